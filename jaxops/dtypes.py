@@ -1,0 +1,95 @@
+"""Element types, and the one place that decides what a 64-bit value becomes while JAX's x64 is off.
+
+With x64 off, int64 becomes int32, uint64 becomes uint32, float64 float32 and complex128 complex64, as in JAX
+itself; but a constant whose value does not fit raises instead of being cut. Static values keep their 64 bits.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.errors import DTypeError, OutOfRangeError
+from jaxops.static import Array, is_symbolic
+
+# XLA:CPU of jaxlib 0.10.2 aborts the process when it concatenates these; an 8-bit integer holds them all.
+_FRAGILE = {"int2": jnp.int8, "uint2": jnp.uint8, "int4": jnp.int8, "uint4": jnp.uint8}
+
+
+def is_string(value: Any) -> bool:
+    """Whether this is an array of strings."""
+    dtype = value.dtype
+    return dtype.kind in "USTO" and not is_symbolic(value)
+
+
+def is_float(dtype: Any) -> bool:
+    """Whether this is a floating-point type, 8-bit and 4-bit ones included."""
+    return jnp.issubdtype(dtype, jnp.floating)
+
+
+def canonical(dtype: Any) -> np.dtype:
+    """The type that a traced array of this element type has: the 32-bit one for 64 bits while x64 is off."""
+    return jax.dtypes.canonicalize_dtype(dtype)
+
+
+def as_traced(value: Any, dtype: Any = None) -> jax.Array:
+    """A static value as a JAX array (JAX arrays pass): of `dtype`, else of its own canonical type.
+
+    Raises OutOfRangeError when a 64-bit number does not fit the 32-bit type that x64 off makes of it.
+    """
+    if isinstance(value, jax.Array):
+        return value if dtype is None or value.dtype == canonical(dtype) else value.astype(canonical(dtype))
+    values = np.asarray(value)
+    if is_symbolic(values):
+        dims = [jnp.asarray(d, canonical(np.int64)) for d in values.flat]
+        return jnp.stack(dims).reshape(values.shape) if values.ndim else dims[0]
+    if values.dtype.kind in "USTO":
+        raise DTypeError(f"strings stay static (NumPy), they cannot become a JAX array: {values!r:.80}")
+    target = canonical(values.dtype if dtype is None else dtype)
+    _check_fits(values, target)
+    # copy=False: a broadcast view (a splat weight) is materialised by JAX, once.
+    return jnp.asarray(values.astype(target, copy=False))
+
+
+def _check_fits(values: np.ndarray, target: np.dtype) -> None:
+    if values.dtype.itemsize <= target.itemsize or values.size == 0:
+        return
+    if values.dtype.kind in "iu" and target.kind in "iu":
+        low, high = int(values.min()), int(values.max())
+        limits = np.iinfo(target)
+        if low < limits.min or high > limits.max:
+            raise _out_of_range(low if low < limits.min else high, values.dtype, target)
+    elif values.dtype.kind in "fc" and target.kind in "fc":
+        parts = values.view(values.real.dtype) if values.dtype.kind == "c" and values.flags.c_contiguous else values
+        largest = np.max(np.abs(parts), where=np.isfinite(parts), initial=0)
+        if largest > np.finfo(target).max:
+            raise _out_of_range(largest, values.dtype, target)
+
+
+def _out_of_range(value: Any, dtype: np.dtype, target: np.dtype) -> OutOfRangeError:
+    return OutOfRangeError(
+        f"the {dtype.name} constant {value} does not fit {target.name}, which stands for {dtype.name} while "
+        f"x64 is off; turn it on with jax.config.update('jax_enable_x64', True)"
+    )
+
+
+def unify(op: str, values: tuple[Any, ...], names: tuple[str, ...] = ()) -> tuple[Array, ...]:
+    """Operands of one element type: all NumPy while all are static, all JAX arrays as soon as one is traced."""
+    arrays = tuple(v if isinstance(v, jax.Array | np.ndarray) else np.asarray(v) for v in values)
+    if any(isinstance(v, jax.Array) for v in arrays):
+        arrays = tuple(as_traced(v) for v in arrays)
+    kinds = {"string" if v.dtype.kind in "UST" else "int64" if is_symbolic(v) else v.dtype.name for v in arrays}
+    if len(kinds) > 1 and not (kinds <= {"string", "object"}):
+        listing = ", ".join(f"{n}{v.dtype.name}" for n, v in zip(names or [""] * len(arrays), arrays, strict=True))
+        raise DTypeError(f"{op}: operands must have one element type, got {listing}; convert with jaxops.cast")
+    return arrays
+
+
+def widened(fn: Any, arrays: tuple[Array, ...]) -> jax.Array:
+    """`fn(arrays)` for a movement that XLA:CPU cannot do on sub-byte integers: in 8 bits, then narrowed again."""
+    dtype = arrays[0].dtype
+    wide = _FRAGILE.get(dtype.name)
+    if wide is None:
+        return fn(arrays)
+    return fn(tuple(a.astype(wide) for a in arrays)).astype(dtype)

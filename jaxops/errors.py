@@ -1,0 +1,76 @@
+"""Exception classes, and the layout of their messages.
+
+Every class derives from `JaxopsError` and from the built-in that a caller would expect.
+"""
+
+from typing import Any
+
+import numpy as np
+
+
+class JaxopsError(Exception):
+    """Any error that jaxops raises on purpose."""
+
+
+class ShapeError(JaxopsError, ValueError):
+    """Sizes that do not fit each other, or do not fit an attribute."""
+
+
+class AxisError(JaxopsError, ValueError, IndexError):
+    """An axis outside the rank of its operand."""
+
+
+class BoundsError(JaxopsError, IndexError):
+    """A static index outside the axis it indexes."""
+
+
+class ArgumentError(JaxopsError, ValueError):
+    """An attribute or operand with a value that the operator does not allow."""
+
+
+class DTypeError(JaxopsError, TypeError):
+    """An element type that the operator, or this version of it, does not allow."""
+
+
+class StaticError(JaxopsError, TypeError):
+    """A traced value where one is needed that is known while tracing."""
+
+
+class SignatureError(JaxopsError, TypeError):
+    """An operand or attribute that is missing, unknown, or given once too often."""
+
+
+class OutOfRangeError(JaxopsError, OverflowError):
+    """A 64-bit constant that does not fit the 32-bit type which stands for it while x64 is off."""
+
+
+class UnsupportedError(JaxopsError, NotImplementedError):
+    """Something that the standard has and jaxops has not."""
+
+
+class ModelError(JaxopsError, ValueError):
+    """A model that is not well formed."""
+
+
+def describe(value: Any) -> str:
+    """`float32[2,3]` for an array, with `traced` before it while tracing; the value itself for the rest."""
+    shape = getattr(value, "shape", None)
+    if shape is None or not hasattr(value, "dtype"):
+        return repr(value)
+    text = f"{value.dtype.name}[{','.join(map(str, shape))}]"
+    if isinstance(value, np.ndarray | np.generic):
+        return (
+            f"{text} {np.array2string(np.asarray(value), threshold=8, edgeitems=3)}"
+            if value.size <= 8
+            else text
+        )
+    return text
+
+
+def message(op: str, problem: str, *, hint: str | None = None, **operands: Any) -> str:
+    """The one layout of an error: operator and problem, then a line an operand, then what to do."""
+    lines = [f"{op}: {problem}"]
+    lines += [f"  {name:<8}{describe(value)}" for name, value in operands.items()]
+    if hint:
+        lines.append(f"  hint    {hint}")
+    return "\n".join(lines)

@@ -1,0 +1,290 @@
+"""Which function does which operator at which version, and what the standard says about that version.
+
+Names, types, defaults and permitted element types come from `onnx.defs`. The function comes from `jaxops.ops` by
+name, or from an adapter in `jaxops.onnx.versions`: the newest one whose `since` is not above the model's opset.
+"""
+
+import functools
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import jax
+import numpy as np
+import onnx
+from onnx import defs, helper
+
+from jaxops import ops
+from jaxops.dtypes import is_string
+from jaxops.errors import ArgumentError, DTypeError, SignatureError, UnsupportedError, describe
+from jaxops.static import SIZED, STATIC
+
+_ADAPTERS: dict[str, dict[int, Callable[..., Any]]] = {}
+_VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
+_OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
+# A hint about memory of opset 1, which says nothing about the result.
+_DROPPED = {"consumed_inputs"}
+# Keyword parameters of an adapter that are no attributes: what the node asks for and what the model was given.
+RESERVED = {"n_outputs", "rng", "run"}
+
+
+def version(op_type: str, since: int, domain: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a function for an operator from opset `since` on; its signature is that version's signature."""
+
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        _ADAPTERS.setdefault(_key(op_type, domain), {})[since] = fn
+        return fn
+
+    return register
+
+
+def _key(op_type: str, domain: str) -> str:
+    return f"{domain}.{op_type}" if domain else op_type
+
+
+@functools.cache
+def _functions() -> dict[str, Callable[..., Any]]:
+    """The functions of `jaxops.ops` under their names without underscores, as ONNX's names in lower case."""
+    from jaxops.onnx import versions  # the adapters import this module
+
+    for module in pkgutil.iter_modules(versions.__path__):
+        importlib.import_module(f"{versions.__name__}.{module.name}")
+    return {name.replace("_", ""): getattr(ops, name) for name in ops.__all__}
+
+
+def adapters() -> Mapping[str, Mapping[int, Callable[..., Any]]]:
+    """All adapters: operator → since → function."""
+    _functions()
+    return _ADAPTERS
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """An operator at one version. `fn` is None when only the standard's function body defines it."""
+
+    schema: defs.OpSchema
+    fn: Callable[..., Any] | None
+
+    @property
+    def name(self) -> str:
+        """The operator and its version, as in Reshape-14."""
+        return f"{self.schema.name}-{self.schema.since_version}"
+
+    @property
+    def structural(self) -> bool:
+        """Whether the function computes static operands to a static result."""
+        return _structural(self.fn)
+
+    @functools.cached_property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """The parameters of the function."""
+        return inspect.signature(self.fn).parameters if self.fn else {}
+
+    @functools.cached_property
+    def marks(self) -> tuple[str | None, ...]:
+        """For each input of the schema: must it be static, are only its sizes looked at, or neither."""
+        positional = [p for p in self.parameters.values() if p.kind is not p.KEYWORD_ONLY]
+        marks = [next((m for m in (STATIC, SIZED) if m in _marks(p.annotation)), None) for p in positional]
+        return tuple(marks)
+
+    def mark(self, position: int) -> str | None:
+        """The mark of the input at `position`; a variadic input shares one."""
+        return self.marks[min(position, len(self.marks) - 1)] if self.marks else None
+
+    def complete(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The attributes of a node, checked against the schema, with its defaults filled in."""
+        schema = self.schema
+        for name, value in given.items():
+            if name not in schema.attributes:
+                known = ", ".join(sorted(schema.attributes)) or "none"
+                raise SignatureError(f"{self.name}: unknown attribute `{name}`; the version has: {known}")
+            _check_attribute(self.name, schema.attributes[name], value)
+        found = dict(given)
+        for name, attribute in schema.attributes.items():
+            if name in given:
+                continue
+            if attribute.required:
+                raise SignatureError(f"{self.name}: required attribute `{name}` is missing")
+            if attribute.default_value.type:
+                found[name] = plain(attribute.default_value)
+        if self.fn is None:
+            return found
+        unread = [name for name in found if name not in self.parameters and name not in _DROPPED]
+        for name in unread:
+            raise UnsupportedError(f"{self.name}: jaxops does not implement the attribute `{name}`")
+        return {name: value for name, value in found.items() if name not in _DROPPED}
+
+    def check_arity(self, present: Sequence[bool], n_outputs: int) -> None:
+        """Raises SignatureError for a missing or surplus input, or for outputs the version does not have."""
+        schema = self.schema
+        names = [i.name for i in schema.inputs]
+        for position, formal in enumerate(schema.inputs):
+            if formal.option in (_OPTIONAL, _VARIADIC):
+                continue
+            if position >= len(present) or not present[position]:
+                raise SignatureError(f"{self.name}: input {position} `{formal.name}` is missing; it has {names}")
+        if not schema.min_input <= len(present) <= schema.max_input:
+            raise SignatureError(
+                f"{self.name}: {len(present)} inputs were given, but the version takes "
+                f"{schema.min_input} to {schema.max_input}: {names}"
+            )
+        if not schema.min_output <= n_outputs <= schema.max_output:
+            raise SignatureError(
+                f"{self.name}: {n_outputs} outputs were asked for, but the version has "
+                f"{schema.min_output} to {schema.max_output}"
+            )
+
+    def check_types(self, values: Sequence[Any]) -> None:
+        """Raises DTypeError for an element type that this version does not list, or that differs from its kin."""
+        bound: dict[str, tuple[str, str]] = {}
+        formals = self.schema.inputs
+        for position, value in enumerate(values):
+            formal = formals[min(position, len(formals) - 1)]
+            if value is None:
+                continue
+            kinds = type_names(value)
+            allowed = _allowed(self.schema, formal.type_str)
+            if not kinds & allowed:
+                listing = ", ".join(sorted(t.removeprefix("tensor(").removesuffix(")") for t in allowed))
+                raise DTypeError(
+                    f"{self.name}: input {position} `{formal.name}` is {describe(value)}; "
+                    f"this version takes {listing}; convert with Cast"
+                )
+            if not formal.is_homogeneous or formal.type_str.endswith(")"):
+                continue
+            name, others = bound.setdefault(formal.type_str, (formal.name, kinds))
+            if not kinds & others:
+                raise DTypeError(
+                    f"{self.name}: inputs `{name}` and `{formal.name}` must have one element type "
+                    f"({formal.type_str}), got {sorted(others)[0]} and {sorted(kinds)[0]}"
+                )
+
+    def __call__(self, inputs: Sequence[Any], attributes: Mapping[str, Any], **context: Any) -> tuple[Any, ...]:
+        """Runs the function on inputs (None for one left out) and completed attributes."""
+        assert self.fn is not None
+        formals = self.schema.inputs
+        arguments = list(inputs)
+        if formals and formals[-1].option == _VARIADIC:
+            arguments = [*arguments[: len(formals) - 1], arguments[len(formals) - 1 :]]
+        extra = {name: value for name, value in context.items() if name in self.parameters}
+        result = self.fn(*arguments, **attributes, **extra)
+        return result if isinstance(result, tuple) else (result,)
+
+
+def _structural(fn: Any) -> bool:
+    return getattr(fn, "structural", False)
+
+
+def _marks(annotation: Any) -> set[Any]:
+    """What `Annotated` carries, also inside a union with None."""
+    found = set(getattr(annotation, "__metadata__", ()))
+    for part in get_args(annotation):
+        found |= set(getattr(part, "__metadata__", ()))
+    return found
+
+
+def plain(attribute: onnx.AttributeProto) -> Any:
+    """The value of an attribute in Python's types: numbers, strings, tuples of them, NumPy arrays for tensors."""
+    value = helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, onnx.TensorProto):
+        return onnx.numpy_helper.to_array(value)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return tuple(v.decode() if isinstance(v, bytes) else v for v in value)
+    return value
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "INT": (int, np.integer),
+    "FLOAT": (float, int, np.floating, np.integer),
+    "STRING": (str,),
+    "INTS": (int, np.integer),
+    "FLOATS": (float, int, np.floating, np.integer),
+    "STRINGS": (str,),
+}
+
+
+def _check_attribute(op: str, attribute: Any, value: Any) -> None:
+    kind = attribute.type.name
+    expected = _KINDS.get(kind)
+    if expected is None:
+        return
+    items = value if kind.endswith("S") else (value,)
+    if kind.endswith("S") and (isinstance(value, str) or not isinstance(value, Sequence | np.ndarray)):
+        raise ArgumentError(f"{op}: attribute `{attribute.name}` is {value!r}; it must be a sequence ({kind})")
+    for item in items:
+        if not isinstance(item, expected):
+            raise ArgumentError(f"{op}: attribute `{attribute.name}` is {value!r}; it must be of type {kind}")
+
+
+@functools.cache
+def _allowed_types(key: tuple[str, str, int]) -> dict[str, frozenset[str]]:
+    schema = defs.get_schema(key[0], key[2], key[1])
+    return {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
+
+
+def _allowed(schema: defs.OpSchema, type_str: str) -> frozenset[str]:
+    constraints = _allowed_types((schema.name, schema.domain, schema.since_version))
+    return constraints.get(type_str) or frozenset([type_str])
+
+
+@functools.cache
+def _tensor_names() -> dict[str, str]:
+    """NumPy's name of an element type → the standard's."""
+    found = {"object": "string"}
+    for name, number in onnx.TensorProto.DataType.items():
+        if name not in ("UNDEFINED", "STRING"):
+            text = name.lower()
+            found[helper.tensor_dtype_to_np_dtype(number).name] = text
+    return found
+
+
+_WIDE = {"int32": "int64", "uint32": "uint64", "float": "double", "complex64": "complex128"}
+
+
+def type_names(value: Any) -> frozenset[str]:
+    """The standard's names for the type of a value.
+
+    A JAX array of a 32-bit type has two while x64 is off: it may stand for the 64-bit type.
+    """
+    if isinstance(value, list | tuple):
+        inner = type_names(value[0]) if value else frozenset(f"tensor({t})" for t in _tensor_names().values())
+        return frozenset(f"{outer}({t})" for t in inner for outer in ("seq", "optional(seq"[:12]))
+    if isinstance(value, np.ndarray) and value.dtype.kind in "USTO":
+        return frozenset(["tensor(string)" if is_string(value) else "tensor(int64)"])
+    name = _tensor_names()[value.dtype.name]
+    if isinstance(value, jax.Array) and not jax.config.jax_enable_x64 and name in _WIDE:
+        return frozenset([f"tensor({name})", f"tensor({_WIDE[name]})"])
+    return frozenset([f"tensor({name})"])
+
+
+@functools.cache
+def find(op_type: str, domain: str, opset: int) -> Operator:
+    """The operator at the newest version not above `opset`. Raises UnsupportedError, which says why not."""
+    domain = "" if domain == "ai.onnx" else domain
+    try:
+        schema = defs.get_schema(op_type, opset, domain)
+    except defs.SchemaError:
+        known = [
+            s.since_version for s in defs.get_all_schemas_with_history() if (s.name, s.domain) == (op_type, domain)
+        ]
+        where = f"opset {opset}" + (f" of {domain}" if domain else "")
+        what = f"it begins with opset {min(known)}" if known else "the standard has no such operator"
+        raise UnsupportedError(f"{op_type}: not in {where}; {what}") from None
+    if schema.deprecated:
+        raise UnsupportedError(f"{op_type}: deprecated since opset {schema.since_version}")
+    functions = _functions()
+    adapters = {since: fn for since, fn in _ADAPTERS.get(_key(op_type, domain), {}).items() if since <= opset}
+    if adapters:
+        fn = adapters[max(adapters)]
+    elif _key(op_type, domain) in _ADAPTERS or domain:
+        fn = None
+    else:
+        fn = functions.get(op_type.lower())
+    if fn is None and not (schema.has_function or schema.has_context_dependent_function):
+        raise UnsupportedError(f"{op_type}: jaxops does not implement version {schema.since_version}")
+    return Operator(schema, fn)

@@ -1,0 +1,5 @@
+"""Versions of ONNX operators whose signature or meaning differs from the function in `jaxops.ops`.
+
+One file a family. The signature of an adapter is the signature of its version, so an attribute that the version
+does not have is refused, and one that the adapter does not know is an error.
+"""

@@ -1,0 +1,277 @@
+"""Reshape, Flatten, Split and their kin: versions that differ from the functions in `jaxops.ops`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from jaxops import ops
+from jaxops.errors import ArgumentError, AxisError, SignatureError
+from jaxops.onnx.registry import version
+from jaxops.shapes import movement as sizes_of
+from jaxops.static import Array, Ints, Sized, Static, array, axis as resolve_axis, known, structural
+
+# Functions with a `*,` have attributes where newer versions have inputs.
+
+
+def nonnegative(op: str, name: str, values: Any) -> None:
+    """Negative axes came with opset 11."""
+    for value in (values,) if isinstance(values, int) else values or ():
+        if value < 0:
+            raise AxisError(f"{op}: `{name}` holds {value}; negative axes are allowed from opset 11 on")
+
+
+@version("Reshape", 1)
+@structural
+def _(data: Array, *, shape: Ints | None = None) -> Array:
+    if shape is None:
+        raise SignatureError("reshape: attribute `shape` is missing")
+    return ops.reshape(data, shape)
+
+
+version("Reshape", 5)(ops.reshape)
+
+
+@version("Flatten", 1)
+@structural
+def _(input: Array, *, axis: int) -> Array:
+    nonnegative("flatten", "axis", axis)
+    return ops.flatten(input, axis=axis)
+
+
+version("Flatten", 11)(ops.flatten)
+
+
+def _even_split(input: Array, split: Ints | None, axis: int, n_outputs: int) -> tuple[Array, ...]:
+    """Before opset 18 the axis divides evenly when no lengths are given."""
+    if split is None:
+        size = array(input).shape[resolve_axis("split", axis, array(input).ndim)]
+        split = sizes_of.equal_chunks(size, n_outputs)
+    return _listed_split(input, split, axis, n_outputs)
+
+
+def _listed_split(input: Array, split: Any, axis: int, n_outputs: int) -> tuple[Array, ...]:
+    if len(split) != n_outputs:
+        raise SignatureError(f"split: `split` holds {len(split)} lengths, but {n_outputs} outputs are asked for")
+    return ops.split(input, split, axis=axis)
+
+
+@version("Split", 1)
+@structural
+def _(
+    input: Array, lengths: Static = None, /, *, axis: int | None = None, split: Ints | None = None, n_outputs: int
+) -> tuple[Array, ...]:
+    nonnegative("split", "axis", axis)
+    if lengths is not None:  # of the type of the data, which may be a float
+        split = tuple(int(length) for length in known("split", "split", lengths))
+    return _even_split(input, split, axis or 0, n_outputs)
+
+
+@version("Split", 2)
+@structural
+def _(input: Array, *, axis: int, split: Ints | None = None, n_outputs: int) -> tuple[Array, ...]:
+    nonnegative("split", "axis", axis)
+    return _even_split(input, split, axis, n_outputs)
+
+
+@version("Split", 11)
+@structural
+def _(input: Array, *, axis: int, split: Ints | None = None, n_outputs: int) -> tuple[Array, ...]:
+    return _even_split(input, split, axis, n_outputs)
+
+
+@version("Split", 13)
+@structural
+def _(input: Array, split: Static = None, *, axis: int, n_outputs: int) -> tuple[Array, ...]:
+    return _even_split(input, split, axis, n_outputs)
+
+
+@version("Split", 18)
+@structural
+def _(
+    input: Array, split: Static = None, *, axis: int, num_outputs: int | None = None, n_outputs: int
+) -> tuple[Array, ...]:
+    if split is not None and num_outputs is None:
+        return _listed_split(input, split, axis, n_outputs)
+    if num_outputs not in (None, n_outputs):
+        raise SignatureError(f"split: `num_outputs` is {num_outputs}, but {n_outputs} outputs are asked for")
+    return ops.split(input, split, axis=axis, num_outputs=num_outputs)
+
+
+@version("Concat", 1)
+@structural
+def _(inputs: Sequence[Array], *, axis: int | None = None) -> Array:
+    nonnegative("concat", "axis", axis)
+    return ops.concat(inputs, axis=1 if axis is None else axis)
+
+
+@version("Concat", 4)
+@structural
+def _(inputs: Sequence[Array], *, axis: int) -> Array:
+    nonnegative("concat", "axis", axis)
+    return ops.concat(inputs, axis=axis)
+
+
+version("Concat", 11)(ops.concat)
+
+
+@version("Squeeze", 1)
+@structural
+def _(data: Array, *, axes: Ints | None = None) -> Array:
+    nonnegative("squeeze", "axes", axes)
+    return ops.squeeze(data, axes)
+
+
+@version("Squeeze", 11)
+@structural
+def _(data: Array, *, axes: Ints | None = None) -> Array:
+    return ops.squeeze(data, axes)
+
+
+version("Squeeze", 13)(ops.squeeze)
+
+
+@version("Unsqueeze", 1)
+@structural
+def _(data: Array, *, axes: Ints) -> Array:
+    nonnegative("unsqueeze", "axes", axes)
+    return ops.unsqueeze(data, axes)
+
+
+@version("Unsqueeze", 11)
+@structural
+def _(data: Array, *, axes: Ints) -> Array:
+    return ops.unsqueeze(data, axes)
+
+
+version("Unsqueeze", 13)(ops.unsqueeze)
+
+
+@version("Slice", 1)
+@structural
+def _(data: Array, *, starts: Ints, ends: Ints, axes: Ints | None = None) -> Array:
+    nonnegative("slice", "axes", axes)
+    return ops.slice(data, starts, ends, axes)
+
+
+@version("Slice", 10)
+@structural
+def _(data: Array, starts: Static, ends: Static, axes: Static = None, steps: Static = None) -> Array:
+    nonnegative("slice", "axes", None if axes is None else known("slice", "axes", axes).tolist())
+    return ops.slice(data, starts, ends, axes, steps)
+
+
+version("Slice", 11)(ops.slice)
+
+
+@version("Shape", 1)
+@structural
+def _(data: Sized) -> Array:
+    return ops.shape(data)
+
+
+version("Shape", 15)(ops.shape)
+
+
+def element_type(op: str, number: int, name: str = "to") -> Any:
+    """The dtype of a number of TensorProto.DataType; `str` for strings."""
+    if number == TensorProto.STRING:
+        return np.dtype(object)
+    if number not in TensorProto.DataType.values() or number == TensorProto.UNDEFINED:
+        raise ArgumentError(f"{op}: `{name}` is {number}, which is no element type of the standard")
+    return helper.tensor_dtype_to_np_dtype(number)
+
+
+@version("Cast", 1)
+@structural
+def _(input: Array, *, to: str) -> Array:
+    if to not in TensorProto.DataType.keys():  # noqa: SIM118 - protobuf's wrapper is not a dict
+        raise ArgumentError(f"cast: `to` is {to!r}, which is no element type of the standard")
+    return ops.cast(input, to=element_type("cast", TensorProto.DataType.Value(to)))
+
+
+@version("Cast", 6)
+@structural
+def _(input: Array, *, to: int) -> Array:
+    return ops.cast(input, to=element_type("cast", to))
+
+
+@version("Cast", 19)
+@structural
+def _(input: Array, *, to: int, saturate: int) -> Array:
+    return ops.cast(input, to=element_type("cast", to), saturate=saturate)
+
+
+@version("Cast", 24)
+@structural
+def _(input: Array, *, to: int, saturate: int, round_mode: str) -> Array:
+    return ops.cast(input, to=element_type("cast", to), saturate=saturate, round_mode=round_mode)
+
+
+@version("CastLike", 15)
+@structural
+def _(input: Array, target_type: Sized) -> Array:
+    return ops.cast(input, to=array(target_type).dtype)
+
+
+@version("CastLike", 19)
+@structural
+def _(input: Array, target_type: Sized, *, saturate: int) -> Array:
+    return ops.cast(input, to=array(target_type).dtype, saturate=saturate)
+
+
+@version("CastLike", 24)
+@structural
+def _(input: Array, target_type: Sized, *, saturate: int, round_mode: str) -> Array:
+    return ops.cast(input, to=array(target_type).dtype, saturate=saturate, round_mode=round_mode)
+
+
+@version("Constant", 1)
+@structural
+def _(*, value: np.ndarray) -> Array:
+    return value
+
+
+@version("Constant", 11)
+@structural
+def _(*, value: Any = None, sparse_value: Any = None) -> Array:
+    return _one("Constant", {"value": value, "sparse_value": sparse_value})
+
+
+@version("Constant", 12)
+@structural
+def _(
+    *,
+    value: Any = None,
+    sparse_value: Any = None,
+    value_int: int | None = None,
+    value_ints: Ints | None = None,
+    value_float: float | None = None,
+    value_floats: Any = None,
+    value_string: str | None = None,
+    value_strings: Any = None,
+) -> Array:
+    def typed(value: Any, dtype: Any) -> Any:
+        return None if value is None else np.array(value, dtype)
+
+    return _one(
+        "Constant",
+        {
+            "value": value,
+            "sparse_value": sparse_value,
+            "value_int": typed(value_int, np.int64),
+            "value_ints": typed(value_ints, np.int64),
+            "value_float": typed(value_float, np.float32),
+            "value_floats": typed(value_floats, np.float32),
+            "value_string": typed(value_string, object),
+            "value_strings": typed(value_strings, object),
+        },
+    )
+
+
+def _one(op: str, values: dict[str, Any]) -> Any:
+    given = {name: value for name, value in values.items() if value is not None}
+    if len(given) != 1:
+        raise SignatureError(f"{op}: give exactly one of {', '.join(values)}; got {', '.join(given) or 'none'}")
+    return next(iter(given.values()))

@@ -1,0 +1,170 @@
+"""What is known while tracing: the marks on parameters, the conversion of operands, the choice of a lowering.
+
+NumPy values and Python numbers are static. JAX arrays are traced; one that is concrete may still be given where
+a static value is needed, a tracer may not. This is the only file with JAX names that change between releases.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeAlias, TypeGuard, TypeVar, cast
+
+import jax
+import numpy as np
+from jax.core import Tracer
+from jax.errors import InconclusiveDimensionOperation as Undecided
+from jax.export import is_symbolic_dim
+
+from jaxops.errors import AxisError, ShapeError, StaticError, message
+
+__all__ = [
+    "Array",
+    "Dim",
+    "Ints",
+    "Sized",
+    "Sizes",
+    "Static",
+    "Tracer",
+    "Undecided",
+    "axes",
+    "axis",
+    "enable_x64",
+    "ints",
+]
+
+Array: TypeAlias = jax.Array | np.ndarray
+Dim: TypeAlias = Any  # int, or a symbolic dimension of `jax.export`, whose class is private to JAX
+Sizes: TypeAlias = tuple[Dim, ...]
+Ints: TypeAlias = int | np.integer | Sequence[int] | np.ndarray | jax.Array
+
+STATIC, SIZED = "static", "sized"
+# The two marks that the front ends read off a signature.
+Static: TypeAlias = Annotated[Any, STATIC]  # must be known while tracing
+Sized: TypeAlias = Annotated[Any, SIZED]  # any array: only its sizes are looked at
+
+enable_x64 = jax.enable_x64
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def structural(fn: F) -> F:
+    """Marks an operator that NumPy computes, at once, in 64 bits, while all its array operands are static."""
+    cast(Any, fn).structural = True
+    return fn
+
+
+def is_static(value: Any) -> TypeGuard[np.ndarray]:
+    """Whether the value is known while tracing: anything but a JAX array."""
+    return not isinstance(value, jax.Array)
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether this is a symbolic dimension, or an array that holds one."""
+    if isinstance(value, np.ndarray):
+        return value.dtype == object and any(is_symbolic_dim(d) for d in value.flat)
+    return is_symbolic_dim(value)
+
+
+def array(value: Any) -> Array:
+    """An array operand: JAX and NumPy arrays as they are, Python numbers and sequences as NumPy arrays."""
+    return value if isinstance(value, jax.Array | np.ndarray) else np.asarray(value)
+
+
+def kernel(fn: F) -> F:
+    """Runs `fn(data, *attributes)`, `data` an array or a tuple of arrays, in the cheapest way there is.
+
+    Static data: `fn` on NumPy. A tracer: `fn` itself, so that its `lax` calls are all that the jaxpr gains.
+    A concrete JAX array: `fn` compiled once per shape and attributes, in JAX's own cache. The attributes
+    must be hashable.
+    """
+    compiled = jax.jit(fn, static_argnums=tuple(range(1, fn.__code__.co_argcount)))
+
+    @functools.wraps(fn)
+    def run(data: Any, *attributes: Any) -> Any:
+        if isinstance(data, Tracer) or isinstance(data, np.ndarray):  # noqa: SIM101 - half the time of a union
+            return fn(data, *attributes)
+        if isinstance(data, jax.Array):
+            return compiled(data, *attributes)
+        if type(data) is tuple and isinstance(data[0], jax.Array):
+            return (fn if any(isinstance(d, Tracer) for d in data) else compiled)(data, *attributes)
+        return fn(data if type(data) is tuple else np.asarray(data), *attributes)
+
+    return cast(F, run)
+
+
+def known(op: str, operand: str, value: Any) -> Any:
+    """A static operand as a NumPy array; a tracer raises StaticError."""
+    if isinstance(value, Tracer):
+        raise StaticError(
+            message(
+                op,
+                f"`{operand}` must be known while tracing, but it is traced",
+                **{operand: value},
+                hint=f"give `{operand}` as Python numbers or a NumPy array, compute it from "
+                f"`jaxops.shape(x)`, or name it in `static_argnames` of `jax.jit`",
+            )
+        )
+    return np.asarray(value)
+
+
+def ints(op: str, operand: str, value: Ints) -> Sizes:
+    """A static 1-D operand as a tuple of Python integers (or symbolic dimensions)."""
+    if type(value) is tuple:
+        for item in value:
+            if type(item) is not int:
+                break
+        else:
+            return value
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return tuple(_int(op, operand, item) for item in value)
+    values = known(op, operand, value)
+    if values.ndim != 1:
+        raise ShapeError(
+            message(op, f"`{operand}` must be 1-D, but has {values.ndim} axes", **{operand: values})
+        )
+    return tuple(_int(op, operand, item) for item in _items(op, operand, values))
+
+
+def integer(op: str, operand: str, value: Any) -> int:
+    """A static integer: a Python or NumPy one, or an array with one integer in it and at most one axis."""
+    if type(value) is int:
+        return value
+    return _int(op, operand, value, one_axis=True)
+
+
+def _int(op: str, operand: str, value: Any, *, one_axis: bool = False) -> Any:
+    if type(value) is int or is_symbolic_dim(value):
+        return value
+    values = known(op, operand, value)
+    if values.ndim > one_axis or values.size != 1:
+        raise ShapeError(message(op, f"`{operand}` must hold one integer", **{operand: values}))
+    return _items(op, operand, values.reshape(1))[0]
+
+
+def _items(op: str, operand: str, values: Any) -> list[Any]:
+    # Sub-byte integers of ml_dtypes have kind 'V', so ask for the name. An empty list arrives as float64.
+    name = values.dtype.name
+    if not ("int" in name or (name == "object" and not any(isinstance(v, str | bytes) for v in values))):
+        if values.size == 0 and name == "float64":
+            return []
+        raise TypeError(message(op, f"`{operand}` must be integers, got {name}", **{operand: values}))
+    return [int(v) for v in values] if name.endswith(("int2", "int4")) else values.tolist()
+
+
+def axis(op: str, value: Any, rank: int, *, operand: str = "axis", end: bool = False) -> int:
+    """The axis in [0, rank) that `value` in [-rank, rank-1] names; with `end`, `rank` is allowed too."""
+    given = integer(op, operand, value)
+    last = rank if end else rank - 1
+    if not -rank <= given <= last:
+        allowed = f"[{-rank}, {last}]" if rank or end else "empty: it is a scalar"
+        raise AxisError(
+            f"{op}: `{operand}` is {given}, but the operand has {rank} axes; the range is {allowed}"
+        )
+    return given + rank if given < 0 else given
+
+
+def axes(op: str, values: Ints, rank: int, *, operand: str = "axes") -> tuple[int, ...]:
+    """Distinct axes in [0, rank), in the order given."""
+    found = tuple(axis(op, value, rank, operand=operand) for value in ints(op, operand, values))
+    if len(set(found)) != len(found):
+        raise AxisError(f"{op}: `{operand}` names an axis twice: {tuple(found)} of {rank} axes")
+    return found
