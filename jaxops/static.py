@@ -91,6 +91,22 @@ def kernel(fn: F) -> F:
     return cast(F, run)
 
 
+@jax.tree_util.register_static
+class Known:
+    """A static value on its way through `jit`: as an argument it keys the compilation, as a result it is kept."""
+
+    def __init__(self, value: np.ndarray) -> None:
+        self.value = value
+        content = tuple(value.flat) if value.dtype.kind in "OT" else value.tobytes()
+        self._key = (value.dtype.name, value.shape, content)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Known) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
 def known(op: str, operand: str, value: Any) -> Any:
     """A static operand as a NumPy array; a tracer raises StaticError."""
     if isinstance(value, Tracer):
@@ -118,9 +134,7 @@ def ints(op: str, operand: str, value: Ints) -> Sizes:
         return tuple(_int(op, operand, item) for item in value)
     values = known(op, operand, value)
     if values.ndim != 1:
-        raise ShapeError(
-            message(op, f"`{operand}` must be 1-D, but has {values.ndim} axes", **{operand: values})
-        )
+        raise ShapeError(message(op, f"`{operand}` must be 1-D, but has {values.ndim} axes", **{operand: values}))
     return tuple(_int(op, operand, item) for item in _items(op, operand, values))
 
 
@@ -156,9 +170,7 @@ def axis(op: str, value: Any, rank: int, *, operand: str = "axis", end: bool = F
     last = rank if end else rank - 1
     if not -rank <= given <= last:
         allowed = f"[{-rank}, {last}]" if rank or end else "empty: it is a scalar"
-        raise AxisError(
-            f"{op}: `{operand}` is {given}, but the operand has {rank} axes; the range is {allowed}"
-        )
+        raise AxisError(f"{op}: `{operand}` is {given}, but the operand has {rank} axes; the range is {allowed}")
     return given + rank if given < 0 else given
 
 

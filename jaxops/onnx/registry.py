@@ -90,6 +90,12 @@ class Operator:
         marks = [next((m for m in (STATIC, SIZED) if m in _marks(p.annotation)), None) for p in positional]
         return tuple(marks)
 
+    @functools.cached_property
+    def defaults(self) -> Mapping[str, Any]:
+        """The schema's defaults of the attributes that have one."""
+        attributes = self.schema.attributes.items()
+        return {name: _default(a.default_value) for name, a in attributes if a.default_value.type}
+
     def mark(self, position: int) -> str | None:
         """The mark of the input at `position`; a variadic input shares one."""
         return self.marks[min(position, len(self.marks) - 1)] if self.marks else None
@@ -102,14 +108,10 @@ class Operator:
                 known = ", ".join(sorted(schema.attributes)) or "none"
                 raise SignatureError(f"{self.name}: unknown attribute `{name}`; the version has: {known}")
             _check_attribute(self.name, schema.attributes[name], value)
-        found = dict(given)
         for name, attribute in schema.attributes.items():
-            if name in given:
-                continue
-            if attribute.required:
+            if attribute.required and name not in given:
                 raise SignatureError(f"{self.name}: required attribute `{name}` is missing")
-            if attribute.default_value.type:
-                found[name] = plain(attribute.default_value)
+        found = {**self.defaults, **given}
         if self.fn is None:
             return found
         unread = [name for name in found if name not in self.parameters and name not in _DROPPED]
@@ -146,7 +148,7 @@ class Operator:
             if value is None:
                 continue
             kinds = type_names(value)
-            allowed = _allowed(self.schema, formal.type_str)
+            allowed = allowed_types(self.schema, formal.type_str)
             if not kinds & allowed:
                 listing = ", ".join(sorted(t.removeprefix("tensor(").removesuffix(")") for t in allowed))
                 raise DTypeError(
@@ -186,16 +188,11 @@ def _marks(annotation: Any) -> set[Any]:
     return found
 
 
-def plain(attribute: onnx.AttributeProto) -> Any:
-    """The value of an attribute in Python's types: numbers, strings, tuples of them, NumPy arrays for tensors."""
-    value = helper.get_attribute_value(attribute)
+def _default(proto: onnx.AttributeProto) -> Any:
+    value = helper.get_attribute_value(proto)
     if isinstance(value, bytes):
         return value.decode()
-    if isinstance(value, onnx.TensorProto):
-        return onnx.numpy_helper.to_array(value)
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return tuple(v.decode() if isinstance(v, bytes) else v for v in value)
-    return value
+    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -222,13 +219,14 @@ def _check_attribute(op: str, attribute: Any, value: Any) -> None:
 
 
 @functools.cache
-def _allowed_types(key: tuple[str, str, int]) -> dict[str, frozenset[str]]:
+def _constraints(key: tuple[str, str, int]) -> dict[str, frozenset[str]]:
     schema = defs.get_schema(key[0], key[2], key[1])
     return {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
 
 
-def _allowed(schema: defs.OpSchema, type_str: str) -> frozenset[str]:
-    constraints = _allowed_types((schema.name, schema.domain, schema.since_version))
+def allowed_types(schema: defs.OpSchema, type_str: str) -> frozenset[str]:
+    """The types that a version permits where its text has `type_str`, a variable or a type."""
+    constraints = _constraints((schema.name, schema.domain, schema.since_version))
     return constraints.get(type_str) or frozenset([type_str])
 
 
@@ -253,7 +251,7 @@ def type_names(value: Any) -> frozenset[str]:
     """
     if isinstance(value, list | tuple):
         inner = type_names(value[0]) if value else frozenset(f"tensor({t})" for t in _tensor_names().values())
-        return frozenset(f"{outer}({t})" for t in inner for outer in ("seq", "optional(seq"[:12]))
+        return frozenset(f"{outer}({t})" for t in inner for outer in ("seq",))
     if isinstance(value, np.ndarray) and value.dtype.kind in "USTO":
         return frozenset(["tensor(string)" if is_string(value) else "tensor(int64)"])
     name = _tensor_names()[value.dtype.name]

@@ -1,0 +1,11 @@
+"""The ONNX front end: models as JAX functions, and the operators of each opset."""
+
+try:
+    import onnx as _onnx  # noqa: F401 - only to say what to install
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("jaxops.onnx needs the onnx package: pip install 'jaxops[onnx]'") from error
+
+from jaxops.onnx.model import Model, load
+from jaxops.onnx.opset import Opset, opset
+
+__all__ = ["Model", "Opset", "load", "opset"]

@@ -1,0 +1,39 @@
+"""Operators that the standard itself defines by other operators: the body it gives for a node."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from jaxops.onnx import read
+from jaxops.onnx.bind import bind_function
+from jaxops.onnx.graph import Graph, Node
+
+
+def standard_body(node: Node, inputs: Sequence[Any]) -> Graph:
+    """The function body of a node's operator, bound, for inputs of these types and shapes."""
+    assert node.operator is not None
+    schema = node.operator.schema
+    if schema.has_function:
+        versions = [v for v in schema.function_opset_versions if v <= node.opset]
+        data = schema.get_function_with_opset_version(max(versions))
+    else:
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.opset]
+        proto = helper.make_node(
+            node.op_type, node.inputs, node.outputs, node.name, domain=node.domain, **node.attributes
+        )
+        types = [_type(value).SerializeToString() for value in inputs]
+        data = schema.get_context_dependent_function_with_opset_version(max(versions), proto.SerializeToString(), types)
+    function = onnx.FunctionProto.FromString(data)
+    return bind_function(read.function(function, function.attribute, {}, {}), node.attributes)
+
+
+def _type(value: Any) -> onnx.TypeProto:
+    if value is None:
+        return onnx.TypeProto()
+    if isinstance(value, list | tuple):
+        return helper.make_sequence_type_proto(_type(value[0]))
+    dtype = helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype))
+    return helper.make_tensor_type_proto(dtype, [d if isinstance(d, int) else None for d in value.shape])

@@ -1,0 +1,213 @@
+"""The operators of one opset as plain functions: `op = opset(9); op.Flatten(x, axis=1)`."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from onnx import defs
+
+from jaxops.errors import ArgumentError, SignatureError, UnsupportedError
+from jaxops.onnx.graph import Node
+from jaxops.onnx.registry import Operator, allowed_types, find
+from jaxops.onnx.trace import step
+
+_EMPTY = inspect.Parameter.empty
+
+
+class Opset:
+    """The operators of an opset, as attributes; `dir` lists them and `help` shows the standard's text."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return _function(name, self.version)
+        except UnsupportedError as error:
+            raise AttributeError(str(error)) from error
+
+    def __dir__(self) -> Sequence[str]:
+        return [*super().__dir__(), *_names(self.version)]
+
+    def __repr__(self) -> str:
+        return f"jaxops.onnx.opset({self.version})"
+
+
+def opset(version: int) -> Opset:
+    """The operators with exactly the semantics of ONNX opset `version`.
+
+    Inputs are positional or named as in the standard, attributes are keywords. Python numbers take the element
+    type of the other operands. An operator whose number of outputs is free takes `n_outputs`, a random one `rng`.
+    Raises ArgumentError for an opset that the installed onnx does not know; the operators raise what the opset
+    forbids: DTypeError, SignatureError, AxisError, ShapeError.
+
+    >>> op = opset(9)
+    >>> op.Flatten(np.zeros((2, 3, 4)), axis=2).shape
+    (6, 4)
+    """
+    newest = defs.onnx_opset_version()
+    if not isinstance(version, int | np.integer) or not 1 <= version <= newest:
+        raise ArgumentError(f"opset {version!r}: the installed onnx knows opsets 1 to {newest}")
+    return Opset(int(version))
+
+
+@functools.cache
+def _names(version: int) -> list[str]:
+    """The operators that can be called: known to jaxops, and without subgraphs among their attributes."""
+    found = []
+    for name in {s.name for s in defs.get_all_schemas_with_history() if not s.domain}:
+        try:
+            _function(name, version)
+        except UnsupportedError:
+            continue
+        found.append(name)
+    return sorted(found)
+
+
+@functools.cache
+def _function(name: str, version: int) -> Callable[..., Any]:
+    operator = find(name, "", version)
+    schema = operator.schema
+    if any(a.type.name == "GRAPH" for a in schema.attributes.values()):
+        raise UnsupportedError(f"{name}: an operator with subgraphs can only be called from a model")
+    signature = _signature(operator)
+
+    def call(*inputs: Any, rng: jax.Array | None = None, **named: Any) -> Any:
+        n_outputs = named.pop("n_outputs", None)
+        attributes = {k: v for k, v in named.items() if k not in inputs_by_name or k in schema.attributes}
+        operands = _operands(operator, inputs, {k: v for k, v in named.items() if k not in attributes})
+        attributes = operator.complete({k: _plain(v) for k, v in attributes.items() if v is not None})
+        if n_outputs is None:
+            n_outputs = _default_outputs(operator, operands, attributes)
+        operator.check_arity([x is not None for x in operands], n_outputs)
+        names = tuple(
+            "" if x is None else formal for formal, x in zip(_formals(operator, operands), operands, strict=True)
+        )
+        outputs = tuple(f"output {i}" for i in range(n_outputs))
+        node = Node(name, "", operator.name, names, outputs, attributes, opset=version, operator=operator)
+        results = tuple(step(node, operands, {}, rng)[:n_outputs])
+        return results if n_outputs > 1 or _variadic(schema.outputs) else results[0]
+
+    inputs_by_name = {formal.name for formal in schema.inputs}
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = _text(schema, version)
+    call.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
+    return call
+
+
+def _variadic(formals: Sequence[Any]) -> bool:
+    return bool(formals) and formals[-1].option == defs.OpSchema.FormalParameterOption.Variadic
+
+
+def _signature(operator: Operator) -> inspect.Signature:
+    schema = operator.schema
+    parameters = []
+    for formal in schema.inputs:
+        if formal.option == defs.OpSchema.FormalParameterOption.Variadic:
+            parameters.append(inspect.Parameter(formal.name, inspect.Parameter.VAR_POSITIONAL))
+        else:
+            optional = formal.option == defs.OpSchema.FormalParameterOption.Optional
+            default = None if optional else _EMPTY
+            parameters.append(inspect.Parameter(formal.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default))
+    defaults = operator.defaults
+    taken = {p.name for p in parameters}
+    for name, attribute in schema.attributes.items():
+        if name not in taken:
+            default = _EMPTY if attribute.required else defaults.get(name)
+            parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
+    if schema.max_output > schema.min_output:
+        parameters.append(inspect.Parameter("n_outputs", inspect.Parameter.KEYWORD_ONLY, default=None))
+    return inspect.Signature(parameters)
+
+
+def _operands(operator: Operator, inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+    """The inputs in the order of the schema, None for one left out, Python numbers as arrays."""
+    formals = operator.schema.inputs
+    operands = list(inputs)
+    if _variadic(formals) and len(operands) == len(formals) and isinstance(operands[-1], list | tuple):
+        operands = [*operands[:-1], *operands[-1]]  # op.Concat([a, b]) means op.Concat(a, b)
+    positions = {formal.name: i for i, formal in enumerate(formals)}
+    for name, value in named.items():
+        position = positions[name]
+        if position < len(operands):
+            raise SignatureError(f"{operator.name}: input `{name}` was given twice, by position and by name")
+        operands += [None] * (position - len(operands)) + [value]
+    while operands and operands[-1] is None:
+        operands.pop()
+    # Which element type a type variable has, as far as arrays say it.
+    bound = {f: x.dtype for f, x in zip(_types(operator, operands), operands, strict=True) if hasattr(x, "dtype")}
+    return [
+        x if x is None or hasattr(x, "dtype") or _is_sequence(operator, formal) else _array(x, bound.get(formal))
+        for formal, x in zip(_types(operator, operands), operands, strict=True)
+    ]
+
+
+def _formals(operator: Operator, operands: Sequence[Any]) -> list[str]:
+    formals = operator.schema.inputs
+    return [formals[min(i, len(formals) - 1)].name for i in range(len(operands))] if formals else []
+
+
+def _types(operator: Operator, operands: Sequence[Any]) -> list[str]:
+    formals = operator.schema.inputs
+    if len(operands) and not formals:
+        raise SignatureError(f"{operator.name}: takes no inputs, but {len(operands)} were given")
+    return [formals[min(i, len(formals) - 1)].type_str for i in range(len(operands))]
+
+
+def _is_sequence(operator: Operator, type_str: str) -> bool:
+    return all(t.startswith(("seq", "optional")) for t in allowed_types(operator.schema, type_str))
+
+
+def _array(value: Any, dtype: np.dtype | None) -> np.ndarray:
+    """Python numbers as an array: of the type of their kin, else int64, float32, bool or string."""
+    if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value)):
+        raise SignatureError("an operand holds JAX arrays in a list; stack them into one array first")
+    found = np.asarray(value)
+    if found.size == 0 and dtype is None:
+        return found.astype(np.int64)
+    if found.dtype.kind in "USTO":
+        return found.astype(object)
+    if dtype is not None and (found.dtype.kind == dtype.kind or found.dtype.kind in "iu"):
+        return found.astype(dtype)
+    return found.astype({"f": np.float32, "i": np.int64, "u": np.uint64}.get(found.dtype.kind, found.dtype))
+
+
+def _plain(value: Any) -> Any:
+    """An attribute given as a list or a 1-D array is a tuple; arrays stay where the standard wants a tensor."""
+    if isinstance(value, list):
+        return tuple(value)
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iuf":
+        return tuple(value.tolist())
+    return value
+
+
+def _default_outputs(operator: Operator, operands: Sequence[Any], attributes: Mapping[str, Any]) -> int:
+    schema = operator.schema
+    if not _variadic(schema.outputs):
+        return schema.min_output
+    lengths = attributes.get("split", operands[1] if len(operands) > 1 else None)
+    if lengths is not None and not isinstance(lengths, jax.core.Tracer):
+        return len(lengths)
+    if "num_outputs" in attributes:
+        return attributes["num_outputs"]
+    raise SignatureError(f"{operator.name}: how many outputs? Give `n_outputs`")
+
+
+def _text(schema: defs.OpSchema, version: int) -> str:
+    """The standard's text for this version, with its operands, attributes and types."""
+    lines = [f"{schema.name}, version {schema.since_version} (opset {version})", "", inspect.cleandoc(schema.doc)]
+    sections = {
+        "Inputs": [(f"{i.name}: {i.type_str}", i.description) for i in schema.inputs],
+        "Attributes": [(f"{n}: {a.type.name.lower()}", a.description) for n, a in schema.attributes.items()],
+        "Outputs": [(f"{o.name}: {o.type_str}", o.description) for o in schema.outputs],
+        "Types": [(c.type_param_str, ", ".join(sorted(c.allowed_type_strs))) for c in schema.type_constraints],
+    }
+    for title, rows in sections.items():
+        if rows:
+            lines += ["", title] + [f"  {head}\n      {' '.join(text.split())}" for head, text in rows]
+    return "\n".join(lines)

@@ -1,0 +1,60 @@
+"""Which constants of a model are parameters, and which stay static values of the program.
+
+A weight embedded as a constant makes XLA fold it, slowly, and compile it in; so the tensors of initializers, and
+those that Constant and ConstantOfShape nodes make, enter the compiled function as arguments. What the demand walk
+reached stays static, and so do small integers and booleans (indices, axes, masks): `jax.grad` over the
+parameters wants floating point.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from jaxops.dtypes import is_float
+from jaxops.onnx.graph import Graph, Node, Tensor
+
+_MAKERS = {"Constant", "ConstantOfShape"}
+# From this many elements on, integers are data (quantised weights, tables) rather than structure.
+_LARGE = 1024
+
+
+def partition(graph: Graph, demanded: Mapping[str, str]) -> tuple[Graph, dict[str, np.ndarray], dict[str, Tensor]]:
+    """(graph without the nodes that make parameters, static values, parameters), the latter two by name."""
+    static: dict[str, np.ndarray] = {}
+    params: dict[str, Tensor] = {}
+    for name, tensor in graph.initializers.items():
+        if name not in demanded and _is_parameter(tensor):
+            params[name] = tensor
+        else:
+            static[name] = tensor.load()
+    nodes = []
+    for node in graph.nodes:
+        value = _made(node, static)
+        if value is None:
+            nodes.append(node)
+        elif node.outputs[0] not in demanded and value.ndim and _is_parameter(_tensor(value)):
+            params[node.outputs[0]] = _tensor(value)
+        else:
+            static[node.outputs[0]] = value
+    return dataclasses.replace(graph, nodes=tuple(nodes), initializers={}), static, params
+
+
+def _is_parameter(tensor: Tensor) -> bool:
+    if tensor.dtype.kind in "USTO":
+        return False
+    return is_float(tensor.dtype) or tensor.dtype.kind == "c" or int(np.prod(tensor.shape)) >= _LARGE
+
+
+def _made(node: Node, static: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """The tensor a node makes out of nothing but its attributes and static values."""
+    if node.op_type not in _MAKERS or node.domain or node.operator is None:
+        return None
+    if not all(name in static for name in node.inputs):
+        return None
+    (value,) = node.operator([static[name] for name in node.inputs], node.attributes)
+    return np.asarray(value)
+
+
+def _tensor(value: np.ndarray) -> Tensor:
+    return Tensor(value.dtype, value.shape, lambda: value)

@@ -1,0 +1,197 @@
+"""From a file, bytes or a ModelProto to a `Source`. No protobuf object goes past this module."""
+
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
+from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+
+from jaxops.errors import ModelError, UnsupportedError
+from jaxops.onnx.graph import Function, Graph, Node, Reference, Source, Tensor, Value
+
+
+def read(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Source:
+    """Reads a model. Raises FileNotFoundError, and ModelError for what is no ONNX model or is damaged."""
+    if isinstance(model, onnx.ModelProto):
+        return _source(model, None, "the ModelProto")
+    if isinstance(model, bytes):
+        return _source(_parse(model, "the bytes"), None, "the bytes")
+    path = Path(model)
+    return _source(_parse(path.read_bytes(), str(path)), path.parent, str(path))
+
+
+def _parse(data: bytes, where: str) -> onnx.ModelProto:
+    try:
+        return onnx.load_model_from_string(data)
+    except DecodeError as error:
+        raise ModelError(f"{where}: not an ONNX model, or a truncated one ({len(data)} bytes): {error}") from error
+
+
+def _source(proto: onnx.ModelProto, folder: Path | None, where: str) -> Source:
+    if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
+        raise ModelError(f"{where}: not an ONNX model: it has no graph")
+    opsets = _opsets(proto.opset_import) or {"": 1}  # before IR version 3 a model did not say
+    functions = {}
+    for f in proto.functions:
+        attributes = (*f.attribute, *(a.name for a in f.attribute_proto))
+        defaults = {a.name: attribute(a, None) for a in f.attribute_proto}
+        functions[_domain(f.domain), f.name, f.overload] = function(f, attributes, defaults, opsets)
+    return Source(
+        graph=_graph(proto.graph, folder),
+        opsets=opsets,
+        functions=functions,
+        producer=f"{proto.producer_name} {proto.producer_version}".strip(),
+        ir_version=proto.ir_version,
+    )
+
+
+def function(
+    proto: onnx.FunctionProto, attributes: Sequence[str], defaults: Mapping[str, Any], opsets: Mapping[str, int]
+) -> Function:
+    """A function of a model, or the body that the standard gives an operator."""
+    graph = Graph(
+        name=proto.name,
+        inputs=tuple(Value(name, None, None) for name in proto.input),
+        outputs=tuple(Value(name, None, None) for name in proto.output),
+        nodes=tuple(_node(n, None) for n in proto.node),
+        initializers={},
+    )
+    return Function(graph, tuple(attributes), defaults, _opsets(proto.opset_import) or opsets)
+
+
+def _opsets(imports: Any) -> dict[str, int]:
+    return {_domain(o.domain): o.version for o in imports}
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _graph(proto: onnx.GraphProto, folder: Path | None) -> Graph:
+    initializers = {t.name: _tensor(t, folder) for t in proto.initializer}
+    for sparse in proto.sparse_initializer:
+        initializers[sparse.values.name] = _tensor_of(_dense(sparse))
+    return Graph(
+        name=proto.name,
+        inputs=tuple(_value(v) for v in proto.input),
+        outputs=tuple(_value(v) for v in proto.output),
+        nodes=tuple(_node(n, folder) for n in proto.node),
+        initializers=initializers,
+    )
+
+
+def _node(proto: onnx.NodeProto, folder: Path | None) -> Node:
+    return Node(
+        op_type=proto.op_type,
+        domain=_domain(proto.domain),
+        name=proto.name,
+        inputs=tuple(proto.input),
+        outputs=tuple(proto.output),
+        attributes={a.name: attribute(a, folder) for a in proto.attribute},
+        overload=proto.overload,
+    )
+
+
+def attribute(proto: AttributeProto, folder: Path | None) -> Any:
+    """An attribute in Python's types: numbers, strings, tuples, NumPy arrays, graphs."""
+    if proto.ref_attr_name:
+        return Reference(proto.ref_attr_name)
+    value = helper.get_attribute_value(proto)
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return tuple(_plain(v, folder) for v in value)
+    return _plain(value, folder)
+
+
+def _plain(value: Any, folder: Path | None) -> Any:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    if isinstance(value, TensorProto):
+        return _tensor(value, folder).load()
+    if isinstance(value, onnx.SparseTensorProto):
+        return _dense(value)
+    if isinstance(value, onnx.GraphProto):
+        return _graph(value, folder)
+    return value
+
+
+def _value(proto: onnx.ValueInfoProto) -> Value:
+    kind, inner = "tensor", proto.type
+    if inner.HasField("optional_type"):
+        kind, inner = "optional", inner.optional_type.elem_type
+    if inner.HasField("sequence_type"):
+        kind, inner = "sequence" if kind == "tensor" else kind, inner.sequence_type.elem_type
+    tensor = inner.tensor_type
+    shape = None
+    if tensor.HasField("shape"):
+        shape = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim)
+    dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type) if tensor.elem_type else None
+    return Value(proto.name, dtype, shape, kind)
+
+
+def _tensor_of(values: np.ndarray) -> Tensor:
+    return Tensor(values.dtype, values.shape, lambda: values)
+
+
+def _tensor(proto: TensorProto, folder: Path | None) -> Tensor:
+    if proto.data_type not in TensorProto.DataType.values() or proto.data_type == TensorProto.UNDEFINED:
+        raise ModelError(f"tensor '{proto.name}': unknown element type {proto.data_type}")
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(proto.data_type))
+    if uses_external_data(proto):
+        return Tensor(dtype, tuple(proto.dims), _external(proto, folder))
+    return Tensor(dtype, tuple(proto.dims), functools.partial(_to_array, proto))
+
+
+def _to_array(proto: TensorProto) -> np.ndarray:
+    try:
+        values = numpy_helper.to_array(proto)
+    except (ValueError, TypeError) as error:
+        raise ModelError(f"tensor '{proto.name}' of shape {tuple(proto.dims)}: its data is damaged: {error}") from error
+    return values.astype(object) if proto.data_type == TensorProto.STRING else values
+
+
+def _external(proto: TensorProto, folder: Path | None) -> Any:
+    """A reader of external data; the file is checked now and its bytes are read when they are needed."""
+    info = ExternalDataInfo(proto)
+    what = f"tensor '{proto.name}': external data '{info.location}'"
+    if folder is None:
+        raise ModelError(f"{what} needs the model's folder; load the model from its path")
+    root = folder.resolve()
+    path = (root / info.location).resolve()
+    if Path(info.location).is_absolute() or not path.is_relative_to(root):
+        raise ModelError(f"{what} lies outside the model's folder '{root}'; it is refused")
+    if not path.is_file():
+        raise ModelError(f"{what} is missing: there is no file '{path}'")
+    offset = info.offset or 0
+    length = path.stat().st_size - offset if info.length is None else info.length
+    if offset + length > path.stat().st_size or length < 0:
+        raise ModelError(f"{what}: bytes {offset} to {offset + length} go past its end at {path.stat().st_size}")
+    # A copy without the reference to the file: only type and shape are left of it.
+    header = TensorProto(name=proto.name, data_type=proto.data_type, dims=list(proto.dims))
+    return functools.partial(_read_external, header, path, offset, length)
+
+
+def _read_external(header: TensorProto, path: Path, offset: int, length: int) -> np.ndarray:
+    with path.open("rb") as file:
+        file.seek(offset)
+        filled = TensorProto()
+        filled.CopyFrom(header)
+        filled.raw_data = file.read(length)
+    return _to_array(filled)
+
+
+def _dense(proto: onnx.SparseTensorProto) -> np.ndarray:
+    values, indices = _to_array(proto.values), _to_array(proto.indices)
+    dense = np.zeros(tuple(proto.dims), values.dtype)
+    if indices.ndim == 1:
+        dense.flat[indices] = values
+    elif indices.shape == (len(values), dense.ndim):
+        dense[tuple(indices.T)] = values
+    else:
+        raise UnsupportedError(f"sparse tensor '{proto.values.name}': indices of shape {indices.shape}")
+    return dense
