@@ -1,0 +1,172 @@
+"""Earlier versions of arithmetic, comparison, reductions and Gemm.
+
+Broadcasting came with opset 7 (8 for Sum, Max, Min and Mean); before, it was asked for, and one way only.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxops import ops
+from jaxops.dtypes import is_float
+from jaxops.errors import AxisError, DTypeError, ShapeError
+from jaxops.onnx.registry import version
+from jaxops.shapes.movement import text
+from jaxops.static import Array, Sizes, array, structural
+
+
+def _aligned(op: str, a: Array, b: Array, axis: int | None, broadcast: int) -> Array:
+    """`b` with axes of size 1 behind it, so that it meets the axes of `a` from `axis` on."""
+    one, other = a.shape, b.shape
+    if not broadcast:
+        _same_shape(op, [one, other], "pass broadcast=1 to broadcast b")
+        return b
+    if b.size == 1 and b.ndim <= a.ndim:
+        return b
+    start = a.ndim - b.ndim if axis is None else axis
+    if not 0 <= start <= a.ndim - b.ndim:
+        raise AxisError(f"{op}: with `axis` {axis}, b of {text(other)} does not lie within a of {text(one)}")
+    if other != one[start : start + b.ndim]:
+        raise ShapeError(
+            f"{op}: b of {text(other)} must equal the sizes {text(one[start : start + b.ndim])} of a of {text(one)}; "
+            f"this version broadcasts no single axis"
+        )
+    return b.reshape(other + (1,) * (a.ndim - start - b.ndim))
+
+
+def _same_shape(op: str, shapes: Sequence[Sizes], hint: str) -> None:
+    for sizes in shapes[1:]:
+        if sizes != shapes[0]:
+            raise ShapeError(
+                f"{op}: operands of {text(shapes[0])} and {text(sizes)} must have one shape in this version; {hint}"
+            )
+
+
+def _one_way(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Add-1 and its like."""
+
+    def run(a: Array, b: Array, *, axis: int | None = None, broadcast: int) -> Array:
+        a, b = array(a), array(b)
+        return fn(a, _aligned(fn.__name__, a, b, axis, broadcast))
+
+    return structural(run)
+
+
+for _name, _fn in {
+    "Add": ops.add,
+    "Sub": ops.sub,
+    "Mul": ops.mul,
+    "Div": ops.div,
+    "Pow": ops.pow,
+    "And": ops.and_,
+    "Or": ops.or_,
+    "Xor": ops.xor,
+    "Equal": ops.equal,
+    "Greater": ops.greater,
+    "Less": ops.less,
+}.items():
+    version(_name, 1)(_one_way(_fn))
+    version(_name, 7)(_fn)
+
+
+def _like_shapes(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Sum-1 and its like."""
+
+    def run(inputs: Sequence[Array]) -> Array:
+        arrays = [array(x) for x in inputs]
+        _same_shape(fn.__name__, [x.shape for x in arrays], "broadcast with Expand first")
+        return fn(arrays)
+
+    return structural(run)
+
+
+for _name, _fn in {"Sum": ops.sum, "Mean": ops.mean, "Max": ops.max, "Min": ops.min}.items():
+    version(_name, 1)(_like_shapes(_fn))
+    version(_name, 8)(_fn)
+
+
+def _axes_as_attribute(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """ReduceSum-1 and its like. A negative axis is spelled out from 11 on; onnxruntime takes it at any version."""
+
+    def run(data: Array, *, axes: tuple[int, ...] | None = None, keepdims: int) -> Array:
+        return fn(data, axes, keepdims=keepdims)
+
+    return structural(run)
+
+
+for _name, _fn in {
+    "ReduceMean": ops.reduce_mean,
+    "ReduceProd": ops.reduce_prod,
+    "ReduceMax": ops.reduce_max,
+    "ReduceMin": ops.reduce_min,
+    "ReduceL1": ops.reduce_l1,
+    "ReduceL2": ops.reduce_l2,
+    "ReduceLogSum": ops.reduce_log_sum,
+    "ReduceLogSumExp": ops.reduce_log_sum_exp,
+    "ReduceSumSquare": ops.reduce_sum_square,
+}.items():
+    version(_name, 1)(_axes_as_attribute(_fn))
+    version(_name, 18)(_fn)
+version("ReduceSum", 1)(_axes_as_attribute(ops.reduce_sum))
+version("ReduceSum", 13)(ops.reduce_sum)
+
+
+@version("Mod", 10)
+@structural
+def _(a: Array, b: Array, *, fmod: int) -> Array:
+    if not fmod and is_float(array(a).dtype):
+        raise DTypeError(f"mod: before opset 28 floating-point operands need fmod=1, got {array(a).dtype.name}")
+    return ops.mod(a, b, fmod=fmod)
+
+
+version("Mod", 28)(ops.mod)
+
+
+@version("Clip", 1)
+@structural
+def _(input: Array, *, min: float | None = None, max: float | None = None) -> Array:
+    x = array(input)
+    limit = float(np.finfo(np.float32).max)
+    # The defaults of Clip-6 stand for "no bound", in every type and for infinities too, as in Clip-11.
+    return ops.clip(
+        x,
+        None if min is None or min <= -limit else np.asarray(min, x.dtype),
+        None if max is None or max >= limit else np.asarray(max, x.dtype),
+    )
+
+
+version("Clip", 11)(ops.clip)
+
+
+@version("PRelu", 1)
+def _(x: Array, slope: Array) -> Array:
+    x, slope = array(x), array(slope)
+    # One slope a channel (axis 1); the text has but "of size 1 … shared across different channels".
+    if slope.ndim == 1 and x.ndim > 2 and slope.size != 1:
+        slope = slope.reshape((-1,) + (1,) * (x.ndim - 2))
+    return ops.prelu(x, slope)
+
+
+version("PRelu", 7)(ops.prelu)
+
+
+@version("Erf", 9)
+def _(input: Array) -> Array:
+    x = array(input)
+    return ops.erf(x) if is_float(x.dtype) else ops.cast(ops.erf(ops.cast(x, to=np.float32)), to=x.dtype)
+
+
+version("Erf", 13)(ops.erf)
+
+
+@version("Gemm", 1)
+def _(a: Array, b: Array, c: Array, *, alpha: float, beta: float, broadcast: int, transA: int, transB: int) -> Array:
+    a, b, c = array(a), array(b), array(c)
+    if not broadcast and a.ndim == b.ndim == 2:
+        sizes = a.shape[1 if transA else 0], b.shape[0 if transB else 1]
+        _same_shape("gemm", [sizes, c.shape], "pass broadcast=1 to broadcast c to the product")
+    return ops.gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+
+
+version("Gemm", 7)(ops.gemm)

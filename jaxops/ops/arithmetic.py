@@ -1,0 +1,219 @@
+"""Arithmetic, element by element. While every operand is static NumPy computes it, exactly; sizes may be symbolic."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.dtypes import as_traced, canonical, is_float
+from jaxops.errors import ArgumentError
+from jaxops.ops.movement import flag
+from jaxops.ops.pointwise import fold, on_sizes, operands, require, symbolic
+from jaxops.shapes import arithmetic as of_sizes
+from jaxops.static import Array, array, kernel, structural
+
+
+@structural
+def add(a: Array, b: Array) -> Array:
+    """a + b, element by element; the operands broadcast to each other.
+
+    a, b: numbers of one dtype. Returns that dtype, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ.
+    Source: ONNX Add, opsets 7–14.
+
+    >>> add(np.array([1, 2]), 10)
+    array([11, 12])
+    """
+    return fold(operands("add", (a, b)), "add", np.add, lax.add)
+
+
+@structural
+def sub(a: Array, b: Array) -> Array:
+    """a - b, element by element; the operands broadcast to each other.
+
+    a, b: numbers of one dtype. Returns that dtype, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ.
+    Source: ONNX Sub, opsets 7–14.
+
+    >>> sub(np.array([1, 2]), 10)
+    array([-9, -8])
+    """
+    return fold(operands("sub", (a, b)), "sub", np.subtract, lax.sub)
+
+
+@structural
+def mul(a: Array, b: Array) -> Array:
+    """a · b, element by element; the operands broadcast to each other.
+
+    a, b: numbers of one dtype. Returns that dtype, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ.
+    Source: ONNX Mul, opsets 7–14.
+
+    >>> mul(np.array([1, 2]), 10)
+    array([10, 20])
+    """
+    return fold(operands("mul", (a, b)), "mul", np.multiply, lax.mul)
+
+
+@structural
+def div(a: Array, b: Array) -> Array:
+    """a / b, element by element; the operands broadcast to each other.
+
+    a, b: numbers of one dtype. Returns that dtype, of the common shape. Integers are divided toward zero.
+    Raises ArgumentError for a static integer divided by 0, which the standard leaves undefined; ShapeError when
+    the shapes do not broadcast, DTypeError when the dtypes differ.
+    Source: ONNX Div, opsets 7–14.
+
+    >>> div(np.array([7, -7]), 2)
+    array([ 3, -3])
+    """
+    return fold(operands("div", (a, b)), "div", _div, lax.div)
+
+
+def _div(a: Any, b: Any) -> Any:
+    if is_float(a.dtype) or a.dtype.kind == "c":
+        return np.divide(a, b)
+    b = _nonzero("div", a, b)
+    if symbolic(a, b):
+        return on_sizes(of_sizes.quotient, a, b)
+    below = np.floor_divide(a, b)
+    inexact = below * b != a
+    return below + (inexact & ((a < 0) != (b < 0))).astype(below.dtype)
+
+
+def _nonzero(op: str, a: Any, b: Any) -> Any:
+    if not is_float(a.dtype) and np.any(b == 0):
+        raise ArgumentError(f"{op}: a static integer is divided by 0, which the standard leaves undefined")
+    return b
+
+
+@structural
+def mod(a: Array, b: Array, *, fmod: int = 0) -> Array:
+    """What is left of `a` after division by `b`; the operands broadcast to each other.
+
+    a, b: numbers of one dtype. Returns that dtype, of the common shape.
+    fmod: 0 rounds the quotient down, so the result has the sign of b; 1 truncates it, the sign is that of a.
+    Raises ArgumentError for another `fmod` and for a static integer divided by 0, ShapeError, DTypeError.
+    Source: ONNX Mod, opsets 10–28 (floats with fmod=0 from 28).
+
+    >>> mod(np.array([-7, 7]), 3), mod(np.array([-7, 7]), 3, fmod=1)
+    (array([2, 1]), array([-1,  1]))
+    """
+    arrays = operands("mod", (a, b))
+    if flag("mod", "fmod", fmod):
+        return fold(arrays, "mod", _static_fmod, lax.rem)
+    return fold(arrays, "mod", _static_mod, _floor_mod)
+
+
+def _static_mod(a: Any, b: Any) -> Any:
+    return np.mod(a, _nonzero("mod", a, b))
+
+
+def _static_fmod(a: Any, b: Any) -> Any:
+    b = _nonzero("mod", a, b)
+    return a - on_sizes(of_sizes.quotient, a, b) * b if symbolic(a, b) else np.fmod(a, b)
+
+
+def _floor_mod(a: jax.Array, b: jax.Array) -> jax.Array:
+    rest = lax.rem(a, b)
+    if jnp.issubdtype(a.dtype, jnp.unsignedinteger):
+        return rest
+    zero = lax.full_like(rest, 0)
+    opposite = lax.bitwise_and(lax.ne(rest, zero), lax.ne(lax.lt(rest, zero), lax.lt(b, zero)))
+    found = lax.select(opposite, lax.add(rest, b), rest)
+    if not is_float(a.dtype):
+        return found
+    # A zero has the sign of b (ONNX Mod-28).
+    signed = lax.select(lax.lt(b, zero), lax.neg(zero), zero)
+    return lax.select(lax.eq(found, zero), signed, found)
+
+
+@structural
+def pow(x: Array, y: Array) -> Array:
+    """x to the power of y, element by element; the operands broadcast to each other.
+
+    x: numbers. y: numbers of any dtype. Returns the dtype of x, of the common shape.
+    An integer to a negative power is the true quotient, truncated; to a fractional power, likewise.
+    Raises ShapeError when the shapes do not broadcast.
+    Source: ONNX Pow, opsets 7–15.
+
+    >>> pow(np.array([2, 3]), np.array([10, -1]))
+    array([1024,    0])
+    """
+    base, exponent = (np.asarray(v) if isinstance(v, int | float) else array(v) for v in (x, y))
+    if isinstance(base, np.ndarray) and isinstance(exponent, np.ndarray):
+        return fold((base, exponent), "pow", _static_pow, lax.pow)
+    base = as_traced(base)
+    if isinstance(exponent, np.ndarray) and exponent.size == 1 and exponent.ndim <= base.ndim:
+        power = exponent.reshape(()).item()
+        # Small whole powers are products: exact on integers, and smooth at 0 for the gradient.
+        if float(power).is_integer() and abs(power) <= 8 and (power >= 0 or is_float(base.dtype)):
+            return _whole_power(base, int(power))
+    return fold((base, as_traced(exponent)), "pow", _static_pow, _traced_pow)
+
+
+@kernel
+def _whole_power(x: jax.Array, n: int) -> jax.Array:
+    return lax.integer_pow(x, n)
+
+
+def _static_pow(x: Any, y: Any) -> Any:
+    if symbolic(x, y):
+        return on_sizes(lambda base, n: base**n, x, y)
+    if is_float(x.dtype):
+        return np.power(x, y.astype(x.dtype)) if not is_float(y.dtype) else np.power(x, y).astype(x.dtype)
+    if is_float(y.dtype):
+        return np.trunc(np.power(x.astype(np.float64), y.astype(np.float64))).astype(x.dtype)
+    negative = y < 0
+    whole = np.power(x, np.where(negative, 0, y).astype(x.dtype))
+    if not negative.any():
+        return whole
+    return np.where(negative, np.where(np.abs(x) == 1, np.where(y % 2 == 0, x * x, x), 0), whole)
+
+
+def _traced_pow(x: jax.Array, y: jax.Array) -> jax.Array:
+    if is_float(x.dtype):
+        wide = jnp.promote_types(x.dtype, y.dtype) if is_float(y.dtype) else x.dtype
+        return lax.pow(x.astype(wide), y.astype(wide)).astype(x.dtype)
+    if is_float(y.dtype):
+        wide = canonical(np.float64)
+        return lax.pow(x.astype(wide), y.astype(wide)).astype(x.dtype)
+    zero, one, two = (jnp.full(x.shape, n, y.dtype) for n in (0, 1, 2))
+    negative = lax.lt(y, zero)
+    whole = jnp.power(x, lax.select(negative, zero, y).astype(x.dtype))
+    unit = lax.select(lax.eq(lax.rem(y, two), zero), x * x, x)
+    fraction = lax.select(lax.eq(lax.abs(x), one.astype(x.dtype)), unit, zero.astype(x.dtype))
+    return lax.select(negative, fraction, whole)
+
+
+@structural
+def sum(inputs: Sequence[Array]) -> Array:
+    """The sum of the elements at each place; the operands broadcast to each other.
+
+    inputs: at least one array of numbers, of one dtype. Returns that dtype, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ, SignatureError.
+    Source: ONNX Sum, opsets 8–13.
+
+    >>> sum([np.array([1, 5]), np.array([3, 2]), 1])
+    array([5, 8])
+    """
+    return fold(operands("sum", inputs), "sum", np.add, lax.add)
+
+
+@structural
+def mean(inputs: Sequence[Array]) -> Array:
+    """The mean of the elements at each place; the operands broadcast to each other.
+
+    inputs: at least one floating-point array, of one dtype. Returns that dtype, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, DTypeError for differing dtypes or integers, SignatureError.
+    Source: ONNX Mean, opsets 8–13.
+
+    >>> mean([np.array([1.0, 5.0]), np.array([3.0, 2.0])])
+    array([2. , 3.5])
+    """
+    arrays = operands("mean", inputs)
+    require("mean", "floating-point", *arrays)
+    return div(fold(arrays, "mean", np.add, lax.add), np.asarray(len(arrays), arrays[0].dtype))

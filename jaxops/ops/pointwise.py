@@ -1,0 +1,96 @@
+"""What the operators share that compute each element of the result from one element of each operand."""
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.dtypes import as_traced, is_float, unify
+from jaxops.errors import DTypeError, SignatureError
+from jaxops.shapes import movement as sizes_of
+from jaxops.static import Array, Sizes, array, is_symbolic, kernel
+
+_KINDS = {"boolean": np.bool_, "integer": np.integer, "floating-point": np.floating}
+
+
+def require(op: str, kind: str, *arrays: Array) -> None:
+    """Raises DTypeError unless all are of a kind: boolean, integer or floating-point."""
+    for a in arrays:
+        if not jnp.issubdtype(a.dtype, _KINDS[kind]):
+            raise DTypeError(f"{op}: operands must be {kind}, got {a.dtype.name}; convert with jaxops.cast")
+
+
+def floating(op: str, value: Any) -> jax.Array:
+    """A floating-point operand as a JAX array."""
+    x = as_traced(value)
+    require(op, "floating-point", x)
+    return x
+
+
+def operands(op: str, values: Sequence[Any]) -> tuple[Array, ...]:
+    """Operands of one element type; a Python number takes the type of the arrays beside it."""
+    if not values:
+        raise SignatureError(f"{op}: there are no operands; at least one is needed")
+    typed = next((v.dtype for v in values if isinstance(v, jax.Array | np.ndarray)), None)
+    if typed is not None and typed.kind != "O":
+        values = [_adopt(v, typed) for v in values]
+    return unify(op, tuple(settled(v) if isinstance(v, np.ndarray) and v.size else v for v in values))
+
+
+def _adopt(value: Any, dtype: Any) -> Any:
+    if type(value) is int or (type(value) is float and is_float(dtype)):
+        return np.asarray(value, dtype)
+    return value
+
+
+def settled(value: Any) -> np.ndarray:
+    """A result of NumPy as an array; int64 again where the arithmetic has left no symbolic size."""
+    result = np.asarray(value)
+    if result.dtype == object and all(isinstance(v, int | np.integer) for v in result.flat):
+        return result.astype(np.int64)
+    return result
+
+
+def on_sizes(fn: Callable[..., Any], *arrays: Any) -> Any:
+    """`fn` of single elements, mapped over object arrays."""
+    return np.frompyfunc(fn, len(arrays), 1)(*arrays)
+
+
+def symbolic(*arrays: Any) -> bool:
+    """Whether one of the static operands holds a symbolic size."""
+    return any(is_symbolic(a) for a in arrays)
+
+
+def spread(x: Array, sizes: Sizes) -> jax.Array:
+    """An operand broadcast to the sizes of the result."""
+    x = as_traced(x)
+    if x.shape == sizes:
+        return x
+    return lax.broadcast_in_dim(x, sizes, tuple(range(len(sizes) - x.ndim, len(sizes))))
+
+
+@kernel
+def fold(arrays: tuple[Array, ...], op: str, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]) -> Array:
+    """The operands, broadcast to each other, combined from left to right."""
+    sizes = sizes_of.broadcast(op, *(a.shape for a in arrays))
+    if isinstance(arrays[0], np.ndarray):
+        with np.errstate(all="ignore"):
+            return settled(reduce(static_fn, arrays))
+    return reduce(traced_fn, [spread(a, sizes) for a in arrays])
+
+
+@kernel
+def _unary(x: Array, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]) -> Array:
+    if isinstance(x, np.ndarray):
+        with np.errstate(all="ignore"):
+            return settled(static_fn(x))
+    return traced_fn(x)
+
+
+def unary(x: Any, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]) -> Array:
+    """One operand: NumPy's function while it is static, else that of JAX."""
+    return _unary(array(x), static_fn, traced_fn)
