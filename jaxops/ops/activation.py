@@ -5,6 +5,7 @@ A coefficient is a Python number, so the arithmetic stays in the type of the ope
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxops.dtypes import as_traced, is_float
@@ -91,14 +92,8 @@ def celu(x: Array, *, alpha: float = 1.0) -> Array:
     """
     if alpha == 0:
         raise ArgumentError("celu: `alpha` is 0; it divides, so it must not be 0")
-    return _celu(floating("celu", x), alpha)
-
-
-@kernel
-def _celu(x: jax.Array, alpha: float) -> jax.Array:
-    # Spelled as the standard does: a negative alpha is allowed, and then both parts may be at work.
-    below = alpha * jnp.expm1(x / alpha)
-    return jax.nn.relu(x) + jnp.minimum(below, 0.0)
+    # A negative x alone has a second part, whatever the sign of alpha.
+    return _elu(floating("celu", x), alpha, alpha, 1.0)
 
 
 def selu(x: Array, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Array:
@@ -110,14 +105,20 @@ def selu(x: Array, *, alpha: float = 1.67326319217681884765625, gamma: float = 1
     >>> selu(jnp.array([-1000.0, 2.0]), alpha=2.0, gamma=3.0)
     Array([-6.,  6.], dtype=float32)
     """
-    return _elu(floating("selu", x), alpha, gamma, gamma)
+    return _elu(floating("selu", x), gamma * alpha, 1.0, gamma)
 
 
 @kernel
-def _elu(x: jax.Array, alpha: float, below: float, above: float) -> jax.Array:
+def _elu(x: jax.Array, below: float, width: float, above: float) -> jax.Array:
+    """above · x where it is positive, else below · (e^(x / width) - 1)."""
+    positive = x > 0
     # The exponential sees no positive number: where it overflowed, the derivative would be NaN.
-    negative = below * alpha * jnp.expm1(jnp.minimum(x, 0.0))
-    return lax.select(x > 0, above * x if above != 1 else x, negative)
+    negative = lax.select(positive, lax.full_like(x, 0), x)
+    return lax.select(positive, _times(x, above), _times(lax.expm1(_times(negative, 1 / width)), below))
+
+
+def _times(x: jax.Array, factor: float) -> jax.Array:
+    return x if factor == 1 else x * factor
 
 
 def gelu(x: Array, *, approximate: str = "none") -> Array:
@@ -162,7 +163,7 @@ def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
 
 @kernel
 def _hard_sigmoid(x: jax.Array, alpha: float, beta: float) -> jax.Array:
-    return jnp.clip(x * alpha + beta, 0.0, 1.0)
+    return lax.clamp(np.asarray(0, x.dtype), x * alpha + beta, np.asarray(1, x.dtype))
 
 
 def hard_swish(x: Array) -> Array:
@@ -179,7 +180,7 @@ def hard_swish(x: Array) -> Array:
 
 @kernel
 def _hard_swish(x: jax.Array) -> jax.Array:
-    return x * jnp.clip(x * (1 / 6) + 0.5, 0.0, 1.0)
+    return x * _hard_sigmoid(x, 1 / 6, 0.5)
 
 
 def swish(x: Array, *, alpha: float = 1.0) -> Array:
@@ -196,7 +197,7 @@ def swish(x: Array, *, alpha: float = 1.0) -> Array:
 
 @kernel
 def _swish(x: jax.Array, alpha: float) -> jax.Array:
-    return x * lax.logistic(x if alpha == 1 else x * alpha)
+    return x * lax.logistic(_times(x, alpha))
 
 
 def mish(x: Array) -> Array:

@@ -74,7 +74,7 @@ def _product(x: Array, over: Axes) -> Any:
 def _average(x: Array, over: Axes) -> Any:
     count = math.prod(x.shape[i] for i in over)
     if is_symbolic(count):
-        return _total(x, over) / as_traced(dims(count)).astype(x.dtype)
+        return lax.div(_total(x, over), as_traced(dims(count)).astype(x.dtype))
     # The mean of nothing is undefined: NaN, as 0 / 0, or 0 for integers.
     whole = count if is_float(x.dtype) else max(count, 1)
     return div(_total(x, over), np.asarray(whole, x.dtype if x.dtype.kind != "O" else None))

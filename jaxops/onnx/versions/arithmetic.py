@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxops import ops
 from jaxops.dtypes import is_float
 from jaxops.errors import AxisError, DTypeError, ShapeError
 from jaxops.onnx.registry import version
+from jaxops.ops import activation, arithmetic, casting, comparison, elementwise, linalg, logic, reduction
 from jaxops.shapes.movement import text
 from jaxops.static import Array, Sizes, array, structural
 
@@ -54,17 +54,17 @@ def _one_way(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 for _name, _fn in {
-    "Add": ops.add,
-    "Sub": ops.sub,
-    "Mul": ops.mul,
-    "Div": ops.div,
-    "Pow": ops.pow,
-    "And": ops.and_,
-    "Or": ops.or_,
-    "Xor": ops.xor,
-    "Equal": ops.equal,
-    "Greater": ops.greater,
-    "Less": ops.less,
+    "Add": arithmetic.add,
+    "Sub": arithmetic.sub,
+    "Mul": arithmetic.mul,
+    "Div": arithmetic.div,
+    "Pow": arithmetic.pow,
+    "And": logic.and_,
+    "Or": logic.or_,
+    "Xor": logic.xor,
+    "Equal": comparison.equal,
+    "Greater": comparison.greater,
+    "Less": comparison.less,
 }.items():
     version(_name, 1)(_one_way(_fn))
     version(_name, 7)(_fn)
@@ -81,7 +81,12 @@ def _like_shapes(fn: Callable[..., Any]) -> Callable[..., Any]:
     return structural(run)
 
 
-for _name, _fn in {"Sum": ops.sum, "Mean": ops.mean, "Max": ops.max, "Min": ops.min}.items():
+for _name, _fn in {
+    "Sum": arithmetic.sum,
+    "Mean": arithmetic.mean,
+    "Max": comparison.max,
+    "Min": comparison.min,
+}.items():
     version(_name, 1)(_like_shapes(_fn))
     version(_name, 8)(_fn)
 
@@ -96,20 +101,20 @@ def _axes_as_attribute(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 for _name, _fn in {
-    "ReduceMean": ops.reduce_mean,
-    "ReduceProd": ops.reduce_prod,
-    "ReduceMax": ops.reduce_max,
-    "ReduceMin": ops.reduce_min,
-    "ReduceL1": ops.reduce_l1,
-    "ReduceL2": ops.reduce_l2,
-    "ReduceLogSum": ops.reduce_log_sum,
-    "ReduceLogSumExp": ops.reduce_log_sum_exp,
-    "ReduceSumSquare": ops.reduce_sum_square,
+    "ReduceMean": reduction.reduce_mean,
+    "ReduceProd": reduction.reduce_prod,
+    "ReduceMax": reduction.reduce_max,
+    "ReduceMin": reduction.reduce_min,
+    "ReduceL1": reduction.reduce_l1,
+    "ReduceL2": reduction.reduce_l2,
+    "ReduceLogSum": reduction.reduce_log_sum,
+    "ReduceLogSumExp": reduction.reduce_log_sum_exp,
+    "ReduceSumSquare": reduction.reduce_sum_square,
 }.items():
     version(_name, 1)(_axes_as_attribute(_fn))
     version(_name, 18)(_fn)
-version("ReduceSum", 1)(_axes_as_attribute(ops.reduce_sum))
-version("ReduceSum", 13)(ops.reduce_sum)
+version("ReduceSum", 1)(_axes_as_attribute(reduction.reduce_sum))
+version("ReduceSum", 13)(reduction.reduce_sum)
 
 
 @version("Mod", 10)
@@ -117,10 +122,10 @@ version("ReduceSum", 13)(ops.reduce_sum)
 def _(a: Array, b: Array, *, fmod: int) -> Array:
     if not fmod and is_float(array(a).dtype):
         raise DTypeError(f"mod: before opset 28 floating-point operands need fmod=1, got {array(a).dtype.name}")
-    return ops.mod(a, b, fmod=fmod)
+    return arithmetic.mod(a, b, fmod=fmod)
 
 
-version("Mod", 28)(ops.mod)
+version("Mod", 28)(arithmetic.mod)
 
 
 @version("Clip", 1)
@@ -129,14 +134,14 @@ def _(input: Array, *, min: float | None = None, max: float | None = None) -> Ar
     x = array(input)
     limit = float(np.finfo(np.float32).max)
     # The defaults of Clip-6 stand for "no bound", in every type and for infinities too, as in Clip-11.
-    return ops.clip(
+    return comparison.clip(
         x,
         None if min is None or min <= -limit else np.asarray(min, x.dtype),
         None if max is None or max >= limit else np.asarray(max, x.dtype),
     )
 
 
-version("Clip", 11)(ops.clip)
+version("Clip", 11)(comparison.clip)
 
 
 @version("PRelu", 1)
@@ -145,19 +150,23 @@ def _(x: Array, slope: Array) -> Array:
     # One slope a channel (axis 1); the text has but "of size 1 … shared across different channels".
     if slope.ndim == 1 and x.ndim > 2 and slope.size != 1:
         slope = slope.reshape((-1,) + (1,) * (x.ndim - 2))
-    return ops.prelu(x, slope)
+    return activation.prelu(x, slope)
 
 
-version("PRelu", 7)(ops.prelu)
+version("PRelu", 7)(activation.prelu)
 
 
 @version("Erf", 9)
 def _(input: Array) -> Array:
     x = array(input)
-    return ops.erf(x) if is_float(x.dtype) else ops.cast(ops.erf(ops.cast(x, to=np.float32)), to=x.dtype)
+    return (
+        elementwise.erf(x)
+        if is_float(x.dtype)
+        else casting.cast(elementwise.erf(casting.cast(x, to=np.float32)), to=x.dtype)
+    )
 
 
-version("Erf", 13)(ops.erf)
+version("Erf", 13)(elementwise.erf)
 
 
 @version("Gemm", 1)
@@ -166,7 +175,7 @@ def _(a: Array, b: Array, c: Array, *, alpha: float, beta: float, broadcast: int
     if not broadcast and a.ndim == b.ndim == 2:
         sizes = a.shape[1 if transA else 0], b.shape[0 if transB else 1]
         _same_shape("gemm", [sizes, c.shape], "pass broadcast=1 to broadcast c to the product")
-    return ops.gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    return linalg.gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
 
 
-version("Gemm", 7)(ops.gemm)
+version("Gemm", 7)(linalg.gemm)
