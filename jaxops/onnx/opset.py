@@ -13,6 +13,7 @@ from jaxops.errors import ArgumentError, SignatureError, UnsupportedError
 from jaxops.onnx.graph import Node
 from jaxops.onnx.registry import Operator, allowed_types, find
 from jaxops.onnx.trace import step
+from jaxops.static import Tracer, known
 
 _EMPTY = inspect.Parameter.empty
 
@@ -79,9 +80,12 @@ def _function(name: str, version: int) -> Callable[..., Any]:
 
     def call(*inputs: Any, rng: jax.Array | None = None, **named: Any) -> Any:
         n_outputs = named.pop("n_outputs", None)
+        if rng is not None and "rng" not in signature.parameters:
+            raise SignatureError(f"{operator.name}: it has no random part, so it takes no `rng`")
         attributes = {k: v for k, v in named.items() if k not in inputs_by_name or k in schema.attributes}
         operands = _operands(operator, inputs, {k: v for k, v in named.items() if k not in attributes})
-        attributes = operator.complete({k: _plain(v) for k, v in attributes.items() if v is not None})
+        given = {k: _attribute(operator, k, v) for k, v in attributes.items() if v is not None}
+        attributes = operator.complete(given)
         if n_outputs is None:
             n_outputs = _default_outputs(operator, operands, attributes)
         operator.check_arity([x is not None for x in operands], n_outputs)
@@ -122,6 +126,8 @@ def _signature(operator: Operator) -> inspect.Signature:
             parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
     if schema.max_output > schema.min_output:
         parameters.append(inspect.Parameter("n_outputs", inspect.Parameter.KEYWORD_ONLY, default=None))
+    if "rng" in operator.parameters:
+        parameters.append(inspect.Parameter("rng", inspect.Parameter.KEYWORD_ONLY, default=None))
     return inspect.Signature(parameters)
 
 
@@ -129,6 +135,8 @@ def _operands(operator: Operator, inputs: Sequence[Any], named: Mapping[str, Any
     """The inputs in the order of the schema, None for one left out, Python numbers as arrays."""
     formals = operator.schema.inputs
     operands = list(inputs)
+    if _variadic(formals) and formals[-1].name in named:
+        raise SignatureError(f"{operator.name}: give `{formals[-1].name}` by position, there may be many")
     if _variadic(formals) and len(operands) == len(formals) and isinstance(operands[-1], list | tuple):
         operands = [*operands[:-1], *operands[-1]]  # op.Concat([a, b]) means op.Concat(a, b)
     positions = {formal.name: i for i, formal in enumerate(formals)}
@@ -142,7 +150,7 @@ def _operands(operator: Operator, inputs: Sequence[Any], named: Mapping[str, Any
     # Which element type a type variable has, as far as arrays say it.
     bound = {f: x.dtype for f, x in zip(_types(operator, operands), operands, strict=True) if hasattr(x, "dtype")}
     return [
-        x if x is None or hasattr(x, "dtype") or _is_sequence(operator, formal) else _array(x, bound.get(formal))
+        x if x is None or hasattr(x, "dtype") or _is_sequence(operator, formal, x) else _array(x, bound.get(formal))
         for formal, x in zip(_types(operator, operands), operands, strict=True)
     ]
 
@@ -159,8 +167,11 @@ def _types(operator: Operator, operands: Sequence[Any]) -> list[str]:
     return [formals[min(i, len(formals) - 1)].type_str for i in range(len(operands))]
 
 
-def _is_sequence(operator: Operator, type_str: str) -> bool:
-    return all(t.startswith(("seq", "optional")) for t in allowed_types(operator.schema, type_str))
+def _is_sequence(operator: Operator, type_str: str, value: Any) -> bool:
+    """Whether a list stands for a sequence of tensors: it must, or it may and holds arrays."""
+    kinds = [t.startswith(("seq", "optional")) for t in allowed_types(operator.schema, type_str)]
+    holds_arrays = isinstance(value, list | tuple) and any(hasattr(item, "dtype") for item in value)
+    return all(kinds) or (any(kinds) and holds_arrays)
 
 
 def _array(value: Any, dtype: np.dtype | None) -> np.ndarray:
@@ -177,12 +188,16 @@ def _array(value: Any, dtype: np.dtype | None) -> np.ndarray:
     return found.astype({"f": np.float32, "i": np.int64, "u": np.uint64}.get(found.dtype.kind, found.dtype))
 
 
-def _plain(value: Any) -> Any:
-    """An attribute given as a list or a 1-D array is a tuple; arrays stay where the standard wants a tensor."""
-    if isinstance(value, list):
-        return tuple(value)
-    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iuf":
-        return tuple(value.tolist())
+def _attribute(operator: Operator, name: str, value: Any) -> Any:
+    """An attribute as the front end has it: an array where the standard wants a tensor, a tuple for a list."""
+    declared = operator.schema.attributes.get(name)
+    kind = declared.type.name if declared else ""
+    if isinstance(value, jax.Array):
+        value = known(operator.name, name, value)
+    if kind.endswith("TENSOR"):
+        return value if isinstance(value, np.ndarray | np.generic) else _array(value, None)
+    if isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim == 1):
+        return tuple(value if isinstance(value, list) else value.tolist())
     return value
 
 
@@ -191,16 +206,16 @@ def _default_outputs(operator: Operator, operands: Sequence[Any], attributes: Ma
     if not _variadic(schema.outputs):
         return schema.min_output
     lengths = attributes.get("split", operands[1] if len(operands) > 1 else None)
-    if lengths is not None and not isinstance(lengths, jax.core.Tracer):
+    if lengths is not None and not isinstance(lengths, Tracer):
         return len(lengths)
     if "num_outputs" in attributes:
         return attributes["num_outputs"]
     raise SignatureError(f"{operator.name}: how many outputs? Give `n_outputs`")
 
 
-def _text(schema: defs.OpSchema, version: int) -> str:
+def _text(schema: Any, version: int) -> str:
     """The standard's text for this version, with its operands, attributes and types."""
-    lines = [f"{schema.name}, version {schema.since_version} (opset {version})", "", inspect.cleandoc(schema.doc)]
+    lines = [f"{schema.name}, version {schema.since_version} (opset {version})", "", inspect.cleandoc(schema.doc or "")]
     sections = {
         "Inputs": [(f"{i.name}: {i.type_str}", i.description) for i in schema.inputs],
         "Attributes": [(f"{n}: {a.type.name.lower()}", a.description) for n, a in schema.attributes.items()],

@@ -8,7 +8,7 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -18,7 +18,7 @@ import onnx
 from onnx import defs, helper
 
 from jaxops import ops
-from jaxops.dtypes import is_string
+from jaxops.dtypes import canonical, is_string
 from jaxops.errors import ArgumentError, DTypeError, SignatureError, UnsupportedError, describe
 from jaxops.static import SIZED, STATIC
 
@@ -65,7 +65,7 @@ def adapters() -> Mapping[str, Mapping[int, Callable[..., Any]]]:
 class Operator:
     """An operator at one version. `fn` is None when only the standard's function body defines it."""
 
-    schema: defs.OpSchema
+    schema: Any  # an OpSchema; the stubs of onnx lack half of its members
     fn: Callable[..., Any] | None
 
     @property
@@ -141,7 +141,7 @@ class Operator:
 
     def check_types(self, values: Sequence[Any]) -> None:
         """Raises DTypeError for an element type that this version does not list, or that differs from its kin."""
-        bound: dict[str, tuple[str, str]] = {}
+        bound: dict[str, tuple[str, frozenset[str]]] = {}
         formals = self.schema.inputs
         for position, value in enumerate(values):
             formal = formals[min(position, len(formals) - 1)]
@@ -150,10 +150,9 @@ class Operator:
             kinds = type_names(value)
             allowed = allowed_types(self.schema, formal.type_str)
             if not kinds & allowed:
-                listing = ", ".join(sorted(t.removeprefix("tensor(").removesuffix(")") for t in allowed))
                 raise DTypeError(
                     f"{self.name}: input {position} `{formal.name}` is {describe(value)}; "
-                    f"this version takes {listing}; convert with Cast"
+                    f"this version takes {_listing(allowed)}; convert with Cast"
                 )
             if not formal.is_homogeneous or formal.type_str.endswith(")"):
                 continue
@@ -173,7 +172,27 @@ class Operator:
             arguments = [*arguments[: len(formals) - 1], arguments[len(formals) - 1 :]]
         extra = {name: value for name, value in context.items() if name in self.parameters}
         result = self.fn(*arguments, **attributes, **extra)
-        return result if isinstance(result, tuple) else (result,)
+        results = result if isinstance(result, tuple) else (result,)
+        self._check_results(results)
+        return results
+
+    def _check_results(self, values: Sequence[Any]) -> None:
+        """Raises DTypeError for an element type that an attribute asked for and this version does not list."""
+        formals = self.schema.outputs
+        given = {formal.type_str for formal in self.schema.inputs}
+        for formal, value in zip(formals, values, strict=False):
+            if formal.type_str in given or formal.type_str.endswith(")") or not hasattr(value, "dtype"):
+                continue
+            allowed = allowed_types(self.schema, formal.type_str)
+            if not type_names(value) & allowed:
+                raise DTypeError(
+                    f"{self.name}: output `{formal.name}` would be {describe(value)}; "
+                    f"this version gives {_listing(allowed)}"
+                )
+
+
+def _listing(types: Iterable[str]) -> str:
+    return ", ".join(sorted(t.removeprefix("tensor(").removesuffix(")") for t in types))
 
 
 def _structural(fn: Any) -> bool:
@@ -202,14 +221,14 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "INTS": (int, np.integer),
     "FLOATS": (float, int, np.floating, np.integer),
     "STRINGS": (str,),
+    "TENSOR": (np.ndarray, np.generic),
+    "SPARSE_TENSOR": (np.ndarray, np.generic),
 }
 
 
 def _check_attribute(op: str, attribute: Any, value: Any) -> None:
     kind = attribute.type.name
-    expected = _KINDS.get(kind)
-    if expected is None:
-        return
+    expected = _KINDS.get(kind, (object,))
     items = value if kind.endswith("S") else (value,)
     if kind.endswith("S") and (isinstance(value, str) or not isinstance(value, Sequence | np.ndarray)):
         raise ArgumentError(f"{op}: attribute `{attribute.name}` is {value!r}; it must be a sequence ({kind})")
@@ -255,7 +274,7 @@ def type_names(value: Any) -> frozenset[str]:
     if isinstance(value, np.ndarray) and value.dtype.kind in "USTO":
         return frozenset(["tensor(string)" if is_string(value) else "tensor(int64)"])
     name = _tensor_names()[value.dtype.name]
-    if isinstance(value, jax.Array) and not jax.config.jax_enable_x64 and name in _WIDE:
+    if isinstance(value, jax.Array) and name in _WIDE and canonical(np.int64) != np.int64:
         return frozenset([f"tensor({name})", f"tensor({_WIDE[name]})"])
     return frozenset([f"tensor({name})"])
 
@@ -265,7 +284,7 @@ def find(op_type: str, domain: str, opset: int) -> Operator:
     """The operator at the newest version not above `opset`. Raises UnsupportedError, which says why not."""
     domain = "" if domain == "ai.onnx" else domain
     try:
-        schema = defs.get_schema(op_type, opset, domain)
+        schema: Any = defs.get_schema(op_type, opset, domain)
     except defs.SchemaError:
         known = [
             s.since_version for s in defs.get_all_schemas_with_history() if (s.name, s.domain) == (op_type, domain)

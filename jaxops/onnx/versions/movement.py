@@ -31,6 +31,14 @@ def _(data: Array, *, shape: Ints | None = None) -> Array:
 
 
 version("Reshape", 5)(ops.reshape)
+version("Identity", 1)(ops.identity)
+
+
+@version("Identity", 14)
+@structural
+def _(input: Any) -> Any:
+    """Sequences came with opset 14, optionals with 16."""
+    return input if input is None or isinstance(input, list) else ops.identity(input)
 
 
 @version("Flatten", 1)

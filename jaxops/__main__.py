@@ -1,0 +1,133 @@
+"""The command line: `python -m jaxops run MODEL` and `python -m jaxops show MODEL`."""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxops.errors import ArgumentError, JaxopsError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; 0 when it succeeded, 1 with a message on standard error when not."""
+    parser = argparse.ArgumentParser("python -m jaxops", description="Runs ONNX models with JAX.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    model_help = "an .onnx file, or the name of a model that the onnx package carries, such as light_resnet50"
+    run = commands.add_parser("run", help="run a model on random or given inputs; print its top outputs and the time")
+    run.add_argument("model", help=model_help)
+    run.add_argument("--input", action="append", default=[], metavar="NAME=FILE.npy", help="an input; else random")
+    run.add_argument("--size", action="append", default=[], metavar="NAME=N", help="a symbolic size of the inputs")
+    run.add_argument("--seed", type=int, default=0, help="of the random inputs (default 0)")
+    run.add_argument("--repeat", type=int, default=5, metavar="N", help="timed calls after the first (default 5)")
+    run.add_argument("--top", type=int, default=5, metavar="N", help="how many outputs to print (default 5)")
+    show = commands.add_parser("show", help="print the graph of a model")
+    show.add_argument("model", help=model_help)
+    options = parser.parse_args(arguments)
+    try:
+        return {"run": _run, "show": _show}[options.command](options)
+    except (JaxopsError, OSError) as error:
+        print(f"jaxops: {error}", file=sys.stderr)
+        return 1
+
+
+def _find(name: str) -> Path:
+    """The file, or the model of that name among those of the onnx package."""
+    import onnx
+
+    path = Path(name)
+    carried = Path(onnx.__file__).parent / "backend/test/data/light"
+    bundled = carried / f"{name}.onnx"
+    if path.exists() or not bundled.exists():
+        if not path.exists():
+            names = ", ".join(sorted(p.stem for p in carried.glob("*.onnx")))
+            raise FileNotFoundError(f"no file '{name}', and the onnx package carries no model of that name: {names}")
+        return path
+    return bundled
+
+
+def _show(options: argparse.Namespace) -> int:
+    import jaxops.onnx
+
+    print(jaxops.onnx.load(_find(options.model)))
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    import jaxops.onnx
+
+    if options.repeat < 1 or options.top < 1:
+        raise ArgumentError("--repeat and --top must be at least 1")
+    start = time.perf_counter()
+    model = jaxops.onnx.load(_find(options.model))
+    loaded = time.perf_counter()
+    inputs = _inputs(model.inputs, _pairs(options.input, "--input"), _pairs(options.size, "--size"), options.seed)
+    outputs = jax.block_until_ready(model(**inputs))
+    first = time.perf_counter()
+    times = []
+    for _ in range(options.repeat):
+        begin = time.perf_counter()
+        outputs = jax.block_until_ready(model(**inputs))
+        times.append(time.perf_counter() - begin)
+
+    console = Console()
+    console.print(f"{options.model}: {len(model.graph.nodes)} nodes, {len(model.params)} parameters", highlight=False)
+    for formal, value in zip(model.outputs, outputs if isinstance(outputs, tuple) else (outputs,), strict=True):
+        console.print(_top(Table, str(formal), value, options.top))
+    seconds = {"load": loaded - start, "first call": first - loaded, "call": min(times)}
+    console.print(" · ".join(f"{name} {value * 1e3:.1f} ms" for name, value in seconds.items()), highlight=False)
+    return 0
+
+
+def _pairs(items: Sequence[str], option: str) -> dict[str, str]:
+    found = {}
+    for item in items:
+        name, equals, value = item.rpartition("=")
+        if not equals:
+            raise ArgumentError(f"{option} {item}: write NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def _inputs(formals: Sequence[Any], files: dict[str, str], sizes: dict[str, str], seed: int) -> dict[str, Any]:
+    """An array for each input: from its file, or random, of the declared shape (1 for a free size)."""
+    unknown = sorted(set(files) - {v.name for v in formals})
+    if unknown:
+        raise ArgumentError(f"--input {unknown[0]}: the model's inputs are {[v.name for v in formals]}")
+    random = np.random.default_rng(seed)
+    found = {}
+    for formal in formals:
+        if formal.name in files:
+            found[formal.name] = np.load(files[formal.name])
+            continue
+        if formal.dtype is None or formal.shape is None or formal.dtype == object or formal.static:
+            raise ArgumentError(f"input {formal} cannot be made up; give it with --input {formal.name}=FILE.npy")
+        shape = [d if isinstance(d, int) else int(sizes.get(str(d), 1)) for d in formal.shape]
+        floating = formal.dtype.kind not in "iub"
+        found[formal.name] = np.asarray(
+            random.random(shape) if floating else random.integers(0, 2, shape), formal.dtype
+        )
+    return found
+
+
+def _top(table: Any, title: str, value: Any, count: int) -> Any:
+    """A table of the largest elements of an output, with their indices."""
+    values = np.asarray(value)
+    rows = table("index", "value", title=title, title_justify="left")
+    flat = values.reshape(-1)
+    order = np.argsort(-flat.astype(np.float64), kind="stable") if flat.dtype.kind != "O" else np.arange(flat.size)
+    for i in order[:count]:
+        index = ", ".join(map(str, np.unravel_index(i, values.shape))) if values.ndim else "()"
+        rows.add_row(index, str(flat[i]))
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())

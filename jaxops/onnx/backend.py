@@ -1,0 +1,102 @@
+"""The interface `onnx.backend.base`, so that `onnx.backend.test` and other tools of the standard drive jaxops.
+
+It takes and gives NumPy arrays of exactly the types of the model: everything runs with x64 on.
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+import onnx
+from onnx import helper
+from onnx.backend.base import Backend, BackendRep, Device, DeviceType
+
+from jaxops.errors import ArgumentError
+from jaxops.onnx.model import Model, load
+from jaxops.static import enable_x64
+
+
+class JaxopsRep(BackendRep):
+    """A model that is ready to run on a device, compiled or operator by operator."""
+
+    def __init__(self, model: Model, device: Any, compiled: bool) -> None:
+        self.model = model
+        self._device = device
+        self._compiled = compiled
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """The outputs for the inputs in the order of the model, or by name, as NumPy arrays."""
+        named, positional = (inputs, ()) if isinstance(inputs, dict) else ({}, inputs)
+        if isinstance(positional, np.ndarray):
+            positional = (positional,)
+        with enable_x64(True), jax.default_device(self._device):
+            if self._compiled:
+                outputs = self.model(*positional, **named, **kwargs)
+            else:
+                outputs = self.model.apply(self.model.params, *positional, **named, **kwargs)
+            return tuple(map(_to_numpy, outputs if isinstance(outputs, tuple) else (outputs,)))
+
+
+def _to_numpy(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_to_numpy(item) for item in value]
+    return None if value is None else np.asarray(value)
+
+
+class JaxopsBackend(Backend):
+    """Runs ONNX models by JAX."""
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Whether JAX has such a device: 'CPU', 'CUDA' or 'CUDA:1'."""
+        try:
+            _device(device)
+        except (ArgumentError, RuntimeError):
+            return False
+        return True
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", *, compiled: bool = True, **kwargs: Any) -> JaxopsRep:
+        """Loads a model. compiled: under `jit`, else operator by operator.
+
+        Raises what `jaxops.onnx.load` raises; ArgumentError for a device that JAX does not have.
+        """
+        if kwargs:
+            raise ArgumentError(f"prepare: unknown options {sorted(kwargs)}; there is `compiled`")
+        return JaxopsRep(load(model), _device(device), compiled)
+
+    @classmethod
+    def run_node(
+        cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any
+    ) -> tuple[Any, ...]:
+        """The outputs of one node for these arrays; `opset_version` says which opset, else the newest."""
+        version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
+        names = [name for name in node.input if name]
+        values = [np.asarray(value) for value in inputs]
+        formals = [_info(name, value) for name, value in zip(names, values, strict=True)]
+        outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+        graph = helper.make_graph([node], node.op_type, formals, outputs)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, version)])
+        return cls.run_model(model, values, device, **kwargs)
+
+
+def _info(name: str, value: np.ndarray) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+
+
+def _device(name: str) -> Any:
+    kind, _, index = name.partition(":")
+    if not hasattr(DeviceType, kind):
+        raise ArgumentError(f"device {name!r}: the standard names CPU and CUDA, with an index as in CUDA:1")
+    devices = jax.devices({"CPU": "cpu", "CUDA": "gpu"}[kind])
+    number = Device(name).device_id
+    if number >= len(devices):
+        raise ArgumentError(f"device {name!r}: JAX has {len(devices)} {kind} devices, index{index and ' ' + index}")
+    return devices[number]
+
+
+prepare = JaxopsBackend.prepare
+run_model = JaxopsBackend.run_model
+run_node = JaxopsBackend.run_node
+supports_device = JaxopsBackend.supports_device
+is_compatible = JaxopsBackend.is_compatible
