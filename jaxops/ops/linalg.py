@@ -50,7 +50,7 @@ def gemm(
 @kernel
 def _gemm(arrays: tuple[jax.Array, ...], alpha: float, beta: float, trans_a: bool, trans_b: bool) -> jax.Array:
     a, b = arrays[:2]
-    c = arrays[2] if len(arrays) == 3 and beta != 0 else None
+    c = arrays[2] if len(arrays) == 3 else None
     sizes = sizes_of.gemm(a.shape, b.shape, None if c is None else c.shape, trans_a, trans_b)
     contract = ((0 if trans_a else 1,), (1 if trans_b else 0,))
     wide = _wide(a)
@@ -58,7 +58,7 @@ def _gemm(arrays: tuple[jax.Array, ...], alpha: float, beta: float, trans_a: boo
     if not is_float(a.dtype) and not (alpha.is_integer() and beta.is_integer()):
         product = product.astype(jnp.float32)
     product = _scaled(product, alpha)
-    if c is not None:
+    if c is not None and beta != 0:
         product = product + _scaled(spread(c.astype(product.dtype), sizes), beta)
     chex.assert_equal(product.shape, sizes)
     return product.astype(a.dtype)

@@ -7,7 +7,7 @@ from jaxops.static import Dim, Sizes
 
 def matmul(a: Sizes, b: Sizes) -> Sizes:
     """NumPy's rule: one axis is a row or a column, the axes before the last two broadcast."""
-    if not a or not b:
+    if min(len(a), len(b)) == 0:
         raise ShapeError(f"matmul: `{'b' if a else 'a'}` is a scalar; both need at least one axis")
     inner = b[-2] if len(b) > 1 else b[-1]
     if a[-1] != inner:
