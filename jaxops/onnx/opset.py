@@ -140,7 +140,7 @@ def _operands(operator: Operator, inputs: Sequence[Any], named: Mapping[str, Any
     if _variadic(formals) and len(operands) == len(formals) and isinstance(operands[-1], list | tuple):
         operands = [*operands[:-1], *operands[-1]]  # op.Concat([a, b]) means op.Concat(a, b)
     positions = {formal.name: i for i, formal in enumerate(formals)}
-    for name, value in named.items():
+    for name, value in sorted(named.items(), key=lambda item: positions[item[0]]):
         position = positions[name]
         if position < len(operands):
             raise SignatureError(f"{operator.name}: input `{name}` was given twice, by position and by name")
