@@ -61,10 +61,10 @@ def _check_fits(values: np.ndarray, target: np.dtype) -> None:
         if low < limits.min or high > limits.max:
             raise _out_of_range(low if low < limits.min else high, values.dtype, target)
     elif values.dtype.kind in "fc" and target.kind in "fc":
-        parts = values.view(values.real.dtype) if values.dtype.kind == "c" and values.flags.c_contiguous else values
-        largest = np.max(np.abs(parts), where=np.isfinite(parts), initial=0)
-        if largest > np.finfo(target).max:
-            raise _out_of_range(largest, values.dtype, target)
+        for part in (np.real(values), np.imag(values)) if values.dtype.kind == "c" else (values,):
+            largest = np.max(np.abs(part), where=np.isfinite(part), initial=0)
+            if largest > np.finfo(target).max:
+                raise _out_of_range(largest, values.dtype, target)
 
 
 def _out_of_range(value: Any, dtype: np.dtype, target: np.dtype) -> OutOfRangeError:

@@ -53,24 +53,20 @@ class ModelError(JaxopsError, ValueError):
 
 
 def describe(value: Any) -> str:
-    """`float32[2,3]` for an array, with `traced` before it while tracing; the value itself for the rest."""
+    """`float32[2,3]` for an array, and what it holds if known and small; the value itself for the rest."""
     shape = getattr(value, "shape", None)
     if shape is None or not hasattr(value, "dtype"):
         return repr(value)
     text = f"{value.dtype.name}[{','.join(map(str, shape))}]"
     if isinstance(value, np.ndarray | np.generic):
-        return (
-            f"{text} {np.array2string(np.asarray(value), threshold=8, edgeitems=3)}"
-            if value.size <= 8
-            else text
-        )
+        return f"{text} {np.array2string(np.asarray(value), threshold=8, edgeitems=3)}" if value.size <= 8 else text
     return text
 
 
 def message(op: str, problem: str, *, hint: str | None = None, **operands: Any) -> str:
     """The one layout of an error: operator and problem, then a line an operand, then what to do."""
     lines = [f"{op}: {problem}"]
-    lines += [f"  {name:<8}{describe(value)}" for name, value in operands.items()]
+    lines += [f"  {name:<7} {describe(value)}" for name, value in operands.items()]
     if hint:
         lines.append(f"  hint    {hint}")
     return "\n".join(lines)

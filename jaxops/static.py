@@ -14,7 +14,7 @@ from jax.core import Tracer
 from jax.errors import InconclusiveDimensionOperation as Undecided
 from jax.export import is_symbolic_dim
 
-from jaxops.errors import AxisError, ShapeError, StaticError, message
+from jaxops.errors import AxisError, DTypeError, ShapeError, StaticError, message
 
 __all__ = [
     "Array",
@@ -43,6 +43,14 @@ Sized: TypeAlias = Annotated[Any, SIZED]  # any array: only its sizes are looked
 
 enable_x64 = jax.enable_x64
 
+# What asking a traced value for its content raises: ours, and JAX's own for code that asks it directly.
+UNKNOWN = (
+    StaticError,
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -57,6 +65,11 @@ def is_static(value: Any) -> TypeGuard[np.ndarray]:
     return not isinstance(value, jax.Array)
 
 
+def tracing() -> bool:
+    """Whether new arrays are traced, as under `jit`: then a loop in Python would be unrolled into the program."""
+    return isinstance(jax.numpy.asarray(np.False_), Tracer)
+
+
 def is_symbolic(value: Any) -> bool:
     """Whether this is a symbolic dimension, or an array that holds one."""
     if isinstance(value, np.ndarray):
@@ -69,6 +82,12 @@ def array(value: Any) -> Array:
     return value if isinstance(value, jax.Array | np.ndarray) else np.asarray(value)
 
 
+@functools.cache
+def _is_concrete(cls: type) -> bool:
+    """Whether this is a class of concrete JAX arrays: asking JAX takes long, so an eager call asks once a class."""
+    return issubclass(cls, jax.Array) and not issubclass(cls, Tracer)
+
+
 def kernel(fn: F) -> F:
     """Runs `fn(data, *attributes)`, `data` an array or a tuple of arrays, in the cheapest way there is.
 
@@ -76,17 +95,21 @@ def kernel(fn: F) -> F:
     A concrete JAX array: `fn` compiled once per shape and attributes, in JAX's own cache. The attributes
     must be hashable.
     """
-    compiled = jax.jit(fn, static_argnums=tuple(range(1, fn.__code__.co_argcount)))
+
+    def entry(data: Any, attributes: tuple[Any, ...]) -> Any:
+        return fn(data, *attributes)
+
+    entry.__name__ = fn.__name__  # the name of the program, which profilers show
+    compiled = jax.jit(entry, static_argnums=1)
 
     @functools.wraps(fn)
     def run(data: Any, *attributes: Any) -> Any:
-        if isinstance(data, Tracer) or isinstance(data, np.ndarray):  # noqa: SIM101 - half the time of a union
-            return fn(data, *attributes)
-        if isinstance(data, jax.Array):
-            return compiled(data, *attributes)
-        if type(data) is tuple and isinstance(data[0], jax.Array):
-            return (fn if any(isinstance(d, Tracer) for d in data) else compiled)(data, *attributes)
-        return fn(data if type(data) is tuple else np.asarray(data), *attributes)
+        if _is_concrete(type(data)):
+            return compiled(data, attributes)
+        if type(data) is tuple:
+            concrete = _is_concrete(type(data[0])) and not any(isinstance(d, Tracer) for d in data)
+            return compiled(data, attributes) if concrete else fn(data, *attributes)
+        return fn(array(data), *attributes)
 
     return cast(F, run)
 
@@ -150,17 +173,20 @@ def _int(op: str, operand: str, value: Any, *, one_axis: bool = False) -> Any:
         return value
     values = known(op, operand, value)
     if values.ndim > one_axis or values.size != 1:
-        raise ShapeError(message(op, f"`{operand}` must hold one integer", **{operand: values}))
+        wanted = "one integer" if one_axis else "integers, one an item"
+        raise ShapeError(message(op, f"`{operand}` must hold {wanted}", **{operand: value}))
     return _items(op, operand, values.reshape(1))[0]
 
 
 def _items(op: str, operand: str, values: Any) -> list[Any]:
     # Sub-byte integers of ml_dtypes have kind 'V', so ask for the name. An empty list arrives as float64.
     name = values.dtype.name
-    if not ("int" in name or (name == "object" and not any(isinstance(v, str | bytes) for v in values))):
-        if values.size == 0 and name == "float64":
-            return []
-        raise TypeError(message(op, f"`{operand}` must be integers, got {name}", **{operand: values}))
+    if name == "object":
+        fits = all(type(v) is int or is_symbolic_dim(v) or isinstance(v, np.integer) for v in values)
+    else:
+        fits = "int" in name or (values.size == 0 and name == "float64")
+    if not fits:
+        raise DTypeError(message(op, f"`{operand}` must be integers, got {name}", **{operand: values}))
     return [int(v) for v in values] if name.endswith(("int2", "int4")) else values.tolist()
 
 

@@ -9,6 +9,7 @@ from jax import lax
 
 from jaxops.dtypes import as_traced, canonical, is_float, is_string
 from jaxops.errors import ArgumentError, DTypeError
+from jaxops.ops.movement import flag
 from jaxops.static import Array, array, is_symbolic, kernel, structural
 
 # Eight-bit floats, which overflow to their largest number under `saturate`.
@@ -34,9 +35,8 @@ def cast(input: Array, *, to: Any, saturate: int = 1, round_mode: str = "up") ->
     array([3.5, inf], dtype=float32)
     """
     if round_mode not in _ROUND_MODES:
-        raise ArgumentError(
-            f"cast: `round_mode` is {round_mode!r}; it must be one of {', '.join(_ROUND_MODES)}"
-        )
+        raise ArgumentError(f"cast: `round_mode` is {round_mode!r}; it must be one of {', '.join(_ROUND_MODES)}")
+    overflow = flag("cast", "saturate", saturate)
     data, target = array(input), np.dtype(to)
     if is_symbolic(data):
         if jnp.issubdtype(target, jnp.integer):
@@ -44,15 +44,11 @@ def cast(input: Array, *, to: Any, saturate: int = 1, round_mode: str = "up") ->
         data = as_traced(data)
     if target.kind in "USTO":
         if not isinstance(data, np.ndarray):
-            raise DTypeError(
-                f"cast: traced {data.dtype.name} cannot become strings, which are static (NumPy)"
-            )
+            raise DTypeError(f"cast: traced {data.dtype.name} cannot become strings, which are static (NumPy)")
         return data if is_string(data) else _to_strings(data)
     if is_string(data):
         return _from_strings(np.asarray(data), target)
-    return _cast(
-        data, target if isinstance(data, np.ndarray) else canonical(target), bool(saturate), round_mode
-    )
+    return _cast(data, target if isinstance(data, np.ndarray) else canonical(target), overflow, round_mode)
 
 
 @kernel
@@ -89,9 +85,7 @@ def _to_e8m0(xp: Any, data: Array, saturate: bool, round_mode: str) -> Array:
     if round_mode == "up":
         exponent = exponent + (fraction > floor)
     elif round_mode == "nearest":
-        exponent = exponent + (
-            fraction >= floor + xp.where(exponent == 0, np.uint32(0x200000), np.uint32(0x400000))
-        )
+        exponent = exponent + (fraction >= floor + xp.where(exponent == 0, np.uint32(0x200000), np.uint32(0x400000)))
     if saturate:
         exponent = xp.minimum(exponent, np.uint32(254))
     else:

@@ -32,16 +32,18 @@ def gather(data: Array, indices: Array, *, axis: int = 0) -> Array:
     Array([[0., 4.]], dtype=float32)
     """
     data, indices = array(data), array(indices)
-    if not jnp.issubdtype(indices.dtype, jnp.integer):
+    if not (jnp.issubdtype(indices.dtype, jnp.integer) or is_symbolic(indices)):
         raise DTypeError(f"gather: `indices` must be integers, got {describe(indices)}")
     at = resolve_axis("gather", axis, data.ndim)
     count = data.shape[at]
-    if is_static(indices) and not is_symbolic(count):
+    if isinstance(count, int) and count == 0 and indices.size:
+        raise BoundsError(f"gather: there is nothing to pick on axis {at} of {describe(data)}")
+    if is_static(indices) and not is_symbolic(indices) and not is_symbolic(count):
+        # Narrow types cannot be compared with every size, nor hold it.
+        indices = indices if indices.dtype == np.uint64 else indices.astype(np.int64)
         bad = indices[(indices < -count) | (indices >= count)]
         if bad.size:
-            raise BoundsError(
-                f"gather: index {bad.flat[0]} is outside axis {at} of size {count} ({describe(data)})"
-            )
+            raise BoundsError(f"gather: index {bad.flat[0]} is outside axis {at} of size {count} ({describe(data)})")
         if is_static(data):
             return np.take(data, indices, axis=at)
         return _gather((data, as_traced(np.where(indices < 0, indices + count, indices))), at, True)
@@ -52,6 +54,8 @@ def gather(data: Array, indices: Array, *, axis: int = 0) -> Array:
 def _gather(operands: tuple[Array, Array], axis: int, inside: bool) -> Array:
     data, indices = operands
     count = data.shape[axis]
+    if jnp.iinfo(indices.dtype).bits < 32:
+        indices = lax.convert_element_type(indices, np.int32)  # a narrow type may not hold the size
     if not inside and jnp.issubdtype(indices.dtype, jnp.signedinteger):
         indices = lax.select(indices < 0, indices + lax.convert_element_type(count, indices.dtype), indices)
     dims = lax.GatherDimensionNumbers(

@@ -14,6 +14,7 @@ from jaxops.static import (
     array,
     axes as resolve_axes,
     axis as resolve_axis,
+    integer,
     ints,
     is_symbolic,
     kernel,
@@ -65,9 +66,10 @@ def _reshape(data: Array, shape: Sizes, allowzero: bool) -> Array:
 
 def flag(op: str, operand: str, value: int) -> bool:
     """An attribute that is 0 or 1."""
-    if value not in (0, 1):
-        raise ArgumentError(f"{op}: `{operand}` is {value!r}; it must be 0 or 1")
-    return bool(value)
+    given = value if isinstance(value, int) else integer(op, operand, value)
+    if given not in (0, 1):
+        raise ArgumentError(f"{op}: `{operand}` is {given}; it must be 0 or 1")
+    return given == 1
 
 
 @structural
@@ -82,7 +84,7 @@ def flatten(input: Array, *, axis: int = 1) -> Array:
     >>> flatten(jnp.zeros((2, 0, 4))).shape
     (2, 0)
     """
-    return _flatten(input, axis)
+    return _flatten(input, integer("flatten", "axis", axis))
 
 
 @kernel
@@ -175,7 +177,7 @@ def _expand(input: Array, shape: Sizes) -> Array:
     negative = [d for d in shape if isinstance(d, int) and d < 0]
     if negative:
         raise ArgumentError(f"expand: `shape` {shape} holds {negative[0]}; sizes must not be negative")
-    sizes = sizes_of.broadcast("expand", input.shape, shape)
+    sizes = sizes_of.countable("expand", sizes_of.broadcast("expand", input.shape, shape))
     input = _sized(input, sizes)
     if isinstance(input, np.ndarray):
         return np.broadcast_to(input, sizes)

@@ -24,9 +24,7 @@ from jaxops.static import (
 
 
 @structural
-def split(
-    input: Array, split: Static = None, *, axis: int = 0, num_outputs: int | None = None
-) -> tuple[Array, ...]:
+def split(input: Array, split: Static = None, *, axis: int = 0, num_outputs: int | None = None) -> tuple[Array, ...]:
     """Takes `input` apart along `axis`, into pieces of the lengths `split` or into `num_outputs` like ones.
 
     input: any dtype. Returns a tuple of arrays.
@@ -45,7 +43,8 @@ def split(
         negative = [n for n in lengths if isinstance(n, int) and n < 0]
         if negative:
             raise ArgumentError(f"split: `split` {lengths} holds {negative[0]}; lengths must not be negative")
-    return _split(input, "split", axis, lengths, num_outputs)
+    parts = None if num_outputs is None else integer("split", "num_outputs", num_outputs)
+    return _split(input, "split", integer("split", "axis", axis), lengths, parts)
 
 
 @structural
@@ -69,9 +68,9 @@ def variadic_split(data: Array, axis: Static, split_lengths: Static) -> tuple[Ar
 @kernel
 def _split(data: Array, op: str, axis: int, lengths: Sizes | None, parts: int | None) -> tuple[Array, ...]:
     at = resolve_axis(op, axis, data.ndim)
-    if lengths is None:
-        lengths = sizes_of.ceil_chunks(data.shape[at], integer(op, "num_outputs", parts))
-    else:
+    if parts is not None:
+        lengths = sizes_of.ceil_chunks(data.shape[at], parts)
+    elif lengths is not None:
         lengths = sizes_of.pieces(op, data.shape[at], lengths)
     if not lengths:
         return ()
@@ -96,7 +95,7 @@ def concat(inputs: Sequence[Array], *, axis: int) -> Array:
     """
     if len(inputs) == 0:
         raise SignatureError("concat: `inputs` is empty; at least one array is needed")
-    return _concat(unify("concat", tuple(inputs)), axis)
+    return _concat(unify("concat", tuple(inputs)), integer("concat", "axis", axis))
 
 
 @kernel
@@ -127,9 +126,7 @@ def slice(data: Array, starts: Static, ends: Static, axes: Static = None, steps:
     on = tuple(range(len(first))) if axes is None else ints("slice", "axes", axes)
     by = (1,) * len(first) if steps is None else ints("slice", "steps", steps)
     if not len(first) == len(last) == len(on) == len(by):
-        raise ShapeError(
-            f"slice: `starts` {first}, `ends` {last}, `axes` {on} and `steps` {by} must have one length"
-        )
+        raise ShapeError(f"slice: `starts` {first}, `ends` {last}, `axes` {on} and `steps` {by} must have one length")
     return _slice(data, first, last, on, by)
 
 
@@ -138,7 +135,8 @@ def _slice(data: Array, starts: Sizes, ends: Sizes, axes: Sizes, steps: tuple[in
     low, counts, by = [0] * data.ndim, list(data.shape), [1] * data.ndim
     for at, start, end, step in zip(resolve_axes("slice", axes, data.ndim), starts, ends, steps, strict=True):
         low[at], counts[at] = sizes_of.slice_range(data.shape[at], start, end, step)
-        by[at] = step
+        # Beyond one element the step has no part; INT64_MIN, as some models have it, has no place in a program.
+        by[at] = step if not isinstance(counts[at], int) or counts[at] > 1 else 1
     if isinstance(data, np.ndarray):
         picked = [lo + np.arange(n) * step for lo, n, step in zip(low, counts, by, strict=True)]
         return data[np.ix_(*picked)] if picked else data
@@ -147,7 +145,7 @@ def _slice(data: Array, starts: Sizes, ends: Sizes, axes: Sizes, steps: tuple[in
     for i in reverse:
         low[i] = low[i] + (counts[i] - 1) * by[i] if counts[i] != 0 else 0
     stops = [lo + (n - 1) * abs(s) + 1 if n != 0 else lo for lo, n, s in zip(low, counts, by, strict=True)]
-    if any(s != 1 for s in by) or tuple(counts) != data.shape:
+    if any(abs(s) != 1 for s in by) or tuple(counts) != data.shape:
         data = lax.slice(data, low, stops, [abs(s) for s in by])
     data = lax.rev(data, reverse) if reverse else data
     chex.assert_equal(data.shape, tuple(counts))

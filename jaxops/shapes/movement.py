@@ -10,10 +10,24 @@ from collections.abc import Sequence
 from jaxops.errors import ArgumentError, AxisError, ShapeError
 from jaxops.static import Dim, Sizes, Undecided
 
+_INT64_MAX = 2**63 - 1
+_CONSTRAIN = "constraints of `jax.export.symbolic_shape` can settle it"
+
 
 def text(sizes: Sequence[Dim]) -> str:
     """Sizes the way messages show them."""
     return f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
+
+
+def countable(op: str, sizes: Sizes) -> Sizes:
+    """The sizes themselves; more elements than an int64 can count, zero sizes aside, are an error.
+
+    NumPy refuses such sizes in words of its own, XLA of jaxlib 0.10.2 ends the process.
+    """
+    count = math.prod(d for d in sizes if isinstance(d, int) and d > 0)
+    if count > _INT64_MAX:
+        raise ShapeError(f"{op}: {text(sizes)} has more elements than an int64 can count")
+    return sizes
 
 
 def reshape(sizes: Sizes, shape: Sizes, allowzero: bool) -> Sizes:
@@ -39,7 +53,7 @@ def reshape(sizes: Sizes, shape: Sizes, allowzero: bool) -> Sizes:
     if free is None:
         if math.prod(given) != math.prod(sizes):
             raise ShapeError(f"{problem}: data has {math.prod(sizes)} elements, {text(given)} has {math.prod(given)}")
-        return tuple(given)
+        return countable("reshape", tuple(given))
     if allowzero and any(isinstance(size, int) and size == 0 for size in shape):
         raise ShapeError(f"{problem}: with allowzero=1 it cannot hold both 0 and -1")
     rest = math.prod(size for i, size in enumerate(given) if i != free)
@@ -122,7 +136,7 @@ def pieces(op: str, size: Dim, lengths: Sizes) -> Sizes:
     try:
         fits = rest >= 0
     except Undecided as error:
-        raise ShapeError(f"{op}: {taken} of {text(lengths)} may exceed the size {size}") from error
+        raise ShapeError(f"{op}: {taken} of {text(lengths)} may exceed the size {size}; {_CONSTRAIN}") from error
     if not fits:
         raise ShapeError(f"{op}: lengths {text(lengths)} take {taken}, more than the axis of size {size} has")
     return (*lengths[:free], rest, *lengths[free + 1 :])
@@ -134,7 +148,11 @@ def ceil_chunks(size: Dim, parts: int) -> Sizes:
         raise ArgumentError(f"split: `num_outputs` is {parts}; it must be at least 1")
     chunk = -(-size // parts)
     last = size - chunk * (parts - 1)
-    if isinstance(last, int) and last < 0:
+    try:
+        fits = last >= 0
+    except Undecided as error:
+        raise ShapeError(f"split: {parts} chunks of {chunk} may not fit into {size} elements; {_CONSTRAIN}") from error
+    if not fits:
         raise ShapeError(f"split: {parts} chunks of {chunk} do not fit into {size} elements")
     return (chunk,) * (parts - 1) + (last,)
 
@@ -166,8 +184,8 @@ def concat(shapes: Sequence[Sizes], axis: int) -> Sizes:
 def slice_range(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
     """(first index, number of elements) of a slice of an axis, clamped as the standard says.
 
-    A bound that lies beyond any 32-bit size, as INT64_MAX does, means the end of the axis; with a negative step
-    the start is clamped to an element of the axis (ONNX Slice-13), where Python would pick none.
+    Beside a symbolic size, a bound beyond any 32-bit size, as INT64_MAX, means the end of the axis. With a
+    negative step the start is clamped to an element of the axis (ONNX Slice-13), where Python would pick none.
     """
     if step == 0:
         raise ArgumentError("slice: `steps` holds 0; a step must not be zero")
@@ -180,11 +198,12 @@ def slice_range(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
         span = stop - first if step > 0 else first - stop
         return first, 0 if span < 0 else -(-span // abs(step))
     except Undecided as error:
-        raise ShapeError(f"slice: {start}:{end}:{step} of a size {size} depends on the value of {size}") from error
+        problem = f"slice: {start}:{end}:{step} of a size {size} depends on the value of {size}"
+        raise ShapeError(f"{problem}; {_CONSTRAIN}") from error
 
 
 def _clamp(size: Dim, bound: Dim, low: Dim, high: Dim) -> Dim:
-    if isinstance(bound, int) and abs(bound) >= 2**31 - 1:
+    if isinstance(bound, int) and not isinstance(size, int) and abs(bound) >= 2**31 - 1:
         return high if bound > 0 else low
     bound = bound + size if bound < 0 else bound
     return low if bound < low else high if bound > high else bound
