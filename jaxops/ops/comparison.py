@@ -151,8 +151,9 @@ def _min(a: Any, b: Any) -> Any:
 def clip(input: Array, min: Array | None = None, max: Array | None = None) -> Array:
     """Each element, no less than `min` and no more than `max`.
 
-    input: any shape, numbers. min, max: scalars of the dtype of input; None is no bound. Where min is above max,
-    every element becomes max. NaN stays.
+    input: any shape, numbers. min, max: scalars of the dtype of input; None is the least and the largest finite
+    number, so an infinity becomes that number, as in onnxruntime. Where min is above max, every element becomes max.
+    NaN stays.
     A static bound outside the 32-bit type that stands for a 64-bit one bounds by the end of that type.
     Raises ShapeError for a bound that is no scalar, DTypeError when the dtypes differ.
     Source: ONNX Clip, opsets 6–13 (bounds are inputs from 11).
@@ -161,8 +162,7 @@ def clip(input: Array, min: Array | None = None, max: Array | None = None) -> Ar
     array([-1,  0,  2])
     """
     data = array(input)
-    low = None if min is None else _bound("min", data, min)
-    high = None if max is None else _bound("max", data, max)
+    low, high = _bound("min", data, min), _bound("max", data, max)
     given = operands("clip", (data, *(bound for bound in (low, high) if bound is not None)))
     if low is not None and high is not None and not isinstance(given[0], np.ndarray):
         return _clamp(given)
@@ -180,7 +180,12 @@ def _clamp(arrays: tuple[Array, ...]) -> Array:
     return lax.clamp(low, data, high)
 
 
-def _bound(name: str, data: Array, bound: Any) -> Array:
+def _bound(name: str, data: Array, bound: Any) -> Array | None:
+    if bound is None:
+        if not is_float(data.dtype):
+            return None
+        ends = jnp.finfo(data.dtype)
+        return np.asarray(ends.min if name == "min" else ends.max, data.dtype)
     x = array(bound)
     if x.ndim > 1 or x.size != 1:  # onnxruntime tolerates one axis
         raise ShapeError(f"clip: `{name}` must be a scalar, got shape {sizes_of.text(x.shape)}")

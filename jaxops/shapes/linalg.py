@@ -9,7 +9,7 @@ def matmul(a: Sizes, b: Sizes) -> Sizes:
     """NumPy's rule: one axis is a row or a column, the axes before the last two broadcast."""
     if min(len(a), len(b)) == 0:
         raise ShapeError(f"matmul: `{'b' if a else 'a'}` is a scalar; both need at least one axis")
-    inner = b[-2] if len(b) > 1 else b[-1]
+    inner = b[-2:][0]
     if a[-1] != inner:
         raise ShapeError(f"matmul: a of {text(a)} and b of {text(b)} do not fit: {a[-1]} against {inner} elements")
     batch = broadcast("matmul", a[:-2], b[:-2])

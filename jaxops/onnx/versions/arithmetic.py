@@ -133,7 +133,7 @@ version("Mod", 28)(arithmetic.mod)
 def _(input: Array, *, min: float | None = None, max: float | None = None) -> Array:
     x = array(input)
     limit = float(np.finfo(np.float32).max)
-    # The defaults of Clip-6 stand for "no bound", in every type and for infinities too, as in Clip-11.
+    # The defaults of Clip-6 stand for the limits of the element type, whichever that is.
     return comparison.clip(
         x,
         None if min is None or min <= -limit else np.asarray(min, x.dtype),
