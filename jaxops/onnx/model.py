@@ -2,13 +2,11 @@
 
 import dataclasses
 import functools
-import os
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
-import onnx
 
 from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import DTypeError, ShapeError, SignatureError, StaticError, describe
@@ -16,12 +14,12 @@ from jaxops.onnx.bind import bind
 from jaxops.onnx.demand import demand
 from jaxops.onnx.graph import Graph, Value
 from jaxops.onnx.params import partition
-from jaxops.onnx.read import read
+from jaxops.onnx.read import Readable, read
 from jaxops.onnx.trace import run
 from jaxops.static import Known, Tracer, is_static, is_symbolic
 
 
-def load(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> "Model":
+def load(model: Readable) -> "Model":
     """Loads an ONNX model as a JAX function.
 
     model: the path of a file, its bytes, or a ModelProto. External data is looked for beside the file, checked

@@ -4,7 +4,7 @@ import functools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -15,8 +15,10 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from jaxops.errors import ModelError, UnsupportedError
 from jaxops.onnx.graph import Function, Graph, Node, Reference, Source, Tensor, Value
 
+Readable: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto
 
-def read(model: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Source:
+
+def read(model: Readable) -> Source:
     """Reads a model. Raises FileNotFoundError, and ModelError for what is no ONNX model or is damaged."""
     if isinstance(model, onnx.ModelProto):
         return _source(model, None, "the ModelProto")

@@ -1,0 +1,190 @@
+"""The arrows between the folders, as design.md draws them; an import against one fails here."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted((ROOT / "jaxops").rglob("*.py"))
+LONGEST = 400
+
+STANDARD = set(sys.stdlib_module_names)
+ARRAYS = {"jax", "numpy", "ml_dtypes", "chex"}
+BASE = {"jaxops.errors", "jaxops.static", "jaxops.dtypes"}
+
+# Folder or module → what it may import besides the standard library; the longest name that fits decides.
+ALLOWED = {
+    "jaxops": {"jaxops.errors", "jaxops.ops"},
+    "jaxops.errors": {"numpy"},
+    "jaxops.static": {"jax", "numpy", "jaxops.errors"},
+    "jaxops.dtypes": {"jax", "numpy", "ml_dtypes", "jaxops.errors", "jaxops.static"},
+    # Sizes in, sizes out: no array, so neither NumPy nor JAX.
+    "jaxops.shapes": {"jaxops.errors", "jaxops.static", "jaxops.shapes"},
+    # Never a node, a version, a proto.
+    "jaxops.ops": ARRAYS | BASE | {"jaxops.shapes", "jaxops.ops"},
+    # Never computes on tensor data: no jax.numpy, no jax.lax.
+    "jaxops.onnx": {"jax", "numpy", "jaxops.onnx"} | BASE,
+    "jaxops.onnx.registry": {"jax", "numpy", "onnx", "jaxops.ops", "jaxops.onnx"} | BASE,
+    "jaxops.onnx.opset": {"jax", "numpy", "onnx", "jaxops.onnx"} | BASE,
+    "jaxops.onnx.read": {"numpy", "onnx", "google.protobuf", "jaxops.onnx"} | BASE,
+    "jaxops.onnx.expand": {"numpy", "onnx", "jaxops.onnx"} | BASE,
+    "jaxops.onnx.versions": ARRAYS | BASE | {"onnx", "jaxops.ops", "jaxops.shapes", "jaxops.onnx"},
+    # The interface of the standard itself.
+    "jaxops.onnx.backend": {"jax", "numpy", "onnx", "jaxops.onnx"} | BASE,
+    "jaxops.openvino": {"jax", "numpy", "jaxops.ops", "jaxops.openvino"} | BASE,
+    "jaxops.__main__": {"jax", "numpy", "onnx", "rich", "jaxops"},
+}
+# The package itself says what to install when this is absent.
+ALSO = {"jaxops.onnx": {"onnx"}}
+# What of `jaxops.static` the folder of sizes may see: names for sizes, nothing that makes an array.
+SIZES_ONLY = {"Dim", "Sizes", "Undecided", "is_symbolic"}
+# Computing on data, which a front end leaves to the operators. Adapters may shape an argument.
+COMPUTING = {"jax.numpy", "jax.lax"}
+# The one file whose JAX names change between releases.
+FRAGILE, FRAGILE_AT = {"jax.core", "jax.extend", "jax.interpreters", "jax.errors"}, "jaxops.static"
+
+
+def module_of(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def within(name, folder):
+    return name == folder or name.startswith(f"{folder}.")
+
+
+def imports(source):
+    """Each name a file imports, in full, also inside functions; and each private name of JAX that it spells."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Attribute):
+            text = ast.unparse(node)
+            if text.startswith("jax.") and text.replace("_", "a").replace(".", "").isalnum():
+                yield text
+
+
+def complaints(module, source):
+    """The imports of a file that its place does not allow."""
+    rule = max((name for name in ALLOWED if within(module, name)), key=len)
+    allowed = ALLOWED[rule] | ALSO.get(module, set())
+    for name in imports(source):
+        top = name.split(".")[0]
+        if top in STANDARD:
+            continue
+        if top == "jax" and any(part.startswith("_") for part in name.split(".")):
+            yield f"{module} uses {name}, which is private to JAX"
+        elif any(within(name, fragile) for fragile in FRAGILE) and module != FRAGILE_AT:
+            yield f"{module} uses {name}, which belongs into {FRAGILE_AT}"
+        elif not any(within(name, folder) for folder in allowed):
+            yield f"{module} imports {name}"
+        elif (
+            within(module, "jaxops.shapes") and within(name, "jaxops.static") and name.split(".")[-1] not in SIZES_ONLY
+        ):
+            yield f"{module} imports {name}, which is not about sizes"
+        elif (
+            within(module, "jaxops.onnx")
+            and not within(module, "jaxops.onnx.versions")
+            and any(within(name, folder) for folder in COMPUTING)
+        ):
+            yield f"{module} uses {name}: a front end does not compute"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: module_of(path))
+def test_imports(path):
+    assert list(complaints(module_of(path), path.read_text())) == []
+
+
+FORBIDDEN = [
+    ("jaxops.ops.movement", "import onnx"),
+    ("jaxops.ops.movement", "from onnx import helper"),
+    ("jaxops.ops.movement", "def f():\n    from jaxops.onnx import registry"),
+    ("jaxops.ops.movement", "from jaxops import onnx"),
+    ("jaxops.ops.movement", "import jaxops"),
+    ("jaxops.shapes.movement", "import numpy as np"),
+    ("jaxops.shapes.movement", "import jax"),
+    ("jaxops.shapes.movement", "from jaxops.static import array"),
+    ("jaxops.shapes.movement", "from jaxops.ops import reshape"),
+    ("jaxops.shapes.movement", "from jaxops import dtypes"),
+    ("jaxops.static", "from jaxops.dtypes import as_traced"),
+    ("jaxops.errors", "import jax"),
+    ("jaxops.onnx.trace", "import onnx"),
+    ("jaxops.onnx.model", "from onnx import numpy_helper"),
+    ("jaxops.onnx.model", "from google.protobuf import message"),
+    ("jaxops.onnx.trace", "import jax.numpy as jnp"),
+    ("jaxops.onnx.model", "import jax\njax.lax.add(1, 2)"),
+    ("jaxops.onnx.trace", "from jaxops.openvino import opset1"),
+    ("jaxops.onnx.bind", "from jaxops import ops"),
+    ("jaxops.onnx.versions.movement", "import jaxops.openvino"),
+    ("jaxops.openvino.opset1", "from jaxops.onnx import registry"),
+    ("jaxops.openvino.opset1", "import onnx"),
+    ("jaxops", "from jaxops import onnx"),
+    ("jaxops.ops.movement", "from jax._src import core"),
+    ("jaxops.ops.movement", "import jax\njax._src.core.Tracer"),
+    ("jaxops.ops.movement", "from jax.core import Tracer"),
+    ("jaxops.ops.movement", "import torch"),
+]
+
+
+@pytest.mark.parametrize(("module", "source"), FORBIDDEN)
+def test_a_forbidden_import_is_caught(module, source):
+    assert len(list(complaints(module, source))) >= 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("jaxops.ops.movement", "from jax import lax\nimport numpy as np\nfrom jaxops.shapes import movement"),
+        ("jaxops.static", "from jax.core import Tracer"),
+        ("jaxops.onnx.versions.movement", "from onnx import helper\nfrom jaxops import ops"),
+    ],
+)
+def test_a_permitted_import_is_not(module, source):
+    assert list(complaints(module, source)) == []
+
+
+def test_the_rules_name_what_is_there():
+    modules = {module_of(path) for path in FILES}
+    assert len(modules) > 30
+    assert all(name in modules for name in ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import jaxops", ["onnx", "jaxops.onnx", "jaxops.openvino", "google.protobuf"]),
+        ("import jaxops.onnx", ["jaxops.openvino", "onnxruntime"]),
+        ("import jaxops.openvino", ["onnx", "jaxops.onnx"]),
+    ],
+)
+def test_what_an_import_leaves_alone(code, absent):
+    program = f"import sys; {code}; print([m for m in {absent} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_no_file_is_longer_than_it_may_be():
+    files = [*FILES, *(ROOT / "tests").rglob("*.py")]
+    lengths = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in files}
+    # Two lists of public names grow with the operators.
+    lists = {"jaxops/__init__.py", "jaxops/ops/__init__.py"}
+    assert {name: n for name, n in lengths.items() if n > LONGEST and name not in lists} == {}
+
+
+def test_test_folders_are_no_packages():
+    assert list((ROOT / "tests").rglob("__init__.py")) == []
+
+
+def test_the_root_holds_what_the_design_lists():
+    done = subprocess.run(["git", "ls-files"], capture_output=True, text=True, cwd=ROOT, check=False)
+    if done.returncode or not done.stdout:
+        pytest.skip("not a git checkout")
+    found = {line.split("/")[0] for line in done.stdout.splitlines()}
+    listed = {"jaxops", "tests", "notebooks", "pyproject.toml", "README.md", "LICENSE", ".ci", ".gitignore"}
+    assert found <= listed
