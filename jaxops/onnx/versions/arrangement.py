@@ -1,0 +1,127 @@
+"""Padding, tiling, indexing and ranking: versions that differ from the functions in `jaxops.ops`."""
+
+from typing import Any
+
+import numpy as np
+
+from jaxops.errors import ArgumentError, AxisError, ShapeError
+from jaxops.onnx.registry import version
+from jaxops.onnx.versions.movement import element_type, nonnegative
+from jaxops.ops.arrangement import pad, tile
+from jaxops.ops.ranges import eye_like
+from jaxops.ops.scatter import scatter_elements, scatter_nd
+from jaxops.ops.selection import compress, one_hot, top_k
+from jaxops.static import Array, Ints, Sized, Static, array, axis as resolve_axis, known, structural
+
+
+def _no_wrap(mode: str) -> str:
+    """Mode 'wrap' came with opset 19."""
+    if mode not in ("constant", "reflect", "edge"):
+        raise ArgumentError(f"pad: `mode` is {mode!r}; before opset 19 it must be constant, reflect or edge")
+    return mode
+
+
+def _valued_pad(data: Array, pads: Ints, mode: str, value: float) -> Array:
+    return pad(data, pads, np.array(value, array(data).dtype), mode=_no_wrap(mode))
+
+
+@version("Pad", 1)
+@structural
+def _(data: Array, *, paddings: Ints, mode: str, value: float) -> Array:
+    return _valued_pad(data, paddings, mode, value)
+
+
+@version("Pad", 2)
+@structural
+def _(data: Array, *, pads: Ints, mode: str, value: float) -> Array:
+    return _valued_pad(data, pads, mode, value)
+
+
+@version("Pad", 11)
+@structural
+def _(data: Array, pads: Static, constant_value: Any = None, axes: Static = None, *, mode: str) -> Array:
+    return pad(data, pads, constant_value, axes, mode=_no_wrap(mode))
+
+
+version("Pad", 19)(pad)
+
+
+@version("Tile", 1)
+@structural
+def _(input: Array, tiles: Static, axis: Static) -> Array:
+    """Along one axis; both numbers are of the type of the data, which may be a float."""
+    data = array(input)
+    count, at = (int(known("tile", n, v).reshape(())) for n, v in (("tiles", tiles), ("axis", axis)))
+    place = resolve_axis("tile", at, data.ndim)
+    return tile(data, tuple(count if i == place else 1 for i in range(data.ndim)))
+
+
+version("Tile", 6)(tile)
+version("Scatter", 9)(scatter_elements)
+version("ScatterElements", 11)(scatter_elements)
+version("ScatterND", 11)(scatter_nd)
+
+
+def _add_or_mul(reduction: str) -> str:
+    if reduction not in ("none", "add", "mul"):
+        raise ArgumentError(f"scatter: `reduction` is {reduction!r}; before opset 18 it must be none, add or mul")
+    return reduction
+
+
+@version("ScatterElements", 16)
+@structural
+def _(data: Array, indices: Array, updates: Array, *, axis: int, reduction: str) -> Array:
+    return scatter_elements(data, indices, updates, axis=axis, reduction=_add_or_mul(reduction))
+
+
+@version("ScatterND", 16)
+@structural
+def _(data: Array, indices: Array, updates: Array, *, reduction: str) -> Array:
+    return scatter_nd(data, indices, updates, reduction=_add_or_mul(reduction))
+
+
+version("ScatterElements", 18)(scatter_elements)
+version("ScatterND", 18)(scatter_nd)
+
+
+@version("OneHot", 9)
+@structural
+def _(indices: Array, depth: Static, values: Array, *, axis: int) -> Array:
+    """A negative index is outside, and so is a negative axis but -1."""
+    if axis < -1:
+        raise AxisError(f"one_hot: `axis` is {axis}; before opset 11 it must be -1 or more")
+    return one_hot(indices, depth, values, axis=axis, wrap=False)
+
+
+version("OneHot", 11)(one_hot)
+
+
+@version("TopK", 1)
+def _(x: Array, *, k: int, axis: int) -> Any:
+    return top_k(x, k, axis=axis)
+
+
+@version("TopK", 10)
+def _(x: Array, k: Static, *, axis: int) -> Any:
+    if np.ndim(k) != 1:
+        raise ShapeError(f"top_k: `k` must be a vector of one integer, but has {np.ndim(k)} axes")
+    return top_k(x, k, axis=axis)
+
+
+version("TopK", 11)(top_k)
+
+
+@version("Compress", 9)
+@structural
+def _(input: Array, condition: Array, *, axis: int | None = None) -> Array:
+    nonnegative("compress", "axis", axis)
+    return compress(input, condition, axis=axis)
+
+
+version("Compress", 11)(compress)
+
+
+@version("EyeLike", 9)
+@structural
+def _(input: Sized, *, dtype: int | None = None, k: int) -> Array:
+    return eye_like(input, dtype=None if dtype is None else element_type("eye_like", dtype, "dtype"), k=k)

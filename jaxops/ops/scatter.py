@@ -1,0 +1,286 @@
+"""Operators that read or write elements at a list of places.
+
+A static index outside its axis raises BoundsError. A traced one cannot: what is read there is NaN, or the smallest
+integer (the largest of an unsigned type), and what is written there is dropped.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.dtypes import as_traced, unify
+from jaxops.errors import ArgumentError, AxisError, BoundsError, DTypeError, describe
+from jaxops.shapes import indexing as sizes_of
+from jaxops.static import Array, Sizes, array, axis as resolve_axis, integer, is_static, kernel, structural
+
+_REDUCTIONS = {
+    "none": (lax.scatter, None),
+    "add": (lax.scatter_add, np.add),
+    "mul": (lax.scatter_mul, np.multiply),
+    "max": (lax.scatter_max, np.maximum),
+    "min": (lax.scatter_min, np.minimum),
+}
+
+
+def _whole(op: str, indices: Any, limits: Any) -> tuple[Array, bool]:
+    """Integer indices counted from the start, and whether all are known to be inside.
+
+    limits: a size, or one for each element of the last axis.
+    """
+    indices = array(indices)
+    if not jnp.issubdtype(indices.dtype, jnp.integer):
+        raise DTypeError(f"{op}: `indices` must be integers, got {describe(indices)}")
+    sizes = limits if isinstance(limits, tuple) else (limits,)
+    if not is_static(indices) or not all(isinstance(d, int) for d in sizes):
+        return as_traced(indices), False
+    bound = np.asarray(limits, np.int64)
+    bad = np.argwhere((indices < -bound) | (indices >= bound))
+    if len(bad):
+        at = tuple(bad[0])
+        size = bound[at[-1]] if bound.ndim else bound
+        raise BoundsError(f"{op}: index {indices[at]} at position {tuple(map(int, at))} is outside a size of {size}")
+    return np.where(indices < 0, indices + bound, indices), True
+
+
+def _from_start(indices: Any, limits: Any) -> Any:
+    """Negative traced indices, counted from the start."""
+    if not jnp.issubdtype(indices.dtype, jnp.signedinteger):
+        return indices
+    sizes = limits if isinstance(limits, tuple) else (limits,)
+    bound = jnp.stack([jnp.asarray(d, indices.dtype) for d in sizes])
+    bound = jnp.broadcast_to(bound if isinstance(limits, tuple) else bound[0], indices.shape)
+    return lax.select(indices < 0, indices + bound, indices)
+
+
+@structural
+def gather_elements(data: Array, indices: Array, *, axis: int = 0) -> Array:
+    """Picks one element for each index: the one at the same place, but for `axis`, where the index says.
+
+    data: n axes, any dtype. indices: n axes, integers in [-d, d-1] of the axis; no longer than data elsewhere.
+    Returns the shape of indices. Raises BoundsError for a static index outside, AxisError, ShapeError, DTypeError.
+    Source: ONNX GatherElements, opsets 11–13.
+
+    >>> gather_elements(np.array([[1, 2], [3, 4]]), np.array([[0, 0], [1, 0]]), axis=1)
+    array([[1, 1],
+           [4, 3]])
+    """
+    data = array(data)
+    at = resolve_axis("gather_elements", axis, data.ndim)
+    sizes_of.elements("gather_elements", data.shape, array(indices).shape, at)
+    found, inside = _whole("gather_elements", indices, data.shape[at])
+    if is_static(data) and inside:
+        return np.take_along_axis(_same_length(data, found.shape, at), np.asarray(found), at)
+    return _gather_elements((as_traced(data), as_traced(found)), at, inside)
+
+
+def _same_length(data: Any, sizes: Sizes, axis: int) -> Any:
+    """data, cut to `sizes` on all axes but one."""
+    for i, size in enumerate(sizes):
+        if i != axis and isinstance(size, int) and isinstance(data.shape[i], int) and size != data.shape[i]:
+            data = data[(slice(None),) * i + (slice(size),)]
+    return data
+
+
+@kernel
+def _gather_elements(operands: tuple[Any, Any], axis: int, inside: bool) -> Any:
+    data, indices = operands
+    if not inside:
+        indices = _from_start(indices, data.shape[axis])
+    others = tuple(i for i in range(data.ndim) if i != axis)
+    dims = lax.GatherDimensionNumbers(
+        offset_dims=(),
+        collapsed_slice_dims=(axis,),
+        start_index_map=(axis,),
+        operand_batching_dims=others,
+        start_indices_batching_dims=others,
+    )
+    return lax.gather(
+        _same_length(data, indices.shape, axis),
+        lax.expand_dims(indices, (indices.ndim,)),
+        dims,
+        slice_sizes=(1,) * data.ndim,
+        mode="promise_in_bounds" if inside else "fill",
+    )
+
+
+@structural
+def gather_nd(data: Array, indices: Array, *, batch_dims: int = 0) -> Array:
+    """Picks the parts of `data` that tuples of indices name.
+
+    data: (b…, d1, …), any dtype. indices: (b…, q…, k), integers; each tuple of k indexes the first k axes after the
+    `batch_dims` axes b…, which both have. Returns (b…, q…) and the axes of data that are left.
+    Raises BoundsError for a static index outside, ShapeError, ArgumentError, DTypeError.
+    Source: ONNX GatherND, opsets 11–13.
+
+    >>> gather_nd(np.array([[0, 1], [2, 3]]), np.array([[0, 0], [1, 1]]))
+    array([0, 3])
+    """
+    data = array(data)
+    batch = integer("gather_nd", "batch_dims", batch_dims)
+    count = sizes_of.tuples("gather_nd", data.shape, array(indices).shape, batch)
+    found, inside = _whole("gather_nd", indices, data.shape[batch : batch + count])
+    if is_static(data) and inside:
+        rank = found.ndim - 1
+        grid = [
+            np.arange(d).reshape([-1 if i == j else 1 for j in range(rank)]) for i, d in enumerate(data.shape[:batch])
+        ]
+        return data[(*grid, *np.moveaxis(np.asarray(found), -1, 0))]
+    return _gather_nd((as_traced(data), as_traced(found)), batch, inside)
+
+
+@kernel
+def _gather_nd(operands: tuple[Any, Any], batch: int, inside: bool) -> Any:
+    data, indices = operands
+    count = indices.shape[-1]
+    if not inside:
+        indices = _from_start(indices, data.shape[batch : batch + count])
+    left = data.ndim - batch - count
+    named = tuple(range(batch, batch + count))
+    dims = lax.GatherDimensionNumbers(
+        offset_dims=tuple(range(indices.ndim - 1, indices.ndim - 1 + left)),
+        collapsed_slice_dims=named,
+        start_index_map=named,
+        operand_batching_dims=tuple(range(batch)),
+        start_indices_batching_dims=tuple(range(batch)),
+    )
+    sizes = (*(1,) * (batch + count), *data.shape[batch + count :])
+    return lax.gather(data, indices, dims, slice_sizes=sizes, mode="promise_in_bounds" if inside else "fill")
+
+
+def _reduction(op: str, reduction: str, data: Any) -> str:
+    if reduction not in _REDUCTIONS:
+        raise ArgumentError(f"{op}: `reduction` is {reduction!r}; it must be one of {', '.join(_REDUCTIONS)}")
+    if reduction != "none" and (data.dtype == bool or data.dtype.kind in "UST"):
+        raise DTypeError(f"{op}: `reduction` {reduction!r} needs numbers, got {describe(data)}")
+    return reduction
+
+
+@structural
+def scatter_elements(data: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: str = "none") -> Array:
+    """`data` with each of `updates` written to its own place, but for `axis`, where the index says.
+
+    data: n axes, any dtype. indices: n axes, integers in [-d, d-1] of the axis, no longer than data elsewhere.
+    updates: the shape of indices, the dtype of data. reduction: 'none' replaces, and of two updates to one place
+    the last one counts, as in onnxruntime; 'add', 'mul', 'max' and 'min' combine with what is there.
+    Raises BoundsError for a static index outside, ArgumentError, AxisError, ShapeError, DTypeError.
+    Source: ONNX ScatterElements, opsets 11–18; Scatter, opset 9.
+
+    >>> scatter_elements(np.zeros((1, 4)), np.array([[1, 3]]), np.array([[5.0, 6.0]]), axis=1)
+    array([[0., 5., 0., 6.]])
+    """
+    name = "scatter_elements"
+    data, updates = unify(name, (data, updates), ("data ", "updates "))
+    at, how = resolve_axis(name, axis, data.ndim), _reduction(name, reduction, data)
+    sizes_of.elements(name, data.shape, array(indices).shape, at)
+    sizes_of.updates(name, array(indices).shape, updates.shape)
+    found, inside = _whole(name, indices, data.shape[at])
+    if is_static(data) and inside:
+        places = list(np.indices(found.shape, sparse=True))
+        places[at] = np.asarray(found)
+        return _write(data, tuple(places), updates, how)
+    return _scatter_elements(tuple(map(as_traced, (data, found, updates))), at, how, inside)
+
+
+def _write(data: np.ndarray, places: tuple[Any, ...], updates: Any, how: str) -> np.ndarray:
+    result, combine = data.copy(), _REDUCTIONS[how][1]
+    if combine is None:
+        result[places] = updates
+    else:
+        combine.at(result, places, updates)
+    return result
+
+
+@kernel
+def _scatter_elements(operands: tuple[Any, ...], axis: int, how: str, inside: bool) -> Any:
+    data, indices, updates = operands
+    if not inside:
+        indices = _from_start(indices, data.shape[axis])
+    # Every coordinate spelled out: unlike batch axes, it allows indices shorter than data.
+    places = [indices if i == axis else lax.broadcasted_iota(indices.dtype, indices.shape, i) for i in range(data.ndim)]
+    every = tuple(range(data.ndim))
+    dims = lax.ScatterDimensionNumbers((), every, every)
+    return _REDUCTIONS[how][0](data, jnp.stack(places, -1), updates, dims, mode=_mode(inside))
+
+
+def _mode(inside: bool) -> str:
+    return "promise_in_bounds" if inside else "drop"
+
+
+@structural
+def scatter_nd(data: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
+    """`data` with `updates` written where tuples of indices say.
+
+    data: n axes, any dtype. indices: (q…, k), integers; each tuple of k indexes the first k axes of data.
+    updates: (q…) and the last n-k sizes of data, of the dtype of data. reduction: as in `scatter_elements`.
+    Raises BoundsError for a static index outside, ArgumentError, ShapeError, DTypeError.
+    Source: ONNX ScatterND, opsets 11–18.
+
+    >>> scatter_nd(np.arange(4), np.array([[1], [3]]), np.array([7, 8]))
+    array([0, 7, 2, 8])
+    """
+    data, updates = unify("scatter_nd", (data, updates), ("data ", "updates "))
+    how = _reduction("scatter_nd", reduction, data)
+    sizes = array(indices).shape
+    count = sizes_of.tuples("scatter_nd", data.shape, sizes)
+    sizes_of.updates("scatter_nd", (*sizes[:-1], *data.shape[count:]), updates.shape)
+    found, inside = _whole("scatter_nd", indices, data.shape[:count])
+    if is_static(data) and inside:
+        return _write(data, tuple(np.moveaxis(np.asarray(found), -1, 0)), updates, how)
+    return _scatter_nd(tuple(map(as_traced, (data, found, updates))), how, inside)
+
+
+@kernel
+def _scatter_nd(operands: tuple[Any, ...], how: str, inside: bool) -> Any:
+    data, indices, updates = operands
+    count = indices.shape[-1]
+    if not inside:
+        indices = _from_start(indices, data.shape[:count])
+    window = tuple(range(indices.ndim - 1, updates.ndim))
+    dims = lax.ScatterDimensionNumbers(window, tuple(range(count)), tuple(range(count)))
+    return _REDUCTIONS[how][0](data, indices, updates, dims, mode=_mode(inside))
+
+
+def tensor_scatter(
+    past_cache: Array,
+    update: Array,
+    write_indices: Array | None = None,
+    *,
+    axis: int = -2,
+    mode: str = "linear",
+) -> Array:
+    """A cache of sequences with new steps written into each from its own index on.
+
+    past_cache: (batch, …), any dtype. update: the same but for `axis`, where it is shorter. write_indices: (batch,)
+    integers; None means 0. mode: 'linear', or 'circular', which begins again behind the last step.
+    Raises ArgumentError, AxisError for axis 0, ShapeError, DTypeError. A step that 'linear' would write behind the
+    end is dropped. Source: ONNX TensorScatter, opset 24.
+
+    >>> tensor_scatter(jnp.zeros((1, 3, 1)), jnp.ones((1, 1, 1)), jnp.array([2])).ravel().tolist()
+    [0.0, 0.0, 1.0]
+    """
+    cache, update = (as_traced(v) for v in unify("tensor_scatter", (past_cache, update), ("past_cache ", "update ")))
+    at = resolve_axis("tensor_scatter", axis, cache.ndim)
+    if at == 0:
+        raise AxisError("tensor_scatter: `axis` is 0, the axis of the batch; it must be a later one")
+    if mode not in ("linear", "circular"):
+        raise ArgumentError(f"tensor_scatter: `mode` is {mode!r}; it must be 'linear' or 'circular'")
+    sizes_of.updates("tensor_scatter", (*cache.shape[:at], update.shape[at], *cache.shape[at + 1 :]), update.shape)
+    first = as_traced(np.zeros(1, np.int32) if write_indices is None else write_indices)
+    if first.ndim != 1 or not jnp.issubdtype(first.dtype, jnp.integer):
+        raise DTypeError(f"tensor_scatter: `write_indices` must be a vector of integers, got {describe(first)}")
+    return _tensor_scatter((cache, update, jnp.broadcast_to(first, cache.shape[:1])), at, mode == "circular")
+
+
+@kernel
+def _tensor_scatter(operands: tuple[Any, Any, Any], axis: int, circular: bool) -> Any:
+    cache, update, first = operands
+    shape = (update.shape[0], update.shape[axis])
+    step = jnp.broadcast_to(first[:, None], shape) + lax.broadcasted_iota(first.dtype, shape, 1)
+    if circular:
+        step = lax.rem(step, jnp.broadcast_to(jnp.asarray(cache.shape[axis], step.dtype), shape))
+    places = jnp.stack([lax.broadcasted_iota(step.dtype, shape, 0), step], -1)
+    window = tuple(i for i in range(update.ndim) if i not in (0, axis))
+    dims = lax.ScatterDimensionNumbers(window, (0, axis), (0, axis))
+    return lax.scatter(cache, places, update, dims, mode="drop")
