@@ -35,25 +35,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _find(name: str) -> Path:
-    """The file, or the model of that name among those of the onnx package."""
-    import onnx
+def _load(name: str) -> Any:
+    """The model in a file, or the one of that name that the onnx package carries."""
+    import jaxops.onnx
 
-    path = Path(name)
-    carried = Path(onnx.__file__).parent / "backend/test/data/light"
-    bundled = carried / f"{name}.onnx"
-    if path.exists() or not bundled.exists():
-        if not path.exists():
-            names = ", ".join(sorted(p.stem for p in carried.glob("*.onnx")))
-            raise FileNotFoundError(f"no file '{name}', and the onnx package carries no model of that name: {names}")
-        return path
-    return bundled
+    return jaxops.onnx.load(name if Path(name).exists() or Path(name).suffix else jaxops.onnx.carried(name))
 
 
 def _show(options: argparse.Namespace) -> int:
-    import jaxops.onnx
-
-    print(jaxops.onnx.load(_find(options.model)))
+    print(_load(options.model))
     return 0
 
 
@@ -61,12 +51,10 @@ def _run(options: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    import jaxops.onnx
-
     if options.repeat < 1 or options.top < 1:
         raise ArgumentError("--repeat and --top must be at least 1")
     start = time.perf_counter()
-    model = jaxops.onnx.load(_find(options.model))
+    model = _load(options.model)
     loaded = time.perf_counter()
     inputs = _inputs(model.inputs, _pairs(options.input, "--input"), _pairs(options.size, "--size"), options.seed)
     outputs = jax.block_until_ready(model(**inputs))
@@ -80,7 +68,7 @@ def _run(options: argparse.Namespace) -> int:
     console = Console()
     console.print(f"{options.model}: {len(model.graph.nodes)} nodes, {len(model.params)} parameters", highlight=False)
     for formal, value in zip(model.outputs, outputs if isinstance(outputs, tuple) else (outputs,), strict=True):
-        console.print(_top(Table, str(formal), value, options.top))
+        console.print(str(formal), _top(Table, value, options.top), sep="\n", highlight=False)
     seconds = {"load": loaded - start, "first call": first - loaded, "call": min(times)}
     console.print(" · ".join(f"{name} {value * 1e3:.1f} ms" for name, value in seconds.items()), highlight=False)
     return 0
@@ -117,10 +105,10 @@ def _inputs(formals: Sequence[Any], files: dict[str, str], sizes: dict[str, str]
     return found
 
 
-def _top(table: Any, title: str, value: Any, count: int) -> Any:
+def _top(table: Any, value: Any, count: int) -> Any:
     """A table of the largest elements of an output, with their indices."""
     values = np.asarray(value)
-    rows = table("index", "value", title=title, title_justify="left")
+    rows = table("index", "value")
     flat = values.reshape(-1)
     order = np.argsort(-flat.astype(np.float64), kind="stable") if flat.dtype.kind != "O" else np.arange(flat.size)
     for i in order[:count]:

@@ -7,5 +7,6 @@ except ModuleNotFoundError as error:
 
 from jaxops.onnx.model import Model, load
 from jaxops.onnx.opset import Opset, opset
+from jaxops.onnx.read import carried
 
-__all__ = ["Model", "Opset", "load", "opset"]
+__all__ = ["Model", "Opset", "carried", "load", "opset"]

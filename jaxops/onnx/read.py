@@ -1,6 +1,7 @@
 """From a file, bytes or a ModelProto to a `Source`. No protobuf object goes past this module."""
 
 import functools
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,20 +13,33 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
-from jaxops.errors import ModelError, UnsupportedError
+from jaxops.errors import ModelError
 from jaxops.onnx.graph import Function, Graph, Node, Reference, Source, Tensor, Value
 
-Readable: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto
+Readable: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto
 
 
 def read(model: Readable) -> Source:
     """Reads a model. Raises FileNotFoundError, and ModelError for what is no ONNX model or is damaged."""
     if isinstance(model, onnx.ModelProto):
         return _source(model, None, "the ModelProto")
-    if isinstance(model, bytes):
-        return _source(_parse(model, "the bytes"), None, "the bytes")
+    if isinstance(model, bytes | bytearray | memoryview):
+        return _source(_parse(bytes(model), "the bytes"), None, "the bytes")
     path = Path(model)
     return _source(_parse(path.read_bytes(), str(path)), path.parent, str(path))
+
+
+def carried(name: str) -> Path:
+    """The path of one of the models that the onnx package carries, such as 'light_resnet50'.
+
+    Raises FileNotFoundError, with the names there are.
+    """
+    folder = Path(onnx.__file__).parent / "backend/test/data/light"
+    path = folder / f"{name}.onnx"
+    if not path.is_file():
+        names = ", ".join(sorted(p.stem for p in folder.glob("*.onnx")))
+        raise FileNotFoundError(f"the onnx package carries no model {name!r}; it has {names}")
+    return path
 
 
 def _parse(data: bytes, where: str) -> onnx.ModelProto:
@@ -41,6 +55,8 @@ def _source(proto: onnx.ModelProto, folder: Path | None, where: str) -> Source:
     opsets = _opsets(proto.opset_import) or {"": 1}  # before IR version 3 a model did not say
     functions = {}
     for f in proto.functions:
+        if (_domain(f.domain), f.name, f.overload) in functions:
+            raise ModelError(f"{where}: the function '{f.name}' of domain '{f.domain}' is defined twice")
         attributes = (*f.attribute, *(a.name for a in f.attribute_proto))
         defaults = {a.name: attribute(a, None) for a in f.attribute_proto}
         functions[_domain(f.domain), f.name, f.overload] = function(f, attributes, defaults, opsets)
@@ -76,6 +92,9 @@ def _domain(domain: str) -> str:
 
 
 def _graph(proto: onnx.GraphProto, folder: Path | None) -> Graph:
+    names = [t.name for t in proto.initializer] + [sparse.values.name for sparse in proto.sparse_initializer]
+    _check_names("initializer", names)
+    _check_names("input", [v.name for v in proto.input])
     initializers = {t.name: _tensor(t, folder) for t in proto.initializer}
     for sparse in proto.sparse_initializer:
         initializers[sparse.values.name] = _tensor_of(_dense(sparse))
@@ -86,6 +105,14 @@ def _graph(proto: onnx.GraphProto, folder: Path | None) -> Graph:
         nodes=tuple(_node(n, folder) for n in proto.node),
         initializers=initializers,
     )
+
+
+def _check_names(what: str, names: Sequence[str]) -> None:
+    if "" in names:
+        raise ModelError(f"{what} {names.index('')} of the graph has no name")
+    twice = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()
+    if twice:
+        raise ModelError(f"the graph has two of {what} '{min(twice)}'")
 
 
 def _node(proto: onnx.NodeProto, folder: Path | None) -> Node:
@@ -119,6 +146,8 @@ def _plain(value: Any, folder: Path | None) -> Any:
         return _dense(value)
     if isinstance(value, onnx.GraphProto):
         return _graph(value, folder)
+    if isinstance(value, onnx.TypeProto):
+        return str(_value(onnx.ValueInfoProto(name="type", type=value))).removeprefix("type: ")
     return value
 
 
@@ -143,6 +172,8 @@ def _tensor_of(values: np.ndarray) -> Tensor:
 def _tensor(proto: TensorProto, folder: Path | None) -> Tensor:
     if proto.data_type not in TensorProto.DataType.values() or proto.data_type == TensorProto.UNDEFINED:
         raise ModelError(f"tensor '{proto.name}': unknown element type {proto.data_type}")
+    if any(size < 0 for size in proto.dims):
+        raise ModelError(f"tensor '{proto.name}': shape {tuple(proto.dims)} holds a negative size")
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(proto.data_type))
     if uses_external_data(proto):
         return Tensor(dtype, tuple(proto.dims), _external(proto, folder))
@@ -189,11 +220,13 @@ def _read_external(header: TensorProto, path: Path, offset: int, length: int) ->
 
 def _dense(proto: onnx.SparseTensorProto) -> np.ndarray:
     values, indices = _to_array(proto.values), _to_array(proto.indices)
-    dense = np.zeros(tuple(proto.dims), values.dtype)
-    if indices.ndim == 1:
-        dense.flat[indices] = values
-    elif indices.shape == (len(values), dense.ndim):
-        dense[tuple(indices.T)] = values
-    else:
-        raise UnsupportedError(f"sparse tensor '{proto.values.name}': indices of shape {indices.shape}")
+    sizes, what = tuple(proto.dims), f"sparse tensor '{proto.values.name}' of shape {tuple(proto.dims)}"
+    flat = indices.ndim == 1
+    if values.ndim != 1 or indices.shape not in ((len(values),), (len(values), len(sizes))):
+        raise ModelError(f"{what}: {values.shape} values cannot stand at indices of shape {indices.shape}")
+    limits = np.array(math.prod(sizes) if flat else sizes)
+    if ((indices < 0) | (indices >= limits)).any():
+        raise ModelError(f"{what}: an index lies outside of it")
+    dense = np.zeros(sizes, values.dtype)
+    dense.flat[indices if flat else np.ravel_multi_index(tuple(indices.T), sizes)] = values
     return dense

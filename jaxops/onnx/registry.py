@@ -23,6 +23,7 @@ from jaxops.errors import ArgumentError, DTypeError, SignatureError, Unsupported
 from jaxops.static import SIZED, STATIC
 
 _ADAPTERS: dict[str, dict[int, Callable[..., Any]]] = {}
+_SINGLE = defs.OpSchema.FormalParameterOption.Single
 _VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
 _OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 # A hint about memory of opset 1, which says nothing about the result.
@@ -145,10 +146,13 @@ class Operator:
         formals = self.schema.inputs
         for position, value in enumerate(values):
             formal = formals[min(position, len(formals) - 1)]
+            allowed = allowed_types(self.schema, formal.type_str)
             if value is None:
+                # Left out, or an empty optional; but a function may have been called without it.
+                if formal.option == _SINGLE and not any(t.startswith("optional") for t in allowed):
+                    raise SignatureError(f"{self.name}: input {position} `{formal.name}` is missing")
                 continue
             kinds = type_names(value)
-            allowed = allowed_types(self.schema, formal.type_str)
             if not kinds & allowed:
                 raise DTypeError(
                     f"{self.name}: input {position} `{formal.name}` is {describe(value)}; "
@@ -228,6 +232,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 def _check_attribute(op: str, attribute: Any, value: Any) -> None:
     kind = attribute.type.name
+    if kind == "GRAPH" and not hasattr(value, "nodes"):
+        raise ArgumentError(f"{op}: attribute `{attribute.name}` is {value!r}; it must be of type {kind}")
     expected = _KINDS.get(kind, (object,))
     items = value if kind.endswith("S") else (value,)
     if kind.endswith("S") and (isinstance(value, str) or not isinstance(value, Sequence | np.ndarray)):
@@ -240,7 +246,12 @@ def _check_attribute(op: str, attribute: Any, value: Any) -> None:
 @functools.cache
 def _constraints(key: tuple[str, str, int]) -> dict[str, frozenset[str]]:
     schema = defs.get_schema(key[0], key[2], key[1])
-    return {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
+    found = {}
+    for constraint in schema.type_constraints:
+        allowed = frozenset(constraint.allowed_type_strs)
+        # What an optional holds is given as it is, so a version that takes the optional takes that too.
+        found[constraint.type_param_str] = allowed | {t[9:-1] for t in allowed if t.startswith("optional(")}
+    return found
 
 
 def allowed_types(schema: defs.OpSchema, type_str: str) -> frozenset[str]:
@@ -269,8 +280,8 @@ def type_names(value: Any) -> frozenset[str]:
     A JAX array of a 32-bit type has two while x64 is off: it may stand for the 64-bit type.
     """
     if isinstance(value, list | tuple):
-        inner = type_names(value[0]) if value else frozenset(f"tensor({t})" for t in _tensor_names().values())
-        return frozenset(f"{outer}({t})" for t in inner for outer in ("seq",))
+        inner = type_names(value[0]) if value else (f"tensor({t})" for t in _tensor_names().values())
+        return frozenset(f"seq({t})" for t in inner)
     if isinstance(value, np.ndarray) and value.dtype.kind in "USTO":
         return frozenset(["tensor(string)" if is_string(value) else "tensor(int64)"])
     name = _tensor_names()[value.dtype.name]
@@ -283,6 +294,9 @@ def type_names(value: Any) -> frozenset[str]:
 def find(op_type: str, domain: str, opset: int) -> Operator:
     """The operator at the newest version not above `opset`. Raises UnsupportedError, which says why not."""
     domain = "" if domain == "ai.onnx" else domain
+    newest = defs.onnx_opset_version()
+    if not domain and opset > newest:
+        raise UnsupportedError(f"opset {opset}: the installed onnx knows opsets up to {newest}; a newer onnx may help")
     try:
         schema: Any = defs.get_schema(op_type, opset, domain)
     except defs.SchemaError:
@@ -292,9 +306,9 @@ def find(op_type: str, domain: str, opset: int) -> Operator:
         where = f"opset {opset}" + (f" of {domain}" if domain else "")
         what = f"it begins with opset {min(known)}" if known else "the standard has no such operator"
         raise UnsupportedError(f"{op_type}: not in {where}; {what}") from None
-    if schema.deprecated:
+    # GroupNormalization-18 is deprecated too, but opsets 18 to 20 have no other; an adapter keeps such a version.
+    if schema.deprecated and schema.since_version not in _ADAPTERS.get(_key(op_type, domain), {}):
         raise UnsupportedError(f"{op_type}: deprecated since opset {schema.since_version}")
-    functions = _functions()
     adapters = {since: fn for since, fn in _ADAPTERS.get(_key(op_type, domain), {}).items() if since <= opset}
     if adapters:
         fn = adapters[max(adapters)]
