@@ -294,6 +294,7 @@ def type_names(value: Any) -> frozenset[str]:
 def find(op_type: str, domain: str, opset: int) -> Operator:
     """The operator at the newest version not above `opset`. Raises UnsupportedError, which says why not."""
     domain = "" if domain == "ai.onnx" else domain
+    functions = _functions()
     newest = defs.onnx_opset_version()
     if not domain and opset > newest:
         raise UnsupportedError(f"opset {opset}: the installed onnx knows opsets up to {newest}; a newer onnx may help")
