@@ -69,7 +69,8 @@ class _Binder:
         if key in self.functions:
             return self.call(node, key, attributes)
         if node.domain not in opsets:
-            raise ModelError(f"{node.op_type}: the model does not import an opset of domain '{node.domain}'")
+            domain = node.domain or "ai.onnx"
+            raise ModelError(f"{node.op_type}: the model does not import an opset of domain '{domain}'")
         opset = opsets[node.domain]
         node = dataclasses.replace(node, attributes=attributes, opset=opset)
         try:

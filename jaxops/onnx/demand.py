@@ -44,14 +44,40 @@ def _of_node(node: Node, paths: Mapping[str, str]) -> dict[str, str]:
         if mark == STATIC:
             formals = node.operator.schema.inputs
             found[name] = f"{here} `{formals[min(position, len(formals) - 1)].name}`"
-        elif paths and (node.operator.structural or node.op_type == "If"):
+        elif paths and node.operator.structural:
             found[name] = through
     for graph in node.subgraphs.values():
-        wanted = {}
-        if node.op_type == "If":  # the outputs of a branch are those of the node, one by one
-            pairs = zip(graph.outputs, node.outputs, strict=False)
-            wanted = {value.name: paths[name] for value, name in pairs if name in paths}
-        inside = {v.name for v in graph.inputs} | {name for n in graph.nodes for name in n.outputs}
-        inner = demand(graph, wanted)
-        found |= {name: path for name, path in inner.items() if name not in inside and name not in found}
+        for name, path in _of_subgraph(node, graph, paths).items():
+            found.setdefault(name, path)
     return found
+
+
+def _of_subgraph(node: Node, graph: Graph, paths: Mapping[str, str]) -> dict[str, str]:
+    """What a subgraph needs static, among the inputs of its node and the names that it captures."""
+    op, here = node.op_type, f"{node.op_type} '{node.label}'"
+    looped = op == "Loop"  # whose body gives its condition before the outputs of the node
+    operands = node.inputs[op == "Scan" and node.opset < 9 :]  # behind the lengths of the sequences
+    given = dict(zip((value.name for value in graph.inputs), operands, strict=False))
+    made = zip(node.outputs, graph.outputs[looped:], strict=False)
+    wanted = {value.name: paths[name] for name, value in made if name in paths}
+    # The state goes round: an input of body that must be static makes the output static that becomes it.
+    states = {"Loop": len(operands) - 1, "Scan": len(operands) - node.attributes.get("num_scan_inputs", 0)}.get(op, 0)
+    back = list(zip(graph.inputs[looped:], graph.outputs[:states], strict=False))
+    # Sequences and optionals have no place in a compiled choice or loop.
+    unrolled = next((v.name for v in (*graph.inputs, *graph.outputs) if v.kind != "tensor"), "")
+    while True:
+        inner = demand(graph, wanted)
+        more = {output.name: inner[value.name] for value, output in back if value.name in inner}
+        if looped and (unrolled or wanted or more or graph.inputs[0].name in inner):
+            unrolled = unrolled or next(iter((*wanted, *more, graph.inputs[0].name)))
+            more[graph.outputs[0].name] = f"{here} makes '{unrolled}'"
+        if more.keys() <= wanted.keys():
+            break
+        wanted = more | wanted
+    inside = {*graph.initializers, *(name for n in graph.nodes for name in n.outputs)}
+    found = {given.get(name, name): path for name, path in inner.items() if name not in inside}
+    decides = {"If": node.inputs[:1], "Loop": node.inputs[:2]}.get(op, ())
+    if unrolled or wanted or (looped and len(graph.outputs) > states):
+        formals = ("M", "cond") if looped else ("cond",)
+        found |= {name: f"{here} `{formal}`" for name, formal in zip(decides, formals, strict=False)}
+    return {name: path for name, path in found.items() if name}

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxops.dtypes import as_traced, canonical
-from jaxops.errors import DTypeError, ShapeError, SignatureError, StaticError, describe
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, StaticError, describe
 from jaxops.onnx.bind import bind
 from jaxops.onnx.demand import demand
 from jaxops.onnx.graph import Graph, Value
@@ -49,15 +49,15 @@ class Model:
 
     def __init__(self, graph: Graph, demanded: Mapping[str, str], *, opsets: Mapping[str, int], producer: str) -> None:
         defaults = set(graph.initializers)
-        self.inputs: tuple[Value, ...] = tuple(
+        formals = tuple(
             dataclasses.replace(v, static="it holds strings" if v.dtype == object else demanded.get(v.name, ""))
             for v in graph.inputs
-            if v.name not in defaults
         )
+        self.inputs: tuple[Value, ...] = tuple(v for v in formals if v.name not in defaults)
         self.outputs: tuple[Value, ...] = graph.outputs
         self.opsets = dict(opsets)
         self._producer = producer
-        self._defaults = {v.name: v for v in graph.inputs if v.name in defaults}
+        self._defaults = {v.name: v for v in formals if v.name in defaults}
         self.graph, self._static, self._tensors = partition(graph, demanded)
         self._compiled = jax.jit(self._run)
 
@@ -79,25 +79,30 @@ class Model:
         StaticError for a tracer where a static value is needed.
         """
         outputs = self._walk(params, self._border(inputs, named), rng)
-        outputs = tuple(as_traced(y) if is_symbolic(y) else y for y in outputs)
+        outputs = jax.tree.map(lambda y: as_traced(y) if is_symbolic(y) else y, tuple(outputs))
         return outputs[0] if len(outputs) == 1 else outputs
 
     def __call__(self, *inputs: Any, rng: jax.Array | None = None, **named: Any) -> Any:
         """Runs the model compiled, once per shape of the inputs and value of the static ones; as `apply` else."""
         outputs = self._compiled(self.params, self._border(inputs, named), rng)
-        outputs = tuple(y.value if isinstance(y, Known) else y for y in outputs)
+        outputs = _opened(outputs)
         return outputs[0] if len(outputs) == 1 else outputs
 
     def _run(self, params: Mapping[str, Any], values: Mapping[str, Any], rng: Any) -> tuple[Any, ...]:
         """What is compiled. Static outputs leave it as `Known`, which `jit` hands through."""
-        outputs = self._walk(params, values, rng)
-        return tuple(Known(y) if isinstance(y, np.ndarray) and not is_symbolic(y) else y for y in outputs)
+        outputs = tuple(self._walk(params, values, rng))
+        return jax.tree.map(lambda y: Known(y) if isinstance(y, np.ndarray) and not is_symbolic(y) else y, outputs)
 
     def _walk(self, params: Mapping[str, Any], values: Mapping[str, Any], rng: Any) -> list[Any]:
         missing = [name for name in self._tensors if name not in params and name not in values]
         if missing:
             raise SignatureError(f"params: '{missing[0]}' is missing; give all {len(self._tensors)} of model.params")
-        given = {name: v.value if isinstance(v, Known) else v for name, v in values.items()}
+        surplus = [name for name in params if name not in self._tensors]
+        if surplus:
+            raise SignatureError(
+                f"params: the model has no '{surplus[0]}'; give the {len(self._tensors)} of model.params"
+            )
+        given = _opened(dict(values))
         # A model turns its parameters into JAX arrays too; else NumPy ones would work here and fail under `jit`.
         weights = {name: as_traced(params[name]) for name in self._tensors if name in params}
         return run(self.graph, {**self._static, **weights, **given}, rng)
@@ -137,6 +142,13 @@ class Model:
         return f"<jaxops.onnx.Model {self.graph.name!r}: ({inputs}) → ({outputs}), {len(self.graph.nodes)} nodes>"
 
 
+def _opened(values: Any) -> Any:
+    """Values, also in sequences, with what each `Known` holds in its place."""
+    return jax.tree.map(
+        lambda v: v.value if isinstance(v, Known) else v, values, is_leaf=lambda v: isinstance(v, Known)
+    )
+
+
 def _spent() -> np.ndarray:
     raise AssertionError("a parameter is read once")
 
@@ -153,7 +165,7 @@ def _enter(formal: Value, value: Any) -> Any:
     if isinstance(value, Known):
         return value
     if not isinstance(value, jax.Array | np.ndarray | np.generic):
-        value = np.asarray(value, formal.dtype)  # Python numbers take the type that the model declares
+        value = _numbers(formal, value)
     _check_dtype(formal, value)
     _check_shape(formal, value.shape)
     if not formal.static:
@@ -164,7 +176,20 @@ def _enter(formal: Value, value: Any) -> Any:
             f"  needed  {formal.static}\n"
             f"  hint    give it as a NumPy array; under jax.jit close over it or use static_argnames"
         )
-    return Known(np.asarray(value))
+    # A concrete 32-bit JAX array may stand for 64 bits; what is static has them.
+    return Known(np.asarray(value, formal.dtype))
+
+
+def _numbers(formal: Value, value: Any) -> np.ndarray:
+    """Python numbers as an array of the type that the model declares."""
+    try:
+        found = np.asarray(value)
+        if found.dtype.kind in "fc" and formal.dtype is not None and "float" not in formal.dtype.name:
+            raise TypeError(f"it holds {found.dtype.name}")
+        return found if formal.dtype is None else np.asarray(value, formal.dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        problem = f"input '{formal.name}' is {value!r:.80}, but the model expects {formal}"
+        raise ArgumentError(f"{problem}: {str(error).splitlines()[0]}") from error
 
 
 def _check_dtype(formal: Value, value: Any) -> None:

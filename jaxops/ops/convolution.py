@@ -10,6 +10,7 @@ from typing import Any
 
 import chex
 import jax
+import jax.numpy as jnp
 from jax import lax
 
 from jaxops.dtypes import as_traced, unify
@@ -216,7 +217,8 @@ def _as_columns(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax
 def _as_sum(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
     """Few channels a group: the sum of shifted data times a weight, which XLA makes one loop of."""
     n, m, inner = x.shape[0], w.shape[0], w.shape[1]
-    dtype, wide = x.dtype, lax.dtype(x) if x.dtype.itemsize >= 4 else "float32"
+    dtype = x.dtype
+    wide = jnp.float32 if dtype.itemsize < 4 else dtype
     x, w = x.astype(wide), w.astype(wide)
     data = lax.reshape(_padded(x, windows), (n, group, inner, *_padded_sizes(x, windows)))
     filters = lax.reshape(w, (group, m // group, inner, *windows.kernel))

@@ -89,7 +89,7 @@ def lp_pool(
     """The p-norm of each window: (Σ |x|^p)^(1/p).
 
     x: (N, C, d1, …, dn), floating point; 16-bit types are summed in float32. Returns (N, C, o1, …, on), same dtype.
-    p: > 0. Sizes and the other attributes are as in `max_pool`. The gradient of a window of zeros is zero.
+    p: > 0. Sizes and the other attributes are as in `max_pool`. With p > 1 the gradient of a window of zeros is zero.
     Raises ShapeError, ArgumentError for attributes that do not fit, DTypeError for another dtype.
     Source: ONNX LpPool, opsets 1–22.
 
@@ -130,7 +130,7 @@ def global_lp_pool(x: Array, *, p: float = 2) -> jax.Array:
     """The p-norm over the spatial axes.
 
     x: (N, C, d1, …, dn), floating point; 16-bit types are summed in float32. Returns (N, C, 1, …, 1), same dtype.
-    p: > 0. The gradient of nothing but zeros is zero.
+    p: > 0. With p > 1 the gradient of nothing but zeros is zero.
     Raises ShapeError for fewer than three axes, ArgumentError for another `p`, DTypeError for another dtype.
     Source: ONNX GlobalLpPool, opsets 1–22.
 
@@ -177,7 +177,7 @@ def _powers(x: jax.Array, p: float) -> jax.Array:
 
 
 def _root(total: jax.Array, p: float) -> jax.Array:
-    """The p-th root, whose gradient at zero is zero in place of NaN."""
+    """The p-th root, whose gradient at zero is zero, in place of an infinity times zero."""
     if p == 1:
         return total
     zero = total == 0
