@@ -1,0 +1,127 @@
+"""If, Loop and Scan: the subgraphs of a node become the callables of `jaxops.ops`."""
+
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.dtypes import as_traced
+from jaxops.errors import ArgumentError, ShapeError, message
+from jaxops.onnx.graph import Graph
+from jaxops.onnx.registry import version
+from jaxops.onnx.versions.movement import nonnegative
+from jaxops.ops.control import if_
+from jaxops.ops.looping import loop
+from jaxops.ops.scanning import scan
+from jaxops.shapes.movement import text
+from jaxops.static import Ints, Tracer, array
+
+Run = Callable[..., list[Any]]
+
+
+@version("If", 1)
+def _(cond: Any, *, then_branch: Graph, else_branch: Graph, run: Run) -> Any:
+    return if_(cond, partial(run, then_branch), partial(run, else_branch))
+
+
+@version("Loop", 1)
+def _(m: Any, cond: Any, v_initial: Sequence[Any], *, body: Graph, run: Run, rng: Any = None) -> Any:
+    def iteration(number: Any, *values: Any) -> list[Any]:
+        # Each iteration draws its own random numbers.
+        key = None if rng is None else jax.random.fold_in(rng, number)
+        return run(body, number, *values, rng=key)
+
+    return loop(m, cond, v_initial, iteration)
+
+
+@version("Scan", 8)
+def _(
+    sequence_lens: Any,
+    initial_state_and_scan_inputs: Sequence[Any],
+    *,
+    num_scan_inputs: int,
+    body: Graph,
+    directions: tuple[int, ...] | None = None,
+    run: Run,
+) -> tuple[Any, ...]:
+    """The first axis is a batch, the second one is scanned; a sequence may end before the others do."""
+    operands = [as_traced(value) for value in initial_state_and_scan_inputs]
+    split = len(operands) - num_scan_inputs
+    if sequence_lens is None:
+
+        def whole(*values: Any) -> tuple[Any, ...]:
+            return scan(values[:split], values[split:], partial(run, body), scan_input_directions=directions)
+
+        return jax.vmap(whole)(*operands)
+    steps = operands[-1].shape[1]
+    turned = directions or (0,) * num_scan_inputs
+    lengths = _lengths(sequence_lens, operands[0].shape[0], steps)
+
+    def ragged(length: Any, *values: Any) -> tuple[Any, ...]:
+        time = jnp.arange(steps, dtype=lengths.dtype)
+        # onnxruntime reads a turned sequence from its own end, and leaves zeros behind the outputs.
+        back = jnp.clip(length - 1 - time, 0, None)
+        inputs = [jnp.take(x, back, axis=0) if turn else x for x, turn in zip(values[split:], turned, strict=True)]
+
+        def iteration(now: Any, *values: Any) -> list[Any]:
+            after = run(body, *values)
+            before = [*values[:split], *(jnp.zeros_like(gain) for gain in after[split:])]
+            return [jnp.where(now < length, new, old) for new, old in zip(after, before, strict=True)]
+
+        return scan(values[:split], [time, *inputs], lambda *v: iteration(v[split], *v[:split], *v[split + 1 :]))
+
+    return jax.vmap(ragged)(lengths, *operands)
+
+
+def _lengths(values: Any, batch: Any, steps: Any) -> jax.Array:
+    given = array(values)
+    if given.ndim != 1 or given.shape[0] != batch:
+        raise ShapeError(f"scan: `sequence_lens` of {text(given.shape)} must be ({batch},), a length for each sequence")
+    if not isinstance(given, Tracer) and isinstance(steps, int):
+        known = np.asarray(given)
+        if known.size and (known.min() < 0 or known.max() > steps):
+            raise ArgumentError(message("scan", f"`sequence_lens` must be in [0, {steps}]", sequence_lens=known))
+    return as_traced(given)
+
+
+@version("Scan", 11)
+def _scan(
+    initial_state_and_scan_inputs: Sequence[Any],
+    *,
+    num_scan_inputs: int,
+    body: Graph,
+    scan_input_axes: Ints | None = None,
+    scan_input_directions: Ints | None = None,
+    scan_output_axes: Ints | None = None,
+    scan_output_directions: Ints | None = None,
+    run: Run,
+    rng: Any = None,
+) -> tuple[Any, ...]:
+    split = len(initial_state_and_scan_inputs) - num_scan_inputs
+    initial, inputs = initial_state_and_scan_inputs[:split], initial_state_and_scan_inputs[split:]
+
+    def iteration(key: Any, *values: Any) -> list[Any]:
+        following, own = jax.random.split(key)
+        return [following, *run(body, *values, rng=own)]
+
+    found = scan(
+        initial if rng is None else [rng, *initial],
+        inputs,
+        partial(run, body) if rng is None else iteration,
+        scan_input_axes=scan_input_axes,
+        scan_input_directions=scan_input_directions,
+        scan_output_axes=scan_output_axes,
+        scan_output_directions=scan_output_directions,
+    )
+    return found if rng is None else found[1:]
+
+
+@version("Scan", 9)
+@wraps(_scan)
+def _(initial_state_and_scan_inputs: Sequence[Any], **attributes: Any) -> tuple[Any, ...]:
+    for name in ("scan_input_axes", "scan_output_axes"):
+        nonnegative("scan", name, attributes.get(name))
+    return _scan(initial_state_and_scan_inputs, **attributes)

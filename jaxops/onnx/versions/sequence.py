@@ -1,0 +1,37 @@
+"""Operators on sequences whose attributes or subgraphs need a translation."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from onnx import TensorProto
+
+from jaxops import ops
+from jaxops.errors import ShapeError
+from jaxops.onnx.graph import Graph
+from jaxops.onnx.registry import version
+from jaxops.onnx.versions.movement import element_type
+from jaxops.static import Array, structural
+
+
+@version("SequenceEmpty", 11)
+@structural
+def _(*, dtype: int = TensorProto.FLOAT) -> list[Array]:
+    return ops.sequence_empty(dtype=element_type("sequence_empty", dtype, "dtype"))
+
+
+@version("SequenceMap", 17)
+def _(
+    input_sequence: Sequence[Array], additional_inputs: Sequence[Any], *, body: Graph, run: Callable[..., list[Any]]
+) -> tuple[list[Any], ...]:
+    """`body` for each item; a tensor among the other inputs goes to every one."""
+    count = len(input_sequence)
+    rows = []
+    for position, value in enumerate(additional_inputs, 1):
+        if isinstance(value, list) and len(value) != count:
+            raise ShapeError(
+                f"sequence_map: input {position} is a sequence of {len(value)}, but `input_sequence` has {count} items"
+            )
+    for k, item in enumerate(input_sequence):
+        others = [value[k] if isinstance(value, list) else value for value in additional_inputs]
+        rows.append(run(body, item, *others))
+    return tuple([row[output] for row in rows] for output in range(len(body.outputs)))
