@@ -47,13 +47,15 @@ def misfits(operator):
     if len(positional) < len(schema.inputs):
         return [f"takes {len(positional)} inputs of {len(schema.inputs)}"]
     found = [f"needs more inputs: {p.name}" for p in positional[len(schema.inputs) :] if p.default is p.empty]
-    for formal, parameter in zip(schema.inputs, positional, strict=False):
+    for position, (formal, parameter) in enumerate(zip(schema.inputs, positional, strict=False)):
         # Split-1 has an input and an attribute of one name; a variadic input is one parameter, of any name.
         # The binary operators of opset 1 share one adapter, whose operands are `a` and `b`.
         ours = formal.option == VARIADIC or formal.name in schema.attributes or operator.name == "Pow-1"
         if not ours and plain(parameter.name) != plain(formal.name):
             found.append(f"input {formal.name} is named {parameter.name}")
-        if formal.option not in (SINGLE, VARIADIC) and parameter.default is not None:
+        # One before a variadic input arrives as None.
+        last = all(p.default is not p.empty for p in positional[position + 1 :])
+        if formal.option not in (SINGLE, VARIADIC) and last and parameter.default is not None:
             found.append(f"optional input {formal.name} has not the default None")
     attributes = set(schema.attributes) - registry._DROPPED
     found += [f"does not take attribute {name}" for name in sorted(attributes - set(keywords))]
