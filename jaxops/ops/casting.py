@@ -86,9 +86,10 @@ def _to_e8m0(xp: Any, data: Array, saturate: bool, round_mode: str) -> Array:
     # Below exponent 1 lies one power of two more, 2**-127, half of the smallest normal number.
     floor = xp.where(exponent == 0, np.uint32(0x400000), np.uint32(0))
     if round_mode == "up":
-        exponent = exponent + (fraction > floor)
+        exponent = exponent + (fraction > floor).astype(np.uint32)
     elif round_mode == "nearest":
-        exponent = exponent + (fraction >= floor + xp.where(exponent == 0, np.uint32(0x200000), np.uint32(0x400000)))
+        half = xp.where(exponent == 0, np.uint32(0x200000), np.uint32(0x400000))
+        exponent = exponent + (fraction >= floor + half).astype(np.uint32)
     if saturate:
         exponent = xp.minimum(exponent, np.uint32(254))
     else:
@@ -102,7 +103,7 @@ def _to_e8m0(xp: Any, data: Array, saturate: bool, round_mode: str) -> Array:
 def _to_strings(data: np.ndarray) -> np.ndarray:
     """Numbers as onnxruntime prints them: 8 significant digits, 17 of a double; NaN, INF and -INF."""
     if not is_float(data.dtype):
-        return data.astype(np.int64 if data.dtype == bool else data.dtype).astype(str).astype(object)
+        return np.array([str(int(x)) for x in data.flat], dtype=object).reshape(data.shape)
     digits = 17 if data.dtype == np.float64 else 8
     text = [f"{float(x):.{digits}g}".replace("nan", "NaN").replace("inf", "INF") for x in data.flat]
     return np.array(text, dtype=object).reshape(data.shape)

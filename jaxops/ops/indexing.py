@@ -56,6 +56,8 @@ def _gather(operands: tuple[Array, Array], axis: int, inside: bool) -> Array:
     count = data.shape[axis]
     if jnp.iinfo(indices.dtype).bits < 32:
         indices = lax.convert_element_type(indices, np.int32)  # a narrow type may not hold the size
+    if indices.dtype == np.uint64:
+        indices = lax.min(indices, lax.convert_element_type(count, np.uint64))  # JAX takes larger ones for negative
     if not inside and jnp.issubdtype(indices.dtype, jnp.signedinteger):
         indices = lax.select(indices < 0, indices + lax.convert_element_type(count, indices.dtype), indices)
     dims = lax.GatherDimensionNumbers(

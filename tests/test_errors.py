@@ -1,0 +1,77 @@
+"""Exception classes and the layout of messages."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxops import JaxopsError, errors
+
+BUILTINS = {
+    "ShapeError": (ValueError,),
+    "AxisError": (ValueError, IndexError),
+    "BoundsError": (IndexError,),
+    "ArgumentError": (ValueError,),
+    "DTypeError": (TypeError,),
+    "StaticError": (TypeError,),
+    "SignatureError": (TypeError,),
+    "OutOfRangeError": (OverflowError,),
+    "UnsupportedError": (NotImplementedError,),
+    "ModelError": (ValueError,),
+}
+CLASSES = {n: c for n, c in inspect.getmembers(errors, inspect.isclass) if c.__module__ == "jaxops.errors"}
+
+
+@pytest.mark.parametrize("name", BUILTINS)
+def test_class(name):
+    cls = getattr(errors, name)
+    assert issubclass(cls, (JaxopsError,))
+    assert all(issubclass(cls, base) for base in BUILTINS[name])
+    assert cls.__doc__
+
+
+def test_every_class_has_a_builtin_to_be_caught_by():
+    for name, cls in CLASSES.items():
+        assert name == "JaxopsError" or any(
+            b.__module__ == "builtins" and b is not Exception for b in cls.__mro__[1:-3]
+        )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (np.zeros((2, 3), np.float32), "float32[2,3] [[0. 0. 0.]\n [0. 0. 0.]]"),
+        (np.zeros((3, 3), np.float32), "float32[3,3]"),
+        (np.array(3), "int64[] 3"),
+        (np.float16(2), "float16[] 2."),
+        (jnp.zeros((2, 3)), "float32[2,3]"),
+        (jnp.zeros((), jnp.int4), "int4[]"),
+        ((1, 2), "(1, 2)"),
+        ("text", "'text'"),
+        (None, "None"),
+        (7, "7"),
+    ],
+)
+def test_describe(value, text):
+    assert errors.describe(value) == text
+
+
+def test_describe_a_tracer():
+    seen = []
+    jax.jit(lambda x: seen.append(errors.describe(x)))(jnp.zeros((2, 3)))
+    assert seen == ["float32[2,3]"]
+
+
+def test_message():
+    text = errors.message("reshape", "`shape` is wrong", shape=(2, -2), data=jnp.zeros(4), hint="use another")
+    assert text.splitlines() == [
+        "reshape: `shape` is wrong",
+        "  shape   (2, -2)",
+        "  data    float32[4]",
+        "  hint    use another",
+    ]
+    assert errors.message("op", "problem") == "op: problem"
+    # A long name does not run into what follows.
+    assert errors.message("op", "problem", num_outputs=2).splitlines()[1] == "  num_outputs 2"

@@ -1,0 +1,199 @@
+"""What is known while tracing: conversions, axes, kernels."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.export import symbolic_shape
+
+from jaxops import static
+from jaxops.errors import AxisError, DTypeError, ShapeError, StaticError
+
+(b,) = symbolic_shape("b")
+
+INTS = [
+    (((1, -2)), (1, -2)),
+    ([1, 2], (1, 2)),
+    ((), ()),
+    ([], ()),
+    (np.zeros(0), ()),
+    (range(3), (0, 1, 2)),
+    (np.array([1, 2]), (1, 2)),
+    (np.array([1, 2], np.uint8), (1, 2)),
+    (np.array([2**64 - 1], np.uint64), (2**64 - 1,)),
+    (np.array([-(2**63)]), (-(2**63),)),
+    (np.array([1, -2], jnp.int4), (1, -2)),
+    (np.array([1, 2], object), (1, 2)),
+    (np.array([b, 2], object), (b, 2)),
+    ([b, np.int64(3)], (b, 3)),
+    ((np.int32(1), np.array(2), np.array([3]), jnp.array(4)), None),
+    ((np.int32(1), np.array(2), jnp.array(4)), (1, 2, 4)),
+    (jnp.array([1, 2]), (1, 2)),
+]
+
+
+@pytest.mark.parametrize(("value", "expected"), INTS, ids=lambda v: repr(v)[:40])
+def test_ints(value, expected):
+    if expected is None:
+        with pytest.raises(
+            ShapeError, match=r"op: `sizes` must hold integers, one an item\n  sizes   int64\[1\] \[3\]"
+        ):
+            static.ints("op", "sizes", value)
+        return
+    found = static.ints("op", "sizes", value)
+    assert found == expected
+    assert all(type(v) is int or static.is_symbolic(v) for v in found)
+    hash(found)
+
+
+@pytest.mark.parametrize("value", [3, np.int8(3), np.array(3), np.array([3]), jnp.array(3), [3], np.array([3], object)])
+def test_integer(value):
+    assert static.integer("op", "axis", value) == 3
+    assert type(static.integer("op", "axis", value)) is int
+
+
+WRONG = [
+    (2.0, DTypeError, "must be integers, got float64"),
+    (True, DTypeError, "must be integers, got bool"),
+    (np.True_, DTypeError, "must be integers, got bool"),
+    (1j, DTypeError, "must be integers, got complex128"),
+    ("1", DTypeError, "must be integers, got str"),
+    (b"1", DTypeError, "must be integers, got bytes"),
+    (None, DTypeError, "must be integers, got object"),
+    (np.array([1.5], object), DTypeError, "must be integers, got object"),
+    (np.array([True], object), DTypeError, "must be integers, got object"),
+    (np.array(["1"], object), DTypeError, "must be integers, got object"),
+    (np.datetime64(3, "s"), DTypeError, "must be integers, got datetime64"),
+    (np.timedelta64(3, "s"), DTypeError, "must be integers, got timedelta64"),
+    ((1, 2), ShapeError, r"must hold one integer\n  axis    \(1, 2\)"),
+    ((), ShapeError, "must hold one integer"),
+    (np.zeros((1, 1), int), ShapeError, "must hold one integer"),
+]
+
+
+@pytest.mark.parametrize(("value", "error", "match"), WRONG, ids=lambda v: repr(v)[:40])
+def test_integer_errors(value, error, match):
+    with pytest.raises(error, match=match):
+        static.integer("op", "axis", value)
+
+
+@pytest.mark.parametrize(
+    ("value", "match"), [(2, "has 0 axes"), ("12", "has 0 axes"), (None, "0 axes"), ({1}, "0 axes")]
+)
+def test_ints_need_one_axis(value, match):
+    with pytest.raises(ShapeError, match=f"op: `sizes` must be 1-D, but .*{match}"):
+        static.ints("op", "sizes", value)
+
+
+def test_tracers_are_refused():
+    hint = (
+        r"`n` must be known while tracing, but it is traced\n  n       int32\[\]\n  hint    give `n` as Python numbers"
+    )
+    for resolve in (static.integer, static.known):
+        with pytest.raises(StaticError, match=hint):
+            jax.jit(lambda n, resolve=resolve: resolve("op", "n", n))(1)
+    with pytest.raises(StaticError, match=hint):
+        jax.jit(lambda n: static.ints("op", "n", (1, n)))(1)
+    with pytest.raises(StaticError, match="static_argnames"):
+        jax.grad(lambda n: static.known("op", "n", n) * 1.0)(1.0)
+
+
+def test_axis():
+    for rank in range(5):
+        for value in range(-rank, rank):
+            assert static.axis("op", value, rank) == value % rank
+        for value in (-rank - 1, rank, 2**63, -(2**63)):
+            with pytest.raises(
+                AxisError, match=rf"op: `axis` is {value}, but the operand has {rank} axes; the range is"
+            ):
+                static.axis("op", value, rank)
+        assert static.axis("op", rank, rank, end=True) == rank
+    with pytest.raises(AxisError, match="the range is empty: it is a scalar"):
+        static.axis("op", 0, 0)
+    with pytest.raises(AxisError, match=r"the range is \[0, 0\]"):
+        static.axis("op", 1, 0, end=True)
+
+
+def test_axes():
+    assert static.axes("op", (2, -3), 3) == (2, 0)
+    assert static.axes("op", np.array([], np.int64), 3) == ()
+    with pytest.raises(AxisError, match=r"op: `axes` names an axis twice: \(1, 1\) of 3 axes"):
+        static.axes("op", (1, -2), 3)
+
+
+def test_is_static_and_symbolic():
+    assert static.is_static(np.zeros(1))
+    assert static.is_static(1)
+    assert not static.is_static(jnp.zeros(1))
+    assert not jax.jit(lambda x: jnp.asarray(static.is_static(x)))(1)
+    assert static.is_symbolic(b)
+    assert static.is_symbolic(np.array([b, 1], object))
+    assert not static.is_symbolic(np.array([2, 1], object))
+    assert not static.is_symbolic(np.zeros(2))
+    assert not static.is_symbolic(3)
+
+
+CALLS = []
+
+
+@static.kernel
+def doubled(data, times, more=1):
+    CALLS.append(type(data))
+    return data * times * more
+
+
+@static.kernel
+def added(data):
+    CALLS.append(type(data))
+    return data[0] + data[1]
+
+
+def test_kernel():
+    CALLS.clear()
+    x = jnp.arange(3.0)
+    assert isinstance(doubled(np.arange(3.0), 2), np.ndarray)
+    assert isinstance(doubled([1.0, 2.0], 2), np.ndarray)
+    assert [np.ndarray] * 2 == CALLS
+    CALLS.clear()
+    for _ in range(3):
+        assert doubled(x, 2, 3).tolist() == [0, 6, 12]
+    assert len(CALLS) == 1, "compiled once, in JAX's own cache"
+    assert doubled(x, 3).tolist() == [0, 3, 6]
+    assert len(CALLS) == 2
+    jaxpr = jax.make_jaxpr(lambda v: doubled(v, 2.0))(x)
+    assert [e.primitive.name for e in jaxpr.jaxpr.eqns] == ["mul", "mul"], "no jit inside a trace"
+    assert doubled.__name__ == "doubled"
+
+
+def test_kernel_on_several_arrays():
+    x = jnp.arange(3.0)
+    assert isinstance(added((np.ones(1), np.ones(1))), np.ndarray)
+    CALLS.clear()
+    for _ in range(3):
+        assert added((x, x)).tolist() == [0, 2, 4]
+    assert [tuple] == CALLS
+    assert jax.make_jaxpr(lambda v: added((v, v)))(x).jaxpr.eqns[0].primitive.name == "add"
+    assert jax.make_jaxpr(lambda v: added((x, v)))(x).jaxpr.eqns[0].primitive.name == "add"
+
+
+def test_known_keys_a_compilation():
+    same, other = static.Known(np.array([1, 2])), static.Known(np.array([1, 3]))
+    assert same == static.Known(np.array([1, 2]))
+    assert hash(same) == hash(static.Known(np.array([1, 2])))
+    assert same != other
+    assert same != static.Known(np.array([1, 2], np.int32))
+    assert same != static.Known(np.array([[1, 2]]))
+    assert static.Known(np.array(["a"], object)) == static.Known(np.array(["a"], object))
+    traces = []
+
+    @jax.jit
+    def fn(x, shape):
+        traces.append(shape.value.tolist())
+        return x.reshape(shape.value.tolist()), shape
+
+    x = jnp.arange(6)
+    for value in ([2, 3], [3, 2], [2, 3]):
+        found, kept = fn(x, static.Known(np.array(value)))
+        assert list(found.shape) == value
+        assert kept.value.tolist() == value
+    assert traces == [[2, 3], [3, 2]]
