@@ -5,8 +5,11 @@ size that depends on data. A listed case that fails fails the run, and so does a
 `python tests/conformance/test_onnx_suite.py` writes the list anew.
 """
 
+import multiprocessing
+import os
 import tempfile
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -81,11 +84,8 @@ def test_case(name, mode):
 
 def write_list() -> None:
     """Runs everything and writes the list; what was listed and no longer passes is printed."""
-    import os
-    from concurrent.futures import ProcessPoolExecutor
-
     os.environ["ONNX_HOME"] = tempfile.mkdtemp()
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
         results = dict(zip(sorted(CASES["jit"]), pool.map(_outcome, sorted(CASES["jit"]), chunksize=16), strict=True))
     lines = []
     for name, outcome in results.items():
