@@ -89,6 +89,14 @@ def _inputs(formals: Sequence[Any], files: dict[str, str], sizes: dict[str, str]
     unknown = sorted(set(files) - {v.name for v in formals})
     if unknown:
         raise ArgumentError(f"--input {unknown[0]}: the model's inputs are {[v.name for v in formals]}")
+    free = {d for v in formals for d in v.shape or () if isinstance(d, str)}
+    for name, value in sizes.items():
+        if name not in free:
+            raise ArgumentError(
+                f"--size {name}: the model has no such size; it has {', '.join(sorted(free)) or 'none'}"
+            )
+        if not value.isdecimal():
+            raise ArgumentError(f"--size {name}={value}: a size is a number")
     random = np.random.default_rng(seed)
     found = {}
     for formal in formals:

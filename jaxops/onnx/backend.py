@@ -85,13 +85,13 @@ def _info(name: str, value: np.ndarray) -> onnx.ValueInfoProto:
 
 
 def _device(name: str) -> Any:
-    kind, _, index = name.partition(":")
+    kind, *_ = name.partition(":")
     if not hasattr(DeviceType, kind):
         raise ArgumentError(f"device {name!r}: the standard names CPU and CUDA, with an index as in CUDA:1")
     devices = jax.devices({"CPU": "cpu", "CUDA": "gpu"}[kind])
     number = Device(name).device_id
     if number >= len(devices):
-        raise ArgumentError(f"device {name!r}: JAX has {len(devices)} {kind} devices, index{index and ' ' + index}")
+        raise ArgumentError(f"device {name!r}: JAX has {len(devices)} {kind} devices")
     return devices[number]
 
 
