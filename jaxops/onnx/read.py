@@ -190,7 +190,10 @@ def _to_array(proto: TensorProto) -> np.ndarray:
 
 def _external(proto: TensorProto, folder: Path | None) -> Any:
     """A reader of external data; the file is checked now and its bytes are read when they are needed."""
-    info = ExternalDataInfo(proto)
+    try:
+        info = ExternalDataInfo(proto)
+    except ValueError as error:
+        raise ModelError(f"tensor '{proto.name}': external data: {error}") from error
     what = f"tensor '{proto.name}': external data '{info.location}'"
     if folder is None:
         raise ModelError(f"{what} needs the model's folder; load the model from its path")

@@ -275,7 +275,7 @@ def test_the_listing(mlp):
         "  b = Add(a, b1)",
         "  c = Relu(b)",
         "  s = Shape(c, start=0)",
-        "  d = Reshape(c, s)",
+        "  d = Reshape(c, s, allowzero=0)",
         "  y = MatMul(d, w2)",
     ]
     assert repr(mlp) == "<jaxops.onnx.Model 'main': (x: float32[N, 4]) → (y: float32[N, 2]), 6 nodes>"
