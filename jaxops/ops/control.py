@@ -64,7 +64,9 @@ def condition(op: str, operand: str, value: Any) -> bool | jax.Array:
     if values.dtype != bool or values.size != 1:
         kind = DTypeError if values.dtype != bool else ShapeError
         raise kind(f"{op}: {operand} must be one boolean, but is {describe(values)}")
-    return lax.reshape(values, ()) if isinstance(values, Tracer) else bool(np.asarray(values).reshape(()))
+    if isinstance(values, Tracer):
+        return lax.reshape(values, ()) if values.ndim else values
+    return bool(np.asarray(values).reshape(()))
 
 
 def value_of(value: Any) -> Any:

@@ -18,11 +18,6 @@ _TRUE = np.array(True)
 _LIMIT = "the condition that body returns"
 
 
-def _numbers(count: Any) -> jax.Array:
-    """0 … count-1, as the numbers of traced iterations."""
-    return lax.iota(canonical(np.int64), count)
-
-
 def loop(trip_count: Any, cond: Any, initial: Sequence[Any], body: Callable[..., Sequence[Any]]) -> tuple[Any, ...]:
     """Repeats `body` while `cond` holds, at most `trip_count` times.
 
@@ -65,8 +60,11 @@ def _count(value: Any) -> Any:
     if isinstance(value, Tracer):
         if value.size != 1:
             raise ShapeError(f"loop: `trip_count` must be one integer, but is {describe(value)}")
-        return lax.reshape(value, ())
-    return None if value is None else integer("loop", "trip_count", value)
+        return lax.reshape(value, ()) if value.ndim else value
+    if value is None:
+        return None
+    count = integer("loop", "trip_count", value)
+    return max(count, 0) if isinstance(count, int) else count
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ class _Loop:
             return _Look("the state holds strings")
         else:
             try:
-                jax.eval_shape(trace, _numbers(1)[0], *map(carried, self.state))
+                jax.eval_shape(trace, as_traced(np.array(0)), *map(carried, self.state))
             except UNKNOWN as error:
                 return _Look(f"body needs a known value; {str(error).splitlines()[0]}")
         return seen[0]
@@ -170,7 +168,7 @@ class _Loop:
             flag, after, scans = self.advance(number, *carry)
             return (flag, after), [as_traced(scan) for scan in scans]
 
-        (_, state), scans = lax.scan(one, self.start(), _numbers(self.count))
+        (_, state), scans = lax.scan(one, self.start(), lax.iota(canonical(np.int64), self.count))
         return (*state, *scans)
 
     def repeated(self) -> tuple[Any, ...]:
@@ -191,7 +189,7 @@ class _Loop:
             flag, after, _ = self.advance(number, *state)
             return number + np.ones((), number_type), (flag, after)
 
-        return tuple(lax.while_loop(goes_on, one, (_numbers(1)[0], self.start()))[1][1])
+        return tuple(lax.while_loop(goes_on, one, (as_traced(np.array(0)), self.start()))[1][1])
 
     def start(self) -> tuple[Any, list[Any]]:
         return _flag(self.keep), [carried(value) for value in self.state]

@@ -48,9 +48,10 @@ def string_split(x: Any, *, delimiter: str | None = None, maxsplit: int | None =
     """Takes strings apart: (pieces along a new last axis, with '' behind those of a short string; how many).
 
     x: strings, any shape. delimiter: None or '' splits at white space, of which any amount is one delimiter and none
-    counts at the ends. maxsplit: after so many splits the rest stays whole; None for no limit.
+    counts at the ends. maxsplit: after so many splits the rest stays whole; None, or a negative number as in
+    onnxruntime, for no limit.
     Returns strings of (*x.shape, most pieces) and int64 numbers of x.shape.
-    Raises ArgumentError for a negative `maxsplit`, DTypeError for anything but strings.
+    Raises DTypeError for anything but strings.
     Source: ONNX StringSplit, opset 20. The pieces of an empty string are none, as in onnxruntime.
 
     >>> string_split(np.array(["a b", "c"]))
@@ -59,8 +60,6 @@ def string_split(x: Any, *, delimiter: str | None = None, maxsplit: int | None =
     """
     values = _strings("string_split", "x", x)
     limit = -1 if maxsplit is None else integer("string_split", "maxsplit", maxsplit)
-    if maxsplit is not None and limit < 0:
-        raise ArgumentError(f"string_split: `maxsplit` is {limit}; it must not be negative")
     if delimiter:
         pieces = [item.split(delimiter, limit) if item else [] for item in values.flat]
     else:
@@ -109,8 +108,11 @@ def string_normalizer(
     return np.array(kept or [""], object).reshape((1, -1) if values.ndim == 2 else (-1,))
 
 
-# What RE2 leaves out of Python's syntax: references, looking around, atomic groups, conditions.
-_NOT_RE2 = re.compile(r"\\[1-9]|\(\?(?:[=!>#(]|<[=!]|P=)")
+# What of RE2 Python writes another way, and what RE2 leaves out of Python: references, looking around and the like.
+_TOKENS = re.compile(
+    r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|(?P<end>\\z)|(?P<foreign>\\[1-9]|\(\?(?:[=!>#(]|<[=!]|P=))|\\.|\[:(?P<set>\^?\w+):\]",
+    re.DOTALL,
+)
 _CLASSES = {
     "alnum": "0-9A-Za-z",
     "alpha": "A-Za-z",
@@ -129,12 +131,22 @@ _CLASSES = {
 }
 
 
+def _to_python(token: re.Match[str]) -> str:
+    if token["foreign"]:
+        raise re.error(f"RE2 does not have {token[0]!r}")
+    if token["set"] and token["set"] not in _CLASSES:
+        raise re.error(f"the class {token[0]!r} is not known")
+    if token["quoted"] is not None:
+        return re.escape(token["quoted"])
+    return r"\Z" if token["end"] else _CLASSES.get(token["set"] or "", token[0])
+
+
 @structural
 def regex_full_match(x: Any, *, pattern: str | None = None) -> np.ndarray:
     """Whether a pattern matches each string from its first to its last character.
 
     x: strings, any shape. pattern: in the syntax of RE2, without classes of Unicode (`\\\\pL`). Returns booleans.
-    Raises ArgumentError for a pattern that is not understood, or that RE2 does not have (references, looking
+    Raises ArgumentError for a pattern that is not understood, as one that RE2 does not have (references, looking
     around); SignatureError without one; DTypeError for anything but strings.
     Source: ONNX RegexFullMatch, opset 20.
 
@@ -144,12 +156,10 @@ def regex_full_match(x: Any, *, pattern: str | None = None) -> np.ndarray:
     values = _strings("regex_full_match", "x", x)
     if pattern is None:
         raise SignatureError("regex_full_match: `pattern` is missing")
-    found = _NOT_RE2.search(pattern.replace(r"\\", ""))
-    if found:
-        raise ArgumentError(f"regex_full_match: `pattern` {pattern!r} holds {found[0]!r}, which RE2 does not have")
-    python = re.sub(r"\[:(\w+):\]", lambda m: _CLASSES.get(m[1], m[0]), pattern).replace(r"\z", r"\Z")
     try:
-        compiled = re.compile(python, re.ASCII)
+        # Without ASCII, \w and \d would match letters of any language; with it, (?i) would match no others.
+        plain = pattern.isascii() or "(?i" not in pattern
+        compiled = re.compile(_TOKENS.sub(_to_python, pattern), re.ASCII if plain else 0)
     except re.error as error:
         raise ArgumentError(f"regex_full_match: `pattern` {pattern!r} is not understood: {error}") from error
     return _each(lambda item: compiled.fullmatch(item) is not None, values, bool)

@@ -1,0 +1,123 @@
+"""Strings: NumPy arrays of dtype object, known while tracing."""
+
+import jax
+import numpy as np
+import pytest
+
+import jaxops.onnx
+from jaxops import ops
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError
+
+
+def words(*items):
+    return np.array(items, object)
+
+
+def test_string_concat():
+    assert ops.string_concat(words("a", "b"), words("c", "")).tolist() == ["ac", "b"]
+    assert ops.string_concat(words(["a"], ["b"]), np.array(["x", "y"])).tolist() == [["ax", "ay"], ["bx", "by"]]
+    scalar = ops.string_concat(np.array("ä", object), np.array("ö"))
+    assert isinstance(scalar, np.ndarray)
+    assert (scalar.shape, scalar.item()) == ((), "äö")
+    assert ops.string_concat(words("a")[:0], words("b")).shape == (0,)
+
+
+SPLITS = [
+    ({"delimiter": ","}, [["a", "b", ""], ["", "", ""], ["  x  y  ", "", ""], ["", "", "c"]], [2, 0, 1, 3]),
+    ({}, [["a,b", ""], ["", ""], ["x", "y"], [",,c", ""]], [1, 0, 2, 1]),
+    ({"delimiter": "", "maxsplit": 0}, [["a,b"], [""], ["x  y"], [",,c"]], [1, 0, 1, 1]),
+    ({"delimiter": ",", "maxsplit": 1}, [["a", "b"], ["", ""], ["  x  y  ", ""], ["", ",c"]], [2, 0, 1, 2]),
+    ({"maxsplit": -1}, [["a,b", ""], ["", ""], ["x", "y"], [",,c", ""]], [1, 0, 2, 1]),
+]
+
+
+@pytest.mark.parametrize(("attributes", "pieces", "counts"), SPLITS, ids=str)
+def test_string_split(attributes, pieces, counts):
+    x = words("a,b", "", "  x  y  ", ",,c")
+    for shape in ((4,), (2, 2)):
+        found, numbers = ops.string_split(x.reshape(shape), **attributes)
+        assert found.shape == (*shape, len(pieces[0]))
+        assert found.reshape(4, -1).tolist() == pieces
+        assert numbers.reshape(-1).tolist() == counts
+        assert numbers.dtype == np.int64
+
+
+def test_string_split_of_nothing():
+    found, counts = ops.string_split(words("a")[:0])
+    assert (found.shape, counts.shape) == ((0, 0), (0,))
+    found, counts = ops.string_split(np.array("a b", object))
+    assert (found.tolist(), counts.tolist()) == (["a", "b"], 2)
+
+
+NORMAL = [
+    ({}, ["The", "cat", "THE"]),
+    ({"stopwords": ["the"]}, ["cat"]),
+    ({"stopwords": ["the"], "is_case_sensitive": 1}, ["The", "cat", "THE"]),
+    ({"stopwords": ("THE",), "is_case_sensitive": 1, "case_change_action": "LOWER"}, ["the", "cat"]),
+    ({"stopwords": ["the"], "case_change_action": "UPPER", "locale": "en_US"}, ["CAT"]),
+    ({"stopwords": ["the", "CAT"]}, [""]),
+]
+
+
+@pytest.mark.parametrize(("attributes", "expected"), NORMAL, ids=str)
+def test_string_normalizer(attributes, expected):
+    x = words("The", "cat", "THE")
+    assert ops.string_normalizer(x, **attributes).tolist() == expected
+    assert ops.string_normalizer(x[None], **attributes).tolist() == [expected]
+
+
+PATTERNS = [
+    (r"a.c", ["abc"], ["abcd", "a\nc", "xabc"]),
+    (r"a|ab", ["a", "ab"], ["abb"]),
+    (r"[[:alpha:][:digit:]]+\z", ["ab3"], ["ä", ""]),
+    (r"\w\d", ["a1"], ["ä1", "a٣"]),
+    (r"(?i)ÄB", ["äb", "Äb"], ["b"]),
+    (r"(?P<one>x)(?:y)??", ["x", "xy"], ["y"]),
+    (r"\Qa.b\E+", ["a.b", "a.bb"], ["axb"]),
+    (r"\(?=\\1", [r"=\1", r"(=\1"], ["1"]),
+    (r"", [""], ["a"]),
+]
+
+
+@pytest.mark.parametrize(("pattern", "yes", "no"), PATTERNS, ids=str)
+def test_regex_full_match(pattern, yes, no):
+    found = ops.regex_full_match(words(*yes, *no), pattern=pattern)
+    assert found.dtype == bool
+    assert found.tolist() == [True] * len(yes) + [False] * len(no)
+
+
+def test_strings_are_known_while_tracing():
+    def f(x):
+        return x.reshape(ops.string_split(words("2 3"))[1][0], 3)
+
+    assert jax.jit(f)(np.ones(6)).shape == (2, 3)
+
+
+def test_by_opset():
+    op = jaxops.onnx.opset(20)
+    assert op.StringConcat(["a", "b"], ["c"]).tolist() == ["ac", "bc"]
+    pieces, counts = op.StringSplit(words("a-b"), delimiter="-")
+    assert (pieces.tolist(), counts.tolist()) == ([["a", "b"]], [2])
+    assert op.RegexFullMatch(words("a", "b"), pattern="a").tolist() == [True, False]
+    assert op.StringNormalizer(words("a"), case_change_action="UPPER").tolist() == ["A"]
+
+
+ERRORS = [
+    (lambda: ops.string_concat(np.ones(2), words("a")), DTypeError, "string_concat: `x` must be strings, .* float64"),
+    (lambda: ops.string_concat(words("a", "b"), words("a", "b", "c")), ShapeError, "string_concat: "),
+    (lambda: ops.string_normalizer(words(["a"], ["b"])), ShapeError, r"x of \(2, 1\) must be \(C,\) or \(1, C\)"),
+    (lambda: ops.string_normalizer(words("a"), case_change_action="up"), ArgumentError, "'up'; it must be one of NONE"),
+    (lambda: ops.string_normalizer(words("a"), is_case_sensitive=3), ArgumentError, "`is_case_sensitive` is 3"),
+    (lambda: ops.regex_full_match(words("a")), SignatureError, "`pattern` is missing"),
+    (lambda: ops.regex_full_match(words("a"), pattern="(a"), ArgumentError, r"'\(a' is not understood"),
+    (lambda: ops.regex_full_match(words("a"), pattern=r"a(?=b)"), ArgumentError, r"RE2 does not have '\(\?='"),
+    (lambda: ops.regex_full_match(words("a"), pattern=r"(a)\1"), ArgumentError, "RE2 does not have"),
+    (lambda: ops.regex_full_match(words("a"), pattern="[[:^x:]]"), ArgumentError, "the class .* is not known"),
+    (lambda: ops.regex_full_match(words("a"), pattern=r"\pL"), ArgumentError, "is not understood"),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "match"), ERRORS, ids=[m[:30] for *_, m in ERRORS])
+def test_error(call, kind, match):
+    with pytest.raises(kind, match=match):
+        call()
