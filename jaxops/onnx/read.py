@@ -108,6 +108,7 @@ def _graph(proto: onnx.GraphProto, folder: Path | None) -> Graph:
 
 
 def _check_names(what: str, names: Sequence[str]) -> None:
+    names = [_text(name) for name in names]
     if "" in names:
         raise ModelError(f"{what} {names.index('')} of the graph has no name")
     twice = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()
@@ -115,13 +116,20 @@ def _check_names(what: str, names: Sequence[str]) -> None:
         raise ModelError(f"the graph has two of {what} '{min(twice)}'")
 
 
+def _text(name: str | bytes) -> str:
+    """A name; protobuf gives bytes where a file holds no UTF-8."""
+    if isinstance(name, bytes):
+        raise ModelError(f"the name {name!r} is no UTF-8; the model is damaged")
+    return name
+
+
 def _node(proto: onnx.NodeProto, folder: Path | None) -> Node:
     return Node(
-        op_type=proto.op_type,
-        domain=_domain(proto.domain),
-        name=proto.name,
-        inputs=tuple(proto.input),
-        outputs=tuple(proto.output),
+        op_type=_text(proto.op_type),
+        domain=_domain(_text(proto.domain)),
+        name=_text(proto.name),
+        inputs=tuple(map(_text, proto.input)),
+        outputs=tuple(map(_text, proto.output)),
         attributes={a.name: attribute(a, folder) for a in proto.attribute},
         overload=proto.overload,
     )
@@ -161,8 +169,15 @@ def _value(proto: onnx.ValueInfoProto) -> Value:
     shape = None
     if tensor.HasField("shape"):
         shape = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim)
-    dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type) if tensor.elem_type else None
-    return Value(proto.name, dtype, shape, kind)
+    name = _text(proto.name)
+    dtype = _dtype(f"'{name}'", tensor.elem_type) if tensor.elem_type else None
+    return Value(name, dtype, shape, kind)
+
+
+def _dtype(what: str, number: int) -> np.dtype:
+    if number not in TensorProto.DataType.values() or number == TensorProto.UNDEFINED:
+        raise ModelError(f"{what}: unknown element type {number}")
+    return np.dtype(helper.tensor_dtype_to_np_dtype(number))
 
 
 def _tensor_of(values: np.ndarray) -> Tensor:
@@ -170,11 +185,9 @@ def _tensor_of(values: np.ndarray) -> Tensor:
 
 
 def _tensor(proto: TensorProto, folder: Path | None) -> Tensor:
-    if proto.data_type not in TensorProto.DataType.values() or proto.data_type == TensorProto.UNDEFINED:
-        raise ModelError(f"tensor '{proto.name}': unknown element type {proto.data_type}")
+    dtype = _dtype(f"tensor '{proto.name}'", proto.data_type)
     if any(size < 0 for size in proto.dims):
         raise ModelError(f"tensor '{proto.name}': shape {tuple(proto.dims)} holds a negative size")
-    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(proto.data_type))
     if uses_external_data(proto):
         return Tensor(dtype, tuple(proto.dims), _external(proto, folder))
     return Tensor(dtype, tuple(proto.dims), functools.partial(_to_array, proto))

@@ -180,6 +180,47 @@ GRAPHS = {
 }
 
 
+def test_names_that_are_no_utf_8():
+    data = build(node("Relu", ["x"], ["y"], node_name="ab")).SerializeToString()
+    for name in (b"Relu", b"ab"):
+        bad = data.replace(name, name[:-1] + b"\xff")
+        with pytest.raises(ModelError, match=r"the name b'.*' is no UTF-8; the model is damaged"):
+            load(bad)
+
+
+def test_an_input_of_an_unknown_type():
+    bad = info("x", [1])
+    bad.type.tensor_type.elem_type = 77
+    with pytest.raises(ModelError, match="'x': unknown element type 77"):
+        load(build(node("Relu", ["x"], ["y"]), inputs=(bad,)))
+
+
+def test_damage_is_always_told_as_such():
+    """Random damage to a model that has a bit of everything: it loads, or a jaxops error says why not."""
+    flat = function("F", ["a"], node("Flatten", ["a"], ["b"], axis=1))
+    whole = build(
+        node("F", ["x"], ["f"], domain="loc"),
+        node("Constant", [], ["k"], value=tensor(np.float32([[1, 2, 3]]), "")),
+        node("Add", ["f", "k"], ["g"]),
+        node("Reshape", ["g", "s"], ["h"]),
+        node("MatMul", ["h", "w"], ["y"]),
+        initializers=[tensor([-1, 3], "s"), tensor(np.ones((3, 2), np.float32))],
+        functions=[flat],
+        opsets=(("", 18), ("loc", 1)),
+    ).SerializeToString()
+    rng = np.random.default_rng(0)
+    told = 0
+    for _ in range(600):
+        data = bytearray(whole)
+        for at in rng.integers(len(data), size=rng.integers(1, 4)):
+            data[at] = rng.integers(256)
+        try:
+            _ = load(bytes(data)).params
+        except JaxopsError:
+            told += 1
+    assert told > 300
+
+
 @pytest.mark.parametrize("text", GRAPHS)
 def test_names_and_order(text):
     with pytest.raises(ModelError) as raised:

@@ -131,6 +131,15 @@ def same(results, expected):
         assert result.tolist() == value.tolist() or result.tobytes() == value.tobytes()
 
 
+@pytest.mark.parametrize("wrong", [X + 1, X.astype(np.float64), X.T, X[None], np.asfortranarray(X[::-1])])
+def test_the_comparison_can_fail(wrong):
+    with pytest.raises(AssertionError):
+        same([wrong], [X])
+    with pytest.raises(AssertionError):
+        same([X, X], [X])
+    same([np.asfortranarray(X)], [X])
+
+
 def test_every_version_has_a_row():
     covered = {tuple(row.values[:2]) for row in VALUES}
     assert covered == {(name, v) for name, versions in HISTORY.items() for v in versions}
