@@ -74,9 +74,17 @@ def _out_of_range(value: Any, dtype: np.dtype, target: np.dtype) -> OutOfRangeEr
     )
 
 
+def settled(value: Any) -> np.ndarray:
+    """A static value as an array; int64 again where no symbolic size is left in an array of them."""
+    result = np.asarray(value)
+    if result.dtype == object and result.size and all(isinstance(v, int | np.integer) for v in result.flat):
+        return result.astype(np.int64)
+    return result
+
+
 def unify(op: str, values: tuple[Any, ...], names: tuple[str, ...] = ()) -> tuple[Array, ...]:
     """Operands of one element type: all NumPy while all are static, all JAX arrays as soon as one is traced."""
-    arrays = tuple(v if isinstance(v, jax.Array | np.ndarray) else np.asarray(v) for v in values)
+    arrays = tuple(v if isinstance(v, jax.Array) else settled(v) for v in values)
     if any(isinstance(v, jax.Array) for v in arrays):
         arrays = tuple(as_traced(v) for v in arrays)
     kinds = {"string" if v.dtype.kind in "UST" else "int64" if is_symbolic(v) else v.dtype.name for v in arrays}

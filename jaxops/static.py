@@ -82,10 +82,15 @@ def array(value: Any) -> Array:
     return value if isinstance(value, jax.Array | np.ndarray) else np.asarray(value)
 
 
-@functools.cache
-def _is_concrete(cls: type) -> bool:
-    """Whether this is a class of concrete JAX arrays: asking JAX takes long, so an eager call asks once a class."""
-    return issubclass(cls, jax.Array) and not issubclass(cls, Tracer)
+class _Concrete(dict[type, bool]):
+    """Whether a class is one of concrete JAX arrays: asking JAX takes long, so an eager call asks once a class."""
+
+    def __missing__(self, cls: type) -> bool:
+        self[cls] = issubclass(cls, jax.Array) and not issubclass(cls, Tracer)
+        return self[cls]
+
+
+_CONCRETE = _Concrete()
 
 
 def kernel(fn: F) -> F:
@@ -104,10 +109,10 @@ def kernel(fn: F) -> F:
 
     @functools.wraps(fn)
     def run(data: Any, *attributes: Any) -> Any:
-        if _is_concrete(type(data)):
+        if _CONCRETE[type(data)]:
             return compiled(data, attributes)
         if type(data) is tuple:
-            concrete = _is_concrete(type(data[0])) and not any(isinstance(d, Tracer) for d in data)
+            concrete = _CONCRETE[type(data[0])] and not any(isinstance(d, Tracer) for d in data)
             return compiled(data, attributes) if concrete else fn(data, *attributes)
         return fn(array(data), *attributes)
 
