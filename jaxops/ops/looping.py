@@ -109,7 +109,7 @@ class _Loop:
 
         if not traced:
             jax.eval_shape(lambda: trace(np.array(0), *self.state))
-        elif any(is_string(leaf) for leaf in jax.tree.leaves(self.state)):
+        elif any(isinstance(leaf, np.ndarray) and is_string(leaf) for leaf in jax.tree.leaves(self.state)):
             return _Look("the state holds strings")
         else:
             try:

@@ -102,7 +102,7 @@ def _scan(
         after, gained = step(state, slices)
         return same_state("scan", state, after), [as_traced(gain) for gain in gained]
 
-    words = any(is_string(value) for value in (*state, *rows))
+    words = any(isinstance(value, np.ndarray) and is_string(value) for value in (*state, *rows))
     if not words:
         try:
             return lax.scan(one, [as_traced(value) for value in state], [as_traced(row) for row in rows])
