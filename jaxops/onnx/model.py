@@ -65,9 +65,10 @@ class Model:
     def params(self) -> dict[str, jax.Array]:
         """The weights under their ONNX names, read at the first use."""
         found = {}
-        for name, tensor in list(self._tensors.items()):
-            found[name] = as_traced(tensor.load())
-            self._tensors[name] = dataclasses.replace(tensor, load=_spent)  # lets go of the file's bytes
+        with jax.ensure_compile_time_eval():  # the first use may be inside `jit`, and they outlive it
+            for name, tensor in list(self._tensors.items()):
+                found[name] = as_traced(tensor.load())
+                self._tensors[name] = dataclasses.replace(tensor, load=_spent)  # lets go of the file's bytes
         return found
 
     def apply(self, params: Mapping[str, Any], *inputs: Any, rng: jax.Array | None = None, **named: Any) -> Any:

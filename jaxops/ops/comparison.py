@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import as_traced, canonical, is_float, is_string
+from jaxops.dtypes import as_traced, canonical, is_float, is_string, settled
 from jaxops.errors import ShapeError
-from jaxops.ops.pointwise import fold, on_sizes, operands, require, settled, spread, symbolic, unary
+from jaxops.ops.pointwise import fold, on_sizes, operands, require, spread, symbolic, unary
 from jaxops.shapes import arithmetic as of_sizes, movement as sizes_of
 from jaxops.static import Array, array, is_symbolic, kernel, structural
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import as_traced, is_float, unify
+from jaxops.dtypes import as_traced, is_float, settled, unify
 from jaxops.errors import DTypeError, SignatureError
 from jaxops.shapes import movement as sizes_of
 from jaxops.static import Array, Sizes, array, is_symbolic, kernel
@@ -38,21 +38,13 @@ def operands(op: str, values: Sequence[Any]) -> tuple[Array, ...]:
     typed = next((v.dtype for v in values if isinstance(v, jax.Array | np.ndarray)), None)
     if typed is not None and typed.kind != "O":
         values = [_adopt(v, typed) for v in values]
-    return unify(op, tuple(settled(v) if isinstance(v, np.ndarray) and v.size else v for v in values))
+    return unify(op, tuple(values))
 
 
 def _adopt(value: Any, dtype: Any) -> Any:
     if type(value) is int or (type(value) is float and is_float(dtype)):
         return np.asarray(value, dtype)
     return value
-
-
-def settled(value: Any) -> np.ndarray:
-    """A result of NumPy as an array; int64 again where the arithmetic has left no symbolic size."""
-    result = np.asarray(value)
-    if result.dtype == object and all(isinstance(v, int | np.integer) for v in result.flat):
-        return result.astype(np.int64)
-    return result
 
 
 def on_sizes(fn: Callable[..., Any], *arrays: Any) -> Any:

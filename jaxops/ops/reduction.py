@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import as_traced, canonical, is_float
+from jaxops.dtypes import as_traced, canonical, is_float, settled
 from jaxops.ops.arithmetic import div
 from jaxops.ops.inspection import dims
 from jaxops.ops.movement import flag
-from jaxops.ops.pointwise import settled, symbolic
+from jaxops.ops.pointwise import symbolic
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import (
     Array,

@@ -7,11 +7,11 @@ import jax
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import as_traced, canonical, is_float
+from jaxops.dtypes import as_traced, canonical, is_float, settled
 from jaxops.errors import ArgumentError
 from jaxops.ops.inspection import dims
 from jaxops.ops.movement import flag
-from jaxops.ops.pointwise import settled, symbolic
+from jaxops.ops.pointwise import symbolic
 from jaxops.static import Array, Static, array, axis as resolve_axis, integer, kernel, structural
 
 
