@@ -18,8 +18,9 @@ from jax import lax
 from jaxops.shapes.windows import Options, Windows
 from jaxops.static import Dim, Ints, Sizes, ints
 
-# A larger window is left to `lax.reduce_window`, and so are symbolic sizes.
-_MOST_STEPS = 32
+# Larger windows, and symbolic sizes, are left to `lax.reduce_window`, one axis at a time as well. MaxPool 13×13,
+# stride 1, (1, 512, 13, 13), value and gradient: 2.1 and 90 ms by slices, 0.9 and 5 so.
+_MOST_STEPS = 4
 
 Combine = Callable[[jax.Array, jax.Array], jax.Array]
 

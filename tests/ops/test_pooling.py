@@ -111,6 +111,7 @@ CASES = [
     Case("valid", X, {"kernel_shape": (3, 2), "auto_pad": "VALID", "strides": (2, 2)}),
     Case("valid/ceil", X, {"kernel_shape": (2, 4), "auto_pad": "VALID", "strides": (2, 3), "ceil_mode": 1}),
     Case("large kernel", f32(1, 2, 40, 3), {"kernel_shape": (35, 1), "pads": (3, 0, 4, 0), "strides": (2, 1)}),
+    Case("large kernel/ceil", f32(1, 2, 13, 12), {"kernel_shape": (5, 6), "strides": (3, 5), "ceil_mode": 1}),
     Case("whole", X, {"kernel_shape": (7, 6)}),
     Case("empty batch", X[:0], {"kernel_shape": (3, 2)}, runtime=False),
     Case("empty result", X, {"kernel_shape": (8, 2)}, runtime=False),
@@ -196,11 +197,12 @@ def test_indices_of_negative_infinity_are_not_those_of_padding():
     assert indices.tolist() == [[[0, 0, 1, 2]]]
 
 
+@pytest.mark.parametrize("kernel", [(2, 2), (5, 2)])
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32])
-def test_padding_is_never_the_largest_integer(dtype):
+def test_padding_is_never_the_largest_integer(dtype, kernel):
     low = np.iinfo(dtype).min
     x = np.full((1, 1, 3, 3), low, dtype)
-    attributes = {"kernel_shape": (2, 2), "pads": (1, 1, 1, 1)}
+    attributes = {"kernel_shape": kernel, "pads": (1, 1, 1, 1)}
     assert (max_pool(x, **attributes) == low).all()
     y, indices = max_pool(x, **attributes, return_indices=True)
     assert y.dtype == dtype
