@@ -1,5 +1,6 @@
 """Operators that give the same elements another shape or another order."""
 
+import jax.numpy as jnp  # noqa: F401 - the doctests use it
 import numpy as np
 from jax import lax
 
@@ -33,7 +34,7 @@ def identity(input: Array) -> Array:
 
     Source: ONNX Identity, opsets 1–25.
 
-    >>> identity(jnp.ones(2)).shape
+    >>> identity(np.ones(2)).shape
     (2,)
     """
     return array(input)
@@ -51,7 +52,7 @@ def reshape(data: Array, shape: Static, *, allowzero: int = 0) -> Array:
     StaticError when `shape` is traced.
     Source: ONNX Reshape, opsets 5–25.
 
-    >>> reshape(jnp.zeros((2, 3, 4)), (0, -1)).shape
+    >>> reshape(np.zeros((2, 3, 4)), (0, -1)).shape
     (2, 12)
     """
     return _reshape(data, ints("reshape", "shape", shape), flag("reshape", "allowzero", allowzero))
@@ -81,7 +82,7 @@ def flatten(input: Array, *, axis: int = 1) -> Array:
     Raises AxisError when `axis` is outside that range.
     Source: ONNX Flatten, opsets 1–25 (a negative axis from 11).
 
-    >>> flatten(jnp.zeros((2, 0, 4))).shape
+    >>> flatten(np.zeros((2, 0, 4))).shape
     (2, 0)
     """
     return _flatten(input, integer("flatten", "axis", axis))
@@ -101,7 +102,7 @@ def squeeze(data: Array, axes: Static = None) -> Array:
     Raises ShapeError when an axis named has another size, AxisError when it does not exist.
     Source: ONNX Squeeze, opsets 1–25.
 
-    >>> squeeze(jnp.zeros((1, 3, 1)), (0,)).shape
+    >>> squeeze(np.zeros((1, 3, 1)), (0,)).shape
     (3, 1)
     """
     return _squeeze(data, None if axes is None else ints("squeeze", "axes", axes))
@@ -124,7 +125,7 @@ def unsqueeze(data: Array, axes: Static) -> Array:
     Raises AxisError when one is outside that range or stands twice.
     Source: ONNX Unsqueeze, opsets 1–25.
 
-    >>> unsqueeze(jnp.zeros((3, 4)), (0, -1)).shape
+    >>> unsqueeze(np.zeros((3, 4)), (0, -1)).shape
     (1, 3, 4, 1)
     """
     return _unsqueeze(data, ints("unsqueeze", "axes", axes))
@@ -146,7 +147,7 @@ def transpose(data: Array, *, perm: Ints | None = None) -> Array:
     Raises AxisError when `perm` is no permutation of the axes.
     Source: ONNX Transpose, opsets 1–25.
 
-    >>> transpose(jnp.zeros((2, 3, 4)), perm=(2, 0, 1)).shape
+    >>> transpose(np.zeros((2, 3, 4)), perm=(2, 0, 1)).shape
     (4, 2, 3)
     """
     return _transpose(data, None if perm is None else ints("transpose", "perm", perm))
@@ -166,7 +167,7 @@ def expand(input: Array, shape: Static) -> Array:
     Raises ShapeError when the two do not broadcast.
     Source: ONNX Expand, opsets 8–13.
 
-    >>> expand(jnp.zeros((3, 1)), (2, 1, 6)).shape
+    >>> expand(np.zeros((3, 1)), (2, 1, 6)).shape
     (2, 3, 6)
     """
     return _expand(input, ints("expand", "shape", shape))
