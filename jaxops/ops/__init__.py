@@ -35,7 +35,7 @@ from jaxops.ops.comparison import (
     min,
     where,
 )
-from jaxops.ops.control import if_, loop
+from jaxops.ops.control import if_
 from jaxops.ops.convolution import conv, conv_transpose
 from jaxops.ops.creation import constant_of_shape
 from jaxops.ops.dropout import dropout
@@ -67,6 +67,7 @@ from jaxops.ops.indexing import gather
 from jaxops.ops.inspection import shape, size
 from jaxops.ops.linalg import det, einsum, gemm, matmul
 from jaxops.ops.logic import and_, bit_shift, bitwise_and, bitwise_not, bitwise_or, bitwise_xor, not_, or_, xor
+from jaxops.ops.looping import loop
 from jaxops.ops.movement import expand, flatten, identity, reshape, squeeze, transpose, unsqueeze
 from jaxops.ops.normalization import (
     batch_normalization,
