@@ -8,8 +8,11 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from onnx import defs
+
 from jaxops.errors import ModelError, SignatureError, UnsupportedError
 from jaxops.onnx.graph import Function, Graph, Node, Reference, Source
+from jaxops.onnx.read import function
 from jaxops.onnx.registry import find
 
 
@@ -21,12 +24,28 @@ def bind(source: Source) -> Graph:
     return graph
 
 
-def bind_function(function: Function, attributes: Mapping[str, Any]) -> Graph:
-    """The body of a function that the standard defines, for a call with these attributes."""
+def with_body(node: Node) -> Node:
+    """A bound node; it gets the body that the standard gives its operator where no function does it."""
+    assert node.operator is not None
+    proto = node.operator.body
+    return node if proto is None else dataclasses.replace(node, body=bind_body(node, proto))
+
+
+def bind_body(node: Node, proto: Any) -> Graph:
+    """The body that the standard's text gives an operator (a FunctionProto), for the attributes of a node.
+
+    It makes the outputs that the node asks for; bodies leave out how to make others.
+    """
+    # A body may use operators of the standard without importing their opset.
+    body = function(proto, (), {}, {})
+    body = dataclasses.replace(body, opsets={"": defs.onnx_opset_version(), **body.opsets})
+    asked = zip(body.graph.outputs, node.outputs, strict=False)
+    outputs = tuple(value if name else dataclasses.replace(value, name="") for value, name in asked)
+    body = dataclasses.replace(body, graph=dataclasses.replace(body.graph, outputs=outputs))
     binder = _Binder({})
-    body = binder.function(function, attributes)
+    bound = binder.function(body, node.attributes)
     binder.report()
-    return body
+    return bound
 
 
 class _Binder:
@@ -80,22 +99,22 @@ class _Binder:
             return node
         attributes = operator.complete(attributes)
         operator.check_arity([bool(name) for name in node.inputs], len(node.outputs))
-        return dataclasses.replace(node, attributes=attributes, operator=operator)
+        return with_body(dataclasses.replace(node, attributes=attributes, operator=operator))
 
     def call(self, node: Node, key: tuple[str, str, str], attributes: Mapping[str, Any]) -> Node:
         if key in self.calls:
             raise ModelError(f"the function {node.op_type} calls itself")
-        function = self.functions[key]
-        unknown = sorted(set(attributes) - set(function.attributes))
+        called = self.functions[key]
+        unknown = sorted(set(attributes) - set(called.attributes))
         if unknown:
             raise SignatureError(f"{node.op_type}: the function has no attribute `{unknown[0]}`")
-        if len(node.inputs) > len(function.graph.inputs) or len(node.outputs) > len(function.graph.outputs):
+        if len(node.inputs) > len(called.graph.inputs) or len(node.outputs) > len(called.graph.outputs):
             raise SignatureError(
                 f"{node.op_type}: {len(node.inputs)} inputs and {len(node.outputs)} outputs, but the function has "
-                f"{len(function.graph.inputs)} and {len(function.graph.outputs)}"
+                f"{len(called.graph.inputs)} and {len(called.graph.outputs)}"
             )
         self.calls.append(key)
-        body = self.function(function, {**function.defaults, **attributes})
+        body = self.function(called, {**called.defaults, **attributes})
         self.calls.pop()
         return dataclasses.replace(node, attributes={}, body=body)
 

@@ -1,4 +1,4 @@
-"""Operators that the standard itself defines by other operators: the body it gives for a node."""
+"""Operators that the standard defines by other operators, in a way that depends on the types of the inputs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from jaxops.onnx import read
-from jaxops.onnx.bind import bind_function
+from jaxops.errors import UnsupportedError
+from jaxops.onnx.bind import bind_body
 from jaxops.onnx.graph import Graph, Node
 
 
@@ -16,18 +16,14 @@ def standard_body(node: Node, inputs: Sequence[Any]) -> Graph:
     """The function body of a node's operator, bound, for inputs of these types and shapes."""
     assert node.operator is not None
     schema = node.operator.schema
-    if schema.has_function:
-        versions = [v for v in schema.function_opset_versions if v <= node.opset]
-        data = schema.get_function_with_opset_version(max(versions))
-    else:
-        versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.opset]
-        proto = helper.make_node(
-            node.op_type, node.inputs, node.outputs, node.name, domain=node.domain, **node.attributes
-        )
-        types = [_type(value).SerializeToString() for value in inputs]
-        data = schema.get_context_dependent_function_with_opset_version(max(versions), proto.SerializeToString(), types)
-    function = onnx.FunctionProto.FromString(data)
-    return bind_function(read.function(function, function.attribute, {}, {}), node.attributes)
+    graphs = sorted(node.subgraphs)
+    if graphs:
+        raise UnsupportedError(f"{node.op_type}: jaxops does not implement the attribute `{graphs[0]}`")
+    versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.opset]
+    proto = helper.make_node(node.op_type, node.inputs, node.outputs, node.name, domain=node.domain, **node.attributes)
+    types = [_type(value).SerializeToString() for value in inputs]
+    data = schema.get_context_dependent_function_with_opset_version(max(versions), proto.SerializeToString(), types)
+    return bind_body(node, onnx.FunctionProto.FromString(data))
 
 
 def _type(value: Any) -> onnx.TypeProto:

@@ -10,6 +10,7 @@ import numpy as np
 from onnx import defs
 
 from jaxops.errors import ArgumentError, SignatureError, UnsupportedError
+from jaxops.onnx.bind import with_body
 from jaxops.onnx.graph import Node
 from jaxops.onnx.registry import Operator, allowed_types, find
 from jaxops.onnx.trace import step
@@ -94,7 +95,7 @@ def _function(name: str, version: int) -> Callable[..., Any]:
         )
         outputs = tuple(f"output {i}" for i in range(n_outputs))
         node = Node(name, "", operator.name, names, outputs, attributes, opset=version, operator=operator)
-        results = tuple(step(node, operands, {}, rng)[:n_outputs])
+        results = tuple(step(with_body(node), operands, {}, rng)[:n_outputs])
         return results if n_outputs > 1 or _variadic(schema.outputs) else results[0]
 
     inputs_by_name = {formal.name for formal in schema.inputs}

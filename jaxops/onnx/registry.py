@@ -75,6 +75,13 @@ class Operator:
         return f"{self.schema.name}-{self.schema.since_version}"
 
     @property
+    def body(self) -> Any:
+        """The FunctionProto by which the standard defines the operator, where it needs no types to say so."""
+        if self.fn is not None or not self.schema.has_function:
+            return None
+        return self.schema.function_body
+
+    @property
     def structural(self) -> bool:
         """Whether the function computes static operands to a static result."""
         return _structural(self.fn)

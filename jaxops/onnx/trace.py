@@ -33,9 +33,10 @@ def step(node: Node, inputs: Sequence[Any], values: Mapping[str, Any], rng: jax.
 
 def _evaluate(node: Node, inputs: Sequence[Any], values: Mapping[str, Any], rng: jax.Array | None) -> Sequence[Any]:
     body = node.body
+    if node.operator is not None:
+        node.operator.check_types(inputs)
     if body is None:
         assert node.operator is not None
-        node.operator.check_types(inputs)
         if node.operator.fn is not None:
             subgraph = functools.partial(_subgraph, values=values, rng=rng)
             outputs = node.operator(inputs, node.attributes, n_outputs=len(node.outputs), rng=rng, run=subgraph)

@@ -3,6 +3,8 @@
 A coefficient is a Python number, so the arithmetic stays in the type of the operand.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,11 +12,14 @@ from jax import lax
 
 from jaxops.dtypes import as_traced, is_float
 from jaxops.errors import ArgumentError, ShapeError
-from jaxops.ops.pointwise import floating, operands, spread
+from jaxops.ops.pointwise import floating, operands, spread, unary
 from jaxops.shapes import movement as sizes_of
-from jaxops.static import Array, kernel
+from jaxops.static import Array, kernel, structural
+
+_NOT_BELOW_ZERO = functools.partial(np.maximum, 0)
 
 
+@structural
 def relu(x: Array) -> Array:
     """max(x, 0), element by element; NaN stays, and the derivative at 0 is 0.
 
@@ -24,7 +29,7 @@ def relu(x: Array) -> Array:
     >>> relu(jnp.array([-1.0, 2.0]))
     Array([0., 2.], dtype=float32)
     """
-    return jax.nn.relu(as_traced(x))
+    return unary(x, _NOT_BELOW_ZERO, jax.nn.relu)
 
 
 def leaky_relu(x: Array, *, alpha: float = 0.01) -> Array:

@@ -121,13 +121,16 @@ def _squeeze(data: Array, axes: Ints | None) -> Array:
 def unsqueeze(data: Array, axes: Static) -> Array:
     """Inserts axes of size 1.
 
-    data: n axes, any dtype. axes: static, k distinct integers in [-(n+k), n+k-1], positions in the result.
+    data: n axes, any dtype. axes: static, k distinct integers in [-(n+k), n+k-1], positions in the result. A single
+    integer is taken too: the standard says 1-D, but models of its own suite have a scalar, and onnxruntime runs them.
     Raises AxisError when one is outside that range or stands twice.
     Source: ONNX Unsqueeze, opsets 1–25.
 
     >>> unsqueeze(np.zeros((3, 4)), (0, -1)).shape
     (1, 3, 4, 1)
     """
+    if isinstance(axes, int | np.integer) or getattr(axes, "ndim", 1) == 0:
+        axes = (integer("unsqueeze", "axes", axes),)
     return _unsqueeze(data, ints("unsqueeze", "axes", axes))
 
 

@@ -237,7 +237,7 @@ def test_dropout_mask() -> None:
     y, mask = dropout(x, 0.25, True, seed=3, return_mask=True)
     assert mask.dtype == bool
     assert 0.7 < mask.mean() < 0.8
-    np.testing.assert_allclose(y, mask / np.float32(0.75))
+    np.testing.assert_allclose(y, np.asarray(mask) / np.float32(0.75))
     again = jax.jit(lambda x, ratio: dropout(x, ratio, True, rng=jax.random.key(3)))(x, 0.25)
     np.testing.assert_allclose(again, y)
     assert dropout(X, return_mask=True)[1].all()
@@ -359,7 +359,6 @@ ERRORS = [
     (lambda: dropout(X, S, True, seed=0), ShapeError, "`ratio` must be one number"),
     (lambda: dropout(X, 0.5, S > 0), ShapeError, "`training_mode` must be one boolean"),
     (lambda: jax.jit(lambda m: dropout(X, 0.5, m))(True), StaticError, "`training_mode` must be known"),
-    (lambda: one_node("Softmax", 10, [X], axis=-1), AxisError, "negative axes are allowed from opset 11"),
     (lambda: one_node("BatchNormalization", 15, [X, S, B, M, V], 3), SignatureError, "3 outputs were asked for"),
     (lambda: one_node("BatchNormalization", 6, [X, S, B, M, V], 5, is_test=1), SignatureError, "testing gives only Y"),
     (lambda: group_normalization_18(X, S, B), ShapeError, r"must be \(2,\)"),

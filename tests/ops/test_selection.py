@@ -174,7 +174,6 @@ ERRORS = [
     (lambda: at("OneHot", 9, ROW, np.int64(3), X[0, :2], axis=-2), AxisError, "before opset 11 it must be -1 or more"),
     (lambda: ops.compress(X, X[0]), DTypeError, "`condition` must be a vector of booleans"),
     (lambda: ops.compress(X, CONDITION, axis=0), ShapeError, "`condition` has 3 entries, more than axis 0"),
-    (lambda: at("Compress", 9, X, CONDITION, axis=-1), AxisError, "negative axes are allowed from opset 11"),
     (
         lambda: jax.jit(lambda c: ops.compress(X, c, axis=1))(CONDITION),
         StaticError,

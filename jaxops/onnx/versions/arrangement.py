@@ -6,11 +6,11 @@ import numpy as np
 
 from jaxops.errors import ArgumentError, AxisError, ShapeError
 from jaxops.onnx.registry import version
-from jaxops.onnx.versions.movement import element_type, nonnegative
+from jaxops.onnx.versions.movement import element_type
 from jaxops.ops.arrangement import pad, tile
 from jaxops.ops.ranges import eye_like
 from jaxops.ops.scatter import scatter_elements, scatter_nd
-from jaxops.ops.selection import compress, one_hot, top_k
+from jaxops.ops.selection import one_hot, top_k
 from jaxops.static import Array, Ints, Sized, Static, array, axis as resolve_axis, known, structural
 
 
@@ -109,16 +109,6 @@ def _(x: Array, k: Static, *, axis: int) -> Any:
 
 
 version("TopK", 11)(top_k)
-
-
-@version("Compress", 9)
-@structural
-def _(input: Array, condition: Array, *, axis: int | None = None) -> Array:
-    nonnegative("compress", "axis", axis)
-    return compress(input, condition, axis=axis)
-
-
-version("Compress", 11)(compress)
 
 
 @version("EyeLike", 9)

@@ -1,7 +1,7 @@
 """If, Loop and Scan: the subgraphs of a node become the callables of `jaxops.ops`."""
 
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,7 +12,6 @@ from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, ShapeError, message
 from jaxops.onnx.graph import Graph
 from jaxops.onnx.registry import version
-from jaxops.onnx.versions.movement import nonnegative
 from jaxops.ops.control import if_
 from jaxops.ops.looping import loop
 from jaxops.ops.scanning import scan
@@ -87,8 +86,8 @@ def _lengths(values: Any, batch: Any, steps: Any) -> jax.Array:
     return as_traced(given)
 
 
-@version("Scan", 11)
-def _scan(
+@version("Scan", 9)
+def _(
     initial_state_and_scan_inputs: Sequence[Any],
     *,
     num_scan_inputs: int,
@@ -117,11 +116,3 @@ def _scan(
         scan_output_directions=scan_output_directions,
     )
     return found if rng is None else found[1:]
-
-
-@version("Scan", 9)
-@wraps(_scan)
-def _(initial_state_and_scan_inputs: Sequence[Any], **attributes: Any) -> tuple[Any, ...]:
-    for name in ("scan_input_axes", "scan_output_axes"):
-        nonnegative("scan", name, attributes.get(name))
-    return _scan(initial_state_and_scan_inputs, **attributes)

@@ -9,7 +9,6 @@ import numpy as np
 from jaxops.dtypes import as_traced
 from jaxops.errors import SignatureError
 from jaxops.onnx.registry import version
-from jaxops.onnx.versions.movement import nonnegative
 from jaxops.ops.dropout import dropout
 from jaxops.ops.movement import reshape
 from jaxops.ops.normalization import batch_normalization, group_normalization, layer_normalization
@@ -118,12 +117,10 @@ def _(
     return found[:n_outputs] if training_mode else found
 
 
-def _over_the_rest(fn: Callable[..., Array], negative: bool) -> Callable[..., Array]:
+def _over_the_rest(fn: Callable[..., Array]) -> Callable[..., Array]:
     """Before opset 13 an operand counts as a matrix: all axes from `axis` on are one."""
 
     def run(input: Array, *, axis: int) -> Array:
-        if not negative:
-            nonnegative(fn.__name__, "axis", axis)
         rank = array(input).ndim
         return fn(input, axes=tuple(range(resolve_axis(fn.__name__, axis, rank), rank)))
 
@@ -131,8 +128,7 @@ def _over_the_rest(fn: Callable[..., Array], negative: bool) -> Callable[..., Ar
 
 
 for name, fn in (("Softmax", softmax), ("LogSoftmax", log_softmax), ("Hardmax", hardmax)):
-    version(name, 1)(_over_the_rest(fn, negative=False))
-    version(name, 11)(_over_the_rest(fn, negative=True))
+    version(name, 1)(_over_the_rest(fn))
     version(name, 13)(fn)
 
 
