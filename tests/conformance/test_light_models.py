@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from jax import export
 from onnx import helper, numpy_helper
 
 import jaxops.onnx
@@ -57,15 +58,20 @@ def dense_model(name: str) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_dense_weights_agree_with_onnxruntime(name):
-    proto = dense_model(name)
-    data = proto.SerializeToString()
+    data = dense_model(name).SerializeToString()
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     model = jaxops.onnx.load(data)
+    (batch,) = export.symbolic_shape("batch")
     shape = model.inputs[0].shape[1:]
-    for batch in (1, 2):
-        x = np.random.default_rng(batch).standard_normal((batch, *shape)).astype(np.float32)
+    specs = jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, p.dtype), model.params)
+    exported = export.export(jax.jit(model.apply))(specs, jax.ShapeDtypeStruct((batch, *shape), np.float32))
+
+    # One import serves both batch sizes, and so does one export.
+    calls = [(1, model), (2, model), (2, lambda x: exported.call(model.params, x))]
+    for size, call in calls:
+        x = np.random.default_rng(size).standard_normal((size, *shape)).astype(np.float32)
         expected = session.run(None, {model.inputs[0].name: x})
-        found = jax.tree.leaves(model(x))
+        found = jax.tree.leaves(call(x))
         assert len(found) == len(expected)
         for ours, theirs in zip(found, expected, strict=True):
             assert np.std(theirs) > 1e-6, "the outputs must not be constant"
