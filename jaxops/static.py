@@ -111,7 +111,7 @@ def kernel(fn: F) -> F:
     def run(data: Any, *attributes: Any) -> Any:
         if _CONCRETE[type(data)]:
             return compiled(data, attributes)
-        if type(data) is tuple:
+        if type(data) is tuple and data and isinstance(data[0], jax.Array | np.ndarray):
             concrete = _CONCRETE[type(data[0])] and not any(isinstance(d, Tracer) for d in data)
             return compiled(data, attributes) if concrete else fn(data, *attributes)
         return fn(array(data), *attributes)

@@ -8,12 +8,10 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from onnx import defs
-
 from jaxops.errors import ModelError, SignatureError, UnsupportedError
 from jaxops.onnx.graph import Function, Graph, Node, Reference, Source
 from jaxops.onnx.read import function
-from jaxops.onnx.registry import find
+from jaxops.onnx.registry import find, newest_opset
 
 
 def bind(source: Source) -> Graph:
@@ -38,7 +36,7 @@ def bind_body(node: Node, proto: Any) -> Graph:
     """
     # A body may use operators of the standard without importing their opset.
     body = function(proto, (), {}, {})
-    body = dataclasses.replace(body, opsets={"": defs.onnx_opset_version(), **body.opsets})
+    body = dataclasses.replace(body, opsets={"": newest_opset(), **body.opsets})
     asked = zip(body.graph.outputs, node.outputs, strict=False)
     outputs = tuple(value if name else dataclasses.replace(value, name="") for value, name in asked)
     body = dataclasses.replace(body, graph=dataclasses.replace(body.graph, outputs=outputs))

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,7 +16,7 @@ from jaxops.onnx.graph import Graph, Value
 from jaxops.onnx.params import partition
 from jaxops.onnx.read import Readable, read
 from jaxops.onnx.trace import run
-from jaxops.static import Known, Tracer, is_static, is_symbolic
+from jaxops.static import Known, Tracer, is_static, is_symbolic, tracing
 
 
 def load(model: Readable) -> "Model":
@@ -39,10 +39,11 @@ class Model:
 
     `model(*inputs, **named)` runs it compiled; `model.apply(params, *inputs, **named)` is the pure function, to be
     jitted, differentiated, vmapped or exported; outside `jit` it runs operator by operator. One output is
-    returned as it is, several as a tuple in the order of the graph. An output that does not depend on traced
-    values (a shape) is a NumPy array.
+    returned as it is, several as a tuple in the order of the graph. Outside transformations an output that does
+    not depend on traced values (a shape) is a NumPy array, of 64 bits.
 
-    params: the weights, a flat dict of arrays under the ONNX names.
+    params: the weights, a flat dict of arrays under the ONNX names; read at the first use, in the types of that
+    moment's x64 setting.
     inputs, outputs: name, shape with symbolic names, dtype; an input whose `static` is not empty must be given
     as a NumPy value, and each new value of it compiles anew.
     """
@@ -79,20 +80,19 @@ class Model:
         Raises SignatureError for a missing, surplus or unknown input or parameter, ShapeError, DTypeError, and
         StaticError for a tracer where a static value is needed.
         """
-        outputs = self._walk(params, self._border(inputs, named), rng)
-        outputs = jax.tree.map(lambda y: as_traced(y) if is_symbolic(y) else y, tuple(outputs))
-        return outputs[0] if len(outputs) == 1 else outputs
+        values = self._border(inputs, named)
+        return _leave(self._walk(params, values, rng), (params, values))
 
     def __call__(self, *inputs: Any, rng: jax.Array | None = None, **named: Any) -> Any:
         """Runs the model compiled, once per shape of the inputs and value of the static ones; as `apply` else."""
-        outputs = self._compiled(self.params, self._border(inputs, named), rng)
-        outputs = _opened(outputs)
-        return outputs[0] if len(outputs) == 1 else outputs
+        values = self._border(inputs, named)
+        return _leave(_opened(self._compiled(self.params, values, rng)), values)
 
     def _run(self, params: Mapping[str, Any], values: Mapping[str, Any], rng: Any) -> tuple[Any, ...]:
         """What is compiled. Static outputs leave it as `Known`, which `jit` hands through."""
         outputs = tuple(self._walk(params, values, rng))
-        return jax.tree.map(lambda y: Known(y) if isinstance(y, np.ndarray) and not is_symbolic(y) else y, outputs)
+        outputs = jax.tree.map(lambda y: as_traced(y) if is_symbolic(y) else y, outputs)
+        return jax.tree.map(lambda y: Known(y) if isinstance(y, np.ndarray) else y, outputs)
 
     def _walk(self, params: Mapping[str, Any], values: Mapping[str, Any], rng: Any) -> list[Any]:
         missing = [name for name in self._tensors if name not in params and name not in values]
@@ -141,6 +141,16 @@ class Model:
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, values)) for values in (self.inputs, self.outputs))
         return f"<jaxops.onnx.Model {self.graph.name!r}: ({inputs}) → ({outputs}), {len(self.graph.nodes)} nodes>"
+
+
+def _leave(outputs: Sequence[Any], given: Any) -> Any:
+    """The outputs as the caller gets them: one as it is, several as a tuple; static ones are NumPy arrays.
+
+    Inside a transformation they become JAX arrays here, where a number that does not fit raises: `jit` would cut it.
+    """
+    inside = tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given))
+    traced = jax.tree.map(lambda y: as_traced(y) if inside or is_symbolic(y) else y, tuple(outputs))
+    return traced[0] if len(traced) == 1 else traced
 
 
 def _opened(values: Any) -> Any:

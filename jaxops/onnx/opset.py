@@ -12,7 +12,7 @@ from onnx import defs
 from jaxops.errors import ArgumentError, SignatureError, UnsupportedError
 from jaxops.onnx.bind import with_body
 from jaxops.onnx.graph import Node
-from jaxops.onnx.registry import Operator, allowed_types, find
+from jaxops.onnx.registry import Operator, allowed_types, find, newest_opset
 from jaxops.onnx.trace import step
 from jaxops.static import Tracer, known
 
@@ -52,7 +52,7 @@ def opset(version: int) -> Opset:
     >>> op.Flatten(np.zeros((2, 3, 4)), axis=2).shape
     (6, 4)
     """
-    newest = defs.onnx_opset_version()
+    newest = newest_opset()
     if not isinstance(version, int | np.integer) or not 1 <= version <= newest:
         raise ArgumentError(f"opset {version!r}: the installed onnx knows opsets 1 to {newest}")
     return Opset(int(version))

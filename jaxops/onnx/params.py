@@ -2,8 +2,8 @@
 
 A weight embedded as a constant makes XLA fold it, slowly, and compile it in; so the tensors of initializers, and
 those that Constant and ConstantOfShape nodes make, enter the compiled function as arguments. What the demand walk
-reached stays static, and so do small integers and booleans (indices, axes, masks): `jax.grad` over the
-parameters wants floating point.
+reached stays static, and so do integers and booleans (indices, axes, masks), as `jax.grad` over the parameters
+wants floating point; but not large arrays of bytes, which are quantised weights.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from jaxops.dtypes import is_float
 from jaxops.onnx.graph import Graph, Node, Tensor
 
 _MAKERS = {"Constant", "ConstantOfShape"}
-# From this many elements on, integers are data (quantised weights, tables) rather than structure.
+# From this many elements on, bytes are data rather than structure.
 _LARGE = 1024
 
 
@@ -29,8 +29,9 @@ def partition(graph: Graph, demanded: Mapping[str, str]) -> tuple[Graph, dict[st
         else:
             static[name] = tensor.load()
     nodes = []
+    given = {value.name for value in graph.inputs}  # a call may give another value than the initializer
     for node in graph.nodes:
-        value = _made(node, static)
+        value = None if given & set(node.inputs) else _made(node, static)
         if value is None:
             nodes.append(node)
         elif node.outputs[0] not in demanded and value.ndim and _is_parameter(_tensor(value)):
@@ -41,9 +42,9 @@ def partition(graph: Graph, demanded: Mapping[str, str]) -> tuple[Graph, dict[st
 
 
 def _is_parameter(tensor: Tensor) -> bool:
-    if tensor.dtype.kind in "USTO":
-        return False
-    return is_float(tensor.dtype) or tensor.dtype.kind == "c" or int(np.prod(tensor.shape)) >= _LARGE
+    if is_float(tensor.dtype) or tensor.dtype.kind == "c":
+        return True
+    return tensor.dtype.itemsize == 1 and tensor.dtype.kind != "b" and int(np.prod(tensor.shape)) >= _LARGE
 
 
 def _made(node: Node, static: Mapping[str, np.ndarray]) -> np.ndarray | None:

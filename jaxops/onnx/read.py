@@ -1,5 +1,6 @@
 """From a file, bytes or a ModelProto to a `Source`. No protobuf object goes past this module."""
 
+import dataclasses
 import functools
 import math
 import os
@@ -60,13 +61,19 @@ def _source(proto: onnx.ModelProto, folder: Path | None, where: str) -> Source:
         attributes = (*f.attribute, *(a.name for a in f.attribute_proto))
         defaults = {a.name: attribute(a, None) for a in f.attribute_proto}
         functions[_domain(f.domain), f.name, f.overload] = function(f, attributes, defaults, opsets)
+    graph = _graph(proto.graph, folder)
     return Source(
-        graph=_graph(proto.graph, folder),
+        graph=_without_defaults(graph) if proto.ir_version < 4 else graph,
         opsets=opsets,
         functions=functions,
         producer=f"{proto.producer_name} {proto.producer_version}".strip(),
         ir_version=proto.ir_version,
     )
+
+
+def _without_defaults(graph: Graph) -> Graph:
+    """Before IR version 4 every initializer had to be an input too; as in onnxruntime, a call cannot replace it."""
+    return dataclasses.replace(graph, inputs=tuple(v for v in graph.inputs if v.name not in graph.initializers))
 
 
 def function(

@@ -297,12 +297,17 @@ def type_names(value: Any) -> frozenset[str]:
     return frozenset([f"tensor({name})"])
 
 
+def newest_opset() -> int:
+    """The newest opset that the installed onnx knows."""
+    return defs.onnx_opset_version()
+
+
 @functools.cache
 def find(op_type: str, domain: str, opset: int) -> Operator:
     """The operator at the newest version not above `opset`. Raises UnsupportedError, which says why not."""
     domain = "" if domain == "ai.onnx" else domain
     functions = _functions()
-    newest = defs.onnx_opset_version()
+    newest = newest_opset()
     if not domain and opset > newest:
         raise UnsupportedError(f"opset {opset}: the installed onnx knows opsets up to {newest}; a newer onnx may help")
     try:

@@ -45,7 +45,7 @@ def gather(data: Array, indices: Array, *, axis: int = 0) -> Array:
         if bad.size:
             raise BoundsError(f"gather: index {bad.flat[0]} is outside axis {at} of size {count} ({describe(data)})")
         if is_static(data):
-            return np.take(data, indices, axis=at)
+            return np.asarray(np.take(data, indices, axis=at))  # of a symbolic size it is no array
         return _gather((data, as_traced(np.where(indices < 0, indices + count, indices))), at, True)
     return _gather((as_traced(data), as_traced(indices)), at, False)
 

@@ -325,8 +325,6 @@ ERRORS = [
         ShapeError,
         r"(?s)output 0 is.*float32\[2,3\].*float32\[3,2\]",
     ),
-    (lambda: scan_model(9, scan_input_axes=[-1])(X[:, 0], X), AxisError, "`scan_input_axes` holds -1; .* opset 11"),
-    (lambda: scan_model(9, scan_output_axes=[-1])(X[0], X), AxisError, "`scan_output_axes` holds -1; .* opset 11"),
     (lambda: scan_model(11, body="s2 = Add(s, v)  r = Transpose(s)", scan_output_axes=[2])(X[0], X), AxisError, "is 2"),
     (
         lambda: old_scan(True).apply({}, BATCH[:, 0], BATCH, np.array([3, 4])),
