@@ -74,7 +74,8 @@ def _of_subgraph(node: Node, graph: Graph, paths: Mapping[str, str]) -> dict[str
         if more.keys() <= wanted.keys():
             break
         wanted = more | wanted
-    inside = {*graph.initializers, *(name for n in graph.nodes for name in n.outputs)}
+    # Initializers of the subgraph are named too: the others among them are parameters of the model.
+    inside = {name for n in graph.nodes for name in n.outputs}
     found = {given.get(name, name): path for name, path in inner.items() if name not in inside}
     decides = {"If": node.inputs[:1], "Loop": node.inputs[:2]}.get(op, ())
     if unrolled or wanted or (looped and len(graph.outputs) > states):

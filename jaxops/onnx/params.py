@@ -38,7 +38,30 @@ def partition(graph: Graph, demanded: Mapping[str, str]) -> tuple[Graph, dict[st
             params[node.outputs[0]] = _tensor(value)
         else:
             static[node.outputs[0]] = value
+    taken = {*given, *static, *params, *(name for node in nodes for name in node.outputs)}
+    nodes = [_lift(node, demanded, params, taken) for node in nodes]
     return dataclasses.replace(graph, nodes=tuple(nodes), initializers={}), static, params
+
+
+def _lift(node: Node, demanded: Mapping[str, str], params: dict[str, Tensor], taken: set[str]) -> Node:
+    """The node without the parameters among the initializers of its subgraphs, which find them in the outer graph.
+
+    One whose name is taken, as two branches may use the same, stays where it is.
+    """
+    attributes = dict(node.attributes)
+    for key, graph in node.subgraphs.items():
+        here = {value.name for value in graph.inputs}
+        lifted = {
+            n: t for n, t in graph.initializers.items() if _is_parameter(t) and n not in {*demanded, *taken, *here}
+        }
+        params.update(lifted)
+        taken.update(lifted)
+        attributes[key] = dataclasses.replace(
+            graph,
+            initializers={n: t for n, t in graph.initializers.items() if n not in lifted},
+            nodes=tuple(_lift(n, demanded, params, taken) for n in graph.nodes),
+        )
+    return dataclasses.replace(node, attributes=attributes)
 
 
 def _is_parameter(tensor: Tensor) -> bool:

@@ -7,6 +7,7 @@ import onnxruntime
 import pytest
 from graphs import build, model, node, tensor
 from jax import export
+from onnx import parser
 
 from jaxops.errors import OutOfRangeError
 from jaxops.onnx import load
@@ -359,3 +360,26 @@ def test_integers_are_parameters_only_when_they_look_like_quantised_weights():
     values = {"w": np.ones(9, np.float32), "t": np.zeros(2000, np.int32), "b": np.zeros(2000, np.int8)}
     found = load(model(text, initializers=values))
     assert sorted(found.params) == ["b", "w"]
+
+
+BRANCHES = """<ir_version: 9, opset_import: ["": 18]>
+main (float[3, 3] x, bool c) => (float[3, 3] y) {
+    y = If (c) <
+        then_branch = g1 () => (float[3, 3] a) <float[3, 3] w = {1,2,3,4,5,6,7,8,9}> { a = MatMul(x, w) },
+        else_branch = g2 () => (float[3, 3] b) <float[3] v = {1,2,3}, int64[2] s = {1, 3}> {
+            r = Reshape(v, s)
+            b = Add(x, r)
+        }
+    >
+}"""
+
+
+def test_weights_of_subgraphs_are_parameters():
+    found = load(parser.parse_model(BRANCHES))
+    assert {name: p.shape for name, p in found.params.items()} == {"w": (3, 3), "v": (3,)}
+    x = np.eye(3, dtype=np.float32)
+    np.testing.assert_array_equal(found(x, np.array(True)), np.arange(1, 10).reshape(3, 3))
+    np.testing.assert_array_equal(found(x, np.array(False)), x + np.float32([1, 2, 3]))
+    grads = jax.grad(lambda params: found.apply(params, x, np.array(False)).sum())(found.params)
+    np.testing.assert_array_equal(grads["v"], [3, 3, 3])
+    np.testing.assert_array_equal(grads["w"], np.zeros((3, 3)))
