@@ -136,7 +136,8 @@ def pow(x: Array, y: Array) -> Array:
     """x to the power of y, element by element; the operands broadcast to each other.
 
     x: numbers. y: numbers of any dtype. Returns the dtype of x, of the common shape.
-    An integer to a negative power is the true quotient, truncated; to a fractional power, likewise.
+    An integer to a negative power is the true quotient, truncated; to a fractional power, likewise. What
+    overflows an integer type is undefined.
     Raises ShapeError when the shapes do not broadcast.
     Source: ONNX Pow, opsets 7–15.
 
@@ -168,7 +169,8 @@ def _static_pow(x: Any, y: Any) -> Any:
     if is_float(y.dtype):
         return np.trunc(np.power(x.astype(np.float64), y.astype(np.float64))).astype(x.dtype)
     negative = y < 0
-    whole = np.power(x, np.where(negative, 0, y).astype(x.dtype))
+    # The exponent may not fit the type of x. The lower bits of a product depend on the lower bits alone.
+    whole = np.power(x.astype(np.uint64), np.where(negative, 0, y).astype(np.uint64)).astype(x.dtype)
     if not negative.any():
         return whole
     return np.where(negative, np.where(np.abs(x) == 1, np.where(y % 2 == 0, x * x, x), 0), whole)
@@ -183,9 +185,12 @@ def _traced_pow(x: jax.Array, y: jax.Array) -> jax.Array:
         return lax.pow(x.astype(wide), y.astype(wide)).astype(x.dtype)
     zero, one, two = (jnp.full(x.shape, n, y.dtype) for n in (0, 1, 2))
     negative = lax.lt(y, zero)
-    whole = jnp.power(x, lax.select(negative, zero, y).astype(x.dtype))
+    wide = canonical(np.uint64)  # as while static
+    whole = jnp.power(x.astype(wide), lax.select(negative, zero, y).astype(wide)).astype(x.dtype)
+    if jnp.issubdtype(y.dtype, jnp.unsignedinteger):
+        return whole
     unit = lax.select(lax.eq(lax.rem(y, two), zero), x * x, x)
-    fraction = lax.select(lax.eq(lax.abs(x), one.astype(x.dtype)), unit, zero.astype(x.dtype))
+    fraction = lax.select(lax.eq(jnp.abs(x), one.astype(x.dtype)), unit, zero.astype(x.dtype))
     return lax.select(negative, fraction, whole)
 
 

@@ -1,5 +1,7 @@
 """Operators that pick elements by index."""
 
+from typing import Any
+
 import chex
 import jax.numpy as jnp
 import numpy as np
@@ -50,16 +52,34 @@ def gather(data: Array, indices: Array, *, axis: int = 0) -> Array:
     return _gather((as_traced(data), as_traced(indices)), at, False)
 
 
+def from_start(indices: Any, limits: Any) -> Any:
+    """Traced indices, negative ones counted from the start; what is outside stays outside, also in 32 bits.
+
+    limits: a size, or one for each element of the last axis. Returns 32 bits or more, which hold every size.
+    """
+    signed = jnp.issubdtype(indices.dtype, jnp.signedinteger)
+    if jnp.iinfo(indices.dtype).bits < 32:
+        indices = lax.convert_element_type(indices, np.int32)
+    kind = indices.dtype
+    if not signed and kind != np.uint64:
+        return indices
+    if isinstance(limits, tuple):
+        bound = jnp.broadcast_to(jnp.stack([lax.convert_element_type(d, kind) for d in limits]), indices.shape)
+    else:
+        bound = lax.convert_element_type(limits, kind)
+    if not signed:
+        return lax.min(indices, bound)  # JAX takes larger ones for negative
+    indices = lax.select(indices < 0, indices + bound, indices)
+    if kind == np.int64:
+        indices = lax.clamp(np.int64(-1), indices, bound)  # JAX drops the upper 32 bits
+    return indices
+
+
 @kernel
 def _gather(operands: tuple[Array, Array], axis: int, inside: bool) -> Array:
     data, indices = operands
-    count = data.shape[axis]
-    if jnp.iinfo(indices.dtype).bits < 32:
-        indices = lax.convert_element_type(indices, np.int32)  # a narrow type may not hold the size
-    if indices.dtype == np.uint64:
-        indices = lax.min(indices, lax.convert_element_type(count, np.uint64))  # JAX takes larger ones for negative
-    if not inside and jnp.issubdtype(indices.dtype, jnp.signedinteger):
-        indices = lax.select(indices < 0, indices + lax.convert_element_type(count, indices.dtype), indices)
+    if not inside:
+        indices = from_start(indices, data.shape[axis])
     dims = lax.GatherDimensionNumbers(
         offset_dims=(*range(axis), *range(axis + indices.ndim, data.ndim - 1 + indices.ndim)),
         collapsed_slice_dims=(axis,),

@@ -1,5 +1,6 @@
 """What the operators share that compute each element of the result from one element of each operand."""
 
+import math
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.dtypes import as_traced, is_float, settled, unify
-from jaxops.errors import DTypeError, SignatureError
+from jaxops.errors import ArgumentError, DTypeError, SignatureError
 from jaxops.shapes import movement as sizes_of
 from jaxops.static import Array, Sizes, array, is_symbolic, kernel
 
@@ -32,19 +33,33 @@ def floating(op: str, value: Any) -> jax.Array:
 
 
 def operands(op: str, values: Sequence[Any]) -> tuple[Array, ...]:
-    """Operands of one element type; a Python number takes the type of the arrays beside it."""
+    """Operands of one element type; a Python number takes the type of the arrays beside it, or raises ArgumentError."""
     if not values:
         raise SignatureError(f"{op}: there are no operands; at least one is needed")
     typed = next((v.dtype for v in values if isinstance(v, jax.Array | np.ndarray)), None)
     if typed is not None and typed.kind != "O":
-        values = [_adopt(v, typed) for v in values]
+        values = [_adopt(op, v, typed) for v in values]
     return unify(op, tuple(values))
 
 
-def _adopt(value: Any, dtype: Any) -> Any:
-    if type(value) is int or (type(value) is float and is_float(dtype)):
-        return np.asarray(value, dtype)
-    return value
+def _adopt(op: str, value: Any, dtype: Any) -> Any:
+    if not (type(value) is int or (type(value) is float and is_float(dtype))):
+        return value
+    try:
+        with np.errstate(over="ignore"):
+            found = np.asarray(value, dtype)
+        if is_float(dtype):
+            fits = bool(np.isfinite(found)) or not math.isfinite(value)
+        else:
+            fits = not jnp.issubdtype(dtype, jnp.integer) or int(found) == value
+        if fits:
+            return found
+    except OverflowError:
+        pass
+    raise ArgumentError(
+        f"{op}: the number {value!s:.40} does not fit {dtype.name}, the type of the operands beside it; "
+        f"convert those with jaxops.cast"
+    )
 
 
 def on_sizes(fn: Callable[..., Any], *arrays: Any) -> Any:

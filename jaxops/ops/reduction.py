@@ -73,11 +73,40 @@ def _product(x: Array, over: Axes) -> Any:
 
 def _average(x: Array, over: Axes) -> Any:
     count = math.prod(x.shape[i] for i in over)
+    if symbolic(x):
+        return div(_total(x, over), np.asarray(count))
+    if not is_float(x.dtype):
+        # The mean of nothing is undefined: 0 for integers, and NaN below, as 0 / 0.
+        return _whole_average(x, over, count if is_symbolic(count) else max(count, 1))
     if is_symbolic(count):
         return lax.div(_total(x, over), as_traced(dims(count)).astype(x.dtype))
-    # The mean of nothing is undefined: NaN, as 0 / 0, or 0 for integers.
-    whole = count if is_float(x.dtype) else max(count, 1)
-    return div(_total(x, over), np.asarray(whole, x.dtype if x.dtype.kind != "O" else None))
+    return div(_total(x, over), np.asarray(count, x.dtype))
+
+
+def _whole_average(x: Array, over: Axes, count: Any) -> Any:
+    """The mean of integers, truncated. Quotients and remainders are added up apart, so that nothing overflows."""
+    if isinstance(x, np.ndarray):
+        x = x if x.dtype == np.uint64 else x.astype(np.int64)
+        quotient, rest = np.divmod(x, x.dtype.type(count))
+        more, rest = np.divmod(_total(rest, over), x.dtype.type(count))
+        found = _total(quotient, over) + more
+        return found + ((found < 0) & (rest > 0)).astype(found.dtype)
+    if jnp.iinfo(x.dtype).bits < 32:
+        x = x.astype(np.int32)  # a narrow type may not hold the count
+    size = jnp.broadcast_to(as_traced(dims(count)).astype(x.dtype), x.shape)
+    zero = np.zeros((), x.dtype)
+    rest = lax.rem(x, size)
+    below = rest < zero
+    parts = (lax.div(x, size) - below.astype(x.dtype), lax.select(below, rest + size, rest), size)
+    found, rest, _ = lax.reduce(parts, (zero,) * 3, _carried, over)
+    return found + ((found < zero) & (rest > zero)).astype(found.dtype)
+
+
+def _carried(a: Any, b: Any) -> Any:
+    """(quotient, remainder, divisor) of a + b; the divisor is that of both, as a reduction sees no other value."""
+    rest, size = a[1] + b[1], lax.max(a[2], b[2])
+    carry = ((rest >= size) & (size > 0)).astype(rest.dtype)  # zeros stand for nothing
+    return a[0] + b[0] + carry, rest - carry * size, size
 
 
 def _norm1(x: Array, over: Axes) -> Any:

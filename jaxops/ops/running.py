@@ -8,11 +8,12 @@ import numpy as np
 from jax import lax
 
 from jaxops.dtypes import as_traced, canonical, is_float, settled
-from jaxops.errors import ArgumentError
+from jaxops.errors import ArgumentError, ShapeError
 from jaxops.ops.inspection import dims
 from jaxops.ops.movement import flag
 from jaxops.ops.pointwise import symbolic
-from jaxops.static import Array, Static, array, axis as resolve_axis, integer, kernel, structural
+from jaxops.shapes.movement import text
+from jaxops.static import Array, Static, Undecided, array, axis as resolve_axis, integer, kernel, structural
 
 
 @structural
@@ -21,7 +22,7 @@ def arg_max(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index:
 
     data: at least one axis, numbers. Returns int64; the axis has size 1, or goes with keepdims=0.
     axis: static, in [-n, n-1]. select_last_index: of equal elements, 0 takes the first and 1 the last.
-    Raises AxisError, and ArgumentError for an axis of size 0.
+    Raises AxisError, ArgumentError for an axis of size 0, ShapeError for a symbolic size that may be 0.
     Source: ONNX ArgMax, opsets 1–13 (select_last_index from 12).
 
     >>> arg_max(np.array([[1, 3, 3]]), axis=1, keepdims=0, select_last_index=1)
@@ -36,7 +37,7 @@ def arg_min(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index:
 
     data: at least one axis, numbers. Returns int64; the axis has size 1, or goes with keepdims=0.
     axis: static, in [-n, n-1]. select_last_index: of equal elements, 0 takes the first and 1 the last.
-    Raises AxisError, and ArgumentError for an axis of size 0.
+    Raises AxisError, ArgumentError for an axis of size 0, ShapeError for a symbolic size that may be 0.
     Source: ONNX ArgMin, opsets 1–13 (select_last_index from 12).
 
     >>> arg_min(np.array([[3, 1, 1]]), axis=1, keepdims=0)
@@ -47,7 +48,14 @@ def arg_min(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index:
 
 def _arg(op: str, data: Array, axis: int, keepdims: int, last: int) -> Array:
     at = resolve_axis(op, axis, data.ndim)
-    if isinstance(data.shape[at], int) and data.shape[at] == 0:
+    try:
+        empty = data.shape[at] < 1
+    except Undecided as error:
+        raise ShapeError(
+            f"{op}: axis {at} of {text(data.shape)} must have an element, which cannot be decided; "
+            f"give `symbolic_shape` a constraint that says so"
+        ) from error
+    if empty:
         raise ArgumentError(f"{op}: axis {at} has size 0, so it has no element to name")
     keep, reverse = flag(op, "keepdims", keepdims), flag(op, "select_last_index", last)
     return _index(data, op, at, keep, reverse)

@@ -12,6 +12,7 @@ from jax import lax
 
 from jaxops.dtypes import as_traced, unify
 from jaxops.errors import ArgumentError, AxisError, BoundsError, DTypeError, describe
+from jaxops.ops.indexing import from_start
 from jaxops.shapes import indexing as sizes_of
 from jaxops.static import Array, Sizes, array, axis as resolve_axis, integer, is_static, kernel, structural
 
@@ -35,23 +36,16 @@ def _whole(op: str, indices: Any, limits: Any) -> tuple[Array, bool]:
     sizes = limits if isinstance(limits, tuple) else (limits,)
     if not is_static(indices) or not all(isinstance(d, int) for d in sizes):
         return as_traced(indices), False
+    # Narrow types cannot be compared with every size, nor hold it.
+    indices = indices if indices.dtype == np.uint64 else indices.astype(np.int64)
     bound = np.asarray(limits, np.int64)
     bad = np.argwhere((indices < -bound) | (indices >= bound))
     if len(bad):
         at = tuple(bad[0])
         size = bound[at[-1]] if bound.ndim else bound
         raise BoundsError(f"{op}: index {indices[at]} at position {tuple(map(int, at))} is outside a size of {size}")
+    indices = indices.astype(np.int64, copy=False)
     return np.where(indices < 0, indices + bound, indices), True
-
-
-def _from_start(indices: Any, limits: Any) -> Any:
-    """Negative traced indices, counted from the start."""
-    if not jnp.issubdtype(indices.dtype, jnp.signedinteger):
-        return indices
-    sizes = limits if isinstance(limits, tuple) else (limits,)
-    bound = jnp.stack([jnp.asarray(d, indices.dtype) for d in sizes])
-    bound = jnp.broadcast_to(bound if isinstance(limits, tuple) else bound[0], indices.shape)
-    return lax.select(indices < 0, indices + bound, indices)
 
 
 @structural
@@ -87,7 +81,7 @@ def _same_length(data: Any, sizes: Sizes, axis: int) -> Any:
 def _gather_elements(operands: tuple[Any, Any], axis: int, inside: bool) -> Any:
     data, indices = operands
     if not inside:
-        indices = _from_start(indices, data.shape[axis])
+        indices = from_start(indices, data.shape[axis])
     others = tuple(i for i in range(data.ndim) if i != axis)
     dims = lax.GatherDimensionNumbers(
         offset_dims=(),
@@ -135,7 +129,7 @@ def _gather_nd(operands: tuple[Any, Any], batch: int, inside: bool) -> Any:
     data, indices = operands
     count = indices.shape[-1]
     if not inside:
-        indices = _from_start(indices, data.shape[batch : batch + count])
+        indices = from_start(indices, data.shape[batch : batch + count])
     left = data.ndim - batch - count
     named = tuple(range(batch, batch + count))
     dims = lax.GatherDimensionNumbers(
@@ -196,7 +190,7 @@ def _write(data: np.ndarray, places: tuple[Any, ...], updates: Any, how: str) ->
 def _scatter_elements(operands: tuple[Any, ...], axis: int, how: str, inside: bool) -> Any:
     data, indices, updates = operands
     if not inside:
-        indices = _from_start(indices, data.shape[axis])
+        indices = from_start(indices, data.shape[axis])
     # Every coordinate spelled out: unlike batch axes, it allows indices shorter than data.
     places = [indices if i == axis else lax.broadcasted_iota(indices.dtype, indices.shape, i) for i in range(data.ndim)]
     every = tuple(range(data.ndim))
@@ -236,7 +230,7 @@ def _scatter_nd(operands: tuple[Any, ...], how: str, inside: bool) -> Any:
     data, indices, updates = operands
     count = indices.shape[-1]
     if not inside:
-        indices = _from_start(indices, data.shape[:count])
+        indices = from_start(indices, data.shape[:count])
     window = tuple(range(indices.ndim - 1, updates.ndim))
     dims = lax.ScatterDimensionNumbers(window, tuple(range(count)), tuple(range(count)))
     return _REDUCTIONS[how][0](data, indices, updates, dims, mode=_mode(inside))

@@ -48,7 +48,8 @@ def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wra
         raise ShapeError(f"one_hot: `values` must be two numbers, elsewhere and at the index, got {describe(values)}")
     count = _depth(depth)
     if isinstance(indices, np.ndarray) and isinstance(values, np.ndarray) and not is_symbolic(count):
-        place = np.expand_dims(indices if indices.dtype.kind in "iu" else indices.astype(np.int64), at)
+        # A narrow type may not hold the depth.
+        place = np.expand_dims(indices if indices.dtype == np.uint64 else indices.astype(np.int64), at)
         place = np.where(place < 0, place + count, place) if wrap else place
         steps = np.arange(count).reshape([-1 if i == at else 1 for i in range(indices.ndim + 1)])
         return np.where(place == steps, values[1], values[0])
@@ -68,12 +69,15 @@ def _depth(depth: Any) -> Any:
 @kernel
 def _one_hot(operands: tuple[Any, Any], axis: int, depth: Any, wrap: bool) -> Any:
     indices, values = operands
-    wide = canonical(np.int64)
-    place = lax.expand_dims(lax.convert_element_type(indices, wide), (axis,))
-    if wrap:
-        place = jnp.where(place < 0, place + jnp.asarray(depth, wide), place)
+    whole = jnp.issubdtype(indices.dtype, jnp.integer)
+    if not whole or jnp.iinfo(indices.dtype).bits < 32:  # a narrow type may not hold the depth
+        indices = lax.convert_element_type(indices, canonical(np.int64))
+    kind = indices.dtype
+    place = lax.expand_dims(indices, (axis,))
+    if wrap and jnp.issubdtype(kind, jnp.signedinteger):
+        place = jnp.where(place < 0, place + jnp.asarray(depth, kind), place)
     sizes = (*indices.shape[:axis], depth, *indices.shape[axis:])
-    hot = jnp.broadcast_to(place, sizes) == lax.broadcasted_iota(wide, sizes, axis)
+    hot = jnp.broadcast_to(place, sizes) == lax.broadcasted_iota(kind, sizes, axis)
     return lax.select(hot, jnp.broadcast_to(values[1], sizes), jnp.broadcast_to(values[0], sizes))
 
 

@@ -255,6 +255,18 @@ def test_static_integers_are_exact_and_python_numbers_adopt_the_type() -> None:
     assert arithmetic.add(1, 2).dtype == np.int64
 
 
+def test_the_exponent_keeps_its_type() -> None:
+    for xp in (np, jnp):
+        power = lambda x, y: arithmetic.pow(xp.asarray(x), xp.asarray(y))  # noqa: B023, E731
+        found = power(np.int8([3, -1, 1, 2]), np.int32([4, 255, 200, -300]))
+        assert found.dtype == np.int8
+        assert found.tolist() == [81, -1, 1, 0]
+        assert power(np.uint8([3, 1]), np.uint8([2, 200])).tolist() == [9, 1]
+        assert power(np.uint8([3, 1]), np.int8([-2, -1])).tolist() == [0, 1]
+        assert power(np.int8([-3, -1]), np.uint32([3, 2**32 - 1])).tolist() == [-27, -1]
+    assert arithmetic.pow(np.int8([3]), np.array([200])).tolist() == [(3**200 + 128) % 256 - 128]
+
+
 def test_a_bound_beyond_32_bits_is_no_bound() -> None:
     numbers = jnp.array([1, 2])
     np.testing.assert_array_equal(comparison.clip(numbers, np.int64(2), np.int64(2**63 - 1)), [2, 2])
@@ -316,6 +328,10 @@ ERRORS = [
     (arithmetic.add, [F32, I32], {}, DTypeError, "add: operands must have one element type, got float32, int32"),
     (arithmetic.add, [f32(2), f32(3)], {}, ShapeError, r"add: shapes \(2,\) and \(3,\) do not broadcast"),
     (arithmetic.add, [jnp.ones(2), np.float64([1e300])], {}, OutOfRangeError, "constant 1e.300 does not fit float32"),
+    (arithmetic.add, [np.int8([1]), 300], {}, ArgumentError, "add: the number 300 does not fit int8, the type of the"),
+    (arithmetic.mul, [jnp.ones(1), 10**50], {}, ArgumentError, "mul: the number 10+ does not fit float32"),
+    (arithmetic.mul, [np.ones(1), 10**400], {}, ArgumentError, "mul: the number 10+ does not fit float64"),
+    (arithmetic.sub, [jnp.ones(1), 1e50], {}, ArgumentError, r"sub: the number 1e\+50 does not fit float32"),
     (arithmetic.sum, [[]], {}, SignatureError, "sum: there are no operands; at least one"),
     (arithmetic.mean, [[I32]], {}, DTypeError, "mean: operands must be floating-point, got int32; convert with"),
     (arithmetic.div, [A, ints(0)], {}, ArgumentError, "div: a static integer is divided by 0"),

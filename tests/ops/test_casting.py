@@ -97,12 +97,36 @@ def test_round_mode_of_powers_of_two(mode, bits, kind):
     assert np.asarray(jo.cast(huge, to=E8, round_mode="up", saturate=0)).view(np.uint8).tolist() == [255, 255]
 
 
+@pytest.mark.parametrize("kind", [np.asarray, jnp.asarray], ids=["static", "traced"])
+@pytest.mark.parametrize("mode", ["up", "down", "nearest"])
+def test_below_the_smallest_power_of_two(mode, kind):
+    x = kind(np.array([0, -0.0, 2.0**-128, 2.0**-127], np.float32))
+    assert np.asarray(jo.cast(x, to=E8, round_mode=mode, saturate=0)).view(np.uint8).tolist() == [255, 255, 255, 0]
+    assert np.asarray(jo.cast(x, to=E8, round_mode=mode)).view(np.uint8).tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("target", [np.int8, np.uint8, np.int16, np.int32, np.uint32, np.int64, np.uint64])
+@pytest.mark.parametrize("source", ["float32", "float64", "float16"])
+def test_floats_out_of_range(source, target, x64):
+    values = np.array([np.nan, np.inf, -np.inf, 6e4, -6e4, -1.5], source)
+    if source != "float16":
+        values = np.append(values, np.array([3e9, -3e9, 5e9, 1e20, -1e20, 2.0**31, 2.0**63, 2.0**64], source))
+    found = jo.cast(values, to=target)
+    same(jo.cast(jnp.asarray(values), to=target), found)
+    if np.dtype(target).itemsize >= 4:
+        limits = np.iinfo(target)
+        assert found[:3].tolist() == [0, limits.max, limits.min]
+
+
 def test_strings():
     same(jo.cast(np.array(["3.5", "-2", "1e3"], object), to=np.float32), np.array([3.5, -2, 1000], np.float32))
     same(jo.cast(np.array(["INF", "-INF", "+INF"]), to=np.float64), np.array([np.inf, -np.inf, np.inf]))
     assert np.isnan(jo.cast(np.array(["NaN"]), to=np.float32)).all()
     same(jo.cast(np.array([["9007199254740993"]]), to=np.int64), np.array([[2**53 + 1]]))
     same(jo.cast(np.array([b"7"], object), to=np.int32), np.array([7], np.int32))
+    same(jo.cast(np.array([str(2**64 - 1), "1"]), to=np.uint64), np.array([2**64 - 1, 1], np.uint64))
+    same(jo.cast(np.array(["100.5", "1e2"]), to=np.int8), np.array([100, 100], np.int8))
+    same(jo.cast(np.array(["1e39"]), to=np.float32), np.array([np.inf], np.float32))
     same(jo.cast(np.array(["1", "0"]), to=bool), np.array([True, False]))
     assert jo.cast(np.array([1.5, np.nan, -np.inf, np.inf], np.float32), to=str).tolist() == [
         "1.5",
@@ -160,6 +184,12 @@ ERRORS = [
     (lambda: jo.cast(np.array(["x1"]), to=np.float32), ArgumentError,
      r"the string 'x1' is not a number of type float32"),
     (lambda: jo.cast(np.array(["NaN"]), to=np.int32), ArgumentError, r"the string 'NaN' is not a number of type int32"),
+    *((lambda s=s, to=to: jo.cast(np.array([s]), to=to), ArgumentError,
+       f"the string '{s}' is not a number of type {np.dtype(to).name}")
+      for s, to in [("300", np.int8), ("-1", np.uint8), ("9223372036854775808", np.int64), ("1_0", np.int32),
+                    ("9" * 23, np.int64), ("8", ml_dtypes.int4), ("1_0", np.float32), ("1e30", np.int64)]),
+    *((lambda to=to: jo.cast(X, to=to), DTypeError, r"cast: `to` is .*; it must be an element type, such as np.float32")
+      for to in ("foo", None, "datetime64[s]", 7)),
     (lambda: jax.jit(lambda s: jo.cast(X, to=np.float16, saturate=s))(1), StaticError, r"`saturate` must be known"),
 ]  # fmt: skip
 

@@ -78,6 +78,10 @@ def test_64_bit_indices(x64):
         same(jax.jit(jo.gather)(X, indices), X[[2, 0]])
     out_of_bounds = jax.jit(jo.gather)(X, np.array([2**63 + 1, 2**32], np.uint64))
     assert np.isnan(out_of_bounds).all()
+    for far in (2**32, -(2**32), 2**40 + 1, 2**63 - 1, -(2**63)):
+        found = jo.gather(jnp.arange(3.0), jnp.array([far, -1]))
+        assert np.isnan(found[0])
+        assert found[1] == 2
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,20 @@ def test_limits() -> None:
     assert reduction.reduce_max(np.array([BIG, 1]), keepdims=0) == BIG
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32, np.uint32, np.int64, np.uint64])
+@pytest.mark.parametrize("count", [1, 2, 3, 300, 70000])
+def test_mean_of_integers_does_not_overflow(count: int, dtype: Any, x64: None) -> None:
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    x = RNG.integers(low, high, (count, 4), dtype, endpoint=True)
+    x[:, 0], x[:, 1] = low, high
+    totals = [sum(map(int, column)) for column in x.T]
+    expected = [abs(total) // count * (1 if total >= 0 else -1) for total in totals]
+    for as_array in (np.asarray, jnp.asarray):
+        found = reduction.reduce_mean(as_array(x), (0,), keepdims=0)
+        assert found.dtype == dtype
+        assert found.tolist() == expected
+
+
 def test_symbolic_sizes() -> None:
     b, s = symbolic_shape("b, s")
     sizes = np.array([b, 6], dtype=object)
@@ -123,6 +137,8 @@ def test_symbolic_sizes() -> None:
     for name, formula in FORMULAS.items():
         program = export(jax.jit(reducer(name)))(jax.ShapeDtypeStruct((b, s, 4), np.float32))
         np.testing.assert_allclose(program.call(data(name)), formula(data(name), keepdims=True), rtol=1e-5)
+    whole = export(jax.jit(reduction.reduce_mean))(jax.ShapeDtypeStruct((b, s), np.int32))
+    np.testing.assert_array_equal(whole.call(np.full((2, 3), 2**31 - 1, np.int32)), [[2**31 - 1]])
     last = export(jax.jit(lambda x: running.arg_max(x, axis=1, select_last_index=1)))
     program = last(jax.ShapeDtypeStruct((b, s), np.float32))
     np.testing.assert_array_equal(program.call(np.float32([[1, 3, 3]])), [[2]])
@@ -288,6 +304,14 @@ ERRORS = [
 def test_error(fn: Any, inputs: list[Any], attributes: dict[str, Any], error: type, match: str) -> None:
     with pytest.raises(error, match=match):
         fn(*inputs, **attributes)
+
+
+def test_a_size_that_may_be_0_has_no_largest() -> None:
+    spec = jax.ShapeDtypeStruct(symbolic_shape("b - 1"), np.float32)
+    with pytest.raises(ShapeError, match=r"arg_max: axis 0 of \(b - 1,\) must have an element, .* a constraint"):
+        export(jax.jit(running.arg_max))(spec)
+    sizes = symbolic_shape("b - 1", constraints=["b >= 2"])
+    assert export(jax.jit(running.arg_max))(jax.ShapeDtypeStruct(sizes, np.float32)).call(X[0, 0]) == X[0, 0].argmax()
 
 
 def test_axes_must_be_known() -> None:

@@ -134,6 +134,32 @@ def test_outside_while_traced() -> None:
     assert jnp.isnan(ops.gather_elements(jnp.ones(3), jnp.array([-4]))[0])
 
 
+def test_far_outside_in_64_bits(x64: None) -> None:
+    x = jnp.arange(1.0, 6)
+    for far in (
+        np.array([2**32, -(2**32), 2**40 + 1, -(2**63), 2**63 - 1]),
+        np.array([2**32, 2**40 + 1, 2**63, 2**64 - 1], np.uint64),
+    ):
+        i = jnp.asarray(far)
+        assert jnp.isnan(ops.gather_elements(x, i)).all()
+        assert jnp.isnan(ops.gather_nd(x, i[:, None])).all()
+        zeros = jnp.zeros(len(far))
+        assert (ops.scatter_elements(x, i, zeros) == x).all()
+        assert (ops.scatter_nd(x, i[:, None], zeros) == x).all()
+
+
+@pytest.mark.parametrize("xp", [np, jnp])
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.uint8, np.uint16, np.uint32, np.uint64])
+def test_narrow_and_unsigned_indices(dtype: Any, xp: Any, x64: None) -> None:
+    last = 255 if np.iinfo(dtype).min == 0 else -1
+    x, one = xp.arange(256 if last == 255 else 300, dtype=np.int32), xp.ones(1, np.int32)
+    i = xp.array([last], dtype)
+    assert ops.gather_elements(x, i)[0] == len(x) - 1
+    assert ops.gather_nd(x, i[:, None])[0] == len(x) - 1
+    assert ops.scatter_elements(x, i, one)[-1] == 1
+    assert ops.scatter_nd(x, i[:, None], one)[-1] == 1
+
+
 def test_the_last_of_two_updates_counts() -> None:
     for xp in (np, jnp):
         assert ops.scatter_elements(xp.zeros(2), xp.array([1, 1]), xp.array([5.0, 6.0])).tolist() == [0, 6]

@@ -70,6 +70,11 @@ def test_one_hot_details() -> None:
     values = np.array([0, 1])
     assert ops.one_hot(np.array([-1, -4, 3]), np.float32([3.0]), values).tolist() == [[0, 0, 1], [0, 0, 0], [0, 0, 0]]
     assert ops.one_hot(jnp.array(200, jnp.uint8), 300, jnp.array([0, 1])).argmax() == 200
+    for xp in (np, jnp):
+        assert not ops.one_hot(xp.array([2**32 - 1], np.uint32), 3, xp.array([0, 1])).any()
+        assert ops.one_hot(xp.array([-1], np.int8), 300, xp.array([0, 1])).argmax() == 299
+        with jax.enable_x64(True):
+            assert not ops.one_hot(xp.array([2**64 - 1], np.uint64), 3, xp.array([0, 1])).any()
     assert ops.one_hot(np.array([1.9, -0.5]), 2, values).tolist() == [[0, 1], [1, 0]]
     assert at("OneHot", 9, np.array([-1, 1]), np.int64(2), values)[0].tolist() == [[0, 0], [0, 1]]
     for opset in (11, 28):
