@@ -101,7 +101,7 @@ def _inputs(formals: Sequence[Any], files: dict[str, str], sizes: dict[str, str]
     found = {}
     for formal in formals:
         if formal.name in files:
-            found[formal.name] = np.load(files[formal.name])
+            found[formal.name] = _read(files[formal.name])
             continue
         if formal.dtype is None or formal.shape is None or formal.dtype == object or formal.static:
             raise ArgumentError(f"input {formal} cannot be made up; give it with --input {formal.name}=FILE.npy")
@@ -111,6 +111,14 @@ def _inputs(formals: Sequence[Any], files: dict[str, str], sizes: dict[str, str]
             random.random(shape) if floating else random.integers(0, 2, shape), formal.dtype
         )
     return found
+
+
+def _read(path: str) -> np.ndarray:
+    with open(path, "rb") as file:
+        try:
+            return np.lib.format.read_array(file)
+        except (ValueError, EOFError) as error:
+            raise ArgumentError(f"{path}: not a .npy file of numbers or strings: {error}") from error
 
 
 def _top(table: Any, value: Any, count: int) -> Any:

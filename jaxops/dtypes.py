@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxops.errors import DTypeError, OutOfRangeError
+from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError
 from jaxops.static import Array, is_symbolic
 
 # XLA:CPU of jaxlib 0.10.2 aborts the process when it concatenates these; an 8-bit integer holds them all.
@@ -72,6 +72,23 @@ def _out_of_range(value: Any, dtype: np.dtype, target: np.dtype) -> OutOfRangeEr
         f"the {dtype.name} constant {value} does not fit {target.name}, which stands for {dtype.name} while "
         f"x64 is off; turn it on with jax.config.update('jax_enable_x64', True)"
     )
+
+
+def converted(what: str, values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Numbers in this type; ArgumentError where NumPy would wrap one, or make it infinite."""
+    with np.errstate(over="ignore"):
+        found = values.astype(dtype)
+    if is_float(dtype):
+        low, high = float(jnp.finfo(dtype).min), float(jnp.finfo(dtype).max)
+        lost = np.isfinite(values) & ~np.isfinite(found.astype(np.float64))
+    elif dtype.kind == "c":
+        return found
+    else:
+        low, high = (0, 1) if dtype.kind == "b" else (jnp.iinfo(dtype).min, jnp.iinfo(dtype).max)
+        lost = (values < low) | (values > high)
+    if lost.any():
+        raise ArgumentError(f"{what} is {values[lost][0]}, but {dtype.name} holds {low} to {high}")
+    return found
 
 
 def settled(value: Any) -> np.ndarray:

@@ -73,6 +73,17 @@ def test_errors_are_messages(arguments, text, model, capsys):
     assert text in error
 
 
+@pytest.mark.parametrize(
+    "data", [b"", b"abc", b"PK\3\4", b"\x80\4N.", "shortened", "object"], ids=["empty", "text", "zip", "pickle", *"so"]
+)
+def test_a_bad_array_file_is_a_message(data, model, tmp_path, capsys):
+    path = tmp_path / "x.npy"
+    np.save(path, np.array([None]) if data == "object" else np.ones((2, 3), np.float32))
+    path.write_bytes(data if isinstance(data, bytes) else path.read_bytes()[: -1 if data == "shortened" else None])
+    assert main(["run", str(model), f"--input=x={path}"]) == 1
+    assert capsys.readouterr().err.startswith(f"jaxops: {path}: not a .npy file of numbers or strings: ")
+
+
 def test_it_is_a_module():
     done = subprocess.run([sys.executable, "-m", "jaxops", "--help"], capture_output=True, text=True, check=True)
     assert "run" in done.stdout

@@ -121,4 +121,3 @@ class Source:
     opsets: Mapping[str, int]
     functions: Mapping[tuple[str, str, str], Function]
     producer: str
-    ir_version: int

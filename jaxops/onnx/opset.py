@@ -9,12 +9,13 @@ import jax
 import numpy as np
 from onnx import defs
 
+from jaxops.dtypes import converted, is_float
 from jaxops.errors import ArgumentError, SignatureError, UnsupportedError
 from jaxops.onnx.bind import with_body
 from jaxops.onnx.graph import Node
-from jaxops.onnx.registry import Operator, allowed_types, find, newest_opset
+from jaxops.onnx.registry import Operator, allowed_types, find, is_standard, newest_opset
 from jaxops.onnx.trace import step
-from jaxops.static import Tracer, known
+from jaxops.static import known
 
 _EMPTY = inspect.Parameter.empty
 
@@ -148,12 +149,14 @@ def _operands(operator: Operator, inputs: Sequence[Any], named: Mapping[str, Any
         operands += [None] * (position - len(operands)) + [value]
     while operands and operands[-1] is None:
         operands.pop()
-    # Which element type a type variable has, as far as arrays say it.
-    bound = {f: x.dtype for f, x in zip(_types(operator, operands), operands, strict=True) if hasattr(x, "dtype")}
+    types = _types(operator, operands)
+    # Which element type a type variable has, as far as arrays say it; what is no type of the standard is refused later.
+    bound = {t: x.dtype for t, x in zip(types, operands, strict=True) if hasattr(x, "dtype") and is_standard(x.dtype)}
     return [
-        x if x is None or hasattr(x, "dtype") or _is_sequence(operator, formal, x) else _array(x, bound.get(formal))
-        for formal, x in zip(_types(operator, operands), operands, strict=True)
-    ]
+        x if x is None or hasattr(x, "dtype") or _is_sequence(operator, t, x)
+        else _array(f"{operator.name}: input `{formal}`", x, bound.get(t))
+        for t, formal, x in zip(types, _formals(operator, operands), operands, strict=True)
+    ]  # fmt: skip
 
 
 def _formals(operator: Operator, operands: Sequence[Any]) -> list[str]:
@@ -175,18 +178,25 @@ def _is_sequence(operator: Operator, type_str: str, value: Any) -> bool:
     return all(kinds) or (any(kinds) and holds_arrays)
 
 
-def _array(value: Any, dtype: np.dtype | None) -> np.ndarray:
+def _array(what: str, value: Any, dtype: np.dtype | None) -> np.ndarray:
     """Python numbers as an array: of the type of their kin, else int64, float32, bool or string."""
     if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value)):
-        raise SignatureError("an operand holds JAX arrays in a list; stack them into one array first")
+        raise SignatureError(f"{what} holds JAX arrays in a list; stack them into one array first")
     found = np.asarray(value)
-    if found.size == 0 and dtype is None:
-        return found.astype(np.int64)
-    if found.dtype.kind in "USTO":
+    kind = found.dtype.kind
+    if found.size == 0:
+        return found.astype(np.int64 if dtype is None else dtype)
+    if kind in "USTO":
+        huge = [v for v in found.flat if isinstance(v, int) and not -(2**63) <= v < 2**64]
+        if huge:
+            raise ArgumentError(f"{what} is {huge[0]}, which no type of the standard can hold")
         return found.astype(object)
-    if dtype is not None and (found.dtype.kind == dtype.kind or found.dtype.kind in "iu"):
-        return found.astype(dtype)
-    return found.astype({"f": np.float32, "i": np.int64, "u": np.uint64}.get(found.dtype.kind, found.dtype))
+    takes = dtype is not None and (
+        kind == dtype.kind or (kind in "iu" and dtype.kind not in "OUST") or (kind == "f" and is_float(dtype))
+    )
+    if dtype is None or not takes:
+        dtype = np.dtype({"f": np.float32, "i": np.int64, "u": np.uint64}.get(kind, found.dtype))
+    return converted(what, found, dtype)
 
 
 def _attribute(operator: Operator, name: str, value: Any) -> Any:
@@ -196,10 +206,12 @@ def _attribute(operator: Operator, name: str, value: Any) -> Any:
     if isinstance(value, jax.Array):
         value = known(operator.name, name, value)
     if kind.endswith("TENSOR"):
-        return value if isinstance(value, np.ndarray | np.generic) else _array(value, None)
-    if isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim == 1):
-        return tuple(value if isinstance(value, list) else value.tolist())
-    return value
+        if isinstance(value, np.ndarray | np.generic):
+            return value
+        return _array(f"{operator.name}: attribute `{name}`", value, None)
+    if isinstance(value, np.ndarray):
+        value = value.item() if value.size == 1 and not kind.endswith("S") else value.tolist()
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _default_outputs(operator: Operator, operands: Sequence[Any], attributes: Mapping[str, Any]) -> int:
@@ -207,8 +219,8 @@ def _default_outputs(operator: Operator, operands: Sequence[Any], attributes: Ma
     if not _variadic(schema.outputs):
         return schema.min_output
     lengths = attributes.get("split", operands[1] if len(operands) > 1 else None)
-    if lengths is not None and not isinstance(lengths, Tracer):
-        return len(lengths)
+    if lengths is not None:
+        return np.size(known(operator.name, "split", lengths))
     if "num_outputs" in attributes:
         return attributes["num_outputs"]
     raise SignatureError(f"{operator.name}: how many outputs? Give `n_outputs`")

@@ -14,18 +14,22 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
-from jaxops.errors import ModelError
+from jaxops.errors import ModelError, SignatureError
 from jaxops.onnx.graph import Function, Graph, Node, Reference, Source, Tensor, Value
 
 Readable: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto
 
 
 def read(model: Readable) -> Source:
-    """Reads a model. Raises FileNotFoundError, and ModelError for what is no ONNX model or is damaged."""
+    """Reads a model. Raises FileNotFoundError; ModelError for what is no ONNX model or is damaged; SignatureError."""
     if isinstance(model, onnx.ModelProto):
         return _source(model, None, "the ModelProto")
     if isinstance(model, bytes | bytearray | memoryview):
         return _source(_parse(bytes(model), "the bytes"), None, "the bytes")
+    if not isinstance(model, str | os.PathLike):
+        raise SignatureError(
+            f"load: a model is a path, the bytes of a file or a ModelProto, not {type(model).__name__}: {model!r:.80}"
+        )
     path = Path(model)
     return _source(_parse(path.read_bytes(), str(path)), path.parent, str(path))
 
@@ -67,7 +71,6 @@ def _source(proto: onnx.ModelProto, folder: Path | None, where: str) -> Source:
         opsets=opsets,
         functions=functions,
         producer=f"{proto.producer_name} {proto.producer_version}".strip(),
-        ir_version=proto.ir_version,
     )
 
 
@@ -196,7 +199,7 @@ def _tensor(proto: TensorProto, folder: Path | None) -> Tensor:
     if any(size < 0 for size in proto.dims):
         raise ModelError(f"tensor '{proto.name}': shape {tuple(proto.dims)} holds a negative size")
     if uses_external_data(proto):
-        return Tensor(dtype, tuple(proto.dims), _external(proto, folder))
+        return Tensor(dtype, tuple(proto.dims), _external(proto, dtype, folder))
     return Tensor(dtype, tuple(proto.dims), functools.partial(_to_array, proto))
 
 
@@ -208,7 +211,7 @@ def _to_array(proto: TensorProto) -> np.ndarray:
     return values.astype(object) if proto.data_type == TensorProto.STRING else values
 
 
-def _external(proto: TensorProto, folder: Path | None) -> Any:
+def _external(proto: TensorProto, dtype: np.dtype, folder: Path | None) -> Any:
     """A reader of external data; the file is checked now and its bytes are read when they are needed."""
     try:
         info = ExternalDataInfo(proto)
@@ -218,18 +221,31 @@ def _external(proto: TensorProto, folder: Path | None) -> Any:
     if folder is None:
         raise ModelError(f"{what} needs the model's folder; load the model from its path")
     root = folder.resolve()
-    path = (root / info.location).resolve()
+    try:
+        path = (root / info.location).resolve()
+        exists = path.is_file()
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL, too long a name, links in a circle
+        raise ModelError(f"{what} cannot be looked up: {error}") from error
     if Path(info.location).is_absolute() or not path.is_relative_to(root):
         raise ModelError(f"{what} lies outside the model's folder '{root}'; it is refused")
-    if not path.is_file():
+    if not exists:
         raise ModelError(f"{what} is missing: there is no file '{path}'")
     offset = info.offset or 0
-    length = path.stat().st_size - offset if info.length is None else info.length
-    if offset + length > path.stat().st_size or length < 0:
+    needed = math.ceil(math.prod(proto.dims) * _bits(dtype) / 8)
+    length = needed if info.length is None else info.length
+    if offset + length > path.stat().st_size:
         raise ModelError(f"{what}: bytes {offset} to {offset + length} go past its end at {path.stat().st_size}")
+    if length != needed:
+        raise ModelError(f"{what}: {length} bytes cannot fill {dtype.name} {tuple(proto.dims)}, which takes {needed}")
     # A copy without the reference to the file: only type and shape are left of it.
     header = TensorProto(name=proto.name, data_type=proto.data_type, dims=list(proto.dims))
     return functools.partial(_read_external, header, path, offset, length)
+
+
+def _bits(dtype: np.dtype) -> int:
+    """How many bits of a file an element takes; the small types are packed."""
+    packed = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
+    return packed.get(dtype.name, 8 * dtype.itemsize)
 
 
 def _read_external(header: TensorProto, path: Path, offset: int, length: int) -> np.ndarray:

@@ -28,6 +28,9 @@ _VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
 _OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 # A hint about memory of opset 1, which says nothing about the result.
 _DROPPED = {"consumed_inputs"}
+# Attributes that say the element type of the first output, in whichever operator they occur.
+_TYPE_ATTRIBUTES = {"to", "dtype", "output_dtype", "output_datatype"}
+_AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 # Keyword parameters of an adapter that are no attributes: what the node asks for and what the model was given.
 RESERVED = {"n_outputs", "rng", "run"}
 
@@ -116,6 +119,10 @@ class Operator:
                 known = ", ".join(sorted(schema.attributes)) or "none"
                 raise SignatureError(f"{self.name}: unknown attribute `{name}`; the version has: {known}")
             _check_attribute(self.name, schema.attributes[name], value)
+            if name in _TYPE_ATTRIBUTES:
+                self._check_asked_type(name, value)
+            if name == "auto_pad" and value not in _AUTO_PADS:
+                raise ArgumentError(f"{self.name}: `auto_pad` is {value!r}; it must be one of {', '.join(_AUTO_PADS)}")
         for name, attribute in schema.attributes.items():
             if attribute.required and name not in given:
                 raise SignatureError(f"{self.name}: required attribute `{name}` is missing")
@@ -126,6 +133,22 @@ class Operator:
         for name in unread:
             raise UnsupportedError(f"{self.name}: jaxops does not implement the attribute `{name}`")
         return {name: value for name, value in found.items() if name not in _DROPPED}
+
+    def _check_asked_type(self, name: str, value: Any) -> None:
+        """Raises for an attribute whose value is no element type, or not one that this version's result may have."""
+        types = {number: text for text, number in onnx.TensorProto.DataType.items() if number}
+        text = value if isinstance(value, str) else types.get(value, "")  # a name in opset 1, a number since
+        if text not in types.values():
+            if value == 0 and name == "output_dtype":
+                return  # the type follows from the other inputs
+            raise ArgumentError(f"{self.name}: `{name}` is {value!r}, which is no element type of the standard")
+        formal, text = self.schema.outputs[0], text.lower()
+        allowed = allowed_types(self.schema, formal.type_str)
+        if not {f"tensor({text})", f"seq(tensor({text}))"} & allowed:
+            raise DTypeError(
+                f"{self.name}: output `{formal.name}` would be {text}, as `{name}` says; "
+                f"this version gives {_listing(allowed)}"
+            )
 
     def check_arity(self, present: Sequence[bool], n_outputs: int) -> None:
         """Raises SignatureError for a missing or surplus input, or for outputs the version does not have."""
@@ -278,6 +301,11 @@ def _tensor_names() -> dict[str, str]:
     return found
 
 
+def is_standard(dtype: Any) -> bool:
+    """Whether the standard has this element type; of NumPy's types of strings it has `object`."""
+    return dtype.name in _tensor_names()
+
+
 _WIDE = {"int32": "int64", "uint32": "uint64", "float": "double", "complex64": "complex128"}
 
 
@@ -291,7 +319,7 @@ def type_names(value: Any) -> frozenset[str]:
         return frozenset(f"seq({t})" for t in inner)
     if isinstance(value, np.ndarray) and value.dtype.kind in "USTO":
         return frozenset(["tensor(string)" if is_string(value) else "tensor(int64)"])
-    name = _tensor_names()[value.dtype.name]
+    name = _tensor_names().get(value.dtype.name, value.dtype.name)  # a type that no operator takes keeps its own name
     if isinstance(value, jax.Array) and name in _WIDE and canonical(np.int64) != np.int64:
         return frozenset([f"tensor({name})", f"tensor({_WIDE[name]})"])
     return frozenset([f"tensor({name})"])

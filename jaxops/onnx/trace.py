@@ -63,5 +63,5 @@ def _context(node: Node, inputs: Sequence[Any]) -> str:
     lines = [where]
     for position, (name, value) in enumerate(zip(node.inputs, inputs, strict=True)):
         formal = formals[min(position, len(formals) - 1)] if formals else str(position)
-        lines.append(f"  {formal:<8}'{name}' {describe(value)}")
+        lines.append(f"  {formal:<7} '{name}' {describe(value)}")
     return "\n".join(lines)

@@ -72,6 +72,30 @@ def test_an_error_while_running_names_node_opset_operands_and_shapes():
     ]
 
 
+def test_a_long_name_of_an_operand_stands_apart_from_its_value():
+    with pytest.raises(ShapeError) as raised:
+        load(build(node("GatherElements", ["x", "x_index"], ["y"]), initializers=[tensor([0], "x_index")]))(X)
+    assert "  indices 'x_index' int64[1] [0]" in raised.value.__notes__[0]
+    with pytest.raises(DTypeError) as raised:
+        load(build(node("Dropout", ["x", "r", "t"], ["y"]), initializers=[tensor(1, "r"), tensor(True, "t")]))(X)
+    assert "  training_mode 't' bool[] True" in raised.value.__notes__[0]
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "error", "text"),
+    [
+        ("Cast", {"to": 77}, ArgumentError, "Cast-13: `to` is 77, which is no element type of the standard"),
+        ("Cast", {"to": 17}, DTypeError, "Cast-13: output `output` would be float8e4m3fn, as `to` says"),
+        ("AveragePool", {"kernel_shape": [1], "auto_pad": "FOO"}, ArgumentError, "`auto_pad` is 'FOO'; it must be one"),
+        ("EyeLike", {"dtype": 8}, DTypeError, "output `output` would be string, as `dtype` says"),
+    ],
+)
+def test_a_bad_attribute_is_said_at_load(op, attributes, error, text):
+    with pytest.raises(error, match=text) as raised:
+        load(build(node(op, ["x"], ["y"], node_name="bad", **attributes)))
+    assert f"in node 'bad' ({op}, opset 18)" in raised.value.__notes__
+
+
 def test_an_error_in_a_function_names_both_nodes():
     flat = function("F", ["a"], node("Flatten", ["a"], ["b"], axis=9, node_name="inner"))
     bad = build(

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 
 import jaxops.onnx
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, StaticError
+from jaxops.onnx.registry import adapters
 
 X = np.float32([[1, 2, 3], [4, 5, 6]])
 
@@ -179,6 +180,27 @@ def test_each_iteration_draws_its_own_numbers():
     for run in (loaded.apply, jax.jit(loaded.apply)):
         for rows in run(loaded.params, x, rng=jax.random.key(0))[1:]:
             assert np.unique(rows, axis=0).shape == (4, 64)
+
+
+def test_each_item_of_a_sequence_draws_its_own_numbers():
+    loaded = load("""main (seq(float[64]) s) => (seq(float[64]) y) {
+        half = Constant<value_float = 0.5>()
+        yes = Constant<value = bool {1}>()
+        y = SequenceMap(s) <body = b (float[64] a) => (float[64] d) { d = Dropout(a, half, yes) }>
+    }""")
+    rows = loaded.apply(loaded.params, [np.ones(64, np.float32)] * 4, rng=jax.random.key(0))
+    assert np.unique(rows, axis=0).shape == (4, 64)
+
+
+@pytest.mark.parametrize("lengths", [None, np.array([3, 3])])
+def test_each_step_of_each_sequence_of_scan_8_draws_its_own_numbers(lengths):
+    def run(body, state, value, rng):  # no operator of opset 8 that jaxops has draws numbers
+        return [state + value, jax.random.uniform(rng, (64,))]
+
+    operands = [np.ones(2, np.float32), np.ones((2, 3), np.float32)]
+    last, rows = adapters()["Scan"][8](lengths, operands, num_scan_inputs=1, body=None, run=run, rng=jax.random.key(0))
+    np.testing.assert_array_equal(last, [4, 4])
+    assert np.unique(np.reshape(rows, (6, 64)), axis=0).shape == (6, 64)
 
 
 def scan_model(opset, *, body="s2 = Add(s, v)  r = Identity(s2)", **attributes):

@@ -5,6 +5,7 @@ import pydoc
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 from onnx import defs
@@ -48,6 +49,12 @@ def test_a_variadic_input_by_many_positions_or_one_list():
         (1, jnp.bfloat16, jnp.bfloat16),
         ([1], np.uint8, np.uint8),
         (1.5, np.float64, np.float64),
+        (1.5, jnp.bfloat16, jnp.bfloat16),
+        (255, np.uint8, np.uint8),
+        (1, np.bool_, np.bool_),
+        (3.4028235e38, np.float32, np.float32),
+        (np.inf, np.float16, np.float16),
+        ([], np.int32, np.int32),
     ],
 )
 def test_python_numbers_take_the_type_of_their_kin(value, kin, dtype):
@@ -56,6 +63,36 @@ def test_python_numbers_take_the_type_of_their_kin(value, kin, dtype):
     else:
         result = opset(14).Concat(np.zeros(1, kin), np.atleast_1d(value).tolist(), axis=0)
         assert result.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("kin", "value", "text"),
+    [
+        (np.int8, 300, "300, but int8 holds -128 to 127"),
+        (np.int8, [1, -129], "-129, but int8"),
+        (np.uint8, -1, "-1, but uint8 holds 0 to 255"),
+        (np.uint64, -1, "-1, but uint64"),
+        (np.int64, 2**63, "9223372036854775808, but int64"),
+        (np.int64, 2**64, "18446744073709551616, which no type"),
+        (jnp.int4, 8, "8, but int4 holds -8 to 7"),
+        (np.bool_, 2, "2, but bool holds 0 to 1"),
+        (np.float16, 1e6, r"1000000.0, but float16 holds -65504.0 to 65504.0"),
+        (np.float16, 10**6, "1000000, but float16"),
+        (np.float32, -1e60, r"-1e\+60, but float32"),
+        (jnp.bfloat16, 1e39, r"1e\+39, but bfloat16"),
+        (jnp.float8_e4m3fn, 1000, "1000, but float8_e4m3fn"),
+    ],
+)
+def test_a_number_that_its_kin_cannot_hold(kin, value, text):
+    with pytest.raises(ArgumentError, match=f"Where-16: input `Y` is {text}"):
+        opset(24).Where(np.array([True]), np.zeros(1, kin), value)
+
+
+def test_a_number_without_kin_that_float32_cannot_hold():
+    with pytest.raises(ArgumentError, match=r"input `input` is 1e\+60, but float32"):
+        opset(24).Identity(1e60)
+    with pytest.raises(ArgumentError, match=r"attribute `value` is 1e\+60, but float32"):
+        opset(24).Constant(value=[1e60])
 
 
 def test_a_float_does_not_become_an_integer_to_please_its_kin():
@@ -91,7 +128,9 @@ def test_attributes_from_lists_arrays_and_numpy_integers():
     op = opset(11)
     for axes in ([0], (0,), np.array([0]), np.array([0], np.int32), jnp.array([0]), [np.int64(0)]):
         assert op.Unsqueeze(X, axes=axes).shape == (1, 2, 3)
-    assert op.Flatten(X, axis=np.int64(-1)).shape == (2, 3)
+    for axis in (np.int64(1), np.array(1), np.array([1]), jnp.array(1), jnp.array([1])):
+        assert op.Flatten(X, axis=axis).shape == (2, 3)
+    np.testing.assert_array_equal(op.Elu(-X, alpha=np.array(0.0)), -X * 0)
 
 
 @pytest.mark.parametrize("value", [np.arange(3), [0, 1, 2], (0, 1, 2), jnp.arange(3), np.arange(3)[:, None]])
@@ -159,6 +198,58 @@ REFUSED = [
         lambda op: op.Flatten(X, axis="1"),
         ArgumentError,
         "`axis` is '1'; it must be of type INT",
+    ),
+    (
+        "array of floats for an integer",
+        14,
+        lambda op: op.Flatten(X, axis=np.array(1.0)),
+        ArgumentError,
+        "`axis` is 1.0; it must be of type INT",
+    ),
+    (
+        "array of no axes for integers",
+        11,
+        lambda op: op.Squeeze(X, axes=np.array(0)),
+        ArgumentError,
+        r"`axes` is 0; it must be a sequence \(INTS\)",
+    ),
+    ("lengths without an axis", 13, lambda op: op.Split(X, 2), ShapeError, "`split` must be 1-D, but has 0 axes"),
+    ("no element type", 24, lambda op: op.Cast(X, to=77), ArgumentError, "Cast-24: `to` is 77, which is no element"),
+    ("no element type by name", 1, lambda op: op.Cast(X, to="FLOAT9"), ArgumentError, "`to` is 'FLOAT9', which is no"),
+    (
+        "type of a later version",
+        22,
+        lambda op: op.EyeLike(X, dtype=17),
+        DTypeError,
+        "EyeLike-22: output `output` would be float8e4m3fn, as `dtype` says; this version gives bfloat16, bool",
+    ),
+    (
+        "padding that there is not",
+        24,
+        lambda op: op.MaxPool(X[None, None], kernel_shape=[1, 1], auto_pad="FOO"),
+        ArgumentError,
+        "MaxPool-22: `auto_pad` is 'FOO'; it must be one of NOTSET, SAME_UPPER",
+    ),
+    (
+        "8-bit type that the standard has not",
+        24,
+        lambda op: op.Relu(np.zeros(2, ml_dtypes.float8_e4m3b11fnuz)),
+        DTypeError,
+        r"Relu-14: input 0 `X` is float8_e4m3b11fnuz\[2\].*; this version takes bfloat16",
+    ),
+    (
+        "dates",
+        24,
+        lambda op: op.Add(np.zeros(2, "datetime64[D]"), 1),
+        DTypeError,
+        r"input 0 `A` is datetime64\[D\]\[2\]",
+    ),
+    (
+        "random keys",
+        24,
+        lambda op: op.Relu(jax.random.key(0)),
+        DTypeError,
+        r"input 0 `X` is key<fry>\[\]; this version",
     ),
     (
         "integer for integers",
@@ -230,6 +321,8 @@ def test_a_traced_shape_says_what_to_do():
 def test_a_traced_attribute_says_what_to_do():
     with pytest.raises(StaticError, match="`axis` must be known while tracing"):
         jax.jit(lambda x, axis: opset(14).Flatten(x, axis=axis))(X, 1)
+    with pytest.raises(StaticError, match="Split-13: `split` must be known while tracing"):
+        jax.jit(lambda x, split: opset(14).Split(x, split))(X, np.array([1, 1]))
 
 
 @pytest.mark.parametrize("version", [0, -1, NEWEST + 1, "9", 9.0, None])

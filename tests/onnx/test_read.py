@@ -7,7 +7,7 @@ import pytest
 from graphs import IN, OUT, build, function, info, model, node, tensor
 from onnx import TensorProto, helper, numpy_helper
 
-from jaxops.errors import ModelError
+from jaxops.errors import ModelError, SignatureError
 from jaxops.onnx import load
 from jaxops.onnx.graph import Graph, Reference, Tensor
 from jaxops.onnx.read import read
@@ -25,7 +25,6 @@ def test_a_path_a_string_bytes_and_a_proto_are_the_same_model(tmp_path):
         source = read(given)
         assert source.opsets == {"": 18}
         assert source.producer == "tests"
-        assert source.ir_version == 10
         assert [str(v) for v in source.graph.inputs] == ["x: float32[N, 3]"]
         np.testing.assert_array_equal(load(given)(X), X + W)
 
@@ -206,6 +205,12 @@ def test_external_data_that_is_refused(tmp_path, location, text):
         load(path)
 
 
+def test_external_data_whose_location_is_no_file_name(tmp_path):
+    for location in ("w\0.bin", "w" * 5000):
+        with pytest.raises(ModelError, match=r"tensor 'w': external data '.*' cannot be looked up: "):
+            load(external(tmp_path, location))
+
+
 @pytest.mark.parametrize(
     ("offset", "length", "text"),
     [
@@ -215,6 +220,8 @@ def test_external_data_that_is_refused(tmp_path, location, text):
         (-4, 12, "offset must be non-negative, got -4"),
         (0, -1, "length must be non-negative, got -1"),
         ("x", 12, r"'x'"),
+        (0, 8, r"8 bytes cannot fill float32 \(3,\), which takes 12"),
+        (12, 0, r"0 bytes cannot fill float32 \(3,\), which takes 12"),
     ],
 )
 def test_external_data_past_the_end(tmp_path, offset, length, text):
@@ -227,8 +234,36 @@ def test_external_data_past_the_end(tmp_path, offset, length, text):
 def test_external_data_that_does_not_fill_its_shape(tmp_path):
     path = external(tmp_path, "w.bin")
     (path.parent / "w.bin").write_bytes(bytes(8))
+    with pytest.raises(ModelError, match=r"external data 'w.bin': bytes 0 to 12 go past its end at 8"):
+        load(path)
+
+
+def test_external_data_that_shrinks_after_loading(tmp_path):
+    path = external(tmp_path, "w.bin")
+    (path.parent / "w.bin").write_bytes(bytes(12))
+    loaded = load(path)
+    (path.parent / "w.bin").write_bytes(bytes(8))
     with pytest.raises(ModelError, match=r"tensor 'w' of shape .3,.: its data is damaged"):
-        _ = load(path).params
+        _ = loaded.params
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_external_data_of_every_type(tmp_path, name):
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(name)))
+    proto = numpy_helper.from_array(np.array([1, 0, 1]).astype(dtype), "w")
+    data = proto.raw_data
+    path = tmp_path / "m.onnx"
+    onnx.external_data_helper.set_external_data(proto, "w.bin", length=len(data))
+    proto.ClearField("raw_data")
+    path.write_bytes(build(node("Identity", ["w"], ["y"]), initializers=[proto]).SerializeToString())
+    (tmp_path / "w.bin").write_bytes(data)
+    assert read(path).graph.initializers["w"].load().tobytes() == np.array([1, 0, 1]).astype(dtype).tobytes()
+
+
+@pytest.mark.parametrize("given", [3, None, ["m.onnx"]])
+def test_what_is_no_model_at_all(given):
+    with pytest.raises(SignatureError, match=r"load: a model is a path, the bytes of a file or a ModelProto, not "):
+        load(given)
 
 
 def test_external_data_needs_the_folder(tmp_path, monkeypatch):

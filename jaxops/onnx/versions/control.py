@@ -45,19 +45,24 @@ def _(
     body: Graph,
     directions: tuple[int, ...] | None = None,
     run: Run,
+    rng: Any = None,
 ) -> tuple[Any, ...]:
     """The first axis is a batch, the second one is scanned; a sequence may end before the others do."""
     operands = [as_traced(value) for value in initial_state_and_scan_inputs]
+    batch, steps = operands[-1].shape[:2]
+    step = partial(run, body)
+    if rng is not None:
+        operands, step = [jax.vmap(partial(jax.random.fold_in, rng))(jnp.arange(batch)), *operands], _drawing(step)
     split = len(operands) - num_scan_inputs
     if sequence_lens is None:
 
         def whole(*values: Any) -> tuple[Any, ...]:
-            return scan(values[:split], values[split:], partial(run, body), scan_input_directions=directions)
+            return scan(values[:split], values[split:], step, scan_input_directions=directions)
 
-        return jax.vmap(whole)(*operands)
-    steps = operands[-1].shape[1]
+        found = jax.vmap(whole)(*operands)
+        return found if rng is None else found[1:]
     turned = directions or (0,) * num_scan_inputs
-    lengths = _lengths(sequence_lens, operands[0].shape[0], steps)
+    lengths = _lengths(sequence_lens, batch, steps)
 
     def ragged(length: Any, *values: Any) -> tuple[Any, ...]:
         time = jnp.arange(steps, dtype=lengths.dtype)
@@ -66,13 +71,24 @@ def _(
         inputs = [jnp.take(x, back, axis=0) if turn else x for x, turn in zip(values[split:], turned, strict=True)]
 
         def iteration(now: Any, *values: Any) -> list[Any]:
-            after = run(body, *values)
+            after = step(*values)
             before = [*values[:split], *(jnp.zeros_like(gain) for gain in after[split:])]
             return [jnp.where(now < length, new, old) for new, old in zip(after, before, strict=True)]
 
         return scan(values[:split], [time, *inputs], lambda *v: iteration(v[split], *v[:split], *v[split + 1 :]))
 
-    return jax.vmap(ragged)(lengths, *operands)
+    found = jax.vmap(ragged)(lengths, *operands)
+    return found if rng is None else found[1:]
+
+
+def _drawing(step: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """The step of a scan whose first state is a key: each draws its own random numbers."""
+
+    def drawing(key: Any, *values: Any) -> list[Any]:
+        following, own = jax.random.split(key)
+        return [following, *step(*values, rng=own)]
+
+    return drawing
 
 
 def _lengths(values: Any, batch: Any, steps: Any) -> jax.Array:
@@ -101,15 +117,11 @@ def _(
 ) -> tuple[Any, ...]:
     split = len(initial_state_and_scan_inputs) - num_scan_inputs
     initial, inputs = initial_state_and_scan_inputs[:split], initial_state_and_scan_inputs[split:]
-
-    def iteration(key: Any, *values: Any) -> list[Any]:
-        following, own = jax.random.split(key)
-        return [following, *run(body, *values, rng=own)]
-
+    step = partial(run, body)
     found = scan(
         initial if rng is None else [rng, *initial],
         inputs,
-        partial(run, body) if rng is None else iteration,
+        step if rng is None else _drawing(step),
         scan_input_axes=scan_input_axes,
         scan_input_directions=scan_input_directions,
         scan_output_axes=scan_output_axes,

@@ -63,8 +63,8 @@ def _even_split(input: Array, split: Ints | None, axis: int, n_outputs: int) -> 
 
 
 def _listed_split(input: Array, split: Any, axis: int, n_outputs: int) -> tuple[Array, ...]:
-    if len(split) != n_outputs:
-        raise SignatureError(f"split: `split` holds {len(split)} lengths, but {n_outputs} outputs are asked for")
+    if np.size(split) != n_outputs:  # ops.split refuses what is not 1-D
+        raise SignatureError(f"split: `split` holds {np.size(split)} lengths, but {n_outputs} outputs are asked for")
     return ops.split(input, split, axis=axis)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 from onnx import TensorProto
 
 from jaxops import ops
@@ -21,7 +22,12 @@ def _(*, dtype: int = TensorProto.FLOAT) -> list[Array]:
 
 @version("SequenceMap", 17)
 def _(
-    input_sequence: Sequence[Array], additional_inputs: Sequence[Any], *, body: Graph, run: Callable[..., list[Any]]
+    input_sequence: Sequence[Array],
+    additional_inputs: Sequence[Any],
+    *,
+    body: Graph,
+    run: Callable[..., list[Any]],
+    rng: Any = None,
 ) -> tuple[list[Any], ...]:
     """`body` for each item; a tensor among the other inputs goes to every one."""
     count = len(input_sequence)
@@ -33,5 +39,6 @@ def _(
             )
     for k, item in enumerate(input_sequence):
         others = [value[k] if isinstance(value, list) else value for value in additional_inputs]
-        rows.append(run(body, item, *others))
+        key = None if rng is None else jax.random.fold_in(rng, k)  # each item draws its own random numbers
+        rows.append(run(body, item, *others, rng=key))
     return tuple([row[output] for row in rows] for output in range(len(body.outputs)))
