@@ -129,7 +129,7 @@ def unsqueeze(data: Array, axes: Static) -> Array:
     >>> unsqueeze(np.zeros((3, 4)), (0, -1)).shape
     (1, 3, 4, 1)
     """
-    if isinstance(axes, int | np.integer) or getattr(axes, "ndim", 1) == 0:
+    if type(axes) is not tuple and (isinstance(axes, int) or getattr(axes, "ndim", 1) == 0):
         axes = (integer("unsqueeze", "axes", axes),)
     return _unsqueeze(data, ints("unsqueeze", "axes", axes))
 

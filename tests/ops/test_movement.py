@@ -81,6 +81,8 @@ CASES = [
     case("unsqueeze/both ends", lambda x: jo.unsqueeze(x, (0, -1)), X, X[None, ..., None], ("b, c, d",)),
     case("unsqueeze/any order", lambda x: jo.unsqueeze(x, (3, 0)), X, X[None, :, :, None], ("b, c, d",)),
     case("unsqueeze/0-d", lambda x: jo.unsqueeze(x, (0, 1)), data(), data(1, 1)),
+    case("unsqueeze/a single integer", lambda x: jo.unsqueeze(x, -1), X, X[..., None]),
+    case("unsqueeze/a scalar array", lambda x: jo.unsqueeze(x, np.array(0)), X, X[None]),
     case("unsqueeze/no axes", lambda x: jo.unsqueeze(x, ()), X, X),
     case("unsqueeze/empty", lambda x: jo.unsqueeze(x, (1,)), data(0, 2), data(0, 1, 2)),
     case("transpose/reversed", jo.transpose, X, X.T.copy(), ("b, c, d",)),
