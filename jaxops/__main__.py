@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return {"run": _run, "show": _show}[options.command](options)
-    except (JaxopsError, OSError) as error:
+    except (JaxopsError, OSError, ModuleNotFoundError) as error:
         print(f"jaxops: {error}", file=sys.stderr)
         return 1
 
@@ -48,22 +48,22 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from rich.console import Console
-    from rich.table import Table
-
     if options.repeat < 1 or options.top < 1:
         raise ArgumentError("--repeat and --top must be at least 1")
     start = time.perf_counter()
     model = _load(options.model)
     loaded = time.perf_counter()
     inputs = _inputs(model.inputs, _pairs(options.input, "--input"), _pairs(options.size, "--size"), options.seed)
-    outputs = jax.block_until_ready(model(**inputs))
+    outputs = jax.block_until_ready(model(*inputs))
     first = time.perf_counter()
     times = []
     for _ in range(options.repeat):
         begin = time.perf_counter()
-        outputs = jax.block_until_ready(model(**inputs))
+        outputs = jax.block_until_ready(model(*inputs))
         times.append(time.perf_counter() - begin)
+
+    from rich.console import Console  # of the extra `onnx`, whose absence loading a model has told
+    from rich.table import Table
 
     console = Console()
     console.print(f"{options.model}: {len(model.graph.nodes)} nodes, {len(model.params)} parameters", highlight=False)
@@ -84,7 +84,7 @@ def _pairs(items: Sequence[str], option: str) -> dict[str, str]:
     return found
 
 
-def _inputs(formals: Sequence[Any], files: dict[str, str], sizes: dict[str, str], seed: int) -> dict[str, Any]:
+def _inputs(formals: Sequence[Any], files: dict[str, str], sizes: dict[str, str], seed: int) -> list[Any]:
     """An array for each input: from its file, or random, of the declared shape (1 for a free size)."""
     unknown = sorted(set(files) - {v.name for v in formals})
     if unknown:
@@ -98,18 +98,16 @@ def _inputs(formals: Sequence[Any], files: dict[str, str], sizes: dict[str, str]
         if not value.isdecimal():
             raise ArgumentError(f"--size {name}={value}: a size is a number")
     random = np.random.default_rng(seed)
-    found = {}
+    found = []
     for formal in formals:
         if formal.name in files:
-            found[formal.name] = _read(files[formal.name])
+            found.append(_read(files[formal.name]))
             continue
         if formal.dtype is None or formal.shape is None or formal.dtype == object or formal.static:
             raise ArgumentError(f"input {formal} cannot be made up; give it with --input {formal.name}=FILE.npy")
         shape = [d if isinstance(d, int) else int(sizes.get(str(d), 1)) for d in formal.shape]
-        floating = formal.dtype.kind not in "iub"
-        found[formal.name] = np.asarray(
-            random.random(shape) if floating else random.integers(0, 2, shape), formal.dtype
-        )
+        made = random.integers(0, 2, shape) if formal.dtype.kind in "iub" else random.random(shape)
+        found.append(np.asarray(made, formal.dtype))
     return found
 
 

@@ -88,3 +88,13 @@ def test_it_is_a_module():
     done = subprocess.run([sys.executable, "-m", "jaxops", "--help"], capture_output=True, text=True, check=True)
     assert "run" in done.stdout
     assert "show" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["run", "show"])
+def test_without_the_onnx_package_it_says_what_to_install(command):
+    code = (
+        f"import sys; sys.modules['onnx'] = None; from jaxops.__main__ import main; sys.exit(main(['{command}', 'm']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "jaxops: jaxops.onnx needs the onnx package: pip install 'jaxops[onnx]'\n"

@@ -72,7 +72,7 @@ class Model:
                 self._tensors[name] = dataclasses.replace(tensor, load=_spent)  # lets go of the file's bytes
         return found
 
-    def apply(self, params: Mapping[str, Any], *inputs: Any, rng: jax.Array | None = None, **named: Any) -> Any:
+    def apply(self, params: Mapping[str, Any], /, *inputs: Any, rng: jax.Array | None = None, **named: Any) -> Any:
         """The pure function: outputs for these parameters and inputs.
 
         params: as `model.params`. inputs: in the order of `model.inputs`, or by name. rng: a `jax.random` key, for
@@ -83,7 +83,7 @@ class Model:
         values = self._border(inputs, named)
         return _leave(self._walk(params, values, rng), (params, values))
 
-    def __call__(self, *inputs: Any, rng: jax.Array | None = None, **named: Any) -> Any:
+    def __call__(self, /, *inputs: Any, rng: jax.Array | None = None, **named: Any) -> Any:
         """Runs the model compiled, once per shape of the inputs and value of the static ones; as `apply` else."""
         values = self._border(inputs, named)
         return _leave(_opened(self._compiled(self.params, values, rng)), values)
