@@ -383,3 +383,10 @@ def test_weights_of_subgraphs_are_parameters():
     grads = jax.grad(lambda params: found.apply(params, x, np.array(False)).sum())(found.params)
     np.testing.assert_array_equal(grads["v"], [3, 3, 3])
     np.testing.assert_array_equal(grads["w"], np.zeros((3, 3)))
+
+
+def test_inputs_may_have_the_names_of_parameters_of_the_call():
+    found = load(model("main (float[N] self, float[N] params) => (float[N] y) { y = Sub(self, params) }"))
+    values = {"self": np.float32([3]), "params": np.float32([1])}
+    np.testing.assert_array_equal(found(**values), [2])
+    np.testing.assert_array_equal(found.apply({}, **values), [2])
