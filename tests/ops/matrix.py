@@ -87,8 +87,11 @@ def check(got: Any, expected: Any, what: str) -> None:
 
 def move(row: Row, name: str) -> None:
     inputs = [bits(DTYPES[name], *shape) for shape in row.shapes]
-    if row is ROWS["gather traced"] and name == "bfloat16":
-        # Filling in for indices out of bounds is a select, in which XLA:CPU sets the quiet bit of a NaN.
+    select = row is ROWS["gather traced"] and name == "bfloat16"
+    several = row in (ROWS["split"], ROWS["variadic_split"]) and name == "float8_e5m2"
+    if select or several:
+        # A NaN stays a NaN, but XLA:CPU may give it other bits: it sets the quiet bit in a select (by which indices out
+        # of bounds are filled in), and in jaxlib 0.12 all bits where one program makes several slices of float8_e5m2.
         inputs = [np.where(np.isnan(x), np.ones_like(x), x) for x in inputs]
     traced, expected = [jnp.asarray(x) for x in inputs], row.theirs(*inputs)
     check(tuple(map(np.asarray, traced)), tuple(inputs), "the operands themselves")
