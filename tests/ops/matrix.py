@@ -88,7 +88,9 @@ def check(got: Any, expected: Any, what: str) -> None:
 def move(row: Row, name: str) -> None:
     inputs = [bits(DTYPES[name], *shape) for shape in row.shapes]
     select = row is ROWS["gather traced"] and name == "bfloat16"
-    several = row in (ROWS["split"], ROWS["variadic_split"]) and name == "float8_e5m2"
+    several = (
+        row in (ROWS["split"], ROWS["variadic_split"]) and name == "float8_e5m2" and jax.__version_info__ >= (0, 11)
+    )
     if select or several:
         # A NaN stays a NaN, but XLA:CPU may give it other bits: it sets the quiet bit in a select (by which indices out
         # of bounds are filled in), and in jaxlib 0.12 all bits where one program makes several slices of float8_e5m2.

@@ -3,10 +3,10 @@
 from typing import Any
 
 import numpy as np
+from onnx import helper
 
 from jaxops.errors import ArgumentError, AxisError, ShapeError
 from jaxops.onnx.registry import version
-from jaxops.onnx.versions.movement import element_type
 from jaxops.ops.arrangement import pad, tile
 from jaxops.ops.ranges import eye_like
 from jaxops.ops.scatter import scatter_elements, scatter_nd
@@ -114,4 +114,4 @@ version("TopK", 11)(top_k)
 @version("EyeLike", 9)
 @structural
 def _(input: Sized, *, dtype: int | None = None, k: int) -> Array:
-    return eye_like(input, dtype=None if dtype is None else element_type("eye_like", dtype, "dtype"), k=k)
+    return eye_like(input, dtype=None if dtype is None else helper.tensor_dtype_to_np_dtype(dtype), k=k)

@@ -7,7 +7,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from jaxops import ops
-from jaxops.errors import ArgumentError, AxisError, SignatureError
+from jaxops.errors import AxisError, SignatureError
 from jaxops.onnx.registry import version
 from jaxops.shapes import movement as sizes_of
 from jaxops.static import Array, Ints, Sized, Static, array, axis as resolve_axis, known, structural
@@ -161,39 +161,31 @@ def _(data: Sized) -> Array:
 version("Shape", 15)(ops.shape)
 
 
-def element_type(op: str, number: int, name: str = "to") -> Any:
-    """The dtype of a number of TensorProto.DataType; `str` for strings."""
-    if number == TensorProto.STRING:
-        return np.dtype(object)
-    if number not in TensorProto.DataType.values() or number == TensorProto.UNDEFINED:
-        raise ArgumentError(f"{op}: `{name}` is {number}, which is no element type of the standard")
-    return helper.tensor_dtype_to_np_dtype(number)
+# The registry has checked at load that `to` and its like name an element type of the version.
 
 
 @version("Cast", 1)
 @structural
 def _(input: Array, *, to: str) -> Array:
-    if to not in TensorProto.DataType.keys():  # noqa: SIM118 - protobuf's wrapper is not a dict
-        raise ArgumentError(f"cast: `to` is {to!r}, which is no element type of the standard")
-    return ops.cast(input, to=element_type("cast", TensorProto.DataType.Value(to)))
+    return ops.cast(input, to=helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(to)))
 
 
 @version("Cast", 6)
 @structural
 def _(input: Array, *, to: int) -> Array:
-    return ops.cast(input, to=element_type("cast", to))
+    return ops.cast(input, to=helper.tensor_dtype_to_np_dtype(to))
 
 
 @version("Cast", 19)
 @structural
 def _(input: Array, *, to: int, saturate: int) -> Array:
-    return ops.cast(input, to=element_type("cast", to), saturate=saturate)
+    return ops.cast(input, to=helper.tensor_dtype_to_np_dtype(to), saturate=saturate)
 
 
 @version("Cast", 24)
 @structural
 def _(input: Array, *, to: int, saturate: int, round_mode: str) -> Array:
-    return ops.cast(input, to=element_type("cast", to), saturate=saturate, round_mode=round_mode)
+    return ops.cast(input, to=helper.tensor_dtype_to_np_dtype(to), saturate=saturate, round_mode=round_mode)
 
 
 @version("CastLike", 15)

@@ -4,20 +4,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from jaxops import ops
 from jaxops.errors import ShapeError
 from jaxops.onnx.graph import Graph
 from jaxops.onnx.registry import version
-from jaxops.onnx.versions.movement import element_type
 from jaxops.static import Array, structural
 
 
 @version("SequenceEmpty", 11)
 @structural
 def _(*, dtype: int = TensorProto.FLOAT) -> list[Array]:
-    return ops.sequence_empty(dtype=element_type("sequence_empty", dtype, "dtype"))
+    return ops.sequence_empty(dtype=helper.tensor_dtype_to_np_dtype(dtype))
 
 
 @version("SequenceMap", 17)
