@@ -3,6 +3,7 @@
 Every class derives from `JaxopsError` and from the built-in that a caller would expect.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,11 @@ class UnsupportedError(JaxopsError, NotImplementedError):
 
 class ModelError(JaxopsError, ValueError):
     """A model that is not well formed."""
+
+
+def shape_text(sizes: Sequence[Any]) -> str:
+    """Sizes the way messages show them."""
+    return f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
 
 
 def describe(value: Any) -> str:

@@ -14,21 +14,18 @@ from jax.core import Tracer
 from jax.errors import InconclusiveDimensionOperation as Undecided
 from jax.export import is_symbolic_dim
 
-from jaxops.errors import AxisError, DTypeError, ShapeError, StaticError, message
+from jaxops.errors import StaticError, message
 
 __all__ = [
     "Array",
     "Dim",
     "Ints",
-    "Sized",
+    "ShapeOnly",
     "Sizes",
     "Static",
     "Tracer",
     "Undecided",
-    "axes",
-    "axis",
     "enable_x64",
-    "ints",
 ]
 
 Array: TypeAlias = jax.Array | np.ndarray
@@ -36,10 +33,11 @@ Dim: TypeAlias = Any  # int, or a symbolic dimension of `jax.export`, whose clas
 Sizes: TypeAlias = tuple[Dim, ...]
 Ints: TypeAlias = int | np.integer | Sequence[int] | np.ndarray | jax.Array
 
-STATIC, SIZED = "static", "sized"
-# The two marks that the front ends read off a signature.
+STATIC, SHAPE_ONLY, ELEMENT_TYPE = "static", "shape only", "element type"
+# The marks that the front ends read off a signature.
 Static: TypeAlias = Annotated[Any, STATIC]  # must be known while tracing
-Sized: TypeAlias = Annotated[Any, SIZED]  # any array: only its sizes are looked at
+ShapeOnly: TypeAlias = Annotated[Any, SHAPE_ONLY]  # any array: only its sizes are looked at
+ElementType: TypeAlias = Annotated[Any, ELEMENT_TYPE]  # an attribute that names a type: np.float32, "int8", str
 
 enable_x64 = jax.enable_x64
 
@@ -54,9 +52,9 @@ UNKNOWN = (
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def structural(fn: F) -> F:
+def foldable(fn: F) -> F:
     """Marks an operator that NumPy computes, at once, in 64 bits, while all its array operands are static."""
-    cast(Any, fn).structural = True
+    cast(Any, fn).foldable = True
     return fn
 
 
@@ -93,7 +91,7 @@ class _Concrete(dict[type, bool]):
 _CONCRETE = _Concrete()
 
 
-def kernel(fn: F) -> F:
+def jit_if_concrete(fn: F) -> F:
     """Runs `fn(data, *attributes)`, `data` an array or a tuple of arrays, in the cheapest way there is.
 
     Static data: `fn` on NumPy. A tracer: `fn` itself, so that its `lax` calls are all that the jaxpr gains.
@@ -120,7 +118,7 @@ def kernel(fn: F) -> F:
 
 
 @jax.tree_util.register_static
-class Known:
+class StaticValue:
     """A static value on its way through `jit`: as an argument it keys the compilation, as a result it is kept."""
 
     def __init__(self, value: np.ndarray) -> None:
@@ -129,7 +127,7 @@ class Known:
         self._key = (value.dtype.name, value.shape, content)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Known) and self._key == other._key
+        return isinstance(other, StaticValue) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
@@ -148,66 +146,3 @@ def known(op: str, operand: str, value: Any) -> Any:
             )
         )
     return np.asarray(value)
-
-
-def ints(op: str, operand: str, value: Ints) -> Sizes:
-    """A static 1-D operand as a tuple of Python integers (or symbolic dimensions)."""
-    if type(value) is tuple:
-        for item in value:
-            if type(item) is not int:
-                break
-        else:
-            return value
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return tuple(_int(op, operand, item) for item in value)
-    values = known(op, operand, value)
-    if values.ndim != 1:
-        raise ShapeError(message(op, f"`{operand}` must be 1-D, but has {values.ndim} axes", **{operand: values}))
-    return tuple(_int(op, operand, item) for item in _items(op, operand, values))
-
-
-def integer(op: str, operand: str, value: Any) -> int:
-    """A static integer: a Python or NumPy one, or an array with one integer in it and at most one axis."""
-    if type(value) is int:
-        return value
-    return _int(op, operand, value, one_axis=True)
-
-
-def _int(op: str, operand: str, value: Any, *, one_axis: bool = False) -> Any:
-    if type(value) is int or is_symbolic_dim(value):
-        return value
-    values = known(op, operand, value)
-    if values.ndim > one_axis or values.size != 1:
-        wanted = "one integer" if one_axis else "integers, one an item"
-        raise ShapeError(message(op, f"`{operand}` must hold {wanted}", **{operand: value}))
-    return _items(op, operand, values.reshape(1))[0]
-
-
-def _items(op: str, operand: str, values: Any) -> list[Any]:
-    # Sub-byte integers of ml_dtypes have kind 'V', so ask for the name. An empty list arrives as float64.
-    name = values.dtype.name
-    if name == "object":
-        fits = all(type(v) is int or is_symbolic_dim(v) or isinstance(v, np.integer) for v in values)
-    else:
-        fits = "int" in name or (values.size == 0 and name == "float64")
-    if not fits:
-        raise DTypeError(message(op, f"`{operand}` must be integers, got {name}", **{operand: values}))
-    return [int(v) for v in values] if name.endswith(("int2", "int4")) else values.tolist()
-
-
-def axis(op: str, value: Any, rank: int, *, operand: str = "axis", end: bool = False) -> int:
-    """The axis in [0, rank) that `value` in [-rank, rank-1] names; with `end`, `rank` is allowed too."""
-    given = integer(op, operand, value)
-    last = rank if end else rank - 1
-    if not -rank <= given <= last:
-        allowed = f"[{-rank}, {last}]" if rank or end else "empty: it is a scalar"
-        raise AxisError(f"{op}: `{operand}` is {given}, but the operand has {rank} axes; the range is {allowed}")
-    return given + rank if given < 0 else given
-
-
-def axes(op: str, values: Ints, rank: int, *, operand: str = "axes") -> tuple[int, ...]:
-    """Distinct axes in [0, rank), in the order given."""
-    found = tuple(axis(op, value, rank, operand=operand) for value in ints(op, operand, values))
-    if len(set(found)) != len(found):
-        raise AxisError(f"{op}: `{operand}` names an axis twice: {tuple(found)} of {rank} axes")
-    return found

@@ -1,4 +1,4 @@
-"""What is known while tracing: conversions, axes, kernels."""
+"""What is known while tracing: conversions, `jit_if_concrete`."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.export import symbolic_shape
 
-from jaxops import static
+from jaxops import attributes, static
 from jaxops.errors import AxisError, DTypeError, ShapeError, StaticError
 
 (b,) = symbolic_shape("b")
@@ -38,9 +38,9 @@ def test_ints(value, expected):
         with pytest.raises(
             ShapeError, match=r"op: `sizes` must hold integers, one an item\n  sizes   int64\[1\] \[3\]"
         ):
-            static.ints("op", "sizes", value)
+            attributes.ints("op", "sizes", value)
         return
-    found = static.ints("op", "sizes", value)
+    found = attributes.ints("op", "sizes", value)
     assert found == expected
     assert all(type(v) is int or static.is_symbolic(v) for v in found)
     hash(found)
@@ -48,8 +48,8 @@ def test_ints(value, expected):
 
 @pytest.mark.parametrize("value", [3, np.int8(3), np.array(3), np.array([3]), jnp.array(3), [3], np.array([3], object)])
 def test_integer(value):
-    assert static.integer("op", "axis", value) == 3
-    assert type(static.integer("op", "axis", value)) is int
+    assert attributes.integer("op", "axis", value) == 3
+    assert type(attributes.integer("op", "axis", value)) is int
 
 
 WRONG = [
@@ -74,7 +74,7 @@ WRONG = [
 @pytest.mark.parametrize(("value", "error", "match"), WRONG, ids=lambda v: repr(v)[:40])
 def test_integer_errors(value, error, match):
     with pytest.raises(error, match=match):
-        static.integer("op", "axis", value)
+        attributes.integer("op", "axis", value)
 
 
 @pytest.mark.parametrize(
@@ -82,18 +82,18 @@ def test_integer_errors(value, error, match):
 )
 def test_ints_need_one_axis(value, match):
     with pytest.raises(ShapeError, match=f"op: `sizes` must be 1-D, but .*{match}"):
-        static.ints("op", "sizes", value)
+        attributes.ints("op", "sizes", value)
 
 
 def test_tracers_are_refused():
     hint = (
         r"`n` must be known while tracing, but it is traced\n  n       int32\[\]\n  hint    give `n` as Python numbers"
     )
-    for resolve in (static.integer, static.known):
+    for resolve in (attributes.integer, static.known):
         with pytest.raises(StaticError, match=hint):
             jax.jit(lambda n, resolve=resolve: resolve("op", "n", n))(1)
     with pytest.raises(StaticError, match=hint):
-        jax.jit(lambda n: static.ints("op", "n", (1, n)))(1)
+        jax.jit(lambda n: attributes.ints("op", "n", (1, n)))(1)
     with pytest.raises(StaticError, match="static_argnames"):
         jax.grad(lambda n: static.known("op", "n", n) * 1.0)(1.0)
 
@@ -101,24 +101,24 @@ def test_tracers_are_refused():
 def test_axis():
     for rank in range(5):
         for value in range(-rank, rank):
-            assert static.axis("op", value, rank) == value % rank
+            assert attributes.axis("op", value, rank) == value % rank
         for value in (-rank - 1, rank, 2**63, -(2**63)):
             with pytest.raises(
                 AxisError, match=rf"op: `axis` is {value}, but the operand has {rank} axes; the range is"
             ):
-                static.axis("op", value, rank)
-        assert static.axis("op", rank, rank, end=True) == rank
+                attributes.axis("op", value, rank)
+        assert attributes.axis("op", rank, rank, end=True) == rank
     with pytest.raises(AxisError, match="the range is empty: it is a scalar"):
-        static.axis("op", 0, 0)
+        attributes.axis("op", 0, 0)
     with pytest.raises(AxisError, match=r"the range is \[0, 0\]"):
-        static.axis("op", 1, 0, end=True)
+        attributes.axis("op", 1, 0, end=True)
 
 
 def test_axes():
-    assert static.axes("op", (2, -3), 3) == (2, 0)
-    assert static.axes("op", np.array([], np.int64), 3) == ()
+    assert attributes.axes("op", (2, -3), 3) == (2, 0)
+    assert attributes.axes("op", np.array([], np.int64), 3) == ()
     with pytest.raises(AxisError, match=r"op: `axes` names an axis twice: \(1, 1\) of 3 axes"):
-        static.axes("op", (1, -2), 3)
+        attributes.axes("op", (1, -2), 3)
 
 
 def test_is_static_and_symbolic():
@@ -136,19 +136,19 @@ def test_is_static_and_symbolic():
 CALLS = []
 
 
-@static.kernel
+@static.jit_if_concrete
 def doubled(data, times, more=1):
     CALLS.append(type(data))
     return data * times * more
 
 
-@static.kernel
+@static.jit_if_concrete
 def added(data):
     CALLS.append(type(data))
     return data[0] + data[1]
 
 
-def test_kernel():
+def test_jit_if_concrete():
     CALLS.clear()
     x = jnp.arange(3.0)
     assert isinstance(doubled(np.arange(3.0), 2), np.ndarray)
@@ -165,7 +165,7 @@ def test_kernel():
     assert doubled.__name__ == "doubled"
 
 
-def test_kernel_on_several_arrays():
+def test_jit_if_concrete_on_several_arrays():
     x = jnp.arange(3.0)
     assert isinstance(added((np.ones(1), np.ones(1))), np.ndarray)
     CALLS.clear()
@@ -177,13 +177,13 @@ def test_kernel_on_several_arrays():
 
 
 def test_known_keys_a_compilation():
-    same, other = static.Known(np.array([1, 2])), static.Known(np.array([1, 3]))
-    assert same == static.Known(np.array([1, 2]))
-    assert hash(same) == hash(static.Known(np.array([1, 2])))
+    same, other = static.StaticValue(np.array([1, 2])), static.StaticValue(np.array([1, 3]))
+    assert same == static.StaticValue(np.array([1, 2]))
+    assert hash(same) == hash(static.StaticValue(np.array([1, 2])))
     assert same != other
-    assert same != static.Known(np.array([1, 2], np.int32))
-    assert same != static.Known(np.array([[1, 2]]))
-    assert static.Known(np.array(["a"], object)) == static.Known(np.array(["a"], object))
+    assert same != static.StaticValue(np.array([1, 2], np.int32))
+    assert same != static.StaticValue(np.array([[1, 2]]))
+    assert static.StaticValue(np.array(["a"], object)) == static.StaticValue(np.array(["a"], object))
     traces = []
 
     @jax.jit
@@ -193,7 +193,7 @@ def test_known_keys_a_compilation():
 
     x = jnp.arange(6)
     for value in ([2, 3], [3, 2], [2, 3]):
-        found, kept = fn(x, static.Known(np.array(value)))
+        found, kept = fn(x, static.StaticValue(np.array(value)))
         assert list(found.shape) == value
         assert kept.value.tolist() == value
     assert traces == [[2, 3], [3, 2]]

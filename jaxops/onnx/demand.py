@@ -8,7 +8,7 @@ reaches among the inputs of the graph must be given as NumPy values.
 from collections.abc import Mapping
 
 from jaxops.onnx.graph import Graph, Node
-from jaxops.static import SIZED, STATIC
+from jaxops.static import SHAPE_ONLY, STATIC
 
 
 def demand(graph: Graph, wanted: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -39,12 +39,12 @@ def _of_node(node: Node, paths: Mapping[str, str]) -> dict[str, str]:
     assert node.operator is not None
     for position, name in enumerate(node.inputs):
         mark = node.operator.mark(position)
-        if not name or mark == SIZED:
+        if not name or mark == SHAPE_ONLY:
             continue
         if mark == STATIC:
             formals = node.operator.schema.inputs
             found[name] = f"{here} `{formals[min(position, len(formals) - 1)].name}`"
-        elif paths and node.operator.structural:
+        elif paths and node.operator.foldable:
             found[name] = through
     for graph in node.subgraphs.values():
         for name, path in _of_subgraph(node, graph, paths).items():

@@ -16,7 +16,7 @@ from jaxops.onnx.graph import Graph, Value
 from jaxops.onnx.params import partition
 from jaxops.onnx.read import Readable, read
 from jaxops.onnx.trace import run
-from jaxops.static import Known, Tracer, is_static, is_symbolic, tracing
+from jaxops.static import StaticValue, Tracer, is_static, is_symbolic, tracing
 
 
 def load(model: Readable) -> "Model":
@@ -89,10 +89,10 @@ class Model:
         return _leave(_opened(self._compiled(self.params, values, rng)), values)
 
     def _run(self, params: Mapping[str, Any], values: Mapping[str, Any], rng: Any) -> tuple[Any, ...]:
-        """What is compiled. Static outputs leave it as `Known`, which `jit` hands through."""
+        """What is compiled. Static outputs leave it as `StaticValue`, which `jit` hands through."""
         outputs = tuple(self._walk(params, values, rng))
         outputs = jax.tree.map(lambda y: as_traced(y) if is_symbolic(y) else y, outputs)
-        return jax.tree.map(lambda y: Known(y) if isinstance(y, np.ndarray) else y, outputs)
+        return jax.tree.map(lambda y: StaticValue(y) if isinstance(y, np.ndarray) else y, outputs)
 
     def _walk(self, params: Mapping[str, Any], values: Mapping[str, Any], rng: Any) -> list[Any]:
         missing = [name for name in self._tensors if name not in params and name not in values]
@@ -109,7 +109,7 @@ class Model:
         return run(self.graph, {**self._static, **weights, **given}, rng)
 
     def _border(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs by name: JAX arrays, but for the static ones, which become `Known`."""
+        """The inputs by name: JAX arrays, but for the static ones, which become `StaticValue`."""
         names = [value.name for value in self.inputs]
         if len(inputs) > len(names):
             raise SignatureError(f"the model has {len(names)} inputs {names}, but {len(inputs)} were given")
@@ -154,9 +154,9 @@ def _leave(outputs: Sequence[Any], given: Any) -> Any:
 
 
 def _opened(values: Any) -> Any:
-    """Values, also in sequences, with what each `Known` holds in its place."""
+    """Values, also in sequences, with what each `StaticValue` holds in its place."""
     return jax.tree.map(
-        lambda v: v.value if isinstance(v, Known) else v, values, is_leaf=lambda v: isinstance(v, Known)
+        lambda v: v.value if isinstance(v, StaticValue) else v, values, is_leaf=lambda v: isinstance(v, StaticValue)
     )
 
 
@@ -165,7 +165,7 @@ def _spent() -> np.ndarray:
 
 
 def _enter(formal: Value, value: Any) -> Any:
-    """One input at the border: checked against what the model declares, then a JAX array or a `Known`."""
+    """One input at the border: checked against what the model declares, then a JAX array or a `StaticValue`."""
     if value is None:
         if formal.kind == "optional":
             return None
@@ -173,7 +173,7 @@ def _enter(formal: Value, value: Any) -> Any:
     if formal.kind != "tensor" and isinstance(value, list | tuple):
         inner = dataclasses.replace(formal, kind="tensor")
         return [_enter(inner, item) for item in value]
-    if isinstance(value, Known):
+    if isinstance(value, StaticValue):
         return value
     if not isinstance(value, jax.Array | np.ndarray | np.generic):
         value = _numbers(formal, value)
@@ -188,7 +188,7 @@ def _enter(formal: Value, value: Any) -> Any:
             f"  hint    give it as a NumPy array; under jax.jit close over it or use static_argnames"
         )
     # A concrete 32-bit JAX array may stand for 64 bits; what is static has them.
-    return Known(np.asarray(value, formal.dtype))
+    return StaticValue(np.asarray(value, formal.dtype))
 
 
 def _numbers(formal: Value, value: Any) -> np.ndarray:

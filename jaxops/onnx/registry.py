@@ -20,7 +20,7 @@ from onnx import defs, helper
 from jaxops import ops
 from jaxops.dtypes import canonical, is_string
 from jaxops.errors import ArgumentError, DTypeError, SignatureError, UnsupportedError, describe
-from jaxops.static import SIZED, STATIC
+from jaxops.static import SHAPE_ONLY, STATIC
 
 _ADAPTERS: dict[str, dict[int, Callable[..., Any]]] = {}
 _SINGLE = defs.OpSchema.FormalParameterOption.Single
@@ -85,9 +85,9 @@ class Operator:
         return self.schema.function_body
 
     @property
-    def structural(self) -> bool:
+    def foldable(self) -> bool:
         """Whether the function computes static operands to a static result."""
-        return _structural(self.fn)
+        return _foldable(self.fn)
 
     @functools.cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -98,7 +98,7 @@ class Operator:
     def marks(self) -> tuple[str | None, ...]:
         """For each input of the schema: must it be static, are only its sizes looked at, or neither."""
         positional = [p for p in self.parameters.values() if p.kind is not p.KEYWORD_ONLY]
-        marks = [next((m for m in (STATIC, SIZED) if m in _marks(p.annotation)), None) for p in positional]
+        marks = [next((m for m in (STATIC, SHAPE_ONLY) if m in _marks(p.annotation)), None) for p in positional]
         return tuple(marks)
 
     @functools.cached_property
@@ -229,8 +229,8 @@ def _listing(types: Iterable[str]) -> str:
     return ", ".join(sorted(t.removeprefix("tensor(").removesuffix(")") for t in types))
 
 
-def _structural(fn: Any) -> bool:
-    return getattr(fn, "structural", False)
+def _foldable(fn: Any) -> bool:
+    return getattr(fn, "foldable", False)
 
 
 def _marks(annotation: Any) -> set[Any]:

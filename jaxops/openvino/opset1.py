@@ -1,5 +1,7 @@
 """The operators of OpenVINO's opset 1 that ONNX does not have, under OpenVINO's names and under Python's."""
 
+import numpy as np  # noqa: F401 - the doctests use it
+
 from jaxops import ops
 from jaxops.static import Array, Static
 

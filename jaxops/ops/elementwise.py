@@ -1,304 +1,105 @@
-"""Functions of one operand, element by element.
+"""What the operators share that compute each element of the result from one element of each operand."""
 
-The algebraic ones are computed by NumPy while static; the transcendental ones are always JAX operations.
-"""
-
+import math
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.ops.pointwise import floating, on_sizes, require, symbolic, unary
-from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import Array, array, structural
+from jaxops.dtypes import as_traced, is_float, settled, unify
+from jaxops.errors import ArgumentError, DTypeError, SignatureError
+from jaxops.shapes.math.broadcasting import broadcast
+from jaxops.static import Array, Sizes, array, is_symbolic, jit_if_concrete
+
+_KINDS = {"boolean": np.bool_, "integer": np.integer, "floating-point": np.floating}
 
 
-@structural
-def neg(x: Array) -> Array:
-    """-x, element by element.
-
-    x: any shape, signed numbers. Returns the same shape and dtype.
-    Source: ONNX Neg, opsets 1–13.
-
-    >>> neg(np.array([1, -2]))
-    array([-1,  2])
-    """
-    return unary(x, np.negative, lax.neg)
+def require(op: str, kind: str, *arrays: Array) -> None:
+    """Raises DTypeError unless all are of a kind: boolean, integer or floating-point."""
+    for a in arrays:
+        if not jnp.issubdtype(a.dtype, _KINDS[kind]):
+            raise DTypeError(f"{op}: operands must be {kind}, got {a.dtype.name}; convert with jaxops.cast")
 
 
-@structural
-def abs(x: Array) -> Array:
-    """The absolute value of each element.
-
-    x: any shape, numbers. Returns the same shape and dtype.
-    Source: ONNX Abs, opsets 1–13.
-
-    >>> abs(np.array([1, -2]))
-    array([1, 2])
-    """
-    return unary(x, _static_abs, _traced_abs)
-
-
-def _static_abs(x: Any) -> Any:
-    return on_sizes(lambda d: of_sizes.larger(d, -d), x) if symbolic(x) else np.abs(x)
-
-
-def _traced_abs(x: Any) -> Any:
-    return x if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else lax.abs(x)
-
-
-@structural
-def sign(input: Array) -> Array:
-    """1 for a positive element, -1 for a negative one, 0 for zero; NaN stays.
-
-    input: any shape, numbers. Returns the same shape and dtype.
-    Source: ONNX Sign, opsets 9–13.
-
-    >>> sign(np.array([5, 0, -2]))
-    array([ 1,  0, -1])
-    """
-    return unary(input, np.sign, lax.sign)
-
-
-@structural
-def floor(x: Array) -> Array:
-    """The next whole number at or below each element.
-
-    x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
-    Source: ONNX Floor, opsets 1–13.
-
-    >>> floor(np.array([1.5, -1.5]))
-    array([ 1., -2.])
-    """
-    return unary(_real("floor", x), np.floor, lax.floor)
-
-
-@structural
-def ceil(x: Array) -> Array:
-    """The next whole number at or above each element.
-
-    x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
-    Source: ONNX Ceil, opsets 1–13.
-
-    >>> ceil(np.array([1.5, -1.5]))
-    array([ 2., -1.])
-    """
-    return unary(_real("ceil", x), np.ceil, lax.ceil)
-
-
-@structural
-def round(x: Array) -> Array:
-    """The nearest whole number; from the middle between two, the even one.
-
-    x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
-    Source: ONNX Round, opsets 11–22.
-
-    >>> round(np.array([0.9, 2.5, -4.5]))
-    array([ 1.,  2., -4.])
-    """
-    return unary(_real("round", x), np.rint, _traced_round)
-
-
-def _traced_round(x: Any) -> Any:
-    return lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)
-
-
-@structural
-def reciprocal(x: Array) -> Array:
-    """1 / x, element by element.
-
-    x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
-    Source: ONNX Reciprocal, opsets 1–13.
-
-    >>> reciprocal(np.array([4.0, -0.5]))
-    array([ 0.25, -2.  ])
-    """
-    return unary(_real("reciprocal", x), np.reciprocal, lax.reciprocal)
-
-
-@structural
-def sqrt(x: Array) -> Array:
-    """The square root of each element; NaN for a negative one.
-
-    x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
-    Source: ONNX Sqrt, opsets 1–13.
-
-    >>> sqrt(np.array([4.0, 0.25]))
-    array([2. , 0.5])
-    """
-    return unary(_real("sqrt", x), np.sqrt, lax.sqrt)
-
-
-def _real(op: str, value: Any) -> Array:
-    x = array(value)
+def floating(op: str, value: Any) -> jax.Array:
+    """A floating-point operand as a JAX array."""
+    x = as_traced(value)
     require(op, "floating-point", x)
     return x
 
 
-def exp(input: Array) -> Array:
-    """e to the power of each element.
-
-    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
-    Source: ONNX Exp, opsets 1–13.
-
-    >>> exp(jnp.array([0.0]))
-    Array([1.], dtype=float32)
-    """
-    return lax.exp(floating("exp", input))
+def operands(op: str, values: Sequence[Any]) -> tuple[Array, ...]:
+    """Operands of one element type; a Python number takes the type of the arrays beside it, or raises ArgumentError."""
+    if not values:
+        raise SignatureError(f"{op}: there are no operands; at least one is needed")
+    typed = next((v.dtype for v in values if isinstance(v, jax.Array | np.ndarray)), None)
+    if typed is not None and typed.kind != "O":
+        values = [_adopt(op, v, typed) for v in values]
+    return unify(op, tuple(values))
 
 
-def log(input: Array) -> Array:
-    """The natural logarithm of each element; -inf for zero, NaN for a negative one.
-
-    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
-    Source: ONNX Log, opsets 1–13.
-
-    >>> log(jnp.array([1.0]))
-    Array([0.], dtype=float32)
-    """
-    return lax.log(floating("log", input))
-
-
-def erf(input: Array) -> Array:
-    """The error function of each element.
-
-    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
-    Source: ONNX Erf, opsets 9–13 (integers, before 13, by its adapter).
-
-    >>> erf(jnp.array([0.0]))
-    Array([0.], dtype=float32)
-    """
-    return lax.erf(floating("erf", input))
+def _adopt(op: str, value: Any, dtype: Any) -> Any:
+    if not (type(value) is int or (type(value) is float and is_float(dtype))):
+        return value
+    try:
+        with np.errstate(over="ignore"):
+            found = np.asarray(value, dtype)
+        if is_float(dtype):
+            fits = bool(np.isfinite(found)) or not math.isfinite(value)
+        else:
+            fits = not jnp.issubdtype(dtype, jnp.integer) or int(found) == value
+        if fits:
+            return found
+    except OverflowError:
+        pass
+    raise ArgumentError(
+        f"{op}: the number {value!s:.40} does not fit {dtype.name}, the type of the operands beside it; "
+        f"convert those with jaxops.cast"
+    )
 
 
-def sin(input: Array) -> Array:
-    """The sine of each element, an angle in radians.
-
-    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
-    Source: ONNX Sin, opsets 7–22.
-
-    >>> sin(jnp.array([0.0]))
-    Array([0.], dtype=float32)
-    """
-    return lax.sin(floating("sin", input))
+def on_sizes(fn: Callable[..., Any], *arrays: Any) -> Any:
+    """`fn` of single elements, mapped over object arrays."""
+    return np.frompyfunc(fn, len(arrays), 1)(*arrays)
 
 
-def cos(input: Array) -> Array:
-    """The cosine of each element, an angle in radians.
-
-    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
-    Source: ONNX Cos, opsets 7–22.
-
-    >>> cos(jnp.array([0.0]))
-    Array([1.], dtype=float32)
-    """
-    return lax.cos(floating("cos", input))
+def symbolic(*arrays: Any) -> bool:
+    """Whether one of the static operands holds a symbolic size."""
+    return any(is_symbolic(a) for a in arrays)
 
 
-def tan(input: Array) -> Array:
-    """The tangent of each element, an angle in radians.
-
-    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
-    Source: ONNX Tan, opsets 7–22.
-
-    >>> tan(jnp.array([0.0]))
-    Array([0.], dtype=float32)
-    """
-    return lax.tan(floating("tan", input))
+def broadcast_to(x: Array, sizes: Sizes) -> jax.Array:
+    """An operand broadcast to the sizes of the result."""
+    x = as_traced(x)
+    if x.shape == sizes:
+        return x
+    return lax.broadcast_in_dim(x, sizes, tuple(range(len(sizes) - x.ndim, len(sizes))))
 
 
-def asin(input: Array) -> Array:
-    """The angle in [-π/2, π/2] whose sine each element is; NaN outside [-1, 1].
-
-    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
-    Source: ONNX Asin, opsets 7–22.
-
-    >>> asin(jnp.array([0.0]))
-    Array([0.], dtype=float32)
-    """
-    return lax.asin(floating("asin", input))
-
-
-def acos(input: Array) -> Array:
-    """The angle in [0, π] whose cosine each element is; NaN outside [-1, 1].
-
-    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
-    Source: ONNX Acos, opsets 7–22.
-
-    >>> acos(jnp.array([1.0]))
-    Array([0.], dtype=float32)
-    """
-    return lax.acos(floating("acos", input))
+@jit_if_concrete
+def broadcast_reduce(
+    arrays: tuple[Array, ...], op: str, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]
+) -> Array:
+    """The operands, broadcast to each other, combined from left to right."""
+    sizes = broadcast(op, *(a.shape for a in arrays))
+    if isinstance(arrays[0], np.ndarray):
+        with np.errstate(all="ignore"):
+            return settled(reduce(static_fn, arrays))
+    return reduce(traced_fn, [broadcast_to(a, sizes) for a in arrays])
 
 
-def atan(input: Array) -> Array:
-    """The angle in [-π/2, π/2] whose tangent each element is.
-
-    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
-    Source: ONNX Atan, opsets 7–22.
-
-    >>> atan(jnp.array([0.0]))
-    Array([0.], dtype=float32)
-    """
-    return lax.atan(floating("atan", input))
+@jit_if_concrete
+def _unary(x: Array, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]) -> Array:
+    if isinstance(x, np.ndarray):
+        with np.errstate(all="ignore"):
+            return settled(static_fn(x))
+    return traced_fn(x)
 
 
-def sinh(input: Array) -> Array:
-    """The hyperbolic sine of each element.
-
-    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
-    Source: ONNX Sinh, opsets 9–22.
-
-    >>> sinh(jnp.array([0.0]))
-    Array([0.], dtype=float32)
-    """
-    return lax.sinh(floating("sinh", input))
-
-
-def cosh(input: Array) -> Array:
-    """The hyperbolic cosine of each element.
-
-    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
-    Source: ONNX Cosh, opsets 9–22.
-
-    >>> cosh(jnp.array([0.0]))
-    Array([1.], dtype=float32)
-    """
-    return lax.cosh(floating("cosh", input))
-
-
-def asinh(input: Array) -> Array:
-    """The number whose hyperbolic sine each element is.
-
-    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
-    Source: ONNX Asinh, opsets 9–22.
-
-    >>> asinh(jnp.array([0.0]))
-    Array([0.], dtype=float32)
-    """
-    return lax.asinh(floating("asinh", input))
-
-
-def acosh(input: Array) -> Array:
-    """The number ≥ 0 whose hyperbolic cosine each element is; NaN below 1.
-
-    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
-    Source: ONNX Acosh, opsets 9–22.
-
-    >>> acosh(jnp.array([1.0]))
-    Array([0.], dtype=float32)
-    """
-    return lax.acosh(floating("acosh", input))
-
-
-def atanh(input: Array) -> Array:
-    """The number whose hyperbolic tangent each element is; ±inf at ±1, NaN beyond.
-
-    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
-    Source: ONNX Atanh, opsets 9–22.
-
-    >>> atanh(jnp.array([0.0]))
-    Array([0.], dtype=float32)
-    """
-    return lax.atanh(floating("atanh", input))
+def unary(x: Any, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]) -> Array:
+    """One operand: NumPy's function while it is static, else that of JAX."""
+    return _unary(array(x), static_fn, traced_fn)

@@ -6,6 +6,8 @@ Python's own operators do for addition, subtraction and multiplication.
 from jaxops.errors import ShapeError
 from jaxops.static import Dim, Undecided, is_symbolic
 
+CONSTRAIN = "constraints of `jax.export.symbolic_shape` can settle it"
+
 
 def quotient(a: Dim, b: Dim) -> Dim:
     """Division that truncates; a symbolic dividend whose sign is not known is rounded down."""

@@ -12,7 +12,7 @@ from jaxops import ops
 from jaxops.errors import UnsupportedError
 from jaxops.onnx import registry
 from jaxops.onnx.registry import RESERVED, Operator
-from jaxops.static import STATIC, Static, structural
+from jaxops.static import STATIC, Static, foldable
 
 SINGLE = defs.OpSchema.FormalParameterOption.Single
 VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
@@ -72,7 +72,7 @@ def wrong_marks(adapter, fn):
     """Operands that only one of the two wants static, or only the sizes of."""
     marks = [{p.name: registry._marks(p.annotation) for p in split_parameters(each)[0]} for each in (adapter, fn)]
     found = [name for name in marks[0].keys() & marks[1].keys() if marks[0][name] != marks[1][name]]
-    return found + (["structural"] if registry._structural(adapter) != registry._structural(fn) else [])
+    return found + (["foldable"] if registry._foldable(adapter) != registry._foldable(fn) else [])
 
 
 # Attributes whose default stands in the text of the standard alone: a fill of float zero, float, no words.
@@ -191,15 +191,15 @@ def test_a_wrong_adapter_is_caught_once_it_is_registered(monkeypatch):
 
 
 def test_a_wrong_mark_is_caught():
-    @structural
+    @foldable
     def right(input, split: Annotated[object, STATIC] = None): ...
 
-    @structural
+    @foldable
     def wrong(input, split=None): ...
 
     assert wrong_marks(right, ops.split) == []
     assert wrong_marks(wrong, ops.split) == ["split"]
-    assert wrong_marks(_split, ops.split) == ["structural"]
+    assert wrong_marks(_split, ops.split) == ["foldable"]
 
 
 def test_a_wrong_default_is_caught():

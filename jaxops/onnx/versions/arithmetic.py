@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from jaxops import ops
 from jaxops.dtypes import is_float
-from jaxops.errors import AxisError, DTypeError, ShapeError
+from jaxops.errors import AxisError, DTypeError, ShapeError, shape_text
 from jaxops.onnx.registry import version
-from jaxops.ops import activation, arithmetic, casting, comparison, elementwise, linalg, logic, reduction
-from jaxops.shapes.movement import text
-from jaxops.static import Array, Sizes, array, structural
+from jaxops.static import Array, Sizes, array, foldable
 
 
 def _aligned(op: str, a: Array, b: Array, axis: int | None, broadcast: int) -> Array:
@@ -26,11 +25,15 @@ def _aligned(op: str, a: Array, b: Array, axis: int | None, broadcast: int) -> A
         return b
     start = a.ndim - b.ndim if axis is None else axis
     if not 0 <= start <= a.ndim - b.ndim:
-        raise AxisError(f"{op}: with `axis` {axis}, b of {text(other)} does not lie within a of {text(one)}")
+        raise AxisError(
+            f"{op}: with `axis` {axis}, b of {shape_text(other)} does not lie within a of {shape_text(one)}"
+        )
     met = one[start : start + b.ndim]
     # The text of these versions says that a single axis does not broadcast yet; the standard's own suite has it.
     if any(have not in (1, want) for have, want in zip(other, met, strict=True)):
-        raise ShapeError(f"{op}: b of {text(other)} does not fit the sizes {text(met)} of a of {text(one)}")
+        raise ShapeError(
+            f"{op}: b of {shape_text(other)} does not fit the sizes {shape_text(met)} of a of {shape_text(one)}"
+        )
     return b.reshape(other + (1,) * (a.ndim - start - b.ndim))
 
 
@@ -38,7 +41,8 @@ def _same_shape(op: str, shapes: Sequence[Sizes], hint: str) -> None:
     for sizes in shapes[1:]:
         if sizes != shapes[0]:
             raise ShapeError(
-                f"{op}: operands of {text(shapes[0])} and {text(sizes)} must have one shape in this version; {hint}"
+                f"{op}: operands of {shape_text(shapes[0])} and {shape_text(sizes)} "
+                f"must have one shape in this version; {hint}"
             )
 
 
@@ -49,21 +53,21 @@ def _one_way(fn: Callable[..., Any]) -> Callable[..., Any]:
         a, b = array(a), array(b)
         return fn(a, _aligned(fn.__name__, a, b, axis, broadcast))
 
-    return structural(run)
+    return foldable(run)
 
 
 for _name, _fn in {
-    "Add": arithmetic.add,
-    "Sub": arithmetic.sub,
-    "Mul": arithmetic.mul,
-    "Div": arithmetic.div,
-    "Pow": arithmetic.pow,
-    "And": logic.and_,
-    "Or": logic.or_,
-    "Xor": logic.xor,
-    "Equal": comparison.equal,
-    "Greater": comparison.greater,
-    "Less": comparison.less,
+    "Add": ops.add,
+    "Sub": ops.sub,
+    "Mul": ops.mul,
+    "Div": ops.div,
+    "Pow": ops.pow,
+    "And": ops.and_,
+    "Or": ops.or_,
+    "Xor": ops.xor,
+    "Equal": ops.equal,
+    "Greater": ops.greater,
+    "Less": ops.less,
 }.items():
     version(_name, 1)(_one_way(_fn))
     version(_name, 7)(_fn)
@@ -77,14 +81,14 @@ def _like_shapes(fn: Callable[..., Any]) -> Callable[..., Any]:
         _same_shape(fn.__name__, [x.shape for x in arrays], "broadcast with Expand first")
         return fn(arrays)
 
-    return structural(run)
+    return foldable(run)
 
 
 for _name, _fn in {
-    "Sum": arithmetic.sum,
-    "Mean": arithmetic.mean,
-    "Max": comparison.max,
-    "Min": comparison.min,
+    "Sum": ops.sum,
+    "Mean": ops.mean,
+    "Max": ops.max,
+    "Min": ops.min,
 }.items():
     version(_name, 1)(_like_shapes(_fn))
     version(_name, 8)(_fn)
@@ -96,51 +100,51 @@ def _axes_as_attribute(fn: Callable[..., Any]) -> Callable[..., Any]:
     def run(data: Array, *, axes: tuple[int, ...] | None = None, keepdims: int) -> Array:
         return fn(data, axes, keepdims=keepdims)
 
-    return structural(run)
+    return foldable(run)
 
 
 for _name, _fn in {
-    "ReduceMean": reduction.reduce_mean,
-    "ReduceProd": reduction.reduce_prod,
-    "ReduceMax": reduction.reduce_max,
-    "ReduceMin": reduction.reduce_min,
-    "ReduceL1": reduction.reduce_l1,
-    "ReduceL2": reduction.reduce_l2,
-    "ReduceLogSum": reduction.reduce_log_sum,
-    "ReduceLogSumExp": reduction.reduce_log_sum_exp,
-    "ReduceSumSquare": reduction.reduce_sum_square,
+    "ReduceMean": ops.reduce_mean,
+    "ReduceProd": ops.reduce_prod,
+    "ReduceMax": ops.reduce_max,
+    "ReduceMin": ops.reduce_min,
+    "ReduceL1": ops.reduce_l1,
+    "ReduceL2": ops.reduce_l2,
+    "ReduceLogSum": ops.reduce_log_sum,
+    "ReduceLogSumExp": ops.reduce_log_sum_exp,
+    "ReduceSumSquare": ops.reduce_sum_square,
 }.items():
     version(_name, 1)(_axes_as_attribute(_fn))
     version(_name, 18)(_fn)
-version("ReduceSum", 1)(_axes_as_attribute(reduction.reduce_sum))
-version("ReduceSum", 13)(reduction.reduce_sum)
+version("ReduceSum", 1)(_axes_as_attribute(ops.reduce_sum))
+version("ReduceSum", 13)(ops.reduce_sum)
 
 
 @version("Mod", 10)
-@structural
+@foldable
 def _(a: Array, b: Array, *, fmod: int) -> Array:
     if not fmod and is_float(array(a).dtype):
         raise DTypeError(f"mod: before opset 28 floating-point operands need fmod=1, got {array(a).dtype.name}")
-    return arithmetic.mod(a, b, fmod=fmod)
+    return ops.mod(a, b, fmod=fmod)
 
 
-version("Mod", 28)(arithmetic.mod)
+version("Mod", 28)(ops.mod)
 
 
 @version("Clip", 1)
-@structural
+@foldable
 def _(input: Array, *, min: float | None = None, max: float | None = None) -> Array:
     x = array(input)
     limit = float(np.finfo(np.float32).max)
     # The defaults of Clip-6 stand for the limits of the element type, whichever that is.
-    return comparison.clip(
+    return ops.clip(
         x,
         None if min is None or min <= -limit else np.asarray(min, x.dtype),
         None if max is None or max >= limit else np.asarray(max, x.dtype),
     )
 
 
-version("Clip", 11)(comparison.clip)
+version("Clip", 11)(ops.clip)
 
 
 @version("PRelu", 1)
@@ -149,22 +153,22 @@ def _(x: Array, slope: Array) -> Array:
     # One slope a channel (axis 1); the text has but "of size 1 … shared across different channels".
     if slope.ndim == 1 and x.ndim > 2 and slope.size != 1:
         slope = slope.reshape((-1,) + (1,) * (x.ndim - 2))
-    return activation.prelu(x, slope)
+    return ops.prelu(x, slope)
 
 
-version("PRelu", 7)(activation.prelu)
+version("PRelu", 7)(ops.prelu)
 
 
 @version("Erf", 9)
 def _(input: Array) -> Array:
     x = array(input)
     if is_float(x.dtype):
-        return elementwise.erf(x)
+        return ops.erf(x)
     # The text lists integers and says no more; the ONNX reference truncates.
-    return casting.cast(elementwise.erf(casting.cast(x, to=np.float32)), to=x.dtype)
+    return ops.cast(ops.erf(ops.cast(x, to=np.float32)), to=x.dtype)
 
 
-version("Erf", 13)(elementwise.erf)
+version("Erf", 13)(ops.erf)
 
 
 @version("Gemm", 1)
@@ -173,7 +177,7 @@ def _(a: Array, b: Array, c: Array, *, alpha: float, beta: float, broadcast: int
     if not broadcast and a.ndim == b.ndim == 2:
         sizes = a.shape[1 if transA else 0], b.shape[0 if transB else 1]
         _same_shape("gemm", [sizes, c.shape], "pass broadcast=1 to broadcast c to the product")
-    return linalg.gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    return ops.gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
 
 
-version("Gemm", 7)(linalg.gemm)
+version("Gemm", 7)(ops.gemm)

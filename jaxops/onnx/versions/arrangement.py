@@ -5,13 +5,11 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
+from jaxops.attributes import axis as resolve_axis
 from jaxops.errors import ArgumentError, AxisError, ShapeError
 from jaxops.onnx.registry import version
-from jaxops.ops.arrangement import pad, tile
-from jaxops.ops.ranges import eye_like
-from jaxops.ops.scatter import scatter_elements, scatter_nd
-from jaxops.ops.selection import one_hot, top_k
-from jaxops.static import Array, Ints, Sized, Static, array, axis as resolve_axis, known, structural
+from jaxops.ops import eye_like, one_hot, pad, scatter_elements, scatter_nd, tile, top_k
+from jaxops.static import Array, Ints, ShapeOnly, Static, array, foldable, known
 
 
 def _no_wrap(mode: str) -> str:
@@ -26,19 +24,19 @@ def _valued_pad(data: Array, pads: Ints, mode: str, value: float) -> Array:
 
 
 @version("Pad", 1)
-@structural
+@foldable
 def _(data: Array, *, paddings: Ints, mode: str, value: float) -> Array:
     return _valued_pad(data, paddings, mode, value)
 
 
 @version("Pad", 2)
-@structural
+@foldable
 def _(data: Array, *, pads: Ints, mode: str, value: float) -> Array:
     return _valued_pad(data, pads, mode, value)
 
 
 @version("Pad", 11)
-@structural
+@foldable
 def _(data: Array, pads: Static, constant_value: Any = None, axes: Static = None, *, mode: str) -> Array:
     return pad(data, pads, constant_value, axes, mode=_no_wrap(mode))
 
@@ -47,7 +45,7 @@ version("Pad", 19)(pad)
 
 
 @version("Tile", 1)
-@structural
+@foldable
 def _(input: Array, tiles: Static, axis: Static) -> Array:
     """Along one axis; both numbers are of the type of the data, which may be a float."""
     data = array(input)
@@ -69,13 +67,13 @@ def _add_or_mul(reduction: str) -> str:
 
 
 @version("ScatterElements", 16)
-@structural
+@foldable
 def _(data: Array, indices: Array, updates: Array, *, axis: int, reduction: str) -> Array:
     return scatter_elements(data, indices, updates, axis=axis, reduction=_add_or_mul(reduction))
 
 
 @version("ScatterND", 16)
-@structural
+@foldable
 def _(data: Array, indices: Array, updates: Array, *, reduction: str) -> Array:
     return scatter_nd(data, indices, updates, reduction=_add_or_mul(reduction))
 
@@ -85,7 +83,7 @@ version("ScatterND", 18)(scatter_nd)
 
 
 @version("OneHot", 9)
-@structural
+@foldable
 def _(indices: Array, depth: Static, values: Array, *, axis: int) -> Array:
     """A negative index is outside, and so is a negative axis but -1."""
     if axis < -1:
@@ -112,6 +110,6 @@ version("TopK", 11)(top_k)
 
 
 @version("EyeLike", 9)
-@structural
-def _(input: Sized, *, dtype: int | None = None, k: int) -> Array:
+@foldable
+def _(input: ShapeOnly, *, dtype: int | None = None, k: int) -> Array:
     return eye_like(input, dtype=None if dtype is None else helper.tensor_dtype_to_np_dtype(dtype), k=k)

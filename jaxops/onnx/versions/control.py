@@ -9,13 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.dtypes import as_traced
-from jaxops.errors import ArgumentError, ShapeError, message
+from jaxops.errors import ArgumentError, ShapeError, message, shape_text
 from jaxops.onnx.graph import Graph
 from jaxops.onnx.registry import version
-from jaxops.ops.control import if_
-from jaxops.ops.looping import loop
-from jaxops.ops.scanning import scan
-from jaxops.shapes.movement import text
+from jaxops.ops import if_, loop, scan
 from jaxops.static import Ints, Tracer, array
 
 Run = Callable[..., list[Any]]
@@ -94,7 +91,9 @@ def _drawing(step: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
 def _lengths(values: Any, batch: Any, steps: Any) -> jax.Array:
     given = array(values)
     if given.ndim != 1 or given.shape[0] != batch:
-        raise ShapeError(f"scan: `sequence_lens` of {text(given.shape)} must be ({batch},), a length for each sequence")
+        raise ShapeError(
+            f"scan: `sequence_lens` of {shape_text(given.shape)} must be ({batch},), a length for each sequence"
+        )
     if not isinstance(given, Tracer) and isinstance(steps, int):
         known = np.asarray(given)
         if known.size and (known.min() < 0 or known.max() > steps):

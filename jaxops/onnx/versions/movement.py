@@ -7,10 +7,11 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from jaxops import ops
+from jaxops.attributes import axis as resolve_axis
 from jaxops.errors import AxisError, SignatureError
 from jaxops.onnx.registry import version
-from jaxops.shapes import movement as sizes_of
-from jaxops.static import Array, Ints, Sized, Static, array, axis as resolve_axis, known, structural
+from jaxops.shapes.tensor import splitting
+from jaxops.static import Array, Ints, ShapeOnly, Static, array, foldable, known
 
 # Functions with a `*,` have attributes where newer versions have inputs.
 
@@ -26,7 +27,7 @@ def nonnegative(op: str, name: str, values: Any) -> None:
 
 
 @version("Reshape", 1)
-@structural
+@foldable
 def _(data: Array, *, shape: Ints | None = None) -> Array:
     if shape is None:
         raise SignatureError("reshape: attribute `shape` is missing")
@@ -38,14 +39,14 @@ version("Identity", 1)(ops.identity)
 
 
 @version("Identity", 14)
-@structural
+@foldable
 def _(input: Any) -> Any:
     """Sequences came with opset 14, optionals with 16."""
     return input if input is None or isinstance(input, list) else ops.identity(input)
 
 
 @version("Flatten", 1)
-@structural
+@foldable
 def _(input: Array, *, axis: int) -> Array:
     nonnegative("flatten", "axis", axis)
     return ops.flatten(input, axis=axis)
@@ -58,7 +59,7 @@ def _even_split(input: Array, split: Ints | None, axis: int, n_outputs: int) -> 
     """Before opset 18 the axis divides evenly when no lengths are given."""
     if split is None:
         size = array(input).shape[resolve_axis("split", axis, array(input).ndim)]
-        split = sizes_of.equal_chunks(size, n_outputs)
+        split = splitting.equal_chunks(size, n_outputs)
     return _listed_split(input, split, axis, n_outputs)
 
 
@@ -69,7 +70,7 @@ def _listed_split(input: Array, split: Any, axis: int, n_outputs: int) -> tuple[
 
 
 @version("Split", 1)
-@structural
+@foldable
 def _(
     input: Array, lengths: Static = None, /, *, axis: int | None = None, split: Ints | None = None, n_outputs: int
 ) -> tuple[Array, ...]:
@@ -79,19 +80,19 @@ def _(
 
 
 @version("Split", 2)
-@structural
+@foldable
 def _(input: Array, *, axis: int, split: Ints | None = None, n_outputs: int) -> tuple[Array, ...]:
     return _even_split(input, split, axis, n_outputs)
 
 
 @version("Split", 13)
-@structural
+@foldable
 def _(input: Array, split: Static = None, *, axis: int, n_outputs: int) -> tuple[Array, ...]:
     return _even_split(input, split, axis, n_outputs)
 
 
 @version("Split", 18)
-@structural
+@foldable
 def _(
     input: Array, split: Static = None, *, axis: int, num_outputs: int | None = None, n_outputs: int
 ) -> tuple[Array, ...]:
@@ -103,7 +104,7 @@ def _(
 
 
 @version("Concat", 1)
-@structural
+@foldable
 def _(inputs: Sequence[Array], *, axis: int | None = None) -> Array:
     return ops.concat(inputs, axis=1 if axis is None else axis)
 
@@ -112,14 +113,14 @@ version("Concat", 4)(ops.concat)
 
 
 @version("Squeeze", 1)
-@structural
+@foldable
 def _(data: Array, *, axes: Ints | None = None) -> Array:
     nonnegative("squeeze", "axes", axes)
     return ops.squeeze(data, axes)
 
 
 @version("Squeeze", 11)
-@structural
+@foldable
 def _(data: Array, *, axes: Ints | None = None) -> Array:
     return ops.squeeze(data, axes)
 
@@ -128,14 +129,14 @@ version("Squeeze", 13)(ops.squeeze)
 
 
 @version("Unsqueeze", 1)
-@structural
+@foldable
 def _(data: Array, *, axes: Ints) -> Array:
     nonnegative("unsqueeze", "axes", axes)
     return ops.unsqueeze(data, axes)
 
 
 @version("Unsqueeze", 11)
-@structural
+@foldable
 def _(data: Array, *, axes: Ints) -> Array:
     return ops.unsqueeze(data, axes)
 
@@ -144,7 +145,7 @@ version("Unsqueeze", 13)(ops.unsqueeze)
 
 
 @version("Slice", 1)
-@structural
+@foldable
 def _(data: Array, *, starts: Ints, ends: Ints, axes: Ints | None = None) -> Array:
     return ops.slice(data, starts, ends, axes)
 
@@ -153,8 +154,8 @@ version("Slice", 10)(ops.slice)
 
 
 @version("Shape", 1)
-@structural
-def _(data: Sized) -> Array:
+@foldable
+def _(data: ShapeOnly) -> Array:
     return ops.shape(data)
 
 
@@ -165,61 +166,61 @@ version("Shape", 15)(ops.shape)
 
 
 @version("Cast", 1)
-@structural
+@foldable
 def _(input: Array, *, to: str) -> Array:
     return ops.cast(input, to=helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(to)))
 
 
 @version("Cast", 6)
-@structural
+@foldable
 def _(input: Array, *, to: int) -> Array:
     return ops.cast(input, to=helper.tensor_dtype_to_np_dtype(to))
 
 
 @version("Cast", 19)
-@structural
+@foldable
 def _(input: Array, *, to: int, saturate: int) -> Array:
     return ops.cast(input, to=helper.tensor_dtype_to_np_dtype(to), saturate=saturate)
 
 
 @version("Cast", 24)
-@structural
+@foldable
 def _(input: Array, *, to: int, saturate: int, round_mode: str) -> Array:
     return ops.cast(input, to=helper.tensor_dtype_to_np_dtype(to), saturate=saturate, round_mode=round_mode)
 
 
 @version("CastLike", 15)
-@structural
-def _(input: Array, target_type: Sized) -> Array:
+@foldable
+def _(input: Array, target_type: ShapeOnly) -> Array:
     return ops.cast(input, to=array(target_type).dtype)
 
 
 @version("CastLike", 19)
-@structural
-def _(input: Array, target_type: Sized, *, saturate: int) -> Array:
+@foldable
+def _(input: Array, target_type: ShapeOnly, *, saturate: int) -> Array:
     return ops.cast(input, to=array(target_type).dtype, saturate=saturate)
 
 
 @version("CastLike", 24)
-@structural
-def _(input: Array, target_type: Sized, *, saturate: int, round_mode: str) -> Array:
+@foldable
+def _(input: Array, target_type: ShapeOnly, *, saturate: int, round_mode: str) -> Array:
     return ops.cast(input, to=array(target_type).dtype, saturate=saturate, round_mode=round_mode)
 
 
 @version("Constant", 1)
-@structural
+@foldable
 def _(*, value: np.ndarray) -> Array:
     return value
 
 
 @version("Constant", 11)
-@structural
+@foldable
 def _(*, value: Any = None, sparse_value: Any = None) -> Array:
     return _one("Constant", {"value": value, "sparse_value": sparse_value})
 
 
 @version("Constant", 12)
-@structural
+@foldable
 def _(
     *,
     value: Any = None,

@@ -6,15 +6,22 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from jaxops.attributes import axis as resolve_axis
 from jaxops.dtypes import as_traced
 from jaxops.errors import SignatureError
 from jaxops.onnx.registry import version
-from jaxops.ops.dropout import dropout
-from jaxops.ops.movement import reshape
-from jaxops.ops.normalization import batch_normalization, group_normalization, layer_normalization
-from jaxops.ops.softmax import hardmax, log_softmax, softmax
-from jaxops.shapes import normalization as sizes_of
-from jaxops.static import Array, Static, array, axis as resolve_axis
+from jaxops.ops import (
+    batch_normalization,
+    dropout,
+    group_normalization,
+    hardmax,
+    layer_normalization,
+    log_softmax,
+    reshape,
+    softmax,
+)
+from jaxops.shapes.nn import normalization
+from jaxops.static import Array, Static, array
 
 
 def _batch_normalization(
@@ -167,7 +174,7 @@ def _(
 
 @version("GroupNormalization", 18)
 def _(x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float) -> Array:
-    sizes = sizes_of.groups("group_normalization", array(x).shape, num_groups)
+    sizes = normalization.groups("group_normalization", array(x).shape, num_groups)
     channels = [_per_channel(name, v, sizes) for name, v in (("scale", scale), ("bias", bias))]
     # All in the type of x here; 16-bit types are computed in float32 all the same.
     work = 11 if array(x).dtype == np.float64 else 1
@@ -180,7 +187,7 @@ version("GroupNormalization", 21)(group_normalization)
 def _per_channel(name: str, value: Array, sizes: tuple[Any, ...]) -> Any:
     """One number a group, as one number a channel."""
     value = as_traced(value)
-    sizes_of.per_channel("group_normalization", (sizes[0], sizes[1]), **{name: value.shape})
+    normalization.per_channel("group_normalization", (sizes[0], sizes[1]), **{name: value.shape})
     return jnp.broadcast_to(value[:, None], sizes[1:3]).reshape(-1)
 
 

@@ -10,11 +10,11 @@ from jaxops import ops
 from jaxops.errors import ShapeError
 from jaxops.onnx.graph import Graph
 from jaxops.onnx.registry import version
-from jaxops.static import Array, structural
+from jaxops.static import Array, foldable
 
 
 @version("SequenceEmpty", 11)
-@structural
+@foldable
 def _(*, dtype: int = TensorProto.FLOAT) -> list[Array]:
     return ops.sequence_empty(dtype=helper.tensor_dtype_to_np_dtype(dtype))
 

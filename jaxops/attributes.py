@@ -1,0 +1,103 @@
+"""Attributes and static operands as Python values: integers, axes, flags; each with its checks and messages."""
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import jax.numpy as jnp
+import numpy as np
+from jax.export import is_symbolic_dim
+
+from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, message
+from jaxops.static import Ints, Sizes, known
+
+
+def ints(op: str, operand: str, value: Ints) -> Sizes:
+    """A static 1-D operand as a tuple of Python integers (or symbolic dimensions)."""
+    if type(value) is tuple:
+        for item in value:
+            if type(item) is not int:
+                break
+        else:
+            return value
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return tuple(_int(op, operand, item) for item in value)
+    values = known(op, operand, value)
+    if values.ndim != 1:
+        raise ShapeError(message(op, f"`{operand}` must be 1-D, but has {values.ndim} axes", **{operand: values}))
+    return tuple(_int(op, operand, item) for item in _items(op, operand, values))
+
+
+def integer(op: str, operand: str, value: Any) -> int:
+    """A static integer: a Python or NumPy one, or an array with one integer in it and at most one axis."""
+    if type(value) is int:
+        return value
+    return _int(op, operand, value, one_axis=True)
+
+
+def _int(op: str, operand: str, value: Any, *, one_axis: bool = False) -> Any:
+    if type(value) is int or is_symbolic_dim(value):
+        return value
+    values = known(op, operand, value)
+    if values.ndim > one_axis or values.size != 1:
+        wanted = "one integer" if one_axis else "integers, one an item"
+        raise ShapeError(message(op, f"`{operand}` must hold {wanted}", **{operand: value}))
+    return _items(op, operand, values.reshape(1))[0]
+
+
+def _items(op: str, operand: str, values: Any) -> list[Any]:
+    # Sub-byte integers of ml_dtypes have kind 'V', so ask for the name. An empty list arrives as float64.
+    name = values.dtype.name
+    if name == "object":
+        fits = all(type(v) is int or is_symbolic_dim(v) or isinstance(v, np.integer) for v in values)
+    else:
+        fits = "int" in name or (values.size == 0 and name == "float64")
+    if not fits:
+        raise DTypeError(message(op, f"`{operand}` must be integers, got {name}", **{operand: values}))
+    return [int(v) for v in values] if name.endswith(("int2", "int4")) else values.tolist()
+
+
+def axis(op: str, value: Any, rank: int, *, operand: str = "axis", end: bool = False) -> int:
+    """The axis in [0, rank) that `value` in [-rank, rank-1] names; with `end`, `rank` is allowed too."""
+    given = integer(op, operand, value)
+    last = rank if end else rank - 1
+    if not -rank <= given <= last:
+        allowed = f"[{-rank}, {last}]" if rank or end else "empty: it is a scalar"
+        raise AxisError(f"{op}: `{operand}` is {given}, but the operand has {rank} axes; the range is {allowed}")
+    return given + rank if given < 0 else given
+
+
+def axes(op: str, values: Ints, rank: int, *, operand: str = "axes") -> tuple[int, ...]:
+    """Distinct axes in [0, rank), in the order given."""
+    found = tuple(axis(op, value, rank, operand=operand) for value in ints(op, operand, values))
+    if len(set(found)) != len(found):
+        raise AxisError(f"{op}: `{operand}` names an axis twice: {tuple(found)} of {rank} axes")
+    return found
+
+
+def flag(op: str, operand: str, value: int) -> bool:
+    """An attribute that is 0 or 1."""
+    given = value if isinstance(value, int) else integer(op, operand, value)
+    if given not in (0, 1):
+        raise ArgumentError(f"{op}: `{operand}` is {given}; it must be 0 or 1")
+    return given == 1
+
+
+def one_of(op: str, operand: str, value: Any, choices: Any) -> Any:
+    """An enumerated attribute; `choices` is the `Literal[…]` of the signature."""
+    allowed = get_args(choices)
+    if value not in allowed:
+        raise ArgumentError(f"{op}: `{operand}` is {value!r}; it must be one of {', '.join(map(repr, allowed))}")
+    return value
+
+
+def element_type(op: str, operand: str, value: Any) -> np.dtype:
+    """An element type: whatever names one to NumPy; strings have kind 'U', 'S', 'T' or 'O'."""
+    try:
+        found = None if value is None else np.dtype(value)  # None is float64 to NumPy
+    except TypeError:
+        found = None
+    if found is None or not (found.kind in "bUSTO" or jnp.issubdtype(found, jnp.number)):
+        raise DTypeError(
+            f"{op}: `{operand}` is {value!r}; it must be an element type, such as np.float32, or str for strings"
+        )
+    return found

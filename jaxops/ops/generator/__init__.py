@@ -1,0 +1,9 @@
+"""Operators of the standard's family `generator`."""
+
+from jaxops.ops.generator import constants, ranges
+from jaxops.ops.generator.constants import *
+from jaxops.ops.generator.ranges import *
+
+__all__: list[str] = []
+__all__ += constants.__all__
+__all__ += ranges.__all__

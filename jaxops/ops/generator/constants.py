@@ -1,0 +1,68 @@
+"""Operators that make an array from a description of it."""
+
+__all__ = ["constant_of_shape", "eye_like"]
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import integer, ints
+from jaxops.dtypes import as_traced, canonical
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, describe, message
+from jaxops.shapes.tensor import reshaping as sizes_of
+from jaxops.static import Array, ShapeOnly, Static, array, foldable, is_symbolic, known
+
+_ZERO = np.float32(0)
+
+
+@foldable
+def constant_of_shape(input: Static, *, value: Any = _ZERO) -> Array:
+    """An array of one value.
+
+    input: static, 1-D integers >= 0, the shape of the result. value: static, one number of any dtype, the
+    fill and the dtype of the result. Static, unless a size is symbolic.
+    Raises ArgumentError for a negative size, ShapeError for a value that is not one number.
+    Source: ONNX ConstantOfShape, opsets 9–25.
+
+    >>> constant_of_shape((2, 0), value=np.int64([7])).shape
+    (2, 0)
+    """
+    sizes = sizes_of.countable("constant_of_shape", ints("constant_of_shape", "input", input))
+    fill = known("constant_of_shape", "value", value)
+    if fill.size != 1:
+        raise ShapeError(message("constant_of_shape", "`value` must be one number", value=fill))
+    negative = [d for d in sizes if isinstance(d, int) and d < 0]
+    if negative:
+        raise ArgumentError(f"constant_of_shape: shape {sizes} holds {negative[0]}; sizes must not be negative")
+    if any(map(is_symbolic, sizes)):
+        return jnp.broadcast_to(as_traced(fill.reshape(())), sizes)
+    # A view: a splat weight of many megabytes takes memory only once it becomes a JAX array.
+    return np.broadcast_to(fill.reshape(()), sizes)
+
+
+@foldable
+def eye_like(input: ShapeOnly, *, dtype: Any = None, k: int = 0) -> Array:
+    """Zeros in the shape of `input`, with ones on a diagonal.
+
+    input: (n, m); its values are not looked at. dtype: static, that of the result; None takes that of input.
+    k: static, the diagonal, above the main one when positive.
+    Raises ShapeError when input is no matrix, DTypeError when the result would be strings.
+    Source: ONNX EyeLike, opsets 9–22.
+
+    >>> eye_like(np.zeros((2, 3), np.int32), k=1)
+    array([[0, 1, 0],
+           [0, 0, 1]], dtype=int32)
+    """
+    x = array(input)
+    if x.ndim != 2:
+        raise ShapeError(f"eye_like: the operand must be a matrix, got {describe(x)}")
+    kind = np.dtype(x.dtype if dtype is None else dtype)
+    if kind.kind in "USTO":
+        raise DTypeError(f"eye_like: `dtype` {kind.name} has no numbers")
+    diagonal = integer("eye_like", "k", k)
+    if isinstance(x, np.ndarray):
+        return np.eye(x.shape[0], x.shape[1], diagonal).astype(kind)
+    row, column = (lax.broadcasted_iota(np.int32, x.shape, i) for i in (0, 1))
+    return lax.convert_element_type(row + diagonal == column, canonical(kind))

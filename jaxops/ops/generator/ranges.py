@@ -1,0 +1,65 @@
+"""Numbers in order."""
+
+__all__ = ["range"]
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.dtypes import canonical, unify
+from jaxops.errors import ArgumentError, ShapeError, message
+from jaxops.ops.nn.normalization import stash
+from jaxops.static import Array, Dim, Static, Undecided, foldable, is_symbolic, known
+
+_NARROW = ("float16", "bfloat16")
+
+
+@foldable
+def range(start: Static, limit: Static, delta: Static, *, stash_type: int = 1) -> Array:
+    """start, start + delta, start + 2 · delta, … up to, not including, `limit`.
+
+    start, limit, delta: static, one number each, of one dtype, which is that of the result. There are
+    ceil((limit - start) / delta) numbers, or none. Static, unless one of the three is symbolic.
+    stash_type: the type that float16 and bfloat16 are computed in, a number of TensorProto.DataType.
+    Raises ArgumentError for a delta of 0, ShapeError for an operand that is not one number, DTypeError.
+    Source: ONNX Range, opsets 11–27.
+
+    >>> range(10, 4, -2)
+    array([10,  8,  6])
+    """
+    names = ("start", "limit", "delta")
+    given = [known("range", name, value) for name, value in zip(names, (start, limit, delta), strict=True)]
+    for name, value in zip(names, given, strict=True):
+        if value.size != 1:
+            raise ShapeError(message("range", f"`{name}` must be one number", **{name: value}))
+    symbolic = any(map(is_symbolic, given))
+    first, last, step = (v.reshape(())[()] for v in unify("range", tuple(given), ("start ", "limit ", "delta ")))
+    if not is_symbolic(step) and step == 0:
+        raise ArgumentError("range: `delta` is 0; it must be another number")
+    if symbolic:
+        return _symbolic(first, last, step)
+    dtype = given[0].dtype
+    if dtype.name in _NARROW:
+        work = stash("range", stash_type)
+        first, last, step = (v.astype(work) for v in (first, last, step))
+    if dtype.kind in "iu":
+        first, last, step = int(first), int(last), int(step)
+        count = max(-((first - last) // step), 0)
+        return (first + np.arange(count, dtype=np.int64) * step).astype(dtype)
+    if not all(np.isfinite(v) for v in (first, last, step)):
+        raise ArgumentError(f"range: {first}, {last} and {step} must be finite")
+    count = max(math.ceil(float(last - first) / float(step)), 0)
+    return (first + np.arange(count).astype(first.dtype) * step).astype(dtype)
+
+
+def _symbolic(start: Dim, limit: Dim, delta: Dim) -> Any:
+    count = -((start - limit) // delta)
+    try:
+        count = count if count >= 0 else 0
+    except Undecided as error:
+        raise ShapeError(f"range: whether there are numbers from {start} to {limit} depends on their values") from error
+    kind = canonical(np.int64)
+    return lax.iota(kind, count) * jnp.asarray(delta, kind) + jnp.asarray(start, kind)

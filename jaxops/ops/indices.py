@@ -1,0 +1,57 @@
+"""What gathers and scatters share: integer indices, counted from the start and checked while they are known."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.dtypes import as_traced
+from jaxops.errors import BoundsError, DTypeError, describe
+from jaxops.static import Array, array, is_static
+
+
+def from_start(indices: Any, limits: Any) -> Any:
+    """Traced indices, negative ones counted from the start; what is outside stays outside, also in 32 bits.
+
+    limits: a size, or one for each element of the last axis. Returns 32 bits or more, which hold every size.
+    """
+    signed = jnp.issubdtype(indices.dtype, jnp.signedinteger)
+    if jnp.iinfo(indices.dtype).bits < 32:
+        indices = lax.convert_element_type(indices, np.int32)
+    kind = indices.dtype
+    if not signed and kind != np.uint64:
+        return indices
+    if isinstance(limits, tuple):
+        bound = jnp.broadcast_to(jnp.stack([lax.convert_element_type(d, kind) for d in limits]), indices.shape)
+    else:
+        bound = lax.convert_element_type(limits, kind)
+    if not signed:
+        return lax.min(indices, bound)  # JAX takes larger ones for negative
+    indices = lax.select(indices < 0, indices + bound, indices)
+    if kind == np.int64:
+        indices = lax.clamp(np.int64(-1), indices, bound)  # JAX drops the upper 32 bits
+    return indices
+
+
+def _whole(op: str, indices: Any, limits: Any) -> tuple[Array, bool]:
+    """Integer indices counted from the start, and whether all are known to be inside.
+
+    limits: a size, or one for each element of the last axis.
+    """
+    indices = array(indices)
+    if not jnp.issubdtype(indices.dtype, jnp.integer):
+        raise DTypeError(f"{op}: `indices` must be integers, got {describe(indices)}")
+    sizes = limits if isinstance(limits, tuple) else (limits,)
+    if not is_static(indices) or not all(isinstance(d, int) for d in sizes):
+        return as_traced(indices), False
+    # Narrow types cannot be compared with every size, nor hold it.
+    indices = indices if indices.dtype == np.uint64 else indices.astype(np.int64)
+    bound = np.asarray(limits, np.int64)
+    bad = np.argwhere((indices < -bound) | (indices >= bound))
+    if len(bad):
+        at = tuple(bad[0])
+        size = bound[at[-1]] if bound.ndim else bound
+        raise BoundsError(f"{op}: index {indices[at]} at position {tuple(map(int, at))} is outside a size of {size}")
+    indices = indices.astype(np.int64, copy=False)
+    return np.where(indices < 0, indices + bound, indices), True

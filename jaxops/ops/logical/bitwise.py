@@ -1,0 +1,126 @@
+"""Operators on the bits of integers."""
+
+__all__ = ["bit_shift", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor"]
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.errors import ArgumentError
+from jaxops.ops.elementwise import broadcast_reduce, require, unary
+from jaxops.ops.logical.boolean import _pair
+from jaxops.static import Array, array, foldable
+
+
+@foldable
+def bitwise_and(a: Array, b: Array) -> Array:
+    """The bits set in both, element by element; the operands broadcast to each other.
+
+    a, b: integers of one dtype. Returns that dtype, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, DTypeError for other or differing dtypes.
+    Source: ONNX BitwiseAnd, opset 18.
+
+    >>> bitwise_and(np.array([6, 5]), 3)
+    array([2, 1])
+    """
+    return broadcast_reduce(_pair("bitwise_and", "integer", a, b), "bitwise_and", np.bitwise_and, lax.bitwise_and)
+
+
+@foldable
+def bitwise_or(a: Array, b: Array) -> Array:
+    """The bits set in one of the two, or in both, element by element; the operands broadcast to each other.
+
+    a, b: integers of one dtype. Returns that dtype, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, DTypeError for other or differing dtypes.
+    Source: ONNX BitwiseOr, opset 18.
+
+    >>> bitwise_or(np.array([6, 5]), 3)
+    array([7, 7])
+    """
+    return broadcast_reduce(_pair("bitwise_or", "integer", a, b), "bitwise_or", np.bitwise_or, lax.bitwise_or)
+
+
+@foldable
+def bitwise_xor(a: Array, b: Array) -> Array:
+    """The bits set in exactly one of the two, element by element; the operands broadcast to each other.
+
+    a, b: integers of one dtype. Returns that dtype, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, DTypeError for other or differing dtypes.
+    Source: ONNX BitwiseXor, opset 18.
+
+    >>> bitwise_xor(np.array([6, 5]), 3)
+    array([5, 6])
+    """
+    return broadcast_reduce(_pair("bitwise_xor", "integer", a, b), "bitwise_xor", np.bitwise_xor, lax.bitwise_xor)
+
+
+@foldable
+def bitwise_not(x: Array) -> Array:
+    """The bits that are not set, element by element.
+
+    x: integers, any shape. Returns the same shape and dtype. Raises DTypeError for another dtype.
+    Source: ONNX BitwiseNot, opset 18.
+
+    >>> bitwise_not(np.array([0, 5]))
+    array([-1, -6])
+    """
+    x = array(x)
+    require("bitwise_not", "integer", x)
+    return unary(x, np.bitwise_not, lax.bitwise_not)
+
+
+@foldable
+def bit_shift(x: Array, y: Array, *, direction: str) -> Array:
+    """The bits of `x` moved by `y` places, element by element; the operands broadcast to each other.
+
+    x, y: integers of one dtype. Returns that dtype, of the common shape. direction: 'LEFT' or 'RIGHT'.
+    A right shift of a signed number copies its sign. A negative y, or one of the width of the dtype or more, leaves
+    none of the bits: 0, or -1 for a right shift of a negative number.
+    Raises ArgumentError for another direction, ShapeError, DTypeError.
+    Source: ONNX BitShift, opsets 11–28 (signed integers from 28).
+
+    >>> bit_shift(np.array([16, -4]), 2, direction="RIGHT")
+    array([ 4, -1])
+    """
+    if direction not in ("LEFT", "RIGHT"):
+        raise ArgumentError(f"bit_shift: `direction` is {direction!r}; it must be 'LEFT' or 'RIGHT'")
+    arrays = _pair("bit_shift", "integer", x, y)
+    if direction == "LEFT":
+        return broadcast_reduce(arrays, "bit_shift", _static_left, _left)
+    return broadcast_reduce(arrays, "bit_shift", _static_right, _right)
+
+
+def _static_left(x: Any, y: Any) -> Any:
+    beyond = _beyond(x, y)
+    return np.where(beyond, 0, np.left_shift(x, np.where(beyond, 0, y).astype(x.dtype))).astype(x.dtype)
+
+
+def _static_right(x: Any, y: Any) -> Any:
+    # All places but one leave the sign alone; the last one then goes too.
+    last = np.iinfo(x.dtype).bits - 1
+    beyond = _beyond(x, y)
+    moved = np.right_shift(x, np.where(beyond, last, y).astype(x.dtype))
+    return np.where(beyond, np.right_shift(moved, np.asarray(1, x.dtype)), moved)
+
+
+def _beyond(x: Any, y: Any) -> Any:
+    return (y < 0) | (y >= np.iinfo(x.dtype).bits)
+
+
+def _left(x: jax.Array, y: jax.Array) -> jax.Array:
+    return lax.select(_outside(y), lax.full_like(x, 0), lax.shift_left(x, y))
+
+
+def _right(x: jax.Array, y: jax.Array) -> jax.Array:
+    if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
+        return lax.select(_outside(y), lax.full_like(x, 0), lax.shift_right_logical(x, y))
+    last = lax.full_like(y, jnp.iinfo(y.dtype).bits - 1)
+    return lax.shift_right_arithmetic(x, lax.select(_outside(y), last, y))
+
+
+def _outside(y: jax.Array) -> jax.Array:
+    wide = lax.ge(y, lax.full_like(y, jnp.iinfo(y.dtype).bits))
+    return lax.bitwise_or(wide, lax.lt(y, lax.full_like(y, 0)))

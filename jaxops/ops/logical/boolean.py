@@ -1,0 +1,73 @@
+"""Operators on booleans."""
+
+__all__ = ["and_", "not_", "or_", "xor"]
+
+
+import numpy as np
+from jax import lax
+
+from jaxops.ops.elementwise import broadcast_reduce, operands, require, unary
+from jaxops.static import Array, array, foldable
+
+
+def _pair(op: str, kind: str, a: Array, b: Array) -> tuple[Array, ...]:
+    arrays = operands(op, (a, b))
+    require(op, kind, *arrays)
+    return arrays
+
+
+@foldable
+def and_(a: Array, b: Array) -> Array:
+    """Whether both hold, element by element; the operands broadcast to each other.
+
+    a, b: booleans. Returns booleans, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, DTypeError for another dtype.
+    Source: ONNX And, opset 7.
+
+    >>> and_(np.array([True, False]), np.array(True))
+    array([ True, False])
+    """
+    return broadcast_reduce(_pair("and", "boolean", a, b), "and", np.logical_and, lax.bitwise_and)
+
+
+@foldable
+def or_(a: Array, b: Array) -> Array:
+    """Whether one of the two holds, or both, element by element; the operands broadcast to each other.
+
+    a, b: booleans. Returns booleans, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, DTypeError for another dtype.
+    Source: ONNX Or, opset 7.
+
+    >>> or_(np.array([True, False]), np.array(False))
+    array([ True, False])
+    """
+    return broadcast_reduce(_pair("or", "boolean", a, b), "or", np.logical_or, lax.bitwise_or)
+
+
+@foldable
+def xor(a: Array, b: Array) -> Array:
+    """Whether exactly one of the two holds, element by element; the operands broadcast to each other.
+
+    a, b: booleans. Returns booleans, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, DTypeError for another dtype.
+    Source: ONNX Xor, opset 7.
+
+    >>> xor(np.array([True, False]), np.array(True))
+    array([False,  True])
+    """
+    return broadcast_reduce(_pair("xor", "boolean", a, b), "xor", np.logical_xor, lax.bitwise_xor)
+
+
+@foldable
+def not_(x: Array) -> Array:
+    """Whether it does not hold, element by element.
+
+    x: booleans, any shape. Returns booleans of the same shape. Raises DTypeError for another dtype.
+    Source: ONNX Not, opset 1.
+
+    >>> not_(np.array([True, False]))
+    array([False,  True])
+    """
+    x = array(x)
+    require("not", "boolean", x)
+    return unary(x, np.logical_not, lax.bitwise_not)

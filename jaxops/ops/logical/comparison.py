@@ -1,0 +1,109 @@
+"""Operators that compare, element by element."""
+
+__all__ = ["equal", "greater", "greater_or_equal", "less", "less_or_equal"]
+
+from typing import Any
+
+import numpy as np
+from jax import lax
+
+from jaxops.ops.elementwise import broadcast_reduce, on_sizes, operands, symbolic
+from jaxops.shapes import arithmetic as of_sizes
+from jaxops.static import Array, foldable
+
+
+@foldable
+def equal(a: Array, b: Array) -> Array:
+    """Whether a = b, element by element; the operands broadcast to each other.
+
+    a, b: any elements; strings are static, of one dtype. Returns booleans, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, and when the answer depends on the value of a symbolic
+    size; DTypeError when the dtypes differ.
+    Source: ONNX Equal, opsets 7–19 (strings from 19).
+
+    >>> equal(np.array([1, 2, 3]), 2)
+    array([False,  True, False])
+    """
+    return broadcast_reduce(operands("equal", (a, b)), "equal", _equal, lax.eq)
+
+
+def _equal(a: Any, b: Any) -> Any:
+    return on_sizes(of_sizes.equal, a, b).astype(bool) if symbolic(a, b) else np.asarray(np.equal(a, b), bool)
+
+
+@foldable
+def greater(a: Array, b: Array) -> Array:
+    """Whether a > b, element by element; the operands broadcast to each other.
+
+    a, b: numbers, of one dtype. Returns booleans, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, and when the answer depends on the value of a symbolic
+    size; DTypeError when the dtypes differ.
+    Source: ONNX Greater, opsets 7–13.
+
+    >>> greater(np.array([1, 2, 3]), 2)
+    array([False, False,  True])
+    """
+    return broadcast_reduce(operands("greater", (a, b)), "greater", _greater, lax.gt)
+
+
+def _greater(a: Any, b: Any) -> Any:
+    return on_sizes(of_sizes.greater, a, b).astype(bool) if symbolic(a, b) else np.greater(a, b)
+
+
+@foldable
+def less(a: Array, b: Array) -> Array:
+    """Whether a < b, element by element; the operands broadcast to each other.
+
+    a, b: numbers, of one dtype. Returns booleans, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, and when the answer depends on the value of a symbolic
+    size; DTypeError when the dtypes differ.
+    Source: ONNX Less, opsets 7–13.
+
+    >>> less(np.array([1, 2, 3]), 2)
+    array([ True, False, False])
+    """
+    return broadcast_reduce(operands("less", (a, b)), "less", _less, lax.lt)
+
+
+def _less(a: Any, b: Any) -> Any:
+    return _greater(b, a)
+
+
+@foldable
+def greater_or_equal(a: Array, b: Array) -> Array:
+    """Whether a ≥ b, element by element; the operands broadcast to each other.
+
+    a, b: numbers, of one dtype. Returns booleans, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, and when the answer depends on the value of a symbolic
+    size; DTypeError when the dtypes differ.
+    Source: ONNX GreaterOrEqual, opsets 12–16.
+
+    >>> greater_or_equal(np.array([1, 2, 3]), 2)
+    array([False,  True,  True])
+    """
+    return broadcast_reduce(operands("greater_or_equal", (a, b)), "greater_or_equal", _greater_or_equal, lax.ge)
+
+
+def _greater_or_equal(a: Any, b: Any) -> Any:
+    if symbolic(a, b):
+        return on_sizes(of_sizes.greater_or_equal, a, b).astype(bool)
+    return np.greater_equal(a, b)
+
+
+@foldable
+def less_or_equal(a: Array, b: Array) -> Array:
+    """Whether a ≤ b, element by element; the operands broadcast to each other.
+
+    a, b: numbers, of one dtype. Returns booleans, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, and when the answer depends on the value of a symbolic
+    size; DTypeError when the dtypes differ.
+    Source: ONNX LessOrEqual, opsets 12–16.
+
+    >>> less_or_equal(np.array([1, 2, 3]), 2)
+    array([ True,  True, False])
+    """
+    return broadcast_reduce(operands("less_or_equal", (a, b)), "less_or_equal", _less_or_equal, lax.le)
+
+
+def _less_or_equal(a: Any, b: Any) -> Any:
+    return _greater_or_equal(b, a)

@@ -1,0 +1,303 @@
+"""Activation functions, element by element.
+
+A coefficient is a Python number, so the arithmetic stays in the type of the operand.
+"""
+
+__all__ = [
+    "celu",
+    "elu",
+    "gelu",
+    "hard_sigmoid",
+    "hard_swish",
+    "leaky_relu",
+    "mish",
+    "prelu",
+    "relu",
+    "selu",
+    "sigmoid",
+    "softplus",
+    "softsign",
+    "swish",
+    "tanh",
+    "thresholded_relu",
+]
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.dtypes import as_traced
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.ops.elementwise import broadcast_to, floating, operands, unary
+from jaxops.shapes.math.broadcasting import broadcast
+from jaxops.static import Array, foldable, jit_if_concrete
+
+_NOT_BELOW_ZERO = functools.partial(np.maximum, 0)
+
+
+@foldable
+def relu(x: Array) -> Array:
+    """max(x, 0), element by element; NaN stays, and the derivative at 0 is 0.
+
+    x: any shape, signed numbers. Returns the same shape and dtype.
+    Source: ONNX Relu, opsets 1–14.
+
+    >>> relu(jnp.array([-1.0, 2.0]))
+    Array([0., 2.], dtype=float32)
+    """
+    return unary(x, _NOT_BELOW_ZERO, jax.nn.relu)
+
+
+def leaky_relu(x: Array, *, alpha: float = 0.01) -> Array:
+    """x where it is not negative, else alpha · x.
+
+    x: any shape, floating-point. Returns the same shape and dtype.
+    Source: ONNX LeakyRelu, opsets 1–16.
+
+    >>> leaky_relu(jnp.array([-1.0, 2.0]), alpha=0.5)
+    Array([-0.5,  2. ], dtype=float32)
+    """
+    return _leaky_relu(floating("leaky_relu", x), alpha)
+
+
+@jit_if_concrete
+def _leaky_relu(x: jax.Array, alpha: float) -> jax.Array:
+    return lax.select(x < 0, x * alpha, x)
+
+
+def prelu(x: Array, slope: Array) -> Array:
+    """x where it is not negative, else slope · x.
+
+    x: any shape, numbers. slope: the same dtype; it broadcasts to the shape of x. Returns the shape and dtype of x.
+    Raises ShapeError when slope does not broadcast to x, DTypeError when the dtypes differ.
+    Source: ONNX PRelu, opsets 7–16.
+
+    >>> prelu(jnp.array([-1.0, 2.0]), jnp.array([0.25]))
+    Array([-0.25,  2.  ], dtype=float32)
+    """
+    return _prelu(tuple(as_traced(v) for v in operands("prelu", (x, slope))))
+
+
+@jit_if_concrete
+def _prelu(arrays: tuple[jax.Array, ...]) -> jax.Array:
+    x, slope = arrays
+    if broadcast("prelu", x.shape, slope.shape) != x.shape:
+        raise ShapeError(
+            f"prelu: `slope` of {shape_text(slope.shape)} must broadcast to x of {shape_text(x.shape)}, not extend it"
+        )
+    return lax.select(x < 0, x * broadcast_to(slope, x.shape), x)
+
+
+def elu(x: Array, *, alpha: float = 1.0) -> Array:
+    """x where it is not negative, else alpha · (eˣ - 1).
+
+    x: any shape, floating-point. Returns the same shape and dtype.
+    Source: ONNX Elu, opsets 1–22.
+
+    >>> elu(jnp.array([-1000.0, 2.0]))
+    Array([-1.,  2.], dtype=float32)
+    """
+    return _elu(floating("elu", x), alpha, 1.0, 1.0)
+
+
+def celu(x: Array, *, alpha: float = 1.0) -> Array:
+    """max(0, x) + min(0, alpha · (e^(x / alpha) - 1)).
+
+    x: any shape, floating-point. alpha: not 0. Returns the same shape and dtype.
+    Raises ArgumentError for an alpha of 0.
+    Source: ONNX Celu, opsets 12–28.
+
+    >>> celu(jnp.array([-1000.0, 2.0]), alpha=3.0)
+    Array([-3.,  2.], dtype=float32)
+    """
+    if alpha == 0:
+        raise ArgumentError("celu: `alpha` is 0; it divides, so it must not be 0")
+    # A negative x alone has a second part, whatever the sign of alpha.
+    return _elu(floating("celu", x), alpha, alpha, 1.0)
+
+
+def selu(x: Array, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Array:
+    """gamma · x where it is positive, else gamma · alpha · (eˣ - 1).
+
+    x: any shape, floating-point. Returns the same shape and dtype.
+    Source: ONNX Selu, opsets 1–22.
+
+    >>> selu(jnp.array([-1000.0, 2.0]), alpha=2.0, gamma=3.0)
+    Array([-6.,  6.], dtype=float32)
+    """
+    return _elu(floating("selu", x), gamma * alpha, 1.0, gamma)
+
+
+@jit_if_concrete
+def _elu(x: jax.Array, below: float, width: float, above: float) -> jax.Array:
+    """above · x where it is positive, else below · (e^(x / width) - 1)."""
+    positive = x > 0
+    # The exponential sees no positive number: where it overflowed, the derivative would be NaN.
+    negative = lax.select(positive, lax.full_like(x, 0), x)
+    return lax.select(positive, _times(x, above), _times(lax.expm1(_times(negative, 1 / width)), below))
+
+
+def _times(x: jax.Array, factor: float) -> jax.Array:
+    return x if factor == 1 else x * factor
+
+
+def gelu(x: Array, *, approximate: str = "none") -> Array:
+    """x · Φ(x), with Φ the distribution function of the normal distribution.
+
+    x: any shape, floating-point. Returns the same shape and dtype.
+    approximate: 'none' computes ½x(1 + erf(x/√2)), 'tanh' ½x(1 + tanh(√(2/π)(x + 0.044715x³))).
+    Raises ArgumentError for another word.
+    Source: ONNX Gelu, opset 20.
+
+    >>> gelu(jnp.array([0.0, 100.0]))
+    Array([  0., 100.], dtype=float32)
+    """
+    if approximate not in ("none", "tanh"):
+        raise ArgumentError(f"gelu: `approximate` is {approximate!r}; it must be 'none' or 'tanh'")
+    return jax.nn.gelu(floating("gelu", x), approximate=approximate == "tanh")
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + e⁻ˣ), element by element.
+
+    x: any shape, floating-point. Returns the same shape and dtype.
+    Source: ONNX Sigmoid, opsets 1–13.
+
+    >>> sigmoid(jnp.array([0.0]))
+    Array([0.5], dtype=float32)
+    """
+    return lax.logistic(floating("sigmoid", x))
+
+
+def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
+    """max(0, min(1, alpha · x + beta)).
+
+    x: any shape, floating-point. Returns the same shape and dtype.
+    Source: ONNX HardSigmoid, opsets 1–22.
+
+    >>> hard_sigmoid(jnp.array([-9.0, 0.0, 9.0]))
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
+    return _hard_sigmoid(floating("hard_sigmoid", x), alpha, beta)
+
+
+@jit_if_concrete
+def _hard_sigmoid(x: jax.Array, alpha: float, beta: float) -> jax.Array:
+    return lax.clamp(np.asarray(0, x.dtype), x * alpha + beta, np.asarray(1, x.dtype))
+
+
+def hard_swish(x: Array) -> Array:
+    """x · max(0, min(1, x / 6 + ½)).
+
+    x: any shape, floating-point. Returns the same shape and dtype.
+    Source: ONNX HardSwish, opsets 14–22.
+
+    >>> hard_swish(jnp.array([-9.0, 3.0]))
+    Array([-0.,  3.], dtype=float32)
+    """
+    return _hard_swish(floating("hard_swish", x))
+
+
+@jit_if_concrete
+def _hard_swish(x: jax.Array) -> jax.Array:
+    return x * _hard_sigmoid(x, 1 / 6, 0.5)
+
+
+def swish(x: Array, *, alpha: float = 1.0) -> Array:
+    """x · sigmoid(alpha · x).
+
+    x: any shape, floating-point. Returns the same shape and dtype.
+    Source: ONNX Swish, opset 24.
+
+    >>> swish(jnp.array([0.0, 100.0]))
+    Array([  0., 100.], dtype=float32)
+    """
+    return _swish(floating("swish", x), alpha)
+
+
+@jit_if_concrete
+def _swish(x: jax.Array, alpha: float) -> jax.Array:
+    return x * lax.logistic(_times(x, alpha))
+
+
+def mish(x: Array) -> Array:
+    """x · tanh(ln(1 + eˣ)).
+
+    x: any shape, floating-point. Returns the same shape and dtype.
+    Source: ONNX Mish, opsets 18–22.
+
+    >>> mish(jnp.array([0.0, 100.0]))
+    Array([  0., 100.], dtype=float32)
+    """
+    return _mish(floating("mish", x))
+
+
+@jit_if_concrete
+def _mish(x: jax.Array) -> jax.Array:
+    return x * lax.tanh(_softplus(x))
+
+
+def softplus(x: Array) -> Array:
+    """ln(eˣ + 1), without overflow.
+
+    x: any shape, floating-point. Returns the same shape and dtype.
+    Source: ONNX Softplus, opsets 1–22.
+
+    >>> softplus(jnp.array([-1000.0, 1000.0]))
+    Array([   0., 1000.], dtype=float32)
+    """
+    return _softplus(floating("softplus", x))
+
+
+@jit_if_concrete
+def _softplus(x: jax.Array) -> jax.Array:
+    return jnp.logaddexp(x, 0.0)
+
+
+def softsign(input: Array) -> Array:
+    """x / (1 + |x|), element by element.
+
+    input: any shape, floating-point. Returns the same shape and dtype.
+    Source: ONNX Softsign, opsets 1–22.
+
+    >>> softsign(jnp.array([-1.0, 3.0]))
+    Array([-0.5 ,  0.75], dtype=float32)
+    """
+    return _softsign(floating("softsign", input))
+
+
+@jit_if_concrete
+def _softsign(x: jax.Array) -> jax.Array:
+    return x / (1.0 + lax.abs(x))
+
+
+def tanh(input: Array) -> Array:
+    """The hyperbolic tangent of each element.
+
+    input: any shape, floating-point. Returns the same shape and dtype.
+    Source: ONNX Tanh, opsets 1–13.
+
+    >>> tanh(jnp.array([0.0, 100.0]))
+    Array([0., 1.], dtype=float32)
+    """
+    return lax.tanh(floating("tanh", input))
+
+
+def thresholded_relu(x: Array, *, alpha: float = 1.0) -> Array:
+    """x where it is above alpha, else 0.
+
+    x: any shape, floating-point. Returns the same shape and dtype.
+    Source: ONNX ThresholdedRelu, opsets 10–22.
+
+    >>> thresholded_relu(jnp.array([0.5, 2.0]))
+    Array([0., 2.], dtype=float32)
+    """
+    return _thresholded_relu(floating("thresholded_relu", x), alpha)
+
+
+@jit_if_concrete
+def _thresholded_relu(x: jax.Array, alpha: float) -> jax.Array:
+    return lax.select(x > alpha, x, lax.full_like(x, 0))

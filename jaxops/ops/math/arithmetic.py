@@ -1,0 +1,287 @@
+"""Arithmetic, element by element. While every operand is static NumPy computes it, exactly; sizes may be symbolic."""
+
+__all__ = ["abs", "add", "div", "mean", "mod", "mul", "neg", "pow", "reciprocal", "sign", "sub", "sum"]
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import flag
+from jaxops.dtypes import as_traced, canonical, is_float
+from jaxops.errors import ArgumentError
+from jaxops.ops.elementwise import broadcast_reduce, on_sizes, operands, require, symbolic, unary
+from jaxops.ops.math.rounding import _real
+from jaxops.shapes import arithmetic as of_sizes
+from jaxops.static import Array, array, foldable, jit_if_concrete
+
+
+@foldable
+def add(a: Array, b: Array) -> Array:
+    """a + b, element by element; the operands broadcast to each other.
+
+    a, b: numbers of one dtype. Returns that dtype, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ.
+    Source: ONNX Add, opsets 7–14.
+
+    >>> add(np.array([1, 2]), 10)
+    array([11, 12])
+    """
+    return broadcast_reduce(operands("add", (a, b)), "add", np.add, lax.add)
+
+
+@foldable
+def sub(a: Array, b: Array) -> Array:
+    """a - b, element by element; the operands broadcast to each other.
+
+    a, b: numbers of one dtype. Returns that dtype, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ.
+    Source: ONNX Sub, opsets 7–14.
+
+    >>> sub(np.array([1, 2]), 10)
+    array([-9, -8])
+    """
+    return broadcast_reduce(operands("sub", (a, b)), "sub", np.subtract, lax.sub)
+
+
+@foldable
+def mul(a: Array, b: Array) -> Array:
+    """a · b, element by element; the operands broadcast to each other.
+
+    a, b: numbers of one dtype. Returns that dtype, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ.
+    Source: ONNX Mul, opsets 7–14.
+
+    >>> mul(np.array([1, 2]), 10)
+    array([10, 20])
+    """
+    return broadcast_reduce(operands("mul", (a, b)), "mul", np.multiply, lax.mul)
+
+
+@foldable
+def div(a: Array, b: Array) -> Array:
+    """a / b, element by element; the operands broadcast to each other.
+
+    a, b: numbers of one dtype. Returns that dtype, of the common shape. Integers are divided toward zero.
+    Raises ArgumentError for a static integer divided by 0, which the standard leaves undefined; ShapeError when
+    the shapes do not broadcast, DTypeError when the dtypes differ.
+    Source: ONNX Div, opsets 7–14.
+
+    >>> div(np.array([7, -7]), 2)
+    array([ 3, -3])
+    """
+    return broadcast_reduce(operands("div", (a, b)), "div", _div, lax.div)
+
+
+def _div(a: Any, b: Any) -> Any:
+    if is_float(a.dtype) or a.dtype.kind == "c":
+        return np.divide(a, b)
+    b = _nonzero("div", a, b)
+    if symbolic(a, b):
+        return on_sizes(of_sizes.quotient, a, b)
+    below = np.floor_divide(a, b)
+    inexact = below * b != a
+    return below + (inexact & ((a < 0) != (b < 0))).astype(below.dtype)
+
+
+def _nonzero(op: str, a: Any, b: Any) -> Any:
+    if not is_float(a.dtype) and np.any(b == 0):
+        raise ArgumentError(f"{op}: a static integer is divided by 0, which the standard leaves undefined")
+    return b
+
+
+@foldable
+def mod(a: Array, b: Array, *, fmod: int = 0) -> Array:
+    """What is left of `a` after division by `b`; the operands broadcast to each other.
+
+    a, b: numbers of one dtype. Returns that dtype, of the common shape.
+    fmod: 0 rounds the quotient down, so the result has the sign of b; 1 truncates it, the sign is that of a.
+    Raises ArgumentError for another `fmod` and for a static integer divided by 0, ShapeError, DTypeError.
+    Source: ONNX Mod, opsets 10–28 (floats with fmod=0 from 28).
+
+    >>> mod(np.array([-7, 7]), 3), mod(np.array([-7, 7]), 3, fmod=1)
+    (array([2, 1]), array([-1,  1]))
+    """
+    arrays = operands("mod", (a, b))
+    if flag("mod", "fmod", fmod):
+        return broadcast_reduce(arrays, "mod", _static_fmod, lax.rem)
+    return broadcast_reduce(arrays, "mod", _static_mod, _floor_mod)
+
+
+def _static_mod(a: Any, b: Any) -> Any:
+    return np.mod(a, _nonzero("mod", a, b))
+
+
+def _static_fmod(a: Any, b: Any) -> Any:
+    b = _nonzero("mod", a, b)
+    return a - on_sizes(of_sizes.quotient, a, b) * b if symbolic(a, b) else np.fmod(a, b)
+
+
+def _floor_mod(a: jax.Array, b: jax.Array) -> jax.Array:
+    rest = lax.rem(a, b)
+    if jnp.issubdtype(a.dtype, jnp.unsignedinteger):
+        return rest
+    zero = lax.full_like(rest, 0)
+    opposite = lax.bitwise_and(lax.ne(rest, zero), lax.ne(lax.lt(rest, zero), lax.lt(b, zero)))
+    found = lax.select(opposite, lax.add(rest, b), rest)
+    if not is_float(a.dtype):
+        return found
+    # A zero has the sign of b (ONNX Mod-28).
+    signed = lax.select(lax.lt(b, zero), lax.neg(zero), zero)
+    return lax.select(lax.eq(found, zero), signed, found)
+
+
+@foldable
+def pow(x: Array, y: Array) -> Array:
+    """x to the power of y, element by element; the operands broadcast to each other.
+
+    x: numbers. y: numbers of any dtype. Returns the dtype of x, of the common shape.
+    An integer to a negative power is the true quotient, truncated; to a fractional power, likewise. What
+    overflows an integer type is undefined.
+    Raises ShapeError when the shapes do not broadcast.
+    Source: ONNX Pow, opsets 7–15.
+
+    >>> pow(np.array([2, 3]), np.array([10, -1]))
+    array([1024,    0])
+    """
+    base, exponent = (np.asarray(v) if isinstance(v, int | float) else array(v) for v in (x, y))
+    if isinstance(base, np.ndarray) and isinstance(exponent, np.ndarray):
+        return broadcast_reduce((base, exponent), "pow", _static_pow, lax.pow)
+    base = as_traced(base)
+    if isinstance(exponent, np.ndarray) and exponent.size == 1 and exponent.ndim <= base.ndim:
+        power = exponent.reshape(()).item()
+        # Small whole powers are products: exact on integers, and smooth at 0 for the gradient.
+        if float(power).is_integer() and abs(power) <= 8 and (power >= 0 or is_float(base.dtype)):
+            return _whole_power(base, int(power))
+    return broadcast_reduce((base, as_traced(exponent)), "pow", _static_pow, _traced_pow)
+
+
+@jit_if_concrete
+def _whole_power(x: jax.Array, n: int) -> jax.Array:
+    return lax.integer_pow(x, n)
+
+
+def _static_pow(x: Any, y: Any) -> Any:
+    if symbolic(x, y):
+        return on_sizes(lambda base, n: base**n, x, y)
+    if is_float(x.dtype):
+        return np.power(x, y.astype(x.dtype)) if not is_float(y.dtype) else np.power(x, y).astype(x.dtype)
+    if is_float(y.dtype):
+        return np.trunc(np.power(x.astype(np.float64), y.astype(np.float64))).astype(x.dtype)
+    negative = y < 0
+    # The exponent may not fit the type of x. The lower bits of a product depend on the lower bits alone.
+    whole = np.power(x.astype(np.uint64), np.where(negative, 0, y).astype(np.uint64)).astype(x.dtype)
+    if not negative.any():
+        return whole
+    return np.where(negative, np.where(np.abs(x) == 1, np.where(y % 2 == 0, x * x, x), 0), whole)
+
+
+def _traced_pow(x: jax.Array, y: jax.Array) -> jax.Array:
+    if is_float(x.dtype):
+        wide = jnp.promote_types(x.dtype, y.dtype) if is_float(y.dtype) else x.dtype
+        return lax.pow(x.astype(wide), y.astype(wide)).astype(x.dtype)
+    if is_float(y.dtype):
+        wide = canonical(np.float64)
+        return lax.pow(x.astype(wide), y.astype(wide)).astype(x.dtype)
+    zero, one, two = (jnp.full(x.shape, n, y.dtype) for n in (0, 1, 2))
+    negative = lax.lt(y, zero)
+    wide = canonical(np.uint64)  # as while static
+    whole = jnp.power(x.astype(wide), lax.select(negative, zero, y).astype(wide)).astype(x.dtype)
+    if jnp.issubdtype(y.dtype, jnp.unsignedinteger):
+        return whole
+    unit = lax.select(lax.eq(lax.rem(y, two), zero), x * x, x)
+    fraction = lax.select(lax.eq(jnp.abs(x), one.astype(x.dtype)), unit, zero.astype(x.dtype))
+    return lax.select(negative, fraction, whole)
+
+
+@foldable
+def sum(inputs: Sequence[Array]) -> Array:
+    """The sum of the elements at each place; the operands broadcast to each other.
+
+    inputs: at least one array of numbers, of one dtype. Returns that dtype, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ, SignatureError.
+    Source: ONNX Sum, opsets 8–13.
+
+    >>> sum([np.array([1, 5]), np.array([3, 2]), 1])
+    array([5, 8])
+    """
+    return broadcast_reduce(operands("sum", inputs), "sum", np.add, lax.add)
+
+
+@foldable
+def mean(inputs: Sequence[Array]) -> Array:
+    """The mean of the elements at each place; the operands broadcast to each other.
+
+    inputs: at least one floating-point array, of one dtype. Returns that dtype, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, DTypeError for differing dtypes or integers, SignatureError.
+    Source: ONNX Mean, opsets 8–13.
+
+    >>> mean([np.array([1.0, 5.0]), np.array([3.0, 2.0])])
+    array([2. , 3.5])
+    """
+    arrays = operands("mean", inputs)
+    require("mean", "floating-point", *arrays)
+    return div(broadcast_reduce(arrays, "mean", np.add, lax.add), np.asarray(len(arrays), arrays[0].dtype))
+
+
+@foldable
+def neg(x: Array) -> Array:
+    """-x, element by element.
+
+    x: any shape, signed numbers. Returns the same shape and dtype.
+    Source: ONNX Neg, opsets 1–13.
+
+    >>> neg(np.array([1, -2]))
+    array([-1,  2])
+    """
+    return unary(x, np.negative, lax.neg)
+
+
+@foldable
+def abs(x: Array) -> Array:
+    """The absolute value of each element.
+
+    x: any shape, numbers. Returns the same shape and dtype.
+    Source: ONNX Abs, opsets 1–13.
+
+    >>> abs(np.array([1, -2]))
+    array([1, 2])
+    """
+    return unary(x, _static_abs, _traced_abs)
+
+
+def _static_abs(x: Any) -> Any:
+    return on_sizes(lambda d: of_sizes.larger(d, -d), x) if symbolic(x) else np.abs(x)
+
+
+def _traced_abs(x: Any) -> Any:
+    return x if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else lax.abs(x)
+
+
+@foldable
+def sign(input: Array) -> Array:
+    """1 for a positive element, -1 for a negative one, 0 for zero; NaN stays.
+
+    input: any shape, numbers. Returns the same shape and dtype.
+    Source: ONNX Sign, opsets 9–13.
+
+    >>> sign(np.array([5, 0, -2]))
+    array([ 1,  0, -1])
+    """
+    return unary(input, np.sign, lax.sign)
+
+
+@foldable
+def reciprocal(x: Array) -> Array:
+    """1 / x, element by element.
+
+    x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
+    Source: ONNX Reciprocal, opsets 1–13.
+
+    >>> reciprocal(np.array([4.0, -0.5]))
+    array([ 0.25, -2.  ])
+    """
+    return unary(_real("reciprocal", x), np.reciprocal, lax.reciprocal)

@@ -1,0 +1,41 @@
+"""Broadcasting to a shape."""
+
+__all__ = ["expand"]
+
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import ints
+from jaxops.errors import ArgumentError
+from jaxops.ops.tensor.reshaping import _sized
+from jaxops.shapes.math.broadcasting import broadcast
+from jaxops.shapes.tensor import reshaping as sizes_of
+from jaxops.static import Array, Sizes, Static, foldable, jit_if_concrete
+
+
+@foldable
+def expand(input: Array, shape: Static) -> Array:
+    """Broadcasts `input` against `shape`, in both directions: the result may be larger than `shape`.
+
+    input: any dtype. shape: static, 1-D integers; a 1 keeps the size of the input.
+    Raises ShapeError when the two do not broadcast.
+    Source: ONNX Expand, opsets 8–13.
+
+    >>> expand(np.zeros((3, 1)), (2, 1, 6)).shape
+    (2, 3, 6)
+    """
+    return _expand(input, ints("expand", "shape", shape))
+
+
+@jit_if_concrete
+def _expand(input: Array, shape: Sizes) -> Array:
+    negative = [d for d in shape if isinstance(d, int) and d < 0]
+    if negative:
+        raise ArgumentError(f"expand: `shape` {shape} holds {negative[0]}; sizes must not be negative")
+    sizes = sizes_of.countable("expand", broadcast("expand", input.shape, shape))
+    input = _sized(input, sizes)
+    if isinstance(input, np.ndarray):
+        return np.broadcast_to(input, sizes)
+    if sizes == input.shape:
+        return input
+    return lax.broadcast_in_dim(input, sizes, tuple(range(len(sizes) - input.ndim, len(sizes))))

@@ -1,0 +1,72 @@
+"""Running sums and products along an axis."""
+
+__all__ = ["cumprod", "cumsum"]
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import axis as resolve_axis, flag, integer
+from jaxops.dtypes import is_float, settled
+from jaxops.ops.elementwise import symbolic
+from jaxops.static import Array, Static, array, foldable, jit_if_concrete
+
+
+@foldable
+def cumsum(x: Array, axis: Static, *, exclusive: int = 0, reverse: int = 0) -> Array:
+    """The running sum along an axis.
+
+    x: at least one axis, numbers. axis: static, an integer in [-n, n-1]. Returns the shape and dtype of x.
+    exclusive: 1 leaves the element itself out, so the first sum is 0. reverse: 1 runs from the end.
+    Raises AxisError, StaticError when `axis` is traced.
+    Source: ONNX CumSum, opsets 11–14.
+
+    >>> cumsum(np.array([1, 2, 3]), 0), cumsum(np.array([1, 2, 3]), 0, exclusive=1, reverse=1)
+    (array([1, 3, 6]), array([5, 3, 0]))
+    """
+    return _run("cumsum", x, axis, exclusive, reverse)
+
+
+@foldable
+def cumprod(x: Array, axis: Static, *, exclusive: int = 0, reverse: int = 0) -> Array:
+    """The running product along an axis.
+
+    x: at least one axis, numbers. axis: static, an integer in [-n, n-1]. Returns the shape and dtype of x.
+    exclusive: 1 leaves the element itself out, so the first product is 1. reverse: 1 runs from the end.
+    Raises AxisError, StaticError when `axis` is traced.
+    Source: ONNX CumProd, opset 26.
+
+    >>> cumprod(np.array([1, 2, 3]), 0), cumprod(np.array([1, 2, 3]), 0, exclusive=1, reverse=1)
+    (array([1, 2, 6]), array([6, 3, 1]))
+    """
+    return _run("cumprod", x, axis, exclusive, reverse)
+
+
+def _run(op: str, x: Any, axis: Any, exclusive: int, reverse: int) -> Array:
+    data = array(x)
+    at = resolve_axis(op, integer(op, "axis", axis), data.ndim)
+    return _running(data, op, at, flag(op, "exclusive", exclusive), flag(op, "reverse", reverse))
+
+
+@jit_if_concrete
+def _running(data: Array, op: str, at: int, exclusive: bool, reverse: bool) -> Array:
+    start = 0 if op == "cumsum" else 1
+    x = data.astype(np.float32) if is_float(data.dtype) and data.dtype.itemsize < 4 else data
+    if isinstance(x, np.ndarray):
+        x = np.flip(x, at) if reverse else x
+        if exclusive and x.shape[at] != 0:
+            first = np.full_like(x.take([0], at), start)
+            x = np.concatenate([first, x.take(range(x.shape[at] - 1), at)], at)
+        with np.errstate(all="ignore"):
+            x = (np.cumsum if op == "cumsum" else np.cumprod)(x, axis=at, dtype=x.dtype)
+        x = settled(np.flip(x, at) if reverse else x)
+        return x if symbolic(x) else x.astype(data.dtype, copy=False)
+    if exclusive:
+        # One element in at the start and one out at the end: padding by -1 cuts.
+        edges = (-1, 1, 0) if reverse else (1, -1, 0)
+        x = lax.pad(x, np.asarray(start, x.dtype), [edges if i == at else (0, 0, 0) for i in range(x.ndim)])
+    run: Callable[..., jax.Array] = lax.cumsum if op == "cumsum" else lax.cumprod
+    return lax.convert_element_type(run(x, at, reverse), data.dtype)

@@ -1,0 +1,61 @@
+"""Powers of e and their inverse, roots, and the error function."""
+
+__all__ = ["erf", "exp", "log", "sqrt"]
+
+
+import jax.numpy as jnp  # noqa: F401 - the doctests use it
+import numpy as np
+from jax import lax
+
+from jaxops.ops.elementwise import floating, unary
+from jaxops.ops.math.rounding import _real
+from jaxops.static import Array, foldable
+
+
+@foldable
+def sqrt(x: Array) -> Array:
+    """The square root of each element; NaN for a negative one.
+
+    x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
+    Source: ONNX Sqrt, opsets 1–13.
+
+    >>> sqrt(np.array([4.0, 0.25]))
+    array([2. , 0.5])
+    """
+    return unary(_real("sqrt", x), np.sqrt, lax.sqrt)
+
+
+def exp(input: Array) -> Array:
+    """e to the power of each element.
+
+    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
+    Source: ONNX Exp, opsets 1–13.
+
+    >>> exp(jnp.array([0.0]))
+    Array([1.], dtype=float32)
+    """
+    return lax.exp(floating("exp", input))
+
+
+def log(input: Array) -> Array:
+    """The natural logarithm of each element; -inf for zero, NaN for a negative one.
+
+    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
+    Source: ONNX Log, opsets 1–13.
+
+    >>> log(jnp.array([1.0]))
+    Array([0.], dtype=float32)
+    """
+    return lax.log(floating("log", input))
+
+
+def erf(input: Array) -> Array:
+    """The error function of each element.
+
+    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
+    Source: ONNX Erf, opsets 9–13 (integers, before 13, by its adapter).
+
+    >>> erf(jnp.array([0.0]))
+    Array([0.], dtype=float32)
+    """
+    return lax.erf(floating("erf", input))

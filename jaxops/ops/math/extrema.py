@@ -1,0 +1,110 @@
+"""The largest and the smallest of several operands, and bounds on one."""
+
+__all__ = ["clip", "max", "min"]
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.dtypes import canonical, is_float
+from jaxops.errors import ShapeError, shape_text
+from jaxops.ops.elementwise import broadcast_reduce, on_sizes, operands, symbolic
+from jaxops.shapes import arithmetic as of_sizes
+from jaxops.static import Array, array, foldable, is_symbolic, jit_if_concrete
+
+
+@foldable
+def max(inputs: Sequence[Array]) -> Array:
+    """The largest of the elements at each place; the operands broadcast to each other.
+
+    inputs: at least one array of numbers, of one dtype. Returns that dtype, of the common shape. NaN wins.
+    Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ, SignatureError.
+    Source: ONNX Max, opsets 8–13.
+
+    >>> max([np.array([1, 5]), np.array([3, 2])])
+    array([3, 5])
+    """
+    return broadcast_reduce(operands("max", inputs), "max", _max, lax.max)
+
+
+def _max(a: Any, b: Any) -> Any:
+    return on_sizes(of_sizes.larger, a, b) if symbolic(a, b) else np.maximum(a, b)
+
+
+@foldable
+def min(inputs: Sequence[Array]) -> Array:
+    """The smallest of the elements at each place; the operands broadcast to each other.
+
+    inputs: at least one array of numbers, of one dtype. Returns that dtype, of the common shape. NaN wins.
+    Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ, SignatureError.
+    Source: ONNX Min, opsets 8–13.
+
+    >>> min([np.array([1, 5]), np.array([3, 2])])
+    array([1, 2])
+    """
+    return broadcast_reduce(operands("min", inputs), "min", _min, lax.min)
+
+
+def _min(a: Any, b: Any) -> Any:
+    return on_sizes(of_sizes.smaller, a, b) if symbolic(a, b) else np.minimum(a, b)
+
+
+@foldable
+def clip(input: Array, min: Array | None = None, max: Array | None = None) -> Array:
+    """Each element, no less than `min` and no more than `max`.
+
+    input: any shape, numbers. min, max: scalars of the dtype of input; None is the least and the largest finite
+    number, so an infinity becomes that number, as in onnxruntime. Where min is above max, every element becomes max.
+    NaN stays.
+    A static bound outside the 32-bit type that stands for a 64-bit one bounds by the end of that type.
+    Raises ShapeError for a bound that is no scalar, DTypeError when the dtypes differ.
+    Source: ONNX Clip, opsets 6–13 (bounds are inputs from 11).
+
+    >>> clip(np.array([-5, 0, 5]), -1, 2)
+    array([-1,  0,  2])
+    """
+    data = array(input)
+    low, high = _bound("min", data, min), _bound("max", data, max)
+    given = operands("clip", (data, *(bound for bound in (low, high) if bound is not None)))
+    if low is not None and high is not None and not isinstance(given[0], np.ndarray):
+        return _clamp(given)
+    found = given[0]
+    if low is not None:
+        found = broadcast_reduce((found, given[1]), "clip", _max, lax.max)
+    if high is not None:
+        found = broadcast_reduce((found, given[-1]), "clip", _min, lax.min)
+    return found
+
+
+@jit_if_concrete
+def _clamp(arrays: tuple[Array, ...]) -> Array:
+    data, low, high = arrays
+    return lax.clamp(low, data, high)
+
+
+def _bound(name: str, data: Array, bound: Any) -> Array | None:
+    if bound is None:
+        if not is_float(data.dtype):
+            return None
+        ends = jnp.finfo(data.dtype)
+        return np.asarray(ends.min if name == "min" else ends.max, data.dtype)
+    x = array(bound)
+    if x.ndim > 1 or x.size != 1:  # onnxruntime tolerates one axis
+        raise ShapeError(f"clip: `{name}` must be a scalar, got shape {shape_text(x.shape)}")
+    x = x.reshape(())
+    if not isinstance(x, np.ndarray) or x.dtype == data.dtype or is_symbolic(x) or is_symbolic(data):
+        return x
+    if is_float(data.dtype) and type(bound) is int:
+        x = x.astype(np.float64)
+    narrowed = not isinstance(data, np.ndarray) and canonical(x.dtype) == data.dtype
+    if not (narrowed or isinstance(bound, int | float)) or is_float(x.dtype) != is_float(data.dtype):
+        return x
+    # INT64_MAX, say, is no bound at all on what has become int32.
+    limits = jnp.finfo(data.dtype) if is_float(data.dtype) else jnp.iinfo(data.dtype)
+    within = (
+        np.clip(x, float(limits.min), float(limits.max)) if is_float(x.dtype) else np.clip(x, limits.min, limits.max)
+    )
+    return np.asarray(x if is_float(x.dtype) and not np.isfinite(x) else within).astype(data.dtype)

@@ -1,0 +1,143 @@
+"""Products of matrices. Products of 16-bit floats are accumulated in float32."""
+
+__all__ = ["det", "einsum", "gemm", "matmul"]
+
+from collections.abc import Sequence
+
+import chex
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxops.dtypes import as_traced, is_float
+from jaxops.errors import SignatureError
+from jaxops.ops.elementwise import broadcast_to, floating, operands
+from jaxops.shapes.math import linear_algebra as sizes_of
+from jaxops.static import Array, jit_if_concrete
+
+
+def _traced(op: str, values: Sequence[Array]) -> tuple[jax.Array, ...]:
+    return tuple(as_traced(v) for v in operands(op, values))
+
+
+def _wide(x: jax.Array) -> jnp.dtype | None:
+    """The type to accumulate in, where it is not that of the operands."""
+    return jnp.dtype(jnp.float32) if is_float(x.dtype) and x.dtype.itemsize < 4 else None
+
+
+def gemm(
+    a: Array,
+    b: Array,
+    c: Array | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Array:
+    """alpha · a' · b' + beta · c, where a' and b' are the matrices or their transposes.
+
+    a: (M, K), or (K, M) with transA. b: (K, N), or (N, K) with transB. c: broadcasts to (M, N); None adds nothing.
+    Numbers of one dtype. Returns that dtype, (M, N). On integers, a fraction of the result is truncated.
+    Raises ShapeError when the shapes do not fit, DTypeError when the dtypes differ.
+    Source: ONNX Gemm, opsets 7–13.
+
+    >>> gemm(jnp.ones((2, 3)), jnp.ones((4, 3)), jnp.array([1.0]), alpha=0.5, transB=1).shape
+    (2, 4)
+    """
+    arrays = _traced("gemm", (a, b) if c is None else (a, b, c))
+    return _gemm(arrays, float(alpha), float(beta), bool(transA), bool(transB))
+
+
+@jit_if_concrete
+def _gemm(arrays: tuple[jax.Array, ...], alpha: float, beta: float, trans_a: bool, trans_b: bool) -> jax.Array:
+    a, b = arrays[:2]
+    c = arrays[2] if len(arrays) == 3 else None
+    sizes = sizes_of.gemm(a.shape, b.shape, None if c is None else c.shape, trans_a, trans_b)
+    contract = ((0 if trans_a else 1,), (1 if trans_b else 0,))
+    wide = _wide(a)
+    product = lax.dot_general(a, b, (contract, ((), ())), preferred_element_type=wide)
+    if not is_float(a.dtype) and not (alpha.is_integer() and beta.is_integer()):
+        product = product.astype(jnp.float32)
+    product = _scaled(product, alpha)
+    if c is not None and beta != 0:
+        product = product + _scaled(broadcast_to(c.astype(product.dtype), sizes), beta)
+    chex.assert_equal(product.shape, sizes)
+    return product.astype(a.dtype)
+
+
+def _scaled(x: jax.Array, factor: float) -> jax.Array:
+    if factor == 1:
+        return x
+    return x * (factor if is_float(x.dtype) else int(factor))
+
+
+def matmul(a: Array, b: Array) -> Array:
+    """The product of matrices, with the batch axes before them broadcast; a single axis is a row, or a column.
+
+    a: (…, M, K) or (K,). b: (…, K, N) or (K,). Numbers of one dtype. Returns that dtype, (…, M, N), without the axes
+    that a or b lacks.
+    Raises ShapeError when the shapes do not fit, DTypeError when the dtypes differ.
+    Source: ONNX MatMul, opsets 1–13.
+
+    >>> matmul(jnp.ones((5, 1, 2, 3)), jnp.ones((4, 3, 6))).shape
+    (5, 4, 2, 6)
+    """
+    return _matmul(_traced("matmul", (a, b)))
+
+
+@jit_if_concrete
+def _matmul(arrays: tuple[jax.Array, ...]) -> jax.Array:
+    a, b = arrays
+    sizes = sizes_of.matmul(a.shape, b.shape)
+    product = jnp.matmul(a, b, preferred_element_type=_wide(a))
+    chex.assert_equal(product.shape, sizes)
+    return product.astype(a.dtype)
+
+
+def einsum(inputs: Sequence[Array], *, equation: str) -> Array:
+    """The Einstein sum of the operands: `ij,jk->ik` is the product of matrices.
+
+    inputs: numbers of one dtype. Returns that dtype, of the sizes that the output term names.
+    equation: a term an operand, of letters and at most one '...' (axes that broadcast); letters missing after '->'
+    are summed over. Without '->', the output has '...' and then the letters that occur once, in ASCII order.
+    Raises ArgumentError for an equation that is no such text, ShapeError when it does not fit the operands.
+    Source: ONNX Einsum, opsets 12–28.
+
+    >>> einsum([jnp.ones((2, 3, 4)), jnp.ones((2, 4, 5))], equation="bij, bjk -> bik").shape
+    (2, 3, 5)
+    """
+    if not inputs:
+        raise SignatureError("einsum: there are no operands; at least one is needed")
+    return _einsum(_traced("einsum", inputs), equation)
+
+
+@jit_if_concrete
+def _einsum(inputs: tuple[jax.Array, ...], equation: str) -> jax.Array:
+    explicit, sizes = sizes_of.einsum(equation, [x.shape for x in inputs])
+    # Between its steps jnp.einsum mixes the operands with float32 sums of them.
+    with jax.numpy_dtype_promotion("standard"):
+        total = jnp.einsum(explicit, *inputs, preferred_element_type=_wide(inputs[0]))
+    chex.assert_equal(total.shape, sizes)
+    return total.astype(inputs[0].dtype)
+
+
+def det(x: Array) -> Array:
+    """The determinant of square matrices.
+
+    x: (…, M, M), floating-point. Returns the same dtype, (…).
+    Raises ShapeError when the last two sizes differ.
+    Source: ONNX Det, opsets 11–22.
+
+    >>> det(jnp.array([[2.0, 0.0], [0.0, 3.0]]))
+    Array(6., dtype=float32)
+    """
+    return _det(floating("det", x))
+
+
+@jit_if_concrete
+def _det(x: jax.Array) -> jax.Array:
+    sizes = sizes_of.square("det", x.shape)
+    found = jnp.linalg.det(x.astype(_wide(x) or x.dtype))
+    chex.assert_equal(found.shape, sizes)
+    return found.astype(x.dtype)

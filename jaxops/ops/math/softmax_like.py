@@ -1,0 +1,93 @@
+"""Softmax and its kin, over one axis or several together."""
+
+__all__ = ["hardmax", "log_softmax", "softmax"]
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import axes as resolve_axes, axis as resolve_axis, ints
+from jaxops.dtypes import canonical
+from jaxops.ops.nn.normalization import floating, wide
+from jaxops.static import Array, Ints, jit_if_concrete
+
+
+def _operand(op: str, input: Any, axis: int, axes: Ints | None) -> tuple[Any, tuple[int, ...]]:
+    (x,) = floating(op, input=input)
+    if axes is None:
+        return x, (resolve_axis(op, axis, x.ndim),)
+    return x, resolve_axes(op, ints(op, "axes", axes), x.ndim)
+
+
+def _shifted(x: Any, axes: tuple[int, ...]) -> Any:
+    """x minus its maximum, so that no exponential overflows; 16-bit types in float32."""
+    x = lax.convert_element_type(x, wide(x.dtype))
+    # An empty axis has no maximum, but nothing is divided by it either.
+    top = jnp.max(x, axes, keepdims=True, initial=-np.inf)
+    return x - lax.stop_gradient(top)
+
+
+def softmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> Array:
+    """Exponentials that sum to 1 along `axis`.
+
+    input: floats. Returns an array like it. axes: static; when given, the sum runs over these axes together.
+    Raises AxisError, DTypeError for an input that is no float.
+    Source: ONNX Softmax, opset 13; with `axes` also opsets 1–11, where it runs over all axes from `axis` on.
+
+    >>> softmax(jnp.zeros((1, 4))).tolist()
+    [[0.25, 0.25, 0.25, 0.25]]
+    """
+    return _softmax(*_operand("softmax", input, axis, axes))
+
+
+@jit_if_concrete
+def _softmax(x: Any, axes: tuple[int, ...]) -> Any:
+    powers = lax.exp(_shifted(x, axes))
+    return lax.convert_element_type(powers / jnp.sum(powers, axes, keepdims=True), x.dtype)
+
+
+def log_softmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> Array:
+    """The logarithm of `softmax`, computed without leaving the logarithms.
+
+    input: floats. Returns an array like it. axes: as in `softmax`. Raises AxisError, DTypeError.
+    Source: ONNX LogSoftmax, opset 13; with `axes` also opsets 1–11.
+
+    >>> log_softmax(jnp.array([0.0, 1000.0])).tolist()
+    [-1000.0, 0.0]
+    """
+    return _log_softmax(*_operand("log_softmax", input, axis, axes))
+
+
+@jit_if_concrete
+def _log_softmax(x: Any, axes: tuple[int, ...]) -> Any:
+    shifted = _shifted(x, axes)
+    total = jnp.sum(lax.exp(shifted), axes, keepdims=True)
+    return lax.convert_element_type(shifted - lax.log(total), x.dtype)
+
+
+def hardmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> Array:
+    """1 at the first maximum along `axis`, 0 elsewhere.
+
+    input: floats; a NaN counts as the maximum. axes: as in `softmax`. Raises AxisError, DTypeError.
+    Source: ONNX Hardmax, opset 13; with `axes` also opsets 1–11.
+
+    >>> hardmax(jnp.array([1.0, 3.0, 3.0])).tolist()
+    [0.0, 1.0, 0.0]
+    """
+    return _hardmax(*_operand("hardmax", input, axis, axes))
+
+
+@jit_if_concrete
+def _hardmax(x: Any, axes: tuple[int, ...]) -> Any:
+    top = jnp.max(x, axes, keepdims=True, initial=-np.inf)
+    place = canonical(np.int64)
+    order = jnp.zeros((1,) * x.ndim, place)  # the position among the axes, in row-major order
+    for i in sorted(axes):
+        count = lax.broadcasted_iota(place, [d if j == i else 1 for j, d in enumerate(x.shape)], i)
+        order = order * jnp.asarray(x.shape[i], place) + count
+    is_top = (x == top) | (x != x)
+    last = jnp.iinfo(place).max
+    first = jnp.min(jnp.where(is_top, order, last), axes, keepdims=True, initial=last)
+    return lax.convert_element_type(order == first, x.dtype)

@@ -1,0 +1,142 @@
+"""Trigonometric and hyperbolic functions; an angle is in radians."""
+
+__all__ = ["acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh", "tan"]
+
+
+import jax.numpy as jnp  # noqa: F401 - the doctests use it
+from jax import lax
+
+from jaxops.ops.elementwise import floating
+from jaxops.static import Array
+
+
+def sin(input: Array) -> Array:
+    """The sine of each element, an angle in radians.
+
+    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
+    Source: ONNX Sin, opsets 7–22.
+
+    >>> sin(jnp.array([0.0]))
+    Array([0.], dtype=float32)
+    """
+    return lax.sin(floating("sin", input))
+
+
+def cos(input: Array) -> Array:
+    """The cosine of each element, an angle in radians.
+
+    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
+    Source: ONNX Cos, opsets 7–22.
+
+    >>> cos(jnp.array([0.0]))
+    Array([1.], dtype=float32)
+    """
+    return lax.cos(floating("cos", input))
+
+
+def tan(input: Array) -> Array:
+    """The tangent of each element, an angle in radians.
+
+    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
+    Source: ONNX Tan, opsets 7–22.
+
+    >>> tan(jnp.array([0.0]))
+    Array([0.], dtype=float32)
+    """
+    return lax.tan(floating("tan", input))
+
+
+def asin(input: Array) -> Array:
+    """The angle in [-π/2, π/2] whose sine each element is; NaN outside [-1, 1].
+
+    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
+    Source: ONNX Asin, opsets 7–22.
+
+    >>> asin(jnp.array([0.0]))
+    Array([0.], dtype=float32)
+    """
+    return lax.asin(floating("asin", input))
+
+
+def acos(input: Array) -> Array:
+    """The angle in [0, π] whose cosine each element is; NaN outside [-1, 1].
+
+    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
+    Source: ONNX Acos, opsets 7–22.
+
+    >>> acos(jnp.array([1.0]))
+    Array([0.], dtype=float32)
+    """
+    return lax.acos(floating("acos", input))
+
+
+def atan(input: Array) -> Array:
+    """The angle in [-π/2, π/2] whose tangent each element is.
+
+    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
+    Source: ONNX Atan, opsets 7–22.
+
+    >>> atan(jnp.array([0.0]))
+    Array([0.], dtype=float32)
+    """
+    return lax.atan(floating("atan", input))
+
+
+def sinh(input: Array) -> Array:
+    """The hyperbolic sine of each element.
+
+    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
+    Source: ONNX Sinh, opsets 9–22.
+
+    >>> sinh(jnp.array([0.0]))
+    Array([0.], dtype=float32)
+    """
+    return lax.sinh(floating("sinh", input))
+
+
+def cosh(input: Array) -> Array:
+    """The hyperbolic cosine of each element.
+
+    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
+    Source: ONNX Cosh, opsets 9–22.
+
+    >>> cosh(jnp.array([0.0]))
+    Array([1.], dtype=float32)
+    """
+    return lax.cosh(floating("cosh", input))
+
+
+def asinh(input: Array) -> Array:
+    """The number whose hyperbolic sine each element is.
+
+    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
+    Source: ONNX Asinh, opsets 9–22.
+
+    >>> asinh(jnp.array([0.0]))
+    Array([0.], dtype=float32)
+    """
+    return lax.asinh(floating("asinh", input))
+
+
+def acosh(input: Array) -> Array:
+    """The number ≥ 0 whose hyperbolic cosine each element is; NaN below 1.
+
+    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
+    Source: ONNX Acosh, opsets 9–22.
+
+    >>> acosh(jnp.array([1.0]))
+    Array([0.], dtype=float32)
+    """
+    return lax.acosh(floating("acosh", input))
+
+
+def atanh(input: Array) -> Array:
+    """The number whose hyperbolic tangent each element is; ±inf at ±1, NaN beyond.
+
+    input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
+    Source: ONNX Atanh, opsets 9–22.
+
+    >>> atanh(jnp.array([0.0]))
+    Array([0.], dtype=float32)
+    """
+    return lax.atanh(floating("atanh", input))

@@ -1,0 +1,17 @@
+"""Operators of the standard's family `nn`."""
+
+from jaxops.ops.nn import convolution, flattening, normalization, pooling, regularization, shrinkage
+from jaxops.ops.nn.convolution import *
+from jaxops.ops.nn.flattening import *
+from jaxops.ops.nn.normalization import *
+from jaxops.ops.nn.pooling import *
+from jaxops.ops.nn.regularization import *
+from jaxops.ops.nn.shrinkage import *
+
+__all__: list[str] = []
+__all__ += convolution.__all__
+__all__ += flattening.__all__
+__all__ += normalization.__all__
+__all__ += pooling.__all__
+__all__ += regularization.__all__
+__all__ += shrinkage.__all__

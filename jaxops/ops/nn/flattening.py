@@ -1,0 +1,31 @@
+"""Flattening to a matrix."""
+
+__all__ = ["flatten"]
+
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import axis as resolve_axis, integer
+from jaxops.shapes.nn import flattening as sizes_of
+from jaxops.static import Array, foldable, jit_if_concrete
+
+
+@foldable
+def flatten(input: Array, *, axis: int = 1) -> Array:
+    """Joins the axes before `axis` into one, and those from `axis` on into another.
+
+    input: (d0, …, dn-1), any dtype. Returns (d0·…·d[axis-1], d[axis]·…·dn-1), same dtype; an empty product is 1.
+    axis: static, in [-n, n]; n is allowed and gives a last axis of size 1.
+    Raises AxisError when `axis` is outside that range.
+    Source: ONNX Flatten, opsets 1–25 (a negative axis from 11).
+
+    >>> flatten(np.zeros((2, 0, 4))).shape
+    (2, 0)
+    """
+    return _flatten(input, integer("flatten", "axis", axis))
+
+
+@jit_if_concrete
+def _flatten(input: Array, axis: int) -> Array:
+    sizes = sizes_of.flatten(input.shape, resolve_axis("flatten", axis, input.ndim, end=True))
+    return input.reshape(sizes) if isinstance(input, np.ndarray) else lax.reshape(input, sizes)

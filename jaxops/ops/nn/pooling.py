@@ -1,0 +1,272 @@
+"""Pooling: the largest element, the mean or the p-norm of each window, or of all spatial axes at once."""
+
+__all__ = ["average_pool", "global_average_pool", "global_lp_pool", "global_max_pool", "lp_pool", "max_pool"]
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import flag, ints
+from jaxops.dtypes import as_traced, canonical, is_float
+from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, UnsupportedError, message
+from jaxops.ops.nn.windows import counts, options, pool, slide
+from jaxops.shapes.nn import windows as sizes_of
+from jaxops.shapes.nn.windows import Options, Windows
+from jaxops.static import Array, Ints, Sizes, jit_if_concrete
+
+
+def max_pool(
+    x: Array,
+    *,
+    kernel_shape: Ints,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Ints | None = None,
+    pads: Ints | None = None,
+    storage_order: int = 0,
+    strides: Ints | None = None,
+    return_indices: bool = False,
+) -> jax.Array | tuple[jax.Array, jax.Array]:
+    """The largest element of each window; padding is never it.
+
+    x: (N, C, d1, …, dn), integers or floating point. Returns (N, C, o1, …, on), same dtype, with
+    o = floor((d + pads - (k-1)·dilation - 1) / stride) + 1, or ceil with `ceil_mode` as long as the last window
+    starts inside `x` or the padding before it. A window of nothing but padding gives -inf, or the least integer.
+    The gradient goes to the first of equal elements in row-major order.
+    return_indices: also where in `x`, flattened, that first element is: int64 (int32 while x64 is off). With
+    `storage_order` 1 the spatial axes are flattened in column-major order.
+    auto_pad, pads, strides, dilations: as in `conv`.
+    Raises ShapeError, ArgumentError for attributes that do not fit; OutOfRangeError when indices do not fit.
+    Source: ONNX MaxPool, opsets 1–22.
+
+    >>> max_pool(jnp.arange(4.0).reshape(1, 1, 4), kernel_shape=(2,), strides=(2,)).tolist()
+    [[[1.0, 3.0]]]
+    """
+    given = _given("max_pool", kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
+    return _max_pool(as_traced(x), given, flag("max_pool", "storage_order", storage_order), bool(return_indices))
+
+
+def average_pool(
+    x: Array,
+    *,
+    kernel_shape: Ints,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> jax.Array:
+    """The mean of each window, over its elements in `x` or, with `count_include_pad`, in the padding too.
+
+    x: (N, C, d1, …, dn), floating point; 16-bit types are summed in float32. Returns (N, C, o1, …, on), same dtype.
+    The elements that `ceil_mode` lets a window reach beyond the padding never count, as in onnxruntime. Sizes and
+    the other attributes are as in `max_pool`.
+    Raises ShapeError, ArgumentError for attributes that do not fit, DTypeError for another dtype.
+    Source: ONNX AveragePool, opsets 1–22.
+
+    >>> average_pool(jnp.arange(4.0).reshape(1, 1, 4), kernel_shape=(2,), strides=(2,)).tolist()
+    [[[0.5, 2.5]]]
+    """
+    given = _given("average_pool", kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
+    include = flag("average_pool", "count_include_pad", count_include_pad)
+    return _average_pool(_floating("average_pool", x), given, include)
+
+
+def lp_pool(
+    x: Array,
+    *,
+    kernel_shape: Ints,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Ints | None = None,
+    p: float = 2,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> jax.Array:
+    """The p-norm of each window: (Σ |x|^p)^(1/p).
+
+    x: (N, C, d1, …, dn), floating point; 16-bit types are summed in float32. Returns (N, C, o1, …, on), same dtype.
+    p: > 0. Sizes and the other attributes are as in `max_pool`. With p > 1 the gradient of a window of zeros is zero.
+    Raises ShapeError, ArgumentError for attributes that do not fit, DTypeError for another dtype.
+    Source: ONNX LpPool, opsets 1–22.
+
+    >>> lp_pool(jnp.array([[[3.0, 4.0]]]), kernel_shape=(2,)).tolist()
+    [[[5.0]]]
+    """
+    given = _given("lp_pool", kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
+    return _lp_pool(_floating("lp_pool", x), given, _power("lp_pool", p))
+
+
+def global_average_pool(x: Array) -> jax.Array:
+    """The mean over the spatial axes.
+
+    x: (N, C, d1, …, dn), floating point; 16-bit types are summed in float32. Returns (N, C, 1, …, 1), same dtype.
+    Raises ShapeError for fewer than three axes, DTypeError for another dtype.
+    Source: ONNX GlobalAveragePool, opsets 1–22.
+
+    >>> global_average_pool(jnp.ones((2, 3, 4, 5))).shape
+    (2, 3, 1, 1)
+    """
+    return _global_average_pool(_floating("global_average_pool", x))
+
+
+def global_max_pool(x: Array) -> jax.Array:
+    """The largest element over the spatial axes.
+
+    x: (N, C, d1, …, dn), integers or floating point. Returns (N, C, 1, …, 1), same dtype.
+    Raises ShapeError for fewer than three axes.
+    Source: ONNX GlobalMaxPool, opsets 1–22.
+
+    >>> global_max_pool(jnp.ones((2, 3, 4, 5))).shape
+    (2, 3, 1, 1)
+    """
+    return _global_max_pool(as_traced(x))
+
+
+def global_lp_pool(x: Array, *, p: float = 2) -> jax.Array:
+    """The p-norm over the spatial axes.
+
+    x: (N, C, d1, …, dn), floating point; 16-bit types are summed in float32. Returns (N, C, 1, …, 1), same dtype.
+    p: > 0. With p > 1 the gradient of nothing but zeros is zero.
+    Raises ShapeError for fewer than three axes, ArgumentError for another `p`, DTypeError for another dtype.
+    Source: ONNX GlobalLpPool, opsets 1–22.
+
+    >>> global_lp_pool(jnp.array([[[3.0, 4.0]]])).tolist()
+    [[[5.0]]]
+    """
+    return _global_lp_pool(_floating("global_lp_pool", x), _power("global_lp_pool", p))
+
+
+Given = tuple[Sizes, Options, bool]
+
+
+def _given(op: str, kernel_shape: Ints, auto_pad: str, pads: Any, strides: Any, dilations: Any, ceil: int) -> Given:
+    """The attributes of all windows, hashable."""
+    found = options(op, auto_pad, pads, strides, dilations)
+    return ints(op, "kernel_shape", kernel_shape), found, flag(op, "ceil_mode", ceil)
+
+
+def _windows(op: str, x: jax.Array, given: Given) -> Windows:
+    return sizes_of.sliding(op, sizes_of.spatial(op, x.shape), *given)
+
+
+def _floating(op: str, x: Array) -> jax.Array:
+    x = as_traced(x)
+    if not is_float(x.dtype):
+        raise DTypeError(f"{op}: `x` is {x.dtype.name}; it must be floating point, convert with jaxops.cast")
+    return x
+
+
+def _power(op: str, p: float) -> float:
+    if not p > 0:
+        raise ArgumentError(f"{op}: `p` is {p}; it must be greater than 0")
+    return p
+
+
+def _wide(x: jax.Array) -> jax.Array:
+    """What sums are made of: float32 for narrower types."""
+    return x.astype(jnp.float32) if x.dtype.itemsize < 4 else x
+
+
+def _powers(x: jax.Array, p: float) -> jax.Array:
+    """|x|^p; a whole `p` gives products."""
+    return x * x if p == 2 else abs(x) ** (int(p) if p == int(p) else p)
+
+
+def _root(total: jax.Array, p: float) -> jax.Array:
+    """The p-th root, whose gradient at zero is zero, in place of an infinity times zero."""
+    if p == 1:
+        return total
+    zero = total == 0
+    some = lax.select(zero, lax.full_like(total, 1), total)
+    return lax.select(zero, total, lax.sqrt(some) if p == 2 else some ** (1 / p))
+
+
+@jit_if_concrete
+def _max_pool(x: jax.Array, given: Given, column_major: bool, return_indices: bool) -> Any:
+    windows = _windows("max_pool", x, given)
+    least = x.dtype.type(-np.inf if is_float(x.dtype) else jnp.iinfo(x.dtype).min)
+    if not return_indices:
+        return pool(x, windows, least, _larger, lax.max)
+    if not all(isinstance(d, int) for d in x.shape[2:]):
+        raise UnsupportedError(
+            message("max_pool", "indices of symbolic spatial sizes", x=x, hint="export with known spatial sizes")
+        )
+    found = (x, _places(x, column_major))
+    for axis in reversed(range(len(windows.kernel))):
+        found = slide(found, windows, axis, (least, found[1].dtype.type(-1)), _larger_of_pairs)
+    return found
+
+
+def _larger(best: jax.Array, new: jax.Array) -> jax.Array:
+    """The larger one, the first of equal ones, and NaN when there is one."""
+    return lax.select(_exceeds(best, new), new, best)
+
+
+def _exceeds(best: jax.Array, new: jax.Array) -> jax.Array:
+    larger = lax.lt(best, new)
+    return lax.bitwise_or(larger, lax.ne(new, new)) if is_float(new.dtype) else larger
+
+
+Pair = tuple[jax.Array, jax.Array]
+
+
+def _larger_of_pairs(best: Pair, new: Pair) -> Pair:
+    """The same with places; the place of padding is -1, so that an element that is -inf is larger."""
+    take = lax.bitwise_or(_exceeds(best[0], new[0]), lax.lt(best[1], best[1].dtype.type(0)))
+    return lax.select(take, new[0], best[0]), lax.select(take, new[1], best[1])
+
+
+def _places(x: jax.Array, column_major: bool) -> jax.Array:
+    """For each element, its index in the flattened data."""
+    dtype, total = canonical(np.int64), math.prod(x.shape)
+    if isinstance(total, int) and total - 1 > np.iinfo(dtype).max:
+        raise OutOfRangeError(
+            f"max_pool: indices of {total} elements do not fit {dtype.name}, which stands for int64 while x64 is off"
+        )
+    flat = lax.iota(dtype, total)
+    if not column_major:
+        return lax.reshape(flat, x.shape)
+    back = tuple(reversed(range(2, x.ndim)))
+    return lax.transpose(lax.reshape(flat, (*x.shape[:2], *x.shape[:1:-1])), (0, 1, *back))
+
+
+@jit_if_concrete
+def _average_pool(x: jax.Array, given: Given, include_pad: bool) -> jax.Array:
+    windows = _windows("average_pool", x, given)
+    wide = _wide(x)
+    total = pool(wide, windows, wide.dtype.type(0), lax.add, lax.add)
+    return lax.div(total, counts(total, x.shape[2:], windows, include_pad)).astype(x.dtype)
+
+
+@jit_if_concrete
+def _lp_pool(x: jax.Array, given: Given, p: float) -> jax.Array:
+    windows = _windows("lp_pool", x, given)
+    powers = _powers(_wide(x), p)
+    return _root(pool(powers, windows, powers.dtype.type(0), lax.add, lax.add), p).astype(x.dtype)
+
+
+@jit_if_concrete
+def _global_average_pool(x: jax.Array) -> jax.Array:
+    return jnp.mean(_wide(x), _spatial("global_average_pool", x), keepdims=True).astype(x.dtype)
+
+
+@jit_if_concrete
+def _global_max_pool(x: jax.Array) -> jax.Array:
+    axes = _spatial("global_max_pool", x)
+    return lax.expand_dims(lax.reduce_max(x, axes), axes)
+
+
+@jit_if_concrete
+def _global_lp_pool(x: jax.Array, p: float) -> jax.Array:
+    axes = _spatial("global_lp_pool", x)
+    return _root(jnp.sum(_powers(_wide(x), p), axes, keepdims=True), p).astype(x.dtype)
+
+
+def _spatial(op: str, x: jax.Array) -> tuple[int, ...]:
+    return tuple(range(2, 2 + len(sizes_of.spatial(op, x.shape))))

@@ -1,0 +1,72 @@
+"""The place of the largest or smallest element along an axis."""
+
+__all__ = ["arg_max", "arg_min"]
+
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import axis as resolve_axis, flag
+from jaxops.dtypes import as_traced, canonical
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.ops.tensor.inspection import dims
+from jaxops.static import Array, Undecided, array, foldable, jit_if_concrete
+
+
+@foldable
+def arg_max(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
+    """The index of the largest element along an axis; NaN counts as the largest.
+
+    data: at least one axis, numbers. Returns int64; the axis has size 1, or goes with keepdims=0.
+    axis: static, in [-n, n-1]. select_last_index: of equal elements, 0 takes the first and 1 the last.
+    Raises AxisError, ArgumentError for an axis of size 0, ShapeError for a symbolic size that may be 0.
+    Source: ONNX ArgMax, opsets 1–13 (select_last_index from 12).
+
+    >>> arg_max(np.array([[1, 3, 3]]), axis=1, keepdims=0, select_last_index=1)
+    array([2])
+    """
+    return _arg("arg_max", array(data), axis, keepdims, select_last_index)
+
+
+@foldable
+def arg_min(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
+    """The index of the smallest element along an axis; NaN counts as the smallest.
+
+    data: at least one axis, numbers. Returns int64; the axis has size 1, or goes with keepdims=0.
+    axis: static, in [-n, n-1]. select_last_index: of equal elements, 0 takes the first and 1 the last.
+    Raises AxisError, ArgumentError for an axis of size 0, ShapeError for a symbolic size that may be 0.
+    Source: ONNX ArgMin, opsets 1–13 (select_last_index from 12).
+
+    >>> arg_min(np.array([[3, 1, 1]]), axis=1, keepdims=0)
+    array([1])
+    """
+    return _arg("arg_min", array(data), axis, keepdims, select_last_index)
+
+
+def _arg(op: str, data: Array, axis: int, keepdims: int, last: int) -> Array:
+    at = resolve_axis(op, axis, data.ndim)
+    try:
+        empty = data.shape[at] < 1
+    except Undecided as error:
+        raise ShapeError(
+            f"{op}: axis {at} of {shape_text(data.shape)} must have an element, which cannot be decided; "
+            f"give `symbolic_shape` a constraint that says so"
+        ) from error
+    if empty:
+        raise ArgumentError(f"{op}: axis {at} has size 0, so it has no element to name")
+    keep, reverse = flag(op, "keepdims", keepdims), flag(op, "select_last_index", last)
+    return _index(data, op, at, keep, reverse)
+
+
+@jit_if_concrete
+def _index(data: Array, op: str, at: int, keepdims: bool, reverse: bool) -> Array:
+    count = data.shape[at]
+    if isinstance(data, np.ndarray):
+        found = (np.argmax if op == "arg_max" else np.argmin)(np.flip(data, at) if reverse else data, axis=at)
+        found = np.asarray(count - 1 - found if reverse else found, np.int64)
+        return np.expand_dims(found, at) if keepdims else found
+    index = canonical(np.int64)
+    data = lax.rev(data, [at]) if reverse else data
+    found = (lax.argmax if op == "arg_max" else lax.argmin)(data, at, index)
+    if reverse:
+        found = as_traced(dims(count - 1)).astype(index) - found
+    return lax.expand_dims(found, [at]) if keepdims else found

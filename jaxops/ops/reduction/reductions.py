@@ -1,0 +1,344 @@
+"""Operators that reduce axes to one element each.
+
+Sums of 16-bit floats are accumulated in float32.
+"""
+
+__all__ = [
+    "reduce_l1",
+    "reduce_l2",
+    "reduce_log_sum",
+    "reduce_log_sum_exp",
+    "reduce_max",
+    "reduce_mean",
+    "reduce_min",
+    "reduce_prod",
+    "reduce_sum",
+    "reduce_sum_square",
+]
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import axes as resolve_axes, flag, ints
+from jaxops.dtypes import as_traced, canonical, is_float, settled
+from jaxops.ops.elementwise import symbolic
+from jaxops.ops.math.arithmetic import div
+from jaxops.ops.tensor.inspection import dims
+from jaxops.shapes import arithmetic as of_sizes
+from jaxops.static import Array, Static, array, foldable, is_symbolic, jit_if_concrete
+
+Axes = tuple[int, ...]
+
+
+def _reduced(op: str, data: Any, axes: Any, keepdims: int, noop: int, *rule: Any) -> Array:
+    """Reduces the axes named; without a name all of them, or none under `noop_with_empty_axes`."""
+    x = array(data)
+    named = () if axes is None else ints(op, "axes", axes)
+    every = not named and not flag(op, "noop_with_empty_axes", noop)
+    over = tuple(range(x.ndim)) if every else resolve_axes(op, named, x.ndim)
+    return _reduce(x, over, flag(op, "keepdims", keepdims), *rule)
+
+
+@jit_if_concrete
+def _reduce(data: Array, over: Axes, keepdims: bool, rule: Callable[..., Array], real: bool = False) -> Array:
+    """`rule(x, over)` in a type that is wide enough; with `real` that of integers is floating-point too."""
+    with np.errstate(all="ignore"):
+        x = rule(_wide(data, real), over)
+        if isinstance(data, np.ndarray):
+            x = settled(x)
+            x = np.expand_dims(x, over) if keepdims else x
+            return x if symbolic(x) else x.astype(data.dtype)
+    x = lax.expand_dims(x, sorted(over)) if keepdims and over else x
+    return lax.convert_element_type(x, data.dtype)
+
+
+def _wide(x: Array, real: bool) -> Array:
+    if is_float(x.dtype):
+        return x.astype(np.float32) if x.dtype.itemsize < 4 else x
+    return x.astype(np.float64 if isinstance(x, np.ndarray) else canonical(np.float64)) if real else x
+
+
+def _xp(x: Array) -> Any:
+    return np if isinstance(x, np.ndarray) else lax
+
+
+def _total(x: Array, over: Axes) -> Any:
+    return np.sum(x, axis=over, dtype=x.dtype) if isinstance(x, np.ndarray) else lax.reduce_sum(x, over)
+
+
+def _product(x: Array, over: Axes) -> Any:
+    return np.prod(x, axis=over, dtype=x.dtype) if isinstance(x, np.ndarray) else lax.reduce_prod(x, over)
+
+
+def _average(x: Array, over: Axes) -> Any:
+    count = math.prod(x.shape[i] for i in over)
+    if symbolic(x):
+        return div(_total(x, over), np.asarray(count))
+    if not is_float(x.dtype):
+        # The mean of nothing is undefined: 0 for integers, and NaN below, as 0 / 0.
+        return _whole_average(x, over, count if is_symbolic(count) else max(count, 1))
+    if is_symbolic(count):
+        return lax.div(_total(x, over), as_traced(dims(count)).astype(x.dtype))
+    return div(_total(x, over), np.asarray(count, x.dtype))
+
+
+def _whole_average(x: Array, over: Axes, count: Any) -> Any:
+    """The mean of integers, truncated. Quotients and remainders are added up apart, so that nothing overflows."""
+    if isinstance(x, np.ndarray):
+        x = x if x.dtype == np.uint64 else x.astype(np.int64)
+        quotient, rest = np.divmod(x, x.dtype.type(count))
+        more, rest = np.divmod(_total(rest, over), x.dtype.type(count))
+        found = _total(quotient, over) + more
+        return found + ((found < 0) & (rest > 0)).astype(found.dtype)
+    if jnp.iinfo(x.dtype).bits < 32:
+        x = x.astype(np.int32)  # a narrow type may not hold the count
+    size = jnp.broadcast_to(as_traced(dims(count)).astype(x.dtype), x.shape)
+    zero = np.zeros((), x.dtype)
+    rest = lax.rem(x, size)
+    below = rest < zero
+    parts = (lax.div(x, size) - below.astype(x.dtype), lax.select(below, rest + size, rest), size)
+    found, rest, _ = lax.reduce(parts, (zero,) * 3, _carried, over)
+    return found + ((found < zero) & (rest > zero)).astype(found.dtype)
+
+
+def _carried(a: Any, b: Any) -> Any:
+    """(quotient, remainder, divisor) of a + b; the divisor is that of both, as a reduction sees no other value."""
+    rest, size = a[1] + b[1], lax.max(a[2], b[2])
+    carry = ((rest >= size) & (size > 0)).astype(rest.dtype)  # zeros stand for nothing
+    return a[0] + b[0] + carry, rest - carry * size, size
+
+
+def _norm1(x: Array, over: Axes) -> Any:
+    unsigned = jnp.issubdtype(x.dtype, jnp.unsignedinteger)
+    return _total(x if unsigned else _xp(x).abs(x), over)
+
+
+def _squares(x: Array, over: Axes) -> Any:
+    return _total(x * x, over)
+
+
+def _norm2(x: Array, over: Axes) -> Any:
+    return _xp(x).sqrt(_squares(x, over))
+
+
+def _log_total(x: Array, over: Axes) -> Any:
+    return _xp(x).log(_total(x, over))
+
+
+def _log_total_exp(x: Array, over: Axes) -> Any:
+    # Relative to the largest element nothing overflows; where that is infinite or absent, relative to 0.
+    kept = tuple(1 if i in over else d for i, d in enumerate(x.shape))
+    if isinstance(x, np.ndarray):
+        top = _largest(x, over)
+        top = np.where(np.isfinite(top), top, 0).astype(x.dtype)
+        return np.log(np.sum(np.exp(x - top.reshape(kept)), axis=over)) + top
+    top = lax.stop_gradient(lax.reduce_max(x, over))
+    top = lax.select(lax.is_finite(top), top, lax.full_like(top, 0))
+    rest = lax.broadcast_in_dim(top, x.shape, [i for i in range(x.ndim) if i not in over])
+    return lax.log(lax.reduce_sum(lax.exp(x - rest), over)) + top
+
+
+def _largest(x: Array, over: Axes) -> Any:
+    if not isinstance(x, np.ndarray):
+        return (lax.reduce_or if x.dtype == bool else lax.reduce_max)(x, over)
+    if symbolic(x):
+        return _one_by_one(of_sizes.larger, x, over)
+    return np.any(x, axis=over) if x.dtype == bool else np.max(x, axis=over, initial=_ends(x.dtype)[0])
+
+
+def _smallest(x: Array, over: Axes) -> Any:
+    if not isinstance(x, np.ndarray):
+        return (lax.reduce_and if x.dtype == bool else lax.reduce_min)(x, over)
+    if symbolic(x):
+        return _one_by_one(of_sizes.smaller, x, over)
+    return np.all(x, axis=over) if x.dtype == bool else np.min(x, axis=over, initial=_ends(x.dtype)[1])
+
+
+def _one_by_one(fn: Any, x: Any, over: Axes) -> Any:
+    for i in sorted(over, reverse=True):
+        x = np.frompyfunc(fn, 2, 1).reduce(x, axis=i)
+    return x
+
+
+def _ends(dtype: Any) -> tuple[Any, Any]:
+    """What the largest and the smallest of no elements is."""
+    if is_float(dtype):
+        return -np.inf, np.inf
+    return np.iinfo(dtype).min, np.iinfo(dtype).max
+
+
+@foldable
+def reduce_sum(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+    """The sum of the elements along axes; 0 over none.
+
+    data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
+    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    noop_with_empty_axes=1.
+    Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
+    Source: ONNX ReduceSum, opsets 1–13 (axes are an operand from 13).
+
+    >>> reduce_sum(np.array([[1, 2, 3], [4, 5, 6]]), (1,))
+    array([[ 6],
+           [15]])
+    """
+    return _reduced("reduce_sum", data, axes, keepdims, noop_with_empty_axes, _total)
+
+
+@foldable
+def reduce_mean(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+    """The mean of the elements along axes; of integers, truncated.
+
+    data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
+    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    noop_with_empty_axes=1.
+    Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
+    Source: ONNX ReduceMean, opsets 1–18 (axes are an operand from 18).
+
+    >>> reduce_mean(np.array([[1, 2, 3], [4, 5, 6]]), (1,))
+    array([[2],
+           [5]])
+    """
+    return _reduced("reduce_mean", data, axes, keepdims, noop_with_empty_axes, _average)
+
+
+@foldable
+def reduce_prod(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+    """The product of the elements along axes; 1 over none.
+
+    data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
+    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    noop_with_empty_axes=1.
+    Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
+    Source: ONNX ReduceProd, opsets 1–18 (axes are an operand from 18).
+
+    >>> reduce_prod(np.array([[1, 2, 3], [4, 5, 6]]), (1,))
+    array([[  6],
+           [120]])
+    """
+    return _reduced("reduce_prod", data, axes, keepdims, noop_with_empty_axes, _product)
+
+
+@foldable
+def reduce_max(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+    """The largest of the elements along axes; over none, -inf or the least number of the dtype. NaN wins.
+
+    data: any shape, numbers or booleans (False < True). Returns the same dtype; the axes reduced have size 1, or go
+    with keepdims=0.
+    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    noop_with_empty_axes=1.
+    Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
+    Source: ONNX ReduceMax, opsets 1–20 (axes are an operand from 18).
+
+    >>> reduce_max(np.array([[1, 2, 3], [4, 5, 6]]), (1,))
+    array([[3],
+           [6]])
+    """
+    return _reduced("reduce_max", data, axes, keepdims, noop_with_empty_axes, _largest)
+
+
+@foldable
+def reduce_min(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+    """The smallest of the elements along axes; over none, inf or the largest number of the dtype. NaN wins.
+
+    data: any shape, numbers or booleans (False < True). Returns the same dtype; the axes reduced have size 1, or go
+    with keepdims=0.
+    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    noop_with_empty_axes=1.
+    Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
+    Source: ONNX ReduceMin, opsets 1–20 (axes are an operand from 18).
+
+    >>> reduce_min(np.array([[1, 2, 3], [4, 5, 6]]), (1,))
+    array([[1],
+           [4]])
+    """
+    return _reduced("reduce_min", data, axes, keepdims, noop_with_empty_axes, _smallest)
+
+
+@foldable
+def reduce_l1(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+    """The sum of the absolute values along axes.
+
+    data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
+    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    noop_with_empty_axes=1.
+    Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
+    Source: ONNX ReduceL1, opsets 1–18 (axes are an operand from 18).
+
+    >>> reduce_l1(np.array([[1, 2, 3], [4, 5, 6]]), (1,))
+    array([[ 6],
+           [15]])
+    """
+    return _reduced("reduce_l1", data, axes, keepdims, noop_with_empty_axes, _norm1)
+
+
+@foldable
+def reduce_l2(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+    """The square root of the sum of squares along axes; of integers, truncated.
+
+    data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
+    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    noop_with_empty_axes=1.
+    Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
+    Source: ONNX ReduceL2, opsets 1–18 (axes are an operand from 18).
+
+    >>> reduce_l2(np.array([[1, 2, 3], [4, 5, 6]]), (1,))
+    array([[3],
+           [8]])
+    """
+    return _reduced("reduce_l2", data, axes, keepdims, noop_with_empty_axes, _norm2, True)
+
+
+@foldable
+def reduce_log_sum(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+    """The logarithm of the sum along axes; of integers, truncated.
+
+    data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
+    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    noop_with_empty_axes=1.
+    Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
+    Source: ONNX ReduceLogSum, opsets 1–28 (axes are an operand from 18, floating-point only from 28).
+
+    >>> reduce_log_sum(np.array([[1, 2, 3], [4, 5, 6]]), (1,))
+    array([[1],
+           [2]])
+    """
+    return _reduced("reduce_log_sum", data, axes, keepdims, noop_with_empty_axes, _log_total, True)
+
+
+@foldable
+def reduce_log_sum_exp(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+    """The logarithm of the sum of exponentials along axes, without overflow; of integers, truncated.
+
+    data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
+    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    noop_with_empty_axes=1.
+    Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
+    Source: ONNX ReduceLogSumExp, opsets 1–28 (axes are an operand from 18, floating-point only from 28).
+
+    >>> reduce_log_sum_exp(np.array([[1, 2, 3], [4, 5, 6]]), (1,))
+    array([[3],
+           [6]])
+    """
+    return _reduced("reduce_log_sum_exp", data, axes, keepdims, noop_with_empty_axes, _log_total_exp, True)
+
+
+@foldable
+def reduce_sum_square(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+    """The sum of squares along axes.
+
+    data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
+    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    noop_with_empty_axes=1.
+    Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
+    Source: ONNX ReduceSumSquare, opsets 1–18 (axes are an operand from 18).
+
+    >>> reduce_sum_square(np.array([[1, 2, 3], [4, 5, 6]]), (1,))
+    array([[14],
+           [77]])
+    """
+    return _reduced("reduce_sum_square", data, axes, keepdims, noop_with_empty_axes, _squares)

@@ -1,0 +1,53 @@
+"""Optionals, which are a value or None."""
+
+__all__ = ["optional", "optional_get_element", "optional_has_element"]
+
+from typing import Any
+
+import numpy as np
+
+from jaxops.errors import ArgumentError, SignatureError
+from jaxops.static import ShapeOnly, foldable
+
+
+@foldable
+def optional(input: Any = None, *, type: Any = None) -> Any:
+    """An optional that holds `input`, an array or a sequence; without one, an empty optional, which is None.
+
+    type: what an empty optional may hold, in the words of ONNX, as 'seq(tensor(float))'; None does not keep it.
+    Raises SignatureError without either.
+    Source: ONNX Optional, opsets 15–28.
+
+    >>> optional(type="tensor(float)") is None
+    True
+    """
+    if input is None and type is None:
+        raise SignatureError("optional: give `input`, or the `type` of an empty optional")
+    return input
+
+
+@foldable
+def optional_get_element(input: Any) -> Any:
+    """What an optional holds; an array or a sequence as it is.
+
+    Raises ArgumentError for an empty one (None).
+    Source: ONNX OptionalGetElement, opsets 15–28.
+
+    >>> optional_get_element(np.ones(2))
+    array([1., 1.])
+    """
+    if input is None:
+        raise ArgumentError("optional_get_element: the optional is empty; ask optional_has_element first")
+    return input
+
+
+@foldable
+def optional_has_element(input: ShapeOnly = None) -> np.ndarray:
+    """Whether an optional holds something, as a static boolean; true for any array or sequence.
+
+    Source: ONNX OptionalHasElement, opsets 15–28.
+
+    >>> optional_has_element(None)
+    array(False)
+    """
+    return np.array(input is not None)

@@ -1,0 +1,189 @@
+"""Sequences, which are Python lists of arrays."""
+
+__all__ = [
+    "concat_from_sequence",
+    "sequence_at",
+    "sequence_construct",
+    "sequence_empty",
+    "sequence_erase",
+    "sequence_insert",
+    "sequence_length",
+    "split_to_sequence",
+]
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxops.attributes import axis as resolve_axis, flag, integer, ints
+from jaxops.dtypes import canonical
+from jaxops.errors import ArgumentError, BoundsError, DTypeError, ShapeError, SignatureError
+from jaxops.ops.tensor.joining import concat
+from jaxops.ops.tensor.reshaping import squeeze, unsqueeze
+from jaxops.ops.tensor.splitting import split as split_into
+from jaxops.static import Array, ShapeOnly, Static, array, foldable, known
+
+
+def _items(op: str, value: Any) -> list[Array]:
+    if not isinstance(value, list | tuple):
+        raise DTypeError(f"{op}: `input_sequence` must be a sequence (a list of arrays), got {type(value).__name__}")
+    return [array(item) for item in value]
+
+
+def _alike(op: str, items: list[Array]) -> list[Array]:
+    """The items, when they have one element type; while x64 is off a static int64 goes with a traced int32."""
+    traced = any(isinstance(item, jax.Array) for item in items)
+    names = {"string" if i.dtype.kind in "UST" else (canonical(i.dtype) if traced else i.dtype).name for i in items}
+    if len(names) > 1 and not names <= {"string", "object"}:
+        raise DTypeError(f"{op}: the arrays of a sequence have one element type, got {', '.join(sorted(names))}")
+    return items
+
+
+def _place(op: str, position: Any, count: int, *, end: bool = False) -> int:
+    given = integer(op, "position", position)
+    last = count if end else count - 1
+    if not -count <= given <= last:
+        allowed = f"[{-count}, {last}]" if count or end else "empty"
+        raise BoundsError(f"{op}: `position` is {given}, but the sequence has {count} items; the range is {allowed}")
+    return given + count if given < 0 else given
+
+
+@foldable
+def sequence_construct(inputs: Sequence[Array]) -> list[Array]:
+    """A sequence of these arrays.
+
+    inputs: at least one array, of one dtype; their shapes may differ. Returns a list.
+    Raises DTypeError when the dtypes differ, SignatureError for no arrays.
+    Source: ONNX SequenceConstruct, opset 11.
+
+    >>> len(sequence_construct([np.ones(2), np.ones(3)]))
+    2
+    """
+    if len(inputs) == 0:
+        raise SignatureError("sequence_construct: `inputs` is empty; sequence_empty makes an empty sequence")
+    return _alike("sequence_construct", [array(item) for item in inputs])
+
+
+@foldable
+def sequence_empty(*, dtype: Any = np.float32) -> list[Array]:
+    """An empty sequence. dtype: that of the arrays to come; an empty list does not keep it.
+
+    Source: ONNX SequenceEmpty, opset 11.
+
+    >>> sequence_empty()
+    []
+    """
+    np.dtype(dtype)
+    return []
+
+
+@foldable
+def sequence_at(input_sequence: Sequence[Array], position: Static) -> Array:
+    """The array at `position`, static, in [-n, n-1].
+
+    Raises BoundsError outside that range, StaticError when `position` is traced.
+    Source: ONNX SequenceAt, opset 11.
+
+    >>> sequence_at([np.ones(2), np.ones(3)], -1).shape
+    (3,)
+    """
+    items = _items("sequence_at", input_sequence)
+    return items[_place("sequence_at", position, len(items))]
+
+
+@foldable
+def sequence_insert(input_sequence: Sequence[Array], tensor: Array, position: Static = None) -> list[Array]:
+    """The sequence with `tensor` before the item at `position`; at the end when that is None.
+
+    position: static, in [-n, n]. Returns a new list.
+    Raises BoundsError outside that range, DTypeError when the dtypes differ.
+    Source: ONNX SequenceInsert, opset 11.
+
+    >>> [item.size for item in sequence_insert([np.ones(2), np.ones(3)], np.ones(4), -1)]
+    [2, 4, 3]
+    """
+    items = _items("sequence_insert", input_sequence)
+    at = len(items) if position is None else _place("sequence_insert", position, len(items), end=True)
+    return _alike("sequence_insert", [*items[:at], array(tensor), *items[at:]])
+
+
+@foldable
+def sequence_erase(input_sequence: Sequence[Array], position: Static = None) -> list[Array]:
+    """The sequence without the item at `position`, static, in [-n, n-1]; without the last one when that is None.
+
+    Raises BoundsError outside that range, also for an empty sequence.
+    Source: ONNX SequenceErase, opset 11.
+
+    >>> [item.size for item in sequence_erase([np.ones(2), np.ones(3)], 0)]
+    [3]
+    """
+    items = _items("sequence_erase", input_sequence)
+    at = _place("sequence_erase", -1 if position is None else position, len(items))
+    return [*items[:at], *items[at + 1 :]]
+
+
+@foldable
+def sequence_length(input_sequence: ShapeOnly) -> np.ndarray:
+    """The number of items, as a static int64 scalar.
+
+    Source: ONNX SequenceLength, opset 11.
+
+    >>> sequence_length([np.ones(2), np.ones(3)])
+    array(2)
+    """
+    return np.array(len(_items("sequence_length", input_sequence)), np.int64)
+
+
+@foldable
+def split_to_sequence(input: Array, split: Static = None, *, axis: int = 0, keepdims: int = 1) -> list[Array]:
+    """Takes `input` apart along `axis`, into a sequence.
+
+    input: any dtype. axis: static, in [-n, n-1].
+    split: static; a 1-D array holds the lengths, which sum to the size of the axis; a scalar is the length of all
+    pieces but the last, which may be shorter. None means pieces of 1, without that axis unless `keepdims`.
+    Raises ShapeError when the lengths do not fill the axis, or when its size must be known and is symbolic,
+    ArgumentError for a scalar below 1, AxisError.
+    Source: ONNX SplitToSequence, opsets 11–24.
+
+    >>> [piece.shape for piece in split_to_sequence(np.zeros((2, 5)), 2, axis=1)]
+    [(2, 2), (2, 2), (2, 1)]
+    """
+    data, keep = array(input), flag("split_to_sequence", "keepdims", keepdims)
+    at = resolve_axis("split_to_sequence", axis, data.ndim)
+    lengths = None if split is None else known("split_to_sequence", "split", split)
+    if lengths is not None and lengths.ndim:
+        return list(split_into(data, ints("split_to_sequence", "split", lengths), axis=at))
+    each = 1 if lengths is None else integer("split_to_sequence", "split", lengths)
+    if each < 1:
+        raise ArgumentError(f"split_to_sequence: `split` is {each}; the length of a piece must be at least 1")
+    size = data.shape[at]
+    if not isinstance(size, int):
+        raise ShapeError(f"split_to_sequence: how many pieces of {each} the size {size} gives is not known; list them")
+    if size == 0:
+        return []
+    rest = [size % each] if size % each else []
+    pieces = split_into(data, (each,) * (size // each) + tuple(rest), axis=at)
+    return list(pieces) if keep or split is not None else [squeeze(piece, (at,)) for piece in pieces]
+
+
+@foldable
+def concat_from_sequence(input_sequence: Sequence[Array], *, axis: int, new_axis: int = 0) -> Array:
+    """Joins the arrays of a sequence along `axis`, or with `new_axis` along a new one.
+
+    input_sequence: at least one array, of one dtype; their sizes may differ on `axis` only.
+    axis: static, in [-n, n-1], with `new_axis` in [-n-1, n].
+    Raises ArgumentError for an empty sequence, ShapeError when the sizes do not fit, AxisError.
+    Source: ONNX ConcatFromSequence, opset 11.
+
+    >>> concat_from_sequence([np.zeros(3), np.zeros(3)], axis=-1, new_axis=1).shape
+    (3, 2)
+    """
+    items = _items("concat_from_sequence", input_sequence)
+    if not items:
+        raise ArgumentError("concat_from_sequence: the sequence is empty; at least one array is needed")
+    if flag("concat_from_sequence", "new_axis", new_axis):
+        place = resolve_axis("concat_from_sequence", axis, items[0].ndim + 1)
+        return concat([unsqueeze(item, (place,)) for item in items], axis=place)
+    return concat(items, axis=resolve_axis("concat_from_sequence", axis, items[0].ndim))

@@ -1,0 +1,159 @@
+"""Conversion between element types."""
+
+__all__ = ["cast"]
+
+from typing import Any
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import flag
+from jaxops.dtypes import as_traced, canonical, is_float, is_string
+from jaxops.errors import ArgumentError, DTypeError
+from jaxops.static import Array, array, foldable, is_symbolic, jit_if_concrete
+
+# Eight-bit floats, which overflow to their largest number under `saturate`.
+_SATURATING = {"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}
+_ROUND_MODES = ("up", "down", "nearest")
+
+
+@foldable
+def cast(input: Array, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Array:
+    """The elements of `input` in another type.
+
+    input: any shape and dtype; strings are static. to: static, the new dtype; `str` for strings.
+    saturate: what overflows an 8-bit float becomes its largest number, else NaN or infinity.
+    round_mode: 'up', 'down' or 'nearest', for float8_e8m0fnu, which holds powers of two.
+    Floats are truncated to integers, and integers cut to their lower bits; with x64 off that holds for a traced
+    uint32 as int64, too, which is int32 then. A float outside the range of an integer type is undefined in the
+    standard: here it becomes the nearest int32, cut to the type, or the nearest number of a type of 32 bits or
+    more; NaN becomes 0.
+    Raises ArgumentError for a string that is no number of the type; DTypeError between strings and traced values,
+    and for a `to` that is no element type.
+    Source: ONNX Cast, opsets 1–28.
+
+    >>> cast(jnp.array([1.7, -1.7]), to=np.int32)
+    Array([ 1, -1], dtype=int32)
+    >>> cast(np.array(["3.5", "INF"]), to=np.float32)
+    array([3.5, inf], dtype=float32)
+    """
+    if round_mode not in _ROUND_MODES:
+        raise ArgumentError(f"cast: `round_mode` is {round_mode!r}; it must be one of {', '.join(_ROUND_MODES)}")
+    overflow = flag("cast", "saturate", saturate)
+    data, target = array(input), _element_type(to)
+    if is_symbolic(data):
+        if jnp.issubdtype(target, jnp.integer):
+            return data
+        data = as_traced(data)
+    if target.kind in "USTO":
+        if not isinstance(data, np.ndarray):
+            raise DTypeError(f"cast: traced {data.dtype.name} cannot become strings, which are static (NumPy)")
+        return data if is_string(data) else _to_strings(data)
+    if is_string(data):
+        return _from_strings(np.asarray(data), target)
+    return _cast(data, target if isinstance(data, np.ndarray) else canonical(target), overflow, round_mode)
+
+
+def _element_type(to: Any) -> np.dtype:
+    try:
+        found = None if to is None else np.dtype(to)  # None is float64 to NumPy
+    except TypeError:
+        found = None
+    if found is None or not (found.kind in "bUSTO" or jnp.issubdtype(found, jnp.number)):
+        raise DTypeError(f"cast: `to` is {to!r}; it must be an element type, such as np.float32, or str for strings")
+    return found
+
+
+@jit_if_concrete
+def _cast(data: Array, target: np.dtype, saturate: bool, round_mode: str) -> Array:
+    xp = np if isinstance(data, np.ndarray) else jnp
+    if data.dtype == target:
+        return data
+    if target.name == "float8_e8m0fnu":
+        return _to_e8m0(xp, _convert(data, np.dtype(np.float32)), saturate, round_mode)
+    if saturate and target.name in _SATURATING:
+        if data.dtype.itemsize < 4 or not is_float(data.dtype):
+            data = _convert(data, np.dtype(np.float32))
+        largest = np.asarray(ml_dtypes.finfo(target).max, data.dtype)
+        return _convert(xp.clip(data, -largest, largest), target)
+    if is_float(data.dtype) and jnp.issubdtype(target, jnp.integer) and jnp.iinfo(target).bits < 32:
+        # Undefined out of range; like onnxruntime, by way of a 32-bit integer.
+        data = _convert(data, np.dtype(np.int32))
+    return _convert(data, target)
+
+
+def _convert(data: Array, target: np.dtype) -> Array:
+    if not isinstance(data, np.ndarray):
+        return lax.convert_element_type(data, target)
+    with np.errstate(invalid="ignore", over="ignore"):
+        if data.dtype.isbuiltin == 2 and target.isbuiltin == 2:
+            # NumPy knows no way between most of the narrow types; these two hold each of them exactly.
+            data = data.astype(np.float32 if is_float(data.dtype) else np.int32)
+        if is_float(data.dtype) and target.kind in "iu":
+            return _truncated(data, target)
+        return data.astype(target)
+
+
+def _truncated(data: np.ndarray, target: np.dtype) -> np.ndarray:
+    """Floats to integers as XLA does it also out of range, where each processor has a way of its own."""
+    data = data.astype(np.float32) if data.dtype.itemsize < 4 else data
+    low, high = np.iinfo(target).min, np.iinfo(target).max
+    # A float next to `high` may not exist; the comparison is with the one above.
+    outside = [np.isnan(data), data <= float(low), data >= float(high)]
+    return np.select(outside, [target.type(0), target.type(low), target.type(high)], data.astype(target))
+
+
+def _to_e8m0(xp: Any, data: Array, saturate: bool, round_mode: str) -> Array:
+    """float32 to powers of two: the 8 bits are the exponent, 255 is NaN; zero becomes the smallest, 2**-127."""
+    bits = data.view(np.uint32) if xp is np else lax.bitcast_convert_type(data, jnp.uint32)
+    exponent, fraction = (bits >> 23) & 0xFF, bits & 0x7FFFFF
+    # Below exponent 1 lies one power of two more, 2**-127, half of the smallest normal number.
+    floor = xp.where(exponent == 0, np.uint32(0x400000), np.uint32(0))
+    if round_mode == "up":
+        exponent = exponent + (fraction > floor).astype(np.uint32)
+    elif round_mode == "nearest":
+        half = xp.where(exponent == 0, np.uint32(0x200000), np.uint32(0x400000))
+        exponent = exponent + (fraction >= floor + half).astype(np.uint32)
+    if saturate:
+        exponent = xp.minimum(exponent, np.uint32(254))
+    else:
+        # Below 2**-127, by the bits: XLA takes numbers this small for 0 when it compares them.
+        exponent = xp.where(bits & 0x7FFFFFFF < 0x400000, np.uint32(255), exponent)
+    exponent = xp.where(xp.isnan(data), np.uint32(255), exponent)
+    small = _convert(exponent, np.dtype(np.uint8))
+    target = ml_dtypes.float8_e8m0fnu
+    return small.view(target) if xp is np else lax.bitcast_convert_type(small, target)
+
+
+def _to_strings(data: np.ndarray) -> np.ndarray:
+    """Numbers as onnxruntime prints them: 8 significant digits, 17 of a double; NaN, INF and -INF."""
+    if not is_float(data.dtype):
+        return np.array([str(int(x)) for x in data.flat], dtype=object).reshape(data.shape)
+    digits = 17 if data.dtype == np.float64 else 8
+    text = [f"{float(x):.{digits}g}".replace("nan", "NaN").replace("inf", "INF") for x in data.flat]
+    return np.array(text, dtype=object).reshape(data.shape)
+
+
+def _from_strings(data: np.ndarray, target: np.dtype) -> np.ndarray:
+    whole = jnp.issubdtype(target, jnp.integer)
+    limits = jnp.iinfo(target) if whole else None
+
+    def number(item: Any) -> Any:
+        text = item.decode() if isinstance(item, bytes) else str(item)
+        try:
+            if "_" in text or not text.isascii():
+                raise ValueError("Python reads more than the standard has")
+            if limits is None:
+                return float(text)
+            value = int(text) if text.lstrip("+-").isdigit() else int(float(text))
+            if not limits.min <= value <= limits.max:
+                raise OverflowError("it does not fit")
+            return value
+        except (ValueError, OverflowError) as error:
+            raise ArgumentError(f"cast: the string {text!r} is not a number of type {target.name}") from error
+
+    widest = np.uint64 if jnp.issubdtype(target, jnp.unsignedinteger) else np.int64 if whole else np.float64
+    numbers = np.array([number(item) for item in data.flat], widest).reshape(data.shape)
+    return _convert(numbers, target)  # pyright: ignore[reportReturnType]

@@ -1,0 +1,66 @@
+"""Indices as vectors of one mark each."""
+
+__all__ = ["one_hot"]
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import axis as resolve_axis, integer
+from jaxops.dtypes import as_traced, canonical, is_float
+from jaxops.errors import ArgumentError, ShapeError, describe
+from jaxops.static import Array, Static, array, foldable, is_symbolic, jit_if_concrete, known
+
+
+@foldable
+def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wrap: bool = True) -> Array:
+    """A new axis, with one value where the index says and another everywhere else.
+
+    indices: any shape, numbers; floats lose their fraction. depth: static, one number, the size of the new axis.
+    values: (2,), any dtype, the value elsewhere and the value at the index. axis: where the new axis goes.
+    wrap: a negative index counts from the end; else it is outside. An index outside is nowhere.
+    Raises ShapeError for other values, ArgumentError for a negative depth, AxisError.
+    Source: ONNX OneHot, opsets 11–28; without `wrap` opset 9.
+
+    >>> one_hot(jnp.array([1, -1]), 3, jnp.array([0, 5])).tolist()
+    [[0, 5, 0], [0, 0, 5]]
+    """
+    indices, values = array(indices), array(values)
+    at = resolve_axis("one_hot", axis, indices.ndim + 1)
+    if values.shape != (2,):
+        raise ShapeError(f"one_hot: `values` must be two numbers, elsewhere and at the index, got {describe(values)}")
+    count = _depth(depth)
+    if isinstance(indices, np.ndarray) and isinstance(values, np.ndarray) and not is_symbolic(count):
+        # A narrow type may not hold the depth.
+        place = np.expand_dims(indices if indices.dtype == np.uint64 else indices.astype(np.int64), at)
+        place = np.where(place < 0, place + count, place) if wrap else place
+        steps = np.arange(count).reshape([-1 if i == at else 1 for i in range(indices.ndim + 1)])
+        return np.where(place == steps, values[1], values[0])
+    return _one_hot((as_traced(indices), as_traced(values)), at, count, wrap)
+
+
+def _depth(depth: Any) -> Any:
+    if not is_symbolic(depth):
+        value = known("one_hot", "depth", depth)
+        depth = value.astype(np.int64) if is_float(value.dtype) else value
+    count = integer("one_hot", "depth", depth)
+    if isinstance(count, int) and count < 0:
+        raise ArgumentError(f"one_hot: `depth` is {count}; it must not be negative")
+    return count
+
+
+@jit_if_concrete
+def _one_hot(operands: tuple[Any, Any], axis: int, depth: Any, wrap: bool) -> Any:
+    indices, values = operands
+    whole = jnp.issubdtype(indices.dtype, jnp.integer)
+    if not whole or jnp.iinfo(indices.dtype).bits < 32:  # a narrow type may not hold the depth
+        indices = lax.convert_element_type(indices, canonical(np.int64))
+    kind = indices.dtype
+    place = lax.expand_dims(indices, (axis,))
+    if wrap and jnp.issubdtype(kind, jnp.signedinteger):
+        place = jnp.where(place < 0, place + jnp.asarray(depth, kind), place)
+    sizes = (*indices.shape[:axis], depth, *indices.shape[axis:])
+    hot = jnp.broadcast_to(place, sizes) == lax.broadcasted_iota(kind, sizes, axis)
+    return lax.select(hot, jnp.broadcast_to(values[1], sizes), jnp.broadcast_to(values[0], sizes))

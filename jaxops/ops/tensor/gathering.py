@@ -1,0 +1,169 @@
+"""Operators that read elements by index.
+
+A static index outside its axis raises BoundsError. A traced one cannot: what is read there is NaN, or the smallest
+integer (the largest of an unsigned type).
+"""
+
+__all__ = ["gather", "gather_elements", "gather_nd"]
+
+from typing import Any
+
+import chex
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import axis as resolve_axis, integer
+from jaxops.dtypes import as_traced
+from jaxops.errors import BoundsError, DTypeError, describe
+from jaxops.ops.indices import _whole, from_start
+from jaxops.shapes.tensor import indexing as sizes_of
+from jaxops.static import Array, Sizes, array, foldable, is_static, is_symbolic, jit_if_concrete
+
+
+@foldable
+def gather(data: Array, indices: Array, *, axis: int = 0) -> Array:
+    """Picks entries of `data` along `axis`.
+
+    data: (d0, …, dn-1), any dtype. indices: any shape, integers in [-d, d-1] of the axis; negative ones count
+    from the end. Returns data.shape[:axis] + indices.shape + data.shape[axis+1:].
+    Raises BoundsError for a static index outside the axis; a traced one gives NaN there, or the smallest
+    integer (the largest of an unsigned type), as `jnp.take` does. AxisError, DTypeError for other indices.
+    Source: ONNX Gather, opsets 1–13.
+
+    >>> gather(jnp.arange(5.0), np.array([[0, -1]]))
+    Array([[0., 4.]], dtype=float32)
+    """
+    data, indices = array(data), array(indices)
+    if not (jnp.issubdtype(indices.dtype, jnp.integer) or is_symbolic(indices)):
+        raise DTypeError(f"gather: `indices` must be integers, got {describe(indices)}")
+    at = resolve_axis("gather", axis, data.ndim)
+    count = data.shape[at]
+    if isinstance(count, int) and count == 0 and indices.size:
+        raise BoundsError(f"gather: there is nothing to pick on axis {at} of {describe(data)}")
+    if is_static(indices) and not is_symbolic(indices) and not is_symbolic(count):
+        # Narrow types cannot be compared with every size, nor hold it.
+        indices = indices if indices.dtype == np.uint64 else indices.astype(np.int64)
+        bad = indices[(indices < -count) | (indices >= count)]
+        if bad.size:
+            raise BoundsError(f"gather: index {bad.flat[0]} is outside axis {at} of size {count} ({describe(data)})")
+        if is_static(data):
+            return np.asarray(np.take(data, indices, axis=at))  # of a symbolic size it is no array
+        return _gather((data, as_traced(np.where(indices < 0, indices + count, indices))), at, True)
+    return _gather((as_traced(data), as_traced(indices)), at, False)
+
+
+@jit_if_concrete
+def _gather(operands: tuple[Array, Array], axis: int, inside: bool) -> Array:
+    data, indices = operands
+    if not inside:
+        indices = from_start(indices, data.shape[axis])
+    dims = lax.GatherDimensionNumbers(
+        offset_dims=(*range(axis), *range(axis + indices.ndim, data.ndim - 1 + indices.ndim)),
+        collapsed_slice_dims=(axis,),
+        start_index_map=(axis,),
+    )
+    picked = lax.gather(
+        data,
+        lax.expand_dims(indices, (indices.ndim,)),
+        dims,
+        slice_sizes=(*data.shape[:axis], 1, *data.shape[axis + 1 :]),
+        mode="promise_in_bounds" if inside else "fill",
+    )
+    chex.assert_equal(picked.shape, data.shape[:axis] + indices.shape + data.shape[axis + 1 :])
+    return picked
+
+
+@foldable
+def gather_elements(data: Array, indices: Array, *, axis: int = 0) -> Array:
+    """Picks one element for each index: the one at the same place, but for `axis`, where the index says.
+
+    data: n axes, any dtype. indices: n axes, integers in [-d, d-1] of the axis; no longer than data elsewhere.
+    Returns the shape of indices. Raises BoundsError for a static index outside, AxisError, ShapeError, DTypeError.
+    Source: ONNX GatherElements, opsets 11–13.
+
+    >>> gather_elements(np.array([[1, 2], [3, 4]]), np.array([[0, 0], [1, 0]]), axis=1)
+    array([[1, 1],
+           [4, 3]])
+    """
+    data = array(data)
+    at = resolve_axis("gather_elements", axis, data.ndim)
+    sizes_of.elements("gather_elements", data.shape, array(indices).shape, at)
+    found, inside = _whole("gather_elements", indices, data.shape[at])
+    if is_static(data) and inside:
+        return np.take_along_axis(_same_length(data, found.shape, at), np.asarray(found), at)
+    return _gather_elements((as_traced(data), as_traced(found)), at, inside)
+
+
+def _same_length(data: Any, sizes: Sizes, axis: int) -> Any:
+    """data, cut to `sizes` on all axes but one."""
+    for i, size in enumerate(sizes):
+        if i != axis and isinstance(size, int) and isinstance(data.shape[i], int) and size != data.shape[i]:
+            data = data[(slice(None),) * i + (slice(size),)]
+    return data
+
+
+@jit_if_concrete
+def _gather_elements(operands: tuple[Any, Any], axis: int, inside: bool) -> Any:
+    data, indices = operands
+    if not inside:
+        indices = from_start(indices, data.shape[axis])
+    others = tuple(i for i in range(data.ndim) if i != axis)
+    dims = lax.GatherDimensionNumbers(
+        offset_dims=(),
+        collapsed_slice_dims=(axis,),
+        start_index_map=(axis,),
+        operand_batching_dims=others,
+        start_indices_batching_dims=others,
+    )
+    return lax.gather(
+        _same_length(data, indices.shape, axis),
+        lax.expand_dims(indices, (indices.ndim,)),
+        dims,
+        slice_sizes=(1,) * data.ndim,
+        mode="promise_in_bounds" if inside else "fill",
+    )
+
+
+@foldable
+def gather_nd(data: Array, indices: Array, *, batch_dims: int = 0) -> Array:
+    """Picks the parts of `data` that tuples of indices name.
+
+    data: (b…, d1, …), any dtype. indices: (b…, q…, k), integers; each tuple of k indexes the first k axes after the
+    `batch_dims` axes b…, which both have. Returns (b…, q…) and the axes of data that are left.
+    Raises BoundsError for a static index outside, ShapeError, ArgumentError, DTypeError.
+    Source: ONNX GatherND, opsets 11–13.
+
+    >>> gather_nd(np.array([[0, 1], [2, 3]]), np.array([[0, 0], [1, 1]]))
+    array([0, 3])
+    """
+    data = array(data)
+    batch = integer("gather_nd", "batch_dims", batch_dims)
+    count = sizes_of.tuples("gather_nd", data.shape, array(indices).shape, batch)
+    found, inside = _whole("gather_nd", indices, data.shape[batch : batch + count])
+    if is_static(data) and inside:
+        rank = found.ndim - 1
+        grid = [
+            np.arange(d).reshape([-1 if i == j else 1 for j in range(rank)]) for i, d in enumerate(data.shape[:batch])
+        ]
+        return data[(*grid, *np.moveaxis(np.asarray(found), -1, 0))]
+    return _gather_nd((as_traced(data), as_traced(found)), batch, inside)
+
+
+@jit_if_concrete
+def _gather_nd(operands: tuple[Any, Any], batch: int, inside: bool) -> Any:
+    data, indices = operands
+    count = indices.shape[-1]
+    if not inside:
+        indices = from_start(indices, data.shape[batch : batch + count])
+    left = data.ndim - batch - count
+    named = tuple(range(batch, batch + count))
+    dims = lax.GatherDimensionNumbers(
+        offset_dims=tuple(range(indices.ndim - 1, indices.ndim - 1 + left)),
+        collapsed_slice_dims=named,
+        start_index_map=named,
+        operand_batching_dims=tuple(range(batch)),
+        start_indices_batching_dims=tuple(range(batch)),
+    )
+    sizes = (*(1,) * (batch + count), *data.shape[batch + count :])
+    return lax.gather(data, indices, dims, slice_sizes=sizes, mode="promise_in_bounds" if inside else "fill")

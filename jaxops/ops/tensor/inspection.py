@@ -1,0 +1,45 @@
+"""Operators that answer from the shape of an array alone; what they return is static."""
+
+__all__ = ["shape", "size"]
+
+import math
+
+import numpy as np
+
+from jaxops.attributes import integer
+from jaxops.static import Dim, ShapeOnly, array, foldable, is_symbolic
+
+
+def dims(sizes: list[Dim] | Dim) -> np.ndarray:
+    """Sizes as a static value: int64, or dtype object when one is symbolic."""
+    symbolic = any(map(is_symbolic, sizes)) if isinstance(sizes, list) else is_symbolic(sizes)
+    return np.array(sizes, dtype=object if symbolic else np.int64)
+
+
+@foldable
+def shape(data: ShapeOnly, *, start: int = 0, end: int | None = None) -> np.ndarray:
+    """The sizes of `data`, as a static 1-D int64 array.
+
+    data: any shape and dtype; its values are not looked at. start, end: static; which axes, counted from the
+    end when negative and clamped to the rank. Symbolic sizes give an array of dtype object.
+    Source: ONNX Shape, opsets 1–25.
+
+    >>> shape(np.zeros((2, 3, 4)), start=1)
+    array([3, 4])
+    """
+    first = integer("shape", "start", start)
+    last = None if end is None else integer("shape", "end", end)
+    return dims(list(array(data).shape[first:last]))
+
+
+@foldable
+def size(data: ShapeOnly) -> np.ndarray:
+    """The number of elements of `data`, as a static int64 scalar.
+
+    data: any shape and dtype; its values are not looked at.
+    Source: ONNX Size, opsets 1–25.
+
+    >>> size(np.zeros((2, 3, 4)))
+    array(24)
+    """
+    return dims(math.prod(array(data).shape))

@@ -1,0 +1,64 @@
+"""Operators that find NaN and infinity."""
+
+__all__ = ["isinf", "isnan"]
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.ops.elementwise import broadcast_to, require, unary
+from jaxops.static import Array, array, foldable, jit_if_concrete
+
+
+@foldable
+def isnan(x: Array) -> Array:
+    """Whether each element is NaN.
+
+    x: any shape, floating-point. Returns booleans of the same shape.
+    Raises DTypeError for another dtype.
+    Source: ONNX IsNaN, opsets 9–20.
+
+    >>> isnan(np.array([1.0, np.nan]))
+    array([False,  True])
+    """
+    x = _wide("isnan", x)
+    return unary(x, np.isnan, _traced_isnan)
+
+
+def _traced_isnan(x: Any) -> Any:
+    return lax.ne(x, x)
+
+
+@foldable
+def isinf(x: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:
+    """Whether each element is infinite.
+
+    x: any shape, floating-point. Returns booleans of the same shape.
+    detect_negative, detect_positive: 0 answers False for that infinity.
+    Raises DTypeError for another dtype.
+    Source: ONNX IsInf, opsets 10–20.
+
+    >>> isinf(np.array([-np.inf, np.inf]), detect_negative=0)
+    array([False,  True])
+    """
+    return _isinf(_wide("isinf", x), bool(detect_negative), bool(detect_positive))
+
+
+@jit_if_concrete
+def _isinf(x: Array, negative: bool, positive: bool) -> Array:
+    same = np.equal if isinstance(x, np.ndarray) else lax.eq
+    if negative and positive:
+        return np.asarray(np.isinf(x)) if isinstance(x, np.ndarray) else jnp.isinf(x)
+    if not (negative or positive):
+        return (np if isinstance(x, np.ndarray) else jnp).zeros(x.shape, bool)
+    infinity = np.asarray(np.inf if positive else -np.inf, x.dtype)
+    return same(x, infinity if isinstance(x, np.ndarray) else broadcast_to(infinity, x.shape))
+
+
+def _wide(op: str, value: Any) -> Array:
+    """8-bit floats in float32, which every backend compares."""
+    x = array(value)
+    require(op, "floating-point", x)
+    return x.astype(np.float32) if x.dtype.itemsize == 1 else x

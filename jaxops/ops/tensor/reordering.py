@@ -1,0 +1,118 @@
+"""Operators that give the same elements another order."""
+
+__all__ = ["depth_to_space", "reverse_sequence", "space_to_depth", "transpose"]
+
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import integer, ints
+from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, describe, shape_text
+from jaxops.ops.tensor.gathering import gather_nd
+from jaxops.ops.tensor.reshaping import reshape
+from jaxops.shapes.tensor import reordering as sizes_of
+from jaxops.static import Array, Ints, array, foldable, jit_if_concrete
+
+
+@foldable
+def transpose(data: Array, *, perm: Ints | None = None) -> Array:
+    """The axes of `data` in the order `perm`; reversed when `perm` is None.
+
+    data: n axes, any dtype. perm: static, a permutation of 0 … n-1; axis i of the result is axis perm[i] of data.
+    Raises AxisError when `perm` is no permutation of the axes.
+    Source: ONNX Transpose, opsets 1–25.
+
+    >>> transpose(np.zeros((2, 3, 4)), perm=(2, 0, 1)).shape
+    (4, 2, 3)
+    """
+    return _transpose(data, None if perm is None else ints("transpose", "perm", perm))
+
+
+@jit_if_concrete
+def _transpose(data: Array, perm: tuple[int, ...] | None) -> Array:
+    order = sizes_of.permutation(perm, data.ndim)
+    return np.transpose(data, order) if isinstance(data, np.ndarray) else lax.transpose(data, order)
+
+
+def _mode(op: str, mode: str) -> str:
+    if mode not in ("DCR", "CRD"):
+        raise ArgumentError(f"{op}: `mode` is {mode!r}; it must be 'DCR' or 'CRD'")
+    return mode
+
+
+@foldable
+def depth_to_space(input: Array, *, blocksize: int, mode: str = "DCR") -> Array:
+    """Moves blocks of channels into the plane.
+
+    input: (N, C, H, W), any dtype; C a multiple of blocksize². Returns
+    (N, C / blocksize², H · blocksize, W · blocksize).
+    mode: which axis of the channels varies slowest: 'DCR' the block, 'CRD' the channel that remains.
+    Raises ShapeError for another rank or a C that does not divide, ArgumentError.
+    Source: ONNX DepthToSpace, opsets 1–28.
+
+    >>> depth_to_space(np.arange(4).reshape(1, 4, 1, 1), blocksize=2).tolist()
+    [[[[0, 1], [2, 3]]]]
+    """
+    x, b = array(input), integer("depth_to_space", "blocksize", blocksize)
+    n, c, h, w = sizes_of.blocks("depth_to_space", x.shape, b)
+    rest = sizes_of.part("depth_to_space", "C", c, b * b)
+    if _mode("depth_to_space", mode) == "DCR":
+        x = transpose(reshape(x, (n, b, b, rest, h, w), allowzero=1), perm=(0, 3, 4, 1, 5, 2))
+    else:
+        x = transpose(reshape(x, (n, rest, b, b, h, w), allowzero=1), perm=(0, 1, 4, 2, 5, 3))
+    return reshape(x, (n, rest, h * b, w * b), allowzero=1)
+
+
+@foldable
+def space_to_depth(input: Array, *, blocksize: int, mode: str = "DCR") -> Array:
+    """Moves blocks of the plane into the channels; the inverse of `depth_to_space`.
+
+    input: (N, C, H, W), any dtype; H and W multiples of blocksize. Returns (N, C · blocksize², H / blocksize,
+    W / blocksize). mode: as in `depth_to_space`. Raises ShapeError for another rank or sizes that do not divide.
+    Source: ONNX SpaceToDepth, opsets 1–28.
+
+    >>> space_to_depth(np.arange(4).reshape(1, 1, 2, 2), blocksize=2).shape
+    (1, 4, 1, 1)
+    """
+    x, b = array(input), integer("space_to_depth", "blocksize", blocksize)
+    n, c, h, w = sizes_of.blocks("space_to_depth", x.shape, b)
+    h, w = sizes_of.part("space_to_depth", "H", h, b), sizes_of.part("space_to_depth", "W", w, b)
+    x = reshape(x, (n, c, h, b, w, b), allowzero=1)
+    order = (0, 3, 5, 1, 2, 4) if _mode("space_to_depth", mode) == "DCR" else (0, 1, 3, 5, 2, 4)
+    return reshape(transpose(x, perm=order), (n, c * b * b, h, w), allowzero=1)
+
+
+@foldable
+def reverse_sequence(input: Array, sequence_lens: Array, *, batch_axis: int = 1, time_axis: int = 0) -> Array:
+    """Reverses the first `sequence_lens[i]` steps of sequence i; the rest stays.
+
+    input: at least two axes, any dtype; `batch_axis` and `time_axis` are 0 and 1 or 1 and 0.
+    sequence_lens: (batch,), integers in [0, time]; they may be traced.
+    Raises ShapeError when their number is not the batch, ArgumentError, AxisError for equal axes.
+    Source: ONNX ReverseSequence, opsets 10–28.
+
+    >>> reverse_sequence(np.arange(3).reshape(3, 1), np.array([2])).ravel()
+    array([1, 0, 2])
+    """
+    x, lengths = array(input), array(sequence_lens)
+    if {batch_axis, time_axis} != {0, 1}:
+        raise AxisError(
+            f"reverse_sequence: `batch_axis` is {batch_axis} and `time_axis` {time_axis}; one must be 0, the other 1"
+        )
+    if x.ndim < 2 or lengths.shape != (x.shape[batch_axis],):
+        raise ShapeError(
+            f"reverse_sequence: `sequence_lens` of {shape_text(lengths.shape)} must have one length for each entry of "
+            f"axis {batch_axis} of {shape_text(x.shape)}"
+        )
+    if not jnp.issubdtype(lengths.dtype, jnp.integer):
+        raise DTypeError(f"reverse_sequence: `sequence_lens` must be integers, got {describe(lengths)}")
+    order = (batch_axis, time_axis, *range(2, x.ndim))
+    xp = np if isinstance(lengths, np.ndarray) else jnp
+    if isinstance(lengths, np.ndarray) and ((lengths < 0).any() or (lengths > x.shape[time_axis]).any()):
+        raise ArgumentError(
+            f"reverse_sequence: `sequence_lens` {lengths.tolist()} leave the range [0, {x.shape[time_axis]}]"
+        )
+    step, length = xp.arange(x.shape[time_axis], dtype=lengths.dtype)[None, :], lengths[:, None]
+    source = xp.where(step < length, length - 1 - step, step)
+    return transpose(gather_nd(transpose(x, perm=order), source[..., None], batch_dims=1), perm=order)

@@ -1,0 +1,101 @@
+"""Operators that give the same elements another shape."""
+
+__all__ = ["identity", "reshape", "squeeze", "unsqueeze"]
+
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import axes as resolve_axes, flag, integer, ints
+from jaxops.dtypes import as_traced
+from jaxops.shapes.tensor import reshaping as sizes_of
+from jaxops.static import Array, Ints, Sizes, Static, array, foldable, is_symbolic, jit_if_concrete
+
+
+def _sized(data: Array, sizes: Sizes) -> Array:
+    """A static array that gets a symbolic size cannot stay one."""
+    return as_traced(data) if isinstance(data, np.ndarray) and any(map(is_symbolic, sizes)) else data
+
+
+@foldable
+def identity(input: Array) -> Array:
+    """The operand itself: any shape, any dtype, strings included.
+
+    Source: ONNX Identity, opsets 1–25.
+
+    >>> identity(np.ones(2)).shape
+    (2,)
+    """
+    return array(input)
+
+
+@foldable
+def reshape(data: Array, shape: Static, *, allowzero: int = 0) -> Array:
+    """The elements of `data`, in row-major order, in another shape.
+
+    data: any shape and dtype. Returns the same dtype, of `shape`.
+    shape: static, 1-D integers. 0 copies the size of data at its position, or means a size of zero with
+    `allowzero`; one -1 is inferred; an empty shape makes a scalar.
+    Raises ShapeError when the numbers of elements differ, for a second -1 or another negative, a 0 beyond the
+    rank of data, -1 beside sizes whose product is 0, and 0 together with -1 under `allowzero`;
+    StaticError when `shape` is traced.
+    Source: ONNX Reshape, opsets 5–25.
+
+    >>> reshape(np.zeros((2, 3, 4)), (0, -1)).shape
+    (2, 12)
+    """
+    return _reshape(data, ints("reshape", "shape", shape), flag("reshape", "allowzero", allowzero))
+
+
+@jit_if_concrete
+def _reshape(data: Array, shape: Sizes, allowzero: bool) -> Array:
+    sizes = sizes_of.reshape(data.shape, shape, allowzero)
+    data = _sized(data, sizes)
+    return data.reshape(sizes) if isinstance(data, np.ndarray) else lax.reshape(data, sizes)
+
+
+@foldable
+def squeeze(data: Array, axes: Static = None) -> Array:
+    """Drops axes of size 1: the `axes` given, or all that there are.
+
+    data: any dtype. axes: static, 1-D integers in [-n, n-1], distinct; None drops every axis of size 1.
+    Raises ShapeError when an axis named has another size, AxisError when it does not exist.
+    Source: ONNX Squeeze, opsets 1–25.
+
+    >>> squeeze(np.zeros((1, 3, 1)), (0,)).shape
+    (3, 1)
+    """
+    return _squeeze(data, None if axes is None else ints("squeeze", "axes", axes))
+
+
+@jit_if_concrete
+def _squeeze(data: Array, axes: Ints | None) -> Array:
+    named = None if axes is None else resolve_axes("squeeze", axes, data.ndim)
+    sizes = sizes_of.squeeze(data.shape, named)
+    if isinstance(data, np.ndarray):
+        return data.reshape(sizes)
+    return lax.squeeze(data, [i for i, d in enumerate(data.shape) if d == 1] if named is None else named)
+
+
+@foldable
+def unsqueeze(data: Array, axes: Static) -> Array:
+    """Inserts axes of size 1.
+
+    data: n axes, any dtype. axes: static, k distinct integers in [-(n+k), n+k-1], positions in the result. A single
+    integer is taken too: the standard says 1-D, but models of its own suite have a scalar, and onnxruntime runs them.
+    Raises AxisError when one is outside that range or stands twice.
+    Source: ONNX Unsqueeze, opsets 1–25.
+
+    >>> unsqueeze(np.zeros((3, 4)), (0, -1)).shape
+    (1, 3, 4, 1)
+    """
+    if type(axes) is not tuple and (isinstance(axes, int) or getattr(axes, "ndim", 1) == 0):
+        axes = (integer("unsqueeze", "axes", axes),)
+    return _unsqueeze(data, ints("unsqueeze", "axes", axes))
+
+
+@jit_if_concrete
+def _unsqueeze(data: Array, axes: Sizes) -> Array:
+    places = resolve_axes("unsqueeze", axes, data.ndim + len(axes))
+    if isinstance(data, np.ndarray):
+        return data.reshape(sizes_of.unsqueeze(data.shape, places))
+    return lax.expand_dims(data, places)

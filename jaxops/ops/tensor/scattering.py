@@ -1,0 +1,164 @@
+"""Operators that write elements by index.
+
+A static index outside its axis raises BoundsError. A traced one cannot: what is written there is dropped.
+"""
+
+__all__ = ["scatter_elements", "scatter_nd", "tensor_scatter"]
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import axis as resolve_axis
+from jaxops.dtypes import as_traced, unify
+from jaxops.errors import ArgumentError, AxisError, DTypeError, describe
+from jaxops.ops.indices import _whole, from_start
+from jaxops.shapes.tensor import indexing as sizes_of
+from jaxops.static import Array, array, foldable, is_static, jit_if_concrete
+
+_REDUCTIONS = {
+    "none": (lax.scatter, None),
+    "add": (lax.scatter_add, np.add),
+    "mul": (lax.scatter_mul, np.multiply),
+    "max": (lax.scatter_max, np.maximum),
+    "min": (lax.scatter_min, np.minimum),
+}
+
+
+def _reduction(op: str, reduction: str, data: Any) -> str:
+    if reduction not in _REDUCTIONS:
+        raise ArgumentError(f"{op}: `reduction` is {reduction!r}; it must be one of {', '.join(_REDUCTIONS)}")
+    if reduction != "none" and (data.dtype == bool or data.dtype.kind in "UST"):
+        raise DTypeError(f"{op}: `reduction` {reduction!r} needs numbers, got {describe(data)}")
+    return reduction
+
+
+@foldable
+def scatter_elements(data: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: str = "none") -> Array:
+    """`data` with each of `updates` written to its own place, but for `axis`, where the index says.
+
+    data: n axes, any dtype. indices: n axes, integers in [-d, d-1] of the axis, no longer than data elsewhere.
+    updates: the shape of indices, the dtype of data. reduction: 'none' replaces, and of two updates to one place
+    the last one counts, as in onnxruntime; 'add', 'mul', 'max' and 'min' combine with what is there.
+    Raises BoundsError for a static index outside, ArgumentError, AxisError, ShapeError, DTypeError.
+    Source: ONNX ScatterElements, opsets 11–18; Scatter, opset 9.
+
+    >>> scatter_elements(np.zeros((1, 4)), np.array([[1, 3]]), np.array([[5.0, 6.0]]), axis=1)
+    array([[0., 5., 0., 6.]])
+    """
+    name = "scatter_elements"
+    data, updates = unify(name, (data, updates), ("data ", "updates "))
+    at, how = resolve_axis(name, axis, data.ndim), _reduction(name, reduction, data)
+    sizes_of.elements(name, data.shape, array(indices).shape, at)
+    sizes_of.updates(name, array(indices).shape, updates.shape)
+    found, inside = _whole(name, indices, data.shape[at])
+    if is_static(data) and inside:
+        places = list(np.indices(found.shape, sparse=True))
+        places[at] = np.asarray(found)
+        return _write(data, tuple(places), updates, how)
+    return _scatter_elements(tuple(map(as_traced, (data, found, updates))), at, how, inside)
+
+
+def _write(data: np.ndarray, places: tuple[Any, ...], updates: Any, how: str) -> np.ndarray:
+    result, combine = data.copy(), _REDUCTIONS[how][1]
+    if combine is None:
+        result[places] = updates
+    else:
+        combine.at(result, places, updates)
+    return result
+
+
+@jit_if_concrete
+def _scatter_elements(operands: tuple[Any, ...], axis: int, how: str, inside: bool) -> Any:
+    data, indices, updates = operands
+    if not inside:
+        indices = from_start(indices, data.shape[axis])
+    # Every coordinate spelled out: unlike batch axes, it allows indices shorter than data.
+    places = [indices if i == axis else lax.broadcasted_iota(indices.dtype, indices.shape, i) for i in range(data.ndim)]
+    every = tuple(range(data.ndim))
+    dims = lax.ScatterDimensionNumbers((), every, every)
+    return _REDUCTIONS[how][0](data, jnp.stack(places, -1), updates, dims, mode=_mode(inside))
+
+
+def _mode(inside: bool) -> str:
+    return "promise_in_bounds" if inside else "drop"
+
+
+@foldable
+def scatter_nd(data: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
+    """`data` with `updates` written where tuples of indices say.
+
+    data: n axes, any dtype. indices: (q…, k), integers; each tuple of k indexes the first k axes of data.
+    updates: (q…) and the last n-k sizes of data, of the dtype of data. reduction: as in `scatter_elements`.
+    Raises BoundsError for a static index outside, ArgumentError, ShapeError, DTypeError.
+    Source: ONNX ScatterND, opsets 11–18.
+
+    >>> scatter_nd(np.arange(4), np.array([[1], [3]]), np.array([7, 8]))
+    array([0, 7, 2, 8])
+    """
+    data, updates = unify("scatter_nd", (data, updates), ("data ", "updates "))
+    how = _reduction("scatter_nd", reduction, data)
+    sizes = array(indices).shape
+    count = sizes_of.tuples("scatter_nd", data.shape, sizes)
+    sizes_of.updates("scatter_nd", (*sizes[:-1], *data.shape[count:]), updates.shape)
+    found, inside = _whole("scatter_nd", indices, data.shape[:count])
+    if is_static(data) and inside:
+        return _write(data, tuple(np.moveaxis(np.asarray(found), -1, 0)), updates, how)
+    return _scatter_nd(tuple(map(as_traced, (data, found, updates))), how, inside)
+
+
+@jit_if_concrete
+def _scatter_nd(operands: tuple[Any, ...], how: str, inside: bool) -> Any:
+    data, indices, updates = operands
+    count = indices.shape[-1]
+    if not inside:
+        indices = from_start(indices, data.shape[:count])
+    window = tuple(range(indices.ndim - 1, updates.ndim))
+    dims = lax.ScatterDimensionNumbers(window, tuple(range(count)), tuple(range(count)))
+    return _REDUCTIONS[how][0](data, indices, updates, dims, mode=_mode(inside))
+
+
+def tensor_scatter(
+    past_cache: Array,
+    update: Array,
+    write_indices: Array | None = None,
+    *,
+    axis: int = -2,
+    mode: str = "linear",
+) -> Array:
+    """A cache of sequences with new steps written into each from its own index on.
+
+    past_cache: (batch, …), any dtype. update: the same but for `axis`, where it is shorter. write_indices: (batch,)
+    integers; None means 0. mode: 'linear', or 'circular', which begins again behind the last step.
+    Raises ArgumentError, AxisError for axis 0, ShapeError, DTypeError. A step that 'linear' would write behind the
+    end is dropped. Source: ONNX TensorScatter, opset 24.
+
+    >>> tensor_scatter(jnp.zeros((1, 3, 1)), jnp.ones((1, 1, 1)), jnp.array([2])).ravel().tolist()
+    [0.0, 0.0, 1.0]
+    """
+    cache, update = (as_traced(v) for v in unify("tensor_scatter", (past_cache, update), ("past_cache ", "update ")))
+    at = resolve_axis("tensor_scatter", axis, cache.ndim)
+    if at == 0:
+        raise AxisError("tensor_scatter: `axis` is 0, the axis of the batch; it must be a later one")
+    if mode not in ("linear", "circular"):
+        raise ArgumentError(f"tensor_scatter: `mode` is {mode!r}; it must be 'linear' or 'circular'")
+    sizes_of.updates("tensor_scatter", (*cache.shape[:at], update.shape[at], *cache.shape[at + 1 :]), update.shape)
+    first = as_traced(np.zeros(1, np.int32) if write_indices is None else write_indices)
+    if first.ndim != 1 or not jnp.issubdtype(first.dtype, jnp.integer):
+        raise DTypeError(f"tensor_scatter: `write_indices` must be a vector of integers, got {describe(first)}")
+    return _tensor_scatter((cache, update, jnp.broadcast_to(first, cache.shape[:1])), at, mode == "circular")
+
+
+@jit_if_concrete
+def _tensor_scatter(operands: tuple[Any, Any, Any], axis: int, circular: bool) -> Any:
+    cache, update, first = operands
+    shape = (update.shape[0], update.shape[axis])
+    step = jnp.broadcast_to(first[:, None], shape) + lax.broadcasted_iota(first.dtype, shape, 1)
+    if circular:
+        step = lax.rem(step, jnp.broadcast_to(jnp.asarray(cache.shape[axis], step.dtype), shape))
+    places = jnp.stack([lax.broadcasted_iota(step.dtype, shape, 0), step], -1)
+    window = tuple(i for i in range(update.ndim) if i not in (0, axis))
+    dims = lax.ScatterDimensionNumbers(window, (0, axis), (0, axis))
+    return lax.scatter(cache, places, update, dims, mode="drop")

@@ -1,0 +1,171 @@
+"""Operators that select elements; some have a size that depends on the data.
+
+Those are exact outside `jax.jit`. Inside, their `size` says how long the result is: what is missing is filled up, what
+is too much is cut off.
+"""
+
+__all__ = ["compress", "nonzero", "unique", "where"]
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import axis as resolve_axis, flag, integer
+from jaxops.dtypes import as_traced, canonical, is_string, settled
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, describe, message, shape_text
+from jaxops.ops.elementwise import broadcast_to, operands, require
+from jaxops.shapes.math.broadcasting import broadcast
+from jaxops.static import Array, Static, Tracer, array, foldable, jit_if_concrete
+
+
+@foldable
+def where(condition: Array, x: Array, y: Array) -> Array:
+    """The element of `x` where `condition` holds, else that of `y`; the three broadcast to each other.
+
+    condition: booleans. x, y: of one dtype, any. Returns that dtype, of the common shape. Strings are static.
+    Raises ShapeError when the shapes do not broadcast, DTypeError for other conditions or differing dtypes.
+    Source: ONNX Where, opsets 9–16.
+
+    >>> where(np.array([True, False]), np.array([1, 2]), 0)
+    array([1, 0])
+    """
+    test = array(condition)
+    require("where", "boolean", test)
+    values = operands("where", (x, y))
+    if not (isinstance(test, np.ndarray) and isinstance(values[0], np.ndarray)):
+        test, values = as_traced(test), tuple(as_traced(v) for v in values)
+    return _where((test, *values))
+
+
+@jit_if_concrete
+def _where(arrays: tuple[Array, ...]) -> Array:
+    test, x, y = arrays
+    sizes = broadcast("where", test.shape, x.shape, y.shape)
+    if isinstance(test, np.ndarray):
+        chosen = np.where(test, x, y)
+        return chosen if is_string(chosen) and chosen.size else settled(chosen)
+    # `lax.select` takes one condition for all elements as it is.
+    return lax.select(
+        test if test.ndim == 0 else broadcast_to(test, sizes), broadcast_to(x, sizes), broadcast_to(y, sizes)
+    )
+
+
+def _unbounded(op: str, operand: str, value: Any, size: Static) -> bool:
+    """Whether the result has the size that the data give it; that needs data that are known."""
+    if size is not None:
+        return False
+    if isinstance(value, Tracer):
+        raise StaticError(
+            message(
+                op,
+                f"the size of the result depends on `{operand}`, which is traced",
+                **{operand: value},
+                hint=f"call it outside `jax.jit`, or give `size`: {op}(…, size=n) has room for n and fills up the rest",
+            )
+        )
+    return True
+
+
+@foldable
+def compress(input: Array, condition: Array, *, axis: int | None = None, size: Static = None) -> Array:
+    """The entries along `axis` for which the condition holds; None takes the input as one row.
+
+    input: at least one axis, any dtype; it may be traced. condition: (m,) boolean, m at most the size of the axis;
+    entries beyond it are left out. size: static, the size of the axis in the result, filled up with zeros; needed
+    when the condition is traced.
+    Raises StaticError for a traced condition without `size`, ShapeError, DTypeError, AxisError.
+    Source: ONNX Compress, opsets 9–28.
+
+    >>> compress(jnp.arange(3), np.array([True, False, True])).tolist()
+    [0, 2]
+    """
+    x, condition = array(input), array(condition)
+    if axis is None:
+        x = x.reshape(-1)
+    at = 0 if axis is None else resolve_axis("compress", axis, x.ndim)
+    if condition.dtype != bool or condition.ndim != 1:
+        raise DTypeError(f"compress: `condition` must be a vector of booleans, got {describe(condition)}")
+    if isinstance(x.shape[at], int) and condition.shape[0] > x.shape[at]:
+        raise ShapeError(
+            f"compress: `condition` has {condition.shape[0]} entries, more than axis {at} of {shape_text(x.shape)} has"
+        )
+    if _unbounded("compress", "condition", condition, size):
+        kept = np.flatnonzero(np.asarray(condition))
+        if isinstance(x, np.ndarray):
+            return np.take(x, kept, axis=at)
+        return jnp.take(x, as_traced(kept), axis=at, mode="clip")
+    (kept,) = _places(as_traced(condition), integer("compress", "size", size), x.shape[at])
+    return jnp.take(as_traced(x), kept, axis=at, mode="fill", fill_value=0)
+
+
+def _places(x: Any, size: int, fill: Any) -> tuple[Any, ...]:
+    """`jnp.nonzero` of a size, which of an empty array gives zeros instead of the fill."""
+    if 0 in x.shape:
+        return (jnp.full(size, fill, canonical(np.int64)),) * x.ndim
+    return jnp.nonzero(x, size=size, fill_value=fill)
+
+
+@foldable
+def nonzero(x: Array, *, size: Static = None) -> Array:
+    """The indices of the elements that are not zero, in row-major order: one column each.
+
+    x: any dtype. Returns (n, count), int64; a scalar has no axes and gives (0, count).
+    size: static, the number of columns, filled up with -1; needed when x is traced.
+    Raises StaticError for a traced x without `size`.
+    Source: ONNX NonZero, opsets 9–13.
+
+    >>> nonzero(np.array([[1, 0], [1, 1]]))
+    array([[0, 1, 1],
+           [0, 0, 1]])
+    """
+    x = array(x)
+    if _unbounded("nonzero", "x", x, size):
+        values = np.asarray(x)
+        if not values.ndim:
+            found = np.zeros((0, int(bool(values))), np.int64)
+        else:
+            found = np.stack(np.nonzero(values)).astype(np.int64)
+        return found if isinstance(x, np.ndarray) else as_traced(found)
+    count = integer("nonzero", "size", size)
+    if not x.ndim:
+        return jnp.zeros((0, count), canonical(np.int64))
+    return jnp.stack(_places(as_traced(x), count, -1)).astype(canonical(np.int64))
+
+
+@foldable
+def unique(
+    x: Array, *, axis: int | None = None, sorted: int = 1, size: Static = None
+) -> tuple[Array, Array, Array, Array]:
+    """The distinct elements, or the distinct parts along `axis`.
+
+    x: any dtype. Returns (y, indices, inverse_indices, counts): y in ascending order, or with sorted=0 in the order
+    of first appearance; where each first stands in x; for each of x where it is in y; and how often it occurs.
+    size: static, the number of elements of y, filled up with its smallest; needed when x is traced.
+    Raises StaticError for a traced x without `size`, ArgumentError for `size` with sorted=0, AxisError.
+    Source: ONNX Unique, opsets 11–28.
+
+    >>> [v.tolist() for v in unique(np.array([2, 1, 1, 3]), sorted=0)]
+    [[2, 1, 3], [0, 1, 3], [0, 1, 1, 2], [1, 2, 1]]
+    """
+    x = array(x)
+    at = None if axis is None else resolve_axis("unique", axis, x.ndim)
+    ascending = flag("unique", "sorted", sorted)
+    if not _unbounded("unique", "x", x, size):
+        if not ascending:
+            raise ArgumentError("unique: `sorted` is 0; together with `size` it must be 1")
+        count = integer("unique", "size", size)
+        y, *places = jnp.unique(as_traced(x), True, True, True, at, size=count)
+        first, inverse, counts = (v.reshape(-1).astype(canonical(np.int64)) for v in places)
+        return y, first, inverse, counts
+    y, first, inverse, counts = np.unique(np.asarray(x), True, True, True, at)
+    inverse = inverse.reshape(-1)
+    if not ascending:
+        order = np.argsort(first)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        y, first, inverse, counts = y.take(order, at or 0), first[order], rank[inverse], counts[order]
+    found = (y, *(v.astype(np.int64) for v in (first, inverse, counts)))
+    return tuple(map(as_traced, found)) if isinstance(x, jax.Array) else found  # pyright: ignore[reportReturnType]

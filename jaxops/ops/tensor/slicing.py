@@ -1,0 +1,55 @@
+"""Slices along axes."""
+
+__all__ = ["slice"]
+
+import chex
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import axes as resolve_axes, ints
+from jaxops.errors import ShapeError
+from jaxops.shapes.tensor import slicing as sizes_of
+from jaxops.static import Array, Sizes, Static, foldable, jit_if_concrete
+
+
+@foldable
+def slice(data: Array, starts: Static, ends: Static, axes: Static = None, steps: Static = None) -> Array:
+    """Every `step`-th element from `start` up to, not including, `end`, on each of the axes.
+
+    data: n axes, any dtype. starts, ends: static, 1-D integers of one length; bounds count from the end when
+    negative and are clamped to the axis, so INT64_MAX means its end.
+    axes: static, distinct, of that length; None means the first axes. steps: likewise, not 0; None means 1.
+    Raises ShapeError when the lengths differ, ArgumentError for a step of 0, AxisError.
+    Source: ONNX Slice, opsets 1–13.
+
+    >>> slice(np.arange(10), (8,), (0,), (0,), (-3,))
+    array([8, 5, 2])
+    """
+    first, last = ints("slice", "starts", starts), ints("slice", "ends", ends)
+    on = tuple(range(len(first))) if axes is None else ints("slice", "axes", axes)
+    by = (1,) * len(first) if steps is None else ints("slice", "steps", steps)
+    if not len(first) == len(last) == len(on) == len(by):
+        raise ShapeError(f"slice: `starts` {first}, `ends` {last}, `axes` {on} and `steps` {by} must have one length")
+    return _slice(data, first, last, on, by)
+
+
+@jit_if_concrete
+def _slice(data: Array, starts: Sizes, ends: Sizes, axes: Sizes, steps: tuple[int, ...]) -> Array:
+    low, counts, by = [0] * data.ndim, list(data.shape), [1] * data.ndim
+    for at, start, end, step in zip(resolve_axes("slice", axes, data.ndim), starts, ends, steps, strict=True):
+        low[at], counts[at] = sizes_of.slice_range(data.shape[at], start, end, step)
+        # Beyond one element the step has no part; INT64_MIN, as some models have it, has no place in a program.
+        by[at] = step if not isinstance(counts[at], int) or counts[at] > 1 else 1
+    if isinstance(data, np.ndarray):
+        picked = [lo + np.arange(n) * step for lo, n, step in zip(low, counts, by, strict=True)]
+        return data[np.ix_(*picked)] if picked else data
+    # A negative step: slice forwards what it picks, then reverse it.
+    reverse = [i for i, step in enumerate(by) if step < 0]
+    for i in reverse:
+        low[i] = low[i] + (counts[i] - 1) * by[i] if counts[i] != 0 else 0
+    stops = [lo + (n - 1) * abs(s) + 1 if n != 0 else lo for lo, n, s in zip(low, counts, by, strict=True)]
+    if any(abs(s) != 1 for s in by) or tuple(counts) != data.shape:
+        data = lax.slice(data, low, stops, [abs(s) for s in by])
+    data = lax.rev(data, reverse) if reverse else data
+    chex.assert_equal(data.shape, tuple(counts))
+    return data

@@ -1,0 +1,72 @@
+"""Operators that split an array along an axis."""
+
+__all__ = ["split", "variadic_split"]
+
+from itertools import accumulate
+
+import chex
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import axis as resolve_axis, integer, ints
+from jaxops.errors import ArgumentError, SignatureError
+from jaxops.shapes.tensor import splitting as sizes_of
+from jaxops.static import Array, Sizes, Static, foldable, jit_if_concrete
+
+
+@foldable
+def split(input: Array, split: Static = None, *, axis: int = 0, num_outputs: int | None = None) -> tuple[Array, ...]:
+    """Takes `input` apart along `axis`, into pieces of the lengths `split` or into `num_outputs` like ones.
+
+    input: any dtype. Returns a tuple of arrays.
+    split: static, 1-D integers >= 0 that sum to the size of the axis.
+    num_outputs: pieces of ceil(size / num_outputs), the last one what is left. Give one of the two.
+    Raises ShapeError when the lengths do not fill the axis, AxisError, SignatureError for both or neither.
+    Source: ONNX Split, opsets 2–18.
+
+    >>> [piece.shape for piece in split(np.zeros(7), num_outputs=3)]
+    [(3,), (3,), (1,)]
+    """
+    if (split is None) == (num_outputs is None):
+        raise SignatureError("split: give the lengths `split` or `num_outputs`, one of the two")
+    lengths = None if split is None else ints("split", "split", split)
+    if lengths is not None:
+        negative = [n for n in lengths if isinstance(n, int) and n < 0]
+        if negative:
+            raise ArgumentError(f"split: `split` {lengths} holds {negative[0]}; lengths must not be negative")
+    parts = None if num_outputs is None else integer("split", "num_outputs", num_outputs)
+    return _split(input, "split", integer("split", "axis", axis), lengths, parts)
+
+
+@foldable
+def variadic_split(data: Array, axis: Static, split_lengths: Static) -> tuple[Array, ...]:
+    """Takes `data` apart along `axis` into pieces of the given lengths.
+
+    data: any dtype. Returns a tuple, as many arrays as there are lengths.
+    axis: static, an integer (or one in a 1-D array) in [-n, n-1].
+    split_lengths: static, 1-D integers >= -1; one -1 takes what the others leave, which may be nothing. Without
+    it they sum to the size of the axis, so no lengths at all are for an axis of size 0 only.
+    Raises ShapeError when the lengths do not fill the axis or exceed it (also beside a -1), AxisError.
+    Source: OpenVINO VariadicSplit-1.
+
+    >>> [piece.shape for piece in variadic_split(np.zeros((6, 2)), 0, (1, -1, 3))]
+    [(1, 2), (2, 2), (3, 2)]
+    """
+    lengths = ints("variadic_split", "split_lengths", split_lengths)
+    return _split(data, "variadic_split", integer("variadic_split", "axis", axis), lengths, None)
+
+
+@jit_if_concrete
+def _split(data: Array, op: str, axis: int, lengths: Sizes | None, parts: int | None) -> tuple[Array, ...]:
+    at = resolve_axis(op, axis, data.ndim)
+    if parts is not None:
+        lengths = sizes_of.ceil_chunks(data.shape[at], parts)
+    elif lengths is not None:
+        lengths = sizes_of.pieces(op, data.shape[at], lengths)
+    if not lengths:
+        return ()
+    if isinstance(data, np.ndarray):
+        return tuple(np.split(data, list(accumulate(lengths))[:-1], axis=at))
+    found = tuple(lax.split(data, lengths, axis=at))
+    chex.assert_equal([piece.shape[at] for piece in found], list(lengths))
+    return found

@@ -1,0 +1,44 @@
+"""Repetition along axes."""
+
+__all__ = ["tile"]
+
+
+import jax.numpy as jnp  # noqa: F401 - the doctests use it
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import ints
+from jaxops.dtypes import as_traced
+from jaxops.shapes.tensor import tiling as sizes_of
+from jaxops.static import Array, Sizes, Static, foldable, is_symbolic, jit_if_concrete
+
+
+@foldable
+def tile(input: Array, repeats: Static) -> Array:
+    """Repeats the whole of `input` along each axis.
+
+    input: n axes, any dtype. repeats: static, n integers >= 0.
+    Raises ShapeError when there are more or fewer repeats than axes, ArgumentError for a negative one.
+    Source: ONNX Tile, opsets 6–13.
+
+    >>> tile(jnp.arange(2), (3,)).tolist()
+    [0, 1, 0, 1, 0, 1]
+    """
+    return _tile(input, ints("tile", "repeats", repeats))
+
+
+@jit_if_concrete
+def _tile(input: Array, repeats: Sizes) -> Array:
+    sizes = sizes_of.tile(input.shape, repeats)
+    if isinstance(input, np.ndarray) and not any(map(is_symbolic, sizes)):
+        return np.tile(input, repeats)
+    inner, outer, order = [], [], []
+    for size, count in zip(input.shape, repeats, strict=True):
+        if not (isinstance(count, int) and count == 1):
+            inner.append(1)
+            outer.append(count)
+        order.append(len(outer))
+        inner.append(size)
+        outer.append(size)
+    x = lax.expand_dims(as_traced(input), [i for i in range(len(outer)) if i not in order])
+    return lax.reshape(lax.broadcast_in_dim(x, outer, range(len(outer))), sizes)

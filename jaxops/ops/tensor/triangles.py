@@ -1,0 +1,49 @@
+"""The triangles of matrices."""
+
+__all__ = ["trilu"]
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import flag
+from jaxops.dtypes import as_traced
+from jaxops.errors import ShapeError, describe
+from jaxops.static import Array, array, foldable, jit_if_concrete
+
+
+@foldable
+def trilu(input: Array, k: Any = None, *, upper: int = 1) -> Array:
+    """The upper or lower triangle of each matrix, zeros elsewhere.
+
+    input: (…, n, m), any dtype. k: one integer, which may be traced: the diagonal, above the main one when
+    positive, that still belongs to the triangle.
+    Raises ShapeError for an input of fewer than two axes or a k that is not one number.
+    Source: ONNX Trilu, opset 14.
+
+    >>> trilu(jnp.ones((2, 2), int), upper=0).tolist()
+    [[1, 0], [1, 1]]
+    """
+    x, k = array(input), array(0 if k is None else k)
+    upper = flag("trilu", "upper", upper)
+    if x.ndim < 2:
+        raise ShapeError(f"trilu: the operand needs at least two axes, got {describe(x)}")
+    if k.size != 1 or not jnp.issubdtype(k.dtype, jnp.integer):
+        raise ShapeError(f"trilu: `k` must be one integer, got {describe(k)}")
+    k = k.reshape(())
+    if isinstance(x, np.ndarray) and isinstance(k, np.ndarray):
+        return np.triu(x, int(k)) if upper else np.tril(x, int(k))
+    # A diagonal beyond int32 is beyond every matrix.
+    k = np.clip(k, -(2**31) + 1, 2**31 - 1).astype(np.int32) if isinstance(k, np.ndarray) else k.astype(jnp.int32)
+    return _trilu((as_traced(x), as_traced(k)), upper)
+
+
+@jit_if_concrete
+def _trilu(operands: tuple[Any, Any], upper: bool) -> Array:
+    x, k = operands
+    sizes = x.shape[-2:]
+    row, column = (lax.broadcasted_iota(jnp.int32, sizes, i) for i in (0, 1))
+    kept = column - row >= k if upper else column - row <= k
+    return lax.select(jnp.broadcast_to(kept, x.shape), x, lax.full_like(x, 0))

@@ -1,0 +1,167 @@
+"""Operators on strings, which are static: NumPy arrays of dtype object."""
+
+__all__ = ["regex_full_match", "string_concat", "string_normalizer", "string_split"]
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxops.attributes import flag, integer
+from jaxops.dtypes import is_string
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, shape_text
+from jaxops.shapes.math.broadcasting import broadcast
+from jaxops.static import array, foldable
+
+
+def _strings(op: str, operand: str, value: Any) -> np.ndarray:
+    values = array(value)
+    if not isinstance(values, np.ndarray) or not is_string(values):
+        raise DTypeError(f"{op}: `{operand}` must be strings, in a NumPy array, but is {describe(values)}")
+    return values.astype(object)
+
+
+def _each(fn: Any, values: np.ndarray, dtype: Any = object) -> np.ndarray:
+    found = np.empty(values.shape, dtype)
+    for place, item in np.ndenumerate(values):
+        found[place] = fn(item)
+    return found
+
+
+@foldable
+def string_concat(x: Any, y: Any) -> np.ndarray:
+    """Each string of `x` with that of `y` behind it, broadcast.
+
+    x, y: strings. Returns strings, of the broadcast shape.
+    Raises ShapeError when the shapes do not broadcast, DTypeError for anything but strings.
+    Source: ONNX StringConcat, opset 20.
+
+    >>> string_concat(np.array(["a", "b"]), np.array("c"))
+    array(['ac', 'bc'], dtype=object)
+    """
+    one, other = _strings("string_concat", "x", x), _strings("string_concat", "y", y)
+    broadcast("string_concat", one.shape, other.shape)
+    return np.asarray(one + other, object)
+
+
+@foldable
+def string_split(x: Any, *, delimiter: str | None = None, maxsplit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Takes strings apart: (pieces along a new last axis, with '' behind those of a short string; how many).
+
+    x: strings, any shape. delimiter: None or '' splits at white space, of which any amount is one delimiter and none
+    counts at the ends. maxsplit: after so many splits the rest stays whole; None, or a negative number as in
+    onnxruntime, for no limit.
+    Returns strings of (*x.shape, most pieces) and int64 numbers of x.shape.
+    Raises DTypeError for anything but strings.
+    Source: ONNX StringSplit, opset 20. The pieces of an empty string are none, as in onnxruntime.
+
+    >>> string_split(np.array(["a b", "c"]))
+    (array([['a', 'b'],
+           ['c', '']], dtype=object), array([2, 1]))
+    """
+    values = _strings("string_split", "x", x)
+    limit = -1 if maxsplit is None else integer("string_split", "maxsplit", maxsplit)
+    if delimiter:
+        pieces = [item.split(delimiter, limit) if item else [] for item in values.flat]
+    else:
+        pieces = [item.strip().split(None, limit) for item in values.flat]
+    most = max(map(len, pieces), default=0)
+    found = np.full((len(pieces), most), "", object)
+    for row, items in zip(found, pieces, strict=True):
+        row[: len(items)] = items
+    counts = np.array([len(items) for items in pieces], np.int64)
+    return found.reshape(*values.shape, most), counts.reshape(values.shape)
+
+
+_CASES = {"NONE": lambda text: text, "LOWER": str.lower, "UPPER": str.upper}
+
+
+@foldable
+def string_normalizer(
+    x: Any,
+    *,
+    case_change_action: str = "NONE",
+    is_case_sensitive: int = 0,
+    locale: str | None = None,
+    stopwords: Sequence[str] = (),
+) -> np.ndarray:
+    """Drops stop words, then changes the case of what is left.
+
+    x: strings, (C,) or (1, C). case_change_action: 'LOWER', 'UPPER' or 'NONE'. is_case_sensitive: whether a stop word
+    must have the case given. locale: not looked at; the case follows Unicode, whatever the language.
+    Returns (D,) or (1, D); one empty string when nothing is left.
+    Raises ShapeError for another shape, ArgumentError for another action, DTypeError for anything but strings.
+    Source: ONNX StringNormalizer, opset 10.
+
+    >>> string_normalizer(np.array(["The", "Cat"]), stopwords=["the"], case_change_action="UPPER")
+    array(['CAT'], dtype=object)
+    """
+    values = _strings("string_normalizer", "x", x)
+    if values.ndim not in (1, 2) or (values.ndim == 2 and values.shape[0] != 1):
+        raise ShapeError(f"string_normalizer: x of {shape_text(values.shape)} must be (C,) or (1, C)")
+    if case_change_action not in _CASES:
+        raise ArgumentError(
+            f"string_normalizer: `case_change_action` is {case_change_action!r}; it must be one of {', '.join(_CASES)}"
+        )
+    same = str if flag("string_normalizer", "is_case_sensitive", is_case_sensitive) else str.lower
+    dropped = {same(word) for word in stopwords}
+    kept = [_CASES[case_change_action](item) for item in values.flat if same(item) not in dropped]
+    return np.array(kept or [""], object).reshape((1, -1) if values.ndim == 2 else (-1,))
+
+
+# What of RE2 Python writes another way, and what RE2 leaves out of Python: references, looking around and the like.
+_TOKENS = re.compile(
+    r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|(?P<end>\\z)|(?P<foreign>\\[1-9]|\(\?(?:[=!>#(]|<[=!]|P=))|\\.|\[:(?P<set>\^?\w+):\]",
+    re.DOTALL,
+)
+_CLASSES = {
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "ascii": r"\x00-\x7f",
+    "blank": r"\t ",
+    "cntrl": r"\x00-\x1f\x7f",
+    "digit": "0-9",
+    "graph": "!-~",
+    "lower": "a-z",
+    "print": " -~",
+    "punct": r"!-/:-@\[-`{-~",
+    "space": r"\t-\r ",
+    "upper": "A-Z",
+    "word": r"0-9A-Za-z_",
+    "xdigit": "0-9A-Fa-f",
+}
+
+
+def _to_python(token: re.Match[str]) -> str:
+    if token["foreign"]:
+        raise re.error(f"RE2 does not have {token[0]!r}")
+    if token["set"] and token["set"] not in _CLASSES:
+        raise re.error(f"the class {token[0]!r} is not known")
+    if token["quoted"] is not None:
+        return re.escape(token["quoted"])
+    return r"\Z" if token["end"] else _CLASSES.get(token["set"] or "", token[0])
+
+
+@foldable
+def regex_full_match(x: Any, *, pattern: str | None = None) -> np.ndarray:
+    """Whether a pattern matches each string from its first to its last character.
+
+    x: strings, any shape. pattern: in the syntax of RE2, without classes of Unicode (`\\\\pL`). Returns booleans.
+    Raises ArgumentError for a pattern that is not understood, as one that RE2 does not have (references, looking
+    around); SignatureError without one; DTypeError for anything but strings.
+    Source: ONNX RegexFullMatch, opset 20.
+
+    >>> regex_full_match(np.array(["a1", "a1b"]), pattern="[a-z][[:digit:]]")
+    array([ True, False])
+    """
+    values = _strings("regex_full_match", "x", x)
+    if pattern is None:
+        raise SignatureError("regex_full_match: `pattern` is missing")
+    try:
+        # Without ASCII, \w and \d would match letters of any language; with it, (?i) would match no others.
+        plain = pattern.isascii() or "(?i" not in pattern
+        compiled = re.compile(_TOKENS.sub(_to_python, pattern), re.ASCII if plain else 0)
+    except re.error as error:
+        raise ArgumentError(f"regex_full_match: `pattern` {pattern!r} is not understood: {error}") from error
+    return _each(lambda item: compiled.fullmatch(item) is not None, values, bool)

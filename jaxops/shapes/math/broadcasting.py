@@ -1,0 +1,24 @@
+"""Sizes of operands that broadcast to each other."""
+
+from collections.abc import Sequence
+
+from jaxops.errors import ShapeError
+from jaxops.static import Dim, Sizes
+
+
+def shape_text(sizes: Sequence[Dim]) -> str:
+    """Sizes the way messages show them."""
+    return f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
+
+
+def broadcast(op: str, *shapes: Sizes) -> Sizes:
+    """The common shape of operands under the broadcasting of NumPy and ONNX."""
+    rank = max(map(len, shapes), default=0)
+    padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
+    result = []
+    for column in zip(*padded, strict=True):
+        wide = [d for d in column if not (isinstance(d, int) and d == 1)]
+        if any(d != wide[0] for d in wide[1:]):
+            raise ShapeError(f"{op}: shapes {' and '.join(map(shape_text, shapes))} do not broadcast to each other")
+        result.append(wide[0] if wide else 1)
+    return tuple(result)

@@ -1,0 +1,41 @@
+"""Sizes of the parameters of normalizations."""
+
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.static import Dim, Sizes
+
+
+def channels(op: str, sizes: Sizes) -> Dim:
+    """The number of channels, the size of axis 1; an operand with one axis has one channel."""
+    if not sizes:
+        raise ShapeError(f"{op}: the operand is a scalar; it needs at least one axis")
+    return sizes[1] if len(sizes) > 1 else 1
+
+
+def per_channel(op: str, sizes: Sizes, **given: Sizes) -> None:
+    """Raises ShapeError unless each of `given` is one number a channel."""
+    count = channels(op, sizes)
+    for name, shape in given.items():
+        if tuple(shape) != (count,):
+            raise ShapeError(
+                f"{op}: `{name}` has the shape {shape_text(shape)}, but x of {shape_text(sizes)} has {count} channels, "
+                f"so it must be {shape_text((count,))}"
+            )
+
+
+def groups(op: str, sizes: Sizes, num_groups: int) -> Sizes:
+    """(N, C, …) as (N, groups, C / groups, …)."""
+    if len(sizes) < 2:
+        raise ShapeError(f"{op}: the operand of {shape_text(sizes)} has no axis of channels")
+    if num_groups < 1:
+        raise ArgumentError(f"{op}: `num_groups` is {num_groups}; it must be at least 1")
+    each = sizes[1] // num_groups
+    if each * num_groups != sizes[1]:
+        raise ShapeError(f"{op}: {sizes[1]} channels of {shape_text(sizes)} do not form {num_groups} equal groups")
+    return (sizes[0], num_groups, each, *sizes[2:])
+
+
+def window(op: str, size: int) -> tuple[int, int]:
+    """How many neighbours a window of `size` reaches to the left and to the right (ONNX LRN)."""
+    if size < 1:
+        raise ArgumentError(f"{op}: `size` is {size}; it must be at least 1")
+    return (size - 1) // 2, size // 2

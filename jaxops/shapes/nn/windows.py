@@ -1,0 +1,239 @@
+"""Sizes of the operators that slide a window over the spatial axes: convolution, its transpose, and pooling.
+
+A window of `kernel` elements, `dilation` apart, spans (kernel - 1)·dilation + 1 elements of the padded axis.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.static import Dim, Sizes, Undecided
+
+AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+
+
+class Options(NamedTuple):
+    """The attributes that all these operators have; None is a default."""
+
+    auto_pad: str
+    pads: Sizes | None
+    strides: Sizes | None
+    dilations: Sizes | None
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows over the spatial axes, one item an axis.
+
+    `pads` are (begin, end) such that the windows are all those that fit into the padded axis. `ends` is the end
+    padding that the attributes ask for: ceil_mode adds to `pads` elements that count nowhere.
+    `sizes` are those of the result.
+    """
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[tuple[Dim, Dim], ...]
+    ends: Sizes
+    sizes: Sizes
+
+
+def span(kernel: int, dilation: int) -> int:
+    """From the first element of a window to its last, both included."""
+    return (kernel - 1) * dilation + 1
+
+
+def spatial(op: str, sizes: Sizes) -> Sizes:
+    """The sizes behind batch and channel, of which there is at least one."""
+    if len(sizes) < 3:
+        raise ShapeError(
+            f"{op}: `x` has sizes {shape_text(sizes)}; it needs batch, channels and at least one spatial axis"
+        )
+    return sizes[2:]
+
+
+def sliding(op: str, sizes: Sizes, kernel: Sizes, options: Options, ceil_mode: bool = False) -> Windows:
+    """Windows of a convolution or pooling over spatial axes of `sizes`.
+
+    With ceil_mode a window may reach beyond the padded axis, but it starts inside the axis or the padding before
+    it: so MaxPool-22 and AveragePool-22; earlier versions leave it open, and onnxruntime does the same there.
+    """
+    auto_pad = options.auto_pad
+    kernel, strides, dilations, given = _attributes(op, sizes, kernel, options)
+    found, ends, out = [], [], []
+    for axis, (size, k, step, d) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
+        width = span(k, d)
+        if auto_pad.startswith("SAME"):
+            # The result has ceil(size / stride) elements, with and without ceil_mode.
+            lo, hi = _halves(_same_total(op, size, width, step), larger_first=auto_pad == "SAME_LOWER")
+            reach = hi
+        else:
+            # ceil_mode counts for VALID too: the formula in the text of MaxPool-12 says otherwise, but the standard's
+            # own shape inference and onnxruntime agree on it.
+            lo, hi = given[axis], given[axis + len(sizes)]
+            # Rounding up is another end padding: one that the last window may not start in.
+            reach = min(hi + step - 1, width - 1) if ceil_mode else hi
+        count = (size + lo + reach - width) // step + 1
+        if isinstance(count, int) and count < 0:
+            raise ShapeError(
+                f"{op}: a window of {width} elements ({k}, dilated by {d}) does not fit into spatial axis {axis} "
+                f"of size {size}, padded by {lo} and {hi}"
+            )
+        found.append((lo, reach))
+        ends.append(hi)
+        out.append(count)
+    return Windows(kernel, strides, dilations, tuple(found), tuple(ends), tuple(out))
+
+
+def transposed(
+    op: str,
+    sizes: Sizes,
+    kernel: Sizes,
+    options: Options,
+    output_padding: Sizes | None = None,
+    output_shape: Sizes | None = None,
+) -> Windows:
+    """Windows that a transposed convolution writes; `pads` says how much to cut off (negative: to add zeros).
+
+    A result larger than all the windows, as `output_shape` may ask for, gets the zeros at its end.
+    """
+    auto_pad = options.auto_pad
+    if output_shape is not None:
+        options = options._replace(pads=None)
+    kernel, strides, dilations, given = _attributes(op, sizes, kernel, options)
+    n = len(sizes)
+    extra = _per_axis(op, "output_padding", output_padding, n, 0, 0)
+    for i, (e, step, d) in enumerate(zip(extra, strides, dilations, strict=True)):
+        if e >= max(step, d):
+            raise ArgumentError(
+                f"{op}: `output_padding` {shape_text(extra)} holds {e} on spatial axis {i}; "
+                f"it must be less than the stride {step} or the dilation {d}"
+            )
+    wanted = output_shape
+    if wanted is None and auto_pad.startswith("SAME"):
+        wanted = tuple(size * step for size, step in zip(sizes, strides, strict=True))
+    if wanted is not None:
+        _check(op, "output_shape", wanted, n, 0)
+    found, out = [], []
+    for i, (size, k, step, d, e) in enumerate(zip(sizes, kernel, strides, dilations, extra, strict=True)):
+        full = (size - 1) * step + span(k, d)
+        if wanted is None:
+            count = full + e - given[i] - given[i + n]
+            lo = given[i]
+        else:
+            count = wanted[i]
+            lo = _cut_first(op, full + e - count, auto_pad)
+        if isinstance(count, int) and count < 0:
+            raise ShapeError(
+                f"{op}: the windows cover {full + e} elements of spatial axis {i}, fewer than `pads` "
+                f"{given[i]} and {given[i + n]} cut off"
+            )
+        found.append((lo, full - lo - count))
+        out.append(count)
+    return Windows(kernel, strides, dilations, tuple(found), tuple(hi for _, hi in found), tuple(out))
+
+
+def channels(op: str, x: Sizes, w: Sizes, group: int) -> None:
+    """Raises ShapeError unless weights (M, C/group, …) fit data (N, C, …)."""
+    _check_weights(op, x, w, group)
+    if x[1] != w[1] * group:
+        raise ShapeError(
+            f"{op}: `w` of {shape_text(w)} with `group` {group} takes {w[1] * group} channels, "
+            f"but `x` of {shape_text(x)} has {x[1]}"
+        )
+    if w[0] % group:
+        raise ShapeError(f"{op}: `group` {group} does not divide the {w[0]} output channels of `w` {shape_text(w)}")
+
+
+def transposed_channels(op: str, x: Sizes, w: Sizes, group: int) -> None:
+    """Raises ShapeError unless weights (C, M/group, …) fit data (N, C, …)."""
+    _check_weights(op, x, w, group)
+    if x[1] != w[0]:
+        raise ShapeError(f"{op}: `w` of {shape_text(w)} takes {w[0]} channels, but `x` of {shape_text(x)} has {x[1]}")
+    if w[0] % group:
+        raise ShapeError(f"{op}: `group` {group} does not divide the {w[0]} channels of `x` {shape_text(x)}")
+
+
+def kernel_of(op: str, w: Sizes, kernel_shape: Sizes | None) -> Sizes:
+    """The kernel's sizes: those of the weights, which `kernel_shape` may only repeat."""
+    if kernel_shape is not None and kernel_shape != w[2:]:
+        raise ShapeError(
+            f"{op}: `kernel_shape` is {shape_text(kernel_shape)}, but `w` of {shape_text(w)} has {shape_text(w[2:])}"
+        )
+    return w[2:]
+
+
+def bias(op: str, b: Sizes, features: Dim) -> None:
+    """Raises ShapeError unless the bias has one element an output channel."""
+    if len(b) != 1 or b[0] != features:
+        raise ShapeError(f"{op}: `b` has sizes {shape_text(b)}; it must be ({features},), one an output channel")
+
+
+def _check_weights(op: str, x: Sizes, w: Sizes, group: int) -> None:
+    if len(w) != len(x):
+        raise ShapeError(f"{op}: `w` of {shape_text(w)} must have as many axes as `x` of {shape_text(x)}")
+    if group < 1:
+        raise ArgumentError(f"{op}: `group` is {group}; it must be at least 1")
+
+
+def _attributes(op: str, sizes: Sizes, kernel: Sizes, options: Options) -> tuple[Sizes, Sizes, Sizes, Sizes]:
+    """Kernel, strides, dilations and pads, checked and with their defaults."""
+    auto_pad, pads, strides, dilations = options
+    n = len(sizes)
+    if auto_pad not in AUTO_PADS:
+        raise ArgumentError(f"{op}: `auto_pad` is {auto_pad!r}; it must be one of {', '.join(AUTO_PADS)}")
+    # Some exporters write zeros beside auto_pad.
+    if auto_pad != "NOTSET" and pads is not None and any(pads):
+        raise ArgumentError(
+            f"{op}: `pads` {shape_text(pads)} and `auto_pad` {auto_pad} exclude each other; drop one of the two"
+        )
+    return (
+        _per_axis(op, "kernel_shape", kernel, n, 1, 1),
+        _per_axis(op, "strides", strides, n, 1, 1),
+        _per_axis(op, "dilations", dilations, n, 1, 1),
+        _per_axis(op, "pads", pads, 2 * n, 0, 0),
+    )
+
+
+def _per_axis(op: str, name: str, values: Sizes | None, n: int, default: int, least: int) -> Sizes:
+    if values is None:
+        return (default,) * n
+    return _check(op, name, values, n, least)
+
+
+def _check(op: str, name: str, values: Sequence[Dim], n: int, least: int) -> Sizes:
+    if len(values) != n:
+        raise ShapeError(f"{op}: `{name}` {shape_text(values)} must hold {n} integers for the spatial axes of `x`")
+    for value in values:
+        if isinstance(value, int) and value < least:
+            raise ArgumentError(f"{op}: `{name}` {shape_text(values)} holds {value}; it must be at least {least}")
+    return tuple(values)
+
+
+def _same_total(op: str, size: Dim, width: int, step: int) -> Dim:
+    """The padding that makes ceil(size / step) windows."""
+    total = (-(-size // step) - 1) * step + width - size
+    if isinstance(total, int):
+        return max(total, 0)
+    if width < step:  # otherwise it is at least width - step for every size
+        raise ShapeError(
+            f"{op}: whether a window of {width} and stride {step} needs padding depends on the value of {size}; "
+            f"give `pads` in place of `auto_pad`"
+        )
+    return total
+
+
+def _halves(total: Dim, *, larger_first: bool) -> tuple[Dim, Dim]:
+    half = total // 2
+    return (total - half, half) if larger_first else (half, total - half)
+
+
+def _cut_first(op: str, total: Dim, auto_pad: str) -> Dim:
+    """How much of `total` to cut off before the first element (ConvTranspose-11); none when there is too little."""
+    try:
+        if total <= 0:
+            return 0
+    except Undecided as error:
+        raise ShapeError(f"{op}: the padding {total} that `output_shape` asks for may be negative") from error
+    return _halves(total, larger_first=auto_pad != "SAME_UPPER")[0]

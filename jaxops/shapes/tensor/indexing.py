@@ -1,0 +1,51 @@
+"""Sizes of the operators that gather and scatter by index."""
+
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.static import Sizes
+
+
+def elements(op: str, sizes: Sizes, indices: Sizes, axis: int) -> None:
+    """Raises ShapeError unless `indices` has the axes of `sizes` and exceeds it on `axis` only."""
+    fits = len(sizes) == len(indices) and all(
+        not (isinstance(a, int) and isinstance(b, int)) or b <= a
+        for i, (a, b) in enumerate(zip(sizes, indices, strict=True))
+        if i != axis
+    )
+    if not fits:
+        raise ShapeError(
+            f"{op}: `indices` of {shape_text(indices)} must have the rank of data of {shape_text(sizes)} "
+            f"and may exceed its sizes only along axis {axis}"
+        )
+
+
+def tuples(op: str, sizes: Sizes, indices: Sizes, batch_dims: int = 0) -> int:
+    """The length of the index tuples on the last axis of `indices`."""
+    if not sizes or not indices:
+        raise ShapeError(f"{op}: data of {shape_text(sizes)} and `indices` of {shape_text(indices)} need an axis each")
+    if not 0 <= batch_dims < min(len(sizes), len(indices)):
+        raise ArgumentError(
+            f"{op}: `batch_dims` is {batch_dims}; data of {shape_text(sizes)} and `indices` of {shape_text(indices)} "
+            f"allow 0 to {min(len(sizes), len(indices)) - 1}"
+        )
+    if sizes[:batch_dims] != indices[:batch_dims]:
+        raise ShapeError(
+            f"{op}: the first {batch_dims} sizes of data, {shape_text(sizes)}, "
+            f"and `indices`, {shape_text(indices)}, must be equal"
+        )
+    length, most = indices[-1], len(sizes) - batch_dims
+    if not isinstance(length, int):
+        raise ShapeError(f"{op}: the last size of `indices`, {length}, must be a number")
+    if not 1 <= length <= most:
+        raise ShapeError(
+            f"{op}: `indices` of {shape_text(indices)} holds tuples of {length}; data of {shape_text(sizes)} "
+            f"needs 1 to {most}"
+        )
+    return length
+
+
+def updates(op: str, expected: Sizes, given: Sizes) -> None:
+    """Raises ShapeError unless `updates` has the sizes that indices and data give it."""
+    if tuple(given) != tuple(expected):
+        raise ShapeError(
+            f"{op}: `updates` has the shape {shape_text(given)}; indices and data make it {shape_text(expected)}"
+        )

@@ -1,0 +1,47 @@
+"""Sizes of padding and cropping."""
+
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.static import Dim, Sizes, Undecided
+
+
+def pads(sizes: Sizes, given: Sizes, axes: tuple[int, ...]) -> tuple[tuple[Dim, Dim], ...]:
+    """ONNX's list (begins, then ends) for some axes, as (begin, end) for every axis of `sizes`."""
+    if len(given) != 2 * len(axes):
+        raise ShapeError(
+            f"pad: `pads` {shape_text(given)} has {len(given)} numbers; {len(axes)} axes need {2 * len(axes)}, "
+            f"first all begins, then all ends"
+        )
+    found: list[tuple[Dim, Dim]] = [(0, 0)] * len(sizes)
+    for i, axis in enumerate(axes):
+        found[axis] = (given[i], given[i + len(axes)])
+    for i, (size, (low, high)) in enumerate(zip(sizes, found, strict=True)):
+        left = size + low + high
+        try:
+            fits = left >= 0
+        except Undecided as error:
+            raise ShapeError(f"pad: {left} elements of axis {i} of {shape_text(sizes)} may be negative") from error
+        if not fits:
+            raise ShapeError(f"pad: `pads` ({low}, {high}) leave {left} elements of axis {i} of {shape_text(sizes)}")
+    return tuple(found)
+
+
+def centre(sizes: Sizes, shape: Sizes, axes: tuple[int, ...]) -> Sizes:
+    """The pads, negative where it crops, that bring `axes` to `shape` (ONNX CenterCropPad-18)."""
+    if len(shape) != len(axes):
+        raise ShapeError(
+            f"center_crop_pad: `shape` {shape_text(shape)} must hold one size for each of {len(axes)} axes"
+        )
+    negative = [d for d in shape if isinstance(d, int) and d < 0]
+    if negative:
+        raise ArgumentError(f"center_crop_pad: `shape` {shape_text(shape)} holds {negative[0]}; sizes are not negative")
+    lows, highs = [], []
+    for axis, want in zip(axes, shape, strict=True):
+        more = want - sizes[axis]
+        try:
+            # Of an odd number the larger half is at the end, of what is added as of what is cut off.
+            low = more // 2 if more >= 0 else -(-more // 2)
+        except Undecided as error:
+            raise ShapeError(f"center_crop_pad: whether {sizes[axis]} exceeds {want} depends on its value") from error
+        lows.append(low)
+        highs.append(more - low)
+    return (*lows, *highs)

@@ -1,0 +1,85 @@
+"""Sizes of the same elements in another shape."""
+
+import math
+
+from jaxops.errors import ShapeError, shape_text
+from jaxops.static import Dim, Sizes
+
+_INT64_MAX = 2**63 - 1
+
+
+def countable(op: str, sizes: Sizes) -> Sizes:
+    """The sizes themselves; more elements than an int64 can count, zero sizes aside, are an error.
+
+    NumPy refuses such sizes in words of its own, XLA of jaxlib 0.10.2 ends the process.
+    """
+    count = math.prod(d for d in sizes if isinstance(d, int) and d > 0)
+    if count > _INT64_MAX:
+        raise ShapeError(f"{op}: {shape_text(sizes)} has more elements than an int64 can count")
+    return sizes
+
+
+def reshape(sizes: Sizes, shape: Sizes, allowzero: bool) -> Sizes:
+    """Resolves 0 (copy; with `allowzero` a size of zero) and -1 (what is left) in the target of a Reshape."""
+    problem = f"reshape: `shape` {shape_text(shape)} does not fit data of {shape_text(sizes)}"
+    given, free = [], None
+    for i, size in enumerate(shape):
+        if isinstance(size, int) and size < 0:
+            if size < -1:
+                raise ShapeError(f"{problem}: {size} at position {i} is negative; only -1 (inferred) may be")
+            if free is not None:
+                raise ShapeError(f"{problem}: -1 stands at positions {free} and {i}; only one can be inferred")
+            free = i
+        elif isinstance(size, int) and size == 0 and not allowzero:
+            if i >= len(sizes):
+                raise ShapeError(
+                    f"{problem}: 0 at position {i} copies a size, but data has {len(sizes)} axes; "
+                    f"for a size of zero pass allowzero=1"
+                )
+            given.append(sizes[i])
+            continue
+        given.append(size)
+    if free is None:
+        if math.prod(given) != math.prod(sizes):
+            raise ShapeError(
+                f"{problem}: data has {math.prod(sizes)} elements, {shape_text(given)} has {math.prod(given)}"
+            )
+        return countable("reshape", tuple(given))
+    if allowzero and any(isinstance(size, int) and size == 0 for size in shape):
+        raise ShapeError(f"{problem}: with allowzero=1 it cannot hold both 0 and -1")
+    rest = math.prod(size for i, size in enumerate(given) if i != free)
+    if isinstance(rest, int) and rest == 0:
+        raise ShapeError(f"{problem}: the sizes beside -1 have the product 0, so it cannot be inferred")
+    given[free] = _quotient(problem, math.prod(sizes), rest)
+    return tuple(given)
+
+
+def _quotient(problem: str, total: Dim, part: Dim) -> Dim:
+    whole = total // part
+    if whole * part != total:
+        raise ShapeError(f"{problem}: {total} elements are not a multiple of {part}, so -1 cannot be inferred")
+    return whole
+
+
+def squeeze(sizes: Sizes, axes: tuple[int, ...] | None) -> Sizes:
+    """Drops the `axes`, which must have size 1; None drops all that have."""
+    if axes is None:
+        # Without axes the rank of the result depends on every size, so each must be a number.
+        symbolic = [d for d in sizes if not isinstance(d, int)]
+        if symbolic:
+            raise ShapeError(
+                f"squeeze: name the `axes`; whether {symbolic[0]} of {shape_text(sizes)} is 1 is not known"
+            )
+        return tuple(d for d in sizes if d != 1)
+    for i in axes:
+        if sizes[i] != 1:
+            raise ShapeError(
+                f"squeeze: axis {i} of {shape_text(sizes)} has size {sizes[i]}, only size 1 can be dropped"
+            )
+    return tuple(d for i, d in enumerate(sizes) if i not in axes)
+
+
+def unsqueeze(sizes: Sizes, axes: tuple[int, ...]) -> Sizes:
+    """Sizes with a 1 at each of the `axes`, which are positions in the result."""
+    rest = iter(sizes)
+    return tuple(1 if i in axes else next(rest) for i in range(len(sizes) + len(axes)))

@@ -1,0 +1,33 @@
+"""Sizes of a slice."""
+
+from jaxops.errors import ArgumentError, ShapeError
+from jaxops.shapes.arithmetic import CONSTRAIN
+from jaxops.static import Dim, Undecided
+
+
+def slice_range(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
+    """(first index, number of elements) of a slice of an axis, clamped as the standard says.
+
+    Beside a symbolic size, a bound beyond any 32-bit size, as INT64_MAX, means the end of the axis. With a
+    negative step the start is clamped to an element of the axis (ONNX Slice-13), where Python would pick none.
+    """
+    if step == 0:
+        raise ArgumentError("slice: `steps` holds 0; a step must not be zero")
+    if isinstance(size, int) and size == 0:
+        return 0, 0
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+    try:
+        first = _clamp(size, start, max(low, 0), high)
+        stop = _clamp(size, end, low, high)
+        span = stop - first if step > 0 else first - stop
+        return first, 0 if span < 0 else -(-span // abs(step))
+    except Undecided as error:
+        problem = f"slice: {start}:{end}:{step} of a size {size} depends on the value of {size}"
+        raise ShapeError(f"{problem}; {CONSTRAIN}") from error
+
+
+def _clamp(size: Dim, bound: Dim, low: Dim, high: Dim) -> Dim:
+    if isinstance(bound, int) and not isinstance(size, int) and abs(bound) >= 2**31 - 1:
+        return high if bound > 0 else low
+    bound = bound + size if bound < 0 else bound
+    return low if bound < low else high if bound > high else bound

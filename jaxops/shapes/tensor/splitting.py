@@ -1,0 +1,55 @@
+"""Sizes of the pieces of an axis."""
+
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import CONSTRAIN
+from jaxops.static import Dim, Sizes, Undecided
+
+
+def pieces(op: str, size: Dim, lengths: Sizes) -> Sizes:
+    """Lengths that fill an axis of `size` exactly; one of them may be -1, which takes what the others leave."""
+    free = None
+    for i, length in enumerate(lengths):
+        if isinstance(length, int) and length < 0:
+            if length < -1:
+                raise ShapeError(f"{op}: length {length} at position {i} of {shape_text(lengths)} is negative")
+            if free is not None:
+                raise ShapeError(f"{op}: {shape_text(lengths)} holds -1 at positions {free} and {i}; only one may be")
+            free = i
+    taken = sum(length for i, length in enumerate(lengths) if i != free)
+    if free is None:
+        if taken != size:
+            raise ShapeError(f"{op}: lengths {shape_text(lengths)} sum to {taken}, but the axis has size {size}")
+        return lengths
+    rest = size - taken
+    try:
+        fits = rest >= 0
+    except Undecided as error:
+        raise ShapeError(f"{op}: {taken} of {shape_text(lengths)} may exceed the size {size}; {CONSTRAIN}") from error
+    if not fits:
+        raise ShapeError(f"{op}: lengths {shape_text(lengths)} take {taken}, more than the axis of size {size} has")
+    return (*lengths[:free], rest, *lengths[free + 1 :])
+
+
+def ceil_chunks(size: Dim, parts: int) -> Sizes:
+    """`parts` chunks of ceil(size / parts); the last takes what is left (ONNX Split-18)."""
+    if parts < 1:
+        raise ArgumentError(f"split: `num_outputs` is {parts}; it must be at least 1")
+    chunk = -(-size // parts)
+    last = size - chunk * (parts - 1)
+    try:
+        fits = last >= 0
+    except Undecided as error:
+        raise ShapeError(f"split: {parts} chunks of {chunk} may not fit into {size} elements; {CONSTRAIN}") from error
+    if not fits:
+        raise ShapeError(f"split: {parts} chunks of {chunk} do not fit into {size} elements")
+    return (chunk,) * (parts - 1) + (last,)
+
+
+def equal_chunks(size: Dim, parts: int) -> Sizes:
+    """`parts` chunks of one size, as Split before opset 18 demands."""
+    if size % parts != 0:
+        raise ShapeError(
+            f"split: an axis of size {size} does not divide into {parts} equal outputs; "
+            f"give `split`, or use opset 18, where the last output may be smaller"
+        )
+    return (size // parts,) * parts
