@@ -6,6 +6,7 @@ a static value is needed, a tracer may not. This is the only file with JAX names
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, TypeGuard, TypeVar, cast
 
 import jax
@@ -13,6 +14,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.errors import InconclusiveDimensionOperation as Undecided
 from jax.export import is_symbolic_dim
+from jax.extend.core import jaxpr_as_fun
 
 from jaxops.errors import StaticError, message
 
@@ -23,6 +25,7 @@ __all__ = [
     "ShapeOnly",
     "Sizes",
     "Static",
+    "Subgraph",
     "Tracer",
     "Undecided",
     "enable_x64",
@@ -38,6 +41,24 @@ STATIC, SHAPE_ONLY, ELEMENT_TYPE = "static", "shape only", "element type"
 Static: TypeAlias = Annotated[Any, STATIC]  # must be known while tracing
 ShapeOnly: TypeAlias = Annotated[Any, SHAPE_ONLY]  # any array: only its sizes are looked at
 ElementType: TypeAlias = Annotated[Any, ELEMENT_TYPE]  # an attribute that names a type: np.float32, "int8", str
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """The mark of a parameter that is a callable: how operands enter it, and what becomes of its outputs.
+
+    decided_by: the operands that decide whether it runs, or how often. first: the position of the operand that is its
+    first input; None when it has no inputs. own: how many inputs and outputs at its beginning are its own affair:
+    Loop's iteration number goes in, the condition comes out. carries: its outputs are its inputs in the next iteration,
+    but for as many of the last ones as the attribute `not_carried` says.
+    """
+
+    decided_by: tuple[str, ...] = ()
+    first: int | None = None
+    own: int = 0
+    carries: bool = False
+    not_carried: str = ""
+
 
 enable_x64 = jax.enable_x64
 
@@ -115,6 +136,13 @@ def jit_if_concrete(fn: F) -> F:
         return fn(array(data), *attributes)
 
     return cast(F, run)
+
+
+def traced_once(fn: Callable[..., Any], *args: Any) -> Callable[..., Any]:
+    """`fn`, run here on tracers of these arguments, as a function that repeats its equations without running it."""
+    closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
+    repeat, tree = jaxpr_as_fun(closed), jax.tree.structure(shapes)
+    return lambda *args: jax.tree.unflatten(tree, repeat(*jax.tree.leaves(args)))
 
 
 @jax.tree_util.register_static
