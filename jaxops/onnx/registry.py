@@ -20,7 +20,7 @@ from onnx import defs, helper
 from jaxops import ops
 from jaxops.dtypes import canonical, is_string
 from jaxops.errors import ArgumentError, DTypeError, SignatureError, UnsupportedError, describe
-from jaxops.static import SHAPE_ONLY, STATIC
+from jaxops.static import ELEMENT_TYPE, SHAPE_ONLY, STATIC
 
 _ADAPTERS: dict[str, dict[int, Callable[..., Any]]] = {}
 _SINGLE = defs.OpSchema.FormalParameterOption.Single
@@ -132,7 +132,16 @@ class Operator:
         unread = [name for name in found if name not in self.parameters and name not in _DROPPED]
         for name in unread:
             raise UnsupportedError(f"{self.name}: jaxops does not implement the attribute `{name}`")
-        return {name: value for name, value in found.items() if name not in _DROPPED}
+        return {name: self._converted(name, value) for name, value in found.items() if name not in _DROPPED}
+
+    def _converted(self, name: str, value: Any) -> Any:
+        """The standard's number or name of an element type as a dtype, where the function takes one."""
+        if ELEMENT_TYPE not in _marks(self.parameters[name].annotation):
+            return value
+        number = onnx.TensorProto.DataType.Value(value) if isinstance(value, str) else value
+        if number not in onnx.TensorProto.DataType.values() or not number:
+            raise ArgumentError(f"{self.name}: `{name}` is {value!r}, which is no element type of the standard")
+        return helper.tensor_dtype_to_np_dtype(number)
 
     def _check_asked_type(self, name: str, value: Any) -> None:
         """Raises for an attribute whose value is no element type, or not one that this version's result may have."""

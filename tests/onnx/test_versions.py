@@ -6,13 +6,13 @@ from typing import Annotated
 
 import numpy as np
 import pytest
-from onnx import defs
+from onnx import defs, helper
 
 from jaxops import ops
-from jaxops.errors import UnsupportedError
+from jaxops.errors import ArgumentError, UnsupportedError
 from jaxops.onnx import registry
 from jaxops.onnx.registry import RESERVED, Operator
-from jaxops.static import STATIC, Static, foldable
+from jaxops.static import ELEMENT_TYPE, STATIC, Static, foldable
 
 SINGLE = defs.OpSchema.FormalParameterOption.Single
 VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
@@ -84,8 +84,11 @@ def wrong_defaults(schema, fn):
     parameters = inspect.signature(fn).parameters
     found = []
     for name, attribute in schema.attributes.items():
-        default = parameters[name].default if name in parameters else inspect.Parameter.empty
+        parameter = parameters.get(name)
+        default = parameter.default if parameter else inspect.Parameter.empty
         wanted = inspect.Parameter.empty if attribute.required else Operator(schema, fn).defaults.get(name)
+        if parameter and isinstance(wanted, int) and ELEMENT_TYPE in registry._marks(parameter.annotation):
+            wanted = helper.tensor_dtype_to_np_dtype(wanted)
         if isinstance(wanted, float) and isinstance(default, float):
             default = float(np.float32(default))  # as the schema stores it
         if default != wanted:
@@ -140,6 +143,14 @@ def test_the_marks_of_the_adapters_agree_with_the_function(name):
 def test_the_defaults_of_the_function_are_those_of_the_newest_version(schema):
     found = wrong_defaults(schema, function(schema.name))
     assert [p for p in found if (schema.name, p.partition(":")[0]) not in IN_THE_TEXT] == []
+
+
+def test_numbers_and_names_of_element_types_become_dtypes():
+    assert registry.find("Cast", "", 5).complete({"to": "FLOAT16"})["to"] == np.float16
+    assert registry.find("Cast", "", 28).complete({"to": 7})["to"] == np.int64
+    assert registry.find("LayerNormalization", "", 17).complete({})["stash_type"] == np.float32
+    with pytest.raises(ArgumentError, match="LayerNormalization-17: `stash_type` is 99, which is no element type"):
+        registry.find("LayerNormalization", "", 17).complete({"stash_type": 99})
 
 
 # What follows shows that each guard can fail.

@@ -1,44 +1,45 @@
 """Padding, tiling, indexing and ranking: versions that differ from the functions in `jaxops.ops`."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from onnx import helper
 
-from jaxops.attributes import axis as resolve_axis
-from jaxops.errors import ArgumentError, AxisError, ShapeError
+from jaxops.attributes import axis as resolve_axis, one_of
+from jaxops.errors import AxisError, ShapeError
 from jaxops.onnx.registry import version
-from jaxops.ops import eye_like, one_hot, pad, scatter_elements, scatter_nd, tile, top_k
-from jaxops.static import Array, Ints, ShapeOnly, Static, array, foldable, known
+from jaxops.ops import one_hot, pad, scatter_elements, scatter_nd, tile, top_k
+from jaxops.static import Array, Ints, Static, array, foldable, known
+
+# Mode 'wrap' came with opset 19.
+PadMode18 = Literal["constant", "reflect", "edge"]
+# Reductions 'max' and 'min' came with opset 18.
+Reduction16 = Literal["none", "add", "mul"]
 
 
-def _no_wrap(mode: str) -> str:
-    """Mode 'wrap' came with opset 19."""
-    if mode not in ("constant", "reflect", "edge"):
-        raise ArgumentError(f"pad: `mode` is {mode!r}; before opset 19 it must be constant, reflect or edge")
-    return mode
+def _before_wrap(mode: PadMode18) -> PadMode18:
+    return one_of("pad before opset 19", "mode", mode, PadMode18)
 
 
-def _valued_pad(data: Array, pads: Ints, mode: str, value: float) -> Array:
-    return pad(data, pads, np.array(value, array(data).dtype), mode=_no_wrap(mode))
+def _valued_pad(data: Array, pads: Ints, mode: PadMode18, value: float) -> Array:
+    return pad(data, pads, np.array(value, array(data).dtype), mode=_before_wrap(mode))
 
 
 @version("Pad", 1)
 @foldable
-def _(data: Array, *, paddings: Ints, mode: str, value: float) -> Array:
+def _(data: Array, *, paddings: Ints, mode: PadMode18, value: float) -> Array:
     return _valued_pad(data, paddings, mode, value)
 
 
 @version("Pad", 2)
 @foldable
-def _(data: Array, *, pads: Ints, mode: str, value: float) -> Array:
+def _(data: Array, *, pads: Ints, mode: PadMode18, value: float) -> Array:
     return _valued_pad(data, pads, mode, value)
 
 
 @version("Pad", 11)
 @foldable
-def _(data: Array, pads: Static, constant_value: Any = None, axes: Static = None, *, mode: str) -> Array:
-    return pad(data, pads, constant_value, axes, mode=_no_wrap(mode))
+def _(data: Array, pads: Static, constant_value: Any = None, axes: Static = None, *, mode: PadMode18) -> Array:
+    return pad(data, pads, constant_value, axes, mode=_before_wrap(mode))
 
 
 version("Pad", 19)(pad)
@@ -60,22 +61,18 @@ version("ScatterElements", 11)(scatter_elements)
 version("ScatterND", 11)(scatter_nd)
 
 
-def _add_or_mul(reduction: str) -> str:
-    if reduction not in ("none", "add", "mul"):
-        raise ArgumentError(f"scatter: `reduction` is {reduction!r}; before opset 18 it must be none, add or mul")
-    return reduction
-
-
 @version("ScatterElements", 16)
 @foldable
-def _(data: Array, indices: Array, updates: Array, *, axis: int, reduction: str) -> Array:
-    return scatter_elements(data, indices, updates, axis=axis, reduction=_add_or_mul(reduction))
+def _(data: Array, indices: Array, updates: Array, *, axis: int, reduction: Reduction16) -> Array:
+    one_of("scatter_elements before opset 18", "reduction", reduction, Reduction16)
+    return scatter_elements(data, indices, updates, axis=axis, reduction=reduction)
 
 
 @version("ScatterND", 16)
 @foldable
-def _(data: Array, indices: Array, updates: Array, *, reduction: str) -> Array:
-    return scatter_nd(data, indices, updates, reduction=_add_or_mul(reduction))
+def _(data: Array, indices: Array, updates: Array, *, reduction: Reduction16) -> Array:
+    one_of("scatter_nd before opset 18", "reduction", reduction, Reduction16)
+    return scatter_nd(data, indices, updates, reduction=reduction)
 
 
 version("ScatterElements", 18)(scatter_elements)
@@ -107,9 +104,3 @@ def _(x: Array, k: Static, *, axis: int) -> Any:
 
 
 version("TopK", 11)(top_k)
-
-
-@version("EyeLike", 9)
-@foldable
-def _(input: ShapeOnly, *, dtype: int | None = None, k: int) -> Array:
-    return eye_like(input, dtype=None if dtype is None else helper.tensor_dtype_to_np_dtype(dtype), k=k)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper
 
 from jaxops import ops
 from jaxops.attributes import axis as resolve_axis
@@ -160,51 +159,6 @@ def _(data: ShapeOnly) -> Array:
 
 
 version("Shape", 15)(ops.shape)
-
-
-# The registry has checked at load that `to` and its like name an element type of the version.
-
-
-@version("Cast", 1)
-@foldable
-def _(input: Array, *, to: str) -> Array:
-    return ops.cast(input, to=helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(to)))
-
-
-@version("Cast", 6)
-@foldable
-def _(input: Array, *, to: int) -> Array:
-    return ops.cast(input, to=helper.tensor_dtype_to_np_dtype(to))
-
-
-@version("Cast", 19)
-@foldable
-def _(input: Array, *, to: int, saturate: int) -> Array:
-    return ops.cast(input, to=helper.tensor_dtype_to_np_dtype(to), saturate=saturate)
-
-
-@version("Cast", 24)
-@foldable
-def _(input: Array, *, to: int, saturate: int, round_mode: str) -> Array:
-    return ops.cast(input, to=helper.tensor_dtype_to_np_dtype(to), saturate=saturate, round_mode=round_mode)
-
-
-@version("CastLike", 15)
-@foldable
-def _(input: Array, target_type: ShapeOnly) -> Array:
-    return ops.cast(input, to=array(target_type).dtype)
-
-
-@version("CastLike", 19)
-@foldable
-def _(input: Array, target_type: ShapeOnly, *, saturate: int) -> Array:
-    return ops.cast(input, to=array(target_type).dtype, saturate=saturate)
-
-
-@version("CastLike", 24)
-@foldable
-def _(input: Array, target_type: ShapeOnly, *, saturate: int, round_mode: str) -> Array:
-    return ops.cast(input, to=array(target_type).dtype, saturate=saturate, round_mode=round_mode)
 
 
 @version("Constant", 1)

@@ -21,7 +21,7 @@ from jaxops.ops import (
     softmax,
 )
 from jaxops.shapes.nn import normalization
-from jaxops.static import Array, Static, array
+from jaxops.static import Array, ElementType, Static, array
 
 
 def _batch_normalization(
@@ -177,7 +177,7 @@ def _(x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float) -
     sizes = normalization.groups("group_normalization", array(x).shape, num_groups)
     channels = [_per_channel(name, v, sizes) for name, v in (("scale", scale), ("bias", bias))]
     # All in the type of x here; 16-bit types are computed in float32 all the same.
-    work = 11 if array(x).dtype == np.float64 else 1
+    work = np.float64 if array(x).dtype == np.float64 else np.float32
     return group_normalization(x, *channels, num_groups=num_groups, epsilon=epsilon, stash_type=work)
 
 
@@ -199,7 +199,7 @@ def _(
     *,
     axis: int,
     epsilon: float,
-    stash_type: int,
+    stash_type: ElementType,
     n_outputs: int,
 ) -> Any:
     found = layer_normalization(x, scale, b, axis=axis, epsilon=epsilon, stash_type=stash_type, return_statistics=True)

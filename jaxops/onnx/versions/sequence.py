@@ -4,19 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from onnx import TensorProto, helper
 
-from jaxops import ops
 from jaxops.errors import ShapeError
 from jaxops.onnx.graph import Graph
 from jaxops.onnx.registry import version
-from jaxops.static import Array, foldable
-
-
-@version("SequenceEmpty", 11)
-@foldable
-def _(*, dtype: int = TensorProto.FLOAT) -> list[Array]:
-    return ops.sequence_empty(dtype=helper.tensor_dtype_to_np_dtype(dtype))
+from jaxops.static import Array
 
 
 @version("SequenceMap", 17)

@@ -5,6 +5,7 @@ from typing import Any
 from jaxops import ops
 from jaxops.errors import SignatureError
 from jaxops.onnx.registry import version
+from jaxops.shapes.nn.windows import AutoPad
 from jaxops.static import Array, Ints
 
 # MaxPool has a second output from version 8 on, and grew attributes.
@@ -17,7 +18,7 @@ version("MaxPool", 1)(ops.max_pool)
 def _(
     x: Array,
     *,
-    auto_pad: str,
+    auto_pad: AutoPad,
     kernel_shape: Ints,
     pads: Ints | None = None,
     storage_order: int,
@@ -39,7 +40,7 @@ def _(
 def _(
     x: Array,
     *,
-    auto_pad: str,
+    auto_pad: AutoPad,
     ceil_mode: int,
     dilations: Ints | None = None,
     kernel_shape: Ints,
@@ -67,7 +68,7 @@ def _(
     w: Array,
     b: Array | None = None,
     *,
-    auto_pad: str,
+    auto_pad: AutoPad,
     dilations: Ints | None = None,
     group: int,
     kernel_shape: Ints | None = None,
@@ -102,7 +103,7 @@ version("ConvTranspose", 11)(ops.conv_transpose)
 def _(
     x: Array,
     *,
-    auto_pad: str,
+    auto_pad: AutoPad,
     kernel_shape: Ints | None = None,
     p: float,
     pads: Ints | None = None,

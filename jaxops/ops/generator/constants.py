@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import integer, ints
+from jaxops.attributes import element_type, integer, ints
 from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, describe, message
 from jaxops.shapes.tensor import reshaping as sizes_of
-from jaxops.static import Array, ShapeOnly, Static, array, foldable, is_symbolic, known
+from jaxops.static import Array, ElementType, ShapeOnly, Static, array, foldable, is_symbolic, known
 
 _ZERO = np.float32(0)
 
@@ -43,7 +43,7 @@ def constant_of_shape(input: Static, *, value: Any = _ZERO) -> Array:
 
 
 @foldable
-def eye_like(input: ShapeOnly, *, dtype: Any = None, k: int = 0) -> Array:
+def eye_like(input: ShapeOnly, *, dtype: ElementType | None = None, k: int = 0) -> Array:
     """Zeros in the shape of `input`, with ones on a diagonal.
 
     input: (n, m); its values are not looked at. dtype: static, that of the result; None takes that of input.
@@ -58,7 +58,7 @@ def eye_like(input: ShapeOnly, *, dtype: Any = None, k: int = 0) -> Array:
     x = array(input)
     if x.ndim != 2:
         raise ShapeError(f"eye_like: the operand must be a matrix, got {describe(x)}")
-    kind = np.dtype(x.dtype if dtype is None else dtype)
+    kind = element_type("eye_like", "dtype", x.dtype if dtype is None else dtype)
     if kind.kind in "USTO":
         raise DTypeError(f"eye_like: `dtype` {kind.name} has no numbers")
     diagonal = integer("eye_like", "k", k)

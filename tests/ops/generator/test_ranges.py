@@ -84,6 +84,12 @@ ERRORS = [
     (lambda: ops.range(0, 2.0, 1), DTypeError, "range: operands must have one element type"),
     (lambda: ops.range(0.0, float("inf"), 1.0), ArgumentError, "must be finite"),
     (lambda: jax.jit(lambda n: ops.range(0, n, 1))(3), StaticError, "`limit` must be known while tracing"),
+    (
+        lambda: ops.range(0, 3, 1, stash_type=np.int8),
+        DTypeError,
+        "range: `stash_type` is int8; it must be one of float16",
+    ),
+    (lambda: ops.eye_like(np.zeros((2, 2)), dtype="words"), DTypeError, "eye_like: `dtype` is 'words'; it must be an"),
     (lambda: ops.eye_like(np.zeros(3)), ShapeError, "must be a matrix"),
     (lambda: ops.eye_like(np.zeros((2, 2)), dtype=object), DTypeError, "`dtype` object has no numbers"),
 ]

@@ -227,7 +227,7 @@ def test_stash_type() -> None:
     with jax.enable_x64(True):
         x = jnp.asarray(np.float64([1.0, 1.0 + 1e-9]))
         one = jnp.ones(2)
-        assert (ops.layer_normalization(x, one, epsilon=0.0, stash_type=11) != 0).all()
+        assert (ops.layer_normalization(x, one, epsilon=0.0, stash_type=np.float64) != 0).all()
         assert ops.rms_normalization(x, one.astype(jnp.float16)).dtype == jnp.float16
 
 
@@ -347,8 +347,9 @@ ERRORS = [
     (lambda: ops.layer_normalization(X, S), ShapeError, "do not broadcast"),
     (lambda: ops.layer_normalization(X[:1], X), ShapeError, r"`scale` of .* does not broadcast to x of \(1, 4"),
     (lambda: ops.layer_normalization(X, X, axis=4), AxisError, "`axis` is 4"),
-    (lambda: ops.rms_normalization(X, X, stash_type=3), ArgumentError, "`stash_type` is 3; it must be 1"),
-    (lambda: ops.lp_normalization(X, p=3), ArgumentError, "`p` is 3; it must be 1 or 2"),
+    (lambda: ops.rms_normalization(X, X, stash_type=np.int8), DTypeError, "`stash_type` is int8; .* float16, bfloat16"),
+    (lambda: ops.layer_normalization(X, X, stash_type=1), DTypeError, "`stash_type` is 1; it must be an element type"),
+    (lambda: ops.lp_normalization(X, p=3), ArgumentError, "`p` is 3; it must be one of 1, 2"),
     (lambda: ops.mean_variance_normalization(S), AxisError, "`axes` is 2"),
     (lambda: softmax(X, axis=-5), AxisError, "softmax: `axis` is -5"),
     (lambda: hardmax(X, axes=(1, 1)), AxisError, "names an axis twice"),
