@@ -16,8 +16,8 @@ def run(
 ) -> list[Any]:
     """The outputs of a graph.
 
-    given: its inputs, which may replace initializers. params: the model's parameters. rng: a key, or None, for nodes that
-    draw. outer: what the graph may capture. A value that no later node reads is let go.
+    given: its inputs, which may replace initializers. params: the model's parameters. rng: a key, or None, for
+    nodes that draw. outer: what the graph may capture. A value that no later node reads is let go.
     """
     local = {
         **graph.static,

@@ -130,11 +130,11 @@ class _Binder:
             raise ModelError(f"{asked.name}: the model does not import an opset of domain '{domain}'")
         try:
             operator = find(asked.name, asked.domain, opsets[asked.domain])
+            operator.check_arity([bool(name) for name in node.inputs], len(node.outputs))
             attributes = operator.complete(attributes)
         except UnsupportedError as error:
             self.missing.setdefault(str(error), []).append(node.label)
             return node
-        operator.check_arity([bool(name) for name in node.inputs], len(node.outputs))
         bound = dataclasses.replace(node, operator=operator, attributes=attributes)
         for name, graph in bound.subgraphs.items():
             _check_subgraph(bound, name, graph)

@@ -87,10 +87,10 @@ def _function(name: str, version: int) -> Callable[..., Any]:
         attributes = {k: v for k, v in named.items() if k not in inputs_by_name or k in schema.attributes}
         operands = _operands(operator, inputs, {k: v for k, v in named.items() if k not in attributes})
         given = {k: _attribute(operator, k, v) for k, v in attributes.items() if v is not None}
-        attributes = operator.complete(given)
         free = n_outputs is None and _variadic(schema.outputs)  # then there are as many as the function makes
         n_outputs = schema.min_output if n_outputs is None else n_outputs
         operator.check_arity([x is not None for x in operands], n_outputs)
+        attributes = operator.complete(given)
         names = tuple(
             "" if x is None else formal for formal, x in zip(_formals(operator, operands), operands, strict=True)
         )

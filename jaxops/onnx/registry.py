@@ -141,6 +141,13 @@ class Operator:
         attributes = self.schema.attributes.items()
         return {name: _default(a.default_value) for name, a in attributes if a.default_value.type}
 
+    @functools.cached_property
+    def _needed(self) -> set[str]:
+        """The attributes without which the function cannot be called."""
+        inputs = [name for name, p in self.parameters.items() if p.kind is not p.KEYWORD_ONLY][: len(self.formals)]
+        needed = {name for name, p in self.parameters.items() if p.default is p.empty}
+        return needed - RESERVED - set(inputs)
+
     @property
     def variadic(self) -> bool:
         """Whether the last input stands for any number of inputs."""
@@ -167,6 +174,9 @@ class Operator:
         for name in found:
             if name not in self.parameters:
                 raise UnsupportedError(f"{self.version}: jaxops does not implement the attribute `{name}`")
+        missing = self._needed - found.keys()
+        if missing:  # the schema calls it optional, its text does not
+            raise SignatureError(f"{self.version}: attribute `{min(missing)}` is missing")
         return {name: self._converted(name, value) for name, value in found.items()}
 
     def _converted(self, name: str, value: Any) -> Any:

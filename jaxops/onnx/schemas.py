@@ -135,7 +135,7 @@ def type_names(value: Any) -> frozenset[str]:
 def element_type(value: Any) -> np.dtype | None:
     """The element type that an attribute names: a number of TensorProto.DataType, or a word in opset 1."""
     numbers = {name: number for name, number in onnx.TensorProto.DataType.items() if number}
-    number = numbers.get(value) if isinstance(value, str) else value
+    number = numbers.get(value, 0) if isinstance(value, str) else value
     if number not in numbers.values():
         return None
     try:

@@ -30,10 +30,10 @@ Body: TypeAlias = Annotated[
 def loop(m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, rng: Any = None) -> tuple[Any, ...]:
     """Repeats `body` while `cond` holds, at most `m` times.
 
-    m: the trip count, one integer; None for no limit. cond: one boolean; None: the condition returned by body is ignored.
-    v_initial: the state before the first iteration: arrays, sequences (lists) of arrays, None.
-    body: (number of the iteration, condition, *state) → (condition, *state, *scan outputs). rng: a key; body then gets a
-    key of its own for each iteration, as `rng`.
+    m: the trip count, one integer; None for no limit. cond: one boolean; with None the condition returned by body is
+    ignored. v_initial: the state before the first iteration: arrays, sequences (lists) of arrays, None.
+    body: (number of the iteration, condition, *state) → (condition, *state, *scan outputs). rng: a key; each iteration
+    then gets a key of its own, as `rng` of body.
     Returns the last state, then each scan output stacked along a new first axis, one row an iteration.
 
     Outside `jit`, and while all that body makes is static, this is a loop in Python. Under tracing it is `lax.scan`,
@@ -155,13 +155,14 @@ class _Loop:
         """As `lax.scan`, unrolled, or as `lax.while_loop`."""
         look = self.look()
         counted = self.count is not None and not isinstance(self.count, jax.Array)
-        if look.again and counted and not look.exits:
+        again = look.again
+        if again and counted and not look.exits:
             if self.keep is True:
-                return self.scanned(look.again)
+                return self.scanned(again)
             if not look.scans:
-                return if_(self.keep, lambda: self.scanned(look.again), lambda: self.state)
-        if look.again and not look.scans:
-            return self.repeated(look.again)
+                return if_(self.keep, lambda: self.scanned(again), lambda: self.state)
+        if again and not look.scans:
+            return self.repeated(again)
         known = isinstance(self.keep, bool) and not isinstance(self.count, jax.Array)
         found = self.unrolled() if known else None
         if found is None:

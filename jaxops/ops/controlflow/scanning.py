@@ -36,8 +36,8 @@ def scan(
 
     initial_state_and_scan_inputs: arrays: the state before the first iteration, then the inputs, the last
     `num_scan_inputs` ones, of one size on the axis.
-    body: (*state, *slice of each input) → (*state, *what each output gains). rng: a key; body then gets a key of its own
-    for each iteration, as `rng`.
+    body: (*state, *slice of each input) → (*state, *what each output gains). rng: a key; each iteration then gets
+    a key of its own, as `rng` of body.
     scan_input_axes: the axis of each input, 0 by default; scan_input_directions: 1 for one that is read from its end.
     scan_output_axes: the new axis of each output, 0 by default; scan_output_directions: 1 for one that grows forward,
     the last gain first.

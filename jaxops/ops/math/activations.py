@@ -23,18 +23,21 @@ __all__ = [
 ]
 
 import functools
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxops.attributes import one_of
 from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.elementwise import broadcast_to, floating, operands, unary
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import Array, foldable, jit_if_concrete
 
+Approximation = Literal["none", "tanh"]
 _NOT_BELOW_ZERO = functools.partial(np.maximum, 0)
 
 
@@ -144,7 +147,7 @@ def _times(x: jax.Array, factor: float) -> jax.Array:
     return x if factor == 1 else x * factor
 
 
-def gelu(x: Array, *, approximate: str = "none") -> Array:
+def gelu(x: Array, *, approximate: Approximation = "none") -> Array:
     """x · Φ(x), with Φ the distribution function of the normal distribution.
 
     x: any shape, floating-point. Returns the same shape and dtype.
@@ -155,8 +158,7 @@ def gelu(x: Array, *, approximate: str = "none") -> Array:
     >>> gelu(jnp.array([0.0, 100.0]))
     Array([  0., 100.], dtype=float32)
     """
-    if approximate not in ("none", "tanh"):
-        raise ArgumentError(f"gelu: `approximate` is {approximate!r}; it must be 'none' or 'tanh'")
+    one_of("gelu", "approximate", approximate, Approximation)
     return jax.nn.gelu(floating("gelu", x), approximate=approximate == "tanh")
 
 

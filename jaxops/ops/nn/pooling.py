@@ -15,7 +15,7 @@ from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, UnsupportedError, message
 from jaxops.ops.nn.windows import counts, options, pool, slide
 from jaxops.shapes.nn import windows as sizes_of
-from jaxops.shapes.nn.windows import Options, Windows
+from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete
 
 
@@ -23,7 +23,7 @@ def max_pool(
     x: Array,
     *,
     kernel_shape: Ints,
-    auto_pad: str = "NOTSET",
+    auto_pad: AutoPad = "NOTSET",
     ceil_mode: int = 0,
     dilations: Ints | None = None,
     pads: Ints | None = None,
@@ -54,7 +54,7 @@ def average_pool(
     x: Array,
     *,
     kernel_shape: Ints,
-    auto_pad: str = "NOTSET",
+    auto_pad: AutoPad = "NOTSET",
     ceil_mode: int = 0,
     count_include_pad: int = 0,
     dilations: Ints | None = None,
@@ -81,7 +81,7 @@ def lp_pool(
     x: Array,
     *,
     kernel_shape: Ints,
-    auto_pad: str = "NOTSET",
+    auto_pad: AutoPad = "NOTSET",
     ceil_mode: int = 0,
     dilations: Ints | None = None,
     p: float = 2,
@@ -145,7 +145,7 @@ def global_lp_pool(x: Array, *, p: float = 2) -> jax.Array:
 Given = tuple[Sizes, Options, bool]
 
 
-def _given(op: str, kernel_shape: Ints, auto_pad: str, pads: Any, strides: Any, dilations: Any, ceil: int) -> Given:
+def _given(op: str, kernel_shape: Ints, auto_pad: AutoPad, pads: Any, strides: Any, dilations: Any, ceil: int) -> Given:
     """The attributes of all windows, hashable."""
     found = options(op, auto_pad, pads, strides, dilations)
     return ints(op, "kernel_shape", kernel_shape), found, flag(op, "ceil_mode", ceil)

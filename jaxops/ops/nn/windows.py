@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import ints
-from jaxops.shapes.nn.windows import Options, Windows
+from jaxops.attributes import ints, one_of
+from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.static import Dim, Ints, Sizes
 
 # Larger windows, and symbolic sizes, are left to `lax.reduce_window`, one axis at a time as well. MaxPool 13×13,
@@ -30,10 +30,10 @@ def integers(op: str, name: str, values: Ints | None) -> Sizes | None:
     return None if values is None else ints(op, name, values)
 
 
-def options(op: str, auto_pad: str, pads: Ints | None, strides: Ints | None, dilations: Ints | None) -> Options:
+def options(op: str, auto_pad: AutoPad, pads: Ints | None, strides: Ints | None, dilations: Ints | None) -> Options:
     """The attributes that these operators share."""
     return Options(
-        auto_pad,
+        one_of(op, "auto_pad", auto_pad, AutoPad),
         integers(op, "pads", pads),
         integers(op, "strides", strides),
         integers(op, "dilations", dilations),

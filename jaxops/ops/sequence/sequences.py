@@ -18,13 +18,13 @@ from typing import Annotated, Any, TypeAlias
 import jax
 import numpy as np
 
-from jaxops.attributes import axis as resolve_axis, flag, integer, ints
+from jaxops.attributes import axis as resolve_axis, element_type, flag, integer, ints
 from jaxops.dtypes import canonical
 from jaxops.errors import ArgumentError, BoundsError, DTypeError, ShapeError, SignatureError
 from jaxops.ops.tensor.joining import concat
 from jaxops.ops.tensor.reshaping import squeeze, unsqueeze
 from jaxops.ops.tensor.splitting import split as split_into
-from jaxops.static import Array, ShapeOnly, Static, Subgraph, array, foldable, known
+from jaxops.static import Array, ElementType, ShapeOnly, Static, Subgraph, array, foldable, known
 
 
 def _items(op: str, value: Any) -> list[Array]:
@@ -68,15 +68,16 @@ def sequence_construct(inputs: Sequence[Array]) -> list[Array]:
 
 
 @foldable
-def sequence_empty(*, dtype: Any = np.float32) -> list[Array]:
+def sequence_empty(*, dtype: ElementType = np.float32) -> list[Array]:
     """An empty sequence. dtype: that of the arrays to come; an empty list does not keep it.
 
+    Raises DTypeError for anything but an element type.
     Source: ONNX SequenceEmpty, opset 11.
 
     >>> sequence_empty()
     []
     """
-    np.dtype(dtype)
+    element_type("sequence_empty", "dtype", dtype)
     return []
 
 

@@ -2,6 +2,8 @@
 
 __all__ = ["identity", "reshape", "squeeze", "unsqueeze"]
 
+from typing import Any
+
 import numpy as np
 from jax import lax
 
@@ -17,15 +19,15 @@ def _sized(data: Array, sizes: Sizes) -> Array:
 
 
 @foldable
-def identity(input: Array) -> Array:
-    """The operand itself: any shape, any dtype, strings included.
+def identity(input: Any) -> Any:
+    """The operand itself: an array of any shape and dtype, strings included, a sequence (a list), or None.
 
     Source: ONNX Identity, opsets 1–25.
 
     >>> identity(np.ones(2)).shape
     (2,)
     """
-    return array(input)
+    return input if input is None or isinstance(input, list) else array(input)
 
 
 @foldable
