@@ -30,10 +30,11 @@ from jaxops.onnx.schemas import (
     type_name,
     type_names,
 )
+from jaxops.ops import microsoft, ml
 from jaxops.static import ELEMENT_TYPE, SHAPE_ONLY, STATIC, Subgraph
 
 # Where the functions of a domain are.
-DOMAINS: dict[str, ModuleType] = {"": ops}
+DOMAINS: dict[str, ModuleType] = {"": ops, "ai.onnx.ml": ml, "com.microsoft": microsoft}
 _ADAPTERS: dict[tuple[str, str], dict[int, Callable[..., Any]]] = {}
 # A hint about memory of opset 1, which says nothing about the result.
 _DROPPED = {"consumed_inputs"}

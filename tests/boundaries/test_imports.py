@@ -17,7 +17,9 @@ BASE = {"jaxops.errors", "jaxops.static", "jaxops.attributes", "jaxops.dtypes"}
 
 # Folder or module → what it may import besides the standard library; the longest name that fits decides.
 ALLOWED = {
-    "jaxops": {"jaxops.errors", "jaxops.ops"},
+    "jaxops": {"jaxops.errors", "jaxops.ops", "jaxops.microsoft", "jaxops.ml"},
+    "jaxops.microsoft": {"jaxops.ops"},
+    "jaxops.ml": {"jaxops.ops"},
     "jaxops.errors": {"numpy"},
     "jaxops.static": {"jax", "numpy", "jaxops.errors"},
     "jaxops.attributes": {"jax", "numpy", "jaxops.errors", "jaxops.static"},
