@@ -77,7 +77,20 @@ def is_symbolic(value: Any) -> bool:
 
 def array(value: Any) -> Array:
     """An array operand: JAX and NumPy arrays as they are, Python numbers and sequences as NumPy arrays."""
-    return value if isinstance(value, jax.Array | np.ndarray) else np.asarray(value)
+    return value if isinstance(value, jax.Array) else settled(value)
+
+
+def settled(value: Any, *operands: Any) -> np.ndarray:
+    """A static value as an array; int64 again where no symbolic size is left in an array of them.
+
+    operands: what the value was made from. An empty array made from sizes holds sizes, any other may hold strings.
+    """
+    result = value if type(value) is np.ndarray else np.asarray(value)
+    if result.dtype == object:
+        sizes = all(isinstance(v, int | np.integer) and type(v) is not bool for v in result.flat)
+        if sizes and (result.size or any(map(is_symbolic, operands))):
+            return result.astype(np.int64)
+    return result
 
 
 class _Concrete(dict[type, bool]):
@@ -94,7 +107,8 @@ _CONCRETE = _Concrete()
 def jit_if_concrete(fn: F) -> F:
     """Runs `fn(data, *attributes)`, `data` an array or a tuple of arrays, in the cheapest way there is.
 
-    Static data: `fn` on NumPy. A tracer: `fn` itself, so that its `lax` calls are all that the jaxpr gains.
+    Static data: `fn` on NumPy, and its arrays settled. A tracer: `fn` itself, so that its `lax` calls are all that
+    the jaxpr gains.
     A concrete JAX array: `fn` compiled once per shape and attributes, in JAX's own cache. The attributes
     must be hashable.
     """
@@ -110,11 +124,21 @@ def jit_if_concrete(fn: F) -> F:
         if _CONCRETE[type(data)]:
             return compiled(data, attributes)
         if type(data) is tuple and data and isinstance(data[0], jax.Array | np.ndarray):
-            concrete = _CONCRETE[type(data[0])] and not any(isinstance(d, Tracer) for d in data)
-            return compiled(data, attributes) if concrete else fn(data, *attributes)
-        return fn(array(data), *attributes)
+            if _CONCRETE[type(data[0])] and not any(isinstance(d, Tracer) for d in data):
+                return compiled(data, attributes)
+            return _settle_all(fn(data, *attributes), data)
+        data = array(data)
+        return _settle_all(fn(data, *attributes), (data,))
 
     return cast(F, run)
+
+
+def _settle_all(result: Any, operands: tuple[Any, ...]) -> Any:
+    if type(result) is np.ndarray:
+        return settled(result, *operands) if result.dtype == object else result
+    if type(result) is tuple and result and type(result[0]) is np.ndarray:
+        return tuple(settled(part, *operands) for part in result)
+    return result
 
 
 @jax.tree_util.register_static

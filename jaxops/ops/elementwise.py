@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import as_traced, is_float, settled, unify
+from jaxops.dtypes import as_traced, is_float, type_name, unify
 from jaxops.errors import ArgumentError, DTypeError, SignatureError
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import Array, Sizes, array, is_symbolic, jit_if_concrete
@@ -22,7 +22,7 @@ def require(op: str, kind: str, *arrays: Array) -> None:
     """Raises DTypeError unless all are of a kind: boolean, integer or floating-point."""
     for a in arrays:
         if not jnp.issubdtype(a.dtype, _KINDS[kind]):
-            raise DTypeError(f"{op}: operands must be {kind}, got {a.dtype.name}; convert with jaxops.cast")
+            raise DTypeError(f"{op}: operands must be {kind}, got {type_name(a)}; convert with jaxops.cast")
 
 
 def floating(op: str, value: Any) -> jax.Array:
@@ -64,12 +64,23 @@ def _adopt(op: str, value: Any, dtype: Any) -> Any:
 
 def on_sizes(fn: Callable[..., Any], *arrays: Any) -> Any:
     """`fn` of single elements, mapped over object arrays."""
-    return np.frompyfunc(fn, len(arrays), 1)(*arrays)
+    # Of scalars NumPy returns what `fn` did, and not an array.
+    return np.asarray(np.frompyfunc(fn, len(arrays), 1)(*arrays), object)
+
+
+def on_facts(fn: Callable[..., bool], *arrays: Any) -> Any:
+    """`fn` of single elements, mapped over object arrays, to an array of booleans."""
+    return on_sizes(fn, *arrays).astype(bool)
 
 
 def symbolic(*arrays: Any) -> bool:
     """Whether one of the static operands holds a symbolic size."""
     return any(is_symbolic(a) for a in arrays)
+
+
+def traced_if_symbolic(*arrays: Array) -> tuple[Array, ...]:
+    """The operands of an operator that has no answer for symbolic sizes: traced where one holds some."""
+    return tuple(map(as_traced, arrays)) if any(map(is_symbolic, arrays)) else arrays
 
 
 def broadcast_to(x: Array, sizes: Sizes) -> jax.Array:
@@ -88,7 +99,7 @@ def broadcast_reduce(
     sizes = broadcast(op, *(a.shape for a in arrays))
     if isinstance(arrays[0], np.ndarray):
         with np.errstate(all="ignore"):
-            return settled(reduce(static_fn, arrays))
+            return np.asarray(reduce(static_fn, arrays))
     return reduce(traced_fn, [broadcast_to(a, sizes) for a in arrays])
 
 
@@ -96,7 +107,7 @@ def broadcast_reduce(
 def _unary(x: Array, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]) -> Array:
     if isinstance(x, np.ndarray):
         with np.errstate(all="ignore"):
-            return settled(static_fn(x))
+            return np.asarray(static_fn(x))
     return traced_fn(x)
 
 

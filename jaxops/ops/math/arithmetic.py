@@ -16,7 +16,7 @@ from jaxops.errors import ArgumentError
 from jaxops.ops.elementwise import broadcast_reduce, on_sizes, operands, require, symbolic, unary
 from jaxops.ops.math.rounding import _real
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import Array, array, foldable, jit_if_concrete
+from jaxops.static import Array, array, foldable, is_symbolic, jit_if_concrete
 
 
 @foldable
@@ -117,7 +117,7 @@ def _static_mod(a: Any, b: Any) -> Any:
 
 def _static_fmod(a: Any, b: Any) -> Any:
     b = _nonzero("mod", a, b)
-    return a - on_sizes(of_sizes.quotient, a, b) * b if symbolic(a, b) else np.fmod(a, b)
+    return on_sizes(lambda d, e: d - of_sizes.quotient(d, e) * e, a, b) if symbolic(a, b) else np.fmod(a, b)
 
 
 def _floor_mod(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -148,6 +148,8 @@ def pow(x: Array, y: Array) -> Array:
     array([1024,    0])
     """
     base, exponent = (np.asarray(v) if isinstance(v, int | float) else array(v) for v in (x, y))
+    if is_symbolic(exponent) or (is_symbolic(base) and (is_float(exponent.dtype) or np.any(exponent < 0))):
+        base, exponent = as_traced(base), as_traced(exponent)  # no polynomial of the size
     if isinstance(base, np.ndarray) and isinstance(exponent, np.ndarray):
         return broadcast_reduce((base, exponent), "pow", _static_pow, lax.pow)
     base = as_traced(base)
@@ -271,7 +273,11 @@ def sign(input: Array) -> Array:
     >>> sign(np.array([5, 0, -2]))
     array([ 1,  0, -1])
     """
-    return unary(input, np.sign, lax.sign)
+    return unary(input, _static_sign, lax.sign)
+
+
+def _static_sign(x: Any) -> Any:
+    return on_sizes(lambda d: of_sizes.smaller(of_sizes.larger(d, -1), 1), x) if symbolic(x) else np.sign(x)
 
 
 @foldable

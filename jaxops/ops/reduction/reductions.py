@@ -25,8 +25,8 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, flag, ints
-from jaxops.dtypes import as_traced, canonical, is_float, settled
-from jaxops.ops.elementwise import symbolic
+from jaxops.dtypes import as_traced, canonical, is_float
+from jaxops.ops.elementwise import on_sizes, symbolic
 from jaxops.ops.math.arithmetic import div
 from jaxops.ops.tensor.inspection import dims
 from jaxops.shapes import arithmetic as of_sizes
@@ -41,6 +41,8 @@ def _reduced(op: str, data: Any, axes: Any, keepdims: int, noop: int, *rule: Any
     named = () if axes is None else ints(op, "axes", axes)
     every = not named and not flag(op, "noop_with_empty_axes", noop)
     over = tuple(range(x.ndim)) if every else resolve_axes(op, named, x.ndim)
+    if rule[1:] and is_symbolic(x):
+        x = as_traced(x)  # a root or a logarithm of a size is no size
     return _reduce(x, over, flag(op, "keepdims", keepdims), *rule)
 
 
@@ -50,9 +52,8 @@ def _reduce(data: Array, over: Axes, keepdims: bool, rule: Callable[..., Array],
     with np.errstate(all="ignore"):
         x = rule(_wide(data, real), over)
         if isinstance(data, np.ndarray):
-            x = settled(x)
-            x = np.expand_dims(x, over) if keepdims else x
-            return x if symbolic(x) else x.astype(data.dtype)
+            x = np.expand_dims(np.asarray(x), over) if keepdims else np.asarray(x)
+            return x.astype(data.dtype)
     x = lax.expand_dims(x, sorted(over)) if keepdims and over else x
     return lax.convert_element_type(x, data.dtype)
 
@@ -114,12 +115,15 @@ def _carried(a: Any, b: Any) -> Any:
 
 
 def _norm1(x: Array, over: Axes) -> Any:
+    if isinstance(x, np.ndarray):
+        return _total(on_sizes(lambda d: of_sizes.larger(d, -d), x) if symbolic(x) else np.asarray(np.abs(x)), over)
     unsigned = jnp.issubdtype(x.dtype, jnp.unsignedinteger)
-    return _total(x if unsigned else _xp(x).abs(x), over)
+    return _total(x if unsigned else lax.abs(x), over)
 
 
 def _squares(x: Array, over: Axes) -> Any:
-    return _total(x * x, over)
+    # Of scalars NumPy makes no array.
+    return _total(np.asarray(x * x) if isinstance(x, np.ndarray) else x * x, over)
 
 
 def _norm2(x: Array, over: Axes) -> Any:

@@ -57,7 +57,10 @@ def _pad(operands: tuple[Array, Array], widths: tuple[Sizes, ...]) -> Array:
     data, fill = operands
     if isinstance(data, np.ndarray):
         added = [(max(low, 0), max(high, 0)) for low, high in widths]
-        return np.pad(_cut(data, widths), added, constant_values=fill.reshape(())[()]) if added else data
+        if not added:
+            return data
+        cropped = _cut(data, widths).astype(np.result_type(data, fill), copy=False)
+        return np.pad(cropped, added, constant_values=fill.reshape(())[()])
     config = [(low, high, 0) for low, high in widths]
     return widened(lambda both: lax.pad(both[0], both[1].reshape(()), config), (data, fill))
 

@@ -12,11 +12,12 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis
-from jaxops.dtypes import as_traced, unify
+from jaxops.dtypes import as_traced, settled, unify
 from jaxops.errors import ArgumentError, AxisError, DTypeError, describe
 from jaxops.ops.indices import _whole, from_start
+from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.tensor import indexing as sizes_of
-from jaxops.static import Array, array, foldable, is_static, jit_if_concrete
+from jaxops.static import Array, array, foldable, is_static, is_symbolic, jit_if_concrete
 
 _REDUCTIONS = {
     "none": (lax.scatter, None),
@@ -25,6 +26,7 @@ _REDUCTIONS = {
     "max": (lax.scatter_max, np.maximum),
     "min": (lax.scatter_min, np.minimum),
 }
+_OF_SIZES = {"max": np.frompyfunc(of_sizes.larger, 2, 1), "min": np.frompyfunc(of_sizes.smaller, 2, 1)}
 
 
 def _reduction(op: str, reduction: str, data: Any) -> str:
@@ -63,11 +65,14 @@ def scatter_elements(data: Array, indices: Array, updates: Array, *, axis: int =
 
 def _write(data: np.ndarray, places: tuple[Any, ...], updates: Any, how: str) -> np.ndarray:
     result, combine = data.copy(), _REDUCTIONS[how][1]
+    if is_symbolic(data) or is_symbolic(updates):
+        result = result.astype(object)
+        combine = _OF_SIZES.get(how, combine)
     if combine is None:
-        result[places] = updates
+        result[places] = updates[()]  # an object array would take a scalar array as it is
     else:
         combine.at(result, places, updates)
-    return result
+    return settled(result, data)
 
 
 @jit_if_concrete
