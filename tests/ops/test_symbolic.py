@@ -48,6 +48,8 @@ PAIRS = [
     lambda f, d: f(np.array([[4], [9]]), d),
     lambda f, d: f(d, 2),
 ]
+END = 2**63 - 1
+BOUNDS = [(2, END, 1), (0, 3, 1), (-3, END, 1), (0, -3, 1), (4, 1, 1), (-2, -END, -1), (4, 0, -2), (1, -1, 3)]
 PLAIN = np.arange(6).reshape(2, 3)
 TABLE = np.arange(512)
 FLOATS = "must be floating-point, got int64"
@@ -197,6 +199,17 @@ ROWS = [
     *rows("slice", TRACED, lambda f, d: f(np.arange(4), (d,), (9,)), axes=(0,)),
     *rows("slice", TRACED, lambda f, d: f(TABLE, (2,), (2 + d,)), lambda f, d: f(TABLE, (d,), (2 * d,)), axes=(0,)),
     *rows("slice", TRACED, lambda f, d: f(PLAIN, (0, 0), d), axes=(1,)),
+    *(
+        r
+        for bounds in BOUNDS
+        for r in rows(
+            "slice",
+            TRACED,
+            lambda f, d, at=bounds: f(jo.range(0, d, 1), *((bound,) for bound in (at[0], at[1], 0, at[2]))),
+            axes=(0,),
+        )
+    ),
+    *rows("slice", ShapeError, lambda f, d: f(TABLE, (0,), (d - 3,)), match="constraints of .* can settle", axes=(0,)),
     *rows("split", STATIC, lambda f, d: f(d, (1, 1)), lambda f, d: f(d, num_outputs=2), axes=(1,)),
     *rows("split", ShapeError, lambda f, d: f(TABLE, (d, 512 - 2 * d)), match="sum to", axes=(0,)),
     *rows("variadic_split", STATIC, lambda f, d: f(d, 0, (1, -1)), axes=(1,)),
