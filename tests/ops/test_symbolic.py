@@ -225,7 +225,8 @@ ROWS = [
     *rows("eye_like", STATIC, lambda f, d: f(jo.expand(d, (2, 2)))),
     *rows("eye_like", TRACED, lambda f, d: f(PLAIN, k=d - 3), lambda f, d: f(jo.constant_of_shape((d, d))), axes=(0,)),
     *rows("range", TRACED, lambda f, d: f(0, d, 1), lambda f, d: f(d, 0, -1), axes=(0,)),
-    *rows("range", STATIC, lambda f, d: f(d, d + 3, 1), lambda f, d: f(d, d, 1), lambda f, d: f(0, 3 * d, d), axes=(0,)),
+    *rows("range", STATIC, lambda f, d: f(d, d + 3, 1), lambda f, d: f(0, 3 * d, d), axes=(0,)),
+    *rows("range", STATIC, lambda f, d: f(d, d, 1), axes=(0,)),
     *rows("range", ShapeError, lambda f, d: f(4, d, 1), match="depends on their values", axes=(0,)),
     # sequence
     *rows("optional", STATIC, lambda f, d: f(d)),

@@ -38,7 +38,7 @@ Axes = tuple[int, ...]
 def _reduced(op: str, data: Any, axes: Any, keepdims: int, noop: int, *rule: Any) -> Array:
     """Reduces the axes named; without a name all of them, or none under `noop_with_empty_axes`."""
     x = array(data)
-    named = () if axes is None else ints(op, "axes", axes)
+    named = () if axes is None else ints(op, "axes", axes, single=True)
     every = not named and not flag(op, "noop_with_empty_axes", noop)
     over = tuple(range(x.ndim)) if every else resolve_axes(op, named, x.ndim)
     if rule[1:] and is_symbolic(x):
@@ -181,7 +181,7 @@ def reduce_sum(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with
     """The sum of the elements along axes; 0 over none.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
     noop_with_empty_axes=1.
     Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
     Source: ONNX ReduceSum, opsets 1–13 (axes are an operand from 13).
@@ -198,7 +198,7 @@ def reduce_mean(data: Array, axes: Static = None, *, keepdims: int = 1, noop_wit
     """The mean of the elements along axes; of integers, truncated.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
     noop_with_empty_axes=1.
     Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
     Source: ONNX ReduceMean, opsets 1–18 (axes are an operand from 18).
@@ -215,7 +215,7 @@ def reduce_prod(data: Array, axes: Static = None, *, keepdims: int = 1, noop_wit
     """The product of the elements along axes; 1 over none.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
     noop_with_empty_axes=1.
     Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
     Source: ONNX ReduceProd, opsets 1–18 (axes are an operand from 18).
@@ -233,7 +233,7 @@ def reduce_max(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with
 
     data: any shape, numbers or booleans (False < True). Returns the same dtype; the axes reduced have size 1, or go
     with keepdims=0.
-    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
     noop_with_empty_axes=1.
     Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
     Source: ONNX ReduceMax, opsets 1–20 (axes are an operand from 18).
@@ -251,7 +251,7 @@ def reduce_min(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with
 
     data: any shape, numbers or booleans (False < True). Returns the same dtype; the axes reduced have size 1, or go
     with keepdims=0.
-    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
     noop_with_empty_axes=1.
     Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
     Source: ONNX ReduceMin, opsets 1–20 (axes are an operand from 18).
@@ -268,7 +268,7 @@ def reduce_l1(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_
     """The sum of the absolute values along axes.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
     noop_with_empty_axes=1.
     Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
     Source: ONNX ReduceL1, opsets 1–18 (axes are an operand from 18).
@@ -285,7 +285,7 @@ def reduce_l2(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_
     """The square root of the sum of squares along axes; of integers, truncated.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
     noop_with_empty_axes=1.
     Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
     Source: ONNX ReduceL2, opsets 1–18 (axes are an operand from 18).
@@ -302,7 +302,7 @@ def reduce_log_sum(data: Array, axes: Static = None, *, keepdims: int = 1, noop_
     """The logarithm of the sum along axes; of integers, truncated.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
     noop_with_empty_axes=1.
     Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
     Source: ONNX ReduceLogSum, opsets 1–28 (axes are an operand from 18, floating-point only from 28).
@@ -319,7 +319,7 @@ def reduce_log_sum_exp(data: Array, axes: Static = None, *, keepdims: int = 1, n
     """The logarithm of the sum of exponentials along axes, without overflow; of integers, truncated.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
     noop_with_empty_axes=1.
     Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
     Source: ONNX ReduceLogSumExp, opsets 1–28 (axes are an operand from 18, floating-point only from 28).
@@ -336,7 +336,7 @@ def reduce_sum_square(data: Array, axes: Static = None, *, keepdims: int = 1, no
     """The sum of squares along axes.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
     noop_with_empty_axes=1.
     Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
     Source: ONNX ReduceSumSquare, opsets 1–18 (axes are an operand from 18).

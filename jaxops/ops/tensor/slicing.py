@@ -23,9 +23,11 @@ def slice(data: Array, starts: Static, ends: Static, axes: Static = None, steps:
     """Every `step`-th element from `start` up to, not including, `end`, on each of the axes.
 
     data: n axes, any dtype. starts, ends: static, 1-D integers of one length; bounds count from the end when
-    negative and are clamped to the axis, so INT64_MAX means its end.
+    negative and are clamped to the axis, so INT64_MAX means its end; beside a symbolic size too: min(b, 4).
     axes: static, distinct, of that length; None means the first axes. steps: likewise, not 0; None means 1.
-    Raises ShapeError when the lengths differ, ArgumentError for a step of 0, AxisError.
+    Static data with symbolic bounds become traced.
+    Raises ShapeError when the lengths differ, or when a symbolic bound may be negative or not; ArgumentError for a
+    step of 0, AxisError.
     Source: ONNX Slice, opsets 1–13.
 
     >>> slice(np.arange(10), (8,), (0,), (0,), (-3,))
