@@ -4,6 +4,8 @@ With x64 off, int64 becomes int32, uint64 becomes uint32, float64 float32 and co
 itself; but a constant whose value does not fit raises instead of being cut. Static values keep their 64 bits.
 """
 
+import math
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -94,6 +96,34 @@ def converted(what: str, values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if lost.any():
         raise ArgumentError(f"{what} is {values[lost][0]}, but {dtype.name} holds {low} to {high}")
     return found
+
+
+def as_written(op: str, operand: str, value: float) -> Fraction:
+    """A Python number, or a float32 one, as the decimal that it is written as: 0.1 is 1/10. For exact arithmetic."""
+    if not math.isfinite(value):
+        raise ArgumentError(f"{op}: `{operand}` is {value}; on integers it must be finite")
+    with np.errstate(over="ignore"):
+        short = np.float32(value)
+    return Fraction(str(short) if float(short) == value else str(value))
+
+
+def number(what: str, value: float, dtype: Any) -> np.ndarray:
+    """A Python number as a scalar of this type; ArgumentError where the type does not hold it."""
+    try:
+        with np.errstate(over="ignore"):
+            found = np.asarray(value, dtype)
+        if is_float(dtype):
+            fits = bool(np.isfinite(found)) or not math.isfinite(value)
+        else:
+            fits = dtype.kind == "c" or complex(found) == value
+        if fits:
+            return found
+    except (OverflowError, ValueError):
+        pass
+    raise ArgumentError(
+        f"{what} {value!s:.40} does not fit {dtype.name}, the type of the operands beside it; "
+        f"convert those with jaxops.cast"
+    )
 
 
 def unify(op: str, values: tuple[Any, ...], names: tuple[str, ...] = ()) -> tuple[Array, ...]:

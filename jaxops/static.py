@@ -14,7 +14,7 @@ from jax.core import Tracer
 from jax.errors import InconclusiveDimensionOperation as Undecided
 from jax.export import is_symbolic_dim
 
-from jaxops.errors import StaticError, message
+from jaxops.errors import OutOfRangeError, StaticError, message
 
 __all__ = [
     "Array",
@@ -89,7 +89,11 @@ def settled(value: Any, *operands: Any) -> np.ndarray:
     if result.dtype == object:
         sizes = all(isinstance(v, int | np.integer) and type(v) is not bool for v in result.flat)
         if sizes and (result.size or any(map(is_symbolic, operands))):
-            return result.astype(np.int64)
+            try:
+                return result.astype(np.int64)
+            except OverflowError as error:
+                large = next(v for v in result.flat if not -(2**63) <= v < 2**63)
+                raise OutOfRangeError(f"the number {large!s:.40} does not fit int64") from error
     return result
 
 

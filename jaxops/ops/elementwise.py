@@ -1,6 +1,5 @@
 """What the operators share that compute each element of the result from one element of each operand."""
 
-import math
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
@@ -10,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import as_traced, is_float, type_name, unify
-from jaxops.errors import ArgumentError, DTypeError, SignatureError
+from jaxops.dtypes import as_traced, is_float, number, type_name, unify
+from jaxops.errors import DTypeError, SignatureError
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import Array, Sizes, array, is_symbolic, jit_if_concrete
 
@@ -45,21 +44,7 @@ def operands(op: str, values: Sequence[Any]) -> tuple[Array, ...]:
 def _adopt(op: str, value: Any, dtype: Any) -> Any:
     if not (type(value) is int or (type(value) is float and is_float(dtype))):
         return value
-    try:
-        with np.errstate(over="ignore"):
-            found = np.asarray(value, dtype)
-        if is_float(dtype):
-            fits = bool(np.isfinite(found)) or not math.isfinite(value)
-        else:
-            fits = not jnp.issubdtype(dtype, jnp.integer) or int(found) == value
-        if fits:
-            return found
-    except OverflowError:
-        pass
-    raise ArgumentError(
-        f"{op}: the number {value!s:.40} does not fit {dtype.name}, the type of the operands beside it; "
-        f"convert those with jaxops.cast"
-    )
+    return number(f"{op}: the number", value, dtype)
 
 
 def on_sizes(fn: Callable[..., Any], *arrays: Any) -> Any:

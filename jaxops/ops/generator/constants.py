@@ -65,5 +65,7 @@ def eye_like(input: ShapeOnly, *, dtype: Any = None, k: int = 0) -> Array:
     if isinstance(x, np.ndarray) and not is_symbolic(diagonal):
         return np.eye(x.shape[0], x.shape[1], diagonal).astype(kind)
     row, column = (lax.broadcasted_iota(np.int32, x.shape, i) for i in (0, 1))
+    if isinstance(diagonal, int):
+        diagonal = min(max(diagonal, -(2**30)), 2**30)  # beyond every matrix
     row = row + lax.convert_element_type(diagonal, np.int32)
     return lax.convert_element_type(row == column, canonical(kind))

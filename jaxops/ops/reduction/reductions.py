@@ -41,7 +41,7 @@ def _reduced(op: str, data: Any, axes: Any, keepdims: int, noop: int, *rule: Any
     named = () if axes is None else ints(op, "axes", axes, single=True)
     every = not named and not flag(op, "noop_with_empty_axes", noop)
     over = tuple(range(x.ndim)) if every else resolve_axes(op, named, x.ndim)
-    if rule[1:] and is_symbolic(x):
+    if rule[0] in _NO_SIZES and is_symbolic(x):
         x = as_traced(x)  # a root or a logarithm of a size is no size
     return _reduce(x, over, flag(op, "keepdims", keepdims), *rule)
 
@@ -127,7 +127,25 @@ def _squares(x: Array, over: Axes) -> Any:
 
 
 def _norm2(x: Array, over: Axes) -> Any:
-    return _xp(x).sqrt(_squares(x, over))
+    return _xp(x).sqrt(_squares(x, over)) if is_float(x.dtype) else _whole_norm2(x, over)
+
+
+def _whole_norm2(x: Array, over: Axes) -> Any:
+    """The norm of integers, truncated; exact while half of the range of the widest type holds the sum of squares."""
+    static = isinstance(x, np.ndarray)
+    xp = np if static else jnp
+    real, whole = (np.dtype(t) if static else canonical(t) for t in (np.float64, np.uint64))
+    about = _total(xp.asarray(xp.square(x.astype(real))), over)
+    total = _total(xp.asarray(xp.square(_magnitude(x).astype(whole))), over)
+    exact = about < 2.0 ** (8 * whole.itemsize - 1)
+    root = xp.sqrt(xp.where(exact, total.astype(real), about)).astype(whole)
+    one = whole.type(1)
+    root = root - (exact & (root * root > total)).astype(whole)
+    return root + (exact & ((root + one) * (root + one) <= total)).astype(whole)
+
+
+def _magnitude(x: Any) -> Any:
+    return x if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else abs(x)
 
 
 def _log_total(x: Array, over: Axes) -> Any:
@@ -145,6 +163,9 @@ def _log_total_exp(x: Array, over: Axes) -> Any:
     top = lax.select(lax.is_finite(top), top, lax.full_like(top, 0))
     rest = lax.broadcast_in_dim(top, x.shape, [i for i in range(x.ndim) if i not in over])
     return lax.log(lax.reduce_sum(lax.exp(x - rest), over)) + top
+
+
+_NO_SIZES = {_norm2, _log_total, _log_total_exp}
 
 
 def _largest(x: Array, over: Axes) -> Any:
@@ -294,7 +315,7 @@ def reduce_l2(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_
     array([[3],
            [8]])
     """
-    return _reduced("reduce_l2", data, axes, keepdims, noop_with_empty_axes, _norm2, True)
+    return _reduced("reduce_l2", data, axes, keepdims, noop_with_empty_axes, _norm2)
 
 
 @foldable

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, ints
-from jaxops.dtypes import as_traced, is_string, unify, widened
+from jaxops.dtypes import as_traced, is_string, number, unify, widened
 from jaxops.errors import ArgumentError, ShapeError, describe, shape_text
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.tensor import padding as sizes_of
@@ -43,9 +43,12 @@ def pad(data: Array, pads: Static, constant_value: Any = None, axes: Static = No
     if mode != "constant":
         return _extend(data, widths, mode)
     if constant_value is None:
-        constant_value = np.array("" if is_string(data) else 0, data.dtype)
-    scalar = isinstance(constant_value, int | float | str)
-    fill = np.array(constant_value, data.dtype) if scalar else array(constant_value)
+        constant_value = "" if is_string(data) else 0
+    if isinstance(constant_value, int | float) and not is_string(data):
+        dtype = np.dtype(np.int64) if is_symbolic(data) else data.dtype
+        fill = number("pad: `constant_value`", constant_value, dtype)
+    else:
+        fill = array(constant_value)
     if fill.size != 1:
         raise ShapeError(f"pad: `constant_value` must be one number, got {describe(fill)}")
     data, fill = unify("pad", (data, fill), ("data ", "constant_value "))
