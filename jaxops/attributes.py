@@ -11,14 +11,20 @@ from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, mess
 from jaxops.static import Ints, Sizes, known
 
 
-def ints(op: str, operand: str, value: Ints) -> Sizes:
-    """A static 1-D operand as a tuple of Python integers (or symbolic dimensions)."""
+def ints(op: str, operand: str, value: Ints, *, single: bool = False) -> Sizes:
+    """A static 1-D operand as a tuple of Python integers (or symbolic dimensions).
+
+    single: one integer, which names one axis, is taken for a list of it.
+    """
     if type(value) is tuple:
         for item in value:
             if type(item) is not int:
                 break
         else:
             return value
+    one: Any = value
+    if single and (isinstance(one, int | float) or is_symbolic_dim(one) or getattr(one, "ndim", None) == 0):
+        return (_int(op, operand, value),)
     if isinstance(value, Sequence) and not isinstance(value, str):
         return tuple(_int(op, operand, item) for item in value)
     values = known(op, operand, value)
@@ -67,8 +73,8 @@ def axis(op: str, value: Any, rank: int, *, operand: str = "axis", end: bool = F
 
 
 def axes(op: str, values: Ints, rank: int, *, operand: str = "axes") -> tuple[int, ...]:
-    """Distinct axes in [0, rank), in the order given."""
-    found = tuple(axis(op, value, rank, operand=operand) for value in ints(op, operand, values))
+    """Distinct axes in [0, rank), in the order given; one integer names one axis."""
+    found = tuple(axis(op, value, rank, operand=operand) for value in ints(op, operand, values, single=True))
     if len(set(found)) != len(found):
         raise AxisError(f"{op}: `{operand}` names an axis twice: {tuple(found)} of {rank} axes")
     return found

@@ -4,6 +4,8 @@ With x64 off, int64 becomes int32, uint64 becomes uint32, float64 float32 and co
 itself; but a constant whose value does not fit raises instead of being cut. Static values keep their 64 bits.
 """
 
+import math
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -11,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError
-from jaxops.static import Array, is_symbolic
+from jaxops.static import Array, is_symbolic, settled
 
 # XLA:CPU of jaxlib 0.10.2 aborts the process when it concatenates these; an 8-bit integer holds them all.
 _FRAGILE = {"int2": jnp.int8, "uint2": jnp.uint8, "int4": jnp.int8, "uint4": jnp.uint8}
@@ -21,6 +23,11 @@ def is_string(value: Any) -> bool:
     """Whether this is an array of strings."""
     dtype = value.dtype
     return dtype.kind in "USTO" and not is_symbolic(value)
+
+
+def type_name(value: Any) -> str:
+    """The element type of an array as messages show it: int64 for symbolic sizes, string for strings."""
+    return "int64" if is_symbolic(value) else "string" if value.dtype.kind in "USTO" else value.dtype.name
 
 
 def is_float(dtype: Any) -> bool:
@@ -42,7 +49,7 @@ def as_traced(value: Any, dtype: Any = None) -> jax.Array:
         return value if dtype is None or value.dtype == canonical(dtype) else value.astype(canonical(dtype))
     values = np.asarray(value)
     if is_symbolic(values):
-        dims = [jnp.asarray(d, canonical(np.int64)) for d in values.flat]
+        dims = [jnp.asarray(d, canonical(np.int64 if dtype is None else dtype)) for d in values.flat]
         return jnp.stack(dims).reshape(values.shape) if values.ndim else dims[0]
     if values.dtype.kind in "USTO":
         raise DTypeError(f"strings stay static (NumPy), they cannot become a JAX array: {values!r:.80}")
@@ -91,12 +98,32 @@ def converted(what: str, values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return found
 
 
-def settled(value: Any) -> np.ndarray:
-    """A static value as an array; int64 again where no symbolic size is left in an array of them."""
-    result = np.asarray(value)
-    if result.dtype == object and result.size and all(isinstance(v, int | np.integer) for v in result.flat):
-        return result.astype(np.int64)
-    return result
+def as_written(op: str, operand: str, value: float) -> Fraction:
+    """A Python number, or a float32 one, as the decimal that it is written as: 0.1 is 1/10. For exact arithmetic."""
+    if not math.isfinite(value):
+        raise ArgumentError(f"{op}: `{operand}` is {value}; on integers it must be finite")
+    with np.errstate(over="ignore"):
+        short = np.float32(value)
+    return Fraction(str(short) if float(short) == value else str(value))
+
+
+def number(what: str, value: float, dtype: Any) -> np.ndarray:
+    """A Python number as a scalar of this type; ArgumentError where the type does not hold it."""
+    try:
+        with np.errstate(over="ignore"):
+            found = np.asarray(value, dtype)
+        if is_float(dtype):
+            fits = bool(np.isfinite(found)) or not math.isfinite(value)
+        else:
+            fits = dtype.kind == "c" or complex(found) == value
+        if fits:
+            return found
+    except (OverflowError, ValueError):
+        pass
+    raise ArgumentError(
+        f"{what} {value!s:.40} does not fit {dtype.name}, the type of the operands beside it; "
+        f"convert those with jaxops.cast"
+    )
 
 
 def unify(op: str, values: tuple[Any, ...], names: tuple[str, ...] = ()) -> tuple[Array, ...]:
@@ -104,9 +131,8 @@ def unify(op: str, values: tuple[Any, ...], names: tuple[str, ...] = ()) -> tupl
     arrays = tuple(v if isinstance(v, jax.Array) else settled(v) for v in values)
     if any(isinstance(v, jax.Array) for v in arrays):
         arrays = tuple(as_traced(v) for v in arrays)
-    kinds = {"string" if v.dtype.kind in "UST" else "int64" if is_symbolic(v) else v.dtype.name for v in arrays}
-    if len(kinds) > 1 and not (kinds <= {"string", "object"}):
-        listing = ", ".join(f"{n}{v.dtype.name}" for n, v in zip(names or [""] * len(arrays), arrays, strict=True))
+    if len({type_name(v) for v in arrays}) > 1:
+        listing = ", ".join(f"{n}{type_name(v)}" for n, v in zip(names or [""] * len(arrays), arrays, strict=True))
         raise DTypeError(f"{op}: operands must have one element type, got {listing}; convert with jaxops.cast")
     return arrays
 

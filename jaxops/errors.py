@@ -63,7 +63,10 @@ def describe(value: Any) -> str:
     shape = getattr(value, "shape", None)
     if shape is None or not hasattr(value, "dtype"):
         return repr(value)
-    text = f"{value.dtype.name}[{','.join(map(str, shape))}]"
+    name = value.dtype.name
+    if name == "object" and not any(isinstance(item, str | bytes) for item in value.flat):
+        name = "int64"  # symbolic sizes
+    text = f"{name}[{','.join(map(str, shape))}]"
     if isinstance(value, np.ndarray | np.generic):
         return f"{text} {np.array2string(np.asarray(value), threshold=8, edgeitems=3)}" if value.size <= 8 else text
     return text

@@ -16,7 +16,7 @@ from jax.errors import InconclusiveDimensionOperation as Undecided
 from jax.export import is_symbolic_dim
 from jax.extend.core import jaxpr_as_fun
 
-from jaxops.errors import StaticError, message
+from jaxops.errors import OutOfRangeError, StaticError, message
 
 __all__ = [
     "Array",
@@ -98,7 +98,24 @@ def is_symbolic(value: Any) -> bool:
 
 def array(value: Any) -> Array:
     """An array operand: JAX and NumPy arrays as they are, Python numbers and sequences as NumPy arrays."""
-    return value if isinstance(value, jax.Array | np.ndarray) else np.asarray(value)
+    return value if isinstance(value, jax.Array) else settled(value)
+
+
+def settled(value: Any, *operands: Any) -> np.ndarray:
+    """A static value as an array; int64 again where no symbolic size is left in an array of them.
+
+    operands: what the value was made from. An empty array made from sizes holds sizes, any other may hold strings.
+    """
+    result = value if type(value) is np.ndarray else np.asarray(value)
+    if result.dtype == object:
+        sizes = all(isinstance(v, int | np.integer) and type(v) is not bool for v in result.flat)
+        if sizes and (result.size or any(map(is_symbolic, operands))):
+            try:
+                return result.astype(np.int64)
+            except OverflowError as error:
+                large = next(v for v in result.flat if not -(2**63) <= v < 2**63)
+                raise OutOfRangeError(f"the number {large!s:.40} does not fit int64") from error
+    return result
 
 
 class _Concrete(dict[type, bool]):
@@ -115,7 +132,8 @@ _CONCRETE = _Concrete()
 def jit_if_concrete(fn: F) -> F:
     """Runs `fn(data, *attributes)`, `data` an array or a tuple of arrays, in the cheapest way there is.
 
-    Static data: `fn` on NumPy. A tracer: `fn` itself, so that its `lax` calls are all that the jaxpr gains.
+    Static data: `fn` on NumPy, and its arrays settled. A tracer: `fn` itself, so that its `lax` calls are all that
+    the jaxpr gains.
     A concrete JAX array: `fn` compiled once per shape and attributes, in JAX's own cache. The attributes
     must be hashable.
     """
@@ -131,9 +149,11 @@ def jit_if_concrete(fn: F) -> F:
         if _CONCRETE[type(data)]:
             return compiled(data, attributes)
         if type(data) is tuple and data and isinstance(data[0], jax.Array | np.ndarray):
-            concrete = _CONCRETE[type(data[0])] and not any(isinstance(d, Tracer) for d in data)
-            return compiled(data, attributes) if concrete else fn(data, *attributes)
-        return fn(array(data), *attributes)
+            if _CONCRETE[type(data[0])] and not any(isinstance(d, Tracer) for d in data):
+                return compiled(data, attributes)
+            return _settle_all(fn(data, *attributes), data)
+        data = array(data)
+        return _settle_all(fn(data, *attributes), (data,))
 
     return cast(F, run)
 
@@ -143,6 +163,14 @@ def traced_once(fn: Callable[..., Any], *args: Any) -> Callable[..., Any]:
     closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
     repeat, tree = jaxpr_as_fun(closed), jax.tree.structure(shapes)
     return lambda *args: jax.tree.unflatten(tree, repeat(*jax.tree.leaves(args)))
+
+
+def _settle_all(result: Any, operands: tuple[Any, ...]) -> Any:
+    if type(result) is np.ndarray:
+        return settled(result, *operands) if result.dtype == object else result
+    if type(result) is tuple and result and type(result[0]) is np.ndarray:
+        return tuple(settled(part, *operands) for part in result)
+    return result
 
 
 @jax.tree_util.register_static

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax.export import symbolic_shape
 
+import jaxops as jo
 from jaxops import attributes, static
 from jaxops.errors import AxisError, DTypeError, ShapeError, StaticError
 
@@ -83,6 +84,38 @@ def test_integer_errors(value, error, match):
 def test_ints_need_one_axis(value, match):
     with pytest.raises(ShapeError, match=f"op: `sizes` must be 1-D, but .*{match}"):
         attributes.ints("op", "sizes", value)
+
+
+ONE = [1, np.int32(1), np.array(1), jnp.array(1), np.array(1, object), np.array(1, jnp.int4), b]
+
+
+@pytest.mark.parametrize("value", ONE, ids=repr)
+def test_one_integer_names_one_axis(value):
+    assert attributes.ints("op", "axes", value, single=True) == (value if value is b else 1,)
+    with pytest.raises(ShapeError, match="`axes` must be 1-D"):
+        attributes.ints("op", "axes", value)
+    if value is not b:
+        assert attributes.axes("op", value, 3) == (1,)
+
+
+CALLS_WITH_ONE = [
+    (lambda x, i, n: jo.reduce_sum(x, i), lambda x: x.sum(0, keepdims=True)),
+    (lambda x, i, n: jo.reduce_max(x, i, keepdims=0), lambda x: x.max(0)),
+    (lambda x, i, n: jo.squeeze(x, i), lambda x: x[0]),
+    (lambda x, i, n: jo.unsqueeze(x, i), lambda x: x[None]),
+    (lambda x, i, n: jo.expand(x, n), lambda x: np.repeat(x, 2, 1)),
+    (lambda x, i, n: jo.tile(x[0], n), lambda x: np.tile(x[0], 2)),
+    (lambda x, i, n: jo.pad(x, (1, 0), axes=i), lambda x: np.pad(x, ((1, 0), (0, 0)))),
+    (lambda x, i, n: jo.center_crop_pad(x, (3,), axes=i), lambda x: np.pad(x, ((1, 1), (0, 0)))),
+]
+
+
+@pytest.mark.parametrize("zero", [0, np.int8(0), np.array(0), jnp.array(0)], ids=repr)
+@pytest.mark.parametrize(("call", "expected"), CALLS_WITH_ONE)
+def test_operators_take_one_integer(call, expected, zero):
+    x, two = np.array([[3]]), zero + 2
+    assert call(x, zero, two).tolist() == expected(x).tolist()
+    assert jax.jit(lambda x: call(x, zero, two))(x).tolist() == expected(x).tolist()
 
 
 def test_tracers_are_refused():

@@ -1,6 +1,5 @@
 """What the operators share that compute each element of the result from one element of each operand."""
 
-import math
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
@@ -10,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import as_traced, is_float, settled, unify
-from jaxops.errors import ArgumentError, DTypeError, SignatureError
+from jaxops.dtypes import as_traced, is_float, number, type_name, unify
+from jaxops.errors import DTypeError, SignatureError
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import Array, Sizes, array, is_symbolic, jit_if_concrete
 
@@ -22,7 +21,7 @@ def require(op: str, kind: str, *arrays: Array) -> None:
     """Raises DTypeError unless all are of a kind: boolean, integer or floating-point."""
     for a in arrays:
         if not jnp.issubdtype(a.dtype, _KINDS[kind]):
-            raise DTypeError(f"{op}: operands must be {kind}, got {a.dtype.name}; convert with jaxops.cast")
+            raise DTypeError(f"{op}: operands must be {kind}, got {type_name(a)}; convert with jaxops.cast")
 
 
 def floating(op: str, value: Any) -> jax.Array:
@@ -45,31 +44,28 @@ def operands(op: str, values: Sequence[Any]) -> tuple[Array, ...]:
 def _adopt(op: str, value: Any, dtype: Any) -> Any:
     if not (type(value) is int or (type(value) is float and is_float(dtype))):
         return value
-    try:
-        with np.errstate(over="ignore"):
-            found = np.asarray(value, dtype)
-        if is_float(dtype):
-            fits = bool(np.isfinite(found)) or not math.isfinite(value)
-        else:
-            fits = not jnp.issubdtype(dtype, jnp.integer) or int(found) == value
-        if fits:
-            return found
-    except OverflowError:
-        pass
-    raise ArgumentError(
-        f"{op}: the number {value!s:.40} does not fit {dtype.name}, the type of the operands beside it; "
-        f"convert those with jaxops.cast"
-    )
+    return number(f"{op}: the number", value, dtype)
 
 
 def on_sizes(fn: Callable[..., Any], *arrays: Any) -> Any:
     """`fn` of single elements, mapped over object arrays."""
-    return np.frompyfunc(fn, len(arrays), 1)(*arrays)
+    # Of scalars NumPy returns what `fn` did, and not an array.
+    return np.asarray(np.frompyfunc(fn, len(arrays), 1)(*arrays), object)
+
+
+def on_facts(fn: Callable[..., bool], *arrays: Any) -> Any:
+    """`fn` of single elements, mapped over object arrays, to an array of booleans."""
+    return on_sizes(fn, *arrays).astype(bool)
 
 
 def symbolic(*arrays: Any) -> bool:
     """Whether one of the static operands holds a symbolic size."""
     return any(is_symbolic(a) for a in arrays)
+
+
+def traced_if_symbolic(*arrays: Array) -> tuple[Array, ...]:
+    """The operands of an operator that has no answer for symbolic sizes: traced where one holds some."""
+    return tuple(map(as_traced, arrays)) if any(map(is_symbolic, arrays)) else arrays
 
 
 def broadcast_to(x: Array, sizes: Sizes) -> jax.Array:
@@ -88,7 +84,7 @@ def broadcast_reduce(
     sizes = broadcast(op, *(a.shape for a in arrays))
     if isinstance(arrays[0], np.ndarray):
         with np.errstate(all="ignore"):
-            return settled(reduce(static_fn, arrays))
+            return np.asarray(reduce(static_fn, arrays))
     return reduce(traced_fn, [broadcast_to(a, sizes) for a in arrays])
 
 
@@ -96,7 +92,7 @@ def broadcast_reduce(
 def _unary(x: Array, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]) -> Array:
     if isinstance(x, np.ndarray):
         with np.errstate(all="ignore"):
-            return settled(static_fn(x))
+            return np.asarray(static_fn(x))
     return traced_fn(x)
 
 

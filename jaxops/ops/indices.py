@@ -8,7 +8,7 @@ from jax import lax
 
 from jaxops.dtypes import as_traced
 from jaxops.errors import BoundsError, DTypeError, describe
-from jaxops.static import Array, array, is_static
+from jaxops.static import Array, array, is_static, is_symbolic
 
 
 def from_start(indices: Any, limits: Any) -> Any:
@@ -40,6 +40,8 @@ def _whole(op: str, indices: Any, limits: Any) -> tuple[Array, bool]:
     limits: a size, or one for each element of the last axis.
     """
     indices = array(indices)
+    if is_symbolic(indices):
+        return as_traced(indices), False
     if not jnp.issubdtype(indices.dtype, jnp.integer):
         raise DTypeError(f"{op}: `indices` must be integers, got {describe(indices)}")
     sizes = limits if isinstance(limits, tuple) else (limits,)

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import element_type, integer, ints
-from jaxops.dtypes import as_traced, canonical
+from jaxops.dtypes import as_traced, canonical, settled
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, message
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.static import Array, ElementType, Ints, ShapeOnly, Static, array, foldable, is_symbolic, known
@@ -70,7 +70,7 @@ def constant_of_shape(input: Static, *, value: Any = _ZERO) -> Array:
     (2, 0)
     """
     sizes = sizes_of.countable("constant_of_shape", ints("constant_of_shape", "input", input))
-    fill = known("constant_of_shape", "value", value)
+    fill = settled(known("constant_of_shape", "value", value))
     if fill.size != 1:
         raise ShapeError(message("constant_of_shape", "`value` must be one number", value=fill))
     negative = [d for d in sizes if isinstance(d, int) and d < 0]
@@ -98,11 +98,15 @@ def eye_like(input: ShapeOnly, *, dtype: ElementType | None = None, k: int = 0) 
     x = array(input)
     if x.ndim != 2:
         raise ShapeError(f"eye_like: the operand must be a matrix, got {describe(x)}")
-    kind = element_type("eye_like", "dtype", x.dtype if dtype is None else dtype)
+    own = np.int64 if is_symbolic(x) else x.dtype
+    kind = element_type("eye_like", "dtype", own if dtype is None else dtype)
     if kind.kind in "USTO":
         raise DTypeError(f"eye_like: `dtype` {kind.name} has no numbers")
     diagonal = integer("eye_like", "k", k)
-    if isinstance(x, np.ndarray):
+    if isinstance(x, np.ndarray) and not is_symbolic(diagonal):
         return np.eye(x.shape[0], x.shape[1], diagonal).astype(kind)
     row, column = (lax.broadcasted_iota(np.int32, x.shape, i) for i in (0, 1))
-    return lax.convert_element_type(row + diagonal == column, canonical(kind))
+    if isinstance(diagonal, int):
+        diagonal = min(max(diagonal, -(2**30)), 2**30)  # beyond every matrix
+    row = row + lax.convert_element_type(diagonal, np.int32)
+    return lax.convert_element_type(row == column, canonical(kind))

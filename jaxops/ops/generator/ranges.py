@@ -2,6 +2,7 @@
 
 __all__ = ["range"]
 
+import builtins
 import math
 from typing import Any
 
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import canonical, unify
+from jaxops.dtypes import canonical, settled, unify
 from jaxops.errors import ArgumentError, ShapeError, message
 from jaxops.ops.nn.normalization import stash
 from jaxops.static import Array, Dim, ElementType, Static, Undecided, foldable, is_symbolic, known
@@ -22,7 +23,7 @@ def range(start: Static, limit: Static, delta: Static, *, stash_type: ElementTyp
     """start, start + delta, start + 2 · delta, … up to, not including, `limit`.
 
     start, limit, delta: static, one number each, of one dtype, which is that of the result. There are
-    ceil((limit - start) / delta) numbers, or none. Static, unless one of the three is symbolic.
+    ceil((limit - start) / delta) numbers, or none. Static, unless how many depends on a symbolic size.
     stash_type: the type that float16 and bfloat16 are computed in, as in `layer_normalization`.
     Raises ArgumentError for a delta of 0, ShapeError for an operand that is not one number, DTypeError.
     Source: ONNX Range, opsets 11–27.
@@ -56,10 +57,13 @@ def range(start: Static, limit: Static, delta: Static, *, stash_type: ElementTyp
 
 
 def _symbolic(start: Dim, limit: Dim, delta: Dim) -> Any:
+    start, limit, delta = (v.item() if isinstance(v, np.generic) else v for v in (start, limit, delta))
     count = -((start - limit) // delta)
     try:
         count = count if count >= 0 else 0
     except Undecided as error:
         raise ShapeError(f"range: whether there are numbers from {start} to {limit} depends on their values") from error
+    if isinstance(count, int):
+        return settled(np.array([start + i * delta for i in builtins.range(count)], object), np.array(start, object))
     kind = canonical(np.int64)
     return lax.iota(kind, count) * jnp.asarray(delta, kind) + jnp.asarray(start, kind)

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import one_of
-from jaxops.ops.elementwise import broadcast_reduce, require, unary
+from jaxops.ops.elementwise import broadcast_reduce, require, traced_if_symbolic, unary
 from jaxops.ops.logical.boolean import _pair
 from jaxops.static import Array, array, foldable
 
@@ -69,7 +69,7 @@ def bitwise_not(x: Array) -> Array:
     >>> bitwise_not(np.array([0, 5]))
     array([-1, -6])
     """
-    x = array(x)
+    (x,) = traced_if_symbolic(array(x))
     require("bitwise_not", "integer", x)
     return unary(x, np.bitwise_not, lax.bitwise_not)
 

@@ -6,12 +6,13 @@ __all__ = ["and_", "not_", "or_", "xor"]
 import numpy as np
 from jax import lax
 
-from jaxops.ops.elementwise import broadcast_reduce, operands, require, unary
+from jaxops.ops.elementwise import broadcast_reduce, operands, require, traced_if_symbolic, unary
 from jaxops.static import Array, array, foldable
 
 
 def _pair(op: str, kind: str, a: Array, b: Array) -> tuple[Array, ...]:
     arrays = operands(op, (a, b))
+    arrays = traced_if_symbolic(*arrays) if kind == "integer" else arrays
     require(op, kind, *arrays)
     return arrays
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from jaxops.ops.elementwise import broadcast_reduce, on_sizes, operands, symbolic
+from jaxops.ops.elementwise import broadcast_reduce, on_facts, operands, symbolic
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import Array, foldable
 
@@ -28,7 +28,7 @@ def equal(a: Array, b: Array) -> Array:
 
 
 def _equal(a: Any, b: Any) -> Any:
-    return on_sizes(of_sizes.equal, a, b).astype(bool) if symbolic(a, b) else np.asarray(np.equal(a, b), bool)
+    return on_facts(of_sizes.equal, a, b) if symbolic(a, b) else np.asarray(np.equal(a, b), bool)
 
 
 @foldable
@@ -47,7 +47,7 @@ def greater(a: Array, b: Array) -> Array:
 
 
 def _greater(a: Any, b: Any) -> Any:
-    return on_sizes(of_sizes.greater, a, b).astype(bool) if symbolic(a, b) else np.greater(a, b)
+    return on_facts(of_sizes.greater, a, b) if symbolic(a, b) else np.greater(a, b)
 
 
 @foldable
@@ -86,7 +86,7 @@ def greater_or_equal(a: Array, b: Array) -> Array:
 
 def _greater_or_equal(a: Any, b: Any) -> Any:
     if symbolic(a, b):
-        return on_sizes(of_sizes.greater_or_equal, a, b).astype(bool)
+        return on_facts(of_sizes.greater_or_equal, a, b)
     return np.greater_equal(a, b)
 
 

@@ -22,7 +22,6 @@ __all__ = [
     "thresholded_relu",
 ]
 
-import functools
 from typing import Literal
 
 import jax
@@ -33,12 +32,12 @@ from jax import lax
 from jaxops.attributes import one_of
 from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.ops.elementwise import broadcast_to, floating, operands, unary
+from jaxops.ops.elementwise import broadcast_to, floating, on_sizes, operands, symbolic, unary
+from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import Array, foldable, jit_if_concrete
 
 Approximation = Literal["none", "tanh"]
-_NOT_BELOW_ZERO = functools.partial(np.maximum, 0)
 
 
 @foldable
@@ -51,7 +50,11 @@ def relu(x: Array) -> Array:
     >>> relu(jnp.array([-1.0, 2.0]))
     Array([0., 2.], dtype=float32)
     """
-    return unary(x, _NOT_BELOW_ZERO, jax.nn.relu)
+    return unary(x, _not_below_zero, jax.nn.relu)
+
+
+def _not_below_zero(x: np.ndarray) -> np.ndarray:
+    return on_sizes(lambda d: of_sizes.larger(d, 0), x) if symbolic(x) else np.maximum(0, x)
 
 
 def leaky_relu(x: Array, *, alpha: float = 0.01) -> Array:

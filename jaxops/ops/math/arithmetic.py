@@ -16,7 +16,7 @@ from jaxops.errors import ArgumentError
 from jaxops.ops.elementwise import broadcast_reduce, on_sizes, operands, require, symbolic, unary
 from jaxops.ops.math.rounding import _real
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import Array, array, foldable, jit_if_concrete
+from jaxops.static import Array, array, foldable, is_symbolic, jit_if_concrete
 
 
 @foldable
@@ -117,7 +117,7 @@ def _static_mod(a: Any, b: Any) -> Any:
 
 def _static_fmod(a: Any, b: Any) -> Any:
     b = _nonzero("mod", a, b)
-    return a - on_sizes(of_sizes.quotient, a, b) * b if symbolic(a, b) else np.fmod(a, b)
+    return on_sizes(lambda d, e: d - of_sizes.quotient(d, e) * e, a, b) if symbolic(a, b) else np.fmod(a, b)
 
 
 def _floor_mod(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -147,7 +147,9 @@ def pow(x: Array, y: Array) -> Array:
     >>> pow(np.array([2, 3]), np.array([10, -1]))
     array([1024,    0])
     """
-    base, exponent = (np.asarray(v) if isinstance(v, int | float) else array(v) for v in (x, y))
+    base, exponent = array(x), array(y)
+    if is_symbolic(exponent) or (is_symbolic(base) and (is_float(exponent.dtype) or np.any(exponent < 0))):
+        base, exponent = as_traced(base), as_traced(exponent)  # no polynomial of the size
     if isinstance(base, np.ndarray) and isinstance(exponent, np.ndarray):
         return broadcast_reduce((base, exponent), "pow", _static_pow, lax.pow)
     base = as_traced(base)
@@ -170,7 +172,10 @@ def _static_pow(x: Any, y: Any) -> Any:
     if is_float(x.dtype):
         return np.power(x, y.astype(x.dtype)) if not is_float(y.dtype) else np.power(x, y).astype(x.dtype)
     if is_float(y.dtype):
-        return np.trunc(np.power(x.astype(np.float64), y.astype(np.float64))).astype(x.dtype)
+        y = y.astype(np.float64)
+        found = np.trunc(np.power(x.astype(np.float64), y)).astype(x.dtype)
+        whole = (y == np.rint(y)) & (np.abs(y) < 2**31)
+        return np.where(whole, _static_pow(x, np.where(whole, y, 0).astype(np.int64)), found)
     negative = y < 0
     # The exponent may not fit the type of x. The lower bits of a product depend on the lower bits alone.
     whole = np.power(x.astype(np.uint64), np.where(negative, 0, y).astype(np.uint64)).astype(x.dtype)
@@ -185,7 +190,11 @@ def _traced_pow(x: jax.Array, y: jax.Array) -> jax.Array:
         return lax.pow(x.astype(wide), y.astype(wide)).astype(x.dtype)
     if is_float(y.dtype):
         wide = canonical(np.float64)
-        return lax.pow(x.astype(wide), y.astype(wide)).astype(x.dtype)
+        y = y.astype(wide)
+        found = lax.pow(x.astype(wide), y).astype(x.dtype)
+        whole = lax.bitwise_and(lax.eq(y, lax.round(y)), lax.lt(lax.abs(y), lax.full_like(y, 2**31)))
+        number = lax.select(whole, y, lax.full_like(y, 0)).astype(np.int32)
+        return lax.select(whole, _traced_pow(x, number), found)  # exact where the power is whole
     zero, one, two = (jnp.full(x.shape, n, y.dtype) for n in (0, 1, 2))
     negative = lax.lt(y, zero)
     wide = canonical(np.uint64)  # as while static
@@ -271,7 +280,11 @@ def sign(input: Array) -> Array:
     >>> sign(np.array([5, 0, -2]))
     array([ 1,  0, -1])
     """
-    return unary(input, np.sign, lax.sign)
+    return unary(input, _static_sign, lax.sign)
+
+
+def _static_sign(x: Any) -> Any:
+    return on_sizes(lambda d: of_sizes.smaller(of_sizes.larger(d, -1), 1), x) if symbolic(x) else np.sign(x)
 
 
 @foldable

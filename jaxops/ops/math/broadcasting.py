@@ -17,14 +17,14 @@ from jaxops.static import Array, Sizes, Static, foldable, jit_if_concrete
 def expand(input: Array, shape: Static) -> Array:
     """Broadcasts `input` against `shape`, in both directions: the result may be larger than `shape`.
 
-    input: any dtype. shape: static, 1-D integers; a 1 keeps the size of the input.
+    input: any dtype. shape: static, 1-D integers or one; a 1 keeps the size of the input.
     Raises ShapeError when the two do not broadcast.
     Source: ONNX Expand, opsets 8–13.
 
     >>> expand(np.zeros((3, 1)), (2, 1, 6)).shape
     (2, 3, 6)
     """
-    return _expand(input, ints("expand", "shape", shape))
+    return _expand(input, ints("expand", "shape", shape, single=True))
 
 
 @jit_if_concrete

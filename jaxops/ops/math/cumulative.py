@@ -10,8 +10,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, flag, integer
-from jaxops.dtypes import is_float, settled
-from jaxops.ops.elementwise import symbolic
+from jaxops.dtypes import is_float
 from jaxops.static import Array, Static, array, foldable, jit_if_concrete
 
 
@@ -62,8 +61,7 @@ def _running(data: Array, op: str, at: int, exclusive: bool, reverse: bool) -> A
             x = np.concatenate([first, x.take(range(x.shape[at] - 1), at)], at)
         with np.errstate(all="ignore"):
             x = (np.cumsum if op == "cumsum" else np.cumprod)(x, axis=at, dtype=x.dtype)
-        x = settled(np.flip(x, at) if reverse else x)
-        return x if symbolic(x) else x.astype(data.dtype, copy=False)
+        return (np.flip(x, at) if reverse else x).astype(data.dtype, copy=False)
     if exclusive:
         # One element in at the start and one out at the end: padding by -1 cuts.
         edges = (-1, 1, 0) if reverse else (1, -1, 0)

@@ -2,15 +2,17 @@
 
 __all__ = ["det", "einsum", "gemm", "matmul"]
 
+import math
 from collections.abc import Sequence
 
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from jaxops.dtypes import as_traced, is_float
-from jaxops.errors import SignatureError
+from jaxops.dtypes import as_traced, as_written, canonical, is_float
+from jaxops.errors import ArgumentError, SignatureError
 from jaxops.ops.elementwise import broadcast_to, floating, operands
 from jaxops.shapes.math import linear_algebra as sizes_of
 from jaxops.static import Array, jit_if_concrete
@@ -38,8 +40,9 @@ def gemm(
     """alpha · a' · b' + beta · c, where a' and b' are the matrices or their transposes.
 
     a: (M, K), or (K, M) with transA. b: (K, N), or (N, K) with transB. c: broadcasts to (M, N); None adds nothing.
-    Numbers of one dtype. Returns that dtype, (M, N). On integers, a fraction of the result is truncated.
-    Raises ShapeError when the shapes do not fit, DTypeError when the dtypes differ.
+    Numbers of one dtype. Returns that dtype, (M, N). On integers the result is exact, its fraction truncated.
+    Raises ShapeError when the shapes do not fit, DTypeError when the dtypes differ, ArgumentError for an alpha or beta
+    that does not multiply integers of this width exactly.
     Source: ONNX Gemm, opsets 7–13.
 
     >>> gemm(jnp.ones((2, 3)), jnp.ones((4, 3)), jnp.array([1.0]), alpha=0.5, transB=1).shape
@@ -56,14 +59,37 @@ def _gemm(arrays: tuple[jax.Array, ...], alpha: float, beta: float, trans_a: boo
     sizes = sizes_of.gemm(a.shape, b.shape, None if c is None else c.shape, trans_a, trans_b)
     contract = ((0 if trans_a else 1,), (1 if trans_b else 0,))
     wide = _wide(a)
-    product = lax.dot_general(a, b, (contract, ((), ())), preferred_element_type=wide)
     if not is_float(a.dtype) and not (alpha.is_integer() and beta.is_integer()):
-        product = product.astype(jnp.float32)
+        wide = a.dtype if a.dtype == canonical(np.uint64) else canonical(np.int64)
+        product = lax.dot_general(a, b, (contract, ((), ())), preferred_element_type=wide)
+        return _whole_sum(product, alpha, c, beta).astype(a.dtype)
+    product = lax.dot_general(a, b, (contract, ((), ())), preferred_element_type=wide)
     product = _scaled(product, alpha)
     if c is not None and beta != 0:
         product = product + _scaled(broadcast_to(c.astype(product.dtype), sizes), beta)
     chex.assert_equal(product.shape, sizes)
     return product.astype(a.dtype)
+
+
+def _whole_sum(x: jax.Array, alpha: float, y: jax.Array | None, beta: float) -> jax.Array:
+    """alpha · x + beta · y of integers, truncated toward zero.
+
+    With alpha = p / d and beta = q / d it is that of x // d and y // d, and a rest that must fit the type.
+    """
+    p, q = as_written("gemm", "alpha", alpha), as_written("gemm", "beta", 0 if y is None else beta)
+    d = math.lcm(p.denominator, q.denominator)
+    p, q = int(p * d), int(q * d)
+    if (abs(p) + abs(q)) * d > jnp.iinfo(x.dtype).max or (jnp.iinfo(x.dtype).min == 0 and min(p, q) < 0):
+        raise ArgumentError(
+            f"gemm: `alpha` {alpha} and `beta` {beta} cannot be applied exactly to integers in {x.dtype.name}; give "
+            f"fractions like 0.5, or convert the operands with jaxops.cast"
+        )
+    whole, rest = x // d * p, x % d * p
+    if y is not None:
+        y = broadcast_to(y.astype(x.dtype), x.shape)
+        whole, rest = whole + y // d * q, rest + y % d * q
+    found, rest = whole + rest // d, rest % d
+    return found + ((found < 0) & (rest > 0)).astype(x.dtype)
 
 
 def _scaled(x: jax.Array, factor: float) -> jax.Array:

@@ -2,30 +2,57 @@
 
 __all__ = ["shrink"]
 
+import math
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from jaxops.dtypes import as_traced, is_float
+from jaxops.dtypes import as_traced, as_written, is_float
 from jaxops.static import Array, jit_if_concrete
 
 
 def shrink(input: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
     """x + bias where x < -lambd, x - bias where x > lambd, else 0.
 
-    input: any shape, numbers; integers are compared and shifted as floating-point numbers, then truncated.
-    Returns the same shape and dtype.
+    input: any shape, numbers. Returns the same shape and dtype.
+    On integers the result is exact, with a fraction truncated toward zero; onnxruntime too truncates, after a float.
+    Raises ArgumentError for an infinite bias on integers.
     Source: ONNX Shrink, opset 9.
 
     >>> shrink(jnp.array([-2.0, 0.25, 2.0]), bias=1.0)
     Array([-1.,  0.,  1.], dtype=float32)
     """
-    return _shrink(as_traced(input), bias, lambd)
+    return _shrink(as_traced(input), float(bias), float(lambd))
 
 
 @jit_if_concrete
-def _shrink(input: jax.Array, bias: float, lambd: float) -> jax.Array:
-    x = input if is_float(input.dtype) else input.astype(jnp.float32)
+def _shrink(x: jax.Array, bias: float, lambd: float) -> jax.Array:
     zero = lax.full_like(x, 0)
-    return lax.select(x < -lambd, x + bias, lax.select(x > lambd, x - bias, zero)).astype(input.dtype)
+    if is_float(x.dtype):
+        return lax.select(x < -lambd, x + bias, lax.select(x > lambd, x - bias, zero))
+    step = as_written("shrink", "bias", bias)
+    above = lax.select(_greater(x, lambd), _shifted(x, -step), zero)
+    return lax.select(_less(x, -lambd), _shifted(x, step), above)
+
+
+def _less(x: jax.Array, limit: float) -> jax.Array:
+    if not math.isfinite(limit):
+        return jnp.full(x.shape, limit > 0)
+    least, bound = int(jnp.iinfo(x.dtype).min), math.ceil(limit)
+    if not least <= bound <= jnp.iinfo(x.dtype).max:
+        return jnp.full(x.shape, bound > least)
+    return x < bound
+
+
+def _greater(x: jax.Array, limit: float) -> jax.Array:
+    return ~_less(x, math.floor(limit) + 1) if math.isfinite(limit) else jnp.full(x.shape, limit < 0)
+
+
+def _shifted(x: jax.Array, by: Fraction) -> jax.Array:
+    """x + by, truncated."""
+    whole = math.floor(by)
+    found = x + np.uint64(whole % 2 ** jnp.iinfo(x.dtype).bits).astype(x.dtype)  # only these bits of the sum are kept
+    return found if by == whole else found + _less(x, -whole).astype(x.dtype)

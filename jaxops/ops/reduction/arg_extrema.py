@@ -8,6 +8,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, flag
 from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.ops.elementwise import traced_if_symbolic
 from jaxops.ops.tensor.inspection import dims
 from jaxops.static import Array, Undecided, array, foldable, jit_if_concrete
 
@@ -43,6 +44,7 @@ def arg_min(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index:
 
 
 def _arg(op: str, data: Array, axis: int, keepdims: int, last: int) -> Array:
+    (data,) = traced_if_symbolic(data)
     at = resolve_axis(op, axis, data.ndim)
     try:
         empty = data.shape[at] < 1

@@ -25,8 +25,8 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, flag, ints
-from jaxops.dtypes import as_traced, canonical, is_float, settled
-from jaxops.ops.elementwise import symbolic
+from jaxops.dtypes import as_traced, canonical, is_float
+from jaxops.ops.elementwise import on_sizes, symbolic
 from jaxops.ops.math.arithmetic import div
 from jaxops.ops.tensor.inspection import dims
 from jaxops.shapes import arithmetic as of_sizes
@@ -38,9 +38,11 @@ Axes = tuple[int, ...]
 def _reduced(op: str, data: Any, axes: Any, keepdims: int, noop: int, *rule: Any) -> Array:
     """Reduces the axes named; without a name all of them, or none under `noop_with_empty_axes`."""
     x = array(data)
-    named = () if axes is None else ints(op, "axes", axes)
+    named = () if axes is None else ints(op, "axes", axes, single=True)
     every = not named and not flag(op, "noop_with_empty_axes", noop)
     over = tuple(range(x.ndim)) if every else resolve_axes(op, named, x.ndim)
+    if rule[0] in _NO_SIZES and is_symbolic(x):
+        x = as_traced(x)  # a root or a logarithm of a size is no size
     return _reduce(x, over, flag(op, "keepdims", keepdims), *rule)
 
 
@@ -50,9 +52,8 @@ def _reduce(data: Array, over: Axes, keepdims: bool, rule: Callable[..., Array],
     with np.errstate(all="ignore"):
         x = rule(_wide(data, real), over)
         if isinstance(data, np.ndarray):
-            x = settled(x)
-            x = np.expand_dims(x, over) if keepdims else x
-            return x if symbolic(x) else x.astype(data.dtype)
+            x = np.expand_dims(np.asarray(x), over) if keepdims else np.asarray(x)
+            return x.astype(data.dtype)
     x = lax.expand_dims(x, sorted(over)) if keepdims and over else x
     return lax.convert_element_type(x, data.dtype)
 
@@ -114,16 +115,37 @@ def _carried(a: Any, b: Any) -> Any:
 
 
 def _norm1(x: Array, over: Axes) -> Any:
+    if isinstance(x, np.ndarray):
+        return _total(on_sizes(lambda d: of_sizes.larger(d, -d), x) if symbolic(x) else np.asarray(np.abs(x)), over)
     unsigned = jnp.issubdtype(x.dtype, jnp.unsignedinteger)
-    return _total(x if unsigned else _xp(x).abs(x), over)
+    return _total(x if unsigned else lax.abs(x), over)
 
 
 def _squares(x: Array, over: Axes) -> Any:
-    return _total(x * x, over)
+    # Of scalars NumPy makes no array.
+    return _total(np.asarray(x * x) if isinstance(x, np.ndarray) else x * x, over)
 
 
 def _norm2(x: Array, over: Axes) -> Any:
-    return _xp(x).sqrt(_squares(x, over))
+    return _xp(x).sqrt(_squares(x, over)) if is_float(x.dtype) else _whole_norm2(x, over)
+
+
+def _whole_norm2(x: Array, over: Axes) -> Any:
+    """The norm of integers, truncated; exact while half of the range of the widest type holds the sum of squares."""
+    static = isinstance(x, np.ndarray)
+    xp = np if static else jnp
+    real, whole = (np.dtype(t) if static else canonical(t) for t in (np.float64, np.uint64))
+    about = _total(xp.asarray(xp.square(x.astype(real))), over)
+    total = _total(xp.asarray(xp.square(_magnitude(x).astype(whole))), over)
+    exact = about < 2.0 ** (8 * whole.itemsize - 1)
+    root = xp.sqrt(xp.where(exact, total.astype(real), about)).astype(whole)
+    one = whole.type(1)
+    root = root - (exact & (root * root > total)).astype(whole)
+    return root + (exact & ((root + one) * (root + one) <= total)).astype(whole)
+
+
+def _magnitude(x: Any) -> Any:
+    return x if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else abs(x)
 
 
 def _log_total(x: Array, over: Axes) -> Any:
@@ -141,6 +163,9 @@ def _log_total_exp(x: Array, over: Axes) -> Any:
     top = lax.select(lax.is_finite(top), top, lax.full_like(top, 0))
     rest = lax.broadcast_in_dim(top, x.shape, [i for i in range(x.ndim) if i not in over])
     return lax.log(lax.reduce_sum(lax.exp(x - rest), over)) + top
+
+
+_NO_SIZES = {_norm2, _log_total, _log_total_exp}
 
 
 def _largest(x: Array, over: Axes) -> Any:
@@ -177,7 +202,7 @@ def reduce_sum(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with
     """The sum of the elements along axes; 0 over none.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
     noop_with_empty_axes=1.
     Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
     Source: ONNX ReduceSum, opsets 1–13 (axes are an operand from 13).
@@ -194,7 +219,7 @@ def reduce_mean(data: Array, axes: Static = None, *, keepdims: int = 1, noop_wit
     """The mean of the elements along axes; of integers, truncated.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
     noop_with_empty_axes=1.
     Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
     Source: ONNX ReduceMean, opsets 1–18 (axes are an operand from 18).
@@ -211,7 +236,7 @@ def reduce_prod(data: Array, axes: Static = None, *, keepdims: int = 1, noop_wit
     """The product of the elements along axes; 1 over none.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
     noop_with_empty_axes=1.
     Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
     Source: ONNX ReduceProd, opsets 1–18 (axes are an operand from 18).
@@ -229,7 +254,7 @@ def reduce_max(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with
 
     data: any shape, numbers or booleans (False < True). Returns the same dtype; the axes reduced have size 1, or go
     with keepdims=0.
-    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
     noop_with_empty_axes=1.
     Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
     Source: ONNX ReduceMax, opsets 1–20 (axes are an operand from 18).
@@ -247,7 +272,7 @@ def reduce_min(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with
 
     data: any shape, numbers or booleans (False < True). Returns the same dtype; the axes reduced have size 1, or go
     with keepdims=0.
-    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
     noop_with_empty_axes=1.
     Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
     Source: ONNX ReduceMin, opsets 1–20 (axes are an operand from 18).
@@ -264,7 +289,7 @@ def reduce_l1(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_
     """The sum of the absolute values along axes.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
     noop_with_empty_axes=1.
     Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
     Source: ONNX ReduceL1, opsets 1–18 (axes are an operand from 18).
@@ -281,7 +306,7 @@ def reduce_l2(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_
     """The square root of the sum of squares along axes; of integers, truncated.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
     noop_with_empty_axes=1.
     Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
     Source: ONNX ReduceL2, opsets 1–18 (axes are an operand from 18).
@@ -290,7 +315,7 @@ def reduce_l2(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_
     array([[3],
            [8]])
     """
-    return _reduced("reduce_l2", data, axes, keepdims, noop_with_empty_axes, _norm2, True)
+    return _reduced("reduce_l2", data, axes, keepdims, noop_with_empty_axes, _norm2)
 
 
 @foldable
@@ -298,7 +323,7 @@ def reduce_log_sum(data: Array, axes: Static = None, *, keepdims: int = 1, noop_
     """The logarithm of the sum along axes; of integers, truncated.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
     noop_with_empty_axes=1.
     Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
     Source: ONNX ReduceLogSum, opsets 1–28 (axes are an operand from 18, floating-point only from 28).
@@ -315,7 +340,7 @@ def reduce_log_sum_exp(data: Array, axes: Static = None, *, keepdims: int = 1, n
     """The logarithm of the sum of exponentials along axes, without overflow; of integers, truncated.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
     noop_with_empty_axes=1.
     Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
     Source: ONNX ReduceLogSumExp, opsets 1–28 (axes are an operand from 18, floating-point only from 28).
@@ -332,7 +357,7 @@ def reduce_sum_square(data: Array, axes: Static = None, *, keepdims: int = 1, no
     """The sum of squares along axes.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers in [-n, n-1], distinct. Without any, all axes, or none of them with
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
     noop_with_empty_axes=1.
     Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
     Source: ONNX ReduceSumSquare, opsets 1–18 (axes are an operand from 18).

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from jaxops.attributes import axis as resolve_axis, element_type, flag, integer, ints
-from jaxops.dtypes import canonical
+from jaxops.dtypes import canonical, type_name
 from jaxops.errors import ArgumentError, BoundsError, DTypeError, ShapeError, SignatureError
 from jaxops.ops.tensor.joining import concat
 from jaxops.ops.tensor.reshaping import squeeze, unsqueeze
@@ -36,8 +36,8 @@ def _items(op: str, value: Any) -> list[Array]:
 def _alike(op: str, items: list[Array]) -> list[Array]:
     """The items, when they have one element type; while x64 is off a static int64 goes with a traced int32."""
     traced = any(isinstance(item, jax.Array) for item in items)
-    names = {"string" if i.dtype.kind in "UST" else (canonical(i.dtype) if traced else i.dtype).name for i in items}
-    if len(names) > 1 and not names <= {"string", "object"}:
+    names = {canonical(name).name if traced and name != "string" else name for name in map(type_name, items)}
+    if len(names) > 1:
         raise DTypeError(f"{op}: the arrays of a sequence have one element type, got {', '.join(sorted(names))}")
     return items
 

@@ -11,7 +11,9 @@ from jax import lax
 
 from jaxops.attributes import element_type, flag, one_of
 from jaxops.dtypes import as_traced, canonical, is_float, is_string
-from jaxops.errors import ArgumentError, DTypeError
+from jaxops.errors import ArgumentError, DTypeError, ShapeError
+from jaxops.ops.elementwise import on_facts
+from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import Array, ElementType, ShapeOnly, array, foldable, is_symbolic, jit_if_concrete
 
 # Eight-bit floats, which overflow to their largest number under `saturate`.
@@ -43,8 +45,15 @@ def cast(input: Array, *, to: ElementType, saturate: int = 1, round_mode: RoundM
     overflow = flag("cast", "saturate", saturate)
     data, target = array(input), element_type("cast", "to", to)
     if is_symbolic(data):
-        if jnp.issubdtype(target, jnp.integer):
+        if jnp.issubdtype(target, jnp.integer) and jnp.iinfo(target).bits >= 32:
             return data
+        if target.kind in "USTO":
+            raise DTypeError("cast: symbolic sizes cannot become strings, which are static")
+        if target.kind == "b":
+            try:
+                return on_facts(lambda d: not of_sizes.equal(d, 0), data)
+            except ShapeError:
+                pass  # known once the program runs
         data = as_traced(data)
     if target.kind in "USTO":
         if not isinstance(data, np.ndarray):

@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, integer
-from jaxops.dtypes import as_traced
+from jaxops.dtypes import as_traced, settled
 from jaxops.errors import BoundsError, DTypeError, describe
 from jaxops.ops.indices import _whole, from_start
 from jaxops.shapes.tensor import indexing as sizes_of
@@ -48,7 +48,7 @@ def gather(data: Array, indices: Array, *, axis: int = 0) -> Array:
         if bad.size:
             raise BoundsError(f"gather: index {bad.flat[0]} is outside axis {at} of size {count} ({describe(data)})")
         if is_static(data):
-            return np.asarray(np.take(data, indices, axis=at))  # of a symbolic size it is no array
+            return settled(np.take(data, indices, axis=at), data)
         return _gather((data, as_traced(np.where(indices < 0, indices + count, indices))), at, True)
     return _gather((as_traced(data), as_traced(indices)), at, False)
 
@@ -91,7 +91,7 @@ def gather_elements(data: Array, indices: Array, *, axis: int = 0) -> Array:
     sizes_of.elements("gather_elements", data.shape, array(indices).shape, at)
     found, inside = _whole("gather_elements", indices, data.shape[at])
     if is_static(data) and inside:
-        return np.take_along_axis(_same_length(data, found.shape, at), np.asarray(found), at)
+        return settled(np.take_along_axis(_same_length(data, found.shape, at), np.asarray(found), at), data)
     return _gather_elements((as_traced(data), as_traced(found)), at, inside)
 
 
@@ -146,7 +146,7 @@ def gather_nd(data: Array, indices: Array, *, batch_dims: int = 0) -> Array:
         grid = [
             np.arange(d).reshape([-1 if i == j else 1 for j in range(rank)]) for i, d in enumerate(data.shape[:batch])
         ]
-        return data[(*grid, *np.moveaxis(np.asarray(found), -1, 0))]
+        return settled(data[(*grid, *np.moveaxis(np.asarray(found), -1, 0))], data)
     return _gather_nd((as_traced(data), as_traced(found)), batch, inside)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, ints, one_of
-from jaxops.dtypes import as_traced, is_string, unify, widened
+from jaxops.dtypes import as_traced, is_string, number, unify, widened
 from jaxops.errors import ShapeError, describe, shape_text
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.tensor import padding as sizes_of
@@ -44,9 +44,12 @@ def pad(
     if mode != "constant":
         return _extend(data, widths, mode)
     if constant_value is None:
-        constant_value = np.array("" if is_string(data) else 0, data.dtype)
-    scalar = isinstance(constant_value, int | float | str)
-    fill = np.array(constant_value, data.dtype) if scalar else array(constant_value)
+        constant_value = "" if is_string(data) else 0
+    if isinstance(constant_value, int | float) and not is_string(data):
+        dtype = np.dtype(np.int64) if is_symbolic(data) else data.dtype
+        fill = number("pad: `constant_value`", constant_value, dtype)
+    else:
+        fill = array(constant_value)
     if fill.size != 1:
         raise ShapeError(f"pad: `constant_value` must be one number, got {describe(fill)}")
     data, fill = unify("pad", (data, fill), ("data ", "constant_value "))
@@ -58,7 +61,10 @@ def _pad(operands: tuple[Array, Array], widths: tuple[Sizes, ...]) -> Array:
     data, fill = operands
     if isinstance(data, np.ndarray):
         added = [(max(low, 0), max(high, 0)) for low, high in widths]
-        return np.pad(_cut(data, widths), added, constant_values=fill.reshape(())[()]) if added else data
+        if not added:
+            return data
+        cropped = _cut(data, widths).astype(np.result_type(data, fill), copy=False)
+        return np.pad(cropped, added, constant_values=fill.reshape(())[()])
     config = [(low, high, 0) for low, high in widths]
     return widened(lambda both: lax.pad(both[0], both[1].reshape(()), config), (data, fill))
 

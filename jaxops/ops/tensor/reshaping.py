@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import axes as resolve_axes, flag, integer, ints
+from jaxops.attributes import axes as resolve_axes, flag, ints
 from jaxops.dtypes import as_traced
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.static import Array, Ints, Sizes, Static, array, foldable, is_symbolic, jit_if_concrete
@@ -59,14 +59,14 @@ def _reshape(data: Array, shape: Sizes, allowzero: bool) -> Array:
 def squeeze(data: Array, axes: Static = None) -> Array:
     """Drops axes of size 1: the `axes` given, or all that there are.
 
-    data: any dtype. axes: static, 1-D integers in [-n, n-1], distinct; None drops every axis of size 1.
+    data: any dtype. axes: static, 1-D integers or one, in [-n, n-1], distinct; None drops every axis of size 1.
     Raises ShapeError when an axis named has another size, AxisError when it does not exist.
     Source: ONNX Squeeze, opsets 1–25.
 
     >>> squeeze(np.zeros((1, 3, 1)), (0,)).shape
     (3, 1)
     """
-    return _squeeze(data, None if axes is None else ints("squeeze", "axes", axes))
+    return _squeeze(data, None if axes is None else ints("squeeze", "axes", axes, single=True))
 
 
 @jit_if_concrete
@@ -90,9 +90,7 @@ def unsqueeze(data: Array, axes: Static) -> Array:
     >>> unsqueeze(np.zeros((3, 4)), (0, -1)).shape
     (1, 3, 4, 1)
     """
-    if type(axes) is not tuple and (isinstance(axes, int) or getattr(axes, "ndim", 1) == 0):
-        axes = (integer("unsqueeze", "axes", axes),)
-    return _unsqueeze(data, ints("unsqueeze", "axes", axes))
+    return _unsqueeze(data, ints("unsqueeze", "axes", axes, single=True))
 
 
 @jit_if_concrete

@@ -12,11 +12,12 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, one_of
-from jaxops.dtypes import as_traced, unify
+from jaxops.dtypes import as_traced, settled, unify
 from jaxops.errors import AxisError, DTypeError, describe
 from jaxops.ops.indices import _whole, from_start
+from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.tensor import indexing as sizes_of
-from jaxops.static import Array, array, foldable, is_static, jit_if_concrete
+from jaxops.static import Array, array, foldable, is_static, is_symbolic, jit_if_concrete
 
 Reduction = Literal["none", "add", "mul", "max", "min"]
 TensorScatterMode = Literal["linear", "circular"]
@@ -27,6 +28,7 @@ _REDUCTIONS = {
     "max": (lax.scatter_max, np.maximum),
     "min": (lax.scatter_min, np.minimum),
 }
+_OF_SIZES = {"max": np.frompyfunc(of_sizes.larger, 2, 1), "min": np.frompyfunc(of_sizes.smaller, 2, 1)}
 
 
 def _reduction(op: str, reduction: Reduction, data: Any) -> Reduction:
@@ -66,11 +68,14 @@ def scatter_elements(
 
 def _write(data: np.ndarray, places: tuple[Any, ...], updates: Any, how: str) -> np.ndarray:
     result, combine = data.copy(), _REDUCTIONS[how][1]
+    if is_symbolic(data) or is_symbolic(updates):
+        result = result.astype(object)
+        combine = _OF_SIZES.get(how, combine)
     if combine is None:
-        result[places] = updates
+        result[places] = updates[()]  # an object array would take a scalar array as it is
     else:
         combine.at(result, places, updates)
-    return result
+    return settled(result, data)
 
 
 @jit_if_concrete

@@ -14,11 +14,12 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, flag, integer
-from jaxops.dtypes import as_traced, canonical, is_string, settled
+from jaxops.dtypes import as_traced, canonical, settled
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, describe, message, shape_text
-from jaxops.ops.elementwise import broadcast_to, operands, require
+from jaxops.ops.elementwise import broadcast_to, on_facts, operands, require
+from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
-from jaxops.static import Array, Static, Tracer, array, foldable, jit_if_concrete
+from jaxops.static import Array, Static, Tracer, array, foldable, is_symbolic, jit_if_concrete
 
 
 @foldable
@@ -45,8 +46,7 @@ def _where(arrays: tuple[Array, ...]) -> Array:
     test, x, y = arrays
     sizes = broadcast("where", test.shape, x.shape, y.shape)
     if isinstance(test, np.ndarray):
-        chosen = np.where(test, x, y)
-        return chosen if is_string(chosen) and chosen.size else settled(chosen)
+        return np.where(test, x, y)
     # `lax.select` takes one condition for all elements as it is.
     return lax.select(
         test if test.ndim == 0 else broadcast_to(test, sizes), broadcast_to(x, sizes), broadcast_to(y, sizes)
@@ -95,7 +95,7 @@ def compress(input: Array, condition: Array, *, axis: int | None = None, size: S
     if _unbounded("compress", "condition", condition, size):
         kept = np.flatnonzero(np.asarray(condition))
         if isinstance(x, np.ndarray):
-            return np.take(x, kept, axis=at)
+            return settled(np.take(x, kept, axis=at), x)
         return jnp.take(x, as_traced(kept), axis=at, mode="clip")
     (kept,) = _places(as_traced(condition), integer("compress", "size", size), x.shape[at])
     return jnp.take(as_traced(x), kept, axis=at, mode="fill", fill_value=0)
@@ -123,7 +123,7 @@ def nonzero(x: Array, *, size: Static = None) -> Array:
     """
     x = array(x)
     if _unbounded("nonzero", "x", x, size):
-        values = np.asarray(x)
+        values = on_facts(_is_not_zero, x) if is_symbolic(x) else np.asarray(x)
         if not values.ndim:
             found = np.zeros((0, int(bool(values))), np.int64)
         else:
@@ -133,6 +133,10 @@ def nonzero(x: Array, *, size: Static = None) -> Array:
     if not x.ndim:
         return jnp.zeros((0, count), canonical(np.int64))
     return jnp.stack(_places(as_traced(x), count, -1)).astype(canonical(np.int64))
+
+
+def _is_not_zero(size: Any) -> bool:
+    return not of_sizes.equal(size, 0)
 
 
 @foldable
@@ -160,6 +164,11 @@ def unique(
         y, *places = jnp.unique(as_traced(x), True, True, True, at, size=count)
         first, inverse, counts = (v.reshape(-1).astype(canonical(np.int64)) for v in places)
         return y, first, inverse, counts
+    if is_symbolic(x):
+        raise ShapeError(
+            f"unique: the order of {describe(x)} depends on the value of a symbolic size; with `size` it is found "
+            f"while the program runs"
+        )
     y, first, inverse, counts = np.unique(np.asarray(x), True, True, True, at)
     inverse = inverse.reshape(-1)
     if not ascending:

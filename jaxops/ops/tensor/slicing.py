@@ -2,14 +2,20 @@
 
 __all__ = ["slice"]
 
+from typing import Any
+
 import chex
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, ints
+from jaxops.dtypes import canonical
 from jaxops.errors import ShapeError
+from jaxops.ops.tensor.gathering import gather
+from jaxops.ops.tensor.reshaping import _sized
 from jaxops.shapes.tensor import slicing as sizes_of
-from jaxops.static import Array, Sizes, Static, foldable, jit_if_concrete
+from jaxops.static import Array, Dim, Sizes, Static, foldable, jit_if_concrete
 
 
 @foldable
@@ -17,9 +23,11 @@ def slice(data: Array, starts: Static, ends: Static, axes: Static = None, steps:
     """Every `step`-th element from `start` up to, not including, `end`, on each of the axes.
 
     data: n axes, any dtype. starts, ends: static, 1-D integers of one length; bounds count from the end when
-    negative and are clamped to the axis, so INT64_MAX means its end.
+    negative and are clamped to the axis, so INT64_MAX means its end; beside a symbolic size too: min(b, 4).
     axes: static, distinct, of that length; None means the first axes. steps: likewise, not 0; None means 1.
-    Raises ShapeError when the lengths differ, ArgumentError for a step of 0, AxisError.
+    Static data with symbolic bounds become traced.
+    Raises ShapeError when the lengths differ, or when a symbolic bound may be negative or not; ArgumentError for a
+    step of 0, AxisError.
     Source: ONNX Slice, opsets 1–13.
 
     >>> slice(np.arange(10), (8,), (0,), (0,), (-3,))
@@ -40,9 +48,12 @@ def _slice(data: Array, starts: Sizes, ends: Sizes, axes: Sizes, steps: tuple[in
         low[at], counts[at] = sizes_of.slice_range(data.shape[at], start, end, step)
         # Beyond one element the step has no part; INT64_MIN, as some models have it, has no place in a program.
         by[at] = step if not isinstance(counts[at], int) or counts[at] > 1 else 1
+    data = _sized(data, (*low, *counts))
     if isinstance(data, np.ndarray):
         picked = [lo + np.arange(n) * step for lo, n, step in zip(low, counts, by, strict=True)]
         return data[np.ix_(*picked)] if picked else data
+    if any(not isinstance(n, int) and abs(s) != 1 for n, s in zip(counts, by, strict=True)):
+        return _picked(data, low, counts, by)
     # A negative step: slice forwards what it picks, then reverse it.
     reverse = [i for i, step in enumerate(by) if step < 0]
     for i in reverse:
@@ -52,4 +63,13 @@ def _slice(data: Array, starts: Sizes, ends: Sizes, axes: Sizes, steps: tuple[in
         data = lax.slice(data, low, stops, [abs(s) for s in by])
     data = lax.rev(data, reverse) if reverse else data
     chex.assert_equal(data.shape, tuple(counts))
+    return data
+
+
+def _picked(data: Any, low: list[Dim], counts: list[Dim], by: list[int]) -> Any:
+    """The slice by index: `lax.slice` cannot tell that a stride stays inside a symbolic size."""
+    for axis, (start, count, step) in enumerate(zip(low, counts, by, strict=True)):
+        if step != 1 or count is not data.shape[axis]:
+            kind = canonical(np.int64)
+            data = gather(data, lax.iota(kind, count) * step + jnp.asarray(start, kind), axis=axis)
     return data

@@ -17,14 +17,14 @@ from jaxops.static import Array, Sizes, Static, foldable, is_symbolic, jit_if_co
 def tile(input: Array, repeats: Static) -> Array:
     """Repeats the whole of `input` along each axis.
 
-    input: n axes, any dtype. repeats: static, n integers >= 0.
+    input: n axes, any dtype. repeats: static, n integers >= 0; one is for one axis.
     Raises ShapeError when there are more or fewer repeats than axes, ArgumentError for a negative one.
     Source: ONNX Tile, opsets 6–13.
 
     >>> tile(jnp.arange(2), (3,)).tolist()
     [0, 1, 0, 1, 0, 1]
     """
-    return _tile(input, ints("tile", "repeats", repeats))
+    return _tile(input, ints("tile", "repeats", repeats, single=True))
 
 
 @jit_if_concrete

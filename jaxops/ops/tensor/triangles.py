@@ -11,6 +11,7 @@ from jax import lax
 from jaxops.attributes import flag
 from jaxops.dtypes import as_traced
 from jaxops.errors import ShapeError, describe
+from jaxops.ops.elementwise import traced_if_symbolic
 from jaxops.static import Array, array, foldable, jit_if_concrete
 
 
@@ -26,7 +27,7 @@ def trilu(input: Array, k: Any = None, *, upper: int = 1) -> Array:
     >>> trilu(jnp.ones((2, 2), int), upper=0).tolist()
     [[1, 0], [1, 1]]
     """
-    x, k = array(input), array(0 if k is None else k)
+    x, (k,) = array(input), traced_if_symbolic(array(0 if k is None else k))
     upper = flag("trilu", "upper", upper)
     if x.ndim < 2:
         raise ShapeError(f"trilu: the operand needs at least two axes, got {describe(x)}")

@@ -1,7 +1,7 @@
 """Sizes of a slice."""
 
 from jaxops.errors import ArgumentError, ShapeError
-from jaxops.shapes.arithmetic import CONSTRAIN
+from jaxops.shapes.arithmetic import CONSTRAIN, larger, smaller
 from jaxops.static import Dim, Undecided
 
 
@@ -20,14 +20,16 @@ def slice_range(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
         first = _clamp(size, start, max(low, 0), high)
         stop = _clamp(size, end, low, high)
         span = stop - first if step > 0 else first - stop
-        return first, 0 if span < 0 else -(-span // abs(step))
+        return first, -(-larger(span, 0) // abs(step))
     except Undecided as error:
-        problem = f"slice: {start}:{end}:{step} of a size {size} depends on the value of {size}"
-        raise ShapeError(f"{problem}; {CONSTRAIN}") from error
+        raise ShapeError(
+            f"slice: whether {start} and {end} count from the start of a size {size} or from its end is not known; "
+            f"{CONSTRAIN}"
+        ) from error
 
 
 def _clamp(size: Dim, bound: Dim, low: Dim, high: Dim) -> Dim:
     if isinstance(bound, int) and not isinstance(size, int) and abs(bound) >= 2**31 - 1:
         return high if bound > 0 else low
     bound = bound + size if bound < 0 else bound
-    return low if bound < low else high if bound > high else bound
+    return smaller(larger(bound, low), high)
