@@ -15,6 +15,7 @@ from jaxops.dtypes import as_traced, canonical, is_float, settled
 from jaxops.ops.arithmetic import div
 from jaxops.ops.inspection import dims
 from jaxops.ops.movement import flag
+from jaxops.ops.numerics import least, rounded
 from jaxops.ops.pointwise import symbolic
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import (
@@ -133,10 +134,13 @@ def _log_total_exp(x: Array, over: Axes) -> Any:
         top = _largest(x, over)
         top = np.where(np.isfinite(top), top, 0).astype(x.dtype)
         return np.log(np.sum(np.exp(x - top.reshape(kept)), axis=over)) + top
+    x = rounded(x)
+    # A maximum without NaNs will do, as the sum has them.
     top = lax.stop_gradient(lax.reduce_max(x, over))
     top = lax.select(lax.is_finite(top), top, lax.full_like(top, 0))
     rest = lax.broadcast_in_dim(top, x.shape, [i for i in range(x.ndim) if i not in over])
-    return lax.log(lax.reduce_sum(lax.exp(x - rest), over)) + top
+    # What `rounded` adds to zeros is taken away again.
+    return lax.log(lax.reduce_sum(lax.exp(x - rest), over)) + (top - least(x.dtype))
 
 
 def _largest(x: Array, over: Axes) -> Any:
