@@ -11,6 +11,7 @@ from jax import lax
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, UnsupportedError, message
 from jaxops.ops.movement import flag
+from jaxops.ops.numerics import largest
 from jaxops.ops.sliding import counts, options, pool, slide
 from jaxops.shapes import windows as sizes_of
 from jaxops.shapes.windows import Options, Windows
@@ -257,7 +258,7 @@ def _global_average_pool(x: jax.Array) -> jax.Array:
 @kernel
 def _global_max_pool(x: jax.Array) -> jax.Array:
     axes = _spatial("global_max_pool", x)
-    return lax.expand_dims(lax.reduce_max(x, axes), axes)
+    return lax.expand_dims(largest(x, axes), axes)
 
 
 @kernel

@@ -15,7 +15,7 @@ from jaxops.dtypes import as_traced, canonical, is_float, settled
 from jaxops.ops.arithmetic import div
 from jaxops.ops.inspection import dims
 from jaxops.ops.movement import flag
-from jaxops.ops.numerics import least, rounded
+from jaxops.ops.numerics import largest, least, rounded, smallest
 from jaxops.ops.pointwise import symbolic
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import (
@@ -145,7 +145,7 @@ def _log_total_exp(x: Array, over: Axes) -> Any:
 
 def _largest(x: Array, over: Axes) -> Any:
     if not isinstance(x, np.ndarray):
-        return (lax.reduce_or if x.dtype == bool else lax.reduce_max)(x, over)
+        return lax.reduce_or(x, over) if x.dtype == bool else largest(x, over)
     if symbolic(x):
         return _one_by_one(of_sizes.larger, x, over)
     return np.any(x, axis=over) if x.dtype == bool else np.max(x, axis=over, initial=_ends(x.dtype)[0])
@@ -153,7 +153,7 @@ def _largest(x: Array, over: Axes) -> Any:
 
 def _smallest(x: Array, over: Axes) -> Any:
     if not isinstance(x, np.ndarray):
-        return (lax.reduce_and if x.dtype == bool else lax.reduce_min)(x, over)
+        return lax.reduce_and(x, over) if x.dtype == bool else smallest(x, over)
     if symbolic(x):
         return _one_by_one(of_sizes.smaller, x, over)
     return np.all(x, axis=over) if x.dtype == bool else np.min(x, axis=over, initial=_ends(x.dtype)[1])

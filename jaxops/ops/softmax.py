@@ -8,7 +8,7 @@ from jax import lax
 
 from jaxops.dtypes import canonical
 from jaxops.ops.normalization import floating, wide
-from jaxops.ops.numerics import rounded
+from jaxops.ops.numerics import largest, rounded
 from jaxops.static import Array, Ints, axes as resolve_axes, axis as resolve_axis, ints, kernel
 
 
@@ -79,7 +79,7 @@ def hardmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> Array:
 
 @kernel
 def _hardmax(x: Any, axes: tuple[int, ...]) -> Any:
-    top = jnp.max(x, axes, keepdims=True, initial=-np.inf)
+    top = lax.expand_dims(largest(lax.stop_gradient(x), axes), sorted(axes))
     place = canonical(np.int64)
     order = jnp.zeros((1,) * x.ndim, place)  # the position among the axes, in row-major order
     for i in sorted(axes):
