@@ -14,6 +14,7 @@ from jaxops.attributes import flag, ints
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, UnsupportedError, message
 from jaxops.ops.nn.windows import counts, options, pool, slide
+from jaxops.ops.numerics import largest
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete
@@ -259,7 +260,7 @@ def _global_average_pool(x: jax.Array) -> jax.Array:
 @jit_if_concrete
 def _global_max_pool(x: jax.Array) -> jax.Array:
     axes = _spatial("global_max_pool", x)
-    return lax.expand_dims(lax.reduce_max(x, axes), axes)
+    return lax.expand_dims(largest(x, axes), axes)
 
 
 @jit_if_concrete

@@ -28,6 +28,7 @@ from jaxops.attributes import axes as resolve_axes, flag, ints
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.ops.elementwise import on_sizes, symbolic
 from jaxops.ops.math.arithmetic import div
+from jaxops.ops.numerics import largest, least, rounded, smallest
 from jaxops.ops.tensor.inspection import dims
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import Array, Static, array, foldable, is_symbolic, jit_if_concrete
@@ -159,10 +160,13 @@ def _log_total_exp(x: Array, over: Axes) -> Any:
         top = _largest(x, over)
         top = np.where(np.isfinite(top), top, 0).astype(x.dtype)
         return np.log(np.sum(np.exp(x - top.reshape(kept)), axis=over)) + top
+    x = rounded(x)
+    # A maximum without NaNs will do, as the sum has them.
     top = lax.stop_gradient(lax.reduce_max(x, over))
     top = lax.select(lax.is_finite(top), top, lax.full_like(top, 0))
     rest = lax.broadcast_in_dim(top, x.shape, [i for i in range(x.ndim) if i not in over])
-    return lax.log(lax.reduce_sum(lax.exp(x - rest), over)) + top
+    # What `rounded` adds to zeros is taken away again.
+    return lax.log(lax.reduce_sum(lax.exp(x - rest), over)) + (top - least(x.dtype))
 
 
 _NO_SIZES = {_norm2, _log_total, _log_total_exp}
@@ -170,7 +174,7 @@ _NO_SIZES = {_norm2, _log_total, _log_total_exp}
 
 def _largest(x: Array, over: Axes) -> Any:
     if not isinstance(x, np.ndarray):
-        return (lax.reduce_or if x.dtype == bool else lax.reduce_max)(x, over)
+        return lax.reduce_or(x, over) if x.dtype == bool else largest(x, over)
     if symbolic(x):
         return _one_by_one(of_sizes.larger, x, over)
     return np.any(x, axis=over) if x.dtype == bool else np.max(x, axis=over, initial=_ends(x.dtype)[0])
@@ -178,7 +182,7 @@ def _largest(x: Array, over: Axes) -> Any:
 
 def _smallest(x: Array, over: Axes) -> Any:
     if not isinstance(x, np.ndarray):
-        return (lax.reduce_and if x.dtype == bool else lax.reduce_min)(x, over)
+        return lax.reduce_and(x, over) if x.dtype == bool else smallest(x, over)
     if symbolic(x):
         return _one_by_one(of_sizes.smaller, x, over)
     return np.all(x, axis=over) if x.dtype == bool else np.min(x, axis=over, initial=_ends(x.dtype)[1])
