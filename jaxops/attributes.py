@@ -8,7 +8,7 @@ import numpy as np
 from jax.export import is_symbolic_dim
 
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, message
-from jaxops.static import Ints, Sizes, is_symbolic, known
+from jaxops.static import Ints, Sizes, known
 
 
 def ints(op: str, operand: str, value: Ints, *, single: bool = False) -> Sizes:
@@ -22,7 +22,7 @@ def ints(op: str, operand: str, value: Ints, *, single: bool = False) -> Sizes:
                 break
         else:
             return value
-    if single and (isinstance(value, int | float) or is_symbolic(value) or getattr(value, "ndim", None) == 0):
+    if single and _is_one(value):
         return (_int(op, operand, value),)
     if isinstance(value, Sequence) and not isinstance(value, str):
         return tuple(_int(op, operand, item) for item in value)
@@ -30,6 +30,10 @@ def ints(op: str, operand: str, value: Ints, *, single: bool = False) -> Sizes:
     if values.ndim != 1:
         raise ShapeError(message(op, f"`{operand}` must be 1-D, but has {values.ndim} axes", **{operand: values}))
     return tuple(_int(op, operand, item) for item in _items(op, operand, values))
+
+
+def _is_one(value: Any) -> bool:
+    return isinstance(value, int | float) or is_symbolic_dim(value) or getattr(value, "ndim", None) == 0
 
 
 def integer(op: str, operand: str, value: Any) -> int:
