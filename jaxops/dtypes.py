@@ -137,10 +137,14 @@ def unify(op: str, values: tuple[Any, ...], names: tuple[str, ...] = ()) -> tupl
     return arrays
 
 
-def widened(fn: Any, arrays: tuple[Array, ...]) -> jax.Array:
-    """`fn(arrays)` for a movement that XLA:CPU cannot do on sub-byte integers: in 8 bits, then narrowed again."""
+def widened(fn: Any, arrays: tuple[Array, ...]) -> Any:
+    """`fn(arrays)` for a movement that XLA:CPU cannot do on sub-byte integers: in 8 bits, then narrowed again.
+
+    Of several results the first one is narrowed.
+    """
     dtype = arrays[0].dtype
     wide = _FRAGILE.get(dtype.name)
     if wide is None:
         return fn(arrays)
-    return fn(tuple(a.astype(wide) for a in arrays)).astype(dtype)
+    found = fn(tuple(a.astype(wide) for a in arrays))
+    return (found[0].astype(dtype), *found[1:]) if isinstance(found, tuple) else found.astype(dtype)

@@ -1,5 +1,6 @@
 """What the operators share that compute each element of the result from one element of each operand."""
 
+import functools
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
@@ -14,14 +15,29 @@ from jaxops.errors import DTypeError, SignatureError
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import Array, Sizes, array, is_symbolic, jit_if_concrete
 
-_KINDS = {"boolean": np.bool_, "integer": np.integer, "floating-point": np.floating}
+_KINDS = {
+    "boolean": (np.bool_,),
+    "integer": (np.integer,),
+    "floating-point": (np.floating,),
+    "numbers": (np.number,),
+    "real numbers": (np.integer, np.floating),
+    "real numbers or booleans": (np.integer, np.floating, np.bool_),
+}
+# The standard lets them be stored, moved and cast. NumPy and XLA would disagree about what else they do with them.
+_SUB_BYTE = {"int2", "int4", "uint2", "uint4", "float4_e2m1fn"}
 
 
 def require(op: str, kind: str, *arrays: Array) -> None:
-    """Raises DTypeError unless all are of a kind: boolean, integer or floating-point."""
+    """Raises DTypeError unless all are of a kind that is computed with; symbolic sizes are int64."""
     for a in arrays:
-        if not jnp.issubdtype(a.dtype, _KINDS[kind]):
-            raise DTypeError(f"{op}: operands must be {kind}, got {type_name(a)}; convert with jaxops.cast")
+        if not _fits(a.dtype, kind) and not (is_symbolic(a) and _fits(np.dtype(np.int64), kind)):
+            size = " of 8 bits or more" if a.dtype.name in _SUB_BYTE else ""
+            raise DTypeError(f"{op}: operands must be {kind}{size}, got {type_name(a)}; convert with jaxops.cast")
+
+
+@functools.cache
+def _fits(dtype: Any, kind: str) -> bool:
+    return dtype.name not in _SUB_BYTE and any(jnp.issubdtype(dtype, known) for known in _KINDS[kind])
 
 
 def floating(op: str, value: Any) -> jax.Array:
@@ -31,14 +47,20 @@ def floating(op: str, value: Any) -> jax.Array:
     return x
 
 
-def operands(op: str, values: Sequence[Any]) -> tuple[Array, ...]:
-    """Operands of one element type; a Python number takes the type of the arrays beside it, or raises ArgumentError."""
+def operands(op: str, values: Sequence[Any], kind: str | None = None) -> tuple[Array, ...]:
+    """Operands of one element type; a Python number takes the type of the arrays beside it, or raises ArgumentError.
+
+    kind: raises DTypeError unless they are of it; None allows every type.
+    """
     if not values:
         raise SignatureError(f"{op}: there are no operands; at least one is needed")
     typed = next((v.dtype for v in values if isinstance(v, jax.Array | np.ndarray)), None)
     if typed is not None and typed.kind != "O":
         values = [_adopt(op, v, typed) for v in values]
-    return unify(op, tuple(values))
+    arrays = unify(op, tuple(values))
+    if kind is not None:
+        require(op, kind, *arrays)
+    return arrays
 
 
 def _adopt(op: str, value: Any, dtype: Any) -> Any:
@@ -99,3 +121,10 @@ def _unary(x: Array, static_fn: Callable[..., Any], traced_fn: Callable[..., Any
 def unary(x: Any, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]) -> Array:
     """One operand: NumPy's function while it is static, else that of JAX."""
     return _unary(array(x), static_fn, traced_fn)
+
+
+def one_of_kind(op: str, kind: str, value: Any) -> Array:
+    """One operand of a kind; see `require`."""
+    x = array(value)
+    require(op, kind, x)
+    return x

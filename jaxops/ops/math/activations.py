@@ -32,7 +32,7 @@ from jax import lax
 from jaxops.attributes import one_of
 from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.ops.elementwise import broadcast_to, floating, on_sizes, operands, symbolic, unary
+from jaxops.ops.elementwise import broadcast_to, floating, on_sizes, one_of_kind, operands, symbolic, unary
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import Array, foldable, jit_if_concrete
@@ -50,7 +50,7 @@ def relu(x: Array) -> Array:
     >>> relu(jnp.array([-1.0, 2.0]))
     Array([0., 2.], dtype=float32)
     """
-    return unary(x, _not_below_zero, jax.nn.relu)
+    return unary(one_of_kind("relu", "real numbers", x), _not_below_zero, jax.nn.relu)
 
 
 def _not_below_zero(x: np.ndarray) -> np.ndarray:
@@ -84,7 +84,7 @@ def prelu(x: Array, slope: Array) -> Array:
     >>> prelu(jnp.array([-1.0, 2.0]), jnp.array([0.25]))
     Array([-0.25,  2.  ], dtype=float32)
     """
-    return _prelu(tuple(as_traced(v) for v in operands("prelu", (x, slope))))
+    return _prelu(tuple(as_traced(v) for v in operands("prelu", (x, slope), "real numbers")))
 
 
 @jit_if_concrete
@@ -162,7 +162,9 @@ def gelu(x: Array, *, approximate: Approximation = "none") -> Array:
     Array([  0., 100.], dtype=float32)
     """
     one_of("gelu", "approximate", approximate, Approximation)
-    return jax.nn.gelu(floating("gelu", x), approximate=approximate == "tanh")
+    x = floating("gelu", x)
+    wide = x.astype(np.float32) if x.dtype.itemsize == 1 else x  # XLA has no erf of 8-bit floats
+    return jax.nn.gelu(wide, approximate=approximate == "tanh").astype(x.dtype)
 
 
 def sigmoid(x: Array) -> Array:

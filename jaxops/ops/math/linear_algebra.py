@@ -19,7 +19,7 @@ from jaxops.static import Array, jit_if_concrete
 
 
 def _traced(op: str, values: Sequence[Array]) -> tuple[jax.Array, ...]:
-    return tuple(as_traced(v) for v in operands(op, values))
+    return tuple(as_traced(v) for v in operands(op, values, "numbers"))
 
 
 def _wide(x: jax.Array) -> jnp.dtype | None:

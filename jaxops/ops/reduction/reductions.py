@@ -26,19 +26,19 @@ from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, flag, ints
 from jaxops.dtypes import as_traced, canonical, is_float
-from jaxops.ops.elementwise import on_sizes, symbolic
+from jaxops.ops.elementwise import on_sizes, one_of_kind, symbolic
 from jaxops.ops.math.arithmetic import div
 from jaxops.ops.numerics import largest, least, rounded, smallest
 from jaxops.ops.tensor.inspection import dims
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import Array, Static, array, foldable, is_symbolic, jit_if_concrete
+from jaxops.static import Array, Static, foldable, is_symbolic, jit_if_concrete
 
 Axes = tuple[int, ...]
 
 
 def _reduced(op: str, data: Any, axes: Any, keepdims: int, noop: int, *rule: Any) -> Array:
     """Reduces the axes named; without a name all of them, or none under `noop_with_empty_axes`."""
-    x = array(data)
+    x = one_of_kind(op, _KINDS.get(rule[0], "real numbers"), data)
     named = () if axes is None else ints(op, "axes", axes, single=True)
     every = not named and not flag(op, "noop_with_empty_axes", noop)
     over = tuple(range(x.ndim)) if every else resolve_axes(op, named, x.ndim)
@@ -169,9 +169,6 @@ def _log_total_exp(x: Array, over: Axes) -> Any:
     return lax.log(lax.reduce_sum(lax.exp(x - rest), over)) + (top - least(x.dtype))
 
 
-_NO_SIZES = {_norm2, _log_total, _log_total_exp}
-
-
 def _largest(x: Array, over: Axes) -> Any:
     if not isinstance(x, np.ndarray):
         return lax.reduce_or(x, over) if x.dtype == bool else largest(x, over)
@@ -199,6 +196,11 @@ def _ends(dtype: Any) -> tuple[Any, Any]:
     if is_float(dtype):
         return -np.inf, np.inf
     return np.iinfo(dtype).min, np.iinfo(dtype).max
+
+
+_KINDS: dict[Any, str] = dict.fromkeys((_total, _product, _squares), "numbers")
+_KINDS |= dict.fromkeys((_largest, _smallest), "real numbers or booleans")
+_NO_SIZES = {_norm2, _log_total, _log_total_exp}
 
 
 @foldable
