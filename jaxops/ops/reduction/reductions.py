@@ -31,7 +31,7 @@ from jaxops.ops.math.arithmetic import div
 from jaxops.ops.numerics import largest, least, rounded, smallest
 from jaxops.ops.tensor.inspection import dims
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import Array, Static, foldable, is_symbolic, jit_if_concrete
+from jaxops.static import Array, StaticInts, foldable, is_symbolic, jit_if_concrete
 
 Axes = tuple[int, ...]
 
@@ -204,7 +204,7 @@ _NO_SIZES = {_norm2, _log_total, _log_total_exp}
 
 
 @foldable
-def reduce_sum(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_sum(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The sum of the elements along axes; 0 over none.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
@@ -221,7 +221,7 @@ def reduce_sum(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with
 
 
 @foldable
-def reduce_mean(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_mean(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The mean of the elements along axes; of integers, truncated.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
@@ -238,7 +238,7 @@ def reduce_mean(data: Array, axes: Static = None, *, keepdims: int = 1, noop_wit
 
 
 @foldable
-def reduce_prod(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_prod(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The product of the elements along axes; 1 over none.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
@@ -255,7 +255,7 @@ def reduce_prod(data: Array, axes: Static = None, *, keepdims: int = 1, noop_wit
 
 
 @foldable
-def reduce_max(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_max(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The largest of the elements along axes; over none, -inf or the least number of the dtype. NaN wins.
 
     data: any shape, numbers or booleans (False < True). Returns the same dtype; the axes reduced have size 1, or go
@@ -273,7 +273,7 @@ def reduce_max(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with
 
 
 @foldable
-def reduce_min(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_min(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The smallest of the elements along axes; over none, inf or the largest number of the dtype. NaN wins.
 
     data: any shape, numbers or booleans (False < True). Returns the same dtype; the axes reduced have size 1, or go
@@ -291,7 +291,7 @@ def reduce_min(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with
 
 
 @foldable
-def reduce_l1(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_l1(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The sum of the absolute values along axes.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
@@ -308,7 +308,7 @@ def reduce_l1(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_
 
 
 @foldable
-def reduce_l2(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_l2(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The square root of the sum of squares along axes; of integers, truncated.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
@@ -325,7 +325,7 @@ def reduce_l2(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_
 
 
 @foldable
-def reduce_log_sum(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_log_sum(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The logarithm of the sum along axes; of integers, truncated.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
@@ -342,7 +342,9 @@ def reduce_log_sum(data: Array, axes: Static = None, *, keepdims: int = 1, noop_
 
 
 @foldable
-def reduce_log_sum_exp(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_log_sum_exp(
+    data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+) -> Array:
     """The logarithm of the sum of exponentials along axes, without overflow; of integers, truncated.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
@@ -359,7 +361,9 @@ def reduce_log_sum_exp(data: Array, axes: Static = None, *, keepdims: int = 1, n
 
 
 @foldable
-def reduce_sum_square(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_sum_square(
+    data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+) -> Array:
     """The sum of squares along axes.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
