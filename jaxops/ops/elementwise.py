@@ -24,13 +24,6 @@ def require(op: str, kind: str, *arrays: Array) -> None:
             raise DTypeError(f"{op}: operands must be {kind}, got {type_name(a)}; convert with jaxops.cast")
 
 
-def floating(op: str, value: Any) -> jax.Array:
-    """A floating-point operand as a JAX array."""
-    x = as_traced(value)
-    require(op, "floating-point", x)
-    return x
-
-
 def operands(op: str, values: Sequence[Any]) -> tuple[Array, ...]:
     """Operands of one element type; a Python number takes the type of the arrays beside it, or raises ArgumentError."""
     if not values:
@@ -68,6 +61,19 @@ def traced_if_symbolic(*arrays: Array) -> tuple[Array, ...]:
     return tuple(map(as_traced, arrays)) if any(map(is_symbolic, arrays)) else arrays
 
 
+def traced_operands(op: str, values: Sequence[Any]) -> tuple[jax.Array, ...]:
+    """Operands of one element type, as JAX arrays."""
+    return tuple(as_traced(v) for v in operands(op, values))
+
+
+def pair(op: str, kind: str, a: Array, b: Array) -> tuple[Array, ...]:
+    """Two operands of one element type and of a kind; symbolic integers traced."""
+    arrays = operands(op, (a, b))
+    arrays = traced_if_symbolic(*arrays) if kind == "integer" else arrays
+    require(op, kind, *arrays)
+    return arrays
+
+
 def broadcast_to(x: Array, sizes: Sizes) -> jax.Array:
     """An operand broadcast to the sizes of the result."""
     x = as_traced(x)
@@ -99,3 +105,10 @@ def _unary(x: Array, static_fn: Callable[..., Any], traced_fn: Callable[..., Any
 def unary(x: Any, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]) -> Array:
     """One operand: NumPy's function while it is static, else that of JAX."""
     return _unary(array(x), static_fn, traced_fn)
+
+
+def one_of_kind(op: str, kind: str, value: Any) -> Array:
+    """One operand of a kind; see `require`."""
+    x = array(value)
+    require(op, kind, x)
+    return x
