@@ -7,8 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.export import is_symbolic_dim
 
+from jaxops.dtypes import canonical
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, message
 from jaxops.static import Ints, Sizes, known
+
+_STASH_TYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 def ints(op: str, operand: str, value: Ints, *, single: bool = False) -> Sizes:
@@ -110,3 +113,11 @@ def element_type(op: str, operand: str, value: Any) -> np.dtype:
             f"{op}: `{operand}` is {value!r}; it must be an element type, such as np.float32, or str for strings"
         )
     return found
+
+
+def stash(op: str, stash_type: Any) -> np.dtype:
+    """The attribute `stash_type`, the type that a step is computed in; float64 is float32 while x64 is off."""
+    found = element_type(op, "stash_type", stash_type)
+    if found.name not in _STASH_TYPES:
+        raise DTypeError(f"{op}: `stash_type` is {found.name}; it must be one of {', '.join(_STASH_TYPES)}")
+    return canonical(found)

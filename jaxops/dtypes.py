@@ -12,11 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError
-from jaxops.static import Array, is_symbolic, settled
+from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, describe
+from jaxops.static import Array, Sizes, is_symbolic, settled
 
 # XLA:CPU of jaxlib 0.10.2 aborts the process when it concatenates these; an 8-bit integer holds them all.
 _FRAGILE = {"int2": jnp.int8, "uint2": jnp.uint8, "int4": jnp.int8, "uint4": jnp.uint8}
+# The standard lets them be stored, moved and cast. NumPy and XLA would disagree about what else they do with them.
+SUB_BYTE = {*_FRAGILE, "float4_e2m1fn"}
 
 
 def is_string(value: Any) -> bool:
@@ -33,6 +35,25 @@ def type_name(value: Any) -> str:
 def is_float(dtype: Any) -> bool:
     """Whether this is a floating-point type, 8-bit and 4-bit ones included."""
     return jnp.issubdtype(dtype, jnp.floating)
+
+
+def accumulation_type(*dtypes: Any) -> np.dtype:
+    """The type to sum these types in: float32 for narrower floats, float64 if one of them is float64.
+
+    Integers are summed in their own type.
+    """
+    if not any(map(is_float, dtypes)):
+        return np.dtype(dtypes[0])
+    return np.dtype(np.float64 if any(d == np.float64 for d in dtypes) else np.float32)
+
+
+def floating(op: str, **operands: Any) -> tuple[Any, ...]:
+    """Floating-point operands as JAX arrays, else DTypeError; None passes."""
+    arrays = tuple(None if v is None else as_traced(v) for v in operands.values())
+    for name, value in zip(operands, arrays, strict=True):
+        if value is not None and (not is_float(value.dtype) or value.dtype.name in SUB_BYTE):
+            raise DTypeError(f"{op}: `{name}` must be floating-point, got {describe(value)}; convert with jaxops.cast")
+    return arrays
 
 
 def canonical(dtype: Any) -> np.dtype:
@@ -57,6 +78,11 @@ def as_traced(value: Any, dtype: Any = None) -> jax.Array:
     _check_fits(values, target)
     # copy=False: a broadcast view (a splat weight) is materialised by JAX, once.
     return jnp.asarray(values.astype(target, copy=False))
+
+
+def traced_for_sizes(data: Array, sizes: Sizes) -> Array:
+    """`data`, as a JAX array if one of the sizes that it will have is symbolic: NumPy has no such arrays."""
+    return as_traced(data) if isinstance(data, np.ndarray) and any(map(is_symbolic, sizes)) else data
 
 
 def _check_fits(values: np.ndarray, target: np.dtype) -> None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import as_traced, is_float, number, type_name, unify
+from jaxops.dtypes import SUB_BYTE, as_traced, is_float, number, type_name, unify
 from jaxops.errors import DTypeError, SignatureError
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import Array, Sizes, array, is_symbolic, jit_if_concrete
@@ -23,28 +23,19 @@ _KINDS = {
     "real numbers": (np.integer, np.floating),
     "real numbers or booleans": (np.integer, np.floating, np.bool_),
 }
-# The standard lets them be stored, moved and cast. NumPy and XLA would disagree about what else they do with them.
-_SUB_BYTE = {"int2", "int4", "uint2", "uint4", "float4_e2m1fn"}
 
 
 def require(op: str, kind: str, *arrays: Array) -> None:
     """Raises DTypeError unless all are of a kind that is computed with; symbolic sizes are int64."""
     for a in arrays:
         if not _fits(a.dtype, kind) and not (is_symbolic(a) and _fits(np.dtype(np.int64), kind)):
-            size = " of 8 bits or more" if a.dtype.name in _SUB_BYTE else ""
+            size = " of 8 bits or more" if a.dtype.name in SUB_BYTE else ""
             raise DTypeError(f"{op}: operands must be {kind}{size}, got {type_name(a)}; convert with jaxops.cast")
 
 
 @functools.cache
 def _fits(dtype: Any, kind: str) -> bool:
-    return dtype.name not in _SUB_BYTE and any(jnp.issubdtype(dtype, known) for known in _KINDS[kind])
-
-
-def floating(op: str, value: Any) -> jax.Array:
-    """A floating-point operand as a JAX array."""
-    x = as_traced(value)
-    require(op, "floating-point", x)
-    return x
+    return dtype.name not in SUB_BYTE and any(jnp.issubdtype(dtype, known) for known in _KINDS[kind])
 
 
 def operands(op: str, values: Sequence[Any], kind: str | None = None) -> tuple[Array, ...]:
@@ -88,6 +79,19 @@ def symbolic(*arrays: Any) -> bool:
 def traced_if_symbolic(*arrays: Array) -> tuple[Array, ...]:
     """The operands of an operator that has no answer for symbolic sizes: traced where one holds some."""
     return tuple(map(as_traced, arrays)) if any(map(is_symbolic, arrays)) else arrays
+
+
+def traced_operands(op: str, values: Sequence[Any], kind: str) -> tuple[jax.Array, ...]:
+    """Operands of one element type and of a kind, as JAX arrays."""
+    return tuple(as_traced(v) for v in operands(op, values, kind))
+
+
+def pair(op: str, kind: str, a: Array, b: Array) -> tuple[Array, ...]:
+    """Two operands of one element type and of a kind; symbolic integers traced."""
+    arrays = operands(op, (a, b))
+    arrays = traced_if_symbolic(*arrays) if kind == "integer" else arrays
+    require(op, kind, *arrays)
+    return arrays
 
 
 def broadcast_to(x: Array, sizes: Sizes) -> jax.Array:

@@ -34,7 +34,7 @@ def from_start(indices: Any, limits: Any) -> Any:
     return indices
 
 
-def _whole(op: str, indices: Any, limits: Any) -> tuple[Array, bool]:
+def checked_indices(op: str, indices: Any, limits: Any) -> tuple[Array, bool]:
     """Integer indices counted from the start, and whether all are known to be inside.
 
     limits: a size, or one for each element of the last axis.

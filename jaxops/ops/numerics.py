@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import is_float
+from jaxops.dtypes import accumulation_type, is_float
 
 
 def least(dtype: Any) -> Any:
@@ -52,6 +52,6 @@ def with_nans(found: Any, x: Any, add: Callable[[Any], Any]) -> Any:
     if not is_float(x.dtype):
         return found
     x = lax.stop_gradient(x)
-    wide = lax.convert_element_type(x, np.float32) if x.dtype.itemsize < 4 else x
+    wide = lax.convert_element_type(x, accumulation_type(x.dtype))
     total = add(wide * wide)
     return lax.select(total != total, lax.convert_element_type(total, found.dtype), found)

@@ -22,7 +22,7 @@ ALLOWED = {
     "jaxops.ml": {"jaxops.ops"},
     "jaxops.errors": {"numpy"},
     "jaxops.static": {"jax", "numpy", "jaxops.errors"},
-    "jaxops.attributes": {"jax", "numpy", "jaxops.errors", "jaxops.static"},
+    "jaxops.attributes": {"jax", "numpy", "jaxops.errors", "jaxops.static", "jaxops.dtypes"},
     "jaxops.dtypes": {"jax", "numpy", "ml_dtypes", "jaxops.errors", "jaxops.static"},
     # Sizes in, sizes out: no array, so neither NumPy nor JAX.
     "jaxops.shapes": {"jaxops.errors", "jaxops.static", "jaxops.shapes"},

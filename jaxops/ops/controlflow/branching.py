@@ -10,7 +10,7 @@ import numpy as np  # noqa: F401 - the doctests use it
 from jax import lax
 
 from jaxops.errors import SignatureError
-from jaxops.ops.controlflow.state import carried, condition, difference, text
+from jaxops.ops.controlflow.state import carried, condition, difference, value_text
 from jaxops.static import Subgraph
 
 Branch: TypeAlias = Annotated[Callable[[], Sequence[Any]], Subgraph(decided_by=("cond",))]
@@ -53,7 +53,7 @@ def _check_branches(then_branch: list[Any], else_branch: list[Any]) -> None:
         if kind:
             raise kind(
                 f"if_: under a traced `cond` both branches must give alike outputs, but output {position} is\n"
-                f"  then_branch  {text(one)}\n"
-                f"  else_branch  {text(other)}\n"
+                f"  then_branch  {value_text(one)}\n"
+                f"  else_branch  {value_text(other)}\n"
                 f"  hint    pad them to one shape, or let `cond` be known: then only its branch is traced"
             )

@@ -36,8 +36,8 @@ def carried(value: Any) -> Any:
     return jax.tree.map(as_traced, value_of(value))
 
 
-def text(value: Any) -> str:
-    """A value in a message."""
+def value_text(value: Any) -> str:
+    """A value that enters or leaves a body, the way messages show it."""
     if isinstance(value, list):
         return f"a sequence of {len(value)}"
     return "nothing" if value is None else describe(value)
@@ -59,7 +59,9 @@ def same_state(op: str, before: Sequence[Any], after: Sequence[Any]) -> list[Any
     for k, (one, other) in enumerate(zip(before, found, strict=True)):
         kind = difference(one, other)
         if kind:
-            raise kind(f"{op}: state {k} must keep its type and shape, but goes from {text(one)} to {text(other)}")
+            raise kind(
+                f"{op}: state {k} must keep its type and shape, but goes from {value_text(one)} to {value_text(other)}"
+            )
     return found
 
 
@@ -78,6 +80,6 @@ def _stack(op: str, position: int, rows: list[Array]) -> Array:
         if kind:
             raise kind(
                 f"{op}: scan output {position} must keep its type and shape, "
-                f"but goes from {text(found[0])} to {text(row)}"
+                f"but goes from {value_text(found[0])} to {value_text(row)}"
             )
     return np.stack(found) if isinstance(found[0], np.ndarray) else widened(jnp.stack, tuple(found))

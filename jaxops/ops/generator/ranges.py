@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxops.attributes import stash
 from jaxops.dtypes import canonical, settled, unify
 from jaxops.errors import ArgumentError, ShapeError, message
 from jaxops.ops.elementwise import require
-from jaxops.ops.nn.normalization import stash
 from jaxops.static import Array, Dim, ElementType, Static, Undecided, foldable, is_symbolic, known
 
 _NARROW = ("float16", "bfloat16")

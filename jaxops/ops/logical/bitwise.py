@@ -10,8 +10,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import one_of
-from jaxops.ops.elementwise import broadcast_reduce, require, traced_if_symbolic, unary
-from jaxops.ops.logical.boolean import _pair
+from jaxops.ops.elementwise import broadcast_reduce, pair, require, traced_if_symbolic, unary
 from jaxops.static import Array, array, foldable
 
 Direction = Literal["LEFT", "RIGHT"]
@@ -28,7 +27,7 @@ def bitwise_and(a: Array, b: Array) -> Array:
     >>> bitwise_and(np.array([6, 5]), 3)
     array([2, 1])
     """
-    return broadcast_reduce(_pair("bitwise_and", "integer", a, b), "bitwise_and", np.bitwise_and, lax.bitwise_and)
+    return broadcast_reduce(pair("bitwise_and", "integer", a, b), "bitwise_and", np.bitwise_and, lax.bitwise_and)
 
 
 @foldable
@@ -42,7 +41,7 @@ def bitwise_or(a: Array, b: Array) -> Array:
     >>> bitwise_or(np.array([6, 5]), 3)
     array([7, 7])
     """
-    return broadcast_reduce(_pair("bitwise_or", "integer", a, b), "bitwise_or", np.bitwise_or, lax.bitwise_or)
+    return broadcast_reduce(pair("bitwise_or", "integer", a, b), "bitwise_or", np.bitwise_or, lax.bitwise_or)
 
 
 @foldable
@@ -56,7 +55,7 @@ def bitwise_xor(a: Array, b: Array) -> Array:
     >>> bitwise_xor(np.array([6, 5]), 3)
     array([5, 6])
     """
-    return broadcast_reduce(_pair("bitwise_xor", "integer", a, b), "bitwise_xor", np.bitwise_xor, lax.bitwise_xor)
+    return broadcast_reduce(pair("bitwise_xor", "integer", a, b), "bitwise_xor", np.bitwise_xor, lax.bitwise_xor)
 
 
 @foldable
@@ -88,7 +87,7 @@ def bit_shift(x: Array, y: Array, *, direction: Direction) -> Array:
     array([ 4, -1])
     """
     one_of("bit_shift", "direction", direction, Direction)
-    arrays = _pair("bit_shift", "integer", x, y)
+    arrays = pair("bit_shift", "integer", x, y)
     if direction == "LEFT":
         return broadcast_reduce(arrays, "bit_shift", _static_left, _left)
     return broadcast_reduce(arrays, "bit_shift", _static_right, _right)

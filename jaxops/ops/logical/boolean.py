@@ -2,19 +2,11 @@
 
 __all__ = ["and_", "not_", "or_", "xor"]
 
-
 import numpy as np
 from jax import lax
 
-from jaxops.ops.elementwise import broadcast_reduce, operands, require, traced_if_symbolic, unary
-from jaxops.static import Array, array, foldable
-
-
-def _pair(op: str, kind: str, a: Array, b: Array) -> tuple[Array, ...]:
-    arrays = operands(op, (a, b))
-    arrays = traced_if_symbolic(*arrays) if kind == "integer" else arrays
-    require(op, kind, *arrays)
-    return arrays
+from jaxops.ops.elementwise import broadcast_reduce, one_of_kind, pair, unary
+from jaxops.static import Array, foldable
 
 
 @foldable
@@ -28,7 +20,7 @@ def and_(a: Array, b: Array) -> Array:
     >>> and_(np.array([True, False]), np.array(True))
     array([ True, False])
     """
-    return broadcast_reduce(_pair("and", "boolean", a, b), "and", np.logical_and, lax.bitwise_and)
+    return broadcast_reduce(pair("and", "boolean", a, b), "and", np.logical_and, lax.bitwise_and)
 
 
 @foldable
@@ -42,7 +34,7 @@ def or_(a: Array, b: Array) -> Array:
     >>> or_(np.array([True, False]), np.array(False))
     array([ True, False])
     """
-    return broadcast_reduce(_pair("or", "boolean", a, b), "or", np.logical_or, lax.bitwise_or)
+    return broadcast_reduce(pair("or", "boolean", a, b), "or", np.logical_or, lax.bitwise_or)
 
 
 @foldable
@@ -56,7 +48,7 @@ def xor(a: Array, b: Array) -> Array:
     >>> xor(np.array([True, False]), np.array(True))
     array([False,  True])
     """
-    return broadcast_reduce(_pair("xor", "boolean", a, b), "xor", np.logical_xor, lax.bitwise_xor)
+    return broadcast_reduce(pair("xor", "boolean", a, b), "xor", np.logical_xor, lax.bitwise_xor)
 
 
 @foldable
@@ -69,6 +61,4 @@ def not_(x: Array) -> Array:
     >>> not_(np.array([True, False]))
     array([False,  True])
     """
-    x = array(x)
-    require("not", "boolean", x)
-    return unary(x, np.logical_not, lax.bitwise_not)
+    return unary(one_of_kind("not", "boolean", x), np.logical_not, lax.bitwise_not)

@@ -31,9 +31,9 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import one_of
-from jaxops.dtypes import as_traced
+from jaxops.dtypes import floating
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.ops.elementwise import broadcast_to, floating, on_sizes, one_of_kind, operands, symbolic, unary
+from jaxops.ops.elementwise import broadcast_to, on_sizes, one_of_kind, operands, symbolic, traced_operands, unary
 from jaxops.ops.math.arithmetic import mul
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
@@ -68,7 +68,8 @@ def leaky_relu(x: Array, *, alpha: float = 0.01) -> Array:
     >>> leaky_relu(jnp.array([-1.0, 2.0]), alpha=0.5)
     Array([-0.5,  2. ], dtype=float32)
     """
-    return _leaky_relu(floating("leaky_relu", x), alpha)
+    (data,) = floating("leaky_relu", x=x)
+    return _leaky_relu(data, alpha)
 
 
 @jit_if_concrete
@@ -86,7 +87,7 @@ def prelu(x: Array, slope: Array) -> Array:
     >>> prelu(jnp.array([-1.0, 2.0]), jnp.array([0.25]))
     Array([-0.25,  2.  ], dtype=float32)
     """
-    return _prelu(tuple(as_traced(v) for v in operands("prelu", (x, slope), "real numbers")))
+    return _prelu(traced_operands("prelu", (x, slope), "real numbers"))
 
 
 @jit_if_concrete
@@ -108,7 +109,8 @@ def elu(x: Array, *, alpha: float = 1.0) -> Array:
     >>> elu(jnp.array([-1000.0, 2.0]))
     Array([-1.,  2.], dtype=float32)
     """
-    return _elu(floating("elu", x), alpha, 1.0, 1.0)
+    (data,) = floating("elu", x=x)
+    return _elu(data, alpha, 1.0, 1.0)
 
 
 def celu(x: Array, *, alpha: float = 1.0) -> Array:
@@ -124,7 +126,8 @@ def celu(x: Array, *, alpha: float = 1.0) -> Array:
     if alpha == 0:
         raise ArgumentError("celu: `alpha` is 0; it divides, so it must not be 0")
     # A negative x alone has a second part, whatever the sign of alpha.
-    return _elu(floating("celu", x), alpha, alpha, 1.0)
+    (data,) = floating("celu", x=x)
+    return _elu(data, alpha, alpha, 1.0)
 
 
 def selu(x: Array, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Array:
@@ -136,7 +139,8 @@ def selu(x: Array, *, alpha: float = 1.67326319217681884765625, gamma: float = 1
     >>> selu(jnp.array([-1000.0, 2.0]), alpha=2.0, gamma=3.0)
     Array([-6.,  6.], dtype=float32)
     """
-    return _elu(floating("selu", x), gamma * alpha, 1.0, gamma)
+    (data,) = floating("selu", x=x)
+    return _elu(data, gamma * alpha, 1.0, gamma)
 
 
 @jit_if_concrete
@@ -164,9 +168,9 @@ def gelu(x: Array, *, approximate: Approximation = "none") -> Array:
     Array([  0., 100.], dtype=float32)
     """
     one_of("gelu", "approximate", approximate, Approximation)
-    x = floating("gelu", x)
-    wide = x.astype(np.float32) if x.dtype.itemsize == 1 else x  # XLA has no erf of 8-bit floats
-    return jax.nn.gelu(wide, approximate=approximate == "tanh").astype(x.dtype)
+    (data,) = floating("gelu", x=x)
+    wide = data.astype(np.float32) if data.dtype.itemsize == 1 else data  # XLA has no erf of 8-bit floats
+    return jax.nn.gelu(wide, approximate=approximate == "tanh").astype(data.dtype)
 
 
 def sigmoid(x: Array) -> Array:
@@ -178,7 +182,7 @@ def sigmoid(x: Array) -> Array:
     >>> sigmoid(jnp.array([0.0]))
     Array([0.5], dtype=float32)
     """
-    return lax.logistic(floating("sigmoid", x))
+    return lax.logistic(*floating("sigmoid", x=x))
 
 
 def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
@@ -190,7 +194,8 @@ def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
     >>> hard_sigmoid(jnp.array([-9.0, 0.0, 9.0]))
     Array([0. , 0.5, 1. ], dtype=float32)
     """
-    return _hard_sigmoid(floating("hard_sigmoid", x), alpha, beta)
+    (data,) = floating("hard_sigmoid", x=x)
+    return _hard_sigmoid(data, alpha, beta)
 
 
 @jit_if_concrete
@@ -207,7 +212,7 @@ def hard_swish(x: Array) -> Array:
     >>> hard_swish(jnp.array([-9.0, 3.0]))
     Array([-0.,  3.], dtype=float32)
     """
-    return _hard_swish(floating("hard_swish", x))
+    return _hard_swish(*floating("hard_swish", x=x))
 
 
 @jit_if_concrete
@@ -224,7 +229,8 @@ def swish(x: Array, *, alpha: float = 1.0) -> Array:
     >>> swish(jnp.array([0.0, 100.0]))
     Array([  0., 100.], dtype=float32)
     """
-    return _swish(floating("swish", x), alpha)
+    (data,) = floating("swish", x=x)
+    return _swish(data, alpha)
 
 
 @jit_if_concrete
@@ -259,7 +265,7 @@ def mish(x: Array) -> Array:
     >>> mish(jnp.array([0.0, 100.0]))
     Array([  0., 100.], dtype=float32)
     """
-    return _mish(floating("mish", x))
+    return _mish(*floating("mish", x=x))
 
 
 @jit_if_concrete
@@ -276,7 +282,7 @@ def softplus(x: Array) -> Array:
     >>> softplus(jnp.array([-1000.0, 1000.0]))
     Array([   0., 1000.], dtype=float32)
     """
-    return _softplus(floating("softplus", x))
+    return _softplus(*floating("softplus", x=x))
 
 
 @jit_if_concrete
@@ -293,7 +299,7 @@ def softsign(input: Array) -> Array:
     >>> softsign(jnp.array([-1.0, 3.0]))
     Array([-0.5 ,  0.75], dtype=float32)
     """
-    return _softsign(floating("softsign", input))
+    return _softsign(*floating("softsign", input=input))
 
 
 @jit_if_concrete
@@ -310,7 +316,7 @@ def tanh(input: Array) -> Array:
     >>> tanh(jnp.array([0.0, 100.0]))
     Array([0., 1.], dtype=float32)
     """
-    return lax.tanh(floating("tanh", input))
+    return lax.tanh(*floating("tanh", input=input))
 
 
 def thresholded_relu(x: Array, *, alpha: float = 1.0) -> Array:
@@ -322,7 +328,8 @@ def thresholded_relu(x: Array, *, alpha: float = 1.0) -> Array:
     >>> thresholded_relu(jnp.array([0.5, 2.0]))
     Array([0., 2.], dtype=float32)
     """
-    return _thresholded_relu(floating("thresholded_relu", x), alpha)
+    (data,) = floating("thresholded_relu", x=x)
+    return _thresholded_relu(data, alpha)
 
 
 @jit_if_concrete

@@ -14,7 +14,6 @@ from jaxops.attributes import flag
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import ArgumentError
 from jaxops.ops.elementwise import broadcast_reduce, on_sizes, one_of_kind, operands, require, symbolic, unary
-from jaxops.ops.math.rounding import _real
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import Array, array, foldable, is_symbolic, jit_if_concrete
 
@@ -297,4 +296,4 @@ def reciprocal(x: Array) -> Array:
     >>> reciprocal(np.array([4.0, -0.5]))
     array([ 0.25, -2.  ])
     """
-    return unary(_real("reciprocal", x), np.reciprocal, lax.reciprocal)
+    return unary(one_of_kind("reciprocal", "floating-point", x), np.reciprocal, lax.reciprocal)

@@ -6,8 +6,8 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import ints
+from jaxops.dtypes import traced_for_sizes
 from jaxops.errors import ArgumentError
-from jaxops.ops.tensor.reshaping import _sized
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.static import Array, Sizes, StaticInts, foldable, jit_if_concrete
@@ -33,7 +33,7 @@ def _expand(input: Array, shape: Sizes) -> Array:
     if negative:
         raise ArgumentError(f"expand: `shape` {shape} holds {negative[0]}; sizes must not be negative")
     sizes = sizes_of.countable("expand", broadcast("expand", input.shape, shape))
-    input = _sized(input, sizes)
+    input = traced_for_sizes(input, sizes)
     if isinstance(input, np.ndarray):
         return np.broadcast_to(input, sizes)
     if sizes == input.shape:

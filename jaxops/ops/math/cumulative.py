@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, flag, integer
-from jaxops.dtypes import is_float
+from jaxops.dtypes import accumulation_type
 from jaxops.ops.elementwise import one_of_kind
 from jaxops.static import Array, Static, foldable, jit_if_concrete
 
@@ -54,7 +54,7 @@ def _run(op: str, x: Any, axis: Any, exclusive: int, reverse: int) -> Array:
 @jit_if_concrete
 def _running(data: Array, op: str, at: int, exclusive: bool, reverse: bool) -> Array:
     start = 0 if op == "cumsum" else 1
-    x = data.astype(np.float32) if is_float(data.dtype) and data.dtype.itemsize < 4 else data
+    x = data.astype(accumulation_type(data.dtype), copy=False)
     if isinstance(x, np.ndarray):
         x = np.flip(x, at) if reverse else x
         if exclusive and x.shape[at] != 0:

@@ -7,8 +7,8 @@ import jax.numpy as jnp  # noqa: F401 - the doctests use it
 import numpy as np
 from jax import lax
 
-from jaxops.ops.elementwise import floating, unary
-from jaxops.ops.math.rounding import _real
+from jaxops.dtypes import floating
+from jaxops.ops.elementwise import one_of_kind, unary
 from jaxops.static import Array, foldable
 
 
@@ -22,7 +22,7 @@ def sqrt(x: Array) -> Array:
     >>> sqrt(np.array([4.0, 0.25]))
     array([2. , 0.5])
     """
-    return unary(_real("sqrt", x), np.sqrt, lax.sqrt)
+    return unary(one_of_kind("sqrt", "floating-point", x), np.sqrt, lax.sqrt)
 
 
 def exp(input: Array) -> Array:
@@ -34,7 +34,7 @@ def exp(input: Array) -> Array:
     >>> exp(jnp.array([0.0]))
     Array([1.], dtype=float32)
     """
-    return lax.exp(floating("exp", input))
+    return lax.exp(*floating("exp", input=input))
 
 
 def log(input: Array) -> Array:
@@ -46,7 +46,7 @@ def log(input: Array) -> Array:
     >>> log(jnp.array([1.0]))
     Array([0.], dtype=float32)
     """
-    return lax.log(floating("log", input))
+    return lax.log(*floating("log", input=input))
 
 
 def erf(input: Array) -> Array:
@@ -58,4 +58,4 @@ def erf(input: Array) -> Array:
     >>> erf(jnp.array([0.0]))
     Array([0.], dtype=float32)
     """
-    return lax.erf(floating("erf", input))
+    return lax.erf(*floating("erf", input=input))

@@ -11,20 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import as_traced, as_written, canonical, is_float
+from jaxops.attributes import flag
+from jaxops.dtypes import accumulation_type, as_written, canonical, floating, is_float
 from jaxops.errors import ArgumentError, SignatureError
-from jaxops.ops.elementwise import broadcast_to, floating, operands
+from jaxops.ops.elementwise import broadcast_to, traced_operands
 from jaxops.shapes.math import linear_algebra as sizes_of
 from jaxops.static import Array, jit_if_concrete
-
-
-def _traced(op: str, values: Sequence[Array]) -> tuple[jax.Array, ...]:
-    return tuple(as_traced(v) for v in operands(op, values, "numbers"))
-
-
-def _wide(x: jax.Array) -> jnp.dtype | None:
-    """The type to accumulate in, where it is not that of the operands."""
-    return jnp.dtype(jnp.float32) if is_float(x.dtype) and x.dtype.itemsize < 4 else None
 
 
 def gemm(
@@ -48,8 +40,9 @@ def gemm(
     >>> gemm(jnp.ones((2, 3)), jnp.ones((4, 3)), jnp.array([1.0]), alpha=0.5, transB=1).shape
     (2, 4)
     """
-    arrays = _traced("gemm", (a, b) if c is None else (a, b, c))
-    return _gemm(arrays, float(alpha), float(beta), bool(transA), bool(transB))
+    arrays = traced_operands("gemm", (a, b) if c is None else (a, b, c), "numbers")
+    trans_a, trans_b = flag("gemm", "transA", transA), flag("gemm", "transB", transB)
+    return _gemm(arrays, float(alpha), float(beta), trans_a, trans_b)
 
 
 @jit_if_concrete
@@ -58,15 +51,15 @@ def _gemm(arrays: tuple[jax.Array, ...], alpha: float, beta: float, trans_a: boo
     c = arrays[2] if len(arrays) == 3 else None
     sizes = sizes_of.gemm(a.shape, b.shape, None if c is None else c.shape, trans_a, trans_b)
     contract = ((0 if trans_a else 1,), (1 if trans_b else 0,))
-    wide = _wide(a)
+    wide = accumulation_type(a.dtype)
     if not is_float(a.dtype) and not (alpha.is_integer() and beta.is_integer()):
         wide = a.dtype if a.dtype == canonical(np.uint64) else canonical(np.int64)
         product = lax.dot_general(a, b, (contract, ((), ())), preferred_element_type=wide)
         return _whole_sum(product, alpha, c, beta).astype(a.dtype)
     product = lax.dot_general(a, b, (contract, ((), ())), preferred_element_type=wide)
-    product = _scaled(product, alpha)
+    product = scaled(product, alpha)
     if c is not None and beta != 0:
-        product = product + _scaled(broadcast_to(c.astype(product.dtype), sizes), beta)
+        product = product + scaled(broadcast_to(c.astype(product.dtype), sizes), beta)
     chex.assert_equal(product.shape, sizes)
     return product.astype(a.dtype)
 
@@ -92,7 +85,8 @@ def _whole_sum(x: jax.Array, alpha: float, y: jax.Array | None, beta: float) -> 
     return found + ((found < 0) & (rest > 0)).astype(x.dtype)
 
 
-def _scaled(x: jax.Array, factor: float) -> jax.Array:
+def scaled(x: jax.Array, factor: float) -> jax.Array:
+    """x · factor, in the type of x."""
     if factor == 1:
         return x
     return x * (factor if is_float(x.dtype) else int(factor))
@@ -109,14 +103,14 @@ def matmul(a: Array, b: Array) -> Array:
     >>> matmul(jnp.ones((5, 1, 2, 3)), jnp.ones((4, 3, 6))).shape
     (5, 4, 2, 6)
     """
-    return _matmul(_traced("matmul", (a, b)))
+    return _matmul(traced_operands("matmul", (a, b), "numbers"))
 
 
 @jit_if_concrete
 def _matmul(arrays: tuple[jax.Array, ...]) -> jax.Array:
     a, b = arrays
     sizes = sizes_of.matmul(a.shape, b.shape)
-    product = jnp.matmul(a, b, preferred_element_type=_wide(a))
+    product = jnp.matmul(a, b, preferred_element_type=accumulation_type(a.dtype))
     chex.assert_equal(product.shape, sizes)
     return product.astype(a.dtype)
 
@@ -135,7 +129,7 @@ def einsum(inputs: Sequence[Array], *, equation: str) -> Array:
     """
     if not inputs:
         raise SignatureError("einsum: there are no operands; at least one is needed")
-    return _einsum(_traced("einsum", inputs), equation)
+    return _einsum(traced_operands("einsum", inputs, "numbers"), equation)
 
 
 @jit_if_concrete
@@ -143,7 +137,7 @@ def _einsum(inputs: tuple[jax.Array, ...], equation: str) -> jax.Array:
     explicit, sizes = sizes_of.einsum(equation, [x.shape for x in inputs])
     # Between its steps jnp.einsum mixes the operands with float32 sums of them.
     with jax.numpy_dtype_promotion("standard"):
-        total = jnp.einsum(explicit, *inputs, preferred_element_type=_wide(inputs[0]))
+        total = jnp.einsum(explicit, *inputs, preferred_element_type=accumulation_type(inputs[0].dtype))
     chex.assert_equal(total.shape, sizes)
     return total.astype(inputs[0].dtype)
 
@@ -158,12 +152,12 @@ def det(x: Array) -> Array:
     >>> det(jnp.array([[2.0, 0.0], [0.0, 3.0]]))
     Array(6., dtype=float32)
     """
-    return _det(floating("det", x))
+    return _det(*floating("det", x=x))
 
 
 @jit_if_concrete
 def _det(x: jax.Array) -> jax.Array:
     sizes = sizes_of.square("det", x.shape)
-    found = jnp.linalg.det(x.astype(_wide(x) or x.dtype))
+    found = jnp.linalg.det(x.astype(accumulation_type(x.dtype)))
     chex.assert_equal(found.shape, sizes)
     return found.astype(x.dtype)

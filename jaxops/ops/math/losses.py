@@ -13,10 +13,9 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import integer, one_of
-from jaxops.dtypes import as_traced
+from jaxops.dtypes import accumulation_type, as_traced, floating
 from jaxops.errors import BoundsError, DTypeError, describe
 from jaxops.ops.math.softmax_like import log_softmax
-from jaxops.ops.nn.normalization import floating, wide
 from jaxops.shapes.math import losses as sizes_of
 from jaxops.static import Array, array, jit_if_concrete
 
@@ -106,40 +105,36 @@ def _labels(op: str, names: tuple[str, str, str], x: Any, labels: Any, weights: 
 @jit_if_concrete
 def _loss(operands: tuple[Any, Any, Any], ignored: int | None, reduction: LossReduction) -> Any:
     x, labels, weights = operands
-    work = wide(x.dtype) if weights is None else wide(x.dtype, weights.dtype)
+    work = accumulation_type(*(v.dtype for v in (x, weights) if v is not None))
     counts = None if ignored is None else labels != jnp.asarray(ignored, labels.dtype)
     if jnp.iinfo(labels.dtype).bits < 32:
         labels = lax.convert_element_type(labels, np.int32)  # which holds the number of classes
     # What is outside of the classes reads NaN; a negative index would count from the end.
     labels = jnp.where(labels < 0, jnp.asarray(x.shape[1], labels.dtype), labels)
     loss = -_pick(x, labels, work)
-    factor: Any = None if weights is None else jnp.take(_cast(weights, work), labels, mode="fill")
+    factor: Any = None if weights is None else jnp.take(weights.astype(work), labels, mode="fill")
     if counts is not None:
         # Before they are multiplied, so that neither NaN nor infinity reaches a gradient.
         loss = jnp.where(counts, loss, jnp.zeros_like(loss))
-        factor = _cast(counts, work) if factor is None else jnp.where(counts, factor, jnp.zeros_like(factor))
+        factor = counts.astype(work) if factor is None else jnp.where(counts, factor, jnp.zeros_like(factor))
     if weights is not None:
         loss = loss * factor
     chex.assert_equal(loss.shape, labels.shape)
     if reduction == "none":
-        return _cast(loss, x.dtype)
+        return loss.astype(x.dtype)
     if reduction == "sum":
-        return _cast(jnp.sum(loss), x.dtype)
-    return _cast(jnp.mean(loss) if factor is None else jnp.sum(loss) / jnp.sum(factor), x.dtype)
+        return jnp.sum(loss).astype(x.dtype)
+    return (jnp.mean(loss) if factor is None else jnp.sum(loss) / jnp.sum(factor)).astype(x.dtype)
 
 
 def _pick(x: Any, labels: Any, work: Any) -> Any:
     """Each sample's element of axis 1."""
     found = jnp.take_along_axis(x, jnp.expand_dims(labels, 1), 1, mode="fill", fill_value=np.nan)
-    return _cast(jnp.squeeze(found, 1), work)
+    return jnp.squeeze(found, 1).astype(work)
 
 
 @jit_if_concrete
 def _cross_entropy(operands: tuple[Any, Any, Any], ignored: int | None, reduction: LossReduction) -> Any:
     x, labels, weights = operands
-    wider = log_softmax(_cast(x, wide(x.dtype)), axis=1)
-    return _cast(_loss((wider, labels, weights), ignored, reduction), x.dtype), _cast(wider, x.dtype)
-
-
-def _cast(x: Any, dtype: Any) -> Any:
-    return lax.convert_element_type(x, dtype)
+    wider = log_softmax(x.astype(accumulation_type(x.dtype)), axis=1)
+    return _loss((wider, labels, weights), ignored, reduction).astype(x.dtype), wider.astype(x.dtype)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from jaxops.ops.elementwise import require, unary
-from jaxops.static import Array, array, foldable
+from jaxops.ops.elementwise import one_of_kind, unary
+from jaxops.static import Array, foldable
 
 
 @foldable
@@ -21,7 +21,7 @@ def floor(x: Array) -> Array:
     >>> floor(np.array([1.5, -1.5]))
     array([ 1., -2.])
     """
-    return unary(_real("floor", x), np.floor, lax.floor)
+    return unary(one_of_kind("floor", "floating-point", x), np.floor, lax.floor)
 
 
 @foldable
@@ -34,7 +34,7 @@ def ceil(x: Array) -> Array:
     >>> ceil(np.array([1.5, -1.5]))
     array([ 2., -1.])
     """
-    return unary(_real("ceil", x), np.ceil, lax.ceil)
+    return unary(one_of_kind("ceil", "floating-point", x), np.ceil, lax.ceil)
 
 
 @foldable
@@ -47,14 +47,8 @@ def round(x: Array) -> Array:
     >>> round(np.array([0.9, 2.5, -4.5]))
     array([ 1.,  2., -4.])
     """
-    return unary(_real("round", x), np.rint, _traced_round)
+    return unary(one_of_kind("round", "floating-point", x), np.rint, _traced_round)
 
 
 def _traced_round(x: Any) -> Any:
     return lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)
-
-
-def _real(op: str, value: Any) -> Array:
-    x = array(value)
-    require(op, "floating-point", x)
-    return x

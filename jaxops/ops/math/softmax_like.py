@@ -9,8 +9,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, axis as resolve_axis, ints
-from jaxops.dtypes import canonical
-from jaxops.ops.nn.normalization import floating, wide
+from jaxops.dtypes import accumulation_type, canonical, floating
 from jaxops.ops.numerics import largest, rounded
 from jaxops.static import Array, Ints, jit_if_concrete
 
@@ -24,7 +23,7 @@ def _operand(op: str, input: Any, axis: int, axes: Ints | None) -> tuple[Any, tu
 
 def _shifted(x: Any, axes: tuple[int, ...]) -> Any:
     """x minus its maximum, so that no exponential overflows; 16-bit types in float32."""
-    x = rounded(lax.convert_element_type(x, wide(x.dtype)))
+    x = rounded(lax.convert_element_type(x, accumulation_type(x.dtype)))
     # A maximum without NaNs will do, as x has them. That of an empty axis is -inf, from which nothing is subtracted.
     top = lax.reduce_max(lax.stop_gradient(x), axes)
     return x - lax.expand_dims(top, sorted(axes))

@@ -6,7 +6,7 @@ __all__ = ["acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "si
 import jax.numpy as jnp  # noqa: F401 - the doctests use it
 from jax import lax
 
-from jaxops.ops.elementwise import floating
+from jaxops.dtypes import floating
 from jaxops.static import Array
 
 
@@ -19,7 +19,7 @@ def sin(input: Array) -> Array:
     >>> sin(jnp.array([0.0]))
     Array([0.], dtype=float32)
     """
-    return lax.sin(floating("sin", input))
+    return lax.sin(*floating("sin", input=input))
 
 
 def cos(input: Array) -> Array:
@@ -31,7 +31,7 @@ def cos(input: Array) -> Array:
     >>> cos(jnp.array([0.0]))
     Array([1.], dtype=float32)
     """
-    return lax.cos(floating("cos", input))
+    return lax.cos(*floating("cos", input=input))
 
 
 def tan(input: Array) -> Array:
@@ -43,7 +43,7 @@ def tan(input: Array) -> Array:
     >>> tan(jnp.array([0.0]))
     Array([0.], dtype=float32)
     """
-    return lax.tan(floating("tan", input))
+    return lax.tan(*floating("tan", input=input))
 
 
 def asin(input: Array) -> Array:
@@ -55,7 +55,7 @@ def asin(input: Array) -> Array:
     >>> asin(jnp.array([0.0]))
     Array([0.], dtype=float32)
     """
-    return lax.asin(floating("asin", input))
+    return lax.asin(*floating("asin", input=input))
 
 
 def acos(input: Array) -> Array:
@@ -67,7 +67,7 @@ def acos(input: Array) -> Array:
     >>> acos(jnp.array([1.0]))
     Array([0.], dtype=float32)
     """
-    return lax.acos(floating("acos", input))
+    return lax.acos(*floating("acos", input=input))
 
 
 def atan(input: Array) -> Array:
@@ -79,7 +79,7 @@ def atan(input: Array) -> Array:
     >>> atan(jnp.array([0.0]))
     Array([0.], dtype=float32)
     """
-    return lax.atan(floating("atan", input))
+    return lax.atan(*floating("atan", input=input))
 
 
 def sinh(input: Array) -> Array:
@@ -91,7 +91,7 @@ def sinh(input: Array) -> Array:
     >>> sinh(jnp.array([0.0]))
     Array([0.], dtype=float32)
     """
-    return lax.sinh(floating("sinh", input))
+    return lax.sinh(*floating("sinh", input=input))
 
 
 def cosh(input: Array) -> Array:
@@ -103,7 +103,7 @@ def cosh(input: Array) -> Array:
     >>> cosh(jnp.array([0.0]))
     Array([1.], dtype=float32)
     """
-    return lax.cosh(floating("cosh", input))
+    return lax.cosh(*floating("cosh", input=input))
 
 
 def asinh(input: Array) -> Array:
@@ -115,7 +115,7 @@ def asinh(input: Array) -> Array:
     >>> asinh(jnp.array([0.0]))
     Array([0.], dtype=float32)
     """
-    return lax.asinh(floating("asinh", input))
+    return lax.asinh(*floating("asinh", input=input))
 
 
 def acosh(input: Array) -> Array:
@@ -127,7 +127,7 @@ def acosh(input: Array) -> Array:
     >>> acosh(jnp.array([1.0]))
     Array([0.], dtype=float32)
     """
-    return lax.acosh(floating("acosh", input))
+    return lax.acosh(*floating("acosh", input=input))
 
 
 def atanh(input: Array) -> Array:
@@ -139,4 +139,4 @@ def atanh(input: Array) -> Array:
     >>> atanh(jnp.array([0.0]))
     Array([0.], dtype=float32)
     """
-    return lax.atanh(floating("atanh", input))
+    return lax.atanh(*floating("atanh", input=input))

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxops.attributes import flag
-from jaxops.ops.elementwise import require
-from jaxops.ops.math.linear_algebra import _scaled, _traced, _wide
+from jaxops.dtypes import accumulation_type
+from jaxops.ops.elementwise import traced_operands
+from jaxops.ops.math.linear_algebra import scaled
 from jaxops.shapes.math.linear_algebra import matmul as product_sizes
 from jaxops.shapes.microsoft import linear_algebra as sizes_of
 from jaxops.static import Array, jit_if_concrete
@@ -39,8 +40,7 @@ def fused_matmul(
     (5, 3, 4)
     """
     op = "fused_matmul"
-    arrays = _traced(op, (a, b))
-    require(op, "floating-point", *arrays)
+    arrays = traced_operands(op, (a, b), "floating-point")
     swapped = (flag(op, "transA", transA), flag(op, "transB", transB))
     batched = (flag(op, "transBatchA", transBatchA), flag(op, "transBatchB", transBatchB))
     return _fused_matmul(arrays, float(alpha), swapped, batched)
@@ -55,6 +55,6 @@ def _fused_matmul(
         for name, x, swap, batch in zip("ab", arrays, swapped, batched, strict=True)
     )
     sizes = product_sizes(a.shape, b.shape, "fused_matmul")
-    product = _scaled(jnp.matmul(a, b, preferred_element_type=_wide(a)), alpha)
+    product = scaled(jnp.matmul(a, b, preferred_element_type=accumulation_type(a.dtype)), alpha)
     chex.assert_equal(product.shape, sizes)
     return product.astype(a.dtype)

@@ -12,11 +12,10 @@ from typing import Any
 
 import chex
 import jax
-import jax.numpy as jnp
 from jax import lax
 
 from jaxops.attributes import integer
-from jaxops.dtypes import as_traced, unify
+from jaxops.dtypes import accumulation_type, as_traced, unify
 from jaxops.ops.nn.windows import integers, options
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
@@ -221,7 +220,7 @@ def _as_sum(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Arr
     """Few channels a group: the sum of shifted data times a weight, which XLA makes one loop of."""
     n, m, inner = x.shape[0], w.shape[0], w.shape[1]
     dtype = x.dtype
-    wide = jnp.float32 if dtype.itemsize < 4 else dtype
+    wide = accumulation_type(dtype)
     x, w = x.astype(wide), w.astype(wide)
     data = lax.reshape(_padded(x, windows), (n, group, inner, *_padded_sizes(x, windows)))
     filters = lax.reshape(w, (group, m // group, inner, *windows.kernel))

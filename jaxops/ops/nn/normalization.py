@@ -20,43 +20,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import axes as resolve_axes, axis as resolve_axis, element_type, flag, integer, ints, one_of
-from jaxops.dtypes import as_traced, canonical, is_float
-from jaxops.errors import DTypeError, ShapeError, describe, shape_text
+from jaxops.attributes import axes as resolve_axes, axis as resolve_axis, flag, integer, ints, one_of, stash
+from jaxops.dtypes import accumulation_type, floating
+from jaxops.errors import ShapeError, shape_text
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.nn import normalization as sizes_of
 from jaxops.static import Array, ElementType, Ints, Static, jit_if_concrete
 
 Norm = Literal[1, 2]
-_STASH = ("float16", "bfloat16", "float32", "float64")
 # Up to this many neighbours are added one by one, which XLA:CPU fuses; a wider window is a reduce_window.
 _ADDED = 16
-
-
-def floating(op: str, **operands: Any) -> tuple[Any, ...]:
-    """Operands as JAX arrays, which must be floats; None passes."""
-    found = tuple(None if v is None else as_traced(v) for v in operands.values())
-    for name, value in zip(operands, found, strict=True):
-        if value is not None and not is_float(value.dtype):
-            raise DTypeError(f"{op}: `{name}` must be floats, got {describe(value)}")
-    return found
-
-
-def wide(*dtypes: Any) -> Any:
-    """The type that statistics of these types are computed in: float32, or float64 if one is."""
-    return np.float64 if any(d == np.float64 for d in dtypes) else np.float32
-
-
-def stash(op: str, stash_type: Any) -> np.dtype:
-    """The type that a step is computed in; float64 is float32 while x64 is off."""
-    found = element_type(op, "stash_type", stash_type)
-    if found.name not in _STASH:
-        raise DTypeError(f"{op}: `stash_type` is {found.name}; it must be one of {', '.join(_STASH)}")
-    return canonical(found)
-
-
-def _cast(x: Any, dtype: Any) -> Any:
-    return lax.convert_element_type(x, dtype)
 
 
 def _along(vector: Any, axis: int, rank: int) -> Any:
@@ -106,24 +79,24 @@ def _batch_normalization(operands: tuple[Any, ...], epsilon: float, momentum: fl
         "batch_normalization", x.shape, scale=scale.shape, b=b.shape, input_mean=mean.shape, input_var=var.shape
     )
     kept = var.dtype
-    work = wide(*(v.dtype for v in operands))
-    wider, scale, b, mean, var = (_cast(v, work) for v in operands)
+    work = accumulation_type(*(v.dtype for v in operands))
+    wider, scale, b, mean, var = (v.astype(work) for v in operands)
     axis = 1 if x.ndim > 1 else None
     place = (lambda v: _along(v, 1, x.ndim)) if axis else (lambda v: v)
     if not training:
         # One multiply-add an element: what depends on the channel only is computed once.
         factor = scale * lax.rsqrt(var + epsilon)
-        return _cast(wider * place(factor) + place(b - mean * factor), x.dtype)
+        return (wider * place(factor) + place(b - mean * factor)).astype(x.dtype)
     others = tuple(i for i in range(x.ndim) if i != axis)
     now = jnp.mean(wider, others)
     centred = wider - place(jnp.reshape(now, scale.shape))
     spread = jnp.mean(lax.square(centred), others)
     factor = scale * lax.rsqrt(jnp.reshape(spread, scale.shape) + epsilon)
-    y = _cast(centred * place(factor) + place(b), x.dtype)
+    y = (centred * place(factor) + place(b)).astype(x.dtype)
     running = (
         old * momentum + jnp.reshape(new, old.shape) * (1 - momentum) for old, new in ((mean, now), (var, spread))
     )
-    return (y, *(_cast(v, kept) for v in running))
+    return (y, *(v.astype(kept) for v in running))
 
 
 def lrn(x: Array, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Array:
@@ -146,8 +119,8 @@ def lrn(x: Array, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: f
 @jit_if_concrete
 def _lrn(x: Any, size: int, alpha: float, beta: float, bias: float) -> Any:
     before, after = sizes_of.window("lrn", size)
-    work = wide(x.dtype)
-    wider = _cast(x, work)
+    work = accumulation_type(x.dtype)
+    wider = x.astype(work)
     square = lax.square(wider)
     pads = [(before, after) if i == 1 else (0, 0) for i in range(x.ndim)]
     if size <= _ADDED:
@@ -158,7 +131,7 @@ def _lrn(x: Any, size: int, alpha: float, beta: float, bias: float) -> Any:
     else:
         window = [size if i == 1 else 1 for i in range(x.ndim)]
         total = lax.reduce_window(square, np.zeros((), work), lax.add, window, (1,) * x.ndim, pads)
-    return _cast(wider * _power(bias + alpha / size * total, beta), x.dtype)
+    return (wider * _power(bias + alpha / size * total, beta)).astype(x.dtype)
 
 
 def _power(base: Any, beta: float) -> Any:
@@ -188,10 +161,11 @@ def _instance_normalization(operands: tuple[Any, Any, Any], epsilon: float) -> A
     x, scale, b = operands
     sizes_of.groups("instance_normalization", x.shape, 1)
     sizes_of.per_channel("instance_normalization", x.shape, scale=scale.shape, b=b.shape)
-    wider, scale, b = (_cast(v, wide(*(v.dtype for v in operands))) for v in operands)
+    work = accumulation_type(*(v.dtype for v in operands))
+    wider, scale, b = (v.astype(work) for v in operands)
     centred, var = _moments(wider, tuple(range(2, x.ndim)))
     factor = _along(scale, 1, x.ndim) * lax.rsqrt(var + epsilon)
-    return _cast(centred * factor + _along(b, 1, x.ndim), x.dtype)
+    return (centred * factor + _along(b, 1, x.ndim)).astype(x.dtype)
 
 
 def layer_normalization(
@@ -227,11 +201,11 @@ def layer_normalization(
 def _layer_normalization(operands: tuple[Any, Any, Any], axis: int, epsilon: float, work: Any) -> Any:
     x, scale, b = operands
     axes = tuple(range(axis, x.ndim))
-    wider = _cast(x, work)
+    wider = x.astype(work)
     mean = jnp.mean(wider, axes, keepdims=True)
     centred = wider - mean
     inverse = lax.rsqrt(jnp.mean(lax.square(centred), axes, keepdims=True) + epsilon)
-    y = _cast(centred * inverse, x.dtype) * _fitted("layer_normalization", "scale", scale, x)
+    y = (centred * inverse).astype(x.dtype) * _fitted("layer_normalization", "scale", scale, x)
     if b is not None:
         y = y + _fitted("layer_normalization", "b", b, x)
     return y, mean, inverse
@@ -243,7 +217,7 @@ def _fitted(op: str, name: str, value: Any, x: Any) -> Any:
         raise ShapeError(
             f"{op}: `{name}` of {shape_text(value.shape)} does not broadcast to x of {shape_text(x.shape)}"
         )
-    return _cast(lax.expand_dims(value, range(x.ndim - value.ndim)), x.dtype)
+    return lax.expand_dims(value, range(x.ndim - value.ndim)).astype(x.dtype)
 
 
 def rms_normalization(
@@ -267,9 +241,9 @@ def rms_normalization(
 @jit_if_concrete
 def _rms_normalization(operands: tuple[Any, Any], axis: int, epsilon: float, work: Any) -> Any:
     x, scale = operands
-    wider = _cast(x, work)
+    wider = x.astype(work)
     square = jnp.mean(lax.square(wider), tuple(range(axis, x.ndim)), keepdims=True)
-    normal = _cast(_cast(wider * lax.rsqrt(square + epsilon), x.dtype), scale.dtype)
+    normal = (wider * lax.rsqrt(square + epsilon)).astype(x.dtype).astype(scale.dtype)
     return normal * _fitted("rms_normalization", "scale", scale, normal)
 
 
@@ -299,9 +273,9 @@ def _group_normalization(operands: tuple[Any, Any, Any], num_groups: int, epsilo
     x, scale, bias = operands
     split = sizes_of.groups("group_normalization", x.shape, num_groups)
     sizes_of.per_channel("group_normalization", x.shape, scale=scale.shape, bias=bias.shape)
-    centred, var = _moments(_cast(x, work).reshape(split), tuple(range(2, len(split))))
-    normal = _cast((centred * lax.rsqrt(var + epsilon)).reshape(x.shape), x.dtype)
-    scale, bias = (_along(_cast(v, x.dtype), 1, x.ndim) for v in (scale, bias))
+    centred, var = _moments(x.astype(work).reshape(split), tuple(range(2, len(split))))
+    normal = (centred * lax.rsqrt(var + epsilon)).reshape(x.shape).astype(x.dtype)
+    scale, bias = (_along(v.astype(x.dtype), 1, x.ndim) for v in (scale, bias))
     return normal * scale + bias
 
 
@@ -321,11 +295,11 @@ def lp_normalization(input: Array, *, axis: int = -1, p: Norm = 2) -> Array:
 
 @jit_if_concrete
 def _lp_normalization(x: Any, axis: int, p: int) -> Any:
-    wider = _cast(x, wide(x.dtype))
+    wider = x.astype(accumulation_type(x.dtype))
     total = jnp.sum(lax.abs(wider) if p == 1 else lax.square(wider), axis, keepdims=True)
     # Before the root, so that the gradient at zero is a number.
     total = jnp.where(total == 0, jnp.ones_like(total), total)
-    return _cast(wider / (total if p == 1 else lax.sqrt(total)), x.dtype)
+    return (wider / (total if p == 1 else lax.sqrt(total))).astype(x.dtype)
 
 
 def mean_variance_normalization(x: Array, *, axes: Static | Ints = (0, 2, 3)) -> Array:
@@ -344,5 +318,5 @@ def mean_variance_normalization(x: Array, *, axes: Static | Ints = (0, 2, 3)) ->
 
 @jit_if_concrete
 def _mean_variance_normalization(x: Any, axes: tuple[int, ...]) -> Any:
-    centred, var = _moments(_cast(x, wide(x.dtype)), axes)
-    return _cast(centred / (lax.sqrt(var) + 1e-9), x.dtype)
+    centred, var = _moments(x.astype(accumulation_type(x.dtype)), axes)
+    return (centred / (lax.sqrt(var) + 1e-9)).astype(x.dtype)

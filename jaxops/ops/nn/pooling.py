@@ -11,8 +11,8 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import flag, ints
-from jaxops.dtypes import as_traced, canonical, is_float
-from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, UnsupportedError, message
+from jaxops.dtypes import accumulation_type, as_traced, canonical, floating, is_float
+from jaxops.errors import ArgumentError, OutOfRangeError, UnsupportedError, message
 from jaxops.ops.nn.windows import counts, options, pool, slide
 from jaxops.ops.numerics import largest
 from jaxops.shapes.nn import windows as sizes_of
@@ -75,7 +75,8 @@ def average_pool(
     """
     given = _given("average_pool", kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
     include = flag("average_pool", "count_include_pad", count_include_pad)
-    return _average_pool(_floating("average_pool", x), given, include)
+    (data,) = floating("average_pool", x=x)
+    return _average_pool(data, given, include)
 
 
 def lp_pool(
@@ -100,7 +101,8 @@ def lp_pool(
     [[[5.0]]]
     """
     given = _given("lp_pool", kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
-    return _lp_pool(_floating("lp_pool", x), given, _power("lp_pool", p))
+    (data,) = floating("lp_pool", x=x)
+    return _lp_pool(data, given, _power("lp_pool", p))
 
 
 def global_average_pool(x: Array) -> jax.Array:
@@ -113,7 +115,7 @@ def global_average_pool(x: Array) -> jax.Array:
     >>> global_average_pool(jnp.ones((2, 3, 4, 5))).shape
     (2, 3, 1, 1)
     """
-    return _global_average_pool(_floating("global_average_pool", x))
+    return _global_average_pool(*floating("global_average_pool", x=x))
 
 
 def global_max_pool(x: Array) -> jax.Array:
@@ -140,7 +142,8 @@ def global_lp_pool(x: Array, *, p: float = 2) -> jax.Array:
     >>> global_lp_pool(jnp.array([[[3.0, 4.0]]])).tolist()
     [[[5.0]]]
     """
-    return _global_lp_pool(_floating("global_lp_pool", x), _power("global_lp_pool", p))
+    (data,) = floating("global_lp_pool", x=x)
+    return _global_lp_pool(data, _power("global_lp_pool", p))
 
 
 Given = tuple[Sizes, Options, bool]
@@ -156,22 +159,10 @@ def _windows(op: str, x: jax.Array, given: Given) -> Windows:
     return sizes_of.sliding(op, sizes_of.spatial(op, x.shape), *given)
 
 
-def _floating(op: str, x: Array) -> jax.Array:
-    x = as_traced(x)
-    if not is_float(x.dtype):
-        raise DTypeError(f"{op}: `x` is {x.dtype.name}; it must be floating point, convert with jaxops.cast")
-    return x
-
-
 def _power(op: str, p: float) -> float:
     if not p > 0:
         raise ArgumentError(f"{op}: `p` is {p}; it must be greater than 0")
     return p
-
-
-def _wide(x: jax.Array) -> jax.Array:
-    """What sums are made of: float32 for narrower types."""
-    return x.astype(jnp.float32) if x.dtype.itemsize < 4 else x
 
 
 def _powers(x: jax.Array, p: float) -> jax.Array:
@@ -240,7 +231,7 @@ def _places(x: jax.Array, column_major: bool) -> jax.Array:
 @jit_if_concrete
 def _average_pool(x: jax.Array, given: Given, include_pad: bool) -> jax.Array:
     windows = _windows("average_pool", x, given)
-    wide = _wide(x)
+    wide = x.astype(accumulation_type(x.dtype))
     total = pool(wide, windows, wide.dtype.type(0), lax.add, lax.add)
     return lax.div(total, counts(total, x.shape[2:], windows, include_pad)).astype(x.dtype)
 
@@ -248,13 +239,14 @@ def _average_pool(x: jax.Array, given: Given, include_pad: bool) -> jax.Array:
 @jit_if_concrete
 def _lp_pool(x: jax.Array, given: Given, p: float) -> jax.Array:
     windows = _windows("lp_pool", x, given)
-    powers = _powers(_wide(x), p)
+    powers = _powers(x.astype(accumulation_type(x.dtype)), p)
     return _root(pool(powers, windows, powers.dtype.type(0), lax.add, lax.add), p).astype(x.dtype)
 
 
 @jit_if_concrete
 def _global_average_pool(x: jax.Array) -> jax.Array:
-    return jnp.mean(_wide(x), _spatial("global_average_pool", x), keepdims=True).astype(x.dtype)
+    wide = x.astype(accumulation_type(x.dtype))
+    return jnp.mean(wide, _spatial("global_average_pool", x), keepdims=True).astype(x.dtype)
 
 
 @jit_if_concrete
@@ -266,7 +258,8 @@ def _global_max_pool(x: jax.Array) -> jax.Array:
 @jit_if_concrete
 def _global_lp_pool(x: jax.Array, p: float) -> jax.Array:
     axes = _spatial("global_lp_pool", x)
-    return _root(jnp.sum(_powers(_wide(x), p), axes, keepdims=True), p).astype(x.dtype)
+    powers = _powers(x.astype(accumulation_type(x.dtype)), p)
+    return _root(jnp.sum(powers, axes, keepdims=True), p).astype(x.dtype)
 
 
 def _spatial(op: str, x: jax.Array) -> tuple[int, ...]:

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import as_traced
+from jaxops.dtypes import as_traced, floating
 from jaxops.errors import ArgumentError, ShapeError, describe, message
-from jaxops.ops.nn.normalization import floating
 from jaxops.static import Array, Static, Tracer, array, is_symbolic, known
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, flag, ints
-from jaxops.dtypes import as_traced, canonical, is_float
+from jaxops.dtypes import accumulation_type, as_traced, canonical, is_float
 from jaxops.ops.elementwise import on_sizes, one_of_kind, symbolic
 from jaxops.ops.math.arithmetic import div
 from jaxops.ops.numerics import largest, least, rounded, smallest
@@ -51,7 +51,7 @@ def _reduced(op: str, data: Any, axes: Any, keepdims: int, noop: int, *rule: Any
 def _reduce(data: Array, over: Axes, keepdims: bool, rule: Callable[..., Array], real: bool = False) -> Array:
     """`rule(x, over)` in a type that is wide enough; with `real` that of integers is floating-point too."""
     with np.errstate(all="ignore"):
-        x = rule(_wide(data, real), over)
+        x = rule(_widened(data, real), over)
         if isinstance(data, np.ndarray):
             x = np.expand_dims(np.asarray(x), over) if keepdims else np.asarray(x)
             return x.astype(data.dtype)
@@ -59,10 +59,10 @@ def _reduce(data: Array, over: Axes, keepdims: bool, rule: Callable[..., Array],
     return lax.convert_element_type(x, data.dtype)
 
 
-def _wide(x: Array, real: bool) -> Array:
-    if is_float(x.dtype):
-        return x.astype(np.float32) if x.dtype.itemsize < 4 else x
-    return x.astype(np.float64 if isinstance(x, np.ndarray) else canonical(np.float64)) if real else x
+def _widened(x: Array, real: bool) -> Array:
+    if real and not is_float(x.dtype):
+        return x.astype(np.float64 if isinstance(x, np.ndarray) else canonical(np.float64))
+    return x.astype(accumulation_type(x.dtype), copy=False)
 
 
 def _xp(x: Array) -> Any:

@@ -16,7 +16,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import as_traced, settled
 from jaxops.errors import BoundsError, DTypeError, describe
-from jaxops.ops.indices import _whole, from_start
+from jaxops.ops.indices import checked_indices, from_start
 from jaxops.shapes.tensor import indexing as sizes_of
 from jaxops.static import Array, Sizes, array, foldable, is_static, is_symbolic, jit_if_concrete
 
@@ -89,7 +89,7 @@ def gather_elements(data: Array, indices: Array, *, axis: int = 0) -> Array:
     data = array(data)
     at = resolve_axis("gather_elements", axis, data.ndim)
     sizes_of.elements("gather_elements", data.shape, array(indices).shape, at)
-    found, inside = _whole("gather_elements", indices, data.shape[at])
+    found, inside = checked_indices("gather_elements", indices, data.shape[at])
     if is_static(data) and inside:
         return settled(np.take_along_axis(_same_length(data, found.shape, at), np.asarray(found), at), data)
     return _gather_elements((as_traced(data), as_traced(found)), at, inside)
@@ -140,7 +140,7 @@ def gather_nd(data: Array, indices: Array, *, batch_dims: int = 0) -> Array:
     data = array(data)
     batch = integer("gather_nd", "batch_dims", batch_dims)
     count = sizes_of.tuples("gather_nd", data.shape, array(indices).shape, batch)
-    found, inside = _whole("gather_nd", indices, data.shape[batch : batch + count])
+    found, inside = checked_indices("gather_nd", indices, data.shape[batch : batch + count])
     if is_static(data) and inside:
         rank = found.ndim - 1
         grid = [

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.ops.elementwise import broadcast_to, require, unary
-from jaxops.static import Array, array, foldable, jit_if_concrete
+from jaxops.attributes import flag
+from jaxops.ops.elementwise import broadcast_to, one_of_kind, unary
+from jaxops.static import Array, foldable, jit_if_concrete
 
 
 @foldable
@@ -23,7 +24,7 @@ def isnan(x: Array) -> Array:
     >>> isnan(np.array([1.0, np.nan]))
     array([False,  True])
     """
-    x = _wide("isnan", x)
+    x = _comparable("isnan", x)
     return unary(x, np.isnan, _traced_isnan)
 
 
@@ -43,7 +44,11 @@ def isinf(x: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Ar
     >>> isinf(np.array([-np.inf, np.inf]), detect_negative=0)
     array([False,  True])
     """
-    return _isinf(_wide("isinf", x), bool(detect_negative), bool(detect_positive))
+    negative, positive = (
+        flag("isinf", name, value)
+        for name, value in (("detect_negative", detect_negative), ("detect_positive", detect_positive))
+    )
+    return _isinf(_comparable("isinf", x), negative, positive)
 
 
 @jit_if_concrete
@@ -57,8 +62,7 @@ def _isinf(x: Array, negative: bool, positive: bool) -> Array:
     return same(x, infinity if isinstance(x, np.ndarray) else broadcast_to(infinity, x.shape))
 
 
-def _wide(op: str, value: Any) -> Array:
+def _comparable(op: str, value: Any) -> Array:
     """8-bit floats in float32, which every backend compares."""
-    x = array(value)
-    require(op, "floating-point", x)
+    x = one_of_kind(op, "floating-point", value)
     return x.astype(np.float32) if x.dtype.itemsize == 1 else x

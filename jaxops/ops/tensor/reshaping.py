@@ -8,14 +8,9 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, flag, ints
-from jaxops.dtypes import as_traced
+from jaxops.dtypes import traced_for_sizes
 from jaxops.shapes.tensor import reshaping as sizes_of
-from jaxops.static import Array, Ints, Sizes, Static, StaticInts, array, foldable, is_symbolic, jit_if_concrete
-
-
-def _sized(data: Array, sizes: Sizes) -> Array:
-    """A static array that gets a symbolic size cannot stay one."""
-    return as_traced(data) if isinstance(data, np.ndarray) and any(map(is_symbolic, sizes)) else data
+from jaxops.static import Array, Ints, Sizes, Static, StaticInts, array, foldable, jit_if_concrete
 
 
 @foldable
@@ -51,7 +46,7 @@ def reshape(data: Array, shape: Static, *, allowzero: int = 0) -> Array:
 @jit_if_concrete
 def _reshape(data: Array, shape: Sizes, allowzero: bool) -> Array:
     sizes = sizes_of.reshape(data.shape, shape, allowzero)
-    data = _sized(data, sizes)
+    data = traced_for_sizes(data, sizes)
     return data.reshape(sizes) if isinstance(data, np.ndarray) else lax.reshape(data, sizes)
 
 

@@ -14,7 +14,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, one_of
 from jaxops.dtypes import as_traced, settled, unify
 from jaxops.errors import AxisError, DTypeError, describe
-from jaxops.ops.indices import _whole, from_start
+from jaxops.ops.indices import checked_indices, from_start
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.tensor import indexing as sizes_of
 from jaxops.static import Array, array, foldable, is_static, is_symbolic, jit_if_concrete
@@ -58,7 +58,7 @@ def scatter_elements(
     at, how = resolve_axis(name, axis, data.ndim), _reduction(name, reduction, data)
     sizes_of.elements(name, data.shape, array(indices).shape, at)
     sizes_of.updates(name, array(indices).shape, updates.shape)
-    found, inside = _whole(name, indices, data.shape[at])
+    found, inside = checked_indices(name, indices, data.shape[at])
     if is_static(data) and inside:
         places = list(np.indices(found.shape, sparse=True))
         places[at] = np.asarray(found)
@@ -111,7 +111,7 @@ def scatter_nd(data: Array, indices: Array, updates: Array, *, reduction: Reduct
     sizes = array(indices).shape
     count = sizes_of.tuples("scatter_nd", data.shape, sizes)
     sizes_of.updates("scatter_nd", (*sizes[:-1], *data.shape[count:]), updates.shape)
-    found, inside = _whole("scatter_nd", indices, data.shape[:count])
+    found, inside = checked_indices("scatter_nd", indices, data.shape[:count])
     if is_static(data) and inside:
         return _write(data, tuple(np.moveaxis(np.asarray(found), -1, 0)), updates, how)
     return _scatter_nd(tuple(map(as_traced, (data, found, updates))), how, inside)

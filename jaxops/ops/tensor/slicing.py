@@ -10,10 +10,9 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, ints
-from jaxops.dtypes import canonical
+from jaxops.dtypes import canonical, traced_for_sizes
 from jaxops.errors import ShapeError
 from jaxops.ops.tensor.gathering import gather
-from jaxops.ops.tensor.reshaping import _sized
 from jaxops.shapes.tensor import slicing as sizes_of
 from jaxops.static import Array, Dim, Sizes, Static, foldable, jit_if_concrete
 
@@ -48,7 +47,7 @@ def _slice(data: Array, starts: Sizes, ends: Sizes, axes: Sizes, steps: tuple[in
         low[at], counts[at] = sizes_of.slice_range(data.shape[at], start, end, step)
         # Beyond one element the step has no part; INT64_MIN, as some models have it, has no place in a program.
         by[at] = step if not isinstance(counts[at], int) or counts[at] > 1 else 1
-    data = _sized(data, (*low, *counts))
+    data = traced_for_sizes(data, (*low, *counts))
     if isinstance(data, np.ndarray):
         picked = [lo + np.arange(n) * step for lo, n, step in zip(low, counts, by, strict=True)]
         return data[np.ix_(*picked)] if picked else data

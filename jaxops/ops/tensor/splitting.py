@@ -9,8 +9,8 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, integer, ints
+from jaxops.dtypes import traced_for_sizes
 from jaxops.errors import ArgumentError, SignatureError
-from jaxops.ops.tensor.reshaping import _sized
 from jaxops.shapes.tensor import splitting as sizes_of
 from jaxops.static import Array, Sizes, Static, foldable, jit_if_concrete
 
@@ -66,7 +66,7 @@ def _split(data: Array, op: str, axis: int, lengths: Sizes | None, parts: int | 
         lengths = sizes_of.pieces(op, data.shape[at], lengths)
     if not lengths:
         return ()
-    data = _sized(data, lengths)
+    data = traced_for_sizes(data, lengths)
     if isinstance(data, np.ndarray):
         return tuple(np.split(data, list(accumulate(lengths))[:-1], axis=at))
     found = tuple(lax.split(data, lengths, axis=at))

@@ -1,14 +1,7 @@
 """Sizes of operands that broadcast to each other."""
 
-from collections.abc import Sequence
-
-from jaxops.errors import ShapeError
-from jaxops.static import Dim, Sizes
-
-
-def shape_text(sizes: Sequence[Dim]) -> str:
-    """Sizes the way messages show them."""
-    return f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
+from jaxops.errors import ShapeError, shape_text
+from jaxops.static import Sizes
 
 
 def broadcast(op: str, *shapes: Sizes) -> Sizes:

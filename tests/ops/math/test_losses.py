@@ -182,7 +182,7 @@ ERRORS = [
     (lambda: NLL(X, Y[:2]), ShapeError, r"`target` of \(2,\) does not fit `input` of \(3, 5\); it must be \(3,\)"),
     (lambda: SCE(X, Y, W[:2]), ShapeError, r"`weights` of \(2,\) does not fit `scores` of \(3, 5\); .* \(5,\), one w"),
     (lambda: SCE(X, Y.astype(float)), DTypeError, "softmax_cross_entropy_loss: `labels` must be integers, got float64"),
-    (lambda: SCE(X.astype(int), Y), DTypeError, "`scores` must be floats"),
+    (lambda: SCE(X.astype(int), Y), DTypeError, "`scores` must be floating-point"),
     (
         lambda: NLL(X, np.array([0, 5, 1])),
         BoundsError,
