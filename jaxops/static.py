@@ -6,6 +6,7 @@ a static value is needed, a tracer may not. This is the only file with JAX names
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, TypeGuard, TypeVar, cast
 
 import jax
@@ -13,6 +14,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.errors import InconclusiveDimensionOperation as Undecided
 from jax.export import is_symbolic_dim
+from jax.extend.core import jaxpr_as_fun
 
 from jaxops.errors import OutOfRangeError, StaticError, message
 
@@ -23,6 +25,8 @@ __all__ = [
     "ShapeOnly",
     "Sizes",
     "Static",
+    "StaticInts",
+    "Subgraph",
     "Tracer",
     "Undecided",
     "enable_x64",
@@ -33,11 +37,30 @@ Dim: TypeAlias = Any  # int, or a symbolic dimension of `jax.export`, whose clas
 Sizes: TypeAlias = tuple[Dim, ...]
 Ints: TypeAlias = int | np.integer | Sequence[int] | np.ndarray | jax.Array
 
-STATIC, SHAPE_ONLY, ELEMENT_TYPE = "static", "shape only", "element type"
+STATIC, VECTOR, SHAPE_ONLY, ELEMENT_TYPE = "static", "1-D", "shape only", "element type"
 # The marks that the front ends read off a signature.
 Static: TypeAlias = Annotated[Any, STATIC]  # must be known while tracing
+StaticInts: TypeAlias = Annotated[Any, STATIC, VECTOR]  # likewise, 1-D; only a direct call may give a single integer
 ShapeOnly: TypeAlias = Annotated[Any, SHAPE_ONLY]  # any array: only its sizes are looked at
 ElementType: TypeAlias = Annotated[Any, ELEMENT_TYPE]  # an attribute that names a type: np.float32, "int8", str
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """The mark of a parameter that is a callable: how operands enter it, and what becomes of its outputs.
+
+    decided_by: the operands that decide whether it runs, or how often. first: the position of the operand that is its
+    first input; None when it has no inputs. own: how many inputs and outputs at its beginning are its own affair:
+    Loop's iteration number goes in, the condition comes out. carries: its outputs are its inputs in the next iteration,
+    but for as many of the last ones as the attribute `not_carried` says.
+    """
+
+    decided_by: tuple[str, ...] = ()
+    first: int | None = None
+    own: int = 0
+    carries: bool = False
+    not_carried: str = ""
+
 
 enable_x64 = jax.enable_x64
 
@@ -135,6 +158,13 @@ def jit_if_concrete(fn: F) -> F:
         return _settle_all(fn(data, *attributes), (data,))
 
     return cast(F, run)
+
+
+def traced_once(fn: Callable[..., Any], *args: Any) -> Callable[..., Any]:
+    """`fn`, run here on tracers of these arguments, as a function that repeats its equations without running it."""
+    closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
+    repeat, tree = jaxpr_as_fun(closed), jax.tree.structure(shapes)
+    return lambda *args: jax.tree.unflatten(tree, repeat(*jax.tree.leaves(args)))
 
 
 def _settle_all(result: Any, operands: tuple[Any, ...]) -> Any:

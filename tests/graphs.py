@@ -6,6 +6,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper, parser
 
+from jaxops.onnx import registry
+
 
 def model(
     body: str,
@@ -62,3 +64,12 @@ def function(
     """A function of domain `loc`."""
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid("loc", 1)]
     return helper.make_function("loc", name, inputs, outputs, body, opsets, attributes)
+
+
+def at_opset(
+    op: str, opset: int, *inputs: Any, n_outputs: int = 1, rng: Any = None, **attributes: Any
+) -> tuple[Any, ...]:
+    """The outputs of an operator as an opset has it, with the attributes checked and completed as in a model."""
+    found = registry.find(op, "", opset)
+    found.check_arity([x is not None for x in inputs], n_outputs)
+    return found.call(inputs, found.complete(attributes), n_outputs=n_outputs, rng=rng)

@@ -5,7 +5,8 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("jaxops.onnx needs the onnx package: pip install 'jaxops[onnx]'") from error
 
-from jaxops.onnx.model import Model, load
+from jaxops.model import Model
+from jaxops.onnx.loading import load
 from jaxops.onnx.opset import Opset, opset
 from jaxops.onnx.read import carried
 

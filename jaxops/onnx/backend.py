@@ -12,7 +12,8 @@ from onnx import helper
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType
 
 from jaxops.errors import ArgumentError
-from jaxops.onnx.model import Model, load
+from jaxops.model import Model
+from jaxops.onnx.loading import load
 from jaxops.static import enable_x64
 
 

@@ -1,17 +1,24 @@
 """Binding: each node of a `Graph` gets the operator, or the function of the model, that does it.
 
-Everything that can be said without running the model is said here: operators that jaxops has not, all in one error;
-attributes, inputs and outputs that a version has not; names that nothing defines.
+Everything that can be said without running the model is said here: operators that jaxops does not have, all in one
+error; attributes, inputs and outputs that a version does not have; names that nothing defines.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import onnx
+from onnx import helper
+
 from jaxops.errors import ModelError, SignatureError, UnsupportedError
-from jaxops.onnx.graph import Function, Graph, Node, Reference, Source
+from jaxops.graph.nodes import Graph, Node
 from jaxops.onnx.read import function
-from jaxops.onnx.registry import find, newest_opset
+from jaxops.onnx.registry import Operator, find
+from jaxops.onnx.schemas import newest_opset
+from jaxops.onnx.source import Function, OperatorName, Reference, Source
+from jaxops.static import Subgraph
 
 
 def bind(source: Source) -> Graph:
@@ -24,33 +31,66 @@ def bind(source: Source) -> Graph:
 
 def with_body(node: Node) -> Node:
     """A bound node; it gets the body that the standard gives its operator where no function does it."""
-    assert node.operator is not None
-    proto = node.operator.body
-    return node if proto is None else dataclasses.replace(node, body=bind_body(node, proto))
+    return _Binder({}).with_body(node)
 
 
-def bind_body(node: Node, proto: Any) -> Graph:
-    """The body that the standard's text gives an operator (a FunctionProto), for the attributes of a node.
+@dataclasses.dataclass(frozen=True)
+class FunctionCall:
+    """The operator of a node that calls a function of the model: its body says all."""
 
-    It makes the outputs that the node asks for; bodies leave out how to make others.
-    """
-    # A body may use operators of the standard without importing their opset.
-    body = function(proto, (), {}, {})
-    body = dataclasses.replace(body, opsets={"": newest_opset(), **body.opsets})
-    asked = zip(body.graph.outputs, node.outputs, strict=False)
-    outputs = tuple(value if name else dataclasses.replace(value, name="") for value, name in asked)
-    body = dataclasses.replace(body, graph=dataclasses.replace(body.graph, outputs=outputs))
-    binder = _Binder({})
-    bound = binder.function(body, node.attributes)
-    binder.report()
-    return bound
+    name: str
+    formals: tuple[str, ...]
+    foldable = draws = False
+    subgraphs: Mapping[str, Subgraph] = dataclasses.field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """The function in the context of an error."""
+        return f"{self.name}, a function of the model"
+
+    def mark(self, position: int) -> str | None:
+        """None: what an operand is for, the body says."""
+
+    def check(self, inputs: Sequence[Any]) -> None:
+        """Nothing: the nodes of the body check what they get."""
+
+    def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
+        """Never: the body runs."""
+        raise AssertionError(f"{self.name} has a body")
+
+    def body(self, node: Node, inputs: Sequence[Any]) -> Graph | None:
+        """None: the node has the body."""
+
+
+class TypedOperator(Operator):
+    """An operator that the standard defines by other operators, in a way that depends on the types of the inputs."""
+
+    def body(self, node: Node, inputs: Sequence[Any]) -> Graph:
+        """The function body of a node, bound, for inputs of these types and shapes."""
+        schema = self.schema
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= self.opset]
+        attributes = {name: value for name, value in node.attributes.items() if value is not None}
+        proto = helper.make_node(self.name, node.inputs, node.outputs, node.name, domain=schema.domain, **attributes)
+        types = [_type(value).SerializeToString() for value in inputs]
+        data = schema.get_context_dependent_function_with_opset_version(max(versions), proto.SerializeToString(), types)
+        return _Binder({}).standard_body(node, onnx.FunctionProto.FromString(data))
+
+
+def _type(value: Any) -> onnx.TypeProto:
+    if value is None:
+        return onnx.TypeProto()
+    if isinstance(value, list | tuple):
+        return helper.make_sequence_type_proto(_type(value[0]))
+    dtype = helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype))
+    return helper.make_tensor_type_proto(dtype, [d if isinstance(d, int) else None for d in value.shape])
 
 
 class _Binder:
-    def __init__(self, functions: Mapping[tuple[str, str, str], Function]) -> None:
+    def __init__(self, functions: Mapping[OperatorName, Function]) -> None:
         self.functions = functions
-        self.calls: list[tuple[str, str, str]] = []  # the functions being bound: one inside itself never ends
+        self.calls: list[OperatorName] = []  # the functions being bound: one inside itself never ends
         self.missing: dict[str, list[str]] = {}
+        self.bodies: dict[Any, Graph] = {}  # a function is bound once for each way to call it
 
     def report(self) -> None:
         if self.missing:
@@ -61,14 +101,14 @@ class _Binder:
         self, graph: Graph, opsets: Mapping[str, int], outer: frozenset[str], references: Mapping[str, Any]
     ) -> Graph:
         _check_order(graph, outer)
-        names = outer | {v.name for v in graph.inputs} | set(graph.initializers)
-        names |= {name for node in graph.nodes for name in node.outputs}
+        names = outer | graph.defined if any(node.subgraphs for node in graph.nodes) else outer
         nodes = []
         for node in graph.nodes:
             try:
                 nodes.append(self.node(node, opsets, names, references))
             except Exception as error:
-                error.add_note(f"in node '{node.label}' ({node.op_type}, opset {opsets.get(node.domain, '?')})")
+                opset = opsets.get(node.operator.domain, "?")
+                error.add_note(f"in node '{node.label}' ({node.operator.name}, opset {opset})")
                 raise
         return dataclasses.replace(graph, nodes=tuple(nodes))
 
@@ -82,42 +122,104 @@ class _Binder:
             if isinstance(value, Graph):
                 value = self.graph(value, opsets, names, references)
             attributes[name] = value
-        key = (node.domain, node.op_type, node.overload)
-        if key in self.functions:
-            return self.call(node, key, attributes)
-        if node.domain not in opsets:
-            domain = node.domain or "ai.onnx"
-            raise ModelError(f"{node.op_type}: the model does not import an opset of domain '{domain}'")
-        opset = opsets[node.domain]
-        node = dataclasses.replace(node, attributes=attributes, opset=opset)
+        asked: OperatorName = node.operator
+        if asked in self.functions:
+            return self.call(node, asked, attributes)
+        if asked.domain not in opsets:
+            domain = asked.domain or "ai.onnx"
+            raise ModelError(f"{asked.name}: the model does not import an opset of domain '{domain}'")
         try:
-            operator = find(node.op_type, node.domain, opset)
+            operator = find(asked.name, asked.domain, opsets[asked.domain])
+            operator.check_arity([bool(name) for name in node.inputs], len(node.outputs))
+            attributes = operator.complete(attributes)
         except UnsupportedError as error:
             self.missing.setdefault(str(error), []).append(node.label)
             return node
-        attributes = operator.complete(attributes)
-        operator.check_arity([bool(name) for name in node.inputs], len(node.outputs))
-        return with_body(dataclasses.replace(node, attributes=attributes, operator=operator))
+        bound = dataclasses.replace(node, operator=operator, attributes=attributes)
+        for name, graph in bound.subgraphs.items():
+            _check_subgraph(bound, name, graph)
+        return self.with_body(bound)
 
-    def call(self, node: Node, key: tuple[str, str, str], attributes: Mapping[str, Any]) -> Node:
-        if key in self.calls:
-            raise ModelError(f"the function {node.op_type} calls itself")
-        called = self.functions[key]
+    def call(self, node: Node, asked: OperatorName, attributes: Mapping[str, Any]) -> Node:
+        if asked in self.calls:
+            raise ModelError(f"the function {asked.name} calls itself")
+        called = self.functions[asked]
         unknown = sorted(set(attributes) - set(called.attributes))
         if unknown:
-            raise SignatureError(f"{node.op_type}: the function has no attribute `{unknown[0]}`")
-        if len(node.inputs) > len(called.graph.inputs) or len(node.outputs) > len(called.graph.outputs):
+            raise SignatureError(f"{asked.name}: the function has no attribute `{unknown[0]}`")
+        graph = called.graph
+        if len(node.inputs) > len(graph.inputs) or len(node.outputs) > len(graph.outputs):
             raise SignatureError(
-                f"{node.op_type}: {len(node.inputs)} inputs and {len(node.outputs)} outputs, but the function has "
-                f"{len(called.graph.inputs)} and {len(called.graph.outputs)}"
+                f"{asked.name}: {len(node.inputs)} inputs and {len(node.outputs)} outputs, but the function has "
+                f"{len(graph.inputs)} and {len(graph.outputs)}"
             )
-        self.calls.append(key)
-        body = self.function(called, {**called.defaults, **attributes})
-        self.calls.pop()
-        return dataclasses.replace(node, attributes={}, body=body)
+        key = asked, _frozen(attributes)
+        if key not in self.bodies:
+            self.calls.append(asked)
+            self.bodies[key] = self.function(called, {**called.defaults, **attributes})
+            self.calls.pop()
+        operator = FunctionCall(asked.name, tuple(value.name for value in graph.inputs))
+        return dataclasses.replace(node, operator=operator, attributes={}, body=self.bodies[key])
 
     def function(self, function: Function, attributes: Mapping[str, Any]) -> Graph:
         return self.graph(function.graph, function.opsets, frozenset(), attributes)
+
+    def with_body(self, node: Node) -> Node:
+        """A bound node with the body that the standard gives its operator, where no function does it."""
+        operator: Operator = node.operator
+        if operator.fn is not None:
+            return node
+        if operator.proto is None:
+            graphs = sorted(node.subgraphs)
+            if graphs:
+                raise UnsupportedError(f"{operator.name}: jaxops does not implement the attribute `{graphs[0]}`")
+            typed = TypedOperator(operator.schema, None, operator.opset, operator.attributes)
+            return dataclasses.replace(node, operator=typed)
+        key = operator, _frozen(node.attributes), tuple(bool(name) for name in node.outputs)
+        if key not in self.bodies:
+            self.bodies[key] = self.standard_body(node, operator.proto)
+        return dataclasses.replace(node, body=self.bodies[key])
+
+    def standard_body(self, node: Node, proto: Any) -> Graph:
+        """The body that the standard's text gives an operator (a FunctionProto), for the attributes of a node.
+
+        It makes the outputs that the node asks for; the body may not define the remaining outputs.
+        """
+        # A body may use operators of the standard without importing their opset.
+        body = function(proto, (), {}, {})
+        body = dataclasses.replace(body, opsets={"": newest_opset(), **body.opsets})
+        asked = zip(body.graph.outputs, node.outputs, strict=False)
+        outputs = tuple(value if name else dataclasses.replace(value, name="") for value, name in asked)
+        binder = _Binder({})
+        graph = dataclasses.replace(body.graph, outputs=outputs)
+        bound = binder.function(dataclasses.replace(body, graph=graph), node.attributes)
+        binder.report()
+        return bound
+
+
+def _frozen(value: Any) -> Any:
+    """An attribute, or a dictionary of them, as a key."""
+    if isinstance(value, Mapping):
+        return tuple((name, _frozen(value[name])) for name in sorted(value))
+    if isinstance(value, np.ndarray):
+        content = tuple(value.flat) if value.dtype == object else value.tobytes()
+        return value.dtype.name, value.shape, content
+    return (type(value), value)  # 1 and 1.0 are equal, and differ
+
+
+def _check_subgraph(node: Node, name: str, graph: Graph) -> None:
+    """Raises ModelError for a graph that takes or gives more or fewer values than its operator hands over."""
+    flow = node.operator.subgraphs.get(name)
+    if flow is None:
+        return
+    takes = 0 if flow.first is None else max(len(node.inputs) - flow.first, 2 * flow.own)
+    gives = flow.own + len(node.outputs)
+    for what, values, expected in (("inputs", graph.inputs, takes), ("outputs", graph.outputs, gives)):
+        if len(values) != expected:
+            raise ModelError(
+                f"{node.operator.name}: the graph `{name}` has {len(values)} {what}, but the node hands over "
+                f"{expected}: {', '.join(v.name for v in values) or 'none'}"
+            )
 
 
 def _some(names: list[str]) -> str:
@@ -126,42 +228,26 @@ def _some(names: list[str]) -> str:
 
 def _check_order(graph: Graph, outer: frozenset[str]) -> None:
     """Every name is defined once, and before its first use."""
-    defined = set(outer) | {v.name for v in graph.inputs} | set(graph.initializers)
+    defined = {v.name for v in graph.inputs} | set(graph.initializers)
     producers = {name: node for node in graph.nodes for name in node.outputs if name}
     for node in graph.nodes:
-        for name in _uses(node):
-            if name in defined:
+        for name in node.uses():
+            if name in defined or name in outer:
                 continue
             if name not in producers:
-                raise ModelError(f"node '{node.label}' ({node.op_type}) reads '{name}', which nothing defines")
+                raise ModelError(f"node '{node.label}' ({node.operator.name}) reads '{name}', which nothing defines")
             what = "the graph has a cycle" if _reaches(producers, name, node) else "the graph is not sorted"
             raise ModelError(
-                f"{what}: node '{node.label}' ({node.op_type}) reads '{name}', which the later node "
-                f"'{producers[name].label}' ({producers[name].op_type}) makes"
+                f"{what}: node '{node.label}' ({node.operator.name}) reads '{name}', which the later node "
+                f"'{producers[name].label}' ({producers[name].operator.name}) makes"
             )
         for name in filter(None, node.outputs):
-            if name in defined and name not in outer:
-                raise ModelError(f"node '{node.label}' ({node.op_type}) defines '{name}' a second time")
+            if name in defined:
+                raise ModelError(f"node '{node.label}' ({node.operator.name}) defines '{name}' a second time")
             defined.add(name)
     for value in graph.outputs:
-        if value.name and value.name not in defined:
+        if value.name and value.name not in defined and value.name not in outer:
             raise ModelError(f"output '{value.name}' of the graph is made by no node")
-
-
-def _uses(node: Node) -> Iterable[str]:
-    """The names a node reads, those that its subgraphs capture included."""
-    yield from filter(None, node.inputs)
-    for graph in node.subgraphs.values():
-        yield from captured(graph)
-
-
-def captured(graph: Graph) -> Iterable[str]:
-    """The names that a subgraph reads from the graph around it."""
-    inside = {v.name for v in graph.inputs} | set(graph.initializers)
-    inside |= {name for node in graph.nodes for name in node.outputs}
-    for node in graph.nodes:
-        yield from (name for name in _uses(node) if name not in inside)
-    yield from (value.name for value in graph.outputs if value.name and value.name not in inside)
 
 
 def _reaches(producers: Mapping[str, Node], name: str, target: Node) -> bool:
@@ -173,5 +259,5 @@ def _reaches(producers: Mapping[str, Node], name: str, target: Node) -> bool:
             return True
         if node is not None and node not in seen:
             seen.add(node)
-            todo.extend(_uses(node))
+            todo.extend(node.uses())
     return False

@@ -7,14 +7,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from onnx import defs
 
 from jaxops.dtypes import converted, is_float
-from jaxops.errors import ArgumentError, SignatureError, UnsupportedError
+from jaxops.errors import ArgumentError, ShapeError, SignatureError, UnsupportedError
+from jaxops.graph.nodes import Node
+from jaxops.graph.trace import step
 from jaxops.onnx.bind import with_body
-from jaxops.onnx.graph import Node
-from jaxops.onnx.registry import Operator, allowed_types, find, is_standard, newest_opset
-from jaxops.onnx.trace import step
+from jaxops.onnx.registry import Operator, find
+from jaxops.onnx.schemas import OPTIONAL, VARIADIC, allowed_types, is_standard, newest_opset, operators
 from jaxops.static import known
 
 _EMPTY = inspect.Parameter.empty
@@ -63,13 +63,13 @@ def opset(version: int) -> Opset:
 def _names(version: int) -> list[str]:
     """The operators that can be called: known to jaxops, and without subgraphs among their attributes."""
     found = []
-    for name in {s.name for s in defs.get_all_schemas_with_history() if not s.domain}:
+    for name in operators(""):
         try:
             _function(name, version)
         except UnsupportedError:
             continue
         found.append(name)
-    return sorted(found)
+    return found
 
 
 @functools.cache
@@ -83,20 +83,27 @@ def _function(name: str, version: int) -> Callable[..., Any]:
     def call(*inputs: Any, rng: jax.Array | None = None, **named: Any) -> Any:
         n_outputs = named.pop("n_outputs", None)
         if rng is not None and "rng" not in signature.parameters:
-            raise SignatureError(f"{operator.name}: it has no random part, so it takes no `rng`")
+            raise SignatureError(f"{operator.version}: it has no random part, so it takes no `rng`")
         attributes = {k: v for k, v in named.items() if k not in inputs_by_name or k in schema.attributes}
         operands = _operands(operator, inputs, {k: v for k, v in named.items() if k not in attributes})
         given = {k: _attribute(operator, k, v) for k, v in attributes.items() if v is not None}
-        attributes = operator.complete(given)
-        if n_outputs is None:
-            n_outputs = _default_outputs(operator, operands, attributes)
+        free = n_outputs is None and _variadic(schema.outputs)  # then there are as many as the function makes
+        n_outputs = schema.min_output if n_outputs is None else n_outputs
         operator.check_arity([x is not None for x in operands], n_outputs)
+        attributes = operator.complete(given)
+        for position, x in enumerate(operands):
+            if x is not None and operator.is_vector(position) and np.ndim(x) != 1:
+                raise ShapeError(
+                    f"{operator.version}: input {position} `{operator.formals[position]}` must be 1-D, but has "
+                    f"{np.ndim(x)} axes"
+                )
         names = tuple(
             "" if x is None else formal for formal, x in zip(_formals(operator, operands), operands, strict=True)
         )
-        outputs = tuple(f"output {i}" for i in range(n_outputs))
-        node = Node(name, "", operator.name, names, outputs, attributes, opset=version, operator=operator)
-        results = tuple(step(with_body(node), operands, {}, rng)[:n_outputs])
+        outputs = () if free else tuple(f"output {i}" for i in range(n_outputs))
+        node = Node(operator, operator.version, names, outputs, attributes)
+        results = tuple(step(with_body(node), operands, {}, rng))
+        results = results if free else results[:n_outputs]
         return results if n_outputs > 1 or _variadic(schema.outputs) else results[0]
 
     inputs_by_name = {formal.name for formal in schema.inputs}
@@ -107,17 +114,17 @@ def _function(name: str, version: int) -> Callable[..., Any]:
 
 
 def _variadic(formals: Sequence[Any]) -> bool:
-    return bool(formals) and formals[-1].option == defs.OpSchema.FormalParameterOption.Variadic
+    return bool(formals) and formals[-1].option == VARIADIC
 
 
 def _signature(operator: Operator) -> inspect.Signature:
     schema = operator.schema
     parameters = []
     for formal in schema.inputs:
-        if formal.option == defs.OpSchema.FormalParameterOption.Variadic:
+        if formal.option == VARIADIC:
             parameters.append(inspect.Parameter(formal.name, inspect.Parameter.VAR_POSITIONAL))
         else:
-            optional = formal.option == defs.OpSchema.FormalParameterOption.Optional
+            optional = formal.option == OPTIONAL
             default = None if optional else _EMPTY
             parameters.append(inspect.Parameter(formal.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default))
     defaults = operator.defaults
@@ -138,14 +145,14 @@ def _operands(operator: Operator, inputs: Sequence[Any], named: Mapping[str, Any
     formals = operator.schema.inputs
     operands = list(inputs)
     if _variadic(formals) and formals[-1].name in named:
-        raise SignatureError(f"{operator.name}: give `{formals[-1].name}` by position, there may be many")
+        raise SignatureError(f"{operator.version}: give `{formals[-1].name}` by position, there may be many")
     if _variadic(formals) and len(operands) == len(formals) and isinstance(operands[-1], list | tuple):
         operands = [*operands[:-1], *operands[-1]]  # op.Concat([a, b]) means op.Concat(a, b)
     positions = {formal.name: i for i, formal in enumerate(formals)}
     for name, value in sorted(named.items(), key=lambda item: positions[item[0]]):
         position = positions[name]
         if position < len(operands):
-            raise SignatureError(f"{operator.name}: input `{name}` was given twice, by position and by name")
+            raise SignatureError(f"{operator.version}: input `{name}` was given twice, by position and by name")
         operands += [None] * (position - len(operands)) + [value]
     while operands and operands[-1] is None:
         operands.pop()
@@ -154,7 +161,7 @@ def _operands(operator: Operator, inputs: Sequence[Any], named: Mapping[str, Any
     bound = {t: x.dtype for t, x in zip(types, operands, strict=True) if hasattr(x, "dtype") and is_standard(x.dtype)}
     return [
         x if x is None or hasattr(x, "dtype") or _is_sequence(operator, t, x)
-        else _array(f"{operator.name}: input `{formal}`", x, bound.get(t))
+        else _array(f"{operator.version}: input `{formal}`", x, bound.get(t))
         for t, formal, x in zip(types, _formals(operator, operands), operands, strict=True)
     ]  # fmt: skip
 
@@ -167,7 +174,7 @@ def _formals(operator: Operator, operands: Sequence[Any]) -> list[str]:
 def _types(operator: Operator, operands: Sequence[Any]) -> list[str]:
     formals = operator.schema.inputs
     if len(operands) and not formals:
-        raise SignatureError(f"{operator.name}: takes no inputs, but {len(operands)} were given")
+        raise SignatureError(f"{operator.version}: takes no inputs, but {len(operands)} were given")
     return [formals[min(i, len(formals) - 1)].type_str for i in range(len(operands))]
 
 
@@ -204,26 +211,14 @@ def _attribute(operator: Operator, name: str, value: Any) -> Any:
     declared = operator.schema.attributes.get(name)
     kind = declared.type.name if declared else ""
     if isinstance(value, jax.Array):
-        value = known(operator.name, name, value)
+        value = known(operator.version, name, value)
     if kind.endswith("TENSOR"):
         if isinstance(value, np.ndarray | np.generic):
             return value
-        return _array(f"{operator.name}: attribute `{name}`", value, None)
+        return _array(f"{operator.version}: attribute `{name}`", value, None)
     if isinstance(value, np.ndarray):
         value = value.item() if value.size == 1 and not kind.endswith("S") else value.tolist()
     return tuple(value) if isinstance(value, list) else value
-
-
-def _default_outputs(operator: Operator, operands: Sequence[Any], attributes: Mapping[str, Any]) -> int:
-    schema = operator.schema
-    if not _variadic(schema.outputs):
-        return schema.min_output
-    lengths = attributes.get("split", operands[1] if len(operands) > 1 else None)
-    if lengths is not None:
-        return np.size(known(operator.name, "split", lengths))
-    if "num_outputs" in attributes:
-        return attributes["num_outputs"]
-    raise SignatureError(f"{operator.name}: how many outputs? Give `n_outputs`")
 
 
 def _text(schema: Any, version: int) -> str:

@@ -15,7 +15,8 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from jaxops.errors import ModelError, SignatureError
-from jaxops.onnx.graph import Function, Graph, Node, Reference, Source, Tensor, Value
+from jaxops.graph.nodes import Graph, Node, Tensor, Value
+from jaxops.onnx.source import Function, OperatorName, Reference, Source
 
 Readable: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto
 
@@ -60,11 +61,12 @@ def _source(proto: onnx.ModelProto, folder: Path | None, where: str) -> Source:
     opsets = _opsets(proto.opset_import) or {"": 1}  # before IR version 3 a model did not say
     functions = {}
     for f in proto.functions:
-        if (_domain(f.domain), f.name, f.overload) in functions:
+        name = OperatorName(f.name, _domain(f.domain), f.overload)
+        if name in functions:
             raise ModelError(f"{where}: the function '{f.name}' of domain '{f.domain}' is defined twice")
         attributes = (*f.attribute, *(a.name for a in f.attribute_proto))
         defaults = {a.name: attribute(a, None) for a in f.attribute_proto}
-        functions[_domain(f.domain), f.name, f.overload] = function(f, attributes, defaults, opsets)
+        functions[name] = function(f, attributes, defaults, opsets)
     graph = _graph(proto.graph, folder)
     return Source(
         graph=_without_defaults(graph) if proto.ir_version < 4 else graph,
@@ -135,13 +137,11 @@ def _text(name: str | bytes) -> str:
 
 def _node(proto: onnx.NodeProto, folder: Path | None) -> Node:
     return Node(
-        op_type=_text(proto.op_type),
-        domain=_domain(_text(proto.domain)),
+        operator=OperatorName(_text(proto.op_type), _domain(_text(proto.domain)), proto.overload),
         name=_text(proto.name),
         inputs=tuple(map(_text, proto.input)),
         outputs=tuple(map(_text, proto.output)),
         attributes={a.name: attribute(a, folder) for a in proto.attribute},
-        overload=proto.overload,
     )
 
 
@@ -191,7 +191,7 @@ def _dtype(what: str, number: int) -> np.dtype:
 
 
 def _tensor_of(values: np.ndarray) -> Tensor:
-    return Tensor(values.dtype, values.shape, lambda: values)
+    return Tensor(values.dtype, values.shape, functools.partial(np.asarray, values))
 
 
 def _tensor(proto: TensorProto, folder: Path | None) -> Tensor:

@@ -1,105 +1,157 @@
-"""Which function does which operator at which version, and what the standard says about that version.
+"""Which function does which operator at which version.
 
-Names, types, defaults and permitted element types come from `onnx.defs`. The function comes from `jaxops.ops` by
-name, or from an adapter in `jaxops.onnx.versions`: the newest one whose `since` is not above the model's opset.
+The schema says names, types, defaults and permitted element types. The function comes by name from the module of the
+domain, or from an adapter in `jaxops.onnx.versions`: the newest one whose `since` is not above the model's opset.
 """
 
 import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Literal, get_args, get_origin
 
-import jax
 import numpy as np
 import onnx
-from onnx import defs, helper
+from onnx import helper
 
 from jaxops import ops
-from jaxops.dtypes import canonical, is_string
 from jaxops.errors import ArgumentError, DTypeError, SignatureError, UnsupportedError, describe
-from jaxops.static import SHAPE_ONLY, STATIC
+from jaxops.onnx.schemas import (
+    OPTIONAL,
+    SINGLE,
+    VARIADIC,
+    allowed_types,
+    element_type,
+    find_schema,
+    listing,
+    type_name,
+    type_names,
+)
+from jaxops.ops import microsoft, ml
+from jaxops.static import ELEMENT_TYPE, SHAPE_ONLY, STATIC, VECTOR, Subgraph
 
-_ADAPTERS: dict[str, dict[int, Callable[..., Any]]] = {}
-_SINGLE = defs.OpSchema.FormalParameterOption.Single
-_VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
-_OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
+# Where the functions of a domain are.
+DOMAINS: dict[str, ModuleType] = {"": ops, "ai.onnx.ml": ml, "com.microsoft": microsoft}
+_Table = dict[tuple[str, str], dict[int, Callable[..., Any]]]
+_ADAPTERS: _Table = {}
+_ATTRIBUTES: _Table = {}
 # A hint about memory of opset 1, which says nothing about the result.
 _DROPPED = {"consumed_inputs"}
-# Attributes that say the element type of the first output, in whichever operator they occur.
-_TYPE_ATTRIBUTES = {"to", "dtype", "output_dtype", "output_datatype"}
-_AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
-# Keyword parameters of an adapter that are no attributes: what the node asks for and what the model was given.
-RESERVED = {"n_outputs", "rng", "run"}
+# Parameters that are neither inputs nor attributes: what the node asks for and what the model was given.
+RESERVED = {"n_outputs", "rng"}
 
 
-def version(op_type: str, since: int, domain: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a function for an operator from opset `since` on; its signature is that version's signature."""
+def version(
+    op_type: str, since: int, domain: str = "", *, body: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a function for an operator from opset `since` on; its signature is that version's signature.
+
+    body: the standard's function body computes the operator; the signature says what its attributes may be.
+    """
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-        _ADAPTERS.setdefault(_key(op_type, domain), {})[since] = fn
+        (_ATTRIBUTES if body else _ADAPTERS).setdefault((domain, op_type), {})[since] = fn
         return fn
 
     return register
 
 
-def _key(op_type: str, domain: str) -> str:
-    return f"{domain}.{op_type}" if domain else op_type
+def _newest(table: _Table, key: tuple[str, str], opset: int) -> Callable[..., Any] | None:
+    """What is registered for the newest version not above an opset."""
+    registered = table.get(key, {})
+    return registered.get(max((since for since in registered if since <= opset), default=0))
 
 
 @functools.cache
-def _functions() -> dict[str, Callable[..., Any]]:
-    """The functions of `jaxops.ops` under their names without underscores, as ONNX's names in lower case."""
-    from jaxops.onnx import versions  # the adapters import this module
+def adapters() -> Mapping[tuple[str, str], Mapping[int, Callable[..., Any]]]:
+    """All adapters: (domain, operator) → since → function."""
+    from jaxops.onnx import versions  # they import this module
 
     for module in pkgutil.iter_modules(versions.__path__):
         importlib.import_module(f"{versions.__name__}.{module.name}")
-    return {name.replace("_", ""): getattr(ops, name) for name in ops.__all__}
-
-
-def adapters() -> Mapping[str, Mapping[int, Callable[..., Any]]]:
-    """All adapters: operator → since → function."""
-    _functions()
     return _ADAPTERS
+
+
+@functools.cache
+def _functions(domain: str) -> dict[str, Callable[..., Any]]:
+    """The functions of a domain under their names without underscores, as ONNX's names in lower case."""
+    module = DOMAINS.get(domain)
+    return {name.replace("_", ""): getattr(module, name) for name in module.__all__} if module else {}
+
+
+def function(op_type: str, domain: str = "") -> Callable[..., Any] | None:
+    """The function with the newest meaning of an operator; None where there is none, or adapters say it all."""
+    return _functions(domain).get(op_type.lower())
 
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """An operator at one version. `fn` is None when only the standard's function body defines it."""
+    """An operator as a model of some opset means it. `fn` is None when only the standard's function body defines it.
+
+    `attributes` is then a function whose signature says what the attributes may be, where there is something to say.
+    """
 
     schema: Any  # an OpSchema; the stubs of onnx lack half of its members
     fn: Callable[..., Any] | None
+    opset: int = 0
+    attributes: Callable[..., Any] | None = None
+    formals: Sequence[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "formals", tuple(formal.name for formal in self.schema.inputs))
+
+    def __reduce__(self) -> Any:
+        return _found_again, (type(self), self.schema.name, self.schema.domain, self.opset)
 
     @property
     def name(self) -> str:
+        """The operator as the standard calls it."""
+        return self.schema.name
+
+    @property
+    def version(self) -> str:
         """The operator and its version, as in Reshape-14."""
         return f"{self.schema.name}-{self.schema.since_version}"
 
     @property
-    def body(self) -> Any:
+    def label(self) -> str:
+        """The operator in the context of an error."""
+        return f"{self.name}, opset {self.opset}"
+
+    @property
+    def proto(self) -> Any:
         """The FunctionProto by which the standard defines the operator, where it needs no types to say so."""
-        if self.fn is not None or not self.schema.has_function:
-            return None
-        return self.schema.function_body
+        return self.schema.function_body if self.fn is None and self.schema.has_function else None
 
     @property
     def foldable(self) -> bool:
         """Whether the function computes static operands to a static result."""
-        return _foldable(self.fn)
+        return getattr(self.fn, "foldable", False)
+
+    @property
+    def draws(self) -> bool:
+        """Whether the function itself takes a random key; one with subgraphs takes it for them."""
+        return "rng" in self.parameters and not self.subgraphs
 
     @functools.cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """The parameters of the function."""
-        return inspect.signature(self.fn).parameters if self.fn else {}
+        """The parameters of the function, or of what is said about the attributes of its body."""
+        said = self.fn or self.attributes
+        return inspect.signature(said).parameters if said else {}
 
     @functools.cached_property
-    def marks(self) -> tuple[str | None, ...]:
-        """For each input of the schema: must it be static, are only its sizes looked at, or neither."""
+    def subgraphs(self) -> Mapping[str, Subgraph]:
+        """How operands and outputs pass through each graph among the attributes."""
+        marked = {name: marks(p.annotation) for name, p in self.parameters.items()}
+        return {name: m for name, found in marked.items() for m in found if isinstance(m, Subgraph)}
+
+    @functools.cached_property
+    def _marks(self) -> tuple[tuple[Any, ...], ...]:
         positional = [p for p in self.parameters.values() if p.kind is not p.KEYWORD_ONLY]
-        marks = [next((m for m in (STATIC, SHAPE_ONLY) if m in _marks(p.annotation)), None) for p in positional]
-        return tuple(marks)
+        return tuple(marks(p.annotation) for p in positional[: len(self.formals)])
 
     @functools.cached_property
     def defaults(self) -> Mapping[str, Any]:
@@ -107,103 +159,138 @@ class Operator:
         attributes = self.schema.attributes.items()
         return {name: _default(a.default_value) for name, a in attributes if a.default_value.type}
 
+    @functools.cached_property
+    def _needed(self) -> set[str]:
+        """The attributes without which the function cannot be called."""
+        inputs = [name for name, p in self.parameters.items() if p.kind is not p.KEYWORD_ONLY][: len(self.formals)]
+        needed = {name for name, p in self.parameters.items() if p.default is p.empty}
+        return needed - RESERVED - set(inputs)
+
+    @property
+    def variadic(self) -> bool:
+        """Whether the last input stands for any number of inputs."""
+        return bool(self.formals) and self.schema.inputs[-1].option == VARIADIC
+
     def mark(self, position: int) -> str | None:
-        """The mark of the input at `position`; a variadic input shares one."""
-        return self.marks[min(position, len(self.marks) - 1)] if self.marks else None
+        """STATIC or SHAPE_ONLY where the input at `position` has that mark; a variadic input shares one."""
+        return next((m for m in (STATIC, SHAPE_ONLY) if m in self._marks_of(position)), None)
+
+    def is_vector(self, position: int) -> bool:
+        """Whether the text says that the input at `position` is 1-D, where the function takes a single integer too."""
+        return VECTOR in self._marks_of(position)
+
+    def _marks_of(self, position: int) -> tuple[Any, ...]:
+        return self._marks[min(position, len(self._marks) - 1)] if self._marks else ()
 
     def complete(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The attributes of a node, checked against the schema, with its defaults filled in."""
+        """The attributes of a node, checked against schema and signature, with the defaults filled in."""
         schema = self.schema
         for name, value in given.items():
             if name not in schema.attributes:
                 known = ", ".join(sorted(schema.attributes)) or "none"
-                raise SignatureError(f"{self.name}: unknown attribute `{name}`; the version has: {known}")
-            _check_attribute(self.name, schema.attributes[name], value)
-            if name in _TYPE_ATTRIBUTES:
-                self._check_asked_type(name, value)
-            if name == "auto_pad" and value not in _AUTO_PADS:
-                raise ArgumentError(f"{self.name}: `auto_pad` is {value!r}; it must be one of {', '.join(_AUTO_PADS)}")
+                raise SignatureError(f"{self.version}: unknown attribute `{name}`; the version has: {known}")
+            _check_kind(self.version, schema.attributes[name], value)
         for name, attribute in schema.attributes.items():
             if attribute.required and name not in given:
-                raise SignatureError(f"{self.name}: required attribute `{name}` is missing")
-        found = {**self.defaults, **given}
-        if self.fn is None:
+                raise SignatureError(f"{self.version}: required attribute `{name}` is missing")
+        found = {name: value for name, value in {**self.defaults, **given}.items() if name not in _DROPPED}
+        if self.fn is None:  # a body takes them as they are
+            for name in found.keys() & self.parameters.keys():
+                self._converted(name, found[name])
             return found
-        unread = [name for name in found if name not in self.parameters and name not in _DROPPED]
-        for name in unread:
-            raise UnsupportedError(f"{self.name}: jaxops does not implement the attribute `{name}`")
-        return {name: value for name, value in found.items() if name not in _DROPPED}
+        for name in found:
+            if name not in self.parameters:
+                raise UnsupportedError(f"{self.version}: jaxops does not implement the attribute `{name}`")
+        missing = self._needed - found.keys()
+        if missing:  # the schema calls it optional, its text does not
+            raise SignatureError(f"{self.version}: attribute `{min(missing)}` is missing")
+        return {name: self._converted(name, value) for name, value in found.items()}
 
-    def _check_asked_type(self, name: str, value: Any) -> None:
-        """Raises for an attribute whose value is no element type, or not one that this version's result may have."""
-        types = {number: text for text, number in onnx.TensorProto.DataType.items() if number}
-        text = value if isinstance(value, str) else types.get(value, "")  # a name in opset 1, a number since
-        if text not in types.values():
-            if value == 0 and name == "output_dtype":
-                return  # the type follows from the other inputs
-            raise ArgumentError(f"{self.name}: `{name}` is {value!r}, which is no element type of the standard")
-        formal, text = self.schema.outputs[0], text.lower()
-        allowed = allowed_types(self.schema, formal.type_str)
-        if not {f"tensor({text})", f"seq(tensor({text}))"} & allowed:
-            raise DTypeError(
-                f"{self.name}: output `{formal.name}` would be {text}, as `{name}` says; "
-                f"this version gives {_listing(allowed)}"
+    def _converted(self, name: str, value: Any) -> Any:
+        """An attribute as the function takes it, checked against what the signature says of it."""
+        annotation = self.parameters[name].annotation
+        allowed = choices(annotation)
+        if allowed and value not in allowed:
+            raise ArgumentError(
+                f"{self.version}: `{name}` is {value!r}; it must be one of {', '.join(map(repr, allowed))}"
             )
+        return self._element_type(name, value) if ELEMENT_TYPE in marks(annotation) else value
+
+    def _element_type(self, name: str, value: Any) -> np.dtype | None:
+        """The element type that an attribute names; DTypeError for one that this version's result may not have."""
+        if value == 0 and self.defaults.get(name) == 0:
+            return None  # the type follows from the other inputs
+        found = element_type(value)
+        if found is None:
+            raise ArgumentError(f"{self.version}: `{name}` is {value!r}, which is no element type of the standard")
+        formal = self.schema.outputs[0]
+        allowed, text = allowed_types(self.schema, formal.type_str), type_name(np.empty(0, found))
+        # A type that the inputs have as well is that of the result only when the signature gives no other.
+        own = formal.type_str not in {i.type_str for i in self.schema.inputs}
+        if own and not {text, f"seq({text})"} & allowed:
+            raise DTypeError(
+                f"{self.version}: output `{formal.name}` would be {listing([text])}, as `{name}` says; "
+                f"this version gives {listing(allowed)}"
+            )
+        return found
 
     def check_arity(self, present: Sequence[bool], n_outputs: int) -> None:
         """Raises SignatureError for a missing or surplus input, or for outputs the version does not have."""
         schema = self.schema
-        names = [i.name for i in schema.inputs]
+        names = list(self.formals)
         for position, formal in enumerate(schema.inputs):
-            if formal.option in (_OPTIONAL, _VARIADIC):
+            if formal.option in (OPTIONAL, VARIADIC):
                 continue
             if position >= len(present) or not present[position]:
-                raise SignatureError(f"{self.name}: input {position} `{formal.name}` is missing; it has {names}")
+                raise SignatureError(f"{self.version}: input {position} `{formal.name}` is missing; it has {names}")
         if not schema.min_input <= len(present) <= schema.max_input:
             raise SignatureError(
-                f"{self.name}: {len(present)} inputs were given, but the version takes "
+                f"{self.version}: {len(present)} inputs were given, but the version takes "
                 f"{schema.min_input} to {schema.max_input}: {names}"
             )
         if not schema.min_output <= n_outputs <= schema.max_output:
             raise SignatureError(
-                f"{self.name}: {n_outputs} outputs were asked for, but the version has "
+                f"{self.version}: {n_outputs} outputs were asked for, but the version has "
                 f"{schema.min_output} to {schema.max_output}"
             )
 
-    def check_types(self, values: Sequence[Any]) -> None:
+    def check(self, inputs: Sequence[Any]) -> None:
         """Raises DTypeError for an element type that this version does not list, or that differs from its kin."""
-        bound: dict[str, tuple[str, frozenset[str]]] = {}
+        bound: dict[str, tuple[str, Any]] = {}
         formals = self.schema.inputs
-        for position, value in enumerate(values):
+        for position, value in enumerate(inputs):
             formal = formals[min(position, len(formals) - 1)]
             allowed = allowed_types(self.schema, formal.type_str)
             if value is None:
                 # Left out, or an empty optional; but a function may have been called without it.
-                if formal.option == _SINGLE and not any(t.startswith("optional") for t in allowed):
-                    raise SignatureError(f"{self.name}: input {position} `{formal.name}` is missing")
+                if formal.option == SINGLE and not any(t.startswith("optional") for t in allowed):
+                    raise SignatureError(f"{self.version}: input {position} `{formal.name}` is missing")
                 continue
-            kinds = type_names(value)
-            if not kinds & allowed:
+            if not type_names(value) & allowed:
                 raise DTypeError(
-                    f"{self.name}: input {position} `{formal.name}` is {describe(value)}; "
-                    f"this version takes {_listing(allowed)}; convert with Cast"
+                    f"{self.version}: input {position} `{formal.name}` is {describe(value)}; "
+                    f"this version takes {listing(allowed)}; convert with Cast"
                 )
             if not formal.is_homogeneous or formal.type_str.endswith(")"):
                 continue
-            name, others = bound.setdefault(formal.type_str, (formal.name, kinds))
-            if not kinds & others:
+            name, other = bound.setdefault(formal.type_str, (formal.name, value))
+            if other is not value and not type_names(value) & type_names(other):
                 raise DTypeError(
-                    f"{self.name}: inputs `{name}` and `{formal.name}` must have one element type "
-                    f"({formal.type_str}), got {sorted(others)[0]} and {sorted(kinds)[0]}"
+                    f"{self.version}: inputs `{name}` and `{formal.name}` must have one element type "
+                    f"({formal.type_str}), got {type_name(other)} and {type_name(value)}"
                 )
 
-    def __call__(self, inputs: Sequence[Any], attributes: Mapping[str, Any], **context: Any) -> tuple[Any, ...]:
+    def call(
+        self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any
+    ) -> tuple[Any, ...]:
         """Runs the function on inputs (None for one left out) and completed attributes."""
         assert self.fn is not None
-        formals = self.schema.inputs
         arguments = list(inputs)
-        if formals and formals[-1].option == _VARIADIC:
-            arguments = [*arguments[: len(formals) - 1], arguments[len(formals) - 1 :]]
+        if self.variadic:
+            before = len(self.formals) - 1
+            arguments += [None] * (before - len(arguments))
+            arguments = [*arguments[:before], arguments[before:]]
+        context = {"n_outputs": n_outputs, "rng": rng}
         extra = {name: value for name, value in context.items() if name in self.parameters}
         result = self.fn(*arguments, **attributes, **extra)
         results = result if isinstance(result, tuple) else (result,)
@@ -212,33 +299,40 @@ class Operator:
 
     def _check_results(self, values: Sequence[Any]) -> None:
         """Raises DTypeError for an element type that an attribute asked for and this version does not list."""
-        formals = self.schema.outputs
         given = {formal.type_str for formal in self.schema.inputs}
-        for formal, value in zip(formals, values, strict=False):
+        for formal, value in zip(self.schema.outputs, values, strict=False):
             if formal.type_str in given or formal.type_str.endswith(")") or not hasattr(value, "dtype"):
                 continue
             allowed = allowed_types(self.schema, formal.type_str)
             if not type_names(value) & allowed:
                 raise DTypeError(
-                    f"{self.name}: output `{formal.name}` would be {describe(value)}; "
-                    f"this version gives {_listing(allowed)}"
+                    f"{self.version}: output `{formal.name}` would be {describe(value)}; "
+                    f"this version gives {listing(allowed)}"
                 )
 
-
-def _listing(types: Iterable[str]) -> str:
-    return ", ".join(sorted(t.removeprefix("tensor(").removesuffix(")") for t in types))
-
-
-def _foldable(fn: Any) -> bool:
-    return getattr(fn, "foldable", False)
+    def body(self, node: Any, inputs: Sequence[Any]) -> Any:
+        """None: where the standard's body depends on types, binding takes an operator that says it."""
+        return None
 
 
-def _marks(annotation: Any) -> set[Any]:
+def _found_again(kind: type[Operator], op_type: str, domain: str, opset: int) -> Operator:
+    found = find(op_type, domain, opset)
+    return found if kind is Operator else kind(found.schema, found.fn, opset, found.attributes)
+
+
+def marks(annotation: Any) -> tuple[Any, ...]:
     """What `Annotated` carries, also inside a union with None."""
-    found = set(getattr(annotation, "__metadata__", ()))
+    found = tuple(getattr(annotation, "__metadata__", ()))
     for part in get_args(annotation):
-        found |= set(getattr(part, "__metadata__", ()))
+        found += tuple(getattr(part, "__metadata__", ()))
     return found
+
+
+def choices(annotation: Any) -> tuple[Any, ...]:
+    """What a `Literal`, also inside a union with None, allows; empty for another annotation."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return next((get_args(part) for part in get_args(annotation) if get_origin(part) is Literal), ())
 
 
 def _default(proto: onnx.AttributeProto) -> Any:
@@ -260,7 +354,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-def _check_attribute(op: str, attribute: Any, value: Any) -> None:
+def _check_kind(op: str, attribute: Any, value: Any) -> None:
     kind = attribute.type.name
     if kind == "GRAPH" and not hasattr(value, "nodes"):
         raise ArgumentError(f"{op}: attribute `{attribute.name}` is {value!r}; it must be of type {kind}")
@@ -274,89 +368,15 @@ def _check_attribute(op: str, attribute: Any, value: Any) -> None:
 
 
 @functools.cache
-def _constraints(key: tuple[str, str, int]) -> dict[str, frozenset[str]]:
-    schema = defs.get_schema(key[0], key[2], key[1])
-    found = {}
-    for constraint in schema.type_constraints:
-        allowed = frozenset(constraint.allowed_type_strs)
-        # What an optional holds is given as it is, so a version that takes the optional takes that too.
-        found[constraint.type_param_str] = allowed | {t[9:-1] for t in allowed if t.startswith("optional(")}
-    return found
-
-
-def allowed_types(schema: defs.OpSchema, type_str: str) -> frozenset[str]:
-    """The types that a version permits where its text has `type_str`, a variable or a type."""
-    constraints = _constraints((schema.name, schema.domain, schema.since_version))
-    return constraints.get(type_str) or frozenset([type_str])
-
-
-@functools.cache
-def _tensor_names() -> dict[str, str]:
-    """NumPy's name of an element type → the standard's."""
-    found = {"object": "string"}
-    for name, number in onnx.TensorProto.DataType.items():
-        if name not in ("UNDEFINED", "STRING"):
-            text = name.lower()
-            found[helper.tensor_dtype_to_np_dtype(number).name] = text
-    return found
-
-
-def is_standard(dtype: Any) -> bool:
-    """Whether the standard has this element type; of NumPy's types of strings it has `object`."""
-    return dtype.name in _tensor_names()
-
-
-_WIDE = {"int32": "int64", "uint32": "uint64", "float": "double", "complex64": "complex128"}
-
-
-def type_names(value: Any) -> frozenset[str]:
-    """The standard's names for the type of a value.
-
-    A JAX array of a 32-bit type has two while x64 is off: it may stand for the 64-bit type.
-    """
-    if isinstance(value, list | tuple):
-        inner = type_names(value[0]) if value else (f"tensor({t})" for t in _tensor_names().values())
-        return frozenset(f"seq({t})" for t in inner)
-    if isinstance(value, np.ndarray) and value.dtype.kind in "USTO":
-        return frozenset(["tensor(string)" if is_string(value) else "tensor(int64)"])
-    name = _tensor_names().get(value.dtype.name, value.dtype.name)  # a type that no operator takes keeps its own name
-    if isinstance(value, jax.Array) and name in _WIDE and canonical(np.int64) != np.int64:
-        return frozenset([f"tensor({name})", f"tensor({_WIDE[name]})"])
-    return frozenset([f"tensor({name})"])
-
-
-def newest_opset() -> int:
-    """The newest opset that the installed onnx knows."""
-    return defs.onnx_opset_version()
-
-
-@functools.cache
 def find(op_type: str, domain: str, opset: int) -> Operator:
     """The operator at the newest version not above `opset`. Raises UnsupportedError, which says why not."""
-    domain = "" if domain == "ai.onnx" else domain
-    functions = _functions()
-    newest = newest_opset()
-    if not domain and opset > newest:
-        raise UnsupportedError(f"opset {opset}: the installed onnx knows opsets up to {newest}; a newer onnx may help")
-    try:
-        schema: Any = defs.get_schema(op_type, opset, domain)
-    except defs.SchemaError:
-        known = [
-            s.since_version for s in defs.get_all_schemas_with_history() if (s.name, s.domain) == (op_type, domain)
-        ]
-        where = f"opset {opset}" + (f" of {domain}" if domain else "")
-        what = f"it begins with opset {min(known)}" if known else "the standard has no such operator"
-        raise UnsupportedError(f"{op_type}: not in {where}; {what}") from None
+    schema = find_schema(op_type, domain, opset)
+    key = domain, op_type
+    registered = adapters().get(key, {})
     # GroupNormalization-18 is deprecated too, but opsets 18 to 20 have no other; an adapter keeps such a version.
-    if schema.deprecated and schema.since_version not in _ADAPTERS.get(_key(op_type, domain), {}):
+    if schema.deprecated and schema.since_version not in registered:
         raise UnsupportedError(f"{op_type}: deprecated since opset {schema.since_version}")
-    adapters = {since: fn for since, fn in _ADAPTERS.get(_key(op_type, domain), {}).items() if since <= opset}
-    if adapters:
-        fn = adapters[max(adapters)]
-    elif _key(op_type, domain) in _ADAPTERS or domain:
-        fn = None
-    else:
-        fn = functions.get(op_type.lower())
+    fn = _newest(_ADAPTERS, key, opset) if registered else function(op_type, domain)
     if fn is None and not (schema.has_function or schema.has_context_dependent_function):
         raise UnsupportedError(f"{op_type}: jaxops does not implement version {schema.since_version}")
-    return Operator(schema, fn)
+    return Operator(schema, fn, opset, _newest(_ATTRIBUTES, key, opset))

@@ -8,9 +8,10 @@ from graphs import IN, OUT, build, function, info, model, node, tensor
 from onnx import TensorProto, helper, numpy_helper
 
 from jaxops.errors import ModelError, SignatureError
+from jaxops.graph.nodes import Graph, Tensor
 from jaxops.onnx import load
-from jaxops.onnx.graph import Graph, Reference, Tensor
 from jaxops.onnx.read import read
+from jaxops.onnx.source import OperatorName, Reference
 
 X = np.ones((2, 3), np.float32)
 TEXT = "main (float[N,3] x) => (float[N,3] y) { y = Add(x, w) }"
@@ -104,14 +105,14 @@ def test_attributes_of_functions_are_references_until_they_are_bound():
         proto = build(
             node("F", ["x"], ["y"], domain="loc", **attributes), functions=[flat], opsets=(("", 18), ("loc", 1))
         )
-        assert read(proto).functions["loc", "F", ""].graph.nodes[0].attributes == {"axis": Reference("k")}
+        assert read(proto).functions[OperatorName("F", "loc")].graph.nodes[0].attributes == {"axis": Reference("k")}
         assert load(proto)(X).shape == shape
 
 
 def test_ai_onnx_is_the_standard_domain():
     found = read(build(node("Relu", ["x"], ["y"], domain="ai.onnx"), opsets=(("ai.onnx", 13),)))
     assert found.opsets == {"": 13}
-    assert found.graph.nodes[0].domain == ""
+    assert found.graph.nodes[0].operator.domain == ""
 
 
 def test_values_say_their_shapes():

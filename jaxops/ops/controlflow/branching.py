@@ -3,7 +3,7 @@
 __all__ = ["if_"]
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import jax.numpy as jnp  # noqa: F401 - the doctests use it
 import numpy as np  # noqa: F401 - the doctests use it
@@ -11,8 +11,9 @@ from jax import lax
 
 from jaxops.errors import SignatureError
 from jaxops.ops.controlflow.state import carried, condition, difference, text
+from jaxops.static import Subgraph
 
-Branch = Callable[[], Sequence[Any]]
+Branch: TypeAlias = Annotated[Callable[[], Sequence[Any]], Subgraph(decided_by=("cond",))]
 
 
 def if_(cond: Any, then_branch: Branch, else_branch: Branch) -> tuple[Any, ...]:

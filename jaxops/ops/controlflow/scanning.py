@@ -3,33 +3,41 @@
 __all__ = ["scan"]
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
+import jax
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import axis as resolve_axis, flag, ints
+from jaxops.attributes import axis as resolve_axis, flag, integer, ints
 from jaxops.dtypes import as_traced, is_string
 from jaxops.errors import ArgumentError, ShapeError, SignatureError, shape_text
 from jaxops.ops.controlflow.state import rows_of, same_state, value_of
 from jaxops.ops.tensor.reordering import transpose
-from jaxops.static import UNKNOWN, Array, Ints, Tracer, array
+from jaxops.static import UNKNOWN, Array, Ints, Subgraph, Tracer, array
+
+Body: TypeAlias = Annotated[
+    Callable[..., Sequence[Any]], Subgraph(first=0, carries=True, not_carried="num_scan_inputs")
+]
 
 
 def scan(
-    initial: Sequence[Any],
-    inputs: Sequence[Any],
-    body: Callable[..., Sequence[Any]],
+    initial_state_and_scan_inputs: Sequence[Any],
+    body: Body,
     *,
+    num_scan_inputs: int,
     scan_input_axes: Ints | None = None,
     scan_input_directions: Ints | None = None,
     scan_output_axes: Ints | None = None,
     scan_output_directions: Ints | None = None,
+    rng: Any = None,
 ) -> tuple[Any, ...]:
     """Runs `body` along an axis of its inputs, handing a state on.
 
-    initial: arrays, the state before the first iteration. inputs: at least one array, of one size on the axis.
-    body: (*state, *slice of each input) → (*state, *what each output gains).
+    initial_state_and_scan_inputs: arrays: the state before the first iteration, then the inputs, the last
+    `num_scan_inputs` ones, of one size on the axis.
+    body: (*state, *slice of each input) → (*state, *what each output gains). rng: a key; each iteration then gets
+    a key of its own, as `rng` of body.
     scan_input_axes: the axis of each input, 0 by default; scan_input_directions: 1 for one that is read from its end.
     scan_output_axes: the new axis of each output, 0 by default; scan_output_directions: 1 for one that grows forward,
     the last gain first.
@@ -39,13 +47,18 @@ def scan(
     a list of the wrong length.
     Source: ONNX Scan, opsets 9–25.
 
-    >>> scan([np.array(0)], [np.arange(4)], lambda total, x: (total + x, total))
+    >>> scan([np.array(0), np.arange(4)], lambda total, x: (total + x, total), num_scan_inputs=1)
     (Array(6, dtype=int32), Array([0, 0, 1, 3], dtype=int32))
     """
-    if not inputs:
-        raise SignatureError("scan: `inputs` is empty; at least one array is needed to scan")
-    state = [array(value) for value in initial]
-    sources = [array(value) for value in inputs]
+    values = [array(value) for value in initial_state_and_scan_inputs]
+    count = integer("scan", "num_scan_inputs", num_scan_inputs)
+    if not 1 <= count <= len(values):
+        raise SignatureError(
+            f"scan: `num_scan_inputs` is {count}; of {len(values)} operands 1 to {len(values)} may be inputs"
+        )
+    if rng is not None:
+        values, body = [rng, *values], _drawing(body)
+    state, sources = values[:-count], values[-count:]
     places = _listed("scan_input_axes", scan_input_axes, len(sources))
     turned = _listed("scan_input_directions", scan_input_directions, len(sources))
     rows = []
@@ -67,7 +80,17 @@ def scan(
     for gain, place, turn in zip(gained, axes, turned, strict=True):
         at = resolve_axis("scan", place, gain.ndim, operand="scan_output_axes")
         outputs.append(_turned(_moved(gain, 0, at), at, flag("scan", "scan_output_directions", turn)))
-    return (*last, *outputs)
+    return (*(last if rng is None else last[1:]), *outputs)
+
+
+def _drawing(body: Callable[..., Sequence[Any]]) -> Callable[..., list[Any]]:
+    """The body of a scan whose first state is a key: each iteration draws its own random numbers."""
+
+    def drawing(key: Any, *values: Any) -> list[Any]:
+        following, own = jax.random.split(key)
+        return [following, *body(*values, rng=own)]
+
+    return drawing
 
 
 def _listed(name: str, values: Ints | None, count: int) -> tuple[int, ...]:

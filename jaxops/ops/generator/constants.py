@@ -1,20 +1,60 @@
 """Operators that make an array from a description of it."""
 
-__all__ = ["constant_of_shape", "eye_like"]
+__all__ = ["constant", "constant_of_shape", "eye_like"]
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import integer, ints
+from jaxops.attributes import element_type, integer, ints
 from jaxops.dtypes import as_traced, canonical, settled
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, describe, message
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, message
 from jaxops.shapes.tensor import reshaping as sizes_of
-from jaxops.static import Array, ShapeOnly, Static, array, foldable, is_symbolic, known
+from jaxops.static import Array, ElementType, Ints, ShapeOnly, Static, array, foldable, is_symbolic, known
 
 _ZERO = np.float32(0)
+
+
+@foldable
+def constant(
+    *,
+    value: Any = None,
+    sparse_value: Any = None,
+    value_int: int | None = None,
+    value_ints: Ints | None = None,
+    value_float: float | None = None,
+    value_floats: Sequence[float] | None = None,
+    value_string: str | None = None,
+    value_strings: Sequence[str] | None = None,
+) -> np.ndarray:
+    """The one value that is given, as a static array.
+
+    value, sparse_value: an array, the latter dense here as well. The others: a scalar or a vector of int64, float32 or
+    strings.
+    Raises SignatureError for no value, and for several.
+    Source: ONNX Constant, opsets 1–25.
+
+    >>> constant(value_ints=(1, 2))
+    array([1, 2])
+    """
+    values = {
+        "value": (value, None),
+        "sparse_value": (sparse_value, None),
+        "value_int": (value_int, np.int64),
+        "value_ints": (value_ints, np.int64),
+        "value_float": (value_float, np.float32),
+        "value_floats": (value_floats, np.float32),
+        "value_string": (value_string, object),
+        "value_strings": (value_strings, object),
+    }
+    given = [name for name, (found, _) in values.items() if found is not None]
+    if len(given) != 1:
+        raise SignatureError(f"constant: give exactly one of {', '.join(values)}; got {', '.join(given) or 'none'}")
+    found, dtype = values[given[0]]
+    return np.asarray(found, dtype)
 
 
 @foldable
@@ -43,7 +83,7 @@ def constant_of_shape(input: Static, *, value: Any = _ZERO) -> Array:
 
 
 @foldable
-def eye_like(input: ShapeOnly, *, dtype: Any = None, k: int = 0) -> Array:
+def eye_like(input: ShapeOnly, *, dtype: ElementType | None = None, k: int = 0) -> Array:
     """Zeros in the shape of `input`, with ones on a diagonal.
 
     input: (n, m); its values are not looked at. dtype: static, that of the result; None takes that of input.
@@ -58,7 +98,8 @@ def eye_like(input: ShapeOnly, *, dtype: Any = None, k: int = 0) -> Array:
     x = array(input)
     if x.ndim != 2:
         raise ShapeError(f"eye_like: the operand must be a matrix, got {describe(x)}")
-    kind = np.dtype((np.int64 if is_symbolic(x) else x.dtype) if dtype is None else dtype)
+    own = np.int64 if is_symbolic(x) else x.dtype
+    kind = element_type("eye_like", "dtype", own if dtype is None else dtype)
     if kind.kind in "USTO":
         raise DTypeError(f"eye_like: `dtype` {kind.name} has no numbers")
     diagonal = integer("eye_like", "k", k)

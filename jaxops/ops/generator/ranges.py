@@ -14,24 +14,25 @@ from jaxops.dtypes import canonical, settled, unify
 from jaxops.errors import ArgumentError, ShapeError, message
 from jaxops.ops.elementwise import require
 from jaxops.ops.nn.normalization import stash
-from jaxops.static import Array, Dim, Static, Undecided, foldable, is_symbolic, known
+from jaxops.static import Array, Dim, ElementType, Static, Undecided, foldable, is_symbolic, known
 
 _NARROW = ("float16", "bfloat16")
 
 
 @foldable
-def range(start: Static, limit: Static, delta: Static, *, stash_type: int = 1) -> Array:
+def range(start: Static, limit: Static, delta: Static, *, stash_type: ElementType = np.float32) -> Array:
     """start, start + delta, start + 2 · delta, … up to, not including, `limit`.
 
     start, limit, delta: static, one number each, of one dtype, which is that of the result. There are
     ceil((limit - start) / delta) numbers, or none. Static, unless how many depends on a symbolic size.
-    stash_type: the type that float16 and bfloat16 are computed in, a number of TensorProto.DataType.
+    stash_type: the type that float16 and bfloat16 are computed in, as in `layer_normalization`.
     Raises ArgumentError for a delta of 0, ShapeError for an operand that is not one number, DTypeError.
     Source: ONNX Range, opsets 11–27.
 
     >>> range(10, 4, -2)
     array([10,  8,  6])
     """
+    work = stash("range", stash_type)
     names = ("start", "limit", "delta")
     given = [known("range", name, value) for name, value in zip(names, (start, limit, delta), strict=True)]
     for name, value in zip(names, given, strict=True):
@@ -46,7 +47,6 @@ def range(start: Static, limit: Static, delta: Static, *, stash_type: int = 1) -
         return _symbolic(first, last, step)
     dtype = given[0].dtype
     if dtype.name in _NARROW:
-        work = stash("range", stash_type)
         first, last, step = (v.astype(work) for v in (first, last, step))
     if dtype.kind in "iu":
         first, last, step = int(first), int(last), int(step)

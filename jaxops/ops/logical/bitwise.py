@@ -2,17 +2,19 @@
 
 __all__ = ["bit_shift", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor"]
 
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.errors import ArgumentError
+from jaxops.attributes import one_of
 from jaxops.ops.elementwise import broadcast_reduce, require, traced_if_symbolic, unary
 from jaxops.ops.logical.boolean import _pair
 from jaxops.static import Array, array, foldable
+
+Direction = Literal["LEFT", "RIGHT"]
 
 
 @foldable
@@ -73,7 +75,7 @@ def bitwise_not(x: Array) -> Array:
 
 
 @foldable
-def bit_shift(x: Array, y: Array, *, direction: str) -> Array:
+def bit_shift(x: Array, y: Array, *, direction: Direction) -> Array:
     """The bits of `x` moved by `y` places, element by element; the operands broadcast to each other.
 
     x, y: integers of one dtype. Returns that dtype, of the common shape. direction: 'LEFT' or 'RIGHT'.
@@ -85,8 +87,7 @@ def bit_shift(x: Array, y: Array, *, direction: str) -> Array:
     >>> bit_shift(np.array([16, -4]), 2, direction="RIGHT")
     array([ 4, -1])
     """
-    if direction not in ("LEFT", "RIGHT"):
-        raise ArgumentError(f"bit_shift: `direction` is {direction!r}; it must be 'LEFT' or 'RIGHT'")
+    one_of("bit_shift", "direction", direction, Direction)
     arrays = _pair("bit_shift", "integer", x, y)
     if direction == "LEFT":
         return broadcast_reduce(arrays, "bit_shift", _static_left, _left)

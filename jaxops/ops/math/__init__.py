@@ -8,6 +8,7 @@ from jaxops.ops.math import (
     exponentials,
     extrema,
     linear_algebra,
+    losses,
     ranking,
     rounding,
     softmax_like,
@@ -20,6 +21,7 @@ from jaxops.ops.math.cumulative import *
 from jaxops.ops.math.exponentials import *
 from jaxops.ops.math.extrema import *
 from jaxops.ops.math.linear_algebra import *
+from jaxops.ops.math.losses import *
 from jaxops.ops.math.ranking import *
 from jaxops.ops.math.rounding import *
 from jaxops.ops.math.softmax_like import *
@@ -33,6 +35,7 @@ __all__ += cumulative.__all__
 __all__ += exponentials.__all__
 __all__ += extrema.__all__
 __all__ += linear_algebra.__all__
+__all__ += losses.__all__
 __all__ += ranking.__all__
 __all__ += rounding.__all__
 __all__ += softmax_like.__all__

@@ -17,23 +17,29 @@ __all__ = [
     "sigmoid",
     "softplus",
     "softsign",
+    "swiglu",
     "swish",
     "tanh",
     "thresholded_relu",
 ]
 
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxops.attributes import one_of
 from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.elementwise import broadcast_to, floating, on_sizes, one_of_kind, operands, symbolic, unary
+from jaxops.ops.math.arithmetic import mul
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import Array, foldable, jit_if_concrete
+
+Approximation = Literal["none", "tanh"]
 
 
 @foldable
@@ -146,7 +152,7 @@ def _times(x: jax.Array, factor: float) -> jax.Array:
     return x if factor == 1 else x * factor
 
 
-def gelu(x: Array, *, approximate: str = "none") -> Array:
+def gelu(x: Array, *, approximate: Approximation = "none") -> Array:
     """x · Φ(x), with Φ the distribution function of the normal distribution.
 
     x: any shape, floating-point. Returns the same shape and dtype.
@@ -157,8 +163,7 @@ def gelu(x: Array, *, approximate: str = "none") -> Array:
     >>> gelu(jnp.array([0.0, 100.0]))
     Array([  0., 100.], dtype=float32)
     """
-    if approximate not in ("none", "tanh"):
-        raise ArgumentError(f"gelu: `approximate` is {approximate!r}; it must be 'none' or 'tanh'")
+    one_of("gelu", "approximate", approximate, Approximation)
     x = floating("gelu", x)
     wide = x.astype(np.float32) if x.dtype.itemsize == 1 else x  # XLA has no erf of 8-bit floats
     return jax.nn.gelu(wide, approximate=approximate == "tanh").astype(x.dtype)
@@ -225,6 +230,24 @@ def swish(x: Array, *, alpha: float = 1.0) -> Array:
 @jit_if_concrete
 def _swish(x: jax.Array, alpha: float) -> jax.Array:
     return x * lax.logistic(_times(x, alpha))
+
+
+def swiglu(a: Array, b: Array, *, alpha: float = 1.0) -> Array:
+    """`swish` of a gate, times a value: a · sigmoid(alpha · a) · b.
+
+    a, b: one shape, floating-point, one dtype. Returns that shape and dtype.
+    Raises ShapeError when the shapes differ, DTypeError.
+    Source: ONNX SwiGLU, opset 28.
+
+    >>> swiglu(jnp.array([0.0, 100.0]), jnp.array([3.0, 2.0]))
+    Array([  0., 200.], dtype=float32)
+    """
+    gate, value = operands("swiglu", (a, b), "floating-point")
+    if gate.shape != value.shape:
+        raise ShapeError(
+            f"swiglu: a of {shape_text(gate.shape)} and b of {shape_text(value.shape)} must have one shape"
+        )
+    return mul(swish(gate, alpha=alpha), value)
 
 
 def mish(x: Array) -> Array:

@@ -11,6 +11,7 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, axis as resolve_axis, ints
 from jaxops.dtypes import canonical
 from jaxops.ops.nn.normalization import floating, wide
+from jaxops.ops.numerics import largest, rounded
 from jaxops.static import Array, Ints, jit_if_concrete
 
 
@@ -23,10 +24,10 @@ def _operand(op: str, input: Any, axis: int, axes: Ints | None) -> tuple[Any, tu
 
 def _shifted(x: Any, axes: tuple[int, ...]) -> Any:
     """x minus its maximum, so that no exponential overflows; 16-bit types in float32."""
-    x = lax.convert_element_type(x, wide(x.dtype))
-    # An empty axis has no maximum, but nothing is divided by it either.
-    top = jnp.max(x, axes, keepdims=True, initial=-np.inf)
-    return x - lax.stop_gradient(top)
+    x = rounded(lax.convert_element_type(x, wide(x.dtype)))
+    # A maximum without NaNs will do, as x has them. That of an empty axis is -inf, from which nothing is subtracted.
+    top = lax.reduce_max(lax.stop_gradient(x), axes)
+    return x - lax.expand_dims(top, sorted(axes))
 
 
 def softmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> Array:
@@ -81,7 +82,7 @@ def hardmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> Array:
 
 @jit_if_concrete
 def _hardmax(x: Any, axes: tuple[int, ...]) -> Any:
-    top = jnp.max(x, axes, keepdims=True, initial=-np.inf)
+    top = lax.expand_dims(largest(lax.stop_gradient(x), axes), sorted(axes))
     place = canonical(np.int64)
     order = jnp.zeros((1,) * x.ndim, place)  # the position among the axes, in row-major order
     for i in sorted(axes):

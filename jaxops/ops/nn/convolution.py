@@ -19,7 +19,7 @@ from jaxops.attributes import integer
 from jaxops.dtypes import as_traced, unify
 from jaxops.ops.nn.windows import integers, options
 from jaxops.shapes.nn import windows as sizes_of
-from jaxops.shapes.nn.windows import Options, Windows
+from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete
 
 # Shifted copies of the data that one convolution may be written with; each is a slice in the program.
@@ -31,7 +31,7 @@ def conv(
     w: Array,
     b: Array | None = None,
     *,
-    auto_pad: str = "NOTSET",
+    auto_pad: AutoPad = "NOTSET",
     dilations: Ints | None = None,
     group: int = 1,
     kernel_shape: Ints | None = None,
@@ -65,7 +65,7 @@ def conv_transpose(
     w: Array,
     b: Array | None = None,
     *,
-    auto_pad: str = "NOTSET",
+    auto_pad: AutoPad = "NOTSET",
     dilations: Ints | None = None,
     group: int = 1,
     kernel_shape: Ints | None = None,

@@ -14,20 +14,21 @@ __all__ = [
     "rms_normalization",
 ]
 
-from typing import Any
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import axes as resolve_axes, axis as resolve_axis, flag, integer, ints
+from jaxops.attributes import axes as resolve_axes, axis as resolve_axis, element_type, flag, integer, ints, one_of
 from jaxops.dtypes import as_traced, canonical, is_float
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, describe, shape_text
+from jaxops.errors import DTypeError, ShapeError, describe, shape_text
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.nn import normalization as sizes_of
-from jaxops.static import Array, Ints, Static, jit_if_concrete
+from jaxops.static import Array, ElementType, Ints, Static, jit_if_concrete
 
-_STASH = {1: np.float32, 10: np.float16, 11: np.float64, 16: jnp.bfloat16}
+Norm = Literal[1, 2]
+_STASH = ("float16", "bfloat16", "float32", "float64")
 # Up to this many neighbours are added one by one, which XLA:CPU fuses; a wider window is a reduce_window.
 _ADDED = 16
 
@@ -46,13 +47,12 @@ def wide(*dtypes: Any) -> Any:
     return np.float64 if any(d == np.float64 for d in dtypes) else np.float32
 
 
-def stash(op: str, stash_type: int) -> Any:
-    """The dtype of a `stash_type`, a number of TensorProto.DataType."""
-    if stash_type not in _STASH:
-        raise ArgumentError(
-            f"{op}: `stash_type` is {stash_type}; it must be 1 (float32), 10 (float16), 11 (float64) or 16 (bfloat16)"
-        )
-    return canonical(_STASH[stash_type])
+def stash(op: str, stash_type: Any) -> np.dtype:
+    """The type that a step is computed in; float64 is float32 while x64 is off."""
+    found = element_type(op, "stash_type", stash_type)
+    if found.name not in _STASH:
+        raise DTypeError(f"{op}: `stash_type` is {found.name}; it must be one of {', '.join(_STASH)}")
+    return canonical(found)
 
 
 def _cast(x: Any, dtype: Any) -> Any:
@@ -201,15 +201,15 @@ def layer_normalization(
     *,
     axis: int = -1,
     epsilon: float = 1e-5,
-    stash_type: int = 1,
+    stash_type: ElementType = np.float32,
     return_statistics: bool = False,
 ) -> Any:
     """Normalizes the axes from `axis` on, together, then scales and shifts.
 
     x: floats. scale, b: floats that broadcast to x. Returns an array like x; with `return_statistics`
     (y, mean, 1 / standard deviation), the two with size 1 on the axes reduced.
-    stash_type: the type of the statistics and of the normalization, a number of TensorProto.DataType: 1 is
-    float32, also for an x of float64, 10 float16, 11 float64, 16 bfloat16. Scale and shift are in x's type.
+    stash_type: static, the type of the statistics and of the normalization: float16, bfloat16, float32 (also for an x
+    of float64) or float64. Scale and shift are in x's type.
     Raises AxisError, ShapeError when scale or b do not broadcast to x, DTypeError.
     Source: ONNX LayerNormalization, opset 17.
 
@@ -246,7 +246,9 @@ def _fitted(op: str, name: str, value: Any, x: Any) -> Any:
     return _cast(lax.expand_dims(value, range(x.ndim - value.ndim)), x.dtype)
 
 
-def rms_normalization(x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Array:
+def rms_normalization(
+    x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: ElementType = np.float32
+) -> Array:
     """Divides by the root of the mean square over the axes from `axis` on, then scales.
 
     x: floats. scale: floats that broadcast to x. Returns the shape of x, in the type of scale.
@@ -272,7 +274,7 @@ def _rms_normalization(operands: tuple[Any, Any], axis: int, epsilon: float, wor
 
 
 def group_normalization(
-    x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
+    x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = 1e-5, stash_type: ElementType = np.float32
 ) -> Array:
     """Normalizes groups of neighbouring channels of each instance, then scales and shifts each channel.
 
@@ -303,7 +305,7 @@ def _group_normalization(operands: tuple[Any, Any, Any], num_groups: int, epsilo
     return normal * scale + bias
 
 
-def lp_normalization(input: Array, *, axis: int = -1, p: int = 2) -> Array:
+def lp_normalization(input: Array, *, axis: int = -1, p: Norm = 2) -> Array:
     """Divides by the p-norm along `axis`; where the norm is zero the result is zero.
 
     input: floats. p: static, 1 or 2. Raises ArgumentError for another p, AxisError, DTypeError.
@@ -313,9 +315,8 @@ def lp_normalization(input: Array, *, axis: int = -1, p: int = 2) -> Array:
     [[0.25, 0.75], [0.0, 0.0]]
     """
     (x,) = floating("lp_normalization", input=input)
-    if p not in (1, 2):
-        raise ArgumentError(f"lp_normalization: `p` is {p}; it must be 1 or 2")
-    return _lp_normalization(x, resolve_axis("lp_normalization", axis, x.ndim), p)
+    norm = one_of("lp_normalization", "p", p, Norm)
+    return _lp_normalization(x, resolve_axis("lp_normalization", axis, x.ndim), norm)
 
 
 @jit_if_concrete

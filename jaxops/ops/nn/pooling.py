@@ -14,8 +14,9 @@ from jaxops.attributes import flag, ints
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, UnsupportedError, message
 from jaxops.ops.nn.windows import counts, options, pool, slide
+from jaxops.ops.numerics import largest
 from jaxops.shapes.nn import windows as sizes_of
-from jaxops.shapes.nn.windows import Options, Windows
+from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete
 
 
@@ -23,7 +24,7 @@ def max_pool(
     x: Array,
     *,
     kernel_shape: Ints,
-    auto_pad: str = "NOTSET",
+    auto_pad: AutoPad = "NOTSET",
     ceil_mode: int = 0,
     dilations: Ints | None = None,
     pads: Ints | None = None,
@@ -54,7 +55,7 @@ def average_pool(
     x: Array,
     *,
     kernel_shape: Ints,
-    auto_pad: str = "NOTSET",
+    auto_pad: AutoPad = "NOTSET",
     ceil_mode: int = 0,
     count_include_pad: int = 0,
     dilations: Ints | None = None,
@@ -81,7 +82,7 @@ def lp_pool(
     x: Array,
     *,
     kernel_shape: Ints,
-    auto_pad: str = "NOTSET",
+    auto_pad: AutoPad = "NOTSET",
     ceil_mode: int = 0,
     dilations: Ints | None = None,
     p: float = 2,
@@ -145,7 +146,7 @@ def global_lp_pool(x: Array, *, p: float = 2) -> jax.Array:
 Given = tuple[Sizes, Options, bool]
 
 
-def _given(op: str, kernel_shape: Ints, auto_pad: str, pads: Any, strides: Any, dilations: Any, ceil: int) -> Given:
+def _given(op: str, kernel_shape: Ints, auto_pad: AutoPad, pads: Any, strides: Any, dilations: Any, ceil: int) -> Given:
     """The attributes of all windows, hashable."""
     found = options(op, auto_pad, pads, strides, dilations)
     return ints(op, "kernel_shape", kernel_shape), found, flag(op, "ceil_mode", ceil)
@@ -259,7 +260,7 @@ def _global_average_pool(x: jax.Array) -> jax.Array:
 @jit_if_concrete
 def _global_max_pool(x: jax.Array) -> jax.Array:
     axes = _spatial("global_max_pool", x)
-    return lax.expand_dims(lax.reduce_max(x, axes), axes)
+    return lax.expand_dims(largest(x, axes), axes)
 
 
 @jit_if_concrete

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import ints
-from jaxops.shapes.nn.windows import Options, Windows
+from jaxops.attributes import ints, one_of
+from jaxops.ops.numerics import with_nans
+from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.static import Dim, Ints, Sizes
 
 # Larger windows, and symbolic sizes, are left to `lax.reduce_window`, one axis at a time as well. MaxPool 13×13,
@@ -30,10 +31,10 @@ def integers(op: str, name: str, values: Ints | None) -> Sizes | None:
     return None if values is None else ints(op, name, values)
 
 
-def options(op: str, auto_pad: str, pads: Ints | None, strides: Ints | None, dilations: Ints | None) -> Options:
+def options(op: str, auto_pad: AutoPad, pads: Ints | None, strides: Ints | None, dilations: Ints | None) -> Options:
     """The attributes that these operators share."""
     return Options(
-        auto_pad,
+        one_of(op, "auto_pad", auto_pad, AutoPad),
         integers(op, "pads", pads),
         integers(op, "strides", strides),
         integers(op, "dilations", dilations),
@@ -49,7 +50,8 @@ def pool(x: jax.Array, windows: Windows, initial: Any, combine: Combine, reducer
         if known and windows.kernel[axis] <= _MOST_STEPS:
             (x,) = slide((x,), windows, axis, (initial,), lambda a, b: (combine(a[0], b[0]),))
         else:
-            x = _reduce(x, windows, axis, initial, reducer)
+            found = _reduce(x, windows, axis, initial, reducer)
+            x = _with_nans(found, x, windows, axis) if reducer is lax.max else found
     chex.assert_equal(x.shape, sizes)
     return x
 
@@ -83,6 +85,13 @@ def _piece(x: jax.Array, at: int, start: int, length: int, step: int, before: in
     if before == after == 0:
         return part
     return lax.pad(part, fill, [(before, after, 0) if a == at else (0, 0, 0) for a in range(x.ndim)])
+
+
+def _with_nans(found: jax.Array, x: jax.Array, windows: Windows, axis: int) -> jax.Array:
+    count = windows.sizes[axis]
+    if isinstance(count, int) and count != 1 and windows.strides[axis] < windows.kernel[axis]:
+        return found  # XLA:CPU drops NaNs only where it takes the windows for a reduction: where they do not overlap
+    return with_nans(found, x, lambda squares: _reduce(squares, windows, axis, squares.dtype.type(0), lax.add))
 
 
 def _reduce(x: jax.Array, windows: Windows, axis: int, initial: Any, reducer: Combine) -> jax.Array:

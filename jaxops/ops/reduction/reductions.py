@@ -28,9 +28,10 @@ from jaxops.attributes import axes as resolve_axes, flag, ints
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.ops.elementwise import on_sizes, one_of_kind, symbolic
 from jaxops.ops.math.arithmetic import div
+from jaxops.ops.numerics import largest, least, rounded, smallest
 from jaxops.ops.tensor.inspection import dims
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import Array, Static, foldable, is_symbolic, jit_if_concrete
+from jaxops.static import Array, StaticInts, foldable, is_symbolic, jit_if_concrete
 
 Axes = tuple[int, ...]
 
@@ -159,15 +160,18 @@ def _log_total_exp(x: Array, over: Axes) -> Any:
         top = _largest(x, over)
         top = np.where(np.isfinite(top), top, 0).astype(x.dtype)
         return np.log(np.sum(np.exp(x - top.reshape(kept)), axis=over)) + top
+    x = rounded(x)
+    # A maximum without NaNs will do, as the sum has them.
     top = lax.stop_gradient(lax.reduce_max(x, over))
     top = lax.select(lax.is_finite(top), top, lax.full_like(top, 0))
     rest = lax.broadcast_in_dim(top, x.shape, [i for i in range(x.ndim) if i not in over])
-    return lax.log(lax.reduce_sum(lax.exp(x - rest), over)) + top
+    # What `rounded` adds to zeros is taken away again.
+    return lax.log(lax.reduce_sum(lax.exp(x - rest), over)) + (top - least(x.dtype))
 
 
 def _largest(x: Array, over: Axes) -> Any:
     if not isinstance(x, np.ndarray):
-        return (lax.reduce_or if x.dtype == bool else lax.reduce_max)(x, over)
+        return lax.reduce_or(x, over) if x.dtype == bool else largest(x, over)
     if symbolic(x):
         return _one_by_one(of_sizes.larger, x, over)
     return np.any(x, axis=over) if x.dtype == bool else np.max(x, axis=over, initial=_ends(x.dtype)[0])
@@ -175,7 +179,7 @@ def _largest(x: Array, over: Axes) -> Any:
 
 def _smallest(x: Array, over: Axes) -> Any:
     if not isinstance(x, np.ndarray):
-        return (lax.reduce_and if x.dtype == bool else lax.reduce_min)(x, over)
+        return lax.reduce_and(x, over) if x.dtype == bool else smallest(x, over)
     if symbolic(x):
         return _one_by_one(of_sizes.smaller, x, over)
     return np.all(x, axis=over) if x.dtype == bool else np.min(x, axis=over, initial=_ends(x.dtype)[1])
@@ -200,7 +204,7 @@ _NO_SIZES = {_norm2, _log_total, _log_total_exp}
 
 
 @foldable
-def reduce_sum(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_sum(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The sum of the elements along axes; 0 over none.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
@@ -217,7 +221,7 @@ def reduce_sum(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with
 
 
 @foldable
-def reduce_mean(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_mean(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The mean of the elements along axes; of integers, truncated.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
@@ -234,7 +238,7 @@ def reduce_mean(data: Array, axes: Static = None, *, keepdims: int = 1, noop_wit
 
 
 @foldable
-def reduce_prod(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_prod(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The product of the elements along axes; 1 over none.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
@@ -251,7 +255,7 @@ def reduce_prod(data: Array, axes: Static = None, *, keepdims: int = 1, noop_wit
 
 
 @foldable
-def reduce_max(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_max(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The largest of the elements along axes; over none, -inf or the least number of the dtype. NaN wins.
 
     data: any shape, numbers or booleans (False < True). Returns the same dtype; the axes reduced have size 1, or go
@@ -269,7 +273,7 @@ def reduce_max(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with
 
 
 @foldable
-def reduce_min(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_min(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The smallest of the elements along axes; over none, inf or the largest number of the dtype. NaN wins.
 
     data: any shape, numbers or booleans (False < True). Returns the same dtype; the axes reduced have size 1, or go
@@ -287,7 +291,7 @@ def reduce_min(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with
 
 
 @foldable
-def reduce_l1(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_l1(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The sum of the absolute values along axes.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
@@ -304,7 +308,7 @@ def reduce_l1(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_
 
 
 @foldable
-def reduce_l2(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_l2(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The square root of the sum of squares along axes; of integers, truncated.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
@@ -321,7 +325,7 @@ def reduce_l2(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_
 
 
 @foldable
-def reduce_log_sum(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_log_sum(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The logarithm of the sum along axes; of integers, truncated.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
@@ -338,7 +342,9 @@ def reduce_log_sum(data: Array, axes: Static = None, *, keepdims: int = 1, noop_
 
 
 @foldable
-def reduce_log_sum_exp(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_log_sum_exp(
+    data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+) -> Array:
     """The logarithm of the sum of exponentials along axes, without overflow; of integers, truncated.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
@@ -355,7 +361,9 @@ def reduce_log_sum_exp(data: Array, axes: Static = None, *, keepdims: int = 1, n
 
 
 @foldable
-def reduce_sum_square(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_sum_square(
+    data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+) -> Array:
     """The sum of squares along axes.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.

@@ -8,22 +8,23 @@ __all__ = [
     "sequence_erase",
     "sequence_insert",
     "sequence_length",
+    "sequence_map",
     "split_to_sequence",
 ]
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeAlias
 
 import jax
 import numpy as np
 
-from jaxops.attributes import axis as resolve_axis, flag, integer, ints
+from jaxops.attributes import axis as resolve_axis, element_type, flag, integer, ints
 from jaxops.dtypes import canonical, type_name
 from jaxops.errors import ArgumentError, BoundsError, DTypeError, ShapeError, SignatureError
 from jaxops.ops.tensor.joining import concat
 from jaxops.ops.tensor.reshaping import squeeze, unsqueeze
 from jaxops.ops.tensor.splitting import split as split_into
-from jaxops.static import Array, ShapeOnly, Static, array, foldable, known
+from jaxops.static import Array, ElementType, ShapeOnly, Static, Subgraph, array, foldable, known
 
 
 def _items(op: str, value: Any) -> list[Array]:
@@ -67,15 +68,16 @@ def sequence_construct(inputs: Sequence[Array]) -> list[Array]:
 
 
 @foldable
-def sequence_empty(*, dtype: Any = np.float32) -> list[Array]:
+def sequence_empty(*, dtype: ElementType = np.float32) -> list[Array]:
     """An empty sequence. dtype: that of the arrays to come; an empty list does not keep it.
 
+    Raises DTypeError for anything but an element type.
     Source: ONNX SequenceEmpty, opset 11.
 
     >>> sequence_empty()
     []
     """
-    np.dtype(dtype)
+    element_type("sequence_empty", "dtype", dtype)
     return []
 
 
@@ -187,3 +189,41 @@ def concat_from_sequence(input_sequence: Sequence[Array], *, axis: int, new_axis
         place = resolve_axis("concat_from_sequence", axis, items[0].ndim + 1)
         return concat([unsqueeze(item, (place,)) for item in items], axis=place)
     return concat(items, axis=resolve_axis("concat_from_sequence", axis, items[0].ndim))
+
+
+Body: TypeAlias = Annotated[Callable[..., Sequence[Any]], Subgraph(first=0)]
+
+
+def sequence_map(
+    input_sequence: Sequence[Array],
+    additional_inputs: Sequence[Any] = (),
+    *,
+    body: Body,
+    n_outputs: int = 1,
+    rng: Any = None,
+) -> tuple[list[Any], ...]:
+    """`body` of each item: a sequence for each of its outputs.
+
+    additional_inputs: sequences of the same length, whose items go along, or arrays, which go to every item.
+    body: (item, *additional items) → a sequence of outputs. n_outputs: how many, for an empty sequence.
+    rng: a key; body then gets a key of its own for each item, as `rng`.
+    Raises ShapeError for a sequence of another length.
+    Source: ONNX SequenceMap, opset 17.
+
+    >>> sequence_map([np.ones(2), np.ones(3)], body=lambda item: [item.sum()])
+    ([array(2.), array(3.)],)
+    """
+    items = _items("sequence_map", input_sequence)
+    for position, value in enumerate(additional_inputs, 1):
+        if isinstance(value, list) and len(value) != len(items):
+            raise ShapeError(
+                f"sequence_map: input {position} is a sequence of {len(value)}, but `input_sequence` has "
+                f"{len(items)} items"
+            )
+    rows = []
+    for k, item in enumerate(items):
+        others = [value[k] if isinstance(value, list) else value for value in additional_inputs]
+        # Each item draws its own random numbers.
+        key = {} if rng is None else {"rng": jax.random.fold_in(rng, k)}
+        rows.append([array(value) for value in body(item, *others, **key)])
+    return tuple(list(column) for column in zip(*rows, strict=True)) if rows else ([],) * n_outputs

@@ -1,28 +1,28 @@
 """Conversion between element types."""
 
-__all__ = ["cast"]
+__all__ = ["cast", "cast_like"]
 
-from typing import Any
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import flag
+from jaxops.attributes import element_type, flag, one_of
 from jaxops.dtypes import as_traced, canonical, is_float, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError
 from jaxops.ops.elementwise import on_facts
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import Array, array, foldable, is_symbolic, jit_if_concrete
+from jaxops.static import Array, ElementType, ShapeOnly, array, foldable, is_symbolic, jit_if_concrete
 
 # Eight-bit floats, which overflow to their largest number under `saturate`.
 _SATURATING = {"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}
-_ROUND_MODES = ("up", "down", "nearest")
+RoundMode = Literal["up", "down", "nearest"]
 
 
 @foldable
-def cast(input: Array, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Array:
+def cast(input: Array, *, to: ElementType, saturate: int = 1, round_mode: RoundMode = "up") -> Array:
     """The elements of `input` in another type.
 
     input: any shape and dtype; strings are static. to: static, the new dtype; `str` for strings.
@@ -41,10 +41,9 @@ def cast(input: Array, *, to: Any, saturate: int = 1, round_mode: str = "up") ->
     >>> cast(np.array(["3.5", "INF"]), to=np.float32)
     array([3.5, inf], dtype=float32)
     """
-    if round_mode not in _ROUND_MODES:
-        raise ArgumentError(f"cast: `round_mode` is {round_mode!r}; it must be one of {', '.join(_ROUND_MODES)}")
+    one_of("cast", "round_mode", round_mode, RoundMode)
     overflow = flag("cast", "saturate", saturate)
-    data, target = array(input), _element_type(to)
+    data, target = array(input), element_type("cast", "to", to)
     if is_symbolic(data):
         if jnp.issubdtype(target, jnp.integer) and jnp.iinfo(target).bits >= 32:
             return data
@@ -65,14 +64,18 @@ def cast(input: Array, *, to: Any, saturate: int = 1, round_mode: str = "up") ->
     return _cast(data, target if isinstance(data, np.ndarray) else canonical(target), overflow, round_mode)
 
 
-def _element_type(to: Any) -> np.dtype:
-    try:
-        found = None if to is None else np.dtype(to)  # None is float64 to NumPy
-    except TypeError:
-        found = None
-    if found is None or not (found.kind in "bUSTO" or jnp.issubdtype(found, jnp.number)):
-        raise DTypeError(f"cast: `to` is {to!r}; it must be an element type, such as np.float32, or str for strings")
-    return found
+@foldable
+def cast_like(input: Array, target_type: ShapeOnly, *, saturate: int = 1, round_mode: RoundMode = "up") -> Array:
+    """The elements of `input` in the type of `target_type`.
+
+    input: any shape and dtype; strings are static. target_type: an array of any shape; only its dtype is looked at.
+    saturate, round_mode: as in `cast`. Raises as `cast` does.
+    Source: ONNX CastLike, opsets 15–25.
+
+    >>> cast_like(jnp.array([1.7]), np.int32(0))
+    Array([1], dtype=int32)
+    """
+    return cast(input, to=array(target_type).dtype, saturate=saturate, round_mode=round_mode)
 
 
 @jit_if_concrete

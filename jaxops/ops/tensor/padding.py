@@ -2,24 +2,26 @@
 
 __all__ = ["center_crop_pad", "pad"]
 
-from typing import Any
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import axes as resolve_axes, ints
+from jaxops.attributes import axes as resolve_axes, ints, one_of
 from jaxops.dtypes import as_traced, is_string, number, unify, widened
-from jaxops.errors import ArgumentError, ShapeError, describe, shape_text
+from jaxops.errors import ShapeError, describe, shape_text
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.tensor import padding as sizes_of
 from jaxops.static import Array, Ints, Sizes, Static, array, foldable, is_symbolic, jit_if_concrete
 
-_PAD_MODES = ("constant", "reflect", "edge", "wrap")
+PadMode = Literal["constant", "reflect", "edge", "wrap"]
 
 
 @foldable
-def pad(data: Array, pads: Static, constant_value: Any = None, axes: Static = None, *, mode: str = "constant") -> Array:
+def pad(
+    data: Array, pads: Static, constant_value: Any = None, axes: Static = None, *, mode: PadMode = "constant"
+) -> Array:
     """Adds elements before and after each of the axes, or takes them away where a number is negative.
 
     data: any dtype. pads: static, 1-D integers, the begins of all axes and then the ends.
@@ -33,8 +35,7 @@ def pad(data: Array, pads: Static, constant_value: Any = None, axes: Static = No
     >>> pad(jnp.arange(3), (1, 2), mode="reflect").tolist()
     [1, 0, 1, 2, 1, 0]
     """
-    if mode not in _PAD_MODES:
-        raise ArgumentError(f"pad: `mode` is {mode!r}; it must be one of {', '.join(_PAD_MODES)}")
+    one_of("pad", "mode", mode, PadMode)
     data = array(data)
     places = tuple(range(data.ndim)) if axes is None else resolve_axes("pad", axes, data.ndim)
     widths = sizes_of.pads(data.shape, ints("pad", "pads", pads), places)

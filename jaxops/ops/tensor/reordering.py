@@ -2,12 +2,13 @@
 
 __all__ = ["depth_to_space", "reverse_sequence", "space_to_depth", "transpose"]
 
+from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import integer, ints
+from jaxops.attributes import integer, ints, one_of
 from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, describe, shape_text
 from jaxops.ops.elementwise import traced_if_symbolic
@@ -15,6 +16,8 @@ from jaxops.ops.tensor.gathering import gather_nd
 from jaxops.ops.tensor.reshaping import reshape
 from jaxops.shapes.tensor import reordering as sizes_of
 from jaxops.static import Array, Ints, array, foldable, jit_if_concrete
+
+DepthMode = Literal["DCR", "CRD"]
 
 
 @foldable
@@ -37,14 +40,8 @@ def _transpose(data: Array, perm: tuple[int, ...] | None) -> Array:
     return np.transpose(data, order) if isinstance(data, np.ndarray) else lax.transpose(data, order)
 
 
-def _mode(op: str, mode: str) -> str:
-    if mode not in ("DCR", "CRD"):
-        raise ArgumentError(f"{op}: `mode` is {mode!r}; it must be 'DCR' or 'CRD'")
-    return mode
-
-
 @foldable
-def depth_to_space(input: Array, *, blocksize: int, mode: str = "DCR") -> Array:
+def depth_to_space(input: Array, *, blocksize: int, mode: DepthMode = "DCR") -> Array:
     """Moves blocks of channels into the plane.
 
     input: (N, C, H, W), any dtype; C a multiple of blocksize². Returns
@@ -59,7 +56,7 @@ def depth_to_space(input: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     x, b = array(input), integer("depth_to_space", "blocksize", blocksize)
     n, c, h, w = sizes_of.blocks("depth_to_space", x.shape, b)
     rest = sizes_of.part("depth_to_space", "C", c, b * b)
-    if _mode("depth_to_space", mode) == "DCR":
+    if one_of("depth_to_space", "mode", mode, DepthMode) == "DCR":
         x = transpose(reshape(x, (n, b, b, rest, h, w), allowzero=1), perm=(0, 3, 4, 1, 5, 2))
     else:
         x = transpose(reshape(x, (n, rest, b, b, h, w), allowzero=1), perm=(0, 1, 4, 2, 5, 3))
@@ -67,7 +64,7 @@ def depth_to_space(input: Array, *, blocksize: int, mode: str = "DCR") -> Array:
 
 
 @foldable
-def space_to_depth(input: Array, *, blocksize: int, mode: str = "DCR") -> Array:
+def space_to_depth(input: Array, *, blocksize: int, mode: DepthMode = "DCR") -> Array:
     """Moves blocks of the plane into the channels; the inverse of `depth_to_space`.
 
     input: (N, C, H, W), any dtype; H and W multiples of blocksize. Returns (N, C · blocksize², H / blocksize,
@@ -81,7 +78,7 @@ def space_to_depth(input: Array, *, blocksize: int, mode: str = "DCR") -> Array:
     n, c, h, w = sizes_of.blocks("space_to_depth", x.shape, b)
     h, w = sizes_of.part("space_to_depth", "H", h, b), sizes_of.part("space_to_depth", "W", w, b)
     x = reshape(x, (n, c, h, b, w, b), allowzero=1)
-    order = (0, 3, 5, 1, 2, 4) if _mode("space_to_depth", mode) == "DCR" else (0, 1, 3, 5, 2, 4)
+    order = (0, 3, 5, 1, 2, 4) if one_of("space_to_depth", "mode", mode, DepthMode) == "DCR" else (0, 1, 3, 5, 2, 4)
     return reshape(transpose(x, perm=order), (n, c * b * b, h, w), allowzero=1)
 
 

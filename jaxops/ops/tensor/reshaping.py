@@ -2,13 +2,15 @@
 
 __all__ = ["identity", "reshape", "squeeze", "unsqueeze"]
 
+from typing import Any
+
 import numpy as np
 from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, flag, ints
 from jaxops.dtypes import as_traced
 from jaxops.shapes.tensor import reshaping as sizes_of
-from jaxops.static import Array, Ints, Sizes, Static, array, foldable, is_symbolic, jit_if_concrete
+from jaxops.static import Array, Ints, Sizes, Static, StaticInts, array, foldable, is_symbolic, jit_if_concrete
 
 
 def _sized(data: Array, sizes: Sizes) -> Array:
@@ -17,15 +19,15 @@ def _sized(data: Array, sizes: Sizes) -> Array:
 
 
 @foldable
-def identity(input: Array) -> Array:
-    """The operand itself: any shape, any dtype, strings included.
+def identity(input: Any) -> Any:
+    """The operand itself: an array of any shape and dtype, strings included, a sequence (a list), or None.
 
     Source: ONNX Identity, opsets 1–25.
 
     >>> identity(np.ones(2)).shape
     (2,)
     """
-    return array(input)
+    return input if input is None or isinstance(input, list) else array(input)
 
 
 @foldable
@@ -54,7 +56,7 @@ def _reshape(data: Array, shape: Sizes, allowzero: bool) -> Array:
 
 
 @foldable
-def squeeze(data: Array, axes: Static = None) -> Array:
+def squeeze(data: Array, axes: StaticInts = None) -> Array:
     """Drops axes of size 1: the `axes` given, or all that there are.
 
     data: any dtype. axes: static, 1-D integers or one, in [-n, n-1], distinct; None drops every axis of size 1.

@@ -5,20 +5,22 @@ A static index outside its axis raises BoundsError. A traced one cannot: what is
 
 __all__ = ["scatter_elements", "scatter_nd", "tensor_scatter"]
 
-from typing import Any
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import axis as resolve_axis
+from jaxops.attributes import axis as resolve_axis, one_of
 from jaxops.dtypes import as_traced, settled, unify
-from jaxops.errors import ArgumentError, AxisError, DTypeError, describe
+from jaxops.errors import AxisError, DTypeError, describe
 from jaxops.ops.indices import _whole, from_start
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.tensor import indexing as sizes_of
 from jaxops.static import Array, array, foldable, is_static, is_symbolic, jit_if_concrete
 
+Reduction = Literal["none", "add", "mul", "max", "min"]
+TensorScatterMode = Literal["linear", "circular"]
 _REDUCTIONS = {
     "none": (lax.scatter, None),
     "add": (lax.scatter_add, np.add),
@@ -29,16 +31,17 @@ _REDUCTIONS = {
 _OF_SIZES = {"max": np.frompyfunc(of_sizes.larger, 2, 1), "min": np.frompyfunc(of_sizes.smaller, 2, 1)}
 
 
-def _reduction(op: str, reduction: str, data: Any) -> str:
-    if reduction not in _REDUCTIONS:
-        raise ArgumentError(f"{op}: `reduction` is {reduction!r}; it must be one of {', '.join(_REDUCTIONS)}")
+def _reduction(op: str, reduction: Reduction, data: Any) -> Reduction:
+    one_of(op, "reduction", reduction, Reduction)
     if reduction != "none" and (data.dtype == bool or data.dtype.kind in "UST"):
         raise DTypeError(f"{op}: `reduction` {reduction!r} needs numbers, got {describe(data)}")
     return reduction
 
 
 @foldable
-def scatter_elements(data: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: str = "none") -> Array:
+def scatter_elements(
+    data: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: Reduction = "none"
+) -> Array:
     """`data` with each of `updates` written to its own place, but for `axis`, where the index says.
 
     data: n axes, any dtype. indices: n axes, integers in [-d, d-1] of the axis, no longer than data elsewhere.
@@ -92,7 +95,7 @@ def _mode(inside: bool) -> str:
 
 
 @foldable
-def scatter_nd(data: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
+def scatter_nd(data: Array, indices: Array, updates: Array, *, reduction: Reduction = "none") -> Array:
     """`data` with `updates` written where tuples of indices say.
 
     data: n axes, any dtype. indices: (q…, k), integers; each tuple of k indexes the first k axes of data.
@@ -131,7 +134,7 @@ def tensor_scatter(
     write_indices: Array | None = None,
     *,
     axis: int = -2,
-    mode: str = "linear",
+    mode: TensorScatterMode = "linear",
 ) -> Array:
     """A cache of sequences with new steps written into each from its own index on.
 
@@ -147,8 +150,7 @@ def tensor_scatter(
     at = resolve_axis("tensor_scatter", axis, cache.ndim)
     if at == 0:
         raise AxisError("tensor_scatter: `axis` is 0, the axis of the batch; it must be a later one")
-    if mode not in ("linear", "circular"):
-        raise ArgumentError(f"tensor_scatter: `mode` is {mode!r}; it must be 'linear' or 'circular'")
+    one_of("tensor_scatter", "mode", mode, TensorScatterMode)
     sizes_of.updates("tensor_scatter", (*cache.shape[:at], update.shape[at], *cache.shape[at + 1 :]), update.shape)
     first = as_traced(np.zeros(1, np.int32) if write_indices is None else write_indices)
     if first.ndim != 1 or not jnp.issubdtype(first.dtype, jnp.integer):

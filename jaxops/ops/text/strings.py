@@ -4,11 +4,11 @@ __all__ = ["regex_full_match", "string_concat", "string_normalizer", "string_spl
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from jaxops.attributes import flag, integer
+from jaxops.attributes import flag, integer, one_of
 from jaxops.dtypes import is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, shape_text
 from jaxops.shapes.math.broadcasting import broadcast
@@ -74,6 +74,7 @@ def string_split(x: Any, *, delimiter: str | None = None, maxsplit: int | None =
     return found.reshape(*values.shape, most), counts.reshape(values.shape)
 
 
+CaseChange = Literal["LOWER", "UPPER", "NONE"]
 _CASES = {"NONE": lambda text: text, "LOWER": str.lower, "UPPER": str.upper}
 
 
@@ -81,7 +82,7 @@ _CASES = {"NONE": lambda text: text, "LOWER": str.lower, "UPPER": str.upper}
 def string_normalizer(
     x: Any,
     *,
-    case_change_action: str = "NONE",
+    case_change_action: CaseChange = "NONE",
     is_case_sensitive: int = 0,
     locale: str | None = None,
     stopwords: Sequence[str] = (),
@@ -100,10 +101,7 @@ def string_normalizer(
     values = _strings("string_normalizer", "x", x)
     if values.ndim not in (1, 2) or (values.ndim == 2 and values.shape[0] != 1):
         raise ShapeError(f"string_normalizer: x of {shape_text(values.shape)} must be (C,) or (1, C)")
-    if case_change_action not in _CASES:
-        raise ArgumentError(
-            f"string_normalizer: `case_change_action` is {case_change_action!r}; it must be one of {', '.join(_CASES)}"
-        )
+    one_of("string_normalizer", "case_change_action", case_change_action, CaseChange)
     same = str if flag("string_normalizer", "is_case_sensitive", is_case_sensitive) else str.lower
     dropped = {same(word) for word in stopwords}
     kept = [_CASES[case_change_action](item) for item in values.flat if same(item) not in dropped]

@@ -5,16 +5,16 @@ from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import Dim, Sizes
 
 
-def matmul(a: Sizes, b: Sizes) -> Sizes:
+def matmul(a: Sizes, b: Sizes, op: str = "matmul") -> Sizes:
     """NumPy's rule: one axis is a row or a column, the axes before the last two broadcast."""
     if min(len(a), len(b)) == 0:
-        raise ShapeError(f"matmul: `{'b' if a else 'a'}` is a scalar; both need at least one axis")
+        raise ShapeError(f"{op}: `{'b' if a else 'a'}` is a scalar; both need at least one axis")
     inner = b[-2:][0]
     if a[-1] != inner:
         raise ShapeError(
-            f"matmul: a of {shape_text(a)} and b of {shape_text(b)} do not fit: {a[-1]} against {inner} elements"
+            f"{op}: a of {shape_text(a)} and b of {shape_text(b)} do not fit: {a[-1]} against {inner} elements"
         )
-    batch = broadcast("matmul", a[:-2], b[:-2])
+    batch = broadcast(op, a[:-2], b[:-2])
     return (*batch, *(a[-2:-1] if len(a) > 1 else ()), *(b[-1:] if len(b) > 1 else ()))
 
 

@@ -5,18 +5,18 @@ A window of `kernel` elements, `dilation` apart, spans (kernel - 1)·dilation + 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.static import Dim, Sizes, Undecided
 
-AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+AutoPad = Literal["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]
 
 
 class Options(NamedTuple):
     """The attributes that all these operators have; None is a default."""
 
-    auto_pad: str
+    auto_pad: AutoPad
     pads: Sizes | None
     strides: Sizes | None
     dilations: Sizes | None
@@ -181,8 +181,6 @@ def _attributes(op: str, sizes: Sizes, kernel: Sizes, options: Options) -> tuple
     """Kernel, strides, dilations and pads, checked and with their defaults."""
     auto_pad, pads, strides, dilations = options
     n = len(sizes)
-    if auto_pad not in AUTO_PADS:
-        raise ArgumentError(f"{op}: `auto_pad` is {auto_pad!r}; it must be one of {', '.join(AUTO_PADS)}")
     # Some exporters write zeros beside auto_pad.
     if auto_pad != "NOTSET" and pads is not None and any(pads):
         raise ArgumentError(
@@ -229,7 +227,7 @@ def _halves(total: Dim, *, larger_first: bool) -> tuple[Dim, Dim]:
     return (total - half, half) if larger_first else (half, total - half)
 
 
-def _cut_first(op: str, total: Dim, auto_pad: str) -> Dim:
+def _cut_first(op: str, total: Dim, auto_pad: AutoPad) -> Dim:
     """How much of `total` to cut off before the first element (ConvTranspose-11); none when there is too little."""
     try:
         if total <= 0:

@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 from jax.export import export, symbolic_shape
 
+from jaxops import ops
 from jaxops.errors import ArgumentError, AxisError, BoundsError, DTypeError, ShapeError, SignatureError, StaticError
-from jaxops.ops import concat, greater, if_, less, loop, reduce_sum, scan, sequence_at, sequence_insert, slice
+from jaxops.ops import concat, greater, if_, less, loop, reduce_sum, sequence_at, sequence_insert, slice
 
 X = np.float32([[1, 2, 3], [4, 5, 6]])
+
+
+def scan(initial, inputs, body, **attributes):
+    return ops.scan([*initial, *inputs], body, num_scan_inputs=len(inputs), **attributes)
 
 
 def i64(*values):
@@ -307,13 +312,17 @@ ERRORS = [
     (lambda: traced_if([X, X > 1], [X, X]), DTypeError, r"(?s)output 1 is.*bool\[2,3\].*float32\[2,3\]"),
     (lambda: traced_if([[X]], [None]), ShapeError, r"(?s)a sequence of 1.*nothing"),
     (lambda: traced_if([np.array("a")], [np.array("b")]), DTypeError, "strings stay static"),
-    (lambda: loop(None, None, [X], doubling), ArgumentError, "it never ends without `trip_count` and `cond`"),
-    (lambda: loop(X, None, [X], doubling), ShapeError, "`trip_count` must hold one integer"),
-    (lambda: jax.jit(lambda n: loop(n, None, [X], doubling))(X), ShapeError, "`trip_count` must be one integer"),
+    (lambda: loop(None, None, [X], doubling), ArgumentError, "it never ends without `m`, the trip count, and `cond`"),
+    (lambda: loop(X, None, [X], doubling), ShapeError, "`m` must hold one integer"),
+    (
+        lambda: jax.jit(lambda n: loop(n, None, [X], doubling))(X),
+        ShapeError,
+        "the trip count, must be one integer",
+    ),
     (
         lambda: loop(1, None, [X], lambda *a: a[1:2]),
         SignatureError,
-        "0 values behind the condition, state has 1",
+        "0 values after the condition, state has 1",
     ),
     (
         lambda: loop(2, None, [], lambda i, k: (k, X[: int(i)])),
@@ -325,7 +334,7 @@ ERRORS = [
     (
         lambda: jax.jit(lambda n: loop(n, None, [X], doubling))(3),
         StaticError,
-        "(?s)`trip_count` is traced.*a scan output has one row an iteration.*hint",
+        "(?s)`m`, the trip count, is traced.*a scan output has one row an iteration.*hint",
     ),
     (lambda: jax.jit(lambda c: loop(3, c, [X], doubling))(True), StaticError, "`cond` is traced"),
     (
@@ -336,19 +345,19 @@ ERRORS = [
     (
         lambda: jax.jit(lambda n: loop(n, None, [ONE], lambda i, k, x: (k, concat([x, x], axis=0))))(3),
         StaticError,
-        r"(?s)`trip_count` is traced.*state 0 must keep .* float32\[1\] to float32\[2\]",
+        r"(?s)`m`, the trip count, is traced.*state 0 must keep .* float32\[1\] to float32\[2\]",
     ),
     (
         lambda: jax.jit(lambda n: loop(n, None, [], lambda i, k: (k, sequence_at([X, X], i))))(3),
         StaticError,
-        "(?s)`trip_count` is traced.*body needs a known value; sequence_at: `position`",
+        "(?s)`m`, the trip count, is traced.*body needs a known value; sequence_at: `position`",
     ),
     (
         lambda: jax.jit(lambda n: loop(n, None, [np.array("a")], lambda i, k, s: (k, s)))(3),
         StaticError,
         "holds strings",
     ),
-    (lambda: scan([X], [], running), SignatureError, "`inputs` is empty"),
+    (lambda: scan([X], [], running), SignatureError, "`num_scan_inputs` is 0; of 1 operands 1 to 1"),
     (lambda: scan([], [X, X[:1]], lambda a, b: []), ShapeError, r"sizes \(2, 1\) on the scanned axis"),
     (lambda: scan([], [X], lambda x: [], scan_input_axes=[2]), AxisError, "`scan_input_axes` is 2"),
     (lambda: scan([], [X], lambda x: [x], scan_output_axes=[-3]), AxisError, "`scan_output_axes` is -3"),

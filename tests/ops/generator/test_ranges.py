@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from graphs import at_opset
 from jax.export import export, symbolic_shape
 
 from jaxops import ops
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError
-from jaxops.onnx import registry
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16, np.int32, np.int64])
@@ -73,8 +73,7 @@ def test_eye_like_elsewhere() -> None:
     found = export(jax.jit(lambda x: ops.eye_like(x, dtype=bool, k=1)))(spec).call(np.zeros((2, 3), np.float32))
     np.testing.assert_array_equal(found, np.eye(2, 3, 1, bool))
     for opset in (9, 22):
-        op = registry.find("EyeLike", "", opset)
-        (found,) = op([np.zeros((2, 2), np.float32)], op.complete({"dtype": 7}))
+        (found,) = at_opset("EyeLike", opset, np.zeros((2, 2), np.float32), dtype=7)
         assert found.dtype == np.int64
 
 
@@ -84,6 +83,12 @@ ERRORS = [
     (lambda: ops.range(0, 2.0, 1), DTypeError, "range: operands must have one element type"),
     (lambda: ops.range(0.0, float("inf"), 1.0), ArgumentError, "must be finite"),
     (lambda: jax.jit(lambda n: ops.range(0, n, 1))(3), StaticError, "`limit` must be known while tracing"),
+    (
+        lambda: ops.range(0, 3, 1, stash_type=np.int8),
+        DTypeError,
+        "range: `stash_type` is int8; it must be one of float16",
+    ),
+    (lambda: ops.eye_like(np.zeros((2, 2)), dtype="words"), DTypeError, "eye_like: `dtype` is 'words'; it must be an"),
     (lambda: ops.eye_like(np.zeros(3)), ShapeError, "must be a matrix"),
     (lambda: ops.eye_like(np.zeros((2, 2)), dtype=object), DTypeError, "`dtype` object has no numbers"),
 ]

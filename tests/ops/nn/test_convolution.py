@@ -319,6 +319,11 @@ ERRORS = [
     (lambda: conv(X2, W2, f32(5)), ShapeError, r"conv: `b` has sizes \(5,\); it must be \(6,\)"),
     (lambda: conv(X2, W2.astype(np.float16)), DTypeError, "conv: operands must have one .* x float32, w float16"),
     (lambda: conv(X2, W2, kernel_shape=(3, 2)), ShapeError, r"conv: `kernel_shape` is \(3, 2\)"),
+    (
+        lambda: conv(X2, W2, auto_pad="SAME"),
+        ArgumentError,
+        "conv: `auto_pad` is 'SAME'; it must be one of 'NOTSET', 'S",
+    ),
     (lambda: conv(X2, W2, strides=(1,)), ShapeError, r"conv: `strides` \(1,\) must hold 2 integers"),
     (lambda: conv(X2, W2, auto_pad="same"), ArgumentError, "conv: `auto_pad` is 'same'"),
     (lambda: jax.jit(lambda p: conv(X2, W2, pads=p))(np.zeros(4, int)), StaticError, "conv: `pads` must be known"),

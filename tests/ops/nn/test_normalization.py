@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import onnxruntime
 import pytest
+from graphs import at_opset
 from jax.export import export, symbolic_shape
 from onnx import TensorProto, helper
 
 from jaxops import ops
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, SignatureError, StaticError
-from jaxops.onnx import registry
 from jaxops.ops import dropout, hardmax, log_softmax, softmax
 
 RNG = np.random.default_rng(0)
@@ -227,7 +227,7 @@ def test_stash_type() -> None:
     with jax.enable_x64(True):
         x = jnp.asarray(np.float64([1.0, 1.0 + 1e-9]))
         one = jnp.ones(2)
-        assert (ops.layer_normalization(x, one, epsilon=0.0, stash_type=11) != 0).all()
+        assert (ops.layer_normalization(x, one, epsilon=0.0, stash_type=np.float64) != 0).all()
         assert ops.rms_normalization(x, one.astype(jnp.float16)).dtype == jnp.float16
 
 
@@ -243,19 +243,12 @@ def test_dropout_mask() -> None:
 
 
 def group_normalization_18(*inputs: np.ndarray) -> Any:
-    return registry.adapters()["GroupNormalization"][18](*inputs, num_groups=2, epsilon=1e-5)
+    return at_opset("GroupNormalization", 18, *inputs, num_groups=2)[0]
 
 
 def test_group_normalization_with_a_scale_per_group() -> None:
     expected = G * column(np.repeat(S[:2], 2), 4) + column(np.repeat(B[:2], 2), 4)
     np.testing.assert_allclose(group_normalization_18(X, S[:2], B[:2]), expected, rtol=1e-4, atol=1e-5)
-
-
-def one_node(op: str, opset: int, inputs: list[Any], n_outputs: int = 1, **attributes: Any) -> tuple[Any, ...]:
-    """The operator at a version, with the attributes checked and completed as in a model."""
-    found = registry.find(op, "", opset)
-    found.check_arity([x is not None for x in inputs], n_outputs)
-    return found(inputs, found.complete(attributes), n_outputs=n_outputs)
 
 
 def reference(op: str, opset: int, inputs: list[Any], n_outputs: int = 1, **attributes: Any) -> list[np.ndarray]:
@@ -287,7 +280,7 @@ VERSIONS = [
 
 @pytest.mark.parametrize(("op", "opset", "inputs", "attributes"), VERSIONS, ids=lambda v: str(v)[:20])
 def test_versions_agree_with_onnxruntime(op: str, opset: int, inputs: list[Any], attributes: Any) -> None:
-    (found, *_), (expected, *_) = one_node(op, opset, inputs, **attributes), reference(op, opset, inputs, **attributes)
+    (found, *_), (expected, *_) = at_opset(op, opset, *inputs, **attributes), reference(op, opset, inputs, **attributes)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -295,9 +288,11 @@ def test_versions_agree_with_onnxruntime(op: str, opset: int, inputs: list[Any],
 def test_batch_normalization_training_before_7(opset: int) -> None:
     inputs = [X, S, B, M, V]
     legacy = {"consumed_inputs": (0,)} if opset == 1 else {}
-    (tested,) = one_node("BatchNormalization", opset, inputs, is_test=1, **legacy)
+    (tested,) = at_opset("BatchNormalization", opset, *inputs, is_test=1, **legacy)
     np.testing.assert_allclose(tested, ops.batch_normalization(*inputs), rtol=1e-5)
-    y, mean, var, saved_mean, saved_var = one_node("BatchNormalization", opset, inputs, 5, momentum=0.75, **legacy)
+    y, mean, var, saved_mean, saved_var = at_opset(
+        "BatchNormalization", opset, *inputs, n_outputs=5, momentum=0.75, **legacy
+    )
     np.testing.assert_allclose(y, standard(X, (0, 2, 3)) * column(S, 4) + column(B, 4), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(mean, M * 0.75 + X.mean((0, 2, 3)) * 0.25, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(var, V * 0.75 + X.var((0, 2, 3)) * 0.25, rtol=1e-4, atol=1e-6)
@@ -307,13 +302,13 @@ def test_batch_normalization_training_before_7(opset: int) -> None:
 
 @pytest.mark.parametrize("opset", [7, 9])
 def test_five_outputs_mean_training(opset: int) -> None:
-    found = one_node("BatchNormalization", opset, [X, S, B, M, V], 5)
+    found = at_opset("BatchNormalization", opset, X, S, B, M, V, n_outputs=5)
     np.testing.assert_allclose(found[3], X.mean((0, 2, 3)), rtol=1e-4, atol=1e-6)
 
 
 def test_not_spatial_training() -> None:
     parameters = [np.abs(f32(4, 3, 5)) for _ in range(4)]
-    y, *rest = one_node("BatchNormalization", 7, [X, *parameters], 5, spatial=0)
+    y, *rest = at_opset("BatchNormalization", 7, X, *parameters, n_outputs=5, spatial=0)
     np.testing.assert_allclose(y, standard(X, (0,)) * parameters[0] + parameters[1], rtol=1e-3, atol=1e-4)
     assert all(v.shape == (4, 3, 5) for v in rest)
 
@@ -321,16 +316,15 @@ def test_not_spatial_training() -> None:
 def test_dropout_versions() -> None:
     key = jax.random.key(0)
     for opset in (1, 6):
-        found = registry.find("Dropout", "", opset)
-        y, mask = found([X], found.complete({"is_test": 1}), n_outputs=2)
+        y, mask = at_opset("Dropout", opset, X, is_test=1, n_outputs=2)
         assert (y == X).all()
         assert mask.dtype == np.float32
-        y, mask = found([jnp.asarray(X)], found.complete({"ratio": 0.5}), n_outputs=2, rng=key)
+        y, mask = at_opset("Dropout", opset, jnp.asarray(X), ratio=0.5, n_outputs=2, rng=key)
         np.testing.assert_allclose(y, X * mask * 2)
-    assert one_node("Dropout", 7, [X], 2)[1].dtype == np.float32
-    assert one_node("Dropout", 10, [X], 2)[1].dtype == bool
+    assert at_opset("Dropout", 7, X, n_outputs=2)[1].dtype == np.float32
+    assert at_opset("Dropout", 10, X, n_outputs=2)[1].dtype == bool
     for opset in (12, 13, 22):
-        y, mask = one_node("Dropout", opset, [X, np.float32(0.5), np.bool_(True)], 2, seed=7)
+        y, mask = at_opset("Dropout", opset, X, np.float32(0.5), np.bool_(True), n_outputs=2, seed=7)
         np.testing.assert_allclose(y, X * np.asarray(mask) * 2)
 
 
@@ -347,8 +341,9 @@ ERRORS = [
     (lambda: ops.layer_normalization(X, S), ShapeError, "do not broadcast"),
     (lambda: ops.layer_normalization(X[:1], X), ShapeError, r"`scale` of .* does not broadcast to x of \(1, 4"),
     (lambda: ops.layer_normalization(X, X, axis=4), AxisError, "`axis` is 4"),
-    (lambda: ops.rms_normalization(X, X, stash_type=3), ArgumentError, "`stash_type` is 3; it must be 1"),
-    (lambda: ops.lp_normalization(X, p=3), ArgumentError, "`p` is 3; it must be 1 or 2"),
+    (lambda: ops.rms_normalization(X, X, stash_type=np.int8), DTypeError, "`stash_type` is int8; .* float16, bfloat16"),
+    (lambda: ops.layer_normalization(X, X, stash_type=1), DTypeError, "`stash_type` is 1; it must be an element type"),
+    (lambda: ops.lp_normalization(X, p=3), ArgumentError, "`p` is 3; it must be one of 1, 2"),
     (lambda: ops.mean_variance_normalization(S), AxisError, "`axes` is 2"),
     (lambda: softmax(X, axis=-5), AxisError, "softmax: `axis` is -5"),
     (lambda: hardmax(X, axes=(1, 1)), AxisError, "names an axis twice"),
@@ -358,8 +353,16 @@ ERRORS = [
     (lambda: dropout(X, S, True, seed=0), ShapeError, "`ratio` must be one number"),
     (lambda: dropout(X, 0.5, S > 0), ShapeError, "`training_mode` must be one boolean"),
     (lambda: jax.jit(lambda m: dropout(X, 0.5, m))(True), StaticError, "`training_mode` must be known"),
-    (lambda: one_node("BatchNormalization", 15, [X, S, B, M, V], 3), SignatureError, "3 outputs were asked for"),
-    (lambda: one_node("BatchNormalization", 6, [X, S, B, M, V], 5, is_test=1), SignatureError, "testing gives only Y"),
+    (
+        lambda: at_opset("BatchNormalization", 15, X, S, B, M, V, n_outputs=3),
+        SignatureError,
+        "3 outputs were asked for",
+    ),
+    (
+        lambda: at_opset("BatchNormalization", 6, X, S, B, M, V, n_outputs=5, is_test=1),
+        SignatureError,
+        "testing gives only Y",
+    ),
     (lambda: group_normalization_18(X, S, B), ShapeError, r"must be \(2,\)"),
 ]
 

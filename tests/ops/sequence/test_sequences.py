@@ -151,6 +151,7 @@ ERRORS = [
     (lambda: ops.sequence_insert([A], A.astype(int)), DTypeError, "one element type, got float32, int64"),
     (lambda: ops.sequence_insert([A], A, 2), BoundsError, r"`position` is 2, .* 1 items; the range is \[-1, 1\]"),
     (lambda: ops.sequence_at([A], 1), BoundsError, r"`position` is 1, .* the range is \[-1, 0\]"),
+    (lambda: ops.sequence_empty(dtype=1), DTypeError, "sequence_empty: `dtype` is 1; it must be an element type"),
     (lambda: ops.sequence_erase([]), BoundsError, "0 items; the range is empty"),
     (lambda: ops.sequence_at(A, 0), DTypeError, "must be a sequence .*, got ndarray"),
     (lambda: jax.jit(lambda i: ops.sequence_at([A], i))(0), StaticError, "sequence_at: `position` must be known"),

@@ -176,9 +176,16 @@ def test_one_equation():
     assert equations(lambda x: jo.cast(x, to=np.float32), X) == 0
 
 
+def test_cast_like():
+    for x in (X, jnp.asarray(X)):
+        found = jo.cast_like(x, jnp.zeros(2, jnp.float8_e8m0fnu), round_mode="down")
+        assert type(found) is type(jo.cast(x, to=np.int32))
+        same(found, np.asarray(jo.cast(X, to=jnp.float8_e8m0fnu, round_mode="down")))
+
+
 ERRORS = [
     (lambda: jo.cast(X, to=np.float32, round_mode="away"), ArgumentError,
-     r"`round_mode` is 'away'; .* up, down, nearest"),
+     r"`round_mode` is 'away'; .* 'up', 'down', 'nearest'"),
     (lambda: jo.cast(X, to=np.float32, saturate=2), ArgumentError, r"cast: `saturate` is 2; it must be 0 or 1"),
     (lambda: jo.cast(jnp.asarray(X), to=str), DTypeError, r"traced float32 cannot become strings, which are static"),
     (lambda: jo.cast(np.array(["x1"]), to=np.float32), ArgumentError,

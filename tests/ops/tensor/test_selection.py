@@ -7,19 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from graphs import at_opset
 from jax.export import export, symbolic_shape
 
 from jaxops import ops
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, StaticError
-from jaxops.onnx import registry
 
 X = np.float32([[3, 9, 9, 1], [2, -1, 2, 7]])
 ROW = np.array([2, 1, 1, 3, 4, 3])
-
-
-def at(op: str, opset: int, *inputs: Any, **attributes: Any) -> Any:
-    found = registry.find(op, "", opset)
-    return found(list(inputs), found.complete(attributes), n_outputs=1)
 
 
 def best(x: np.ndarray, k: int, axis: int, largest: int) -> tuple[np.ndarray, np.ndarray]:
@@ -76,9 +71,9 @@ def test_one_hot_details() -> None:
         with jax.enable_x64(True):
             assert not ops.one_hot(xp.array([2**64 - 1], np.uint64), 3, xp.array([0, 1])).any()
     assert ops.one_hot(np.array([1.9, -0.5]), 2, values).tolist() == [[0, 1], [1, 0]]
-    assert at("OneHot", 9, np.array([-1, 1]), np.int64(2), values)[0].tolist() == [[0, 0], [0, 1]]
+    assert at_opset("OneHot", 9, np.array([-1, 1]), np.int64(2), values)[0].tolist() == [[0, 0], [0, 1]]
     for opset in (11, 28):
-        assert at("OneHot", opset, np.array([-1, 1]), np.int64(2), values)[0].tolist() == [[0, 1], [0, 1]]
+        assert at_opset("OneHot", opset, np.array([-1, 1]), np.int64(2), values)[0].tolist() == [[0, 1], [0, 1]]
     (b,) = symbolic_shape("b")
     spec = jax.ShapeDtypeStruct((b,), np.int32)
     run = export(jax.jit(lambda i: ops.one_hot(i, i.shape[0], jnp.array([0, 1]))))(spec)
@@ -151,13 +146,13 @@ def test_unique_of_strings_and_inside_jit() -> None:
 
 
 def test_versions() -> None:
-    values, indices = at("TopK", 1, X, k=1)
+    values, indices = at_opset("TopK", 1, X, k=1, n_outputs=2)
     assert (values.tolist(), indices.tolist()) == ([[9], [7]], [[1], [3]])
-    assert at("TopK", 10, X, np.array([1]), axis=0)[1].tolist() == [[0, 0, 0, 1]]
+    assert at_opset("TopK", 10, X, np.array([1]), axis=0, n_outputs=2)[1].tolist() == [[0, 0, 0, 1]]
     for opset in (11, 24):
-        assert at("TopK", opset, X, np.array([1]), largest=0)[0].tolist() == [[1], [-1]]
+        assert at_opset("TopK", opset, X, np.array([1]), largest=0, n_outputs=2)[0].tolist() == [[1], [-1]]
     for opset in (9, 11, 28):
-        np.testing.assert_array_equal(at("Compress", opset, X, CONDITION, axis=1)[0], X[:, 1:3])
+        np.testing.assert_array_equal(at_opset("Compress", opset, X, CONDITION, axis=1)[0], X[:, 1:3])
 
 
 def test_a_wrong_operator_is_caught() -> None:
@@ -172,11 +167,15 @@ ERRORS = [
     (lambda: ops.top_k(X, 1, axis=2), AxisError, "`axis` is 2"),
     (lambda: ops.top_k(X, 1, sorted=2), ArgumentError, "`sorted` is 2"),
     (lambda: jax.jit(ops.top_k)(X, 1), StaticError, "`k` must be known"),
-    (lambda: at("TopK", 10, X, np.int64(1)), ShapeError, "`k` must be a vector of one integer"),
+    (lambda: at_opset("TopK", 10, X, np.int64(1), n_outputs=2), ShapeError, "`k` must be a vector of one integer"),
     (lambda: ops.one_hot(ROW, 3, X), ShapeError, "`values` must be two numbers"),
     (lambda: ops.one_hot(ROW, -1, X[0, :2]), ArgumentError, "`depth` is -1"),
     (lambda: ops.one_hot(ROW, 3, X[0, :2], axis=2), AxisError, "`axis` is 2"),
-    (lambda: at("OneHot", 9, ROW, np.int64(3), X[0, :2], axis=-2), AxisError, "before opset 11 it must be -1 or more"),
+    (
+        lambda: at_opset("OneHot", 9, ROW, np.int64(3), X[0, :2], axis=-2),
+        AxisError,
+        "before opset 11 it must be -1 or more",
+    ),
     (lambda: ops.compress(X, X[0]), DTypeError, "`condition` must be a vector of booleans"),
     (lambda: ops.compress(X, CONDITION, axis=0), ShapeError, "`condition` has 3 entries, more than axis 0"),
     (

@@ -194,11 +194,11 @@ def test_each_item_of_a_sequence_draws_its_own_numbers():
 
 @pytest.mark.parametrize("lengths", [None, np.array([3, 3])])
 def test_each_step_of_each_sequence_of_scan_8_draws_its_own_numbers(lengths):
-    def run(body, state, value, rng):  # no operator of opset 8 that jaxops has draws numbers
+    def body(state, value, rng):  # no operator of opset 8 that jaxops has draws numbers
         return [state + value, jax.random.uniform(rng, (64,))]
 
     operands = [np.ones(2, np.float32), np.ones((2, 3), np.float32)]
-    last, rows = adapters()["Scan"][8](lengths, operands, num_scan_inputs=1, body=None, run=run, rng=jax.random.key(0))
+    last, rows = adapters()["", "Scan"][8](lengths, operands, num_scan_inputs=1, body=body, rng=jax.random.key(0))
     np.testing.assert_array_equal(last, [4, 4])
     assert np.unique(np.reshape(rows, (6, 64)), axis=0).shape == (6, 64)
 

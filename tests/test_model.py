@@ -238,7 +238,7 @@ def test_tensors_that_nodes_make_are_parameters():
     )
     assert {name: p.shape for name, p in found.params.items()} == {"w": (3,), "v": (1, 3)}
     np.testing.assert_array_equal(found(np.ones((1, 3), np.float32)), [[1.5, 2.5, 3.5]])
-    assert [n.op_type for n in found.graph.nodes] == ["Mul", "Add"]
+    assert [n.operator.name for n in found.graph.nodes] == ["Mul", "Add"]
 
 
 def test_random_operators_take_a_key():
@@ -279,7 +279,7 @@ def test_the_listing(mlp):
         "  d = Reshape(c, s, allowzero=0)",
         "  y = MatMul(d, w2)",
     ]
-    assert repr(mlp) == "<jaxops.onnx.Model 'main': (x: float32[N, 4]) → (y: float32[N, 2]), 6 nodes>"
+    assert repr(mlp) == "<jaxops.Model 'main': (x: float32[N, 4]) → (y: float32[N, 2]), 6 nodes>"
 
 
 def test_the_listing_shows_attributes_and_subgraphs():

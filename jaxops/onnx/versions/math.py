@@ -1,4 +1,4 @@
-"""Earlier versions of arithmetic, comparison, reductions and Gemm.
+"""Earlier versions of arithmetic, bounds, products of matrices, and Softmax; the second output of a loss.
 
 Broadcasting came with opset 7 (8 for Sum, Max, Min and Mean); before, it was asked for, and one way only.
 """
@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from jaxops import ops
+from jaxops.attributes import axis as resolve_axis
 from jaxops.dtypes import is_float
 from jaxops.errors import AxisError, DTypeError, ShapeError, shape_text
 from jaxops.onnx.registry import version
-from jaxops.static import Array, Sizes, array, foldable
+from jaxops.ops.math.losses import LossReduction
+from jaxops.static import Array, Sizes, Static, array, foldable
 
 
 def _aligned(op: str, a: Array, b: Array, axis: int | None, broadcast: int) -> Array:
@@ -41,88 +43,45 @@ def _same_shape(op: str, shapes: Sequence[Sizes], hint: str) -> None:
     for sizes in shapes[1:]:
         if sizes != shapes[0]:
             raise ShapeError(
-                f"{op}: operands of {shape_text(shapes[0])} and {shape_text(sizes)} "
-                f"must have one shape in this version; {hint}"
+                f"{op}: operands of {shape_text(shapes[0])} and {shape_text(sizes)} must have one shape in this "
+                f"version; {hint}"
             )
 
 
-def _one_way(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Add-1 and its like."""
+def one_way(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Add-1 and its like, from the function with the newest meaning."""
 
-    def run(a: Array, b: Array, *, axis: int | None = None, broadcast: int) -> Array:
+    def broadcast_1(a: Array, b: Array, *, axis: int | None = None, broadcast: int) -> Array:
         a, b = array(a), array(b)
         return fn(a, _aligned(fn.__name__, a, b, axis, broadcast))
 
-    return foldable(run)
+    return foldable(broadcast_1)
 
 
-for _name, _fn in {
-    "Add": ops.add,
-    "Sub": ops.sub,
-    "Mul": ops.mul,
-    "Div": ops.div,
-    "Pow": ops.pow,
-    "And": ops.and_,
-    "Or": ops.or_,
-    "Xor": ops.xor,
-    "Equal": ops.equal,
-    "Greater": ops.greater,
-    "Less": ops.less,
-}.items():
-    version(_name, 1)(_one_way(_fn))
+for _name, _fn in {"Add": ops.add, "Sub": ops.sub, "Mul": ops.mul, "Div": ops.div, "Pow": ops.pow}.items():
+    version(_name, 1)(one_way(_fn))
     version(_name, 7)(_fn)
 
 
 def _like_shapes(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Sum-1 and its like."""
 
-    def run(inputs: Sequence[Array]) -> Array:
+    def same_shapes_1(inputs: Sequence[Array]) -> Array:
         arrays = [array(x) for x in inputs]
         _same_shape(fn.__name__, [x.shape for x in arrays], "broadcast with Expand first")
         return fn(arrays)
 
-    return foldable(run)
+    return foldable(same_shapes_1)
 
 
-for _name, _fn in {
-    "Sum": ops.sum,
-    "Mean": ops.mean,
-    "Max": ops.max,
-    "Min": ops.min,
-}.items():
+for _name, _fn in {"Sum": ops.sum, "Mean": ops.mean, "Max": ops.max, "Min": ops.min}.items():
     version(_name, 1)(_like_shapes(_fn))
     version(_name, 8)(_fn)
 
 
-def _axes_as_attribute(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """ReduceSum-1 and its like. A negative axis is spelled out from 11 on; onnxruntime takes it at any version."""
-
-    def run(data: Array, *, axes: tuple[int, ...] | None = None, keepdims: int) -> Array:
-        return fn(data, axes, keepdims=keepdims)
-
-    return foldable(run)
-
-
-for _name, _fn in {
-    "ReduceMean": ops.reduce_mean,
-    "ReduceProd": ops.reduce_prod,
-    "ReduceMax": ops.reduce_max,
-    "ReduceMin": ops.reduce_min,
-    "ReduceL1": ops.reduce_l1,
-    "ReduceL2": ops.reduce_l2,
-    "ReduceLogSum": ops.reduce_log_sum,
-    "ReduceLogSumExp": ops.reduce_log_sum_exp,
-    "ReduceSumSquare": ops.reduce_sum_square,
-}.items():
-    version(_name, 1)(_axes_as_attribute(_fn))
-    version(_name, 18)(_fn)
-version("ReduceSum", 1)(_axes_as_attribute(ops.reduce_sum))
-version("ReduceSum", 13)(ops.reduce_sum)
-
-
 @version("Mod", 10)
 @foldable
-def _(a: Array, b: Array, *, fmod: int) -> Array:
+def mod_10(a: Array, b: Array, *, fmod: int) -> Array:
     if not fmod and is_float(array(a).dtype):
         raise DTypeError(f"mod: before opset 28 floating-point operands need fmod=1, got {array(a).dtype.name}")
     return ops.mod(a, b, fmod=fmod)
@@ -133,7 +92,7 @@ version("Mod", 28)(ops.mod)
 
 @version("Clip", 1)
 @foldable
-def _(input: Array, *, min: float | None = None, max: float | None = None) -> Array:
+def clip_1(input: Array, *, min: float | None = None, max: float | None = None) -> Array:
     x = array(input)
     limit = float(np.finfo(np.float32).max)
     # The defaults of Clip-6 stand for the limits of the element type, whichever that is.
@@ -148,7 +107,7 @@ version("Clip", 11)(ops.clip)
 
 
 @version("PRelu", 1)
-def _(x: Array, slope: Array) -> Array:
+def prelu_1(x: Array, slope: Array) -> Array:
     x, slope = array(x), array(slope)
     # One slope a channel (axis 1); the text has but "of size 1 … shared across different channels".
     if slope.ndim == 1 and x.ndim > 2 and slope.size != 1:
@@ -160,7 +119,7 @@ version("PRelu", 7)(ops.prelu)
 
 
 @version("Erf", 9)
-def _(input: Array) -> Array:
+def erf_9(input: Array) -> Array:
     x = array(input)
     if is_float(x.dtype):
         return ops.erf(x)
@@ -172,7 +131,9 @@ version("Erf", 13)(ops.erf)
 
 
 @version("Gemm", 1)
-def _(a: Array, b: Array, c: Array, *, alpha: float, beta: float, broadcast: int, transA: int, transB: int) -> Array:
+def gemm_1(
+    a: Array, b: Array, c: Array, *, alpha: float, beta: float, broadcast: int, transA: int, transB: int
+) -> Array:
     a, b, c = array(a), array(b), array(c)
     if not broadcast and a.ndim == b.ndim == 2:
         sizes = a.shape[1 if transA else 0], b.shape[0 if transB else 1]
@@ -181,3 +142,45 @@ def _(a: Array, b: Array, c: Array, *, alpha: float, beta: float, broadcast: int
 
 
 version("Gemm", 7)(ops.gemm)
+
+
+def _over_the_rest(fn: Callable[..., Array]) -> Callable[..., Array]:
+    """Before opset 13 an operand counts as a matrix: all axes from `axis` on are one."""
+
+    def softmax_1(input: Array, *, axis: int) -> Array:
+        rank = array(input).ndim
+        return fn(input, axes=tuple(range(resolve_axis(fn.__name__, axis, rank), rank)))
+
+    return softmax_1
+
+
+for _name, _fn in {"Softmax": ops.softmax, "LogSoftmax": ops.log_softmax, "Hardmax": ops.hardmax}.items():
+    version(_name, 1)(_over_the_rest(_fn))
+    version(_name, 13)(_fn)
+
+version("TopK", 1)(ops.top_k)
+
+
+@version("TopK", 10)
+def top_k_10(x: Array, k: Static, *, axis: int) -> Any:
+    if np.ndim(k) != 1:
+        raise ShapeError(f"top_k: `k` must be a vector of one integer, but has {np.ndim(k)} axes")
+    return ops.top_k(x, k, axis=axis)
+
+
+version("TopK", 11)(ops.top_k)
+
+
+@version("SoftmaxCrossEntropyLoss", 12)
+def softmax_cross_entropy_loss_12(
+    scores: Array,
+    labels: Array,
+    weights: Array | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: LossReduction,
+    n_outputs: int,
+) -> Any:
+    return ops.softmax_cross_entropy_loss(
+        scores, labels, weights, ignore_index=ignore_index, reduction=reduction, return_log_prob=n_outputs == 2
+    )

@@ -1,0 +1,148 @@
+"""A model as frozen dataclasses: what reading gives, binding completes and tracing walks over."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A constant of the model that is read when it is needed."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    load: Callable[[], np.ndarray] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Value:
+    """An input or output: a size is a number, a symbolic name, or None when the model does not say."""
+
+    name: str
+    dtype: np.dtype | None
+    shape: tuple[int | str | None, ...] | None
+    kind: str = "tensor"  # or "sequence", "optional": of tensors
+    static: str = ""  # why the value must be known while tracing; empty when it need not be
+
+    def __str__(self) -> str:
+        dims = "…" if self.shape is None else ", ".join("?" if d is None else str(d) for d in self.shape)
+        dtype = "?" if self.dtype is None else "string" if self.dtype == object else self.dtype.name
+        text = f"{self.name}: {dtype}[{dims}]"
+        return text if self.kind == "tensor" else f"{self.name}: {self.kind}({text.split(': ')[1]})"
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operation: an `Operator` on named values. A reader may put there what its front end binds to one."""
+
+    operator: Any
+    name: str
+    inputs: tuple[str, ...]  # '' where an optional input is left out
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    body: "Graph | None" = None  # what the operator does, where nodes say it
+
+    @property
+    def label(self) -> str:
+        """The name, or the first output of a node that has none."""
+        return self.name or next(filter(None, self.outputs), self.operator.name)
+
+    @property
+    def title(self) -> str:
+        """The node in messages."""
+        return f"{self.operator.name} '{self.label}'"
+
+    @cached_property
+    def subgraphs(self) -> dict[str, "Graph"]:
+        """The graphs among the attributes."""
+        return {name: value for name, value in self.attributes.items() if isinstance(value, Graph)}
+
+    @cached_property
+    def draws(self) -> bool:
+        """Whether running it draws random numbers."""
+        inner = [*self.subgraphs.values(), *([self.body] if self.body else [])]
+        return self.operator.draws or any(graph.draws for graph in inner)
+
+    def uses(self) -> Iterator[str]:
+        """The names it reads, those that its subgraphs capture included."""
+        yield from filter(None, self.inputs)
+        for graph in self.subgraphs.values():
+            yield from graph.captures
+
+    def __str__(self) -> str:
+        shown = {k: v for k, v in self.attributes.items() if not isinstance(v, Graph)}
+        attributes = "".join(f", {k}={_brief(v)}" for k, v in shown.items())
+        text = f"{', '.join(self.outputs)} = {self.operator.name}({', '.join(self.inputs)}{attributes})"
+        for name, graph in self.subgraphs.items():
+            text += f"\n  {name}:\n" + "\n".join(f"    {line}" for line in str(graph).splitlines())
+        return text
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        values = np.array2string(value, threshold=6, edgeitems=2, separator=", ").replace("\n", "")
+        return f"{value.dtype.name}{list(value.shape)} {values}" if value.ndim else values
+    if isinstance(value, np.dtype):
+        return value.name
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(str, value))}]"
+    return repr(value) if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Nodes in an order in which each can be run after those before it.
+
+    Preparing moves each of `initializers` to `static`, what is known while tracing, or to `params`: from the name here
+    to the name among the model's parameters.
+    """
+
+    name: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    initializers: Mapping[str, Tensor]
+    static: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def defined(self) -> frozenset[str]:
+        """The names that mean something of its own here."""
+        found = {value.name for value in self.inputs} | {*self.initializers, *self.static, *self.params}
+        return frozenset(found.union(*(node.outputs for node in self.nodes)) - {""})
+
+    @cached_property
+    def captures(self) -> frozenset[str]:
+        """The names that it reads from the graph around it."""
+        here = {value.name for value in self.inputs} | {"", *self.initializers, *self.static, *self.params}
+        found: set[str] = set()
+        for node in self.nodes:
+            found.update(name for name in node.uses() if name not in here)
+            here.update(node.outputs)
+        return frozenset(found.union(value.name for value in self.outputs if value.name not in here))
+
+    @cached_property
+    def draws(self) -> bool:
+        """Whether a node of it draws random numbers."""
+        return any(node.draws for node in self.nodes)
+
+    @cached_property
+    def spent(self) -> tuple[tuple[str, ...], ...]:
+        """For each node, the names that nothing after it reads."""
+        seen = {value.name for value in self.outputs} | {""}
+        found = []
+        for node in reversed(self.nodes):
+            gone = dict.fromkeys(name for name in (*node.uses(), *node.outputs) if name not in seen)
+            seen.update(gone)
+            found.append(tuple(name for name in gone if name in self.defined))
+        return tuple(reversed(found))
+
+    def __str__(self) -> str:
+        lines = [f"graph {self.name}"] if self.name else []
+        lines += [f"  in   {value}" for value in self.inputs]
+        lines += [f"  out  {value}" for value in self.outputs]
+        lines += [f"  {line}" for node in self.nodes for line in str(node).splitlines()]
+        return "\n".join(lines)

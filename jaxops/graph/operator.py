@@ -1,0 +1,59 @@
+"""What a graph needs to know of an operator."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from jaxops.static import Subgraph
+
+if TYPE_CHECKING:
+    from jaxops.graph.nodes import Graph, Node
+
+
+class Operator(Protocol):
+    """An operator, as each front end brings its own."""
+
+    @property
+    def name(self) -> str:
+        """What people call it, such as Relu."""
+        ...
+
+    @property
+    def label(self) -> str:
+        """The name and where it comes from, such as `Relu, opset 18`."""
+        ...
+
+    @property
+    def formals(self) -> Sequence[str]:
+        """The names of its inputs; where there may be more inputs, the last name stands for them."""
+        ...
+
+    @property
+    def foldable(self) -> bool:
+        """Whether static operands make a static result, at once."""
+        ...
+
+    @property
+    def draws(self) -> bool:
+        """Whether it draws random numbers itself, beside what its subgraphs draw."""
+        ...
+
+    @property
+    def subgraphs(self) -> Mapping[str, Subgraph]:
+        """How operands and outputs pass through the graphs among its attributes."""
+        ...
+
+    def mark(self, position: int) -> str | None:
+        """Whether the input at `position` must be static, has only its sizes looked at, or neither (None)."""
+        ...
+
+    def check(self, inputs: Sequence[Any]) -> None:
+        """Raises for operands that it does not take."""
+        ...
+
+    def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
+        """The outputs; subgraphs come as callables among the attributes."""
+        ...
+
+    def body(self, node: "Node", inputs: Sequence[Any]) -> "Graph | None":
+        """The graph that defines it, where that depends on the types of the inputs; else None."""
+        ...

@@ -1,0 +1,81 @@
+"""The walk over the nodes of a graph that calls the operators; JAX's tracing does the rest."""
+
+import functools
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+from jaxops.errors import SignatureError, describe
+from jaxops.graph.nodes import Graph, Node
+
+
+def run(
+    graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any, outer: ChainMap[str, Any] | None = None
+) -> list[Any]:
+    """The outputs of a graph.
+
+    given: its inputs, which may replace initializers. params: the model's parameters. rng: a key, or None, for
+    nodes that draw. outer: what the graph may capture. A value that no later node reads is let go.
+    """
+    local = {
+        **graph.static,
+        **{name: params[param] for name, param in graph.params.items() if name not in given},
+        **given,
+    }
+    values = ChainMap(local, *(outer.maps if outer else ()))
+    for index, (node, spent) in enumerate(zip(graph.nodes, graph.spent, strict=True)):
+        inputs = [values[name] if name else None for name in node.inputs]
+        key = jax.random.fold_in(rng, index) if rng is not None and node.draws else None
+        outputs = step(node, inputs, params, key, values)
+        local.update((name, value) for name, value in zip(node.outputs, outputs, strict=False) if name)
+        del inputs, outputs
+        for name in spent:
+            del local[name]
+    return [values[value.name] if value.name else None for value in graph.outputs]
+
+
+def step(
+    node: Node, inputs: Sequence[Any], params: Mapping[str, Any], rng: Any, values: ChainMap[str, Any] | None = None
+) -> Sequence[Any]:
+    """The outputs of a node, given its inputs (None for one left out) and the values that its subgraphs may capture."""
+    try:
+        with jax.named_scope(node.label):
+            return _evaluate(node, inputs, params, rng, values)
+    except Exception as error:
+        error.add_note(_context(node, inputs))
+        raise
+
+
+def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: Any) -> Sequence[Any]:
+    operator = node.operator
+    operator.check(inputs)
+    body = node.body or operator.body(node, inputs)
+    if body is not None:
+        given: dict[str, Any] = dict.fromkeys(value.name for value in body.inputs)
+        given |= {value.name: x for value, x in zip(body.inputs, inputs, strict=False)}
+        return run(body, given, params, rng)
+    attributes = dict(node.attributes)
+    for name, graph in node.subgraphs.items():
+        attributes[name] = functools.partial(_subgraph, graph, params, values, rng=rng)
+    outputs = operator.call(inputs, attributes, n_outputs=len(node.outputs), rng=rng)
+    if len(outputs) < len(node.outputs):
+        raise SignatureError(f"{operator.name}: makes {len(outputs)} outputs, not {len(node.outputs)}")
+    return outputs
+
+
+def _subgraph(graph: Graph, params: Any, values: Any, *inputs: Any, rng: Any) -> list[Any]:
+    """A subgraph sees its own inputs, and everything the graphs around it have computed so far."""
+    given = {value.name: x for value, x in zip(graph.inputs, inputs, strict=True)}
+    return run(graph, given, params, rng, values)
+
+
+def _context(node: Node, inputs: Sequence[Any]) -> str:
+    """Where in the model an error happened: node, opset and operands."""
+    formals = node.operator.formals
+    lines = [f"in node '{node.label}' ({node.operator.label})"]
+    for position, (name, value) in enumerate(zip(node.inputs, inputs, strict=True)):
+        formal = formals[min(position, len(formals) - 1)] if formals else str(position)
+        lines.append(f"  {formal:<7} '{name}' {describe(value)}")
+    return "\n".join(lines)

@@ -1,0 +1,124 @@
+"""A loaded model: a pure JAX function of `(params, *inputs)`, and its compiled form."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxops.dtypes import as_traced
+from jaxops.errors import SignatureError
+from jaxops.graph.border import arrive, leave, opened
+from jaxops.graph.nodes import Graph, Value
+from jaxops.graph.params import prepare
+from jaxops.graph.static_inputs import StaticInputs
+from jaxops.graph.trace import run
+from jaxops.static import StaticValue, is_symbolic
+
+
+class Model:
+    """A model as a JAX function.
+
+    `model(*inputs, **named)` runs it compiled; `model.apply(params, *inputs, **named)` is the pure function, to be
+    jitted, differentiated, vmapped or exported; outside `jit` it runs operator by operator. One output is
+    returned as it is, several as a tuple in the order of the graph. Outside transformations an output that does
+    not depend on traced values (a shape) is a NumPy array, of 64 bits. It can be copied and pickled.
+
+    params: the weights, a flat dict of arrays under the model's names; read at the first use, in the types of that
+    moment's x64 setting. A single number, as the exponent of a Pow, is no weight.
+    inputs, outputs: name, shape with symbolic names, dtype; an input whose `static` is not empty must be given
+    as a NumPy value, and each new value of it compiles anew.
+    graph: the nodes; opsets: the version of each set of operators.
+    """
+
+    def __init__(self, graph: Graph, *, opsets: Mapping[str, int], description: str) -> None:
+        """description: what a person should know of the file: its opsets, what wrote it."""
+        needs = StaticInputs()
+        needed = needs.walk(graph)
+        formals = tuple(
+            dataclasses.replace(v, static="it holds strings" if v.dtype == object else str(needed.get(v.name, "")))
+            for v in graph.inputs
+        )
+        self.inputs: tuple[Value, ...] = tuple(v for v in formals if v.name not in graph.initializers)
+        self.outputs: tuple[Value, ...] = graph.outputs
+        self.opsets = dict(opsets)
+        self._description = description
+        self._defaults = tuple(v for v in formals if v.name in graph.initializers)
+        self.graph, self._tensors = prepare(graph, needs.of)
+        self._params: dict[str, jax.Array] = {}
+
+    @functools.cached_property
+    def _compiled(self) -> Any:
+        return jax.jit(self._run)
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.params  # noqa: B018 - read, as the file need not be there when the copy is
+        return {name: value for name, value in self.__dict__.items() if name != "_compiled"}
+
+    @property
+    def params(self) -> dict[str, jax.Array]:
+        """The weights under their names, read at the first use."""
+        unread = [name for name in self._tensors if name not in self._params]
+        if unread:
+            with jax.ensure_compile_time_eval():  # the first use may be inside `jit`, and they outlive it
+                for name in unread:
+                    tensor = self._tensors[name]
+                    self._params[name] = as_traced(tensor.load())
+                    self._tensors[name] = dataclasses.replace(tensor, load=_spent)  # lets go of the file's bytes
+        return self._params
+
+    def apply(self, params: Mapping[str, Any], /, *inputs: Any, rng: jax.Array | None = None, **named: Any) -> Any:
+        """The pure function: outputs for these parameters and inputs.
+
+        params: as `model.params`. inputs: in the order of `model.inputs`, or by name. rng: a `jax.random` key, for
+        models with random operators.
+        Raises SignatureError for a missing, surplus or unknown input or parameter, ShapeError, DTypeError, and
+        StaticError for a tracer where a static value is needed.
+        """
+        values = arrive(self.inputs, self._defaults, inputs, named)
+        return leave(self._walk(params, values, rng), (params, values))
+
+    def __call__(self, /, *inputs: Any, rng: jax.Array | None = None, **named: Any) -> Any:
+        """Runs the model compiled, once per shape of the inputs and value of the static ones; as `apply` else."""
+        values = arrive(self.inputs, self._defaults, inputs, named)
+        return leave(opened(self._compiled(self.params, values, rng)), values)
+
+    def _run(self, params: Mapping[str, Any], values: Mapping[str, Any], rng: Any) -> tuple[Any, ...]:
+        """What is compiled. Static outputs leave it as `StaticValue`, which `jit` hands through."""
+        outputs = tuple(self._walk(params, values, rng))
+        outputs = jax.tree.map(lambda y: as_traced(y) if is_symbolic(y) else y, outputs)
+        return jax.tree.map(lambda y: StaticValue(y) if isinstance(y, np.ndarray) else y, outputs)
+
+    def _walk(self, params: Mapping[str, Any], values: Mapping[str, Any], rng: Any) -> list[Any]:
+        missing = [name for name in self._tensors if name not in params and name not in values]
+        if missing:
+            raise SignatureError(f"params: '{missing[0]}' is missing; give all {len(self._tensors)} of model.params")
+        surplus = [name for name in params if name not in self._tensors]
+        if surplus:
+            raise SignatureError(
+                f"params: the model has no '{surplus[0]}'; give the {len(self._tensors)} of model.params"
+            )
+        # A model turns its parameters into JAX arrays too; else NumPy ones would work here and fail under `jit`.
+        weights = {name: as_traced(params[name]) for name in self._tensors if name in params}
+        return run(self.graph, opened(dict(values)), weights, rng)
+
+    def __str__(self) -> str:
+        size = sum(math.prod(t.shape) for t in self._tensors.values())
+        head = [f"model {self.graph.name or '(unnamed)'} · {self._description}"]
+        head.append(f"  {len(self.graph.nodes)} nodes, {len(self._tensors)} parameters with {size:,} elements")
+        for value in self.inputs:
+            head.append(f"  in   {value}" + (f"  static: {value.static}" if value.static else ""))
+        head += [f"  out  {value}" for value in self.outputs]
+        head += [f"  {line}" for node in self.graph.nodes for line in str(node).splitlines()]
+        return "\n".join(head)
+
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(map(str, values)) for values in (self.inputs, self.outputs))
+        return f"<jaxops.Model {self.graph.name!r}: ({inputs}) → ({outputs}), {len(self.graph.nodes)} nodes>"
+
+
+def _spent() -> np.ndarray:
+    raise AssertionError("a parameter is read once")

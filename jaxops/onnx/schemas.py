@@ -1,0 +1,144 @@
+"""What is said about each operator at each version: schemas, opsets, element types.
+
+`onnx.defs` says it for the standard, `jaxops.onnx.contrib` for com.microsoft; both in `OpSchema` objects.
+"""
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import numpy as np
+import onnx
+from onnx import defs, helper
+
+from jaxops.dtypes import canonical, is_string
+from jaxops.errors import UnsupportedError
+from jaxops.onnx import contrib
+
+SINGLE = defs.OpSchema.FormalParameterOption.Single
+VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
+OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
+
+
+@functools.cache
+def _history() -> dict[tuple[str, str], dict[int, Any]]:
+    """(domain, operator) → version → schema, in ascending order."""
+    found: dict[tuple[str, str], dict[int, Any]] = {}
+    schemas = [*defs.get_all_schemas_with_history(), *contrib.SCHEMAS]
+    for schema in sorted(schemas, key=lambda s: s.since_version):
+        found.setdefault((schema.domain, schema.name), {})[schema.since_version] = schema
+    return found
+
+
+def operators(domain: str) -> list[str]:
+    """The operators of a domain, at whichever version."""
+    return sorted(name for where, name in _history() if where == domain)
+
+
+def versions(op_type: str, domain: str) -> tuple[int, ...]:
+    """The versions at which the signature or the text of an operator changed."""
+    return tuple(_history().get((domain, op_type), ()))
+
+
+@functools.cache
+def newest_opset(domain: str = "") -> int:
+    """The newest opset of a domain that the installed onnx knows; 0 for a domain without schemas."""
+    if domain == "":
+        return defs.onnx_opset_version()
+    if domain == defs.ONNX_ML_DOMAIN:
+        return defs.onnx_ml_opset_version()
+    return max((since for (where, _), found in _history().items() if where == domain for since in found), default=0)
+
+
+def find_schema(op_type: str, domain: str, opset: int) -> Any:
+    """The schema of the newest version not above `opset`. Raises UnsupportedError, which says why there is none."""
+    newest = newest_opset(domain)
+    if not newest:
+        raise UnsupportedError(f"{op_type}: jaxops knows no operators of domain '{domain}'")
+    where = f"opset {opset}" + (f" of {domain}" if domain else "")
+    if opset > newest:
+        raise UnsupportedError(f"{where}: the installed onnx knows opsets up to {newest}; a newer onnx may help")
+    known = versions(op_type, domain)
+    if not known:
+        raise UnsupportedError(f"{op_type}: not in {where}; the standard has no such operator")
+    if opset < known[0]:
+        raise UnsupportedError(f"{op_type}: not in {where}; it begins with opset {known[0]}")
+    return _history()[domain, op_type][max(since for since in known if since <= opset)]
+
+
+@functools.cache
+def _constraints(schema: Any) -> dict[str, frozenset[str]]:
+    found = {}
+    for constraint in schema.type_constraints:
+        allowed = frozenset(constraint.allowed_type_strs)
+        # What an optional holds is given as it is, so a version that takes the optional takes that too.
+        found[constraint.type_param_str] = allowed | {t[9:-1] for t in allowed if t.startswith("optional(")}
+    return found
+
+
+def allowed_types(schema: Any, type_str: str) -> frozenset[str]:
+    """The types that a version permits where its text has `type_str`, a variable or a type."""
+    return _constraints(schema).get(type_str) or frozenset([type_str])
+
+
+def listing(types: Iterable[str]) -> str:
+    """Types in a message."""
+    return ", ".join(sorted(t.removeprefix("tensor(").removesuffix(")") for t in types))
+
+
+@functools.cache
+def _tensor_names() -> dict[str, str]:
+    """NumPy's name of an element type → the standard's."""
+    found = {"object": "string"}
+    for name, number in onnx.TensorProto.DataType.items():
+        if name not in ("UNDEFINED", "STRING"):
+            text = name.lower()
+            found[helper.tensor_dtype_to_np_dtype(number).name] = text
+    return found
+
+
+def is_standard(dtype: Any) -> bool:
+    """Whether the standard has this element type; of NumPy's types of strings it has `object`."""
+    return dtype.name in _tensor_names()
+
+
+_WIDE = {"int32": "int64", "uint32": "uint64", "float": "double", "complex64": "complex128"}
+
+
+def type_name(value: Any) -> str:
+    """The standard's name for the type of a value that is no empty sequence."""
+    if isinstance(value, list | tuple):
+        return f"seq({type_name(value[0])})" if value else "seq(tensor)"
+    if isinstance(value, np.ndarray) and value.dtype.kind in "USTO":
+        return "tensor(string)" if is_string(value) else "tensor(int64)"
+    # A type that no operator takes keeps its own name.
+    return f"tensor({_tensor_names().get(value.dtype.name, value.dtype.name)})"
+
+
+def type_names(value: Any) -> frozenset[str]:
+    """All names that fit the type of a value.
+
+    A JAX array of a 32-bit type has two while x64 is off: it may stand for the 64-bit type. An empty list may be a
+    sequence of anything.
+    """
+    if isinstance(value, list | tuple):
+        inner = type_names(value[0]) if value else (f"tensor({t})" for t in _tensor_names().values())
+        return frozenset(f"seq({t})" for t in inner)
+    name = type_name(value)
+    wide = _WIDE.get(name[7:-1])
+    if isinstance(value, jax.Array) and wide and canonical(np.int64) != np.int64:
+        return frozenset([name, f"tensor({wide})"])
+    return frozenset([name])
+
+
+def element_type(value: Any) -> np.dtype | None:
+    """The element type that an attribute names: a number of TensorProto.DataType, or a word in opset 1."""
+    numbers = {name: number for name, number in onnx.TensorProto.DataType.items() if number}
+    number = numbers.get(value, 0) if isinstance(value, str) else value
+    if number not in numbers.values():
+        return None
+    try:
+        return np.dtype(helper.tensor_dtype_to_np_dtype(number))
+    except KeyError:  # a type of a newer standard, without one in NumPy
+        return None

@@ -1,0 +1,174 @@
+"""Earlier versions of operators that move data: splitting, padding, tiling, indexing."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from jaxops import ops
+from jaxops.attributes import axis as resolve_axis
+from jaxops.errors import AxisError, SignatureError
+from jaxops.onnx.registry import version
+from jaxops.shapes.tensor import splitting as sizes_of
+from jaxops.static import Array, Ints, Static, array, foldable, known
+
+
+def nonnegative(op: str, name: str, values: Any) -> None:
+    """Where a version's text says that its axes are not negative: they may be from opset 11 on.
+
+    The texts of other operators from before 11 leave it open, and models of the standard's own suite use them.
+    """
+    for value in (values,) if isinstance(values, int) else values or ():
+        if value < 0:
+            raise AxisError(f"{op}: `{name}` holds {value}; negative axes are allowed from opset 11 on")
+
+
+def _even_split(input: Array, split: Any, axis: int, n_outputs: int) -> tuple[Array, ...]:
+    """Before opset 18 the axis divides evenly when no lengths are given."""
+    if split is None:
+        size = array(input).shape[resolve_axis("split", axis, array(input).ndim)]
+        split = sizes_of.equal_chunks(size, _counted(n_outputs))
+    return _listed_split(input, split, axis, n_outputs)
+
+
+def _listed_split(input: Array, split: Any, axis: int, n_outputs: int) -> tuple[Array, ...]:
+    if n_outputs and np.size(split) != n_outputs:  # ops.split refuses what is not 1-D
+        raise SignatureError(f"split: `split` holds {np.size(split)} lengths, but {n_outputs} outputs are asked for")
+    return ops.split(input, split, axis=axis)
+
+
+def _counted(n_outputs: int) -> int:
+    if not n_outputs:
+        raise SignatureError("split: how many outputs? Give `n_outputs`")
+    return n_outputs
+
+
+@version("Split", 1)
+@foldable
+def split_1(
+    input: Array, lengths: Static = None, /, *, axis: int | None = None, split: Ints | None = None, n_outputs: int
+) -> tuple[Array, ...]:
+    if lengths is not None:  # of the type of the data, which may be a float
+        split = tuple(int(length) for length in known("split", "split", lengths))
+    return _even_split(input, split, axis or 0, n_outputs)
+
+
+@version("Split", 2)
+@foldable
+def split_2(input: Array, split: Static = None, *, axis: int, n_outputs: int) -> tuple[Array, ...]:
+    return _even_split(input, split, axis, n_outputs)
+
+
+@version("Split", 18)
+@foldable
+def split_18(
+    input: Array, split: Static = None, *, axis: int, num_outputs: int | None = None, n_outputs: int
+) -> tuple[Array, ...]:
+    if split is not None and num_outputs is None:
+        return _listed_split(input, split, axis, n_outputs)
+    if n_outputs and num_outputs not in (None, n_outputs):
+        raise SignatureError(f"split: `num_outputs` is {num_outputs}, but {n_outputs} outputs are asked for")
+    return ops.split(input, split, axis=axis, num_outputs=num_outputs)
+
+
+@version("Concat", 1)
+@foldable
+def concat_1(inputs: Sequence[Array], *, axis: int = 1) -> Array:
+    return ops.concat(inputs, axis=axis)
+
+
+version("Concat", 4)(ops.concat)
+
+
+@version("Squeeze", 1)
+@foldable
+def squeeze_1(data: Array, *, axes: Ints | None = None) -> Array:
+    nonnegative("squeeze", "axes", axes)
+    return ops.squeeze(data, axes)
+
+
+version("Squeeze", 11)(ops.squeeze)
+
+
+@version("Unsqueeze", 1)
+@foldable
+def unsqueeze_1(data: Array, *, axes: Ints) -> Array:
+    nonnegative("unsqueeze", "axes", axes)
+    return ops.unsqueeze(data, axes)
+
+
+version("Unsqueeze", 11)(ops.unsqueeze)
+
+
+PadMode = Literal["constant", "reflect", "edge"]  # 'wrap' came with opset 19
+
+
+def _valued_pad(data: Array, pads: Ints, mode: Any, value: float) -> Array:
+    return ops.pad(data, pads, np.array(value, array(data).dtype), mode=mode)
+
+
+@version("Pad", 1)
+@foldable
+def pad_1(data: Array, *, paddings: Ints, mode: PadMode, value: float) -> Array:
+    return _valued_pad(data, paddings, mode, value)
+
+
+@version("Pad", 2)
+@foldable
+def pad_2(data: Array, *, pads: Ints, mode: PadMode, value: float) -> Array:
+    return _valued_pad(data, pads, mode, value)
+
+
+@version("Pad", 11)
+@foldable
+def pad_11(data: Array, pads: Static, constant_value: Any = None, axes: Static = None, *, mode: PadMode) -> Array:
+    return ops.pad(data, pads, constant_value, axes, mode=mode)
+
+
+version("Pad", 19)(ops.pad)
+
+
+@version("Tile", 1)
+@foldable
+def tile_1(input: Array, tiles: Static, axis: Static) -> Array:
+    """Along one axis; both numbers are of the type of the data, which may be a float."""
+    data = array(input)
+    count, at = (int(known("tile", n, v).reshape(())) for n, v in (("tiles", tiles), ("axis", axis)))
+    place = resolve_axis("tile", at, data.ndim)
+    return ops.tile(data, tuple(count if i == place else 1 for i in range(data.ndim)))
+
+
+version("Tile", 6)(ops.tile)
+
+version("Scatter", 9)(ops.scatter_elements)
+version("ScatterElements", 11)(ops.scatter_elements)
+version("ScatterND", 11)(ops.scatter_nd)
+Reduction = Literal["none", "add", "mul"]  # 'max' and 'min' came with opset 18
+
+
+@version("ScatterElements", 16)
+@foldable
+def scatter_elements_16(data: Array, indices: Array, updates: Array, *, axis: int, reduction: Reduction) -> Array:
+    return ops.scatter_elements(data, indices, updates, axis=axis, reduction=reduction)
+
+
+@version("ScatterND", 16)
+@foldable
+def scatter_nd_16(data: Array, indices: Array, updates: Array, *, reduction: Reduction) -> Array:
+    return ops.scatter_nd(data, indices, updates, reduction=reduction)
+
+
+version("ScatterElements", 18)(ops.scatter_elements)
+version("ScatterND", 18)(ops.scatter_nd)
+
+
+@version("OneHot", 9)
+@foldable
+def one_hot_9(indices: Array, depth: Static, values: Array, *, axis: int) -> Array:
+    """A negative index selects nothing; so does a negative axis but -1."""
+    if axis < -1:
+        raise AxisError(f"one_hot: `axis` is {axis}; before opset 11 it must be -1 or more")
+    return ops.one_hot(indices, depth, values, axis=axis, wrap=False)
+
+
+version("OneHot", 11)(ops.one_hot)

@@ -1,0 +1,145 @@
+"""Losses of a classification: what the logarithm of the probability of the right class lacks to zero.
+
+16-bit types are computed in float32.
+"""
+
+__all__ = ["negative_log_likelihood_loss", "softmax_cross_entropy_loss"]
+
+from typing import Any, Literal
+
+import chex
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import integer, one_of
+from jaxops.dtypes import as_traced
+from jaxops.errors import BoundsError, DTypeError, describe
+from jaxops.ops.math.softmax_like import log_softmax
+from jaxops.ops.nn.normalization import floating, wide
+from jaxops.shapes.math import losses as sizes_of
+from jaxops.static import Array, array, jit_if_concrete
+
+LossReduction = Literal["mean", "sum", "none"]
+
+
+def negative_log_likelihood_loss(
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: LossReduction = "mean",
+) -> Array:
+    """Minus the log-probability of each sample's own class.
+
+    input: (N, C, d1, …), floats, the log-probabilities of C classes. target: (N, d1, …), integers in [0, C), the
+    classes. weight: (C,), a factor for each class; None means 1. ignore_index: static, inside of [0, C) or not; samples
+    with this target count nowhere. Returns (N, d1, …) for the reduction 'none', else one number, in input's dtype:
+    'sum', or 'mean', the sum divided by the weights of all samples that count. The mean of none of them is NaN.
+    Raises BoundsError for a static target outside; a traced one makes the loss NaN. Raises ShapeError, DTypeError,
+    ArgumentError for another reduction.
+    Source: ONNX NegativeLogLikelihoodLoss, opsets 12–22.
+
+    >>> negative_log_likelihood_loss(jnp.array([[-1.0, -2.0], [-3.0, -4.0]]), np.array([1, 0])).item()
+    2.5
+    """
+    op = "negative_log_likelihood_loss"
+    x, factor = floating(op, input=input, weight=weight)
+    how = one_of(op, "reduction", reduction, LossReduction)
+    labels, ignored = _labels(op, ("input", "target", "weight"), x, target, factor, ignore_index)
+    return _loss((x, labels, factor), ignored, how)
+
+
+def softmax_cross_entropy_loss(
+    scores: Array,
+    labels: Array,
+    weights: Array | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: LossReduction = "mean",
+    return_log_prob: bool = False,
+) -> Any:
+    """`negative_log_likelihood_loss` of the `log_softmax` of scores.
+
+    scores: (N, C, d1, …), floats. labels, weights, ignore_index, reduction: as target, weight, … there.
+    Returns the loss; with `return_log_prob` (loss, log-probabilities), the second like scores. Raises as there.
+    Source: ONNX SoftmaxCrossEntropyLoss, opsets 12–13.
+
+    >>> softmax_cross_entropy_loss(jnp.array([[0.0, 1000.0]]), np.array([0])).item()
+    1000.0
+    """
+    op = "softmax_cross_entropy_loss"
+    x, factor = floating(op, scores=scores, weights=weights)
+    how = one_of(op, "reduction", reduction, LossReduction)
+    found, ignored = _labels(op, ("scores", "labels", "weights"), x, labels, factor, ignore_index)
+    loss, log_prob = _cross_entropy((x, found, factor), ignored, how)
+    return (loss, log_prob) if return_log_prob else loss
+
+
+def _labels(op: str, names: tuple[str, str, str], x: Any, labels: Any, weights: Any, ignore: Any) -> tuple[Any, Any]:
+    """Traced labels, and the one to ignore, if there is any.
+
+    Static labels are checked here, and those to ignore become -1, since with x64 off they may not fit.
+    """
+    labels = array(labels)
+    if not jnp.issubdtype(labels.dtype, jnp.integer):
+        raise DTypeError(f"{op}: `{names[1]}` must be integers, got {describe(labels)}")
+    sizes_of.samples(op, names, x.shape, labels.shape, None if weights is None else weights.shape)
+    ignored = None if ignore is None else integer(op, "ignore_index", ignore)
+    if isinstance(labels, np.ndarray) and isinstance(x.shape[1], int):
+        skipped = np.zeros(labels.shape, bool) if ignored is None else labels == ignored
+        wrong = np.argwhere(~skipped & ((labels < 0) | (labels >= x.shape[1])))
+        if len(wrong):
+            at = tuple(map(int, wrong[0]))
+            raise BoundsError(
+                f"{op}: `{names[1]}` holds {labels[at]} at position {at}, outside of the {x.shape[1]} classes; "
+                f"give `ignore_index` for labels that do not count"
+            )
+        return as_traced(np.where(skipped, -1, labels.astype(np.int64))), -1 if skipped.any() else None
+    labels = as_traced(labels)
+    limits = jnp.iinfo(labels.dtype)
+    fits = ignored is not None and limits.min <= ignored <= limits.max
+    return labels, ignored if fits else None
+
+
+@jit_if_concrete
+def _loss(operands: tuple[Any, Any, Any], ignored: int | None, reduction: LossReduction) -> Any:
+    x, labels, weights = operands
+    work = wide(x.dtype) if weights is None else wide(x.dtype, weights.dtype)
+    counts = None if ignored is None else labels != jnp.asarray(ignored, labels.dtype)
+    if jnp.iinfo(labels.dtype).bits < 32:
+        labels = lax.convert_element_type(labels, np.int32)  # which holds the number of classes
+    # What is outside of the classes reads NaN; a negative index would count from the end.
+    labels = jnp.where(labels < 0, jnp.asarray(x.shape[1], labels.dtype), labels)
+    loss = -_pick(x, labels, work)
+    factor: Any = None if weights is None else jnp.take(_cast(weights, work), labels, mode="fill")
+    if counts is not None:
+        # Before they are multiplied, so that neither NaN nor infinity reaches a gradient.
+        loss = jnp.where(counts, loss, jnp.zeros_like(loss))
+        factor = _cast(counts, work) if factor is None else jnp.where(counts, factor, jnp.zeros_like(factor))
+    if weights is not None:
+        loss = loss * factor
+    chex.assert_equal(loss.shape, labels.shape)
+    if reduction == "none":
+        return _cast(loss, x.dtype)
+    if reduction == "sum":
+        return _cast(jnp.sum(loss), x.dtype)
+    return _cast(jnp.mean(loss) if factor is None else jnp.sum(loss) / jnp.sum(factor), x.dtype)
+
+
+def _pick(x: Any, labels: Any, work: Any) -> Any:
+    """Each sample's element of axis 1."""
+    found = jnp.take_along_axis(x, jnp.expand_dims(labels, 1), 1, mode="fill", fill_value=np.nan)
+    return _cast(jnp.squeeze(found, 1), work)
+
+
+@jit_if_concrete
+def _cross_entropy(operands: tuple[Any, Any, Any], ignored: int | None, reduction: LossReduction) -> Any:
+    x, labels, weights = operands
+    wider = log_softmax(_cast(x, wide(x.dtype)), axis=1)
+    return _cast(_loss((wider, labels, weights), ignored, reduction), x.dtype), _cast(wider, x.dtype)
+
+
+def _cast(x: Any, dtype: Any) -> Any:
+    return lax.convert_element_type(x, dtype)

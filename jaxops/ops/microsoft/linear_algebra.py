@@ -1,0 +1,60 @@
+"""Products of matrices. Products of 16-bit floats are accumulated in float32."""
+
+__all__ = ["fused_matmul"]
+
+import chex
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxops.attributes import flag
+from jaxops.ops.elementwise import require
+from jaxops.ops.math.linear_algebra import _scaled, _traced, _wide
+from jaxops.shapes.math.linear_algebra import matmul as product_sizes
+from jaxops.shapes.microsoft import linear_algebra as sizes_of
+from jaxops.static import Array, jit_if_concrete
+
+
+def fused_matmul(
+    a: Array,
+    b: Array,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+    transBatchA: int = 0,
+    transBatchB: int = 0,
+) -> Array:
+    """alpha · a' · b', where a' and b' are the operands with their axes in another order; batch axes broadcast.
+
+    a: (…, M, K) or (K,). b: (…, K, N) or (K,). Floats of one dtype. Returns that dtype, (…, M, N), without the axes
+    that a or b lacks.
+    transA, transB: the last two axes are swapped; a single axis stays. transBatchA, transBatchB: the first axis of
+    the operand belongs behind its batch axes, so a is (M, …, K), or (K, …, M) with transA. An operand whose batch is
+    transposed has at least 3 axes.
+    Raises ShapeError when the shapes do not fit, DTypeError when the dtypes differ or are no floats, ArgumentError.
+    Source: com.microsoft FusedMatMul, opset 1, as onnxruntime defines it.
+
+    >>> fused_matmul(jnp.ones((3, 5, 2)), jnp.ones((5, 4, 2)), alpha=0.5, transBatchA=1, transB=1).shape
+    (5, 3, 4)
+    """
+    op = "fused_matmul"
+    arrays = _traced(op, (a, b))
+    require(op, "floating-point", *arrays)
+    swapped = (flag(op, "transA", transA), flag(op, "transB", transB))
+    batched = (flag(op, "transBatchA", transBatchA), flag(op, "transBatchB", transBatchB))
+    return _fused_matmul(arrays, float(alpha), swapped, batched)
+
+
+@jit_if_concrete
+def _fused_matmul(
+    arrays: tuple[jax.Array, ...], alpha: float, swapped: tuple[bool, bool], batched: tuple[bool, bool]
+) -> jax.Array:
+    a, b = (
+        lax.transpose(x, sizes_of.order("fused_matmul", name, x.shape, swap, batch))
+        for name, x, swap, batch in zip("ab", arrays, swapped, batched, strict=True)
+    )
+    sizes = product_sizes(a.shape, b.shape, "fused_matmul")
+    product = _scaled(jnp.matmul(a, b, preferred_element_type=_wide(a)), alpha)
+    chex.assert_equal(product.shape, sizes)
+    return product.astype(a.dtype)

@@ -1,0 +1,143 @@
+"""Operators that give labels other names."""
+
+__all__ = ["label_encoder"]
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.attributes import ints
+from jaxops.dtypes import as_traced, canonical, converted, is_float, is_string
+from jaxops.errors import DTypeError, ShapeError, SignatureError, describe
+from jaxops.static import Array, Ints, array, foldable, is_symbolic, jit_if_concrete, known
+
+
+@foldable
+def label_encoder(
+    x: Array,
+    *,
+    keys_tensor: Any = None,
+    keys_strings: Sequence[str] | None = None,
+    keys_int64s: Ints | None = None,
+    keys_floats: Sequence[float] | None = None,
+    values_tensor: Any = None,
+    values_strings: Sequence[str] | None = None,
+    values_int64s: Ints | None = None,
+    values_floats: Sequence[float] | None = None,
+    default_tensor: Any = None,
+    default_string: str = "_Unused",
+    default_int64: int = -1,
+    default_float: float = -0.0,
+) -> Array:
+    """For each element the value that stands where the keys have the element, or the default where they do not.
+
+    x: any shape, in the dtype of the keys; strings are static. Returns the shape of x, in the dtype of the values.
+    keys_…, values_…: static, one of each and equally long; a tensor is 1-D, of any dtype; int64s are int64, floats
+    float32. A NaN among the keys stands for every NaN. Of equal keys the last one counts, as the standard says from
+    version 4 on (onnxruntime takes the first). With x64 off, keys that no traced element can equal match nothing.
+    default_tensor: static, one element of the dtype of the values; when None, the default of their kind applies.
+    Raises SignatureError unless there is one of the keys and one of the values, ShapeError for other lengths,
+    DTypeError when the dtypes do not fit, ArgumentError for a default that the dtype of the values does not hold.
+    Source: ONNX ai.onnx.ml.LabelEncoder, opsets 2–4.
+
+    >>> label_encoder(np.array(["Dori", "Amy"]), keys_strings=["Amy", "Sally"], values_int64s=[5, 6])
+    array([-1,  5])
+    """
+    given = {"tensor": keys_tensor, "strings": keys_strings, "int64s": keys_int64s, "floats": keys_floats}
+    keys = _one("keys", given)
+    given = {"tensor": values_tensor, "strings": values_strings, "int64s": values_int64s, "floats": values_floats}
+    values = _one("values", given)
+    if keys.shape != values.shape:
+        raise ShapeError(f"label_encoder: {len(keys)} keys were given, but {len(values)} values; there must be as many")
+    default = _default(values, default_tensor, default_string, default_int64, default_float)
+    x = as_traced(x) if is_symbolic(x) else array(x)
+    traced = isinstance(x, jax.Array)
+    if is_string(x) and is_string(keys):
+        x = x.astype(object)
+    elif x.dtype != (canonical(keys.dtype) if traced else keys.dtype):
+        raise DTypeError(
+            f"label_encoder: x is {describe(x)}, but the keys are {'strings' if is_string(keys) else keys.dtype.name}; "
+            f"they must have one element type, convert with jaxops.cast"
+        )
+    if traced and is_string(values):
+        raise DTypeError("label_encoder: traced elements cannot become strings, which are static (NumPy)")
+    keys, values = _holdable(keys, values, x.dtype)
+    ordered, found, nan = _table(keys, values, default)
+    results = np.concatenate([found, default[None], (default if nan is None else nan)[None]])
+    return _encode((x, ordered, as_traced(results) if traced else results))
+
+
+def _one(name: str, given: dict[str, Any]) -> np.ndarray:
+    """The one of the attributes that is there, as a vector."""
+    present = {kind: value for kind, value in given.items() if value is not None}
+    if len(present) != 1:
+        listing = ", ".join(f"{name}_{kind}" for kind in (present or given))
+        problem = "exclude each other" if present else "are all missing"
+        raise SignatureError(f"label_encoder: {listing} {problem}; give one of them")
+    ((kind, value),) = present.items()
+    attribute = f"{name}_{kind}"
+    if kind == "int64s":
+        return np.array(ints("label_encoder", attribute, value), np.int64)
+    found = known("label_encoder", attribute, value)
+    if found.ndim != 1:
+        raise ShapeError(f"label_encoder: `{attribute}` must be 1-D, got {describe(found)}")
+    if kind == "tensor":
+        return found.astype(object) if is_string(found) else found
+    return found.astype(object if kind == "strings" else np.float32)
+
+
+def _default(values: np.ndarray, tensor: Any, string: str, integer: int, number: float) -> np.ndarray:
+    dtype = values.dtype
+    if tensor is None:
+        if is_string(values):
+            return np.array(string, object)
+        value = number if is_float(dtype) else integer
+        return converted("label_encoder: the default", np.asarray(value), dtype)
+    found = known("label_encoder", "default_tensor", tensor)
+    if found.size != 1:
+        raise ShapeError(f"label_encoder: `default_tensor` must be one element, got {describe(found)}")
+    found = found.astype(object) if is_string(found) else found
+    if found.dtype != dtype:
+        raise DTypeError(
+            f"label_encoder: `default_tensor` is {describe(found)}, but the values are "
+            f"{'strings' if is_string(values) else dtype.name}"
+        )
+    return found.reshape(())
+
+
+def _holdable(keys: np.ndarray, values: np.ndarray, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The keys in x's type, without those that it does not hold, and their values."""
+    if keys.dtype == dtype:
+        return keys, values
+    with np.errstate(over="ignore"):
+        narrow = keys.astype(dtype)
+    held = np.isfinite(narrow) | ~np.isfinite(keys) if is_float(dtype) else narrow == keys
+    return narrow[held], values[held]
+
+
+def _table(keys: np.ndarray, values: np.ndarray, default: np.ndarray) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Distinct keys in order, their values, and the value of NaN if there is one."""
+    missing = keys != keys  # NaN
+    nan = values[missing][-1:].reshape(()) if missing.any() else None
+    keys, values = keys[~missing], values[~missing]
+    # The first of equal ones in reversed order is the last in the order given.
+    ordered, last = np.unique(keys[::-1], return_index=True)
+    return ordered, values[::-1][last], nan
+
+
+@jit_if_concrete
+def _encode(operands: tuple[Array, Array, Array]) -> Array:
+    """`results` are the values of the keys, which are in order, then the default, then the value of NaN."""
+    x, keys, results = operands
+    xp = np if isinstance(x, np.ndarray) else jnp
+    count = keys.shape[0]
+    place = xp.full(x.shape, count)
+    if count:
+        near = xp.minimum(xp.searchsorted(keys, x), count - 1)
+        place = xp.where(xp.asarray(keys)[near] == x, near, count)
+    if is_float(x.dtype):
+        place = xp.where(xp.isnan(x), count + 1, place)
+    return xp.asarray(results[place], results.dtype)
