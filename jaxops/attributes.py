@@ -25,8 +25,7 @@ def ints(op: str, operand: str, value: Ints, *, single: bool = False) -> Sizes:
                 break
         else:
             return value
-    one: Any = value
-    if single and (isinstance(one, int | float) or is_symbolic_dim(one) or getattr(one, "ndim", None) == 0):
+    if single and _is_one(value):
         return (_int(op, operand, value),)
     if isinstance(value, Sequence) and not isinstance(value, str):
         return tuple(_int(op, operand, item) for item in value)
@@ -34,6 +33,10 @@ def ints(op: str, operand: str, value: Ints, *, single: bool = False) -> Sizes:
     if values.ndim != 1:
         raise ShapeError(message(op, f"`{operand}` must be 1-D, but has {values.ndim} axes", **{operand: values}))
     return tuple(_int(op, operand, item) for item in _items(op, operand, values))
+
+
+def _is_one(value: Any) -> bool:
+    return isinstance(value, int | float) or is_symbolic_dim(value) or getattr(value, "ndim", None) == 0
 
 
 def integer(op: str, operand: str, value: Any) -> int:

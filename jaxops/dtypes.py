@@ -17,6 +17,8 @@ from jaxops.static import Array, Sizes, is_symbolic, settled
 
 # XLA:CPU of jaxlib 0.10.2 aborts the process when it concatenates these; an 8-bit integer holds them all.
 _FRAGILE = {"int2": jnp.int8, "uint2": jnp.uint8, "int4": jnp.int8, "uint4": jnp.uint8}
+# The standard lets them be stored, moved and cast. NumPy and XLA would disagree about what else they do with them.
+SUB_BYTE = {*_FRAGILE, "float4_e2m1fn"}
 
 
 def is_string(value: Any) -> bool:
@@ -49,8 +51,11 @@ def floating(op: str, **operands: Any) -> tuple[Any, ...]:
     """Floating-point operands as JAX arrays, else DTypeError; None passes."""
     arrays = tuple(None if v is None else as_traced(v) for v in operands.values())
     for name, value in zip(operands, arrays, strict=True):
-        if value is not None and not is_float(value.dtype):
-            raise DTypeError(f"{op}: `{name}` must be floating-point, got {describe(value)}; convert with jaxops.cast")
+        if value is not None and (not is_float(value.dtype) or value.dtype.name in SUB_BYTE):
+            size = " of 8 bits or more" if value.dtype.name in SUB_BYTE else ""
+            raise DTypeError(
+                f"{op}: `{name}` must be floating-point{size}, got {describe(value)}; convert with jaxops.cast"
+            )
     return arrays
 
 
@@ -161,10 +166,14 @@ def unify(op: str, values: tuple[Any, ...], names: tuple[str, ...] = ()) -> tupl
     return arrays
 
 
-def widened(fn: Any, arrays: tuple[Array, ...]) -> jax.Array:
-    """`fn(arrays)` for a movement that XLA:CPU cannot do on sub-byte integers: in 8 bits, then narrowed again."""
+def widened(fn: Any, arrays: tuple[Array, ...]) -> Any:
+    """`fn(arrays)` for a movement that XLA:CPU cannot do on sub-byte integers: in 8 bits, then narrowed again.
+
+    Of several results the first one is narrowed.
+    """
     dtype = arrays[0].dtype
     wide = _FRAGILE.get(dtype.name)
     if wide is None:
         return fn(arrays)
-    return fn(tuple(a.astype(wide) for a in arrays)).astype(dtype)
+    found = fn(tuple(a.astype(wide) for a in arrays))
+    return (found[0].astype(dtype), *found[1:]) if isinstance(found, tuple) else found.astype(dtype)

@@ -25,6 +25,7 @@ __all__ = [
     "ShapeOnly",
     "Sizes",
     "Static",
+    "StaticInts",
     "Subgraph",
     "Tracer",
     "Undecided",
@@ -36,9 +37,10 @@ Dim: TypeAlias = Any  # int, or a symbolic dimension of `jax.export`, whose clas
 Sizes: TypeAlias = tuple[Dim, ...]
 Ints: TypeAlias = int | np.integer | Sequence[int] | np.ndarray | jax.Array
 
-STATIC, SHAPE_ONLY, ELEMENT_TYPE = "static", "shape only", "element type"
+STATIC, VECTOR, SHAPE_ONLY, ELEMENT_TYPE = "static", "1-D", "shape only", "element type"
 # The marks that the front ends read off a signature.
 Static: TypeAlias = Annotated[Any, STATIC]  # must be known while tracing
+StaticInts: TypeAlias = Annotated[Any, STATIC, VECTOR]  # likewise, 1-D; only a direct call may give a single integer
 ShapeOnly: TypeAlias = Annotated[Any, SHAPE_ONLY]  # any array: only its sizes are looked at
 ElementType: TypeAlias = Annotated[Any, ELEMENT_TYPE]  # an attribute that names a type: np.float32, "int8", str
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxops.dtypes import converted, is_float
-from jaxops.errors import ArgumentError, SignatureError, UnsupportedError
+from jaxops.errors import ArgumentError, ShapeError, SignatureError, UnsupportedError
 from jaxops.graph.nodes import Node
 from jaxops.graph.trace import step
 from jaxops.onnx.bind import with_body
@@ -91,6 +91,12 @@ def _function(name: str, version: int) -> Callable[..., Any]:
         n_outputs = schema.min_output if n_outputs is None else n_outputs
         operator.check_arity([x is not None for x in operands], n_outputs)
         attributes = operator.complete(given)
+        for position, x in enumerate(operands):
+            if x is not None and operator.is_vector(position) and np.ndim(x) != 1:
+                raise ShapeError(
+                    f"{operator.version}: input {position} `{operator.formals[position]}` must be 1-D, but has "
+                    f"{np.ndim(x)} axes"
+                )
         names = tuple(
             "" if x is None else formal for formal, x in zip(_formals(operator, operands), operands, strict=True)
         )

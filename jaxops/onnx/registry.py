@@ -31,7 +31,7 @@ from jaxops.onnx.schemas import (
     type_names,
 )
 from jaxops.ops import microsoft, ml
-from jaxops.static import ELEMENT_TYPE, SHAPE_ONLY, STATIC, Subgraph
+from jaxops.static import ELEMENT_TYPE, SHAPE_ONLY, STATIC, VECTOR, Subgraph
 
 # Where the functions of a domain are.
 DOMAINS: dict[str, ModuleType] = {"": ops, "ai.onnx.ml": ml, "com.microsoft": microsoft}
@@ -131,10 +131,9 @@ class Operator:
         return {name: m for name, found in marked.items() for m in found if isinstance(m, Subgraph)}
 
     @functools.cached_property
-    def _marks(self) -> tuple[str | None, ...]:
+    def _marks(self) -> tuple[tuple[Any, ...], ...]:
         positional = [p for p in self.parameters.values() if p.kind is not p.KEYWORD_ONLY]
-        found = [marks(p.annotation) for p in positional[: len(self.formals)]]
-        return tuple(next((m for m in (STATIC, SHAPE_ONLY) if m in each), None) for each in found)
+        return tuple(marks(p.annotation) for p in positional[: len(self.formals)])
 
     @functools.cached_property
     def defaults(self) -> Mapping[str, Any]:
@@ -155,8 +154,15 @@ class Operator:
         return bool(self.formals) and self.schema.inputs[-1].option == VARIADIC
 
     def mark(self, position: int) -> str | None:
-        """The mark of the input at `position`; a variadic input shares one."""
-        return self._marks[min(position, len(self._marks) - 1)] if self._marks else None
+        """STATIC or SHAPE_ONLY where the input at `position` has that mark; a variadic input shares one."""
+        return next((m for m in (STATIC, SHAPE_ONLY) if m in self._marks_of(position)), None)
+
+    def is_vector(self, position: int) -> bool:
+        """Whether the text says that the input at `position` is 1-D, where the function takes a single integer too."""
+        return VECTOR in self._marks_of(position)
+
+    def _marks_of(self, position: int) -> tuple[Any, ...]:
+        return self._marks[min(position, len(self._marks) - 1)] if self._marks else ()
 
     def complete(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The attributes of a node, checked against schema and signature, with the defaults filled in."""

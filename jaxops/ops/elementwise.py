@@ -1,5 +1,6 @@
 """What the operators share that compute each element of the result from one element of each operand."""
 
+import functools
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
@@ -9,29 +10,48 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import as_traced, is_float, number, type_name, unify
+from jaxops.dtypes import SUB_BYTE, as_traced, is_float, number, type_name, unify
 from jaxops.errors import DTypeError, SignatureError
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import Array, Sizes, array, is_symbolic, jit_if_concrete
 
-_KINDS = {"boolean": np.bool_, "integer": np.integer, "floating-point": np.floating}
+_KINDS = {
+    "boolean": (np.bool_,),
+    "integer": (np.integer,),
+    "floating-point": (np.floating,),
+    "numbers": (np.number,),
+    "real numbers": (np.integer, np.floating),
+    "real numbers or booleans": (np.integer, np.floating, np.bool_),
+}
 
 
 def require(op: str, kind: str, *arrays: Array) -> None:
-    """Raises DTypeError unless all are of a kind: boolean, integer or floating-point."""
+    """Raises DTypeError unless all are of a kind that is computed with; symbolic sizes are int64."""
     for a in arrays:
-        if not jnp.issubdtype(a.dtype, _KINDS[kind]):
-            raise DTypeError(f"{op}: operands must be {kind}, got {type_name(a)}; convert with jaxops.cast")
+        if not _fits(a.dtype, kind) and not (is_symbolic(a) and _fits(np.dtype(np.int64), kind)):
+            size = " of 8 bits or more" if a.dtype.name in SUB_BYTE else ""
+            raise DTypeError(f"{op}: operands must be {kind}{size}, got {type_name(a)}; convert with jaxops.cast")
 
 
-def operands(op: str, values: Sequence[Any]) -> tuple[Array, ...]:
-    """Operands of one element type; a Python number takes the type of the arrays beside it, or raises ArgumentError."""
+@functools.cache
+def _fits(dtype: Any, kind: str) -> bool:
+    return dtype.name not in SUB_BYTE and any(jnp.issubdtype(dtype, known) for known in _KINDS[kind])
+
+
+def operands(op: str, values: Sequence[Any], kind: str | None = None) -> tuple[Array, ...]:
+    """Operands of one element type; a Python number takes the type of the arrays beside it, or raises ArgumentError.
+
+    kind: raises DTypeError unless they are of it; None allows every type.
+    """
     if not values:
         raise SignatureError(f"{op}: there are no operands; at least one is needed")
     typed = next((v.dtype for v in values if isinstance(v, jax.Array | np.ndarray)), None)
     if typed is not None and typed.kind != "O":
         values = [_adopt(op, v, typed) for v in values]
-    return unify(op, tuple(values))
+    arrays = unify(op, tuple(values))
+    if kind is not None:
+        require(op, kind, *arrays)
+    return arrays
 
 
 def _adopt(op: str, value: Any, dtype: Any) -> Any:
@@ -61,9 +81,9 @@ def traced_if_symbolic(*arrays: Array) -> tuple[Array, ...]:
     return tuple(map(as_traced, arrays)) if any(map(is_symbolic, arrays)) else arrays
 
 
-def traced_operands(op: str, values: Sequence[Any]) -> tuple[jax.Array, ...]:
-    """Operands of one element type, as JAX arrays."""
-    return tuple(as_traced(v) for v in operands(op, values))
+def traced_operands(op: str, values: Sequence[Any], kind: str | None = None) -> tuple[jax.Array, ...]:
+    """`operands` as JAX arrays."""
+    return tuple(as_traced(v) for v in operands(op, values, kind))
 
 
 def pair(op: str, kind: str, a: Array, b: Array) -> tuple[Array, ...]:

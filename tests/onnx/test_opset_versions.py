@@ -7,6 +7,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, defs, helper
 
+import jaxops as jo
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, SignatureError
 from jaxops.onnx import opset
 
@@ -278,3 +279,16 @@ def test_the_last_piece_may_be_empty():
 
 def test_reshape_from_5_on_takes_its_shape_as_an_input_also_by_name():
     assert opset(5).Reshape(X, shape=[24]).shape == (24,)
+
+
+@pytest.mark.parametrize(
+    ("name", "operand", "formal"),
+    [("ReduceSum", 1, "axes"), ("Squeeze", 0, "axes"), ("Expand", 3, "shape"), ("Tile", 2, "repeats")],
+)
+def test_one_integer_is_no_vector(name, operand, formal):
+    """The functions take it, as NumPy does; an opset says 1-D."""
+    x = np.ones((1,) if name == "Tile" else (1, 3), np.float32)
+    direct = {"ReduceSum": jo.reduce_sum, "Squeeze": jo.squeeze, "Expand": jo.expand, "Tile": jo.tile}[name]
+    assert direct(x, operand).ndim >= 1
+    with pytest.raises(ShapeError, match=f"{name}-13: input 1 `{formal}` must be 1-D, but has 0 axes"):
+        getattr(opset(18), name)(x, operand)

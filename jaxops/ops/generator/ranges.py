@@ -13,6 +13,7 @@ from jax import lax
 from jaxops.attributes import stash
 from jaxops.dtypes import canonical, settled, unify
 from jaxops.errors import ArgumentError, ShapeError, message
+from jaxops.ops.elementwise import require
 from jaxops.static import Array, Dim, ElementType, Static, Undecided, foldable, is_symbolic, known
 
 _NARROW = ("float16", "bfloat16")
@@ -37,6 +38,7 @@ def range(start: Static, limit: Static, delta: Static, *, stash_type: ElementTyp
     for name, value in zip(names, given, strict=True):
         if value.size != 1:
             raise ShapeError(message("range", f"`{name}` must be one number", **{name: value}))
+    require("range", "real numbers", *given)
     symbolic = any(map(is_symbolic, given))
     first, last, step = (v.reshape(())[()] for v in unify("range", tuple(given), ("start ", "limit ", "delta ")))
     if not is_symbolic(step) and step == 0:

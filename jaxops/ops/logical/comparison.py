@@ -43,7 +43,7 @@ def greater(a: Array, b: Array) -> Array:
     >>> greater(np.array([1, 2, 3]), 2)
     array([False, False,  True])
     """
-    return broadcast_reduce(operands("greater", (a, b)), "greater", _greater, lax.gt)
+    return broadcast_reduce(operands("greater", (a, b), "real numbers"), "greater", _greater, lax.gt)
 
 
 def _greater(a: Any, b: Any) -> Any:
@@ -62,7 +62,7 @@ def less(a: Array, b: Array) -> Array:
     >>> less(np.array([1, 2, 3]), 2)
     array([ True, False, False])
     """
-    return broadcast_reduce(operands("less", (a, b)), "less", _less, lax.lt)
+    return broadcast_reduce(operands("less", (a, b), "real numbers"), "less", _less, lax.lt)
 
 
 def _less(a: Any, b: Any) -> Any:
@@ -81,7 +81,9 @@ def greater_or_equal(a: Array, b: Array) -> Array:
     >>> greater_or_equal(np.array([1, 2, 3]), 2)
     array([False,  True,  True])
     """
-    return broadcast_reduce(operands("greater_or_equal", (a, b)), "greater_or_equal", _greater_or_equal, lax.ge)
+    return broadcast_reduce(
+        operands("greater_or_equal", (a, b), "real numbers"), "greater_or_equal", _greater_or_equal, lax.ge
+    )
 
 
 def _greater_or_equal(a: Any, b: Any) -> Any:
@@ -102,7 +104,8 @@ def less_or_equal(a: Array, b: Array) -> Array:
     >>> less_or_equal(np.array([1, 2, 3]), 2)
     array([ True,  True, False])
     """
-    return broadcast_reduce(operands("less_or_equal", (a, b)), "less_or_equal", _less_or_equal, lax.le)
+    arrays = operands("less_or_equal", (a, b), "real numbers")
+    return broadcast_reduce(arrays, "less_or_equal", _less_or_equal, lax.le)
 
 
 def _less_or_equal(a: Any, b: Any) -> Any:

@@ -32,7 +32,7 @@ from jax import lax
 from jaxops.attributes import one_of
 from jaxops.dtypes import floating
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.ops.elementwise import broadcast_to, on_sizes, symbolic, traced_operands, unary
+from jaxops.ops.elementwise import broadcast_to, on_sizes, one_of_kind, symbolic, traced_operands, unary
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import Array, foldable, jit_if_concrete
@@ -50,7 +50,7 @@ def relu(x: Array) -> Array:
     >>> relu(jnp.array([-1.0, 2.0]))
     Array([0., 2.], dtype=float32)
     """
-    return unary(x, _not_below_zero, jax.nn.relu)
+    return unary(one_of_kind("relu", "real numbers", x), _not_below_zero, jax.nn.relu)
 
 
 def _not_below_zero(x: np.ndarray) -> np.ndarray:
@@ -85,7 +85,7 @@ def prelu(x: Array, slope: Array) -> Array:
     >>> prelu(jnp.array([-1.0, 2.0]), jnp.array([0.25]))
     Array([-0.25,  2.  ], dtype=float32)
     """
-    return _prelu(traced_operands("prelu", (x, slope)))
+    return _prelu(traced_operands("prelu", (x, slope), "real numbers"))
 
 
 @jit_if_concrete
@@ -167,7 +167,8 @@ def gelu(x: Array, *, approximate: Approximation = "none") -> Array:
     """
     one_of("gelu", "approximate", approximate, Approximation)
     (data,) = floating("gelu", x=x)
-    return jax.nn.gelu(data, approximate=approximate == "tanh")
+    wide = data.astype(np.float32) if data.dtype.itemsize == 1 else data  # XLA has no erf of 8-bit floats
+    return jax.nn.gelu(wide, approximate=approximate == "tanh").astype(data.dtype)
 
 
 def sigmoid(x: Array) -> Array:

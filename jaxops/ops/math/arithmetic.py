@@ -29,7 +29,7 @@ def add(a: Array, b: Array) -> Array:
     >>> add(np.array([1, 2]), 10)
     array([11, 12])
     """
-    return broadcast_reduce(operands("add", (a, b)), "add", np.add, lax.add)
+    return broadcast_reduce(operands("add", (a, b), "numbers"), "add", np.add, lax.add)
 
 
 @foldable
@@ -43,7 +43,7 @@ def sub(a: Array, b: Array) -> Array:
     >>> sub(np.array([1, 2]), 10)
     array([-9, -8])
     """
-    return broadcast_reduce(operands("sub", (a, b)), "sub", np.subtract, lax.sub)
+    return broadcast_reduce(operands("sub", (a, b), "numbers"), "sub", np.subtract, lax.sub)
 
 
 @foldable
@@ -57,7 +57,7 @@ def mul(a: Array, b: Array) -> Array:
     >>> mul(np.array([1, 2]), 10)
     array([10, 20])
     """
-    return broadcast_reduce(operands("mul", (a, b)), "mul", np.multiply, lax.mul)
+    return broadcast_reduce(operands("mul", (a, b), "numbers"), "mul", np.multiply, lax.mul)
 
 
 @foldable
@@ -72,7 +72,7 @@ def div(a: Array, b: Array) -> Array:
     >>> div(np.array([7, -7]), 2)
     array([ 3, -3])
     """
-    return broadcast_reduce(operands("div", (a, b)), "div", _div, lax.div)
+    return broadcast_reduce(operands("div", (a, b), "numbers"), "div", _div, lax.div)
 
 
 def _div(a: Any, b: Any) -> Any:
@@ -104,7 +104,7 @@ def mod(a: Array, b: Array, *, fmod: int = 0) -> Array:
     >>> mod(np.array([-7, 7]), 3), mod(np.array([-7, 7]), 3, fmod=1)
     (array([2, 1]), array([-1,  1]))
     """
-    arrays = operands("mod", (a, b))
+    arrays = operands("mod", (a, b), "real numbers")
     if flag("mod", "fmod", fmod):
         return broadcast_reduce(arrays, "mod", _static_fmod, lax.rem)
     return broadcast_reduce(arrays, "mod", _static_mod, _floor_mod)
@@ -147,6 +147,7 @@ def pow(x: Array, y: Array) -> Array:
     array([1024,    0])
     """
     base, exponent = array(x), array(y)
+    require("pow", "real numbers", base, exponent)
     if is_symbolic(exponent) or (is_symbolic(base) and (is_float(exponent.dtype) or np.any(exponent < 0))):
         base, exponent = as_traced(base), as_traced(exponent)  # no polynomial of the size
     if isinstance(base, np.ndarray) and isinstance(exponent, np.ndarray):
@@ -216,7 +217,7 @@ def sum(inputs: Sequence[Array]) -> Array:
     >>> sum([np.array([1, 5]), np.array([3, 2]), 1])
     array([5, 8])
     """
-    return broadcast_reduce(operands("sum", inputs), "sum", np.add, lax.add)
+    return broadcast_reduce(operands("sum", inputs, "numbers"), "sum", np.add, lax.add)
 
 
 @foldable
@@ -230,8 +231,7 @@ def mean(inputs: Sequence[Array]) -> Array:
     >>> mean([np.array([1.0, 5.0]), np.array([3.0, 2.0])])
     array([2. , 3.5])
     """
-    arrays = operands("mean", inputs)
-    require("mean", "floating-point", *arrays)
+    arrays = operands("mean", inputs, "floating-point")
     return div(broadcast_reduce(arrays, "mean", np.add, lax.add), np.asarray(len(arrays), arrays[0].dtype))
 
 
@@ -245,7 +245,7 @@ def neg(x: Array) -> Array:
     >>> neg(np.array([1, -2]))
     array([-1,  2])
     """
-    return unary(x, np.negative, lax.neg)
+    return unary(one_of_kind("neg", "numbers", x), np.negative, lax.neg)
 
 
 @foldable
@@ -258,7 +258,7 @@ def abs(x: Array) -> Array:
     >>> abs(np.array([1, -2]))
     array([1, 2])
     """
-    return unary(x, _static_abs, _traced_abs)
+    return unary(one_of_kind("abs", "numbers", x), _static_abs, _traced_abs)
 
 
 def _static_abs(x: Any) -> Any:
@@ -279,7 +279,7 @@ def sign(input: Array) -> Array:
     >>> sign(np.array([5, 0, -2]))
     array([ 1,  0, -1])
     """
-    return unary(input, _static_sign, lax.sign)
+    return unary(one_of_kind("sign", "numbers", input), _static_sign, lax.sign)
 
 
 def _static_sign(x: Any) -> Any:

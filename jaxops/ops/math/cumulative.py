@@ -11,7 +11,8 @@ from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import accumulation_type
-from jaxops.static import Array, Static, array, foldable, jit_if_concrete
+from jaxops.ops.elementwise import one_of_kind
+from jaxops.static import Array, Static, foldable, jit_if_concrete
 
 
 @foldable
@@ -45,7 +46,7 @@ def cumprod(x: Array, axis: Static, *, exclusive: int = 0, reverse: int = 0) -> 
 
 
 def _run(op: str, x: Any, axis: Any, exclusive: int, reverse: int) -> Array:
-    data = array(x)
+    data = one_of_kind(op, "numbers", x)
     at = resolve_axis(op, integer(op, "axis", axis), data.ndim)
     return _running(data, op, at, flag(op, "exclusive", exclusive), flag(op, "reverse", reverse))
 

@@ -27,7 +27,7 @@ def max(inputs: Sequence[Array]) -> Array:
     >>> max([np.array([1, 5]), np.array([3, 2])])
     array([3, 5])
     """
-    return broadcast_reduce(operands("max", inputs), "max", _max, lax.max)
+    return broadcast_reduce(operands("max", inputs, "real numbers"), "max", _max, lax.max)
 
 
 def _max(a: Any, b: Any) -> Any:
@@ -45,7 +45,7 @@ def min(inputs: Sequence[Array]) -> Array:
     >>> min([np.array([1, 5]), np.array([3, 2])])
     array([1, 2])
     """
-    return broadcast_reduce(operands("min", inputs), "min", _min, lax.min)
+    return broadcast_reduce(operands("min", inputs, "real numbers"), "min", _min, lax.min)
 
 
 def _min(a: Any, b: Any) -> Any:
@@ -68,7 +68,7 @@ def clip(input: Array, min: Array | None = None, max: Array | None = None) -> Ar
     """
     data = array(input)
     low, high = _bound("min", data, min), _bound("max", data, max)
-    given = operands("clip", (data, *(bound for bound in (low, high) if bound is not None)))
+    given = operands("clip", (data, *(bound for bound in (low, high) if bound is not None)), "real numbers")
     if low is not None and high is not None and not isinstance(given[0], np.ndarray):
         return _clamp(given)
     found = given[0]

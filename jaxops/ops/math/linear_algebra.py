@@ -40,7 +40,7 @@ def gemm(
     >>> gemm(jnp.ones((2, 3)), jnp.ones((4, 3)), jnp.array([1.0]), alpha=0.5, transB=1).shape
     (2, 4)
     """
-    arrays = traced_operands("gemm", (a, b) if c is None else (a, b, c))
+    arrays = traced_operands("gemm", (a, b) if c is None else (a, b, c), "numbers")
     trans_a, trans_b = flag("gemm", "transA", transA), flag("gemm", "transB", transB)
     return _gemm(arrays, float(alpha), float(beta), trans_a, trans_b)
 
@@ -103,7 +103,7 @@ def matmul(a: Array, b: Array) -> Array:
     >>> matmul(jnp.ones((5, 1, 2, 3)), jnp.ones((4, 3, 6))).shape
     (5, 4, 2, 6)
     """
-    return _matmul(traced_operands("matmul", (a, b)))
+    return _matmul(traced_operands("matmul", (a, b), "numbers"))
 
 
 @jit_if_concrete
@@ -129,7 +129,7 @@ def einsum(inputs: Sequence[Array], *, equation: str) -> Array:
     """
     if not inputs:
         raise SignatureError("einsum: there are no operands; at least one is needed")
-    return _einsum(traced_operands("einsum", inputs), equation)
+    return _einsum(traced_operands("einsum", inputs, "numbers"), equation)
 
 
 @jit_if_concrete

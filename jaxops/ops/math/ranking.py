@@ -10,8 +10,9 @@ from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import as_traced, canonical, is_float
-from jaxops.errors import DTypeError, ShapeError, describe, shape_text
-from jaxops.static import Array, Static, array, jit_if_concrete
+from jaxops.errors import ShapeError, shape_text
+from jaxops.ops.elementwise import one_of_kind
+from jaxops.static import Array, Static, jit_if_concrete
 
 
 def top_k(x: Array, k: Static, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Array, Array]:
@@ -26,14 +27,12 @@ def top_k(x: Array, k: Static, *, axis: int = -1, largest: int = 1, sorted: int 
     >>> values.tolist(), indices.tolist()
     ([9, 9], [1, 2])
     """
-    x = as_traced(array(x))
+    x = as_traced(one_of_kind("top_k", "real numbers", x))
     at = resolve_axis("top_k", axis, x.ndim)
     count = integer("top_k", "k", k)
     size = x.shape[at]
     if isinstance(count, int) and (count < 0 or (isinstance(size, int) and count > size)):
         raise ShapeError(f"top_k: `k` is {count}, but axis {at} of {shape_text(x.shape)} has {size} elements")
-    if not (is_float(x.dtype) or jnp.issubdtype(x.dtype, jnp.integer)):
-        raise DTypeError(f"top_k: the operand must be numbers, got {describe(x)}")
     flag("top_k", "sorted", sorted)
     return _top_k(x, count, at, flag("top_k", "largest", largest))
 

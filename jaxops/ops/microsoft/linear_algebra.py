@@ -9,7 +9,7 @@ from jax import lax
 
 from jaxops.attributes import flag
 from jaxops.dtypes import accumulation_type
-from jaxops.ops.elementwise import require, traced_operands
+from jaxops.ops.elementwise import traced_operands
 from jaxops.ops.math.linear_algebra import scaled
 from jaxops.shapes.math.linear_algebra import matmul as product_sizes
 from jaxops.shapes.microsoft import linear_algebra as sizes_of
@@ -40,8 +40,7 @@ def fused_matmul(
     (5, 3, 4)
     """
     op = "fused_matmul"
-    arrays = traced_operands(op, (a, b))
-    require(op, "floating-point", *arrays)
+    arrays = traced_operands(op, (a, b), "floating-point")
     swapped = (flag(op, "transA", transA), flag(op, "transB", transB))
     batched = (flag(op, "transBatchA", transBatchA), flag(op, "transBatchB", transBatchB))
     return _fused_matmul(arrays, float(alpha), swapped, batched)

@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.dtypes import as_traced, as_written, is_float
+from jaxops.ops.elementwise import one_of_kind
 from jaxops.static import Array, jit_if_concrete
 
 
@@ -25,7 +26,7 @@ def shrink(input: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
     >>> shrink(jnp.array([-2.0, 0.25, 2.0]), bias=1.0)
     Array([-1.,  0.,  1.], dtype=float32)
     """
-    return _shrink(as_traced(input), float(bias), float(lambd))
+    return _shrink(as_traced(one_of_kind("shrink", "real numbers", input)), float(bias), float(lambd))
 
 
 @jit_if_concrete

@@ -8,9 +8,9 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, flag
 from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.ops.elementwise import traced_if_symbolic
+from jaxops.ops.elementwise import one_of_kind, traced_if_symbolic
 from jaxops.ops.tensor.inspection import dims
-from jaxops.static import Array, Undecided, array, foldable, jit_if_concrete
+from jaxops.static import Array, Undecided, foldable, jit_if_concrete
 
 
 @foldable
@@ -25,7 +25,7 @@ def arg_max(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index:
     >>> arg_max(np.array([[1, 3, 3]]), axis=1, keepdims=0, select_last_index=1)
     array([2])
     """
-    return _arg("arg_max", array(data), axis, keepdims, select_last_index)
+    return _arg("arg_max", data, axis, keepdims, select_last_index)
 
 
 @foldable
@@ -40,11 +40,11 @@ def arg_min(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index:
     >>> arg_min(np.array([[3, 1, 1]]), axis=1, keepdims=0)
     array([1])
     """
-    return _arg("arg_min", array(data), axis, keepdims, select_last_index)
+    return _arg("arg_min", data, axis, keepdims, select_last_index)
 
 
 def _arg(op: str, data: Array, axis: int, keepdims: int, last: int) -> Array:
-    (data,) = traced_if_symbolic(data)
+    (data,) = traced_if_symbolic(one_of_kind(op, "real numbers", data))
     at = resolve_axis(op, axis, data.ndim)
     try:
         empty = data.shape[at] < 1

@@ -26,19 +26,19 @@ from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, flag, ints
 from jaxops.dtypes import accumulation_type, as_traced, canonical, is_float
-from jaxops.ops.elementwise import on_sizes, symbolic
+from jaxops.ops.elementwise import on_sizes, one_of_kind, symbolic
 from jaxops.ops.math.arithmetic import div
 from jaxops.ops.numerics import largest, least, rounded, smallest
 from jaxops.ops.tensor.inspection import dims
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import Array, Static, array, foldable, is_symbolic, jit_if_concrete
+from jaxops.static import Array, StaticInts, foldable, is_symbolic, jit_if_concrete
 
 Axes = tuple[int, ...]
 
 
 def _reduced(op: str, data: Any, axes: Any, keepdims: int, noop: int, *rule: Any) -> Array:
     """Reduces the axes named; without a name all of them, or none under `noop_with_empty_axes`."""
-    x = array(data)
+    x = one_of_kind(op, _KINDS.get(rule[0], "real numbers"), data)
     named = () if axes is None else ints(op, "axes", axes, single=True)
     every = not named and not flag(op, "noop_with_empty_axes", noop)
     over = tuple(range(x.ndim)) if every else resolve_axes(op, named, x.ndim)
@@ -169,9 +169,6 @@ def _log_total_exp(x: Array, over: Axes) -> Any:
     return lax.log(lax.reduce_sum(lax.exp(x - rest), over)) + (top - least(x.dtype))
 
 
-_NO_SIZES = {_norm2, _log_total, _log_total_exp}
-
-
 def _largest(x: Array, over: Axes) -> Any:
     if not isinstance(x, np.ndarray):
         return lax.reduce_or(x, over) if x.dtype == bool else largest(x, over)
@@ -201,8 +198,13 @@ def _ends(dtype: Any) -> tuple[Any, Any]:
     return np.iinfo(dtype).min, np.iinfo(dtype).max
 
 
+_KINDS: dict[Any, str] = dict.fromkeys((_total, _product, _squares), "numbers")
+_KINDS |= dict.fromkeys((_largest, _smallest), "real numbers or booleans")
+_NO_SIZES = {_norm2, _log_total, _log_total_exp}
+
+
 @foldable
-def reduce_sum(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_sum(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The sum of the elements along axes; 0 over none.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
@@ -219,7 +221,7 @@ def reduce_sum(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with
 
 
 @foldable
-def reduce_mean(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_mean(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The mean of the elements along axes; of integers, truncated.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
@@ -236,7 +238,7 @@ def reduce_mean(data: Array, axes: Static = None, *, keepdims: int = 1, noop_wit
 
 
 @foldable
-def reduce_prod(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_prod(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The product of the elements along axes; 1 over none.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
@@ -253,7 +255,7 @@ def reduce_prod(data: Array, axes: Static = None, *, keepdims: int = 1, noop_wit
 
 
 @foldable
-def reduce_max(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_max(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The largest of the elements along axes; over none, -inf or the least number of the dtype. NaN wins.
 
     data: any shape, numbers or booleans (False < True). Returns the same dtype; the axes reduced have size 1, or go
@@ -271,7 +273,7 @@ def reduce_max(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with
 
 
 @foldable
-def reduce_min(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_min(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The smallest of the elements along axes; over none, inf or the largest number of the dtype. NaN wins.
 
     data: any shape, numbers or booleans (False < True). Returns the same dtype; the axes reduced have size 1, or go
@@ -289,7 +291,7 @@ def reduce_min(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with
 
 
 @foldable
-def reduce_l1(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_l1(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The sum of the absolute values along axes.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
@@ -306,7 +308,7 @@ def reduce_l1(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_
 
 
 @foldable
-def reduce_l2(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_l2(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The square root of the sum of squares along axes; of integers, truncated.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
@@ -323,7 +325,7 @@ def reduce_l2(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_
 
 
 @foldable
-def reduce_log_sum(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_log_sum(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The logarithm of the sum along axes; of integers, truncated.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
@@ -340,7 +342,9 @@ def reduce_log_sum(data: Array, axes: Static = None, *, keepdims: int = 1, noop_
 
 
 @foldable
-def reduce_log_sum_exp(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_log_sum_exp(
+    data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+) -> Array:
     """The logarithm of the sum of exponentials along axes, without overflow; of integers, truncated.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
@@ -357,7 +361,9 @@ def reduce_log_sum_exp(data: Array, axes: Static = None, *, keepdims: int = 1, n
 
 
 @foldable
-def reduce_sum_square(data: Array, axes: Static = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_sum_square(
+    data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+) -> Array:
     """The sum of squares along axes.
 
     data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.

@@ -11,7 +11,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import as_traced, canonical, is_float, settled
 from jaxops.errors import ArgumentError, ShapeError, describe
-from jaxops.ops.elementwise import traced_if_symbolic
+from jaxops.ops.elementwise import one_of_kind, traced_if_symbolic
 from jaxops.static import Array, Static, array, foldable, is_symbolic, jit_if_concrete, known
 
 
@@ -28,7 +28,7 @@ def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wra
     >>> one_hot(jnp.array([1, -1]), 3, jnp.array([0, 5])).tolist()
     [[0, 5, 0], [0, 0, 5]]
     """
-    (indices,), values = traced_if_symbolic(array(indices)), array(values)
+    (indices,), values = traced_if_symbolic(one_of_kind("one_hot", "real numbers or booleans", indices)), array(values)
     at = resolve_axis("one_hot", axis, indices.ndim + 1)
     if values.shape != (2,):
         raise ShapeError(f"one_hot: `values` must be two numbers, elsewhere and at the index, got {describe(values)}")
@@ -38,7 +38,7 @@ def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wra
         place = np.expand_dims(indices if indices.dtype == np.uint64 else indices.astype(np.int64), at)
         place = np.where(place < 0, place + count, place) if wrap else place
         steps = np.arange(count).reshape([-1 if i == at else 1 for i in range(indices.ndim + 1)])
-        return settled(np.where(place == steps, values[1], values[0]))
+        return settled(np.where(place == steps, values[1:], values[:1]))
     return _one_hot((as_traced(indices), as_traced(values)), at, count, wrap)
 
 

@@ -10,7 +10,7 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, flag, ints
 from jaxops.dtypes import traced_for_sizes
 from jaxops.shapes.tensor import reshaping as sizes_of
-from jaxops.static import Array, Ints, Sizes, Static, array, foldable, jit_if_concrete
+from jaxops.static import Array, Ints, Sizes, Static, StaticInts, array, foldable, jit_if_concrete
 
 
 @foldable
@@ -51,7 +51,7 @@ def _reshape(data: Array, shape: Sizes, allowzero: bool) -> Array:
 
 
 @foldable
-def squeeze(data: Array, axes: Static = None) -> Array:
+def squeeze(data: Array, axes: StaticInts = None) -> Array:
     """Drops axes of size 1: the `axes` given, or all that there are.
 
     data: any dtype. axes: static, 1-D integers or one, in [-n, n-1], distinct; None drops every axis of size 1.

@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, flag, integer
-from jaxops.dtypes import as_traced, canonical, settled
+from jaxops.dtypes import as_traced, canonical, settled, widened
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, describe, message, shape_text
 from jaxops.ops.elementwise import broadcast_to, on_facts, operands, require
 from jaxops.shapes import arithmetic as of_sizes
@@ -161,7 +161,7 @@ def unique(
         if not ascending:
             raise ArgumentError("unique: `sorted` is 0; together with `size` it must be 1")
         count = integer("unique", "size", size)
-        y, *places = jnp.unique(as_traced(x), True, True, True, at, size=count)
+        y, *places = widened(lambda xs: jnp.unique(xs[0], True, True, True, at, size=count), (as_traced(x),))
         first, inverse, counts = (v.reshape(-1).astype(canonical(np.int64)) for v in places)
         return y, first, inverse, counts
     if is_symbolic(x):
