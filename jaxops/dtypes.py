@@ -52,7 +52,10 @@ def floating(op: str, **operands: Any) -> tuple[Any, ...]:
     arrays = tuple(None if v is None else as_traced(v) for v in operands.values())
     for name, value in zip(operands, arrays, strict=True):
         if value is not None and (not is_float(value.dtype) or value.dtype.name in SUB_BYTE):
-            raise DTypeError(f"{op}: `{name}` must be floating-point, got {describe(value)}; convert with jaxops.cast")
+            size = " of 8 bits or more" if value.dtype.name in SUB_BYTE else ""
+            raise DTypeError(
+                f"{op}: `{name}` must be floating-point{size}, got {describe(value)}; convert with jaxops.cast"
+            )
     return arrays
 
 

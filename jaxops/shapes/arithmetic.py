@@ -1,6 +1,6 @@
-"""Arithmetic on sizes where one of them may be symbolic: it answers for every size, or raises.
+"""Arithmetic on sizes that may be symbolic. The result holds for every size, else the function raises.
 
-Python's own operators do for addition, subtraction and multiplication.
+Addition, subtraction and multiplication are Python's own operators.
 """
 
 from jaxops.errors import ShapeError
@@ -10,12 +10,12 @@ CONSTRAIN = "constraints of `jax.export.symbolic_shape` can settle it"
 
 
 def quotient(a: Dim, b: Dim) -> Dim:
-    """Division that truncates; a symbolic dividend whose sign is not known is rounded down."""
+    """Truncating division; rounds down if the sign of a symbolic dividend is unknown."""
     try:
         a, b = (-a, -b) if b < 0 else (a, b)
         return -(-a // b) if a < 0 else a // b
     except Undecided:
-        # Sizes are not negative, so a difference like `b - 3` is taken for one, as it is in a convolution.
+        # Assume that a difference such as `b - 3` is a size, so not negative, as in a convolution.
         return a // b
 
 
@@ -34,7 +34,7 @@ def equal(a: Dim, b: Dim) -> bool:
     if a == b:
         return True
     try:
-        # For integers one of the two decides; a symbolic size may decide on either side only.
+        # A symbolic comparison may be decidable in one direction only, so try both.
         return not (a - b > 0 or a - b < 0)
     except Undecided as error:
         raise _undecided("equal", a, b) from error

@@ -90,7 +90,7 @@ REFUSED = [
     (0, (7, -1), ShapeError, r"lengths \(7, -1\) take 7, more than the axis of size 6 has"),
     (0, (-1, 3, 4), ShapeError, r"take 7, more than the axis of size 6 has"),
     (0, (1, 2), ShapeError, r"lengths \(1, 2\) sum to 3, but the axis has size 6"),
-    (0, (-1, -1), ShapeError, r"\(-1, -1\) holds -1 at positions 0 and 1; only one may be"),
+    (0, (-1, -1), ShapeError, r"\(-1, -1\) has -1 at positions 0 and 1; only one is allowed"),
     (0, (8, -2), ShapeError, r"length -2 at position 1 of \(8, -2\) is negative"),
     (0, np.array([2**63, 2**63 + 6], np.uint64), ShapeError, "sum to 18446744073709551622, but the axis has size 6"),
     (0, np.array([2**63 - 1, -1]), ShapeError, "take 9223372036854775807, more than the axis"),

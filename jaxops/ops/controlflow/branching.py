@@ -1,4 +1,4 @@
-"""The choice between two Python callables. What a callable captures needs no plumbing."""
+"""The choice between two Python callables, which may capture any values."""
 
 __all__ = ["if_"]
 
@@ -19,8 +19,8 @@ Branch: TypeAlias = Annotated[Callable[[], Sequence[Any]], Subgraph(decided_by=(
 def if_(cond: Any, then_branch: Branch, else_branch: Branch) -> tuple[Any, ...]:
     """The outputs of one of two branches.
 
-    cond: one boolean. While it is known, only its branch is traced, and the outputs may be anything. Traced, both
-    branches are compiled (`lax.cond`), and their outputs become JAX arrays, which must agree.
+    cond: one boolean. If it is known, only the chosen branch is traced, and its outputs may be anything. If it is
+    traced, both branches are compiled (`lax.cond`), and their outputs become JAX arrays of equal types and shapes.
     then_branch, else_branch: functions of no arguments that return a sequence of outputs.
     Raises ShapeError, DTypeError or SignatureError when the branches differ under a traced `cond`.
     Source: ONNX If, opsets 1–25.
@@ -31,14 +31,14 @@ def if_(cond: Any, then_branch: Branch, else_branch: Branch) -> tuple[Any, ...]:
     chosen = condition("if_", "`cond`", cond)
     if isinstance(chosen, bool):
         return tuple((then_branch if chosen else else_branch)())
-    seen: dict[str, list[Any]] = {}
+    outputs: dict[str, list[Any]] = {}
 
     def traced(name: str, branch: Branch) -> Callable[[], tuple[Any, ...]]:
         def run() -> tuple[Any, ...]:
-            seen[name] = [carried(value) for value in branch()]
-            if len(seen) == 2:
-                _check_branches(**seen)
-            return tuple(seen[name])
+            outputs[name] = [carried(value) for value in branch()]
+            if len(outputs) == 2:
+                _check_branches(**outputs)
+            return tuple(outputs[name])
 
         return run
 
@@ -48,12 +48,13 @@ def if_(cond: Any, then_branch: Branch, else_branch: Branch) -> tuple[Any, ...]:
 def _check_branches(then_branch: list[Any], else_branch: list[Any]) -> None:
     if len(then_branch) != len(else_branch):
         raise SignatureError(f"if_: then_branch has {len(then_branch)} outputs, else_branch {len(else_branch)}")
-    for position, (one, other) in enumerate(zip(then_branch, else_branch, strict=True)):
-        kind = difference(one, other)
+    for position, (then_value, else_value) in enumerate(zip(then_branch, else_branch, strict=True)):
+        kind = difference(then_value, else_value)
         if kind:
             raise kind(
-                f"if_: under a traced `cond` both branches must give alike outputs, but output {position} is\n"
-                f"  then_branch  {value_text(one)}\n"
-                f"  else_branch  {value_text(other)}\n"
-                f"  hint    pad them to one shape, or let `cond` be known: then only its branch is traced"
+                f"if_: under a traced `cond` both branches must give outputs of one type and shape, "
+                f"but output {position} is\n"
+                f"  then_branch  {value_text(then_value)}\n"
+                f"  else_branch  {value_text(else_value)}\n"
+                f"  hint    pad them to one shape, or make `cond` known, so that only one branch is traced"
             )

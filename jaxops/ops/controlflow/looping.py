@@ -30,34 +30,36 @@ Body: TypeAlias = Annotated[
 def loop(m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, rng: Any = None) -> tuple[Any, ...]:
     """Repeats `body` while `cond` holds, at most `m` times.
 
-    m: the trip count, one integer; None for no limit. cond: one boolean; with None the condition returned by body is
-    ignored. v_initial: the state before the first iteration: arrays, sequences (lists) of arrays, None.
-    body: (number of the iteration, condition, *state) → (condition, *state, *scan outputs). rng: a key; each iteration
-    then gets a key of its own, as `rng` of body.
-    Returns the last state, then each scan output stacked along a new first axis, one row an iteration.
+    m: the trip count, one integer; None for no limit. cond: one boolean; None ignores the condition
+    that body returns. v_initial: the state before the first iteration: arrays, sequences (lists) of arrays, None.
+    body: (iteration number, condition, *state) → (condition, *state, *scan outputs). rng: a random key; each iteration
+    passes a key of its own to body, as `rng`.
+    Returns the last state, then each scan output stacked along a new first axis, one row per iteration.
 
-    Outside `jit`, and while all that body makes is static, this is a loop in Python. Under tracing it is `lax.scan`,
-    which can be differentiated, when the trip count is known and body hands the condition on as it came. It is
-    unrolled when the state changes its shape or holds sequences, or when body needs a known number of the
-    iteration. Else it is `lax.while_loop`, which has no scan outputs. In both of JAX's loops a static state
-    becomes JAX arrays, and body is traced once.
-    Raises StaticError when the number of iterations must be known and is traced, ArgumentError for a loop without
-    an end, DTypeError and ShapeError when the state or a scan output changes its type or shape.
+    Outside `jit`, and while body computes only static values, this is a Python loop. Under tracing it is `lax.scan`,
+    which can be differentiated, when the trip count is known and body returns the condition unchanged. It is
+    unrolled when the state changes its shape or holds sequences, or when body needs a known iteration number.
+    Otherwise it is `lax.while_loop`, which allows no scan outputs. In both of JAX's loops a static state becomes JAX
+    arrays, and body is traced once.
+    Raises StaticError when the number of iterations must be known but is traced, ArgumentError for an endless loop,
+    DTypeError and ShapeError when the state or a scan output changes its type or shape.
     Source: ONNX Loop, opsets 1–25.
 
     >>> loop(4, None, [np.array(1)], lambda i, keep, n: (keep, n * 2, n))
     (array(16), array([1, 2, 4, 8]))
     """
     if m is None and cond is None:
-        raise ArgumentError("loop: it never ends without `m`, the trip count, and `cond`; give one of them")
+        raise ArgumentError("loop: without `m`, the trip count, and without `cond` it never ends; give one of them")
     state = [value_of(value) for value in v_initial]
 
     def step(number: Any, keep: Any, state: Sequence[Any]) -> Any:
-        # Each iteration draws its own random numbers.
+        # A key per iteration, so that each draws other random numbers.
         key = {} if rng is None else {"rng": jax.random.fold_in(rng, number)}
         after, *values = map(value_of, body(number, keep, *state, **key))
         if len(values) < len(state):
-            raise SignatureError(f"loop: body returns {len(values)} values after the condition, state has {len(state)}")
+            raise SignatureError(
+                f"loop: body returns {len(values)} values after the condition, but the state has {len(state)}"
+            )
         return after, values[: len(state)], values[len(state) :]
 
     keep = True if cond is None else condition("loop", "`cond`", cond)
@@ -78,28 +80,28 @@ def _count(value: Any) -> Any:
 
 
 class _NotStatic(Exception):
-    """An iteration with a static state makes something traced."""
+    """An iteration with a static state computed a traced value."""
 
 
-# Whether such an iteration is being tried: then a loop inside it that is not static ends the trial at once.
+# Whether an iteration is being tried with a static state. An inner loop that is not static then ends the trial.
 _TRYING: ContextVar[bool] = ContextVar("trying", default=False)
 
 
 @dataclass(frozen=True)
-class _Look:
-    """What one iteration does, as its trace shows."""
+class _Traced:
+    """What the trace of one iteration shows."""
 
     problem: str = ""  # why the loop must be unrolled
     exits: bool = True  # whether it may end the loop
     scans: int = 0  # how many scan outputs there are
-    again: Callable[..., Any] | None = None  # (number, condition, state) → the same with scan outputs
+    iterate: Callable[..., Any] | None = None  # (number, condition, state) → (condition, state, scan outputs)
 
 
 @dataclass(frozen=True)
 class _Loop:
     count: Any
-    keep: Any  # the condition; a bool while it is known
-    heeded: bool  # whether the condition ends the loop
+    keep: Any  # the condition; a bool if it is known
+    conditional: bool  # whether the condition can end the loop
     state: list[Any]
     step: Callable[[Any, Any, Sequence[Any]], Any]
 
@@ -118,27 +120,27 @@ class _Loop:
         return self.traced()
 
     def first(self) -> Any:
-        """What the first iteration gives while its state is static; None if some of that is traced."""
-        seen: list[Any] = []
+        """The outputs of the first iteration with a static state; None if one of them is traced."""
+        found: list[Any] = []
         outermost = not _TRYING.get()
         token = _TRYING.set(True)
         try:
-            jax.eval_shape(lambda: seen.append(self.step(np.array(0), _TRUE, self.state)))
+            jax.eval_shape(lambda: found.append(self.step(np.array(0), _TRUE, self.state)))
         except _NotStatic:
             if not outermost:
                 raise
             return None
         finally:
             _TRYING.reset(token)
-        return seen[0] if all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(seen)) else None
+        return found[0] if all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(found)) else None
 
     def unrolled(self, first: Any = None) -> tuple[Any, ...] | None:
-        """Iteration by iteration; None when the condition turns out to be traced. first: what the first one gave."""
+        """Runs iteration by iteration; None if the condition is traced. first: the outputs of the first iteration."""
         keep, state, rows = np.array(self.keep), self.state, []
-        while (self.count is None or len(rows) < self.count) and (keep or not self.heeded):
+        while (self.count is None or len(rows) < self.count) and (keep or not self.conditional):
             keep, state, scans = first if first and not rows else self.step(np.array(len(rows)), keep, state)
             rows.append(scans)
-            if self.heeded:
+            if self.conditional:
                 keep = condition("loop", _LIMIT, keep)
                 if isinstance(keep, jax.Array):
                     return None
@@ -152,46 +154,46 @@ class _Loop:
         return (*state, *(xp.zeros((0, *s.shape), s.dtype) for xp, s in zip(spaces, shapes, strict=True)))
 
     def traced(self) -> tuple[Any, ...]:
-        """As `lax.scan`, unrolled, or as `lax.while_loop`."""
-        look = self.look()
+        """Runs as `lax.scan`, as `lax.while_loop`, or unrolled."""
+        seen = self.trace()
         counted = self.count is not None and not isinstance(self.count, jax.Array)
-        again = look.again
-        if again and counted and not look.exits:
+        iterate = seen.iterate
+        if iterate and counted and not seen.exits:
             if self.keep is True:
-                return self.scanned(again)
-            if not look.scans:
-                return if_(self.keep, lambda: self.scanned(again), lambda: self.state)
-        if again and not look.scans:
-            return self.repeated(again)
+                return self.scanned(iterate)
+            if not seen.scans:
+                return if_(self.keep, lambda: self.scanned(iterate), lambda: self.state)
+        if iterate and not seen.scans:
+            return self.repeated(iterate)
         known = isinstance(self.keep, bool) and not isinstance(self.count, jax.Array)
         found = self.unrolled() if known else None
         if found is None:
-            raise self.unknown(look.problem or "a scan output has one row an iteration")
+            raise self.unknown(seen.problem or "each scan output has one row per iteration")
         return found
 
-    def look(self) -> _Look:
-        """Traces an iteration, once, with a traced number and state; where the condition counts it holds."""
+    def trace(self) -> _Traced:
+        """Traces one iteration, with a traced number and state, and True as the condition if it can end the loop."""
         if any(isinstance(leaf, np.ndarray) and is_string(leaf) for leaf in jax.tree.leaves(self.state)):
-            return _Look("the state holds strings")
-        seen: list[_Look] = []
+            return _Traced("the state holds strings")
+        found: list[_Traced] = []
 
         def iteration(number: Any, flag: Any, state: Sequence[Any]) -> Any:
-            keep, after, scans = self.step(number, _TRUE if self.heeded else flag, state)
-            goes_on = isinstance(keep, np.ndarray) and bool(keep.all())
+            keep, after, scans = self.step(number, _TRUE if self.conditional else flag, state)
+            continues = isinstance(keep, np.ndarray) and bool(keep.all())
             try:
                 after = same_state("loop", state, after)
             except ShapeError as error:
-                seen.append(_Look(str(error)))
+                found.append(_Traced(str(error)))
                 return ()
-            seen.append(_Look("", self.heeded and not goes_on, len(scans)))
+            found.append(_Traced("", self.conditional and not continues, len(scans)))
             return _flag(keep), after, [as_traced(scan) for scan in scans]
 
         try:
-            again = traced_once(iteration, as_traced(np.array(0)), *self.start())
+            iterate = traced_once(iteration, as_traced(np.array(0)), *self.start())
         except UNKNOWN as error:
-            return _Look(f"body needs a known value; {str(error).splitlines()[0]}")
-        found = seen[0]
-        return found if found.problem else _Look("", found.exits, found.scans, again)
+            return _Traced(f"body needs a known value; {str(error).splitlines()[0]}")
+        traced = found[0]
+        return traced if traced.problem else _Traced("", traced.exits, traced.scans, iterate)
 
     def unknown(self, reason: str) -> StaticError:
         which = "`cond`" if isinstance(self.keep, jax.Array) else _LIMIT
@@ -199,37 +201,36 @@ class _Loop:
         return StaticError(
             f"loop: the number of iterations must be known while tracing, but {which} is traced\n"
             f"  needed  {reason}\n"
-            f"  hint    run it outside jit, or make {which} known (a NumPy value); a state of fixed size, as an array "
-            f"that is filled row by row, needs neither"
+            f"  hint    run it outside jit, make {which} known (a NumPy value), or keep rows in a state of fixed size"
         )
 
-    def scanned(self, again: Callable[..., Any]) -> tuple[Any, ...]:
+    def scanned(self, iterate: Callable[..., Any]) -> tuple[Any, ...]:
         def one(carry: Any, number: Any) -> Any:
-            flag, after, scans = again(number, *carry)
+            flag, after, scans = iterate(number, *carry)
             return (flag, after), scans
 
         (_, state), scans = lax.scan(one, self.start(), lax.iota(canonical(np.int64), self.count))
         return (*state, *scans)
 
-    def repeated(self, again: Callable[..., Any]) -> tuple[Any, ...]:
+    def repeated(self, iterate: Callable[..., Any]) -> tuple[Any, ...]:
         number_type = canonical(np.int64)
         limit = self.count
         if limit is not None:
-            # A limit beyond the numbers there are, as INT64_MAX, is none.
+            # A limit that the iteration number cannot reach, such as INT64_MAX, never applies.
             limit = min(limit, np.iinfo(number_type).max) if isinstance(limit, int) else limit
             limit = as_traced(limit if isinstance(limit, jax.Array) else np.array(limit), number_type)
 
-        def goes_on(carry: Any) -> Any:
+        def continues(carry: Any) -> Any:
             number, (flag, _) = carry
             inside = _TRUE if limit is None else number < limit
-            return lax.bitwise_and(as_traced(inside), flag) if self.heeded else inside
+            return lax.bitwise_and(as_traced(inside), flag) if self.conditional else inside
 
         def one(carry: Any) -> Any:
             number, state = carry
-            flag, after, _ = again(number, *state)
+            flag, after, _ = iterate(number, *state)
             return number + np.ones((), number_type), (flag, after)
 
-        return tuple(lax.while_loop(goes_on, one, (as_traced(np.array(0)), self.start()))[1][1])
+        return tuple(lax.while_loop(continues, one, (as_traced(np.array(0)), self.start()))[1][1])
 
     def start(self) -> tuple[Any, list[Any]]:
         return _flag(self.keep), [carried(value) for value in self.state]

@@ -1,4 +1,4 @@
-"""A scan: a body run along an axis of its inputs."""
+"""The scan: a body that runs along an axis of its inputs."""
 
 __all__ = ["scan"]
 
@@ -32,19 +32,18 @@ def scan(
     scan_output_directions: Ints | None = None,
     rng: Any = None,
 ) -> tuple[Any, ...]:
-    """Runs `body` along an axis of its inputs, handing a state on.
+    """Runs `body` on each slice of its inputs, passing a state from one iteration to the next.
 
-    initial_state_and_scan_inputs: arrays: the state before the first iteration, then the inputs, the last
-    `num_scan_inputs` ones, of one size on the axis.
-    body: (*state, *slice of each input) → (*state, *what each output gains). rng: a key; each iteration then gets
-    a key of its own, as `rng` of body.
-    scan_input_axes: the axis of each input, 0 by default; scan_input_directions: 1 for one that is read from its end.
-    scan_output_axes: the new axis of each output, 0 by default; scan_output_directions: 1 for one that grows forward,
-    the last gain first.
-    Returns the last state, then the outputs. It is `lax.scan`; with strings, or a body that needs known values, it
-    is a loop in Python, unrolled under tracing.
-    Raises ShapeError for inputs of several lengths, and when a state changes its shape, AxisError, SignatureError for
-    a list of the wrong length.
+    initial_state_and_scan_inputs: arrays; the state before the first iteration, then `num_scan_inputs` inputs, which
+    have one size along the scanned axis.
+    body: (*state, *slice of each input) → (*state, *slice of each output). rng: a random key; each iteration passes a
+    key of its own to body, as `rng`.
+    scan_input_axes: the scanned axis of each input, 0 by default; scan_input_directions: 1 reads an input backwards.
+    scan_output_axes: the new axis of each output, 0 by default; scan_output_directions: 1 puts later slices first.
+    Returns the last state, then the outputs. Runs as `lax.scan`; with strings, or a body that needs known values, as
+    a Python loop, unrolled under tracing.
+    Raises ShapeError when the inputs differ in length or the state changes its shape, AxisError, SignatureError for
+    an attribute that does not have one value per input or output.
     Source: ONNX Scan, opsets 9–25.
 
     >>> scan([np.array(0), np.arange(4)], lambda total, x: (total + x, total), num_scan_inputs=1)
@@ -59,12 +58,12 @@ def scan(
     if rng is not None:
         values, body = [rng, *values], _drawing(body)
     state, sources = values[:-count], values[-count:]
-    places = _listed("scan_input_axes", scan_input_axes, len(sources))
-    turned = _listed("scan_input_directions", scan_input_directions, len(sources))
+    axes = _listed("scan_input_axes", scan_input_axes, len(sources))
+    directions = _listed("scan_input_directions", scan_input_directions, len(sources))
     rows = []
-    for source, place, turn in zip(sources, places, turned, strict=True):
-        at = resolve_axis("scan", place, source.ndim, operand="scan_input_axes")
-        rows.append(_turned(_moved(source, at, 0), 0, flag("scan", "scan_input_directions", turn)))
+    for source, axis, direction in zip(sources, axes, directions, strict=True):
+        at = resolve_axis("scan", axis, source.ndim, operand="scan_input_axes")
+        rows.append(_reversed(_moved(source, at, 0), 0, flag("scan", "scan_input_directions", direction)))
     length = _length([row.shape[0] for row in rows])
 
     def step(state: Sequence[Any], slices: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -73,22 +72,22 @@ def scan(
             raise SignatureError(f"scan: body returns {len(values)} values, but the state has {len(state)}")
         return values[: len(state)], values[len(state) :]
 
-    last, gained = _scan(state, rows, length, step)
-    axes = _listed("scan_output_axes", scan_output_axes, len(gained))
-    turned = _listed("scan_output_directions", scan_output_directions, len(gained))
+    last, stacked = _scan(state, rows, length, step)
+    axes = _listed("scan_output_axes", scan_output_axes, len(stacked))
+    directions = _listed("scan_output_directions", scan_output_directions, len(stacked))
     outputs = []
-    for gain, place, turn in zip(gained, axes, turned, strict=True):
-        at = resolve_axis("scan", place, gain.ndim, operand="scan_output_axes")
-        outputs.append(_turned(_moved(gain, 0, at), at, flag("scan", "scan_output_directions", turn)))
+    for output, axis, direction in zip(stacked, axes, directions, strict=True):
+        at = resolve_axis("scan", axis, output.ndim, operand="scan_output_axes")
+        outputs.append(_reversed(_moved(output, 0, at), at, flag("scan", "scan_output_directions", direction)))
     return (*(last if rng is None else last[1:]), *outputs)
 
 
 def _drawing(body: Callable[..., Sequence[Any]]) -> Callable[..., list[Any]]:
-    """The body of a scan whose first state is a key: each iteration draws its own random numbers."""
+    """The body of a scan with a random key as its first state; each iteration gets a key of its own."""
 
     def drawing(key: Any, *values: Any) -> list[Any]:
-        following, own = jax.random.split(key)
-        return [following, *body(*values, rng=own)]
+        next_key, own = jax.random.split(key)
+        return [next_key, *body(*values, rng=own)]
 
     return drawing
 
@@ -96,13 +95,14 @@ def _drawing(body: Callable[..., Sequence[Any]]) -> Callable[..., list[Any]]:
 def _listed(name: str, values: Ints | None, count: int) -> tuple[int, ...]:
     given = (0,) * count if values is None else ints("scan", name, values)
     if len(given) != count:
-        raise SignatureError(f"scan: `{name}` {given} has {len(given)} items; there must be {count}, one for each")
+        each = "scan input" if "input" in name else "scan output"
+        raise SignatureError(f"scan: `{name}` {given} has {len(given)} values; it needs {count}, one per {each}")
     return given
 
 
 def _length(lengths: Sequence[Any]) -> Any:
     if any(length != lengths[0] for length in lengths):
-        raise ShapeError(f"scan: the inputs have the sizes {shape_text(lengths)} on the scanned axis; they must be one")
+        raise ShapeError(f"scan: the inputs have the sizes {shape_text(lengths)} on the scanned axis, not one size")
     return lengths[0]
 
 
@@ -114,8 +114,8 @@ def _moved(values: Array, source: int, target: int) -> Array:
     return transpose(values, perm=tuple(order))
 
 
-def _turned(values: Array, at: int, turn: bool) -> Array:
-    if not turn:
+def _reversed(values: Array, at: int, reverse: bool) -> Array:
+    if not reverse:
         return values
     return np.flip(values, at) if isinstance(values, np.ndarray) else lax.rev(values, (at,))
 
@@ -124,21 +124,23 @@ def _scan(
     state: list[Array], rows: list[Array], length: Any, step: Callable[..., Any]
 ) -> tuple[Sequence[Any], Sequence[Any]]:
     def one(state: Any, slices: Any) -> Any:
-        after, gained = step(state, slices)
-        return same_state("scan", state, after), [as_traced(gain) for gain in gained]
+        after, outputs = step(state, slices)
+        return same_state("scan", state, after), [as_traced(output) for output in outputs]
 
-    words = any(isinstance(value, np.ndarray) and is_string(value) for value in (*state, *rows))
-    if not words:
+    strings = any(isinstance(value, np.ndarray) and is_string(value) for value in (*state, *rows))
+    if not strings:
         try:
             return lax.scan(one, [as_traced(value) for value in state], [as_traced(row) for row in rows])
         except UNKNOWN:
-            # In Python the slices of known inputs are known.
+            # A Python loop keeps the slices of known inputs known.
             if not isinstance(length, int) or all(isinstance(value, Tracer) for value in (*state, *rows)):
                 raise
     if not isinstance(length, int) or length == 0:
-        raise ArgumentError(f"scan: over {length} rows, the outputs of body, which has no trace, have no known shape")
+        raise ArgumentError(
+            f"scan: over {length} rows the shapes of the outputs are unknown, since body cannot be traced"
+        )
     outputs = []
     for k in range(length):
-        state, gained = step(state, [array(row[k]) for row in rows])
-        outputs.append(gained)
+        state, output = step(state, [array(row[k]) for row in rows])
+        outputs.append(output)
     return state, rows_of("scan", outputs)

@@ -1,4 +1,4 @@
-"""What choices and loops share: conditions, and values that go in and out of a body."""
+"""Shared by branches and loops: conditions, and values that enter and leave a body."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from jaxops.static import Array, Tracer, array
 
 
 def condition(op: str, operand: str, value: Any) -> bool | jax.Array:
-    """One boolean: as a Python one while it is known, else as a traced scalar."""
+    """One boolean: a Python bool if it is known, else a traced scalar."""
     values = array(value)
     if values.dtype != bool or values.size != 1:
         kind = DTypeError if values.dtype != bool else ShapeError
@@ -25,14 +25,14 @@ def condition(op: str, operand: str, value: Any) -> bool | jax.Array:
 
 
 def value_of(value: Any) -> Any:
-    """What goes in and out of a body: arrays, sequences of arrays, None."""
+    """A value that enters or leaves a body: an array, a sequence of arrays, or None."""
     if isinstance(value, list | tuple):
         return [array(item) for item in value]
     return None if value is None else array(value)
 
 
 def carried(value: Any) -> Any:
-    """A value as `lax.cond`, `lax.scan` and `lax.while_loop` take it: its arrays as JAX arrays."""
+    """A value for `lax.cond`, `lax.scan` and `lax.while_loop`: its arrays become JAX arrays."""
     return jax.tree.map(as_traced, value_of(value))
 
 
@@ -43,30 +43,30 @@ def value_text(value: Any) -> str:
     return "nothing" if value is None else describe(value)
 
 
-def difference(one: Any, other: Any) -> type[DTypeError] | type[ShapeError] | None:
-    """The error to raise when two values must agree in type and shape, and do not."""
-    if jax.tree.structure(one) != jax.tree.structure(other):
+def difference(a: Any, b: Any) -> type[DTypeError] | type[ShapeError] | None:
+    """The error to raise if two values differ in type or shape; None if they agree."""
+    if jax.tree.structure(a) != jax.tree.structure(b):
         return ShapeError
-    pairs = list(zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
-    if any(a.dtype != b.dtype for a, b in pairs):
+    pairs = list(zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+    if any(x.dtype != y.dtype for x, y in pairs):
         return DTypeError
-    return ShapeError if any(a.shape != b.shape for a, b in pairs) else None
+    return ShapeError if any(x.shape != y.shape for x, y in pairs) else None
 
 
 def same_state(op: str, before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
-    """The state after an iteration as JAX arrays; raises when it is not like the state before."""
+    """The state after an iteration, as JAX arrays; raises if its types or shapes differ from the state before."""
     found = [carried(value) for value in after]
-    for k, (one, other) in enumerate(zip(before, found, strict=True)):
-        kind = difference(one, other)
+    for k, (old, new) in enumerate(zip(before, found, strict=True)):
+        kind = difference(old, new)
         if kind:
             raise kind(
-                f"{op}: state {k} must keep its type and shape, but goes from {value_text(one)} to {value_text(other)}"
+                f"{op}: state {k} must keep its type and shape, but goes from {value_text(old)} to {value_text(new)}"
             )
     return found
 
 
 def rows_of(op: str, outputs: Sequence[Sequence[Any]]) -> list[Array]:
-    """Each scan output stacked along a new first axis; `outputs` are those of the iterations, at least one."""
+    """Each scan output stacked along a new first axis; `outputs` holds those of each iteration, at least one."""
     return [_stack(op, k, [array(row) for row in column]) for k, column in enumerate(zip(*outputs, strict=True))]
 
 

@@ -1,4 +1,4 @@
-"""Operators that make an array from a description of it."""
+"""Operators that create an array from a value, a shape or the shape of another array."""
 
 __all__ = ["constant", "constant_of_shape", "eye_like"]
 
@@ -30,11 +30,10 @@ def constant(
     value_string: str | None = None,
     value_strings: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """The one value that is given, as a static array.
+    """The given value as a static array; give exactly one.
 
-    value, sparse_value: an array, the latter dense here as well. The others: a scalar or a vector of int64, float32 or
-    strings.
-    Raises SignatureError for no value, and for several.
+    value, sparse_value: an array (dense in both cases). The others: a scalar or a vector of int64, float32 or strings.
+    Raises SignatureError unless exactly one value is given.
     Source: ONNX Constant, opsets 1–25.
 
     >>> constant(value_ints=(1, 2))
@@ -59,10 +58,10 @@ def constant(
 
 @foldable
 def constant_of_shape(input: Static, *, value: Any = _ZERO) -> Array:
-    """An array of one value.
+    """An array filled with one value.
 
-    input: static, 1-D integers >= 0, the shape of the result. value: static, one number of any dtype, the
-    fill and the dtype of the result. Static, unless a size is symbolic.
+    input: static, 1-D integers >= 0, the shape of the result. value: static, one number, which gives
+    the elements and the dtype of the result. Returns a static array, unless a size is symbolic.
     Raises ArgumentError for a negative size, ShapeError for a value that is not one number.
     Source: ONNX ConstantOfShape, opsets 9–25.
 
@@ -78,7 +77,7 @@ def constant_of_shape(input: Static, *, value: Any = _ZERO) -> Array:
         raise ArgumentError(f"constant_of_shape: shape {sizes} holds {negative[0]}; sizes must not be negative")
     if any(map(is_symbolic, sizes)):
         return jnp.broadcast_to(as_traced(fill.reshape(())), sizes)
-    # A view: a splat weight of many megabytes takes memory only once it becomes a JAX array.
+    # A broadcast view: a large constant takes memory only once it becomes a JAX array.
     return np.broadcast_to(fill.reshape(()), sizes)
 
 
@@ -86,9 +85,9 @@ def constant_of_shape(input: Static, *, value: Any = _ZERO) -> Array:
 def eye_like(input: ShapeOnly, *, dtype: ElementType | None = None, k: int = 0) -> Array:
     """Zeros in the shape of `input`, with ones on a diagonal.
 
-    input: (n, m); its values are not looked at. dtype: static, that of the result; None takes that of input.
-    k: static, the diagonal, above the main one when positive.
-    Raises ShapeError when input is no matrix, DTypeError when the result would be strings.
+    input: (n, m); only its shape and dtype are used. dtype: static, that of the result; None takes that of input.
+    k: static, the diagonal; a positive k is above the main diagonal.
+    Raises ShapeError when input is not a matrix, DTypeError when the result would be strings.
     Source: ONNX EyeLike, opsets 9–22.
 
     >>> eye_like(np.zeros((2, 3), np.int32), k=1)
@@ -101,7 +100,7 @@ def eye_like(input: ShapeOnly, *, dtype: ElementType | None = None, k: int = 0) 
     own = np.int64 if is_symbolic(x) else x.dtype
     kind = element_type("eye_like", "dtype", own if dtype is None else dtype)
     if kind.kind in "USTO":
-        raise DTypeError(f"eye_like: `dtype` {kind.name} has no numbers")
+        raise DTypeError(f"eye_like: `dtype` is {kind.name}; it must be a numeric or boolean type")
     diagonal = integer("eye_like", "k", k)
     if isinstance(x, np.ndarray) and not is_symbolic(diagonal):
         return np.eye(x.shape[0], x.shape[1], diagonal).astype(kind)

@@ -1,4 +1,4 @@
-"""Numbers in order."""
+"""Ranges of numbers."""
 
 __all__ = ["range"]
 
@@ -23,8 +23,8 @@ _NARROW = ("float16", "bfloat16")
 def range(start: Static, limit: Static, delta: Static, *, stash_type: ElementType = np.float32) -> Array:
     """start, start + delta, start + 2 · delta, … up to, not including, `limit`.
 
-    start, limit, delta: static, one number each, of one dtype, which is that of the result. There are
-    ceil((limit - start) / delta) numbers, or none. Static, unless how many depends on a symbolic size.
+    start, limit, delta: static, one number each, of one dtype. Returns max(ceil((limit - start) / delta), 0) numbers of
+    that dtype, static unless their number is symbolic.
     stash_type: the type that float16 and bfloat16 are computed in, as in `layer_normalization`.
     Raises ArgumentError for a delta of 0, ShapeError for an operand that is not one number, DTypeError.
     Source: ONNX Range, opsets 11–27.
@@ -42,7 +42,7 @@ def range(start: Static, limit: Static, delta: Static, *, stash_type: ElementTyp
     symbolic = any(map(is_symbolic, given))
     first, last, step = (v.reshape(())[()] for v in unify("range", tuple(given), ("start ", "limit ", "delta ")))
     if not is_symbolic(step) and step == 0:
-        raise ArgumentError("range: `delta` is 0; it must be another number")
+        raise ArgumentError("range: `delta` is 0; it must not be 0")
     if symbolic:
         return _symbolic(first, last, step)
     dtype = given[0].dtype
@@ -64,7 +64,7 @@ def _symbolic(start: Dim, limit: Dim, delta: Dim) -> Any:
     try:
         count = count if count >= 0 else 0
     except Undecided as error:
-        raise ShapeError(f"range: whether there are numbers from {start} to {limit} depends on their values") from error
+        raise ShapeError(f"range: whether {start} to {limit} is an empty range depends on a symbolic size") from error
     if isinstance(count, int):
         return settled(np.array([start + i * delta for i in builtins.range(count)], object), np.array(start, object))
     kind = canonical(np.int64)

@@ -32,7 +32,7 @@ def bitwise_and(a: Array, b: Array) -> Array:
 
 @foldable
 def bitwise_or(a: Array, b: Array) -> Array:
-    """The bits set in one of the two, or in both, element by element; the operands broadcast to each other.
+    """The bits set in either or both, element by element; the operands broadcast to each other.
 
     a, b: integers of one dtype. Returns that dtype, of the common shape.
     Raises ShapeError when the shapes do not broadcast, DTypeError for other or differing dtypes.
@@ -75,11 +75,11 @@ def bitwise_not(x: Array) -> Array:
 
 @foldable
 def bit_shift(x: Array, y: Array, *, direction: Direction) -> Array:
-    """The bits of `x` moved by `y` places, element by element; the operands broadcast to each other.
+    """The bits of `x` shifted by `y` positions, element by element; the operands broadcast to each other.
 
     x, y: integers of one dtype. Returns that dtype, of the common shape. direction: 'LEFT' or 'RIGHT'.
-    A right shift of a signed number copies its sign. A negative y, or one of the width of the dtype or more, leaves
-    none of the bits: 0, or -1 for a right shift of a negative number.
+    A right shift of a signed number keeps its sign. A y that is negative or at least the number of bits shifts all bits
+    out: the result is 0, or -1 for a right shift of a negative number.
     Raises ArgumentError for another direction, ShapeError, DTypeError.
     Source: ONNX BitShift, opsets 11–28 (signed integers from 28).
 
@@ -99,7 +99,7 @@ def _static_left(x: Any, y: Any) -> Any:
 
 
 def _static_right(x: Any, y: Any) -> Any:
-    # All places but one leave the sign alone; the last one then goes too.
+    # NumPy shifts by at most bits - 1; shift by that, then by one more.
     last = np.iinfo(x.dtype).bits - 1
     beyond = _beyond(x, y)
     moved = np.right_shift(x, np.where(beyond, last, y).astype(x.dtype))

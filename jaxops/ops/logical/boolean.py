@@ -11,7 +11,7 @@ from jaxops.static import Array, foldable
 
 @foldable
 def and_(a: Array, b: Array) -> Array:
-    """Whether both hold, element by element; the operands broadcast to each other.
+    """Logical and, element by element; the operands broadcast to each other.
 
     a, b: booleans. Returns booleans, of the common shape.
     Raises ShapeError when the shapes do not broadcast, DTypeError for another dtype.
@@ -25,7 +25,7 @@ def and_(a: Array, b: Array) -> Array:
 
 @foldable
 def or_(a: Array, b: Array) -> Array:
-    """Whether one of the two holds, or both, element by element; the operands broadcast to each other.
+    """Logical or, element by element; the operands broadcast to each other.
 
     a, b: booleans. Returns booleans, of the common shape.
     Raises ShapeError when the shapes do not broadcast, DTypeError for another dtype.
@@ -39,7 +39,7 @@ def or_(a: Array, b: Array) -> Array:
 
 @foldable
 def xor(a: Array, b: Array) -> Array:
-    """Whether exactly one of the two holds, element by element; the operands broadcast to each other.
+    """Logical exclusive or, element by element; the operands broadcast to each other.
 
     a, b: booleans. Returns booleans, of the common shape.
     Raises ShapeError when the shapes do not broadcast, DTypeError for another dtype.
@@ -53,7 +53,7 @@ def xor(a: Array, b: Array) -> Array:
 
 @foldable
 def not_(x: Array) -> Array:
-    """Whether it does not hold, element by element.
+    """Logical not, element by element.
 
     x: booleans, any shape. Returns booleans of the same shape. Raises DTypeError for another dtype.
     Source: ONNX Not, opset 1.

@@ -1,4 +1,4 @@
-"""Operators that compare, element by element."""
+"""Elementwise comparisons."""
 
 __all__ = ["equal", "greater", "greater_or_equal", "less", "less_or_equal"]
 
@@ -16,8 +16,8 @@ from jaxops.static import Array, foldable
 def equal(a: Array, b: Array) -> Array:
     """Whether a = b, element by element; the operands broadcast to each other.
 
-    a, b: any elements; strings are static, of one dtype. Returns booleans, of the common shape.
-    Raises ShapeError when the shapes do not broadcast, and when the answer depends on the value of a symbolic
+    a, b: any one dtype; strings are static. Returns booleans, of the common shape.
+    Raises ShapeError when the shapes do not broadcast, and when the result depends on the value of a symbolic
     size; DTypeError when the dtypes differ.
     Source: ONNX Equal, opsets 7–19 (strings from 19).
 
@@ -36,7 +36,7 @@ def greater(a: Array, b: Array) -> Array:
     """Whether a > b, element by element; the operands broadcast to each other.
 
     a, b: numbers, of one dtype. Returns booleans, of the common shape.
-    Raises ShapeError when the shapes do not broadcast, and when the answer depends on the value of a symbolic
+    Raises ShapeError when the shapes do not broadcast, and when the result depends on the value of a symbolic
     size; DTypeError when the dtypes differ.
     Source: ONNX Greater, opsets 7–13.
 
@@ -55,7 +55,7 @@ def less(a: Array, b: Array) -> Array:
     """Whether a < b, element by element; the operands broadcast to each other.
 
     a, b: numbers, of one dtype. Returns booleans, of the common shape.
-    Raises ShapeError when the shapes do not broadcast, and when the answer depends on the value of a symbolic
+    Raises ShapeError when the shapes do not broadcast, and when the result depends on the value of a symbolic
     size; DTypeError when the dtypes differ.
     Source: ONNX Less, opsets 7–13.
 
@@ -74,7 +74,7 @@ def greater_or_equal(a: Array, b: Array) -> Array:
     """Whether a ≥ b, element by element; the operands broadcast to each other.
 
     a, b: numbers, of one dtype. Returns booleans, of the common shape.
-    Raises ShapeError when the shapes do not broadcast, and when the answer depends on the value of a symbolic
+    Raises ShapeError when the shapes do not broadcast, and when the result depends on the value of a symbolic
     size; DTypeError when the dtypes differ.
     Source: ONNX GreaterOrEqual, opsets 12–16.
 
@@ -97,7 +97,7 @@ def less_or_equal(a: Array, b: Array) -> Array:
     """Whether a ≤ b, element by element; the operands broadcast to each other.
 
     a, b: numbers, of one dtype. Returns booleans, of the common shape.
-    Raises ShapeError when the shapes do not broadcast, and when the answer depends on the value of a symbolic
+    Raises ShapeError when the shapes do not broadcast, and when the result depends on the value of a symbolic
     size; DTypeError when the dtypes differ.
     Source: ONNX LessOrEqual, opsets 12–16.
 

@@ -1,6 +1,6 @@
-"""Activation functions, element by element.
+"""Elementwise activation functions.
 
-A coefficient is a Python number, so the arithmetic stays in the type of the operand.
+Coefficients are Python numbers, so the arithmetic stays in the type of the operand.
 """
 
 __all__ = [
@@ -125,7 +125,7 @@ def celu(x: Array, *, alpha: float = 1.0) -> Array:
     """
     if alpha == 0:
         raise ArgumentError("celu: `alpha` is 0; it divides, so it must not be 0")
-    # A negative x alone has a second part, whatever the sign of alpha.
+    # The second term is nonzero only for a negative x, whatever the sign of alpha.
     (data,) = floating("celu", x=x)
     return _elu(data, alpha, alpha, 1.0)
 
@@ -147,7 +147,7 @@ def selu(x: Array, *, alpha: float = 1.67326319217681884765625, gamma: float = 1
 def _elu(x: jax.Array, below: float, width: float, above: float) -> jax.Array:
     """above · x where it is positive, else below · (e^(x / width) - 1)."""
     positive = x > 0
-    # The exponential sees no positive number: where it overflowed, the derivative would be NaN.
+    # No positive number reaches the exponential: where it overflows, the derivative would be NaN.
     negative = lax.select(positive, lax.full_like(x, 0), x)
     return lax.select(positive, _times(x, above), _times(lax.expm1(_times(negative, 1 / width)), below))
 
@@ -161,7 +161,7 @@ def gelu(x: Array, *, approximate: Approximation = "none") -> Array:
 
     x: any shape, floating-point. Returns the same shape and dtype.
     approximate: 'none' computes ½x(1 + erf(x/√2)), 'tanh' ½x(1 + tanh(√(2/π)(x + 0.044715x³))).
-    Raises ArgumentError for another word.
+    Raises ArgumentError for another value.
     Source: ONNX Gelu, opset 20.
 
     >>> gelu(jnp.array([0.0, 100.0]))

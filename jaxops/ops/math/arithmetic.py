@@ -1,4 +1,4 @@
-"""Arithmetic, element by element. While every operand is static NumPy computes it, exactly; sizes may be symbolic."""
+"""Elementwise arithmetic. NumPy computes it exactly while every operand is static; sizes may be symbolic."""
 
 __all__ = ["abs", "add", "div", "mean", "mod", "mul", "neg", "pow", "reciprocal", "sign", "sub", "sum"]
 
@@ -94,10 +94,10 @@ def _nonzero(op: str, a: Any, b: Any) -> Any:
 
 @foldable
 def mod(a: Array, b: Array, *, fmod: int = 0) -> Array:
-    """What is left of `a` after division by `b`; the operands broadcast to each other.
+    """The remainder of `a` divided by `b`, element by element; the operands broadcast to each other.
 
     a, b: numbers of one dtype. Returns that dtype, of the common shape.
-    fmod: 0 rounds the quotient down, so the result has the sign of b; 1 truncates it, the sign is that of a.
+    fmod: 0 rounds the quotient down, so the result has the sign of b; 1 truncates it, so it has the sign of a.
     Raises ArgumentError for another `fmod` and for a static integer divided by 0, ShapeError, DTypeError.
     Source: ONNX Mod, opsets 10–28 (floats with fmod=0 from 28).
 
@@ -128,7 +128,7 @@ def _floor_mod(a: jax.Array, b: jax.Array) -> jax.Array:
     found = lax.select(opposite, lax.add(rest, b), rest)
     if not is_float(a.dtype):
         return found
-    # A zero has the sign of b (ONNX Mod-28).
+    # A zero result has the sign of b (ONNX Mod-28).
     signed = lax.select(lax.lt(b, zero), lax.neg(zero), zero)
     return lax.select(lax.eq(found, zero), signed, found)
 
@@ -138,8 +138,8 @@ def pow(x: Array, y: Array) -> Array:
     """x to the power of y, element by element; the operands broadcast to each other.
 
     x: numbers. y: numbers of any dtype. Returns the dtype of x, of the common shape.
-    An integer to a negative power is the true quotient, truncated; to a fractional power, likewise. What
-    overflows an integer type is undefined.
+    An integer to a negative or fractional power is the exact result, truncated. A result that overflows an integer
+    type is undefined.
     Raises ShapeError when the shapes do not broadcast.
     Source: ONNX Pow, opsets 7–15.
 
@@ -149,13 +149,13 @@ def pow(x: Array, y: Array) -> Array:
     base, exponent = array(x), array(y)
     require("pow", "real numbers", base, exponent)
     if is_symbolic(exponent) or (is_symbolic(base) and (is_float(exponent.dtype) or np.any(exponent < 0))):
-        base, exponent = as_traced(base), as_traced(exponent)  # no polynomial of the size
+        base, exponent = as_traced(base), as_traced(exponent)  # not a polynomial of the size
     if isinstance(base, np.ndarray) and isinstance(exponent, np.ndarray):
         return broadcast_reduce((base, exponent), "pow", _static_pow, lax.pow)
     base = as_traced(base)
     if isinstance(exponent, np.ndarray) and exponent.size == 1 and exponent.ndim <= base.ndim:
         power = exponent.reshape(()).item()
-        # Small whole powers are products: exact on integers, and smooth at 0 for the gradient.
+        # Small integer powers are products: exact on integers, and with a finite gradient at 0.
         if float(power).is_integer() and abs(power) <= 8 and (power >= 0 or is_float(base.dtype)):
             return _whole_power(base, int(power))
     return broadcast_reduce((base, as_traced(exponent)), "pow", _static_pow, _traced_pow)
@@ -177,7 +177,7 @@ def _static_pow(x: Any, y: Any) -> Any:
         whole = (y == np.rint(y)) & (np.abs(y) < 2**31)
         return np.where(whole, _static_pow(x, np.where(whole, y, 0).astype(np.int64)), found)
     negative = y < 0
-    # The exponent may not fit the type of x. The lower bits of a product depend on the lower bits alone.
+    # The exponent may not fit the type of x. The lower bits of a product depend only on the lower bits of its factors.
     whole = np.power(x.astype(np.uint64), np.where(negative, 0, y).astype(np.uint64)).astype(x.dtype)
     if not negative.any():
         return whole
@@ -194,10 +194,10 @@ def _traced_pow(x: jax.Array, y: jax.Array) -> jax.Array:
         found = lax.pow(x.astype(wide), y).astype(x.dtype)
         whole = lax.bitwise_and(lax.eq(y, lax.round(y)), lax.lt(lax.abs(y), lax.full_like(y, 2**31)))
         number = lax.select(whole, y, lax.full_like(y, 0)).astype(np.int32)
-        return lax.select(whole, _traced_pow(x, number), found)  # exact where the power is whole
+        return lax.select(whole, _traced_pow(x, number), found)  # exact for integer powers
     zero, one, two = (jnp.full(x.shape, n, y.dtype) for n in (0, 1, 2))
     negative = lax.lt(y, zero)
-    wide = canonical(np.uint64)  # as while static
+    wide = canonical(np.uint64)  # as for static operands
     whole = jnp.power(x.astype(wide), lax.select(negative, zero, y).astype(wide)).astype(x.dtype)
     if jnp.issubdtype(y.dtype, jnp.unsignedinteger):
         return whole

@@ -17,7 +17,7 @@ from jaxops.static import Array, Sizes, StaticInts, foldable, jit_if_concrete
 def expand(input: Array, shape: StaticInts) -> Array:
     """Broadcasts `input` against `shape`, in both directions: the result may be larger than `shape`.
 
-    input: any dtype. shape: static, 1-D integers or one; a 1 keeps the size of the input.
+    input: any dtype. shape: static, 1-D integers or one integer; a 1 keeps the size of the input.
     Raises ShapeError when the two do not broadcast.
     Source: ONNX Expand, opsets 8–13.
 

@@ -1,4 +1,4 @@
-"""Running sums and products along an axis."""
+"""Cumulative sums and products along an axis."""
 
 __all__ = ["cumprod", "cumsum"]
 
@@ -17,10 +17,10 @@ from jaxops.static import Array, Static, foldable, jit_if_concrete
 
 @foldable
 def cumsum(x: Array, axis: Static, *, exclusive: int = 0, reverse: int = 0) -> Array:
-    """The running sum along an axis.
+    """The cumulative sum along an axis.
 
     x: at least one axis, numbers. axis: static, an integer in [-n, n-1]. Returns the shape and dtype of x.
-    exclusive: 1 leaves the element itself out, so the first sum is 0. reverse: 1 runs from the end.
+    exclusive: 1 excludes the element itself, so the first sum is 0. reverse: 1 starts at the end.
     Raises AxisError, StaticError when `axis` is traced.
     Source: ONNX CumSum, opsets 11–14.
 
@@ -32,10 +32,10 @@ def cumsum(x: Array, axis: Static, *, exclusive: int = 0, reverse: int = 0) -> A
 
 @foldable
 def cumprod(x: Array, axis: Static, *, exclusive: int = 0, reverse: int = 0) -> Array:
-    """The running product along an axis.
+    """The cumulative product along an axis.
 
     x: at least one axis, numbers. axis: static, an integer in [-n, n-1]. Returns the shape and dtype of x.
-    exclusive: 1 leaves the element itself out, so the first product is 1. reverse: 1 runs from the end.
+    exclusive: 1 excludes the element itself, so the first product is 1. reverse: 1 starts at the end.
     Raises AxisError, StaticError when `axis` is traced.
     Source: ONNX CumProd, opset 26.
 
@@ -48,11 +48,11 @@ def cumprod(x: Array, axis: Static, *, exclusive: int = 0, reverse: int = 0) -> 
 def _run(op: str, x: Any, axis: Any, exclusive: int, reverse: int) -> Array:
     data = one_of_kind(op, "numbers", x)
     at = resolve_axis(op, integer(op, "axis", axis), data.ndim)
-    return _running(data, op, at, flag(op, "exclusive", exclusive), flag(op, "reverse", reverse))
+    return _cumulate(data, op, at, flag(op, "exclusive", exclusive), flag(op, "reverse", reverse))
 
 
 @jit_if_concrete
-def _running(data: Array, op: str, at: int, exclusive: bool, reverse: bool) -> Array:
+def _cumulate(data: Array, op: str, at: int, exclusive: bool, reverse: bool) -> Array:
     start = 0 if op == "cumsum" else 1
     x = data.astype(accumulation_type(data.dtype), copy=False)
     if isinstance(x, np.ndarray):
@@ -64,7 +64,7 @@ def _running(data: Array, op: str, at: int, exclusive: bool, reverse: bool) -> A
             x = (np.cumsum if op == "cumsum" else np.cumprod)(x, axis=at, dtype=x.dtype)
         return (np.flip(x, at) if reverse else x).astype(data.dtype, copy=False)
     if exclusive:
-        # One element in at the start and one out at the end: padding by -1 cuts.
+        # Shift by one: pad one element at the start and crop one (-1) at the end.
         edges = (-1, 1, 0) if reverse else (1, -1, 0)
         x = lax.pad(x, np.asarray(start, x.dtype), [edges if i == at else (0, 0, 0) for i in range(x.ndim)])
     run: Callable[..., jax.Array] = lax.cumsum if op == "cumsum" else lax.cumprod

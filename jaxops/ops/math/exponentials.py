@@ -1,4 +1,4 @@
-"""Powers of e and their inverse, roots, and the error function."""
+"""Exponential, logarithm, square root and error function."""
 
 __all__ = ["erf", "exp", "log", "sqrt"]
 
@@ -53,7 +53,7 @@ def erf(input: Array) -> Array:
     """The error function of each element.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
-    Source: ONNX Erf, opsets 9–13 (integers, before 13, by its adapter).
+    Source: ONNX Erf, opsets 9–13 (integers before 13: see its adapter).
 
     >>> erf(jnp.array([0.0]))
     Array([0.], dtype=float32)

@@ -1,4 +1,4 @@
-"""The largest and the smallest of several operands, and bounds on one."""
+"""Maximum and minimum of several operands, and clipping."""
 
 __all__ = ["clip", "max", "min"]
 
@@ -18,9 +18,9 @@ from jaxops.static import Array, array, foldable, is_symbolic, jit_if_concrete
 
 @foldable
 def max(inputs: Sequence[Array]) -> Array:
-    """The largest of the elements at each place; the operands broadcast to each other.
+    """The elementwise maximum; the operands broadcast to each other.
 
-    inputs: at least one array of numbers, of one dtype. Returns that dtype, of the common shape. NaN wins.
+    inputs: at least one array of numbers, of one dtype. Returns that dtype, of the common shape. NaN if one is NaN.
     Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ, SignatureError.
     Source: ONNX Max, opsets 8–13.
 
@@ -36,9 +36,9 @@ def _max(a: Any, b: Any) -> Any:
 
 @foldable
 def min(inputs: Sequence[Array]) -> Array:
-    """The smallest of the elements at each place; the operands broadcast to each other.
+    """The elementwise minimum; the operands broadcast to each other.
 
-    inputs: at least one array of numbers, of one dtype. Returns that dtype, of the common shape. NaN wins.
+    inputs: at least one array of numbers, of one dtype. Returns that dtype, of the common shape. NaN if one is NaN.
     Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ, SignatureError.
     Source: ONNX Min, opsets 8–13.
 
@@ -54,13 +54,12 @@ def _min(a: Any, b: Any) -> Any:
 
 @foldable
 def clip(input: Array, min: Array | None = None, max: Array | None = None) -> Array:
-    """Each element, no less than `min` and no more than `max`.
+    """Limits each element to the range from `min` to `max`.
 
-    input: any shape, numbers. min, max: scalars of the dtype of input; None is the least and the largest finite
-    number, so an infinity becomes that number, as in onnxruntime. Where min is above max, every element becomes max.
-    NaN stays.
-    A static bound outside the 32-bit type that stands for a 64-bit one bounds by the end of that type.
-    Raises ShapeError for a bound that is no scalar, DTypeError when the dtypes differ.
+    input: any shape, numbers. min, max: scalars of the dtype of input; None is the smallest or largest finite
+    number, so an infinity becomes that number, as in onnxruntime. If min is above max, every element becomes max.
+    NaN stays. With x64 off, a static 64-bit bound is limited to the range of the 32-bit type.
+    Raises ShapeError for a bound that is not a scalar, DTypeError when the dtypes differ.
     Source: ONNX Clip, opsets 6–13 (bounds are inputs from 11).
 
     >>> clip(np.array([-5, 0, 5]), -1, 2)
@@ -92,7 +91,7 @@ def _bound(name: str, data: Array, bound: Any) -> Array | None:
         ends = jnp.finfo(data.dtype)
         return np.asarray(ends.min if name == "min" else ends.max, data.dtype)
     x = array(bound)
-    if x.ndim > 1 or x.size != 1:  # onnxruntime tolerates one axis
+    if x.ndim > 1 or x.size != 1:  # onnxruntime accepts one axis
         raise ShapeError(f"clip: `{name}` must be a scalar, got shape {shape_text(x.shape)}")
     x = x.reshape(())
     if not isinstance(x, np.ndarray) or x.dtype == data.dtype or is_symbolic(x) or is_symbolic(data):
@@ -102,7 +101,7 @@ def _bound(name: str, data: Array, bound: Any) -> Array | None:
     narrowed = not isinstance(data, np.ndarray) and canonical(x.dtype) == data.dtype
     if not (narrowed or isinstance(bound, int | float)) or is_float(x.dtype) != is_float(data.dtype):
         return x
-    # INT64_MAX, say, is no bound at all on what has become int32.
+    # INT64_MAX, for example, becomes the largest int32.
     limits = jnp.finfo(data.dtype) if is_float(data.dtype) else jnp.iinfo(data.dtype)
     within = (
         np.clip(x, float(limits.min), float(limits.max)) if is_float(x.dtype) else np.clip(x, limits.min, limits.max)

@@ -1,4 +1,4 @@
-"""Products of matrices. Products of 16-bit floats are accumulated in float32."""
+"""Matrix products, Einstein sums and determinants; 16-bit floats are accumulated in float32."""
 
 __all__ = ["det", "einsum", "gemm", "matmul"]
 
@@ -29,12 +29,12 @@ def gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> Array:
-    """alpha · a' · b' + beta · c, where a' and b' are the matrices or their transposes.
+    """alpha · a' · b' + beta · c, where a' and b' are the matrices, transposed if asked.
 
-    a: (M, K), or (K, M) with transA. b: (K, N), or (N, K) with transB. c: broadcasts to (M, N); None adds nothing.
-    Numbers of one dtype. Returns that dtype, (M, N). On integers the result is exact, its fraction truncated.
-    Raises ShapeError when the shapes do not fit, DTypeError when the dtypes differ, ArgumentError for an alpha or beta
-    that does not multiply integers of this width exactly.
+    a: (M, K), or (K, M) with transA. b: (K, N), or (N, K) with transB. c: broadcasts to (M, N); None is 0.
+    Numbers of one dtype. Returns that dtype, (M, N). Integer results are exact, truncated toward zero.
+    Raises ShapeError when the shapes do not fit, DTypeError when the dtypes differ, ArgumentError when alpha or
+    beta cannot multiply integers of this type exactly.
     Source: ONNX Gemm, opsets 7–13.
 
     >>> gemm(jnp.ones((2, 3)), jnp.ones((4, 3)), jnp.array([1.0]), alpha=0.5, transB=1).shape
@@ -67,7 +67,7 @@ def _gemm(arrays: tuple[jax.Array, ...], alpha: float, beta: float, trans_a: boo
 def _whole_sum(x: jax.Array, alpha: float, y: jax.Array | None, beta: float) -> jax.Array:
     """alpha · x + beta · y of integers, truncated toward zero.
 
-    With alpha = p / d and beta = q / d it is that of x // d and y // d, and a rest that must fit the type.
+    With alpha = p / d and beta = q / d it adds p · (x // d), q · (y // d) and the remainders, which must fit the type.
     """
     p, q = as_written("gemm", "alpha", alpha), as_written("gemm", "beta", 0 if y is None else beta)
     d = math.lcm(p.denominator, q.denominator)
@@ -93,10 +93,10 @@ def scaled(x: jax.Array, factor: float) -> jax.Array:
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """The product of matrices, with the batch axes before them broadcast; a single axis is a row, or a column.
+    """The matrix product; batch axes broadcast. A 1-D operand is a row (a) or a column (b).
 
-    a: (…, M, K) or (K,). b: (…, K, N) or (K,). Numbers of one dtype. Returns that dtype, (…, M, N), without the axes
-    that a or b lacks.
+    a: (…, M, K) or (K,). b: (…, K, N) or (K,). Numbers of one dtype. Returns that dtype, (…, M, N); a 1-D a has no M,
+    a 1-D b no N.
     Raises ShapeError when the shapes do not fit, DTypeError when the dtypes differ.
     Source: ONNX MatMul, opsets 1–13.
 
@@ -116,12 +116,12 @@ def _matmul(arrays: tuple[jax.Array, ...]) -> jax.Array:
 
 
 def einsum(inputs: Sequence[Array], *, equation: str) -> Array:
-    """The Einstein sum of the operands: `ij,jk->ik` is the product of matrices.
+    """The Einstein sum of the operands: `ij,jk->ik` is the matrix product.
 
     inputs: numbers of one dtype. Returns that dtype, of the sizes that the output term names.
-    equation: a term an operand, of letters and at most one '...' (axes that broadcast); letters missing after '->'
-    are summed over. Without '->', the output has '...' and then the letters that occur once, in ASCII order.
-    Raises ArgumentError for an equation that is no such text, ShapeError when it does not fit the operands.
+    equation: one term per operand, of letters and at most one '...' (axes that broadcast); letters missing after '->'
+    are summed over. Without '->', the output is '...' and then the letters that occur once, in ASCII order.
+    Raises ArgumentError for a malformed equation, ShapeError when it does not fit the operands.
     Source: ONNX Einsum, opsets 12–28.
 
     >>> einsum([jnp.ones((2, 3, 4)), jnp.ones((2, 4, 5))], equation="bij, bjk -> bik").shape
@@ -135,7 +135,7 @@ def einsum(inputs: Sequence[Array], *, equation: str) -> Array:
 @jit_if_concrete
 def _einsum(inputs: tuple[jax.Array, ...], equation: str) -> jax.Array:
     explicit, sizes = sizes_of.einsum(equation, [x.shape for x in inputs])
-    # Between its steps jnp.einsum mixes the operands with float32 sums of them.
+    # jnp.einsum mixes the operands with float32 intermediate sums.
     with jax.numpy_dtype_promotion("standard"):
         total = jnp.einsum(explicit, *inputs, preferred_element_type=accumulation_type(inputs[0].dtype))
     chex.assert_equal(total.shape, sizes)

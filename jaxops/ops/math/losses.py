@@ -1,4 +1,4 @@
-"""Losses of a classification: what the logarithm of the probability of the right class lacks to zero.
+"""Classification losses: minus the log-probability of the target class.
 
 16-bit types are computed in float32.
 """
@@ -30,14 +30,14 @@ def negative_log_likelihood_loss(
     ignore_index: int | None = None,
     reduction: LossReduction = "mean",
 ) -> Array:
-    """Minus the log-probability of each sample's own class.
+    """Minus the log-probability of the target class of each sample.
 
     input: (N, C, d1, …), floats, the log-probabilities of C classes. target: (N, d1, …), integers in [0, C), the
-    classes. weight: (C,), a factor for each class; None means 1. ignore_index: static, inside of [0, C) or not; samples
-    with this target count nowhere. Returns (N, d1, …) for the reduction 'none', else one number, in input's dtype:
-    'sum', or 'mean', the sum divided by the weights of all samples that count. The mean of none of them is NaN.
-    Raises BoundsError for a static target outside; a traced one makes the loss NaN. Raises ShapeError, DTypeError,
-    ArgumentError for another reduction.
+    classes. weight: (C,), a factor for each class; None means 1. ignore_index: static, any integer; samples with this
+    target are ignored. Returns (N, d1, …) for the reduction 'none', else one number, in input's dtype: 'sum' or 'mean',
+    the sum divided by the total weight of the samples that are not ignored; NaN if all are.
+    Raises BoundsError for an out-of-range static target; a traced one makes the loss NaN. Raises ShapeError,
+    DTypeError, ArgumentError for another reduction.
     Source: ONNX NegativeLogLikelihoodLoss, opsets 12–22.
 
     >>> negative_log_likelihood_loss(jnp.array([[-1.0, -2.0], [-3.0, -4.0]]), np.array([1, 0])).item()
@@ -61,8 +61,9 @@ def softmax_cross_entropy_loss(
 ) -> Any:
     """`negative_log_likelihood_loss` of the `log_softmax` of scores.
 
-    scores: (N, C, d1, …), floats. labels, weights, ignore_index, reduction: as target, weight, … there.
-    Returns the loss; with `return_log_prob` (loss, log-probabilities), the second like scores. Raises as there.
+    scores: (N, C, d1, …), floats. labels, weights: the target and weight of that function; ignore_index, reduction:
+    as in that function. Returns the loss; with `return_log_prob` (loss, log-probabilities), the second in the shape and
+    dtype of scores. Raises the same errors.
     Source: ONNX SoftmaxCrossEntropyLoss, opsets 12–13.
 
     >>> softmax_cross_entropy_loss(jnp.array([[0.0, 1000.0]]), np.array([0])).item()
@@ -77,9 +78,9 @@ def softmax_cross_entropy_loss(
 
 
 def _labels(op: str, names: tuple[str, str, str], x: Any, labels: Any, weights: Any, ignore: Any) -> tuple[Any, Any]:
-    """Traced labels, and the one to ignore, if there is any.
+    """Traced labels, and the label to ignore or None.
 
-    Static labels are checked here, and those to ignore become -1, since with x64 off they may not fit.
+    Static labels are checked here. Ignored ones become -1, since with x64 off they may not fit.
     """
     labels = array(labels)
     if not jnp.issubdtype(labels.dtype, jnp.integer):
@@ -92,8 +93,8 @@ def _labels(op: str, names: tuple[str, str, str], x: Any, labels: Any, weights: 
         if len(wrong):
             at = tuple(map(int, wrong[0]))
             raise BoundsError(
-                f"{op}: `{names[1]}` holds {labels[at]} at position {at}, outside of the {x.shape[1]} classes; "
-                f"give `ignore_index` for labels that do not count"
+                f"{op}: `{names[1]}` holds {labels[at]} at position {at}, outside the {x.shape[1]} classes; "
+                f"set `ignore_index` to ignore a label"
             )
         return as_traced(np.where(skipped, -1, labels.astype(np.int64))), -1 if skipped.any() else None
     labels = as_traced(labels)
@@ -108,13 +109,13 @@ def _loss(operands: tuple[Any, Any, Any], ignored: int | None, reduction: LossRe
     work = accumulation_type(*(v.dtype for v in (x, weights) if v is not None))
     counts = None if ignored is None else labels != jnp.asarray(ignored, labels.dtype)
     if jnp.iinfo(labels.dtype).bits < 32:
-        labels = lax.convert_element_type(labels, np.int32)  # which holds the number of classes
-    # What is outside of the classes reads NaN; a negative index would count from the end.
+        labels = lax.convert_element_type(labels, np.int32)  # int32 holds the number of classes
+    # Out-of-range labels read NaN, so no negative label may count from the end.
     labels = jnp.where(labels < 0, jnp.asarray(x.shape[1], labels.dtype), labels)
     loss = -_pick(x, labels, work)
     factor: Any = None if weights is None else jnp.take(weights.astype(work), labels, mode="fill")
     if counts is not None:
-        # Before they are multiplied, so that neither NaN nor infinity reaches a gradient.
+        # Before the multiplication, so that neither NaN nor infinity reaches a gradient.
         loss = jnp.where(counts, loss, jnp.zeros_like(loss))
         factor = counts.astype(work) if factor is None else jnp.where(counts, factor, jnp.zeros_like(factor))
     if weights is not None:

@@ -1,4 +1,4 @@
-"""The largest elements along an axis, in order."""
+"""The largest elements along an axis, sorted."""
 
 __all__ = ["top_k"]
 
@@ -16,11 +16,11 @@ from jaxops.static import Array, Static, jit_if_concrete
 
 
 def top_k(x: Array, k: Static, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Array, Array]:
-    """The k largest, or smallest, elements along `axis`, and where they stand.
+    """The k largest, or smallest, elements along `axis`, and their indices.
 
     x: numbers. k: static, one integer in [0, d]. Returns (values, indices), the latter of type int64.
-    Both are in order, the best first; of equal elements the first one comes first. Without `sorted` any order is
-    allowed, and this is the one. Raises ShapeError for a k outside that range, AxisError, DTypeError.
+    Sorted, the largest (or smallest) first; equal elements keep their order. `sorted` 0 allows any order and gives
+    the same one. Raises ShapeError for a k out of range, AxisError, DTypeError.
     Source: ONNX TopK, opsets 1–24.
 
     >>> values, indices = top_k(jnp.array([3, 9, 9, 1]), 2)
@@ -40,7 +40,7 @@ def top_k(x: Array, k: Static, *, axis: int = -1, largest: int = 1, sorted: int 
 @jit_if_concrete
 def _top_k(x: Any, k: Any, axis: int, largest: bool) -> tuple[Any, Any]:
     x = jnp.moveaxis(x, axis, -1)
-    # ~x reverses the order of integers, the smallest included, which has no negative.
+    # ~x reverses the order of integers; -x would overflow for the smallest.
     turn = (lambda v: v) if largest else lax.neg if is_float(x.dtype) else lax.bitwise_not
     values, indices = lax.top_k(turn(x), k)
     indices = lax.convert_element_type(indices, canonical(np.int64))

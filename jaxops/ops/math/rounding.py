@@ -1,4 +1,4 @@
-"""Rounding to whole numbers."""
+"""Rounding to integers."""
 
 __all__ = ["ceil", "floor", "round"]
 
@@ -13,7 +13,7 @@ from jaxops.static import Array, foldable
 
 @foldable
 def floor(x: Array) -> Array:
-    """The next whole number at or below each element.
+    """The largest integer at or below each element.
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Floor, opsets 1–13.
@@ -26,7 +26,7 @@ def floor(x: Array) -> Array:
 
 @foldable
 def ceil(x: Array) -> Array:
-    """The next whole number at or above each element.
+    """The smallest integer at or above each element.
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Ceil, opsets 1–13.
@@ -39,7 +39,7 @@ def ceil(x: Array) -> Array:
 
 @foldable
 def round(x: Array) -> Array:
-    """The nearest whole number; from the middle between two, the even one.
+    """The nearest integer; ties go to the even one.
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Round, opsets 11–22.

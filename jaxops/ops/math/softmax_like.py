@@ -1,4 +1,4 @@
-"""Softmax and its kin, over one axis or several together."""
+"""Softmax, log-softmax and hardmax, over one axis or several axes together."""
 
 __all__ = ["hardmax", "log_softmax", "softmax"]
 
@@ -24,16 +24,16 @@ def _operand(op: str, input: Any, axis: int, axes: Ints | None) -> tuple[Any, tu
 def _shifted(x: Any, axes: tuple[int, ...]) -> Any:
     """x minus its maximum, so that no exponential overflows; 16-bit types in float32."""
     x = rounded(lax.convert_element_type(x, accumulation_type(x.dtype)))
-    # A maximum without NaNs will do, as x has them. That of an empty axis is -inf, from which nothing is subtracted.
+    # The maximum may drop NaNs, since x keeps them. Over an empty axis it is -inf, but then x has no elements.
     top = lax.reduce_max(lax.stop_gradient(x), axes)
     return x - lax.expand_dims(top, sorted(axes))
 
 
 def softmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> Array:
-    """Exponentials that sum to 1 along `axis`.
+    """Exponentials of the elements, divided by their sum along `axis`.
 
     input: floats. Returns an array like it. axes: static; when given, the sum runs over these axes together.
-    Raises AxisError, DTypeError for an input that is no float.
+    Raises AxisError, DTypeError for an input that is not floating-point.
     Source: ONNX Softmax, opset 13; with `axes` also opsets 1–11, where it runs over all axes from `axis` on.
 
     >>> softmax(jnp.zeros((1, 4))).tolist()
@@ -49,7 +49,7 @@ def _softmax(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def log_softmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> Array:
-    """The logarithm of `softmax`, computed without leaving the logarithms.
+    """The logarithm of `softmax`, computed without overflow or underflow.
 
     input: floats. Returns an array like it. axes: as in `softmax`. Raises AxisError, DTypeError.
     Source: ONNX LogSoftmax, opset 13; with `axes` also opsets 1–11.

@@ -1,4 +1,4 @@
-"""Trigonometric and hyperbolic functions; an angle is in radians."""
+"""Trigonometric and hyperbolic functions; angles are in radians."""
 
 __all__ = ["acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh", "tan"]
 
@@ -47,7 +47,7 @@ def tan(input: Array) -> Array:
 
 
 def asin(input: Array) -> Array:
-    """The angle in [-π/2, π/2] whose sine each element is; NaN outside [-1, 1].
+    """The inverse sine of each element, an angle in [-π/2, π/2]; NaN outside [-1, 1].
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Asin, opsets 7–22.
@@ -59,7 +59,7 @@ def asin(input: Array) -> Array:
 
 
 def acos(input: Array) -> Array:
-    """The angle in [0, π] whose cosine each element is; NaN outside [-1, 1].
+    """The inverse cosine of each element, an angle in [0, π]; NaN outside [-1, 1].
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Acos, opsets 7–22.
@@ -71,7 +71,7 @@ def acos(input: Array) -> Array:
 
 
 def atan(input: Array) -> Array:
-    """The angle in [-π/2, π/2] whose tangent each element is.
+    """The inverse tangent of each element, an angle in [-π/2, π/2].
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Atan, opsets 7–22.
@@ -107,7 +107,7 @@ def cosh(input: Array) -> Array:
 
 
 def asinh(input: Array) -> Array:
-    """The number whose hyperbolic sine each element is.
+    """The inverse hyperbolic sine of each element.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Asinh, opsets 9–22.
@@ -119,7 +119,7 @@ def asinh(input: Array) -> Array:
 
 
 def acosh(input: Array) -> Array:
-    """The number ≥ 0 whose hyperbolic cosine each element is; NaN below 1.
+    """The inverse hyperbolic cosine of each element, a number ≥ 0; NaN below 1.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Acosh, opsets 9–22.
@@ -131,7 +131,7 @@ def acosh(input: Array) -> Array:
 
 
 def atanh(input: Array) -> Array:
-    """The number whose hyperbolic tangent each element is; ±inf at ±1, NaN beyond.
+    """The inverse hyperbolic tangent of each element; ±inf at ±1, NaN beyond.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
     Source: ONNX Atanh, opsets 9–22.

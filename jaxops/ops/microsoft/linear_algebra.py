@@ -1,4 +1,4 @@
-"""Products of matrices. Products of 16-bit floats are accumulated in float32."""
+"""Matrix products; products of 16-bit floats are accumulated in float32."""
 
 __all__ = ["fused_matmul"]
 
@@ -26,14 +26,14 @@ def fused_matmul(
     transBatchA: int = 0,
     transBatchB: int = 0,
 ) -> Array:
-    """alpha · a' · b', where a' and b' are the operands with their axes in another order; batch axes broadcast.
+    """alpha · a' · b', where a' and b' are the operands, transposed if asked; batch axes broadcast.
 
-    a: (…, M, K) or (K,). b: (…, K, N) or (K,). Floats of one dtype. Returns that dtype, (…, M, N), without the axes
-    that a or b lacks.
-    transA, transB: the last two axes are swapped; a single axis stays. transBatchA, transBatchB: the first axis of
-    the operand belongs behind its batch axes, so a is (M, …, K), or (K, …, M) with transA. An operand whose batch is
-    transposed has at least 3 axes.
-    Raises ShapeError when the shapes do not fit, DTypeError when the dtypes differ or are no floats, ArgumentError.
+    a: (…, M, K) or (K,). b: (…, K, N) or (K,). Floats of one dtype. Returns that dtype, (…, M, N); a 1-D a has no M,
+    a 1-D b no N.
+    transA, transB: 1 swaps the last two axes of the operand, if it has two. transBatchA, transBatchB: 1 moves the first
+    axis behind the batch axes, so a is (M, …, K), or (K, …, M) with transA; the operand needs at least 3 axes.
+    Raises ShapeError when the shapes do not fit, DTypeError when the dtypes differ or are not floating-point,
+    ArgumentError for a flag other than 0 and 1.
     Source: com.microsoft FusedMatMul, opset 1, as onnxruntime defines it.
 
     >>> fused_matmul(jnp.ones((3, 5, 2)), jnp.ones((5, 4, 2)), alpha=0.5, transBatchA=1, transB=1).shape

@@ -1,4 +1,4 @@
-"""Operators that give labels other names."""
+"""Operators that map labels to values."""
 
 __all__ = ["label_encoder"]
 
@@ -32,14 +32,14 @@ def label_encoder(
     default_int64: int = -1,
     default_float: float = -0.0,
 ) -> Array:
-    """For each element the value that stands where the keys have the element, or the default where they do not.
+    """Replaces each element that equals a key by the value of that key, and every other element by the default.
 
     x: any shape, in the dtype of the keys; strings are static. Returns the shape of x, in the dtype of the values.
-    keys_…, values_…: static, one of each and equally long; a tensor is 1-D, of any dtype; int64s are int64, floats
-    float32. A NaN among the keys stands for every NaN. Of equal keys the last one counts, as the standard says from
-    version 4 on (onnxruntime takes the first). With x64 off, keys that no traced element can equal match nothing.
-    default_tensor: static, one element of the dtype of the values; when None, the default of their kind applies.
-    Raises SignatureError unless there is one of the keys and one of the values, ShapeError for other lengths,
+    keys_…, values_…: static, one of each, of one length; a tensor is 1-D, of any dtype; int64s are int64, floats
+    float32. A NaN key matches every NaN. Of equal keys the last one counts, as the standard says from
+    version 4 on (onnxruntime takes the first). With x64 off, keys that do not fit the 32-bit type match nothing.
+    default_tensor: static, one element of the dtype of the values; None uses the default_… of their kind.
+    Raises SignatureError unless exactly one keys_… and one values_… are given, ShapeError when their lengths differ,
     DTypeError when the dtypes do not fit, ArgumentError for a default that the dtype of the values does not hold.
     Source: ONNX ai.onnx.ml.LabelEncoder, opsets 2–4.
 
@@ -51,7 +51,9 @@ def label_encoder(
     given = {"tensor": values_tensor, "strings": values_strings, "int64s": values_int64s, "floats": values_floats}
     values = _one("values", given)
     if keys.shape != values.shape:
-        raise ShapeError(f"label_encoder: {len(keys)} keys were given, but {len(values)} values; there must be as many")
+        raise ShapeError(
+            f"label_encoder: {len(keys)} keys were given, but {len(values)} values; give one value per key"
+        )
     default = _default(values, default_tensor, default_string, default_int64, default_float)
     x = as_traced(x) if is_symbolic(x) else array(x)
     traced = isinstance(x, jax.Array)
@@ -71,7 +73,7 @@ def label_encoder(
 
 
 def _one(name: str, given: dict[str, Any]) -> np.ndarray:
-    """The one of the attributes that is there, as a vector."""
+    """The one attribute that is given, as a vector."""
     present = {kind: value for kind, value in given.items() if value is not None}
     if len(present) != 1:
         listing = ", ".join(f"{name}_{kind}" for kind in (present or given))
@@ -109,7 +111,7 @@ def _default(values: np.ndarray, tensor: Any, string: str, integer: int, number:
 
 
 def _holdable(keys: np.ndarray, values: np.ndarray, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The keys in x's type, without those that it does not hold, and their values."""
+    """The keys that fit the type of x, in that type, and their values."""
     if keys.dtype == dtype:
         return keys, values
     with np.errstate(over="ignore"):
@@ -119,18 +121,18 @@ def _holdable(keys: np.ndarray, values: np.ndarray, dtype: Any) -> tuple[np.ndar
 
 
 def _table(keys: np.ndarray, values: np.ndarray, default: np.ndarray) -> tuple[np.ndarray, np.ndarray, Any]:
-    """Distinct keys in order, their values, and the value of NaN if there is one."""
+    """The distinct keys in ascending order, their values, and the value of the NaN key if there is one."""
     missing = keys != keys  # NaN
     nan = values[missing][-1:].reshape(()) if missing.any() else None
     keys, values = keys[~missing], values[~missing]
-    # The first of equal ones in reversed order is the last in the order given.
+    # The keys are reversed, since np.unique finds the first of equal keys and the last one counts.
     ordered, last = np.unique(keys[::-1], return_index=True)
     return ordered, values[::-1][last], nan
 
 
 @jit_if_concrete
 def _encode(operands: tuple[Array, Array, Array]) -> Array:
-    """`results` are the values of the keys, which are in order, then the default, then the value of NaN."""
+    """The third operand holds the values of the sorted keys, then the default, then the value of NaN."""
     x, keys, results = operands
     xp = np if isinstance(x, np.ndarray) else jnp
     count = keys.shape[0]

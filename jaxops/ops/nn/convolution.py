@@ -1,7 +1,7 @@
 """Convolution and its transpose, over any number of spatial axes.
 
-Each is one `lax` convolution, but on a CPU, where XLA runs some shapes of it many times slower than the same sums
-written as products of matrices or as elementwise operations (figures beside each rule).
+Each is one `lax` convolution, except on a CPU. There XLA runs some shapes many times slower than the same sums
+written as matrix products or elementwise operations (figures beside each rule).
 """
 
 __all__ = ["conv", "conv_transpose"]
@@ -12,6 +12,7 @@ from typing import Any
 
 import chex
 import jax
+import jax.numpy as jnp  # noqa: F401 - the doctests use it
 from jax import lax
 
 from jaxops.attributes import integer
@@ -21,7 +22,7 @@ from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete
 
-# Shifted copies of the data that one convolution may be written with; each is a slice in the program.
+# The most shifted copies of the data that one convolution may use; each is a slice in the program.
 _MOST_TAPS = 64
 
 
@@ -41,11 +42,12 @@ def conv(
 
     x: (N, C, d1, …, dn). w: (M, C/group, k1, …, kn). b: (M,), or None. One dtype. Returns (N, M, o1, …, on), with
     o = floor((d + pads - (k-1)·dilation - 1) / stride) + 1.
-    auto_pad: NOTSET (the `pads` given), VALID (none), SAME_UPPER or SAME_LOWER (o = ceil(d / stride), the odd element
-    at the end or at the beginning). pads: begins, then ends, one an axis; 0 when None. strides, dilations: one an
-    axis; 1 when None. kernel_shape: that of `w`, or None. group: of channels, which see only each other.
-    Raises ShapeError when the channels, the kernel or the lengths of attributes do not fit, ArgumentError for an
-    attribute out of range, DTypeError when the dtypes differ.
+    auto_pad: NOTSET (use `pads`), VALID (no padding), SAME_UPPER or SAME_LOWER (o = ceil(d / stride), an odd padding
+    element goes to the end or to the beginning). pads: all begins, then all ends; None is 0. strides, dilations: one
+    per spatial axis; None is 1. kernel_shape: the spatial sizes of `w`, or None. group: number of channel groups;
+    groups are convolved independently.
+    Raises ShapeError when the channels, the kernel or the number of values in an attribute do not fit,
+    ArgumentError for an attribute out of range, DTypeError when the dtypes differ.
     Source: ONNX Conv, opsets 1–22.
 
     >>> conv(jnp.ones((1, 1, 5, 5)), jnp.ones((2, 1, 3, 3)), strides=(2, 2), pads=(1, 1, 1, 1)).shape
@@ -73,16 +75,16 @@ def conv_transpose(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> jax.Array:
-    """Adds up the filters, each element of `x` having scaled its own copy: the transpose of `conv`.
+    """The transpose of `conv`: each element of `x` scales a copy of the filters, and overlapping copies are summed.
 
     x: (N, C, d1, …, dn). w: (C, M/group, k1, …, kn). b: (M,), or None. One dtype. Returns (N, M, o1, …, on), with
     o = stride·(d-1) + output_padding + (k-1)·dilation + 1 - pads.
-    output_shape: o1, …, on themselves; `pads` are then ignored, and what is too much is cut off on both sides, the
-    odd element at the beginning (at the end with SAME_UPPER). auto_pad SAME_UPPER, SAME_LOWER: o = d·stride.
-    output_padding: more elements at the end, less than the stride or the dilation; 0 when None. The other
+    output_shape: the sizes o1, …, on; `pads` is then ignored and the excess is cropped on both sides, an odd element
+    at the beginning (at the end with SAME_UPPER). auto_pad SAME_UPPER, SAME_LOWER: o = d·stride.
+    output_padding: extra elements at the end, fewer than the stride or the dilation; None is 0. The other
     attributes are as in `conv`.
-    Raises ShapeError when the channels, the kernel or the lengths of attributes do not fit, ArgumentError for an
-    attribute out of range, DTypeError when the dtypes differ.
+    Raises ShapeError when the channels, the kernel or the number of values in an attribute do not fit,
+    ArgumentError for an attribute out of range, DTypeError when the dtypes differ.
     Source: ONNX ConvTranspose, opsets 1–22.
 
     >>> conv_transpose(jnp.ones((1, 1, 3, 3)), jnp.ones((1, 2, 3, 3)), strides=(2, 2)).shape
@@ -140,7 +142,7 @@ def _layout(rank: int) -> lax.ConvDimensionNumbers:
 def _convolve(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
     pads = windows.pads
     if not all(isinstance(p, int) for pair in pads for p in pair):
-        # A symbolic padding is the program's own pad; that of the convolution must be a number.
+        # The convolution takes numbers as padding, so a symbolic padding becomes a separate pad.
         x, pads = _padded(x, windows), [(0, 0)] * len(pads)
     return lax.conv_general_dilated(
         x,
@@ -154,9 +156,9 @@ def _convolve(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.A
 
 
 def _fast(x: Sizes, w: Sizes, windows: Windows, group: int) -> Any:
-    """The way to write this convolution for a CPU; None for a plain convolution.
+    """The fastest form of this convolution on a CPU; None for a plain `lax` convolution.
 
-    Milliseconds of a float32 layer on two cores, plain → written so (onnxruntime): pointwise 64→256 at 56×56
+    Milliseconds of a float32 layer on two cores, plain → this form (onnxruntime): pointwise 64→256 at 56×56
     2.2 → 0.7 (0.8); depthwise 96 at 56×56 10 → 0.2 (0.2); 32 groups of 4 11.6 → 0.6 (0.7); 3×3 512→512 at 7×7
     4.3 → 1.9 (1.2).
     """
@@ -169,7 +171,7 @@ def _fast(x: Sizes, w: Sizes, windows: Windows, group: int) -> Any:
         return None
     if group > 1:
         return _as_sum if taps * w[1] <= _MOST_TAPS else _as_columns
-    # Columns are `taps` copies of the data: worth it while they are fewer than the weights that are read anyway.
+    # The columns hold `taps` copies of the data. They pay off while they have fewer elements than the weights.
     columns = x[0] * w[1] * taps * math.prod(windows.sizes)
     return _as_columns if isinstance(columns, int) and columns <= math.prod(w) else None
 
@@ -194,7 +196,7 @@ def _positions(windows: Windows) -> Any:
 
 
 def _as_product(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """A pointwise convolution: one product of matrices."""
+    """A pointwise convolution: one matrix product."""
     if any(s != 1 for s in windows.strides):
         x = _shifted(x, (0,) * len(windows.kernel), windows)
     n, c = x.shape[:2]
@@ -204,7 +206,7 @@ def _as_product(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax
 
 
 def _as_columns(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """All windows side by side, then a product of matrices for each group; the weights stay as they are."""
+    """All windows side by side, then one matrix product per group; the weights keep their layout."""
     n, c, m = *x.shape[:2], w.shape[0]
     x, count = _padded(x, windows), math.prod(windows.sizes)
     columns = lax.concatenate(
@@ -217,7 +219,7 @@ def _as_columns(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax
 
 
 def _as_sum(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """Few channels a group: the sum of shifted data times a weight, which XLA makes one loop of."""
+    """For few channels per group: a sum of shifted data times weights, which XLA fuses into one loop."""
     n, m, inner = x.shape[0], w.shape[0], w.shape[1]
     dtype = x.dtype
     wide = accumulation_type(dtype)
@@ -225,12 +227,12 @@ def _as_sum(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Arr
     data = lax.reshape(_padded(x, windows), (n, group, inner, *_padded_sizes(x, windows)))
     filters = lax.reshape(w, (group, m // group, inner, *windows.kernel))
     sizes = (n, group, m // group, *windows.sizes)
-    spread = (0, 1, *range(3, len(sizes)))
+    data_axes = (0, 1, *range(3, len(sizes)))
     total = None
     for channel in range(inner):
         plane = lax.index_in_dim(data, channel, 2, keepdims=False)
         for at in _positions(windows):
-            shifted = lax.broadcast_in_dim(_shifted(plane, at, windows), sizes, spread)
+            shifted = lax.broadcast_in_dim(_shifted(plane, at, windows), sizes, data_axes)
             weight = filters[(slice(None), slice(None), channel, *at)]
             term = lax.mul(shifted, lax.broadcast_in_dim(weight, sizes, (1, 2)))
             total = term if total is None else lax.add(total, term)
@@ -259,13 +261,13 @@ def _conv_transpose(
     windows = sizes_of.transposed(op, sizes, shape, options, output_padding, output_shape)
 
     def plain(x: jax.Array, w: jax.Array) -> jax.Array:
-        return _spread(x, w, windows, group)
+        return _dilated(x, w, windows, group)
 
     def quick(x: jax.Array, w: jax.Array) -> jax.Array:
         return _as_overlaps(x, w, windows, group)
 
-    # Between two elements of `x` the plain form has stride - 1 zeros to multiply, and its gradient takes ten times
-    # as long as its value on a CPU. 128→64, 2×2, stride 2 at 56×56, value and gradient: 3.9 and 183 → 3.3 and 12 ms.
+    # The plain form multiplies stride - 1 zeros between two elements of `x`, and on a CPU its gradient takes ten times
+    # as long as its value. 128→64, 2×2, stride 2 at 56×56, value and gradient: 3.9 and 183 → 3.3 and 12 ms.
     known = all(isinstance(d, int) and d > 0 for d in (*x.shape[1:], *windows.sizes)) and 0 not in w.shape
     strided = known and any(s > 1 for s in windows.strides)
     y = lax.platform_dependent(x, w, cpu=quick, default=plain) if strided else plain(x, w)
@@ -273,8 +275,8 @@ def _conv_transpose(
     return _add_bias(op, y, b)
 
 
-def _spread(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """A convolution of `x`, its elements a stride apart, with the reversed filters."""
+def _dilated(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    """A convolution of `x`, dilated by the stride, with the reversed filters."""
     rank, (c, m) = x.ndim, w.shape[:2]
     w = lax.reshape(w, (group, c // group, *w.shape[1:]))
     w = lax.transpose(w, (0, 2, 1, *range(3, rank + 1)))
@@ -293,7 +295,7 @@ def _spread(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Arr
 
 
 def _as_overlaps(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """One product of matrices makes all scaled filters; then they are added where they overlap, axis by axis."""
+    """One matrix product scales all filters; overlapping copies are then summed, axis by axis."""
     n, c, *inner = x.shape
     filters = lax.reshape(w, (group, c // group, math.prod(w.shape[1:])))
     data = lax.reshape(x, (n, group, c // group, math.prod(inner)))
@@ -301,7 +303,7 @@ def _as_overlaps(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> ja
     y = lax.reshape(y, (group, w.shape[1], *windows.kernel, n, *inner))
     for axis, (k, s, d) in enumerate(zip(windows.kernel, windows.strides, windows.dilations, strict=True)):
         lo = windows.pads[axis][0]
-        lead = y.ndim - len(inner) + axis - 1  # where this axis stands once its kernel axis is gone
+        lead = y.ndim - len(inner) + axis - 1  # the position of this axis after its kernel axis is removed
         total = None
         for i in range(k):
             begin = i * d - lo

@@ -16,7 +16,7 @@ def flatten(input: Array, *, axis: int = 1) -> Array:
 
     input: (d0, …, dn-1), any dtype. Returns (d0·…·d[axis-1], d[axis]·…·dn-1), same dtype; an empty product is 1.
     axis: static, in [-n, n]; n is allowed and gives a last axis of size 1.
-    Raises AxisError when `axis` is outside that range.
+    Raises AxisError when `axis` is out of range.
     Source: ONNX Flatten, opsets 1–25 (a negative axis from 11).
 
     >>> flatten(np.zeros((2, 0, 4))).shape

@@ -1,4 +1,4 @@
-"""Operators that give data a mean of zero, a norm of one, or both.
+"""Normalization: operators that scale data to a mean of zero, a variance of one or a norm of one.
 
 Statistics of 16-bit types are computed in float32.
 """
@@ -28,17 +28,17 @@ from jaxops.shapes.nn import normalization as sizes_of
 from jaxops.static import Array, ElementType, Ints, Static, jit_if_concrete
 
 Norm = Literal[1, 2]
-# Up to this many neighbours are added one by one, which XLA:CPU fuses; a wider window is a reduce_window.
+# Windows of up to this many neighbours are summed slice by slice, which XLA:CPU fuses; wider ones use reduce_window.
 _ADDED = 16
 
 
 def _along(vector: Any, axis: int, rank: int) -> Any:
-    """A vector as an array of `rank` axes, its elements along `axis`."""
+    """A vector as an array of `rank` axes, with its elements along `axis`."""
     return lax.expand_dims(vector, [i for i in range(rank) if i != axis])
 
 
 def _moments(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any]:
-    """x minus its mean, and its variance over `axes`, both with all axes; two passes, so nothing cancels."""
+    """x minus its mean, and its variance over `axes`, both with all axes kept; two passes avoid cancellation."""
     centred = x - jnp.mean(x, axes, keepdims=True)
     return centred, jnp.mean(lax.square(centred), axes, keepdims=True)
 
@@ -57,10 +57,10 @@ def batch_normalization(
     """Normalizes each channel (axis 1) by a given mean and variance, then scales and shifts it.
 
     x: (N, C, …), or (N,) as one channel; floats. scale, b, input_mean, input_var: (C,), floats of any type.
-    Returns an array like x. With `training_mode` the mean and variance are those of x, and the result is
-    (y, running_mean, running_var), where running = input · momentum + current · (1 - momentum), in the type
-    of `input_mean`; the variance is that of the population.
-    Raises ShapeError for a parameter of another shape, DTypeError for operands that are no floats.
+    Returns an array like x. With `training_mode` x is normalized by its own mean and population variance, and the
+    result is (y, running_mean, running_var), where running = input · momentum + current · (1 - momentum), in the
+    type of `input_var`.
+    Raises ShapeError for a parameter of another shape, DTypeError for operands that are not floating-point.
     Source: ONNX BatchNormalization, opsets 14–15.
 
     >>> one = jnp.ones(3)
@@ -84,26 +84,26 @@ def _batch_normalization(operands: tuple[Any, ...], epsilon: float, momentum: fl
     axis = 1 if x.ndim > 1 else None
     place = (lambda v: _along(v, 1, x.ndim)) if axis else (lambda v: v)
     if not training:
-        # One multiply-add an element: what depends on the channel only is computed once.
+        # One multiply-add per element: per-channel factors are computed once.
         factor = scale * lax.rsqrt(var + epsilon)
         return (wider * place(factor) + place(b - mean * factor)).astype(x.dtype)
     others = tuple(i for i in range(x.ndim) if i != axis)
-    now = jnp.mean(wider, others)
-    centred = wider - place(jnp.reshape(now, scale.shape))
-    spread = jnp.mean(lax.square(centred), others)
-    factor = scale * lax.rsqrt(jnp.reshape(spread, scale.shape) + epsilon)
+    mean_now = jnp.mean(wider, others)
+    centred = wider - place(jnp.reshape(mean_now, scale.shape))
+    var_now = jnp.mean(lax.square(centred), others)
+    factor = scale * lax.rsqrt(jnp.reshape(var_now, scale.shape) + epsilon)
     y = (centred * place(factor) + place(b)).astype(x.dtype)
     running = (
-        old * momentum + jnp.reshape(new, old.shape) * (1 - momentum) for old, new in ((mean, now), (var, spread))
+        old * momentum + jnp.reshape(new, old.shape) * (1 - momentum) for old, new in ((mean, mean_now), (var, var_now))
     )
     return (y, *(v.astype(kept) for v in running))
 
 
 def lrn(x: Array, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Array:
-    """Divides each element by a power of the squares of its neighbours among the channels (axis 1).
+    """Local response normalization: divides by a power of the sum of squares over neighbouring channels (axis 1).
 
     x: (N, C, …), floats. Returns x / (bias + alpha / size · s) ** beta, where s sums the squares of the channels
-    from c - (size-1)//2 to c + size//2 that there are.
+    from c - (size-1)//2 to c + size//2, as far as they exist.
     Raises ArgumentError for a size below 1, ShapeError for an x without axis 1, DTypeError.
     Source: ONNX LRN, opsets 1–13.
 
@@ -112,7 +112,7 @@ def lrn(x: Array, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: f
     """
     (x,) = floating("lrn", x=x)
     if x.ndim < 2:
-        raise ShapeError(f"lrn: x of {shape_text(x.shape)} has no axis of channels")
+        raise ShapeError(f"lrn: x of {shape_text(x.shape)} has no channel axis; give (N, C, …)")
     return _lrn(x, integer("lrn", "size", size), float(alpha), float(beta), float(bias))
 
 
@@ -146,7 +146,7 @@ def instance_normalization(input: Array, scale: Array, b: Array, *, epsilon: flo
     """Normalizes each channel of each instance by its own mean and variance, then scales and shifts it.
 
     input: (N, C, …), floats. scale, b: (C,), floats. Returns an array like input.
-    Raises ShapeError for parameters of another shape, DTypeError for operands that are no floats.
+    Raises ShapeError for parameters of another shape, DTypeError for operands that are not floating-point.
     Source: ONNX InstanceNormalization, opsets 1–22.
 
     >>> instance_normalization(jnp.array([[[-2.0, 2.0]]]), jnp.ones(1), jnp.zeros(1)).round(3).tolist()
@@ -181,9 +181,9 @@ def layer_normalization(
     """Normalizes the axes from `axis` on, together, then scales and shifts.
 
     x: floats. scale, b: floats that broadcast to x. Returns an array like x; with `return_statistics`
-    (y, mean, 1 / standard deviation), the two with size 1 on the axes reduced.
-    stash_type: static, the type of the statistics and of the normalization: float16, bfloat16, float32 (also for an x
-    of float64) or float64. Scale and shift are in x's type.
+    (y, mean, 1 / standard deviation), where the statistics have size 1 on the reduced axes.
+    stash_type: static, the type that the statistics and the normalization are computed in: float16, bfloat16, float32
+    or float64 (float32 by default, for float64 too). x's type is used to scale and shift.
     Raises AxisError, ShapeError when scale or b do not broadcast to x, DTypeError.
     Source: ONNX LayerNormalization, opset 17.
 
@@ -212,7 +212,7 @@ def _layer_normalization(operands: tuple[Any, Any, Any], axis: int, epsilon: flo
 
 
 def _fitted(op: str, name: str, value: Any, x: Any) -> Any:
-    """A parameter in x's type, with x's number of axes; it must broadcast to x without widening it."""
+    """A parameter in the type and rank of x; it must broadcast to the shape of x."""
     if value.ndim > x.ndim or broadcast(op, x.shape, value.shape) != x.shape:
         raise ShapeError(
             f"{op}: `{name}` of {shape_text(value.shape)} does not broadcast to x of {shape_text(x.shape)}"
@@ -254,7 +254,7 @@ def group_normalization(
 
     x: (N, C, …), floats. scale, bias: (C,), floats. num_groups: static, a divisor of C.
     stash_type: the type of the first step, as in `layer_normalization`.
-    Raises ShapeError when C does not divide or a parameter has another shape, ArgumentError, DTypeError.
+    Raises ShapeError when num_groups does not divide C or a parameter has another shape, ArgumentError, DTypeError.
     Source: ONNX GroupNormalization, opset 21.
 
     >>> x = jnp.array([[[-2.0], [2.0]]])
@@ -297,7 +297,7 @@ def lp_normalization(input: Array, *, axis: int = -1, p: Norm = 2) -> Array:
 def _lp_normalization(x: Any, axis: int, p: int) -> Any:
     wider = x.astype(accumulation_type(x.dtype))
     total = jnp.sum(lax.abs(wider) if p == 1 else lax.square(wider), axis, keepdims=True)
-    # Before the root, so that the gradient at zero is a number.
+    # Before the root, so that the gradient at zero is finite.
     total = jnp.where(total == 0, jnp.ones_like(total), total)
     return (wider / (total if p == 1 else lax.sqrt(total))).astype(x.dtype)
 
@@ -305,7 +305,7 @@ def _lp_normalization(x: Any, axis: int, p: int) -> Any:
 def mean_variance_normalization(x: Array, *, axes: Static | Ints = (0, 2, 3)) -> Array:
     """Subtracts the mean over `axes` and divides by the standard deviation plus 1e-9.
 
-    x: floats. axes: static, distinct axes of x; the default keeps the channels of (N, C, H, W) apart.
+    x: floats. axes: static, distinct axes of x; the default normalizes each channel of (N, C, H, W) separately.
     Raises AxisError, DTypeError. Source: ONNX MeanVarianceNormalization, opsets 9–13, with its function's epsilon.
 
     >>> mean_variance_normalization(jnp.array([1.0, 5.0]), axes=(0,)).tolist()

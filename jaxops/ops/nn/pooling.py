@@ -32,14 +32,14 @@ def max_pool(
     strides: Ints | None = None,
     return_indices: bool = False,
 ) -> jax.Array | tuple[jax.Array, jax.Array]:
-    """The largest element of each window; padding is never it.
+    """The largest element of each window; padding is never chosen.
 
     x: (N, C, d1, …, dn), integers or floating point. Returns (N, C, o1, …, on), same dtype, with
     o = floor((d + pads - (k-1)·dilation - 1) / stride) + 1, or ceil with `ceil_mode` as long as the last window
-    starts inside `x` or the padding before it. A window of nothing but padding gives -inf, or the least integer.
+    starts inside `x` or the padding before it. A window of only padding gives -inf, or the smallest integer.
     The gradient goes to the first of equal elements in row-major order.
-    return_indices: also where in `x`, flattened, that first element is: int64 (int32 while x64 is off). With
-    `storage_order` 1 the spatial axes are flattened in column-major order.
+    return_indices: also returns the index of that first element in the flattened `x`: int64 (int32 while x64 is off).
+    With `storage_order` 1 the spatial axes are flattened in column-major order.
     auto_pad, pads, strides, dilations: as in `conv`.
     Raises ShapeError, ArgumentError for attributes that do not fit; OutOfRangeError when indices do not fit.
     Source: ONNX MaxPool, opsets 1–22.
@@ -65,8 +65,8 @@ def average_pool(
     """The mean of each window, over its elements in `x` or, with `count_include_pad`, in the padding too.
 
     x: (N, C, d1, …, dn), floating point; 16-bit types are summed in float32. Returns (N, C, o1, …, on), same dtype.
-    The elements that `ceil_mode` lets a window reach beyond the padding never count, as in onnxruntime. Sizes and
-    the other attributes are as in `max_pool`.
+    Positions beyond the padding, which `ceil_mode` can reach, never count, as in onnxruntime. Sizes and the other
+    attributes are as in `max_pool`.
     Raises ShapeError, ArgumentError for attributes that do not fit, DTypeError for another dtype.
     Source: ONNX AveragePool, opsets 1–22.
 
@@ -93,7 +93,7 @@ def lp_pool(
     """The p-norm of each window: (Σ |x|^p)^(1/p).
 
     x: (N, C, d1, …, dn), floating point; 16-bit types are summed in float32. Returns (N, C, o1, …, on), same dtype.
-    p: > 0. Sizes and the other attributes are as in `max_pool`. With p > 1 the gradient of a window of zeros is zero.
+    p: > 0. Sizes and the other attributes are as in `max_pool`. With p > 1 the gradient of an all-zero window is zero.
     Raises ShapeError, ArgumentError for attributes that do not fit, DTypeError for another dtype.
     Source: ONNX LpPool, opsets 1–22.
 
@@ -135,7 +135,7 @@ def global_lp_pool(x: Array, *, p: float = 2) -> jax.Array:
     """The p-norm over the spatial axes.
 
     x: (N, C, d1, …, dn), floating point; 16-bit types are summed in float32. Returns (N, C, 1, …, 1), same dtype.
-    p: > 0. With p > 1 the gradient of nothing but zeros is zero.
+    p: > 0. With p > 1 the gradient at an all-zero input is zero.
     Raises ShapeError for fewer than three axes, ArgumentError for another `p`, DTypeError for another dtype.
     Source: ONNX GlobalLpPool, opsets 1–22.
 
@@ -150,7 +150,7 @@ Given = tuple[Sizes, Options, bool]
 
 
 def _given(op: str, kernel_shape: Ints, auto_pad: AutoPad, pads: Any, strides: Any, dilations: Any, ceil: int) -> Given:
-    """The attributes of all windows, hashable."""
+    """The attributes that all pooling operators share, hashable."""
     found = options(op, auto_pad, pads, strides, dilations)
     return ints(op, "kernel_shape", kernel_shape), found, flag(op, "ceil_mode", ceil)
 
@@ -166,17 +166,17 @@ def _power(op: str, p: float) -> float:
 
 
 def _powers(x: jax.Array, p: float) -> jax.Array:
-    """|x|^p; a whole `p` gives products."""
+    """|x|^p; products for an integer `p`."""
     return x * x if p == 2 else abs(x) ** (int(p) if p == int(p) else p)
 
 
 def _root(total: jax.Array, p: float) -> jax.Array:
-    """The p-th root, whose gradient at zero is zero, in place of an infinity times zero."""
+    """The p-th root, with gradient zero at zero, where infinity times zero would give NaN."""
     if p == 1:
         return total
     zero = total == 0
-    some = lax.select(zero, lax.full_like(total, 1), total)
-    return lax.select(zero, total, lax.sqrt(some) if p == 2 else some ** (1 / p))
+    nonzero = lax.select(zero, lax.full_like(total, 1), total)
+    return lax.select(zero, total, lax.sqrt(nonzero) if p == 2 else nonzero ** (1 / p))
 
 
 @jit_if_concrete
@@ -187,7 +187,9 @@ def _max_pool(x: jax.Array, given: Given, column_major: bool, return_indices: bo
         return pool(x, windows, least, _larger, lax.max)
     if not all(isinstance(d, int) for d in x.shape[2:]):
         raise UnsupportedError(
-            message("max_pool", "indices of symbolic spatial sizes", x=x, hint="export with known spatial sizes")
+            message(
+                "max_pool", "`return_indices` needs known spatial sizes", x=x, hint="export with known spatial sizes"
+            )
         )
     found = (x, _places(x, column_major))
     for axis in reversed(range(len(windows.kernel))):
@@ -196,7 +198,7 @@ def _max_pool(x: jax.Array, given: Given, column_major: bool, return_indices: bo
 
 
 def _larger(best: jax.Array, new: jax.Array) -> jax.Array:
-    """The larger one, the first of equal ones, and NaN when there is one."""
+    """The larger element; the first of equal ones, and NaN if one is NaN."""
     return lax.select(_exceeds(best, new), new, best)
 
 
@@ -209,7 +211,7 @@ Pair = tuple[jax.Array, jax.Array]
 
 
 def _larger_of_pairs(best: Pair, new: Pair) -> Pair:
-    """The same with places; the place of padding is -1, so that an element that is -inf is larger."""
+    """`_larger` of (element, index) pairs; padding has index -1, and an element of -inf wins over it."""
     take = lax.bitwise_or(_exceeds(best[0], new[0]), lax.lt(best[1], best[1].dtype.type(0)))
     return lax.select(take, new[0], best[0]), lax.select(take, new[1], best[1])
 
@@ -224,8 +226,8 @@ def _places(x: jax.Array, column_major: bool) -> jax.Array:
     flat = lax.iota(dtype, total)
     if not column_major:
         return lax.reshape(flat, x.shape)
-    back = tuple(reversed(range(2, x.ndim)))
-    return lax.transpose(lax.reshape(flat, (*x.shape[:2], *x.shape[:1:-1])), (0, 1, *back))
+    spatial = tuple(reversed(range(2, x.ndim)))
+    return lax.transpose(lax.reshape(flat, (*x.shape[:2], *x.shape[:1:-1])), (0, 1, *spatial))
 
 
 @jit_if_concrete

@@ -1,4 +1,4 @@
-"""Dropout: the identity, but for training."""
+"""Dropout: the identity, except in training."""
 
 __all__ = ["dropout"]
 
@@ -23,11 +23,11 @@ def dropout(
     rng: Any = None,
     return_mask: bool = False,
 ) -> Any:
-    """The identity; with `training_mode`, zeros where a random mask says so, and the rest scaled up.
+    """The identity; with `training_mode`, sets random elements to zero and scales up the rest.
 
-    data: floats when training. ratio: one number in [0, 1), the share that is dropped; it may be traced.
-    training_mode: static, one boolean. Training takes a key: `rng`, or one that `seed` makes.
-    Returns data · mask / (1 - ratio); with `return_mask` (output, mask), the mask boolean, True where data is kept.
+    data: floats when training. ratio: one number in [0, 1), the fraction of elements to drop; it may be traced.
+    training_mode: static, one boolean. Training needs a random key: `rng`, or one made from `seed`.
+    Returns data · mask / (1 - ratio); with `return_mask` (output, mask), where the mask is True for kept elements.
     Raises ArgumentError for a ratio outside [0, 1) and for training without a key, StaticError.
     Source: ONNX Dropout, opsets 12–22.
 

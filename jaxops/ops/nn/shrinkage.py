@@ -1,4 +1,4 @@
-"""The activation that the standard lists among the neural-network operators."""
+"""Shrink: the one activation that the standard lists in its family `nn`."""
 
 __all__ = ["shrink"]
 
@@ -19,7 +19,7 @@ def shrink(input: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
     """x + bias where x < -lambd, x - bias where x > lambd, else 0.
 
     input: any shape, numbers. Returns the same shape and dtype.
-    On integers the result is exact, with a fraction truncated toward zero; onnxruntime too truncates, after a float.
+    Integer results are exact, truncated toward zero; onnxruntime truncates too, but computes in floating point.
     Raises ArgumentError for an infinite bias on integers.
     Source: ONNX Shrink, opset 9.
 
@@ -55,5 +55,5 @@ def _greater(x: jax.Array, limit: float) -> jax.Array:
 def _shifted(x: jax.Array, by: Fraction) -> jax.Array:
     """x + by, truncated."""
     whole = math.floor(by)
-    found = x + np.uint64(whole % 2 ** jnp.iinfo(x.dtype).bits).astype(x.dtype)  # only these bits of the sum are kept
+    found = x + np.uint64(whole % 2 ** jnp.iinfo(x.dtype).bits).astype(x.dtype)  # sums wrap
     return found if by == whole else found + _less(x, -whole).astype(x.dtype)

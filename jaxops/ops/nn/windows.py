@@ -1,7 +1,7 @@
-"""What convolutions and poolings share: their attributes; combining the elements of every window, counting them.
+"""Shared by convolution and pooling: their attributes, and combining or counting the elements of each window.
 
-A window is a box, so it is pooled axis by axis: k1 + … + kn steps in place of k1·…·kn. A step is a slice, and XLA
-makes one loop of the steps of an axis. Milliseconds of value and gradient on a CPU of two cores, against
+Windows are pooled axis by axis, in k1 + … + kn steps instead of k1·…·kn. Each step is a slice, and XLA fuses the
+steps of an axis into one loop. Milliseconds of value and gradient on a CPU of two cores, against
 `lax.reduce_window`: MaxPool 3×3, stride 2, (1, 64, 112, 112): 0.35 and 3.6 to 1.1 and 6.0 (onnxruntime 0.4);
 MaxPool 2×2 (8, 128, 56, 56): 0.3 and 7.5 to 2.2 and 47 (0.9); AveragePool there 0.4 and 2.3 to 9.5 and 15 (1.8).
 """
@@ -21,7 +21,7 @@ from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.static import Dim, Ints, Sizes
 
 # Larger windows, and symbolic sizes, are left to `lax.reduce_window`, one axis at a time as well. MaxPool 13×13,
-# stride 1, (1, 512, 13, 13), value and gradient: 2.1 and 90 ms by slices, 0.9 and 5 so.
+# stride 1, (1, 512, 13, 13), value and gradient: 2.1 and 90 ms by slices, 0.9 and 5 ms by reduce_window.
 _MOST_STEPS = 4
 Combine = Callable[[jax.Array, jax.Array], jax.Array]
 
@@ -42,9 +42,9 @@ def options(op: str, auto_pad: AutoPad, pads: Ints | None, strides: Ints | None,
 
 
 def pool(x: jax.Array, windows: Windows, initial: Any, combine: Combine, reducer: Combine) -> jax.Array:
-    """The elements of each window, combined; `reducer` does the same where `lax.reduce_window` is used."""
+    """Combines the elements of each window, with `combine` on slices or with `reducer` in `lax.reduce_window`."""
     sizes = (*x.shape[:2], *windows.sizes)
-    # The last axis first: then the first of equal elements is the first in row-major order.
+    # Last axis first, so that ties go to the first element in row-major order.
     for axis in reversed(range(len(windows.kernel))):
         known = isinstance(x.shape[axis + 2], int) and isinstance(windows.sizes[axis], int)
         if known and windows.kernel[axis] <= _MOST_STEPS:
@@ -57,9 +57,9 @@ def pool(x: jax.Array, windows: Windows, initial: Any, combine: Combine, reducer
 
 
 def slide(arrays: Any, windows: Windows, axis: int, fill: Any, combine: Any) -> Any:
-    """Combines, along one axis, the first elements of all windows with their second ones, and so on.
+    """Combines, along one axis, the first elements of all windows with the second ones, and so on.
 
-    Each slice is padded for itself, with `fill`: so the loop needs no padded copy of the data.
+    Each slice is padded separately, with `fill`, so no padded copy of the data is needed.
     """
     at, size, count = axis + 2, arrays[0].shape[axis + 2], windows.sizes[axis]
     step, total = windows.strides[axis], None
@@ -90,7 +90,7 @@ def _piece(x: jax.Array, at: int, start: int, length: int, step: int, before: in
 def _with_nans(found: jax.Array, x: jax.Array, windows: Windows, axis: int) -> jax.Array:
     count = windows.sizes[axis]
     if isinstance(count, int) and count != 1 and windows.strides[axis] < windows.kernel[axis]:
-        return found  # XLA:CPU drops NaNs only where it takes the windows for a reduction: where they do not overlap
+        return found  # XLA:CPU drops NaNs only when the windows do not overlap, since it then runs a plain reduction
     return with_nans(found, x, lambda squares: _reduce(squares, windows, axis, squares.dtype.type(0), lax.add))
 
 
@@ -113,7 +113,7 @@ def _reduce(x: jax.Array, windows: Windows, axis: int, initial: Any, reducer: Co
 
 
 def counts(like: jax.Array, sizes: Sizes, windows: Windows, include_pad: bool) -> Any:
-    """How many elements of each window count, in the type of `like`: one number, or one a spatial position."""
+    """The number of elements in each window, in the type of `like`: one number, or one per spatial position."""
     rank = len(sizes)
     total: Any = np.ones((1,) * rank, np.int32)
     for axis, size in enumerate(sizes):
@@ -125,7 +125,7 @@ def counts(like: jax.Array, sizes: Sizes, windows: Windows, include_pad: bool) -
 
 
 def _count(size: Dim, windows: Windows, axis: int, include_pad: bool) -> Any:
-    """Along one axis. Positions are those of the padded data; ceil_mode reaches beyond them."""
+    """`counts` along one axis, in positions of the padded data; with ceil_mode windows reach beyond them."""
     begin, _ = windows.pads[axis]
     low, high = (0, begin + size + windows.ends[axis]) if include_pad else (begin, begin + size)
     number, step, dilation = windows.sizes[axis], windows.strides[axis], windows.dilations[axis]

@@ -1,4 +1,4 @@
-"""The place of the largest or smallest element along an axis."""
+"""The index of the largest or smallest element along an axis."""
 
 __all__ = ["arg_max", "arg_min"]
 
@@ -17,7 +17,7 @@ from jaxops.static import Array, Undecided, foldable, jit_if_concrete
 def arg_max(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
     """The index of the largest element along an axis; NaN counts as the largest.
 
-    data: at least one axis, numbers. Returns int64; the axis has size 1, or goes with keepdims=0.
+    data: at least one axis, numbers. Returns int64; the axis has size 1, or is dropped with keepdims=0.
     axis: static, in [-n, n-1]. select_last_index: of equal elements, 0 takes the first and 1 the last.
     Raises AxisError, ArgumentError for an axis of size 0, ShapeError for a symbolic size that may be 0.
     Source: ONNX ArgMax, opsets 1–13 (select_last_index from 12).
@@ -32,7 +32,7 @@ def arg_max(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index:
 def arg_min(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
     """The index of the smallest element along an axis; NaN counts as the smallest.
 
-    data: at least one axis, numbers. Returns int64; the axis has size 1, or goes with keepdims=0.
+    data: at least one axis, numbers. Returns int64; the axis has size 1, or is dropped with keepdims=0.
     axis: static, in [-n, n-1]. select_last_index: of equal elements, 0 takes the first and 1 the last.
     Raises AxisError, ArgumentError for an axis of size 0, ShapeError for a symbolic size that may be 0.
     Source: ONNX ArgMin, opsets 1–13 (select_last_index from 12).
@@ -50,11 +50,11 @@ def _arg(op: str, data: Array, axis: int, keepdims: int, last: int) -> Array:
         empty = data.shape[at] < 1
     except Undecided as error:
         raise ShapeError(
-            f"{op}: axis {at} of {shape_text(data.shape)} must have an element, which cannot be decided; "
-            f"give `symbolic_shape` a constraint that says so"
+            f"{op}: axis {at} of {shape_text(data.shape)} may be empty; "
+            f"give `symbolic_shape` a constraint that excludes it"
         ) from error
     if empty:
-        raise ArgumentError(f"{op}: axis {at} has size 0, so it has no element to name")
+        raise ArgumentError(f"{op}: axis {at} has size 0; it must have at least one element")
     keep, reverse = flag(op, "keepdims", keepdims), flag(op, "select_last_index", last)
     return _index(data, op, at, keep, reverse)
 

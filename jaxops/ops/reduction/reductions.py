@@ -1,4 +1,4 @@
-"""Operators that reduce axes to one element each.
+"""Operators that reduce axes to one element.
 
 Sums of 16-bit floats are accumulated in float32.
 """
@@ -37,19 +37,19 @@ Axes = tuple[int, ...]
 
 
 def _reduced(op: str, data: Any, axes: Any, keepdims: int, noop: int, *rule: Any) -> Array:
-    """Reduces the axes named; without a name all of them, or none under `noop_with_empty_axes`."""
+    """Reduces the given axes; without axes all of them, or none with `noop_with_empty_axes`."""
     x = one_of_kind(op, _KINDS.get(rule[0], "real numbers"), data)
     named = () if axes is None else ints(op, "axes", axes, single=True)
     every = not named and not flag(op, "noop_with_empty_axes", noop)
     over = tuple(range(x.ndim)) if every else resolve_axes(op, named, x.ndim)
     if rule[0] in _NO_SIZES and is_symbolic(x):
-        x = as_traced(x)  # a root or a logarithm of a size is no size
+        x = as_traced(x)  # a root or a logarithm of a size is not a size
     return _reduce(x, over, flag(op, "keepdims", keepdims), *rule)
 
 
 @jit_if_concrete
 def _reduce(data: Array, over: Axes, keepdims: bool, rule: Callable[..., Array], real: bool = False) -> Array:
-    """`rule(x, over)` in a type that is wide enough; with `real` that of integers is floating-point too."""
+    """`rule(x, over)` in the accumulation type; with `real` integers are computed in floating point too."""
     with np.errstate(all="ignore"):
         x = rule(_widened(data, real), over)
         if isinstance(data, np.ndarray):
@@ -82,7 +82,7 @@ def _average(x: Array, over: Axes) -> Any:
     if symbolic(x):
         return div(_total(x, over), np.asarray(count))
     if not is_float(x.dtype):
-        # The mean of nothing is undefined: 0 for integers, and NaN below, as 0 / 0.
+        # The mean over no elements is undefined: 0 for integers, NaN for floats, as 0 / 0.
         return _whole_average(x, over, count if is_symbolic(count) else max(count, 1))
     if is_symbolic(count):
         return lax.div(_total(x, over), as_traced(dims(count)).astype(x.dtype))
@@ -90,7 +90,7 @@ def _average(x: Array, over: Axes) -> Any:
 
 
 def _whole_average(x: Array, over: Axes, count: Any) -> Any:
-    """The mean of integers, truncated. Quotients and remainders are added up apart, so that nothing overflows."""
+    """The mean of integers, truncated. Quotients and remainders are summed separately, so that no sum overflows."""
     if isinstance(x, np.ndarray):
         x = x if x.dtype == np.uint64 else x.astype(np.int64)
         quotient, rest = np.divmod(x, x.dtype.type(count))
@@ -109,9 +109,9 @@ def _whole_average(x: Array, over: Axes, count: Any) -> Any:
 
 
 def _carried(a: Any, b: Any) -> Any:
-    """(quotient, remainder, divisor) of a + b; the divisor is that of both, as a reduction sees no other value."""
+    """(quotient, remainder, divisor) of a + b. The operands carry the divisor, as a reducer has no other inputs."""
     rest, size = a[1] + b[1], lax.max(a[2], b[2])
-    carry = ((rest >= size) & (size > 0)).astype(rest.dtype)  # zeros stand for nothing
+    carry = ((rest >= size) & (size > 0)).astype(rest.dtype)  # the initial value has divisor 0
     return a[0] + b[0] + carry, rest - carry * size, size
 
 
@@ -123,7 +123,7 @@ def _norm1(x: Array, over: Axes) -> Any:
 
 
 def _squares(x: Array, over: Axes) -> Any:
-    # Of scalars NumPy makes no array.
+    # NumPy returns a scalar for 0-d operands.
     return _total(np.asarray(x * x) if isinstance(x, np.ndarray) else x * x, over)
 
 
@@ -154,18 +154,18 @@ def _log_total(x: Array, over: Axes) -> Any:
 
 
 def _log_total_exp(x: Array, over: Axes) -> Any:
-    # Relative to the largest element nothing overflows; where that is infinite or absent, relative to 0.
+    # Subtracting the largest element avoids overflow; if it is infinite or absent, subtract 0.
     kept = tuple(1 if i in over else d for i, d in enumerate(x.shape))
     if isinstance(x, np.ndarray):
         top = _largest(x, over)
         top = np.where(np.isfinite(top), top, 0).astype(x.dtype)
         return np.log(np.sum(np.exp(x - top.reshape(kept)), axis=over)) + top
     x = rounded(x)
-    # A maximum without NaNs will do, as the sum has them.
+    # The maximum may drop NaNs, since the sum keeps them.
     top = lax.stop_gradient(lax.reduce_max(x, over))
     top = lax.select(lax.is_finite(top), top, lax.full_like(top, 0))
     rest = lax.broadcast_in_dim(top, x.shape, [i for i in range(x.ndim) if i not in over])
-    # What `rounded` adds to zeros is taken away again.
+    # Subtract again what `rounded` adds to zeros.
     return lax.log(lax.reduce_sum(lax.exp(x - rest), over)) + (top - least(x.dtype))
 
 
@@ -192,7 +192,7 @@ def _one_by_one(fn: Any, x: Any, over: Axes) -> Any:
 
 
 def _ends(dtype: Any) -> tuple[Any, Any]:
-    """What the largest and the smallest of no elements is."""
+    """The maximum and the minimum over no elements."""
     if is_float(dtype):
         return -np.inf, np.inf
     return np.iinfo(dtype).min, np.iinfo(dtype).max
@@ -205,12 +205,12 @@ _NO_SIZES = {_norm2, _log_total, _log_total_exp}
 
 @foldable
 def reduce_sum(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
-    """The sum of the elements along axes; 0 over none.
+    """The sum along axes; 0 over no elements.
 
-    data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
+    data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. None or empty means all axes, or no axes with
     noop_with_empty_axes=1.
-    Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
+    Raises AxisError for an axis out of range or repeated, StaticError when `axes` is traced.
     Source: ONNX ReduceSum, opsets 1–13 (axes are an operand from 13).
 
     >>> reduce_sum(np.array([[1, 2, 3], [4, 5, 6]]), (1,))
@@ -222,12 +222,12 @@ def reduce_sum(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_
 
 @foldable
 def reduce_mean(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
-    """The mean of the elements along axes; of integers, truncated.
+    """The mean along axes; truncated for integers.
 
-    data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
+    data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. None or empty means all axes, or no axes with
     noop_with_empty_axes=1.
-    Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
+    Raises AxisError for an axis out of range or repeated, StaticError when `axes` is traced.
     Source: ONNX ReduceMean, opsets 1–18 (axes are an operand from 18).
 
     >>> reduce_mean(np.array([[1, 2, 3], [4, 5, 6]]), (1,))
@@ -239,12 +239,12 @@ def reduce_mean(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop
 
 @foldable
 def reduce_prod(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
-    """The product of the elements along axes; 1 over none.
+    """The product along axes; 1 over no elements.
 
-    data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
+    data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. None or empty means all axes, or no axes with
     noop_with_empty_axes=1.
-    Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
+    Raises AxisError for an axis out of range or repeated, StaticError when `axes` is traced.
     Source: ONNX ReduceProd, opsets 1–18 (axes are an operand from 18).
 
     >>> reduce_prod(np.array([[1, 2, 3], [4, 5, 6]]), (1,))
@@ -256,13 +256,13 @@ def reduce_prod(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop
 
 @foldable
 def reduce_max(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
-    """The largest of the elements along axes; over none, -inf or the least number of the dtype. NaN wins.
+    """The maximum along axes; NaN if one is NaN, -inf or the smallest integer over no elements.
 
-    data: any shape, numbers or booleans (False < True). Returns the same dtype; the axes reduced have size 1, or go
-    with keepdims=0.
-    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
+    data: any shape, numbers or booleans (False < True). Returns the same dtype; reduced axes have size 1, or are
+    dropped with keepdims=0.
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. None or empty means all axes, or no axes with
     noop_with_empty_axes=1.
-    Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
+    Raises AxisError for an axis out of range or repeated, StaticError when `axes` is traced.
     Source: ONNX ReduceMax, opsets 1–20 (axes are an operand from 18).
 
     >>> reduce_max(np.array([[1, 2, 3], [4, 5, 6]]), (1,))
@@ -274,13 +274,13 @@ def reduce_max(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_
 
 @foldable
 def reduce_min(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
-    """The smallest of the elements along axes; over none, inf or the largest number of the dtype. NaN wins.
+    """The minimum along axes; NaN if one is NaN, inf or the largest integer over no elements.
 
-    data: any shape, numbers or booleans (False < True). Returns the same dtype; the axes reduced have size 1, or go
-    with keepdims=0.
-    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
+    data: any shape, numbers or booleans (False < True). Returns the same dtype; reduced axes have size 1, or are
+    dropped with keepdims=0.
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. None or empty means all axes, or no axes with
     noop_with_empty_axes=1.
-    Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
+    Raises AxisError for an axis out of range or repeated, StaticError when `axes` is traced.
     Source: ONNX ReduceMin, opsets 1–20 (axes are an operand from 18).
 
     >>> reduce_min(np.array([[1, 2, 3], [4, 5, 6]]), (1,))
@@ -294,10 +294,10 @@ def reduce_min(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_
 def reduce_l1(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
     """The sum of the absolute values along axes.
 
-    data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
+    data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. None or empty means all axes, or no axes with
     noop_with_empty_axes=1.
-    Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
+    Raises AxisError for an axis out of range or repeated, StaticError when `axes` is traced.
     Source: ONNX ReduceL1, opsets 1–18 (axes are an operand from 18).
 
     >>> reduce_l1(np.array([[1, 2, 3], [4, 5, 6]]), (1,))
@@ -309,12 +309,12 @@ def reduce_l1(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_w
 
 @foldable
 def reduce_l2(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
-    """The square root of the sum of squares along axes; of integers, truncated.
+    """The square root of the sum of squares along axes; truncated for integers.
 
-    data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
+    data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. None or empty means all axes, or no axes with
     noop_with_empty_axes=1.
-    Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
+    Raises AxisError for an axis out of range or repeated, StaticError when `axes` is traced.
     Source: ONNX ReduceL2, opsets 1–18 (axes are an operand from 18).
 
     >>> reduce_l2(np.array([[1, 2, 3], [4, 5, 6]]), (1,))
@@ -326,12 +326,12 @@ def reduce_l2(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_w
 
 @foldable
 def reduce_log_sum(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
-    """The logarithm of the sum along axes; of integers, truncated.
+    """The logarithm of the sum along axes; truncated for integers.
 
-    data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
+    data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. None or empty means all axes, or no axes with
     noop_with_empty_axes=1.
-    Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
+    Raises AxisError for an axis out of range or repeated, StaticError when `axes` is traced.
     Source: ONNX ReduceLogSum, opsets 1–28 (axes are an operand from 18, floating-point only from 28).
 
     >>> reduce_log_sum(np.array([[1, 2, 3], [4, 5, 6]]), (1,))
@@ -345,12 +345,12 @@ def reduce_log_sum(data: Array, axes: StaticInts = None, *, keepdims: int = 1, n
 def reduce_log_sum_exp(
     data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
 ) -> Array:
-    """The logarithm of the sum of exponentials along axes, without overflow; of integers, truncated.
+    """The logarithm of the sum of exponentials along axes, without overflow; truncated for integers.
 
-    data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
+    data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. None or empty means all axes, or no axes with
     noop_with_empty_axes=1.
-    Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
+    Raises AxisError for an axis out of range or repeated, StaticError when `axes` is traced.
     Source: ONNX ReduceLogSumExp, opsets 1–28 (axes are an operand from 18, floating-point only from 28).
 
     >>> reduce_log_sum_exp(np.array([[1, 2, 3], [4, 5, 6]]), (1,))
@@ -366,10 +366,10 @@ def reduce_sum_square(
 ) -> Array:
     """The sum of squares along axes.
 
-    data: any shape, numbers. Returns the same dtype; the axes reduced have size 1, or go with keepdims=0.
-    axes: static, 1-D integers or one, in [-n, n-1], distinct. Without any, all axes, or none of them with
+    data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
+    axes: static, 1-D integers or one, in [-n, n-1], distinct. None or empty means all axes, or no axes with
     noop_with_empty_axes=1.
-    Raises AxisError for an axis that does not exist or stands twice, StaticError when `axes` is traced.
+    Raises AxisError for an axis out of range or repeated, StaticError when `axes` is traced.
     Source: ONNX ReduceSumSquare, opsets 1–18 (axes are an operand from 18).
 
     >>> reduce_sum_square(np.array([[1, 2, 3], [4, 5, 6]]), (1,))

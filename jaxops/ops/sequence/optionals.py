@@ -1,4 +1,4 @@
-"""Optionals, which are a value or None."""
+"""Operators on optionals; an optional is a value or None."""
 
 __all__ = ["optional", "optional_get_element", "optional_has_element"]
 
@@ -12,10 +12,10 @@ from jaxops.static import ShapeOnly, foldable
 
 @foldable
 def optional(input: Any = None, *, type: Any = None) -> Any:
-    """An optional that holds `input`, an array or a sequence; without one, an empty optional, which is None.
+    """An optional that holds `input`, an array or a sequence; without `input` an empty optional (None).
 
-    type: what an empty optional may hold, in the words of ONNX, as 'seq(tensor(float))'; None does not keep it.
-    Raises SignatureError without either.
+    type: the type that an empty optional may hold, as ONNX writes it: 'seq(tensor(float))'; None does not record it.
+    Raises SignatureError when both are missing.
     Source: ONNX Optional, opsets 15–28.
 
     >>> optional(type="tensor(float)") is None
@@ -28,7 +28,7 @@ def optional(input: Any = None, *, type: Any = None) -> Any:
 
 @foldable
 def optional_get_element(input: Any) -> Any:
-    """What an optional holds; an array or a sequence as it is.
+    """The content of an optional; an array or a sequence is returned unchanged.
 
     Raises ArgumentError for an empty one (None).
     Source: ONNX OptionalGetElement, opsets 15–28.
@@ -37,13 +37,13 @@ def optional_get_element(input: Any) -> Any:
     array([1., 1.])
     """
     if input is None:
-        raise ArgumentError("optional_get_element: the optional is empty; ask optional_has_element first")
+        raise ArgumentError("optional_get_element: the optional is empty; check it with optional_has_element first")
     return input
 
 
 @foldable
 def optional_has_element(input: ShapeOnly = None) -> np.ndarray:
-    """Whether an optional holds something, as a static boolean; true for any array or sequence.
+    """Whether an optional holds a value, as a static boolean; True for any array or sequence.
 
     Source: ONNX OptionalHasElement, opsets 15–28.
 

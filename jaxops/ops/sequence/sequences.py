@@ -1,4 +1,4 @@
-"""Sequences, which are Python lists of arrays."""
+"""Operators on sequences; a sequence is a Python list of arrays."""
 
 __all__ = [
     "concat_from_sequence",
@@ -33,12 +33,12 @@ def _items(op: str, value: Any) -> list[Array]:
     return [array(item) for item in value]
 
 
-def _alike(op: str, items: list[Array]) -> list[Array]:
-    """The items, when they have one element type; while x64 is off a static int64 goes with a traced int32."""
+def _one_type(op: str, items: list[Array]) -> list[Array]:
+    """The items, after a check of their element types; while x64 is off, static int64 may join traced int32."""
     traced = any(isinstance(item, jax.Array) for item in items)
     names = {canonical(name).name if traced and name != "string" else name for name in map(type_name, items)}
     if len(names) > 1:
-        raise DTypeError(f"{op}: the arrays of a sequence have one element type, got {', '.join(sorted(names))}")
+        raise DTypeError(f"{op}: the arrays of a sequence must have one element type, got {', '.join(sorted(names))}")
     return items
 
 
@@ -53,10 +53,10 @@ def _place(op: str, position: Any, count: int, *, end: bool = False) -> int:
 
 @foldable
 def sequence_construct(inputs: Sequence[Array]) -> list[Array]:
-    """A sequence of these arrays.
+    """A sequence of the given arrays.
 
     inputs: at least one array, of one dtype; their shapes may differ. Returns a list.
-    Raises DTypeError when the dtypes differ, SignatureError for no arrays.
+    Raises DTypeError when the dtypes differ, SignatureError without arrays.
     Source: ONNX SequenceConstruct, opset 11.
 
     >>> len(sequence_construct([np.ones(2), np.ones(3)]))
@@ -64,12 +64,12 @@ def sequence_construct(inputs: Sequence[Array]) -> list[Array]:
     """
     if len(inputs) == 0:
         raise SignatureError("sequence_construct: `inputs` is empty; sequence_empty makes an empty sequence")
-    return _alike("sequence_construct", [array(item) for item in inputs])
+    return _one_type("sequence_construct", [array(item) for item in inputs])
 
 
 @foldable
 def sequence_empty(*, dtype: ElementType = np.float32) -> list[Array]:
-    """An empty sequence. dtype: that of the arrays to come; an empty list does not keep it.
+    """An empty sequence. dtype: the element type of later arrays; it is checked, but an empty list does not record it.
 
     Raises DTypeError for anything but an element type.
     Source: ONNX SequenceEmpty, opset 11.
@@ -85,7 +85,7 @@ def sequence_empty(*, dtype: ElementType = np.float32) -> list[Array]:
 def sequence_at(input_sequence: Sequence[Array], position: Static) -> Array:
     """The array at `position`, static, in [-n, n-1].
 
-    Raises BoundsError outside that range, StaticError when `position` is traced.
+    Raises BoundsError for a position out of range, StaticError when `position` is traced.
     Source: ONNX SequenceAt, opset 11.
 
     >>> sequence_at([np.ones(2), np.ones(3)], -1).shape
@@ -97,10 +97,10 @@ def sequence_at(input_sequence: Sequence[Array], position: Static) -> Array:
 
 @foldable
 def sequence_insert(input_sequence: Sequence[Array], tensor: Array, position: Static = None) -> list[Array]:
-    """The sequence with `tensor` before the item at `position`; at the end when that is None.
+    """The sequence with `tensor` inserted before the item at `position`; None appends it.
 
     position: static, in [-n, n]. Returns a new list.
-    Raises BoundsError outside that range, DTypeError when the dtypes differ.
+    Raises BoundsError for a position out of range, DTypeError when the dtypes differ.
     Source: ONNX SequenceInsert, opset 11.
 
     >>> [item.size for item in sequence_insert([np.ones(2), np.ones(3)], np.ones(4), -1)]
@@ -108,14 +108,14 @@ def sequence_insert(input_sequence: Sequence[Array], tensor: Array, position: St
     """
     items = _items("sequence_insert", input_sequence)
     at = len(items) if position is None else _place("sequence_insert", position, len(items), end=True)
-    return _alike("sequence_insert", [*items[:at], array(tensor), *items[at:]])
+    return _one_type("sequence_insert", [*items[:at], array(tensor), *items[at:]])
 
 
 @foldable
 def sequence_erase(input_sequence: Sequence[Array], position: Static = None) -> list[Array]:
-    """The sequence without the item at `position`, static, in [-n, n-1]; without the last one when that is None.
+    """The sequence without the item at `position`, static, in [-n, n-1]; None removes the last one.
 
-    Raises BoundsError outside that range, also for an empty sequence.
+    Raises BoundsError for a position out of range or an empty sequence.
     Source: ONNX SequenceErase, opset 11.
 
     >>> [item.size for item in sequence_erase([np.ones(2), np.ones(3)], 0)]
@@ -140,12 +140,12 @@ def sequence_length(input_sequence: ShapeOnly) -> np.ndarray:
 
 @foldable
 def split_to_sequence(input: Array, split: Static = None, *, axis: int = 0, keepdims: int = 1) -> list[Array]:
-    """Takes `input` apart along `axis`, into a sequence.
+    """Splits `input` along `axis` into a sequence.
 
     input: any dtype. axis: static, in [-n, n-1].
-    split: static; a 1-D array holds the lengths, which sum to the size of the axis; a scalar is the length of all
-    pieces but the last, which may be shorter. None means pieces of 1, without that axis unless `keepdims`.
-    Raises ShapeError when the lengths do not fill the axis, or when its size must be known and is symbolic,
+    split: static; a 1-D array holds the lengths, which sum to the size of the axis; a scalar is the length of every
+    piece, except that the last may be shorter. None splits into pieces of 1, and drops the axis unless `keepdims`.
+    Raises ShapeError when the lengths do not fill the axis, or when its size must be known but is symbolic,
     ArgumentError for a scalar below 1, AxisError.
     Source: ONNX SplitToSequence, opsets 11–24.
 
@@ -162,7 +162,7 @@ def split_to_sequence(input: Array, split: Static = None, *, axis: int = 0, keep
         raise ArgumentError(f"split_to_sequence: `split` is {each}; the length of a piece must be at least 1")
     size = data.shape[at]
     if not isinstance(size, int):
-        raise ShapeError(f"split_to_sequence: how many pieces of {each} the size {size} gives is not known; list them")
+        raise ShapeError(f"split_to_sequence: the number of pieces of {each} in {size} is not known; list the lengths")
     if size == 0:
         return []
     rest = [size % each] if size % each else []
@@ -172,7 +172,7 @@ def split_to_sequence(input: Array, split: Static = None, *, axis: int = 0, keep
 
 @foldable
 def concat_from_sequence(input_sequence: Sequence[Array], *, axis: int, new_axis: int = 0) -> Array:
-    """Joins the arrays of a sequence along `axis`, or with `new_axis` along a new one.
+    """Joins the arrays of a sequence along `axis`, or along a new axis with `new_axis`.
 
     input_sequence: at least one array, of one dtype; their sizes may differ on `axis` only.
     axis: static, in [-n, n-1], with `new_axis` in [-n-1, n].
@@ -202,11 +202,11 @@ def sequence_map(
     n_outputs: int = 1,
     rng: Any = None,
 ) -> tuple[list[Any], ...]:
-    """`body` of each item: a sequence for each of its outputs.
+    """Applies `body` to each item; returns a sequence for each of its outputs.
 
-    additional_inputs: sequences of the same length, whose items go along, or arrays, which go to every item.
-    body: (item, *additional items) → a sequence of outputs. n_outputs: how many, for an empty sequence.
-    rng: a key; body then gets a key of its own for each item, as `rng`.
+    additional_inputs: sequences of the same length, passed item by item, or arrays, passed to every call.
+    body: (item, *additional items) → a sequence of outputs. n_outputs: their number, used for an empty sequence.
+    rng: a random key; each call of body gets a key of its own, as `rng`.
     Raises ShapeError for a sequence of another length.
     Source: ONNX SequenceMap, opset 17.
 
@@ -223,7 +223,7 @@ def sequence_map(
     rows = []
     for k, item in enumerate(items):
         others = [value[k] if isinstance(value, list) else value for value in additional_inputs]
-        # Each item draws its own random numbers.
+        # A key per item, so that each draws other random numbers.
         key = {} if rng is None else {"rng": jax.random.fold_in(rng, k)}
         rows.append([array(value) for value in body(item, *others, **key)])
     return tuple(list(column) for column in zip(*rows, strict=True)) if rows else ([],) * n_outputs

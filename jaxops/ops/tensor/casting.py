@@ -23,17 +23,17 @@ RoundMode = Literal["up", "down", "nearest"]
 
 @foldable
 def cast(input: Array, *, to: ElementType, saturate: int = 1, round_mode: RoundMode = "up") -> Array:
-    """The elements of `input` in another type.
+    """Converts the elements of `input` to another type.
 
     input: any shape and dtype; strings are static. to: static, the new dtype; `str` for strings.
-    saturate: what overflows an 8-bit float becomes its largest number, else NaN or infinity.
+    saturate: 1 turns a number that overflows an 8-bit float into the largest one, 0 into NaN or infinity.
     round_mode: 'up', 'down' or 'nearest', for float8_e8m0fnu, which holds powers of two.
-    Floats are truncated to integers, and integers cut to their lower bits; with x64 off that holds for a traced
-    uint32 as int64, too, which is int32 then. A float outside the range of an integer type is undefined in the
-    standard: here it becomes the nearest int32, cut to the type, or the nearest number of a type of 32 bits or
-    more; NaN becomes 0.
-    Raises ArgumentError for a string that is no number of the type; DTypeError between strings and traced values,
-    and for a `to` that is no element type.
+    Floats are truncated to integers, and integers keep their lower bits. With x64 off, a traced uint32 cast to int64
+    becomes int32 and keeps its lower bits too. The standard leaves a float outside the range of an integer type
+    undefined: here it becomes the nearest number of a type of 32 bits or more; narrower types keep the lower bits of
+    the nearest int32. NaN becomes 0.
+    Raises ArgumentError for a string that does not hold a number of the type; DTypeError between strings and traced
+    values, and when `to` is not an element type.
     Source: ONNX Cast, opsets 1–28.
 
     >>> cast(jnp.array([1.7, -1.7]), to=np.int32)
@@ -53,7 +53,7 @@ def cast(input: Array, *, to: ElementType, saturate: int = 1, round_mode: RoundM
             try:
                 return on_facts(lambda d: not of_sizes.equal(d, 0), data)
             except ShapeError:
-                pass  # known once the program runs
+                pass  # decided when the program runs
         data = as_traced(data)
     if target.kind in "USTO":
         if not isinstance(data, np.ndarray):
@@ -66,7 +66,7 @@ def cast(input: Array, *, to: ElementType, saturate: int = 1, round_mode: RoundM
 
 @foldable
 def cast_like(input: Array, target_type: ShapeOnly, *, saturate: int = 1, round_mode: RoundMode = "up") -> Array:
-    """The elements of `input` in the type of `target_type`.
+    """Converts the elements of `input` to the type of `target_type`.
 
     input: any shape and dtype; strings are static. target_type: an array of any shape; only its dtype is looked at.
     saturate, round_mode: as in `cast`. Raises as `cast` does.
@@ -91,7 +91,7 @@ def _cast(data: Array, target: np.dtype, saturate: bool, round_mode: str) -> Arr
         largest = np.asarray(ml_dtypes.finfo(target).max, data.dtype)
         return _convert(xp.clip(data, -largest, largest), target)
     if is_float(data.dtype) and jnp.issubdtype(target, jnp.integer) and jnp.iinfo(target).bits < 32:
-        # Undefined out of range; like onnxruntime, by way of a 32-bit integer.
+        # Undefined out of range; like onnxruntime, convert to int32 first.
         data = _convert(data, np.dtype(np.int32))
     return _convert(data, target)
 
@@ -101,7 +101,7 @@ def _convert(data: Array, target: np.dtype) -> Array:
         return lax.convert_element_type(data, target)
     with np.errstate(invalid="ignore", over="ignore"):
         if data.dtype.isbuiltin == 2 and target.isbuiltin == 2:
-            # NumPy knows no way between most of the narrow types; these two hold each of them exactly.
+            # NumPy cannot convert between most narrow types; float32 and int32 hold each of them exactly.
             data = data.astype(np.float32 if is_float(data.dtype) else np.int32)
         if is_float(data.dtype) and target.kind in "iu":
             return _truncated(data, target)
@@ -109,10 +109,10 @@ def _convert(data: Array, target: np.dtype) -> Array:
 
 
 def _truncated(data: np.ndarray, target: np.dtype) -> np.ndarray:
-    """Floats to integers as XLA does it also out of range, where each processor has a way of its own."""
+    """Floats to integers; out of range as XLA, since NumPy's result depends on the processor."""
     data = data.astype(np.float32) if data.dtype.itemsize < 4 else data
     low, high = np.iinfo(target).min, np.iinfo(target).max
-    # A float next to `high` may not exist; the comparison is with the one above.
+    # `high` may not be a float; float(high) rounds up then, so that >= finds every value out of range.
     outside = [np.isnan(data), data <= float(low), data >= float(high)]
     return np.select(outside, [target.type(0), target.type(low), target.type(high)], data.astype(target))
 
@@ -121,7 +121,7 @@ def _to_e8m0(xp: Any, data: Array, saturate: bool, round_mode: str) -> Array:
     """float32 to powers of two: the 8 bits are the exponent, 255 is NaN; zero becomes the smallest, 2**-127."""
     bits = data.view(np.uint32) if xp is np else lax.bitcast_convert_type(data, jnp.uint32)
     exponent, fraction = (bits >> 23) & 0xFF, bits & 0x7FFFFF
-    # Below exponent 1 lies one power of two more, 2**-127, half of the smallest normal number.
+    # Exponent 0 stands for 2**-127, half of the smallest normal number.
     floor = xp.where(exponent == 0, np.uint32(0x400000), np.uint32(0))
     if round_mode == "up":
         exponent = exponent + (fraction > floor).astype(np.uint32)
@@ -131,7 +131,7 @@ def _to_e8m0(xp: Any, data: Array, saturate: bool, round_mode: str) -> Array:
     if saturate:
         exponent = xp.minimum(exponent, np.uint32(254))
     else:
-        # Below 2**-127, by the bits: XLA takes numbers this small for 0 when it compares them.
+        # Compare the bits: XLA treats floats below 2**-127 as 0 in comparisons.
         exponent = xp.where(bits & 0x7FFFFFFF < 0x400000, np.uint32(255), exponent)
     exponent = xp.where(xp.isnan(data), np.uint32(255), exponent)
     small = _convert(exponent, np.dtype(np.uint8))
@@ -140,7 +140,7 @@ def _to_e8m0(xp: Any, data: Array, saturate: bool, round_mode: str) -> Array:
 
 
 def _to_strings(data: np.ndarray) -> np.ndarray:
-    """Numbers as onnxruntime prints them: 8 significant digits, 17 of a double; NaN, INF and -INF."""
+    """Numbers as onnxruntime prints them: 8 significant digits, 17 for float64; NaN, INF and -INF."""
     if not is_float(data.dtype):
         return np.array([str(int(x)) for x in data.flat], dtype=object).reshape(data.shape)
     digits = 17 if data.dtype == np.float64 else 8
@@ -156,7 +156,7 @@ def _from_strings(data: np.ndarray, target: np.dtype) -> np.ndarray:
         text = item.decode() if isinstance(item, bytes) else str(item)
         try:
             if "_" in text or not text.isascii():
-                raise ValueError("Python reads more than the standard has")
+                raise ValueError("Python accepts more than the standard")
             if limits is None:
                 return float(text)
             value = int(text) if text.lstrip("+-").isdigit() else int(float(text))

@@ -1,4 +1,4 @@
-"""Indices as vectors of one mark each."""
+"""One-hot encoding."""
 
 __all__ = ["one_hot"]
 
@@ -17,12 +17,12 @@ from jaxops.static import Array, Static, array, foldable, is_symbolic, jit_if_co
 
 @foldable
 def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wrap: bool = True) -> Array:
-    """A new axis, with one value where the index says and another everywhere else.
+    """Adds an axis that holds one value at the index and another everywhere else.
 
     indices: any shape, numbers; floats lose their fraction. depth: static, one number, the size of the new axis.
-    values: (2,), any dtype, the value elsewhere and the value at the index. axis: where the new axis goes.
-    wrap: a negative index counts from the end; else it is outside. An index outside is nowhere.
-    Raises ShapeError for other values, ArgumentError for a negative depth, AxisError.
+    values: (2,), any dtype: the value elsewhere, then the value at the index. axis: the position of the new axis.
+    wrap: whether a negative index counts from the end. An out-of-range index selects nothing.
+    Raises ShapeError unless values has two elements, ArgumentError for a negative depth, AxisError.
     Source: ONNX OneHot, opsets 11–28; without `wrap` opset 9.
 
     >>> one_hot(jnp.array([1, -1]), 3, jnp.array([0, 5])).tolist()
@@ -31,7 +31,7 @@ def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wra
     (indices,), values = traced_if_symbolic(one_of_kind("one_hot", "real numbers or booleans", indices)), array(values)
     at = resolve_axis("one_hot", axis, indices.ndim + 1)
     if values.shape != (2,):
-        raise ShapeError(f"one_hot: `values` must be two numbers, elsewhere and at the index, got {describe(values)}")
+        raise ShapeError(f"one_hot: `values` must be two elements (elsewhere, at the index), got {describe(values)}")
     count = _depth(depth)
     if isinstance(indices, np.ndarray) and isinstance(values, np.ndarray) and not is_symbolic(count):
         # A narrow type may not hold the depth.

@@ -1,7 +1,7 @@
 """Operators that read elements by index.
 
-A static index outside its axis raises BoundsError. A traced one cannot: what is read there is NaN, or the smallest
-integer (the largest of an unsigned type).
+An out-of-range static index raises BoundsError. An out-of-range traced index reads NaN, or the smallest integer
+(the largest of an unsigned type).
 """
 
 __all__ = ["gather", "gather_elements", "gather_nd"]
@@ -27,8 +27,8 @@ def gather(data: Array, indices: Array, *, axis: int = 0) -> Array:
 
     data: (d0, …, dn-1), any dtype. indices: any shape, integers in [-d, d-1] of the axis; negative ones count
     from the end. Returns data.shape[:axis] + indices.shape + data.shape[axis+1:].
-    Raises BoundsError for a static index outside the axis; a traced one gives NaN there, or the smallest
-    integer (the largest of an unsigned type), as `jnp.take` does. AxisError, DTypeError for other indices.
+    Raises BoundsError for an out-of-range static index; a traced one reads NaN, or the smallest integer (the
+    largest of an unsigned type), as in `jnp.take`. Raises AxisError, DTypeError for other indices.
     Source: ONNX Gather, opsets 1–13.
 
     >>> gather(jnp.arange(5.0), np.array([[0, -1]]))
@@ -40,9 +40,9 @@ def gather(data: Array, indices: Array, *, axis: int = 0) -> Array:
     at = resolve_axis("gather", axis, data.ndim)
     count = data.shape[at]
     if isinstance(count, int) and count == 0 and indices.size:
-        raise BoundsError(f"gather: there is nothing to pick on axis {at} of {describe(data)}")
+        raise BoundsError(f"gather: axis {at} of {describe(data)} is empty, but `indices` is not")
     if is_static(indices) and not is_symbolic(indices) and not is_symbolic(count):
-        # Narrow types cannot be compared with every size, nor hold it.
+        # Narrow types may not hold the size.
         indices = indices if indices.dtype == np.uint64 else indices.astype(np.int64)
         bad = indices[(indices < -count) | (indices >= count)]
         if bad.size:
@@ -76,10 +76,11 @@ def _gather(operands: tuple[Array, Array], axis: int, inside: bool) -> Array:
 
 @foldable
 def gather_elements(data: Array, indices: Array, *, axis: int = 0) -> Array:
-    """Picks one element for each index: the one at the same place, but for `axis`, where the index says.
+    """Picks one element per index, at the index's own coordinates, except along `axis`, where it gives the position.
 
-    data: n axes, any dtype. indices: n axes, integers in [-d, d-1] of the axis; no longer than data elsewhere.
-    Returns the shape of indices. Raises BoundsError for a static index outside, AxisError, ShapeError, DTypeError.
+    data: n axes, any dtype. indices: n axes, integers in [-d, d-1] of the axis; on other axes at most the size of
+    data. Returns the shape of indices. Raises BoundsError for an out-of-range static index, AxisError, ShapeError,
+    DTypeError.
     Source: ONNX GatherElements, opsets 11–13.
 
     >>> gather_elements(np.array([[1, 2], [3, 4]]), np.array([[0, 0], [1, 0]]), axis=1)
@@ -96,7 +97,7 @@ def gather_elements(data: Array, indices: Array, *, axis: int = 0) -> Array:
 
 
 def _same_length(data: Any, sizes: Sizes, axis: int) -> Any:
-    """data, cut to `sizes` on all axes but one."""
+    """`data` cropped to `sizes` on all axes except `axis`."""
     for i, size in enumerate(sizes):
         if i != axis and isinstance(size, int) and isinstance(data.shape[i], int) and size != data.shape[i]:
             data = data[(slice(None),) * i + (slice(size),)]
@@ -127,11 +128,11 @@ def _gather_elements(operands: tuple[Any, Any], axis: int, inside: bool) -> Any:
 
 @foldable
 def gather_nd(data: Array, indices: Array, *, batch_dims: int = 0) -> Array:
-    """Picks the parts of `data` that tuples of indices name.
+    """Picks elements or slices of `data` by tuples of indices.
 
-    data: (b…, d1, …), any dtype. indices: (b…, q…, k), integers; each tuple of k indexes the first k axes after the
-    `batch_dims` axes b…, which both have. Returns (b…, q…) and the axes of data that are left.
-    Raises BoundsError for a static index outside, ShapeError, ArgumentError, DTypeError.
+    data: (b…, d1, …), any dtype. indices: (b…, q…, k), integers; each tuple of k indexes the k axes after the
+    `batch_dims` axes b…, which data and indices share. Returns (b…, q…) followed by the remaining axes of data.
+    Raises BoundsError for an out-of-range static index, ShapeError, ArgumentError, DTypeError.
     Source: ONNX GatherND, opsets 11–13.
 
     >>> gather_nd(np.array([[0, 1], [2, 3]]), np.array([[0, 0], [1, 1]]))

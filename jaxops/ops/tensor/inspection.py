@@ -1,4 +1,4 @@
-"""Operators that answer from the shape of an array alone; what they return is static."""
+"""Operators on the shape of an array alone; their results are static."""
 
 __all__ = ["shape", "size"]
 
@@ -20,8 +20,8 @@ def dims(sizes: list[Dim] | Dim) -> np.ndarray:
 def shape(data: ShapeOnly, *, start: int = 0, end: int | None = None) -> np.ndarray:
     """The sizes of `data`, as a static 1-D int64 array.
 
-    data: any shape and dtype; its values are not looked at. start, end: static; which axes, counted from the
-    end when negative and clamped to the rank. Symbolic sizes give an array of dtype object.
+    data: any shape and dtype; only its shape is used. start, end: static, the range of axes; they count from the
+    end when negative and are clamped to the rank. Symbolic sizes give an array of dtype object.
     Source: ONNX Shape, opsets 1–25.
 
     >>> shape(np.zeros((2, 3, 4)), start=1)
@@ -36,7 +36,7 @@ def shape(data: ShapeOnly, *, start: int = 0, end: int | None = None) -> np.ndar
 def size(data: ShapeOnly) -> np.ndarray:
     """The number of elements of `data`, as a static int64 scalar.
 
-    data: any shape and dtype; its values are not looked at.
+    data: any shape and dtype; only its shape is used.
     Source: ONNX Size, opsets 1–25.
 
     >>> size(np.zeros((2, 3, 4)))

@@ -17,9 +17,9 @@ from jaxops.static import Array, foldable, jit_if_concrete
 
 @foldable
 def concat(inputs: Sequence[Array], *, axis: int) -> Array:
-    """Joins arrays along an axis they have.
+    """Joins arrays along an existing axis.
 
-    inputs: at least one array, of one dtype and rank; their sizes may differ on `axis` only.
+    inputs: at least one array, of one dtype and rank; their sizes may differ only along `axis`.
     axis: static, in [-n, n-1].
     Raises ShapeError when the sizes do not fit, DTypeError when the dtypes differ, AxisError.
     Source: ONNX Concat, opsets 1–13.

@@ -37,7 +37,7 @@ def isinf(x: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Ar
     """Whether each element is infinite.
 
     x: any shape, floating-point. Returns booleans of the same shape.
-    detect_negative, detect_positive: 0 answers False for that infinity.
+    detect_negative, detect_positive: 0 ignores that infinity.
     Raises DTypeError for another dtype.
     Source: ONNX IsInf, opsets 10–20.
 
@@ -63,6 +63,6 @@ def _isinf(x: Array, negative: bool, positive: bool) -> Array:
 
 
 def _comparable(op: str, value: Any) -> Array:
-    """8-bit floats in float32, which every backend compares."""
+    """The operand, with 8-bit floats as float32, since not every backend compares them."""
     x = one_of_kind(op, "floating-point", value)
     return x.astype(np.float32) if x.dtype.itemsize == 1 else x

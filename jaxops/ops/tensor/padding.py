@@ -1,4 +1,4 @@
-"""Operators that add elements at the ends of axes, or crop them."""
+"""Operators that pad and crop axes."""
 
 __all__ = ["center_crop_pad", "pad"]
 
@@ -22,14 +22,15 @@ PadMode = Literal["constant", "reflect", "edge", "wrap"]
 def pad(
     data: Array, pads: Static, constant_value: Any = None, axes: Static = None, *, mode: PadMode = "constant"
 ) -> Array:
-    """Adds elements before and after each of the axes, or takes them away where a number is negative.
+    """Adds elements before and after each axis; negative pads crop.
 
-    data: any dtype. pads: static, 1-D integers, the begins of all axes and then the ends.
-    constant_value: one number of data's dtype, what mode 'constant' adds; None is 0, False or an empty string.
-    axes: static, distinct; None means all. mode: 'constant'; 'edge', the outermost element; 'reflect', mirrored
-    at it; 'wrap', from the other end. The last two go on as often as needed, as `np.pad` does. What is taken
-    away goes first, so the other modes continue what is left.
-    Raises ShapeError for pads of another length or ones that take too much, ArgumentError, AxisError, DTypeError.
+    data: any dtype. pads: static, 1-D integers, all begins and then all ends.
+    constant_value: one number of data's dtype, the fill of mode 'constant'; None is 0, False or an empty string.
+    axes: static, distinct; None means all. mode: 'constant'; 'edge' repeats the outermost element; 'reflect' mirrors
+    at it; 'wrap' continues from the other end. 'reflect' and 'wrap' repeat as often as needed, as in `np.pad`.
+    Negative pads crop first; the other modes extend the cropped array.
+    Raises ShapeError unless there are two pads per axis and enough elements to crop, ArgumentError, AxisError,
+    DTypeError.
     Source: ONNX Pad, opsets 2–25.
 
     >>> pad(jnp.arange(3), (1, 2), mode="reflect").tolist()
@@ -89,13 +90,13 @@ def _extend(data: Array, widths: tuple[Sizes, ...], mode: str) -> Array:
             raise ShapeError(
                 f"pad: axis {axis} of {shape_text(data.shape)} is empty; mode {mode!r} has nothing to repeat"
             )
-        # On XLA:CPU a gather is no slower than slices joined together, and it takes every width.
+        # On XLA:CPU a gather is as fast as a concatenation of slices, and it works for every width.
         data = gather(data, _source(data.shape[axis], low, high, mode), axis=axis)
     return data
 
 
 def _source(size: Any, low: Any, high: Any, mode: str) -> Any:
-    """Which element each place of the padded axis shows; static while the sizes are numbers."""
+    """For each position of the padded axis, the index of its element; static if the sizes are numbers."""
     if all(isinstance(n, int) for n in (size, low, high)):
         return np.pad(np.arange(size), (low, high), mode=mode)  # pyright: ignore[reportArgumentType, reportCallIssue]
     place = lax.iota(jnp.int32, low + size + high) - jnp.asarray(low, jnp.int32)
@@ -111,11 +112,11 @@ def _source(size: Any, low: Any, high: Any, mode: str) -> Any:
 
 @foldable
 def center_crop_pad(input_data: Array, shape: Static, *, axes: Ints | None = None) -> Array:
-    """Cuts the middle out of axes that are too long, and pads axes that are too short with zeros on both sides.
+    """Crops longer axes to their centre, and pads shorter axes with zeros on both sides.
 
-    input_data: any dtype. shape: static, 1-D integers, the sizes that the axes get. axes: static, distinct; None
-    means all. Of an odd difference the larger half is at the end.
-    Raises ShapeError when there are more or fewer sizes than axes, ArgumentError for a negative one, AxisError.
+    input_data: any dtype. shape: static, 1-D integers, the new sizes of the axes. axes: static, distinct; None
+    means all. If the difference is odd, the larger half is at the end.
+    Raises ShapeError unless there is one size per axis, ArgumentError for a negative one, AxisError.
     Source: ONNX CenterCropPad, opset 18.
 
     >>> center_crop_pad(jnp.arange(4), (1,)).tolist(), center_crop_pad(jnp.ones(1, int), (4,)).tolist()

@@ -1,4 +1,4 @@
-"""Operators that give the same elements another order."""
+"""Operators that reorder elements."""
 
 __all__ = ["depth_to_space", "reverse_sequence", "space_to_depth", "transpose"]
 
@@ -25,7 +25,7 @@ def transpose(data: Array, *, perm: Ints | None = None) -> Array:
     """The axes of `data` in the order `perm`; reversed when `perm` is None.
 
     data: n axes, any dtype. perm: static, a permutation of 0 … n-1; axis i of the result is axis perm[i] of data.
-    Raises AxisError when `perm` is no permutation of the axes.
+    Raises AxisError when `perm` is not a permutation of the axes.
     Source: ONNX Transpose, opsets 1–25.
 
     >>> transpose(np.zeros((2, 3, 4)), perm=(2, 0, 1)).shape
@@ -42,12 +42,12 @@ def _transpose(data: Array, perm: tuple[int, ...] | None) -> Array:
 
 @foldable
 def depth_to_space(input: Array, *, blocksize: int, mode: DepthMode = "DCR") -> Array:
-    """Moves blocks of channels into the plane.
+    """Rearranges channels into spatial blocks.
 
     input: (N, C, H, W), any dtype; C a multiple of blocksize². Returns
     (N, C / blocksize², H · blocksize, W · blocksize).
-    mode: which axis of the channels varies slowest: 'DCR' the block, 'CRD' the channel that remains.
-    Raises ShapeError for another rank or a C that does not divide, ArgumentError.
+    mode: the order of C: 'DCR' has the block first, 'CRD' the remaining channels first.
+    Raises ShapeError for another rank or when blocksize² does not divide C, ArgumentError.
     Source: ONNX DepthToSpace, opsets 1–28.
 
     >>> depth_to_space(np.arange(4).reshape(1, 4, 1, 1), blocksize=2).tolist()
@@ -65,10 +65,10 @@ def depth_to_space(input: Array, *, blocksize: int, mode: DepthMode = "DCR") -> 
 
 @foldable
 def space_to_depth(input: Array, *, blocksize: int, mode: DepthMode = "DCR") -> Array:
-    """Moves blocks of the plane into the channels; the inverse of `depth_to_space`.
+    """Rearranges spatial blocks into channels; the inverse of `depth_to_space`.
 
     input: (N, C, H, W), any dtype; H and W multiples of blocksize. Returns (N, C · blocksize², H / blocksize,
-    W / blocksize). mode: as in `depth_to_space`. Raises ShapeError for another rank or sizes that do not divide.
+    W / blocksize). mode: as in `depth_to_space`. Raises ShapeError for another rank or a remainder.
     Source: ONNX SpaceToDepth, opsets 1–28.
 
     >>> space_to_depth(np.arange(4).reshape(1, 1, 2, 2), blocksize=2).shape
@@ -84,11 +84,11 @@ def space_to_depth(input: Array, *, blocksize: int, mode: DepthMode = "DCR") -> 
 
 @foldable
 def reverse_sequence(input: Array, sequence_lens: Array, *, batch_axis: int = 1, time_axis: int = 0) -> Array:
-    """Reverses the first `sequence_lens[i]` steps of sequence i; the rest stays.
+    """Reverses the first `sequence_lens[i]` steps of sequence i and keeps the rest.
 
     input: at least two axes, any dtype; `batch_axis` and `time_axis` are 0 and 1 or 1 and 0.
     sequence_lens: (batch,), integers in [0, time]; they may be traced.
-    Raises ShapeError when their number is not the batch, ArgumentError, AxisError for equal axes.
+    Raises ShapeError unless there is one length per sequence, ArgumentError, AxisError for equal axes.
     Source: ONNX ReverseSequence, opsets 10–28.
 
     >>> reverse_sequence(np.arange(3).reshape(3, 1), np.array([2])).ravel()
@@ -112,7 +112,7 @@ def reverse_sequence(input: Array, sequence_lens: Array, *, batch_axis: int = 1,
     xp = np if isinstance(lengths, np.ndarray) else jnp
     if isinstance(lengths, np.ndarray) and ((lengths < 0).any() or (lengths > x.shape[time_axis]).any()):
         raise ArgumentError(
-            f"reverse_sequence: `sequence_lens` {lengths.tolist()} leave the range [0, {x.shape[time_axis]}]"
+            f"reverse_sequence: `sequence_lens` is {lengths.tolist()}; each must be in [0, {x.shape[time_axis]}]"
         )
     step, length = xp.arange(x.shape[time_axis], dtype=lengths.dtype)[None, :], lengths[:, None]
     source = xp.where(step < length, length - 1 - step, step)

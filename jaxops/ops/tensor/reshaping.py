@@ -15,7 +15,7 @@ from jaxops.static import Array, Ints, Sizes, Static, StaticInts, array, foldabl
 
 @foldable
 def identity(input: Any) -> Any:
-    """The operand itself: an array of any shape and dtype, strings included, a sequence (a list), or None.
+    """Returns its operand: an array of any shape and dtype, strings included, a sequence (a list), or None.
 
     Source: ONNX Identity, opsets 1–25.
 
@@ -52,10 +52,10 @@ def _reshape(data: Array, shape: Sizes, allowzero: bool) -> Array:
 
 @foldable
 def squeeze(data: Array, axes: StaticInts = None) -> Array:
-    """Drops axes of size 1: the `axes` given, or all that there are.
+    """Drops axes of size 1: the given `axes`, or all of them.
 
     data: any dtype. axes: static, 1-D integers or one, in [-n, n-1], distinct; None drops every axis of size 1.
-    Raises ShapeError when an axis named has another size, AxisError when it does not exist.
+    Raises ShapeError when a named axis has another size, AxisError when it does not exist.
     Source: ONNX Squeeze, opsets 1–25.
 
     >>> squeeze(np.zeros((1, 3, 1)), (0,)).shape
@@ -78,8 +78,8 @@ def unsqueeze(data: Array, axes: Static) -> Array:
     """Inserts axes of size 1.
 
     data: n axes, any dtype. axes: static, k distinct integers in [-(n+k), n+k-1], positions in the result. A single
-    integer is taken too: the standard says 1-D, but models of its own suite have a scalar, and onnxruntime runs them.
-    Raises AxisError when one is outside that range or stands twice.
+    integer is accepted too: the standard says 1-D, but its own test models use a scalar, and onnxruntime runs them.
+    Raises AxisError when one is out of range or repeated.
     Source: ONNX Unsqueeze, opsets 1–25.
 
     >>> unsqueeze(np.zeros((3, 4)), (0, -1)).shape

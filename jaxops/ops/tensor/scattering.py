@@ -1,6 +1,6 @@
 """Operators that write elements by index.
 
-A static index outside its axis raises BoundsError. A traced one cannot: what is written there is dropped.
+An out-of-range static index raises BoundsError. An update at an out-of-range traced index is dropped.
 """
 
 __all__ = ["scatter_elements", "scatter_nd", "tensor_scatter"]
@@ -42,12 +42,12 @@ def _reduction(op: str, reduction: Reduction, data: Any) -> Reduction:
 def scatter_elements(
     data: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: Reduction = "none"
 ) -> Array:
-    """`data` with each of `updates` written to its own place, but for `axis`, where the index says.
+    """Writes each update at its own coordinates, except along `axis`, where `indices` gives the position.
 
-    data: n axes, any dtype. indices: n axes, integers in [-d, d-1] of the axis, no longer than data elsewhere.
-    updates: the shape of indices, the dtype of data. reduction: 'none' replaces, and of two updates to one place
-    the last one counts, as in onnxruntime; 'add', 'mul', 'max' and 'min' combine with what is there.
-    Raises BoundsError for a static index outside, ArgumentError, AxisError, ShapeError, DTypeError.
+    data: n axes, any dtype. indices: n axes, integers in [-d, d-1] of the axis; on other axes at most the size of data.
+    updates: the shape of indices, the dtype of data. reduction: 'none' replaces, and the last of several updates to
+    one position wins, as in onnxruntime; 'add', 'mul', 'max' and 'min' combine with the old element.
+    Raises BoundsError for an out-of-range static index, ArgumentError, AxisError, ShapeError, DTypeError.
     Source: ONNX ScatterElements, opsets 11–18; Scatter, opset 9.
 
     >>> scatter_elements(np.zeros((1, 4)), np.array([[1, 3]]), np.array([[5.0, 6.0]]), axis=1)
@@ -72,7 +72,7 @@ def _write(data: np.ndarray, places: tuple[Any, ...], updates: Any, how: str) ->
         result = result.astype(object)
         combine = _OF_SIZES.get(how, combine)
     if combine is None:
-        result[places] = updates[()]  # an object array would take a scalar array as it is
+        result[places] = updates[()]  # an object array would store the array itself as an element
     else:
         combine.at(result, places, updates)
     return settled(result, data)
@@ -83,7 +83,7 @@ def _scatter_elements(operands: tuple[Any, ...], axis: int, how: str, inside: bo
     data, indices, updates = operands
     if not inside:
         indices = from_start(indices, data.shape[axis])
-    # Every coordinate spelled out: unlike batch axes, it allows indices shorter than data.
+    # Full coordinates, since batch axes would not allow `indices` smaller than `data`.
     places = [indices if i == axis else lax.broadcasted_iota(indices.dtype, indices.shape, i) for i in range(data.ndim)]
     every = tuple(range(data.ndim))
     dims = lax.ScatterDimensionNumbers((), every, every)
@@ -96,11 +96,11 @@ def _mode(inside: bool) -> str:
 
 @foldable
 def scatter_nd(data: Array, indices: Array, updates: Array, *, reduction: Reduction = "none") -> Array:
-    """`data` with `updates` written where tuples of indices say.
+    """Writes `updates` into `data` at the positions given by tuples of indices.
 
     data: n axes, any dtype. indices: (q…, k), integers; each tuple of k indexes the first k axes of data.
     updates: (q…) and the last n-k sizes of data, of the dtype of data. reduction: as in `scatter_elements`.
-    Raises BoundsError for a static index outside, ArgumentError, ShapeError, DTypeError.
+    Raises BoundsError for an out-of-range static index, ArgumentError, ShapeError, DTypeError.
     Source: ONNX ScatterND, opsets 11–18.
 
     >>> scatter_nd(np.arange(4), np.array([[1], [3]]), np.array([7, 8]))
@@ -136,12 +136,11 @@ def tensor_scatter(
     axis: int = -2,
     mode: TensorScatterMode = "linear",
 ) -> Array:
-    """A cache of sequences with new steps written into each from its own index on.
+    """Writes new steps into a cache of sequences, from an index for each sequence on.
 
-    past_cache: (batch, …), any dtype. update: the same but for `axis`, where it is shorter. write_indices: (batch,)
-    integers; None means 0. mode: 'linear', or 'circular', which begins again behind the last step.
-    Raises ArgumentError, AxisError for axis 0, ShapeError, DTypeError. A step that 'linear' would write behind the
-    end is dropped. Source: ONNX TensorScatter, opset 24.
+    past_cache: (batch, …), any dtype. update: the same shape, except that it is shorter along `axis`. write_indices:
+    (batch,) integers; None means 0. mode: 'linear' drops steps beyond the end; 'circular' continues at the start.
+    Raises ArgumentError, AxisError for axis 0, ShapeError, DTypeError. Source: ONNX TensorScatter, opset 24.
 
     >>> tensor_scatter(jnp.zeros((1, 3, 1)), jnp.ones((1, 1, 1)), jnp.array([2])).ravel().tolist()
     [0.0, 0.0, 1.0]
@@ -149,7 +148,7 @@ def tensor_scatter(
     cache, update = (as_traced(v) for v in unify("tensor_scatter", (past_cache, update), ("past_cache ", "update ")))
     at = resolve_axis("tensor_scatter", axis, cache.ndim)
     if at == 0:
-        raise AxisError("tensor_scatter: `axis` is 0, the axis of the batch; it must be a later one")
+        raise AxisError("tensor_scatter: `axis` is 0, the batch axis; it must be a later one")
     one_of("tensor_scatter", "mode", mode, TensorScatterMode)
     sizes_of.updates("tensor_scatter", (*cache.shape[:at], update.shape[at], *cache.shape[at + 1 :]), update.shape)
     first = as_traced(np.zeros(1, np.int32) if write_indices is None else write_indices)

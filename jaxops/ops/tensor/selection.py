@@ -1,7 +1,6 @@
-"""Operators that select elements; some have a size that depends on the data.
+"""Operators that select elements. The size of some results depends on the data.
 
-Those are exact outside `jax.jit`. Inside, their `size` says how long the result is: what is missing is filled up, what
-is too much is cut off.
+These are exact outside `jax.jit`. Inside, `size` fixes the size of the result, which is padded or cropped to it.
 """
 
 __all__ = ["compress", "nonzero", "unique", "where"]
@@ -47,14 +46,14 @@ def _where(arrays: tuple[Array, ...]) -> Array:
     sizes = broadcast("where", test.shape, x.shape, y.shape)
     if isinstance(test, np.ndarray):
         return np.where(test, x, y)
-    # `lax.select` takes one condition for all elements as it is.
+    # `lax.select` accepts a scalar condition.
     return lax.select(
         test if test.ndim == 0 else broadcast_to(test, sizes), broadcast_to(x, sizes), broadcast_to(y, sizes)
     )
 
 
 def _unbounded(op: str, operand: str, value: Any, size: Static) -> bool:
-    """Whether the result has the size that the data give it; that needs data that are known."""
+    """Whether the data decide the size of the result (no `size` given); the data must then be known."""
     if size is not None:
         return False
     if isinstance(value, Tracer):
@@ -63,7 +62,7 @@ def _unbounded(op: str, operand: str, value: Any, size: Static) -> bool:
                 op,
                 f"the size of the result depends on `{operand}`, which is traced",
                 **{operand: value},
-                hint=f"call it outside `jax.jit`, or give `size`: {op}(…, size=n) has room for n and fills up the rest",
+                hint=f"call it outside `jax.jit`, or give `size`: {op}(…, size=n) returns n entries, padded or cropped",
             )
         )
     return True
@@ -71,10 +70,10 @@ def _unbounded(op: str, operand: str, value: Any, size: Static) -> bool:
 
 @foldable
 def compress(input: Array, condition: Array, *, axis: int | None = None, size: Static = None) -> Array:
-    """The entries along `axis` for which the condition holds; None takes the input as one row.
+    """The entries along `axis` for which the condition holds; None flattens the input first.
 
     input: at least one axis, any dtype; it may be traced. condition: (m,) boolean, m at most the size of the axis;
-    entries beyond it are left out. size: static, the size of the axis in the result, filled up with zeros; needed
+    entries beyond it are dropped. size: static, the size of the axis in the result, padded with zeros; required
     when the condition is traced.
     Raises StaticError for a traced condition without `size`, ShapeError, DTypeError, AxisError.
     Source: ONNX Compress, opsets 9–28.
@@ -102,7 +101,7 @@ def compress(input: Array, condition: Array, *, axis: int | None = None, size: S
 
 
 def _places(x: Any, size: int, fill: Any) -> tuple[Any, ...]:
-    """`jnp.nonzero` of a size, which of an empty array gives zeros instead of the fill."""
+    """`jnp.nonzero` with `size`; for an empty array it returns the fill, where JAX returns zeros."""
     if 0 in x.shape:
         return (jnp.full(size, fill, canonical(np.int64)),) * x.ndim
     return jnp.nonzero(x, size=size, fill_value=fill)
@@ -110,10 +109,10 @@ def _places(x: Any, size: int, fill: Any) -> tuple[Any, ...]:
 
 @foldable
 def nonzero(x: Array, *, size: Static = None) -> Array:
-    """The indices of the elements that are not zero, in row-major order: one column each.
+    """The indices of the nonzero elements, in row-major order, one column per element.
 
     x: any dtype. Returns (n, count), int64; a scalar has no axes and gives (0, count).
-    size: static, the number of columns, filled up with -1; needed when x is traced.
+    size: static, the number of columns, padded with -1; required when x is traced.
     Raises StaticError for a traced x without `size`.
     Source: ONNX NonZero, opsets 9–13.
 
@@ -143,11 +142,11 @@ def _is_not_zero(size: Any) -> bool:
 def unique(
     x: Array, *, axis: int | None = None, sorted: int = 1, size: Static = None
 ) -> tuple[Array, Array, Array, Array]:
-    """The distinct elements, or the distinct parts along `axis`.
+    """The distinct elements, or the distinct slices along `axis`.
 
     x: any dtype. Returns (y, indices, inverse_indices, counts): y in ascending order, or with sorted=0 in the order
-    of first appearance; where each first stands in x; for each of x where it is in y; and how often it occurs.
-    size: static, the number of elements of y, filled up with its smallest; needed when x is traced.
+    of first appearance; indices of the first occurrences in x; for each element of x its index in y; the counts.
+    size: static, the number of elements of y, padded with the smallest one; required when x is traced.
     Raises StaticError for a traced x without `size`, ArgumentError for `size` with sorted=0, AxisError.
     Source: ONNX Unique, opsets 11–28.
 
@@ -166,8 +165,8 @@ def unique(
         return y, first, inverse, counts
     if is_symbolic(x):
         raise ShapeError(
-            f"unique: the order of {describe(x)} depends on the value of a symbolic size; with `size` it is found "
-            f"while the program runs"
+            f"unique: the order of {describe(x)} depends on the value of a symbolic size; give `size` to decide it "
+            f"when the program runs"
         )
     y, first, inverse, counts = np.unique(np.asarray(x), True, True, True, at)
     inverse = inverse.reshape(-1)

@@ -22,11 +22,11 @@ def slice(data: Array, starts: Static, ends: Static, axes: Static = None, steps:
     """Every `step`-th element from `start` up to, not including, `end`, on each of the axes.
 
     data: n axes, any dtype. starts, ends: static, 1-D integers of one length; bounds count from the end when
-    negative and are clamped to the axis, so INT64_MAX means its end; beside a symbolic size too: min(b, 4).
-    axes: static, distinct, of that length; None means the first axes. steps: likewise, not 0; None means 1.
-    Static data with symbolic bounds become traced.
-    Raises ShapeError when the lengths differ, or when a symbolic bound may be negative or not; ArgumentError for a
-    step of 0, AxisError.
+    negative and are clamped to the axis, so INT64_MAX means its end; symbolic sizes are clamped too: min(b, 4).
+    axes: static, distinct, of that length; None means the first axes. steps: of that length too, not 0; None means 1.
+    Static data become traced if a bound is symbolic.
+    Raises ShapeError when the lengths differ or the sign of a symbolic bound is unknown; ArgumentError for a step of 0,
+    AxisError.
     Source: ONNX Slice, opsets 1–13.
 
     >>> slice(np.arange(10), (8,), (0,), (0,), (-3,))
@@ -45,7 +45,7 @@ def _slice(data: Array, starts: Sizes, ends: Sizes, axes: Sizes, steps: tuple[in
     low, counts, by = [0] * data.ndim, list(data.shape), [1] * data.ndim
     for at, start, end, step in zip(resolve_axes("slice", axes, data.ndim), starts, ends, steps, strict=True):
         low[at], counts[at] = sizes_of.slice_range(data.shape[at], start, end, step)
-        # Beyond one element the step has no part; INT64_MIN, as some models have it, has no place in a program.
+        # The step matters only with several elements; some models write INT64_MIN, which XLA does not accept.
         by[at] = step if not isinstance(counts[at], int) or counts[at] > 1 else 1
     data = traced_for_sizes(data, (*low, *counts))
     if isinstance(data, np.ndarray):
@@ -53,7 +53,7 @@ def _slice(data: Array, starts: Sizes, ends: Sizes, axes: Sizes, steps: tuple[in
         return data[np.ix_(*picked)] if picked else data
     if any(not isinstance(n, int) and abs(s) != 1 for n, s in zip(counts, by, strict=True)):
         return _picked(data, low, counts, by)
-    # A negative step: slice forwards what it picks, then reverse it.
+    # A negative step: slice forwards, then reverse.
     reverse = [i for i, step in enumerate(by) if step < 0]
     for i in reverse:
         low[i] = low[i] + (counts[i] - 1) * by[i] if counts[i] != 0 else 0
@@ -66,7 +66,7 @@ def _slice(data: Array, starts: Sizes, ends: Sizes, axes: Sizes, steps: tuple[in
 
 
 def _picked(data: Any, low: list[Dim], counts: list[Dim], by: list[int]) -> Any:
-    """The slice by index: `lax.slice` cannot tell that a stride stays inside a symbolic size."""
+    """The slice as a gather, since `lax.slice` cannot prove that a stride stays inside a symbolic size."""
     for axis, (start, count, step) in enumerate(zip(low, counts, by, strict=True)):
         if step != 1 or count is not data.shape[axis]:
             kind = canonical(np.int64)

@@ -17,11 +17,11 @@ from jaxops.static import Array, Sizes, Static, foldable, jit_if_concrete
 
 @foldable
 def split(input: Array, split: Static = None, *, axis: int = 0, num_outputs: int | None = None) -> tuple[Array, ...]:
-    """Takes `input` apart along `axis`, into pieces of the lengths `split` or into `num_outputs` like ones.
+    """Splits `input` along `axis`, into pieces of the lengths `split` or into `num_outputs` pieces.
 
     input: any dtype. Returns a tuple of arrays.
     split: static, 1-D integers >= 0 that sum to the size of the axis.
-    num_outputs: pieces of ceil(size / num_outputs), the last one what is left. Give one of the two.
+    num_outputs: each piece has ceil(size / num_outputs) elements, the last one the remaining ones. Give one of the two.
     Raises ShapeError when the lengths do not fill the axis, AxisError, SignatureError for both or neither.
     Source: ONNX Split, opsets 2–18.
 
@@ -29,7 +29,7 @@ def split(input: Array, split: Static = None, *, axis: int = 0, num_outputs: int
     [(3,), (3,), (1,)]
     """
     if (split is None) == (num_outputs is None):
-        raise SignatureError("split: give the lengths `split` or `num_outputs`, one of the two")
+        raise SignatureError("split: give either the lengths `split` or `num_outputs`")
     lengths = None if split is None else ints("split", "split", split)
     if lengths is not None:
         negative = [n for n in lengths if isinstance(n, int) and n < 0]
@@ -41,13 +41,13 @@ def split(input: Array, split: Static = None, *, axis: int = 0, num_outputs: int
 
 @foldable
 def variadic_split(data: Array, axis: Static, split_lengths: Static) -> tuple[Array, ...]:
-    """Takes `data` apart along `axis` into pieces of the given lengths.
+    """Splits `data` along `axis` into pieces of the given lengths.
 
     data: any dtype. Returns a tuple, as many arrays as there are lengths.
     axis: static, an integer (or one in a 1-D array) in [-n, n-1].
-    split_lengths: static, 1-D integers >= -1; one -1 takes what the others leave, which may be nothing. Without
-    it they sum to the size of the axis, so no lengths at all are for an axis of size 0 only.
-    Raises ShapeError when the lengths do not fill the axis or exceed it (also beside a -1), AxisError.
+    split_lengths: static, 1-D integers >= -1; one may be -1, the remaining size, which may be 0. Without a -1 the
+    lengths sum to the size of the axis; an empty list fits only an axis of size 0.
+    Raises ShapeError when the lengths do not fill the axis or exceed it, AxisError.
     Source: OpenVINO VariadicSplit-1.
 
     >>> [piece.shape for piece in variadic_split(np.zeros((6, 2)), 0, (1, -1, 3))]

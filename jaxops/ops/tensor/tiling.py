@@ -15,10 +15,10 @@ from jaxops.static import Array, Sizes, StaticInts, foldable, is_symbolic, jit_i
 
 @foldable
 def tile(input: Array, repeats: StaticInts) -> Array:
-    """Repeats the whole of `input` along each axis.
+    """Repeats `input` along each axis.
 
-    input: n axes, any dtype. repeats: static, n integers >= 0; one is for one axis.
-    Raises ShapeError when there are more or fewer repeats than axes, ArgumentError for a negative one.
+    input: n axes, any dtype. repeats: static, n integers >= 0; a single integer is for one axis.
+    Raises ShapeError unless there is one repeat per axis, ArgumentError for a negative one.
     Source: ONNX Tile, opsets 6–13.
 
     >>> tile(jnp.arange(2), (3,)).tolist()

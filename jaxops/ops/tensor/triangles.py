@@ -19,9 +19,9 @@ from jaxops.static import Array, array, foldable, jit_if_concrete
 def trilu(input: Array, k: Any = None, *, upper: int = 1) -> Array:
     """The upper or lower triangle of each matrix, zeros elsewhere.
 
-    input: (…, n, m), any dtype. k: one integer, which may be traced: the diagonal, above the main one when
-    positive, that still belongs to the triangle.
-    Raises ShapeError for an input of fewer than two axes or a k that is not one number.
+    input: (…, n, m), any dtype. k: one integer, which may be traced: the last diagonal that the triangle includes;
+    a positive k is above the main diagonal.
+    Raises ShapeError for an input of fewer than two axes or unless k is one integer.
     Source: ONNX Trilu, opset 14.
 
     >>> trilu(jnp.ones((2, 2), int), upper=0).tolist()

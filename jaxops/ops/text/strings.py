@@ -31,7 +31,7 @@ def _each(fn: Any, values: np.ndarray, dtype: Any = object) -> np.ndarray:
 
 @foldable
 def string_concat(x: Any, y: Any) -> np.ndarray:
-    """Each string of `x` with that of `y` behind it, broadcast.
+    """Concatenates each string of `x` with that of `y`; the operands broadcast to each other.
 
     x, y: strings. Returns strings, of the broadcast shape.
     Raises ShapeError when the shapes do not broadcast, DTypeError for anything but strings.
@@ -40,21 +40,20 @@ def string_concat(x: Any, y: Any) -> np.ndarray:
     >>> string_concat(np.array(["a", "b"]), np.array("c"))
     array(['ac', 'bc'], dtype=object)
     """
-    one, other = _strings("string_concat", "x", x), _strings("string_concat", "y", y)
-    broadcast("string_concat", one.shape, other.shape)
-    return np.asarray(one + other, object)
+    a, b = _strings("string_concat", "x", x), _strings("string_concat", "y", y)
+    broadcast("string_concat", a.shape, b.shape)
+    return np.asarray(a + b, object)
 
 
 @foldable
 def string_split(x: Any, *, delimiter: str | None = None, maxsplit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Takes strings apart: (pieces along a new last axis, with '' behind those of a short string; how many).
+    """Splits strings into (pieces along a new last axis, padded with ''; the number of pieces of each string).
 
-    x: strings, any shape. delimiter: None or '' splits at white space, of which any amount is one delimiter and none
-    counts at the ends. maxsplit: after so many splits the rest stays whole; None, or a negative number as in
-    onnxruntime, for no limit.
-    Returns strings of (*x.shape, most pieces) and int64 numbers of x.shape.
+    x: strings, any shape. delimiter: None or '' splits at runs of white space and ignores it at both ends.
+    maxsplit: the largest number of splits per string; None, or a negative number as in onnxruntime, is no limit.
+    Returns strings of shape (*x.shape, largest number of pieces) and int64 numbers of shape x.shape.
     Raises DTypeError for anything but strings.
-    Source: ONNX StringSplit, opset 20. The pieces of an empty string are none, as in onnxruntime.
+    Source: ONNX StringSplit, opset 20. An empty string has no pieces, as in onnxruntime.
 
     >>> string_split(np.array(["a b", "c"]))
     (array([['a', 'b'],
@@ -87,11 +86,11 @@ def string_normalizer(
     locale: str | None = None,
     stopwords: Sequence[str] = (),
 ) -> np.ndarray:
-    """Drops stop words, then changes the case of what is left.
+    """Drops stop words, then changes the case of the remaining strings.
 
-    x: strings, (C,) or (1, C). case_change_action: 'LOWER', 'UPPER' or 'NONE'. is_case_sensitive: whether a stop word
-    must have the case given. locale: not looked at; the case follows Unicode, whatever the language.
-    Returns (D,) or (1, D); one empty string when nothing is left.
+    x: strings, (C,) or (1, C). case_change_action: 'LOWER', 'UPPER' or 'NONE'. is_case_sensitive: whether stop words
+    match only in their own case. locale: ignored; upper and lower case follow Unicode in every language.
+    Returns (D,) or (1, D); one empty string when no string remains.
     Raises ShapeError for another shape, ArgumentError for another action, DTypeError for anything but strings.
     Source: ONNX StringNormalizer, opset 10.
 
@@ -108,7 +107,7 @@ def string_normalizer(
     return np.array(kept or [""], object).reshape((1, -1) if values.ndim == 2 else (-1,))
 
 
-# What of RE2 Python writes another way, and what RE2 leaves out of Python: references, looking around and the like.
+# RE2 syntax that Python writes differently, and Python syntax that RE2 lacks (backreferences, lookaround).
 _TOKENS = re.compile(
     r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|(?P<end>\\z)|(?P<foreign>\\[1-9]|\(\?(?:[=!>#(]|<[=!]|P=))|\\.|\[:(?P<set>\^?\w+):\]",
     re.DOTALL,
@@ -145,9 +144,9 @@ def _to_python(token: re.Match[str]) -> str:
 def regex_full_match(x: Any, *, pattern: str | None = None) -> np.ndarray:
     """Whether a pattern matches each string from its first to its last character.
 
-    x: strings, any shape. pattern: in the syntax of RE2, without classes of Unicode (`\\\\pL`). Returns booleans.
-    Raises ArgumentError for a pattern that is not understood, as one that RE2 does not have (references, looking
-    around); SignatureError without one; DTypeError for anything but strings.
+    x: strings, any shape. pattern: in RE2 syntax, without Unicode classes (`\\\\pL`). Returns booleans.
+    Raises ArgumentError for a malformed pattern and for syntax that RE2 lacks (backreferences, lookaround);
+    SignatureError without a pattern; DTypeError for anything but strings.
     Source: ONNX RegexFullMatch, opset 20.
 
     >>> regex_full_match(np.array(["a1", "a1b"]), pattern="[a-z][[:digit:]]")
@@ -157,9 +156,9 @@ def regex_full_match(x: Any, *, pattern: str | None = None) -> np.ndarray:
     if pattern is None:
         raise SignatureError("regex_full_match: `pattern` is missing")
     try:
-        # Without ASCII, \w and \d would match letters of any language; with it, (?i) would match no others.
+        # RE2's \w and \d match ASCII only, but re.ASCII would also restrict (?i) to ASCII letters.
         plain = pattern.isascii() or "(?i" not in pattern
         compiled = re.compile(_TOKENS.sub(_to_python, pattern), re.ASCII if plain else 0)
     except re.error as error:
-        raise ArgumentError(f"regex_full_match: `pattern` {pattern!r} is not understood: {error}") from error
+        raise ArgumentError(f"regex_full_match: `pattern` {pattern!r} is not valid: {error}") from error
     return _each(lambda item: compiled.fullmatch(item) is not None, values, bool)

@@ -1,4 +1,4 @@
-"""Sizes of products of matrices, and of Einstein sums."""
+"""Sizes of matrix products and Einstein sums."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.shapes.math.broadcasting import broadcast
@@ -6,13 +6,13 @@ from jaxops.static import Dim, Sizes
 
 
 def matmul(a: Sizes, b: Sizes, op: str = "matmul") -> Sizes:
-    """NumPy's rule: one axis is a row or a column, the axes before the last two broadcast."""
+    """NumPy's rule: a 1-D operand is a row (a) or a column (b), and the axes before the last two broadcast."""
     if min(len(a), len(b)) == 0:
         raise ShapeError(f"{op}: `{'b' if a else 'a'}` is a scalar; both need at least one axis")
     inner = b[-2:][0]
     if a[-1] != inner:
         raise ShapeError(
-            f"{op}: a of {shape_text(a)} and b of {shape_text(b)} do not fit: {a[-1]} against {inner} elements"
+            f"{op}: a of {shape_text(a)} and b of {shape_text(b)} do not fit: {a[-1]} columns against {inner} rows"
         )
     batch = broadcast(op, a[:-2], b[:-2])
     return (*batch, *(a[-2:-1] if len(a) > 1 else ()), *(b[-1:] if len(b) > 1 else ()))
@@ -28,7 +28,7 @@ def gemm(a: Sizes, b: Sizes, c: Sizes | None, trans_a: bool, trans_b: bool) -> S
     if left != right:
         raise ShapeError(
             f"gemm: a of {shape_text(a)} (transA={int(trans_a)}) and b of {shape_text(b)} (transB={int(trans_b)}) "
-            f"do not fit: {left} against {right} elements"
+            f"do not fit: {left} columns against {right} rows"
         )
     sizes = rows, columns
     if c is not None and broadcast("gemm", sizes, c) != sizes:
@@ -50,7 +50,7 @@ def einsum(equation: str, shapes: list[Sizes]) -> tuple[str, Sizes]:
         before, ellipsis, after = term.partition("...")
         letters = before + after
         if any(not (c.isascii() and c.isalpha()) for c in letters):
-            raise ArgumentError(f"einsum: term {term!r} of {equation!r} may hold letters and one '...' only")
+            raise ArgumentError(f"einsum: term {term!r} of {equation!r} may only have letters and one '...'")
         if len(sizes) < len(letters) or (not ellipsis and len(sizes) > len(letters)):
             raise ShapeError(f"einsum: term {term!r} of {equation!r} does not fit operand {i} of {shape_text(sizes)}")
         behind = len(sizes) - len(after)
@@ -63,7 +63,9 @@ def einsum(equation: str, shapes: list[Sizes]) -> tuple[str, Sizes]:
     before, _, after = output.partition("...")
     unknown = [c for c in before + after if c not in named]
     if unknown or len(set(before + after)) < len(before + after):
-        raise ArgumentError(f"einsum: the output {output!r} of {equation!r} must hold letters of the terms, each once")
+        raise ArgumentError(
+            f"einsum: the output {output!r} of {equation!r} may hold letters of the terms only, each once"
+        )
     result = (*(named[c] for c in before), *(dots if "..." in output else ()), *(named[c] for c in after))
     return f"{left}->{output}", result
 
@@ -78,7 +80,7 @@ def _same(equation: str, letter: str, a: Dim, b: Dim) -> Dim:
 
 
 def square(op: str, sizes: Sizes) -> Sizes:
-    """The batch sizes of square matrices."""
+    """The batch sizes of square matrices, after a check."""
     if len(sizes) < 2 or sizes[-1] != sizes[-2]:
-        raise ShapeError(f"{op}: `x` must end in two axes of one size, got {shape_text(sizes)}")
+        raise ShapeError(f"{op}: the last two sizes of `x` must be equal, got {shape_text(sizes)}")
     return sizes[:-2]

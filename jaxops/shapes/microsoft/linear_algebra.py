@@ -7,8 +7,8 @@ from jaxops.static import Sizes
 def order(op: str, operand: str, sizes: Sizes, transposed: bool, batch_transposed: bool) -> tuple[int, ...]:
     """The axes as (batch …, rows, columns).
 
-    `batch_transposed`: the first axis belongs behind the batch. `transposed`: the last two are swapped, after that.
-    A single axis stays.
+    batch_transposed: first moves the first axis behind the batch. transposed: then swaps the last two axes.
+    A single axis stays in place.
     """
     axes = list(range(len(sizes)))
     if batch_transposed:

@@ -12,7 +12,7 @@ def channels(op: str, sizes: Sizes) -> Dim:
 
 
 def per_channel(op: str, sizes: Sizes, **given: Sizes) -> None:
-    """Raises ShapeError unless each of `given` is one number a channel."""
+    """Raises ShapeError unless each of `given` has one number per channel."""
     count = channels(op, sizes)
     for name, shape in given.items():
         if tuple(shape) != (count,):
@@ -25,17 +25,17 @@ def per_channel(op: str, sizes: Sizes, **given: Sizes) -> None:
 def groups(op: str, sizes: Sizes, num_groups: int) -> Sizes:
     """(N, C, …) as (N, groups, C / groups, …)."""
     if len(sizes) < 2:
-        raise ShapeError(f"{op}: the operand of {shape_text(sizes)} has no axis of channels")
+        raise ShapeError(f"{op}: the operand of {shape_text(sizes)} has no channel axis; give (N, C, …)")
     if num_groups < 1:
         raise ArgumentError(f"{op}: `num_groups` is {num_groups}; it must be at least 1")
     each = sizes[1] // num_groups
     if each * num_groups != sizes[1]:
-        raise ShapeError(f"{op}: {sizes[1]} channels of {shape_text(sizes)} do not form {num_groups} equal groups")
+        raise ShapeError(f"{op}: {sizes[1]} channels of {shape_text(sizes)} do not divide into {num_groups} groups")
     return (sizes[0], num_groups, each, *sizes[2:])
 
 
 def window(op: str, size: int) -> tuple[int, int]:
-    """How many neighbours a window of `size` reaches to the left and to the right (ONNX LRN)."""
+    """The number of neighbours before and after the centre of a window of `size` (ONNX LRN)."""
     if size < 1:
         raise ArgumentError(f"{op}: `size` is {size}; it must be at least 1")
     return (size - 1) // 2, size // 2

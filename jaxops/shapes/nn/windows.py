@@ -14,7 +14,7 @@ AutoPad = Literal["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]
 
 
 class Options(NamedTuple):
-    """The attributes that all these operators have; None is a default."""
+    """The attributes that all these operators share; None stands for the default."""
 
     auto_pad: AutoPad
     pads: Sizes | None
@@ -24,11 +24,11 @@ class Options(NamedTuple):
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows over the spatial axes, one item an axis.
+    """Windows over the spatial axes, one item per axis.
 
-    `pads` are (begin, end) such that the windows are all those that fit into the padded axis. `ends` is the end
-    padding that the attributes ask for: ceil_mode adds to `pads` elements that count nowhere.
-    `sizes` are those of the result.
+    `pads` holds (begin, end) of each axis; the windows are all those that fit into the padded axis. `ends` holds the
+    end padding that the attributes ask for; ceil_mode can make the end in `pads` larger, and these extra elements
+    never count. `sizes` holds the sizes of the result.
     """
 
     kernel: tuple[int, ...]
@@ -40,12 +40,12 @@ class Windows:
 
 
 def span(kernel: int, dilation: int) -> int:
-    """From the first element of a window to its last, both included."""
+    """The number of elements from the first of a window to the last, both included."""
     return (kernel - 1) * dilation + 1
 
 
 def spatial(op: str, sizes: Sizes) -> Sizes:
-    """The sizes behind batch and channel, of which there is at least one."""
+    """The sizes after batch and channels; there must be at least one."""
     if len(sizes) < 3:
         raise ShapeError(
             f"{op}: `x` has sizes {shape_text(sizes)}; it needs batch, channels and at least one spatial axis"
@@ -57,7 +57,7 @@ def sliding(op: str, sizes: Sizes, kernel: Sizes, options: Options, ceil_mode: b
     """Windows of a convolution or pooling over spatial axes of `sizes`.
 
     With ceil_mode a window may reach beyond the padded axis, but it starts inside the axis or the padding before
-    it: so MaxPool-22 and AveragePool-22; earlier versions leave it open, and onnxruntime does the same there.
+    it. MaxPool-22 and AveragePool-22 say so; earlier versions leave it open, and onnxruntime uses this rule there too.
     """
     auto_pad = options.auto_pad
     kernel, strides, dilations, given = _attributes(op, sizes, kernel, options)
@@ -69,10 +69,10 @@ def sliding(op: str, sizes: Sizes, kernel: Sizes, options: Options, ceil_mode: b
             lo, hi = _halves(_same_total(op, size, width, step), larger_first=auto_pad == "SAME_LOWER")
             reach = hi
         else:
-            # ceil_mode counts for VALID too: the formula in the text of MaxPool-12 says otherwise, but the standard's
-            # own shape inference and onnxruntime agree on it.
+            # ceil_mode applies to VALID too, in the standard's own shape inference and in onnxruntime; the formula in
+            # the text of MaxPool-12 says otherwise.
             lo, hi = given[axis], given[axis + len(sizes)]
-            # Rounding up is another end padding: one that the last window may not start in.
+            # Rounding up adds end padding, in which the last window must not start.
             reach = min(hi + step - 1, width - 1) if ceil_mode else hi
         count = (size + lo + reach - width) // step + 1
         if isinstance(count, int) and count < 0:
@@ -94,9 +94,9 @@ def transposed(
     output_padding: Sizes | None = None,
     output_shape: Sizes | None = None,
 ) -> Windows:
-    """Windows that a transposed convolution writes; `pads` says how much to cut off (negative: to add zeros).
+    """Windows that a transposed convolution writes; `pads` says how much to crop (negative: how many zeros to add).
 
-    A result larger than all the windows, as `output_shape` may ask for, gets the zeros at its end.
+    When `output_shape` is larger than all windows together, the zeros go to the end.
     """
     auto_pad = options.auto_pad
     if output_shape is not None:
@@ -156,29 +156,30 @@ def transposed_channels(op: str, x: Sizes, w: Sizes, group: int) -> None:
 
 
 def kernel_of(op: str, w: Sizes, kernel_shape: Sizes | None) -> Sizes:
-    """The kernel's sizes: those of the weights, which `kernel_shape` may only repeat."""
+    """The kernel sizes, from the weights; `kernel_shape`, if given, must agree."""
     if kernel_shape is not None and kernel_shape != w[2:]:
         raise ShapeError(
-            f"{op}: `kernel_shape` is {shape_text(kernel_shape)}, but `w` of {shape_text(w)} has {shape_text(w[2:])}"
+            f"{op}: `kernel_shape` is {shape_text(kernel_shape)}, but `w` of {shape_text(w)} has a kernel of "
+            f"{shape_text(w[2:])}"
         )
     return w[2:]
 
 
 def bias(op: str, b: Sizes, features: Dim) -> None:
-    """Raises ShapeError unless the bias has one element an output channel."""
+    """Raises ShapeError unless the bias has one element per output channel."""
     if len(b) != 1 or b[0] != features:
-        raise ShapeError(f"{op}: `b` has sizes {shape_text(b)}; it must be ({features},), one an output channel")
+        raise ShapeError(f"{op}: `b` has sizes {shape_text(b)}; it must be ({features},), one per output channel")
 
 
 def _check_weights(op: str, x: Sizes, w: Sizes, group: int) -> None:
     if len(w) != len(x):
-        raise ShapeError(f"{op}: `w` of {shape_text(w)} must have as many axes as `x` of {shape_text(x)}")
+        raise ShapeError(f"{op}: `w` of {shape_text(w)} must have the rank of `x` of {shape_text(x)}")
     if group < 1:
         raise ArgumentError(f"{op}: `group` is {group}; it must be at least 1")
 
 
 def _attributes(op: str, sizes: Sizes, kernel: Sizes, options: Options) -> tuple[Sizes, Sizes, Sizes, Sizes]:
-    """Kernel, strides, dilations and pads, checked and with their defaults."""
+    """Kernel, strides, dilations and pads, checked, with defaults filled in."""
     auto_pad, pads, strides, dilations = options
     n = len(sizes)
     # Some exporters write zeros beside auto_pad.
@@ -202,7 +203,9 @@ def _per_axis(op: str, name: str, values: Sizes | None, n: int, default: int, le
 
 def _check(op: str, name: str, values: Sequence[Dim], n: int, least: int) -> Sizes:
     if len(values) != n:
-        raise ShapeError(f"{op}: `{name}` {shape_text(values)} must hold {n} integers for the spatial axes of `x`")
+        raise ShapeError(
+            f"{op}: `{name}` {shape_text(values)} has {len(values)} values; the spatial axes of `x` need {n}"
+        )
     for value in values:
         if isinstance(value, int) and value < least:
             raise ArgumentError(f"{op}: `{name}` {shape_text(values)} holds {value}; it must be at least {least}")
@@ -228,7 +231,7 @@ def _halves(total: Dim, *, larger_first: bool) -> tuple[Dim, Dim]:
 
 
 def _cut_first(op: str, total: Dim, auto_pad: AutoPad) -> Dim:
-    """How much of `total` to cut off before the first element (ConvTranspose-11); none when there is too little."""
+    """How much of `total` to crop at the beginning (ConvTranspose-11); 0 when `total` is not positive."""
     try:
         if total <= 0:
             return 0

@@ -5,7 +5,7 @@ from jaxops.static import Sizes
 
 
 def elements(op: str, sizes: Sizes, indices: Sizes, axis: int) -> None:
-    """Raises ShapeError unless `indices` has the axes of `sizes` and exceeds it on `axis` only."""
+    """Raises ShapeError unless `indices` has the rank of `sizes` and exceeds it only along `axis`."""
     fits = len(sizes) == len(indices) and all(
         not (isinstance(a, int) and isinstance(b, int)) or b <= a
         for i, (a, b) in enumerate(zip(sizes, indices, strict=True))
@@ -21,7 +21,9 @@ def elements(op: str, sizes: Sizes, indices: Sizes, axis: int) -> None:
 def tuples(op: str, sizes: Sizes, indices: Sizes, batch_dims: int = 0) -> int:
     """The length of the index tuples on the last axis of `indices`."""
     if not sizes or not indices:
-        raise ShapeError(f"{op}: data of {shape_text(sizes)} and `indices` of {shape_text(indices)} need an axis each")
+        raise ShapeError(
+            f"{op}: data of {shape_text(sizes)} and `indices` of {shape_text(indices)} must not be scalars"
+        )
     if not 0 <= batch_dims < min(len(sizes), len(indices)):
         raise ArgumentError(
             f"{op}: `batch_dims` is {batch_dims}; data of {shape_text(sizes)} and `indices` of {shape_text(indices)} "
@@ -34,7 +36,7 @@ def tuples(op: str, sizes: Sizes, indices: Sizes, batch_dims: int = 0) -> int:
         )
     length, most = indices[-1], len(sizes) - batch_dims
     if not isinstance(length, int):
-        raise ShapeError(f"{op}: the last size of `indices`, {length}, must be a number")
+        raise ShapeError(f"{op}: the last size of `indices`, {length}, must be a number, not symbolic")
     if not 1 <= length <= most:
         raise ShapeError(
             f"{op}: `indices` of {shape_text(indices)} holds tuples of {length}; data of {shape_text(sizes)} "
@@ -44,8 +46,8 @@ def tuples(op: str, sizes: Sizes, indices: Sizes, batch_dims: int = 0) -> int:
 
 
 def updates(op: str, expected: Sizes, given: Sizes) -> None:
-    """Raises ShapeError unless `updates` has the sizes that indices and data give it."""
+    """Raises ShapeError unless `updates` has the expected sizes."""
     if tuple(given) != tuple(expected):
         raise ShapeError(
-            f"{op}: `updates` has the shape {shape_text(given)}; indices and data make it {shape_text(expected)}"
+            f"{op}: `updates` has the shape {shape_text(given)}; for these operands it must be {shape_text(expected)}"
         )

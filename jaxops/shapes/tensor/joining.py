@@ -7,7 +7,7 @@ from jaxops.static import Sizes
 
 
 def concat(shapes: Sequence[Sizes], axis: int) -> Sizes:
-    """Sizes of a concatenation: equal but for `axis`, where they add up."""
+    """Sizes of a concatenation: all operands have equal sizes except along `axis`, where they add up."""
     first = shapes[0]
     for i, sizes in enumerate(shapes[1:], 1):
         if len(sizes) != len(first) or any(
@@ -15,6 +15,6 @@ def concat(shapes: Sequence[Sizes], axis: int) -> Sizes:
         ):
             raise ShapeError(
                 f"concat: operand {i} of {shape_text(sizes)} does not fit operand 0 of {shape_text(first)}; "
-                f"they may differ on axis {axis} only"
+                f"they may differ only along axis {axis}"
             )
     return (*first[:axis], sum(s[axis] for s in shapes), *first[axis + 1 :])

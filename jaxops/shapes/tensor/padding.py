@@ -9,7 +9,7 @@ def pads(sizes: Sizes, given: Sizes, axes: tuple[int, ...]) -> tuple[tuple[Dim, 
     if len(given) != 2 * len(axes):
         raise ShapeError(
             f"pad: `pads` {shape_text(given)} has {len(given)} numbers; {len(axes)} axes need {2 * len(axes)}, "
-            f"first all begins, then all ends"
+            f"all begins, then all ends"
         )
     found: list[tuple[Dim, Dim]] = [(0, 0)] * len(sizes)
     for i, axis in enumerate(axes):
@@ -19,14 +19,14 @@ def pads(sizes: Sizes, given: Sizes, axes: tuple[int, ...]) -> tuple[tuple[Dim, 
         try:
             fits = left >= 0
         except Undecided as error:
-            raise ShapeError(f"pad: {left} elements of axis {i} of {shape_text(sizes)} may be negative") from error
+            raise ShapeError(f"pad: the new size {left} of axis {i} of {shape_text(sizes)} may be negative") from error
         if not fits:
-            raise ShapeError(f"pad: `pads` ({low}, {high}) leave {left} elements of axis {i} of {shape_text(sizes)}")
+            raise ShapeError(f"pad: `pads` ({low}, {high}) crop axis {i} of {shape_text(sizes)} to {left} elements")
     return tuple(found)
 
 
 def centre(sizes: Sizes, shape: Sizes, axes: tuple[int, ...]) -> Sizes:
-    """The pads, negative where it crops, that bring `axes` to `shape` (ONNX CenterCropPad-18)."""
+    """The pads (negative: crops) that change `axes` to `shape` (ONNX CenterCropPad-18)."""
     if len(shape) != len(axes):
         raise ShapeError(
             f"center_crop_pad: `shape` {shape_text(shape)} must hold one size for each of {len(axes)} axes"
@@ -38,7 +38,7 @@ def centre(sizes: Sizes, shape: Sizes, axes: tuple[int, ...]) -> Sizes:
     for axis, want in zip(axes, shape, strict=True):
         more = want - sizes[axis]
         try:
-            # Of an odd number the larger half is at the end, of what is added as of what is cut off.
+            # An odd difference has its larger half at the end, for padding and for cropping.
             low = more // 2 if more >= 0 else -(-more // 2)
         except Undecided as error:
             raise ShapeError(f"center_crop_pad: whether {sizes[axis]} exceeds {want} depends on its value") from error

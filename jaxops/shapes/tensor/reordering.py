@@ -1,4 +1,4 @@
-"""Sizes of the same elements in another order."""
+"""Sizes of reordered elements."""
 
 from jaxops.errors import ArgumentError, AxisError, ShapeError, shape_text
 from jaxops.static import Dim, Sizes
@@ -23,7 +23,7 @@ def blocks(op: str, sizes: Sizes, block: int) -> Sizes:
 
 
 def part(op: str, what: str, size: Dim, count: int) -> Dim:
-    """size / count, which must leave no rest."""
+    """size / count, which must be an integer."""
     each = size // count
     if each * count != size:
         raise ShapeError(f"{op}: {what} {size} is not a multiple of {count}")

@@ -9,9 +9,9 @@ _INT64_MAX = 2**63 - 1
 
 
 def countable(op: str, sizes: Sizes) -> Sizes:
-    """The sizes themselves; more elements than an int64 can count, zero sizes aside, are an error.
+    """The sizes, after a check that an int64 can count the elements (zero sizes aside).
 
-    NumPy refuses such sizes in words of its own, XLA of jaxlib 0.10.2 ends the process.
+    NumPy raises an error of its own here, and XLA of jaxlib 0.10.2 ends the process.
     """
     count = math.prod(d for d in sizes if isinstance(d, int) and d > 0)
     if count > _INT64_MAX:
@@ -20,7 +20,7 @@ def countable(op: str, sizes: Sizes) -> Sizes:
 
 
 def reshape(sizes: Sizes, shape: Sizes, allowzero: bool) -> Sizes:
-    """Resolves 0 (copy; with `allowzero` a size of zero) and -1 (what is left) in the target of a Reshape."""
+    """Resolves 0 (copy; with `allowzero` a size of zero) and -1 (the remaining elements) in the target of a Reshape."""
     problem = f"reshape: `shape` {shape_text(shape)} does not fit data of {shape_text(sizes)}"
     given, free = [], None
     for i, size in enumerate(shape):
@@ -28,7 +28,7 @@ def reshape(sizes: Sizes, shape: Sizes, allowzero: bool) -> Sizes:
             if size < -1:
                 raise ShapeError(f"{problem}: {size} at position {i} is negative; only -1 (inferred) may be")
             if free is not None:
-                raise ShapeError(f"{problem}: -1 stands at positions {free} and {i}; only one can be inferred")
+                raise ShapeError(f"{problem}: -1 is at positions {free} and {i}; only one can be inferred")
             free = i
         elif isinstance(size, int) and size == 0 and not allowzero:
             if i >= len(sizes):
@@ -46,10 +46,10 @@ def reshape(sizes: Sizes, shape: Sizes, allowzero: bool) -> Sizes:
             )
         return countable("reshape", tuple(given))
     if allowzero and any(isinstance(size, int) and size == 0 for size in shape):
-        raise ShapeError(f"{problem}: with allowzero=1 it cannot hold both 0 and -1")
+        raise ShapeError(f"{problem}: with allowzero=1 it cannot have both 0 and -1")
     rest = math.prod(size for i, size in enumerate(given) if i != free)
     if isinstance(rest, int) and rest == 0:
-        raise ShapeError(f"{problem}: the sizes beside -1 have the product 0, so it cannot be inferred")
+        raise ShapeError(f"{problem}: the other sizes have the product 0, so -1 cannot be inferred")
     given[free] = _quotient(problem, math.prod(sizes), rest)
     return tuple(given)
 
@@ -62,7 +62,7 @@ def _quotient(problem: str, total: Dim, part: Dim) -> Dim:
 
 
 def squeeze(sizes: Sizes, axes: tuple[int, ...] | None) -> Sizes:
-    """Drops the `axes`, which must have size 1; None drops all that have."""
+    """Drops the `axes`, which must have size 1; None drops all axes of size 1."""
     if axes is None:
         # Without axes the rank of the result depends on every size, so each must be a number.
         symbolic = [d for d in sizes if not isinstance(d, int)]

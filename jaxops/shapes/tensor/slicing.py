@@ -8,8 +8,8 @@ from jaxops.static import Dim, Undecided
 def slice_range(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
     """(first index, number of elements) of a slice of an axis, clamped as the standard says.
 
-    Beside a symbolic size, a bound beyond any 32-bit size, as INT64_MAX, means the end of the axis. With a
-    negative step the start is clamped to an element of the axis (ONNX Slice-13), where Python would pick none.
+    For a symbolic size, a bound beyond any 32-bit size, such as INT64_MAX, means the end of the axis. With a
+    negative step the start is clamped to an element of the axis (ONNX Slice-13), where Python would select none.
     """
     if step == 0:
         raise ArgumentError("slice: `steps` holds 0; a step must not be zero")

@@ -6,14 +6,14 @@ from jaxops.static import Dim, Sizes, Undecided
 
 
 def pieces(op: str, size: Dim, lengths: Sizes) -> Sizes:
-    """Lengths that fill an axis of `size` exactly; one of them may be -1, which takes what the others leave."""
+    """Lengths that fill an axis of `size` exactly; one of them may be -1, the remaining size."""
     free = None
     for i, length in enumerate(lengths):
         if isinstance(length, int) and length < 0:
             if length < -1:
                 raise ShapeError(f"{op}: length {length} at position {i} of {shape_text(lengths)} is negative")
             if free is not None:
-                raise ShapeError(f"{op}: {shape_text(lengths)} holds -1 at positions {free} and {i}; only one may be")
+                raise ShapeError(f"{op}: {shape_text(lengths)} has -1 at positions {free} and {i}; only one is allowed")
             free = i
     taken = sum(length for i, length in enumerate(lengths) if i != free)
     if free is None:
@@ -31,7 +31,7 @@ def pieces(op: str, size: Dim, lengths: Sizes) -> Sizes:
 
 
 def ceil_chunks(size: Dim, parts: int) -> Sizes:
-    """`parts` chunks of ceil(size / parts); the last takes what is left (ONNX Split-18)."""
+    """`parts` chunks of ceil(size / parts); the last holds the remaining elements (ONNX Split-18)."""
     if parts < 1:
         raise ArgumentError(f"split: `num_outputs` is {parts}; it must be at least 1")
     chunk = -(-size // parts)
@@ -46,7 +46,7 @@ def ceil_chunks(size: Dim, parts: int) -> Sizes:
 
 
 def equal_chunks(size: Dim, parts: int) -> Sizes:
-    """`parts` chunks of one size, as Split before opset 18 demands."""
+    """`parts` chunks of one size, as Split before opset 18 requires."""
     if size % parts != 0:
         raise ShapeError(
             f"split: an axis of size {size} does not divide into {parts} equal outputs; "

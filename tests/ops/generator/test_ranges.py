@@ -55,7 +55,7 @@ def test_symbolic_range() -> None:
     for start, step in ((0, 1), (1, 2), (0, 3)):
         run = export(jax.jit(lambda x, a=start, s=step: count(x, a, s)))(spec)
         assert run.call(np.zeros(4, np.float32)).tolist() == list(range(start, 8, step))
-    with pytest.raises(ShapeError, match="depends on their values"):
+    with pytest.raises(ShapeError, match="depends on a symbolic size"):
         jax.eval_shape(lambda x: count(x, 9, 1), spec)
 
 
@@ -90,7 +90,7 @@ ERRORS = [
     ),
     (lambda: ops.eye_like(np.zeros((2, 2)), dtype="words"), DTypeError, "eye_like: `dtype` is 'words'; it must be an"),
     (lambda: ops.eye_like(np.zeros(3)), ShapeError, "must be a matrix"),
-    (lambda: ops.eye_like(np.zeros((2, 2)), dtype=object), DTypeError, "`dtype` object has no numbers"),
+    (lambda: ops.eye_like(np.zeros((2, 2)), dtype=object), DTypeError, "`dtype` is object; it must be a numeric"),
 ]
 
 

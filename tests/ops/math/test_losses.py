@@ -186,9 +186,9 @@ ERRORS = [
     (
         lambda: NLL(X, np.array([0, 5, 1])),
         BoundsError,
-        r"`target` holds 5 at position \(1,\), outside of the 5 classes",
+        r"`target` holds 5 at position \(1,\), outside the 5 classes",
     ),
-    (lambda: SCE(X, np.array([0, 1, -1])), BoundsError, "`labels` holds -1 .*; give `ignore_index` for labels"),
+    (lambda: SCE(X, np.array([0, 1, -1])), BoundsError, "`labels` holds -1 .*; set `ignore_index`"),
     (
         lambda: NLL(X, Y, reduction="max"),
         ArgumentError,

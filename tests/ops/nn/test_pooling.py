@@ -371,15 +371,15 @@ def _many_indices() -> Any:
 
 ERRORS = [
     (lambda: max_pool(X[0, 0], kernel_shape=(2, 2)), ShapeError, r"max_pool: `x` has sizes \(7, 6\); it needs batch"),
-    (lambda: max_pool(X, kernel_shape=(2,)), ShapeError, r"max_pool: `kernel_shape` \(2,\) must hold 2 integers"),
+    (lambda: max_pool(X, kernel_shape=(2,)), ShapeError, r"max_pool: `kernel_shape` \(2,\) has 1 values; .* need 2"),
     (lambda: lp_pool(X, kernel_shape=(2, 2), auto_pad="x"), ArgumentError, "lp_pool: `auto_pad` is 'x'; it must be"),
     (lambda: max_pool(X, kernel_shape=(2, 2), storage_order=2), ArgumentError, "max_pool: `storage_order` is 2"),
     (lambda: average_pool(X, kernel_shape=(9, 2)), ShapeError, "average_pool: a window of 9 elements"),
     (lambda: average_pool(X, kernel_shape=(2, 2), ceil_mode=3), ArgumentError, "average_pool: `ceil_mode` is 3"),
-    (lambda: average_pool(X.astype(int), kernel_shape=(2, 2)), DTypeError, "average_pool: `x` must be floating-point"),
+    (lambda: average_pool(X.astype(int), kernel_shape=(2, 2)), DTypeError, "`x` must be floating-point, got int32"),
     (lambda: lp_pool(X, kernel_shape=(2, 2), p=0), ArgumentError, "lp_pool: `p` is 0; it must be greater than 0"),
     (lambda: global_average_pool(X[0, 0]), ShapeError, r"global_average_pool: `x` has sizes \(7, 6\)"),
-    (_symbolic_indices, UnsupportedError, "max_pool: indices of symbolic spatial sizes"),
+    (_symbolic_indices, UnsupportedError, "max_pool: `return_indices` needs known spatial sizes"),
     (_many_indices, OutOfRangeError, "max_pool: indices of 4294967296 elements do not fit int32"),
 ]
 

@@ -162,7 +162,7 @@ ERRORS = [
     (
         lambda: export(jax.jit(ops.split_to_sequence))(jax.ShapeDtypeStruct(symbolic_shape("b"), np.float32)),
         ShapeError,
-        "how many pieces of 1 the size b gives is not known",
+        "the number of pieces of 1 in b is not known",
     ),
     (lambda: ops.concat_from_sequence([], axis=0), ArgumentError, "the sequence is empty"),
     (lambda: ops.concat_from_sequence([A, A], axis=1), AxisError, "concat_from_sequence: `axis` is 1"),

@@ -191,7 +191,7 @@ def test_versions() -> None:
 
 ERRORS = [
     (lambda: ops.pad(X, (1, 2)), ShapeError, r"`pads` \(1, 2\) has 2 numbers; 3 axes need 6"),
-    (lambda: ops.pad(X, (-3, -1), axes=(1,)), ShapeError, r"`pads` \(-3, -1\) leave -1 elements of axis 1"),
+    (lambda: ops.pad(X, (-3, -1), axes=(1,)), ShapeError, r"`pads` \(-3, -1\) crop axis 1 of .* to -1 elements"),
     (
         lambda: ops.pad(X, PADS, mode="mirror"),
         ArgumentError,
@@ -212,7 +212,7 @@ ERRORS = [
     (lambda: ops.trilu(X[0, 0]), ShapeError, "needs at least two axes"),
     (lambda: ops.trilu(X, 0.5), ShapeError, "`k` must be one integer"),
     (lambda: ops.reverse_sequence(X, np.array([1])), ShapeError, "one length for each entry of axis 1"),
-    (lambda: ops.reverse_sequence(X, np.array([1, 4, 0])), ArgumentError, r"leave the range \[0, 2\]"),
+    (lambda: ops.reverse_sequence(X, np.array([1, 4, 0])), ArgumentError, r"each must be in \[0, 2\]"),
     (lambda: ops.reverse_sequence(X, np.ones(3)), DTypeError, "`sequence_lens` must be integers"),
     (lambda: ops.reverse_sequence(X, np.ones(3), time_axis=1), AxisError, "one must be 0, the other 1"),
     (lambda: ops.center_crop_pad(X, (1,)), ShapeError, "one size for each of 3 axes"),

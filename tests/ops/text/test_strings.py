@@ -113,11 +113,11 @@ ERRORS = [
     ),
     (lambda: ops.string_normalizer(words("a"), is_case_sensitive=3), ArgumentError, "`is_case_sensitive` is 3"),
     (lambda: ops.regex_full_match(words("a")), SignatureError, "`pattern` is missing"),
-    (lambda: ops.regex_full_match(words("a"), pattern="(a"), ArgumentError, r"'\(a' is not understood"),
+    (lambda: ops.regex_full_match(words("a"), pattern="(a"), ArgumentError, r"'\(a' is not valid"),
     (lambda: ops.regex_full_match(words("a"), pattern=r"a(?=b)"), ArgumentError, r"RE2 does not have '\(\?='"),
     (lambda: ops.regex_full_match(words("a"), pattern=r"(a)\1"), ArgumentError, "RE2 does not have"),
     (lambda: ops.regex_full_match(words("a"), pattern="[[:^x:]]"), ArgumentError, "the class .* is not known"),
-    (lambda: ops.regex_full_match(words("a"), pattern=r"\pL"), ArgumentError, "is not understood"),
+    (lambda: ops.regex_full_match(words("a"), pattern=r"\pL"), ArgumentError, "is not valid"),
 ]
 
 

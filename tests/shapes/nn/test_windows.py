@@ -121,7 +121,7 @@ ERRORS = [
     (lambda: one(3, 2, 1, -1), ArgumentError, r"`dilations` \(-1,\) holds -1; it must be at least 1"),
     (lambda: one(3, 0), ArgumentError, r"`kernel_shape` \(0,\) holds 0; it must be at least 1"),
     (lambda: one(3, 2, pads=(0, -1)), ArgumentError, r"`pads` \(0, -1\) holds -1; it must be at least 0"),
-    (lambda: one(3, 2, pads=(1,)), ShapeError, r"`pads` \(1,\) must hold 2 integers for the spatial axes"),
+    (lambda: one(3, 2, pads=(1,)), ShapeError, r"`pads` \(1,\) has 1 values; the spatial axes of `x` need 2"),
     (
         lambda: windows.sliding("op", (5,), (2,), Options("VALID", (1, 0), None, None)),
         ArgumentError,
@@ -140,7 +140,7 @@ ERRORS = [
     (
         lambda: windows.transposed("op", (3,), (3,), DEFAULT, None, (1, 1, 5)),
         ShapeError,
-        r"`output_shape` \(1, 1, 5\) must hold 1 integers",
+        r"`output_shape` \(1, 1, 5\) has 3 values; .* need 1",
     ),
     (
         lambda: windows.channels("op", X, (6, 3, 1, 1), 1),
@@ -148,14 +148,14 @@ ERRORS = [
         r"op: `w` of \(6, 3, 1, 1\) with `group` 1 takes 3 channels, but `x` of \(2, 4, 8, 8\) has 4",
     ),
     (lambda: windows.channels("op", X, (5, 2, 1, 1), 2), ShapeError, "`group` 2 does not divide the 5 output"),
-    (lambda: windows.channels("op", X, (6, 4, 1), 1), ShapeError, r"`w` of \(6, 4, 1\) must have as many axes as `x`"),
+    (lambda: windows.channels("op", X, (6, 4, 1), 1), ShapeError, r"`w` of \(6, 4, 1\) must have the rank of `x`"),
     (lambda: windows.channels("op", X, (6, 4, 1, 1), 0), ArgumentError, "`group` is 0; it must be at least 1"),
     (lambda: windows.transposed_channels("op", X, (6, 4, 1, 1), 1), ShapeError, "takes 6 channels, but `x` .* has 4"),
     (lambda: windows.transposed_channels("op", X, (4, 4, 1, 1), 3), ShapeError, "`group` 3 does not divide the 4"),
     (
         lambda: windows.kernel_of("op", (6, 4, 3, 3), (3, 1)),
         ShapeError,
-        r"`kernel_shape` is \(3, 1\), but `w` of \(6, 4, 3, 3\) has \(3, 3\)",
+        r"`kernel_shape` is \(3, 1\), but `w` of \(6, 4, 3, 3\) has a kernel of \(3, 3\)",
     ),
     (lambda: windows.bias("op", (1,), 6), ShapeError, r"`b` has sizes \(1,\); it must be \(6,\)"),
 ]

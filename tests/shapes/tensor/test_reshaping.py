@@ -55,14 +55,14 @@ RESHAPE = [
 RESHAPE_ERRORS = [
     ((2, 3), (5,), 0, "data has 6 elements, (5,) has 5"),
     ((2, 3), (), 0, "data has 6 elements, () has 1"),
-    ((2, 3), (-1, -1), 0, "-1 stands at positions 0 and 1; only one can be inferred"),
+    ((2, 3), (-1, -1), 0, "-1 is at positions 0 and 1; only one can be inferred"),
     ((2, 3), (-2, 3), 0, "-2 at position 0 is negative; only -1 (inferred) may be"),
     ((2, 3), (-(2**63), 3), 1, "-9223372036854775808 at position 0 is negative"),
     ((2, 3), (2, 3, 0), 0, "0 at position 2 copies a size, but data has 2 axes; for a size of zero pass allowzero=1"),
     ((), (0,), 0, "0 at position 0 copies a size, but data has 0 axes"),
-    ((2, 3), (0, -1), 1, "with allowzero=1 it cannot hold both 0 and -1"),
-    ((0, 3), (0, -1), 1, "with allowzero=1 it cannot hold both 0 and -1"),
-    ((0, 3), (0, -1), 0, "the sizes beside -1 have the product 0, so it cannot be inferred"),
+    ((2, 3), (0, -1), 1, "with allowzero=1 it cannot have both 0 and -1"),
+    ((0, 3), (0, -1), 1, "with allowzero=1 it cannot have both 0 and -1"),
+    ((0, 3), (0, -1), 0, "the other sizes have the product 0, so -1 cannot be inferred"),
     ((2, 3), (4, -1), 0, "6 elements are not a multiple of 4, so -1 cannot be inferred"),
     ((2, 3), (0, 3), 1, "data has 6 elements, (0, 3) has 0"),
     ((0,), (2**40, 0, 2**40), 1, "has more elements than an int64 can count"),
@@ -71,7 +71,7 @@ RESHAPE_ERRORS = [
     ((b, 3), (-1, 2), 0, "3*b elements are not a multiple of 2"),
     ((b, 3), (c, 3), 0, "data has 3*b elements, (c, 3) has 3*c"),
     ((b, 3), (-1, c), 0, "are not a multiple of c"),
-    ((b, 0), (0, 0, -1), 0, "the sizes beside -1 have the product 0"),
+    ((b, 0), (0, 0, -1), 0, "the other sizes have the product 0"),
 ]
 
 
@@ -213,7 +213,7 @@ PIECES_ERRORS = [
     (7, (), "op: lengths () sum to 0, but the axis has size 7"),
     (7, (8, -1), "op: lengths (8, -1) take 8, more than the axis of size 7 has"),
     (7, (END, END, -1), "take 18446744073709551614, more than"),
-    (7, (-1, -1), "op: (-1, -1) holds -1 at positions 0 and 1; only one may be"),
+    (7, (-1, -1), "op: (-1, -1) has -1 at positions 0 and 1; only one is allowed"),
     (7, (-2, 9), "op: length -2 at position 0 of (-2, 9) is negative"),
     (7, (START, -1), "op: length -9223372036854775808 at position 0"),
     (b, (3,), "lengths (3,) sum to 3, but the axis has size b"),
@@ -273,7 +273,7 @@ def test_concat():
     assert joining.concat([(b, 3), (b, 4), (b, 0)], 1) == (b, 7)
     for other in ((2,), (3, 3), (2, 3, 1), (b, 3)):
         with pytest.raises(
-            ShapeError, match=r"concat: operand 1 of .* does not fit operand 0 of \(2, 3\); .* axis 1 only"
+            ShapeError, match=r"concat: operand 1 of .* does not fit operand 0 of \(2, 3\); .* only along axis 1"
         ):
             joining.concat([(2, 3), other], 1)
 
