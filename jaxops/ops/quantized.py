@@ -9,6 +9,7 @@ from jax import lax
 
 from jaxops.dtypes import as_traced, is_float, number
 from jaxops.errors import DTypeError
+from jaxops.ops.numerics import quotient
 from jaxops.ops.tensor.casting import cast
 from jaxops.static import Array
 
@@ -81,3 +82,19 @@ def saturated(x: jax.Array, zero: jax.Array | None, target: np.dtype, *, saturat
     x = x if zero is None else x + zero.astype(x.dtype)
     x = jnp.clip(jnp.where(x == x, x, jnp.full_like(x, low)), low, high)
     return x.astype(jnp.int32).astype(target)
+
+
+def requantized(
+    product: jax.Array, a_scale: jax.Array, b_scale: jax.Array, y_scale: jax.Array, y_zero: jax.Array
+) -> jax.Array:
+    """A product of numbers in these scales in the scale and type of another; scales broadcast to the product.
+
+    The text leaves the precision open. Like onnxruntime: all in float32, the scales combined first.
+    """
+    a, b, y = (v.astype(jnp.float32) for v in (a_scale, b_scale, y_scale))
+    sizes = jnp.broadcast_shapes(a.shape, b.shape)
+    factor = quotient(
+        jnp.broadcast_to(a, sizes) * jnp.broadcast_to(b, sizes), jnp.broadcast_to(jnp.reshape(y, ()), sizes)
+    )
+    ratio = product.astype(jnp.float32) * jnp.broadcast_to(factor, product.shape)
+    return saturated(ratio, jnp.reshape(y_zero, ()), y_zero.dtype)
