@@ -10,6 +10,7 @@ from jaxops.ops.tensor import (
     padding,
     reordering,
     reshaping,
+    resizing,
     scattering,
     selection,
     slicing,
@@ -26,6 +27,7 @@ from jaxops.ops.tensor.nonfinite import *
 from jaxops.ops.tensor.padding import *
 from jaxops.ops.tensor.reordering import *
 from jaxops.ops.tensor.reshaping import *
+from jaxops.ops.tensor.resizing import *
 from jaxops.ops.tensor.scattering import *
 from jaxops.ops.tensor.selection import *
 from jaxops.ops.tensor.slicing import *
@@ -43,6 +45,7 @@ __all__ += nonfinite.__all__
 __all__ += padding.__all__
 __all__ += reordering.__all__
 __all__ += reshaping.__all__
+__all__ += resizing.__all__
 __all__ += scattering.__all__
 __all__ += selection.__all__
 __all__ += slicing.__all__
