@@ -9,6 +9,7 @@ from jaxops import ops
 from jaxops.attributes import axis as resolve_axis
 from jaxops.errors import ArgumentError, AxisError, ShapeError, SignatureError
 from jaxops.onnx.registry import version
+from jaxops.ops.tensor.grids import GridMode, GridPadding
 from jaxops.ops.tensor.resizing import NearestMode, ResizeMode
 from jaxops.shapes.tensor import splitting as sizes_of
 from jaxops.shapes.tensor.resizing import AspectRatioPolicy
@@ -261,3 +262,21 @@ def resize_11(
 
 
 version("Resize", 19)(ops.resize)
+
+
+_GRID_MODES: dict[str, GridMode] = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
+
+
+@version("GridSample", 16)
+def grid_sample_16(
+    x: Array,
+    grid: Array,
+    *,
+    align_corners: int,
+    mode: Literal["bilinear", "nearest", "bicubic"],
+    padding_mode: GridPadding,
+) -> Array:
+    return ops.grid_sample(x, grid, align_corners=align_corners, mode=_GRID_MODES[mode], padding_mode=padding_mode)
+
+
+version("GridSample", 20)(ops.grid_sample)

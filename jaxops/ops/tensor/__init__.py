@@ -4,6 +4,7 @@ from jaxops.ops.tensor import (
     casting,
     encoding,
     gathering,
+    grids,
     inspection,
     joining,
     nonfinite,
@@ -21,6 +22,7 @@ from jaxops.ops.tensor import (
 from jaxops.ops.tensor.casting import *
 from jaxops.ops.tensor.encoding import *
 from jaxops.ops.tensor.gathering import *
+from jaxops.ops.tensor.grids import *
 from jaxops.ops.tensor.inspection import *
 from jaxops.ops.tensor.joining import *
 from jaxops.ops.tensor.nonfinite import *
@@ -39,6 +41,7 @@ __all__: list[str] = []
 __all__ += casting.__all__
 __all__ += encoding.__all__
 __all__ += gathering.__all__
+__all__ += grids.__all__
 __all__ += inspection.__all__
 __all__ += joining.__all__
 __all__ += nonfinite.__all__
