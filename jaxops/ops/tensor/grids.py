@@ -10,8 +10,8 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import flag, ints, one_of
-from jaxops.dtypes import as_traced
-from jaxops.ops.elementwise import floating, require
+from jaxops.dtypes import as_traced, floating
+from jaxops.ops.elementwise import require
 from jaxops.ops.interpolation import Tap, cubic_taps, gather_taps, inside, linear_taps
 from jaxops.shapes.tensor import grids as sizes_of
 from jaxops.static import Array, Dim, Sizes, Static, jit_if_concrete
@@ -35,7 +35,7 @@ def grid_sample(
     >>> grid_sample(jnp.array([[[[0.0, 4.0]]]]), jnp.zeros((1, 1, 1, 2))).tolist()
     [[[[2.0]]]]
     """
-    x, places = as_traced(x), floating("grid_sample", grid)
+    x, (places,) = as_traced(x), floating("grid_sample", grid=grid)
     how = one_of("grid_sample", "mode", mode, GridMode)
     padding = one_of("grid_sample", "padding_mode", padding_mode, GridPadding)
     require("grid_sample", "numbers" if how == "nearest" else "floating-point", x)
@@ -101,7 +101,7 @@ def affine_grid(theta: Array, size: Static, *, align_corners: int = 0) -> Array:
     >>> affine_grid(jnp.eye(2, 3)[None], (1, 1, 1, 2))[0, 0, :, 0].tolist()
     [-0.5, 0.5]
     """
-    matrices = floating("affine_grid", theta)
+    (matrices,) = floating("affine_grid", theta=theta)
     wanted, align = ints("affine_grid", "size", size), flag("affine_grid", "align_corners", align_corners)
     return _affine_grid(matrices, wanted, align)
 
