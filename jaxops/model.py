@@ -31,10 +31,11 @@ class Model:
     moment's x64 setting. A single number, as the exponent of a Pow, is no weight.
     inputs, outputs: name, shape with symbolic names, dtype; an input whose `static` is not empty must be given
     as a NumPy value, and each new value of it compiles anew.
-    graph: the nodes; opsets: the version of each set of operators; producer: what wrote the file.
+    graph: the nodes; opsets: the version of each set of operators.
     """
 
-    def __init__(self, graph: Graph, *, opsets: Mapping[str, int], producer: str = "") -> None:
+    def __init__(self, graph: Graph, *, opsets: Mapping[str, int], description: str) -> None:
+        """description: what a person should know of the file: its opsets, what wrote it."""
         needs = StaticInputs()
         needed = needs.walk(graph)
         formals = tuple(
@@ -44,7 +45,7 @@ class Model:
         self.inputs: tuple[Value, ...] = tuple(v for v in formals if v.name not in graph.initializers)
         self.outputs: tuple[Value, ...] = graph.outputs
         self.opsets = dict(opsets)
-        self.producer = producer
+        self._description = description
         self._defaults = tuple(v for v in formals if v.name in graph.initializers)
         self.graph, self._tensors = prepare(graph, needs.of)
         self._params: dict[str, jax.Array] = {}
@@ -105,10 +106,8 @@ class Model:
         return run(self.graph, opened(dict(values)), weights, rng)
 
     def __str__(self) -> str:
-        opsets = ", ".join(f"{domain or 'ai.onnx'} {n}" for domain, n in self.opsets.items())
         size = sum(math.prod(t.shape) for t in self._tensors.values())
-        head = [f"model {self.graph.name or '(unnamed)'} · opset {opsets}"]
-        head[0] += f" · {self.producer}" if self.producer else ""
+        head = [f"model {self.graph.name or '(unnamed)'} · {self._description}"]
         head.append(f"  {len(self.graph.nodes)} nodes, {len(self._tensors)} parameters with {size:,} elements")
         for value in self.inputs:
             head.append(f"  in   {value}" + (f"  static: {value.static}" if value.static else ""))

@@ -173,7 +173,7 @@ class _Binder:
             graphs = sorted(node.subgraphs)
             if graphs:
                 raise UnsupportedError(f"{operator.name}: jaxops does not implement the attribute `{graphs[0]}`")
-            typed = TypedOperator(operator.schema, None, operator.opset)
+            typed = TypedOperator(operator.schema, None, operator.opset, operator.attributes)
             return dataclasses.replace(node, operator=typed)
         key = operator, _frozen(node.attributes), tuple(bool(name) for name in node.outputs)
         if key not in self.bodies:

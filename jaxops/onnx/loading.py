@@ -15,4 +15,6 @@ def load(model: Readable) -> Model:
     and others for nodes that their opset does not allow.
     """
     source = read(model)
-    return Model(bind(source), opsets=source.opsets, producer=source.producer)
+    opsets = ", ".join(f"{domain or 'ai.onnx'} {n}" for domain, n in source.opsets.items())
+    description = f"opset {opsets} · {source.producer}" if source.producer else f"opset {opsets}"
+    return Model(bind(source), opsets=source.opsets, description=description)

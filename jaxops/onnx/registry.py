@@ -35,21 +35,34 @@ from jaxops.static import ELEMENT_TYPE, SHAPE_ONLY, STATIC, VECTOR, Subgraph
 
 # Where the functions of a domain are.
 DOMAINS: dict[str, ModuleType] = {"": ops, "ai.onnx.ml": ml, "com.microsoft": microsoft}
-_ADAPTERS: dict[tuple[str, str], dict[int, Callable[..., Any]]] = {}
+_Table = dict[tuple[str, str], dict[int, Callable[..., Any]]]
+_ADAPTERS: _Table = {}
+_ATTRIBUTES: _Table = {}
 # A hint about memory of opset 1, which says nothing about the result.
 _DROPPED = {"consumed_inputs"}
 # Parameters that are neither inputs nor attributes: what the node asks for and what the model was given.
 RESERVED = {"n_outputs", "rng"}
 
 
-def version(op_type: str, since: int, domain: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a function for an operator from opset `since` on; its signature is that version's signature."""
+def version(
+    op_type: str, since: int, domain: str = "", *, body: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a function for an operator from opset `since` on; its signature is that version's signature.
+
+    body: the standard's function body computes the operator; the signature says what its attributes may be.
+    """
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-        _ADAPTERS.setdefault((domain, op_type), {})[since] = fn
+        (_ATTRIBUTES if body else _ADAPTERS).setdefault((domain, op_type), {})[since] = fn
         return fn
 
     return register
+
+
+def _newest(table: _Table, key: tuple[str, str], opset: int) -> Callable[..., Any] | None:
+    """What is registered for the newest version not above an opset."""
+    registered = table.get(key, {})
+    return registered.get(max((since for since in registered if since <= opset), default=0))
 
 
 @functools.cache
@@ -76,11 +89,15 @@ def function(op_type: str, domain: str = "") -> Callable[..., Any] | None:
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """An operator as a model of some opset means it. `fn` is None when only the standard's function body defines it."""
+    """An operator as a model of some opset means it. `fn` is None when only the standard's function body defines it.
+
+    `attributes` is then a function whose signature says what the attributes may be, where there is something to say.
+    """
 
     schema: Any  # an OpSchema; the stubs of onnx lack half of its members
     fn: Callable[..., Any] | None
     opset: int = 0
+    attributes: Callable[..., Any] | None = None
     formals: Sequence[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -121,8 +138,9 @@ class Operator:
 
     @functools.cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """The parameters of the function."""
-        return inspect.signature(self.fn).parameters if self.fn else {}
+        """The parameters of the function, or of what is said about the attributes of its body."""
+        said = self.fn or self.attributes
+        return inspect.signature(said).parameters if said else {}
 
     @functools.cached_property
     def subgraphs(self) -> Mapping[str, Subgraph]:
@@ -176,7 +194,9 @@ class Operator:
             if attribute.required and name not in given:
                 raise SignatureError(f"{self.version}: required attribute `{name}` is missing")
         found = {name: value for name, value in {**self.defaults, **given}.items() if name not in _DROPPED}
-        if self.fn is None:
+        if self.fn is None:  # a body takes them as they are
+            for name in found.keys() & self.parameters.keys():
+                self._converted(name, found[name])
             return found
         for name in found:
             if name not in self.parameters:
@@ -297,7 +317,7 @@ class Operator:
 
 def _found_again(kind: type[Operator], op_type: str, domain: str, opset: int) -> Operator:
     found = find(op_type, domain, opset)
-    return found if kind is Operator else kind(found.schema, found.fn, opset)
+    return found if kind is Operator else kind(found.schema, found.fn, opset, found.attributes)
 
 
 def marks(annotation: Any) -> tuple[Any, ...]:
@@ -351,12 +371,12 @@ def _check_kind(op: str, attribute: Any, value: Any) -> None:
 def find(op_type: str, domain: str, opset: int) -> Operator:
     """The operator at the newest version not above `opset`. Raises UnsupportedError, which says why not."""
     schema = find_schema(op_type, domain, opset)
-    registered = adapters().get((domain, op_type), {})
+    key = domain, op_type
+    registered = adapters().get(key, {})
     # GroupNormalization-18 is deprecated too, but opsets 18 to 20 have no other; an adapter keeps such a version.
     if schema.deprecated and schema.since_version not in registered:
         raise UnsupportedError(f"{op_type}: deprecated since opset {schema.since_version}")
-    since = max((n for n in registered if n <= opset), default=0)
-    fn = registered[since] if since else None if registered else function(op_type, domain)
+    fn = _newest(_ADAPTERS, key, opset) if registered else function(op_type, domain)
     if fn is None and not (schema.has_function or schema.has_context_dependent_function):
         raise UnsupportedError(f"{op_type}: jaxops does not implement version {schema.since_version}")
-    return Operator(schema, fn, opset)
+    return Operator(schema, fn, opset, _newest(_ATTRIBUTES, key, opset))

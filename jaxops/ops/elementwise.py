@@ -81,8 +81,8 @@ def traced_if_symbolic(*arrays: Array) -> tuple[Array, ...]:
     return tuple(map(as_traced, arrays)) if any(map(is_symbolic, arrays)) else arrays
 
 
-def traced_operands(op: str, values: Sequence[Any], kind: str | None = None) -> tuple[jax.Array, ...]:
-    """`operands` as JAX arrays."""
+def traced_operands(op: str, values: Sequence[Any], kind: str) -> tuple[jax.Array, ...]:
+    """Operands of one element type and of a kind, as JAX arrays."""
     return tuple(as_traced(v) for v in operands(op, values, kind))
 
 

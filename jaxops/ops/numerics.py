@@ -28,6 +28,18 @@ def rounded(x: Any) -> Any:
     return x + least(x.dtype)
 
 
+def quotient(x: Any, divisor: Any) -> Any:
+    """x / divisor, correctly rounded, for a divisor that is broadcast to x.
+
+    XLA multiplies by the reciprocal of a scalar, constant or broadcast divisor, which is an ulp off in every fourth
+    quotient or so: enough to round to another integer. The select, which gives a NaN its own NaN as divisor, hides
+    the broadcast.
+
+    x: float32 or float64. divisor: same dtype and sizes.
+    """
+    return lax.div(x, lax.select(x != x, lax.stop_gradient(x), divisor))
+
+
 def largest(x: Any, axes: tuple[int, ...]) -> Any:
     """`lax.reduce_max` that keeps NaNs. Equal maxima share the gradient."""
     return _extreme(lax.reduce_max, x, axes)

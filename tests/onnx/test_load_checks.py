@@ -20,6 +20,8 @@ def one(op, *inputs, opsets=(("", 24),), **attributes):
     return build(node(op, ["x", *inputs], ["y"], **attributes), initializers=[K], opsets=opsets)
 
 
+STATE = node("CausalConvWithState", ["x", "x"], ["y", "z"], activation="x")
+LINEAR = node("LinearAttention", ["x"] * 3, ["y", "z"], update_rule="x", q_num_heads=1, kv_num_heads=1)
 ENUMERATED = [
     (one("Pad", "k", mode="refl"), "Pad-24: `mode` is 'refl'; it must be one of 'constant', 'reflect', 'edge', 'wrap'"),
     (
@@ -43,11 +45,15 @@ ENUMERATED = [
     (one("Cast", to=99), "Cast-24: `to` is 99, which is no element type of the standard"),
     (one("EyeLike", dtype=99), "EyeLike-22: `dtype` is 99, which is no element type of the standard"),
     (one("LayerNormalization", "k", stash_type=99), "LayerNormalization-17: `stash_type` is 99, which is no element"),
+    (build(STATE, opsets=(("", 27),)), "`activation` is 'x'; it must be one of 'silu', 'swish', 'none'"),
+    (build(LINEAR, opsets=(("", 27),)), "`update_rule` is 'x'; it must be one of 'linear', 'gated', 'delta'"),
+    (one("Attention", "x", "x", softmax_precision=7), "`softmax_precision` is 7; it must be one of 1, 10, 11, 16"),
+    (one("Attention", "x", "x", qk_matmul_output_mode=4), "`qk_matmul_output_mode` is 4; it must be one of 0, 1, 2, 3"),
     (one("HannWindow", output_datatype=99), "Cast-13: `to` is 99, which is no element type of the standard"),
 ]
 
 
-@pytest.mark.parametrize(("proto", "match"), ENUMERATED, ids=[m.partition(":")[0] for _, m in ENUMERATED])
+@pytest.mark.parametrize(("proto", "match"), ENUMERATED, ids=[p.graph.node[0].op_type for p, _ in ENUMERATED])
 def test_an_enumerated_attribute_or_element_type_is_checked_at_load(proto, match):
     with pytest.raises(ArgumentError, match=match):
         load(proto)

@@ -12,14 +12,18 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+from onnx import TensorProto, helper
 
 import jaxops as jo
 
-PLAIN = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32"]
-PLAIN += ["float64", "complex64", "complex128"]
-NARROW = ["int2", "int4", "uint2", "uint4", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2"]
-NARROW += ["float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn"]
-DTYPES = {name: np.dtype(getattr(ml_dtypes, name) if name in NARROW else name) for name in PLAIN + NARROW}
+# The types of the standard, but for strings, which are static, and 6-bit floats, which JAX does not have.
+NUMBERS = {text: number for text, number in TensorProto.DataType.items() if text not in ("UNDEFINED", "STRING")}
+DTYPES = {
+    dtype.name: dtype
+    for text, number in NUMBERS.items()
+    if not text.startswith("FLOAT6")
+    for dtype in [np.dtype(helper.tensor_dtype_to_np_dtype(number))]
+}
 DIFFERENTIABLE = [
     n for n in DTYPES if n.startswith(("float", "bfloat")) and n not in ("float8_e8m0fnu", "float4_e2m1fn")
 ]

@@ -199,6 +199,7 @@ ROWS = [
     *rows("slice", TRACED, lambda f, d: f(TABLE, (0,), (d,)), lambda f, d: f(TABLE, d[None], (512,)), axes=(0,)),
     *rows("slice", TRACED, lambda f, d: f(jnp.arange(4), (0,), (d,)), axes=(0,)),
     *rows("slice", TRACED, lambda f, d: f(np.arange(4), (d,), (9,)), axes=(0,)),
+    *rows("slice", TRACED, lambda f, d: f(np.arange(4), (0,), (d,)), axes=(0,)),
     *rows("slice", TRACED, lambda f, d: f(TABLE, (2,), (2 + d,)), lambda f, d: f(TABLE, (d,), (2 * d,)), axes=(0,)),
     *rows("slice", TRACED, lambda f, d: f(PLAIN, (0, 0), d), axes=(1,)),
     *(
@@ -296,6 +297,24 @@ def test_one_program_for_every_size(row):
 def test_errors(row):
     with pytest.raises(row.kind, match=row.match):
         traced(row.fn, row.known)
+
+
+def test_chains_of_exported_models():
+    def shapes(n, s):
+        last = jo.slice(s, (1,), (2,))
+        return jo.concat([jo.unsqueeze(n, 0), last, np.array([1])], axis=0)
+
+    def mask(n, s):
+        return jo.where(jo.equal(n, np.array(-1)), np.array(1), n)
+
+    def half(n, s):
+        return jo.cast(jo.ceil(jo.mul(jo.cast(n, to=np.float32), np.float32(0.5))), to=np.int64)
+
+    for chain, kind in ((shapes, STATIC), (mask, STATIC), (half, TRACED)):
+        program = traced(chain, ANY, kind)
+        for size in SIZES:
+            want = np.asarray(chain(np.array(size), np.array([size, 3])))
+            assert program.call(jnp.zeros((size, 3)))[0].tolist() == want.tolist()
 
 
 def test_every_foldable_operator_is_here():

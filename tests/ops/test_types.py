@@ -79,6 +79,7 @@ CALLS |= {
     "one_hot": lambda x: jo.one_hot(ROW, 2, x[0]),
     "one_hot of indices": lambda x: jo.one_hot(x, 2, PLACE[0]),
     "cast": lambda x: jo.cast(x[:, :0], to=np.float32),
+    "cast_like": lambda x: jo.cast_like(x[:, :0], np.float32(0)),
 }
 
 
@@ -123,6 +124,6 @@ def test_every_foldable_operator_that_computes_or_moves_is_here():
     foldable = {name for name in ops.__all__ if getattr(getattr(ops, name), "foldable", False)}
     elsewhere = {name for name in foldable if name.startswith(("sequence_", "optional", "string_"))}
     # They look at sizes only, or take no array of any type.
-    elsewhere |= {"shape", "size", "range", "constant_of_shape", "regex_full_match", "variadic_split"}
+    elsewhere |= {"shape", "size", "range", "constant", "constant_of_shape", "regex_full_match", "variadic_split"}
     elsewhere |= {"concat_from_sequence", "split_to_sequence"}  # made of concat and split
     assert foldable - elsewhere <= {call.split()[0] for call in CALLS}

@@ -1,6 +1,6 @@
 """Earlier versions of operators of neural networks, and those whose outputs depend on what a node asks for."""
 
-from typing import Any
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -223,3 +223,19 @@ def conv_transpose_1(
 
 
 version("ConvTranspose", 11)(ops.conv_transpose)
+
+
+@version("Attention", 23, body=True)
+def attention_23(
+    *,
+    qk_matmul_output_mode: Literal[0, 1, 2, 3],
+    softmax_precision: Literal[1, 10, 11, 16],  # numbers of FLOAT, FLOAT16, DOUBLE and BFLOAT16
+) -> None: ...
+
+
+@version("LinearAttention", 27, body=True)
+def linear_attention_27(*, update_rule: Literal["linear", "gated", "delta", "gated_delta"]) -> None: ...
+
+
+@version("CausalConvWithState", 27, body=True)
+def causal_conv_with_state_27(*, activation: Literal["silu", "swish", "none"]) -> None: ...

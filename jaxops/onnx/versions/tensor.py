@@ -1,4 +1,4 @@
-"""Earlier versions of operators that move data: splitting, padding, tiling, indexing."""
+"""Earlier versions of operators that move data: splitting, padding, tiling, indexing, resizing."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -7,9 +7,12 @@ import numpy as np
 
 from jaxops import ops
 from jaxops.attributes import axis as resolve_axis
-from jaxops.errors import AxisError, SignatureError
+from jaxops.errors import ArgumentError, AxisError, ShapeError, SignatureError
 from jaxops.onnx.registry import version
+from jaxops.ops.tensor.grids import GridMode, GridPadding
+from jaxops.ops.tensor.resizing import NearestMode, ResizeMode
 from jaxops.shapes.tensor import splitting as sizes_of
+from jaxops.shapes.tensor.resizing import AspectRatioPolicy
 from jaxops.static import Array, Ints, Static, array, foldable, known
 
 
@@ -172,3 +175,108 @@ def one_hot_9(indices: Array, depth: Static, values: Array, *, axis: int) -> Arr
 
 
 version("OneHot", 11)(ops.one_hot)
+
+
+EarlyResizeMode = Literal["nearest", "linear"]  # 'cubic' came with opset 11
+# Without 'half_pixel_symmetric', which came with opset 19. The texts from 13 on lack 'tf_half_pixel_for_nn', but
+# models of those opsets have it, and onnxruntime runs them.
+CoordinateMode = Literal[
+    "half_pixel",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
+]
+
+
+def _simple_resize(x: Array, scales: Any, mode: EarlyResizeMode) -> Array:
+    """The text leaves the places open. As in onnxruntime: x / scale, and a smaller axis takes the element after it."""
+    values = np.asarray(known("resize", "scales", scales))
+    x, axes = array(x), np.arange(len(values))
+    if len(values) != x.ndim:
+        raise ShapeError(f"resize: `scales` has {len(values)} numbers for {x.ndim} axes; give one for each")
+    halves: tuple[tuple[NearestMode, Any], ...] = ("ceil", values < 1), ("floor", values >= 1)
+    for rounding, chosen in halves:
+        x = ops.resize(
+            x,
+            scales=values[chosen],
+            axes=axes[chosen],
+            mode=mode,
+            nearest_mode=rounding,
+            coordinate_transformation_mode="asymmetric",
+        )
+    return x
+
+
+@version("Upsample", 7)
+def upsample_7(x: Array, *, scales: Sequence[float], mode: EarlyResizeMode) -> Array:
+    return upsample_9(x, np.array(scales, np.float32), mode=mode)
+
+
+@version("Upsample", 9)
+def upsample_9(x: Array, scales: Static, *, mode: EarlyResizeMode) -> Array:
+    smaller = [s for s in np.asarray(known("upsample", "scales", scales)).flat if not s >= 1]
+    if smaller:
+        raise ArgumentError(f"upsample: `scales` holds {smaller[0]}; scales are 1 or more")
+    return _simple_resize(x, scales, mode)
+
+
+@version("Resize", 10)
+def resize_10(x: Array, scales: Static, *, mode: EarlyResizeMode) -> Array:
+    return _simple_resize(x, scales, mode)
+
+
+@version("Resize", 11)
+def resize_11(
+    x: Array,
+    roi: Static = None,
+    scales: Static = None,
+    sizes: Static = None,
+    *,
+    antialias: int = 0,
+    axes: Ints | None = None,
+    coordinate_transformation_mode: CoordinateMode,
+    cubic_coeff_a: float,
+    exclude_outside: int,
+    extrapolation_value: float,
+    keep_aspect_ratio_policy: AspectRatioPolicy = "stretch",
+    mode: ResizeMode,
+    nearest_mode: NearestMode,
+) -> Array:
+    return ops.resize(
+        x,
+        roi,
+        scales,
+        sizes,
+        antialias=antialias,
+        axes=axes,
+        coordinate_transformation_mode=coordinate_transformation_mode,
+        cubic_coeff_a=cubic_coeff_a,
+        exclude_outside=exclude_outside,
+        extrapolation_value=extrapolation_value,
+        keep_aspect_ratio_policy=keep_aspect_ratio_policy,
+        mode=mode,
+        nearest_mode=nearest_mode,
+    )
+
+
+version("Resize", 19)(ops.resize)
+
+
+_GRID_MODES: dict[str, GridMode] = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
+
+
+@version("GridSample", 16)
+def grid_sample_16(
+    x: Array,
+    grid: Array,
+    *,
+    align_corners: int,
+    mode: Literal["bilinear", "nearest", "bicubic"],
+    padding_mode: GridPadding,
+) -> Array:
+    return ops.grid_sample(x, grid, align_corners=align_corners, mode=_GRID_MODES[mode], padding_mode=padding_mode)
+
+
+version("GridSample", 20)(ops.grid_sample)

@@ -9,6 +9,7 @@ from jaxops.ops.math import (
     extrema,
     linear_algebra,
     losses,
+    quantized_products,
     ranking,
     rounding,
     softmax_like,
@@ -22,6 +23,7 @@ from jaxops.ops.math.exponentials import *
 from jaxops.ops.math.extrema import *
 from jaxops.ops.math.linear_algebra import *
 from jaxops.ops.math.losses import *
+from jaxops.ops.math.quantized_products import *
 from jaxops.ops.math.ranking import *
 from jaxops.ops.math.rounding import *
 from jaxops.ops.math.softmax_like import *
@@ -36,6 +38,7 @@ __all__ += exponentials.__all__
 __all__ += extrema.__all__
 __all__ += linear_algebra.__all__
 __all__ += losses.__all__
+__all__ += quantized_products.__all__
 __all__ += ranking.__all__
 __all__ += rounding.__all__
 __all__ += softmax_like.__all__

@@ -17,6 +17,7 @@ __all__ = [
     "sigmoid",
     "softplus",
     "softsign",
+    "swiglu",
     "swish",
     "tanh",
     "thresholded_relu",
@@ -32,7 +33,8 @@ from jax import lax
 from jaxops.attributes import one_of
 from jaxops.dtypes import floating
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.ops.elementwise import broadcast_to, on_sizes, one_of_kind, symbolic, traced_operands, unary
+from jaxops.ops.elementwise import broadcast_to, on_sizes, one_of_kind, operands, symbolic, traced_operands, unary
+from jaxops.ops.math.arithmetic import mul
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import Array, foldable, jit_if_concrete
@@ -234,6 +236,24 @@ def swish(x: Array, *, alpha: float = 1.0) -> Array:
 @jit_if_concrete
 def _swish(x: jax.Array, alpha: float) -> jax.Array:
     return x * lax.logistic(_times(x, alpha))
+
+
+def swiglu(a: Array, b: Array, *, alpha: float = 1.0) -> Array:
+    """`swish` of a gate, times a value: a · sigmoid(alpha · a) · b.
+
+    a, b: one shape, floating-point, one dtype. Returns that shape and dtype.
+    Raises ShapeError when the shapes differ, DTypeError.
+    Source: ONNX SwiGLU, opset 28.
+
+    >>> swiglu(jnp.array([0.0, 100.0]), jnp.array([3.0, 2.0]))
+    Array([  0., 200.], dtype=float32)
+    """
+    gate, value = operands("swiglu", (a, b), "floating-point")
+    if gate.shape != value.shape:
+        raise ShapeError(
+            f"swiglu: a of {shape_text(gate.shape)} and b of {shape_text(value.shape)} must have one shape"
+        )
+    return mul(swish(gate, alpha=alpha), value)
 
 
 def mish(x: Array) -> Array:

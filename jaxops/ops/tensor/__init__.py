@@ -4,12 +4,14 @@ from jaxops.ops.tensor import (
     casting,
     encoding,
     gathering,
+    grids,
     inspection,
     joining,
     nonfinite,
     padding,
     reordering,
     reshaping,
+    resizing,
     scattering,
     selection,
     slicing,
@@ -20,12 +22,14 @@ from jaxops.ops.tensor import (
 from jaxops.ops.tensor.casting import *
 from jaxops.ops.tensor.encoding import *
 from jaxops.ops.tensor.gathering import *
+from jaxops.ops.tensor.grids import *
 from jaxops.ops.tensor.inspection import *
 from jaxops.ops.tensor.joining import *
 from jaxops.ops.tensor.nonfinite import *
 from jaxops.ops.tensor.padding import *
 from jaxops.ops.tensor.reordering import *
 from jaxops.ops.tensor.reshaping import *
+from jaxops.ops.tensor.resizing import *
 from jaxops.ops.tensor.scattering import *
 from jaxops.ops.tensor.selection import *
 from jaxops.ops.tensor.slicing import *
@@ -37,12 +41,14 @@ __all__: list[str] = []
 __all__ += casting.__all__
 __all__ += encoding.__all__
 __all__ += gathering.__all__
+__all__ += grids.__all__
 __all__ += inspection.__all__
 __all__ += joining.__all__
 __all__ += nonfinite.__all__
 __all__ += padding.__all__
 __all__ += reordering.__all__
 __all__ += reshaping.__all__
+__all__ += resizing.__all__
 __all__ += scattering.__all__
 __all__ += selection.__all__
 __all__ += slicing.__all__

@@ -1,0 +1,77 @@
+"""What operators share that read arrays between their elements: at traced places, by the taps of a filter.
+
+The data is read as rows of all channels, so that a place costs one gather for each tap, whatever the channels.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.static import Dim
+
+# One tap of a filter along one axis: which element at each place, its weight (None is 1), and whether it counts.
+Tap = tuple[Any, Any, Any]
+
+
+def linear_taps(at: Any) -> list[tuple[Any, Any]]:
+    """The two elements around each place, and their weights."""
+    first = jnp.floor(at)
+    part, index = at - first, first.astype(np.int32)
+    return [(index, 1 - part), (index + 1, part)]
+
+
+def cubic_taps(at: Any, a: float = -0.75) -> list[tuple[Any, Any]]:
+    """The four elements around each place, and their weights."""
+    first = jnp.floor(at)
+    t, index = at - first, first.astype(np.int32)
+
+    def near(d: Any) -> Any:
+        return ((a + 2) * d - (a + 3)) * d * d + 1
+
+    def far(d: Any) -> Any:
+        return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+
+    return [(index - 1, far(t + 1)), (index, near(t)), (index + 1, near(1 - t)), (index + 2, far(2 - t))]
+
+
+def inside(index: Any, size: Dim) -> Any:
+    """Whether the element exists."""
+    return (index >= 0) & (index < jnp.asarray(size, np.int32))
+
+
+def gather_taps(x: Any, axes: Sequence[Sequence[Tap]], join: Callable[[Any, Any], Any] | None = None) -> Any:
+    """The sum, over one tap of each spatial axis, of weight · element; elements that do not count are zero.
+
+    x: (N, C, d1, …, dr). axes: for each spatial axis its taps, whose arrays have the shape (N, …) of the places.
+    join: what adds the terms up, if not addition. Returns (N, …, C).
+    """
+    rows, total = jnp.moveaxis(x, 1, -1), None
+    read = jax.vmap(lambda image, at: image.at[at].get(mode="clip", wrap_negative_indices=False))
+    for taps in itertools.product(*axes):
+        term = read(rows, tuple(index for index, _, _ in taps))
+        weights = [weight for _, weight, _ in taps if weight is not None]
+        if weights:
+            term = term * _product(weights)[..., None].astype(term.dtype)
+        counted = [counts for _, _, counts in taps if counts is not None]
+        if counted:  # not by a weight of zero, which a NaN or an infinity would outlast
+            term = jnp.where(_every(counted)[..., None], term, jnp.zeros_like(term))
+        total = term if total is None else join(total, term) if join else total + term
+    return total
+
+
+def _product(values: Sequence[Any]) -> Any:
+    total = values[0]
+    for value in values[1:]:
+        total = total * value
+    return total
+
+
+def _every(values: Sequence[Any]) -> Any:
+    total = values[0]
+    for value in values[1:]:
+        total = total & value
+    return total

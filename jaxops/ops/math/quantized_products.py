@@ -1,0 +1,115 @@
+"""Products of quantized matrices: integers are multiplied as integers, and their sums wrap around in 32 bits only."""
+
+__all__ = ["matmul_integer", "qlinear_matmul"]
+
+import chex
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxops.ops.quantized import FLOAT8, quantized, requantized, scale, wide, zero_point
+from jaxops.shapes.math import linear_algebra as sizes_of, quantized_products as sizes_of_scales
+from jaxops.static import Array, jit_if_concrete
+
+_BYTES = ("int8", "uint8")
+
+
+def matmul_integer(
+    a: Array, b: Array, a_zero_point: Array | None = None, b_zero_point: Array | None = None
+) -> jax.Array:
+    """(a - a_zero_point) · (b - b_zero_point), as `matmul` of integers.
+
+    a: (…, M, K) or (K,). b: (…, K, N) or (K,). int8 or uint8, each. a_zero_point: a scalar, (M,) or (…, M, 1), in the
+    type of a. b_zero_point: a scalar, (N,) or (…, 1, N), in the type of b. 0 when None. Returns int32.
+    Raises ShapeError when the shapes do not fit, DTypeError for other types.
+    Source: ONNX MatMulInteger, opset 10.
+
+    >>> matmul_integer(jnp.array([[255, 2]], jnp.uint8), jnp.array([[-3], [1]], jnp.int8), jnp.uint8(1)).tolist()
+    [[-761]]
+    """
+    op = "matmul_integer"
+    left, right = quantized(op, "a", a, _BYTES), quantized(op, "b", b, _BYTES)
+    zeros = (
+        None if a_zero_point is None else zero_point(op, "a_zero_point", a_zero_point, left.dtype, "`a`"),
+        None if b_zero_point is None else zero_point(op, "b_zero_point", b_zero_point, right.dtype, "`b`"),
+    )
+    return _matmul_integer((left, right, *zeros))
+
+
+@jit_if_concrete
+def _matmul_integer(operands: tuple[jax.Array | None, ...]) -> jax.Array:
+    return _product("matmul_integer", *operands)
+
+
+def _product(
+    op: str, a: jax.Array | None, b: jax.Array | None, a_zero: jax.Array | None, b_zero: jax.Array | None
+) -> jax.Array:
+    """The product of the matrices without their zero points, in int32, or float32."""
+    assert a is not None
+    assert b is not None
+    sizes = sizes_of.matmul(a.shape, b.shape, op)
+    left, right = wide(a), wide(b)
+    if a_zero is not None:
+        zero = wide(a_zero).reshape(sizes_of_scales.of_rows(op, "a_zero_point", a.shape, a_zero.shape))
+        left = left - jnp.broadcast_to(zero, left.shape)
+    if b_zero is not None:
+        zero = wide(b_zero).reshape(sizes_of_scales.of_columns(op, "b_zero_point", b.shape, b_zero.shape))
+        right = right - jnp.broadcast_to(zero, right.shape)
+    if left.dtype != right.dtype:
+        left, right = left.astype(jnp.float32), right.astype(jnp.float32)
+    y = jnp.matmul(left, right, precision=lax.Precision.HIGHEST, preferred_element_type=left.dtype)
+    chex.assert_equal(y.shape, sizes)
+    return y
+
+
+def qlinear_matmul(
+    a: Array,
+    a_scale: Array,
+    a_zero_point: Array,
+    b: Array,
+    b_scale: Array,
+    b_zero_point: Array,
+    y_scale: Array,
+    y_zero_point: Array,
+) -> jax.Array:
+    """The product of the matrices that a and b stand for, quantized: round(product / y_scale) + y_zero_point.
+
+    a: (…, M, K) or (K,). b: (…, K, N) or (K,). int8, uint8 or an 8-bit float, each. a_scale, a_zero_point: a scalar,
+    (M,) or (…, M, 1), the zero point in the type of a. b_scale, b_zero_point: a scalar, (N,) or (…, 1, N).
+    y_scale, y_zero_point: a scalar. Scales are floats of 16 bits or more.
+    Returns: the type of y_zero_point, rounded half to even and saturated. Integers have an exact product, which is
+    multiplied by a_scale · b_scale / y_scale in float32, where the text leaves the precision open, as in onnxruntime.
+    Raises ShapeError when the shapes do not fit, DTypeError for other types.
+    Source: ONNX QLinearMatMul, opsets 10–21.
+
+    >>> a, b, one = jnp.array([[3, 4]], jnp.uint8), jnp.array([[9], [2]], jnp.int8), jnp.float32(1)
+    >>> qlinear_matmul(a, 0.5, jnp.uint8(1), b, one, jnp.int8(0), one, jnp.int8(-2)).tolist()
+    [[10]]
+    """
+    op, allowed = "qlinear_matmul", (*_BYTES, *FLOAT8)
+    left, right = quantized(op, "a", a, allowed), quantized(op, "b", b, allowed)
+    zeros = (
+        zero_point(op, "a_zero_point", a_zero_point, left.dtype, "`a`"),
+        zero_point(op, "b_zero_point", b_zero_point, right.dtype, "`b`"),
+        quantized(op, "y_zero_point", y_zero_point, allowed),
+    )
+    scales = scale(op, "a_scale", a_scale), scale(op, "b_scale", b_scale), scale(op, "y_scale", y_scale)
+    return _qlinear_matmul((left, right, *zeros, *scales))
+
+
+@jit_if_concrete
+def _qlinear_matmul(operands: tuple[jax.Array, ...]) -> jax.Array:
+    op, (a, b, a_zero, b_zero, y_zero, a_by, b_by, y_by) = "qlinear_matmul", operands
+    product = _product(op, a, b, a_zero, b_zero)
+    rows = a_by.reshape(sizes_of_scales.of_rows(op, "a_scale", a.shape, a_by.shape))
+    columns = b_by.reshape(sizes_of_scales.of_columns(op, "b_scale", b.shape, b_by.shape))
+    sizes_of_scales.single(op, "y_scale", y_by.shape)
+    sizes_of_scales.single(op, "y_zero_point", y_zero.shape)
+    # Without the axes that a row or a column lacks there is one scale.
+    if min(a.ndim, b.ndim) == 1:
+        rows, columns = _without_axis(rows, -1, b.ndim == 1), _without_axis(columns, -2, a.ndim == 1)
+    return requantized(product, rows, columns, y_by, y_zero)
+
+
+def _without_axis(x: jax.Array, axis: int, drop: bool) -> jax.Array:
+    return lax.squeeze(x, (axis % x.ndim,)) if drop and x.ndim > 1 else x

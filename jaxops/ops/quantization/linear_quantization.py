@@ -1,0 +1,204 @@
+"""Linear quantization: numbers as multiples of a scale, counted from a zero point."""
+
+__all__ = ["dequantize_linear", "dynamic_quantize_linear", "quantize_linear"]
+
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import axis as resolve_axis, element_type, flag, integer
+from jaxops.dtypes import as_traced, canonical, is_float
+from jaxops.errors import DTypeError
+from jaxops.ops.numerics import largest, quotient, smallest
+from jaxops.ops.quantized import QUANTIZED, in_precision, quantized, saturated, scale, wide, zero_point
+from jaxops.shapes.quantization.linear_quantization import Layout, layout, per_tensor, same_layout
+from jaxops.static import Array, ElementType, Sizes, jit_if_concrete
+
+
+def quantize_linear(
+    x: Array,
+    y_scale: Array,
+    y_zero_point: Array | None = None,
+    *,
+    axis: int = 1,
+    saturate: int = 1,
+    block_size: int = 0,
+    output_dtype: ElementType | None = None,
+    precision: ElementType | None = None,
+) -> jax.Array:
+    """saturate(round(x / y_scale) + y_zero_point), rounded half to even; for a float type without the rounding.
+
+    x: any shape, floating-point or int32. y_scale: a scalar; (x.shape[axis],); or, with a `block_size`, of the sizes
+    of x but ceil(size / block_size) on `axis`: then each of its elements is for a block. Floats, float8_e8m0fnu or
+    int32. y_zero_point: same shape, of the type of the result; 0 when None.
+    Returns: the shape of x, in `output_dtype`, else the type of y_zero_point, else uint8. Integers of 2, 4, 8 or 16
+    bits, 8-bit floats but float8_e8m0fnu, float4_e2m1fn.
+    saturate: whether an 8-bit float out of range becomes the largest number, else NaN or infinity.
+    precision: the floating-point type to divide in, else that of y_scale. int32 by an int32 scale is rounded from the
+    exact quotient; another scale that is no float of 16 bits or more is divided by in float32.
+    Raises ShapeError when the scale does not fit, DTypeError for other types, ArgumentError, AxisError.
+    Source: ONNX QuantizeLinear, opsets 10–28, without 6-bit floats, which JAX lacks.
+
+    >>> quantize_linear(jnp.array([-1.0, 0.25, 0.75, 9.0]), 0.5, np.int8(1), output_dtype=np.int8).tolist()
+    [-1, 1, 3, 19]
+    """
+    op = "quantize_linear"
+    data = as_traced(x)
+    if not (is_float(data.dtype) and data.dtype.itemsize > 1) and data.dtype != np.int32:
+        raise DTypeError(f"{op}: `x` is {data.dtype.name}; it must be int32 or floating-point of 16 bits or more")
+    kind = None if precision is None else canonical(element_type(op, "precision", precision))
+    if kind is not None and not (is_float(kind) and kind.itemsize > 1):
+        raise DTypeError(f"{op}: `precision` is {kind.name}; it must be floating-point of 16 bits or more")
+    target = _target(op, output_dtype, y_zero_point)
+    operands = (data, scale(op, "y_scale", y_scale, other=("float8_e8m0fnu", "int32")))
+    if y_zero_point is not None:
+        owner = "`output_dtype`" if output_dtype is not None else "the result"
+        operands += (zero_point(op, "y_zero_point", y_zero_point, target, owner),)
+    options = integer(op, "axis", axis), integer(op, "block_size", block_size), flag(op, "saturate", saturate)
+    return _quantize(operands, *options, target, kind)
+
+
+def _target(op: str, output_dtype: Any, zero: Any) -> np.dtype:
+    if output_dtype is not None:
+        target = element_type(op, "output_dtype", output_dtype)
+    elif zero is None or type(zero) is int:
+        return np.dtype(np.uint8)
+    else:
+        return quantized(op, "y_zero_point", zero).dtype
+    if target.name not in QUANTIZED:
+        raise DTypeError(f"{op}: `output_dtype` is {target.name}; it must be one of {', '.join(QUANTIZED)}")
+    return target
+
+
+@jit_if_concrete
+def _quantize(
+    operands: tuple[jax.Array, ...], axis: int, block_size: int, saturate: bool, target: np.dtype, kind: np.dtype | None
+) -> jax.Array:
+    op, (x, by, *zero) = "quantize_linear", operands
+    way = _layout(op, "y_scale", x.shape, by.shape, axis, block_size)
+    if zero:
+        same_layout(op, ("y_scale", "y_zero_point"), by.shape, zero[0].shape)
+    whole = jnp.issubdtype(by.dtype, jnp.integer) and not is_float(x.dtype)
+    if whole and kind is None and not is_float(target):
+        found = _rounded_quotient(x, _spread(by, way, x.shape))
+    else:
+        if kind is None:
+            kind = by.dtype if is_float(by.dtype) and by.dtype.itemsize > 1 else np.dtype(np.float32)
+        data, divisor = (_converted(v, kind) for v in (x, by))
+        found = in_precision(quotient(data, _spread(divisor, way, x.shape)), kind)
+    origin = _spread(wide(zero[0]), way, x.shape) if zero else None
+    y = saturated(found, origin, target, saturate=saturate)
+    chex.assert_equal(y.shape, x.shape)
+    return y
+
+
+def _layout(op: str, operand: str, x: Sizes, scale: Sizes, axis: int, block_size: int) -> Layout:
+    at = 0 if per_tensor(x, scale, block_size) else resolve_axis(op, axis, len(x))
+    return layout(op, operand, x, scale, at, block_size)
+
+
+def _converted(x: jax.Array, kind: np.dtype) -> jax.Array:
+    """The numbers of x in the precision `kind`, as float32 or float64."""
+    work = x.astype(kind if kind.itemsize > 4 else jnp.float32)
+    return work if x.dtype == kind else in_precision(work, kind)
+
+
+def _rounded_quotient(x: jax.Array, divisor: jax.Array) -> jax.Array:
+    """Integers divided exactly, then rounded to the nearest one, half to even."""
+    whole = jnp.floor_divide(x, divisor)
+    rest = jnp.abs(x - whole * divisor)
+    other = jnp.abs(divisor) - rest  # how far it is to the next one
+    up = (rest > other) | ((rest == other) & (whole % 2 == 1))
+    return whole + up.astype(whole.dtype)
+
+
+def _spread(x: jax.Array, way: Layout, sizes: Sizes) -> jax.Array:
+    """A scale or zero point, an element for each one of the data of these sizes."""
+    x = lax.reshape(x, way.sizes)
+    if way.axis is not None:
+        at, rank = way.axis, len(sizes)
+        x = lax.broadcast_in_dim(
+            x, (*way.sizes[: at + 1], way.block, *way.sizes[at + 1 :]), (*range(at + 1), *range(at + 2, rank + 1))
+        )
+        x = lax.reshape(x, (*way.sizes[:at], way.sizes[at] * way.block, *way.sizes[at + 1 :]))
+        x = lax.slice_in_dim(x, 0, sizes[at], axis=at)
+    return lax.broadcast_in_dim(x, sizes, tuple(range(len(sizes))))
+
+
+def dequantize_linear(
+    x: Array,
+    x_scale: Array,
+    x_zero_point: Array | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: ElementType | None = None,
+) -> jax.Array:
+    """(x - x_zero_point) · x_scale.
+
+    x: any shape, of a type that `quantize_linear` gives, or int32. x_scale: shaped as in `quantize_linear`, floats or
+    float8_e8m0fnu. x_zero_point: same shape, in the type of x; 0 when None.
+    Returns: the shape of x, in `output_dtype`, else the type of x_scale; floats of 16 bits or more. Those of 16 bits
+    are computed in float32.
+    Raises ShapeError when the scale does not fit, DTypeError for other types, ArgumentError, AxisError.
+    Source: ONNX DequantizeLinear, opsets 10–28, without 6-bit floats, which JAX lacks.
+
+    >>> dequantize_linear(jnp.array([[0, 4], [2, 3]], jnp.uint8), jnp.array([0.5, 2.0]), axis=0).tolist()
+    [[0.0, 2.0], [4.0, 6.0]]
+    """
+    op = "dequantize_linear"
+    data = quantized(op, "x", x, (*QUANTIZED, "int32"))
+    operands = (data, scale(op, "x_scale", x_scale, other=("float8_e8m0fnu",)))
+    if x_zero_point is not None:
+        operands += (zero_point(op, "x_zero_point", x_zero_point, data.dtype, "`x`"),)
+    target = operands[1].dtype if output_dtype is None else canonical(element_type(op, "output_dtype", output_dtype))
+    if not (is_float(target) and target.itemsize > 1):
+        raise DTypeError(
+            f"{op}: the result would be {target.name}; give a floating-point type of 16 bits or more as `output_dtype`"
+        )
+    return _dequantize(operands, integer(op, "axis", axis), integer(op, "block_size", block_size), target)
+
+
+@jit_if_concrete
+def _dequantize(operands: tuple[jax.Array, ...], axis: int, block_size: int, target: np.dtype) -> jax.Array:
+    op, (x, by, *zero) = "dequantize_linear", operands
+    way = _layout(op, "x_scale", x.shape, by.shape, axis, block_size)
+    found = wide(x)
+    if zero:
+        same_layout(op, ("x_scale", "x_zero_point"), by.shape, zero[0].shape)
+        found = found - _spread(wide(zero[0]), way, x.shape)
+    work = target if target.itemsize > 4 else jnp.float32
+    y = (found.astype(work) * _spread(by.astype(work), way, x.shape)).astype(target)
+    chex.assert_equal(y.shape, x.shape)
+    return y
+
+
+def dynamic_quantize_linear(x: Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The numbers quantized to uint8 by the scale and zero point that cover their range and 0.
+
+    x: any shape, float32. Returns: y, uint8 of the shape of x; y_scale, a float32 scalar, the range by 255;
+    y_zero_point, a uint8 scalar, what stands for 0. Where all numbers are 0 the scale is 1.
+    Raises DTypeError for another type.
+    Source: ONNX DynamicQuantizeLinear, opset 11.
+
+    >>> [v.tolist() for v in dynamic_quantize_linear(jnp.array([0.0, 51.0, -204.0]))]
+    [[204, 255, 0], 1.0, 204]
+    """
+    data = as_traced(x)
+    if data.dtype != np.float32:
+        raise DTypeError(f"dynamic_quantize_linear: `x` is {data.dtype.name}; it must be float32, use jaxops.cast")
+    return _dynamic_quantize(data)
+
+
+@jit_if_concrete
+def _dynamic_quantize(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    axes, target = tuple(range(x.ndim)), np.dtype(np.uint8)
+    low, high = jnp.minimum(smallest(x, axes), 0), jnp.maximum(largest(x, axes), 0)
+    # 0 / 0 by the text; onnxruntime takes the scale 1.
+    by = jnp.where(low == high, jnp.float32(1), quotient(high - low, jnp.float32(255)))
+    zero = saturated(quotient(-low, by), None, target)
+    return saturated(quotient(x, jnp.broadcast_to(by, x.shape)), zero, target), by, zero

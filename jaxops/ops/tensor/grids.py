@@ -1,0 +1,128 @@
+"""Operators that sample an image at the places of a grid, and that make such a grid."""
+
+__all__ = ["affine_grid", "grid_sample"]
+
+from typing import Any, Literal
+
+import chex
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import flag, ints, one_of
+from jaxops.dtypes import as_traced
+from jaxops.ops.elementwise import floating, require
+from jaxops.ops.interpolation import Tap, cubic_taps, gather_taps, inside, linear_taps
+from jaxops.shapes.tensor import grids as sizes_of
+from jaxops.static import Array, Dim, Sizes, Static, jit_if_concrete
+
+GridMode = Literal["linear", "nearest", "cubic"]
+GridPadding = Literal["zeros", "border", "reflection"]
+
+
+def grid_sample(
+    x: Array, grid: Array, *, align_corners: int = 0, mode: GridMode = "linear", padding_mode: GridPadding = "zeros"
+) -> Array:
+    """Reads `x` at the places in `grid`, between its elements by interpolation.
+
+    x: (N, C, d1, …, dr), floats, or any numbers for 'nearest'. grid: (N, o1, …, or, r), floats; the last axis holds
+    coordinates from the innermost axis to the outermost, -1 and 1 being the centres of the first and last elements
+    with align_corners, else their outer edges. Returns (N, C, o1, …, or), x's dtype; 16-bit types are computed in
+    float32. padding_mode: what is outside: zero, the edge, or the data mirrored at the edge. 'nearest' rounds halves
+    to even. Raises ShapeError, DTypeError, ArgumentError.
+    Source: ONNX GridSample, opsets 16–22.
+
+    >>> grid_sample(jnp.array([[[[0.0, 4.0]]]]), jnp.zeros((1, 1, 1, 2))).tolist()
+    [[[[2.0]]]]
+    """
+    x, places = as_traced(x), floating("grid_sample", grid)
+    how = one_of("grid_sample", "mode", mode, GridMode)
+    padding = one_of("grid_sample", "padding_mode", padding_mode, GridPadding)
+    require("grid_sample", "numbers" if how == "nearest" else "floating-point", x)
+    return _grid_sample((x, places), flag("grid_sample", "align_corners", align_corners), how, padding)
+
+
+@jit_if_concrete
+def _grid_sample(operands: tuple[Any, Any], align: bool, mode: GridMode, padding: GridPadding) -> Any:
+    x, grid = operands
+    sizes = sizes_of.sampled(x.shape, grid.shape)
+    rank = len(sizes) - 2
+    exact = np.float64 if np.dtype(np.float64) in (x.dtype, grid.dtype) else np.float32
+    wide = x.dtype if mode == "nearest" else np.promote_types(exact, np.float32)
+    grid = lax.convert_element_type(grid, exact)
+    # The grid holds (…, y, x): the last axis of the data first.
+    axes = [_taps(grid[..., rank - 1 - i], size, align, mode, padding) for i, size in enumerate(x.shape[2:])]
+    y = jnp.moveaxis(gather_taps(lax.convert_element_type(x, wide), axes), -1, 1)
+    chex.assert_equal(y.shape, sizes)
+    return lax.convert_element_type(y, x.dtype)
+
+
+def _taps(at: Any, size: Dim, align: bool, mode: GridMode, padding: GridPadding) -> list[Tap]:
+    """The taps along one axis; `at` in [-1, 1]."""
+    count = jnp.asarray(size, at.dtype)
+    at = (at + 1) / 2 * (count - 1) if align else ((at + 1) * count - 1) / 2
+    if mode == "nearest":
+        at = lax.round(at, lax.RoundingMethod.TO_NEAREST_EVEN)
+    if padding == "reflection":
+        low, high = (0.0 * count, count - 1) if align else (0.0 * count - 0.5, count - 0.5)
+        span = jnp.maximum(high - low, 1)
+        mirrored = low + (span - abs((at - low) % (2 * span) - span))
+        at = jnp.where((at < low) | (at > high), mirrored, at)
+    else:
+        # From here on the whole filter is outside: it need not go on to where integers end. The text leaves open
+        # whether the place itself moves to the edge for 'cubic'; it does not in onnxruntime.
+        at = jnp.clip(at, -3, count + 2)
+    if mode == "nearest":
+        pairs = [(at.astype(np.int32), None)]
+    else:
+        pairs = linear_taps(at) if mode == "linear" else cubic_taps(at)
+    if padding == "zeros":
+        return [(index, weight, inside(index, size)) for index, weight in pairs]
+    if padding == "border":  # a gather clips
+        return [(index, weight, None) for index, weight in pairs]
+    return [(_reflected(index, jnp.asarray(size, np.int32), align), weight, None) for index, weight in pairs]
+
+
+def _reflected(index: Any, size: Any, align: bool) -> Any:
+    """Mirrored at the centre of the outermost element, or at its edge."""
+    period = jnp.maximum(2 * size - 2, 1) if align else 2 * size
+    index = index % period
+    return jnp.where(index < size, index, period - index - (0 if align else 1))
+
+
+def affine_grid(theta: Array, size: Static, *, align_corners: int = 0) -> Array:
+    """The grid of places that affine maps give to the elements of images of a size; see `grid_sample`.
+
+    theta: (N, 2, 3) or (N, 3, 4), floats, a matrix an image. size: static, (N, C, H, W) or (N, C, D, H, W).
+    Returns (N, H, W, 2) or (N, D, H, W, 3), same dtype; 16-bit types are computed in float32. With align_corners an
+    axis of one element is at 0, as in PyTorch, where the text leaves it open. Raises ShapeError, DTypeError.
+    Source: ONNX AffineGrid, opset 20.
+
+    >>> affine_grid(jnp.eye(2, 3)[None], (1, 1, 1, 2))[0, 0, :, 0].tolist()
+    [-0.5, 0.5]
+    """
+    matrices = floating("affine_grid", theta)
+    wanted, align = ints("affine_grid", "size", size), flag("affine_grid", "align_corners", align_corners)
+    return _affine_grid(matrices, wanted, align)
+
+
+@jit_if_concrete
+def _affine_grid(theta: Any, size: Sizes, align: bool) -> Any:
+    sizes = sizes_of.affine(theta.shape, size)
+    rank = len(size) - 2
+    work = lax.convert_element_type(theta, np.promote_types(theta.dtype, np.float32))
+    rows = work.reshape(work.shape[0], *([1] * rank), rank, rank + 1)
+    total = rows[..., rank]
+    for i, length in enumerate(size[2:]):
+        # (x, y, …): the last axis is multiplied with the first column.
+        at = _places(length, align, work.dtype).reshape([-1 if a == i else 1 for a in range(rank)])
+        total = total + rows[..., rank - 1 - i] * at[None, ..., None]
+    chex.assert_equal(total.shape, sizes)
+    return lax.convert_element_type(total, theta.dtype)
+
+
+def _places(length: Dim, align: bool, dtype: Any) -> Any:
+    at, count = lax.iota(dtype, length), jnp.asarray(length, dtype)
+    if not align:
+        return (2 * at + 1) / count - 1
+    return (2 * at - (count - 1)) / jnp.maximum(count - 1, 1)

@@ -1,0 +1,344 @@
+"""Operators that resample axes at other places: resizing by the nearest element, linear or cubic interpolation.
+
+Axis by axis. By a ratio of small whole numbers, places repeat their position between elements: each of these phases
+is a weighted sum of slices, and the phases are interleaved. Everything else gathers each tap of the filter by static
+indices, or multiplies with a matrix where an antialiasing filter has many. All weights are made in NumPy.
+Milliseconds on a CPU of two busy cores, twice the size, linear, by slices, gathers, matrices: (1, 64, 56, 56): 0.3,
+1.2, 1.8 (onnxruntime 1.1); (8, 128, 28, 28): 1.6, 4.4, 5.6 (17). Nearest: 0.2 to 0.3 by gathers.
+"""
+
+__all__ = ["resize"]
+
+import math
+from fractions import Fraction
+from typing import Any, Literal, NamedTuple
+
+import chex
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import axes as resolve_axes, flag, ints, one_of
+from jaxops.dtypes import as_traced, canonical, is_float, is_string, type_name, widened
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, message
+from jaxops.ops.elementwise import require
+from jaxops.shapes.tensor import resizing as sizes_of
+from jaxops.shapes.tensor.resizing import AspectRatioPolicy, Resized
+from jaxops.static import Array, Ints, Static, Undecided, array, jit_if_concrete, known
+
+ResizeMode = Literal["nearest", "linear", "cubic"]
+NearestMode = Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
+CoordinateMode = Literal[
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
+]
+# Where the place of an element says how it lies between the elements it is made of, wherever it is.
+_PERIODIC = {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "asymmetric", "tf_half_pixel_for_nn"}
+_MOST_SLICES = 16
+
+
+class Sampling(NamedTuple):
+    """The attributes that say how an axis is sampled."""
+
+    mode: ResizeMode
+    coordinates: CoordinateMode
+    nearest: NearestMode
+    cubic_coeff_a: float
+    exclude_outside: bool
+    antialias: bool
+    extrapolation: float
+
+
+def resize(
+    x: Array,
+    roi: Static = None,
+    scales: Static = None,
+    sizes: Static = None,
+    *,
+    antialias: int = 0,
+    axes: Ints | None = None,
+    coordinate_transformation_mode: CoordinateMode = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: AspectRatioPolicy = "stretch",
+    mode: ResizeMode = "nearest",
+    nearest_mode: NearestMode = "round_prefer_floor",
+) -> Array:
+    """Samples `x` at as many evenly spaced places along each axis as it is to have.
+
+    x: any dtype for 'nearest', which keeps strings static; numbers otherwise. 16-bit types are computed in float32,
+    integers of 32 and 64 bits in float64 and so with x64 only. Integers are rounded towards zero by 'linear' without
+    antialias, as in onnxruntime, else to the nearest, and saturate.
+    scales, sizes: static, one number for each of `axes`; one of the two, the other None or empty. Returns the same
+    dtype, of floor(size · scale), or of `sizes`; a keep_aspect_ratio_policy other than 'stretch' scales all axes by the
+    smallest or largest ratio. A symbolic size takes scales that are whole numbers, or that divide it.
+    roi: static, starts and then ends as parts of each axis, for 'tf_crop_and_resize': places outside `x` get
+    extrapolation_value. axes: static; None means all. antialias: whether 'linear' and 'cubic' average over all elements
+    that a smaller result stands for. exclude_outside: neighbours outside of `x` get no weight; else they are the edge.
+    Raises ShapeError, ArgumentError, AxisError, DTypeError; StaticError for traced scales, sizes or roi.
+    Source: ONNX Resize, opsets 11–19.
+
+    >>> resize(jnp.array([0.0, 4.0]), scales=(2,), mode="linear").tolist()
+    [0.0, 1.0, 3.0, 4.0]
+    """
+    op, x = "resize", array(x)
+    places = tuple(range(x.ndim)) if axes is None else resolve_axes(op, axes, x.ndim)
+    policy = one_of(op, "keep_aspect_ratio_policy", keep_aspect_ratio_policy, AspectRatioPolicy)
+    how = Sampling(
+        one_of(op, "mode", mode, ResizeMode),
+        one_of(op, "coordinate_transformation_mode", coordinate_transformation_mode, CoordinateMode),
+        one_of(op, "nearest_mode", nearest_mode, NearestMode),
+        cubic_coeff_a,
+        flag(op, "exclude_outside", exclude_outside),
+        flag(op, "antialias", antialias),
+        extrapolation_value,
+    )
+    by_scale, by_size = not _absent("scales", scales, places), not _absent("sizes", sizes, places)
+    if by_scale == by_size:
+        count = "both are" if by_scale else "neither is"
+        raise ArgumentError(f"resize: give either `scales` or `sizes`; {count} given")
+    if by_scale:
+        plan = sizes_of.by_scales(x.shape, places, _floats("scales", scales))
+    else:
+        plan = sizes_of.by_sizes(x.shape, places, ints(op, "sizes", sizes), policy)
+    if how.coordinates == "tf_crop_and_resize":
+        plan = _with_roi(plan, roi)
+    if how.mode != "nearest":
+        require(op, "numbers", x)
+    return _resize(x if is_string(x) else as_traced(x), plan, how)
+
+
+def _absent(name: str, value: Any, axes: tuple[int, ...]) -> bool:
+    """An empty tensor stands for an operand that is left out; of no axes it may also be the numbers of all of them."""
+    if value is None:
+        return True
+    return len(axes) > 0 and np.size(value if isinstance(value, tuple | list) else known("resize", name, value)) == 0
+
+
+def _floats(name: str, value: Any) -> tuple[float, ...]:
+    values = known("resize", name, value)
+    if values.ndim != 1:
+        raise ShapeError(message("resize", f"`{name}` must be 1-D, but has {values.ndim} axes", **{name: values}))
+    return tuple(float(v) for v in values)
+
+
+def _with_roi(plan: tuple[Resized, ...], roi: Any) -> tuple[Resized, ...]:
+    if roi is None:
+        raise ArgumentError("resize: 'tf_crop_and_resize' needs `roi`, the starts and then the ends of the axes")
+    values, count = _floats("roi", roi), len(plan)
+    if len(values) != 2 * count:
+        raise ShapeError(
+            f"resize: `roi` has {len(values)} numbers; {count} axes need {2 * count}, all starts, then all ends"
+        )
+    return tuple(p._replace(roi=(values[i], values[i + count])) for i, p in enumerate(plan))
+
+
+@jit_if_concrete
+def _resize(x: Any, plan: tuple[Resized, ...], how: Sampling) -> Array:
+    plan = tuple(p for p in plan if not (p.scale == 1 and p.roi == (0, 1)))
+    lengths = {p.axis: p.length for p in plan}
+    wanted = tuple(lengths.get(axis, size) for axis, size in enumerate(x.shape))
+    work = x.dtype if how.mode == "nearest" else _work_type(x)
+    # The last axis first: on XLA:CPU it costs most, and so it finds the fewest elements when they become more.
+    order = sorted(plan, key=lambda p: -p.axis)
+
+    def sampled(arrays: Any) -> Any:
+        y = arrays[0] if arrays[0].dtype == work else lax.convert_element_type(arrays[0], work)
+        for p in order:
+            y = _sample(y, p, how)
+        return y
+
+    y = sampled((x,)) if how.mode != "nearest" or is_string(x) else widened(sampled, (x,))
+    if work != x.dtype:
+        y = _narrowed(y, x.dtype, how)
+    if how.coordinates == "tf_crop_and_resize":
+        y = _extrapolated(y, plan, how)
+    chex.assert_equal(y.shape, wanted)
+    return y
+
+
+def _work_type(x: Any) -> Any:
+    """float32 for narrower types, float64 for integers that it does not hold."""
+    if x.dtype.kind == "c" or (is_float(x.dtype) and x.dtype.itemsize >= 4):
+        return x.dtype
+    if is_float(x.dtype) or x.dtype.itemsize < 4:
+        return np.dtype(np.float32)
+    if canonical(np.float64) != np.float64:
+        raise DTypeError(
+            f"resize: interpolating {type_name(x)} needs float64, and x64 is off; convert with jaxops.cast, or turn "
+            f"it on with jax.config.update('jax_enable_x64', True)"
+        )
+    return np.dtype(np.float64)
+
+
+def _narrowed(y: Any, dtype: Any, how: Sampling) -> Any:
+    if is_float(dtype):
+        return lax.convert_element_type(y, dtype)
+    y = lax.floor(y + 0.5) if how.mode == "cubic" or how.antialias else y
+    return lax.convert_element_type(y, dtype)  # of XLA, which saturates
+
+
+def _extrapolated(y: Any, plan: tuple[Resized, ...], how: Sampling) -> Any:
+    """`extrapolation_value` wherever the place along some axis is outside of the data."""
+    for p in plan:
+        # In float32: what the formula means to be the last element is not beyond it by the last bit.
+        at = _coordinates(p, how).astype(np.float32)
+        outside = (at < 0) | (at > p.size - 1)
+        if outside.any():
+            mask = outside.reshape([-1 if axis == p.axis else 1 for axis in range(y.ndim)])
+            if isinstance(y, np.ndarray):
+                raise DTypeError("resize: places outside of strings have no value; choose `roi` inside of [0, 1]")
+            y = jnp.where(mask, jnp.asarray(how.extrapolation, np.float32).astype(y.dtype), y)
+    return y
+
+
+def _sample(x: Any, p: Resized, how: Sampling) -> Any:
+    if isinstance(p.length, int) and p.length == 0:
+        return x[(slice(None),) * p.axis + (slice(0, 0),)]
+    if isinstance(p.size, int) and p.size == 0:
+        raise ShapeError(f"resize: axis {p.axis} of {x.shape} is empty; it cannot get {p.length} elements")
+    phases = None if is_string(x) else _phases(p, how)
+    try:
+        if phases is not None:
+            return _interleaved(x, p, *phases)
+    except Undecided as error:  # a half of a size that may be less than two
+        raise _unresolved(p) from error
+    if not (isinstance(p.size, int) and isinstance(p.length, int)):
+        raise _unresolved(p)
+    first, weights = _taps(_coordinates(p, how), how, float(p.scale or 1))
+    at = first[:, None] + np.arange(weights.shape[1])
+    if how.exclude_outside and how.mode != "nearest":
+        weights = np.where((at < 0) | (at >= p.size), 0, weights)
+        total = weights.sum(1, keepdims=True)
+        weights = weights / np.where(total == 0, 1, total)
+    return _gathered(x, p, np.clip(at, 0, p.size - 1), weights)
+
+
+def _unresolved(p: Resized) -> ShapeError:
+    return ShapeError(
+        f"resize: axis {p.axis} goes from {p.size} to {p.length}, which cannot be resolved for every size; give "
+        f"scales that are whole numbers, in a periodic mode ({', '.join(sorted(_PERIODIC))}) without "
+        f"exclude_outside, or export with a known size"
+    )
+
+
+def _coordinates(p: Resized, how: Sampling) -> np.ndarray:
+    """Where in the data each place of the result is. Needs known sizes."""
+    at, mode, size = np.arange(p.length, dtype=np.float64), how.coordinates, p.size
+    scale = p.scale or Fraction(1)
+    # The text's length_resized is scale · length_original, which may be fractional; so says the suite. onnxruntime
+    # takes the length of the result.
+    length = float(scale * size)
+    if mode == "tf_crop_and_resize":
+        start, end = p.roi
+        if p.length == 1:
+            return np.array([(start + end) * (size - 1) / 2])
+        return start * (size - 1) + at * (end - start) * (size - 1) / (length - 1)
+    if p.length == 1 and mode in ("align_corners", "pytorch_half_pixel"):
+        return np.zeros(1)
+    if mode == "align_corners":
+        return at * (size - 1) / (length - 1)
+    offset = size / 2 * (1 - p.length / length) if mode == "half_pixel_symmetric" else 0
+    return offset + _position(at, mode, scale)
+
+
+def _position(at: np.ndarray, mode: str, scale: Fraction) -> np.ndarray:
+    half = 0.0 if mode == "asymmetric" else 0.5
+    return (at + half) * scale.denominator / scale.numerator - (0.0 if mode == "tf_half_pixel_for_nn" else half)
+
+
+def _taps(at: np.ndarray, how: Sampling, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """For each place the first element that it is made of, and the weights of those from there on."""
+    if how.mode == "nearest":
+        # In float32, as onnxruntime: it forgives the error of a scale such as 0.6, so 3 / 0.6 is 5 and not just below.
+        at = at.astype(np.float32)
+        rounding = {
+            "round_prefer_floor": lambda: np.ceil(at - 0.5),
+            "round_prefer_ceil": lambda: np.floor(at + 0.5),
+            "floor": lambda: np.floor(at),
+            "ceil": lambda: np.ceil(at),
+        }
+        return rounding[how.nearest]().astype(np.int64), np.ones((len(at), 1))
+    narrow = min(scale, 1.0) if how.antialias else 1.0
+    reach = 1 if how.mode == "linear" else 2
+    start = math.floor(-reach / narrow) + 1
+    first = np.floor(at)
+    distance = np.abs(start + np.arange(2 - 2 * start) - (at - first)[:, None]) * narrow
+    weights = np.maximum(1 - distance, 0) if reach == 1 else _cubic(distance, how.cubic_coeff_a)
+    if how.antialias:
+        weights /= weights.sum(1, keepdims=True)
+    return first.astype(np.int64) + start, weights
+
+
+def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
+    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
+
+
+def _phases(p: Resized, how: Sampling) -> tuple[np.ndarray, np.ndarray] | None:
+    """The taps of the first places, when those of all others repeat them; None where that is not so, or takes long."""
+    if p.scale is None or how.coordinates not in _PERIODIC or (how.exclude_outside and how.mode != "nearest"):
+        return None
+    count, step = p.scale.numerator, p.scale.denominator
+    whole = step == 1 or (isinstance(p.size, int) and p.size * count % step == 0)
+    if how.coordinates == "half_pixel_symmetric" and not whole:
+        return None
+    if how.coordinates == "pytorch_half_pixel" and not (count > 1 or (isinstance(p.length, int) and p.length > 1)):
+        return None
+    if count > _MOST_SLICES or not (isinstance(p.size, int) or count == 1 or step == 1):
+        return None
+    at = _position(np.arange(count), how.coordinates, p.scale)
+    first, weights = _taps(at, how, float(p.scale))
+    return (first, weights) if np.count_nonzero(weights) <= _MOST_SLICES else None
+
+
+def _interleaved(x: Any, p: Resized, first: np.ndarray, weights: np.ndarray) -> Any:
+    """Each phase as a weighted sum of slices of the data with its edges repeated; then one element of each in turn."""
+    assert p.scale is not None
+    axis, count, step = p.axis, p.scale.numerator, p.scale.denominator
+    blocks = p.size if step == 1 else p.length if count == 1 else -(-p.length // count)
+    taps = [[(int(at) + j, w) for j, w in enumerate(row) if w] for at, row in zip(first, weights, strict=True)]
+    low = max(0, -min(at for row in taps for at, _ in row))
+    high = max(0, max(at for row in taps for at, _ in row))
+    if low or high:
+        x = jnp.pad(x, [(low, high) if a == axis else (0, 0) for a in range(x.ndim)], mode="edge")
+
+    def piece(at: int) -> Any:
+        return lax.slice_in_dim(x, at + low, at + low + step * (blocks - 1) + 1, step, axis)
+
+    if len(taps) == 1 or all(row == taps[0] for row in taps):
+        y = jnp.expand_dims(_weighted_sum([(piece(at), w) for at, w in taps[0]]), axis + 1)
+        y = jnp.broadcast_to(y, (*y.shape[: axis + 1], count, *y.shape[axis + 2 :]))
+    else:
+        y = jnp.stack([_weighted_sum([(piece(at), w) for at, w in row]) for row in taps], axis + 1)
+    y = lax.reshape(y, (*y.shape[:axis], blocks * count, *y.shape[axis + 2 :]))
+    return y if y.shape[axis] == p.length else lax.slice_in_dim(y, 0, p.length, axis=axis)
+
+
+def _weighted_sum(parts: list[tuple[Any, Any]]) -> Any:
+    """Σ weight · part; a weight that is not a scalar broadcasts. One part of weight 1 is any type."""
+    total: Any = None
+    for part, weight in parts:
+        term = part if np.all(np.equal(weight, 1)) else part * np.asarray(weight).astype(part.dtype)
+        total = term if total is None else total + term
+    return total
+
+
+def _gathered(x: Any, p: Resized, at: np.ndarray, weights: np.ndarray) -> Any:
+    if isinstance(x, np.ndarray):
+        return np.take(x, at[:, 0], axis=p.axis)
+    if at.shape[1] > 4:
+        matrix = np.zeros((p.length, p.size))
+        np.add.at(matrix, (np.arange(p.length)[:, None], at), weights)
+        product = jnp.tensordot(x, matrix.astype(x.dtype), ((p.axis,), (1,)), precision=lax.Precision.HIGHEST)
+        return jnp.moveaxis(product, -1, p.axis)
+    column = [-1 if axis == p.axis else 1 for axis in range(x.ndim)]
+    taken = [jnp.take(x, at[:, j].astype(np.int32), axis=p.axis, mode="clip") for j in range(at.shape[1])]
+    return _weighted_sum([(part, weights[:, j].reshape(column)) for j, part in enumerate(taken)])

@@ -1,0 +1,37 @@
+"""Sizes of scales and zero points of products of matrices: one for all, one a row, or one a column."""
+
+from jaxops.errors import ShapeError, shape_text
+from jaxops.static import Sizes
+
+
+def of_rows(op: str, operand: str, matrix: Sizes, given: Sizes) -> Sizes:
+    """The sizes in which it broadcasts to (…, M, K): M elements, or (…, M, 1); one element fits all."""
+    rows = matrix[-2] if len(matrix) > 1 else 1
+    return _sizes(op, operand, matrix, given, rows, (rows, 1))
+
+
+def of_columns(op: str, operand: str, matrix: Sizes, given: Sizes) -> Sizes:
+    """The sizes in which it broadcasts to (…, K, N): N elements, or (…, 1, N); one element fits all."""
+    columns = matrix[-1] if len(matrix) > 1 else 1
+    return _sizes(op, operand, matrix, given, columns, (1, columns))
+
+
+def _sizes(op: str, operand: str, matrix: Sizes, given: Sizes, count: int, last: Sizes) -> Sizes:
+    if given in ((), (1,)):
+        return ()
+    if given == (count,):
+        return last
+    whole = (*matrix[:-2], *last)
+    if len(matrix) < 2 or given != whole:
+        fits = f"({count},) or {shape_text(whole)}" if len(matrix) > 1 else "one element, as there is one axis"
+        raise ShapeError(
+            f"{op}: `{operand}` of {shape_text(given)} does not fit the matrix of {shape_text(matrix)}; it must be a "
+            f"scalar, or {fits}"
+        )
+    return whole
+
+
+def single(op: str, operand: str, given: Sizes) -> None:
+    """Raises ShapeError unless it is a scalar, or one element."""
+    if given not in ((), (1,)):
+        raise ShapeError(f"{op}: `{operand}` of {shape_text(given)} must be a scalar")

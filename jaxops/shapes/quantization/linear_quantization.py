@@ -1,0 +1,64 @@
+"""Which elements a scale of linear quantization counts for: all, those of one index on an axis, or a block."""
+
+from typing import NamedTuple
+
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.static import Sizes
+
+
+class Layout(NamedTuple):
+    """How a scale broadcasts to the data.
+
+    sizes: those to reshape the scale to; they have the rank of the data. axis: where each element of the scale counts
+    for `block` elements in a row; None where sizes broadcast as they are.
+    """
+
+    sizes: Sizes
+    axis: int | None = None
+    block: int = 1
+
+
+def per_tensor(x: Sizes, scale: Sizes, block_size: int) -> bool:
+    """Whether the scale is one number for all data, so that no axis matters."""
+    return scale == () or (scale == (1,) and not (block_size and len(x) == 1))
+
+
+def layout(op: str, operand: str, x: Sizes, scale: Sizes, axis: int, block_size: int) -> Layout:
+    """The layout of a scale of these sizes for data of sizes `x`; `axis` is that in [0, rank), where one matters.
+
+    Per tensor: a scalar, or one element. Per axis: 1-D. By blocks, with a block_size: the sizes of x, but
+    ceil(size / block_size) on the axis.
+    """
+    if block_size < 0:
+        raise ArgumentError(f"{op}: `block_size` is {block_size}; it must be positive, or 0 for no blocks")
+    if per_tensor(x, scale, block_size):
+        return Layout((1,) * len(x))
+    given = f"{op}: `{operand}` of {shape_text(scale)}"
+    if block_size:
+        expected = (*x[:axis], -(-x[axis] // block_size), *x[axis + 1 :])
+        if scale != expected:
+            raise ShapeError(
+                f"{given} does not fit `x` of {shape_text(x)} in blocks of {block_size} on axis {axis}; it must be "
+                f"{shape_text(expected)}, or a scalar"
+            )
+        return Layout(scale, axis, block_size)
+    if len(scale) != 1:
+        raise ShapeError(
+            f"{given} must be a scalar (per tensor) or 1-D (per axis) for `x` of {shape_text(x)}; give `block_size` "
+            f"for quantization by blocks"
+        )
+    if scale[0] != x[axis]:
+        raise ShapeError(
+            f"{given} does not fit axis {axis} of `x` of {shape_text(x)}; it must have {x[axis]} elements, or be a "
+            f"scalar"
+        )
+    return Layout(tuple(scale[0] if i == axis else 1 for i in range(len(x))))
+
+
+def same_layout(op: str, names: tuple[str, str], scale: Sizes, zero_point: Sizes) -> None:
+    """Raises ShapeError unless scale and zero point have one shape; one element may be a scalar or 1-D in either."""
+    single = ((), (1,))
+    if scale != zero_point and not (scale in single and zero_point in single):
+        raise ShapeError(
+            f"{op}: `{names[1]}` of {shape_text(zero_point)} must have the shape of `{names[0]}`, {shape_text(scale)}"
+        )

@@ -1,0 +1,94 @@
+"""Sizes of resized arrays."""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.static import Dim, Sizes
+
+AspectRatioPolicy = Literal["stretch", "not_larger", "not_smaller"]
+# As a denominator: floats such as 1.5 or 0.75 multiply a size without an error, 0.6 does not.
+_EXACT = 1024
+
+
+class Resized(NamedTuple):
+    """One axis: its size, the size that it gets, the scale (None: between symbolic sizes), and the region it shows."""
+
+    axis: int
+    size: Dim
+    length: Dim
+    scale: Fraction | None
+    roi: tuple[float, float] = (0.0, 1.0)
+
+
+def by_scales(sizes: Sizes, axes: Sequence[int], scales: Sequence[float]) -> tuple[Resized, ...]:
+    """Each axis times its scale, rounded down (ONNX Resize-19)."""
+    _count("scales", scales, axes)
+    wrong = [s for s in scales if not (s > 0 and math.isfinite(s))]
+    if wrong:
+        raise ArgumentError(f"resize: `scales` holds {wrong[0]}; scales are greater than 0")
+    # The text also multiplies with the roi; its own shape inference, the suite and onnxruntime do not.
+    rows = [
+        (axis, sizes[axis], _times(sizes, axis, float(np.float32(s))), s) for axis, s in zip(axes, scales, strict=True)
+    ]
+    return tuple(Resized(axis, size, length, _meant(size, length, s)) for axis, size, length, s in rows)
+
+
+def by_sizes(sizes: Sizes, axes: Sequence[int], wanted: Sizes, policy: AspectRatioPolicy) -> tuple[Resized, ...]:
+    """Each axis at its own size, or all at the scale of one of them (ONNX Resize-19)."""
+    _count("sizes", wanted, axes)
+    wrong = [d for d in wanted if isinstance(d, int) and d < 0]
+    if wrong:
+        raise ArgumentError(f"resize: `sizes` holds {wrong[0]}; sizes are not negative")
+    scales = [_ratio(sizes, axis, want) for axis, want in zip(axes, wanted, strict=True)]
+    if policy == "stretch" or not scales:
+        rows = zip(axes, wanted, scales, strict=True)
+        return tuple(Resized(axis, sizes[axis], want, scale) for axis, want, scale in rows)
+    found = [s for s in scales if s is not None]
+    if len(found) < len(scales):
+        raise ShapeError(
+            f"resize: which scale of `sizes` {shape_text(wanted)} to {shape_text(sizes)} is kept by {policy!r} "
+            f"depends on a symbolic size; give `axes` and `sizes` for known ones"
+        )
+    scale = min(found) if policy == "not_larger" else max(found)
+    return tuple(Resized(a, sizes[a], math.floor(scale * sizes[a] + Fraction(1, 2)), scale) for a in axes)
+
+
+def _count(name: str, given: Sequence[object], axes: Sequence[int]) -> None:
+    if len(given) != len(axes):
+        raise ShapeError(f"resize: `{name}` has {len(given)} numbers for {len(axes)} axes; give one for each")
+
+
+def _times(sizes: Sizes, axis: int, scale: float) -> Dim:
+    exact = Fraction(scale)
+    if exact.denominator <= _EXACT:
+        return sizes[axis] * exact.numerator // exact.denominator if exact.denominator > 1 else sizes[axis] * int(exact)
+    if not isinstance(sizes[axis], int):
+        raise ShapeError(
+            f"resize: axis {axis} of {shape_text(sizes)} is symbolic; its scale {scale:g} must be a whole number or "
+            f"1 over one; export with a known size"
+        )
+    # In float32, as the standard's shape inference computes it: 0.7 of 10 are 7, whatever the float below 0.7 is.
+    return math.floor(np.float32(sizes[axis]) * np.float32(scale))
+
+
+def _meant(size: Dim, length: Dim, scale: float) -> Fraction:
+    """The ratio of the sizes where the scale is its float32; else the scale. So 0.6 of 5 is exactly 3 / 5."""
+    if isinstance(size, int) and isinstance(length, int) and size and np.float32(length / size) == np.float32(scale):
+        return Fraction(length, size)
+    return Fraction(float(np.float32(scale)))
+
+
+def _ratio(sizes: Sizes, axis: int, want: Dim) -> Fraction | None:
+    size = sizes[axis]
+    if not (isinstance(size, int) and isinstance(want, int)):
+        return Fraction(1) if want is size or want == size else None
+    if size == 0:
+        if want:
+            raise ShapeError(f"resize: axis {axis} of {shape_text(sizes)} is empty; it cannot get {want} elements")
+        return Fraction(1)
+    return Fraction(want, size)
