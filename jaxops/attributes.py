@@ -17,7 +17,7 @@ _STASH_TYPES = ("float16", "bfloat16", "float32", "float64")
 def ints(op: str, operand: str, value: Ints, *, single: bool = False) -> Sizes:
     """A static 1-D operand as a tuple of Python integers (or symbolic dimensions).
 
-    single: one integer, which names one axis, is taken for a list of it.
+    single: a single integer is accepted as a list of one.
     """
     if type(value) is tuple:
         for item in value:
@@ -40,7 +40,7 @@ def _is_one(value: Any) -> bool:
 
 
 def integer(op: str, operand: str, value: Any) -> int:
-    """A static integer: a Python or NumPy one, or an array with one integer in it and at most one axis."""
+    """A static integer: a Python or NumPy one, or an array of one integer with at most one axis."""
     if type(value) is int:
         return value
     return _int(op, operand, value, one_axis=True)
@@ -51,7 +51,7 @@ def _int(op: str, operand: str, value: Any, *, one_axis: bool = False) -> Any:
         return value
     values = known(op, operand, value)
     if values.ndim > one_axis or values.size != 1:
-        wanted = "one integer" if one_axis else "integers, one an item"
+        wanted = "one integer" if one_axis else "one integer per item"
         raise ShapeError(message(op, f"`{operand}` must hold {wanted}", **{operand: value}))
     return _items(op, operand, values.reshape(1))[0]
 
@@ -79,7 +79,7 @@ def axis(op: str, value: Any, rank: int, *, operand: str = "axis", end: bool = F
 
 
 def axes(op: str, values: Ints, rank: int, *, operand: str = "axes") -> tuple[int, ...]:
-    """Distinct axes in [0, rank), in the order given; one integer names one axis."""
+    """Distinct axes in [0, rank), in the given order; a single integer is one axis."""
     found = tuple(axis(op, value, rank, operand=operand) for value in ints(op, operand, values, single=True))
     if len(set(found)) != len(found):
         raise AxisError(f"{op}: `{operand}` names an axis twice: {tuple(found)} of {rank} axes")
@@ -103,9 +103,9 @@ def one_of(op: str, operand: str, value: Any, choices: Any) -> Any:
 
 
 def element_type(op: str, operand: str, value: Any) -> np.dtype:
-    """An element type: whatever names one to NumPy; strings have kind 'U', 'S', 'T' or 'O'."""
+    """An element type, from anything that `np.dtype` accepts; strings have kind 'U', 'S', 'T' or 'O'."""
     try:
-        found = None if value is None else np.dtype(value)  # None is float64 to NumPy
+        found = None if value is None else np.dtype(value)  # np.dtype(None) is float64
     except TypeError:
         found = None
     if found is None or not (found.kind in "bUSTO" or jnp.issubdtype(found, jnp.number)):

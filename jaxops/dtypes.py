@@ -1,7 +1,7 @@
-"""Element types, and the one place that decides what a 64-bit value becomes while JAX's x64 is off.
+"""Element types. Only this module decides what a 64-bit value becomes while JAX's x64 is off.
 
-With x64 off, int64 becomes int32, uint64 becomes uint32, float64 float32 and complex128 complex64, as in JAX
-itself; but a constant whose value does not fit raises instead of being cut. Static values keep their 64 bits.
+With x64 off, int64 becomes int32, uint64 becomes uint32, float64 becomes float32 and complex128 becomes complex64,
+as in JAX itself; but a constant that does not fit raises an error. Static values keep their 64 bits.
 """
 
 import math
@@ -17,7 +17,7 @@ from jaxops.static import Array, Sizes, is_symbolic, settled
 
 # XLA:CPU of jaxlib 0.10.2 aborts the process when it concatenates these; an 8-bit integer holds them all.
 _FRAGILE = {"int2": jnp.int8, "uint2": jnp.uint8, "int4": jnp.int8, "uint4": jnp.uint8}
-# The standard lets them be stored, moved and cast. NumPy and XLA would disagree about what else they do with them.
+# Types that the standard only stores, moves and casts; NumPy and XLA disagree about their arithmetic.
 SUB_BYTE = {*_FRAGILE, "float4_e2m1fn"}
 
 
@@ -28,7 +28,7 @@ def is_string(value: Any) -> bool:
 
 
 def type_name(value: Any) -> str:
-    """The element type of an array as messages show it: int64 for symbolic sizes, string for strings."""
+    """The name of an element type in messages: int64 for symbolic sizes, string for strings."""
     return "int64" if is_symbolic(value) else "string" if value.dtype.kind in "USTO" else value.dtype.name
 
 
@@ -60,14 +60,14 @@ def floating(op: str, **operands: Any) -> tuple[Any, ...]:
 
 
 def canonical(dtype: Any) -> np.dtype:
-    """The type that a traced array of this element type has: the 32-bit one for 64 bits while x64 is off."""
+    """The element type of a traced array made from `dtype`: 32 bits instead of 64 while x64 is off."""
     return jax.dtypes.canonicalize_dtype(dtype)
 
 
 def as_traced(value: Any, dtype: Any = None) -> jax.Array:
-    """A static value as a JAX array (JAX arrays pass): of `dtype`, else of its own canonical type.
+    """A value as a JAX array of `dtype`, by default of its own canonical type.
 
-    Raises OutOfRangeError when a 64-bit number does not fit the 32-bit type that x64 off makes of it.
+    Raises OutOfRangeError when a static 64-bit number does not fit the 32-bit type that replaces its own.
     """
     if isinstance(value, jax.Array):
         return value if dtype is None or value.dtype == canonical(dtype) else value.astype(canonical(dtype))
@@ -76,15 +76,15 @@ def as_traced(value: Any, dtype: Any = None) -> jax.Array:
         dims = [jnp.asarray(d, canonical(np.int64 if dtype is None else dtype)) for d in values.flat]
         return jnp.stack(dims).reshape(values.shape) if values.ndim else dims[0]
     if values.dtype.kind in "USTO":
-        raise DTypeError(f"strings stay static (NumPy), they cannot become a JAX array: {values!r:.80}")
+        raise DTypeError(f"strings stay static (NumPy) and cannot become a JAX array: {values!r:.80}")
     target = canonical(values.dtype if dtype is None else dtype)
     _check_fits(values, target)
-    # copy=False: a broadcast view (a splat weight) is materialised by JAX, once.
+    # copy=False: NumPy does not copy a broadcast view; only JAX does.
     return jnp.asarray(values.astype(target, copy=False))
 
 
 def traced_for_sizes(data: Array, sizes: Sizes) -> Array:
-    """`data`, as a JAX array if one of the sizes that it will have is symbolic: NumPy has no such arrays."""
+    """`data`, which is about to get `sizes`: a JAX array if one of them is symbolic, since NumPy has no such arrays."""
     return as_traced(data) if isinstance(data, np.ndarray) and any(map(is_symbolic, sizes)) else data
 
 
@@ -111,7 +111,7 @@ def _out_of_range(value: Any, dtype: np.dtype, target: np.dtype) -> OutOfRangeEr
 
 
 def converted(what: str, values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Numbers in this type; ArgumentError where NumPy would wrap one, or make it infinite."""
+    """Numbers converted to `dtype`; ArgumentError where NumPy would wrap a number or make it infinite."""
     with np.errstate(over="ignore"):
         found = values.astype(dtype)
     if is_float(dtype):
@@ -128,7 +128,7 @@ def converted(what: str, values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def as_written(op: str, operand: str, value: float) -> Fraction:
-    """A Python number, or a float32 one, as the decimal that it is written as: 0.1 is 1/10. For exact arithmetic."""
+    """A Python or float32 number as the exact fraction of its shortest decimal: 0.1 is 1/10."""
     if not math.isfinite(value):
         raise ArgumentError(f"{op}: `{operand}` is {value}; on integers it must be finite")
     with np.errstate(over="ignore"):
@@ -137,7 +137,7 @@ def as_written(op: str, operand: str, value: float) -> Fraction:
 
 
 def number(what: str, value: float, dtype: Any) -> np.ndarray:
-    """A Python number as a scalar of this type; ArgumentError where the type does not hold it."""
+    """A Python number as a scalar of this type; ArgumentError if it does not fit."""
     try:
         with np.errstate(over="ignore"):
             found = np.asarray(value, dtype)
@@ -150,13 +150,12 @@ def number(what: str, value: float, dtype: Any) -> np.ndarray:
     except (OverflowError, ValueError):
         pass
     raise ArgumentError(
-        f"{what} {value!s:.40} does not fit {dtype.name}, the type of the operands beside it; "
-        f"convert those with jaxops.cast"
+        f"{what} {value!s:.40} does not fit {dtype.name}, the type of the other operands; convert them with jaxops.cast"
     )
 
 
 def unify(op: str, values: tuple[Any, ...], names: tuple[str, ...] = ()) -> tuple[Array, ...]:
-    """Operands of one element type: all NumPy while all are static, all JAX arrays as soon as one is traced."""
+    """Operands of one element type: NumPy arrays if all are static, else JAX arrays."""
     arrays = tuple(v if isinstance(v, jax.Array) else settled(v) for v in values)
     if any(isinstance(v, jax.Array) for v in arrays):
         arrays = tuple(as_traced(v) for v in arrays)
@@ -167,9 +166,9 @@ def unify(op: str, values: tuple[Any, ...], names: tuple[str, ...] = ()) -> tupl
 
 
 def widened(fn: Any, arrays: tuple[Array, ...]) -> Any:
-    """`fn(arrays)` for a movement that XLA:CPU cannot do on sub-byte integers: in 8 bits, then narrowed again.
+    """`fn(arrays)`, which moves data; sub-byte integers, which XLA:CPU cannot move, take 8 bits meanwhile.
 
-    Of several results the first one is narrowed.
+    If `fn` returns several results, only the first one is narrowed again.
     """
     dtype = arrays[0].dtype
     wide = _FRAGILE.get(dtype.name)

@@ -14,7 +14,7 @@ class JaxopsError(Exception):
 
 
 class ShapeError(JaxopsError, ValueError):
-    """Sizes that do not fit each other, or do not fit an attribute."""
+    """Sizes that do not fit together, or do not fit an attribute."""
 
 
 class AxisError(JaxopsError, ValueError, IndexError):
@@ -22,11 +22,11 @@ class AxisError(JaxopsError, ValueError, IndexError):
 
 
 class BoundsError(JaxopsError, IndexError):
-    """A static index outside the axis it indexes."""
+    """A static index that is out of range."""
 
 
 class ArgumentError(JaxopsError, ValueError):
-    """An attribute or operand with a value that the operator does not allow."""
+    """A value of an attribute or operand that the operator does not allow."""
 
 
 class DTypeError(JaxopsError, TypeError):
@@ -34,23 +34,23 @@ class DTypeError(JaxopsError, TypeError):
 
 
 class StaticError(JaxopsError, TypeError):
-    """A traced value where one is needed that is known while tracing."""
+    """A traced value where the operator needs one that is known while tracing."""
 
 
 class SignatureError(JaxopsError, TypeError):
-    """An operand or attribute that is missing, unknown, or given once too often."""
+    """An operand or attribute that is missing, unknown or given twice."""
 
 
 class OutOfRangeError(JaxopsError, OverflowError):
-    """A 64-bit constant that does not fit the 32-bit type which stands for it while x64 is off."""
+    """A 64-bit constant that does not fit the 32-bit type that replaces its own while x64 is off."""
 
 
 class UnsupportedError(JaxopsError, NotImplementedError):
-    """Something that the standard has and jaxops has not."""
+    """A feature of the standard that jaxops does not implement."""
 
 
 class ModelError(JaxopsError, ValueError):
-    """A model that is not well formed."""
+    """A malformed model."""
 
 
 def shape_text(sizes: Sequence[Any]) -> str:
@@ -59,7 +59,7 @@ def shape_text(sizes: Sequence[Any]) -> str:
 
 
 def describe(value: Any) -> str:
-    """`float32[2,3]` for an array, and what it holds if known and small; the value itself for the rest."""
+    """`float32[2,3]` for an array, with its elements if they are known and few; `repr` for any other value."""
     shape = getattr(value, "shape", None)
     if shape is None or not hasattr(value, "dtype"):
         return repr(value)
@@ -73,7 +73,7 @@ def describe(value: Any) -> str:
 
 
 def message(op: str, problem: str, *, hint: str | None = None, **operands: Any) -> str:
-    """The one layout of an error: operator and problem, then a line an operand, then what to do."""
+    """The layout of an error: operator and problem, then one line per operand, then a hint."""
     lines = [f"{op}: {problem}"]
     lines += [f"  {name:<7} {describe(value)}" for name, value in operands.items()]
     if hint:

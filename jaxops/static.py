@@ -1,7 +1,7 @@
-"""What is known while tracing: the marks on parameters, the conversion of operands, the choice of a lowering.
+"""Static values: the marks on parameters, the conversion of operands, the choice between NumPy and JAX.
 
-NumPy values and Python numbers are static. JAX arrays are traced; one that is concrete may still be given where
-a static value is needed, a tracer may not. This is the only file with JAX names that change between releases.
+NumPy values and Python numbers are static, JAX arrays are traced. A concrete JAX array may be given where a static
+value is needed; a tracer may not. This is the only file with JAX names that change between releases.
 """
 
 import functools
@@ -47,12 +47,12 @@ ElementType: TypeAlias = Annotated[Any, ELEMENT_TYPE]  # an attribute that names
 
 @dataclass(frozen=True)
 class Subgraph:
-    """The mark of a parameter that is a callable: how operands enter it, and what becomes of its outputs.
+    """The mark of a callable parameter: which operands enter it, and where its outputs go.
 
     decided_by: the operands that decide whether it runs, or how often. first: the position of the operand that is its
-    first input; None when it has no inputs. own: how many inputs and outputs at its beginning are its own affair:
-    Loop's iteration number goes in, the condition comes out. carries: its outputs are its inputs in the next iteration,
-    but for as many of the last ones as the attribute `not_carried` says.
+    first input; None when it has no inputs. own: the number of leading inputs and outputs that are not operands:
+    Loop passes an iteration number in and gets a condition back. carries: its outputs are its inputs in the next
+    iteration, except for the last ones, as many as the attribute `not_carried` says.
     """
 
     decided_by: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class Subgraph:
 
 enable_x64 = jax.enable_x64
 
-# What asking a traced value for its content raises: ours, and JAX's own for code that asks it directly.
+# The errors for reading the content of a traced value: ours, and those of JAX for code that reads it directly.
 UNKNOWN = (
     StaticError,
     jax.errors.ConcretizationTypeError,
@@ -76,7 +76,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def foldable(fn: F) -> F:
-    """Marks an operator that NumPy computes, at once, in 64 bits, while all its array operands are static."""
+    """Marks an operator that NumPy computes, in 64 bits, if all array operands are static."""
     cast(Any, fn).foldable = True
     return fn
 
@@ -87,7 +87,7 @@ def is_static(value: Any) -> TypeGuard[np.ndarray]:
 
 
 def tracing() -> bool:
-    """Whether new arrays are traced, as under `jit`: then a loop in Python would be unrolled into the program."""
+    """Whether new arrays are traced, as under `jit`, so that a Python loop would be unrolled into the program."""
     return isinstance(jax.numpy.asarray(np.False_), Tracer)
 
 
@@ -99,14 +99,14 @@ def is_symbolic(value: Any) -> bool:
 
 
 def array(value: Any) -> Array:
-    """An array operand: JAX and NumPy arrays as they are, Python numbers and sequences as NumPy arrays."""
+    """An array operand: JAX and NumPy arrays unchanged, Python numbers and sequences as NumPy arrays."""
     return value if isinstance(value, jax.Array) else settled(value)
 
 
 def settled(value: Any, *operands: Any) -> np.ndarray:
-    """A static value as an array; int64 again where no symbolic size is left in an array of them.
+    """A static value as an array; an object array without symbolic sizes becomes int64.
 
-    operands: what the value was made from. An empty array made from sizes holds sizes, any other may hold strings.
+    operands: the operands of the value. An empty object array holds sizes if an operand does, else maybe strings.
     """
     result = value if type(value) is np.ndarray else np.asarray(value)
     if result.dtype == object:
@@ -121,7 +121,7 @@ def settled(value: Any, *operands: Any) -> np.ndarray:
 
 
 class _Concrete(dict[type, bool]):
-    """Whether a class is one of concrete JAX arrays: asking JAX takes long, so an eager call asks once a class."""
+    """Whether a class is one of concrete JAX arrays. The check is slow, so the answer is kept for each class."""
 
     def __missing__(self, cls: type) -> bool:
         self[cls] = issubclass(cls, jax.Array) and not issubclass(cls, Tracer)
@@ -132,18 +132,17 @@ _CONCRETE = _Concrete()
 
 
 def jit_if_concrete(fn: F) -> F:
-    """Runs `fn(data, *attributes)`, `data` an array or a tuple of arrays, in the cheapest way there is.
+    """Runs `fn(data, *attributes)` in the cheapest way; `data` is an array or a tuple of arrays.
 
-    Static data: `fn` on NumPy, and its arrays settled. A tracer: `fn` itself, so that its `lax` calls are all that
-    the jaxpr gains.
-    A concrete JAX array: `fn` compiled once per shape and attributes, in JAX's own cache. The attributes
-    must be hashable.
+    Static data: calls `fn` and settles its arrays. A tracer: calls `fn`, so that only its `lax` calls enter the jaxpr.
+    A concrete JAX array: compiles `fn` once per shape and attributes, in JAX's own cache. The attributes must be
+    hashable.
     """
 
     def entry(data: Any, attributes: tuple[Any, ...]) -> Any:
         return fn(data, *attributes)
 
-    entry.__name__ = fn.__name__  # the name of the program, which profilers show
+    entry.__name__ = fn.__name__  # profilers show this name
     compiled = jax.jit(entry, static_argnums=1)
 
     @functools.wraps(fn)
@@ -161,7 +160,7 @@ def jit_if_concrete(fn: F) -> F:
 
 
 def traced_once(fn: Callable[..., Any], *args: Any) -> Callable[..., Any]:
-    """`fn`, run here on tracers of these arguments, as a function that repeats its equations without running it."""
+    """Traces `fn` on these arguments once; returns a function that evaluates the equations of that trace."""
     closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
     repeat, tree = jaxpr_as_fun(closed), jax.tree.structure(shapes)
     return lambda *args: jax.tree.unflatten(tree, repeat(*jax.tree.leaves(args)))
@@ -177,7 +176,7 @@ def _settle_all(result: Any, operands: tuple[Any, ...]) -> Any:
 
 @jax.tree_util.register_static
 class StaticValue:
-    """A static value on its way through `jit`: as an argument it keys the compilation, as a result it is kept."""
+    """A static value that passes through `jit`: part of the cache key as an argument, unchanged as a result."""
 
     def __init__(self, value: np.ndarray) -> None:
         self.value = value

@@ -12,7 +12,7 @@ if _FLAG not in os.environ.get("XLA_FLAGS", ""):
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-# Test folders are no packages; this makes `harness` importable in all of them.
+# Test folders are not packages; this makes `harness` importable in all of them.
 sys.path.insert(0, str(Path(__file__).parent))
 
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -128,7 +128,7 @@ def test_as_traced_of_symbolic_sizes():
 def test_strings_do_not_become_traced():
     for strings in (np.array(["a"]), np.array(["a"], object), np.array([b"a"]), np.array(["a"], "T")):
         assert dtypes.is_string(strings)
-        with pytest.raises(DTypeError, match=r"strings stay static \(NumPy\), they cannot become a JAX array: "):
+        with pytest.raises(DTypeError, match=r"strings stay static \(NumPy\) and cannot become a JAX array: "):
             dtypes.as_traced(strings)
     assert not dtypes.is_string(jnp.ones(1))
     assert not dtypes.is_string(np.ones(1))

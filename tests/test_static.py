@@ -36,9 +36,7 @@ INTS = [
 @pytest.mark.parametrize(("value", "expected"), INTS, ids=lambda v: repr(v)[:40])
 def test_ints(value, expected):
     if expected is None:
-        with pytest.raises(
-            ShapeError, match=r"op: `sizes` must hold integers, one an item\n  sizes   int64\[1\] \[3\]"
-        ):
+        with pytest.raises(ShapeError, match=r"op: `sizes` must hold one integer per item\n  sizes   int64\[1\] \[3\]"):
             attributes.ints("op", "sizes", value)
         return
     found = attributes.ints("op", "sizes", value)

@@ -1,4 +1,4 @@
-"""What the operators share that compute each element of the result from one element of each operand."""
+"""Shared by the elementwise operators."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ _KINDS = {
 
 
 def require(op: str, kind: str, *arrays: Array) -> None:
-    """Raises DTypeError unless all are of a kind that is computed with; symbolic sizes are int64."""
+    """Raises DTypeError unless all arrays are of this kind and of 8 bits or more; symbolic sizes are int64."""
     for a in arrays:
         if not _fits(a.dtype, kind) and not (is_symbolic(a) and _fits(np.dtype(np.int64), kind)):
             size = " of 8 bits or more" if a.dtype.name in SUB_BYTE else ""
@@ -39,9 +39,9 @@ def _fits(dtype: Any, kind: str) -> bool:
 
 
 def operands(op: str, values: Sequence[Any], kind: str | None = None) -> tuple[Array, ...]:
-    """Operands of one element type; a Python number takes the type of the arrays beside it, or raises ArgumentError.
+    """Operands of one element type; a Python number takes the type of the arrays, or raises ArgumentError.
 
-    kind: raises DTypeError unless they are of it; None allows every type.
+    kind: the kind that `require` checks; None allows every type.
     """
     if not values:
         raise SignatureError(f"{op}: there are no operands; at least one is needed")
@@ -61,23 +61,23 @@ def _adopt(op: str, value: Any, dtype: Any) -> Any:
 
 
 def on_sizes(fn: Callable[..., Any], *arrays: Any) -> Any:
-    """`fn` of single elements, mapped over object arrays."""
-    # Of scalars NumPy returns what `fn` did, and not an array.
+    """Maps `fn`, a function of single elements, over object arrays."""
+    # For 0-d operands np.frompyfunc returns a bare scalar.
     return np.asarray(np.frompyfunc(fn, len(arrays), 1)(*arrays), object)
 
 
 def on_facts(fn: Callable[..., bool], *arrays: Any) -> Any:
-    """`fn` of single elements, mapped over object arrays, to an array of booleans."""
+    """`on_sizes` with a boolean result."""
     return on_sizes(fn, *arrays).astype(bool)
 
 
 def symbolic(*arrays: Any) -> bool:
-    """Whether one of the static operands holds a symbolic size."""
+    """Whether one of the operands holds a symbolic size."""
     return any(is_symbolic(a) for a in arrays)
 
 
 def traced_if_symbolic(*arrays: Array) -> tuple[Array, ...]:
-    """The operands of an operator that has no answer for symbolic sizes: traced where one holds some."""
+    """The operands of an operator that cannot compute symbolic sizes: all traced if one holds any."""
     return tuple(map(as_traced, arrays)) if any(map(is_symbolic, arrays)) else arrays
 
 
@@ -87,7 +87,7 @@ def traced_operands(op: str, values: Sequence[Any], kind: str) -> tuple[jax.Arra
 
 
 def pair(op: str, kind: str, a: Array, b: Array) -> tuple[Array, ...]:
-    """Two operands of one element type and of a kind; symbolic integers traced."""
+    """Two operands of one element type and of a kind; symbolic sizes are traced if that is integer."""
     arrays = operands(op, (a, b))
     arrays = traced_if_symbolic(*arrays) if kind == "integer" else arrays
     require(op, kind, *arrays)
@@ -106,7 +106,7 @@ def broadcast_to(x: Array, sizes: Sizes) -> jax.Array:
 def broadcast_reduce(
     arrays: tuple[Array, ...], op: str, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]
 ) -> Array:
-    """The operands, broadcast to each other, combined from left to right."""
+    """Broadcasts the operands to each other and combines them from left to right."""
     sizes = broadcast(op, *(a.shape for a in arrays))
     if isinstance(arrays[0], np.ndarray):
         with np.errstate(all="ignore"):
@@ -123,7 +123,7 @@ def _unary(x: Array, static_fn: Callable[..., Any], traced_fn: Callable[..., Any
 
 
 def unary(x: Any, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]) -> Array:
-    """One operand: NumPy's function while it is static, else that of JAX."""
+    """Applies NumPy's function to a static operand, else that of JAX."""
     return _unary(array(x), static_fn, traced_fn)
 
 

@@ -1,4 +1,4 @@
-"""What gathers and scatters share: integer indices, counted from the start and checked while they are known."""
+"""Shared by gathers and scatters: normalizes integer indices, and checks those that are known."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ from jaxops.static import Array, array, is_static, is_symbolic
 
 
 def from_start(indices: Any, limits: Any) -> Any:
-    """Traced indices, negative ones counted from the start; what is outside stays outside, also in 32 bits.
+    """Traced indices, with negative ones counted from the start; out-of-range ones stay so, also in 32 bits.
 
-    limits: a size, or one for each element of the last axis. Returns 32 bits or more, which hold every size.
+    limits: a size, or one for each element of the last axis. Returns at least 32 bits, which hold every size.
     """
     signed = jnp.issubdtype(indices.dtype, jnp.signedinteger)
     if jnp.iinfo(indices.dtype).bits < 32:
@@ -27,7 +27,7 @@ def from_start(indices: Any, limits: Any) -> Any:
     else:
         bound = lax.convert_element_type(limits, kind)
     if not signed:
-        return lax.min(indices, bound)  # JAX takes larger ones for negative
+        return lax.min(indices, bound)  # JAX would read larger ones as negative
     indices = lax.select(indices < 0, indices + bound, indices)
     if kind == np.int64:
         indices = lax.clamp(np.int64(-1), indices, bound)  # JAX drops the upper 32 bits
@@ -35,7 +35,7 @@ def from_start(indices: Any, limits: Any) -> Any:
 
 
 def checked_indices(op: str, indices: Any, limits: Any) -> tuple[Array, bool]:
-    """Integer indices counted from the start, and whether all are known to be inside.
+    """Integer indices counted from the start, and whether all are known to be in range.
 
     limits: a size, or one for each element of the last axis.
     """
@@ -47,13 +47,14 @@ def checked_indices(op: str, indices: Any, limits: Any) -> tuple[Array, bool]:
     sizes = limits if isinstance(limits, tuple) else (limits,)
     if not is_static(indices) or not all(isinstance(d, int) for d in sizes):
         return as_traced(indices), False
-    # Narrow types cannot be compared with every size, nor hold it.
+    # Narrow types may not hold the size.
     indices = indices if indices.dtype == np.uint64 else indices.astype(np.int64)
     bound = np.asarray(limits, np.int64)
     bad = np.argwhere((indices < -bound) | (indices >= bound))
     if len(bad):
         at = tuple(bad[0])
         size = bound[at[-1]] if bound.ndim else bound
-        raise BoundsError(f"{op}: index {indices[at]} at position {tuple(map(int, at))} is outside a size of {size}")
+        position = tuple(map(int, at))
+        raise BoundsError(f"{op}: index {indices[at]} at position {position} is out of range for a size of {size}")
     indices = indices.astype(np.int64, copy=False)
     return np.where(indices < 0, indices + bound, indices), True

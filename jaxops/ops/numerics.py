@@ -1,4 +1,4 @@
-"""What XLA:CPU does to floats when it fuses, and how the operators keep their values right all the same."""
+"""Workarounds for what XLA:CPU does to floats when it fuses operations."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,13 +15,13 @@ def least(dtype: Any) -> Any:
 
 
 def rounded(x: Any) -> Any:
-    """x, so written that what is subtracted from it is subtracted from the rounded value.
+    """x, written so that XLA rounds it before a subtraction.
 
-    XLA:CPU computes a product x again in each loop that reads it, and LLVM makes one FMA of the product and a
-    subtraction. So `x - max(x)` is the unrounded product minus the rounded maximum: not 0 at the maximum but half
-    an ulp, 256 for an x of 7e9, and its exponential is 0 or infinite. `lax.optimization_barrier` is dropped before
-    that, and so are `lax.reduce_precision`, bitcasts and `x + 0`. A number too small to change a sum remains: the
-    product is contracted with it, in every loop alike.
+    If x is a product, XLA:CPU computes it again in each loop that reads it, and LLVM fuses it with a subtraction into
+    one FMA. So `x - max(x)` is the unrounded product minus the rounded maximum: at the maximum it is half an ulp
+    instead of 0, 256 for an x of 7e9, and its exponential is 0 or infinite. `lax.optimization_barrier`,
+    `lax.reduce_precision`, bitcasts and `x + 0` are removed before LLVM. Adding a tiny number survives: LLVM then
+    fuses the product with this addition, equally in every loop.
 
     x: float32 or float64. Adds 1e-38 where |x| is below 1e-30, and nothing elsewhere. Derivative 1.
     """
@@ -41,12 +41,12 @@ def quotient(x: Any, divisor: Any) -> Any:
 
 
 def largest(x: Any, axes: tuple[int, ...]) -> Any:
-    """`lax.reduce_max`, with NaN where there is one. The gradient of equal elements is shared among them."""
+    """`lax.reduce_max` that keeps NaNs. Equal maxima share the gradient."""
     return _extreme(lax.reduce_max, x, axes)
 
 
 def smallest(x: Any, axes: tuple[int, ...]) -> Any:
-    """`lax.reduce_min`, with NaN where there is one. The gradient of equal elements is shared among them."""
+    """`lax.reduce_min` that keeps NaNs. Equal minima share the gradient."""
     return _extreme(lax.reduce_min, x, axes)
 
 
@@ -55,11 +55,11 @@ def _extreme(reduce: Any, x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def with_nans(found: Any, x: Any, add: Callable[[Any], Any]) -> Any:
-    """`found`, the maximum or minimum of each window of x, with NaN where there is one; `add` adds up each window.
+    """`found`, the maximum or minimum of each window of x, with NaN if the window has one; `add` sums each window.
 
-    XLA:CPU leaves reductions of thousands of elements to YNNPACK, whose maximum and minimum drop NaNs. Its sums keep
-    them, and a sum of squares is NaN for a NaN only, as no two infinities cancel. Squares of 16-bit types are made in
-    float32, where sums are fast; those of 8-bit types without infinities would overflow to NaN.
+    XLA:CPU hands reductions of thousands of elements to YNNPACK, whose maximum and minimum drop NaNs. Its sums keep
+    them, and a sum of squares is NaN only for a NaN, since no infinities cancel. Squares of 16-bit types are computed
+    in float32, where sums are fast; 8-bit types without infinities would overflow to NaN.
     """
     if not is_float(x.dtype):
         return found

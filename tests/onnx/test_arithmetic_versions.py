@@ -25,7 +25,7 @@ def test_broadcast_is_asked_for_before_7(name: str, opset: int) -> None:
     fn, newest = getattr(jaxops.onnx.opset(opset), name), getattr(jaxops.onnx.opset(7), name)
     kind = bool if name in LOGICAL else np.int32 if name == "Equal" else np.float32
     a = (np.abs(f32(2, 3, 4, 5)) * 2 + 1).astype(kind)
-    for sizes, axis, spread in [
+    for sizes, axis, new_sizes in [
         ((), None, ()),
         ((1, 1), None, ()),
         ((5,), None, (5,)),
@@ -36,7 +36,7 @@ def test_broadcast_is_asked_for_before_7(name: str, opset: int) -> None:
     ]:
         b = (np.abs(f32(*sizes)) * 2 + 1).astype(kind)
         found = fn(a, b, broadcast=1) if axis is None else fn(a, b, broadcast=1, axis=axis)
-        np.testing.assert_array_equal(found, newest(a, b.reshape(spread)))
+        np.testing.assert_array_equal(found, newest(a, b.reshape(new_sizes)))
     np.testing.assert_array_equal(fn(a, a), newest(a, a))
     with pytest.raises(ShapeError, match="must have one shape in this version; pass broadcast=1"):
         fn(a, a[0])

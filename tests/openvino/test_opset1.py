@@ -103,7 +103,7 @@ REFUSED = [
     (np.array([0, 0]), (-1,), ShapeError, "`axis` must hold one integer"),
     (0, 6, ShapeError, "`split_lengths` must be 1-D, but has 0 axes"),
     (0, np.array([[6]]), ShapeError, "`split_lengths` must be 1-D, but has 2 axes"),
-    (0, [[6]], ShapeError, "`split_lengths` must hold integers"),
+    (0, [[6]], ShapeError, "`split_lengths` must hold one integer per item"),
     (0.0, (-1,), DTypeError, "`axis` must be integers, got float64"),
     (True, (-1,), DTypeError, "`axis` must be integers, got bool"),
     (np.array([0.0]), (-1,), DTypeError, "`axis` must be integers, got float64"),

@@ -85,7 +85,7 @@ UNFIT = [
 @pytest.mark.parametrize(("call", "match"), UNFIT)
 def test_numbers_that_do_not_fit(call, match):
     for convert in (np.asarray, jnp.asarray):
-        with pytest.raises(ArgumentError, match=match + ", the type of the operands beside it; convert"):
+        with pytest.raises(ArgumentError, match=match + ", the type of the other operands; convert"):
             call(convert(np.arange(3)))
 
 

@@ -18,7 +18,7 @@ from jaxops.dtypes import as_traced
 from jaxops.errors import DTypeError, JaxopsError, ShapeError
 
 SIZES = (2, 5)
-ANY, CLOSED, WIDE = "", "b >= 2, b <= 7", "b >= 8"  # what is known of the size
+ANY, CLOSED, WIDE = "", "b >= 2, b <= 7", "b >= 8"  # constraints on the size
 
 
 class Row(NamedTuple):

@@ -139,7 +139,7 @@ def test_a_traced_condition_that_body_keeps_has_gradients():
     assert jax.jit(jax.grad(f, argnums=1))(False, 2.0) == 1
 
 
-def test_int64_max_is_no_limit(run):
+def test_int64_max_does_not_limit_a_loop(run):
     def f(x):
         return loop(2**63 - 1, True, [x], lambda i, keep, y: (less(i, np.int64(4)), y + y))
 
@@ -267,7 +267,7 @@ def test_scan_has_gradients():
     np.testing.assert_allclose(grad, X[::-1])
 
 
-def test_scan_over_nothing():
+def test_scan_over_no_rows():
     last, rows = scan([X[0]], [X[:0]], running)
     np.testing.assert_array_equal(last, X[0])
     assert rows.shape == (0, 3)

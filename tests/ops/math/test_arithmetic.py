@@ -267,7 +267,7 @@ def test_the_exponent_keeps_its_type() -> None:
     assert ops.pow(np.int8([3]), np.array([200])).tolist() == [(3**200 + 128) % 256 - 128]
 
 
-def test_a_bound_beyond_32_bits_is_no_bound() -> None:
+def test_a_bound_beyond_32_bits_has_no_effect() -> None:
     numbers = jnp.array([1, 2])
     np.testing.assert_array_equal(ops.clip(numbers, np.int64(2), np.int64(2**63 - 1)), [2, 2])
     np.testing.assert_array_equal(ops.clip(numbers, -(2**63), 1), [1, 1])

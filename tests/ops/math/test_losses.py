@@ -103,14 +103,14 @@ def test_versions(opset):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("op", NAMES)
-def test_the_mean_of_nothing_is_nan(op, weighted):
+def test_the_mean_over_no_samples_is_nan(op, weighted):
     scores, labels, *weights = operands((2, CLASSES), weighted=weighted)
-    nowhere = np.full_like(labels, -1)
-    assert np.isnan(NAMES[op](scores, nowhere, *weights, ignore_index=-1))
-    assert np.isnan(runtime(op, [scores, nowhere, *weights], 13, ignore_index=-1)[0])
+    ignored = np.full_like(labels, -1)
+    assert np.isnan(NAMES[op](scores, ignored, *weights, ignore_index=-1))
+    assert np.isnan(runtime(op, [scores, ignored, *weights], 13, ignore_index=-1)[0])
     assert np.isnan(NAMES[op](scores[:0], labels[:0], *weights))
     assert NAMES[op](scores[:0], labels[:0], *weights, reduction="sum") == 0
-    grads = jax.grad(lambda x, *w: NAMES[op](x, nowhere, *w, ignore_index=-1), range(1 + weighted))(scores, *weights)
+    grads = jax.grad(lambda x, *w: NAMES[op](x, ignored, *w, ignore_index=-1), range(1 + weighted))(scores, *weights)
     assert all((g == 0).all() for g in grads)
 
 

@@ -127,7 +127,7 @@ def test_traced(x, attributes):
         assert fn(jnp.asarray(x)).tolist() == expected
 
 
-def test_keys_that_32_bits_do_not_hold_match_nothing():
+def test_keys_beyond_32_bits_match_nothing():
     given = {"keys_int64s": [2**32 + 1, 2**31 - 1], "values_int64s": [5, 6]}
     assert label_encoder(jnp.array([1, 2**31 - 1]), **given).tolist() == [-1, 6]
     given = {"keys_tensor": np.float64([1e300, 0.1, np.inf]), "values_tensor": np.int32([1, 2, 3])}

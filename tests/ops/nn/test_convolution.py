@@ -189,7 +189,7 @@ def test_value(case, run):
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.runtime], ids=str)
-def test_value_is_that_of_onnxruntime(case):
+def test_value_equals_onnxruntime(case):
     op = "ConvTranspose" if case.fn is conv_transpose else "Conv"
     close(static(case), runtime(op, case.inputs, **case.attributes))
 
@@ -198,7 +198,7 @@ REWRITTEN = ["pointwise/strided", "depthwise", "groups/columns", "columns", "tra
 
 
 @pytest.mark.parametrize("case", named(REWRITTEN), ids=str)
-def test_gradient_is_that_of_a_plain_convolution(case, monkeypatch):
+def test_gradient_equals_a_plain_convolution(case, monkeypatch):
     """The ways to write it for a CPU against the one convolution that it is elsewhere."""
 
     def loss(*operands):
@@ -215,7 +215,7 @@ def test_gradient_is_that_of_a_plain_convolution(case, monkeypatch):
     np.testing.assert_allclose(forward, sum(g.sum() for g in expected), rtol=1e-3, atol=1e-2)
 
 
-def test_which_way_is_taken():
+def test_form_chosen_on_a_cpu():
     def way(x, w, group=1, **attributes):
         options = windows.Options("NOTSET", *(attributes.get(a) for a in ("pads", "strides", "dilations")))
         found = convolution._fast(x, w, windows.sliding("conv", x[2:], w[2:], options), group)
@@ -233,7 +233,7 @@ def test_which_way_is_taken():
 
 
 @pytest.mark.parametrize("way", [convolution._as_product, convolution._as_columns, convolution._as_sum])
-def test_a_program_for_another_platform_has_the_convolution_alone(way):
+def test_other_platforms_get_a_plain_convolution(way):
     attributes = {"_as_product": {}, "_as_columns": {}, "_as_sum": {"group": 4}}[way.__name__]
     shape = {"_as_product": (6, 4, 1, 1), "_as_columns": (64, 4, 3, 3), "_as_sum": (4, 1, 3, 3)}[way.__name__]
     lowered = {}

@@ -168,7 +168,7 @@ def test_value(case, variant, run):
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=label)
 @pytest.mark.parametrize("case", [c for c in CASES if c.runtime], ids=str)
-def test_value_is_that_of_onnxruntime(case, variant):
+def test_value_equals_onnxruntime(case, variant):
     op, more = variant
     found = FUNCTIONS[op](case.x, **case.attributes, **more)
     close(found, runtime(op, case.x, **case.attributes, **more))

@@ -55,7 +55,7 @@ def test_an_operator_leaves_its_operand_alone():
     assert sizes(items) == [1]
 
 
-def test_static_and_traced_items_stay_what_they_are():
+def test_static_items_stay_static_and_traced_items_traced():
     def f(x):
         one, other = ops.sequence_construct([np.array([7]), x])
         assert isinstance(one, np.ndarray)
@@ -84,7 +84,7 @@ def test_split_to_sequence(attributes, expected):
             np.testing.assert_array_equal(one, other)
 
 
-def test_split_of_nothing():
+def test_split_of_an_empty_axis():
     assert ops.split_to_sequence(X[:0]) == []
 
 

@@ -161,7 +161,7 @@ def test_error(fn, error, match, kind):
 def test_strings_need_static_indices():
     strings = np.array(["a", "b"], object)
     same(jo.gather(strings, np.array([[1, 0]])), np.array([["b", "a"]], object))
-    with pytest.raises(DTypeError, match=r"strings stay static \(NumPy\), they cannot become a JAX array"):
+    with pytest.raises(DTypeError, match=r"strings stay static \(NumPy\) and cannot become a JAX array"):
         jo.gather(strings, jnp.array([1]))
 
 

@@ -237,7 +237,7 @@ ERRORS = [
     (lambda x: jo.reshape(x, (6, 4), allowzero=1.0), DTypeError, r"`allowzero` must be integers, got float64"),
     (lambda x: jo.reshape(x, 24), ShapeError, r"`shape` must be 1-D, but has 0 axes"),
     (lambda x: jo.reshape(x, np.array([[24]])), ShapeError, r"`shape` must be 1-D, but has 2 axes"),
-    (lambda x: jo.reshape(x, [[24]]), ShapeError, r"`shape` must hold integers, one an item\n  shape   \[24\]"),
+    (lambda x: jo.reshape(x, [[24]]), ShapeError, r"`shape` must hold one integer per item\n  shape   \[24\]"),
     (lambda x: jo.reshape(x, (6.0, 4)), DTypeError, r"`shape` must be integers, got float64"),
     (lambda x: jo.reshape(x, np.array([6.0, 4.0])), DTypeError, r"float64\[2\] \[6. 4.\]"),
     (lambda x: jo.reshape(x, (True,)), DTypeError, r"must be integers, got bool"),

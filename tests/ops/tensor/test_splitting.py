@@ -218,7 +218,7 @@ def test_jaxpr_is_the_lax_call(ours, bare):
     assert kinds[0] == kinds[1]
 
 
-def test_slice_of_everything_is_nothing():
+def test_slice_of_every_element_adds_no_equation():
     assert equations(lambda x: jo.slice(x, (0, START), (END, END)), X) == 0
 
 
@@ -259,7 +259,7 @@ ERRORS = [
     (lambda x: jo.variadic_split(x, 0.0, (2,)), DTypeError, r"`axis` must be integers, got float64"),
     (lambda x: jo.variadic_split(x, False, (2,)), DTypeError, r"`axis` must be integers, got bool"),
     (lambda x: jo.variadic_split(x, 0, 2), ShapeError, r"`split_lengths` must be 1-D, but has 0 axes"),
-    (lambda x: jo.variadic_split(x, 0, [[2]]), ShapeError, r"`split_lengths` must hold integers"),
+    (lambda x: jo.variadic_split(x, 0, [[2]]), ShapeError, r"`split_lengths` must hold one integer per item"),
     (lambda x: jo.variadic_split(x, 0, np.array([[2]])), ShapeError, r"`split_lengths` must be 1-D, but has 2 axes"),
     (lambda x: jo.variadic_split(x, 0, (2.0,)), DTypeError, r"`split_lengths` must be integers, got float64"),
     (lambda x: jo.variadic_split(x, 0, np.array([True, True])), DTypeError, r"must be integers, got bool"),

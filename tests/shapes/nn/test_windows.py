@@ -48,7 +48,7 @@ def test_size(row, count, pads):
     assert found.pads == (pads,)
 
 
-def test_rounding_up_is_the_formula_less_windows_that_start_beyond():
+def test_ceil_mode_drops_windows_that_start_beyond_the_input():
     for size, kernel, step, dilation in itertools.product(range(1, 9), range(1, 4), range(1, 5), (1, 2)):
         for begin, end in itertools.product(range(kernel), repeat=2):
             width = windows.span(kernel, dilation)
@@ -78,7 +78,7 @@ def test_symbolic_sizes():
         windows.transposed("op", (b,), (4,), DEFAULT, None, (7,))
 
 
-# size, kernel, stride, dilation, pads, auto_pad, output_padding, output_shape → size, what is cut off
+# size, kernel, stride, dilation, pads, auto_pad, output_padding, output_shape → size, elements cropped
 TRANSPOSED = [
     ((3, 3, 2, 1, None, "NOTSET", None, None), 7, (0, 0)),
     ((3, 3, 2, 2, (1, 2), "NOTSET", None, None), 6, (1, 2)),
@@ -167,5 +167,5 @@ def test_error(call, error, match):
         call()
 
 
-def test_zero_pads_beside_auto_pad_are_what_exporters_write():
+def test_zero_pads_are_allowed_beside_auto_pad():
     assert windows.sliding("op", (5,), (2,), Options("VALID", (0, 0), None, None)).sizes == (4,)
