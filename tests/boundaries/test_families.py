@@ -20,8 +20,9 @@ from jaxops.onnx.schemas import operators
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"ai.onnx.ml": "ml", "com.microsoft": "microsoft"}
-# A package of this name would hide the operator Optional; its kin are among the sequences, which they may hold.
-MOVED = {"optional": "sequence"}
+# A package of such a name would hide the operator Optional, or RNN. The kin of Optional are among the sequences, which
+# they may hold.
+MOVED = {"optional": "sequence", "rnn": "recurrent"}
 # What the standard does not have: from which domain it comes, and where it stands.
 OTHERS = {"variadic_split": "tensor"}
 FAMILIES = sorted(m.name for m in pkgutil.iter_modules(ops.__path__) if m.ispkg)
