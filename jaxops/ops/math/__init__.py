@@ -11,6 +11,7 @@ from jaxops.ops.math import (
     losses,
     ranking,
     rounding,
+    signal_transforms,
     softmax_like,
     trigonometry,
 )
@@ -24,6 +25,7 @@ from jaxops.ops.math.linear_algebra import *
 from jaxops.ops.math.losses import *
 from jaxops.ops.math.ranking import *
 from jaxops.ops.math.rounding import *
+from jaxops.ops.math.signal_transforms import *
 from jaxops.ops.math.softmax_like import *
 from jaxops.ops.math.trigonometry import *
 
@@ -38,5 +40,6 @@ __all__ += linear_algebra.__all__
 __all__ += losses.__all__
 __all__ += ranking.__all__
 __all__ += rounding.__all__
+__all__ += signal_transforms.__all__
 __all__ += softmax_like.__all__
 __all__ += trigonometry.__all__
