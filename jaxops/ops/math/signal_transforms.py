@@ -14,9 +14,9 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, element_type, flag, integer
-from jaxops.dtypes import is_float, is_string
+from jaxops.dtypes import floating, is_float, is_string
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, message, shape_text
-from jaxops.ops.elementwise import floating, operands
+from jaxops.ops.elementwise import operands
 from jaxops.shapes.math import signal_transforms as sizes_of
 from jaxops.static import Array, ElementType, Static, foldable, jit_if_concrete, known
 
@@ -24,15 +24,16 @@ from jaxops.static import Array, ElementType, Static, foldable, jit_if_concrete,
 def dft(
     input: Array,
     dft_length: Static = None,
-    axis: Static = -2,
+    axis: Static = None,
     *,
     inverse: int = 0,
     onesided: int = 0,
 ) -> jax.Array:
     """The discrete Fourier transform along an axis: Σ x[n] · e^(-2πikn/N).
 
-    input: (…, 1), real, or (…, 2), complex; floats. axis: static, any but the last one. dft_length: static, the
-    number N of points: the axis is cropped or padded with zeros at its end; by default its size.
+    input: (…, 1), real, or (…, 2), complex; floats. axis: static, any but the last one; by default the one before it.
+    dft_length: static, the number N of points: the axis is cropped or padded with zeros at its end; by default its
+    size.
     inverse: 1 changes the sign of the exponent and divides by N. onesided: 1 gives only the first N // 2 + 1 points of
     the transform of a real input. With `inverse` too it takes such points, complex, and returns the real signal;
     dft_length is by default 2 · (size - 1) then.
@@ -43,7 +44,7 @@ def dft(
     >>> dft(jnp.array([[[1.0], [0.0], [0.0]]]), onesided=1).tolist()
     [[[1.0, 0.0], [1.0, 0.0]]]
     """
-    x = floating("dft", input)
+    (x,) = floating("dft", input=input)
     pairs = sizes_of.is_complex("dft", "input", x.shape)
     along = resolve_axis("dft", -2 if axis is None else axis, x.ndim)
     if along == x.ndim - 1:
@@ -109,7 +110,7 @@ def stft(
     [[[2.0, 0.0], [2.0, 0.0]]]
     """
     given = operands("stft", (signal,) if window is None else (signal, window))
-    x, *factors = (floating("stft", value) for value in given)
+    x, *factors = floating("stft", **dict(zip(("signal", "window"), given, strict=False)))
     pairs, half = sizes_of.is_complex("stft", "signal", x.shape), flag("stft", "onesided", onesided)
     if x.ndim != 3:
         raise ShapeError(f"stft: `signal` of {shape_text(x.shape)} must be (batch, length, 1) or (batch, length, 2)")
