@@ -31,6 +31,7 @@ __all__ = [
     "Subgraph",
     "Tracer",
     "Undecided",
+    "ZippedMaps",
     "enable_x64",
 ]
 
@@ -260,6 +261,15 @@ class ChosenStrings(Deferred):
                 "function and take np.asarray of them outside"
             )
         return found
+
+
+class ZippedMaps(Deferred):
+    """A list of dictionaries on its way through `jit`: a matrix, and the keys of its columns."""
+
+    @staticmethod
+    def made(array: np.ndarray, items: np.ndarray) -> list[dict[Any, Any]]:
+        keys = items.tolist()
+        return [dict(zip(keys, row, strict=True)) for row in array.tolist()]
 
 
 def known(op: str, operand: str, value: Any) -> Any:

@@ -72,6 +72,11 @@ def enter(formal: Value, value: Any) -> Any:
     if formal.kind != "tensor" and isinstance(value, list | tuple):
         inner = dataclasses.replace(formal, kind="tensor")
         return [enter(inner, item) for item in value]
+    if formal.kind == "map":
+        if not isinstance(value, Mapping):
+            raise ArgumentError(f"input '{formal.name}' is {value!r:.80}, but the model expects a dictionary: {formal}")
+        inner = dataclasses.replace(formal, kind="tensor", shape=None)
+        return {key: enter(inner, item) for key, item in value.items()}
     if isinstance(value, StaticValue):
         return value
     if not isinstance(value, jax.Array | np.ndarray | np.generic):

@@ -77,11 +77,7 @@ def linear_classifier(
     targets = scores.shape[1]
     if targets == 1:
         found = choose(decided(labels), (scores[:, 0] > 0).astype(np.int32))
-        if labels.size == 2 and how == "PROBIT":
-            return found, two_scores(transformed(scores[:, 0], how), "NONE", opposite=False)
-        if labels.size == 2:
-            return found, two_scores(scores[:, 0], how, opposite=how == "LOGISTIC")
-        return found, transformed(scores, how)
+        return found, two_scores(scores[:, 0], how, opposite=False) if labels.size == 2 else transformed(scores, how)
     sizes_of.one_each(op, "classlabels", labels.size, targets, "targets")
     return choose(labels, jnp.argmax(scores, 1).astype(np.int32)), transformed(scores, how)
 

@@ -36,7 +36,7 @@ def class_labels(op: str, **given: Any) -> np.ndarray:
         problem = "exclude each other" if present else "are both missing"
         raise SignatureError(f"{op}: {' and '.join(given)} {problem}; give one of them")
     ((name, values),) = present.items()
-    if name.endswith("strings"):
+    if "string" in name:
         return np.asarray(values, object)
     return np.array(ints(op, name, values), np.int64)
 
@@ -88,16 +88,19 @@ def _probit(p: Any) -> Any:
     x = 2 * p - 1
     log = jnp.log((1 - x) * (1 + x))
     half = 2 / (np.pi * 0.147) + log / 2
-    # sqrt(sqrt(half² - log / a) - half) without the cancellation near 1/2.
-    root = jnp.sqrt(lax.square(half) - log / 0.147) + half
-    return np.sqrt(2).item() * jnp.sign(x) * jnp.sqrt(-log / 0.147 / root)
+    root = jnp.sqrt(lax.square(half) - log / 0.147)
+    # root - half, without the cancellation near p = 1/2
+    inner = jnp.where(half > 0, -log / 0.147 / (root + jnp.abs(half)), root - half)
+    return np.sqrt(2).item() * jnp.sign(x) * jnp.sqrt(inner)
 
 
 def two_scores(score: Any, how: PostTransform, *, opposite: bool) -> Any:
     """The scores (rows, 2) of no and yes that one score (rows,) of yes makes, as in onnxruntime.
 
-    The standard does not say it. LOGISTIC is applied, others are not. opposite: no is -score, else it is 1 - score.
+    The standard does not say it. LOGISTIC makes the logistic of -score and score. Else no is -score if `opposite`, and
+    1 - score if not; SOFTMAX is not applied. PROBIT of score is the score of yes (onnxruntime leaves one undefined).
     """
-    if how == "LOGISTIC" and opposite:
+    if how == "LOGISTIC":
         return jnp.stack([jax.nn.sigmoid(-score), jax.nn.sigmoid(score)], 1)
+    score = transformed(score, how) if how == "PROBIT" else score
     return jnp.stack([-score if opposite else 1 - score, score], 1)

@@ -19,6 +19,12 @@ def weights(op: str, count: int, targets: int | None, features: Dim, x: Sizes) -
     return rows, columns
 
 
+def at_least(op: str, name: str, count: int, wanted: int) -> None:
+    """Raises ShapeError for fewer values than wanted."""
+    if count < wanted:
+        raise ShapeError(f"{op}: `{name}` has {count} values; it needs at least {wanted}")
+
+
 def one_each(op: str, name: str, count: int, wanted: int, what: str) -> None:
     """Raises ShapeError unless there are as many values as wanted."""
     if count != wanted:
