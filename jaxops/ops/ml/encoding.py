@@ -133,17 +133,18 @@ def one_hot_encoder(
     if is_string(x) != (cats_int64s is None):
         raise DTypeError(f"{op}: x is {describe(x)}, so give {'cats_strings' if is_string(x) else 'cats_int64s'}")
     x = x if is_string(x) else as_traced(x)
-    keys = np.asarray(cats_strings, object) if is_string(x) else np.array(ints(op, "cats_int64s", cats_int64s or ()))
-    positions = np.arange(len(keys), dtype=np.int32)
+    categories: Any = cats_strings if is_string(x) else ints(op, "cats_int64s", known(op, "cats_int64s", cats_int64s))
+    keys, count = np.array(categories, object if is_string(x) else np.int64), len(categories)
+    positions = np.arange(count, dtype=np.int32)
     if not is_string(x):
         require(op, "real numbers", x)
         x = lax.convert_element_type(jnp.trunc(x), x.dtype) if is_float(x.dtype) else x
-        keys, positions = _exact(keys.astype(np.int64), positions, x.dtype)
-    places = label_encoder(x, keys_tensor=keys, values_tensor=positions, default_tensor=np.int32([-1]))
+        keys, positions = _exact(keys, positions, x.dtype)
+    places = label_encoder(x, keys_tensor=keys, values_tensor=positions, default_tensor=np.array([-1], np.int32))
     if not lenient and isinstance(places, np.ndarray) and (places < 0).any():
         raise ArgumentError(f"{op}: {np.asarray(x)[places < 0][0]!r} is no category, and `zeros` is 0")
     places = as_traced(places)
-    found = jax.nn.one_hot(places, len(np.atleast_1d(cats_strings if is_string(x) else cats_int64s)), dtype=np.float32)
+    found = jax.nn.one_hot(places, count, dtype=np.float32)
     if lenient:
         return found
     unknown = jnp.broadcast_to(jnp.expand_dims(places < 0, -1), found.shape)

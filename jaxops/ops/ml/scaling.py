@@ -37,8 +37,7 @@ def scaler(x: Array, *, offset: Sequence[float] | None = None, scale: Sequence[f
     [[0.0, 20.0]]
     """
     x = _real("scaler", x)
-    steps = tuple(_per_feature("scaler", name, v, x) for name, v in (("offset", offset), ("scale", scale)))
-    return _scaled((x, *steps))
+    return _scaled((x, _per_feature("scaler", "offset", offset, x), _per_feature("scaler", "scale", scale, x)))
 
 
 def normalizer(x: Array, *, norm: Norm = "MAX") -> jax.Array:

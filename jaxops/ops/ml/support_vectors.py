@@ -84,8 +84,8 @@ def svm_classifier(
     of class i and j against each other are in row j - 1 for i and in row i for j, i < j. rho, prob_a, prob_b: one a
     pair (0, 1), (0, 2), …. kernel_…: as in `svm_regressor`.
     Returns labels (rows,) and float32 scores, transformed: with prob_a and prob_b probabilities (rows, classes),
-    coupled from the pairs by at most 100 iterations as in onnxruntime; else the results of the pairs (rows, pairs). A single
-    pair has scores (-s, s), or with another transform than NONE and LOGISTIC (1 - s, s), as in onnxruntime.
+    coupled from the pairs by at most 100 iterations as in onnxruntime; else the results of the pairs (rows, pairs). A
+    single pair has scores (-s, s), or with another transform than NONE and LOGISTIC (1 - s, s), as in onnxruntime.
     Without vectors_per_class the coefficients are (classes, features), the scores are x·coefficientsᵀ + rho[0], and the
     greatest decides; of two classes the second if the greatest is above 0 (0.5 if no coefficient is negative), as
     in onnxruntime. String labels are as in `linear_classifier`.

@@ -61,7 +61,9 @@ def joined(
     modes = [NUMBERED[mode] for mode in given["nodes_modes"]]
     missing = given.get("nodes_missing_value_tracks_true", np.zeros(count)) == 1
     sets = _sets(op, members, modes.count("BRANCH_MEMBER"))
-    branches = Branches(given["nodes_featureids"], given["nodes_splits"], modes, *children, missing, sets)
+    branches = Branches(
+        given["nodes_featureids"], given["nodes_splits"], modes, children[0], children[1], missing, sets
+    )
     trees = build(op, branches, first + size, size, np.dtype(x.dtype), x.shape[1])
     return trees, Votes(np.arange(size), targets, weights)
 

@@ -128,8 +128,8 @@ def _plain(nodes: Branches, leaves: int) -> Branches:
 
     for node in [i for i, mode in enumerate(nodes.modes) if mode == "BRANCH_MEMBER"]:
         search(node, np.unique(next(sets)))
-    columns = (np.array(c) for c in (true, false, missing))
-    return Branches(np.array(features), np.array(splits, np.float64), modes, *columns)
+    children = np.array(true), np.array(false)
+    return Branches(np.array(features), np.array(splits, np.float64), modes, *children, np.array(missing))
 
 
 def _exact(kinds: Any, splits: np.ndarray, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

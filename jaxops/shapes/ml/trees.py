@@ -1,14 +1,14 @@
 """Lengths of the lists that describe trees."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sized
 from typing import Any
 
 from jaxops.errors import ArgumentError, ShapeError
 
 
-def same_length(op: str, lists: Mapping[str, Sequence[Any] | None]) -> int:
-    """The length of all lists that are given; raises ShapeError when they differ."""
-    lengths = {name: len(values) for name, values in lists.items() if values is not None}
+def same_length(op: str, lists: Mapping[str, Sized]) -> int:
+    """The length of all lists; raises ShapeError when they differ."""
+    lengths = {name: len(values) for name, values in lists.items()}
     if len(set(lengths.values())) > 1:
         listing = ", ".join(f"`{name}` {length}" for name, length in lengths.items())
         raise ShapeError(f"{op}: these lists must be equally long, but have {listing} items")
