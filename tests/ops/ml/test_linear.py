@@ -25,7 +25,7 @@ STRINGS, INTS = ["no", "yes", "ä"], [7, -1, 3]
 def test_regressor(transform):
     given = {"coefficients": WEIGHTS, "intercepts": ADDED, "targets": 3, "post_transform": transform}
     for x in (X, LARGE, X[0]):
-        in_all_ways("LinearRegressor", x, **given, atol=1e-4)  # PROBIT of onnxruntime is inexact near 1/2
+        in_all_ways("LinearRegressor", x, **given, atol=5e-4)  # float32 in onnxruntime loses PROBIT near 1/2
     np.testing.assert_allclose(
         linear_regressor(X.astype(np.int32), **given),
         linear_regressor(X.astype(np.int32).astype(np.float32), **given),
