@@ -64,7 +64,11 @@ def describe(value: Any) -> str:
     if shape is None or not hasattr(value, "dtype"):
         return repr(value)
     name = value.dtype.name
-    if name == "object" and not any(isinstance(item, str | bytes) for item in value.flat):
+    if (
+        name == "object"
+        and isinstance(value, np.ndarray)
+        and not any(isinstance(item, str | bytes) for item in value.flat)
+    ):
         name = "int64"  # symbolic sizes
     text = f"{name}[{','.join(map(str, shape))}]"
     if isinstance(value, np.ndarray | np.generic):

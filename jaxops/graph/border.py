@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxops.dtypes import as_traced, canonical
+from jaxops.dtypes import as_traced, canonical, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, StaticError, describe
 from jaxops.graph.nodes import Value
-from jaxops.static import StaticValue, Tracer, is_static, is_symbolic, tracing
+from jaxops.static import ChosenStrings, Deferred, StaticValue, Tracer, is_static, is_symbolic, tracing
 
 
 def arrive(
@@ -41,17 +41,25 @@ def arrive(
 def leave(outputs: Sequence[Any], given: Any) -> Any:
     """The outputs as the caller gets them: one as it is, several as a tuple; static ones are NumPy arrays.
 
-    Inside a transformation they become JAX arrays here, where a number that does not fit raises: `jit` would cut it.
+    Inside a transformation they become JAX arrays here, where a number that does not fit raises: `jit` would cut it;
+    strings become `ChosenStrings`.
     """
     inside = tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given))
-    traced = jax.tree.map(lambda y: as_traced(y) if inside or is_symbolic(y) else y, tuple(outputs))
+
+    def left(y: Any) -> Any:
+        if inside and isinstance(y, np.ndarray) and is_string(y):
+            return ChosenStrings.all_of(y)
+        return as_traced(y) if inside or is_symbolic(y) else y
+
+    traced = jax.tree.map(left, tuple(outputs))
     return traced[0] if len(traced) == 1 else traced
 
 
 def opened(values: Any) -> Any:
-    """Values, also in sequences, with what each `StaticValue` holds in its place."""
+    """Values, also in sequences, with what each `StaticValue` holds, or `Deferred` stands for, in its place."""
+    wrapped = StaticValue | Deferred
     return jax.tree.map(
-        lambda v: v.value if isinstance(v, StaticValue) else v, values, is_leaf=lambda v: isinstance(v, StaticValue)
+        lambda v: v.value if isinstance(v, wrapped) else v, values, is_leaf=lambda v: isinstance(v, wrapped)
     )
 
 
@@ -64,6 +72,11 @@ def enter(formal: Value, value: Any) -> Any:
     if formal.kind != "tensor" and isinstance(value, list | tuple):
         inner = dataclasses.replace(formal, kind="tensor")
         return [enter(inner, item) for item in value]
+    if formal.kind == "map":
+        if not isinstance(value, Mapping):
+            raise ArgumentError(f"input '{formal.name}' is {value!r:.80}, but the model expects a dictionary: {formal}")
+        inner = dataclasses.replace(formal, kind="tensor", shape=None)
+        return {key: enter(inner, item) for key, item in value.items()}
     if isinstance(value, StaticValue):
         return value
     if not isinstance(value, jax.Array | np.ndarray | np.generic):

@@ -24,7 +24,7 @@ class Value:
     name: str
     dtype: np.dtype | None
     shape: tuple[int | str | None, ...] | None
-    kind: str = "tensor"  # or "sequence", "optional": of tensors
+    kind: str = "tensor"  # or "sequence", "optional": of tensors; "map": to scalars of this dtype
     static: str = ""  # why the value must be known while tracing; empty when it need not be
 
     def __str__(self) -> str:

@@ -175,6 +175,8 @@ def _value(proto: onnx.ValueInfoProto) -> Value:
         kind, inner = "optional", inner.optional_type.elem_type
     if inner.HasField("sequence_type"):
         kind, inner = "sequence" if kind == "tensor" else kind, inner.sequence_type.elem_type
+    if inner.HasField("map_type"):
+        kind, inner = "map" if kind == "tensor" else kind, inner.map_type.value_type
     tensor = inner.tensor_type
     shape = None
     if tensor.HasField("shape"):

@@ -122,6 +122,8 @@ def type_names(value: Any) -> frozenset[str]:
     A JAX array of a 32-bit type has two while x64 is off: it may stand for the 64-bit type. An empty list may be a
     sequence of anything.
     """
+    if isinstance(value, dict):
+        return _map_names(value)
     if isinstance(value, list | tuple):
         inner = type_names(value[0]) if value else (f"tensor({t})" for t in _tensor_names().values())
         return frozenset(f"seq({t})" for t in inner)
@@ -130,6 +132,19 @@ def type_names(value: Any) -> frozenset[str]:
     if isinstance(value, jax.Array) and wide and canonical(np.int64) != np.int64:
         return frozenset([name, f"tensor({wide})"])
     return frozenset([name])
+
+
+_PYTHON = {float: ("float", "double"), int: ("int64",), str: ("string",)}
+
+
+def _map_names(value: dict[Any, Any]) -> frozenset[str]:
+    """All names that fit the type of a dictionary; an empty one may be a map of anything."""
+    item = next(iter(value.values()), None)
+    if item is None:
+        kinds = [kind for names in _PYTHON.values() for kind in names]
+        return frozenset(f"map({key}, {kind})" for key in ("int64", "string") for kind in kinds)
+    kinds = _PYTHON.get(type(item)) or [name[7:-1] for name in type_names(item)]
+    return frozenset(f"map({'string' if isinstance(next(iter(value)), str) else 'int64'}, {kind})" for kind in kinds)
 
 
 def element_type(value: Any) -> np.dtype | None:

@@ -1,6 +1,6 @@
-"""Operators that map labels to values."""
+"""Operators that map labels and categories to values."""
 
-__all__ = ["label_encoder"]
+__all__ = ["category_mapper", "label_encoder", "one_hot_encoder"]
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,11 +8,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
-from jaxops.attributes import ints
+from jaxops.attributes import flag, ints
 from jaxops.dtypes import as_traced, canonical, converted, is_float, is_string
-from jaxops.errors import DTypeError, ShapeError, SignatureError, describe
-from jaxops.static import Array, Ints, array, foldable, is_symbolic, jit_if_concrete, known
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe
+from jaxops.ops.elementwise import require
+from jaxops.static import Array, ChosenStrings, Ints, array, foldable, is_symbolic, jit_if_concrete, known
 
 
 @foldable
@@ -34,7 +36,8 @@ def label_encoder(
 ) -> Array:
     """Replaces each element that equals a key by the value of that key, and every other element by the default.
 
-    x: any shape, in the dtype of the keys; strings are static. Returns the shape of x, in the dtype of the values.
+    x: any shape, in the dtype of the keys; strings are static. Returns the shape of x, in the dtype of the values;
+    strings for traced elements are NumPy strings outside `jit`, and `ChosenStrings` inside.
     keys_…, values_…: static, one of each, of one length; a tensor is 1-D, of any dtype; int64s are int64, floats
     float32. A NaN key matches every NaN. Of equal keys the last one counts, as the standard says from
     version 4 on (onnxruntime takes the first). With x64 off, keys that do not fit the 32-bit type match nothing.
@@ -64,12 +67,101 @@ def label_encoder(
             f"label_encoder: x is {describe(x)}, but the keys are {'strings' if is_string(keys) else keys.dtype.name}; "
             f"they must have one element type, convert with jaxops.cast"
         )
-    if traced and is_string(values):
-        raise DTypeError("label_encoder: traced elements cannot become strings, which are static (NumPy)")
     keys, values = _holdable(keys, values, x.dtype)
     ordered, found, nan = _table(keys, values, default)
     results = np.concatenate([found, default[None], (default if nan is None else nan)[None]])
+    if traced and is_string(values):
+        return ChosenStrings.of(_encode((x, ordered, as_traced(np.arange(len(results), dtype=np.int32)))), results)
     return _encode((x, ordered, as_traced(results) if traced else results))
+
+
+@foldable
+def category_mapper(
+    x: Array,
+    *,
+    cats_int64s: Ints | None = None,
+    cats_strings: Sequence[str] | None = None,
+    default_int64: int = -1,
+    default_string: str = "_Unused",
+) -> Array:
+    """Strings become the integers at their positions among the categories, integers become the strings.
+
+    x: any shape, strings or int64. cats_int64s, cats_strings: static, equally long; of equal ones the last counts.
+    default_…: what stands for an element that is no category. Returns the shape of x, the other type; strings for
+    traced elements as in `label_encoder`.
+    Raises SignatureError unless both kinds of categories are given, ShapeError when one is longer, DTypeError for
+    another type.
+    Source: ONNX ai.onnx.ml.CategoryMapper, opset 1.
+
+    >>> category_mapper(np.array(["b", "c"]), cats_int64s=[5, 6], cats_strings=["a", "b"])
+    array([ 6, -1])
+    """
+    if cats_int64s is None or cats_strings is None:
+        raise SignatureError("category_mapper: give both `cats_int64s` and `cats_strings`")
+    numbers, strings = len(np.atleast_1d(known("category_mapper", "cats_int64s", cats_int64s))), len(cats_strings)
+    if numbers != strings:
+        raise ShapeError(
+            f"category_mapper: {numbers} integers were given, but {strings} strings; there must be as many"
+        )
+    x = array(x)
+    if is_string(x):
+        return label_encoder(x, keys_strings=cats_strings, values_int64s=cats_int64s, default_int64=default_int64)
+    if not is_symbolic(x) and x.dtype != np.int64 and x.dtype != canonical(np.int64):
+        raise DTypeError(f"category_mapper: x is {describe(x)}; it must be strings or int64, convert with jaxops.cast")
+    if x.dtype == np.int32:
+        x = as_traced(x)
+    return label_encoder(x, keys_int64s=cats_int64s, values_strings=cats_strings, default_string=default_string)
+
+
+def one_hot_encoder(
+    x: Array, *, cats_int64s: Ints | None = None, cats_strings: Sequence[str] | None = None, zeros: int = 1
+) -> jax.Array:
+    """For each element a row with 1 at the position of its category, and 0 elsewhere.
+
+    x: any shape; strings, which are static, or real numbers, whose fractions are cut off. cats_…: static, one of both,
+    for strings or for numbers; of equal ones the last counts. Returns float32 (*x.shape, categories).
+    zeros: an element that is no category gives zeros if 1. If 0, a static one raises, and a traced one gives NaN.
+    Raises SignatureError for missing categories, DTypeError when they are of the other kind, ArgumentError.
+    Source: ONNX ai.onnx.ml.OneHotEncoder, opset 1.
+
+    >>> one_hot_encoder(jnp.array([7, 4]), cats_int64s=[4, 5, 7]).tolist()
+    [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    """
+    op = "one_hot_encoder"
+    lenient = flag(op, "zeros", zeros)
+    if (cats_int64s is None) == (cats_strings is None):
+        raise SignatureError(f"{op}: give either `cats_int64s` or `cats_strings`")
+    x = array(x)
+    if is_string(x) != (cats_int64s is None):
+        raise DTypeError(f"{op}: x is {describe(x)}, so give {'cats_strings' if is_string(x) else 'cats_int64s'}")
+    x = x if is_string(x) else as_traced(x)
+    categories: Any = cats_strings if is_string(x) else ints(op, "cats_int64s", known(op, "cats_int64s", cats_int64s))
+    keys, count = np.array(categories, object if is_string(x) else np.int64), len(categories)
+    positions = np.arange(count, dtype=np.int32)
+    if not is_string(x):
+        require(op, "real numbers", x)
+        x = lax.convert_element_type(jnp.trunc(x), x.dtype) if is_float(x.dtype) else x
+        keys, positions = _exact(keys, positions, x.dtype)
+    places = label_encoder(x, keys_tensor=keys, values_tensor=positions, default_tensor=np.array([-1], np.int32))
+    if not lenient and isinstance(places, np.ndarray) and (places < 0).any():
+        raise ArgumentError(f"{op}: {np.asarray(x)[places < 0][0]!r} is no category, and `zeros` is 0")
+    places = as_traced(places)
+    found = jax.nn.one_hot(places, count, dtype=np.float32)
+    if lenient:
+        return found
+    unknown = jnp.broadcast_to(jnp.expand_dims(places < 0, -1), found.shape)
+    return jnp.where(unknown, jnp.asarray(np.nan, np.float32), found)
+
+
+def _exact(keys: np.ndarray, positions: np.ndarray, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The int64 keys that this type holds exactly, in it, and their positions."""
+    if is_float(dtype):
+        with np.errstate(over="ignore"):
+            held = np.array([float(k.astype(dtype)) == k.item() for k in keys], bool)
+    else:
+        limits = jnp.iinfo(dtype)
+        held = (keys >= limits.min) & (keys <= limits.max)
+    return keys[held].astype(dtype), positions[held]
 
 
 def _one(name: str, given: dict[str, Any]) -> np.ndarray:

@@ -1,0 +1,78 @@
+"""Operators that select features, or put them side by side."""
+
+__all__ = ["array_feature_extractor", "feature_vectorizer"]
+
+from collections.abc import Sequence
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import ints
+from jaxops.dtypes import is_string
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe
+from jaxops.ops.ml.scores import rows
+from jaxops.ops.tensor.gathering import gather
+from jaxops.shapes.ml import features as sizes_of
+from jaxops.static import Array, ChosenStrings, Ints, array, foldable
+
+
+@foldable
+def array_feature_extractor(x: Array, y: Array) -> Any:
+    """The elements of the last axis at the indices.
+
+    x: (…, features), any dtype; strings are static. y: integers, any shape, their order is that of the result; negative
+    ones count from the end, as in the reference evaluator of the standard. Returns (…, y.size) in x's dtype, and
+    (1, y.size) for x with one axis, as onnxruntime does. Strings at traced indices are NumPy strings outside of `jit`,
+    and `ChosenStrings` inside.
+    Raises BoundsError for a static index outside, ShapeError for x without axes, DTypeError.
+    Source: ONNX ai.onnx.ml.ArrayFeatureExtractor, opset 1.
+
+    >>> array_feature_extractor(jnp.array([[1, 2, 3], [4, 5, 6]]), np.array([2, 0])).tolist()
+    [[3, 1], [6, 4]]
+    """
+    op = "array_feature_extractor"
+    x, y = array(x), array(y)
+    if x.ndim == 0:
+        raise ShapeError(f"{op}: x must have at least one axis, but is {describe(x)}")
+    indices = y.reshape(-1)
+    x = x[None] if x.ndim == 1 else x
+    if isinstance(x, np.ndarray) and is_string(x) and isinstance(y, jax.Array):
+        if not jnp.issubdtype(y.dtype, jnp.integer):
+            raise DTypeError(f"{op}: y is {describe(y)}; the indices must be integers, convert with jaxops.cast")
+        places = np.arange(x.size, dtype=np.int32).reshape(x.shape)
+        return ChosenStrings.of(gather(jnp.asarray(places), indices, axis=-1), x.reshape(-1))
+    return gather(x, indices, axis=-1)
+
+
+def feature_vectorizer(x: Sequence[Array], *, inputdimensions: Ints | None = None) -> jax.Array:
+    """The columns of all inputs side by side, as float32.
+
+    x: one or more of (rows, columns), or (columns,) for one row; real numbers. inputdimensions: static, how many
+    columns each input has in the result: surplus ones are cut off and zeros fill missing ones, as in onnxruntime; None
+    keeps them. Returns float32 (rows, sum of inputdimensions).
+    Raises ShapeError for inputs that do not fit, ArgumentError for negative widths, SignatureError without inputs.
+    Source: ONNX ai.onnx.ml.FeatureVectorizer, opset 1.
+
+    >>> feature_vectorizer([jnp.array([[1.0]]), jnp.array([[2.0, 3.0]])], inputdimensions=[1, 2]).tolist()
+    [[1.0, 2.0, 3.0]]
+    """
+    op = "feature_vectorizer"
+    if not len(x):
+        raise SignatureError(f"{op}: there are no inputs; at least one is needed")
+    parts = [rows(op, part) for part in x]
+    widths = None if inputdimensions is None else ints(op, "inputdimensions", inputdimensions)
+    if widths is not None and min(widths, default=0) < 0:
+        raise ArgumentError(f"{op}: `inputdimensions` is {widths}; a number of columns is at least 0")
+    sizes = sizes_of.side_by_side(op, [part.shape for part in parts], widths)
+    zero = np.zeros((), np.float32)
+    parts = [part.astype(np.float32) for part in parts]
+    if widths is not None:
+        places = [((0, 0, 0), (0, width - part.shape[1], 0)) for part, width in zip(parts, widths, strict=True)]
+        parts = [lax.pad(part, zero, place) for part, place in zip(parts, places, strict=True)]
+    found = lax.concatenate(parts, 1)
+    chex.assert_equal(found.shape, sizes)
+    return found

@@ -1,0 +1,93 @@
+"""Linear models: a score for each target is the sum of weighted features, and an intercept.
+
+Everything is computed in float32, the type of the scores.
+"""
+
+__all__ = ["linear_classifier", "linear_regressor"]
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import integer, one_of
+from jaxops.ops.ml.scores import PostTransform, choose, class_labels, decided, numbers, rows, transformed, two_scores
+from jaxops.shapes.ml import linear as sizes_of
+from jaxops.static import Array, Ints
+
+
+def linear_regressor(
+    x: Array,
+    *,
+    coefficients: Sequence[float] | None = None,
+    intercepts: Sequence[float] | None = None,
+    post_transform: PostTransform = "NONE",
+    targets: int = 1,
+) -> jax.Array:
+    """x · coefficientsᵀ + intercepts, transformed.
+
+    x: (rows, features), or (features,) for one row; real numbers. coefficients: static, targets·features numbers, those
+    of a target together. intercepts: static, one a target; None for none. Returns float32 (rows, targets).
+    post_transform: a function of each row. onnxruntime applies it to a single target only if it is PROBIT.
+    Raises ShapeError for other sizes, ArgumentError for another transform.
+    Source: ONNX ai.onnx.ml.LinearRegressor, opset 1.
+
+    >>> linear_regressor(jnp.array([[1.0, 2.0]]), coefficients=[10.0, 1.0], intercepts=[0.5]).tolist()
+    [[12.5]]
+    """
+    op = "linear_regressor"
+    how = one_of(op, "post_transform", post_transform, PostTransform)
+    return transformed(_scores(op, rows(op, x), coefficients, intercepts, integer(op, "targets", targets)), how)
+
+
+def linear_classifier(
+    x: Array,
+    *,
+    coefficients: Sequence[float],
+    classlabels_ints: Ints | None = None,
+    classlabels_strings: Sequence[str] | None = None,
+    intercepts: Sequence[float] | None = None,
+    multi_class: int = 0,
+    post_transform: PostTransform = "NONE",
+) -> tuple[Any, jax.Array]:
+    """(label of the greatest score, scores) of each row; scores are x · coefficientsᵀ + intercepts, transformed.
+
+    x: (rows, features), or (features,) for one row; real numbers. coefficients: static, targets·features numbers, those
+    of a target together. intercepts: static, one a target; None for none. classlabels_…: static, one of both, a label
+    for each target. Returns labels (rows,) and float32 scores (rows, targets). String labels are NumPy strings
+    outside of `jit`; inside they are `ChosenStrings`, which can be returned and not computed with.
+    One target decides between two labels: the second where the score is above 0, and both get a score, s of the
+    second. The first has 1 - s, or with LOGISTIC the two have the logistic of -s and s; SOFTMAX is not applied, as in
+    onnxruntime. PROBIT of s is the score of the second label (onnxruntime leaves one of the two undefined).
+    multi_class: says how the model was trained, and changes nothing.
+    Raises SignatureError without labels, ShapeError for other sizes, ArgumentError for another transform.
+    Source: ONNX ai.onnx.ml.LinearClassifier, opset 1.
+
+    >>> linear_classifier(jnp.array([[2.0]]), coefficients=[1.0, -1.0], classlabels_ints=[7, 8])[0].tolist()
+    [7]
+    """
+    op = "linear_classifier"
+    how = one_of(op, "post_transform", post_transform, PostTransform)
+    labels = class_labels(op, classlabels_ints=classlabels_ints, classlabels_strings=classlabels_strings)
+    x = rows(op, x)
+    scores = _scores(op, x, coefficients, intercepts, None)
+    targets = scores.shape[1]
+    if targets == 1:
+        found = choose(decided(labels), (scores[:, 0] > 0).astype(np.int32))
+        return found, two_scores(scores[:, 0], how, opposite=False) if labels.size == 2 else transformed(scores, how)
+    sizes_of.one_each(op, "classlabels", labels.size, targets, "targets")
+    return choose(labels, jnp.argmax(scores, 1).astype(np.int32)), transformed(scores, how)
+
+
+def _scores(op: str, x: jax.Array, coefficients: Any, intercepts: Any, targets: int | None) -> Any:
+    weights, added = numbers(op, "coefficients", coefficients), numbers(op, "intercepts", intercepts)
+    if targets is None and added.size:
+        targets = added.size
+    sizes = sizes_of.weights(op, weights.size, targets, x.shape[1], x.shape)
+    if added.size:
+        sizes_of.one_each(op, "intercepts", added.size, sizes[0], "targets")
+    found = jnp.matmul(x.astype(np.float32), weights.reshape(sizes).T, precision=lax.Precision.HIGHEST)
+    return found + jnp.broadcast_to(added, found.shape) if added.size else found

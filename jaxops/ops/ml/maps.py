@@ -1,0 +1,129 @@
+"""Operators on maps: Python dictionaries whose keys are static, and whose values are numbers, or static strings."""
+
+__all__ = ["cast_map", "dict_vectorizer", "zip_map"]
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.attributes import integer, one_of
+from jaxops.dtypes import as_traced, canonical, is_string
+from jaxops.errors import ArgumentError, DTypeError, ShapeError
+from jaxops.ops.ml.scores import class_labels, rows
+from jaxops.static import Array, Ints, ZippedMaps, array
+
+CastTo = Literal["TO_FLOAT", "TO_STRING", "TO_INT64"]
+MapForm = Literal["DENSE", "SPARSE"]
+
+
+def zip_map(
+    x: Array, *, classlabels_int64s: Ints | None = None, classlabels_strings: Sequence[str] | None = None
+) -> Any:
+    """A dictionary for each row: from the label of each column to the number in it.
+
+    x: (rows, labels), or (labels,) for one row; real numbers. classlabels_…: static, one of both. Returns a list of
+    dictionaries with Python numbers; under `jit` `ZippedMaps`, whose `array` is x and whose `value` outside of `jit` is
+    that list. Raises ShapeError unless there are as many columns as labels, SignatureError without labels.
+    Source: ONNX ai.onnx.ml.ZipMap, opset 1.
+
+    >>> zip_map(jnp.array([[0.25, 0.75]]), classlabels_strings=["no", "yes"])
+    [{'no': 0.25, 'yes': 0.75}]
+    """
+    labels = class_labels("zip_map", classlabels_int64s=classlabels_int64s, classlabels_strings=classlabels_strings)
+    x = rows("zip_map", x)
+    if x.shape[1] != labels.size:
+        raise ShapeError(f"zip_map: x of {x.shape} has {x.shape[1]} columns, but there are {labels.size} labels")
+    return ZippedMaps.of(x, labels)
+
+
+def dict_vectorizer(
+    x: Mapping[Any, Any], *, int64_vocabulary: Ints | None = None, string_vocabulary: Sequence[str] | None = None
+) -> Array:
+    """The values of a dictionary in the order of the vocabulary; 0, or '' among strings, for a key that is not there.
+
+    x: from integers or strings to numbers or strings. …_vocabulary: static, one of both, distinct keys. Returns a
+    vector of the type of the values, Python numbers as float32 or int64; onnxruntime gives it a first axis of size 1.
+    Raises ArgumentError for a key outside of the vocabulary, SignatureError without one, DTypeError for mixed values.
+    Source: ONNX ai.onnx.ml.DictVectorizer, opset 1.
+
+    >>> dict_vectorizer({"a": 4.0, "c": 8.0}, string_vocabulary=["a", "c", "b", "z"]).tolist()
+    [4.0, 8.0, 0.0, 0.0]
+    """
+    op = "dict_vectorizer"
+    vocabulary = class_labels(op, int64_vocabulary=int64_vocabulary, string_vocabulary=string_vocabulary).tolist()
+    unknown = [key for key in x if key not in vocabulary]
+    if unknown:
+        raise ArgumentError(f"{op}: the key {unknown[0]!r} is not in the vocabulary")
+    values = _values(op, list(x.values()))
+    return _placed(values, [vocabulary.index(key) for key in x], len(vocabulary), "")
+
+
+def cast_map(
+    x: Mapping[int, Any], *, cast_to: CastTo = "TO_FLOAT", map_form: MapForm = "DENSE", max_map: int = 1
+) -> Array:
+    """The values of a dictionary in the order of its integer keys, as (1, values).
+
+    x: to numbers or strings. cast_to: float32, int64 (fractions are cut off), or strings, as '%f' of static numbers.
+    map_form: SPARSE puts each value at the position of its key among max_map, and 0 elsewhere; among strings '0.f', as
+    onnxruntime does.
+    Raises ArgumentError for a key outside of [0, max_map), or a string that is no number; DTypeError for traced numbers
+    that are to become strings.
+    Source: ONNX ai.onnx.ml.CastMap, opset 1.
+
+    >>> cast_map({3: 1.5, 1: 2.5}, map_form="SPARSE", max_map=4).tolist()
+    [[0.0, 2.5, 0.0, 1.5]]
+    """
+    op = "cast_map"
+    one_of(op, "cast_to", cast_to, CastTo)
+    size = integer(op, "max_map", max_map)
+    keys = sorted(x)
+    values = _cast(op, _values(op, [x[key] for key in keys]), cast_to)
+    if one_of(op, "map_form", map_form, MapForm) == "DENSE":
+        return values[None]
+    outside = [key for key in keys if not 0 <= key < size]
+    if outside:
+        raise ArgumentError(f"{op}: the key {outside[0]} is outside of [0, {size}), where {size} is `max_map`")
+    return _placed(values, keys, size, "0.f")[None]
+
+
+def _values(op: str, values: list[Any]) -> Array:
+    """Values of one type as a vector: NumPy's unless one is traced."""
+    parts = [array(np.float32(v) if isinstance(v, float) else v).reshape(()) for v in values]
+    kinds = {"string" if is_string(v) else v.dtype.name for v in parts}
+    if any(isinstance(v, jax.Array) for v in parts):
+        parts = [as_traced(v) for v in parts]
+        kinds = {v.dtype.name for v in parts}
+    if len(kinds) > 1:
+        raise DTypeError(f"{op}: the values of the map must have one type, got {', '.join(sorted(kinds))}")
+    if not parts:
+        return np.zeros(0, np.float32)
+    if kinds == {"string"}:
+        return np.array([str(v) for v in parts], object)
+    return jnp.stack(parts) if isinstance(parts[0], jax.Array) else np.stack(parts)
+
+
+def _placed(values: Array, places: list[int], size: int, missing: str) -> Array:
+    """A vector with the values at these places, and nothing elsewhere."""
+    if isinstance(values, jax.Array):
+        return jnp.zeros(size, values.dtype).at[np.array(places, np.int32)].set(values)
+    found = np.full(size, missing, object) if values.dtype == object else np.zeros(size, values.dtype)
+    found[places] = values
+    return found
+
+
+def _cast(op: str, values: Array, to: CastTo) -> Array:
+    strings = isinstance(values, np.ndarray) and values.dtype == object
+    if to == "TO_STRING":
+        if isinstance(values, jax.Array):
+            raise DTypeError(f"{op}: traced numbers cannot become strings, which are static (NumPy)")
+        return values if strings else np.array([f"{v:f}" for v in values], object)
+    dtype = np.dtype(np.float32 if to == "TO_FLOAT" else np.int64)
+    if not strings:
+        return values.astype(canonical(dtype) if isinstance(values, jax.Array) else dtype)
+    try:
+        return np.array([float(v) if to == "TO_FLOAT" else int(v) for v in values], dtype)
+    except ValueError as error:
+        raise ArgumentError(f"{op}: {error}") from error

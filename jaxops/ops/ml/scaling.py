@@ -1,0 +1,182 @@
+"""Operators that rescale features, or replace some of their values.
+
+What becomes float32 is computed in float32; integers and float64 are computed in float64 where x64 is on.
+"""
+
+__all__ = ["binarizer", "imputer", "normalizer", "scaler"]
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import integer, ints, one_of
+from jaxops.dtypes import as_traced, canonical, converted, is_float
+from jaxops.errors import ArgumentError, SignatureError
+from jaxops.ops.elementwise import require
+from jaxops.ops.numerics import largest
+from jaxops.shapes.ml import scaling as sizes_of
+from jaxops.static import Array, Ints, jit_if_concrete, known
+
+Norm = Literal["MAX", "L1", "L2"]
+
+
+def scaler(x: Array, *, offset: Sequence[float] | None = None, scale: Sequence[float] | None = None) -> jax.Array:
+    """(x - offset) * scale.
+
+    x: any shape, real numbers. offset, scale: static, one number for all elements, or one for each along the last axis;
+    without offset nothing is subtracted, without scale nothing multiplied. Returns float32, the shape of x.
+    Raises ShapeError for another number of values.
+    Source: ONNX ai.onnx.ml.Scaler, opset 1. onnxruntime needs both, equally long.
+
+    >>> scaler(jnp.array([[1.0, 2.0]]), offset=[1.0], scale=[10.0, 20.0]).tolist()
+    [[0.0, 20.0]]
+    """
+    x = _real("scaler", x)
+    return _scaled((x, _per_feature("scaler", "offset", offset, x), _per_feature("scaler", "scale", scale, x)))
+
+
+def normalizer(x: Array, *, norm: Norm = "MAX") -> jax.Array:
+    """Each row divided by its maximum, by the sum of its absolute values (L1), or by its length (L2).
+
+    x: (rows, features), or (features,) for one row; real numbers. Returns float32, the shape of x. A row whose divisor
+    is 0 stays as it is.
+    As in onnxruntime, absolute values are added for L1, and L2 keeps the signs; the formulas of the standard, read
+    literally, would do neither. The maximum is that of the signed values, as both have it.
+    Raises ShapeError for another rank, ArgumentError for another norm.
+    Source: ONNX ai.onnx.ml.Normalizer, opset 1.
+
+    >>> normalizer(jnp.array([[3.0, -4.0]]), norm="L2").tolist()
+    [[0.6000000238418579, -0.800000011920929]]
+    """
+    how = one_of("normalizer", "norm", norm, Norm)
+    x = _real("normalizer", x)
+    sizes_of.vector_or_matrix("normalizer", x.shape)
+    return _normalized(x, how)
+
+
+def imputer(
+    x: Array,
+    *,
+    imputed_value_floats: Sequence[float] | None = None,
+    imputed_value_int64s: Ints | None = None,
+    replaced_value_float: float = 0.0,
+    replaced_value_int64: int = 0,
+) -> jax.Array:
+    """x with another value wherever an element equals the replaced one; a NaN equals every NaN.
+
+    x: any shape. imputed_value_floats (x floats) or imputed_value_int64s (x integers): static, one value for all
+    elements, or one for each along the last axis. replaced_value_…: likewise by the type of x. Returns x's shape and
+    dtype.
+    Raises SignatureError unless exactly the imputed values of x's kind are given, ShapeError for another number of
+    them, ArgumentError for one that the dtype does not hold.
+    Source: ONNX ai.onnx.ml.Imputer, opset 1.
+
+    >>> imputer(jnp.array([[1.0, jnp.nan]]), imputed_value_floats=[5.0], replaced_value_float=float("nan")).tolist()
+    [[1.0, 5.0]]
+    """
+    x = _real("imputer", x)
+    floats = is_float(x.dtype)
+    kind, other = ("floats", "int64s") if floats else ("int64s", "floats")
+    given = {"floats": imputed_value_floats, "int64s": imputed_value_int64s}
+    if given[kind] is None or given[other] is not None:
+        raise SignatureError(f"imputer: x is {x.dtype.name}, so give imputed_value_{kind}, and only that")
+    name = f"imputed_value_{kind}"
+    wanted: Any = given[kind]
+    values = (
+        np.asarray(known("imputer", name, wanted), np.float32) if floats else np.array(ints("imputer", name, wanted))
+    )
+    sizes_of.per_feature("imputer", name, values.size, x.shape)
+    values = converted(f"imputer: `{name}`", values, x.dtype)
+    if floats:
+        replaced = np.float32(replaced_value_float)
+        found = x != x if np.isnan(replaced) else x == jnp.asarray(replaced, x.dtype)
+    else:
+        old = integer("imputer", "replaced_value_int64", replaced_value_int64)
+        limits = jnp.iinfo(x.dtype)
+        if not limits.min <= old <= limits.max:
+            return x
+        found = x == jnp.asarray(old, x.dtype)
+    return lax.select(found, jnp.broadcast_to(as_traced(values.reshape(-1) if x.ndim else values[0]), x.shape), x)
+
+
+def binarizer(x: Array, *, threshold: float = 0.0) -> jax.Array:
+    """1 where x is greater than the threshold, 0 elsewhere and for NaN; in x's shape and dtype.
+
+    x: any shape, real numbers; integers are compared exactly. threshold: static.
+    Source: ONNX ai.onnx.ml.Binarizer, opset 1.
+
+    >>> binarizer(jnp.array([0.5, 1.5, 2.5]), threshold=1.5).tolist()
+    [0.0, 0.0, 1.0]
+    """
+    x = _real("binarizer", x)
+    limit = float(np.float32(threshold))
+    if is_float(x.dtype):
+        above = x > jnp.asarray(limit, x.dtype)
+    elif math.isnan(limit):
+        above = jnp.zeros(x.shape, bool)
+    else:
+        limits = jnp.iinfo(x.dtype)
+        if limit < limits.min:
+            above = jnp.ones(x.shape, bool)
+        else:
+            whole = limits.max if limit >= limits.max else math.floor(limit)
+            above = x > jnp.asarray(whole, x.dtype)
+    return above.astype(x.dtype)
+
+
+def _real(op: str, x: Any) -> jax.Array:
+    x = as_traced(x)
+    require(op, "real numbers", x)
+    return x
+
+
+def _per_feature(op: str, name: str, values: Any, x: jax.Array) -> np.ndarray | None:
+    if values is None:
+        return None
+    found = np.asarray(known(op, name, values), np.float32).reshape(-1)
+    sizes_of.per_feature(op, name, found.size, x.shape)
+    if not found.size:
+        raise ArgumentError(f"{op}: `{name}` is empty; leave it out, or give values")
+    return found.astype(_work(x.dtype)) if x.ndim else found[0].astype(_work(x.dtype))
+
+
+def _work(dtype: Any) -> Any:
+    """The type that the numbers are computed in before they become float32."""
+    return np.dtype(np.float32) if is_float(dtype) and dtype.itemsize <= 4 else canonical(np.float64)
+
+
+@jit_if_concrete
+def _scaled(operands: tuple[Any, Any, Any]) -> Any:
+    x, offset, scale = operands
+    y = x.astype(_work(x.dtype))
+    if offset is not None:
+        y = y - jnp.broadcast_to(offset, y.shape)
+    if scale is not None:
+        y = y * jnp.broadcast_to(scale, y.shape)
+    return y.astype(np.float32)
+
+
+@jit_if_concrete
+def _normalized(x: Any, norm: Norm) -> Any:
+    y = x.astype(_work(x.dtype))
+    last = (y.ndim - 1,)
+    if y.shape[-1] == 0:
+        return y.astype(np.float32)
+    if norm == "MAX":
+        divisor = largest(y, last)
+    elif norm == "L1":
+        divisor = jnp.sum(jnp.abs(y), -1)
+    else:
+        # Squares of elements that are at most 1 do not overflow, and the greatest one does not underflow.
+        greatest = lax.stop_gradient(jnp.max(jnp.abs(y), -1, keepdims=True))
+        usable = (greatest > 0) & jnp.isfinite(greatest)
+        y = y / jnp.broadcast_to(jnp.where(usable, greatest, jnp.ones_like(greatest)), y.shape)
+        square = jnp.sum(lax.square(y), -1)
+        divisor = jnp.where(square == 0, square, lax.sqrt(jnp.where(square == 0, jnp.ones_like(square), square)))
+    divisor = jnp.where(divisor == 0, jnp.ones_like(divisor), divisor)
+    return (y / jnp.broadcast_to(jnp.expand_dims(divisor, -1), y.shape)).astype(np.float32)

@@ -1,0 +1,209 @@
+"""Support vector machines: weighted kernels between the rows and the support vectors. Computed in float32."""
+
+__all__ = ["svm_classifier", "svm_regressor"]
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import flag, integer, ints, one_of
+from jaxops.ops.ml.scores import PostTransform, choose, class_labels, numbers, rows, transformed, two_scores
+from jaxops.shapes.ml import linear as sizes_of
+from jaxops.static import Array, Ints
+
+Kernel = Literal["LINEAR", "POLY", "RBF", "SIGMOID"]
+
+
+def svm_regressor(
+    x: Array,
+    *,
+    coefficients: Sequence[float] | None = None,
+    kernel_params: Sequence[float] | None = None,
+    kernel_type: Kernel = "LINEAR",
+    n_supports: int = 0,
+    one_class: int = 0,
+    post_transform: PostTransform = "NONE",
+    rho: Sequence[float] | None = None,
+    support_vectors: Sequence[float] | None = None,
+) -> jax.Array:
+    """The kernels between each row and the support vectors, times the coefficients, plus rho.
+
+    x: (rows, features), or (features,) for one row; real numbers. All else is static. support_vectors: n_supports rows
+    of features; coefficients: one each. With n_supports 0 the kernel is LINEAR and the coefficients are the only
+    vector. kernel_params: gamma, coef0 and degree. Kernels of x and v: LINEAR x·v, POLY (gamma x·v + coef0)^degree,
+    RBF exp(-gamma |x - v|²), SIGMOID tanh(gamma x·v + coef0). rho: one number.
+    one_class: 1 gives 1 where the result is above 0, else -1, and no transform. post_transform: applied as the standard
+    says; onnxruntime applies none. Returns float32 (rows, 1).
+    Raises ShapeError for lists that do not fit, ArgumentError for another kernel or transform.
+    Source: ONNX ai.onnx.ml.SVMRegressor, opset 1.
+
+    >>> svm_regressor(jnp.array([[1.0, 2.0]]), coefficients=[2.0, 3.0], rho=[0.5]).tolist()
+    [[8.5]]
+    """
+    op = "svm_regressor"
+    how = one_of(op, "post_transform", post_transform, PostTransform)
+    kernel = one_of(op, "kernel_type", kernel_type, Kernel)
+    single = flag(op, "one_class", one_class)
+    count = integer(op, "n_supports", n_supports)
+    x = rows(op, x).astype(np.float32)
+    weights, added = numbers(op, "coefficients", coefficients), numbers(op, "rho", rho)
+    sizes_of.one_each(op, "rho", added.size, 1, "targets")
+    if count:
+        sizes_of.one_each(op, "coefficients", weights.size, count, "support vectors")
+        x = _kernel(op, x, _vectors(op, x, support_vectors, count), kernel, numbers(op, "kernel_params", kernel_params))
+    sizes = sizes_of.weights(op, weights.size, 1, x.shape[1], x.shape)
+    found = _matmul(x, weights.reshape(sizes).T) + added[0]
+    if single:
+        return jnp.where(found > 0, jnp.ones_like(found), -jnp.ones_like(found))
+    return transformed(found, how)
+
+
+def svm_classifier(
+    x: Array,
+    *,
+    classlabels_ints: Ints | None = None,
+    classlabels_strings: Sequence[str] | None = None,
+    coefficients: Sequence[float] | None = None,
+    kernel_params: Sequence[float] | None = None,
+    kernel_type: Kernel = "LINEAR",
+    post_transform: PostTransform = "NONE",
+    prob_a: Sequence[float] | None = None,
+    prob_b: Sequence[float] | None = None,
+    rho: Sequence[float] | None = None,
+    support_vectors: Sequence[float] | None = None,
+    vectors_per_class: Ints | None = None,
+) -> tuple[Any, jax.Array]:
+    """(label, scores) of each row. A machine for each pair of classes votes for one of them.
+
+    x: (rows, features), or (features,) for one row; real numbers. All else is static. classlabels_…: one of both.
+    support_vectors: those of each class together, vectors_per_class many. coefficients: (classes - 1, vectors); those
+    of class i and j against each other are in row j - 1 for i and in row i for j, i < j. rho, prob_a, prob_b: one a
+    pair (0, 1), (0, 2), …. kernel_…: as in `svm_regressor`.
+    Returns labels (rows,) and float32 scores, transformed: with prob_a and prob_b probabilities (rows, classes),
+    coupled from the pairs by at most 100 iterations as in onnxruntime; else the results of the pairs (rows, pairs). A
+    single pair has scores (-s, s), or with another transform than NONE and LOGISTIC (1 - s, s), as in onnxruntime.
+    Without vectors_per_class the coefficients are (classes, features), the scores are x·coefficientsᵀ + rho[0], and the
+    greatest decides; of two classes the second if the greatest is above 0 (0.5 if no coefficient is negative), as
+    in onnxruntime. String labels are as in `linear_classifier`.
+    Raises SignatureError without labels, ShapeError for lists that do not fit, ArgumentError.
+    Source: ONNX ai.onnx.ml.SVMClassifier, opset 1.
+    """
+    op = "svm_classifier"
+    how = one_of(op, "post_transform", post_transform, PostTransform)
+    kernel = one_of(op, "kernel_type", kernel_type, Kernel)
+    labels = class_labels(op, classlabels_ints=classlabels_ints, classlabels_strings=classlabels_strings)
+    x = rows(op, x).astype(np.float32)
+    classes, counts = labels.size, ints(op, "vectors_per_class", () if vectors_per_class is None else vectors_per_class)
+    weights, added = numbers(op, "coefficients", coefficients), numbers(op, "rho", rho)
+    if not sum(counts):
+        sizes = sizes_of.weights(op, weights.size, classes, x.shape[1], x.shape)
+        sizes_of.at_least(op, "rho", added.size, 1)
+        scores = _matmul(x, weights.reshape(sizes).T) + added[0]
+        return choose(labels, _greatest(scores, not (weights < 0).any())), transformed(scores, how)
+    sizes_of.one_each(op, "vectors_per_class", len(counts), classes, "classes")
+    total, first, second = sum(counts), *np.triu_indices(classes, 1)
+    sizes_of.one_each(op, "coefficients", weights.size, (classes - 1) * total, "vectors times other classes")
+    sizes_of.one_each(op, "rho", added.size, len(first), "pairs of classes")
+    vectors = _vectors(op, x, support_vectors, total)
+    found = _kernel(op, x, vectors, kernel, numbers(op, "kernel_params", kernel_params))
+    scores = _matmul(found, _pairs(weights.reshape(classes - 1, total), counts, first, second))
+    scores = scores + jnp.broadcast_to(added, scores.shape)
+    wins = (scores > 0).astype(np.int32)
+    ayes, noes = (np.eye(classes, dtype=np.int32)[side] for side in (first, second))
+    label = choose(labels, jnp.argmax(jnp.matmul(wins, ayes) + jnp.matmul(1 - wins, noes), 1).astype(np.int32))
+    slope, shift = numbers(op, "prob_a", prob_a), numbers(op, "prob_b", prob_b)
+    if slope.size or shift.size:
+        for name, given in (("prob_a", slope), ("prob_b", shift)):
+            sizes_of.one_each(op, name, given.size, len(first), "pairs of classes")
+        return label, transformed(_coupled(scores, slope, shift, classes, first, second), how)
+    if len(first) == 1:
+        return label, two_scores(scores[:, 0], how, opposite=how == "NONE")
+    return label, transformed(scores, how)
+
+
+def _matmul(x: Any, weights: Any) -> Any:
+    return jnp.matmul(x, weights, precision=lax.Precision.HIGHEST)
+
+
+def _vectors(op: str, x: jax.Array, values: Any, count: int) -> np.ndarray:
+    """The support vectors as (vectors, features)."""
+    given = numbers(op, "support_vectors", values)
+    return given.reshape(sizes_of.weights(op, given.size, count, x.shape[1], x.shape))
+
+
+def _kernel(op: str, x: Any, vectors: np.ndarray, kernel: Kernel, params: np.ndarray) -> Any:
+    """The kernels between rows and vectors: (rows, vectors)."""
+    if params.size:
+        sizes_of.one_each(op, "kernel_params", params.size, 3, "parameters (gamma, coef0, degree)")
+    gamma, shift, degree = params if params.size else np.zeros(3, np.float32)
+    if kernel == "RBF":
+        # Differences, as |x|² + |v|² - 2 x·v cancels.
+        sizes = (x.shape[0], *vectors.shape)
+        difference = jnp.broadcast_to(x[:, None], sizes) - jnp.broadcast_to(jnp.asarray(vectors)[None], sizes)
+        return jnp.exp(-gamma * jnp.sum(lax.square(difference), -1))
+    found = _matmul(x, vectors.T)
+    if kernel == "LINEAR":
+        return found
+    found = gamma * found + shift
+    if kernel == "SIGMOID":
+        return jnp.tanh(found)
+    return lax.integer_pow(found, int(degree)) if degree == int(degree) else lax.pow(found, degree)
+
+
+def _pairs(weights: np.ndarray, counts: Sequence[int], first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The coefficients as (vectors, pairs), 0 for the vectors of other classes."""
+    owner = np.repeat(np.arange(len(counts)), counts)
+    found = np.zeros((len(owner), len(first)), np.float32)
+    for pair, (i, j) in enumerate(zip(first, second, strict=True)):
+        found[owner == i, pair] = weights[j - 1, owner == i]
+        found[owner == j, pair] = weights[i, owner == j]
+    return found
+
+
+def _greatest(scores: Any, positive: bool) -> Any:
+    """The position of the greatest score in each row; see `svm_classifier` for two classes."""
+    found = jnp.argmax(scores, 1).astype(np.int32)
+    if scores.shape[1] != 2:
+        return found
+    greatest = jnp.max(scores, 1)
+    return jnp.where(greatest >= 0.5 if positive else greatest > 0, jnp.ones_like(found), found)
+
+
+def _coupled(scores: Any, slope: Any, shift: Any, classes: int, first: np.ndarray, second: np.ndarray) -> Any:
+    """Probabilities of the classes from those of the pairs: method 2 of Wu, Lin and Weng (2004), as libsvm has it."""
+    wide = (scores.shape[0], len(first))
+    pair = jax.nn.sigmoid(-(scores * jnp.broadcast_to(slope, wide) + jnp.broadcast_to(shift, wide)))
+    pair = jnp.clip(pair, 1e-7, 1 - 1e-7)
+    # r[:, i, j] is the probability of i where only i and j are there.
+    r = jnp.zeros((wide[0], classes, classes), pair.dtype).at[:, first, second].set(pair)
+    r = r.at[:, second, first].set(1 - pair)
+    diagonal = jnp.sum(lax.square(r), 1)
+    q = -jnp.swapaxes(r, 1, 2) * r
+    q = q.at[:, np.arange(classes), np.arange(classes)].set(diagonal)
+
+    def sweep(_: Any, p: Any) -> Any:
+        qp = jnp.sum(q * jnp.broadcast_to(p[:, None], q.shape), 2)
+        pqp = jnp.sum(p * qp, 1)
+        error = jnp.max(jnp.abs(qp - jnp.broadcast_to(pqp[:, None], qp.shape)), 1)
+
+        def update(t: Any, state: Any) -> Any:
+            p, qp, pqp = state
+            row = lax.dynamic_index_in_dim(q, t, 1, keepdims=False)
+            own = lax.dynamic_index_in_dim(row, t, 1, keepdims=False)
+            at = lax.dynamic_index_in_dim(qp, t, 1, keepdims=False)
+            step = (pqp - at) / own
+            here = jnp.broadcast_to(jnp.arange(classes) == t, p.shape)
+            side = jnp.broadcast_to(step[:, None], p.shape)
+            p = jnp.where(here, p + side, p) / (1 + side)
+            pqp = (pqp + step * (step * own + 2 * at)) / lax.square(1 + step)
+            return p, (qp + side * row) / (1 + side), pqp
+
+        moved, _, _ = lax.fori_loop(0, classes, update, (p, qp, pqp))
+        settled = jnp.broadcast_to((error < 0.005 / classes)[:, None], p.shape)
+        return jnp.where(settled, p, moved)
+
+    return lax.fori_loop(0, 100, sweep, jnp.full((wide[0], classes), 1 / classes, pair.dtype))

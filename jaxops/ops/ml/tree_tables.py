@@ -1,0 +1,247 @@
+"""Tables of a tree ensemble, made by NumPy while tracing, and the way of rows through them.
+
+Nodes of all trees are numbered together, leaves first. Each node is a comparison of one feature, LEQ, LT or EQ, and has
+three children: for true, false and NaN. A leaf is its own child, so all rows take as many steps as the deepest tree.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.dtypes import canonical, is_float
+from jaxops.errors import ArgumentError
+from jaxops.shapes.ml import trees as sizes_of
+
+LEQ, LT, EQ = range(3)
+# For each mode of the standard: our comparison, and whether its outcome is turned around.
+MODES = {
+    "BRANCH_LEQ": (LEQ, False),
+    "BRANCH_LT": (LT, False),
+    "BRANCH_GTE": (LT, True),
+    "BRANCH_GT": (LEQ, True),
+    "BRANCH_EQ": (EQ, False),
+    "BRANCH_NEQ": (EQ, True),
+}
+
+
+class Branches(NamedTuple):
+    """The nodes that are no leaves, as the attributes have them; children are numbered with the leaves first.
+
+    members: the sets of the nodes with mode BRANCH_MEMBER, in their order.
+    """
+
+    features: np.ndarray
+    splits: np.ndarray
+    modes: Sequence[str]
+    true: np.ndarray
+    false: np.ndarray
+    missing_true: np.ndarray
+    members: Sequence[np.ndarray] = ()
+
+
+class Votes(NamedTuple):
+    """What leaves say: at place i, leaf `leaves[i]` gives `weights[i]` to target `targets[i]`."""
+
+    leaves: np.ndarray
+    targets: np.ndarray
+    weights: np.ndarray
+
+
+class Trees(NamedTuple):
+    """The tables. children: 3 a node. depth: the greatest number of steps to a leaf."""
+
+    features: np.ndarray
+    splits: np.ndarray
+    kinds: np.ndarray
+    children: np.ndarray
+    roots: np.ndarray
+    depth: int
+    leaves: int
+    # All pairs of a tree and a leaf of it, in the order of the trees.
+    leaf_trees: np.ndarray
+    tree_leaves: np.ndarray
+
+
+def build(op: str, branches: Branches, roots: np.ndarray, leaves: int, dtype: Any, features: Any) -> Trees:
+    """The tables for rows of this dtype and number of features. Raises ArgumentError for trees that are none."""
+    nodes = _plain(branches, leaves)
+    if nodes.features.size:
+        sizes_of.in_range(op, "nodes_featureids", nodes.features.min(), nodes.features.max(), features, "features")
+    kinds, turned = np.array([MODES[m] for m in nodes.modes], np.int64).reshape(-1, 2).T
+    # NaN is unequal to everything, and neither less nor greater.
+    nan = np.where(nodes.missing_true | (turned.astype(bool) & (kinds == EQ)), nodes.true, nodes.false)
+    never = np.isnan(nodes.splits)
+    always = np.zeros(len(never), bool)
+    splits = nodes.splits.astype(np.float64)
+    # The outcome of a comparison with a threshold NaN does not depend on `turned`, but for NEQ.
+    nan_splits, turned = never & (kinds != EQ), turned.astype(bool)
+    kinds, splits, more, all_true = _exact(kinds, np.where(never, 0, splits), dtype)
+    never, always = never | more, always | all_true
+    yes, no = np.where(turned, nodes.false, nodes.true), np.where(turned, nodes.true, nodes.false)
+    no = np.where(nan_splits, nodes.false, no)
+    yes, no = np.where(never, no, yes), np.where(always & ~never, yes, no)
+    own = np.arange(leaves)
+    children = np.concatenate([np.stack([own] * 3, 1), np.stack([yes, no, nan], 1).reshape(-1, 3)])
+    depth, trees, found = _walk(op, children, roots, leaves)
+    return Trees(
+        features=np.concatenate([own * 0, nodes.features]).astype(np.int32),
+        splits=np.concatenate([np.zeros(leaves, dtype), splits]),
+        kinds=np.concatenate([np.full(leaves, kinds[0] if kinds.size else LEQ), kinds]).astype(np.int8),
+        children=children.reshape(-1).astype(np.int32),
+        roots=roots.astype(np.int32),
+        depth=depth,
+        leaves=leaves,
+        leaf_trees=trees,
+        tree_leaves=found,
+    )
+
+
+def _plain(nodes: Branches, leaves: int) -> Branches:
+    """Nodes without BRANCH_MEMBER: a search among k members takes about log2(k) + 1 nodes."""
+    if "BRANCH_MEMBER" not in nodes.modes:
+        return nodes
+    features, splits, modes = list(nodes.features), list(nodes.splits), list(nodes.modes)
+    true, false, missing = list(nodes.true), list(nodes.false), list(nodes.missing_true)
+    sets = iter(nodes.members)
+
+    def search(node: int, members: np.ndarray) -> None:
+        if len(members) < 2:
+            modes[node], splits[node] = "BRANCH_EQ", members[0] if len(members) else np.nan
+            return
+        middle = len(members) // 2
+        modes[node], splits[node] = "BRANCH_LT", members[middle]
+        halves = []
+        for half in (members[:middle], members[middle:]):
+            halves.append(leaves + len(modes))
+            for column in (features, true, false, missing):
+                column.append(column[node])
+            modes.append("")
+            splits.append(0)
+            search(halves[-1] - leaves, half)
+        # A NaN goes through the first half, whose outcome for it is that of the whole search.
+        true[node], false[node] = halves
+        missing[node] = True
+
+    for node in [i for i, mode in enumerate(nodes.modes) if mode == "BRANCH_MEMBER"]:
+        search(node, np.unique(next(sets)))
+    children = np.array(true), np.array(false)
+    return Branches(np.array(features), np.array(splits, np.float64), modes, *children, np.array(missing))
+
+
+def _exact(kinds: Any, splits: np.ndarray, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Comparisons with numbers of x's type that have the outcome of those with the float64 `splits`.
+
+    Returns kinds, thresholds, and where the outcome is always false, and always true.
+    """
+    if is_float(dtype):
+        with np.errstate(over="ignore"):
+            near = splits.astype(dtype)
+        wide = near.astype(np.float64)
+        high, low = np.nextafter(near, dtype.type(-np.inf)), np.nextafter(near, dtype.type(np.inf))
+        exact = np.where((kinds == LEQ) & (wide > splits), high, np.where((kinds == LT) & (wide < splits), low, near))
+        return kinds, exact.astype(dtype), (kinds == EQ) & (wide != splits), np.zeros(len(kinds), bool)
+    limits = jnp.iinfo(dtype)
+    whole = np.where(kinds == LT, np.ceil(splits) - 1, np.floor(splits))
+    equal = kinds == EQ
+    # Of 64 bits a float64 may be 2**63, one more than the greatest number.
+    never = (whole < float(limits.min)) | (equal & ((splits != whole) | (whole >= float(limits.max) + 1)))
+    always = ~equal & (whole >= float(limits.max))
+    held = np.where(never | always, 0, whole).astype(dtype)
+    return np.where(equal, EQ, LEQ), held, never, always
+
+
+def _walk(op: str, children: np.ndarray, roots: np.ndarray, leaves: int) -> tuple[int, np.ndarray, np.ndarray]:
+    """The depth, and all pairs of a tree and a leaf that it may reach, in order."""
+    count, depth = len(children), 0
+    front = np.arange(len(roots)) * count + roots
+    found = []
+    while front.size:
+        done = front % count < leaves
+        found.append(front[done])
+        front = front[~done]
+        if front.size:
+            front = np.unique((front - front % count)[:, None] + children[front % count])
+            depth += 1
+        if depth > count:
+            raise ArgumentError(f"{op}: the nodes of tree {front[0] // count} form a cycle")
+    pairs = np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
+    return depth, pairs // count, pairs % count
+
+
+def leaves_of(trees: Trees, x: jax.Array) -> jax.Array:
+    """The leaf of each row of x (rows, features) in each tree: (rows, trees)."""
+    kinds = np.unique(trees.kinds)
+
+    def step(_: Any, node: Any) -> Any:
+        value = jnp.take_along_axis(x, _at(trees.features, node), 1, mode="promise_in_bounds")
+        split = _at(trees.splits, node)
+        outcomes = [f(value, split) for k, f in ((LEQ, lax.le), (LT, lax.lt), (EQ, lax.eq)) if k in kinds]
+        true = outcomes[0]
+        for kind, outcome in zip(kinds[1:], outcomes[1:], strict=True):
+            true = lax.select(_at(trees.kinds, node) == kind, outcome, true)
+        child = jnp.where(true, jnp.int32(0), jnp.int32(1))
+        if is_float(x.dtype):
+            child = jnp.where(jnp.isnan(value), jnp.int32(2), child)
+        return _at(trees.children, 3 * node + child)
+
+    start = jnp.broadcast_to(jnp.asarray(trees.roots), (x.shape[0], len(trees.roots)))
+    return lax.fori_loop(0, trees.depth, step, start) if trees.depth else start
+
+
+def combined(trees: Trees, votes: Votes, x: jax.Array, targets: int, how: str) -> tuple[Any, Any]:
+    """The weights of the leaves of each row, combined: (rows, targets); and where a leaf votes for a target.
+
+    how: SUM, AVERAGE, MIN or MAX. A target without a vote has 0. They are float32, or float64 if x or a weight is.
+    """
+    wide = np.float64 in (x.dtype, votes.weights.dtype)
+    dtype = canonical(np.float64 if wide else np.float32)
+    start, ufunc = {"MIN": (np.inf, np.minimum), "MAX": (-np.inf, np.maximum)}.get(how, (0, np.add))
+    weights = np.full((trees.leaves, targets), start, dtype)
+    ufunc.at(weights, (votes.leaves, votes.targets), votes.weights.astype(dtype))
+    voting = np.zeros((trees.leaves, targets), bool)
+    voting[votes.leaves, votes.targets] = True
+    leaf = leaves_of(trees, x)
+    voted = _voted(trees, voting, leaf)
+    sums = how in ("SUM", "AVERAGE")
+    target = _target_of_trees(trees, voting) if sums else None
+    if target is not None:
+        # Each tree votes for one target: one weight a leaf, added up target by target.
+        single = _at(weights.sum(1, dtype=dtype), leaf)
+        found = jnp.sum(single, 1, keepdims=True) if targets == 1 else _by_target(single, target, targets)
+    else:
+        reduce = {"MIN": jnp.min, "MAX": jnp.max}.get(how, jnp.sum)
+        found = reduce(_at(weights, leaf), 1) if len(trees.roots) else jnp.zeros((x.shape[0], targets), dtype)
+    if how == "AVERAGE":
+        found = found / len(trees.roots)
+    return (found if sums else jnp.where(voted, found, jnp.zeros_like(found))), voted
+
+
+def _at(table: np.ndarray, places: Any) -> Any:
+    return jnp.asarray(table).at[places].get(mode="promise_in_bounds")
+
+
+def _by_target(single: Any, target: np.ndarray, targets: int) -> Any:
+    chosen = (target[:, None] == np.arange(targets)).astype(single.dtype)
+    return jnp.matmul(single, chosen, precision=lax.Precision.HIGHEST)
+
+
+def _target_of_trees(trees: Trees, voting: np.ndarray) -> np.ndarray | None:
+    """The only target of each tree; None where a tree has several."""
+    per_tree = np.zeros((len(trees.roots), voting.shape[1]), bool)
+    np.logical_or.at(per_tree, trees.leaf_trees, voting[trees.tree_leaves])
+    return per_tree.argmax(1) if voting.shape[1] and (per_tree.sum(1) <= 1).all() else None
+
+
+def _voted(trees: Trees, voting: np.ndarray, leaf: Any) -> Any:
+    """Whether one of the leaves of a row votes for a target: (rows, targets)."""
+    # A tree whose leaves all vote for a target settles it for every row.
+    silent = np.zeros((len(trees.roots), voting.shape[1]), bool)
+    np.logical_or.at(silent, trees.leaf_trees, ~voting[trees.tree_leaves])
+    sizes = leaf.shape[0], voting.shape[1]
+    if (~silent).any(0).all():
+        return jnp.ones(sizes, bool)
+    return jnp.any(_at(voting, leaf), 1)

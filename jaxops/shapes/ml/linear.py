@@ -1,0 +1,31 @@
+"""Sizes of matrices that a model holds as lists of numbers."""
+
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.static import Dim, Sizes
+
+
+def weights(op: str, count: int, targets: int | None, features: Dim, x: Sizes) -> tuple[int, int]:
+    """(targets, features) of a matrix of `count` numbers; None targets follow from the features of x."""
+    if not isinstance(features, int) and targets is None:
+        raise ArgumentError(f"{op}: the number of features of x is symbolic; give `intercepts`, one a target")
+    rows = count // features if targets is None and features else targets
+    columns = count // rows if rows else 0
+    if not rows or rows * columns != count or not count or (isinstance(features, int) and columns != features):
+        wanted = "targets" if targets is None else f"{targets} targets"
+        raise ShapeError(
+            f"{op}: {count} coefficients do not fit x of {shape_text(x)}; there must be one for each of the "
+            f"{wanted} and the {features} features"
+        )
+    return rows, columns
+
+
+def at_least(op: str, name: str, count: int, wanted: int) -> None:
+    """Raises ShapeError for fewer values than wanted."""
+    if count < wanted:
+        raise ShapeError(f"{op}: `{name}` has {count} values; it needs at least {wanted}")
+
+
+def one_each(op: str, name: str, count: int, wanted: int, what: str) -> None:
+    """Raises ShapeError unless there are as many values as wanted."""
+    if count != wanted:
+        raise ShapeError(f"{op}: `{name}` has {count} values, but there are {wanted} {what}; give one each")
