@@ -88,7 +88,8 @@ def _function(name: str, version: int) -> Callable[..., Any]:
         operands = _operands(operator, inputs, {k: v for k, v in named.items() if k not in attributes})
         given = {k: _attribute(operator, k, v) for k, v in attributes.items() if v is not None}
         free = n_outputs is None and _variadic(schema.outputs)  # then there are as many as the function makes
-        n_outputs = schema.min_output if n_outputs is None else n_outputs
+        # All outputs of LSTM and its like are optional; a call asks for one of them at least.
+        n_outputs = max(schema.min_output, not free) if n_outputs is None else n_outputs
         operator.check_arity([x is not None for x in operands], n_outputs)
         attributes = operator.complete(given)
         for position, x in enumerate(operands):

@@ -339,6 +339,8 @@ def _default(proto: onnx.AttributeProto) -> Any:
     value = helper.get_attribute_value(proto)
     if isinstance(value, bytes):
         return value.decode()
+    if proto.type == proto.STRINGS:
+        return tuple(item.decode() for item in value)
     return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 

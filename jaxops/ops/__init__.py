@@ -1,12 +1,25 @@
 """The operators, in the families of the standard: pure functions on arrays with the newest and most general meaning."""
 
-from jaxops.ops import controlflow, generator, logical, math, nn, quantization, reduction, sequence, tensor, text
+from jaxops.ops import (
+    controlflow,
+    generator,
+    logical,
+    math,
+    nn,
+    quantization,
+    recurrent,
+    reduction,
+    sequence,
+    tensor,
+    text,
+)
 from jaxops.ops.controlflow import *
 from jaxops.ops.generator import *
 from jaxops.ops.logical import *
 from jaxops.ops.math import *
 from jaxops.ops.nn import *
 from jaxops.ops.quantization import *
+from jaxops.ops.recurrent import *
 from jaxops.ops.reduction import *
 from jaxops.ops.sequence import *
 from jaxops.ops.tensor import *
@@ -19,6 +32,7 @@ __all__ += logical.__all__
 __all__ += math.__all__
 __all__ += nn.__all__
 __all__ += quantization.__all__
+__all__ += recurrent.__all__
 __all__ += reduction.__all__
 __all__ += sequence.__all__
 __all__ += tensor.__all__

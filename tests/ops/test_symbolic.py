@@ -118,6 +118,8 @@ ROWS = [
     *rows("cast", TRACED, lambda f, d: f(d, to=np.float32), lambda f, d: f(f(d, to=np.float32), to=np.int64)),
     *rows("cast", TRACED, lambda f, d: f(d - 4, to=bool), lambda f, d: f(d, to=np.int8)),
     *rows("cast", DTypeError, lambda f, d: f(d, to=str), match="cannot become strings"),
+    *rows("bit_cast", STATIC, lambda f, d: f(d, to=np.int64)),
+    *rows("bit_cast", DTypeError, lambda f, d: f(d, to=np.uint64), match="while x64 is off"),
     *rows("cast_like", STATIC, lambda f, d: f(d, np.int64(0))),
     *rows("cast_like", TRACED, lambda f, d: f(d, np.float32(0))),
     *rows("one_hot", TRACED, lambda f, d: f(d, 6, np.array([0, 5])), lambda f, d: f(d, 6, np.array([0.5, 1.5], "f4"))),

@@ -78,6 +78,7 @@ CALLS |= {
     "unique": lambda x: jo.unique(x, size=2),
     "one_hot": lambda x: jo.one_hot(ROW, 2, x[0]),
     "one_hot of indices": lambda x: jo.one_hot(x, 2, PLACE[0]),
+    "bit_cast": lambda x: jo.bit_cast(x, to=np.uint8),
     "cast": lambda x: jo.cast(x[:, :0], to=np.float32),
     "cast_like": lambda x: jo.cast_like(x[:, :0], np.float32(0)),
 }

@@ -12,6 +12,7 @@ from jaxops.ops.math import (
     quantized_products,
     ranking,
     rounding,
+    signal_transforms,
     softmax_like,
     trigonometry,
 )
@@ -26,6 +27,7 @@ from jaxops.ops.math.losses import *
 from jaxops.ops.math.quantized_products import *
 from jaxops.ops.math.ranking import *
 from jaxops.ops.math.rounding import *
+from jaxops.ops.math.signal_transforms import *
 from jaxops.ops.math.softmax_like import *
 from jaxops.ops.math.trigonometry import *
 
@@ -41,5 +43,6 @@ __all__ += losses.__all__
 __all__ += quantized_products.__all__
 __all__ += ranking.__all__
 __all__ += rounding.__all__
+__all__ += signal_transforms.__all__
 __all__ += softmax_like.__all__
 __all__ += trigonometry.__all__

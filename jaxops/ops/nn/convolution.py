@@ -109,9 +109,16 @@ def _operands(op: str, x: Array, w: Array, b: Array | None) -> tuple[jax.Array, 
 @jit_if_concrete
 def _conv(operands: tuple[jax.Array, ...], options: Options, group: int, kernel_shape: Sizes | None) -> jax.Array:
     x, w, *b = operands
-    sizes = sizes_of.spatial("conv", x.shape)
-    sizes_of.channels("conv", x.shape, w.shape, group)
-    windows = sizes_of.sliding("conv", sizes, sizes_of.kernel_of("conv", w.shape, kernel_shape), options)
+    return add_bias("conv", convolved("conv", x, w, options, group, kernel_shape), b)
+
+
+def convolved(
+    op: str, x: jax.Array, w: jax.Array, options: Options, group: int, kernel_shape: Sizes | None
+) -> jax.Array:
+    """The convolution of data with filters of one type, in that type."""
+    sizes = sizes_of.spatial(op, x.shape)
+    sizes_of.channels(op, x.shape, w.shape, group)
+    windows = sizes_of.sliding(op, sizes, sizes_of.kernel_of(op, w.shape, kernel_shape), options)
     fast = _fast(x.shape, w.shape, windows, group)
 
     def plain(x: jax.Array, w: jax.Array) -> jax.Array:
@@ -123,10 +130,11 @@ def _conv(operands: tuple[jax.Array, ...], options: Options, group: int, kernel_
 
     y = plain(x, w) if fast is None else lax.platform_dependent(x, w, cpu=quick, default=plain)
     chex.assert_equal(y.shape, (x.shape[0], w.shape[0], *windows.sizes))
-    return _add_bias("conv", y, b)
+    return y
 
 
-def _add_bias(op: str, y: jax.Array, b: list[jax.Array]) -> jax.Array:
+def add_bias(op: str, y: jax.Array, b: list[jax.Array]) -> jax.Array:
+    """The result and a bias for each of its channels; `b` holds it, or is empty."""
     if not b:
         return y
     sizes_of.bias(op, b[0].shape, y.shape[1])
@@ -272,7 +280,7 @@ def _conv_transpose(
     strided = known and any(s > 1 for s in windows.strides)
     y = lax.platform_dependent(x, w, cpu=quick, default=plain) if strided else plain(x, w)
     chex.assert_equal(y.shape, (x.shape[0], w.shape[1] * group, *windows.sizes))
-    return _add_bias(op, y, b)
+    return add_bias(op, y, b)
 
 
 def _dilated(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:

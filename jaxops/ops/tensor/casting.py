@@ -1,6 +1,6 @@
-"""Conversion between element types."""
+"""Conversion between element types, and their bits in other types."""
 
-__all__ = ["cast", "cast_like"]
+__all__ = ["bit_cast", "cast", "cast_like"]
 
 from typing import Any, Literal
 
@@ -76,6 +76,66 @@ def cast_like(input: Array, target_type: ShapeOnly, *, saturate: int = 1, round_
     Array([1], dtype=int32)
     """
     return cast(input, to=array(target_type).dtype, saturate=saturate, round_mode=round_mode)
+
+
+@foldable
+def bit_cast(input: Array, *, to: ElementType) -> Array:
+    """The bits of each element, taken for a number of another type.
+
+    input: any shape and dtype but strings; a boolean is a byte that is 0 or 1, and any other byte is True. to: static,
+    a dtype of as many bits. Returns: the same shape.
+    Raises DTypeError for strings, for types of different widths, and for a traced 64-bit type while x64 is off, whose
+    32 bits JAX has only.
+    Source: ONNX BitCast, opset 26.
+
+    >>> bit_cast(jnp.array([1.0, -0.0]), to=np.uint32).tolist()
+    [1065353216, 2147483648]
+    """
+    data, target = array(input), element_type("bit_cast", "to", to)
+    if is_symbolic(data):
+        if target == np.int64:
+            return data
+        data = as_traced(data)
+    if target.kind in "USTO" or is_string(data):
+        raise DTypeError("bit_cast: strings have no fixed number of bits; give numbers, and a type of numbers as `to`")
+    if not isinstance(data, np.ndarray) and canonical(target) != target:
+        raise DTypeError(
+            f"bit_cast: `to` is {target.name}, of which a traced array has {canonical(target).name} while x64 is off; "
+            f"turn it on with jax.config.update('jax_enable_x64', True), or give a NumPy array"
+        )
+    if _bits(data.dtype) != _bits(target):
+        raise DTypeError(
+            f"bit_cast: `input` is {data.dtype.name} of {_bits(data.dtype)} bits, `to` is {target.name} of "
+            f"{_bits(target)}; they must have as many bits"
+        )
+    return _bit_cast(data, target)
+
+
+def _bits(dtype: np.dtype) -> int:
+    if jnp.issubdtype(dtype, jnp.integer):
+        return jnp.iinfo(dtype).bits
+    return jnp.finfo(dtype).bits if is_float(dtype) else dtype.itemsize * 8
+
+
+@jit_if_concrete
+def _bit_cast(data: Array, target: np.dtype) -> Array:
+    if data.dtype == target:
+        return data
+    if isinstance(data, np.ndarray):
+        if _bits(target) < 8:  # the lower bits of a byte each
+            return (data.view(np.uint8) & np.uint8(2 ** _bits(target) - 1)).view(target)
+        return data.view(np.uint8) != 0 if target.kind == "b" else data.view(target)
+    if data.dtype == bool:
+        data = data.astype(np.uint8)
+    elif data.dtype == np.complex64:
+        parts = [lax.bitcast_convert_type(part, np.uint32) for part in (lax.real(data), lax.imag(data))]
+        data = lax.bitcast_convert_type(jnp.stack(parts, axis=-1), np.uint64)
+    if target.kind == "b":
+        return lax.bitcast_convert_type(data, np.uint8) != 0
+    if target == np.complex64:
+        parts = lax.bitcast_convert_type(data, np.float32)
+        return lax.complex(parts[..., 0], parts[..., 1])
+    return lax.bitcast_convert_type(data, target)
 
 
 @jit_if_concrete

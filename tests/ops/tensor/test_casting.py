@@ -183,7 +183,66 @@ def test_cast_like():
         same(found, np.asarray(jo.cast(X, to=jnp.float8_e8m0fnu, round_mode="down")))
 
 
+BITS = {
+    2: ["int2", "uint2"],
+    4: ["int4", "uint4", "float4_e2m1fn"],
+    8: [
+        "bool",
+        "int8",
+        "uint8",
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+    ],
+    16: ["int16", "uint16", "float16", "bfloat16"],
+    32: ["int32", "uint32", "float32"],
+    64: ["int64", "uint64", "float64", "complex64"],
+    128: ["complex128"],
+}
+
+
+def patterns(width, dtype):
+    """All bits of a narrow type, any bits of a wide one: NaNs and subnormal numbers, too."""
+    dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    if dtype.kind == "b":
+        return np.array([[True, False]])
+    if width < 8:
+        return np.arange(2**width, dtype=np.uint8).view(dtype).reshape(2, -1)
+    return np.frombuffer(np.random.default_rng(3).bytes(width // 8 * 3000), dtype).reshape(3, -1)
+
+
+@pytest.mark.parametrize("width", BITS)
+def test_bit_cast(width, x64):
+    for source in BITS[width]:
+        x = patterns(width, source)
+        for target in BITS[width]:
+            to = np.dtype(getattr(ml_dtypes, target, target))
+            wanted = x.view(np.uint8) != 0 if target == "bool" else x.view(to)
+            same(jo.bit_cast(x, to=to), wanted)
+            same(jo.bit_cast(jnp.asarray(x), to=to), wanted)
+            same(jax.jit(lambda v: jo.bit_cast(v, to=to))(x), wanted)  # noqa: B023
+            if target != "bool":
+                same(jo.bit_cast(jo.bit_cast(jnp.asarray(x), to=to), to=x.dtype), x)
+            same(np.asarray(jo.bit_cast(jnp.asarray(x[0, 0]), to=to)), wanted[0, 0])
+
+
+def test_bit_cast_with_x64_off():
+    x = np.array([1.5, -0.0])
+    same(jo.bit_cast(x, to=np.int64), x.view(np.int64))  # static: as it says
+    with pytest.raises(DTypeError, match="`to` is int64, of which a traced array has int32 while x64 is off"):
+        jo.bit_cast(jnp.asarray(x), to=np.int64)
+    made = export(jax.jit(lambda v: jo.bit_cast(v, to=np.uint32)))(*symbolic_args_specs([jnp.asarray(X)], ["b, 3"]))
+    same(np.asarray(made.call(X)), X.view(np.uint32))
+    same(jax.vmap(lambda v: jo.bit_cast(v, to=np.int32))(jnp.asarray(X)), X.view(np.int32))
+
+
 ERRORS = [
+    (lambda: jo.bit_cast(X, to=np.int16), DTypeError, "`input` is float32 of 32 bits, `to` is int16 of 16; they must"),
+    (lambda: jo.bit_cast(jnp.ones(2, jnp.int4), to=np.int8), DTypeError, "`input` is int4 of 4 bits, `to` is int8"),
+    (lambda: jo.bit_cast(np.array(["a"]), to=np.int8), DTypeError, "bit_cast: strings have no fixed number of bits"),
+    (lambda: jo.bit_cast(X, to=str), DTypeError, "bit_cast: strings have no fixed number of bits"),
     (lambda: jo.cast(X, to=np.float32, round_mode="away"), ArgumentError,
      r"`round_mode` is 'away'; .* 'up', 'down', 'nearest'"),
     (lambda: jo.cast(X, to=np.float32, saturate=2), ArgumentError, r"cast: `saturate` is 2; it must be 0 or 1"),

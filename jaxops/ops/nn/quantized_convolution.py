@@ -1,0 +1,149 @@
+"""Convolutions of quantized numbers: products of integers, whose sums wrap around in 32 bits only."""
+
+__all__ = ["conv_integer", "qlinear_conv"]
+
+import jax
+import jax.numpy as jnp
+
+from jaxops.attributes import integer
+from jaxops.dtypes import as_traced
+from jaxops.errors import DTypeError
+from jaxops.ops.nn.convolution import add_bias, convolved
+from jaxops.ops.nn.windows import integers, options
+from jaxops.ops.quantized import quantized, requantized, scale, wide, zero_point
+from jaxops.shapes.math.quantized_products import single
+from jaxops.shapes.nn.quantized_convolution import of_filters
+from jaxops.shapes.nn.windows import AutoPad, Options
+from jaxops.static import Array, Ints, Sizes, jit_if_concrete
+
+_BYTES = ("int8", "uint8")
+
+
+def conv_integer(
+    x: Array,
+    w: Array,
+    x_zero_point: Array | None = None,
+    w_zero_point: Array | None = None,
+    *,
+    auto_pad: AutoPad = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> jax.Array:
+    """The convolution of x - x_zero_point with the filters w - w_zero_point; padding is x_zero_point.
+
+    x: (N, C, d1, …, dn). w: (M, C/group, k1, …, kn). int8 or uint8, each. x_zero_point: a scalar, in the type of x.
+    w_zero_point: a scalar, or (M,), in the type of w. 0 when None. Returns int32, (N, M, o1, …, on).
+    The attributes are those of `conv`. Raises as `conv` does.
+    Source: ONNX ConvInteger, opset 10.
+
+    >>> conv_integer(jnp.full((1, 1, 3, 3), 200, jnp.uint8), jnp.full((1, 1, 3, 3), -2, jnp.int8), 190).tolist()
+    [[[[-180]]]]
+    """
+    op = "conv_integer"
+    data, filters = quantized(op, "x", x, _BYTES), quantized(op, "w", w, _BYTES)
+    zeros = (
+        None if x_zero_point is None else zero_point(op, "x_zero_point", x_zero_point, data.dtype, "`x`"),
+        None if w_zero_point is None else zero_point(op, "w_zero_point", w_zero_point, filters.dtype, "`w`"),
+    )
+    return _conv_integer(
+        (data, filters, *zeros),
+        options(op, auto_pad, pads, strides, dilations),
+        integer(op, "group", group),
+        integers(op, "kernel_shape", kernel_shape),
+    )
+
+
+@jit_if_concrete
+def _conv_integer(
+    operands: tuple[jax.Array | None, ...], options: Options, group: int, kernel_shape: Sizes | None
+) -> jax.Array:
+    return _convolution("conv_integer", operands, options, group, kernel_shape)
+
+
+def _convolution(
+    op: str, operands: tuple[jax.Array | None, ...], options: Options, group: int, kernel_shape: Sizes | None
+) -> jax.Array:
+    x, w, x_zero, w_zero = operands
+    assert x is not None
+    assert w is not None
+    data, filters = wide(x), wide(w)
+    if x_zero is not None:
+        single(op, "x_zero_point", x_zero.shape)
+        data = data - wide(x_zero).reshape(())
+    if w_zero is not None:
+        origin = wide(w_zero).reshape(of_filters(op, "w_zero_point", w_zero.shape, w.shape))
+        filters = filters - jnp.broadcast_to(origin, w.shape)
+    return convolved(op, data, filters, options, group, kernel_shape)
+
+
+def qlinear_conv(
+    x: Array,
+    x_scale: Array,
+    x_zero_point: Array,
+    w: Array,
+    w_scale: Array,
+    w_zero_point: Array,
+    y_scale: Array,
+    y_zero_point: Array,
+    b: Array | None = None,
+    *,
+    auto_pad: AutoPad = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> jax.Array:
+    """The convolution of what x and w stand for, quantized: round(sum / y_scale) + y_zero_point.
+
+    x: (N, C, d1, …, dn). w: (M, C/group, k1, …, kn). int8 or uint8, each. x_scale, y_scale and the zero points of x
+    and y: scalars. w_scale, w_zero_point: a scalar, or (M,). Zero points have the type of their numbers, scales are
+    float32. b: (M,), int32, in units of x_scale · w_scale, or None.
+    Returns: (N, M, o1, …, on) in the type of y_zero_point, rounded half to even and saturated. The integers have an
+    exact sum, which is multiplied by x_scale · w_scale / y_scale in float32, as in onnxruntime; the text leaves the
+    precision open.
+    The attributes are those of `conv`. Raises as `conv` does.
+    Source: ONNX QLinearConv, opset 10.
+
+    >>> x, w = jnp.full((1, 1, 3, 3), 200, jnp.uint8), jnp.full((1, 1, 3, 3), -2, jnp.int8)
+    >>> qlinear_conv(x, 0.5, 190, w, 1.0, 0, 2.0, jnp.uint8(100), jnp.array([2])).tolist()
+    [[[[56]]]]
+    """
+    op = "qlinear_conv"
+    data, filters = quantized(op, "x", x, _BYTES), quantized(op, "w", w, _BYTES)
+    operands = (
+        data,
+        filters,
+        zero_point(op, "x_zero_point", x_zero_point, data.dtype, "`x`"),
+        zero_point(op, "w_zero_point", w_zero_point, filters.dtype, "`w`"),
+        quantized(op, "y_zero_point", y_zero_point, _BYTES),
+        scale(op, "x_scale", x_scale),
+        scale(op, "w_scale", w_scale),
+        scale(op, "y_scale", y_scale),
+    )
+    if b is not None:
+        bias = as_traced(b)
+        if bias.dtype != jnp.int32:
+            raise DTypeError(f"{op}: `b` is {bias.dtype.name}; it must be int32")
+        operands += (bias,)
+    return _qlinear_conv(
+        operands,
+        options(op, auto_pad, pads, strides, dilations),
+        integer(op, "group", group),
+        integers(op, "kernel_shape", kernel_shape),
+    )
+
+
+@jit_if_concrete
+def _qlinear_conv(
+    operands: tuple[jax.Array, ...], options: Options, group: int, kernel_shape: Sizes | None
+) -> jax.Array:
+    op, (x, w, x_zero, w_zero, y_zero, x_by, w_by, y_by, *b) = "qlinear_conv", operands
+    for operand, value in (("x_scale", x_by), ("y_scale", y_by), ("y_zero_point", y_zero)):
+        single(op, operand, value.shape)
+    total = add_bias(op, _convolution(op, (x, w, x_zero, w_zero), options, group, kernel_shape), b)
+    factors = w_by.reshape(of_filters(op, "w_scale", w_by.shape, w.shape)[: w.ndim - 1])
+    return requantized(total, x_by.reshape(()), factors, y_by, y_zero)

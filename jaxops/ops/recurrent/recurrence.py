@@ -1,0 +1,200 @@
+"""What recurrent layers share: their operands, and the scan over the steps in one or two directions."""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import flag, integer, one_of
+from jaxops.dtypes import as_traced, unify
+from jaxops.errors import ArgumentError, DTypeError, describe
+from jaxops.ops.elementwise import require
+from jaxops.ops.recurrent.gate_activations import Activation
+from jaxops.shapes.recurrent import layers as sizes_of
+from jaxops.static import Array, is_symbolic, jit_if_concrete, settled
+
+Direction = Literal["forward", "reverse", "bidirectional"]
+State: TypeAlias = tuple[jax.Array, ...]
+Step: TypeAlias = Callable[[jax.Array, State], State]
+
+
+class Weights(NamedTuple):
+    """What a step of one direction needs: R transposed, the bias of the recurrence (or None), the peepholes."""
+
+    r: jax.Array
+    bias: jax.Array | None
+    p: jax.Array | None
+
+
+class Cell(NamedTuple):
+    """A kind of layer. `step` makes the step of one direction; `variant` is the attribute that changes it."""
+
+    step: Callable[[Weights, tuple[Callable[[Any], Any], ...], bool], Step]
+    gates: int
+    states: int
+    # From this gate on, in the variant, the bias of the recurrence is added by the step, not to the input.
+    own_bias: int | None = None
+
+
+def directions(op: str, direction: Direction) -> int:
+    """How many directions there are."""
+    return 2 if one_of(op, "direction", direction, Direction) == "bidirectional" else 1
+
+
+def layer(
+    op: str,
+    cell: Cell,
+    variant: bool,
+    activations: tuple[Activation, ...],
+    operands: dict[str, Array | None],
+    *,
+    clip: float | None,
+    direction: Direction,
+    hidden_size: int | None,
+    layout: int,
+    sequence_lens: Array | None,
+) -> tuple[jax.Array, ...]:
+    """Y, and the last value of each state. operands: x, w, r, b, initial_h, initial_c and p, None where left out."""
+    batch_first = flag(op, "layout", layout)
+    given = {name: value for name, value in operands.items() if value is not None}
+    floats = dict(zip(given, unify(op, tuple(given.values()), tuple(f"{n} " for n in given)), strict=True))
+    arrays = {name: as_traced(value) for name, value in floats.items()}
+    require(op, "floating-point", *arrays.values())
+    if clip is not None and not clip > 0:
+        raise ArgumentError(f"{op}: `clip` is {clip}; it must be above 0, or left out")
+    lens = None if sequence_lens is None else _integers(op, sequence_lens)
+    others = {name: value.shape for name, value in arrays.items() if name not in ("x", "w", "r")}
+    if lens is not None:
+        others["sequence_lens"] = lens.shape
+    size = None if hidden_size is None else integer(op, "hidden_size", hidden_size)
+    x, w, r = (arrays[name].shape for name in ("x", "w", "r"))
+    both = directions(op, direction)
+    length, _, _ = sizes_of.steps(op, cell.gates, both, batch_first, size, x, w, r, others)
+    if lens is not None:
+        lens = _lengths(op, lens, length)
+    values = tuple(arrays.get(name) for name in ("x", "w", "r", "b", "initial_h", "initial_c", "p"))
+    bound = None if clip is None else float(clip)
+    return _layer((*values, lens), cell, variant, activations, bound, direction, batch_first)
+
+
+def _integers(op: str, lens: Any) -> Array:
+    lens = lens if isinstance(lens, jax.Array) else settled(lens)
+    if not is_symbolic(lens) and not jnp.issubdtype(lens.dtype, jnp.integer):
+        raise DTypeError(f"{op}: `sequence_lens` must be integers, got {describe(lens)}")
+    return lens
+
+
+def _lengths(op: str, lens: Array, length: Any) -> jax.Array | None:
+    """Traced lengths; None where each is known to be the number of steps. Static ones are checked."""
+    if isinstance(lens, np.ndarray):
+        if all(item == length for item in lens.flat):
+            return None
+        outside = [item for item in lens.flat if isinstance(length, int) and isinstance(item, np.integer)]
+        outside = [int(item) for item in outside if not 0 <= item <= length]
+        if outside:
+            raise ArgumentError(f"{op}: `sequence_lens` holds {outside[0]}, but x has {length} steps")
+    lens = as_traced(lens)
+    # A type that may not hold the number of steps is widened.
+    return lens if jnp.iinfo(lens.dtype).bits >= 32 else lax.convert_element_type(lens, np.int32)
+
+
+@jit_if_concrete
+def _layer(
+    operands: tuple[Any, ...],
+    cell: Cell,
+    variant: bool,
+    activations: tuple[Activation, ...],
+    clip: float | None,
+    direction: Direction,
+    batch_first: bool,
+) -> tuple[jax.Array, ...]:
+    x, lens = operands[0], operands[-1]
+    kept = x.dtype
+    work = np.float64 if kept == np.float64 else np.float32
+    wider: list[Any] = [None if v is None else lax.convert_element_type(v, work) for v in operands[:-1]]
+    x, w, r, b, h, c, p = wider
+    if batch_first:
+        x = jnp.swapaxes(x, 0, 1)
+        h, c = (None if v is None else jnp.swapaxes(v, 0, 1) for v in (h, c))
+    length, batch, _ = x.shape
+    both, _, hidden = r.shape
+    valid = None
+    if lens is not None:
+        counts = lax.broadcasted_iota(lens.dtype, (length, batch, 1), 0)
+        valid = counts < lax.broadcast_in_dim(lens, (length, batch, 1), (1,))
+        # Padding may hold anything, NaN too, which no gradient must see.
+        x = _chosen(valid, x, jnp.zeros_like(x))
+    outputs, last = [], []
+    each = len(activations) // both
+    for d in range(both):
+        functions = tuple(_clipped(f, clip) for f in activations[d * each : (d + 1) * each])
+        inputs, bias = _inputs(x, w[d], None if b is None else b[d], cell, variant)
+        weights = Weights(r[d].T, bias, None if p is None else p[d])
+        zero = jnp.zeros((batch, hidden), work)
+        state = tuple(zero if v is None else v[d] for v in (h, c)[: cell.states])
+        backward = direction == "reverse" or d == 1
+        ys, state = _run(cell.step(weights, functions, variant), inputs, state, valid, backward)
+        outputs.append(ys)
+        last.append(_last(state, lens, length))
+    y = jnp.stack(outputs, 1)
+    states = [jnp.stack(values) for values in zip(*last, strict=True)]
+    chex.assert_equal(y.shape, (length, both, batch, hidden))
+    if batch_first:
+        y, states = jnp.transpose(y, (2, 0, 1, 3)), [jnp.swapaxes(v, 0, 1) for v in states]
+    return tuple(lax.convert_element_type(v, kept) for v in (y, *states))
+
+
+def _clipped(function: Activation, clip: float | None) -> Callable[[Any], Any]:
+    return function if clip is None else lambda x: function(jnp.clip(x, -clip, clip))
+
+
+def _inputs(x: Any, w: Any, b: Any, cell: Cell, variant: bool) -> tuple[Any, Any]:
+    """The product of all steps with W, and what can be added to it; then the bias that a step adds itself."""
+    product = lax.dot_general(x, w, (((2,), (1,)), ((), ())))
+    if b is None:
+        return product, None
+    ours, theirs = jnp.split(b, 2)
+    if not variant or cell.own_bias is None:
+        return product + _row(ours + theirs), None
+    first = cell.own_bias * (len(ours) // cell.gates)
+    shared = jnp.concatenate([theirs[:first], jnp.zeros_like(theirs[first:])])
+    return product + _row(ours + shared), _row(theirs[first:])[0]
+
+
+def _row(vector: Any) -> Any:
+    return lax.expand_dims(vector, (0, 1))
+
+
+def _run(step: Step, inputs: Any, state: State, valid: Any, backward: bool) -> tuple[jax.Array, State]:
+    """The hidden state after each step, zero behind the end of a sequence, and the last states.
+
+    A sequence that has ended keeps its state, and one read backward has its first state until its last step comes: so
+    each is reversed within its own length, and nothing is moved.
+    """
+
+    def one(state: State, row: Any) -> tuple[State, jax.Array]:
+        x, counts = row
+        after = step(x, state)
+        if counts is None:
+            return after, after[0]
+        kept = tuple(_chosen(counts, new, old) for new, old in zip(after, state, strict=True))
+        return kept, _chosen(counts, after[0], jnp.zeros_like(after[0]))
+
+    last, ys = lax.scan(one, state, (inputs, valid), reverse=backward)
+    return ys, last
+
+
+def _chosen(which: Any, one: Any, other: Any) -> Any:
+    return lax.select(lax.broadcast_in_dim(which, one.shape, tuple(range(which.ndim))), one, other)
+
+
+def _last(state: State, lens: Any, length: Any) -> State:
+    """The last states; a sequence without steps has none, so they are zero, as in onnxruntime, and not the initial."""
+    if lens is not None:
+        some = lax.expand_dims(lens > 0, (1,))
+        return tuple(_chosen(some, v, jnp.zeros_like(v)) for v in state)
+    return tuple(map(jnp.zeros_like, state)) if isinstance(length, int) and length == 0 else state

@@ -1,0 +1,40 @@
+"""Sizes of Fourier transforms and of the frames of a signal."""
+
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import greater
+from jaxops.static import Dim, Sizes
+
+
+def is_complex(op: str, name: str, sizes: Sizes) -> bool:
+    """Whether the last axis holds a real and an imaginary part, and not a real part alone."""
+    if len(sizes) < 2 or sizes[-1] not in (1, 2):
+        raise ShapeError(
+            f"{op}: `{name}` of {shape_text(sizes)} must have at least 2 axes, the last one of size 1 for real numbers "
+            f"or 2 for complex ones"
+        )
+    return sizes[-1] == 2
+
+
+def transform_length(op: str, size: Dim, dft_length: int | None, from_onesided: bool) -> int:
+    """The number of points of a transform along an axis of this size."""
+    length = dft_length if dft_length is not None else 2 * (size - 1) if from_onesided else size
+    if not isinstance(length, int):
+        raise ShapeError(f"{op}: the axis has the symbolic size {length}; a transform needs a size that is a number")
+    if length < 1:
+        raise ShapeError(f"{op}: a transform of {length} points; there must be at least 1")
+    return length
+
+
+def frames(op: str, length: Dim, frame_step: int, window: Sizes | None, frame_length: int | None) -> tuple[Dim, int]:
+    """How many frames lie within a signal, and their length."""
+    if window is not None and len(window) != 1:
+        raise ShapeError(f"{op}: `window` of {shape_text(window)} must be 1-D")
+    if window is not None and frame_length is not None and window != (frame_length,):
+        raise ShapeError(f"{op}: `window` of {shape_text(window)} must be as long as `frame_length`, {frame_length}")
+    each = frame_length if frame_length is not None else window[0] if window is not None else length
+    each = transform_length(op, each, None, False)
+    if frame_step < 1:
+        raise ArgumentError(f"{op}: `frame_step` is {frame_step}; it must be at least 1")
+    if greater(each, length):
+        raise ShapeError(f"{op}: a frame of {each} samples is longer than the signal of {length}")
+    return (length - each) // frame_step + 1, each

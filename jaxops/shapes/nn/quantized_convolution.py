@@ -1,0 +1,16 @@
+"""Sizes of scales and zero points of a convolution's filters: one for all, or one an output channel."""
+
+from jaxops.errors import ShapeError, shape_text
+from jaxops.static import Sizes
+
+
+def of_filters(op: str, operand: str, given: Sizes, w: Sizes) -> Sizes:
+    """The sizes in which it broadcasts to weights (M, …): M elements on their first axis; one element fits all."""
+    if given in ((), (1,)):
+        return ()
+    if given != w[:1]:
+        raise ShapeError(
+            f"{op}: `{operand}` of {shape_text(given)} does not fit `w` of {shape_text(w)}; it must be a scalar, or "
+            f"{shape_text(w[:1])}, one an output channel"
+        )
+    return (*given, *(1,) * (len(w) - 1))

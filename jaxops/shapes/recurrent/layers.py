@@ -1,0 +1,50 @@
+"""Sizes of recurrent layers, and of their weights."""
+
+from collections.abc import Mapping
+
+from jaxops.errors import ShapeError, shape_text
+from jaxops.static import Dim, Sizes
+
+
+def steps(
+    op: str,
+    gates: int,
+    directions: int,
+    batch_first: bool,
+    hidden_size: int | None,
+    x: Sizes,
+    w: Sizes,
+    r: Sizes,
+    others: Mapping[str, Sizes],
+) -> tuple[Dim, Dim, Dim]:
+    """The number of steps, of sequences and of hidden neurons. others: the sizes of the optional operands."""
+    if len(x) != 3:
+        order = "(batch, steps, input size)" if batch_first else "(steps, batch, input size)"
+        raise ShapeError(f"{op}: `x` of {shape_text(x)} must have 3 axes: {order}")
+    length, batch = (x[1], x[0]) if batch_first else (x[0], x[1])
+    if len(r) != 3:
+        raise ShapeError(
+            f"{op}: `r` of {shape_text(r)} must have 3 axes: (directions, {gates} · hidden size, hidden size)"
+        )
+    hidden = r[2]
+    if hidden_size is not None and hidden != hidden_size:
+        raise ShapeError(
+            f"{op}: `r` of {shape_text(r)} has {hidden} hidden neurons, but `hidden_size` is {hidden_size}"
+        )
+    state = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
+    wanted = {
+        "w": (directions, gates * hidden, x[2]),
+        "r": (directions, gates * hidden, hidden),
+        "b": (directions, 2 * gates * hidden),
+        "sequence_lens": (batch,),
+        "initial_h": state,
+        "initial_c": state,
+        "p": (directions, 3 * hidden),
+    }
+    for name, sizes in {"w": w, "r": r, **others}.items():
+        if tuple(sizes) != wanted[name]:
+            raise ShapeError(
+                f"{op}: `{name}` of {shape_text(sizes)} must be {shape_text(wanted[name])}; x is {shape_text(x)}, "
+                f"with {hidden} hidden neurons and {directions} direction{'s' if directions > 1 else ''}"
+            )
+    return length, batch, hidden
