@@ -6,6 +6,7 @@ from jaxops.ops import (
     logical,
     math,
     nn,
+    object_detection,
     quantization,
     recurrent,
     reduction,
@@ -18,6 +19,7 @@ from jaxops.ops.generator import *
 from jaxops.ops.logical import *
 from jaxops.ops.math import *
 from jaxops.ops.nn import *
+from jaxops.ops.object_detection import *
 from jaxops.ops.quantization import *
 from jaxops.ops.recurrent import *
 from jaxops.ops.reduction import *
@@ -31,6 +33,7 @@ __all__ += generator.__all__
 __all__ += logical.__all__
 __all__ += math.__all__
 __all__ += nn.__all__
+__all__ += object_detection.__all__
 __all__ += quantization.__all__
 __all__ += recurrent.__all__
 __all__ += reduction.__all__

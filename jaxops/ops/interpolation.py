@@ -4,7 +4,7 @@ The data is read as rows of all channels, so that a place costs one gather for e
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -43,11 +43,11 @@ def inside(index: Any, size: Dim) -> Any:
     return (index >= 0) & (index < jnp.asarray(size, np.int32))
 
 
-def gather_taps(x: Any, axes: Sequence[Sequence[Tap]], join: Callable[[Any, Any], Any] | None = None) -> Any:
+def gather_taps(x: Any, axes: Sequence[Sequence[Tap]]) -> Any:
     """The sum, over one tap of each spatial axis, of weight · element; elements that do not count are zero.
 
     x: (N, C, d1, …, dr). axes: for each spatial axis its taps, whose arrays have the shape (N, …) of the places.
-    join: what adds the terms up, if not addition. Returns (N, …, C).
+    Returns (N, …, C).
     """
     rows, total = jnp.moveaxis(x, 1, -1), None
     read = jax.vmap(lambda image, at: image.at[at].get(mode="clip", wrap_negative_indices=False))
@@ -59,7 +59,7 @@ def gather_taps(x: Any, axes: Sequence[Sequence[Tap]], join: Callable[[Any, Any]
         counted = [counts for _, _, counts in taps if counts is not None]
         if counted:  # not by a weight of zero, which a NaN or an infinity would outlast
             term = jnp.where(_every(counted)[..., None], term, jnp.zeros_like(term))
-        total = term if total is None else join(total, term) if join else total + term
+        total = term if total is None else total + term
     return total
 
 

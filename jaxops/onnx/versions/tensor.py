@@ -209,6 +209,12 @@ def _simple_resize(x: Array, scales: Any, mode: EarlyResizeMode) -> Array:
     return x
 
 
+@version("Upsample", 1)
+def upsample_1(x: Array, *, height_scale: float, width_scale: float, mode: Literal["nearest", "bilinear"]) -> Array:
+    scales = np.array([1, 1, height_scale, width_scale], np.float32)
+    return upsample_9(x, scales, mode="linear" if mode == "bilinear" else mode)
+
+
 @version("Upsample", 7)
 def upsample_7(x: Array, *, scales: Sequence[float], mode: EarlyResizeMode) -> Array:
     return upsample_9(x, np.array(scales, np.float32), mode=mode)

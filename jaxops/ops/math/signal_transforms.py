@@ -24,15 +24,16 @@ from jaxops.static import Array, ElementType, Static, foldable, jit_if_concrete,
 def dft(
     input: Array,
     dft_length: Static = None,
-    axis: Static = -2,
+    axis: Static = None,
     *,
     inverse: int = 0,
     onesided: int = 0,
 ) -> jax.Array:
     """The discrete Fourier transform along an axis: Σ x[n] · e^(-2πikn/N).
 
-    input: (…, 1), real, or (…, 2), complex; floats. axis: static, any but the last one. dft_length: static, the
-    number N of points: the axis is cropped or padded with zeros at its end; by default its size.
+    input: (…, 1), real, or (…, 2), complex; floats. axis: static, any but the last one; by default the one before it.
+    dft_length: static, the number N of points: the axis is cropped or padded with zeros at its end; by default its
+    size.
     inverse: 1 changes the sign of the exponent and divides by N. onesided: 1 gives only the first N // 2 + 1 points of
     the transform of a real input. With `inverse` too it takes such points, complex, and returns the real signal;
     dft_length is by default 2 · (size - 1) then.

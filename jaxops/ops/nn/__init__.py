@@ -8,6 +8,7 @@ from jaxops.ops.nn import (
     quantized_convolution,
     regularization,
     shrinkage,
+    unpooling,
 )
 from jaxops.ops.nn.convolution import *
 from jaxops.ops.nn.flattening import *
@@ -16,6 +17,7 @@ from jaxops.ops.nn.pooling import *
 from jaxops.ops.nn.quantized_convolution import *
 from jaxops.ops.nn.regularization import *
 from jaxops.ops.nn.shrinkage import *
+from jaxops.ops.nn.unpooling import *
 
 __all__: list[str] = []
 __all__ += convolution.__all__
@@ -25,3 +27,4 @@ __all__ += pooling.__all__
 __all__ += quantized_convolution.__all__
 __all__ += regularization.__all__
 __all__ += shrinkage.__all__
+__all__ += unpooling.__all__

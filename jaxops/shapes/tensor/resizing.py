@@ -1,11 +1,10 @@
 """Sizes of resized arrays."""
 
 import math
+import struct
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Literal, NamedTuple
-
-import numpy as np
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.static import Dim, Sizes
@@ -32,9 +31,7 @@ def by_scales(sizes: Sizes, axes: Sequence[int], scales: Sequence[float]) -> tup
     if wrong:
         raise ArgumentError(f"resize: `scales` holds {wrong[0]}; scales are greater than 0")
     # The text also multiplies with the roi; its own shape inference, the suite and onnxruntime do not.
-    rows = [
-        (axis, sizes[axis], _times(sizes, axis, float(np.float32(s))), s) for axis, s in zip(axes, scales, strict=True)
-    ]
+    rows = [(axis, sizes[axis], _times(sizes, axis, _single(s)), s) for axis, s in zip(axes, scales, strict=True)]
     return tuple(Resized(axis, size, length, _meant(size, length, s)) for axis, size, length, s in rows)
 
 
@@ -73,14 +70,14 @@ def _times(sizes: Sizes, axis: int, scale: float) -> Dim:
             f"1 over one; export with a known size"
         )
     # In float32, as the standard's shape inference computes it: 0.7 of 10 are 7, whatever the float below 0.7 is.
-    return math.floor(np.float32(sizes[axis]) * np.float32(scale))
+    return math.floor(_single(_single(sizes[axis]) * _single(scale)))
 
 
 def _meant(size: Dim, length: Dim, scale: float) -> Fraction:
     """The ratio of the sizes where the scale is its float32; else the scale. So 0.6 of 5 is exactly 3 / 5."""
-    if isinstance(size, int) and isinstance(length, int) and size and np.float32(length / size) == np.float32(scale):
+    if isinstance(size, int) and isinstance(length, int) and size and _single(length / size) == _single(scale):
         return Fraction(length, size)
-    return Fraction(float(np.float32(scale)))
+    return Fraction(_single(scale))
 
 
 def _ratio(sizes: Sizes, axis: int, want: Dim) -> Fraction | None:
@@ -92,3 +89,8 @@ def _ratio(sizes: Sizes, axis: int, want: Dim) -> Fraction | None:
             raise ShapeError(f"resize: axis {axis} of {shape_text(sizes)} is empty; it cannot get {want} elements")
         return Fraction(1)
     return Fraction(want, size)
+
+
+def _single(value: float) -> float:
+    """A number rounded to float32, in which the standard has scales."""
+    return struct.unpack("f", struct.pack("f", value))[0]

@@ -188,6 +188,9 @@ def test_early_versions(mode):
             expected = runtime("Upsample", [BIG, values], 9, mode=mode)
             close(at_opset("Upsample", 9, BIG, values, mode=mode)[0], expected)
             close(jaxops.onnx.opset(8).Upsample(BIG, scales=list(scales), mode=mode), expected)
+            first = "bilinear" if mode == "linear" else mode
+            (found,) = at_opset("Upsample", 1, BIG, height_scale=scales[2], width_scale=scales[3], mode=first)
+            close(found, expected)
     with pytest.raises(ArgumentError, match=r"upsample: `scales` holds 0\.5; scales are 1 or more"):
         at_opset("Upsample", 9, BIG, np.float32([1, 1, 0.5, 2]), mode=mode)
     with pytest.raises(ShapeError, match=r"`scales` has 3 numbers for 4 axes"):

@@ -1,0 +1,117 @@
+"""Operators that put elements of windows back into an image: where they were largest, or summed where they overlap."""
+
+__all__ = ["col2im", "max_unpool"]
+
+import math
+from typing import Any
+
+import chex
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import ints
+from jaxops.dtypes import as_traced, is_float
+from jaxops.errors import DTypeError, describe
+from jaxops.ops.elementwise import require
+from jaxops.ops.nn.windows import integers, options
+from jaxops.shapes.nn import unpooling as sizes_of
+from jaxops.shapes.nn.windows import Options
+from jaxops.static import Array, Ints, Sizes, Static, jit_if_concrete
+
+
+def col2im(
+    input: Array,
+    image_shape: Static,
+    block_shape: Static,
+    *,
+    dilations: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    """Adds up blocks of elements, given as columns, where they overlap in an image.
+
+    input: (N, C·b1·…·bn, L), numbers; the L blocks are in row-major order of their places. 16-bit floats are summed in
+    float32. image_shape: static, (d1, …, dn). block_shape: static, (b1, …, bn). Returns (N, C, d1, …, dn), same dtype.
+    pads: begins, then ends, of elements that are dropped; 0 when None. strides, dilations: 1 when None.
+    Raises ShapeError when columns, blocks and image do not fit, ArgumentError, DTypeError.
+    Source: ONNX Col2Im, opset 18.
+
+    >>> col2im(jnp.ones((1, 2, 3)), (1, 4), (1, 2)).tolist()
+    [[[[1.0, 2.0, 2.0, 1.0]]]]
+    """
+    x = as_traced(input)
+    require("col2im", "numbers", x)
+    image, block = ints("col2im", "image_shape", image_shape), ints("col2im", "block_shape", block_shape)
+    return _col2im(x, image, block, options("col2im", "NOTSET", pads, strides, dilations))
+
+
+@jit_if_concrete
+def _col2im(x: Any, image: Sizes, block: Sizes, given: Options) -> Any:
+    sizes, windows = sizes_of.blocks(x.shape, image, block, given)
+    wide = is_float(x.dtype) and x.dtype.itemsize < 4
+    y = lax.convert_element_type(x, np.float32) if wide else x
+    y = y.reshape(*sizes[:2], *block, *windows.sizes)
+    rank = len(block)
+    for axis in range(rank):
+        # Axis 2 holds the elements of a block along this axis, axis 1 + rank of what remains the blocks' places. The
+        # k-th elements are a strided row of the image. A finished axis goes to the end.
+        step, dilation, (low, high) = windows.strides[axis], windows.dilations[axis], windows.pads[axis]
+        length, at = image[axis] + low + high, 1 + rank - axis
+        total: Any = None
+        for k in range(block[axis]):
+            row = lax.index_in_dim(y, k, 2, keepdims=False)
+            after = length - k * dilation - (windows.sizes[axis] - 1) * step - 1
+            config = [(k * dilation, after, step - 1) if a == at else (0, 0, 0) for a in range(row.ndim)]
+            padded = lax.pad(row, jnp.zeros((), row.dtype), config)
+            total = padded if total is None else total + padded
+        y = jnp.moveaxis(lax.slice_in_dim(total, low, length - high, axis=at), at, -1)
+    chex.assert_equal(y.shape, sizes)
+    return lax.convert_element_type(y, x.dtype)
+
+
+def max_unpool(
+    x: Array,
+    i: Array,
+    output_shape: Static = None,
+    *,
+    kernel_shape: Ints,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    """Puts the elements that `max_pool` has found back where they were, among zeros.
+
+    x: (N, C, d1, …, dn), any numbers. i: the same sizes, integers: where in the flattened result each goes; of equal
+    ones any, and what is out of range goes nowhere. kernel_shape, pads, strides: those of the pooling.
+    output_shape: static, all sizes of the result; None means (d - 1)·stride + kernel - pads. A larger one is filled up
+    with zeros at the ends of the axes, while the indices keep to the smaller one, as in the suite.
+    Raises ShapeError when sizes do not fit, DTypeError.
+    Source: ONNX MaxUnpool, opsets 9–22.
+
+    >>> max_unpool(jnp.array([[[5.0]]]), jnp.array([[[1]]]), kernel_shape=(2,)).tolist()
+    [[[0.0, 5.0]]]
+    """
+    op, data, places = "max_unpool", as_traced(x), as_traced(i)
+    require(op, "numbers", data)
+    if not jnp.issubdtype(places.dtype, jnp.integer):
+        raise DTypeError(f"{op}: `i` must be integers, got {describe(places)}")
+    shape = None if output_shape is None else ints(op, "output_shape", output_shape)
+    kernel = ints(op, "kernel_shape", kernel_shape)
+    return _max_unpool((data, places), kernel, integers(op, "strides", strides), integers(op, "pads", pads), shape)
+
+
+@jit_if_concrete
+def _max_unpool(
+    operands: tuple[Any, Any], kernel: Sizes, strides: Sizes | None, pads: Sizes | None, shape: Sizes | None
+) -> Any:
+    x, places = operands
+    sizes_of.same(x.shape, places.shape)
+    sizes = (*x.shape[:2], *sizes_of.unpooled(x.shape[2:], kernel, strides, pads))
+    wanted = sizes if shape is None else sizes_of.larger(shape, sizes)
+    count = math.prod(sizes)
+    flat = jnp.zeros(count, x.dtype).at[places.reshape(-1)]
+    y = flat.set(x.reshape(-1), mode="drop", wrap_negative_indices=False).reshape(sizes)
+    if wanted != sizes:
+        y = lax.pad(y, jnp.zeros((), y.dtype), [(0, w - s, 0) for s, w in zip(sizes, wanted, strict=True)])
+    chex.assert_equal(y.shape, wanted)
+    return y

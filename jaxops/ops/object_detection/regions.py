@@ -1,0 +1,136 @@
+"""Operators that pool regions of interest of an image by interpolation."""
+
+__all__ = ["roi_align"]
+
+from typing import Any, Literal, NamedTuple
+
+import chex
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import integer, one_of
+from jaxops.dtypes import as_traced, floating
+from jaxops.errors import ArgumentError, DTypeError, describe
+from jaxops.shapes.object_detection import regions as sizes_of
+from jaxops.static import Array, jit_if_concrete
+
+RoiCoordinates = Literal["half_pixel", "output_half_pixel"]
+RoiPooling = Literal["avg", "max"]
+
+
+class _Pooling(NamedTuple):
+    shape: tuple[int, int]
+    samples: int
+    scale: float
+    half_pixel: bool
+    largest: bool
+
+
+def roi_align(
+    x: Array,
+    rois: Array,
+    batch_indices: Array,
+    *,
+    coordinate_transformation_mode: RoiCoordinates = "half_pixel",
+    mode: RoiPooling = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> Array:
+    """Divides each region into bins and pools samples of each bin, interpolated in the image.
+
+    x: (N, C, H, W), floats. rois: (R, 4), of x's dtype: x1, y1, x2, y2. batch_indices: (R,), integers in [0, N).
+    Returns (R, C, output_height, output_width), same dtype; 16-bit types are computed in float32.
+    sampling_ratio: samples of a bin along each axis; 0: the size of the bin, rounded up, in a loop whose length
+    depends on the data, so reverse-mode derivatives need a positive one. mode: 'avg', or 'max', which takes the
+    largest of the weighted neighbours of all samples, as the suite and onnxruntime do.
+    'half_pixel' moves regions by -0.5; 'output_half_pixel' does not, and makes regions at least 1 wide and high.
+    Raises ShapeError, DTypeError, ArgumentError.
+    Source: ONNX RoiAlign, opsets 10–22.
+
+    >>> roi_align(jnp.ones((1, 2, 4, 4)), jnp.array([[0.0, 0.0, 2.0, 2.0]]), jnp.array([0])).tolist()
+    [[[[1.0]], [[1.0]]]]
+    """
+    op = "roi_align"
+    (image, regions), batch = floating(op, x=x, rois=rois), as_traced(batch_indices)
+    if not jnp.issubdtype(batch.dtype, jnp.integer):
+        raise DTypeError(f"{op}: `batch_indices` must be integers, got {describe(batch)}")
+    samples = integer(op, "sampling_ratio", sampling_ratio)
+    if samples < 0:
+        raise ArgumentError(f"{op}: `sampling_ratio` is {samples}; it must not be negative")
+    how = _Pooling(
+        (integer(op, "output_height", output_height), integer(op, "output_width", output_width)),
+        samples,
+        spatial_scale,
+        one_of(op, "coordinate_transformation_mode", coordinate_transformation_mode, RoiCoordinates) == "half_pixel",
+        one_of(op, "mode", mode, RoiPooling) == "max",
+    )
+    return _roi_align((image, regions, batch), how)
+
+
+@jit_if_concrete
+def _roi_align(operands: tuple[Any, Any, Any], how: _Pooling) -> Any:
+    x, rois, batch = operands
+    sizes = sizes_of.aligned(x.shape, rois.shape, batch.shape, *how.shape)
+    work = np.promote_types(np.promote_types(x.dtype, rois.dtype), np.float32)
+    rows = jnp.moveaxis(lax.convert_element_type(x, work), 1, -1)
+    bounds = lax.convert_element_type(rois, work) * how.scale - (0.5 if how.half_pixel else 0.0)
+    # Rows of the regions are along y, columns along x.
+    start, extent = bounds[:, 1::-1], bounds[:, :1:-1] - bounds[:, 1::-1]
+    if not how.half_pixel:
+        extent = jnp.maximum(extent, 1)
+    bins = extent / np.asarray([how.shape], work)
+    counts = jnp.ceil(bins).astype(np.int32) if how.samples == 0 else jnp.full(bins.shape, how.samples, np.int32)
+    counts = jnp.maximum(counts, 0)
+    most: Any = jnp.max(counts, axis=0, initial=0) if how.samples == 0 else (how.samples, how.samples)
+    where = batch.astype(np.int32)[:, None, None]
+
+    def sample(number: Any, total: Any) -> Any:
+        place = jnp.stack([number // jnp.maximum(most[1], 1), number % jnp.maximum(most[1], 1)])
+        axes = [
+            _neighbours(start[:, a], bins[:, a], counts[:, a], place[a], how.shape[a], x.shape[2 + a]) for a in (0, 1)
+        ]
+        (ys, inside_y), (xs, inside_x) = axes
+        counted = inside_y[:, :, None] & inside_x[:, None, :]
+        terms = [
+            jnp.where(
+                counted[..., None],
+                rows.at[where, iy[:, :, None], ix[:, None, :]].get(mode="clip")
+                * (wy[:, :, None] * wx[:, None, :])[..., None],
+                jnp.zeros((), work),
+            )
+            for iy, wy in ys
+            for ix, wx in xs
+        ]
+        if not how.largest:
+            return total + sum(terms[1:], terms[0])
+        best = terms[0]
+        for term in terms[1:]:
+            best = jnp.maximum(best, term)
+        drawn = (place[None] < counts).all(1)[:, None, None, None]
+        return jnp.where(drawn, jnp.maximum(total, best), total)
+
+    initial = jnp.full((sizes[0], *how.shape, sizes[1]), -np.inf if how.largest else 0, work)
+    total = lax.fori_loop(0, most[0] * most[1], sample, initial)
+    drawn = counts[:, 0] * counts[:, 1]
+    if how.largest:
+        total = jnp.where((drawn > 0)[:, None, None, None], total, jnp.zeros((), work))
+    else:
+        total = total / jnp.maximum(drawn, 1)[:, None, None, None].astype(work)
+    y = jnp.moveaxis(total, -1, 1)
+    chex.assert_equal(y.shape, sizes)
+    return lax.convert_element_type(y, x.dtype)
+
+
+def _neighbours(start: Any, width: Any, count: Any, place: Any, number: int, size: Any) -> Any:
+    """Along one axis, for each region and bin: the two elements around a sample, their weights; whether it counts."""
+    limit = jnp.asarray(size, start.dtype)
+    part = (place.astype(start.dtype) + 0.5) / jnp.maximum(count, 1).astype(start.dtype)
+    at = start[:, None] + (np.arange(number)[None].astype(start.dtype) + part[:, None]) * width[:, None]
+    counted = (at >= -1) & (at <= limit) & (place < count)[:, None]
+    at = jnp.clip(at, 0, limit - 1)
+    low = jnp.floor(at)
+    index = low.astype(np.int32)
+    return [(index, 1 - (at - low)), (index + 1, at - low)], counted

@@ -1,0 +1,122 @@
+"""Operators that choose among overlapping boxes. Their size depends on the data; see `ops.tensor.selection`."""
+
+__all__ = ["non_max_suppression"]
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import flag, integer
+from jaxops.dtypes import as_traced, canonical, floating
+from jaxops.errors import ShapeError, StaticError, describe, message
+from jaxops.shapes.object_detection import suppression as sizes_of
+from jaxops.static import Array, Static, Tracer, jit_if_concrete
+
+
+def non_max_suppression(
+    boxes: Array,
+    scores: Array,
+    max_output_boxes_per_class: Any = None,
+    iou_threshold: Any = None,
+    score_threshold: Any = None,
+    *,
+    center_point_box: int = 0,
+    size: Static = None,
+) -> Array:
+    """Selects, for each batch and class, boxes by descending score that overlap none selected before too much.
+
+    boxes: (B, S, 4), floats: two opposite corners y1, x1, y2, x2, or with center_point_box the centre x, y and width,
+    height. scores: (B, C, S). Returns (count, 3), int64: batch, class, box; classes in order, then by score, of equal
+    ones the first. max_output_boxes_per_class: one integer; None is 0, which selects nothing. iou_threshold: boxes
+    with a larger intersection over union are suppressed; None is 0. score_threshold: boxes with a smaller score are
+    removed (onnxruntime removes those with an equal one too); None removes none but NaNs.
+    size: static, the number of rows, filled up with -1; needed when an operand is traced.
+    Raises StaticError for a traced operand without `size`, ShapeError, DTypeError, ArgumentError.
+    Source: ONNX NonMaxSuppression, opsets 10–11.
+
+    >>> corners = jnp.array([[[0.0, 0.0, 1.0, 1.0], [0.0, 0.1, 1.0, 1.1], [0.0, 5.0, 1.0, 6.0]]])
+    >>> non_max_suppression(corners, jnp.array([[[0.9, 0.8, 0.7]]]), 3, 0.5).tolist()
+    [[0, 0, 0], [0, 0, 2]]
+    """
+    op = "non_max_suppression"
+    given = (boxes, scores, max_output_boxes_per_class, iou_threshold, score_threshold)
+    if size is None and any(isinstance(v, Tracer) for v in given):
+        raise StaticError(
+            message(
+                op,
+                "the number of selected boxes depends on operands that are traced",
+                boxes=boxes,
+                scores=scores,
+                hint=f"call it outside `jax.jit`, or give `size`: {op}(…, size=n) has room for n and fills up the rest",
+            )
+        )
+    areas, marks = floating(op, boxes=boxes, scores=scores)
+    sizes_of.scored(areas.shape, marks.shape)
+    most = _one(
+        op, "max_output_boxes_per_class", 0 if max_output_boxes_per_class is None else max_output_boxes_per_class
+    )
+    overlap = _one(op, "iou_threshold", np.float32(0) if iou_threshold is None else iou_threshold)
+    least = _one(op, "score_threshold", np.float32(-np.inf) if score_threshold is None else score_threshold)
+    chosen = _select((areas, marks, most, overlap, least), flag(op, "center_point_box", center_point_box))
+    if size is None:
+        at = np.stack(np.nonzero(np.asarray(chosen) >= 0), 1)
+        found = np.concatenate([at[:, :2], np.asarray(chosen)[tuple(at.T)][:, None]], 1)
+        return as_traced(found.astype(np.int64))
+    count = integer(op, "size", size)
+    if 0 in chosen.shape:
+        return jnp.full((count, 3), -1, canonical(np.int64))
+    batch, kind, rank = jnp.nonzero(chosen >= 0, size=count, fill_value=-1)
+    box = jnp.where(batch < 0, -1, chosen[batch, kind, rank])
+    return jnp.stack([batch, kind, box], 1).astype(canonical(np.int64))
+
+
+def _one(op: str, name: str, value: Any) -> jax.Array:
+    found = as_traced(value)
+    if found.size != 1:
+        raise ShapeError(f"{op}: `{name}` must be one number, got {describe(found)}")
+    return found.reshape(())
+
+
+@jit_if_concrete
+def _select(operands: tuple[Any, ...], centred: bool) -> Any:
+    """(B, C, S): the boxes that are selected, in their order, then -1."""
+    boxes, scores, most, overlap, least = operands
+    a, b, c, d = (boxes[..., i] for i in range(4))
+    # The two axes; which of them is x does not matter.
+    if centred:
+        low, high = jnp.stack([a - c / 2, b - d / 2], -1), jnp.stack([a + c / 2, b + d / 2], -1)
+    else:
+        low = jnp.stack([jnp.minimum(a, c), jnp.minimum(b, d)], -1)
+        high = jnp.stack([jnp.maximum(a, c), jnp.maximum(b, d)], -1)
+
+    def of_class(low: Any, high: Any, scores: Any) -> Any:
+        number = scores.shape[0]
+        area = (high - low).prod(-1)
+
+        def more(state: Any) -> Any:
+            left, _, count = state
+            return left.any() & (count < most.astype(count.dtype))
+
+        def step(state: Any) -> Any:
+            left, chosen, count = state
+            best = jnp.argmax(jnp.where(left, scores, -jnp.inf)).astype(np.int32)
+            # Among what is left: scores may be -inf.
+            best = jnp.where(left[best], best, jnp.argmax(left).astype(np.int32))
+            edges = jnp.minimum(high, high[best][None]) - jnp.maximum(low, low[best][None])
+            common = jnp.maximum(edges, 0).prod(-1)
+            union = area + area[best] - common
+            # As in onnxruntime, what has no area overlaps nothing.
+            apart = ~((common / jnp.where(union > 0, union, 1) > overlap) & (area > 0) & (area[best] > 0))
+            left = left & apart & (jnp.arange(number) != best)
+            return left, chosen.at[count].set(best), count + 1
+
+        initial = scores >= least.astype(scores.dtype), jnp.full(number, -1, np.int32), jnp.zeros((), np.int32)
+        return lax.while_loop(more, step, initial)[1]
+
+    if 0 in scores.shape:
+        return jnp.full(scores.shape, -1, np.int32)
+    of_image = jax.vmap(of_class, (None, None, 0))
+    return jax.vmap(of_image)(low, high, scores)

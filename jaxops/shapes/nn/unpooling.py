@@ -1,0 +1,61 @@
+"""Sizes of what windows are put back into."""
+
+import math
+
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.nn.windows import Options, Windows, sliding
+from jaxops.static import Sizes
+
+
+def same(x: Sizes, places: Sizes) -> None:
+    """An index for each element (ONNX MaxUnpool-22)."""
+    if x != places or len(x) < 3:
+        raise ShapeError(
+            f"max_unpool: `x` of {shape_text(x)} and `i` of {shape_text(places)} must both be (N, C, d1, …)"
+        )
+
+
+def unpooled(sizes: Sizes, kernel: Sizes, strides: Sizes | None, pads: Sizes | None) -> Sizes:
+    """(d - 1)·stride + kernel - pads of spatial axes (ONNX MaxUnpool-22)."""
+    rank = len(sizes)
+    strides, pads = strides or (1,) * rank, pads or (0,) * 2 * rank
+    for name, given, count in (("kernel_shape", kernel, rank), ("strides", strides, rank), ("pads", pads, 2 * rank)):
+        if len(given) != count:
+            raise ShapeError(
+                f"max_unpool: `{name}` {shape_text(given)} has {len(given)} numbers; {rank} spatial axes need {count}"
+            )
+    rows = zip(sizes, kernel, strides, pads[:rank], pads[rank:], strict=True)
+    return tuple((size - 1) * step + k - low - high for size, k, step, low, high in rows)
+
+
+def larger(given: Sizes, least: Sizes) -> Sizes:
+    """`output_shape`, which has room for the sizes `least` (ONNX MaxUnpool-22)."""
+    if len(given) != len(least):
+        raise ShapeError(f"max_unpool: `output_shape` {shape_text(given)} must hold {len(least)} sizes")
+    small = [i for i, (a, b) in enumerate(zip(given, least, strict=True)) if isinstance(a - b, int) and a < b]
+    if small:
+        raise ShapeError(
+            f"max_unpool: `output_shape` {shape_text(given)} is smaller than {shape_text(least)} at axis {small[0]}"
+        )
+    return given
+
+
+def blocks(columns: Sizes, image: Sizes, block: Sizes, options: Options) -> tuple[Sizes, Windows]:
+    """(N, C, *image) of columns (N, C·∏block, L), and the windows (ONNX Col2Im-18)."""
+    if len(image) != len(block) or not image:
+        raise ShapeError(
+            f"col2im: `image_shape` {shape_text(image)} and `block_shape` {shape_text(block)} differ in rank"
+        )
+    if len(columns) != 3:
+        raise ShapeError(f"col2im: `input` of {shape_text(columns)} must be (N, C · elements of a block, blocks)")
+    count = math.prod(block)
+    if min(block) < 1:
+        raise ArgumentError(f"col2im: `block_shape` {shape_text(block)} must be positive")
+    windows = sliding("col2im", image, block, options)
+    places = math.prod(windows.sizes)
+    if columns[1] % count or columns[2] != places:
+        raise ShapeError(
+            f"col2im: `input` of {shape_text(columns)} does not fit blocks of {shape_text(block)} in "
+            f"{shape_text(image)}; axis 1 must be a multiple of {count}, axis 2 {places}"
+        )
+    return (columns[0], columns[1] // count, *image), windows

@@ -1,0 +1,1 @@
+"""Sizes of the operators of the family `object_detection`."""
