@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import flag, ints, one_of
-from jaxops.dtypes import as_traced, floating
+from jaxops.dtypes import accumulation_type, as_traced, floating
 from jaxops.ops.elementwise import require
 from jaxops.ops.interpolation import Tap, cubic_taps, gather_taps, inside, linear_taps
 from jaxops.shapes.tensor import grids as sizes_of
@@ -47,8 +47,8 @@ def _grid_sample(operands: tuple[Any, Any], align: bool, mode: GridMode, padding
     x, grid = operands
     sizes = sizes_of.sampled(x.shape, grid.shape)
     rank = len(sizes) - 2
-    exact = np.float64 if np.dtype(np.float64) in (x.dtype, grid.dtype) else np.float32
-    wide = x.dtype if mode == "nearest" else np.promote_types(exact, np.float32)
+    exact = accumulation_type(x.dtype, grid.dtype)
+    wide = x.dtype if mode == "nearest" else exact
     grid = lax.convert_element_type(grid, exact)
     # The grid holds (…, y, x): the last axis of the data first.
     axes = [_taps(grid[..., rank - 1 - i], size, align, mode, padding) for i, size in enumerate(x.shape[2:])]
@@ -110,7 +110,7 @@ def affine_grid(theta: Array, size: Static, *, align_corners: int = 0) -> Array:
 def _affine_grid(theta: Any, size: Sizes, align: bool) -> Any:
     sizes = sizes_of.affine(theta.shape, size)
     rank = len(size) - 2
-    work = lax.convert_element_type(theta, np.promote_types(theta.dtype, np.float32))
+    work = lax.convert_element_type(theta, accumulation_type(theta.dtype))
     rows = work.reshape(work.shape[0], *([1] * rank), rank, rank + 1)
     total = rows[..., rank]
     for i, length in enumerate(size[2:]):
