@@ -28,7 +28,7 @@ class Model:
     not depend on traced values (a shape) is a NumPy array, of 64 bits. It can be copied and pickled.
 
     params: the weights, a flat dict of arrays under the model's names; read at the first use, in the types of that
-    moment's x64 setting. A single number, as the exponent of a Pow, is no weight.
+    moment's x64 setting. Single numbers, such as the exponent of a Pow, are not weights.
     inputs, outputs: name, shape with symbolic names, dtype; an input whose `static` is not empty must be given
     as a NumPy value, and each new value of it compiles anew.
     graph: the nodes; opsets: the version of each set of operators.

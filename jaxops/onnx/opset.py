@@ -158,7 +158,7 @@ def _operands(operator: Operator, inputs: Sequence[Any], named: Mapping[str, Any
     while operands and operands[-1] is None:
         operands.pop()
     types = _types(operator, operands)
-    # Which element type a type variable has, as far as arrays say it; what is no type of the standard is refused later.
+    # Which element type a type variable has, as far as arrays say it. Other types are refused later.
     bound = {t: x.dtype for t, x in zip(types, operands, strict=True) if hasattr(x, "dtype") and is_standard(x.dtype)}
     return [
         x if x is None or hasattr(x, "dtype") or _is_sequence(operator, t, x)

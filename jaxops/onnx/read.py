@@ -22,7 +22,7 @@ Readable: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | 
 
 
 def read(model: Readable) -> Source:
-    """Reads a model. Raises FileNotFoundError; ModelError for what is no ONNX model or is damaged; SignatureError."""
+    """Reads a model. Raises FileNotFoundError; ModelError for a file that is damaged or not an ONNX model."""
     if isinstance(model, onnx.ModelProto):
         return _source(model, None, "the ModelProto")
     if isinstance(model, bytes | bytearray | memoryview):
@@ -129,9 +129,9 @@ def _check_names(what: str, names: Sequence[str]) -> None:
 
 
 def _text(name: str | bytes) -> str:
-    """A name; protobuf gives bytes where a file holds no UTF-8."""
+    """A name; protobuf gives bytes where the file does not hold UTF-8."""
     if isinstance(name, bytes):
-        raise ModelError(f"the name {name!r} is no UTF-8; the model is damaged")
+        raise ModelError(f"the name {name!r} is not UTF-8; the model is damaged")
     return name
 
 

@@ -222,7 +222,7 @@ class Operator:
             return None  # the type follows from the other inputs
         found = element_type(value)
         if found is None:
-            raise ArgumentError(f"{self.version}: `{name}` is {value!r}, which is no element type of the standard")
+            raise ArgumentError(f"{self.version}: `{name}` is {value!r}, which is not an element type of the standard")
         formal = self.schema.outputs[0]
         allowed, text = allowed_types(self.schema, formal.type_str), type_name(np.empty(0, found))
         # A type that the inputs have as well is that of the result only when the signature gives no other.

@@ -107,7 +107,7 @@ _WIDE = {"int32": "int64", "uint32": "uint64", "float": "double", "complex64": "
 
 
 def type_name(value: Any) -> str:
-    """The standard's name for the type of a value that is no empty sequence."""
+    """The standard's name for the type of a value; an empty sequence has none."""
     if isinstance(value, list | tuple):
         return f"seq({type_name(value[0])})" if value else "seq(tensor)"
     if isinstance(value, np.ndarray) and value.dtype.kind in "USTO":

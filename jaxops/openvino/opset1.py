@@ -16,7 +16,7 @@ def variadic_split(data: Array, axis: Static, split_lengths: Static) -> tuple[Ar
     split_lengths: static, 1-D, any integer type, each >= -1; one -1 takes what the others leave, which may be
     nothing. Without it they sum to the size of the axis. Lengths that exceed the axis are an error also beside
     a -1, where OpenVINO's runtime reads out of bounds.
-    Raises ShapeError when the lengths do not fill the axis, AxisError, DTypeError for what is no integer,
+    Raises ShapeError when the lengths do not fill the axis, AxisError, DTypeError for anything but integers,
     StaticError when `axis` or `split_lengths` is traced.
     Source: OpenVINO VariadicSplit-1.
 

@@ -84,7 +84,7 @@ def test_a_long_name_of_an_operand_stands_apart_from_its_value():
 @pytest.mark.parametrize(
     ("op", "attributes", "error", "text"),
     [
-        ("Cast", {"to": 77}, ArgumentError, "Cast-13: `to` is 77, which is no element type of the standard"),
+        ("Cast", {"to": 77}, ArgumentError, "Cast-13: `to` is 77, which is not an element type of the standard"),
         ("Cast", {"to": 17}, DTypeError, "Cast-13: output `output` would be float8e4m3fn, as `to` says"),
         ("AveragePool", {"kernel_shape": [1], "auto_pad": "FOO"}, ArgumentError, "`auto_pad` is 'FOO'; it must be one"),
         ("EyeLike", {"dtype": 8}, DTypeError, "output `output` would be string, as `dtype` says"),

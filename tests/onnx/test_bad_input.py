@@ -184,7 +184,7 @@ def test_names_that_are_no_utf_8():
     data = build(node("Relu", ["x"], ["y"], node_name="ab")).SerializeToString()
     for name in (b"Relu", b"ab"):
         bad = data.replace(name, name[:-1] + b"\xff")
-        with pytest.raises(ModelError, match=r"the name b'.*' is no UTF-8; the model is damaged"):
+        with pytest.raises(ModelError, match=r"the name b'.*' is not UTF-8; the model is damaged"):
             load(bad)
 
 

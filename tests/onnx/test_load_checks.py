@@ -42,14 +42,17 @@ ENUMERATED = [
     (one("TensorScatter", "k", mode="round"), "TensorScatter-24: `mode` is 'round'; it must be one of 'linear'"),
     (one("StringNormalizer", case_change_action="x"), "StringNormalizer-10: `case_change_action` is 'x'; it must be"),
     (one("LpNormalization", p=3), "LpNormalization-22: `p` is 3; it must be one of 1, 2"),
-    (one("Cast", to=99), "Cast-24: `to` is 99, which is no element type of the standard"),
-    (one("EyeLike", dtype=99), "EyeLike-22: `dtype` is 99, which is no element type of the standard"),
-    (one("LayerNormalization", "k", stash_type=99), "LayerNormalization-17: `stash_type` is 99, which is no element"),
+    (one("Cast", to=99), "Cast-24: `to` is 99, which is not an element type of the standard"),
+    (one("EyeLike", dtype=99), "EyeLike-22: `dtype` is 99, which is not an element type of the standard"),
+    (
+        one("LayerNormalization", "k", stash_type=99),
+        "LayerNormalization-17: `stash_type` is 99, which is not an element",
+    ),
     (build(STATE, opsets=(("", 27),)), "`activation` is 'x'; it must be one of 'silu', 'swish', 'none'"),
     (build(LINEAR, opsets=(("", 27),)), "`update_rule` is 'x'; it must be one of 'linear', 'gated', 'delta'"),
     (one("Attention", "x", "x", softmax_precision=7), "`softmax_precision` is 7; it must be one of 1, 10, 11, 16"),
     (one("Attention", "x", "x", qk_matmul_output_mode=4), "`qk_matmul_output_mode` is 4; it must be one of 0, 1, 2, 3"),
-    (one("HannWindow", output_datatype=99), "Cast-13: `to` is 99, which is no element type of the standard"),
+    (one("HannWindow", output_datatype=99), "Cast-13: `to` is 99, which is not an element type of the standard"),
 ]
 
 

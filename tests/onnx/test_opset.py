@@ -214,8 +214,8 @@ REFUSED = [
         r"`axes` is 0; it must be a sequence \(INTS\)",
     ),
     ("lengths without an axis", 13, lambda op: op.Split(X, 2), ShapeError, "`split` must be 1-D, but has 0 axes"),
-    ("no element type", 24, lambda op: op.Cast(X, to=77), ArgumentError, "Cast-24: `to` is 77, which is no element"),
-    ("no element type by name", 1, lambda op: op.Cast(X, to="FLOAT9"), ArgumentError, "`to` is 'FLOAT9', which is no"),
+    ("no element type", 24, lambda op: op.Cast(X, to=77), ArgumentError, "Cast-24: `to` is 77, which is not"),
+    ("no element type by name", 1, lambda op: op.Cast(X, to="FLOAT9"), ArgumentError, "`to` is 'FLOAT9', which is not"),
     (
         "type of a later version",
         22,

@@ -240,7 +240,7 @@ FORBIDDEN = first(
         ("Gather", 1, None, [X, i64(2)], {}, (IndexError, "index 2 is outside axis 0 of size 2")),
         ("Cast", 1, 1, [X], {"to": 6}, (ArgumentError, "`to` is 6; it must be of type STRING")),
         ("Cast", 6, None, [X], {"to": "INT32"}, (ArgumentError, "`to` is 'INT32'; it must be of type INT")),
-        ("Cast", 6, None, [X], {"to": 999}, (ArgumentError, "`to` is 999, which is no element type")),
+        ("Cast", 6, None, [X], {"to": 999}, (ArgumentError, "`to` is 999, which is not an element type")),
         ("Cast", 6, None, [X], {}, (SignatureError, "required attribute `to` is missing")),
         ("Cast", 6, 13, [X], {"to": 1, "saturate": 1}, (SignatureError, "unknown attribute `saturate`")),
         ("Cast", 19, 23, [X], {"to": 1, "round_mode": "up"}, (SignatureError, "unknown attribute `round_mode`")),

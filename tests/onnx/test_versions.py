@@ -142,7 +142,7 @@ def test_numbers_and_names_of_element_types_become_dtypes():
     assert registry.find("Cast", "", 5).complete({"to": "FLOAT16"})["to"] == np.float16
     assert registry.find("Cast", "", 28).complete({"to": 7})["to"] == np.int64
     assert registry.find("LayerNormalization", "", 17).complete({})["stash_type"] == np.float32
-    with pytest.raises(ArgumentError, match="LayerNormalization-17: `stash_type` is 99, which is no element type"):
+    with pytest.raises(ArgumentError, match="LayerNormalization-17: `stash_type` is 99, which is not an element type"):
         registry.find("LayerNormalization", "", 17).complete({"stash_type": 99})
 
 
