@@ -98,7 +98,7 @@ def _select(operands: tuple[Any, ...], centred: bool) -> Any:
 
         def more(state: Any) -> Any:
             left, _, count = state
-            return left.any() & (count < most.astype(count.dtype))
+            return left.any() & (count.astype(most.dtype) < most)
 
         def step(state: Any) -> Any:
             left, chosen, count = state
@@ -110,7 +110,7 @@ def _select(operands: tuple[Any, ...], centred: bool) -> Any:
             union = area + area[best] - common
             # As in onnxruntime, what has no area overlaps nothing.
             apart = ~((common / jnp.where(union > 0, union, 1) > overlap) & (area > 0) & (area[best] > 0))
-            left = left & apart & (jnp.arange(number) != best)
+            left = left & apart & (jnp.arange(number, dtype=np.int32) != best)
             return left, chosen.at[count].set(best), count + 1
 
         initial = scores >= least.astype(scores.dtype), jnp.full(number, -1, np.int32), jnp.zeros((), np.int32)
