@@ -57,7 +57,8 @@ class _Split:
         for name, tensor in graph.initializers.items():
             keep(name, tensor)
         hidden = {value.name for value in graph.inputs} | params.keys()
-        known = {k: v for k, v in outer.items() if k not in graph.defined}
+        # What it captures and not all that there is: else the cost of n subgraphs grows with n².
+        known = {name: outer[name] for name in graph.captures if name in outer}
         known |= {k: v for k, v in static.items() if k not in hidden}
         nodes = []
         for node in graph.nodes:
