@@ -2,10 +2,10 @@
 
 from importlib.metadata import version as _version
 
-from jaxops import microsoft, ml, ops as _ops
+from jaxops import microsoft, ml, ops as _ops, preview, training
 from jaxops.errors import JaxopsError
 from jaxops.ops import *
 
 __version__ = _version("jaxops")
-__all__ = ["JaxopsError", "microsoft", "ml"]
+__all__ = ["JaxopsError", "microsoft", "ml", "preview", "training"]
 __all__ += _ops.__all__

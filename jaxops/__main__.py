@@ -1,4 +1,4 @@
-"""The command line: `python -m jaxops run MODEL` and `python -m jaxops show MODEL`."""
+"""The command line: `python -m jaxops run MODEL`, `show MODEL` and `check MODEL`."""
 
 import argparse
 import sys
@@ -14,7 +14,7 @@ from jaxops.errors import ArgumentError, JaxopsError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; 0 when it succeeded, 1 with a message on standard error when not."""
+    """Runs a command; 0 when it succeeded, 1 when not, with a message; `check` gives 1 for missing operators."""
     parser = argparse.ArgumentParser("python -m jaxops", description="Runs ONNX models with JAX.")
     commands = parser.add_subparsers(dest="command", required=True)
     model_help = "an .onnx file, or the name of a model that the onnx package carries, such as light_resnet50"
@@ -27,19 +27,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run.add_argument("--top", type=int, default=5, metavar="N", help="how many outputs to print (default 5)")
     show = commands.add_parser("show", help="print the graph of a model")
     show.add_argument("model", help=model_help)
+    check = commands.add_parser("check", help="list the operators of a model and whether jaxops has them")
+    check.add_argument("model", help=model_help)
     options = parser.parse_args(arguments)
     try:
-        return {"run": _run, "show": _show}[options.command](options)
+        return {"run": _run, "show": _show, "check": _check}[options.command](options)
     except (JaxopsError, OSError, ModuleNotFoundError) as error:
         print(f"jaxops: {error}", file=sys.stderr)
         return 1
 
 
-def _load(name: str) -> Any:
-    """The model in a file, or the one of that name that the onnx package carries."""
+def _path(name: str) -> Any:
+    """The path of a file, or of the model of that name that the onnx package carries."""
     import jaxops.onnx
 
-    return jaxops.onnx.load(name if Path(name).exists() or Path(name).suffix else jaxops.onnx.carried(name))
+    return name if Path(name).exists() or Path(name).suffix else jaxops.onnx.carried(name)
+
+
+def _load(name: str) -> Any:
+    import jaxops.onnx
+
+    return jaxops.onnx.load(_path(name))
+
+
+def _check(options: argparse.Namespace) -> int:
+    import jaxops.onnx
+
+    found = jaxops.onnx.check(_path(options.model))
+    print(found)
+    return 1 if found.missing else 0
 
 
 def _show(options: argparse.Namespace) -> int:

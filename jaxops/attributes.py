@@ -11,7 +11,7 @@ from jaxops.dtypes import canonical
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, message
 from jaxops.static import Ints, Sizes, known
 
-_STASH_TYPES = ("float16", "bfloat16", "float32", "float64")
+_FLOAT_TYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 def ints(op: str, operand: str, value: Ints, *, single: bool = False) -> Sizes:
@@ -115,9 +115,14 @@ def element_type(op: str, operand: str, value: Any) -> np.dtype:
     return found
 
 
-def stash(op: str, stash_type: Any) -> np.dtype:
-    """The attribute `stash_type`, the type that a step is computed in; float64 is float32 while x64 is off."""
-    found = element_type(op, "stash_type", stash_type)
-    if found.name not in _STASH_TYPES:
-        raise DTypeError(f"{op}: `stash_type` is {found.name}; it must be one of {', '.join(_STASH_TYPES)}")
+def float_type(op: str, operand: str, value: Any) -> np.dtype:
+    """An attribute that names the type of a step of the computation; float64 is float32 while x64 is off."""
+    found = element_type(op, operand, value)
+    if found.name not in _FLOAT_TYPES:
+        raise DTypeError(f"{op}: `{operand}` is {found.name}; it must be one of {', '.join(_FLOAT_TYPES)}")
     return canonical(found)
+
+
+def stash(op: str, stash_type: Any) -> np.dtype:
+    """The attribute `stash_type`, the type that a step is computed in."""
+    return float_type(op, "stash_type", stash_type)

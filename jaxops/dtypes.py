@@ -17,6 +17,8 @@ from jaxops.static import Array, Sizes, is_symbolic, settled
 
 # XLA:CPU of jaxlib 0.10.2 aborts the process when it concatenates these; an 8-bit integer holds them all.
 _FRAGILE = {"int2": jnp.int8, "uint2": jnp.uint8, "int4": jnp.int8, "uint4": jnp.uint8}
+# What symbolic sizes may be cast to and stay sizes.
+_TYPES_OF_SIZES = {np.dtype(t) for t in (np.int32, np.uint32, np.int64, np.uint64)}
 # Types that the standard only stores, moves and casts; NumPy and XLA disagree about their arithmetic.
 SUB_BYTE = {*_FRAGILE, "float4_e2m1fn"}
 
@@ -57,6 +59,29 @@ def floating(op: str, **operands: Any) -> tuple[Any, ...]:
                 f"{op}: `{name}` must be floating-point{size}, got {describe(value)}; convert with jaxops.cast"
             )
     return arrays
+
+
+def floats_of_one_type(op: str, **operands: Any) -> tuple[Any, ...]:
+    """Floating-point operands of one element type as JAX arrays, else DTypeError; None passes."""
+    arrays = floating(op, **operands)
+    given = {name: x for name, x in zip(operands, arrays, strict=True) if x is not None}
+    unify(op, tuple(given.values()), tuple(f"{name} " for name in given))
+    return arrays
+
+
+def integral(op: str, **operands: Any) -> tuple[Any, ...]:
+    """Integers as JAX arrays, else DTypeError; None passes."""
+    arrays = tuple(None if v is None else as_traced(v) for v in operands.values())
+    for name, value in zip(operands, arrays, strict=True):
+        if value is not None:
+            require_integers(op, name, value)
+    return arrays
+
+
+def require_integers(op: str, operand: str, value: Array) -> None:
+    """Raises DTypeError unless an array has an integer type; symbolic sizes count as integers."""
+    if not is_symbolic(value) and not jnp.issubdtype(value.dtype, jnp.integer):
+        raise DTypeError(f"{op}: `{operand}` must be integers, got {describe(value)}; convert with jaxops.cast")
 
 
 def canonical(dtype: Any) -> np.dtype:
@@ -157,12 +182,24 @@ def number(what: str, value: float, dtype: Any) -> np.ndarray:
 def unify(op: str, values: tuple[Any, ...], names: tuple[str, ...] = ()) -> tuple[Array, ...]:
     """Operands of one element type: NumPy arrays if all are static, else JAX arrays."""
     arrays = tuple(v if isinstance(v, jax.Array) else settled(v) for v in values)
+    if any(map(is_symbolic, arrays)):
+        arrays = _beside_sizes(arrays)
     if any(isinstance(v, jax.Array) for v in arrays):
         arrays = tuple(as_traced(v) for v in arrays)
     if len({type_name(v) for v in arrays}) > 1:
         listing = ", ".join(f"{n}{type_name(v)}" for n, v in zip(names or [""] * len(arrays), arrays, strict=True))
         raise DTypeError(f"{op}: operands must have one element type, got {listing}; convert with jaxops.cast")
     return arrays
+
+
+def _beside_sizes(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Operands of which one holds symbolic sizes, whose type is open among integers: `cast` to int32 leaves them."""
+    others = {v.dtype for v in arrays if not is_symbolic(v)}
+    if len(others) != 1 or not others <= _TYPES_OF_SIZES:
+        return arrays
+    if any(isinstance(v, jax.Array) for v in arrays):
+        return tuple(as_traced(v, *others) for v in arrays)
+    return tuple(v if is_symbolic(v) else v.astype(np.int64) for v in arrays)
 
 
 def widened(fn: Any, arrays: tuple[Array, ...]) -> Any:

@@ -42,7 +42,7 @@ class SignatureError(JaxopsError, TypeError):
 
 
 class OutOfRangeError(JaxopsError, OverflowError):
-    """A 64-bit constant that does not fit the 32-bit type that replaces its own while x64 is off."""
+    """A 64-bit constant or result that does not fit the 32-bit type that replaces its own while x64 is off."""
 
 
 class UnsupportedError(JaxopsError, NotImplementedError):

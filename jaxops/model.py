@@ -1,9 +1,9 @@
 """A loaded model: a pure JAX function of `(params, *inputs)`, and its compiled form."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -12,11 +12,12 @@ import numpy as np
 from jaxops.dtypes import as_traced
 from jaxops.errors import SignatureError
 from jaxops.graph.border import arrive, leave, opened
+from jaxops.graph.cuts import expected_cuts
 from jaxops.graph.nodes import Graph, Value
 from jaxops.graph.params import prepare
-from jaxops.graph.static_inputs import StaticInputs
+from jaxops.graph.pieces import Pieces
+from jaxops.graph.static_inputs import Need, StaticInputs
 from jaxops.graph.trace import run
-from jaxops.static import StaticValue, is_symbolic
 
 
 class Model:
@@ -32,16 +33,15 @@ class Model:
     inputs, outputs: name, shape with symbolic names, dtype; an input whose `static` is not empty must be given
     as a NumPy value, and each new value of it compiles anew.
     graph: the nodes; opsets: the version of each set of operators.
+    cuts: the nodes before which a call is cut into compiled pieces, and why; a model whose sizes follow from those of
+    its inputs has none. A branch or a loop that must be cut is found when a call is traced.
     """
 
     def __init__(self, graph: Graph, *, opsets: Mapping[str, int], description: str) -> None:
         """description: what a person should know of the file: its opsets, what wrote it."""
         needs = StaticInputs()
         needed = needs.walk(graph)
-        formals = tuple(
-            dataclasses.replace(v, static="it holds strings" if v.dtype == object else str(needed.get(v.name, "")))
-            for v in graph.inputs
-        )
+        formals = tuple(dataclasses.replace(v, static=_static(v, needed)) for v in graph.inputs)
         self.inputs: tuple[Value, ...] = tuple(v for v in formals if v.name not in graph.initializers)
         self.outputs: tuple[Value, ...] = graph.outputs
         self.opsets = dict(opsets)
@@ -49,14 +49,17 @@ class Model:
         self._defaults = tuple(v for v in formals if v.name in graph.initializers)
         self.graph, self._tensors = prepare(graph, needs.of)
         self._params: dict[str, jax.Array] = {}
+        self._pieces = Pieces()
+        self._expected_cuts = expected_cuts(self.graph, {v.name: bool(v.static) for v in formals})
 
-    @functools.cached_property
-    def _compiled(self) -> Any:
-        return jax.jit(self._run)
+    @property
+    def cuts(self) -> Mapping[str, str]:
+        """Node → why a call is cut there."""
+        return MappingProxyType({**self._expected_cuts, **self._pieces.cuts})
 
     def __getstate__(self) -> dict[str, Any]:
         self.params  # noqa: B018 - read, as the file need not be there when the copy is
-        return {name: value for name, value in self.__dict__.items() if name != "_compiled"}
+        return self.__dict__
 
     @property
     def params(self) -> dict[str, jax.Array]:
@@ -79,20 +82,19 @@ class Model:
         StaticError for a tracer where a static value is needed.
         """
         values = arrive(self.inputs, self._defaults, inputs, named)
-        return leave(self._walk(params, values, rng), (params, values))
+        return leave(run(self.graph, opened(dict(values)), self._weights(params, values), rng), (params, values))
 
     def __call__(self, /, *inputs: Any, rng: jax.Array | None = None, **named: Any) -> Any:
-        """Runs the model compiled, once per shape of the inputs and value of the static ones; as `apply` else."""
+        """Runs the model compiled, once per shape of the inputs and value of the static ones; as `apply` else.
+
+        Where the size of a result depends on data, the model is cut there into compiled pieces; `print(model)` shows
+        where. Inside a transformation, where no data can be read, that is an error.
+        """
         values = arrive(self.inputs, self._defaults, inputs, named)
-        return leave(opened(self._compiled(self.params, values, rng)), values)
+        return leave(self._pieces.call(self.graph, values, self.params, rng), values)
 
-    def _run(self, params: Mapping[str, Any], values: Mapping[str, Any], rng: Any) -> tuple[Any, ...]:
-        """What is compiled. Static outputs leave it as `StaticValue`, which `jit` hands through."""
-        outputs = tuple(self._walk(params, values, rng))
-        outputs = jax.tree.map(lambda y: as_traced(y) if is_symbolic(y) else y, outputs)
-        return jax.tree.map(lambda y: StaticValue(y) if isinstance(y, np.ndarray) else y, outputs)
-
-    def _walk(self, params: Mapping[str, Any], values: Mapping[str, Any], rng: Any) -> list[Any]:
+    def _weights(self, params: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, jax.Array]:
+        """The parameters as JAX arrays, as NumPy ones would work here and fail under `jit`."""
         missing = [name for name in self._tensors if name not in params and name not in values]
         if missing:
             raise SignatureError(f"params: '{missing[0]}' is missing; give all {len(self._tensors)} of model.params")
@@ -101,9 +103,7 @@ class Model:
             raise SignatureError(
                 f"params: the model has no '{surplus[0]}'; give the {len(self._tensors)} of model.params"
             )
-        # A model turns its parameters into JAX arrays too; else NumPy ones would work here and fail under `jit`.
-        weights = {name: as_traced(params[name]) for name in self._tensors if name in params}
-        return run(self.graph, opened(dict(values)), weights, rng)
+        return {name: as_traced(params[name]) for name in self._tensors if name in params}
 
     def __str__(self) -> str:
         size = sum(math.prod(t.shape) for t in self._tensors.values())
@@ -112,12 +112,23 @@ class Model:
         for value in self.inputs:
             head.append(f"  in   {value}" + (f"  static: {value.static}" if value.static else ""))
         head += [f"  out  {value}" for value in self.outputs]
+        for node, reason in self.cuts.items():
+            head.append(f"  cut  before {node}: {reason}")
         head += [f"  {line}" for node in self.graph.nodes for line in str(node).splitlines()]
         return "\n".join(head)
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, values)) for values in (self.inputs, self.outputs))
         return f"<jaxops.Model {self.graph.name!r}: ({inputs}) → ({outputs}), {len(self.graph.nodes)} nodes>"
+
+
+def _static(value: Value, needed: Mapping[str, Need]) -> str:
+    """Why an input must be static. Sizes come as numbers or vectors; from a larger one, they are computed as data."""
+    if value.dtype == object:
+        return "it holds strings"
+    if value.name not in needed or (value.shape is not None and len(value.shape) > 1):
+        return ""
+    return str(needed[value.name])
 
 
 def _spent() -> np.ndarray:

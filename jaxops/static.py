@@ -5,7 +5,7 @@ value is needed; a tracer may not. This is the only file with JAX names that cha
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, TypeGuard, TypeVar, cast
 
@@ -13,8 +13,8 @@ import jax
 import numpy as np
 from jax.core import Tracer
 from jax.errors import InconclusiveDimensionOperation as Undecided
-from jax.export import is_symbolic_dim
-from jax.extend.core import jaxpr_as_fun
+from jax.export import is_symbolic_dim, symbolic_shape
+from jax.extend.core import get_opaque_trace_state, jaxpr_as_fun
 
 from jaxops.errors import OutOfRangeError, StaticError, message
 
@@ -28,11 +28,13 @@ __all__ = [
     "Sizes",
     "Static",
     "StaticInts",
+    "StaticNumbers",
     "Subgraph",
     "Tracer",
     "Undecided",
     "ZippedMaps",
     "enable_x64",
+    "symbolic_shape",
 ]
 
 Array: TypeAlias = jax.Array | np.ndarray
@@ -43,7 +45,9 @@ Ints: TypeAlias = int | np.integer | Sequence[int] | np.ndarray | jax.Array
 STATIC, VECTOR, SHAPE_ONLY, ELEMENT_TYPE = "static", "1-D", "shape only", "element type"
 # The marks that the front ends read off a signature.
 Static: TypeAlias = Annotated[Any, STATIC]  # must be known while tracing
-StaticInts: TypeAlias = Annotated[Any, STATIC, VECTOR]  # likewise, 1-D; only a direct call may give a single integer
+# Likewise, 1-D. A single number is a list of one in a file; in a direct call where the function says so.
+StaticInts: TypeAlias = Annotated[Any, STATIC, VECTOR]
+StaticNumbers: TypeAlias = Annotated[Any, STATIC, VECTOR]
 ShapeOnly: TypeAlias = Annotated[Any, SHAPE_ONLY]  # any array: only its sizes are looked at
 ElementType: TypeAlias = Annotated[Any, ELEMENT_TYPE]  # an attribute that names a type: np.float32, "int8", str
 
@@ -55,7 +59,8 @@ class Subgraph:
     decided_by: the operands that decide whether it runs, or how often. first: the position of the operand that is its
     first input; None when it has no inputs. own: the number of leading inputs and outputs that are not operands:
     Loop passes an iteration number in and gets a condition back. carries: its outputs are its inputs in the next
-    iteration, except for the last ones, as many as the attribute `not_carried` says.
+    iteration, except for the last ones, as many as the attribute `not_carried` says. modifies: it takes one value that
+    the operator makes and gives one in its place; neither is an operand or an output of the node.
     """
 
     decided_by: tuple[str, ...] = ()
@@ -63,6 +68,7 @@ class Subgraph:
     own: int = 0
     carries: bool = False
     not_carried: str = ""
+    modifies: bool = False
 
 
 enable_x64 = jax.enable_x64
@@ -91,7 +97,17 @@ def is_static(value: Any) -> TypeGuard[np.ndarray]:
 
 def tracing() -> bool:
     """Whether new arrays are traced, as under `jit`, so that a Python loop would be unrolled into the program."""
-    return isinstance(jax.numpy.asarray(np.False_), Tracer)
+    state = get_opaque_trace_state()
+    if state == _CALM["state"]:
+        return False
+    if isinstance(jax.numpy.asarray(np.False_), Tracer):
+        return True
+    _CALM["state"] = state
+    return False
+
+
+# The last state of JAX in which new arrays were not traced: making one to see takes 100 times as long as comparing.
+_CALM: dict[str, Any] = {"state": None}
 
 
 def is_symbolic(value: Any) -> bool:
@@ -99,6 +115,11 @@ def is_symbolic(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.dtype == object and any(is_symbolic_dim(d) for d in value.flat)
     return is_symbolic_dim(value)
+
+
+def evaluated(size: Dim, sizes: Mapping[str, int]) -> int:
+    """A symbolic dimension with numbers for its symbols."""
+    return int(size._evaluate(dict(sizes)))
 
 
 def array(value: Any) -> Array:
@@ -269,6 +290,13 @@ class ZippedMaps(Deferred):
     def made(array: np.ndarray, items: np.ndarray) -> list[dict[Any, Any]]:
         keys = items.tolist()
         return [dict(zip(keys, row, strict=True)) for row in array.tolist()]
+
+
+def beside(data: Any, op: str, operand: str, value: Any) -> Any:
+    """An operand that says how to move `data`: read at once where these are strings, which no program can hold."""
+    return (
+        known(op, operand, value) if is_static(data) and data.dtype.kind in "OUST" and not is_symbolic(data) else value
+    )
 
 
 def known(op: str, operand: str, value: Any) -> Any:

@@ -1,5 +1,6 @@
-"""onnxruntime as a peer: one operator of an opset on NumPy arrays, those of narrow types included."""
+"""onnxruntime as a peer: one operator on NumPy arrays, those of narrow types included."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,26 +9,51 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 def runtime(op: str, inputs: Any, opset: int, n_outputs: int = 1, **attributes: Any) -> list[np.ndarray]:
-    """The outputs; None is an input left out.
+    """The outputs of an operator of the standard; None is an input left out. Narrow types: see `run_node`."""
+    return run_node(op, inputs, (True,) * n_outputs, attributes, {"": opset})
 
+
+def run_node(
+    op: str,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    attributes: Mapping[str, Any],
+    opsets: Mapping[str, int],
+    domain: str = "",
+) -> list[Any]:
+    """The outputs that are asked for; None is an input left out.
+
+    outputs: for each output True, or its element type where onnxruntime cannot infer it; False or None leaves it out.
     Operands of types that NumPy lacks become initializers; all outputs are float32 then.
     """
     onnxruntime.set_default_logger_severity(4)
     names = ["" if x is None else f"x{i}" for i, x in enumerate(inputs)]
     given = {n: np.asarray(x) for n, x in zip(names, inputs, strict=True) if n}
     plain = {n: x for n, x in given.items() if x.dtype.isbuiltin == 1}
-    outputs = [f"y{i}" for i in range(n_outputs)]
-    nodes = [helper.make_node(op, names, outputs, **attributes)]
-    kept = outputs
+    made = {f"y{i}": kind for i, kind in enumerate(outputs) if kind not in (False, None)}
+    results = [f"y{i}" if f"y{i}" in made else "" for i in range(len(outputs))]
+    nodes = [helper.make_node(op, names, results, domain=domain, **attributes)]
+    kept = [
+        helper.make_empty_tensor_value_info(n) if kind is True else helper.make_tensor_value_info(n, _code(kind), None)
+        for n, kind in made.items()
+    ]
     if len(plain) < len(given):
-        kept = [f"z{i}" for i in range(n_outputs)]
-        nodes += [helper.make_node("Cast", [y], [z], to=TensorProto.FLOAT) for y, z in zip(outputs, kept, strict=True)]
+        nodes += [helper.make_node("Cast", [y], [f"{y} as float32"], to=TensorProto.FLOAT) for y in made]
+        kept = [helper.make_empty_tensor_value_info(f"{y} as float32") for y in made]
     graph = helper.make_graph(
         nodes,
         "g",
-        [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape) for n, x in plain.items()],
-        [helper.make_empty_tensor_value_info(n) for n in kept],
+        [helper.make_tensor_value_info(n, _code(x.dtype), x.shape) for n, x in plain.items()],
+        kept,
         [numpy_helper.from_array(x, n) for n, x in given.items() if n not in plain],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
-    return onnxruntime.InferenceSession(model.SerializeToString()).run(None, plain)
+    imports = [helper.make_opsetid(name, version) for name, version in opsets.items()]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = 1  # each thread of a DynamicQuantizeLSTM would quantize a part of the batch
+    return list(onnxruntime.InferenceSession(model.SerializeToString(), settings).run(None, plain))
+
+
+def _code(dtype: Any) -> int:
+    kind = np.dtype(dtype)
+    return TensorProto.STRING if kind.kind == "O" else helper.np_dtype_to_tensor_dtype(kind)

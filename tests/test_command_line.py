@@ -53,6 +53,15 @@ def test_show_prints_the_graph(model, capsys):
     assert "z = Add(x, y)" in printed
 
 
+def test_check_lists_the_operators(model, tmp_path, capsys):
+    assert main(["check", str(model)]) == 0
+    assert "ReduceSum  ai.onnx  13       1      supported" in capsys.readouterr().out
+    path = tmp_path / "missing.onnx"
+    save(parser.parse_model(TEXT.replace("Cast", "Cost")), path)
+    assert main(["check", str(path)]) == 1
+    assert "missing: not in opset 18; the standard has no such operator" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -90,7 +99,7 @@ def test_it_is_a_module():
     assert "show" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["run", "show"])
+@pytest.mark.parametrize("command", ["run", "show", "check"])
 def test_without_the_onnx_package_it_says_what_to_install(command):
     code = (
         f"import sys; sys.modules['onnx'] = None; from jaxops.__main__ import main; sys.exit(main(['{command}', 'm']))"

@@ -38,6 +38,11 @@ class Operator(Protocol):
         ...
 
     @property
+    def sized_by_data(self) -> bool:
+        """Whether the size of its result depends on the values of its operands."""
+        ...
+
+    @property
     def subgraphs(self) -> Mapping[str, Subgraph]:
         """How operands and outputs pass through the graphs among its attributes."""
         ...

@@ -40,7 +40,7 @@ class _Split:
     def __init__(self, needs: Mapping[Graph, Needs]) -> None:
         self.needs = needs
         self.params: dict[str, Tensor] = {}
-        self._bodies: dict[Graph, Graph] = {}  # a body that several nodes share stays one
+        self._bodies: dict[Any, Graph] = {}  # a graph that several nodes share stays one, with the same parameters
 
     def graph(self, graph: Graph, outer: Mapping[str, Any], owner: str) -> Graph:
         """A graph with its constants told apart. outer: the static values of the graphs around it."""
@@ -77,8 +77,15 @@ class _Split:
             if node.body not in self._bodies:
                 self._bodies[node.body] = self.graph(node.body, {}, node.operator.name)
             return dataclasses.replace(node, body=self._bodies[node.body])
-        inner = {key: self.graph(value, known, node.label) for key, value in node.subgraphs.items()}
+        inner = {key: self._inner(value, known, node.label) for key, value in node.subgraphs.items()}
         return dataclasses.replace(node, attributes={**node.attributes, **inner}) if inner else node
+
+    def _inner(self, graph: Graph, known: Mapping[str, Any], owner: str) -> Graph:
+        # Of the nodes that share it, one may know values that the other is given anew.
+        key = graph, graph.captures.intersection(known)
+        if key not in self._bodies:
+            self._bodies[key] = self.graph(graph, known, owner)
+        return self._bodies[key]
 
     def _enter(self, name: str, tensor: Tensor, owner: str) -> str:
         """The name of a new parameter: its own, or where that is taken, with the node it belongs to before it."""

@@ -88,6 +88,10 @@ class StaticInputs:
 
     def _of_subgraph(self, node: Node, graph: Graph, flow: Subgraph, needed: Mapping[str, Need]) -> Needs:
         """What a subgraph needs static, among the inputs of its node and the names that it captures."""
+        if flow.modifies:
+            own = {v.name for v in graph.inputs} | set(graph.initializers)
+            own |= {name for n in graph.nodes for name in n.outputs}
+            return {name: need for name, need in self.walk(graph, {}).items() if name not in own}
         operands = node.inputs[flow.first :]
         given = dict(zip((value.name for value in graph.inputs), operands, strict=False))
         made = zip(node.outputs, graph.outputs[flow.own :], strict=False)

@@ -2,7 +2,7 @@
 
 import functools
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -37,38 +37,47 @@ def run(
 
 
 def step(
-    node: Node, inputs: Sequence[Any], params: Mapping[str, Any], rng: Any, values: ChainMap[str, Any] | None = None
+    node: Node,
+    inputs: Sequence[Any],
+    params: Mapping[str, Any],
+    rng: Any,
+    values: ChainMap[str, Any] | None = None,
+    runs: Callable[..., list[Any]] | None = None,
 ) -> Sequence[Any]:
-    """The outputs of a node, given its inputs (None for one left out) and the values that its subgraphs may capture."""
+    """The outputs of a node, given its inputs (None for one left out) and the values that its subgraphs may capture.
+
+    runs: what runs its subgraphs, or the body of a function; else `run`.
+    """
     try:
         with jax.named_scope(node.label):
-            return _evaluate(node, inputs, params, rng, values)
+            return _evaluate(node, inputs, params, rng, values, runs or run)
     except Exception as error:
         error.add_note(_context(node, inputs))
         raise
 
 
-def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: Any) -> Sequence[Any]:
+def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: Any, runs: Any) -> Sequence[Any]:
     operator = node.operator
     operator.check(inputs)
     body = node.body or operator.body(node, inputs)
     if body is not None:
         given: dict[str, Any] = dict.fromkeys(value.name for value in body.inputs)
         given |= {value.name: x for value, x in zip(body.inputs, inputs, strict=False)}
-        return run(body, given, params, rng)
+        return runs(body, given, params, rng)
     attributes = dict(node.attributes)
     for name, graph in node.subgraphs.items():
-        attributes[name] = functools.partial(_subgraph, graph, params, values, rng=rng)
+        attributes[name] = functools.partial(_subgraph, runs, graph, params, values, rng=rng)
+        attributes[name].outputs = graph.outputs  # what the model declares of them
     outputs = operator.call(inputs, attributes, n_outputs=len(node.outputs), rng=rng)
     if len(outputs) < len(node.outputs):
         raise SignatureError(f"{operator.name}: makes {len(outputs)} outputs, not {len(node.outputs)}")
     return outputs
 
 
-def _subgraph(graph: Graph, params: Any, values: Any, *inputs: Any, rng: Any) -> list[Any]:
+def _subgraph(runs: Any, graph: Graph, params: Any, values: Any, *inputs: Any, rng: Any) -> list[Any]:
     """A subgraph sees its own inputs, and everything the graphs around it have computed so far."""
     given = {value.name: x for value, x in zip(graph.inputs, inputs, strict=True)}
-    return run(graph, given, params, rng, values)
+    return runs(graph, given, params, rng, values)
 
 
 def _context(node: Node, inputs: Sequence[Any]) -> str:
@@ -79,3 +88,8 @@ def _context(node: Node, inputs: Sequence[Any]) -> str:
         formal = formals[min(position, len(formals) - 1)] if formals else str(position)
         lines.append(f"  {formal:<7} '{name}' {describe(value)}")
     return "\n".join(lines)
+
+
+def scope_of(graph: Graph, local: dict[str, Any], params: Mapping[str, Any]) -> ChainMap[str, Any]:
+    """The values by name: what was computed or given, parameters, static values."""
+    return ChainMap(local, {name: params[param] for name, param in graph.params.items()}, dict(graph.static))

@@ -6,8 +6,9 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError("jaxops.onnx needs the onnx package: pip install 'jaxops[onnx]'") from error
 
 from jaxops.model import Model
+from jaxops.onnx.checking import Check, check
 from jaxops.onnx.loading import load
 from jaxops.onnx.opset import Opset, opset
 from jaxops.onnx.read import carried
 
-__all__ = ["Model", "Opset", "carried", "load", "opset"]
+__all__ = ["Check", "Model", "Opset", "carried", "check", "load", "opset"]

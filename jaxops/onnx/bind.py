@@ -14,10 +14,13 @@ from onnx import helper
 
 from jaxops.errors import ModelError, SignatureError, UnsupportedError
 from jaxops.graph.nodes import Graph, Node
+from jaxops.onnx.differentiated import with_differentiated
 from jaxops.onnx.read import function
-from jaxops.onnx.registry import Operator, find
+from jaxops.onnx.registry import Operator
 from jaxops.onnx.schemas import newest_opset
 from jaxops.onnx.source import Function, OperatorName, Reference, Source
+from jaxops.onnx.tolerant import in_order, opset_of, tolerant
+from jaxops.onnx.wide_integers import with_wide_operators
 from jaxops.static import Subgraph
 
 
@@ -26,12 +29,15 @@ def bind(source: Source) -> Graph:
     binder = _Binder(source.functions)
     graph = binder.graph(source.graph, source.opsets, frozenset(), {})
     binder.report()
-    return graph
+    return with_wide_operators(graph)
 
 
 def with_body(node: Node) -> Node:
     """A bound node; it gets the body that the standard gives its operator where no function does it."""
-    return _Binder({}).with_body(node)
+    binder = _Binder({})
+    found = binder.with_body(node)
+    binder.report()
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +79,10 @@ class TypedOperator(Operator):
         proto = helper.make_node(self.name, node.inputs, node.outputs, node.name, domain=schema.domain, **attributes)
         types = [_type(value).SerializeToString() for value in inputs]
         data = schema.get_context_dependent_function_with_opset_version(max(versions), proto.SerializeToString(), types)
-        return _Binder({}).standard_body(node, onnx.FunctionProto.FromString(data))
+        binder = _Binder({})
+        body = binder.standard_body(node, onnx.FunctionProto.FromString(data))
+        binder.report()
+        return body
 
 
 def _type(value: Any) -> onnx.TypeProto:
@@ -100,12 +109,13 @@ class _Binder:
     def graph(
         self, graph: Graph, opsets: Mapping[str, int], outer: frozenset[str], references: Mapping[str, Any]
     ) -> Graph:
+        graph = in_order(graph, outer)
         _check_order(graph, outer)
         names = outer | graph.defined if any(node.subgraphs for node in graph.nodes) else outer
         nodes = []
         for node in graph.nodes:
             try:
-                nodes.append(self.node(node, opsets, names, references))
+                nodes.append(with_differentiated(self.node(node, opsets, names, references), nodes))
             except Exception as error:
                 opset = opsets.get(node.operator.domain, "?")
                 error.add_note(f"in node '{node.label}' ({node.operator.name}, opset {opset})")
@@ -125,11 +135,8 @@ class _Binder:
         asked: OperatorName = node.operator
         if asked in self.functions:
             return self.call(node, asked, attributes)
-        if asked.domain not in opsets:
-            domain = asked.domain or "ai.onnx"
-            raise ModelError(f"{asked.name}: the model does not import an opset of domain '{domain}'")
         try:
-            operator = find(asked.name, asked.domain, opsets[asked.domain])
+            operator = tolerant(asked.name, asked.domain, opset_of(asked.domain, asked.name, opsets))
             operator.check_arity([bool(name) for name in node.inputs], len(node.outputs))
             attributes = operator.complete(attributes)
         except UnsupportedError as error:
@@ -173,7 +180,7 @@ class _Binder:
             graphs = sorted(node.subgraphs)
             if graphs:
                 raise UnsupportedError(f"{operator.name}: jaxops does not implement the attribute `{graphs[0]}`")
-            typed = TypedOperator(operator.schema, None, operator.opset, operator.attributes)
+            typed = TypedOperator(operator.schema, None, operator.opset)
             return dataclasses.replace(node, operator=typed)
         key = operator, _frozen(node.attributes), tuple(bool(name) for name in node.outputs)
         if key not in self.bodies:
@@ -193,7 +200,8 @@ class _Binder:
         binder = _Binder({})
         graph = dataclasses.replace(body.graph, outputs=outputs)
         bound = binder.function(dataclasses.replace(body, graph=graph), node.attributes)
-        binder.report()
+        for reason in binder.missing:
+            self.missing.setdefault(f"{reason}, in the body of {node.operator.version}", []).append(node.label)
         return bound
 
 
@@ -214,6 +222,8 @@ def _check_subgraph(node: Node, name: str, graph: Graph) -> None:
         return
     takes = 0 if flow.first is None else max(len(node.inputs) - flow.first, 2 * flow.own)
     gives = flow.own + len(node.outputs)
+    if flow.modifies:
+        takes = gives = 1
     for what, values, expected in (("inputs", graph.inputs, takes), ("outputs", graph.outputs, gives)):
         if len(values) != expected:
             raise ModelError(
@@ -227,20 +237,22 @@ def _some(names: list[str]) -> str:
 
 
 def _check_order(graph: Graph, outer: frozenset[str]) -> None:
-    """Every name is defined once, and before its first use."""
+    """Every name is defined once, by a node that does not need it itself."""
     defined = {v.name for v in graph.inputs} | set(graph.initializers)
     producers = {name: node for node in graph.nodes for name in node.outputs if name}
     for node in graph.nodes:
         for name in node.uses():
             if name in defined or name in outer:
                 continue
+            if any(name in inner.defined for inner in node.subgraphs.values()):
+                continue  # a cycle in that subgraph, which says so when it is bound
             if name not in producers:
                 raise ModelError(f"node '{node.label}' ({node.operator.name}) reads '{name}', which nothing defines")
-            what = "the graph has a cycle" if _reaches(producers, name, node) else "the graph is not sorted"
-            raise ModelError(
-                f"{what}: node '{node.label}' ({node.operator.name}) reads '{name}', which the later node "
-                f"'{producers[name].label}' ({producers[name].operator.name}) makes"
-            )
+            if _reaches(producers, name, node):  # else it waits for a cycle, which comes later
+                raise ModelError(
+                    f"the graph has a cycle: node '{node.label}' ({node.operator.name}) reads '{name}', which the "
+                    f"later node '{producers[name].label}' ({producers[name].operator.name}) makes"
+                )
         for name in filter(None, node.outputs):
             if name in defined:
                 raise ModelError(f"node '{node.label}' ({node.operator.name}) defines '{name}' a second time")

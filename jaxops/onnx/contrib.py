@@ -1,46 +1,52 @@
-"""The schemas of com.microsoft, which has no published ones, from the text of onnxruntime's ContribOperators.md.
+"""The schemas of com.microsoft, which no published package has.
 
-They are handed to nobody: other users of onnx in the process see the standard alone.
+`contrib.json` holds what onnxruntime's own registry says (names, types, defaults: facts, no text);
+`python tests/onnx/test_contrib.py` writes it anew. The schemas are handed to nobody: other users of onnx in the
+process see the standard alone.
 """
 
+import functools
+import importlib.resources
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onnx import defs, helper
 
-_Formal = defs.OpSchema.FormalParameter
-_FLOATS = ("tensor(float16)", "tensor(float)", "tensor(double)", "tensor(bfloat16)")
+_Schema = defs.OpSchema
 
 
-def _schema(name: str, inputs: Sequence[str], attributes: Mapping[str, Any], types: Mapping[str, Sequence[str]]) -> Any:
-    """A schema of one output `Y`. inputs: 'A: T', of a type variable of `types`; with '?' behind it an optional one.
+@functools.cache
+def schemas() -> tuple[Any, ...]:
+    """One OpSchema an operator, each of version 1."""
+    text = importlib.resources.files("jaxops.onnx").joinpath("contrib.json").read_text()
+    return tuple(_schema(**said) for said in json.loads(text))
 
-    attributes: name → default.
-    """
 
-    def formal(text: str) -> Any:
-        label, variable = text.removesuffix("?").split(": ")
-        option = defs.OpSchema.FormalParameterOption
-        return _Formal(label, variable, param_option=option.Optional if text.endswith("?") else option.Single)
-
-    return defs.OpSchema(
+def _schema(
+    name: str,
+    inputs: Sequence[Sequence[Any]],
+    outputs: Sequence[Sequence[Any]],
+    attributes: Mapping[str, Mapping[str, Any]],
+    types: Mapping[str, Sequence[str]],
+) -> Any:
+    return _Schema(
         name,
         "com.microsoft",
         1,
-        inputs=[formal(text) for text in inputs],
-        outputs=[_Formal("Y", "T")],
+        inputs=[_formal(*formal) for formal in inputs],
+        outputs=[_formal(*formal) for formal in outputs],
         type_constraints=[(variable, list(allowed), "") for variable, allowed in types.items()],
-        attributes=[
-            defs.OpSchema.Attribute(key, helper.make_attribute(key, value)) for key, value in attributes.items()
-        ],
+        attributes=[_attribute(key, **said) for key, said in attributes.items()],
     )
 
 
-SCHEMAS = [
-    _schema(
-        "FusedMatMul",
-        ("A: T", "B: T"),
-        {"alpha": 1.0, "transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0},
-        {"T": _FLOATS},
-    ),
-]
+def _formal(name: str, type_str: str, option: str, homogeneous: bool) -> Any:
+    choice = getattr(_Schema.FormalParameterOption, option)
+    return _Schema.FormalParameter(name, type_str, param_option=choice, is_homogeneous=homogeneous)
+
+
+def _attribute(name: str, type: str, required: bool = False, default: Any = None) -> Any:
+    if default is not None:
+        return _Schema.Attribute(name, helper.make_attribute(name, default))
+    return _Schema.Attribute(name, getattr(_Schema.AttrType, type), required=required)

@@ -8,9 +8,11 @@ from jaxops.onnx.read import Readable, read
 def load(model: Readable) -> Model:
     """Loads an ONNX model as a JAX function.
 
+    It accepts what can mean one thing, although the opset forbids it: see `jaxops.onnx.tolerant`.
+
     model: the path of a file, its bytes, or a ModelProto. External data is looked for beside the file, checked
     now and read when `Model.params` is first used.
-    Raises FileNotFoundError; ModelError for a file that is damaged, not sorted, or whose external data is missing or
+    Raises FileNotFoundError; ModelError for a file that is damaged, has a cycle, or whose external data is missing or
     outside its folder; UnsupportedError with a list of all operators that jaxops does not have; SignatureError
     and others for nodes that their opset does not allow.
     """

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,21 +18,26 @@ from jaxops.errors import ModelError, SignatureError
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
 from jaxops.onnx.source import Function, OperatorName, Reference, Source
 
+# What makes the reader of a tensor whose data is in another file.
+_External: TypeAlias = Callable[[TensorProto, np.dtype], Callable[[], np.ndarray]]
 Readable: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto
 
 
-def read(model: Readable) -> Source:
-    """Reads a model. Raises FileNotFoundError; ModelError for a file that is damaged or not an ONNX model."""
+def read(model: Readable, *, weights: bool = True) -> Source:
+    """Reads a model. Raises FileNotFoundError; ModelError for a file that is damaged or not an ONNX model.
+
+    weights: whether external data is looked for; without it, zeros stand for it.
+    """
     if isinstance(model, onnx.ModelProto):
-        return _source(model, None, "the ModelProto")
+        return _source(model, None, "the ModelProto", weights)
     if isinstance(model, bytes | bytearray | memoryview):
-        return _source(_parse(bytes(model), "the bytes"), None, "the bytes")
+        return _source(_parse(bytes(model), "the bytes"), None, "the bytes", weights)
     if not isinstance(model, str | os.PathLike):
         raise SignatureError(
             f"load: a model is a path, the bytes of a file or a ModelProto, not {type(model).__name__}: {model!r:.80}"
         )
     path = Path(model)
-    return _source(_parse(path.read_bytes(), str(path)), path.parent, str(path))
+    return _source(_parse(path.read_bytes(), str(path)), path.parent, str(path), weights)
 
 
 def carried(name: str) -> Path:
@@ -55,19 +60,20 @@ def _parse(data: bytes, where: str) -> onnx.ModelProto:
         raise ModelError(f"{where}: not an ONNX model, or a truncated one ({len(data)} bytes): {error}") from error
 
 
-def _source(proto: onnx.ModelProto, folder: Path | None, where: str) -> Source:
+def _source(proto: onnx.ModelProto, folder: Path | None, where: str, weights: bool) -> Source:
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise ModelError(f"{where}: not an ONNX model: it has no graph")
     opsets = _opsets(proto.opset_import) or {"": 1}  # before IR version 3 a model did not say
+    external = functools.partial(_external, folder) if weights else _zeros
     functions = {}
     for f in proto.functions:
         name = OperatorName(f.name, _domain(f.domain), f.overload)
         if name in functions:
             raise ModelError(f"{where}: the function '{f.name}' of domain '{f.domain}' is defined twice")
         attributes = (*f.attribute, *(a.name for a in f.attribute_proto))
-        defaults = {a.name: attribute(a, None) for a in f.attribute_proto}
-        functions[name] = function(f, attributes, defaults, opsets)
-    graph = _graph(proto.graph, folder)
+        defaults = {a.name: attribute(a, external) for a in f.attribute_proto}
+        functions[name] = function(f, attributes, defaults, opsets, external)
+    graph = _graph(proto.graph, external)
     return Source(
         graph=_without_defaults(graph) if proto.ir_version < 4 else graph,
         opsets=opsets,
@@ -82,14 +88,19 @@ def _without_defaults(graph: Graph) -> Graph:
 
 
 def function(
-    proto: onnx.FunctionProto, attributes: Sequence[str], defaults: Mapping[str, Any], opsets: Mapping[str, int]
+    proto: onnx.FunctionProto,
+    attributes: Sequence[str],
+    defaults: Mapping[str, Any],
+    opsets: Mapping[str, int],
+    external: _External | None = None,
 ) -> Function:
-    """A function of a model, or the body that the standard gives an operator."""
+    """A function of a model, or the body that the standard gives an operator, which has no external data."""
+    external = external or functools.partial(_external, None)
     graph = Graph(
         name=proto.name,
         inputs=tuple(Value(name, None, None) for name in proto.input),
         outputs=tuple(Value(name, None, None) for name in proto.output),
-        nodes=tuple(_node(n, None) for n in proto.node),
+        nodes=tuple(_node(n, external) for n in proto.node),
         initializers={},
     )
     return Function(graph, tuple(attributes), defaults, _opsets(proto.opset_import) or opsets)
@@ -103,20 +114,32 @@ def _domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-def _graph(proto: onnx.GraphProto, folder: Path | None) -> Graph:
-    names = [t.name for t in proto.initializer] + [sparse.values.name for sparse in proto.sparse_initializer]
+def _graph(proto: onnx.GraphProto, external: _External) -> Graph:
+    tensors = _without_repeats(proto.initializer)
+    names = [t.name for t in tensors] + [sparse.values.name for sparse in proto.sparse_initializer]
     _check_names("initializer", names)
     _check_names("input", [v.name for v in proto.input])
-    initializers = {t.name: _tensor(t, folder) for t in proto.initializer}
+    initializers = {t.name: _tensor(t, external) for t in tensors}
     for sparse in proto.sparse_initializer:
         initializers[sparse.values.name] = _tensor_of(_dense(sparse))
     return Graph(
         name=proto.name,
         inputs=tuple(_value(v) for v in proto.input),
         outputs=tuple(_value(v) for v in proto.output),
-        nodes=tuple(_node(n, folder) for n in proto.node),
+        nodes=tuple(_node(n, external) for n in proto.node),
         initializers=initializers,
     )
+
+
+def _without_repeats(tensors: Sequence[TensorProto]) -> list[TensorProto]:
+    """The initializers without exact repeats, which some tools write. Different ones of one name are left to raise."""
+    first: dict[str, TensorProto] = {}
+    kept = []
+    for tensor in tensors:
+        earlier = first.setdefault(tensor.name, tensor)
+        if earlier is tensor or earlier != tensor:
+            kept.append(tensor)
+    return kept
 
 
 def _check_names(what: str, names: Sequence[str]) -> None:
@@ -135,35 +158,35 @@ def _text(name: str | bytes) -> str:
     return name
 
 
-def _node(proto: onnx.NodeProto, folder: Path | None) -> Node:
+def _node(proto: onnx.NodeProto, external: _External) -> Node:
     return Node(
         operator=OperatorName(_text(proto.op_type), _domain(_text(proto.domain)), proto.overload),
         name=_text(proto.name),
         inputs=tuple(map(_text, proto.input)),
         outputs=tuple(map(_text, proto.output)),
-        attributes={a.name: attribute(a, folder) for a in proto.attribute},
+        attributes={_text(a.name): attribute(a, external) for a in proto.attribute},
     )
 
 
-def attribute(proto: AttributeProto, folder: Path | None) -> Any:
+def attribute(proto: AttributeProto, external: _External) -> Any:
     """An attribute in Python's types: numbers, strings, tuples, NumPy arrays, graphs."""
     if proto.ref_attr_name:
         return Reference(proto.ref_attr_name)
     value = helper.get_attribute_value(proto)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return tuple(_plain(v, folder) for v in value)
-    return _plain(value, folder)
+        return tuple(_plain(v, external) for v in value)
+    return _plain(value, external)
 
 
-def _plain(value: Any, folder: Path | None) -> Any:
+def _plain(value: Any, external: _External) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
     if isinstance(value, TensorProto):
-        return _tensor(value, folder).load()
+        return _tensor(value, external).load()
     if isinstance(value, onnx.SparseTensorProto):
         return _dense(value)
     if isinstance(value, onnx.GraphProto):
-        return _graph(value, folder)
+        return _graph(value, external)
     if isinstance(value, onnx.TypeProto):
         return str(_value(onnx.ValueInfoProto(name="type", type=value))).removeprefix("type: ")
     return value
@@ -180,10 +203,17 @@ def _value(proto: onnx.ValueInfoProto) -> Value:
     tensor = inner.tensor_type
     shape = None
     if tensor.HasField("shape"):
-        shape = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim)
+        shape = tuple(_size(d) for d in tensor.shape.dim)
     name = _text(proto.name)
     dtype = _dtype(f"'{name}'", tensor.elem_type) if tensor.elem_type else None
     return Value(name, dtype, shape, kind)
+
+
+def _size(dim: Any) -> int | str | None:
+    """A declared size; some writers use -1 for a free one."""
+    if dim.HasField("dim_value"):
+        return dim.dim_value if dim.dim_value >= 0 else None
+    return dim.dim_param or None
 
 
 def _dtype(what: str, number: int) -> np.dtype:
@@ -196,12 +226,12 @@ def _tensor_of(values: np.ndarray) -> Tensor:
     return Tensor(values.dtype, values.shape, functools.partial(np.asarray, values))
 
 
-def _tensor(proto: TensorProto, folder: Path | None) -> Tensor:
+def _tensor(proto: TensorProto, external: _External) -> Tensor:
     dtype = _dtype(f"tensor '{proto.name}'", proto.data_type)
     if any(size < 0 for size in proto.dims):
         raise ModelError(f"tensor '{proto.name}': shape {tuple(proto.dims)} holds a negative size")
     if uses_external_data(proto):
-        return Tensor(dtype, tuple(proto.dims), _external(proto, dtype, folder))
+        return Tensor(dtype, tuple(proto.dims), external(proto, dtype))
     return Tensor(dtype, tuple(proto.dims), functools.partial(_to_array, proto))
 
 
@@ -213,7 +243,12 @@ def _to_array(proto: TensorProto) -> np.ndarray:
     return values.astype(object) if proto.data_type == TensorProto.STRING else values
 
 
-def _external(proto: TensorProto, dtype: np.dtype, folder: Path | None) -> Any:
+def _zeros(proto: TensorProto, dtype: np.dtype) -> Any:
+    """A reader that makes zeros of the shape, which take no memory."""
+    return functools.partial(np.broadcast_to, np.zeros((), dtype), tuple(proto.dims))
+
+
+def _external(folder: Path | None, proto: TensorProto, dtype: np.dtype) -> Any:
     """A reader of external data; the file is checked now and its bytes are read when they are needed."""
     try:
         info = ExternalDataInfo(proto)

@@ -30,38 +30,36 @@ from jaxops.onnx.schemas import (
     type_name,
     type_names,
 )
-from jaxops.ops import microsoft, ml
+from jaxops.ops import microsoft, ml, preview, training
 from jaxops.static import ELEMENT_TYPE, SHAPE_ONLY, STATIC, VECTOR, Subgraph
 
 # Where the functions of a domain are.
-DOMAINS: dict[str, ModuleType] = {"": ops, "ai.onnx.ml": ml, "com.microsoft": microsoft}
-_Table = dict[tuple[str, str], dict[int, Callable[..., Any]]]
-_ADAPTERS: _Table = {}
-_ATTRIBUTES: _Table = {}
+DOMAINS: dict[str, ModuleType] = {
+    "": ops,
+    "ai.onnx.ml": ml,
+    "ai.onnx.preview": preview,
+    "ai.onnx.preview.training": training,
+    "com.microsoft": microsoft,
+}
+_ADAPTERS: dict[tuple[str, str], dict[int, Callable[..., Any]]] = {}
 # A hint about memory of opset 1, which says nothing about the result.
 _DROPPED = {"consumed_inputs"}
 # Parameters that are neither inputs nor attributes: what the node asks for and what the model was given.
 RESERVED = {"n_outputs", "rng"}
 
 
-def version(
-    op_type: str, since: int, domain: str = "", *, body: bool = False
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a function for an operator from opset `since` on; its signature is that version's signature.
-
-    body: the standard's function body computes the operator; the signature says what its attributes may be.
-    """
+def version(op_type: str, since: int, domain: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a function for an operator from opset `since` on; its signature is that version's signature."""
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-        (_ATTRIBUTES if body else _ADAPTERS).setdefault((domain, op_type), {})[since] = fn
+        _ADAPTERS.setdefault((domain, op_type), {})[since] = fn
         return fn
 
     return register
 
 
-def _newest(table: _Table, key: tuple[str, str], opset: int) -> Callable[..., Any] | None:
-    """What is registered for the newest version not above an opset."""
-    registered = table.get(key, {})
+def newest(registered: Mapping[int, Callable[..., Any]], opset: int) -> Callable[..., Any] | None:
+    """The adapter of the newest version not above an opset."""
     return registered.get(max((since for since in registered if since <= opset), default=0))
 
 
@@ -89,15 +87,11 @@ def function(op_type: str, domain: str = "") -> Callable[..., Any] | None:
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """An operator as a model of some opset means it. `fn` is None when only the standard's function body defines it.
-
-    `attributes` is then a function whose signature says what the attributes may be, where there is something to say.
-    """
+    """An operator as a model of some opset means it. `fn` is None when only the standard's function body defines it."""
 
     schema: Any  # an OpSchema; the stubs of onnx lack half of its members
     fn: Callable[..., Any] | None
     opset: int = 0
-    attributes: Callable[..., Any] | None = None
     formals: Sequence[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -132,15 +126,19 @@ class Operator:
         return getattr(self.fn, "foldable", False)
 
     @property
+    def sized_by_data(self) -> bool:
+        """Whether the size of the result depends on data; the function has a bounded form then, with `size`."""
+        return "size" in self.parameters.keys() - self.schema.attributes.keys() - set(self.formals)
+
+    @property
     def draws(self) -> bool:
         """Whether the function itself takes a random key; one with subgraphs takes it for them."""
         return "rng" in self.parameters and not self.subgraphs
 
     @functools.cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """The parameters of the function, or of what is said about the attributes of its body."""
-        said = self.fn or self.attributes
-        return inspect.signature(said).parameters if said else {}
+        """The parameters of the function."""
+        return inspect.signature(self.fn).parameters if self.fn else {}
 
     @functools.cached_property
     def subgraphs(self) -> Mapping[str, Subgraph]:
@@ -182,6 +180,18 @@ class Operator:
     def _marks_of(self, position: int) -> tuple[Any, ...]:
         return self._marks[min(position, len(self._marks) - 1)] if self._marks else ()
 
+    def choices(self, name: str) -> tuple[Any, ...]:
+        """What an enumerated attribute may be; empty for another attribute."""
+        return choices(self.parameters[name].annotation)
+
+    def taken_types(self, formal: Any) -> frozenset[str]:
+        """The types that this version permits for an input."""
+        return allowed_types(self.schema, formal.type_str)
+
+    def given_types(self, position: int) -> frozenset[str]:
+        """The types that this version permits for an output."""
+        return allowed_types(self.schema, self.schema.outputs[position].type_str)
+
     def complete(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The attributes of a node, checked against schema and signature, with the defaults filled in."""
         schema = self.schema
@@ -195,8 +205,6 @@ class Operator:
                 raise SignatureError(f"{self.version}: required attribute `{name}` is missing")
         found = {name: value for name, value in {**self.defaults, **given}.items() if name not in _DROPPED}
         if self.fn is None:  # a body takes them as they are
-            for name in found.keys() & self.parameters.keys():
-                self._converted(name, found[name])
             return found
         for name in found:
             if name not in self.parameters:
@@ -208,8 +216,7 @@ class Operator:
 
     def _converted(self, name: str, value: Any) -> Any:
         """An attribute as the function takes it, checked against what the signature says of it."""
-        annotation = self.parameters[name].annotation
-        allowed = choices(annotation)
+        annotation, allowed = self.parameters[name].annotation, self.choices(name)
         if allowed and value not in allowed:
             raise ArgumentError(
                 f"{self.version}: `{name}` is {value!r}; it must be one of {', '.join(map(repr, allowed))}"
@@ -224,7 +231,7 @@ class Operator:
         if found is None:
             raise ArgumentError(f"{self.version}: `{name}` is {value!r}, which is not an element type of the standard")
         formal = self.schema.outputs[0]
-        allowed, text = allowed_types(self.schema, formal.type_str), type_name(np.empty(0, found))
+        allowed, text = self.given_types(0), type_name(np.empty(0, found))
         # A type that the inputs have as well is that of the result only when the signature gives no other.
         own = formal.type_str not in {i.type_str for i in self.schema.inputs}
         if own and not {text, f"seq({text})"} & allowed:
@@ -260,7 +267,7 @@ class Operator:
         formals = self.schema.inputs
         for position, value in enumerate(inputs):
             formal = formals[min(position, len(formals) - 1)]
-            allowed = allowed_types(self.schema, formal.type_str)
+            allowed = self.taken_types(formal)
             if value is None:
                 # Left out, or an empty optional; but a function may have been called without it.
                 if formal.option == SINGLE and not any(t.startswith("optional") for t in allowed):
@@ -300,10 +307,10 @@ class Operator:
     def _check_results(self, values: Sequence[Any]) -> None:
         """Raises DTypeError for an element type that an attribute asked for and this version does not list."""
         given = {formal.type_str for formal in self.schema.inputs}
-        for formal, value in zip(self.schema.outputs, values, strict=False):
+        for position, (formal, value) in enumerate(zip(self.schema.outputs, values, strict=False)):
             if formal.type_str in given or formal.type_str.endswith(")") or not hasattr(value, "dtype"):
                 continue
-            allowed = allowed_types(self.schema, formal.type_str)
+            allowed = self.given_types(position)
             if not type_names(value) & allowed:
                 raise DTypeError(
                     f"{self.version}: output `{formal.name}` would be {describe(value)}; "
@@ -317,7 +324,7 @@ class Operator:
 
 def _found_again(kind: type[Operator], op_type: str, domain: str, opset: int) -> Operator:
     found = find(op_type, domain, opset)
-    return found if kind is Operator else kind(found.schema, found.fn, opset, found.attributes)
+    return found if kind is Operator else kind(found.schema, found.fn, opset)
 
 
 def marks(annotation: Any) -> tuple[Any, ...]:
@@ -378,7 +385,7 @@ def find(op_type: str, domain: str, opset: int) -> Operator:
     # GroupNormalization-18 is deprecated too, but opsets 18 to 20 have no other; an adapter keeps such a version.
     if schema.deprecated and schema.since_version not in registered:
         raise UnsupportedError(f"{op_type}: deprecated since opset {schema.since_version}")
-    fn = _newest(_ADAPTERS, key, opset) if registered else function(op_type, domain)
+    fn = newest(registered, opset) if registered else function(op_type, domain)
     if fn is None and not (schema.has_function or schema.has_context_dependent_function):
         raise UnsupportedError(f"{op_type}: jaxops does not implement version {schema.since_version}")
-    return Operator(schema, fn, opset, _newest(_ATTRIBUTES, key, opset))
+    return Operator(schema, fn, opset)

@@ -25,7 +25,7 @@ OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 def _history() -> dict[tuple[str, str], dict[int, Any]]:
     """(domain, operator) → version → schema, in ascending order."""
     found: dict[tuple[str, str], dict[int, Any]] = {}
-    schemas = [*defs.get_all_schemas_with_history(), *contrib.SCHEMAS]
+    schemas = [*defs.get_all_schemas_with_history(), *contrib.schemas()]
     for schema in sorted(schemas, key=lambda s: s.since_version):
         found.setdefault((schema.domain, schema.name), {})[schema.since_version] = schema
     return found
@@ -54,6 +54,11 @@ def newest_opset(domain: str = "") -> int:
 def find_schema(op_type: str, domain: str, opset: int) -> Any:
     """The schema of the newest version not above `opset`. Raises UnsupportedError, which says why there is none."""
     newest = newest_opset(domain)
+    if domain == "com.microsoft.nchwc":
+        raise UnsupportedError(
+            f"{op_type} of {domain}: the file was optimised for one CPU by onnxruntime; export the original, "
+            "or optimise with ORT_ENABLE_BASIC or ORT_ENABLE_EXTENDED"
+        )
     if not newest:
         raise UnsupportedError(f"{op_type}: jaxops knows no operators of domain '{domain}'")
     where = f"opset {opset}" + (f" of {domain}" if domain else "")
@@ -68,12 +73,22 @@ def find_schema(op_type: str, domain: str, opset: int) -> Any:
 
 
 @functools.cache
+def later_schemas(schema: Any) -> tuple[Any, ...]:
+    """The schemas of the later versions of an operator."""
+    history = _history()[schema.domain, schema.name].items()
+    return tuple(found for since, found in history if since > schema.since_version and not found.deprecated)
+
+
+@functools.cache
 def _constraints(schema: Any) -> dict[str, frozenset[str]]:
     found = {}
     for constraint in schema.type_constraints:
         allowed = frozenset(constraint.allowed_type_strs)
-        # What an optional holds is given as it is, so a version that takes the optional takes that too.
-        found[constraint.type_param_str] = allowed | {t[9:-1] for t in allowed if t.startswith("optional(")}
+        # What an optional holds is given as it is, so a version that takes the optional takes that too. A sparse tensor
+        # is dense once it is read.
+        held = {t[9:-1] for t in allowed if t.startswith("optional(")}
+        dense = {t.removeprefix("sparse_") for t in allowed if t.startswith("sparse_")}
+        found[constraint.type_param_str] = allowed | held | dense
     return found
 
 
@@ -119,8 +134,8 @@ def type_name(value: Any) -> str:
 def type_names(value: Any) -> frozenset[str]:
     """All names that fit the type of a value.
 
-    A JAX array of a 32-bit type has two while x64 is off: it may stand for the 64-bit type. An empty list may be a
-    sequence of anything.
+    A JAX array of a 32-bit type has two while x64 is off: it may stand for the 64-bit type. Symbolic sizes stay as they
+    are when they are cast to an integer type of 32 or 64 bits. An empty list may be a sequence of anything.
     """
     if isinstance(value, dict):
         return _map_names(value)
@@ -128,6 +143,8 @@ def type_names(value: Any) -> frozenset[str]:
         inner = type_names(value[0]) if value else (f"tensor({t})" for t in _tensor_names().values())
         return frozenset(f"seq({t})" for t in inner)
     name = type_name(value)
+    if name == "tensor(int64)" and value.dtype == object:
+        return frozenset(f"tensor({t})" for t in ("int32", "int64", "uint32", "uint64"))
     wide = _WIDE.get(name[7:-1])
     if isinstance(value, jax.Array) and wide and canonical(np.int64) != np.int64:
         return frozenset([name, f"tensor({wide})"])

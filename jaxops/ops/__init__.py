@@ -3,6 +3,7 @@
 from jaxops.ops import (
     controlflow,
     generator,
+    image,
     logical,
     math,
     nn,
@@ -16,6 +17,7 @@ from jaxops.ops import (
 )
 from jaxops.ops.controlflow import *
 from jaxops.ops.generator import *
+from jaxops.ops.image import *
 from jaxops.ops.logical import *
 from jaxops.ops.math import *
 from jaxops.ops.nn import *
@@ -30,6 +32,7 @@ from jaxops.ops.text import *
 __all__: list[str] = []
 __all__ += controlflow.__all__
 __all__ += generator.__all__
+__all__ += image.__all__
 __all__ += logical.__all__
 __all__ += math.__all__
 __all__ += nn.__all__

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import as_traced
-from jaxops.errors import BoundsError, DTypeError, describe
+from jaxops.dtypes import as_traced, require_integers
+from jaxops.errors import BoundsError
 from jaxops.static import Array, array, is_static, is_symbolic
 
 
@@ -42,8 +42,7 @@ def checked_indices(op: str, indices: Any, limits: Any) -> tuple[Array, bool]:
     indices = array(indices)
     if is_symbolic(indices):
         return as_traced(indices), False
-    if not jnp.issubdtype(indices.dtype, jnp.integer):
-        raise DTypeError(f"{op}: `indices` must be integers, got {describe(indices)}")
+    require_integers(op, "indices", indices)
     sizes = limits if isinstance(limits, tuple) else (limits,)
     if not is_static(indices) or not all(isinstance(d, int) for d in sizes):
         return as_traced(indices), False

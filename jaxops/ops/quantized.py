@@ -11,9 +11,11 @@ from jaxops.dtypes import as_traced, is_float, number
 from jaxops.errors import DTypeError
 from jaxops.ops.numerics import quotient
 from jaxops.ops.tensor.casting import cast
+from jaxops.shapes.math.quantized_products import single
 from jaxops.static import Array
 
 FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+BYTES = ("int8", "uint8")
 QUANTIZED = ("int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2", *FLOAT8, "float4_e2m1fn")
 _NEAREST_EVEN = lax.RoundingMethod.TO_NEAREST_EVEN
 
@@ -46,6 +48,12 @@ def zero_point(op: str, operand: str, value: Array, dtype: Any, owner: str) -> j
 def wide(x: jax.Array) -> jax.Array:
     """Quantized numbers in a type that holds them and their differences: int32, or float32."""
     return x.astype(jnp.float32 if is_float(x.dtype) else jnp.int32)
+
+
+def without_zero(x: jax.Array, zero: jax.Array | None, dtype: Any) -> jax.Array:
+    """x - zero in a type that holds it; None is a zero point of 0."""
+    x = x.astype(dtype)
+    return x if zero is None else x - jnp.broadcast_to(zero.astype(dtype), x.shape)
 
 
 def in_precision(x: jax.Array, dtype: Any) -> jax.Array:
@@ -98,3 +106,35 @@ def requantized(
     )
     ratio = product.astype(jnp.float32) * jnp.broadcast_to(factor, product.shape)
     return saturated(ratio, jnp.reshape(y_zero, ()), y_zero.dtype)
+
+
+def with_parameters(
+    op: str, name: str, x: Array, by: Array | float, zero: Array | None
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """int8 or uint8 numbers with their scale and zero point: (numbers, float32 scalar, scalar in their type)."""
+    data = quantized(op, name, x, BYTES)
+    return (data, *parameters(op, name, by, zero, data.dtype))
+
+
+def parameters(op: str, name: str, by: Array | float, zero: Array | None, dtype: Any) -> tuple[jax.Array, jax.Array]:
+    """The scale and the zero point of all elements: (float32 scalar, scalar of the type). A zero point of None is 0."""
+    factor = scale(op, f"{name}_scale", by)  # pyright: ignore[reportArgumentType]
+    origin = jnp.zeros((), dtype) if zero is None else zero_point(op, f"{name}_zero_point", zero, dtype, f"`{name}`")
+    for operand, value in (("scale", factor), ("zero_point", origin)):
+        single(op, f"{name}_{operand}", value.shape)
+    return factor.reshape(()).astype(jnp.float32), origin.reshape(())
+
+
+def dequantized(x: jax.Array, by: jax.Array, zero: jax.Array) -> jax.Array:
+    """(x - zero) · by in float32; scale and zero point broadcast to x."""
+    return without_zero(x, zero, jnp.int32).astype(jnp.float32) * jnp.broadcast_to(by, x.shape)
+
+
+def requantized_from_floats(x: jax.Array, by: jax.Array, zero: jax.Array) -> jax.Array:
+    """round(x / by + zero) in the type of the zero point; scale and zero point are scalars."""
+    return with_zero(quotient(x, jnp.broadcast_to(by, x.shape)), zero)
+
+
+def with_zero(ratio: jax.Array, zero: jax.Array) -> jax.Array:
+    """round(ratio + zero) in the type of the zero point: it is added before the rounding, as onnxruntime does it."""
+    return saturated(ratio + jnp.broadcast_to(zero.astype(jnp.float32), ratio.shape), None, zero.dtype)

@@ -17,9 +17,18 @@ BASE = {"jaxops.errors", "jaxops.static", "jaxops.attributes", "jaxops.dtypes"}
 
 # Folder or module → what it may import besides the standard library; the longest name that fits decides.
 ALLOWED = {
-    "jaxops": {"jaxops.errors", "jaxops.ops", "jaxops.microsoft", "jaxops.ml"},
+    "jaxops": {
+        "jaxops.errors",
+        "jaxops.ops",
+        "jaxops.microsoft",
+        "jaxops.ml",
+        "jaxops.preview",
+        "jaxops.training",
+    },
     "jaxops.microsoft": {"jaxops.ops"},
     "jaxops.ml": {"jaxops.ops"},
+    "jaxops.preview": {"jaxops.ops"},
+    "jaxops.training": {"jaxops.ops"},
     "jaxops.errors": {"numpy"},
     "jaxops.static": {"jax", "numpy", "jaxops.errors"},
     "jaxops.attributes": {"jax", "numpy", "jaxops.errors", "jaxops.static", "jaxops.dtypes"},
@@ -28,6 +37,7 @@ ALLOWED = {
     "jaxops.shapes": {"jaxops.errors", "jaxops.static", "jaxops.shapes"},
     # Never a node, a version, a proto.
     "jaxops.ops": ARRAYS | BASE | {"jaxops.shapes", "jaxops.ops"},
+    "jaxops.ops.image.decoding": {"numpy", "PIL"} | BASE,  # files of images
     # Knows an operator as a protocol: no operator, no schema, no file format. Never computes on tensor data.
     "jaxops.graph": {"jax", "numpy", "jaxops.graph"} | BASE,
     "jaxops.model": {"jax", "numpy", "jaxops.graph"} | BASE,
@@ -37,6 +47,7 @@ ALLOWED = {
     "jaxops.onnx.contrib": {"onnx"},
     "jaxops.onnx.schemas": {"jax", "numpy", "onnx", "jaxops.onnx"} | BASE,
     "jaxops.onnx.registry": {"numpy", "onnx", "jaxops.ops", "jaxops.onnx"} | BASE,
+    "jaxops.onnx.differentiated": {"jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.bind": {"numpy", "onnx", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.read": {"numpy", "onnx", "google.protobuf", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.versions": ARRAYS | BASE | {"jaxops.ops", "jaxops.shapes", "jaxops.onnx"},

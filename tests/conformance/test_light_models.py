@@ -17,8 +17,8 @@ from onnx import helper, numpy_helper
 import jaxops.onnx
 
 FOLDER = Path(onnx.__file__).parent / "backend/test/data/light"
-NAMES = sorted(path.stem.removeprefix("light_") for path in FOLDER.glob("*.onnx"))
-assert len(NAMES) == 9
+# Those whose layers differ; the other four repeat them, and run in the standard's suite.
+NAMES = ["densenet121", "inception_v2", "resnet50", "shufflenet", "squeezenet"]
 
 
 def dense_model(name: str) -> onnx.ModelProto:

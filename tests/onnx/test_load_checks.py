@@ -29,8 +29,8 @@ ENUMERATED = [
         "ScatterND-18: `reduction` is 'avg'; it must be one of 'none', 'add'",
     ),
     (
-        one("ScatterND", "k", "k", reduction="max", opsets=(("", 16),)),
-        "ScatterND-16: `reduction` is 'max'; .* 'add', 'mul'",
+        one("ScatterND", "k", "k", reduction="avg", opsets=(("", 16),)),
+        "ScatterND-16: `reduction` is 'avg'; it must be one of 'none', 'add', 'mul', 'max'",
     ),
     (one("BitShift", "k", direction="UP"), "BitShift-11: `direction` is 'UP'; it must be one of 'LEFT', 'RIGHT'"),
     (one("NegativeLogLikelihoodLoss", "k", reduction="nosuch"), "Loss-22: `reduction` is 'nosuch'; it must be one of"),
@@ -52,7 +52,7 @@ ENUMERATED = [
     (build(LINEAR, opsets=(("", 27),)), "`update_rule` is 'x'; it must be one of 'linear', 'gated', 'delta'"),
     (one("Attention", "x", "x", softmax_precision=7), "`softmax_precision` is 7; it must be one of 1, 10, 11, 16"),
     (one("Attention", "x", "x", qk_matmul_output_mode=4), "`qk_matmul_output_mode` is 4; it must be one of 0, 1, 2, 3"),
-    (one("HannWindow", output_datatype=99), "Cast-13: `to` is 99, which is not an element type of the standard"),
+    (one("HannWindow", output_datatype=99), "HannWindow-17: `output_datatype` is 99, which is not an element type"),
 ]
 
 

@@ -76,8 +76,13 @@ ROWS = [
     *rows("mean", DTypeError, lambda f, d: f([d, d]), match=FLOATS),
     *(
         r
-        for name in ("reciprocal", "sqrt", "ceil", "floor", "round", "isinf", "isnan")
+        for name in ("reciprocal", "sqrt", "exp", "log", "ceil", "floor", "round", "isinf", "isnan")
         for r in rows(name, DTypeError, lambda f, d: f(d), match=FLOATS)
+    ),
+    *(
+        r
+        for name in ("blackman_window", "hamming_window", "hann_window")
+        for r in rows(name, TRACED, lambda f, d: 1 + f(d), lambda f, d: 1 + f(d, periodic=0), axes=(0,))
     ),
     # logical
     *(
@@ -112,6 +117,7 @@ ROWS = [
     ),
     *(r for name in ("arg_max", "arg_min") for r in rows(name, TRACED, lambda f, d: f(d, keepdims=0), axes=(1,))),
     *rows("arg_max", TRACED, lambda f, d: f(d, select_last_index=1), axes=(1,)),
+    *rows("top_k", TRACED, lambda f, d: f(d, 1)[0], lambda f, d: f(d, 2, largest=0)[0], axes=(1,)),
     # tensor
     *rows("cast", STATIC, lambda f, d: f(d, to=np.int64), lambda f, d: f(d, to=np.int32)),
     *rows("cast", STATIC, lambda f, d: f(d, to=bool)),
@@ -255,10 +261,10 @@ ROWS = [
 ]
 
 # These need an axis, so a scalar is nothing for them but as another operand.
-ONE_AXIS = {"arg_max", "arg_min", "cumprod", "cumsum", "concat", "split_to_sequence", "gather_elements"}
+ONE_AXIS = {"arg_max", "arg_min", "top_k", "cumprod", "cumsum", "concat", "split_to_sequence", "gather_elements"}
 ONE_AXIS |= {"scatter_elements"}
 # These take one number as a symbolic operand.
-ONE_NUMBER = {"range"}
+ONE_NUMBER = {"range", "blackman_window", "hamming_window", "hann_window"}
 ROWS_OF_ERRORS = [row for row in ROWS if issubclass(row.kind, JaxopsError)]
 
 
@@ -317,6 +323,23 @@ def test_chains_of_exported_models():
         for size in SIZES:
             want = np.asarray(chain(np.array(size), np.array([size, 3])))
             assert program.call(jnp.zeros((size, 3)))[0].tolist() == want.tolist()
+
+
+def test_a_size_that_is_cast_to_int32_stands_beside_int32():
+    """It stays a size: with an int32 constant it makes a size again, with a traced int32 array a traced one."""
+
+    def known(n, s):
+        small = jo.cast(n, to=np.int32)
+        return jo.reshape(np.zeros(()), (1,)), jo.mul(jo.add(small, np.int32(2)), np.int32(3))
+
+    def mixed(n, s):
+        return jo.add(jo.cast(s, to=np.int32), jnp.array([1, 2], np.int32))
+
+    with jax.enable_x64(True):
+        program = traced(lambda n, s: known(n, s)[1], ANY, STATIC)
+        assert [program.call(jnp.zeros((b, 3)))[0].item() for b in SIZES] == [12, 21]
+        program = traced(mixed, ANY, TRACED)
+        assert program.call(jnp.zeros((5, 3)))[0].tolist() == [6, 5]
 
 
 def test_every_foldable_operator_is_here():

@@ -162,6 +162,7 @@ version("TopK", 1)(ops.top_k)
 
 
 @version("TopK", 10)
+@foldable
 def top_k_10(x: Array, k: Static, *, axis: int) -> Any:
     if np.ndim(k) != 1:
         raise ShapeError(f"top_k: `k` must be a vector of one integer, but has {np.ndim(k)} axes")

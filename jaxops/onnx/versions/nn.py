@@ -9,7 +9,9 @@ from jaxops import ops
 from jaxops.dtypes import as_traced
 from jaxops.errors import SignatureError
 from jaxops.onnx.registry import version
+from jaxops.onnx.schemas import element_type
 from jaxops.onnx.versions.tensor import nonnegative
+from jaxops.ops.nn.dot_product_attention import OutputMode
 from jaxops.shapes.nn import normalization as sizes_of
 from jaxops.shapes.nn.windows import AutoPad
 from jaxops.static import Array, ElementType, Ints, Static, array, foldable
@@ -225,17 +227,45 @@ def conv_transpose_1(
 version("ConvTranspose", 11)(ops.conv_transpose)
 
 
-@version("Attention", 23, body=True)
+@version("Attention", 23)
 def attention_23(
+    q: Array,
+    k: Array,
+    v: Array,
+    attn_mask: Array | None = None,
+    past_key: Array | None = None,
+    past_value: Array | None = None,
+    nonpad_kv_seqlen: Array | None = None,
     *,
-    qk_matmul_output_mode: Literal[0, 1, 2, 3],
-    softmax_precision: Literal[1, 10, 11, 16],  # numbers of FLOAT, FLOAT16, DOUBLE and BFLOAT16
-) -> None: ...
-
-
-@version("LinearAttention", 27, body=True)
-def linear_attention_27(*, update_rule: Literal["linear", "gated", "delta", "gated_delta"]) -> None: ...
-
-
-@version("CausalConvWithState", 27, body=True)
-def causal_conv_with_state_27(*, activation: Literal["silu", "swish", "none"]) -> None: ...
+    is_causal: int,
+    kv_num_heads: int | None = None,
+    left_window_size: int = -1,
+    q_num_heads: int | None = None,
+    qk_matmul_output_mode: OutputMode,
+    right_window_size: int = -1,
+    scale: float | None = None,
+    softcap: float,
+    softmax_precision: Literal[1, 10, 11, 16] | None = None,  # FLOAT, FLOAT16, DOUBLE and BFLOAT16
+    n_outputs: int,
+) -> Any:
+    found = ops.attention(
+        q,
+        k,
+        v,
+        attn_mask,
+        past_key,
+        past_value,
+        nonpad_kv_seqlen,
+        is_causal=is_causal,
+        kv_num_heads=kv_num_heads,
+        left_window_size=left_window_size,
+        q_num_heads=q_num_heads,
+        qk_matmul_output_mode=qk_matmul_output_mode,
+        right_window_size=right_window_size,
+        scale=scale,
+        softcap=softcap,
+        softmax_precision=None if softmax_precision is None else element_type(softmax_precision),
+        return_present=True,
+        return_scores=n_outputs > 3,
+    )
+    return found[:n_outputs]

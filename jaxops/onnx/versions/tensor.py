@@ -13,7 +13,7 @@ from jaxops.ops.tensor.grids import GridMode, GridPadding
 from jaxops.ops.tensor.resizing import NearestMode, ResizeMode
 from jaxops.shapes.tensor import splitting as sizes_of
 from jaxops.shapes.tensor.resizing import AspectRatioPolicy
-from jaxops.static import Array, Ints, Static, array, foldable, known
+from jaxops.static import Array, Ints, Static, StaticInts, StaticNumbers, array, foldable, known
 
 
 def nonnegative(op: str, name: str, values: Any) -> None:
@@ -58,14 +58,14 @@ def split_1(
 
 @version("Split", 2)
 @foldable
-def split_2(input: Array, split: Static = None, *, axis: int, n_outputs: int) -> tuple[Array, ...]:
+def split_2(input: Array, split: StaticInts = None, *, axis: int, n_outputs: int) -> tuple[Array, ...]:
     return _even_split(input, split, axis, n_outputs)
 
 
 @version("Split", 18)
 @foldable
 def split_18(
-    input: Array, split: Static = None, *, axis: int, num_outputs: int | None = None, n_outputs: int
+    input: Array, split: StaticInts = None, *, axis: int, num_outputs: int | None = None, n_outputs: int
 ) -> tuple[Array, ...]:
     if split is not None and num_outputs is None:
         return _listed_split(input, split, axis, n_outputs)
@@ -124,7 +124,9 @@ def pad_2(data: Array, *, pads: Ints, mode: PadMode, value: float) -> Array:
 
 @version("Pad", 11)
 @foldable
-def pad_11(data: Array, pads: Static, constant_value: Any = None, axes: Static = None, *, mode: PadMode) -> Array:
+def pad_11(
+    data: Array, pads: StaticInts, constant_value: Any = None, axes: StaticInts = None, *, mode: PadMode
+) -> Array:
     return ops.pad(data, pads, constant_value, axes, mode=mode)
 
 
@@ -221,7 +223,7 @@ def upsample_7(x: Array, *, scales: Sequence[float], mode: EarlyResizeMode) -> A
 
 
 @version("Upsample", 9)
-def upsample_9(x: Array, scales: Static, *, mode: EarlyResizeMode) -> Array:
+def upsample_9(x: Array, scales: StaticNumbers, *, mode: EarlyResizeMode) -> Array:
     smaller = [s for s in np.asarray(known("upsample", "scales", scales)).flat if not s >= 1]
     if smaller:
         raise ArgumentError(f"upsample: `scales` holds {smaller[0]}; scales are 1 or more")
@@ -229,16 +231,16 @@ def upsample_9(x: Array, scales: Static, *, mode: EarlyResizeMode) -> Array:
 
 
 @version("Resize", 10)
-def resize_10(x: Array, scales: Static, *, mode: EarlyResizeMode) -> Array:
+def resize_10(x: Array, scales: StaticNumbers, *, mode: EarlyResizeMode) -> Array:
     return _simple_resize(x, scales, mode)
 
 
 @version("Resize", 11)
 def resize_11(
     x: Array,
-    roi: Static = None,
-    scales: Static = None,
-    sizes: Static = None,
+    roi: StaticNumbers = None,
+    scales: StaticNumbers = None,
+    sizes: StaticInts = None,
     *,
     antialias: int = 0,
     axes: Ints | None = None,

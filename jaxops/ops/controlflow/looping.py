@@ -14,7 +14,7 @@ from jax import lax
 
 from jaxops.attributes import integer
 from jaxops.dtypes import as_traced, canonical, is_string
-from jaxops.errors import ArgumentError, ShapeError, SignatureError, StaticError, describe
+from jaxops.errors import ArgumentError, JaxopsError, ShapeError, SignatureError, StaticError, describe
 from jaxops.ops.controlflow.branching import if_
 from jaxops.ops.controlflow.state import carried, condition, rows_of, same_state, value_of
 from jaxops.static import UNKNOWN, Subgraph, Tracer, is_symbolic, traced_once, tracing
@@ -63,7 +63,8 @@ def loop(m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, rng: Any = 
         return after, values[: len(state)], values[len(state) :]
 
     keep = True if cond is None else condition("loop", "`cond`", cond)
-    job = _Loop(_count(m), keep, cond is not None, state, step)
+    declared = getattr(body, "outputs", ())[1 + len(state) :]
+    job = _Loop(_count(m), keep, cond is not None, state, step, declared)
     return job.run()
 
 
@@ -104,6 +105,7 @@ class _Loop:
     conditional: bool  # whether the condition can end the loop
     state: list[Any]
     step: Callable[[Any, Any, Sequence[Any]], Any]
+    declared: Sequence[Any]  # the types and shapes of the scan outputs, where a model says them
 
     def run(self) -> tuple[Any, ...]:
         if isinstance(self.keep, bool) and not isinstance(self.count, jax.Array):
@@ -148,7 +150,14 @@ class _Loop:
         if rows:
             return (*state, *rows_of("loop", rows))
         shapes: list[Any] = []
-        jax.eval_shape(lambda: shapes.extend(self.step(np.array(0), _TRUE, self.state)[2]))
+        try:
+            jax.eval_shape(lambda: shapes.extend(self.step(np.array(0), _TRUE, self.state)[2]))
+        except JaxopsError:
+            # Body cannot run on what an empty loop leaves it with, such as the first of no boxes.
+            if not self.declared or any(value.shape is None or value.dtype is None for value in self.declared):
+                raise
+            sizes = [[d if isinstance(d, int) else 0 for d in value.shape] for value in self.declared]
+            return (*state, *(np.zeros((0, *s), v.dtype) for s, v in zip(sizes, self.declared, strict=True)))
         # NumPy has no arrays of symbolic sizes.
         spaces = [jnp if any(map(is_symbolic, scan.shape)) else np for scan in shapes]
         return (*state, *(xp.zeros((0, *s.shape), s.dtype) for xp, s in zip(spaces, shapes, strict=True)))

@@ -13,7 +13,7 @@ from jaxops.attributes import element_type, integer, ints
 from jaxops.dtypes import as_traced, canonical, settled
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, message
 from jaxops.shapes.tensor import reshaping as sizes_of
-from jaxops.static import Array, ElementType, Ints, ShapeOnly, Static, array, foldable, is_symbolic, known
+from jaxops.static import Array, ElementType, Ints, ShapeOnly, StaticInts, array, foldable, is_symbolic, known
 
 _ZERO = np.float32(0)
 
@@ -57,7 +57,7 @@ def constant(
 
 
 @foldable
-def constant_of_shape(input: Static, *, value: Any = _ZERO) -> Array:
+def constant_of_shape(input: StaticInts, *, value: Any = _ZERO) -> Array:
     """An array filled with one value.
 
     input: static, 1-D integers >= 0, the shape of the result. value: static, one number, which gives

@@ -15,6 +15,7 @@ from jaxops.ops.math import (
     signal_transforms,
     softmax_like,
     trigonometry,
+    window_functions,
 )
 from jaxops.ops.math.activations import *
 from jaxops.ops.math.arithmetic import *
@@ -30,6 +31,7 @@ from jaxops.ops.math.rounding import *
 from jaxops.ops.math.signal_transforms import *
 from jaxops.ops.math.softmax_like import *
 from jaxops.ops.math.trigonometry import *
+from jaxops.ops.math.window_functions import *
 
 __all__: list[str] = []
 __all__ += activations.__all__
@@ -46,3 +48,4 @@ __all__ += rounding.__all__
 __all__ += signal_transforms.__all__
 __all__ += softmax_like.__all__
 __all__ += trigonometry.__all__
+__all__ += window_functions.__all__

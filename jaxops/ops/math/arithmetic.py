@@ -11,10 +11,12 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import flag
-from jaxops.dtypes import as_traced, canonical, is_float
+from jaxops.dtypes import accumulation_type, as_traced, canonical, is_float
 from jaxops.errors import ArgumentError
 from jaxops.ops.elementwise import broadcast_reduce, on_sizes, one_of_kind, operands, require, symbolic, unary
+from jaxops.ops.numerics import quotient
 from jaxops.shapes import arithmetic as of_sizes
+from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import Array, array, foldable, is_symbolic, jit_if_concrete
 
 
@@ -72,7 +74,18 @@ def div(a: Array, b: Array) -> Array:
     >>> div(np.array([7, -7]), 2)
     array([ 3, -3])
     """
-    return broadcast_reduce(operands("div", (a, b), "numbers"), "div", _div, lax.div)
+    arrays = operands("div", (a, b), "numbers")
+    own = isinstance(b, jax.Array) and b.shape == broadcast("div", *(v.shape for v in arrays))
+    return broadcast_reduce(arrays, "div", _div, lax.div if own else _quotient)
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    """a / b for a `b` that XLA may know to be one number, by whose reciprocal it would multiply."""
+    if not jnp.issubdtype(a.dtype, jnp.floating):
+        return lax.div(a, b)
+    work = accumulation_type(a.dtype)
+    found = quotient(lax.convert_element_type(a, work), lax.convert_element_type(b, work))
+    return lax.convert_element_type(found, a.dtype)
 
 
 def _div(a: Any, b: Any) -> Any:

@@ -25,6 +25,7 @@ def sqrt(x: Array) -> Array:
     return unary(one_of_kind("sqrt", "floating-point", x), np.sqrt, lax.sqrt)
 
 
+@foldable
 def exp(input: Array) -> Array:
     """e to the power of each element.
 
@@ -34,9 +35,10 @@ def exp(input: Array) -> Array:
     >>> exp(jnp.array([0.0]))
     Array([1.], dtype=float32)
     """
-    return lax.exp(*floating("exp", input=input))
+    return unary(one_of_kind("exp", "floating-point", input), np.exp, lax.exp)
 
 
+@foldable
 def log(input: Array) -> Array:
     """The natural logarithm of each element; -inf for zero, NaN for a negative one.
 
@@ -46,7 +48,7 @@ def log(input: Array) -> Array:
     >>> log(jnp.array([1.0]))
     Array([0.], dtype=float32)
     """
-    return lax.log(*floating("log", input=input))
+    return unary(one_of_kind("log", "floating-point", input), np.log, lax.log)
 
 
 def erf(input: Array) -> Array:

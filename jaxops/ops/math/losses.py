@@ -13,11 +13,11 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import integer, one_of
-from jaxops.dtypes import accumulation_type, as_traced, floating
-from jaxops.errors import BoundsError, DTypeError, describe
+from jaxops.dtypes import accumulation_type, as_traced, floating, require_integers
+from jaxops.errors import BoundsError
 from jaxops.ops.math.softmax_like import log_softmax
 from jaxops.shapes.math import losses as sizes_of
-from jaxops.static import Array, array, jit_if_concrete
+from jaxops.static import Array, array, is_symbolic, jit_if_concrete
 
 LossReduction = Literal["mean", "sum", "none"]
 
@@ -83,11 +83,10 @@ def _labels(op: str, names: tuple[str, str, str], x: Any, labels: Any, weights: 
     Static labels are checked here. Ignored ones become -1, since with x64 off they may not fit.
     """
     labels = array(labels)
-    if not jnp.issubdtype(labels.dtype, jnp.integer):
-        raise DTypeError(f"{op}: `{names[1]}` must be integers, got {describe(labels)}")
+    require_integers(op, names[1], labels)
     sizes_of.samples(op, names, x.shape, labels.shape, None if weights is None else weights.shape)
     ignored = None if ignore is None else integer(op, "ignore_index", ignore)
-    if isinstance(labels, np.ndarray) and isinstance(x.shape[1], int):
+    if isinstance(labels, np.ndarray) and not is_symbolic(labels) and isinstance(x.shape[1], int):
         skipped = np.zeros(labels.shape, bool) if ignored is None else labels == ignored
         wrong = np.argwhere(~skipped & ((labels < 0) | (labels >= x.shape[1])))
         if len(wrong):

@@ -7,11 +7,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxops.ops.quantized import FLOAT8, quantized, requantized, scale, wide, zero_point
+from jaxops.ops.integer_products import matrix_product
+from jaxops.ops.quantized import BYTES, FLOAT8, quantized, requantized, scale, without_zero, zero_point
 from jaxops.shapes.math import linear_algebra as sizes_of, quantized_products as sizes_of_scales
 from jaxops.static import Array, jit_if_concrete
-
-_BYTES = ("int8", "uint8")
 
 
 def matmul_integer(
@@ -28,7 +27,7 @@ def matmul_integer(
     [[-761]]
     """
     op = "matmul_integer"
-    left, right = quantized(op, "a", a, _BYTES), quantized(op, "b", b, _BYTES)
+    left, right = quantized(op, "a", a, BYTES), quantized(op, "b", b, BYTES)
     zeros = (
         None if a_zero_point is None else zero_point(op, "a_zero_point", a_zero_point, left.dtype, "`a`"),
         None if b_zero_point is None else zero_point(op, "b_zero_point", b_zero_point, right.dtype, "`b`"),
@@ -38,26 +37,25 @@ def matmul_integer(
 
 @jit_if_concrete
 def _matmul_integer(operands: tuple[jax.Array | None, ...]) -> jax.Array:
-    return _product("matmul_integer", *operands)
+    return quantized_product("matmul_integer", *operands)
 
 
-def _product(
+def quantized_product(
     op: str, a: jax.Array | None, b: jax.Array | None, a_zero: jax.Array | None, b_zero: jax.Array | None
 ) -> jax.Array:
     """The product of the matrices without their zero points, in int32, or float32."""
     assert a is not None
     assert b is not None
     sizes = sizes_of.matmul(a.shape, b.shape, op)
-    left, right = wide(a), wide(b)
     if a_zero is not None:
-        zero = wide(a_zero).reshape(sizes_of_scales.of_rows(op, "a_zero_point", a.shape, a_zero.shape))
-        left = left - jnp.broadcast_to(zero, left.shape)
+        a_zero = a_zero.reshape(sizes_of_scales.of_rows(op, "a_zero_point", a.shape, a_zero.shape))
     if b_zero is not None:
-        zero = wide(b_zero).reshape(sizes_of_scales.of_columns(op, "b_zero_point", b.shape, b_zero.shape))
-        right = right - jnp.broadcast_to(zero, right.shape)
-    if left.dtype != right.dtype:
-        left, right = left.astype(jnp.float32), right.astype(jnp.float32)
-    y = jnp.matmul(left, right, precision=lax.Precision.HIGHEST, preferred_element_type=left.dtype)
+        b_zero = b_zero.reshape(sizes_of_scales.of_columns(op, "b_zero_point", b.shape, b_zero.shape))
+    if a.dtype.name in BYTES and b.dtype.name in BYTES:
+        y = matrix_product(a, b, a_zero, b_zero)
+    else:
+        left, right = without_zero(a, a_zero, jnp.float32), without_zero(b, b_zero, jnp.float32)
+        y = jnp.matmul(left, right, precision=lax.Precision.HIGHEST)
     chex.assert_equal(y.shape, sizes)
     return y
 
@@ -86,7 +84,7 @@ def qlinear_matmul(
     >>> qlinear_matmul(a, 0.5, jnp.uint8(1), b, one, jnp.int8(0), one, jnp.int8(-2)).tolist()
     [[10]]
     """
-    op, allowed = "qlinear_matmul", (*_BYTES, *FLOAT8)
+    op, allowed = "qlinear_matmul", (*BYTES, *FLOAT8)
     left, right = quantized(op, "a", a, allowed), quantized(op, "b", b, allowed)
     zeros = (
         zero_point(op, "a_zero_point", a_zero_point, left.dtype, "`a`"),
@@ -100,7 +98,7 @@ def qlinear_matmul(
 @jit_if_concrete
 def _qlinear_matmul(operands: tuple[jax.Array, ...]) -> jax.Array:
     op, (a, b, a_zero, b_zero, y_zero, a_by, b_by, y_by) = "qlinear_matmul", operands
-    product = _product(op, a, b, a_zero, b_zero)
+    product = quantized_product(op, a, b, a_zero, b_zero)
     rows = a_by.reshape(sizes_of_scales.of_rows(op, "a_scale", a.shape, a_by.shape))
     columns = b_by.reshape(sizes_of_scales.of_columns(op, "b_scale", b.shape, b_by.shape))
     sizes_of_scales.single(op, "y_scale", y_by.shape)

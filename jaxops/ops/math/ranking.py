@@ -9,25 +9,27 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, flag, integer
-from jaxops.dtypes import as_traced, canonical, is_float
+from jaxops.dtypes import canonical, is_float
 from jaxops.errors import ShapeError, shape_text
-from jaxops.ops.elementwise import one_of_kind
-from jaxops.static import Array, Static, jit_if_concrete
+from jaxops.ops.elementwise import one_of_kind, traced_if_symbolic
+from jaxops.static import Array, Static, foldable, jit_if_concrete
 
 
+@foldable
 def top_k(x: Array, k: Static, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Array, Array]:
     """The k largest, or smallest, elements along `axis`, and their indices.
 
     x: numbers. k: static, one integer in [0, d]. Returns (values, indices), the latter of type int64.
-    Sorted, the largest (or smallest) first; equal elements keep their order. `sorted` 0 allows any order and gives
-    the same one. Raises ShapeError for a k out of range, AxisError, DTypeError.
+    Sorted, the largest (or smallest) first; equal elements, 0 and -0 among them, keep their order. A NaN counts as
+    infinity. `sorted` 0 allows any order and gives the same one.
+    Raises ShapeError for a k out of range, AxisError, DTypeError.
     Source: ONNX TopK, opsets 1–24.
 
     >>> values, indices = top_k(jnp.array([3, 9, 9, 1]), 2)
     >>> values.tolist(), indices.tolist()
     ([9, 9], [1, 2])
     """
-    x = as_traced(one_of_kind("top_k", "real numbers", x))
+    (x,) = traced_if_symbolic(one_of_kind("top_k", "real numbers", x))
     at = resolve_axis("top_k", axis, x.ndim)
     count = integer("top_k", "k", k)
     size = x.shape[at]
@@ -39,9 +41,20 @@ def top_k(x: Array, k: Static, *, axis: int = -1, largest: int = 1, sorted: int 
 
 @jit_if_concrete
 def _top_k(x: Any, k: Any, axis: int, largest: bool) -> tuple[Any, Any]:
-    x = jnp.moveaxis(x, axis, -1)
-    # ~x reverses the order of integers; -x would overflow for the smallest.
-    turn = (lambda v: v) if largest else lax.neg if is_float(x.dtype) else lax.bitwise_not
-    values, indices = lax.top_k(turn(x), k)
-    indices = lax.convert_element_type(indices, canonical(np.int64))
-    return jnp.moveaxis(turn(values), -1, axis), jnp.moveaxis(indices, -1, axis)
+    if isinstance(x, np.ndarray):
+        # Sorted backwards and reversed, so that equal elements keep their order.
+        keys = np.where(np.isnan(x), np.inf, x).astype(x.dtype) if is_float(x.dtype) else x
+        places = x.shape[axis] - 1 - np.flip(np.argsort(np.flip(keys, axis), axis, kind="stable"), axis)
+        places = (places if largest else np.argsort(keys, axis, kind="stable")).take(range(k), axis)
+        return np.take_along_axis(x, places, axis), places
+    rows = jnp.moveaxis(x, axis, -1)
+    if is_float(x.dtype):
+        # `lax.top_k` puts -0 below 0, and a NaN above or below everything, depending on its sign and on the shape.
+        keys = jnp.where(jnp.isnan(rows), jnp.inf, jnp.where(rows == 0, 0, rows)).astype(x.dtype)
+        keys = keys if largest else lax.neg(keys)
+    else:
+        # ~x reverses the order of integers; -x would overflow for the smallest.
+        keys = rows if largest else lax.bitwise_not(rows)
+    places = lax.top_k(keys, k)[1]
+    values = jnp.take_along_axis(rows, places, -1, mode="clip")
+    return jnp.moveaxis(values, -1, axis), jnp.moveaxis(places.astype(canonical(np.int64)), -1, axis)

@@ -75,7 +75,7 @@ def _numbers(x: Any) -> Any:
 
 
 def _transform(values: Any, count: int, axis: int, inverse: bool = False) -> Any:
-    """All points of a transform. Those of real values are half of them, and their mirror image: half the work."""
+    """All points of a transform; of real values the second half is the conjugate mirror image of the first."""
     if jnp.iscomplexobj(values):
         return (jnp.fft.ifft if inverse else jnp.fft.fft)(values, count, axis)
     half = jnp.fft.rfft(values, count, axis)
@@ -145,7 +145,7 @@ def mel_weight_matrix(
     *,
     output_datatype: ElementType = np.float32,
 ) -> np.ndarray:
-    """A matrix that turns a onesided spectrum into mel bands: triangles with a peak of 1, on points of the spectrum.
+    """The matrix that sums a onesided spectrum in mel bands: triangular filters with a peak of 1.
 
     All operands are static numbers: how many bands; the length of the transform; samples in a second; the edges of the
     lowest and of the highest band. mel(f) = 2595 · log₁₀(1 + f / 700).

@@ -1,7 +1,90 @@
 """Operators of the domain `com.microsoft`, which onnxruntime defines."""
 
-from jaxops.ops.microsoft import linear_algebra
+from jaxops.ops.microsoft import (
+    activations,
+    biases,
+    convolution,
+    embeddings,
+    experts,
+    fused_products,
+    group_query,
+    images,
+    linear_algebra,
+    linear_quantization,
+    movement,
+    multi_head,
+    normalization,
+    packing,
+    position_biases,
+    projected_attention,
+    quantized_attention,
+    quantized_blocks,
+    quantized_convolution,
+    quantized_elementwise,
+    quantized_layers,
+    quantized_pooling,
+    quantized_products,
+    rotary,
+    scaling_and_cropping,
+    spectra,
+    states,
+    tokens,
+)
+from jaxops.ops.microsoft.activations import *
+from jaxops.ops.microsoft.biases import *
+from jaxops.ops.microsoft.convolution import *
+from jaxops.ops.microsoft.embeddings import *
+from jaxops.ops.microsoft.experts import *
+from jaxops.ops.microsoft.fused_products import *
+from jaxops.ops.microsoft.group_query import *
+from jaxops.ops.microsoft.images import *
 from jaxops.ops.microsoft.linear_algebra import *
+from jaxops.ops.microsoft.linear_quantization import *
+from jaxops.ops.microsoft.movement import *
+from jaxops.ops.microsoft.multi_head import *
+from jaxops.ops.microsoft.normalization import *
+from jaxops.ops.microsoft.packing import *
+from jaxops.ops.microsoft.position_biases import *
+from jaxops.ops.microsoft.projected_attention import *
+from jaxops.ops.microsoft.quantized_attention import *
+from jaxops.ops.microsoft.quantized_blocks import *
+from jaxops.ops.microsoft.quantized_convolution import *
+from jaxops.ops.microsoft.quantized_elementwise import *
+from jaxops.ops.microsoft.quantized_layers import *
+from jaxops.ops.microsoft.quantized_pooling import *
+from jaxops.ops.microsoft.quantized_products import *
+from jaxops.ops.microsoft.rotary import *
+from jaxops.ops.microsoft.scaling_and_cropping import *
+from jaxops.ops.microsoft.spectra import *
+from jaxops.ops.microsoft.states import *
+from jaxops.ops.microsoft.tokens import *
 
 __all__: list[str] = []
+__all__ += activations.__all__
+__all__ += biases.__all__
+__all__ += convolution.__all__
+__all__ += embeddings.__all__
+__all__ += experts.__all__
+__all__ += fused_products.__all__
+__all__ += group_query.__all__
+__all__ += images.__all__
 __all__ += linear_algebra.__all__
+__all__ += linear_quantization.__all__
+__all__ += movement.__all__
+__all__ += multi_head.__all__
+__all__ += normalization.__all__
+__all__ += packing.__all__
+__all__ += position_biases.__all__
+__all__ += projected_attention.__all__
+__all__ += quantized_attention.__all__
+__all__ += quantized_blocks.__all__
+__all__ += quantized_convolution.__all__
+__all__ += quantized_elementwise.__all__
+__all__ += quantized_layers.__all__
+__all__ += quantized_pooling.__all__
+__all__ += quantized_products.__all__
+__all__ += rotary.__all__
+__all__ += scaling_and_cropping.__all__
+__all__ += spectra.__all__
+__all__ += states.__all__
+__all__ += tokens.__all__

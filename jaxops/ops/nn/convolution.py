@@ -6,6 +6,7 @@ written as matrix products or elementwise operations (figures beside each rule).
 
 __all__ = ["conv", "conv_transpose"]
 
+import dataclasses
 import itertools
 import math
 from typing import Any
@@ -178,17 +179,22 @@ def _fast(x: Sizes, w: Sizes, windows: Windows, group: int) -> Any:
     if not whole or taps > _MOST_TAPS or 0 in (*x[1:], *w, *windows.sizes):
         return None
     if group > 1:
-        return _as_sum if taps * w[1] <= _MOST_TAPS else _as_columns
+        return _as_sum if taps * w[1] <= _MOST_TAPS else as_columns
     # The columns hold `taps` copies of the data. They pay off while they have fewer elements than the weights.
     columns = x[0] * w[1] * taps * math.prod(windows.sizes)
-    return _as_columns if isinstance(columns, int) and columns <= math.prod(w) else None
+    return as_columns if isinstance(columns, int) and columns <= math.prod(w) else None
 
 
 def _padded(x: jax.Array, windows: Windows) -> jax.Array:
+    return padded(x, windows, x.dtype.type(0))[0]
+
+
+def padded(x: jax.Array, windows: Windows, value: Any) -> tuple[jax.Array, Windows]:
+    """The data padded with a value, and the windows over it, which have no padding."""
     if all(p == 0 for pair in windows.pads for p in pair):
-        return x
-    zero = x.dtype.type(0)
-    return lax.pad(x, zero, [(0, 0, 0)] * 2 + [(lo, hi, 0) for lo, hi in windows.pads])
+        return x, windows
+    y = lax.pad(x, value, [(0, 0, 0)] * 2 + [(lo, hi, 0) for lo, hi in windows.pads])
+    return y, dataclasses.replace(windows, pads=((0, 0),) * len(windows.pads))
 
 
 def _shifted(x: jax.Array, at: tuple[int, ...], windows: Windows) -> jax.Array:
@@ -213,8 +219,8 @@ def _as_product(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax
     return lax.reshape(lax.transpose(y, (1, 0, 2)), (n, w.shape[0], *windows.sizes))
 
 
-def _as_columns(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """All windows side by side, then one matrix product per group; the weights keep their layout."""
+def as_columns(x: jax.Array, w: jax.Array, windows: Windows, group: int, dtype: Any = None) -> jax.Array:
+    """All windows side by side, then one matrix product per group, summed in `dtype`; the weights keep their layout."""
     n, c, m = *x.shape[:2], w.shape[0]
     x, count = _padded(x, windows), math.prod(windows.sizes)
     columns = lax.concatenate(
@@ -222,7 +228,8 @@ def _as_columns(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax
     )
     columns = lax.reshape(columns, (n, group, math.prod(w.shape[1:]), count))
     filters = lax.reshape(w, (group, m // group, math.prod(w.shape[1:])))
-    y = lax.dot_general(filters, columns, (((2,), (2,)), ((0,), (1,))))  # (group, M/group, N, count)
+    dimensions = (((2,), (2,)), ((0,), (1,)))
+    y = lax.dot_general(filters, columns, dimensions, preferred_element_type=dtype)  # (group, M/group, N, count)
     return lax.reshape(lax.transpose(y, (2, 0, 1, 3)), (n, m, *windows.sizes))
 
 

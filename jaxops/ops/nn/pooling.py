@@ -1,4 +1,8 @@
-"""Pooling: the largest element, the mean or the p-norm of each window, or of all spatial axes at once."""
+"""Pooling: the largest element, the mean or the p-norm of each window, or of all spatial axes at once.
+
+NaN in a window makes its result NaN, as it does in reductions, where the text leaves it open: so in NumPy, JAX and
+PyTorch. onnxruntime sometimes skips it, depending on place, dilations and whether indices are asked for.
+"""
 
 __all__ = ["average_pool", "global_average_pool", "global_lp_pool", "global_max_pool", "lp_pool", "max_pool"]
 

@@ -2,6 +2,7 @@
 
 __all__ = ["dropout"]
 
+import math
 from typing import Any
 
 import jax
@@ -9,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import as_traced, floating
+from jaxops.attributes import integer
+from jaxops.dtypes import accumulation_type, as_traced, floating
 from jaxops.errors import ArgumentError, ShapeError, describe, message
-from jaxops.static import Array, Static, Tracer, array, is_symbolic, known
+from jaxops.ops.randomness import not_below
+from jaxops.static import Array, Sizes, Static, Tracer, array, is_symbolic, jit_if_concrete, known
 
 
 def dropout(
@@ -26,9 +29,11 @@ def dropout(
     """The identity; with `training_mode`, sets random elements to zero and scales up the rest.
 
     data: floats when training. ratio: one number in [0, 1), the fraction of elements to drop; it may be traced.
-    training_mode: static, one boolean. Training needs a random key: `rng`, or one made from `seed`.
+    training_mode: static, one boolean. Training draws from `rng`, a random key. Without one it takes the numbers of
+    NumPy's `RandomState(seed)`, as the standard's test suite does: the same ones at each call, under `vmap` for each
+    member.
     Returns data · mask / (1 - ratio); with `return_mask` (output, mask), where the mask is True for kept elements.
-    Raises ArgumentError for a ratio outside [0, 1) and for training without a key, StaticError.
+    Raises ArgumentError for a ratio outside [0, 1) and for training without rng and seed, StaticError.
     Source: ONNX Dropout, opsets 12–22.
 
     >>> dropout(jnp.ones(3)).tolist()
@@ -45,14 +50,21 @@ def dropout(
         return data, ones(data.shape, bool)
     (data,) = floating("dropout", data=data)
     share = _share(ratio)
-    if rng is None:
-        if seed is None:
-            raise ArgumentError("dropout: training needs a key; pass `rng`, as jax.random.key(0), or an integer `seed`")
-        rng = jax.random.key(seed)
-    mask = jax.random.bernoulli(rng, 1 - share, data.shape)
-    scaled = data * lax.convert_element_type(1 / (1 - share), data.dtype)
+    if rng is not None:
+        mask = jax.random.bernoulli(rng, 1 - share, data.shape)
+    elif seed is not None:
+        mask = _of_seed(share, integer("dropout", "seed", seed), data.shape)
+    else:
+        raise ArgumentError("dropout: training needs a key; pass `rng`, as jax.random.key(0), or an integer `seed`")
+    wide = lax.convert_element_type(data, accumulation_type(data.dtype))
+    scaled = lax.convert_element_type(wide * lax.convert_element_type(1 / (1 - share), wide.dtype), data.dtype)
     output = lax.select(mask, scaled, lax.full_like(scaled, 0))
     return (output, mask) if return_mask else output
+
+
+@jit_if_concrete
+def _of_seed(share: Any, seed: int, sizes: Sizes) -> jax.Array:
+    return not_below(seed, share, math.prod(sizes)).reshape(sizes)
 
 
 def _share(ratio: Any) -> Any:

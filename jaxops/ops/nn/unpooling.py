@@ -11,19 +11,18 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import ints
-from jaxops.dtypes import as_traced, is_float
-from jaxops.errors import DTypeError, describe
+from jaxops.dtypes import as_traced, integral, is_float
 from jaxops.ops.elementwise import require
 from jaxops.ops.nn.windows import integers, options
 from jaxops.shapes.nn import unpooling as sizes_of
 from jaxops.shapes.nn.windows import Options
-from jaxops.static import Array, Ints, Sizes, Static, jit_if_concrete
+from jaxops.static import Array, Ints, Sizes, StaticInts, jit_if_concrete
 
 
 def col2im(
     input: Array,
-    image_shape: Static,
-    block_shape: Static,
+    image_shape: StaticInts,
+    block_shape: StaticInts,
     *,
     dilations: Ints | None = None,
     pads: Ints | None = None,
@@ -73,7 +72,7 @@ def _col2im(x: Any, image: Sizes, block: Sizes, given: Options) -> Any:
 def max_unpool(
     x: Array,
     i: Array,
-    output_shape: Static = None,
+    output_shape: StaticInts = None,
     *,
     kernel_shape: Ints,
     pads: Ints | None = None,
@@ -91,10 +90,9 @@ def max_unpool(
     >>> max_unpool(jnp.array([[[5.0]]]), jnp.array([[[1]]]), kernel_shape=(2,)).tolist()
     [[[0.0, 5.0]]]
     """
-    op, data, places = "max_unpool", as_traced(x), as_traced(i)
+    op, data = "max_unpool", as_traced(x)
     require(op, "numbers", data)
-    if not jnp.issubdtype(places.dtype, jnp.integer):
-        raise DTypeError(f"{op}: `i` must be integers, got {describe(places)}")
+    (places,) = integral(op, i=i)
     shape = None if output_shape is None else ints(op, "output_shape", output_shape)
     kernel = ints(op, "kernel_shape", kernel_shape)
     return _max_unpool((data, places), kernel, integers(op, "strides", strides), integers(op, "pads", pads), shape)

@@ -1,4 +1,4 @@
-"""Operators that pool regions of interest of an image by interpolation."""
+"""Pooling of the regions of interest of an image, with interpolation between its elements."""
 
 __all__ = ["roi_align"]
 
@@ -10,8 +10,8 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import integer, one_of
-from jaxops.dtypes import as_traced, floating
-from jaxops.errors import ArgumentError, DTypeError, describe
+from jaxops.dtypes import floating, integral
+from jaxops.errors import ArgumentError
 from jaxops.shapes.object_detection import regions as sizes_of
 from jaxops.static import Array, jit_if_concrete
 
@@ -54,9 +54,7 @@ def roi_align(
     [[[[1.0]], [[1.0]]]]
     """
     op = "roi_align"
-    (image, regions), batch = floating(op, x=x, rois=rois), as_traced(batch_indices)
-    if not jnp.issubdtype(batch.dtype, jnp.integer):
-        raise DTypeError(f"{op}: `batch_indices` must be integers, got {describe(batch)}")
+    (image, regions), (batch,) = floating(op, x=x, rois=rois), integral(op, batch_indices=batch_indices)
     samples = integer(op, "sampling_ratio", sampling_ratio)
     if samples < 0:
         raise ArgumentError(f"{op}: `sampling_ratio` is {samples}; it must not be negative")

@@ -13,7 +13,7 @@ from jaxops.attributes import flag, integer
 from jaxops.dtypes import as_traced, canonical, floating
 from jaxops.errors import ShapeError, StaticError, describe, message
 from jaxops.shapes.object_detection import suppression as sizes_of
-from jaxops.static import Array, Static, Tracer, jit_if_concrete
+from jaxops.static import Array, Static, Tracer, is_static, jit_if_concrete
 
 
 def non_max_suppression(
@@ -26,13 +26,14 @@ def non_max_suppression(
     center_point_box: int = 0,
     size: Static = None,
 ) -> Array:
-    """Selects, for each batch and class, boxes by descending score that overlap none selected before too much.
+    """Selects boxes by descending score for each batch and class, without those that overlap a selected one too much.
 
     boxes: (B, S, 4), floats: two opposite corners y1, x1, y2, x2, or with center_point_box the centre x, y and width,
-    height. scores: (B, C, S). Returns (count, 3), int64: batch, class, box; classes in order, then by score, of equal
-    ones the first. max_output_boxes_per_class: one integer; None is 0, which selects nothing. iou_threshold: boxes
-    with a larger intersection over union are suppressed; None is 0. score_threshold: boxes with a smaller score are
-    removed (onnxruntime removes those with an equal one too); None removes none but NaNs.
+    height. scores: (B, C, S). Returns (count, 3), int64: batch, class, box; classes in order, then by score; of equal
+    scores the first box comes first.
+    max_output_boxes_per_class: one integer; None is 0, which selects nothing. iou_threshold: boxes with a larger
+    intersection over union are suppressed; None is 0. score_threshold: boxes with a smaller score are removed
+    (onnxruntime removes those with an equal one too); None removes none but NaNs.
     size: static, the number of rows, filled up with -1; needed when an operand is traced.
     Raises StaticError for a traced operand without `size`, ShapeError, DTypeError, ArgumentError.
     Source: ONNX NonMaxSuppression, opsets 10–11.
@@ -55,11 +56,11 @@ def non_max_suppression(
         )
     areas, marks = floating(op, boxes=boxes, scores=scores)
     sizes_of.scored(areas.shape, marks.shape)
-    most = _one(
-        op, "max_output_boxes_per_class", 0 if max_output_boxes_per_class is None else max_output_boxes_per_class
-    )
+    most = _one(op, "max_output_boxes_per_class", _limit(max_output_boxes_per_class, areas.shape[1]))
     overlap = _one(op, "iou_threshold", np.float32(0) if iou_threshold is None else iou_threshold)
     least = _one(op, "score_threshold", np.float32(-np.inf) if score_threshold is None else score_threshold)
+    if size is None:
+        areas, marks = _rounded_up(areas, marks)
     chosen = _select((areas, marks, most, overlap, least), flag(op, "center_point_box", center_point_box))
     if size is None:
         at = np.stack(np.nonzero(np.asarray(chosen) >= 0), 1)
@@ -71,6 +72,27 @@ def non_max_suppression(
     batch, kind, rank = jnp.nonzero(chosen >= 0, size=count, fill_value=-1)
     box = jnp.where(batch < 0, -1, chosen[batch, kind, rank])
     return jnp.stack([batch, kind, box], 1).astype(canonical(np.int64))
+
+
+def _rounded_up(boxes: jax.Array, scores: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """As many boxes as the next power of two; a NaN is never selected.
+
+    The number of boxes often depends on data, and so a few programs serve all numbers.
+    """
+    number = boxes.shape[1]
+    more = (1 << (number - 1).bit_length()) - number if number else 0
+    return (
+        as_traced(np.pad(np.asarray(boxes), ((0, 0), (0, more), (0, 0)))),
+        as_traced(np.pad(np.asarray(scores), ((0, 0), (0, 0), (0, more)), constant_values=np.nan)),
+    )
+
+
+def _limit(value: Any, boxes: Any) -> Any:
+    """The most boxes to select; a known limit beyond their number, such as INT64_MAX, is no limit."""
+    if value is None:
+        return 0
+    known = is_static(value) and isinstance(boxes, int)
+    return np.minimum(value, boxes) if known else value
 
 
 def _one(op: str, name: str, value: Any) -> jax.Array:

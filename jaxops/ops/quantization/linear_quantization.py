@@ -30,16 +30,16 @@ def quantize_linear(
     output_dtype: ElementType | None = None,
     precision: ElementType | None = None,
 ) -> jax.Array:
-    """saturate(round(x / y_scale) + y_zero_point), rounded half to even; for a float type without the rounding.
+    """saturate(round(x / y_scale) + y_zero_point), rounded half to even; for float types without the rounding.
 
-    x: any shape, floating-point or int32. y_scale: a scalar; (x.shape[axis],); or, with a `block_size`, of the sizes
-    of x but ceil(size / block_size) on `axis`: then each of its elements is for a block. Floats, float8_e8m0fnu or
-    int32. y_zero_point: same shape, of the type of the result; 0 when None.
+    x: any shape, floating-point or int32. y_scale: a scalar; (x.shape[axis],); or, with a `block_size`, the shape of x
+    with ceil(size / block_size) on `axis`, one scale for each block. Floats, float8_e8m0fnu or int32. y_zero_point: the
+    same shape, of the type of the result; 0 when None.
     Returns: the shape of x, in `output_dtype`, else the type of y_zero_point, else uint8. Integers of 2, 4, 8 or 16
     bits, 8-bit floats but float8_e8m0fnu, float4_e2m1fn.
     saturate: whether an 8-bit float out of range becomes the largest number, else NaN or infinity.
-    precision: the floating-point type to divide in, else that of y_scale. int32 by an int32 scale is rounded from the
-    exact quotient; another scale that is no float of 16 bits or more is divided by in float32.
+    precision: the floating-point type of the division, by default that of y_scale, or float32 for a scale that is not a
+    float of 16 bits or more. The quotient of int32 and an int32 scale is exact before it is rounded.
     Raises ShapeError when the scale does not fit, DTypeError for other types, ArgumentError, AxisError.
     Source: ONNX QuantizeLinear, opsets 10–28, without 6-bit floats, which JAX lacks.
 
@@ -111,13 +111,13 @@ def _rounded_quotient(x: jax.Array, divisor: jax.Array) -> jax.Array:
     """Integers divided exactly, then rounded to the nearest one, half to even."""
     whole = jnp.floor_divide(x, divisor)
     rest = jnp.abs(x - whole * divisor)
-    other = jnp.abs(divisor) - rest  # how far it is to the next one
+    other = jnp.abs(divisor) - rest  # the distance to the next integer
     up = (rest > other) | ((rest == other) & (whole % 2 == 1))
     return whole + up.astype(whole.dtype)
 
 
 def _spread(x: jax.Array, way: Layout, sizes: Sizes) -> jax.Array:
-    """A scale or zero point, an element for each one of the data of these sizes."""
+    """A scale or zero point broadcast to the sizes of the data."""
     x = lax.reshape(x, way.sizes)
     if way.axis is not None:
         at, rank = way.axis, len(sizes)
@@ -178,10 +178,10 @@ def _dequantize(operands: tuple[jax.Array, ...], axis: int, block_size: int, tar
 
 
 def dynamic_quantize_linear(x: Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The numbers quantized to uint8 by the scale and zero point that cover their range and 0.
+    """Quantizes to uint8 with a scale and zero point computed from the data, so that its range and 0 are covered.
 
-    x: any shape, float32. Returns: y, uint8 of the shape of x; y_scale, a float32 scalar, the range by 255;
-    y_zero_point, a uint8 scalar, what stands for 0. Where all numbers are 0 the scale is 1.
+    x: any shape, float32. Returns: y, uint8 of the shape of x; y_scale, a float32 scalar, the range / 255;
+    y_zero_point, a uint8 scalar that represents 0. If all numbers are 0, the scale is 1.
     Raises DTypeError for another type.
     Source: ONNX DynamicQuantizeLinear, opset 11.
 

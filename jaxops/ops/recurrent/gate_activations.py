@@ -42,8 +42,8 @@ def _thresholded_relu(x: Any, alpha: float) -> Any:
 
 
 # Name in lower case → function, and the defaults of its coefficients: those of the operator of that name. Affine and
-# ScaledTanh are no operators any more, so they have none. (onnxruntime takes 0 there, which makes the gate constant,
-# and for ThresholdedRelu.)
+# ScaledTanh are no longer operators, so they have none. (onnxruntime's default is 0 for these two, which makes the gate
+# constant, and for ThresholdedRelu.)
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[float | None, ...]]] = {
     "affine": (_affine, (None, None)),
     "relu": (relu, ()),

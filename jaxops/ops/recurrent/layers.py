@@ -1,6 +1,6 @@
 """Recurrent layers: a cell with a hidden state, run along sequences in one or both directions.
 
-The products of all steps with W are one product, in front of the loop. 16-bit types are computed in float32.
+The inputs of all steps are multiplied by W at once, before the loop. 16-bit types are computed in float32.
 """
 
 __all__ = ["gru", "lstm", "rnn"]
@@ -38,8 +38,8 @@ def rnn(
     x: (steps, batch, input), floats. w: (D, hidden, input). r: (D, hidden, hidden). b: (D, 2 · hidden), Wb then Rb.
     initial_h: (D, batch, hidden). b and initial_h are 0 when left out. All of one dtype; D is 2 for the direction
     'bidirectional', else 1.
-    sequence_lens: (batch,), integers from 0 to steps: how long each sequence is; all steps when left out. Behind its
-    end Y is 0, and a sequence read backward begins at its own last step. A traced length outside is cut to that range.
+    sequence_lens: (batch,), integers from 0 to steps: the length of each sequence; all steps when left out. Beyond it
+    Y is 0, and the reverse direction begins at the last step of the sequence. A traced length is clipped to the range.
     Returns (Y, Y_h): (steps, D, batch, hidden), the state after each step, and (D, batch, hidden), the state after
     the last one that was computed; of a sequence of length 0 it is 0.
     layout: 1 puts batch first, in x, Y, initial_h and Y_h.
@@ -203,7 +203,7 @@ def lstm(
     return y, y_h, y_c
 
 
-def _lstm_step(weights: Weights, functions: tuple[Callable[[Any], Any], ...], input_forget: bool) -> Step:
+def lstm_step(weights: Weights, functions: tuple[Callable[[Any], Any], ...], input_forget: bool) -> Step:
     # With `clip` the input of h is clipped as that of f and g, as the text says; onnxruntime leaves it as it is.
     f, g, h_of = functions
     peepholes = (None,) * 3 if weights.p is None else jnp.split(weights.p, 3)
@@ -211,20 +211,20 @@ def _lstm_step(weights: Weights, functions: tuple[Callable[[Any], Any], ...], in
     def step(x: jax.Array, state: State) -> State:
         h, c = state
         i, o, forget, cell = jnp.split(x + h @ weights.r, 4, 1)
-        i = f(_looked(i, peepholes[0], c))
-        forget = 1 - i if input_forget else f(_looked(forget, peepholes[2], c))
+        i = f(_with_peephole(i, peepholes[0], c))
+        forget = 1 - i if input_forget else f(_with_peephole(forget, peepholes[2], c))
         c = forget * c + i * g(cell)
-        o = f(_looked(o, peepholes[1], c))
+        o = f(_with_peephole(o, peepholes[1], c))
         return o * h_of(c), c
 
     return step
 
 
-def _looked(gate: jax.Array, peephole: jax.Array | None, c: jax.Array) -> jax.Array:
-    """A gate that sees the cell state."""
+def _with_peephole(gate: jax.Array, peephole: jax.Array | None, c: jax.Array) -> jax.Array:
+    """A gate plus its peephole: the cell state times a weight."""
     return gate if peephole is None else gate + peephole[None] * c
 
 
 _RNN = Cell(_rnn_step, gates=1, states=1)
 _GRU = Cell(_gru_step, gates=3, states=1, own_bias=2)
-_LSTM = Cell(_lstm_step, gates=4, states=2)
+_LSTM = Cell(lstm_step, gates=4, states=2)

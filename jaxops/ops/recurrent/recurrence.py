@@ -10,12 +10,12 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import flag, integer, one_of
-from jaxops.dtypes import as_traced, unify
-from jaxops.errors import ArgumentError, DTypeError, describe
+from jaxops.dtypes import as_traced, require_integers, unify
+from jaxops.errors import ArgumentError
 from jaxops.ops.elementwise import require
 from jaxops.ops.recurrent.gate_activations import Activation
 from jaxops.shapes.recurrent import layers as sizes_of
-from jaxops.static import Array, is_symbolic, jit_if_concrete, settled
+from jaxops.static import Array, jit_if_concrete, settled
 
 Direction = Literal["forward", "reverse", "bidirectional"]
 State: TypeAlias = tuple[jax.Array, ...]
@@ -23,7 +23,7 @@ Step: TypeAlias = Callable[[jax.Array, State], State]
 
 
 class Weights(NamedTuple):
-    """What a step of one direction needs: R transposed, the bias of the recurrence (or None), the peepholes."""
+    """The weights of a step in one direction: R transposed; the bias that the step adds, or None; the peepholes."""
 
     r: jax.Array
     bias: jax.Array | None
@@ -36,7 +36,7 @@ class Cell(NamedTuple):
     step: Callable[[Weights, tuple[Callable[[Any], Any], ...], bool], Step]
     gates: int
     states: int
-    # From this gate on, in the variant, the bias of the recurrence is added by the step, not to the input.
+    # In the variant the step itself adds the recurrence bias of the gates from this one on.
     own_bias: int | None = None
 
 
@@ -83,8 +83,7 @@ def layer(
 
 def _integers(op: str, lens: Any) -> Array:
     lens = lens if isinstance(lens, jax.Array) else settled(lens)
-    if not is_symbolic(lens) and not jnp.issubdtype(lens.dtype, jnp.integer):
-        raise DTypeError(f"{op}: `sequence_lens` must be integers, got {describe(lens)}")
+    require_integers(op, "sequence_lens", lens)
     return lens
 
 
@@ -126,7 +125,7 @@ def _layer(
     if lens is not None:
         counts = lax.broadcasted_iota(lens.dtype, (length, batch, 1), 0)
         valid = counts < lax.broadcast_in_dim(lens, (length, batch, 1), (1,))
-        # Padding may hold anything, NaN too, which no gradient must see.
+        # Padding may hold anything, even NaN, which must not reach a gradient.
         x = _chosen(valid, x, jnp.zeros_like(x))
     outputs, last = [], []
     each = len(activations) // both
@@ -153,7 +152,7 @@ def _clipped(function: Activation, clip: float | None) -> Callable[[Any], Any]:
 
 
 def _inputs(x: Any, w: Any, b: Any, cell: Cell, variant: bool) -> tuple[Any, Any]:
-    """The product of all steps with W, and what can be added to it; then the bias that a step adds itself."""
+    """The inputs of all steps times W, plus the biases that need no state; and the bias that the step adds, or None."""
     product = lax.dot_general(x, w, (((2,), (1,)), ((), ())))
     if b is None:
         return product, None
@@ -170,10 +169,10 @@ def _row(vector: Any) -> Any:
 
 
 def _run(step: Step, inputs: Any, state: State, valid: Any, backward: bool) -> tuple[jax.Array, State]:
-    """The hidden state after each step, zero behind the end of a sequence, and the last states.
+    """The hidden state after each step, 0 beyond the end of a sequence; and the last states.
 
-    A sequence that has ended keeps its state, and one read backward has its first state until its last step comes: so
-    each is reversed within its own length, and nothing is moved.
+    A step beyond the end of a sequence leaves its state unchanged. Read backward, these steps come first, so the
+    initial state reaches the last step of each sequence and no data is moved.
     """
 
     def one(state: State, row: Any) -> tuple[State, jax.Array]:
@@ -193,7 +192,7 @@ def _chosen(which: Any, one: Any, other: Any) -> Any:
 
 
 def _last(state: State, lens: Any, length: Any) -> State:
-    """The last states; a sequence without steps has none, so they are zero, as in onnxruntime, and not the initial."""
+    """The last states; those of a sequence of length 0 are 0, as in onnxruntime, not the initial states."""
     if lens is not None:
         some = lax.expand_dims(lens > 0, (1,))
         return tuple(_chosen(some, v, jnp.zeros_like(v)) for v in state)

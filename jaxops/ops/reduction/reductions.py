@@ -1,6 +1,6 @@
 """Operators that reduce axes to one element.
 
-Sums of 16-bit floats are accumulated in float32.
+Sums of 16-bit floats are accumulated in float32. NaN wins in maxima and minima, as in NumPy; see also `ops.nn.pooling`.
 """
 
 __all__ = [

@@ -60,7 +60,7 @@ def cast(input: Array, *, to: ElementType, saturate: int = 1, round_mode: RoundM
             raise DTypeError(f"cast: traced {data.dtype.name} cannot become strings, which are static (NumPy)")
         return data if is_string(data) else _to_strings(data)
     if is_string(data):
-        return _from_strings(np.asarray(data), target)
+        return _cast(_from_strings(np.asarray(data), target), target, overflow, round_mode)
     return _cast(data, target if isinstance(data, np.ndarray) else canonical(target), overflow, round_mode)
 
 
@@ -209,6 +209,7 @@ def _to_strings(data: np.ndarray) -> np.ndarray:
 
 
 def _from_strings(data: np.ndarray, target: np.dtype) -> np.ndarray:
+    """The numbers that strings hold, as float64 or integers of 64 bits."""
     whole = jnp.issubdtype(target, jnp.integer)
     limits = jnp.iinfo(target) if whole else None
 
@@ -227,5 +228,4 @@ def _from_strings(data: np.ndarray, target: np.dtype) -> np.ndarray:
             raise ArgumentError(f"cast: the string {text!r} is not a number of type {target.name}") from error
 
     widest = np.uint64 if jnp.issubdtype(target, jnp.unsignedinteger) else np.int64 if whole else np.float64
-    numbers = np.array([number(item) for item in data.flat], widest).reshape(data.shape)
-    return _convert(numbers, target)  # pyright: ignore[reportReturnType]
+    return np.array([number(item) for item in data.flat], widest).reshape(data.shape)

@@ -12,7 +12,7 @@ from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import as_traced, canonical, is_float, settled
 from jaxops.errors import ArgumentError, ShapeError, describe
 from jaxops.ops.elementwise import one_of_kind, traced_if_symbolic
-from jaxops.static import Array, Static, array, foldable, is_symbolic, jit_if_concrete, known
+from jaxops.static import Array, Static, array, beside, foldable, is_symbolic, jit_if_concrete, known
 
 
 @foldable
@@ -28,7 +28,9 @@ def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wra
     >>> one_hot(jnp.array([1, -1]), 3, jnp.array([0, 5])).tolist()
     [[0, 5, 0], [0, 0, 5]]
     """
-    (indices,), values = traced_if_symbolic(one_of_kind("one_hot", "real numbers or booleans", indices)), array(values)
+    values = array(values)
+    indices = beside(values, "one_hot", "indices", indices)
+    (indices,) = traced_if_symbolic(one_of_kind("one_hot", "real numbers or booleans", indices))
     at = resolve_axis("one_hot", axis, indices.ndim + 1)
     if values.shape != (2,):
         raise ShapeError(f"one_hot: `values` must be two elements (elsewhere, at the index), got {describe(values)}")

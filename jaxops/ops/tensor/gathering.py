@@ -18,7 +18,7 @@ from jaxops.dtypes import as_traced, settled
 from jaxops.errors import BoundsError, DTypeError, describe
 from jaxops.ops.indices import checked_indices, from_start
 from jaxops.shapes.tensor import indexing as sizes_of
-from jaxops.static import Array, Sizes, array, foldable, is_static, is_symbolic, jit_if_concrete
+from jaxops.static import Array, Sizes, array, beside, foldable, is_static, is_symbolic, jit_if_concrete
 
 
 @foldable
@@ -34,7 +34,8 @@ def gather(data: Array, indices: Array, *, axis: int = 0) -> Array:
     >>> gather(jnp.arange(5.0), np.array([[0, -1]]))
     Array([[0., 4.]], dtype=float32)
     """
-    data, indices = array(data), array(indices)
+    data = array(data)
+    indices = array(beside(data, "gather", "indices", indices))
     if not (jnp.issubdtype(indices.dtype, jnp.integer) or is_symbolic(indices)):
         raise DTypeError(f"gather: `indices` must be integers, got {describe(indices)}")
     at = resolve_axis("gather", axis, data.ndim)
@@ -48,7 +49,7 @@ def gather(data: Array, indices: Array, *, axis: int = 0) -> Array:
         if bad.size:
             raise BoundsError(f"gather: index {bad.flat[0]} is outside axis {at} of size {count} ({describe(data)})")
         if is_static(data):
-            return settled(np.take(data, indices, axis=at), data)
+            return settled(np.asarray(np.take(data, indices, axis=at), data.dtype), data)
         return _gather((data, as_traced(np.where(indices < 0, indices + count, indices))), at, True)
     return _gather((as_traced(data), as_traced(indices)), at, False)
 
@@ -88,6 +89,7 @@ def gather_elements(data: Array, indices: Array, *, axis: int = 0) -> Array:
            [4, 3]])
     """
     data = array(data)
+    indices = beside(data, "gather_elements", "indices", indices)
     at = resolve_axis("gather_elements", axis, data.ndim)
     sizes_of.elements("gather_elements", data.shape, array(indices).shape, at)
     found, inside = checked_indices("gather_elements", indices, data.shape[at])
@@ -139,6 +141,7 @@ def gather_nd(data: Array, indices: Array, *, batch_dims: int = 0) -> Array:
     array([0, 3])
     """
     data = array(data)
+    indices = beside(data, "gather_nd", "indices", indices)
     batch = integer("gather_nd", "batch_dims", batch_dims)
     count = sizes_of.tuples("gather_nd", data.shape, array(indices).shape, batch)
     found, inside = checked_indices("gather_nd", indices, data.shape[batch : batch + count])
@@ -147,7 +150,8 @@ def gather_nd(data: Array, indices: Array, *, batch_dims: int = 0) -> Array:
         grid = [
             np.arange(d).reshape([-1 if i == j else 1 for j in range(rank)]) for i, d in enumerate(data.shape[:batch])
         ]
-        return settled(data[(*grid, *np.moveaxis(np.asarray(found), -1, 0))], data)
+        # A 0-d result comes as a bare element, which would be an array of another type.
+        return settled(np.asarray(data[(*grid, *np.moveaxis(np.asarray(found), -1, 0))], data.dtype), data)
     return _gather_nd((as_traced(data), as_traced(found)), batch, inside)
 
 

@@ -1,4 +1,4 @@
-"""Operators that sample an image at the places of a grid, and that make such a grid."""
+"""Sampling of an image at the coordinates in a grid, and the grid of an affine map."""
 
 __all__ = ["affine_grid", "grid_sample"]
 
@@ -14,7 +14,7 @@ from jaxops.dtypes import accumulation_type, as_traced, floating
 from jaxops.ops.elementwise import require
 from jaxops.ops.interpolation import Tap, cubic_taps, gather_taps, inside, linear_taps
 from jaxops.shapes.tensor import grids as sizes_of
-from jaxops.static import Array, Dim, Sizes, Static, jit_if_concrete
+from jaxops.static import Array, Dim, Sizes, StaticInts, jit_if_concrete
 
 GridMode = Literal["linear", "nearest", "cubic"]
 GridPadding = Literal["zeros", "border", "reflection"]
@@ -23,7 +23,7 @@ GridPadding = Literal["zeros", "border", "reflection"]
 def grid_sample(
     x: Array, grid: Array, *, align_corners: int = 0, mode: GridMode = "linear", padding_mode: GridPadding = "zeros"
 ) -> Array:
-    """Reads `x` at the places in `grid`, between its elements by interpolation.
+    """Samples `x` at the coordinates in `grid`, interpolating between its elements.
 
     x: (N, C, d1, …, dr), floats, or any numbers for 'nearest'. grid: (N, o1, …, or, r), floats; the last axis holds
     coordinates from the innermost axis to the outermost, -1 and 1 being the centres of the first and last elements
@@ -69,8 +69,8 @@ def _taps(at: Any, size: Dim, align: bool, mode: GridMode, padding: GridPadding)
         mirrored = low + (span - abs((at - low) % (2 * span) - span))
         at = jnp.where((at < low) | (at > high), mirrored, at)
     else:
-        # From here on the whole filter is outside: it need not go on to where integers end. The text leaves open
-        # whether the place itself moves to the edge for 'cubic'; it does not in onnxruntime.
+        # Beyond this the whole filter is outside, so the clip changes no result and keeps the index within int32. The
+        # text leaves open whether 'cubic' moves the coordinate itself to the edge; as in onnxruntime, it does not.
         at = jnp.clip(at, -3, count + 2)
     if mode == "nearest":
         pairs = [(at.astype(np.int32), None)]
@@ -84,14 +84,14 @@ def _taps(at: Any, size: Dim, align: bool, mode: GridMode, padding: GridPadding)
 
 
 def _reflected(index: Any, size: Any, align: bool) -> Any:
-    """Mirrored at the centre of the outermost element, or at its edge."""
+    """The index mirrored at the centre of the outermost element (with `align`) or at its outer edge."""
     period = jnp.maximum(2 * size - 2, 1) if align else 2 * size
     index = index % period
     return jnp.where(index < size, index, period - index - (0 if align else 1))
 
 
-def affine_grid(theta: Array, size: Static, *, align_corners: int = 0) -> Array:
-    """The grid of places that affine maps give to the elements of images of a size; see `grid_sample`.
+def affine_grid(theta: Array, size: StaticInts, *, align_corners: int = 0) -> Array:
+    """The grid of coordinates, for `grid_sample`, that an affine map makes of an image of this size.
 
     theta: (N, 2, 3) or (N, 3, 4), floats, a matrix an image. size: static, (N, C, H, W) or (N, C, D, H, W).
     Returns (N, H, W, 2) or (N, D, H, W, 3), same dtype; 16-bit types are computed in float32. With align_corners an

@@ -13,14 +13,14 @@ from jaxops.dtypes import as_traced, is_string, number, unify, widened
 from jaxops.errors import ShapeError, describe, shape_text
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.tensor import padding as sizes_of
-from jaxops.static import Array, Ints, Sizes, Static, array, foldable, is_symbolic, jit_if_concrete
+from jaxops.static import Array, Ints, Sizes, StaticInts, array, foldable, is_symbolic, jit_if_concrete
 
 PadMode = Literal["constant", "reflect", "edge", "wrap"]
 
 
 @foldable
 def pad(
-    data: Array, pads: Static, constant_value: Any = None, axes: Static = None, *, mode: PadMode = "constant"
+    data: Array, pads: StaticInts, constant_value: Any = None, axes: StaticInts = None, *, mode: PadMode = "constant"
 ) -> Array:
     """Adds elements before and after each axis; negative pads crop.
 
@@ -111,7 +111,7 @@ def _source(size: Any, low: Any, high: Any, mode: str) -> Any:
 
 
 @foldable
-def center_crop_pad(input_data: Array, shape: Static, *, axes: Ints | None = None) -> Array:
+def center_crop_pad(input_data: Array, shape: StaticInts, *, axes: Ints | None = None) -> Array:
     """Crops longer axes to their centre, and pads shorter axes with zeros on both sides.
 
     input_data: any dtype. shape: static, 1-D integers, the new sizes of the axes. axes: static, distinct; None

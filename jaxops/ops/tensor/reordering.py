@@ -9,13 +9,13 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import integer, ints, one_of
-from jaxops.dtypes import as_traced
-from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, describe, shape_text
+from jaxops.dtypes import as_traced, require_integers
+from jaxops.errors import ArgumentError, AxisError, ShapeError, shape_text
 from jaxops.ops.elementwise import traced_if_symbolic
 from jaxops.ops.tensor.gathering import gather_nd
 from jaxops.ops.tensor.reshaping import reshape
 from jaxops.shapes.tensor import reordering as sizes_of
-from jaxops.static import Array, Ints, array, foldable, jit_if_concrete
+from jaxops.static import Array, Ints, array, beside, foldable, jit_if_concrete
 
 DepthMode = Literal["DCR", "CRD"]
 
@@ -94,7 +94,9 @@ def reverse_sequence(input: Array, sequence_lens: Array, *, batch_axis: int = 1,
     >>> reverse_sequence(np.arange(3).reshape(3, 1), np.array([2])).ravel()
     array([1, 0, 2])
     """
-    x, (lengths,) = array(input), traced_if_symbolic(array(sequence_lens))
+    x = array(input)
+    lengths = array(beside(x, "reverse_sequence", "sequence_lens", sequence_lens))
+    (lengths,) = traced_if_symbolic(lengths)
     if {batch_axis, time_axis} != {0, 1}:
         raise AxisError(
             f"reverse_sequence: `batch_axis` is {batch_axis} and `time_axis` {time_axis}; one must be 0, the other 1"
@@ -104,8 +106,7 @@ def reverse_sequence(input: Array, sequence_lens: Array, *, batch_axis: int = 1,
             f"reverse_sequence: `sequence_lens` of {shape_text(lengths.shape)} must have one length for each entry of "
             f"axis {batch_axis} of {shape_text(x.shape)}"
         )
-    if not jnp.issubdtype(lengths.dtype, jnp.integer):
-        raise DTypeError(f"reverse_sequence: `sequence_lens` must be integers, got {describe(lengths)}")
+    require_integers("reverse_sequence", "sequence_lens", lengths)
     order = (batch_axis, time_axis, *range(2, x.ndim))
     if not isinstance(x.shape[time_axis], int):
         lengths = as_traced(lengths)

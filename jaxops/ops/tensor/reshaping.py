@@ -10,7 +10,7 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, flag, ints
 from jaxops.dtypes import traced_for_sizes
 from jaxops.shapes.tensor import reshaping as sizes_of
-from jaxops.static import Array, Ints, Sizes, Static, StaticInts, array, foldable, jit_if_concrete
+from jaxops.static import Array, Ints, Sizes, StaticInts, array, foldable, jit_if_concrete
 
 
 @foldable
@@ -26,7 +26,7 @@ def identity(input: Any) -> Any:
 
 
 @foldable
-def reshape(data: Array, shape: Static, *, allowzero: int = 0) -> Array:
+def reshape(data: Array, shape: StaticInts, *, allowzero: int = 0) -> Array:
     """The elements of `data`, in row-major order, in another shape.
 
     data: any shape and dtype. Returns the same dtype, of `shape`.
@@ -74,7 +74,7 @@ def _squeeze(data: Array, axes: Ints | None) -> Array:
 
 
 @foldable
-def unsqueeze(data: Array, axes: Static) -> Array:
+def unsqueeze(data: Array, axes: StaticInts) -> Array:
     """Inserts axes of size 1.
 
     data: n axes, any dtype. axes: static, k distinct integers in [-(n+k), n+k-1], positions in the result. A single

@@ -1,8 +1,8 @@
-"""Operators that resample axes at other places: resizing by the nearest element, linear or cubic interpolation.
+"""Resizing of axes by nearest-element, linear or cubic sampling.
 
-Axis by axis. By a ratio of small whole numbers, places repeat their position between elements: each of these phases
-is a weighted sum of slices, and the phases are interleaved. Everything else gathers each tap of the filter by static
-indices, or multiplies with a matrix where an antialiasing filter has many. All weights are made in NumPy.
+One axis after the other. With a ratio of small whole numbers the filter weights repeat with a short period: each phase
+of the period is a weighted sum of slices, and the phases are interleaved. Other ratios gather each tap of the filter at
+static indices, or multiply by a matrix if an antialiasing filter has many taps. NumPy computes all weights.
 Milliseconds on a CPU of two busy cores, twice the size, linear, by slices, gathers, matrices: (1, 64, 56, 56): 0.3,
 1.2, 1.8 (onnxruntime 1.1); (8, 128, 28, 28): 1.6, 4.4, 5.6 (17). Nearest: 0.2 to 0.3 by gathers.
 """
@@ -24,7 +24,7 @@ from jaxops.errors import ArgumentError, DTypeError, ShapeError, message
 from jaxops.ops.elementwise import require
 from jaxops.shapes.tensor import resizing as sizes_of
 from jaxops.shapes.tensor.resizing import AspectRatioPolicy, Resized
-from jaxops.static import Array, Ints, Static, Undecided, array, jit_if_concrete, known
+from jaxops.static import Array, Ints, StaticInts, StaticNumbers, Undecided, array, jit_if_concrete, known
 
 ResizeMode = Literal["nearest", "linear", "cubic"]
 NearestMode = Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
@@ -37,7 +37,7 @@ CoordinateMode = Literal[
     "tf_half_pixel_for_nn",
     "tf_crop_and_resize",
 ]
-# Where the place of an element says how it lies between the elements it is made of, wherever it is.
+# Modes in which the filter weights repeat along the axis when the scale is a ratio of small whole numbers.
 _PERIODIC = {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "asymmetric", "tf_half_pixel_for_nn"}
 _MOST_SLICES = 16
 
@@ -56,9 +56,9 @@ class Sampling(NamedTuple):
 
 def resize(
     x: Array,
-    roi: Static = None,
-    scales: Static = None,
-    sizes: Static = None,
+    roi: StaticNumbers = None,
+    scales: StaticNumbers = None,
+    sizes: StaticInts = None,
     *,
     antialias: int = 0,
     axes: Ints | None = None,
@@ -70,17 +70,18 @@ def resize(
     mode: ResizeMode = "nearest",
     nearest_mode: NearestMode = "round_prefer_floor",
 ) -> Array:
-    """Samples `x` at as many evenly spaced places along each axis as it is to have.
+    """Resizes axes of `x` by nearest-element, linear or cubic sampling.
 
     x: any dtype for 'nearest', which keeps strings static; numbers otherwise. 16-bit types are computed in float32,
     integers of 32 and 64 bits in float64 and so with x64 only. Integers are rounded towards zero by 'linear' without
     antialias, as in onnxruntime, else to the nearest, and saturate.
     scales, sizes: static, one number for each of `axes`; one of the two, the other None or empty. Returns the same
     dtype, of floor(size · scale), or of `sizes`; a keep_aspect_ratio_policy other than 'stretch' scales all axes by the
-    smallest or largest ratio. A symbolic size takes scales that are whole numbers, or that divide it.
+    smallest or largest ratio. The scale of a symbolic size must be a whole number or 1 over one.
     roi: static, starts and then ends as parts of each axis, for 'tf_crop_and_resize': places outside `x` get
-    extrapolation_value. axes: static; None means all. antialias: whether 'linear' and 'cubic' average over all elements
-    that a smaller result stands for. exclude_outside: neighbours outside of `x` get no weight; else they are the edge.
+    extrapolation_value. axes: static; None means all. antialias: 1 widens the 'linear' or 'cubic' filter of a smaller
+    result, so that each element of `x` counts. exclude_outside: 1 gives neighbours outside `x` no weight; 0 repeats the
+    edge.
     Raises ShapeError, ArgumentError, AxisError, DTypeError; StaticError for traced scales, sizes or roi.
     Source: ONNX Resize, opsets 11–19.
 
@@ -115,7 +116,7 @@ def resize(
 
 
 def _absent(name: str, value: Any, axes: tuple[int, ...]) -> bool:
-    """An empty tensor stands for an operand that is left out; of no axes it may also be the numbers of all of them."""
+    """Whether an operand is left out: None, or an empty tensor while there are axes that need a number each."""
     if value is None:
         return True
     return len(axes) > 0 and np.size(value if isinstance(value, tuple | list) else known("resize", name, value)) == 0
@@ -145,7 +146,7 @@ def _resize(x: Any, plan: tuple[Resized, ...], how: Sampling) -> Array:
     lengths = {p.axis: p.length for p in plan}
     wanted = tuple(lengths.get(axis, size) for axis, size in enumerate(x.shape))
     work = x.dtype if how.mode == "nearest" else _work_type(x)
-    # The last axis first: on XLA:CPU it costs most, and so it finds the fewest elements when they become more.
+    # The last axis first: on XLA:CPU it costs most per element, and the other axes have not grown yet.
     order = sorted(plan, key=lambda p: -p.axis)
 
     def sampled(arrays: Any) -> Any:
@@ -185,9 +186,9 @@ def _narrowed(y: Any, dtype: Any, how: Sampling) -> Any:
 
 
 def _extrapolated(y: Any, plan: tuple[Resized, ...], how: Sampling) -> Any:
-    """`extrapolation_value` wherever the place along some axis is outside of the data."""
+    """Puts `extrapolation_value` where the coordinate along any axis lies outside the data."""
     for p in plan:
-        # In float32: what the formula means to be the last element is not beyond it by the last bit.
+        # In float32, so that a rounding error in float64 does not put the last element outside.
         at = _coordinates(p, how).astype(np.float32)
         outside = (at < 0) | (at > p.size - 1)
         if outside.any():
@@ -229,11 +230,11 @@ def _unresolved(p: Resized) -> ShapeError:
 
 
 def _coordinates(p: Resized, how: Sampling) -> np.ndarray:
-    """Where in the data each place of the result is. Needs known sizes."""
+    """The coordinate in the data of each element of the result. Needs known sizes."""
     at, mode, size = np.arange(p.length, dtype=np.float64), how.coordinates, p.size
     scale = p.scale or Fraction(1)
-    # The text's length_resized is scale · length_original, which may be fractional; so says the suite. onnxruntime
-    # takes the length of the result.
+    # length_resized of the text is scale · length_original, which may be fractional, as in the suite. onnxruntime
+    # uses the length of the result.
     length = float(scale * size)
     if mode == "tf_crop_and_resize":
         start, end = p.roi
@@ -254,9 +255,9 @@ def _position(at: np.ndarray, mode: str, scale: Fraction) -> np.ndarray:
 
 
 def _taps(at: np.ndarray, how: Sampling, scale: float) -> tuple[np.ndarray, np.ndarray]:
-    """For each place the first element that it is made of, and the weights of those from there on."""
+    """For each coordinate the index of the first element under its filter, and the weights from that element on."""
     if how.mode == "nearest":
-        # In float32, as onnxruntime: it forgives the error of a scale such as 0.6, so 3 / 0.6 is 5 and not just below.
+        # In float32, as onnxruntime: this hides the rounding error of a scale such as 0.6, so that 3 / 0.6 is 5.
         at = at.astype(np.float32)
         rounding = {
             "round_prefer_floor": lambda: np.ceil(at - 0.5),
@@ -283,7 +284,7 @@ def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
 
 
 def _phases(p: Resized, how: Sampling) -> tuple[np.ndarray, np.ndarray] | None:
-    """The taps of the first places, when those of all others repeat them; None where that is not so, or takes long."""
+    """The taps of the first period of results if all others repeat them; None if not, or if there are too many."""
     if p.scale is None or how.coordinates not in _PERIODIC or (how.exclude_outside and how.mode != "nearest"):
         return None
     count, step = p.scale.numerator, p.scale.denominator
@@ -300,7 +301,7 @@ def _phases(p: Resized, how: Sampling) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _interleaved(x: Any, p: Resized, first: np.ndarray, weights: np.ndarray) -> Any:
-    """Each phase as a weighted sum of slices of the data with its edges repeated; then one element of each in turn."""
+    """Each phase as a weighted sum of slices of the data, padded by its edges; then the phases element by element."""
     assert p.scale is not None
     axis, count, step = p.axis, p.scale.numerator, p.scale.denominator
     blocks = p.size if step == 1 else p.length if count == 1 else -(-p.length // count)
@@ -323,7 +324,7 @@ def _interleaved(x: Any, p: Resized, first: np.ndarray, weights: np.ndarray) -> 
 
 
 def _weighted_sum(parts: list[tuple[Any, Any]]) -> Any:
-    """Σ weight · part; a weight that is not a scalar broadcasts. One part of weight 1 is any type."""
+    """Σ weight · part; weights broadcast. A part of weight 1 is not multiplied, so one alone may be of any type."""
     total: Any = None
     for part, weight in parts:
         term = part if np.all(np.equal(weight, 1)) else part * np.asarray(weight).astype(part.dtype)

@@ -17,7 +17,7 @@ from jaxops.errors import AxisError, DTypeError, describe
 from jaxops.ops.indices import checked_indices, from_start
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.tensor import indexing as sizes_of
-from jaxops.static import Array, array, foldable, is_static, is_symbolic, jit_if_concrete
+from jaxops.static import Array, array, beside, foldable, is_static, is_symbolic, jit_if_concrete
 
 Reduction = Literal["none", "add", "mul", "max", "min"]
 TensorScatterMode = Literal["linear", "circular"]
@@ -55,6 +55,7 @@ def scatter_elements(
     """
     name = "scatter_elements"
     data, updates = unify(name, (data, updates), ("data ", "updates "))
+    indices = beside(data, name, "indices", indices)
     at, how = resolve_axis(name, axis, data.ndim), _reduction(name, reduction, data)
     sizes_of.elements(name, data.shape, array(indices).shape, at)
     sizes_of.updates(name, array(indices).shape, updates.shape)
@@ -107,6 +108,7 @@ def scatter_nd(data: Array, indices: Array, updates: Array, *, reduction: Reduct
     array([0, 7, 2, 8])
     """
     data, updates = unify("scatter_nd", (data, updates), ("data ", "updates "))
+    indices = beside(data, "scatter_nd", "indices", indices)
     how = _reduction("scatter_nd", reduction, data)
     sizes = array(indices).shape
     count = sizes_of.tuples("scatter_nd", data.shape, sizes)

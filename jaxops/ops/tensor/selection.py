@@ -18,7 +18,7 @@ from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, de
 from jaxops.ops.elementwise import broadcast_to, on_facts, operands, require
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
-from jaxops.static import Array, Static, Tracer, array, foldable, is_symbolic, jit_if_concrete
+from jaxops.static import Array, Static, Tracer, array, beside, foldable, is_symbolic, jit_if_concrete
 
 
 @foldable
@@ -32,9 +32,9 @@ def where(condition: Array, x: Array, y: Array) -> Array:
     >>> where(np.array([True, False]), np.array([1, 2]), 0)
     array([1, 0])
     """
-    test = array(condition)
-    require("where", "boolean", test)
     values = operands("where", (x, y))
+    test = array(beside(values[0], "where", "condition", condition))
+    require("where", "boolean", test)
     if not (isinstance(test, np.ndarray) and isinstance(values[0], np.ndarray)):
         test, values = as_traced(test), tuple(as_traced(v) for v in values)
     return _where((test, *values))
@@ -146,7 +146,7 @@ def unique(
 
     x: any dtype. Returns (y, indices, inverse_indices, counts): y in ascending order, or with sorted=0 in the order
     of first appearance; indices of the first occurrences in x; for each element of x its index in y; the counts.
-    size: static, the number of elements of y, padded with the smallest one; required when x is traced.
+    size: static, the number of elements of y, padded with the smallest one; required for more than one traced element.
     Raises StaticError for a traced x without `size`, ArgumentError for `size` with sorted=0, AxisError.
     Source: ONNX Unique, opsets 11–28.
 
@@ -156,6 +156,9 @@ def unique(
     x = array(x)
     at = None if axis is None else resolve_axis("unique", axis, x.ndim)
     ascending = flag("unique", "sorted", sorted)
+    if size is None and isinstance(x, Tracer) and (x.size if at is None else x.shape[at]) == 1:
+        zero = as_traced(np.zeros(1, np.int64))
+        return x.reshape(-1) if at is None else x, zero, zero, zero + 1
     if not _unbounded("unique", "x", x, size):
         if not ascending:
             raise ArgumentError("unique: `sorted` is 0; together with `size` it must be 1")
@@ -168,7 +171,7 @@ def unique(
             f"unique: the order of {describe(x)} depends on the value of a symbolic size; give `size` to decide it "
             f"when the program runs"
         )
-    y, first, inverse, counts = np.unique(np.asarray(x), True, True, True, at)
+    y, first, inverse, counts = _unique(np.asarray(x), at)
     inverse = inverse.reshape(-1)
     if not ascending:
         order = np.argsort(first)
@@ -177,3 +180,12 @@ def unique(
         y, first, inverse, counts = y.take(order, at or 0), first[order], rank[inverse], counts[order]
     found = (y, *(v.astype(np.int64) for v in (first, inverse, counts)))
     return tuple(map(as_traced, found)) if isinstance(x, jax.Array) else found  # pyright: ignore[reportReturnType]
+
+
+def _unique(x: np.ndarray, axis: int | None) -> tuple[np.ndarray, ...]:
+    if axis is None or x.dtype != object:
+        return np.unique(x, True, True, True, axis)
+    # NumPy does not order slices of objects; places in the sorted strings have the same order.
+    strings, places = np.unique(x, return_inverse=True)
+    y, *others = np.unique(places.reshape(x.shape), True, True, True, axis)
+    return strings[y], *others

@@ -14,11 +14,13 @@ from jaxops.dtypes import canonical, traced_for_sizes
 from jaxops.errors import ShapeError
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.tensor import slicing as sizes_of
-from jaxops.static import Array, Dim, Sizes, Static, foldable, jit_if_concrete
+from jaxops.static import Array, Dim, Sizes, StaticInts, foldable, jit_if_concrete
 
 
 @foldable
-def slice(data: Array, starts: Static, ends: Static, axes: Static = None, steps: Static = None) -> Array:
+def slice(
+    data: Array, starts: StaticInts, ends: StaticInts, axes: StaticInts = None, steps: StaticInts = None
+) -> Array:
     """Every `step`-th element from `start` up to, not including, `end`, on each of the axes.
 
     data: n axes, any dtype. starts, ends: static, 1-D integers of one length; bounds count from the end when

@@ -12,11 +12,13 @@ from jaxops.attributes import axis as resolve_axis, integer, ints
 from jaxops.dtypes import traced_for_sizes
 from jaxops.errors import ArgumentError, SignatureError
 from jaxops.shapes.tensor import splitting as sizes_of
-from jaxops.static import Array, Sizes, Static, foldable, jit_if_concrete
+from jaxops.static import Array, Sizes, Static, StaticInts, foldable, jit_if_concrete
 
 
 @foldable
-def split(input: Array, split: Static = None, *, axis: int = 0, num_outputs: int | None = None) -> tuple[Array, ...]:
+def split(
+    input: Array, split: StaticInts = None, *, axis: int = 0, num_outputs: int | None = None
+) -> tuple[Array, ...]:
     """Splits `input` along `axis`, into pieces of the lengths `split` or into `num_outputs` pieces.
 
     input: any dtype. Returns a tuple of arrays.

@@ -2,8 +2,11 @@
 
 __all__ = ["regex_full_match", "string_concat", "string_normalizer", "string_split"]
 
+import functools
 import re
-from collections.abc import Sequence
+import sys
+import unicodedata
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -74,7 +77,26 @@ def string_split(x: Any, *, delimiter: str | None = None, maxsplit: int | None =
 
 
 CaseChange = Literal["LOWER", "UPPER", "NONE"]
-_CASES = {"NONE": lambda text: text, "LOWER": str.lower, "UPPER": str.upper}
+_LOCALE = re.compile(r"(?P<language>[A-Za-z]{1,8})([_-][A-Za-z0-9]+)*([.@][A-Za-z0-9_.@-]+)?|")
+# In these languages i with a dot and i without one are two letters, each of both cases.
+_DOTTED = ("tr", "az")
+_LOWER, _UPPER = str.maketrans({"I": "ı", "İ": "i"}), str.maketrans({"i": "İ", "ı": "I"})
+
+
+def _cases(locale: str | None) -> dict[str, Callable[[str], str]]:
+    """The changes of case in the language of a locale, such as en_US, tr-TR or C.UTF-8."""
+    found = _LOCALE.fullmatch(locale or "")
+    if found is None:
+        raise ArgumentError(
+            f"string_normalizer: `locale` is {locale!r}; it must be the name of a locale, such as en_US"
+        )
+    if (found["language"] or "").lower() in _DOTTED:
+        return {
+            "NONE": str,
+            "LOWER": lambda text: text.translate(_LOWER).lower(),
+            "UPPER": lambda text: text.translate(_UPPER).upper(),
+        }
+    return {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
 
 
 @foldable
@@ -89,9 +111,11 @@ def string_normalizer(
     """Drops stop words, then changes the case of the remaining strings.
 
     x: strings, (C,) or (1, C). case_change_action: 'LOWER', 'UPPER' or 'NONE'. is_case_sensitive: whether stop words
-    match only in their own case. locale: ignored; upper and lower case follow Unicode in every language.
+    match only in their own case. locale: such as en_US, its default; the cases of all languages are those of Unicode,
+    but for the dotted and dotless i of Turkish and Azerbaijani.
     Returns (D,) or (1, D); one empty string when no string remains.
-    Raises ShapeError for another shape, ArgumentError for another action, DTypeError for anything but strings.
+    Raises ShapeError for another shape, ArgumentError for another action or for no name of a locale, DTypeError for
+    anything but strings.
     Source: ONNX StringNormalizer, opset 10.
 
     >>> string_normalizer(np.array(["The", "Cat"]), stopwords=["the"], case_change_action="UPPER")
@@ -101,17 +125,23 @@ def string_normalizer(
     if values.ndim not in (1, 2) or (values.ndim == 2 and values.shape[0] != 1):
         raise ShapeError(f"string_normalizer: x of {shape_text(values.shape)} must be (C,) or (1, C)")
     one_of("string_normalizer", "case_change_action", case_change_action, CaseChange)
-    same = str if flag("string_normalizer", "is_case_sensitive", is_case_sensitive) else str.lower
+    cases = _cases(locale)
+    same = str if flag("string_normalizer", "is_case_sensitive", is_case_sensitive) else cases["LOWER"]
     dropped = {same(word) for word in stopwords}
-    kept = [_CASES[case_change_action](item) for item in values.flat if same(item) not in dropped]
+    kept = [cases[case_change_action](item) for item in values.flat if same(item) not in dropped]
     return np.array(kept or [""], object).reshape((1, -1) if values.ndim == 2 else (-1,))
 
 
-# RE2 syntax that Python writes differently, and Python syntax that RE2 lacks (backreferences, lookaround).
+# RE2 syntax that Python writes differently, and Python syntax that RE2 lacks (backreferences, lookaround, possessive
+# quantifiers).
 _TOKENS = re.compile(
-    r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|(?P<end>\\z)|(?P<foreign>\\[1-9]|\(\?(?:[=!>#(]|<[=!]|P=))|\\.|\[:(?P<set>\^?\w+):\]",
+    r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|(?P<end>\\z)|(?P<foreign>\\[1-9Z]|\(\?(?:[=!>#(]|<[=!]|P=|[imsU-]*[aLux]))"
+    r"|\(\?(?P<flags>[ims-]*U[imsU-]*)(?P<after>[:)])|(?P<name>\(\?<)|\\(?P<sign>[pP])(?:\{(?P<long>\^?\w+)\}|(?P<short>\w))"
+    r"|\\(?P<letter>[dswDSW])|\\.|\[:(?P<set>\^?\w+):\]|(?P<open>\[\^?\]?)|(?P<close>\])|(?P<dollar>\$)"
+    r"|(?P<possessive>[*+?}]\+)",
     re.DOTALL,
 )
+_LETTERS = {"d": "0-9", "s": r"\t\n\f\r ", "w": "0-9A-Za-z_"}
 _CLASSES = {
     "alnum": "0-9A-Za-z",
     "alpha": "A-Za-z",
@@ -130,23 +160,70 @@ _CLASSES = {
 }
 
 
-def _to_python(token: re.Match[str]) -> str:
-    if token["foreign"]:
-        raise re.error(f"RE2 does not have {token[0]!r}")
-    if token["set"] and token["set"] not in _CLASSES:
-        raise re.error(f"the class {token[0]!r} is not known")
-    if token["quoted"] is not None:
-        return re.escape(token["quoted"])
-    return r"\Z" if token["end"] else _CLASSES.get(token["set"] or "", token[0])
+@functools.cache
+def _category(name: str, inverted: bool) -> str:
+    """The characters of a general category of Unicode, such as L or Lu, as ranges of a class."""
+    held = [unicodedata.category(chr(code)).startswith(name) != inverted for code in range(sys.maxunicode + 1)]
+    edges = np.flatnonzero(np.diff([False, *held, False])).reshape(-1, 2)
+    if len(edges) < 2:  # no character or, inverted, all of them
+        raise re.error(f"the class {name!r} is not known; those of scripts are not supported")
+    return "".join(f"\\U{first:08x}-\\U{end - 1:08x}" for first, end in edges.tolist())
+
+
+class _ToPython:
+    """What a token of RE2 is in Python."""
+
+    def __init__(self, pattern: str) -> None:
+        self.inside = False  # a class in brackets
+        self.lines = re.search(r"\(\?[imsU]*m", pattern) is not None
+
+    def __call__(self, token: re.Match[str]) -> str:
+        found = token.groupdict()
+        if found["foreign"] or (found["possessive"] and not self.inside):
+            raise re.error(f"RE2 does not have {token[0]!r}")
+        if found["open"]:
+            if self.inside:  # Python warns of a bracket in a class
+                return "".join(f"\\{c}" for c in token[0])
+            self.inside = True
+            return token[0]
+        if found["close"]:
+            self.inside = False
+            return token[0]
+        if found["quoted"] is not None:
+            return re.escape(found["quoted"])
+        if found["flags"]:  # U swaps greedy and lazy, which does not change whether a whole string matches
+            kept = found["flags"].replace("U", "").rstrip("-")
+            return f"(?{kept}{found['after']}" if kept else "(?:" if found["after"] == ":" else "(?:)"
+        if found["name"]:
+            return "(?P<"
+        if found["end"] or (found["dollar"] and not self.inside and not self.lines):
+            return r"\Z"
+        return self._of_class(token, found)
+
+    def _of_class(self, token: re.Match[str], found: dict[str, str | None]) -> str:
+        if found["sign"]:
+            name = found["long"] or found["short"] or ""
+            items = _category(name.removeprefix("^"), (found["sign"] == "P") != name.startswith("^"))
+            return items if self.inside else f"[{items}]"
+        letter = found["letter"]
+        if letter in _LETTERS:
+            return _LETTERS[letter] if self.inside else f"[{_LETTERS[letter]}]"
+        if letter and not self.inside:
+            return f"[^{_LETTERS[letter.lower()]}]"
+        if found["set"]:
+            if found["set"] not in _CLASSES:
+                raise re.error(f"the class {token[0]!r} is not known")
+            return _CLASSES[found["set"]]
+        return token[0]
 
 
 @foldable
 def regex_full_match(x: Any, *, pattern: str | None = None) -> np.ndarray:
     """Whether a pattern matches each string from its first to its last character.
 
-    x: strings, any shape. pattern: in RE2 syntax, without Unicode classes (`\\\\pL`). Returns booleans.
-    Raises ArgumentError for a malformed pattern and for syntax that RE2 lacks (backreferences, lookaround);
-    SignatureError without a pattern; DTypeError for anything but strings.
+    x: strings, any shape. pattern: in RE2 syntax, without classes of scripts (`\\\\p{Greek}`). Returns booleans.
+    Raises ArgumentError for a malformed pattern and for syntax that RE2 lacks (backreferences, lookaround,
+    possessive quantifiers); SignatureError without a pattern; DTypeError for anything but strings.
     Source: ONNX RegexFullMatch, opset 20.
 
     >>> regex_full_match(np.array(["a1", "a1b"]), pattern="[a-z][[:digit:]]")
@@ -156,9 +233,9 @@ def regex_full_match(x: Any, *, pattern: str | None = None) -> np.ndarray:
     if pattern is None:
         raise SignatureError("regex_full_match: `pattern` is missing")
     try:
-        # RE2's \w and \d match ASCII only, but re.ASCII would also restrict (?i) to ASCII letters.
+        # RE2's \b and \W know ASCII only, but re.ASCII would also restrict (?i) to ASCII letters.
         plain = pattern.isascii() or "(?i" not in pattern
-        compiled = re.compile(_TOKENS.sub(_to_python, pattern), re.ASCII if plain else 0)
+        compiled = re.compile(_TOKENS.sub(_ToPython(pattern), pattern), re.ASCII if plain else 0)
     except re.error as error:
         raise ArgumentError(f"regex_full_match: `pattern` {pattern!r} is not valid: {error}") from error
     return _each(lambda item: compiled.fullmatch(item) is not None, values, bool)

@@ -213,7 +213,11 @@ def _check(op: str, name: str, values: Sequence[Dim], n: int, least: int) -> Siz
 
 
 def _same_total(op: str, size: Dim, width: int, step: int) -> Dim:
-    """The padding that makes ceil(size / step) windows."""
+    """The padding that makes ceil(size / step) windows; none where the stride exceeds the window.
+
+    There the formula of the text can be negative, and engines differ. Here nothing is cropped: the first window starts
+    at the first element, and what lies between windows is skipped, as in TensorFlow.
+    """
     total = (-(-size // step) - 1) * step + width - size
     if isinstance(total, int):
         return max(total, 0)

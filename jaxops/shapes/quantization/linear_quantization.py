@@ -1,4 +1,4 @@
-"""Which elements a scale of linear quantization counts for: all, those of one index on an axis, or a block."""
+"""Which elements share a scale in linear quantization: all, those at one index of an axis, or a block."""
 
 from typing import NamedTuple
 
@@ -9,8 +9,8 @@ from jaxops.static import Sizes
 class Layout(NamedTuple):
     """How a scale broadcasts to the data.
 
-    sizes: those to reshape the scale to; they have the rank of the data. axis: where each element of the scale counts
-    for `block` elements in a row; None where sizes broadcast as they are.
+    sizes: the shape to give the scale, of the rank of the data. axis: the axis on which each scale is repeated for
+    `block` elements; None if the reshaped scale broadcasts.
     """
 
     sizes: Sizes

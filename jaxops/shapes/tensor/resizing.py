@@ -15,7 +15,7 @@ _EXACT = 1024
 
 
 class Resized(NamedTuple):
-    """One axis: its size, the size that it gets, the scale (None: between symbolic sizes), and the region it shows."""
+    """One axis: its size, its new size, the scale (None between symbolic sizes), and the start and end of its roi."""
 
     axis: int
     size: Dim
@@ -48,8 +48,8 @@ def by_sizes(sizes: Sizes, axes: Sequence[int], wanted: Sizes, policy: AspectRat
     found = [s for s in scales if s is not None]
     if len(found) < len(scales):
         raise ShapeError(
-            f"resize: which scale of `sizes` {shape_text(wanted)} to {shape_text(sizes)} is kept by {policy!r} "
-            f"depends on a symbolic size; give `axes` and `sizes` for known ones"
+            f"resize: the scale that {policy!r} chooses to bring {shape_text(sizes)} to `sizes` {shape_text(wanted)} "
+            f"depends on a symbolic size; leave symbolic axes out of `axes` and `sizes`"
         )
     scale = min(found) if policy == "not_larger" else max(found)
     return tuple(Resized(a, sizes[a], math.floor(scale * sizes[a] + Fraction(1, 2)), scale) for a in axes)
@@ -74,7 +74,7 @@ def _times(sizes: Sizes, axis: int, scale: float) -> Dim:
 
 
 def _meant(size: Dim, length: Dim, scale: float) -> Fraction:
-    """The ratio of the sizes where the scale is its float32; else the scale. So 0.6 of 5 is exactly 3 / 5."""
+    """The ratio of the sizes if it equals the scale in float32, else the scale. So 0.6 for 5 elements is 3 / 5."""
     if isinstance(size, int) and isinstance(length, int) and size and _single(length / size) == _single(scale):
         return Fraction(length, size)
     return Fraction(_single(scale))

@@ -237,6 +237,21 @@ def test_vmap_grad_and_symbolic_export(case: Case) -> None:
         np.testing.assert_allclose(program.call(X), plain, rtol=1e-6)
 
 
+@pytest.mark.parametrize("divisor", [3.0, np.float32(0.7), np.array([0.3], np.float32)], ids=str)
+def test_division_by_one_number_is_correctly_rounded(divisor):
+    """XLA would multiply by the reciprocal, an ulp off in every seventh quotient."""
+    x = np.random.default_rng(0).normal(size=4000).astype(np.float32)
+    expected = x / np.asarray(divisor, np.float32)
+    assert (np.asarray(jax.jit(lambda x: ops.div(x, divisor))(x)) == expected).all()
+    assert (np.asarray(ops.div(jnp.asarray(x), divisor)) == expected).all()
+    given = np.asarray(divisor, np.float32)
+    assert (np.asarray(jax.jit(ops.div)(x, given)) == expected).all()
+    half = x.astype(np.float16)
+    assert (np.asarray(jax.jit(ops.div)(half, np.float16(3))) == half / np.float16(3)).all()
+    slopes = jax.grad(lambda x, d: ops.div(x, d).sum(), (0, 1))(jnp.array([1.0, 2.0]), jnp.array(4.0))
+    assert [s.tolist() for s in slopes] == [[0.25, 0.25], -3 / 16]
+
+
 def test_the_harness_finds_a_wrong_operator() -> None:
     wrong = [
         Case(ops.div, [A, B], A // B),

@@ -226,16 +226,16 @@ def test_form_chosen_on_a_cpu():
     assert way((b, 64, b, 56), (256, 64, 1, 1)) == "_as_product"
     assert way((b, 64, b, 56), (256, 64, 1, 1), strides=(2, 2)) is None
     assert way((b, 32, 56, 56), (32, 1, 3, 3), 32) == "_as_sum"
-    assert way((1, 64, 14, 14), (64, 32, 3, 3), 2) == "_as_columns"
-    assert way((1, 512, 7, 7), (512, 512, 3, 3), pads=(1, 1, 1, 1)) == "_as_columns"
+    assert way((1, 64, 14, 14), (64, 32, 3, 3), 2) == "as_columns"
+    assert way((1, 512, 7, 7), (512, 512, 3, 3), pads=(1, 1, 1, 1)) == "as_columns"
     assert way((b, 512, 7, 7), (512, 512, 3, 3), pads=(1, 1, 1, 1)) is None
     assert way((1, 64, 56, 56), (64, 64, 3, 3)) is None
 
 
-@pytest.mark.parametrize("way", [convolution._as_product, convolution._as_columns, convolution._as_sum])
+@pytest.mark.parametrize("way", [convolution._as_product, convolution.as_columns, convolution._as_sum])
 def test_other_platforms_get_a_plain_convolution(way):
-    attributes = {"_as_product": {}, "_as_columns": {}, "_as_sum": {"group": 4}}[way.__name__]
-    shape = {"_as_product": (6, 4, 1, 1), "_as_columns": (64, 4, 3, 3), "_as_sum": (4, 1, 3, 3)}[way.__name__]
+    attributes = {"_as_product": {}, "as_columns": {}, "_as_sum": {"group": 4}}[way.__name__]
+    shape = {"_as_product": (6, 4, 1, 1), "as_columns": (64, 4, 3, 3), "_as_sum": (4, 1, 3, 3)}[way.__name__]
     lowered = {}
     for platform in ("cpu", "cuda"):
         traced = jax.jit(lambda x, w: conv(x, w, **attributes)).trace(f32(1, 4, 5, 5), f32(*shape))

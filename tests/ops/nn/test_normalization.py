@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from graphs import at_opset
-from jax.export import export, symbolic_shape
+from jax.export import export, symbolic_args_specs, symbolic_shape
 from onnx import TensorProto, helper
 
 from jaxops import ops
@@ -237,9 +237,35 @@ def test_dropout_mask() -> None:
     assert mask.dtype == bool
     assert 0.7 < mask.mean() < 0.8
     np.testing.assert_allclose(y, np.asarray(mask) / np.float32(0.75))
-    again = jax.jit(lambda x, ratio: dropout(x, ratio, True, rng=jax.random.key(3)))(x, 0.25)
-    np.testing.assert_allclose(again, y)
+    key = jax.random.key(3)
+    other, mask = jax.jit(lambda x, ratio: dropout(x, ratio, True, seed=3, rng=key, return_mask=True))(x, 0.25)
+    assert 0.7 < mask.mean() < 0.8
+    assert (other != y).any()  # `rng` takes precedence
+    np.testing.assert_allclose(other, dropout(x, 0.25, True, rng=key))
     assert dropout(X, return_mask=True)[1].all()
+
+
+def test_a_seed_of_dropout_is_that_of_numpy() -> None:
+    sizes = (3, 7, 100)  # more numbers than one state of the generator has
+    for seed, ratio in ((0, 0.5), (2**32 - 1, 0.1), (7, 0.999)):
+        kept = np.random.RandomState(seed).uniform(size=sizes) >= np.float32(ratio)
+        _, mask = dropout(jnp.ones(sizes), ratio, True, seed=seed, return_mask=True)
+        np.testing.assert_array_equal(mask, kept)
+    with pytest.raises(AssertionError):
+        np.testing.assert_array_equal(mask, np.random.RandomState(8).uniform(size=sizes) >= np.float32(ratio))
+
+    def fn(x: Any, ratio: Any = 0.5) -> Any:
+        return dropout(x, ratio, True, seed=5)
+
+    x = jnp.ones((4, 3))
+    expected = 2.0 * (np.random.RandomState(5).uniform(size=x.shape) >= 0.5)
+    np.testing.assert_array_equal(jax.jit(fn)(x, 0.5), expected)
+    (spec,) = symbolic_args_specs([x], ["b, 3"])
+    np.testing.assert_array_equal(export(jax.jit(fn))(spec).call(x), expected)
+    np.testing.assert_array_equal(jax.vmap(fn)(jnp.stack([x, 3 * x])), np.stack([expected, 3 * expected]))
+    np.testing.assert_array_equal(jax.grad(lambda x: fn(x).sum())(x), expected)
+    np.testing.assert_array_equal(dropout(x, 0.5, True, seed=5 + 2**32), expected)  # 32 bits of it count
+    np.testing.assert_allclose(dropout(x.astype(np.float16), 0.1, True, seed=5).max(), 1 / 0.9, rtol=1e-3)
 
 
 def group_normalization_18(*inputs: np.ndarray) -> Any:

@@ -118,6 +118,18 @@ def test_floats_out_of_range(source, target, x64):
         assert found[:3].tolist() == [0, limits.max, limits.min]
 
 
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"])
+def test_strings_to_eight_bits_saturate(name):
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    words, numbers = np.array(["1e9", "-INF", "nan", "1.0625"], object), np.array([1e9, -np.inf, np.nan, 1.0625])
+    for saturate in (0, 1):
+        found, expected = (jo.cast(x, to=dtype, saturate=saturate) for x in (words, numbers))
+        assert found.dtype == dtype
+        assert found.tobytes() == expected.tobytes()
+    largest = float(ml_dtypes.finfo(dtype).max)
+    assert jo.cast(words, to=dtype)[:2].tolist() == [largest, -largest]
+
+
 def test_strings():
     same(jo.cast(np.array(["3.5", "-2", "1e3"], object), to=np.float32), np.array([3.5, -2, 1000], np.float32))
     same(jo.cast(np.array(["INF", "-INF", "+INF"]), to=np.float64), np.array([np.inf, -np.inf, np.inf]))

@@ -158,13 +158,6 @@ def test_error(fn, error, match, kind):
         fn(kind(X))
 
 
-def test_strings_need_static_indices():
-    strings = np.array(["a", "b"], object)
-    same(jo.gather(strings, np.array([[1, 0]])), np.array([["b", "a"]], object))
-    with pytest.raises(DTypeError, match=r"strings stay static \(NumPy\) and cannot become a JAX array"):
-        jo.gather(strings, jnp.array([1]))
-
-
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.data())
 def test_gather_is_numpy_take(shape, draw):

@@ -42,6 +42,18 @@ def test_top_k_smallest_of_extremes() -> None:
         assert values.tolist() == [limits.min]
 
 
+@pytest.mark.parametrize("run", [ops.top_k, jax.jit(ops.top_k, static_argnums=1, static_argnames="largest")])
+def test_top_k_of_zeros_and_nans(run: Any) -> None:
+    """Both zeros are equal, and NaN, whatever its sign, counts as infinity; equal elements keep their order."""
+    x = np.array([-0.0, 0.0, np.nan, -np.inf, 0.0, -0.0, -np.nan, np.inf], np.float32)
+    values, indices = run(x, 8)
+    assert indices.tolist() == [2, 6, 7, 0, 1, 4, 5, 3]
+    assert np.asarray(values).tobytes() == x[np.asarray(indices)].tobytes()
+    values, indices = run(x, 8, largest=0)
+    assert indices.tolist() == [3, 0, 1, 4, 5, 2, 6, 7]
+    assert np.asarray(values).tobytes() == x[np.asarray(indices)].tobytes()
+
+
 def test_top_k_types_and_gradient() -> None:
     with jax.enable_x64(True):
         assert ops.top_k(X, 1)[1].dtype == np.int64
@@ -136,6 +148,14 @@ def test_unique(attributes: dict[str, Any], x: np.ndarray, expected: list[Any]) 
     assert [v.tolist() for v in found] == expected
     assert all(isinstance(v, np.ndarray) and v.dtype == np.int64 for v in found)
     assert [v.tolist() for v in ops.unique(jnp.asarray(x), **attributes)] == expected
+
+
+@pytest.mark.parametrize(("rows", "axis"), [([[7.0]], None), ([[7.0, 7.0, 3.0]], 0), ([[7.0], [3.0]], -1)])
+def test_unique_of_one_element_needs_no_size(rows: list[list[float]], axis: int | None) -> None:
+    x = np.array(rows, np.float32)
+    found = jax.jit(lambda x: ops.unique(x, axis=axis, sorted=0))(x)
+    for got, expected in zip(found, ops.unique(x, axis=axis), strict=True):
+        assert got.tolist() == expected.tolist()
 
 
 def test_unique_of_strings_and_inside_jit() -> None:

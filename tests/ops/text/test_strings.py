@@ -57,6 +57,19 @@ NORMAL = [
     ({"stopwords": ["the"], "case_change_action": "UPPER", "locale": "en_US"}, ["CAT"]),
     ({"stopwords": ["the", "CAT"]}, [""]),
 ]
+LOCALES = [
+    (None, "istanbul IĞDIR", "ISTANBUL IĞDIR", "istanbul iğdir"),
+    ("en_US.UTF-8", "istanbul IĞDIR", "ISTANBUL IĞDIR", "istanbul iğdir"),
+    ("de-DE", "Fuß", "FUSS", "fuß"),
+    ("tr_TR", "istanbul IĞDIR", "İSTANBUL IĞDIR", "istanbul ığdır"),
+    ("az", "İı", "İI", "iı"),
+]
+
+
+@pytest.mark.parametrize(("locale", "text", "upper", "lower"), LOCALES, ids=str)
+def test_the_case_of_a_locale(locale, text, upper, lower):
+    for action, expected in (("UPPER", upper), ("LOWER", lower)):
+        assert ops.string_normalizer(words(text), locale=locale, case_change_action=action).tolist() == [expected]
 
 
 @pytest.mark.parametrize(("attributes", "expected"), NORMAL, ids=str)
@@ -76,6 +89,16 @@ PATTERNS = [
     (r"\Qa.b\E+", ["a.b", "a.bb"], ["axb"]),
     (r"\(?=\\1", [r"=\1", r"(=\1"], ["1"]),
     (r"", [""], ["a"]),
+    (r"\pL+", ["aäж"], ["a1", ""]),
+    (r"[\p{Lu}\d]\P{N}", ["Äb", "1-"], ["ab", "A1"]),
+    (r"\p{^L}", ["1"], ["a"]),
+    (r"(?i)ä\d\w", ["Ä1a"], ["ä٣a", "ä1ä"]),
+    (r"\s\S\D", [" ab", "\tab"], ["\vab", " a1"]),
+    (r"a$\n?", ["a"], ["a\n"]),
+    (r"(?m)a$\nb", ["a\nb"], ["a"]),
+    (r"[[*+$\]]+", ["[*+$]"], ["a"]),
+    (r"(?U)a+|(?<name>b)", ["aa", "b"], [""]),
+    (r"(?iU)a(?U:b+)(?s-U:.)", ["Abb\n"], ["Ab"]),
 ]
 
 
@@ -117,7 +140,11 @@ ERRORS = [
     (lambda: ops.regex_full_match(words("a"), pattern=r"a(?=b)"), ArgumentError, r"RE2 does not have '\(\?='"),
     (lambda: ops.regex_full_match(words("a"), pattern=r"(a)\1"), ArgumentError, "RE2 does not have"),
     (lambda: ops.regex_full_match(words("a"), pattern="[[:^x:]]"), ArgumentError, "the class .* is not known"),
-    (lambda: ops.regex_full_match(words("a"), pattern=r"\pL"), ArgumentError, "is not valid"),
+    (lambda: ops.regex_full_match(words("a"), pattern=r"\p{Greek}"), ArgumentError, "the class 'Greek' is not known"),
+    (lambda: ops.regex_full_match(words("a"), pattern="a++"), ArgumentError, r"RE2 does not have '\+\+'"),
+    (lambda: ops.regex_full_match(words("a"), pattern=r"a\Z"), ArgumentError, "RE2 does not have"),
+    (lambda: ops.regex_full_match(words("a"), pattern="(?x) a"), ArgumentError, r"RE2 does not have '\(\?x'"),
+    (lambda: ops.string_normalizer(words("a"), locale="no such"), ArgumentError, "`locale` is 'no such'; it must be"),
 ]
 
 

@@ -1,0 +1,221 @@
+"""Runs a graph in compiled pieces, for models in which a size depends on data.
+
+A piece is traced node by node. It ends before the first node that must know a traced value: NonZero, a TopK of a
+computed `k`, an If whose branches give different shapes. That node runs on the values that the piece has computed, and
+so do those after it that NumPy can compute at once: compiling a program for each number of boxes would cost a thousand
+times as much as running it. The next piece begins where that ends. So a model without such a node is one piece, and
+where the cuts are is found by tracing alone: an operator that must know a value says so by StaticError.
+"""
+
+import math
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxops.dtypes import as_traced, is_string
+from jaxops.errors import JaxopsError, OutOfRangeError
+from jaxops.graph.border import opened
+from jaxops.graph.nodes import Graph, Node
+from jaxops.graph.rounding import Rounding
+from jaxops.graph.trace import run, scope_of, step
+from jaxops.static import SHAPE_ONLY, UNKNOWN, StaticValue, Tracer, is_symbolic, tracing
+
+# From this many elements on, operands are worth a compiled program.
+_MANY = 1 << 20
+_Scope = ChainMap[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """A NumPy array that is data: it enters a compiled piece as a JAX array, where a static value is compiled in."""
+
+    value: np.ndarray
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class Stop:
+    """The index of a node, on its way out of `jit`."""
+
+    value: int
+
+
+@dataclass(eq=False)
+class Pieces:
+    """What runs the graphs of a model. cuts: for each node at which one was cut, why."""
+
+    cuts: dict[str, str] = field(default_factory=dict)
+    _rounding: Rounding = field(default_factory=Rounding)
+
+    def __reduce__(self) -> Any:
+        return Pieces, (dict(self.cuts),)  # compiled functions stay behind
+
+    @cached_property
+    def _compiled(self) -> Any:
+        return jax.jit(self._piece, static_argnums=(0, 1, 2, 3))
+
+    def call(self, graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any) -> list[Any]:
+        """The outputs of a whole model. given: its inputs as `border.arrive` gives them."""
+        # Nothing can be read of traced values: then it is one piece, and errors are raised.
+        traced = tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given))
+        stop, values = self._compiled(graph, 0, len(graph.nodes), not traced, params, given, rng)
+        local = {**opened(dict(given)), **opened(values)}
+        if stop.value == len(graph.nodes):
+            return _outputs(graph, local, params)
+        _forget(graph, 0, stop.value, local)
+        return self._rest(graph, stop.value, True, local, params, rng)
+
+    def run(
+        self, graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any, outer: _Scope | None = None
+    ) -> list[Any]:
+        """The outputs of a subgraph, or of the body of a function, behind a cut. outer: what a subgraph may capture."""
+        local = dict(given)
+        if outer is not None:
+            # The number of an iteration is data: a static one would compile the body anew in each.
+            local = {name: _as_data(value) for name, value in given.items()}
+            local |= {name: outer[name] for name in graph.captures if name in outer}
+        if tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(local)):
+            return run(graph, given, params, rng, outer)
+        return self._rest(graph, 0, False, local, params, rng)
+
+    def _rest(
+        self, graph: Graph, start: int, cut: bool, local: dict[str, Any], params: Mapping[str, Any], rng: Any
+    ) -> list[Any]:
+        """The outputs of a graph from a node on. cut: whether that node is one that must know a value."""
+        scope = scope_of(graph, local, params)
+        while start < len(graph.nodes):
+            node = graph.nodes[start]
+            if cut or _is_light(node, scope):
+                stop, cut = start + 1, False
+                local.update(_named(node, self._now(node, scope, params, _key(rng, start, node))))
+            else:
+                stop, values = self._compiled_from(graph, start, _closed(local), params, rng)
+                cut = True  # a piece ends at a node that must know a value
+                local.update(values)
+            _forget(graph, start, stop, local)
+            start = stop
+        return _outputs(graph, local, params)
+
+    def _compiled_from(
+        self, graph: Graph, start: int, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any
+    ) -> tuple[int, dict[str, Any]]:
+        """Runs a piece behind a cut: (where it stops, what it computes)."""
+        plan = self._rounding.plan(graph, start, given, params)
+        if plan is None:
+            stop, values = self._compiled(graph, start, len(graph.nodes), True, params, given, rng)
+            return stop.value, opened(values)
+        if plan.stop == start:
+            return start, {}
+        stop, values = self._compiled(graph, start, plan.stop, True, params, plan.padded(given), rng)
+        return stop.value, plan.cropped(opened(values))
+
+    def _piece(
+        self,
+        graph: Graph,
+        start: int,
+        end: int,
+        cut: bool,
+        params: Mapping[str, Any],
+        given: Mapping[str, Any],
+        rng: Any,
+    ) -> tuple[Stop, dict[str, Any]]:
+        """What is compiled: (the index of the node to stop at, the computed values that are needed from there on)."""
+        local: dict[str, Any] = {}
+        values = ChainMap(local, *scope_of(graph, opened(dict(given)), params).maps)
+        stop = end
+        for index, node in enumerate(graph.nodes[start:end], start):
+            inputs = [values[name] if name else None for name in node.inputs]
+            try:
+                outputs = step(node, inputs, params, _key(rng, index, node), values)
+            except (*UNKNOWN, JaxopsError) as error:
+                if not (cut and _may_need_data(node, error)):
+                    raise
+                self.cuts[node.title] = str(error).splitlines()[0]
+                stop = index
+                break
+            local.update(_named(node, outputs))
+            _forget(graph, index, index + 1, local)
+        return Stop(stop), _closed(local)
+
+    def _now(self, node: Node, scope: _Scope, params: Mapping[str, Any], rng: Any) -> list[Any]:
+        """The outputs of a node whose operands are known: data, unless they follow from static values alone."""
+        inputs = [scope[name] if name else None for name in node.inputs]
+        data = [x for k, x in enumerate(inputs) if node.operator.mark(k) != SHAPE_ONLY]
+        static = node.operator.foldable and not any(isinstance(x, jax.Array | Data) for x in jax.tree.leaves(data))
+        if _is_light(node, scope):
+            try:
+                found = step(node, jax.tree.map(_host, inputs), params, rng, scope, self.run)
+                return list(found) if static else list(map(_as_data, found))
+            except JaxopsError:
+                # A 32-bit array that stands for 64 bits is no match for a 64-bit one; as JAX arrays both have 32.
+                pass
+        return [_as_data(y) for y in step(node, _operands(inputs), params, rng, scope, self.run)]
+
+
+def _outputs(graph: Graph, local: dict[str, Any], params: Mapping[str, Any]) -> list[Any]:
+    scope: Any = local
+    if not all(value.name in local for value in graph.outputs):
+        scope = {**scope_of(graph, local, params), "": None}
+    return [_operands(scope[value.name]) for value in graph.outputs]
+
+
+def _named(node: Node, outputs: Sequence[Any]) -> dict[str, Any]:
+    return {name: value for name, value in zip(node.outputs, outputs, strict=False) if name}
+
+
+def _forget(graph: Graph, start: int, stop: int, local: dict[str, Any]) -> None:
+    """Drops the values that no node from `stop` on reads."""
+    for names in graph.spent[start:stop]:
+        for name in names:
+            local.pop(name, None)
+
+
+def _may_need_data(node: Node, error: Exception) -> bool:
+    """Whether the node may succeed once its operands are known: it says so, or its own graph could not be traced."""
+    return isinstance(error, UNKNOWN) or bool(node.subgraphs or node.body)
+
+
+def _is_light(node: Node, scope: _Scope) -> bool:
+    """Whether NumPy computes the node faster than a program would be compiled."""
+    if not node.operator.foldable or node.body:
+        return False
+    read = [scope[name] for k, name in enumerate(node.inputs) if name and node.operator.mark(k) != SHAPE_ONLY]
+    return sum(math.prod(getattr(x, "value", x).shape) for x in jax.tree.leaves(read)) <= _MANY
+
+
+def _key(rng: Any, index: int, node: Node) -> Any:
+    return jax.random.fold_in(rng, index) if rng is not None and node.draws else None
+
+
+def _as_data(value: Any) -> Any:
+    """A value whose NumPy arrays are data. Strings are always static."""
+    return jax.tree.map(lambda x: Data(x) if isinstance(x, np.ndarray) and not is_string(x) else x, value)
+
+
+def _host(value: Any) -> Any:
+    """A known value as NumPy arrays."""
+    return value.value if isinstance(value, Data) else np.asarray(value)
+
+
+def _operands(values: Any) -> Any:
+    """Values as operators take them outside `jit`: data as JAX arrays."""
+
+    def operand(x: Any) -> Any:
+        if not isinstance(x, Data):
+            return as_traced(x) if is_symbolic(x) else x
+        try:
+            return as_traced(x.value)
+        except OutOfRangeError:  # a number that only a NumPy array can hold while x64 is off
+            return x.value
+
+    return jax.tree.map(operand, values)
+
+
+def _closed(values: Any) -> Any:
+    """Values as `jit` takes and gives them: NumPy arrays as `StaticValue`."""
+    return jax.tree.map(lambda x: StaticValue(x) if isinstance(x, np.ndarray) else x, _operands(values))

@@ -1,0 +1,154 @@
+"""Which programs compute each row of a symbolic axis from the same row of their operands.
+
+Such a program may run on surplus rows too, since they change no other row. So a piece of a model that comes after a
+data-dependent size is compiled once for a rounded-up size, and serves all smaller ones down to the next power of two.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+# Each element of the result depends on the operands at its own place, or on the place only.
+_ANY_SIZE = {
+    *("abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2", "atanh"),
+    *("bitcast_convert_type", "broadcast_in_dim", "cbrt", "ceil", "clamp", "convert_element_type", "copy", "copy_p"),
+    *("cos", "cosh", "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expand_dims", "expm1"),
+    *("floor", "ge", "gt", "integer_pow", "iota", "is_finite", "le", "lgamma", "log", "log1p", "logistic", "lt"),
+    *("max", "min", "mul", "ne", "neg", "nextafter", "not", "optimization_barrier", "or", "population_count", "pow"),
+    *("reduce_precision", "rem", "round", "rsqrt", "select_n", "shift_left", "shift_right_arithmetic"),
+    *("shift_right_logical", "sign", "sin", "sinh", "sqrt", "square", "squeeze", "stop_gradient", "sub", "tan"),
+    *("tanh", "transpose", "xor"),
+}
+# Those whose inner programs run on their operands as they are, or on slices of them.
+_CALLS = {
+    *("pjit", "jit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"),
+    *("checkpoint", "remat2", "while", "cond", "scan"),
+}
+
+
+def row_wise(jaxpr: Any) -> bool:
+    """Whether no equation mixes the rows of a symbolic axis, or uses its size as a number."""
+    return all(_is_row_wise(eqn) for eqn in jaxpr.eqns)
+
+
+def _is_row_wise(eqn: Any) -> bool:
+    name = eqn.primitive.name
+    if name in _CALLS:
+        # A loop over a symbolic number of rows would run over the surplus ones too.
+        return isinstance(eqn.params.get("length", 0), int) and all(map(row_wise, _jaxprs(eqn.params)))
+    operands = [v.aval for v in eqn.invars]
+    if name == "dim_as_value":
+        return False
+    if not any(_symbolic(aval) for aval in (*operands, *(v.aval for v in eqn.outvars))):
+        return True
+    if name in _ANY_SIZE:
+        return True
+    rule = _RULES.get(name)
+    return rule is not None and rule(eqn.params, *operands)
+
+
+def _jaxprs(params: dict[str, Any]) -> Iterator[Any]:
+    for value in params.values():
+        for item in value if isinstance(value, tuple | list) else (value,):
+            found = getattr(item, "jaxpr", item)
+            if hasattr(found, "eqns"):
+                yield found
+
+
+def _symbolic(aval: Any) -> set[int]:
+    """The axes of a symbolic size."""
+    return {axis for axis, size in enumerate(getattr(aval, "shape", ())) if not isinstance(size, int)}
+
+
+def _apart(key: str) -> Callable[..., bool]:
+    """The rule of an operation along the axis, or axes, that a parameter names: none of them is symbolic."""
+
+    def rule(params: dict[str, Any], *operands: Any) -> bool:
+        along = params[key]
+        return not any(_symbolic(x) & ({along} if isinstance(along, int) else set(along)) for x in operands)
+
+    return rule
+
+
+def _dot(params: dict[str, Any], a: Any, b: Any) -> bool:
+    (of_a, of_b), _ = params["dimension_numbers"]
+    return not (_symbolic(a) & set(of_a) or _symbolic(b) & set(of_b))
+
+
+def _convolution(params: dict[str, Any], x: Any, w: Any) -> bool:
+    return (
+        not _symbolic(w)
+        and _symbolic(x) <= {params["dimension_numbers"].lhs_spec[0]}
+        and not (params["batch_group_count"] > 1)
+    )
+
+
+def _slice(params: dict[str, Any], x: Any) -> bool:
+    strides = params["strides"] or (1,) * len(x.shape)
+    return all(
+        params["start_indices"][a] == 0 and params["limit_indices"][a] == x.shape[a] and strides[a] == 1
+        for a in _symbolic(x)
+    )
+
+
+def _pad(params: dict[str, Any], x: Any, _: Any) -> bool:
+    return all(tuple(params["padding_config"][a]) == (0, 0, 0) for a in _symbolic(x))
+
+
+def _gather(params: dict[str, Any], x: Any, _: Any) -> bool:
+    numbers = params["dimension_numbers"]
+    batch = set(numbers.operand_batching_dims)
+    return all(
+        a in batch or (a not in numbers.start_index_map and params["slice_sizes"][a] == x.shape[a])
+        for a in _symbolic(x)
+    )
+
+
+def _dynamic_slice(params: dict[str, Any], x: Any, *_: Any) -> bool:
+    return all(params["slice_sizes"][a] == x.shape[a] for a in _symbolic(x))
+
+
+def _dynamic_update_slice(_: dict[str, Any], x: Any, update: Any, *__: Any) -> bool:
+    return all(update.shape[a] == x.shape[a] for a in _symbolic(x))
+
+
+def _window(params: dict[str, Any], x: Any, *_: Any) -> bool:
+    return all(params["window_dimensions"][a] == 1 and params["window_strides"][a] == 1 for a in _symbolic(x))
+
+
+def _top_k(params: dict[str, Any], x: Any) -> bool:
+    axis = params.get("axis", -1)
+    return axis % len(x.shape) not in _symbolic(x)
+
+
+def _reshape(params: dict[str, Any], x: Any, *_: Any) -> bool:
+    before, after = ([size for size in sizes if size != 1] for sizes in (x.shape, params["new_sizes"]))
+    if before == after:
+        return True
+    # The first axis is the symbolic one, before and after: true rows stay before surplus ones.
+    return all(
+        not isinstance(sizes[0], int) and all(isinstance(size, int) for size in sizes[1:]) and math.prod(sizes[1:]) > 0
+        for sizes in (before, after)
+    )
+
+
+_RULES: dict[str, Callable[..., bool]] = {
+    **{f"reduce_{kind}": _apart("axes") for kind in ("sum", "max", "min", "prod", "and", "or", "xor")},
+    **{f"cum{kind}": _apart("axis") for kind in ("sum", "prod", "max", "min", "logsumexp")},
+    **{f"reduce_window{kind}": _window for kind in ("", "_sum", "_max", "_min")},
+    "argmax": _apart("axes"),
+    "argmin": _apart("axes"),
+    "concatenate": _apart("dimension"),
+    "conv_general_dilated": _convolution,
+    "dot_general": _dot,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "gather": _gather,
+    "pad": _pad,
+    "reduce": _apart("dimensions"),
+    "reshape": _reshape,
+    "rev": _apart("dimensions"),
+    "slice": _slice,
+    "sort": _apart("dimension"),
+    "top_k": _top_k,
+}

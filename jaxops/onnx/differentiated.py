@@ -1,0 +1,41 @@
+"""The part of a graph that a Gradient node of ai.onnx.preview.training differentiates."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from jaxops.errors import ModelError
+from jaxops.graph.nodes import Graph, Node, Value
+
+
+def with_differentiated(node: Node, before: Sequence[Node]) -> Node:
+    """A bound node; Gradient gets the graph from the values that `xs` and `zs` name to the one that `y` names.
+
+    before: the bound nodes before it, those that make y among them. Values that depend on none of xs and zs are
+    captured. Nodes that draw random numbers draw others there. Raises ModelError where no node before it makes y.
+    """
+    if "differentiated" not in getattr(node.operator, "subgraphs", ()):
+        return node  # also one whose operator jaxops does not have
+    target = node.attributes["y"]
+    given = (*node.attributes["xs"], *node.attributes.get("zs", ()))
+    if target not in {*given, *(name for other in before for name in other.outputs)}:
+        raise ModelError(f"Gradient: `y` is '{target}', but no earlier node of the same graph computes it")
+    needed, leading = {target}, []
+    for other in reversed(before):
+        if needed.intersection(other.outputs).difference(given):
+            leading.append(other)
+            needed.update(other.uses())
+    moving, nodes = set(given), []
+    for other in reversed(leading):
+        if moving.intersection(other.uses()):
+            # A given value replaces the one that the node computes.
+            outputs = tuple("" if name in given else name for name in other.outputs)
+            nodes.append(dataclasses.replace(other, outputs=outputs))
+            moving.update(filter(None, outputs))
+    graph = Graph(
+        name=f"d {target}",
+        inputs=tuple(Value(name, None, None) for name in given),
+        outputs=(Value(target, None, None),),
+        nodes=tuple(nodes),
+        initializers={},
+    )
+    return dataclasses.replace(node, attributes={**node.attributes, "differentiated": graph})

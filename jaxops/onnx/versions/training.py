@@ -1,0 +1,38 @@
+"""Gradient, which differentiates a part of the graph around it."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxops.dtypes import floating
+from jaxops.errors import SignatureError
+from jaxops.onnx.registry import version
+from jaxops.static import Array, Subgraph
+
+
+@version("Gradient", 1, domain="ai.onnx.preview.training")
+def gradient_1(
+    inputs: Sequence[Array],
+    *,
+    xs: Sequence[str],
+    y: str,
+    zs: Sequence[str] = (),
+    differentiated: Annotated[Any, Subgraph(first=0)] = None,
+) -> tuple[jax.Array, ...]:
+    """The derivatives of the sum of `y` by each of `xs`, where xs and zs have the values of the inputs.
+
+    differentiated: the nodes that lead from xs and zs to y, see `jaxops.onnx.differentiated`.
+    """
+    if len(inputs) != len(xs) + len(zs):
+        raise SignatureError(f"gradient: {len(inputs)} inputs, but `xs` and `zs` name {len(xs) + len(zs)} values")
+    by = floating("gradient", **dict(zip(xs, inputs, strict=False)))
+    others = inputs[len(xs) :]
+
+    def target(*values: Any) -> Any:
+        (found,) = differentiated(*values, *others)
+        (found,) = floating("gradient", **{y: found})
+        return jnp.sum(found)
+
+    return jax.grad(target, tuple(range(len(by))))(*by)

@@ -1,0 +1,66 @@
+"""Decoding of image files, outside of `jit`: the size of an image depends on its bytes."""
+
+__all__ = ["image_decoder"]
+
+import io
+import warnings
+from typing import Any, Literal
+
+import numpy as np
+
+from jaxops.attributes import one_of
+from jaxops.errors import DTypeError, ShapeError, UnsupportedError, describe
+from jaxops.static import Static, known
+
+PixelFormat = Literal["RGB", "BGR", "Grayscale"]
+# Pillow's names of the formats that the standard lists; PPM stands for all portable formats.
+_FORMATS = ("BMP", "JPEG", "JPEG2000", "TIFF", "PNG", "WEBP", "PPM")
+
+
+def image_decoder(encoded_stream: Static, *, pixel_format: PixelFormat = "RGB") -> np.ndarray:
+    """The pixels of an image file: BMP, JPEG, JPEG 2000, TIFF, PNG, WebP, PBM, PGM or PPM.
+
+    encoded_stream: static, (bytes,), uint8. Returns (height, width, channels), uint8, with three channels, or one for
+    'Grayscale'; transparency is dropped, and of samples of 16 bits the upper 8 are kept. A stream that cannot be
+    decoded gives (0, 0, channels), as the standard says, with a warning that says why.
+    Raises StaticError for a traced stream, UnsupportedError without Pillow, ShapeError, DTypeError, ArgumentError.
+    Source: ONNX ImageDecoder, opset 20.
+
+    >>> image_decoder(np.frombuffer(b"P6 1 1 255\\n" + bytes([1, 2, 3]), np.uint8), pixel_format="BGR").tolist()
+    [[[3, 2, 1]]]
+    """
+    op = "image_decoder"
+    stream = known(op, "encoded_stream", encoded_stream)
+    kind = one_of(op, "pixel_format", pixel_format, PixelFormat)
+    if stream.dtype != np.uint8:
+        raise DTypeError(f"{op}: `encoded_stream` must be uint8, got {describe(stream)}")
+    if stream.ndim != 1:
+        raise ShapeError(f"{op}: `encoded_stream` must be 1-D, but has {stream.ndim} axes")
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError as error:
+        raise UnsupportedError(f"{op}: decoding needs Pillow; install it with `pip install 'jaxops[image]'`") from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow's own, about damage that it can live with
+            with Image.open(io.BytesIO(stream.tobytes()), formats=_FORMATS) as image:
+                pixels = _pixels(image, "L" if kind == "Grayscale" else "RGB")
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        # Pillow raises all of these for damaged files.
+        warnings.warn(
+            f"{op}: {stream.size} bytes cannot be decoded, so the image is empty: {error}\n"
+            f"  hint    it must be a whole file in one of the formats {', '.join(_FORMATS)}",
+            stacklevel=2,
+        )
+        return np.zeros((0, 0, 1 if kind == "Grayscale" else 3), np.uint8)
+    if kind == "Grayscale":
+        return pixels[:, :, None]
+    return np.ascontiguousarray(pixels[:, :, ::-1]) if kind == "BGR" else pixels
+
+
+def _pixels(image: Any, mode: str) -> np.ndarray:
+    if image.mode.startswith("I"):  # one channel of 16 bits, which `convert` would clip
+        from PIL import Image
+
+        image = Image.fromarray((np.asarray(image).astype(np.int32) >> 8).clip(0, 255).astype(np.uint8))
+    return np.asarray(image.convert(mode))

@@ -1,0 +1,80 @@
+"""Window functions: factors of the samples of a signal that fall off towards both of its ends."""
+
+__all__ = ["blackman_window", "hamming_window", "hann_window"]
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import element_type, flag, integer
+from jaxops.dtypes import canonical, is_string
+from jaxops.errors import ArgumentError, DTypeError
+from jaxops.static import Array, ElementType, Static, foldable
+
+
+@foldable
+def hann_window(size: Static, *, output_datatype: ElementType = np.float32, periodic: int = 1) -> Array:
+    """The window 0.5 - 0.5 · cos(2πk/N).
+
+    size: static, one integer >= 0, the number n of factors. periodic: 1 for N = n, a period of the window; 0 for
+    N = n - 1, a window that is the same from both ends; one factor is NaN then.
+    output_datatype: a type of real numbers; integers are rounded towards zero.
+    Returns a static array (n,), unless the size is symbolic. Raises ArgumentError for a negative size, DTypeError.
+    Source: ONNX HannWindow, opset 17.
+
+    >>> hann_window(4).tolist()
+    [0.0, 0.5, 1.0, 0.5]
+    """
+    return _window("hann_window", size, output_datatype, periodic, (0.5, 0.5, 0.0))
+
+
+@foldable
+def hamming_window(size: Static, *, output_datatype: ElementType = np.float32, periodic: int = 1) -> Array:
+    """The window 25/46 - 21/46 · cos(2πk/N).
+
+    The operands and errors are those of `hann_window`.
+    Source: ONNX HammingWindow, opset 17.
+
+    >>> hamming_window(2, output_datatype=np.float64).round(3).tolist()
+    [0.087, 1.0]
+    """
+    return _window("hamming_window", size, output_datatype, periodic, (25 / 46, 21 / 46, 0.0))
+
+
+@foldable
+def blackman_window(size: Static, *, output_datatype: ElementType = np.float32, periodic: int = 1) -> Array:
+    """The window 0.42 - 0.5 · cos(2πk/N) + 0.08 · cos(4πk/N).
+
+    The operands and errors are those of `hann_window`.
+    Source: ONNX BlackmanWindow, opset 17.
+
+    >>> blackman_window(2, output_datatype=np.int32)
+    array([0, 1], dtype=int32)
+    """
+    return _window("blackman_window", size, output_datatype, periodic, (0.42, 0.5, 0.08))
+
+
+def _window(op: str, size: Any, dtype: Any, periodic: int, factors: tuple[float, float, float]) -> Array:
+    count, whole = integer(op, "size", size), flag(op, "periodic", periodic)
+    kind = element_type(op, "output_datatype", dtype)
+    if is_string(np.empty(0, kind)) or kind.kind in "bc":
+        raise DTypeError(f"{op}: `output_datatype` is {kind.name}; it must be a type of real numbers")
+    if isinstance(count, int):
+        if count < 0:
+            raise ArgumentError(f"{op}: `size` is {count}; it must be at least 0")
+        with np.errstate(invalid="ignore"):
+            found = _factors(np, np.arange(count), np.float64(count if whole else count - 1), factors)
+            # As in the standard's body they are float32 numbers; so a peak of 1 - 1e-16 is the integer 1.
+            return (found if kind == np.float64 else found.astype(np.float32)).astype(kind)
+    work = canonical(np.float64 if kind == np.float64 else np.float32)
+    found = _factors(jnp, lax.iota(work, count), jnp.asarray(count if whole else count - 1, work), factors)
+    return lax.convert_element_type(found, canonical(kind))
+
+
+def _factors(xp: Any, k: Any, period: Any, factors: tuple[float, float, float]) -> Any:
+    # A symmetric window of one factor has the period 0: as in the standard's function body, 0 / 0 is NaN.
+    angle = 2 * np.pi * k / period
+    constant, first, second = factors
+    return constant - first * xp.cos(angle) + second * xp.cos(2 * angle)

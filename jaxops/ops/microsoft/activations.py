@@ -1,0 +1,130 @@
+"""Activation functions, and those behind a bias; 16-bit floats are computed in float32."""
+
+__all__ = ["bias_gelu", "bias_split_gelu", "fast_gelu", "gelu", "quick_gelu", "scaled_silu"]
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxops.dtypes import accumulation_type, floating
+from jaxops.errors import ShapeError, describe
+from jaxops.ops.elementwise import traced_operands
+from jaxops.shapes.microsoft import biases as sizes_of
+from jaxops.static import Array, jit_if_concrete
+
+
+def gelu(x: Array) -> Array:
+    """x · Φ(x), with Φ the distribution function of the normal distribution.
+
+    x: any shape, floating-point. Returns the same shape and dtype.
+    Raises DTypeError. Source: com.microsoft Gelu, opset 1; as the standard's Gelu with approximate='none'.
+
+    >>> gelu(jnp.array([0.0, 100.0])).tolist()
+    [0.0, 100.0]
+    """
+    return _biased_gelu(floating("gelu", x=x), "gelu", False)
+
+
+def fast_gelu(x: Array, bias: Array | None = None) -> Array:
+    """½y(1 + tanh(√(2/π)(y + 0.044715y³))), where y is x, with `bias` added to its last axis.
+
+    x: (…, C), floating-point, any shape without bias. bias: (C,), of x's dtype. Returns an array like x.
+    Raises ShapeError for another bias, DTypeError. Source: com.microsoft FastGelu, opset 1.
+
+    >>> fast_gelu(jnp.array([0.0, 99.0]), jnp.array([0.0, 1.0])).tolist()
+    [0.0, 100.0]
+    """
+    return _biased_gelu(_with_bias("fast_gelu", x, bias), "fast_gelu", True)
+
+
+def bias_gelu(a: Array, b: Array) -> Array:
+    """`gelu` of a with b added to its last axis.
+
+    a: (…, C), floating-point. b: (C,), of a's dtype. Returns an array like a.
+    Raises ShapeError for another b, DTypeError. Source: com.microsoft BiasGelu, opset 1.
+
+    >>> bias_gelu(jnp.array([0.0, 99.0]), jnp.array([0.0, 1.0])).tolist()
+    [0.0, 100.0]
+    """
+    return _biased_gelu(_with_bias("bias_gelu", a, b), "bias_gelu", False)
+
+
+def _with_bias(op: str, x: Any, bias: Any) -> tuple[jax.Array, ...]:
+    return traced_operands(op, (x,) if bias is None else (x, bias), "floating-point")
+
+
+@jit_if_concrete
+def _biased_gelu(operands: tuple[jax.Array, ...], op: str, approximate: bool) -> jax.Array:
+    x, *biases = (v.astype(accumulation_type(v.dtype)) for v in operands)
+    for bias in biases:
+        sizes_of.last_axis(op, x.shape, bias=bias.shape)
+        x = x + lax.broadcast_in_dim(bias, x.shape, (x.ndim - 1,))
+    return jax.nn.gelu(x, approximate=approximate).astype(operands[0].dtype)
+
+
+def quick_gelu(x: Array, *, alpha: float = 1.7020000219345093) -> Array:
+    """x · sigmoid(alpha · x).
+
+    x: any shape, floating-point. Returns the same shape and dtype.
+    Raises DTypeError. Source: com.microsoft QuickGelu, opset 1.
+
+    >>> quick_gelu(jnp.array([0.0, 100.0])).tolist()
+    [0.0, 100.0]
+    """
+    (data,) = floating("quick_gelu", x=x)
+    return _quick_gelu(data, float(alpha))
+
+
+@jit_if_concrete
+def _quick_gelu(x: jax.Array, alpha: float) -> jax.Array:
+    wide = x.astype(accumulation_type(x.dtype))
+    return (wide * lax.logistic(wide * alpha)).astype(x.dtype)
+
+
+def scaled_silu(x: Array, scale: Array | None = None, *, alpha: float = 1.0) -> Array:
+    """z · sigmoid(z), with z = scale · x; z and its sigmoid are rounded to the dtype of x.
+
+    x: any shape, floating-point. scale: one number of any floating dtype; None is `alpha`. Returns an array like x.
+    Raises ShapeError for a scale of several numbers, DTypeError. Source: com.microsoft ScaledSiLU, opset 1.
+
+    >>> scaled_silu(jnp.array([0.0, 100.0]), alpha=0.5).tolist()
+    [0.0, 50.0]
+    """
+    (data, factor) = floating("scaled_silu", x=x, scale=scale)
+    if factor is None:
+        factor = jnp.asarray(alpha, accumulation_type(data.dtype))
+    elif factor.size != 1:
+        raise ShapeError(f"scaled_silu: `scale` must be one number, got {describe(factor)}")
+    return _scaled_silu((data, factor))
+
+
+@jit_if_concrete
+def _scaled_silu(operands: tuple[jax.Array, jax.Array]) -> jax.Array:
+    x, scale = operands
+    wide = accumulation_type(x.dtype)
+    z = (x.astype(wide) * scale.reshape(()).astype(wide)).astype(x.dtype)
+    return z * lax.logistic(z.astype(wide)).astype(x.dtype)
+
+
+def bias_split_gelu(x: Array, bias: Array) -> Array:
+    """Adds `bias` to the last axis, cuts it in two, and returns left · gelu(right).
+
+    x: (…, 2·C), floating-point. bias: (2·C,), of x's dtype. Returns (…, C), same dtype.
+    Raises ShapeError for an odd last axis or another bias, DTypeError. Source: com.microsoft BiasSplitGelu, opset 1.
+
+    >>> bias_split_gelu(jnp.array([3.0, 99.0]), jnp.array([0.0, 1.0])).tolist()
+    [300.0]
+    """
+    return _bias_split_gelu(traced_operands("bias_split_gelu", (x, bias), "floating-point"))
+
+
+@jit_if_concrete
+def _bias_split_gelu(operands: tuple[jax.Array, ...]) -> jax.Array:
+    x, bias = (v.astype(accumulation_type(v.dtype)) for v in operands)
+    sizes_of.last_axis("bias_split_gelu", x.shape, bias=bias.shape)
+    half = sizes_of.halves("bias_split_gelu", x.shape)[-1]
+    x = x + lax.broadcast_in_dim(bias, x.shape, (x.ndim - 1,))
+    left, right = x[..., :half], x[..., half:]
+    return (left * jax.nn.gelu(right, approximate=False)).astype(operands[0].dtype)

@@ -1,0 +1,121 @@
+"""Operators that add a bias or a residual to something else; 16-bit floats are computed in float32."""
+
+__all__ = ["bias_add", "bias_dropout", "bias_softmax", "gated_add"]
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxops.attributes import axis as resolve_axis, flag
+from jaxops.dtypes import accumulation_type, as_traced
+from jaxops.ops.elementwise import broadcast_to, traced_operands
+from jaxops.ops.math.softmax_like import softmax
+from jaxops.ops.nn.regularization import dropout
+from jaxops.shapes.math.broadcasting import broadcast
+from jaxops.shapes.microsoft import biases as sizes_of
+from jaxops.static import Array, Static, jit_if_concrete
+
+
+def bias_add(x: Array, bias: Array, skip: Array) -> Array:
+    """x + bias + skip, where bias is added to the last axis.
+
+    x, skip: (…, C), floating-point. bias: (C,). One dtype. Returns an array like x.
+    Raises ShapeError for another bias or skip, DTypeError. Source: com.microsoft BiasAdd, opset 1.
+
+    >>> bias_add(jnp.zeros((1, 2)), jnp.array([1.0, 2.0]), jnp.ones((1, 2))).tolist()
+    [[2.0, 3.0]]
+    """
+    return _bias_add(traced_operands("bias_add", (x, bias, skip), "floating-point"))
+
+
+@jit_if_concrete
+def _bias_add(operands: tuple[jax.Array, ...]) -> jax.Array:
+    x, bias, skip = (v.astype(accumulation_type(v.dtype)) for v in operands)
+    sizes_of.last_axis("bias_add", x.shape, bias=bias.shape)
+    sizes_of.same("bias_add", x.shape, skip=skip.shape)
+    return (x + lax.broadcast_in_dim(bias, x.shape, (x.ndim - 1,)) + skip).astype(operands[0].dtype)
+
+
+def gated_add(x: Array, y: Array, gate: Array) -> Array:
+    """x + y · gate; the product is rounded to the dtype before it is added.
+
+    x, y: (…, C), floating-point. gate: (…, 1). One dtype. Returns an array like x.
+    Raises ShapeError when the shapes do not fit, DTypeError. Source: com.microsoft GatedAdd, opset 1.
+
+    >>> gated_add(jnp.ones((2, 1)), jnp.ones((2, 1)), jnp.array([[0.0], [2.0]])).tolist()
+    [[1.0], [3.0]]
+    """
+    return _gated_add(traced_operands("gated_add", (x, y, gate), "floating-point"))
+
+
+@jit_if_concrete
+def _gated_add(operands: tuple[jax.Array, ...]) -> jax.Array:
+    x, y, gate = operands
+    sizes_of.same("gated_add", x.shape, y=y.shape)
+    sizes_of.same("gated_add", (*x.shape[:-1], 1), gate=gate.shape)
+    product = y * broadcast_to(gate, x.shape)
+    # XLA computes 16-bit floats in float32 and would keep the product unrounded.
+    info = jnp.finfo(x.dtype)
+    return x + lax.reduce_precision(product, info.nexp, info.nmant)
+
+
+def bias_softmax(data: Array, bias: Array, *, axis: int = 1, is_inner_broadcast: int) -> Array:
+    """The softmax of data + bias over all axes from `axis` on, together.
+
+    data: floating-point. bias: of data's dtype; its last axes are those of data from `axis` on, and the number
+    of its rows divides that of data. is_inner_broadcast: 1 uses each row of bias for neighbouring rows of data, 0
+    repeats all rows of bias in turn. Returns an array like data.
+    Raises ShapeError when the rows of bias do not divide those of data, AxisError, DTypeError, ArgumentError.
+    Source: com.microsoft BiasSoftmax, opset 1.
+
+    >>> bias_softmax(jnp.zeros((2, 2)), jnp.array([[0.0, -1e9]]), is_inner_broadcast=0).tolist()
+    [[1.0, 0.0], [1.0, 0.0]]
+    """
+    operands = traced_operands("bias_softmax", (data, bias), "floating-point")
+    at = resolve_axis("bias_softmax", axis, operands[0].ndim)
+    return _bias_softmax(operands, at, flag("bias_softmax", "is_inner_broadcast", is_inner_broadcast))
+
+
+@jit_if_concrete
+def _bias_softmax(operands: tuple[jax.Array, ...], axis: int, inner: bool) -> jax.Array:
+    data, bias = (v.astype(accumulation_type(v.dtype)) for v in operands)
+    own, times, length = sizes_of.softmax_rows("bias_softmax", data.shape, bias.shape, axis)
+    rows = data.reshape((own, times, length) if inner else (times, own, length))
+    rows = rows + bias.reshape((own, 1, length) if inner else (1, own, length))
+    return as_traced(softmax(rows)).reshape(data.shape).astype(operands[0].dtype)
+
+
+def bias_dropout(
+    data: Array,
+    bias: Array,
+    residual: Array | None = None,
+    ratio: Any = None,
+    training_mode: Static = None,
+    *,
+    seed: int | None = None,
+    rng: Any = None,
+    return_mask: bool = False,
+) -> Any:
+    """The dropout of data + bias, plus a residual.
+
+    data: (…, C), floating-point. bias: (C,), or the shape of data. residual: the shape of data; None is 0. One dtype.
+    ratio, training_mode, seed, rng, return_mask: as in `dropout`: without training nothing is dropped.
+    Raises ShapeError, DTypeError, and what `dropout` raises. Source: com.microsoft BiasDropout, opset 1.
+
+    >>> bias_dropout(jnp.zeros((1, 2)), jnp.array([1.0, 2.0]), jnp.ones((1, 2))).tolist()
+    [[2.0, 3.0]]
+    """
+    op = "bias_dropout"
+    x, b, *rest = traced_operands(op, (data, bias) if residual is None else (data, bias, residual), "floating-point")
+    if b.shape != x.shape:
+        sizes_of.last_axis(op, x.shape, bias=b.shape)
+    wide = accumulation_type(x.dtype)
+    total = x.astype(wide) + broadcast_to(b.astype(wide), broadcast(op, x.shape, b.shape))
+    y, mask = dropout(total, ratio, training_mode, seed=seed, rng=rng, return_mask=True)
+    for value in rest:
+        sizes_of.same(op, x.shape, residual=value.shape)
+        y = y + value.astype(wide)
+    y = y.astype(x.dtype)
+    return (y, mask) if return_mask else y

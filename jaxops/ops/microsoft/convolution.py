@@ -1,0 +1,293 @@
+"""Convolution and pooling with a fused activation, with the channels last, with a mask, or with pads as an operand."""
+
+__all__ = [
+    "conv_transpose_with_dynamic_pads",
+    "fused_conv",
+    "maxpool_with_mask",
+    "nhwc_conv",
+    "nhwc_fused_conv",
+    "nhwc_max_pool",
+]
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import flag, ints
+from jaxops.dtypes import as_traced
+from jaxops.errors import ShapeError, shape_text
+from jaxops.ops.elementwise import require, traced_operands
+from jaxops.ops.microsoft.fused_activations import listed
+from jaxops.ops.nn.convolution import conv, conv_transpose
+from jaxops.ops.nn.pooling import max_pool
+from jaxops.ops.nn.windows import options
+from jaxops.shapes.microsoft import convolution as sizes_of
+from jaxops.shapes.nn import windows
+from jaxops.shapes.nn.windows import AutoPad, Options
+from jaxops.static import Array, Ints, Sizes, Static, jit_if_concrete
+
+
+def fused_conv(
+    x: Array,
+    w: Array,
+    b: Array | None = None,
+    z: Array | None = None,
+    *,
+    activation: str | None = None,
+    activation_params: Sequence[float] | None = None,
+    auto_pad: AutoPad = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    """An activation of `conv` + z.
+
+    x, w, b and the attributes after `activation_params` are as in `conv`. z: the shape of the convolution, or None.
+    activation: the name of a standard operator, such as 'Relu', 'Clip' or 'HardSigmoid', or 'Silu'; None or '' changes
+    nothing. activation_params: its numbers: alpha; alpha and beta; the bounds of Clip; None is the default.
+    Raises what `conv` raises, ArgumentError for an unknown activation or another number of parameters than it has.
+    Source: com.microsoft FusedConv, opset 1.
+
+    >>> x, w = jnp.array([[[-1.0, 1.0]]]), jnp.ones((1, 1, 1))
+    >>> fused_conv(x, w, activation="LeakyRelu", activation_params=(0.5,)).tolist()
+    [[[-0.5, 1.0]]]
+    """
+    last = listed("fused_conv", activation, activation_params)
+    y = conv(
+        x,
+        w,
+        b,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+    return last(y if z is None else _plus("fused_conv", y, z))
+
+
+def _plus(op: str, y: Any, z: Any) -> Any:
+    y, z = traced_operands(op, (y, z), "floating-point")
+    if z.shape != y.shape:
+        raise ShapeError(f"{op}: `z` of {shape_text(z.shape)} must have the shape of the result, {shape_text(y.shape)}")
+    return y + z
+
+
+def nhwc_fused_conv(
+    x: Array,
+    w: Array,
+    b: Array | None = None,
+    z: Array | None = None,
+    *,
+    activation: str | None = None,
+    activation_params: Sequence[float] | None = None,
+    auto_pad: AutoPad = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    """`fused_conv` with the channels of x, z and the result on the last axis.
+
+    x: (N, d1, …, dn, C). w: (M, C/group, k1, …, kn), as in `conv`. z: (N, o1, …, on, M). Returns (N, o1, …, on, M).
+    Source: com.microsoft NhwcFusedConv, opset 1.
+
+    >>> x = jnp.array([[[-1.0], [1.0]]])
+    >>> nhwc_fused_conv(x, jnp.ones((2, 1, 1)), activation="Relu").tolist()
+    [[[0.0, 0.0], [1.0, 1.0]]]
+    """
+    y = fused_conv(
+        channels_first("nhwc_fused_conv", "x", x),
+        w,
+        b,
+        None if z is None else channels_first("nhwc_fused_conv", "z", z),
+        activation=activation,
+        activation_params=activation_params,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+    return jnp.moveaxis(as_traced(y), 1, -1)
+
+
+def channels_first(op: str, operand: str, value: Any) -> jax.Array:
+    """An operand of which the channels are the last axis, with that axis behind the first one."""
+    x = as_traced(value)
+    if x.ndim < 3:
+        raise ShapeError(f"{op}: `{operand}` of {shape_text(x.shape)} needs a first axis, spatial axes and channels")
+    return jnp.moveaxis(x, -1, 1)
+
+
+def nhwc_conv(
+    x: Array,
+    w: Array,
+    b: Array | None = None,
+    *,
+    auto_pad: AutoPad = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    """`conv` with the channels of x, w and the result on the last axis.
+
+    x: (N, d1, …, dn, C). w: (M, k1, …, kn, C/group), as onnxruntime's optimiser writes it, though the text has it as in
+    `conv`. b and the attributes are as in `conv`. Returns (N, o1, …, on, M).
+    Source: com.microsoft NhwcConv, opset 1.
+
+    >>> nhwc_conv(jnp.ones((1, 5, 5, 1)), jnp.ones((2, 3, 3, 1))).shape
+    (1, 3, 3, 2)
+    """
+    y = conv(
+        channels_first("nhwc_conv", "x", x),
+        channels_first("nhwc_conv", "w", w),
+        b,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+    return jnp.moveaxis(y, 1, -1)
+
+
+def nhwc_max_pool(
+    x: Array,
+    *,
+    kernel_shape: Ints,
+    auto_pad: AutoPad = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    """`max_pool` with the channels on the last axis.
+
+    x: (N, d1, …, dn, C), numbers. The attributes are as in `max_pool`. Returns (N, o1, …, on, C), same dtype.
+    Source: com.microsoft NhwcMaxPool, opset 1.
+
+    >>> nhwc_max_pool(jnp.arange(4).reshape(1, 4, 1), kernel_shape=(2,), strides=(2,)).reshape(-1).tolist()
+    [1, 3]
+    """
+    y = max_pool(
+        channels_first("nhwc_max_pool", "x", x),
+        kernel_shape=kernel_shape,
+        auto_pad=auto_pad,
+        ceil_mode=ceil_mode,
+        dilations=dilations,
+        pads=pads,
+        strides=strides,
+    )
+    assert isinstance(y, jax.Array)
+    return jnp.moveaxis(y, 1, -1)
+
+
+def maxpool_with_mask(
+    x: Array,
+    m: Array,
+    *,
+    auto_pad: AutoPad = "NOTSET",
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    storage_order: int = 0,
+    strides: Ints | None = None,
+) -> Array:
+    """`max_pool` over the elements of each window row that stand before the first masked one.
+
+    x: (N, C, d1, …, dn), floats. m: (1 or N, 1 or C, d1, …, dn), int32; 0 masks an element, and those behind it in the
+    same row (the last axis) of a window. As in onnxruntime, with two axes or more the very first element of a plane is
+    never masked, and a window without elements gives the lowest finite number. (onnxruntime 1.31 reads a mask of
+    several planes at other places: it takes the remainder of a number of elements by a number of planes.)
+    kernel_shape and the other attributes are as in `max_pool`; storage_order has no effect.
+    Raises ShapeError, ArgumentError. Source: com.microsoft MaxpoolWithMask, opset 1.
+
+    >>> maxpool_with_mask(jnp.array([[[1.0, 2.0, 3.0]]]), jnp.array([[[1, 1, 0]]]), kernel_shape=(3,)).tolist()
+    [[[2.0]]]
+    """
+    op = "maxpool_with_mask"
+    flag(op, "storage_order", storage_order)
+    data, mask = as_traced(x), as_traced(m)
+    require(op, "floating-point", data)
+    require(op, "integer", mask)
+    if kernel_shape is None:
+        raise ShapeError(f"{op}: `kernel_shape` is missing; give the sizes of a window")
+    given = options(op, auto_pad, pads, strides, None)
+    return _maxpool_with_mask((data, mask), ints(op, "kernel_shape", kernel_shape), given)
+
+
+@jit_if_concrete
+def _maxpool_with_mask(operands: tuple[jax.Array, ...], kernel: Sizes, given: Options) -> jax.Array:
+    op = "maxpool_with_mask"
+    x, mask = operands
+    found = windows.sliding(op, windows.spatial(op, x.shape), kernel, given)
+    sizes_of.mask(op, x.shape, mask.shape)
+    alive, rank = mask != 0, x.ndim - 2
+    if rank > 1:
+        alive = alive.at[(slice(None), slice(None), *(0,) * rank)].set(True)
+    config = [(0, 0, 0), (0, 0, 0), *((lo, hi, 0) for lo, hi in found.pads)]
+    lowest = jnp.asarray(jnp.finfo(x.dtype).min, x.dtype)
+    x, alive = lax.pad(x, lowest, config), lax.pad(alive, np.True_, config)
+
+    def tap(values: jax.Array, at: tuple[int, ...]) -> jax.Array:
+        ends = [i + (n - 1) * s + 1 for i, n, s in zip(at, found.sizes, found.strides, strict=True)]
+        return lax.slice(values, (0, 0, *at), (*values.shape[:2], *ends), (1, 1, *found.strides))
+
+    best = None
+    for row in itertools.product(*map(range, kernel[:-1])):
+        counted = None
+        for i in range(kernel[-1]):
+            now = tap(alive, (*row, i))
+            counted = now if counted is None else counted & now
+            value = jnp.where(counted, tap(x, (*row, i)), lowest)
+            best = value if best is None else jnp.maximum(best, value)
+    assert best is not None
+    return best
+
+
+def conv_transpose_with_dynamic_pads(
+    x: Array,
+    w: Array,
+    pads: Static = None,
+    b: Array | None = None,
+    *,
+    auto_pad: AutoPad = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    output_padding: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    """`conv_transpose` whose pads are an operand.
+
+    pads: static, all begins, then all ends; None is 0. The rest is as in `conv_transpose`.
+    Source: com.microsoft ConvTransposeWithDynamicPads, opset 1.
+
+    >>> conv_transpose_with_dynamic_pads(jnp.ones((1, 1, 3)), jnp.ones((1, 2, 3)), np.array([1, 0])).shape
+    (1, 2, 4)
+    """
+    return conv_transpose(
+        x,
+        w,
+        b,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        output_padding=output_padding,
+        pads=pads,
+        strides=strides,
+    )

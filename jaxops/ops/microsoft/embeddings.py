@@ -1,0 +1,171 @@
+"""Embeddings: the vectors of words, letters and positions."""
+
+__all__ = ["embed_layer_normalization", "torch_embedding", "word_conv_embedding"]
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import integer
+from jaxops.dtypes import accumulation_type, as_traced
+from jaxops.errors import ShapeError, describe
+from jaxops.ops.elementwise import broadcast_to, require, traced_operands
+from jaxops.ops.microsoft.normalization import layer_normalization
+from jaxops.ops.tensor.gathering import gather
+from jaxops.shapes.microsoft import biases, embeddings as sizes_of
+from jaxops.static import Array, Static, jit_if_concrete, known
+
+
+def embed_layer_normalization(
+    input_ids: Array,
+    segment_ids: Array | None,
+    word_embedding: Array,
+    position_embedding: Array,
+    segment_embedding: Array | None,
+    gamma: Array,
+    beta: Array,
+    mask: Array | None = None,
+    position_ids: Array | None = None,
+    *,
+    epsilon: float = 1e-12,
+    mask_index_type: int | None = None,
+    return_all: bool = False,
+) -> Any:
+    """The layer normalization of the sum of word, position and segment embeddings.
+
+    input_ids, segment_ids, mask: (N, S), integers. position_ids: (N, S) or (1, S); None is 0 to S - 1. The tables:
+    (rows, C). gamma, beta: (C,), all of one floating dtype. segment_ids and segment_embedding are given together.
+    Returns (N, S, C); with `return_all` (y, mask_index, sum), where mask_index counts the ones in each row of mask, as
+    int32 (zeros without a mask), and sum is what was normalized. mask_index_type has no effect.
+    Raises ShapeError when the shapes do not fit, BoundsError for a static index that is out of range, DTypeError.
+    Source: com.microsoft EmbedLayerNormalization, opset 1.
+
+    >>> ids, table = jnp.zeros((1, 1), int), jnp.array([[-1.0, 1.0]])
+    >>> embed_layer_normalization(ids, None, table, table, None, jnp.ones(2), jnp.zeros(2)).round(3).tolist()
+    [[[-1.0, 1.0]]]
+    """
+    op = "embed_layer_normalization"
+    given = {"word_embedding": word_embedding, "position_embedding": position_embedding}
+    if (segment_ids is None) != (segment_embedding is None):
+        raise ShapeError(f"{op}: `segment_ids` and `segment_embedding` go together; one of them is missing")
+    if segment_embedding is not None:
+        given["segment_embedding"] = segment_embedding
+    *tables, scale, shift = traced_operands(op, (*given.values(), gamma, beta), "floating-point")
+    width = sizes_of.table(op, "word_embedding", tables[0].shape)
+    for name, table in zip(given, tables, strict=True):
+        sizes_of.table(op, name, table.shape, width)
+    words = as_traced(input_ids)
+    like = {name: as_traced(v) for name, v in (("segment_ids", segment_ids), ("mask", mask)) if v is not None}
+    positions = None if position_ids is None else as_traced(position_ids)
+    require(op, "integer", words, *like.values())
+    sizes_of.ids(
+        op, words.shape, None if positions is None else positions.shape, **{n: v.shape for n, v in like.items()}
+    )
+    biases.last_axis(op, tables[0].shape, gamma=scale.shape, beta=shift.shape)
+    if positions is None:
+        positions = lax.broadcasted_iota(np.int32, (1, words.shape[1]), 1)
+    wide = accumulation_type(scale.dtype)
+    indices = (words, positions, like["segment_ids"]) if "segment_ids" in like else (words, positions)
+    total = reduce(lax.add, _rows([t.astype(wide) for t in tables], indices))
+    y = layer_normalization(total, scale.astype(wide), shift.astype(wide), epsilon=epsilon).astype(scale.dtype)
+    if not return_all:
+        return y
+    counts = jnp.zeros(words.shape[:1], np.int32)
+    if "mask" in like:
+        counts = jnp.sum(like["mask"] == 1, 1, dtype=np.int32)
+    return y, counts, total.astype(scale.dtype)
+
+
+def _rows(tables: Sequence[jax.Array], indices: Sequence[jax.Array]) -> list[jax.Array]:
+    """The rows of each table at its indices, broadcast to each other."""
+    found = [as_traced(gather(table, index)) for table, index in zip(tables, indices, strict=True)]
+    sizes = jnp.broadcast_shapes(*(rows.shape for rows in found))
+    return [broadcast_to(rows, sizes) for rows in found]
+
+
+def torch_embedding(
+    weight: Array, indices: Array, padding_idx: Static = None, scale_grad_by_freq: Static = None
+) -> Array:
+    """The rows of `weight` at `indices`.
+
+    weight: (rows, C), any dtype. indices: any shape, integers. Returns (…, C), same dtype.
+    padding_idx: static, one integer: no gradient flows to that row; None or a negative one means no row.
+    scale_grad_by_freq: static, one boolean: the gradient of a row is divided by the number of its occurrences.
+    Raises ShapeError, BoundsError for a static index that is out of range, DTypeError.
+    Source: com.microsoft TorchEmbedding, opset 1.
+
+    >>> torch_embedding(jnp.array([[1.0], [2.0]]), jnp.array([1, 0])).tolist()
+    [[2.0], [1.0]]
+    """
+    op = "torch_embedding"
+    table, places = as_traced(weight), as_traced(indices)
+    sizes_of.table(op, "weight", table.shape)
+    found = gather(table, indices)
+    if padding_idx is not None:
+        at = integer(op, "padding_idx", padding_idx)
+        if at >= 0:
+            found = jnp.where((places == at)[..., None], lax.stop_gradient(found), found)
+    if scale_grad_by_freq is not None and known(op, "scale_grad_by_freq", scale_grad_by_freq).any():
+        counts = jnp.zeros(table.shape[0], found.dtype).at[places].add(1)
+        share = (1 / counts[places])[..., None]
+        # The value is unchanged, and the gradient is multiplied by the share.
+        found = found * share + lax.stop_gradient(found * (1 - share))
+    return found
+
+
+def word_conv_embedding(
+    sequence: Array,
+    w: Array,
+    b: Array,
+    c: Array,
+    *,
+    char_embedding_size: int | None = None,
+    conv_window_size: int | None = None,
+    embedding_size: int | None = None,
+) -> Array:
+    """A vector for each word: the largest tanh of a convolution over the vectors of its letters.
+
+    sequence: (words, letters), int32; a word ends where letters are 0. w: (M, 1, width, size), filters. b: (M,).
+    c: (rows, size), the vectors of letters. Floats of one dtype. Returns (words, M), same dtype; a word that begins
+    with 0 gives zeros, where onnxruntime leaves what was in memory. For a word shorter than the
+    filters, the letters behind it count too, up to their width.
+    char_embedding_size, conv_window_size, embedding_size: size, width and M again, to be checked; None checks nothing.
+    Raises ShapeError when the shapes do not fit, DTypeError. Source: com.microsoft WordConvEmbedding, opset 1.
+
+    >>> letters, table = jnp.array([[1, 0], [1, 1]]), jnp.array([[0.0], [100.0]])
+    >>> word_conv_embedding(letters, jnp.ones((1, 1, 2, 1)), jnp.zeros(1), table).tolist()
+    [[1.0], [1.0]]
+    """
+    op = "word_conv_embedding"
+    letters, operands = as_traced(sequence), traced_operands(op, (w, b, c), "floating-point")
+    require(op, "integer", letters)
+    filters = operands[0]
+    sizes_of.word_filters(op, letters.shape, filters.shape, operands[1].shape, operands[2].shape)
+    said = {"embedding_size": (embedding_size, 0), "conv_window_size": (conv_window_size, 2)}
+    for name, (value, axis) in (said | {"char_embedding_size": (char_embedding_size, 3)}).items():
+        if value is not None and value != filters.shape[axis]:
+            raise ShapeError(f"{op}: `{name}` is {value}, but w is {describe(filters)}")
+    return _word_conv_embedding((letters, *operands))
+
+
+@jit_if_concrete
+def _word_conv_embedding(operands: tuple[jax.Array, ...]) -> jax.Array:
+    letters, w, b, c = operands
+    wide, width = accumulation_type(w.dtype), w.shape[2]
+    length = jnp.where(letters[:, 0] > 0, jnp.sum(letters > 0, 1, dtype=np.int32), 0)
+    reach = jnp.maximum(length, width)
+    # The letters behind the word have vectors of zeros.
+    places = lax.broadcasted_iota(np.int32, letters.shape, 1)
+    vectors = as_traced(gather(c.astype(wide), letters)) * (places < reach[:, None])[..., None].astype(wide)
+    found = lax.conv_general_dilated(
+        vectors, w[:, 0].astype(wide), (1,), [(0, 0)], dimension_numbers=("NHC", "OHI", "NHC")
+    )
+    found = lax.tanh(found + b.astype(wide)[None, None])
+    counted = lax.broadcasted_iota(np.int32, found.shape, 1) < (reach - width + 1)[:, None, None]
+    best = jnp.max(jnp.where(counted, found, -jnp.inf), 1)
+    return jnp.where((length > 0)[:, None], best, 0).astype(w.dtype)

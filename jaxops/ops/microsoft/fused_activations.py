@@ -1,0 +1,61 @@
+"""Activations that an attribute of another operator names."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from jaxops.errors import ArgumentError
+from jaxops.ops.math import activations as fns
+from jaxops.ops.math.extrema import clip
+from jaxops.ops.math.softmax_like import hardmax, log_softmax, softmax
+
+Activation = Callable[[Any], Any]
+# By the names of the attribute: the function, and its parameters in the order in which a list gives them.
+_ACTIVATIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "Relu": (fns.relu, ()),
+    "Tanh": (fns.tanh, ()),
+    "Sigmoid": (fns.sigmoid, ()),
+    "Silu": (fns.swish, ()),
+    "Softplus": (fns.softplus, ()),
+    "Softsign": (fns.softsign, ()),
+    "HardSwish": (fns.hard_swish, ()),
+    "LeakyRelu": (fns.leaky_relu, ("alpha",)),
+    "Elu": (fns.elu, ("alpha",)),
+    "Celu": (fns.celu, ("alpha",)),
+    "ThresholdedRelu": (fns.thresholded_relu, ("alpha",)),
+    "HardSigmoid": (fns.hard_sigmoid, ("alpha", "beta")),
+    "Selu": (fns.selu, ("alpha", "gamma")),
+    "Clip": (clip, ("min", "max")),
+    "Softmax": (softmax, ("axis",)),
+    "LogSoftmax": (log_softmax, ("axis",)),
+    "Hardmax": (hardmax, ("axis",)),
+}
+
+
+def named(op: str, activation: str | None, **given: Any) -> Activation:
+    """The activation of this name with the parameters that it has; None among them is the standard's default."""
+    if not activation:
+        return _unchanged
+    function, names = _found(op, activation)
+    return partial(function, **{name: given[name] for name in names if given.get(name) is not None})
+
+
+def listed(op: str, activation: str | None, params: Sequence[float] | None) -> Activation:
+    """The activation of this name with the parameters of a list: as many as it has, or none for their defaults."""
+    if not activation:
+        return _unchanged
+    function, names = _found(op, activation)
+    values = tuple(params or ())
+    if values and len(values) != len(names):
+        raise ArgumentError(f"{op}: `activation_params` is {values}; {activation} has {len(names)}: {', '.join(names)}")
+    return partial(function, **dict(zip(names, values, strict=False)))
+
+
+def _found(op: str, activation: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
+    if activation not in _ACTIVATIONS:
+        raise ArgumentError(f"{op}: `activation` is {activation!r}; it must be one of {', '.join(_ACTIVATIONS)}")
+    return _ACTIVATIONS[activation]
+
+
+def _unchanged(x: Any) -> Any:
+    return x

@@ -1,0 +1,183 @@
+"""Matrix products with something fused to them, inverses and distances; 16-bit floats are computed in float32."""
+
+__all__ = [
+    "cdist",
+    "fused_gemm",
+    "fused_matmul_activation",
+    "gemm_fast_gelu",
+    "inverse",
+    "sparse_to_dense_matmul",
+    "transpose_matmul",
+]
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxops.attributes import flag, one_of
+from jaxops.dtypes import accumulation_type, as_traced, floating, is_float
+from jaxops.ops.elementwise import traced_operands
+from jaxops.ops.math.linear_algebra import gemm, matmul, scaled
+from jaxops.ops.microsoft.activations import fast_gelu
+from jaxops.ops.microsoft.fused_activations import named
+from jaxops.ops.microsoft.linear_algebra import fused_matmul
+from jaxops.shapes.math.linear_algebra import square
+from jaxops.shapes.microsoft import fused_products as sizes_of
+from jaxops.static import Array, jit_if_concrete
+
+Metric = Literal["sqeuclidean", "euclidean"]
+
+
+def fused_gemm(
+    a: Array,
+    b: Array,
+    c: Array | None = None,
+    *,
+    activation: str | None = None,
+    activation_alpha: float | None = None,
+    activation_beta: float | None = None,
+    activation_gamma: float | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Array:
+    """An activation of alpha · a' · b' + beta · c, which is as in `gemm`.
+
+    activation: the name of a standard operator such as 'Relu' or 'LeakyRelu', or 'Silu'; None or '' changes nothing.
+    activation_alpha, activation_beta, activation_gamma: its attributes of these names; None is the standard's default.
+    Raises what `gemm` raises, ArgumentError for an unknown activation. Source: com.microsoft FusedGemm, opset 1.
+
+    >>> fused_gemm(jnp.ones((1, 2)), -jnp.ones((2, 1)), activation="LeakyRelu", activation_alpha=0.5).tolist()
+    [[-1.0]]
+    """
+    parameters = {"alpha": activation_alpha, "beta": activation_beta, "gamma": activation_gamma}
+    last = named("fused_gemm", activation, **parameters)
+    return last(gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB))
+
+
+def fused_matmul_activation(
+    a: Array,
+    b: Array,
+    *,
+    activation: str,
+    activation_alpha: float | None = None,
+    activation_axis: int | None = None,
+    activation_beta: float | None = None,
+    activation_gamma: float | None = None,
+    alpha: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+    transBatchA: int = 0,
+    transBatchB: int = 0,
+) -> Array:
+    """An activation of `fused_matmul`.
+
+    activation and its attributes are as in `fused_gemm`; 'Softmax', 'LogSoftmax' and 'Hardmax' take `activation_axis`.
+    Raises what `fused_matmul` raises, ArgumentError for an unknown activation.
+    Source: com.microsoft FusedMatMulActivation, opset 1.
+
+    >>> fused_matmul_activation(jnp.ones((1, 2)), -jnp.ones((2, 1)), activation="Relu").tolist()
+    [[0.0]]
+    """
+    last = named(
+        "fused_matmul_activation",
+        activation,
+        alpha=activation_alpha,
+        axis=activation_axis,
+        beta=activation_beta,
+        gamma=activation_gamma,
+    )
+    return last(
+        fused_matmul(a, b, alpha=alpha, transA=transA, transB=transB, transBatchA=transBatchA, transBatchB=transBatchB)
+    )
+
+
+def transpose_matmul(a: Array, b: Array, *, alpha: float = 1.0, transA: int = 0, transB: int = 0) -> Array:
+    """alpha · a' · b'; the older name of `fused_matmul`, without its transposes of batch axes.
+
+    Raises what `fused_matmul` raises. Source: com.microsoft TransposeMatMul, opset 1.
+
+    >>> transpose_matmul(jnp.ones((2, 5, 3)), jnp.ones((2, 5, 4)), transA=1).shape
+    (2, 3, 4)
+    """
+    return fused_matmul(a, b, alpha=alpha, transA=transA, transB=transB)
+
+
+def gemm_fast_gelu(x: Array, w: Array, bias: Array | None = None) -> Array:
+    """`fast_gelu` of x · w + bias.
+
+    x: (…, K), floating-point. w: (K, N). bias: (N,). One dtype. Returns (…, N), same dtype.
+    Raises ShapeError when the shapes do not fit, DTypeError. Source: com.microsoft GemmFastGelu, opset 1.
+
+    >>> gemm_fast_gelu(jnp.ones((1, 100)), jnp.ones((100, 1))).tolist()
+    [[100.0]]
+    """
+    return fast_gelu(fused_matmul(x, w), bias)
+
+
+def inverse(x: Array) -> Array:
+    """The inverse of square matrices.
+
+    x: (…, M, M), floating-point. Returns an array like x; a singular matrix gives infinities or NaN.
+    Raises ShapeError when the last two sizes differ, DTypeError. Source: com.microsoft Inverse, opset 1.
+
+    >>> inverse(jnp.array([[2.0, 0.0], [0.0, 4.0]])).tolist()
+    [[0.5, 0.0], [0.0, 0.25]]
+    """
+    return _inverse(*floating("inverse", x=x))
+
+
+@jit_if_concrete
+def _inverse(x: jax.Array) -> jax.Array:
+    square("inverse", x.shape)
+    return jnp.linalg.inv(x.astype(accumulation_type(x.dtype))).astype(x.dtype)
+
+
+def cdist(a: Array, b: Array, *, metric: Metric = "sqeuclidean") -> Array:
+    """The distance of each row of a to each row of b.
+
+    a: (M, C), floating-point. b: (K, C), of a's dtype. Returns (M, K), same dtype.
+    metric: 'sqeuclidean', the sum of squared differences, or 'euclidean', its root, whose derivative is 0 at 0.
+    onnxruntime has no other either.
+    Raises ShapeError when the shapes do not fit, DTypeError, ArgumentError. Source: com.microsoft CDist, opset 1.
+
+    >>> cdist(jnp.array([[0.0, 0.0]]), jnp.array([[3.0, 4.0]]), metric="euclidean").tolist()
+    [[5.0]]
+    """
+    one_of("cdist", "metric", metric, Metric)
+    return _cdist(traced_operands("cdist", (a, b), "floating-point"), metric == "euclidean")
+
+
+@jit_if_concrete
+def _cdist(operands: tuple[jax.Array, ...], root: bool) -> jax.Array:
+    a, b = (v.astype(accumulation_type(v.dtype)) for v in operands)
+    sizes_of.rows("cdist", a.shape, b.shape)
+    # Not by |a|² - 2ab + |b|², which cancels for close rows; XLA fuses the difference into the sum.
+    total = jnp.sum(lax.square(a[:, None] - b[None]), -1)
+    if root:
+        zero = total == 0
+        total = jnp.where(zero, 0, lax.sqrt(jnp.where(zero, 1, total)))
+    return total.astype(operands[0].dtype)
+
+
+def sparse_to_dense_matmul(a: Any, b: Array, *, alpha: float = 1.0, transA: int = 0, transB: int = 0) -> Array:
+    """alpha · a' · b', where a comes from a sparse tensor, as a dense matrix.
+
+    a: (M, K), or (K, M) with transA. b: (K, N), or (N, K) with transB. One dtype, numbers. Returns it, (M, N).
+    Raises ShapeError when the shapes do not fit, DTypeError, ArgumentError.
+    Source: com.microsoft SparseToDenseMatMul, opset 1.
+
+    >>> sparse_to_dense_matmul(jnp.eye(2), jnp.ones((3, 2)), alpha=2.0, transB=1).tolist()
+    [[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]
+    """
+    op = "sparse_to_dense_matmul"
+    arrays = traced_operands(op, (a, b), "numbers")
+    turned = flag(op, "transA", transA), flag(op, "transB", transB)
+    sizes_of.matrices(op, a=arrays[0].shape, b=arrays[1].shape)
+    left, right = (x.T if turn else x for x, turn in zip(arrays, turned, strict=True))
+    if is_float(left.dtype):
+        return fused_matmul(left, right, alpha=alpha)
+    return scaled(as_traced(matmul(left, right)), alpha)

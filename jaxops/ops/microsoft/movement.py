@@ -1,0 +1,175 @@
+"""Operators that move data, and those that ask whether it is finite; most are the standard's by another name."""
+
+__all__ = [
+    "expand_dims",
+    "gather_nd",
+    "is_all_finite",
+    "pad",
+    "range",
+    "trilu",
+    "unfold_tensor",
+    "unique",
+]
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.attributes import axis as resolve_axis, flag, integer
+from jaxops.dtypes import as_traced, canonical, floating, widened
+from jaxops.errors import ArgumentError, ShapeError, SignatureError, describe
+from jaxops.ops.generator.ranges import range as standard_range
+from jaxops.ops.tensor.gathering import gather_nd as standard_gather_nd
+from jaxops.ops.tensor.padding import PadMode, pad as standard_pad
+from jaxops.ops.tensor.reshaping import unsqueeze
+from jaxops.ops.tensor.selection import unique as standard_unique
+from jaxops.ops.tensor.triangles import trilu as standard_trilu
+from jaxops.shapes.microsoft import movement as sizes_of
+from jaxops.static import Array, Static, array, foldable, is_symbolic, jit_if_concrete, known
+
+
+@foldable
+def expand_dims(x: Array, axis: Static) -> Array:
+    """Inserts an axis of size 1.
+
+    x: any dtype. axis: static, one integer in [-n - 1, n]. Raises AxisError. Source: com.microsoft ExpandDims, opset 1.
+
+    >>> expand_dims(jnp.ones((2, 3)), 1).shape
+    (2, 1, 3)
+    """
+    return unsqueeze(x, (integer("expand_dims", "axis", axis),))
+
+
+@foldable
+def gather_nd(data: Array, indices: Array) -> Array:
+    """Picks elements or slices of `data` by tuples of indices; the standard's `gather_nd` without batch axes.
+
+    Source: com.microsoft GatherND, opset 1.
+
+    >>> gather_nd(np.array([[0, 1], [2, 3]]), np.array([[0, 0], [1, 1]]))
+    array([0, 3])
+    """
+    return standard_gather_nd(data, indices)
+
+
+@foldable
+def pad(data: Array, pads: Static, value: Any = None, *, mode: PadMode = "constant") -> Array:
+    """Adds elements before and after each axis; negative pads crop. The standard's `pad` of all axes.
+
+    pads: static integers, all begins and then all ends: 1-D, or 2-D with one row. value: one number, the fill.
+    Raises what the standard's `pad` raises. Source: com.microsoft Pad, opset 1.
+
+    >>> pad(jnp.arange(3), np.array([[1, 2]]), mode="reflect").tolist()
+    [1, 0, 1, 2, 1, 0]
+    """
+    widths = known("pad", "pads", pads)
+    if widths.ndim == 2 and widths.shape[0] == 1:
+        widths = widths[0]
+    return standard_pad(data, widths, value, mode=mode)
+
+
+@foldable
+def range(start: Static, limit: Static, delta: Static = None) -> Array:
+    """start, start + delta, … below `limit`: the standard's `range`, but delta may be None.
+
+    start, limit, delta: static, one number each, of one dtype; a delta of None is 1.
+    Raises what the standard's `range` raises. Source: com.microsoft Range, opset 1.
+
+    >>> range(np.int32(2), np.int32(5))
+    array([2, 3, 4], dtype=int32)
+    """
+    step = known("range", "start", start).dtype.type(1) if delta is None else delta
+    return standard_range(start, limit, step)
+
+
+@foldable
+def trilu(x: Array, k: Any = None, *, upper: int = 1) -> Array:
+    """The upper or lower triangle of each matrix, zeros elsewhere; the standard's `trilu`.
+
+    Source: com.microsoft Trilu, opset 1.
+
+    >>> trilu(jnp.ones((2, 2), int), upper=0).tolist()
+    [[1, 0], [1, 1]]
+    """
+    return standard_trilu(x, k, upper=upper)
+
+
+@foldable
+def unfold_tensor(input: Array, *, dim: int = -1, size: int, step: int = 1) -> Array:
+    """All slices of `size` elements along an axis, `step` apart, on a new last axis.
+
+    input: any dtype. dim: the axis. size: at most the length of the axis. step: positive. Returns the axis with
+    (length - size) // step + 1 elements, and a last axis of `size`.
+    Raises AxisError, ShapeError when size exceeds the axis, ArgumentError.
+    Source: com.microsoft UnfoldTensor, opset 1.
+
+    >>> unfold_tensor(jnp.arange(5), size=3, step=2).tolist()
+    [[0, 1, 2], [2, 3, 4]]
+    """
+    x = array(input)
+    at = resolve_axis("unfold_tensor", dim, x.ndim, operand="dim")
+    length, apart = integer("unfold_tensor", "size", size), integer("unfold_tensor", "step", step)
+    count = sizes_of.windows("unfold_tensor", x.shape, at, length, apart)
+    if is_symbolic(count):
+        x = as_traced(x)
+    return widened(lambda xs: _unfolded(xs[0], at, length, apart, count), (x,))
+
+
+@jit_if_concrete
+def _unfolded(x: Any, axis: int, size: int, step: int, count: Any) -> Any:
+    if isinstance(x, np.ndarray):
+        places = np.arange(count)[:, None] * step + np.arange(size)
+        return np.moveaxis(np.take(x, places, axis=axis), axis + 1, -1)
+    first, offset = jnp.arange(count, dtype=np.int32) * step, jnp.arange(size, dtype=np.int32)
+    places = first[:, None] + offset[None]
+    return jnp.moveaxis(jnp.take(x, places, axis=axis, mode="clip"), axis + 1, -1)
+
+
+@foldable
+def unique(x: Array, *, size: Static = None) -> tuple[Array, Array, Array]:
+    """The distinct elements of a vector in the order in which they appear first.
+
+    x: (n,), any dtype. Returns (y, idx, counts): the elements, for each element of x its index in y, and how often each
+    element of y occurs. size: static, the number of elements of y, filled up with its smallest, which count 0; required
+    when x is traced.
+    Raises StaticError for a traced x without `size`, ShapeError unless x has one axis.
+    Source: com.microsoft Unique, opset 1.
+
+    >>> [v.tolist() for v in unique(np.array([2, 1, 1, 3]))]
+    [[2, 1, 3], [0, 1, 1, 2], [1, 2, 1]]
+    """
+    values = array(x)
+    if values.ndim != 1:
+        raise ShapeError(f"unique: x must have one axis, got {describe(values)}")
+    if size is None:
+        y, _, places, counts = standard_unique(values, sorted=0)
+        return y, places, counts
+    y, first, places, counts = map(as_traced, standard_unique(values, size=size))
+    kind = canonical(np.int64)
+    order = jnp.argsort(jnp.where(counts == 0, jnp.iinfo(kind).max, first.astype(kind)))
+    rank = jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0], dtype=order.dtype))
+    return y[order], rank[places].astype(kind), counts[order]
+
+
+def is_all_finite(input: Sequence[Array], *, isinf_only: int = 0, isnan_only: int = 0) -> Array:
+    """Whether no element of any operand is infinite or NaN.
+
+    input: floats of one dtype. isinf_only: 1 looks for infinities only; isnan_only: 1 looks for NaN only; not both.
+    Returns one boolean. Raises ArgumentError, SignatureError, DTypeError. Source: com.microsoft IsAllFinite, opset 1.
+
+    >>> bool(is_all_finite([jnp.ones(2), jnp.array([jnp.nan])], isinf_only=1))
+    True
+    """
+    op = "is_all_finite"
+    if not input:
+        raise SignatureError(f"{op}: there are no operands; at least one is needed")
+    infinities, nans = flag(op, "isinf_only", isinf_only), flag(op, "isnan_only", isnan_only)
+    if infinities and nans:
+        raise ArgumentError(f"{op}: `isinf_only` and `isnan_only` are both 1; at most one of them may be")
+    bad = jnp.isinf if infinities else jnp.isnan if nans else lambda x: ~jnp.isfinite(x)
+    operands = floating(op, **{f"input {i}": x for i, x in enumerate(input)})
+    found: list[jax.Array] = [~jnp.any(bad(x)) for x in operands]
+    return jnp.stack(found).all()

@@ -1,0 +1,353 @@
+"""Normalizations, alone and behind a residual connection; they are computed in float32, or float64 for float64."""
+
+__all__ = [
+    "branchwise_rms_norm",
+    "gated_rms_norm",
+    "group_norm",
+    "layer_normalization",
+    "simplified_layer_normalization",
+    "skip_group_norm",
+    "skip_layer_normalization",
+    "skip_simplified_layer_normalization",
+]
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import axis as resolve_axis, flag, integer, one_of, stash
+from jaxops.dtypes import accumulation_type, floating
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.ops.elementwise import broadcast_to, traced_operands
+from jaxops.shapes.math.broadcasting import broadcast
+from jaxops.shapes.microsoft import biases, normalization as sizes_of
+from jaxops.shapes.nn import normalization as channels
+from jaxops.static import Array, ElementType, jit_if_concrete
+
+GateActivation = Literal["silu", "swish", "sigmoid"]
+
+
+def layer_normalization(
+    x: Array,
+    scale: Array,
+    b: Array | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: ElementType = np.float32,
+    return_statistics: bool = False,
+) -> Any:
+    """Normalizes the axes from `axis` on, together, then scales and shifts.
+
+    x: floats. scale, b: floats of one dtype that broadcast to x. Returns the shape of x in the dtype of scale; with
+    `return_statistics` (y, mean, 1 / standard deviation), where the statistics have size 1 on the reduced axes.
+    stash_type: the type of the statistics that are returned. Unlike the standard's operator, everything is computed in
+    float32 (float64 if an operand is), as in onnxruntime.
+    Raises AxisError, ShapeError when scale or b do not broadcast to x, DTypeError.
+    Source: com.microsoft LayerNormalization, opset 1; old optimisers write it into the empty domain.
+
+    >>> layer_normalization(jnp.array([[-2.0, 2.0]]), jnp.ones(2)).round(3).tolist()
+    [[-1.0, 1.0]]
+    """
+    return _normalization("layer_normalization", (x, scale, b), axis, epsilon, stash_type, return_statistics, False)
+
+
+def simplified_layer_normalization(
+    x: Array,
+    scale: Array,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: ElementType = np.float32,
+    return_statistics: bool = False,
+) -> Any:
+    """Divides by the root of the mean square over the axes from `axis` on, then scales.
+
+    x: floats. scale: floats that broadcast to x. Returns the shape of x in the dtype of scale; with
+    `return_statistics` (y, 1 / root mean square). The other parameters are as in `layer_normalization`.
+    Raises AxisError, ShapeError when scale does not broadcast to x, DTypeError.
+    Source: com.microsoft SimplifiedLayerNormalization, opset 1; exporters write it into the empty domain.
+
+    >>> simplified_layer_normalization(jnp.array([[3.0, 3.0]]), jnp.ones(2)).round(3).tolist()
+    [[1.0, 1.0]]
+    """
+    op = "simplified_layer_normalization"
+    found = _normalization(op, (x, scale, None), axis, epsilon, stash_type, return_statistics, True)
+    return (found[0], found[2]) if return_statistics else found
+
+
+def _normalization(
+    op: str, values: Any, axis: int, epsilon: float, stash_type: Any, statistics: bool, simplified: bool
+) -> Any:
+    x, scale, b = floating(op, **dict(zip(("x", "scale", "b"), values, strict=True)))
+    at, kept = resolve_axis(op, axis, x.ndim), stash(op, stash_type)
+    y, mean, inverse = _scaled((x, scale, b), op, tuple(range(at, x.ndim)), float(epsilon), simplified)
+    return (y, mean.astype(kept), inverse.astype(kept)) if statistics else y
+
+
+@jit_if_concrete
+def _scaled(operands: tuple[Any, Any, Any], op: str, axes: tuple[int, ...], epsilon: float, simplified: bool) -> Any:
+    """In the dtype of scale, with the statistics in the dtype of the sums."""
+    x, scale, b = operands
+    work = accumulation_type(x.dtype, scale.dtype)
+    y, mean, inverse = normalized(x.astype(work), axes, epsilon, simplified)
+    y = y * _fitted(op, "scale", scale, y)
+    if b is not None:
+        y = y + _fitted(op, "b", b, y)
+    return y.astype(scale.dtype), mean, inverse
+
+
+def normalized(x: jax.Array, axes: tuple[int, ...], epsilon: float, simplified: bool) -> tuple[Any, Any, Any]:
+    """x, minus its mean unless `simplified`, divided by the root of its mean square; the mean; 1 / the root."""
+    mean = jnp.mean(x, axes, keepdims=True)
+    centred = x if simplified else x - mean
+    inverse = lax.rsqrt(jnp.mean(lax.square(centred), axes, keepdims=True) + epsilon)
+    return centred * inverse, mean, inverse
+
+
+def _fitted(op: str, name: str, value: Any, x: Any) -> Any:
+    """A parameter in the type and shape of x; it must broadcast to that."""
+    if value.ndim > x.ndim or broadcast(op, x.shape, value.shape) != x.shape:
+        raise ShapeError(
+            f"{op}: `{name}` of {shape_text(value.shape)} does not broadcast to x of {shape_text(x.shape)}"
+        )
+    return broadcast_to(value.astype(x.dtype), x.shape)
+
+
+def skip_layer_normalization(
+    input: Array,
+    skip: Array,
+    gamma: Array,
+    beta: Array | None = None,
+    bias: Array | None = None,
+    *,
+    epsilon: float = 1e-12,
+    return_statistics: bool = False,
+) -> Any:
+    """Normalizes the last axis of input + skip + bias, then scales by gamma and shifts by beta.
+
+    input: (N, S, C) or (T, C), floats. skip: the same shape, or (1, S, C) or (S, C). gamma, beta, bias: (C,); None
+    shifts by 0. One dtype. Returns an array like input; with `return_statistics` (y, mean, 1 / standard deviation,
+    input + skip + bias), where the statistics are float32 and have size 1 on the last axis.
+    Raises ShapeError when the shapes do not fit, DTypeError. Source: com.microsoft SkipLayerNormalization, opset 1.
+
+    >>> x = jnp.array([[-1.0, 1.0]])
+    >>> skip_layer_normalization(x, x, jnp.ones(2)).round(3).tolist()
+    [[-1.0, 1.0]]
+    """
+    found = _skip("skip_layer_normalization", input, skip, gamma, beta, bias, epsilon, False)
+    return found if return_statistics else found[0]
+
+
+def skip_simplified_layer_normalization(
+    input: Array,
+    skip: Array,
+    gamma: Array,
+    bias: Array | None = None,
+    *,
+    epsilon: float = 1e-12,
+    return_statistics: bool = False,
+) -> Any:
+    """Divides input + skip + bias by the root of its mean square over the last axis, then scales by gamma.
+
+    The operands, and what is returned and raised, are those of `skip_layer_normalization`; in place of the standard
+    deviation stands the root of the mean square.
+    Source: com.microsoft SkipSimplifiedLayerNormalization, opset 1.
+
+    >>> x = jnp.array([[1.5, 1.5]])
+    >>> skip_simplified_layer_normalization(x, x, jnp.ones(2)).round(3).tolist()
+    [[1.0, 1.0]]
+    """
+    found = _skip("skip_simplified_layer_normalization", input, skip, gamma, None, bias, epsilon, True)
+    return found if return_statistics else found[0]
+
+
+def _skip(op: str, input: Any, skip: Any, gamma: Any, beta: Any, bias: Any, epsilon: float, simplified: bool) -> Any:
+    given = {"input": input, "skip": skip, "gamma": gamma, "beta": beta, "bias": bias}
+    names = tuple(name for name, value in given.items() if value is not None)
+    operands = traced_operands(op, [given[name] for name in names], "floating-point")
+    return _skip_normalization(operands, op, names, float(epsilon), simplified)
+
+
+@jit_if_concrete
+def _skip_normalization(
+    operands: tuple[Any, ...], op: str, names: tuple[str, ...], epsilon: float, simplified: bool
+) -> Any:
+    kept, work = operands[0].dtype, accumulation_type(operands[0].dtype)
+    given = {name: v.astype(work) for name, v in zip(names, operands, strict=True)}
+    x, skip = given.pop("input"), given.pop("skip")
+    biases.last_axis(op, x.shape, **{name: v.shape for name, v in given.items()})
+    total = x + broadcast_to(skip.reshape(sizes_of.repeats(op, x.shape, skip.shape)), x.shape)
+    vectors = {name: lax.broadcast_in_dim(v, x.shape, (x.ndim - 1,)) for name, v in given.items()}
+    if "bias" in vectors:
+        total = total + vectors["bias"]
+    y, mean, inverse = normalized(total, (x.ndim - 1,), epsilon, simplified)
+    y = y * vectors["gamma"]
+    if "beta" in vectors:
+        y = y + vectors["beta"]
+    return y.astype(kept), mean.astype(np.float32), inverse.astype(np.float32), total.astype(kept)
+
+
+def gated_rms_norm(
+    x: Array, scale: Array, gate: Array, *, activation: GateActivation = "silu", epsilon: float = 1e-5
+) -> Array:
+    """Divides each head by the root of its mean square, then multiplies by scale and by an activation of gate.
+
+    x: (…, H·C), floats. scale: (C,). gate: the shape of x. One dtype. Returns an array like x.
+    activation: 'silu' or 'swish', z · sigmoid(z), or 'sigmoid'.
+    Raises ShapeError when the shapes do not fit, DTypeError, ArgumentError.
+    Source: com.microsoft GatedRMSNorm, opset 1.
+
+    >>> x = jnp.array([[3.0, 3.0, 5.0, 5.0]])
+    >>> gated_rms_norm(x, jnp.ones(2), jnp.zeros((1, 4)), activation="sigmoid").round(3).tolist()
+    [[0.5, 0.5, 0.5, 0.5]]
+    """
+    op = "gated_rms_norm"
+    operands = traced_operands(op, (x, scale, gate), "floating-point")
+    return _gated_rms_norm(operands, one_of(op, "activation", activation, GateActivation), float(epsilon))
+
+
+@jit_if_concrete
+def _gated_rms_norm(operands: tuple[Any, ...], activation: str, epsilon: float) -> Any:
+    x, scale, gate = (v.astype(accumulation_type(v.dtype)) for v in operands)
+    split = sizes_of.heads("gated_rms_norm", x.shape, scale.shape)
+    biases.same("gated_rms_norm", x.shape, gate=gate.shape)
+    y, _, _ = normalized(x.reshape(split), (len(split) - 1,), epsilon, True)
+    y = (y * broadcast_to(scale, split)).reshape(x.shape)
+    opened = lax.logistic(gate)
+    return (y * (opened if activation == "sigmoid" else gate * opened)).astype(operands[0].dtype)
+
+
+def branchwise_rms_norm(x: Array, scale: Array | None = None, *, num_branches: int = 0, epsilon: float = 1e-5) -> Array:
+    """Divides each branch by the root of its mean square, then scales.
+
+    x: (…, C, H), floats, or (…, C·H) with `num_branches` C. scale: floats, (H,), (C, H) or (C·H,); None is 1.
+    Returns an array like x.
+    Raises ShapeError when the shapes do not fit, DTypeError, ArgumentError.
+    Source: com.microsoft BranchwiseRMSNorm, opset 1.
+
+    >>> branchwise_rms_norm(jnp.array([[3.0, 3.0], [5.0, 5.0]])).round(3).tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
+    op = "branchwise_rms_norm"
+    operands = floating(op, x=x, scale=scale)
+    return _branchwise_rms_norm(operands, integer(op, "num_branches", num_branches), float(epsilon))
+
+
+@jit_if_concrete
+def _branchwise_rms_norm(operands: tuple[Any, Any], num_branches: int, epsilon: float) -> Any:
+    x, scale = operands
+    work = accumulation_type(x.dtype)
+    shape = None if scale is None else scale.shape
+    split, wanted = sizes_of.branches("branchwise_rms_norm", x.shape, shape, num_branches)
+    y, _, _ = normalized(x.astype(work).reshape(split), (len(split) - 1,), epsilon, True)
+    if scale is not None:
+        y = y * broadcast_to(scale.astype(work).reshape(wanted), split)
+    return y.reshape(x.shape).astype(x.dtype)
+
+
+def group_norm(
+    x: Array,
+    gamma: Array,
+    beta: Array,
+    *,
+    activation: int,
+    channels_last: int = 1,
+    epsilon: float = 1e-5,
+    groups: int,
+) -> Array:
+    """Normalizes groups of neighbouring channels of each instance, then scales and shifts each channel.
+
+    x: (N, H, W, C), or (N, C, H, W) with channels_last=0, floats. gamma, beta: (C,), floats. groups: a divisor of C.
+    activation: 1 multiplies the result by its sigmoid, 0 does not. Returns an array like x.
+    Raises ShapeError when groups does not divide C or a parameter has another shape, ArgumentError, DTypeError.
+    Source: com.microsoft GroupNorm, opset 1.
+
+    >>> x = jnp.array([[[[-2.0]], [[2.0]]]])
+    >>> group_norm(x, jnp.ones(1), jnp.zeros(1), activation=0, groups=1).reshape(-1).round(3).tolist()
+    [-1.0, 1.0]
+    """
+    operands = floating("group_norm", x=x, gamma=gamma, beta=beta)
+    return _group_norm(operands, *_options("group_norm", activation, channels_last, epsilon, groups))
+
+
+def _options(op: str, activation: int, channels_last: int, epsilon: float, groups: int) -> tuple[Any, ...]:
+    found = integer(op, "groups", groups)
+    if found < 1:
+        raise ArgumentError(f"{op}: `groups` is {found}; it must be at least 1")
+    return flag(op, "activation", activation), flag(op, "channels_last", channels_last), float(epsilon), found
+
+
+@jit_if_concrete
+def _group_norm(operands: tuple[Any, ...], activation: bool, last: bool, epsilon: float, groups: int) -> Any:
+    x, gamma, beta = operands
+    return _grouped("group_norm", x, gamma, beta, activation, last, epsilon, groups)
+
+
+def _grouped(op: str, x: Any, gamma: Any, beta: Any, activation: bool, last: bool, epsilon: float, groups: int) -> Any:
+    work = accumulation_type(x.dtype, gamma.dtype)
+    first = x.astype(work)
+    if last:
+        first = jnp.moveaxis(first, -1, 1)
+    split = channels.groups(op, first.shape, groups)
+    channels.per_channel(op, first.shape, gamma=gamma.shape, beta=beta.shape)
+    y, _, _ = normalized(first.reshape(split), tuple(range(2, len(split))), epsilon, False)
+    scale, shift = (lax.broadcast_in_dim(v.astype(work), first.shape, (1,)) for v in (gamma, beta))
+    y = y.reshape(first.shape) * scale + shift
+    y = y * lax.logistic(y) if activation else y
+    return (jnp.moveaxis(y, 1, -1) if last else y).astype(x.dtype)
+
+
+def skip_group_norm(
+    x: Array,
+    gamma: Array,
+    beta: Array,
+    skip: Array,
+    bias: Array | None = None,
+    *,
+    activation: int,
+    channels_last: int = 1,
+    epsilon: float = 1e-5,
+    groups: int,
+    return_sum: bool = False,
+) -> Any:
+    """`group_norm` of x + skip + bias.
+
+    x: (N, H, W, C), floats; with channels_last=0 it is (N, C, H, W). skip: the shape of x, or (N, 1, 1, C) or (N, C),
+    with channels_last=0 the shape of x, or (N, C, 1, 1) or (N, C). bias: (C,). One dtype. The rest is as in
+    `group_norm`. Returns an array like x; with `return_sum` (y, x + skip + bias).
+    Raises ShapeError when the shapes do not fit, ArgumentError, DTypeError.
+    Source: com.microsoft SkipGroupNorm, opset 1.
+
+    >>> x = jnp.array([[[[-1.0]], [[1.0]]]])
+    >>> skip_group_norm(x, jnp.ones(1), jnp.zeros(1), x, activation=0, groups=1).reshape(-1).round(3).tolist()
+    [-1.0, 1.0]
+    """
+    op = "skip_group_norm"
+    added = traced_operands(op, (x, skip) if bias is None else (x, skip, bias), "floating-point")
+    options = _options(op, activation, channels_last, epsilon, groups)
+    found = _skip_group_norm((*floating(op, gamma=gamma, beta=beta), *added), *options)
+    return found if return_sum else found[0]
+
+
+@jit_if_concrete
+def _skip_group_norm(operands: tuple[Any, ...], activation: bool, last: bool, epsilon: float, groups: int) -> Any:
+    op = "skip_group_norm"
+    gamma, beta, *added = operands
+    x, skip, *vectors = (v.astype(accumulation_type(v.dtype)) for v in added)
+    # The sizes are those of the layout with the channels last.
+    order = (0, 2, 3, 1)
+    flat = last or x.ndim != 4
+    shape = x.shape if flat else tuple(x.shape[i] for i in order)
+    given = skip.shape if flat or skip.ndim != 4 else tuple(skip.shape[i] for i in order)
+    full = sizes_of.residual(op, shape, given)
+    axis = x.ndim - 1 if last else 1
+    total = x + broadcast_to(skip.reshape(full if last else (full[0], full[3], *full[1:3])), x.shape)
+    for bias in vectors:
+        channels.per_channel(op, (shape[0], shape[3]), bias=bias.shape)
+        total = total + lax.broadcast_in_dim(bias, x.shape, (axis,))
+    y = _grouped(op, total, gamma, beta, activation, last, epsilon, groups)
+    return y.astype(added[0].dtype), total.astype(added[0].dtype)

@@ -1,0 +1,40 @@
+"""Shared by operators whose cache of keys and values holds integers: of 8 bits, or two of 4 bits in a byte."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.dtypes import as_traced
+from jaxops.errors import DTypeError, describe
+from jaxops.static import array
+
+CELL = {4: np.dtype(np.uint8), 8: np.dtype(np.int8)}  # the element type of a cache of so many bits
+
+
+def cells(op: str, bits: int, **operands: Any) -> tuple[Any, ...]:
+    """Quantized caches as JAX arrays, else DTypeError; None passes."""
+    arrays = tuple(None if v is None else array(v) for v in operands.values())
+    for name, value in zip(operands, arrays, strict=True):
+        if value is not None and value.dtype != CELL[bits]:
+            raise DTypeError(f"{op}: `{name}` must be {CELL[bits].name} for {bits} bits, got {describe(value)}")
+    return tuple(None if v is None else as_traced(v) for v in arrays)
+
+
+def quantized(x: Any, scale: Any, bits: int) -> Any:
+    """x / scale as integers of the cache; two of 4 bits, plus 8, share a byte, the first in its low half."""
+    limit = 2 ** (bits - 1)
+    wide = jnp.clip(jnp.round(x.astype(np.float32) / scale), -limit, limit - 1).astype(np.int32)
+    if bits == 8:
+        return wide.astype(np.int8)
+    wide = wide + 8
+    return (wide[..., ::2] | (wide[..., 1::2] << 4)).astype(np.uint8)
+
+
+def dequantized(cache: Any, scale: Any, bits: int, dtype: Any) -> Any:
+    """The floats that a cache stands for."""
+    if bits == 8:
+        return (cache.astype(np.float32) * scale).astype(dtype)
+    halves = jnp.stack([cache & np.uint8(15), cache >> np.uint8(4)], -1)
+    wide = halves.reshape(*cache.shape[:-1], 2 * cache.shape[-1]).astype(np.float32) - 8.0
+    return (wide * scale).astype(dtype)

@@ -1,0 +1,62 @@
+"""Convolution of quantized numbers, with the channels first or last."""
+
+__all__ = ["qlinear_conv"]
+
+import jax
+import jax.numpy as jnp
+
+from jaxops.attributes import flag
+from jaxops.ops.microsoft.convolution import channels_first
+from jaxops.ops.nn import quantized_convolution as standard
+from jaxops.shapes.nn.windows import AutoPad
+from jaxops.static import Array, Ints
+
+
+def qlinear_conv(
+    x: Array,
+    x_scale: Array,
+    x_zero_point: Array,
+    w: Array,
+    w_scale: Array,
+    w_zero_point: Array,
+    y_scale: Array,
+    y_zero_point: Array,
+    b: Array | None = None,
+    *,
+    auto_pad: AutoPad = "NOTSET",
+    channels_last: int = 0,
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> jax.Array:
+    """The convolution of what x and w stand for, quantized: `jaxops.qlinear_conv`, also with the channels last.
+
+    x: (N, C, d1, …, dn), or (N, d1, …, dn, C) with `channels_last`, as the result then is. w: (M, C/group, k1, …, kn)
+    in either case. All else, and what it raises, as in `jaxops.qlinear_conv`.
+    Source: com.microsoft QLinearConv, opset 1, as onnxruntime defines it.
+
+    >>> x, w = jnp.full((1, 5, 5, 2), 3, jnp.uint8), jnp.ones((4, 2, 3, 3), jnp.int8)
+    >>> qlinear_conv(x, 1.0, 1, w, 1.0, 0, 2.0, jnp.uint8(0), channels_last=1).shape
+    (1, 3, 3, 4)
+    """
+    last = flag("qlinear_conv", "channels_last", channels_last)
+    y = standard.qlinear_conv(
+        channels_first("qlinear_conv", "x", x) if last else x,
+        x_scale,
+        x_zero_point,
+        w,
+        w_scale,
+        w_zero_point,
+        y_scale,
+        y_zero_point,
+        b,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+    return jnp.moveaxis(y, 1, -1) if last else y

@@ -1,0 +1,139 @@
+"""Operators that the standard dropped after opset 9 and onnxruntime kept; 16-bit floats are computed in float32."""
+
+__all__ = ["affine", "crop", "dynamic_slice", "image_scaler", "parametric_softplus", "scale", "scaled_tanh"]
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxops.attributes import ints
+from jaxops.dtypes import accumulation_type, floating
+from jaxops.ops.tensor.slicing import slice as slice_
+from jaxops.shapes.microsoft import scaling_and_cropping as sizes_of
+from jaxops.static import Array, StaticInts, foldable, jit_if_concrete
+
+
+def affine(x: Array, *, alpha: float = 1.0, beta: float = 0.0) -> Array:
+    """alpha · x + beta.
+
+    x: any shape, floating-point. Returns the same shape and dtype.
+    Raises DTypeError. Source: Affine of onnxruntime, opsets 1–9.
+
+    >>> affine(jnp.array([1.0, 2.0]), alpha=3.0, beta=0.5).tolist()
+    [3.5, 6.5]
+    """
+    (data,) = floating("affine", x=x)
+    return _affine(data, float(alpha), float(beta))
+
+
+def scale(input: Array, *, scale: float = 1.0) -> Array:
+    """scale · input.
+
+    input: any shape, floating-point. Returns the same shape and dtype.
+    Raises DTypeError. Source: Scale of onnxruntime, opsets 1–9.
+
+    >>> scale(jnp.array([1.0, 2.0]), scale=3.0).tolist()
+    [3.0, 6.0]
+    """
+    (data,) = floating("scale", input=input)
+    return _affine(data, float(scale), 0.0)
+
+
+@jit_if_concrete
+def _affine(x: jax.Array, factor: float, offset: float) -> jax.Array:
+    return (x.astype(accumulation_type(x.dtype)) * factor + offset).astype(x.dtype)
+
+
+def scaled_tanh(input: Array, *, alpha: float, beta: float) -> Array:
+    """alpha · tanh(beta · input).
+
+    input: any shape, floating-point. Returns the same shape and dtype.
+    Raises DTypeError. Source: ScaledTanh of onnxruntime, opsets 1–9.
+
+    >>> scaled_tanh(jnp.array([0.0, 99.0]), alpha=2.0, beta=1.0).tolist()
+    [0.0, 2.0]
+    """
+    (data,) = floating("scaled_tanh", input=input)
+    return _scaled_tanh(data, float(alpha), float(beta))
+
+
+@jit_if_concrete
+def _scaled_tanh(x: jax.Array, alpha: float, beta: float) -> jax.Array:
+    return (alpha * lax.tanh(beta * x.astype(accumulation_type(x.dtype)))).astype(x.dtype)
+
+
+def parametric_softplus(x: Array, *, alpha: float, beta: float) -> Array:
+    """alpha · log(1 + exp(beta · x)).
+
+    x: any shape, floating-point. Returns the same shape and dtype.
+    Raises DTypeError. Source: ParametricSoftplus of onnxruntime, opsets 1–9.
+
+    >>> parametric_softplus(jnp.array([-999.0, 999.0]), alpha=2.0, beta=1.0).tolist()
+    [0.0, 1998.0]
+    """
+    (data,) = floating("parametric_softplus", x=x)
+    return _parametric_softplus(data, float(alpha), float(beta))
+
+
+@jit_if_concrete
+def _parametric_softplus(x: jax.Array, alpha: float, beta: float) -> jax.Array:
+    return (alpha * jax.nn.softplus(beta * x.astype(accumulation_type(x.dtype)))).astype(x.dtype)
+
+
+def image_scaler(input: Array, *, bias: Sequence[float], scale: float = 1.0) -> Array:
+    """scale · input + bias, with one bias for each channel.
+
+    input: (N, C, H, W), floating-point. bias: C numbers. Returns the same shape and dtype.
+    Raises ShapeError for another rank or number of biases, DTypeError.
+    Source: ImageScaler of onnxruntime, opsets 1–9.
+
+    >>> image_scaler(jnp.ones((1, 2, 1, 1)), bias=(1.0, 2.0), scale=3.0)[0, :, 0, 0].tolist()
+    [4.0, 5.0]
+    """
+    (data,) = floating("image_scaler", input=input)
+    return _image_scaler(data, tuple(map(float, bias)), float(scale))
+
+
+@jit_if_concrete
+def _image_scaler(x: jax.Array, bias: tuple[float, ...], scale: float) -> jax.Array:
+    sizes_of.channel_biases("image_scaler", x.shape, len(bias))
+    wide = accumulation_type(x.dtype)
+    return (x.astype(wide) * scale + jnp.asarray(bias, wide).reshape(1, -1, 1, 1)).astype(x.dtype)
+
+
+def crop(input: Array, *, border: Sequence[int], scale: Sequence[int] = ()) -> Array:
+    """Images without their borders, or the part of a given size that begins behind the left and top border.
+
+    input: (N, C, H, W), floating-point. border: left, top, right and bottom, each 0 or more. scale: the height and
+    width of the result; empty for what the borders leave. Returns (N, C, h, w), same dtype.
+    Raises ArgumentError for another number of borders or sizes, or a negative one; ShapeError when the image is too
+    small or has another rank; DTypeError.
+    Source: Crop of onnxruntime, opsets 1–9.
+
+    >>> crop(jnp.arange(9.0).reshape(1, 1, 3, 3), border=(1, 0, 0, 2)).tolist()
+    [[[[1.0, 2.0]]]]
+    """
+    (data,) = floating("crop", input=input)
+    return _crop(data, ints("crop", "border", tuple(border)), ints("crop", "scale", tuple(scale)))
+
+
+@jit_if_concrete
+def _crop(x: jax.Array, border: tuple[int, ...], scale: tuple[int, ...]) -> jax.Array:
+    rows, columns = sizes_of.cropped("crop", x.shape, border, scale)
+    x = lax.slice_in_dim(x, *rows, axis=2)
+    return lax.slice_in_dim(x, *columns, axis=3)
+
+
+@foldable
+def dynamic_slice(data: Array, starts: StaticInts, ends: StaticInts, axes: StaticInts = None) -> Array:
+    """The elements from `start` up to, not including, `end`, on each of the axes: `jaxops.slice` without steps.
+
+    data: n axes, any dtype. starts, ends, axes: as in `jaxops.slice`.
+    Raises ShapeError, AxisError. Source: DynamicSlice of onnxruntime, opsets 1–9.
+
+    >>> dynamic_slice(jnp.arange(10), (-3,), (9,)).tolist()
+    [7, 8]
+    """
+    return slice_(data, starts, ends, axes)

@@ -1,0 +1,103 @@
+"""Fourier transforms of real signals, and products of the complex numbers that they give."""
+
+__all__ = ["complex_mul", "complex_mul_conj", "irfft", "rfft"]
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxops.attributes import integer, one_of
+from jaxops.dtypes import accumulation_type, floating
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.ops.elementwise import broadcast_to, traced_operands
+from jaxops.shapes.microsoft import spectra as sizes_of
+from jaxops.static import Array, jit_if_concrete
+
+No = Literal[0]
+Yes = Literal[1]
+
+
+def rfft(x: Array, *, normalized: No = 0, onesided: Yes = 1, signal_ndim: int = 1) -> Array:
+    """The Fourier transform of real numbers over the last `signal_ndim` axes, one half of the last of them.
+
+    x: (…, n), floats. Returns (…, n // 2 + 1, 2): real and imaginary parts, same dtype; 16-bit types are computed in
+    float32. signal_ndim: 1 to 3. normalized must be 0, and onesided 1.
+    Raises ShapeError for too few axes, ArgumentError, DTypeError. Source: com.microsoft Rfft, opset 1.
+
+    >>> rfft(jnp.ones(4)).tolist()
+    [[4.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
+    """
+    (data,) = floating("rfft", x=x)
+    return _rfft(data, _axes("rfft", normalized, onesided, signal_ndim))
+
+
+def irfft(x: Array, *, normalized: No = 0, onesided: Yes = 1, signal_ndim: int) -> Array:
+    """The inverse of `rfft` for a last axis of an even size.
+
+    x: (…, m, 2), floats. Returns (…, 2 · (m - 1)), same dtype. The attributes are as in `rfft`.
+    Raises ShapeError for too few axes, ArgumentError, DTypeError. Source: com.microsoft Irfft, opset 1.
+
+    >>> irfft(jnp.array([[4.0, 0.0], [0.0, 0.0], [0.0, 0.0]]), signal_ndim=1).tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    """
+    (data,) = floating("irfft", x=x)
+    return _irfft(data, _axes("irfft", normalized, onesided, signal_ndim))
+
+
+def _axes(op: str, normalized: Any, onesided: Any, signal_ndim: Any) -> int:
+    one_of(op, "normalized", normalized, No)
+    one_of(op, "onesided", onesided, Yes)
+    count = integer(op, "signal_ndim", signal_ndim)
+    if not 1 <= count <= 3:
+        raise ArgumentError(f"{op}: `signal_ndim` is {count}; it must be 1, 2 or 3")
+    return count
+
+
+@jit_if_concrete
+def _rfft(x: jax.Array, count: int) -> jax.Array:
+    if x.ndim < count:
+        raise ShapeError(f"rfft: x of {shape_text(x.shape)} has fewer axes than `signal_ndim`, {count}")
+    values = jnp.fft.rfftn(x.astype(accumulation_type(x.dtype)), axes=range(-count, 0))
+    return lax.convert_element_type(jnp.stack([jnp.real(values), jnp.imag(values)], -1), x.dtype)
+
+
+@jit_if_concrete
+def _irfft(x: jax.Array, count: int) -> jax.Array:
+    sizes = sizes_of.inverse("irfft", x.shape, count)
+    wide = x.astype(accumulation_type(x.dtype))
+    values = lax.complex(wide[..., 0], wide[..., 1])
+    return lax.convert_element_type(jnp.fft.irfftn(values, sizes, range(-count, 0)), x.dtype)
+
+
+def complex_mul(a: Array, b: Array) -> Array:
+    """The product of complex numbers; the operands broadcast to each other.
+
+    a, b: (…, 2), real and imaginary parts, floats of one dtype. Returns that dtype; 16 bits are computed in float32.
+    Raises ShapeError when the shapes do not broadcast or a last axis is not 2, DTypeError.
+    Source: com.microsoft ComplexMul, opset 1.
+
+    >>> complex_mul(jnp.array([0.0, 1.0]), jnp.array([3.0, 4.0])).tolist()
+    [-4.0, 3.0]
+    """
+    return _complex_mul(traced_operands("complex_mul", (a, b), "floating-point"), "complex_mul", False)
+
+
+def complex_mul_conj(a: Array, b: Array) -> Array:
+    """The product of a and the conjugate of b; otherwise as `complex_mul`.
+
+    Source: com.microsoft ComplexMulConj, opset 1.
+
+    >>> complex_mul_conj(jnp.array([0.0, 1.0]), jnp.array([3.0, 4.0])).tolist()
+    [4.0, 3.0]
+    """
+    return _complex_mul(traced_operands("complex_mul_conj", (a, b), "floating-point"), "complex_mul_conj", True)
+
+
+@jit_if_concrete
+def _complex_mul(operands: tuple[jax.Array, ...], op: str, conjugated: bool) -> jax.Array:
+    sizes = sizes_of.pairs(op, *(v.shape for v in operands))
+    a, b = (broadcast_to(v.astype(accumulation_type(v.dtype)), sizes) for v in operands)
+    x, y, u, v = a[..., 0], a[..., 1], b[..., 0], -b[..., 1] if conjugated else b[..., 1]
+    return jnp.stack([x * u - y * v, x * v + y * u], -1).astype(operands[0].dtype)

@@ -1,0 +1,280 @@
+"""Operators on text and on the numbers that stand for it: hashes, tokens, repeated n-grams, warped time."""
+
+__all__ = ["dynamic_time_warping", "murmur_hash3", "n_gram_repeat_block", "tokenizer"]
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import flag, integer
+from jaxops.dtypes import as_traced, floating, is_string
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, describe, message
+from jaxops.ops.elementwise import require
+from jaxops.shapes.microsoft import tokens as sizes_of
+from jaxops.static import Array, Static, Tracer, array, foldable, jit_if_concrete
+
+_HASHED = ("int32", "uint32", "int64", "uint64", "float32", "float64")
+
+
+@foldable
+def murmur_hash3(x: Array, *, positive: int = 1, seed: int = 0) -> Array:
+    """The 32-bit MurmurHash3 of the bytes of each element.
+
+    x: any shape; strings (static, as UTF-8), or int32, uint32, int64, uint64, float32 or float64. With x64 off a traced
+    64-bit number has lost its upper half, so it hashes as 32 bits: keep it static. positive: 1 returns uint32, 0 the
+    same bits as int32. seed: an integer of 32 bits.
+    Raises DTypeError for another dtype. Source: com.microsoft MurmurHash3, opset 1.
+
+    >>> murmur_hash3(np.array([1, 2], np.int32), positive=0)
+    array([ -68075478, 1085422463], dtype=int32)
+    """
+    op = "murmur_hash3"
+    data, start = array(x), integer(op, "seed", seed) & 0xFFFFFFFF
+    kind = np.dtype(np.uint32 if flag(op, "positive", positive) else np.int32)
+    if is_string(data):
+        found = np.empty(data.shape, np.uint32)
+        for place, text in np.ndenumerate(data):
+            found[place] = _hash_of_bytes(str(text).encode(), start)
+        return found.view(kind)
+    if data.dtype.name not in _HASHED:
+        raise DTypeError(f"{op}: x must be strings or of {', '.join(_HASHED)}, got {describe(data)}")
+    if isinstance(data, np.ndarray):
+        halves = np.ascontiguousarray(data).reshape(*data.shape, 1).view(np.uint32)
+        with np.errstate(over="ignore"):
+            return np.asarray(_mixed([halves[..., i] for i in np.arange(halves.shape[-1])], start)).view(kind)
+    return _murmur_hash3(data, start, kind)
+
+
+@jit_if_concrete
+def _murmur_hash3(x: Any, seed: int, kind: np.dtype) -> Any:
+    if isinstance(x, np.ndarray):
+        x = as_traced(x)
+    bits = lax.bitcast_convert_type(x, np.uint32)
+    words = [bits] if x.dtype.itemsize == 4 else [bits[..., 0], bits[..., 1]]
+    return lax.bitcast_convert_type(_mixed(words, seed), kind)
+
+
+def _mixed(words: Sequence[Any], seed: int) -> Any:
+    """The hash of words of 32 bits, arrays of NumPy or JAX."""
+    state = words[0] * np.uint32(0) + np.uint32(seed)
+    for word in words:
+        state = _with_word(state, word)
+    return _avalanche(state ^ np.uint32(4 * len(words)))
+
+
+def _with_word(state: Any, word: Any) -> Any:
+    state = state ^ _scrambled(word)
+    return ((state << np.uint32(13)) | (state >> np.uint32(19))) * np.uint32(5) + np.uint32(0xE6546B64)
+
+
+def _scrambled(word: Any) -> Any:
+    word = word * np.uint32(0xCC9E2D51)
+    return ((word << np.uint32(15)) | (word >> np.uint32(17))) * np.uint32(0x1B873593)
+
+
+def _avalanche(state: Any) -> Any:
+    state = (state ^ (state >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    state = (state ^ (state >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return state ^ (state >> np.uint32(16))
+
+
+def _hash_of_bytes(text: bytes, seed: int) -> np.uint32:
+    whole = len(text) // 4 * 4
+    with np.errstate(over="ignore"):
+        state = np.uint32(seed)
+        for word in np.frombuffer(text[:whole], "<u4"):
+            state = _with_word(state, word)
+        state = state ^ _scrambled(np.uint32(int.from_bytes(text[whole:], "little")))
+        return _avalanche(state ^ np.uint32(len(text)))
+
+
+@foldable
+def tokenizer(
+    x: Any,
+    *,
+    mark: int,
+    mincharnum: int,
+    pad_value: str,
+    separators: Sequence[str] | None = None,
+    tokenexp: str | None = None,
+) -> np.ndarray:
+    """Divides each string into tokens, on a new last axis as long as the most tokens of a string.
+
+    x: strings, (C,) or (N, C). separators: regular expressions, which cut a string one after the other; a single empty
+    one makes each character a token. tokenexp: a regular expression that tokens match; '.' makes each character one.
+    One of the two is given; they are in Python's notation, and a token is the longest match of `tokenexp`.
+    mincharnum: positive; tokens of fewer characters are dropped. mark: 1 puts the characters 0x02 and 0x03 before and
+    behind the tokens. pad_value: fills up behind them.
+    Raises ShapeError for another rank, DTypeError for anything but strings, ArgumentError.
+    Source: com.microsoft Tokenizer, opset 1.
+
+    >>> tokenizer(np.array(["a bc", "d"]), mark=0, mincharnum=1, pad_value="#", separators=(" ",)).tolist()
+    [['a', 'bc'], ['d', '#']]
+    """
+    op = "tokenizer"
+    texts = array(x)
+    if not isinstance(texts, np.ndarray) or not is_string(texts):
+        raise DTypeError(f"{op}: `x` must be strings, in a NumPy array, but is {describe(texts)}")
+    if texts.ndim not in (1, 2):
+        raise ShapeError(f"{op}: `x` must be (C,) or (N, C), got {describe(texts)}")
+    if (separators is None) == (tokenexp is None):
+        raise ArgumentError(f"{op}: one of `separators` and `tokenexp` must be given")
+    least = integer(op, "mincharnum", mincharnum)
+    if least < 1:
+        raise ArgumentError(f"{op}: `mincharnum` is {least}; it must be at least 1")
+    if texts.size == 0:
+        return texts.astype(object)
+    rows = [_tokens(op, str(text), least, separators, tokenexp) for text in texts.flat]
+    if not any(rows):
+        return np.empty((*texts.shape, 0), object)
+    if flag(op, "mark", mark):
+        rows = [["\x02", *row, "\x03"] for row in rows]
+    found = np.full((len(rows), max(map(len, rows))), pad_value, object)
+    for line, row in zip(found, rows, strict=True):
+        line[: len(row)] = row
+    return found.reshape(*texts.shape, -1)
+
+
+def _tokens(op: str, text: str, least: int, separators: Sequence[str] | None, tokenexp: str | None) -> list[str]:
+    if tokenexp == "." or list(separators or ()) == [""]:
+        return list(text)
+    if tokenexp is not None:
+        return [token for token in _longest(text, re.compile(tokenexp)) if len(token) >= least]
+    pieces = [text]
+    for separator in separators or ():
+        if not separator:
+            raise ArgumentError(f"{op}: `separators` has an empty string; it must then have nothing else")
+        pieces = [part for piece in pieces for part in _cut(piece, separator) if len(part) >= least]
+    return pieces
+
+
+def _longest(text: str, pattern: re.Pattern[str]) -> Iterator[str]:
+    """The matches from left to right, each as long as possible; Python's own takes the first alternative."""
+    begin = 0
+    while match := pattern.search(text, begin):
+        start, end = match.span()
+        end = next(e for e in np.arange(len(text), end - 1, -1).tolist() if pattern.fullmatch(text, start, e))
+        if end > start:
+            yield text[start:end]
+        begin = max(end, start + 1)
+        if begin > len(text):
+            return
+
+
+def _cut(text: str, separator: str) -> list[str]:
+    parts, begin = [], 0
+    for match in re.finditer(separator, text):
+        if match.end() > match.start():
+            parts.append(text[begin : match.start()])
+            begin = match.end()
+    return [*parts, text[begin:]]
+
+
+def n_gram_repeat_block(input_ids: Array, scores: Array, *, ngram_size: int) -> Array:
+    """Sets the scores of tokens to -inf that would repeat an n-gram of the tokens so far.
+
+    input_ids: (N, S), integers in [0, V). scores: (N, V), floats. ngram_size: positive; the last ngram_size - 1 tokens
+    begin the n-gram. Returns an array like scores.
+    Raises ShapeError, ArgumentError, DTypeError. Source: com.microsoft NGramRepeatBlock, opset 1.
+
+    >>> n_gram_repeat_block(jnp.array([[0, 1, 0]]), jnp.ones((1, 3)), ngram_size=2).tolist()
+    [[1.0, -inf, 1.0]]
+    """
+    op = "n_gram_repeat_block"
+    ids, (values,) = as_traced(input_ids), floating(op, scores=scores)
+    require(op, "integer", ids)
+    size = integer(op, "ngram_size", ngram_size)
+    sizes_of.ngrams(op, ids.shape, values.shape, size)
+    if isinstance(ids.shape[1], int) and ids.shape[1] < size:
+        return values
+    return _n_gram_repeat_block((ids, values), size)
+
+
+@jit_if_concrete
+def _n_gram_repeat_block(operands: tuple[jax.Array, ...], size: int) -> jax.Array:
+    ids, scores = operands
+    length = ids.shape[1]
+    count = length - size + 1
+    last = lax.slice_in_dim(ids, length - size + 1, length, axis=1)
+    repeated = jnp.ones((ids.shape[0], count), bool)
+    for i in np.arange(size - 1):
+        now = lax.slice_in_dim(ids, int(i), count + int(i), axis=1)
+        repeated = repeated & (now == last[:, i : i + 1])
+    banned = jnp.where(repeated, -jnp.inf, jnp.inf).astype(scores.dtype)
+    row = lax.broadcasted_iota(np.int32, banned.shape, 0)
+    return scores.at[row, lax.slice_in_dim(ids, size - 1, length, axis=1)].min(banned)
+
+
+def dynamic_time_warping(input: Array, *, size: Static = None) -> Array:
+    """The path of lowest cost through a matrix, from its first element to its last.
+
+    input: (M, N) or (1, M, N), floats, the cost of each place. A step goes to the next row, the next column, or both.
+    Returns (2, x), int32: the rows and the columns of the path, max(M, N) <= x < M + N. size: static, a fixed x, at
+    which the path is cut, or filled up with -1; required when input is traced. Where costs are equal, the step to the
+    next column is taken, as in onnxruntime.
+    Raises StaticError for a traced input without `size`, ShapeError, DTypeError.
+    Source: com.microsoft DynamicTimeWarping, opset 1.
+
+    >>> dynamic_time_warping(jnp.array([[1.0, 1.0, 9.0], [9.0, 9.0, 1.0]])).tolist()
+    [[0, 0, 1], [0, 1, 2]]
+    """
+    op = "dynamic_time_warping"
+    (cost,) = floating(op, input=input)
+    sizes_of.costs(op, cost.shape)
+    cost = cost.reshape(cost.shape[-2:])
+    if size is not None:
+        return _warping(cost, integer(op, "size", size))[0]
+    if isinstance(cost, Tracer):
+        raise StaticError(
+            message(
+                op,
+                "the length of the path depends on `input`, which is traced",
+                input=cost,
+                hint=f"call it outside `jax.jit`, or give `size`: {op}(…, size=n) returns n places, filled up with -1",
+            )
+        )
+    path, length = _warping(cost, sum(cost.shape) - 1)
+    return path[:, : int(length)]
+
+
+@jit_if_concrete
+def _warping(cost: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
+    rows, columns = cost.shape
+    wide = cost.astype(np.float32)
+    place = jnp.arange(rows + 1, dtype=np.int32)
+    infinite = jnp.full(rows + 1, np.inf, np.float32)
+
+    def diagonal(last: Any, step: Any) -> Any:
+        """Costs of the places (i, step - i), for all rows i at once, with row and column 0 before the matrix."""
+        before, previous = last
+        both, down, along = jnp.roll(before, 1), jnp.roll(previous, 1), previous
+        column = step - place
+        inside = (place >= 1) & (column >= 1) & (column <= columns)
+        move = jnp.where((both < down) & (both < along), 0, jnp.where((down < both) & (down < along), 1, 2))
+        best = jnp.where(move == 0, both, jnp.where(move == 1, down, along))
+        own = wide.at[place - 1, column - 1].get(mode="clip", wrap_negative_indices=False)
+        return (previous, jnp.where(inside, best + own, infinite)), move.astype(np.int8)
+
+    steps = jnp.arange(2, rows + columns + 1, dtype=np.int32)
+    begin = (infinite.at[0].set(0), infinite)
+    _, moves = lax.scan(diagonal, begin, steps)
+
+    def back(at: Any, _: Any) -> Any:
+        i, j = at
+        inside = (i > 0) & (j > 0)
+        move = moves[jnp.maximum(i + j - 2, 0), i]
+        following = (i - (move != 2).astype(np.int32), j - (move != 1).astype(np.int32))
+        kept = jax.tree.map(lambda new, old: jnp.where(inside, new, old), following, at)
+        return kept, jnp.stack([i - 1, j - 1, inside.astype(np.int32)])
+
+    end = (jnp.asarray(rows, np.int32), jnp.asarray(columns, np.int32))
+    _, found = lax.scan(back, end, None, length=rows + columns - 1)
+    length = found[:, 2].sum()
+    index = length - 1 - jnp.arange(size, dtype=np.int32)
+    path = found[jnp.maximum(index, 0), :2].T
+    return jnp.where(index >= 0, path, -1), length

@@ -1,0 +1,103 @@
+"""Convolution whose filters read the data at places that another operand moves."""
+
+__all__ = ["deform_conv"]
+
+import math
+from typing import Any, NamedTuple
+
+import chex
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import integer
+from jaxops.dtypes import accumulation_type, floating, unify
+from jaxops.ops.interpolation import Tap, gather_taps, inside, linear_taps
+from jaxops.ops.nn.convolution import add_bias
+from jaxops.ops.nn.windows import integers, options
+from jaxops.shapes.nn import deformable_convolution as sizes_of
+from jaxops.shapes.nn.windows import Options
+from jaxops.static import Array, Dim, Ints, Sizes, jit_if_concrete
+
+
+class _How(NamedTuple):
+    options: Options
+    group: int
+    offset_group: int
+    kernel_shape: Sizes | None
+
+
+def deform_conv(
+    x: Array,
+    w: Array,
+    offset: Array,
+    b: Array | None = None,
+    mask: Array | None = None,
+    *,
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    offset_group: int = 1,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Array:
+    """`conv` that reads each element of a window at a place moved by an offset, interpolating linearly.
+
+    x: (N, C, d1, …, dn). w: (M, C/group, k1, …, kn). offset: (N, offset_group·k1·…·kn·n, o1, …, on), in elements:
+    for each group and position in the kernel one number along each axis, from the first to the last. b: (M,), or
+    None. mask: (N, offset_group·k1·…·kn, o1, …, on), a factor for each element read, or None. Floats of one dtype.
+    Returns (N, M, o1, …, on), same dtype, sizes as of `conv`; 16-bit types are computed in float32.
+    offset_group: number of groups of consecutive channels that share offsets. Outside of x is zero. The other
+    attributes are as in `conv`.
+    Raises ShapeError, ArgumentError, DTypeError.
+    Source: ONNX DeformConv, opsets 19–22.
+
+    >>> deform_conv(jnp.array([[[0.0, 2.0, 4.0]]]), jnp.ones((1, 1, 1)), jnp.full((1, 1, 3), 0.5)).tolist()
+    [[[1.0, 3.0, 2.0]]]
+    """
+    op = "deform_conv"
+    given = {"x": x, "w": w, "offset": offset, "b": b, "mask": mask}
+    present = {f"{name} ": v for name, v in given.items() if v is not None}
+    unify(op, tuple(present.values()), tuple(present))
+    how = _How(
+        options(op, "NOTSET", pads, strides, dilations),
+        integer(op, "group", group),
+        integer(op, "offset_group", offset_group),
+        integers(op, "kernel_shape", kernel_shape),
+    )
+    return _deform_conv(floating(op, **given), how)
+
+
+@jit_if_concrete
+def _deform_conv(operands: tuple[Any, ...], how: _How) -> Any:
+    x, w, offset, b, mask = operands
+    bias, factors = (None if v is None else v.shape for v in (b, mask))
+    windows = sizes_of.deformed(
+        x.shape, w.shape, offset.shape, bias, factors, how.options, how.group, how.offset_group, how.kernel_shape
+    )
+    work = accumulation_type(x.dtype)
+    groups, taps, out = how.offset_group, math.prod(windows.kernel), windows.sizes
+    n, c, *sizes = x.shape
+    moved = lax.convert_element_type(offset, work).reshape(n * groups, taps, len(sizes), *out)
+    axes = []
+    for a, (size, tap) in enumerate(zip(sizes, np.indices(windows.kernel), strict=True)):
+        start = lax.iota(np.int32, out[a]) * windows.strides[a] - jnp.asarray(windows.pads[a][0], np.int32)
+        tap = (tap * windows.dilations[a]).astype(np.int32).reshape(1, taps, *[1] * len(sizes))
+        at = start.reshape([-1 if i == a + 2 else 1 for i in range(len(sizes) + 2)]) + tap
+        axes.append(_taps(moved[:, :, a] + at.astype(work), size))
+    read = gather_taps(lax.convert_element_type(x, work).reshape(n * groups, c // groups, *sizes), axes)
+    read = read.reshape(n, groups, taps, *out, c // groups)
+    if mask is not None:
+        read = read * lax.convert_element_type(mask, work).reshape(n, groups, taps, *out, 1)
+    read = jnp.moveaxis(read, 1, -2).reshape(n, taps, *out, how.group, c // how.group)
+    filters = lax.convert_element_type(w, work).reshape(how.group, w.shape[0] // how.group, c // how.group, taps)
+    y = jnp.einsum("nk...gc,gmck->ngm...", read, filters).reshape(n, w.shape[0], *out)
+    y = add_bias("deform_conv", y, [] if b is None else [lax.convert_element_type(b, work)])
+    chex.assert_equal(y.shape, (n, w.shape[0], *out))
+    return lax.convert_element_type(y, x.dtype)
+
+
+def _taps(at: Any, size: Dim) -> list[Tap]:
+    # Two elements outside nothing is read any more, however far the place is.
+    at = jnp.clip(at, -2, jnp.asarray(size, at.dtype) + 1)
+    return [(index, weight, inside(index, size)) for index, weight in linear_taps(at)]

@@ -1,0 +1,205 @@
+"""Counts of n-grams. Sequences of numbers may be traced; those of strings are static."""
+
+__all__ = ["tf_idf_vectorizer"]
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import chex
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import integer, ints, one_of
+from jaxops.dtypes import is_string
+from jaxops.errors import ArgumentError, DTypeError, describe
+from jaxops.shapes.nn import ngrams as sizes_of
+from jaxops.static import Array, Ints, Sizes, array, jit_if_concrete
+
+NgramMode = Literal["TF", "IDF", "TFIDF"]
+
+
+def tf_idf_vectorizer(
+    x: Array,
+    *,
+    max_gram_length: int,
+    max_skip_count: int,
+    min_gram_length: int,
+    mode: NgramMode,
+    ngram_counts: Ints,
+    ngram_indexes: Ints,
+    pool_int64s: Ints | None = None,
+    pool_strings: Sequence[str] | None = None,
+    weights: Sequence[float] | None = None,
+) -> Array:
+    """Counts how often the n-grams of a pool stand in each sequence.
+
+    x: (C,) or (N, C), integers, which may be traced, or static strings. pool_int64s or pool_strings: the 1-grams, then
+    the 2-grams, and so on; ngram_counts: where each of these begins. ngram_indexes: for each n-gram its column in the
+    result. weights: for each n-gram a factor; None is 1. Returns (columns,) or (N, columns), float32; n-grams of one
+    column are added.
+    max_skip_count: items of an n-gram may stand up to so many items apart, all the same distance.
+    min_gram_length, max_gram_length: the n that count. mode: 'TF' counts, 'TFIDF' multiplies the counts with weights,
+    'IDF' gives the weights of the n-grams that occur.
+    Raises ArgumentError, ShapeError, DTypeError.
+    Source: ONNX TfIdfVectorizer, opset 9.
+
+    >>> options = dict(mode="TF", min_gram_length=2, max_gram_length=2, max_skip_count=0)
+    >>> pool = dict(ngram_counts=(0, 0), ngram_indexes=(0, 1), pool_int64s=(5, 6, 7, 5))
+    >>> tf_idf_vectorizer(np.array([5, 6, 5, 6, 7]), **options, **pool).tolist()
+    [2.0, 0.0]
+    """
+    op, x = "tf_idf_vectorizer", array(x)
+    how = one_of(op, "mode", mode, NgramMode)
+    shortest, longest = (
+        integer(op, name, v) for name, v in (("min_gram_length", min_gram_length), ("max_gram_length", max_gram_length))
+    )
+    skips = integer(op, "max_skip_count", max_skip_count)
+    if not 1 <= shortest <= longest or skips < 0:
+        raise ArgumentError(
+            f"{op}: `min_gram_length` {shortest} must be in [1, {longest}], the `max_gram_length`, and "
+            f"`max_skip_count` {skips} must not be negative"
+        )
+    pool = _pool(op, x, pool_int64s, pool_strings)
+    segments = sizes_of.segments(len(pool), ints(op, "ngram_counts", ngram_counts))
+    columns = ints(op, "ngram_indexes", ngram_indexes)
+    total = sum(segment.total for segment in segments)
+    if len(columns) != total or min(columns, default=0) < 0:
+        raise ArgumentError(
+            f"{op}: `ngram_indexes` has {len(columns)} items, from {min(columns, default=0)} on; the pool of {total} "
+            f"n-grams needs as many, none negative"
+        )
+    if weights is not None and len(weights) != total:
+        raise ArgumentError(f"{op}: `weights` has {len(weights)} items; the pool has {total} n-grams")
+    sizes = sizes_of.counted(x.shape, max(columns, default=-1) + 1)
+    vocabulary, items = np.unique(pool, return_inverse=True)
+    known = isinstance(x, np.ndarray)
+    table = _Pool(
+        None if known else tuple(vocabulary.tolist()),
+        tuple(items.tolist()),
+        tuple(s for s in segments if shortest <= s.n <= longest and s.total),
+        columns,
+        None if how == "TF" or weights is None else tuple(weights),
+    )
+    y = _counted(jnp.asarray(_places(x, vocabulary)) if known else x, table, skips, how == "IDF")
+    chex.assert_equal(y.shape, sizes)
+    return y
+
+
+class _Pool(NamedTuple):
+    """The n-grams, hashable.
+
+    vocabulary: the distinct items, ascending; None if the sequences hold places in it. items: the pool as places in
+    it. segments: of the lengths that count. columns, weights: of each n-gram.
+    """
+
+    vocabulary: tuple[int, ...] | None
+    items: tuple[int, ...]
+    segments: tuple[sizes_of.Segment, ...]
+    columns: Sizes
+    weights: tuple[float, ...] | None
+
+
+@jit_if_concrete
+def _counted(x: Any, pool: _Pool, skips: int, once: bool) -> Any:
+    codes = x if pool.vocabulary is None else _traced_places(x, np.asarray(pool.vocabulary))
+    codes = codes[None] if codes.ndim == 1 else codes
+    y = jnp.zeros((codes.shape[0], max(pool.columns, default=-1) + 1), np.float32)
+    for n, start, number, count in pool.segments:
+        grams = np.reshape(pool.items[start : start + n * count], (count, n))
+        found = _occurrences(codes, _levels(grams), n, count, skips)
+        if once:
+            found = jnp.minimum(found, 1)
+        if pool.weights is not None:
+            found = found * np.asarray(pool.weights[number : number + count], np.float32)[None]
+        y = y.at[:, np.asarray(pool.columns[number : number + count])].add(found)
+    return y[0] if x.ndim == 1 else y
+
+
+def _pool(op: str, x: Array, numbers: Ints | None, strings: Sequence[str] | None) -> np.ndarray:
+    if (not strings) == (numbers is None or not len(ints(op, "pool_int64s", numbers))):
+        raise ArgumentError(f"{op}: exactly one of `pool_int64s` and `pool_strings` must hold n-grams")
+    if is_string(x) != bool(strings) or not (is_string(x) or jnp.issubdtype(x.dtype, jnp.integer)):
+        wanted = "strings" if strings else "integers"
+        raise DTypeError(f"{op}: `x` must be {wanted}, as the pool is, got {describe(x)}")
+    if strings:
+        return np.array(list(strings), object)
+    assert numbers is not None
+    return np.asarray(ints(op, "pool_int64s", numbers), np.int64)
+
+
+def _places(x: np.ndarray, vocabulary: np.ndarray) -> np.ndarray:
+    """For each item its place in the vocabulary, which is sorted; -1 for others."""
+    values = x.astype(vocabulary.dtype)
+    place = np.searchsorted(vocabulary, values).clip(max=len(vocabulary) - 1)
+    return np.where(vocabulary[place] == values, place, -1).astype(np.int32)
+
+
+def _traced_places(x: Any, vocabulary: np.ndarray) -> Any:
+    limits = jnp.iinfo(x.dtype)  # other items are not in x
+    low, high = (
+        int(np.searchsorted(vocabulary, int(limits.min))),
+        int(np.searchsorted(vocabulary, int(limits.max), "right")),
+    )
+    held = jnp.asarray(vocabulary[low:high].astype(x.dtype))
+    if not held.size:
+        return jnp.full(x.shape, -1, np.int32)
+    place = jnp.minimum(jnp.searchsorted(held, x), held.size - 1)
+    return jnp.where(held[place] == x, place + low, -1).astype(np.int32)
+
+
+class _Level(NamedTuple):
+    """The last items of all prefixes of one length, in the order of their prefixes and, within one, ascending.
+
+    items: the items. first: for each prefix without its last item, where those of it begin, and the end.
+    """
+
+    items: np.ndarray
+    first: np.ndarray
+
+
+def _levels(grams: np.ndarray) -> tuple[list[_Level], np.ndarray]:
+    """A tree of n-grams (count, n), and for each of its leaves the n-gram."""
+    vocabulary = int(grams.max()) + 1
+    levels, parents, above = [], np.zeros(len(grams), np.int64), 1
+    leaves = parents
+    for column in grams.T:
+        keys, leaves, parents = np.unique(parents * vocabulary + column, return_index=True, return_inverse=True)
+        first = np.searchsorted(keys // vocabulary, np.arange(above + 1))
+        levels.append(_Level((keys % vocabulary).astype(np.int32), first.astype(np.int32)))
+        above = len(keys)
+    return levels, leaves
+
+
+def _occurrences(codes: Any, tree: tuple[list[_Level], np.ndarray], n: int, count: int, skips: int) -> Any:
+    """(N, count): how often each n-gram of a tree stands in each row of (N, C)."""
+    levels, leaves = tree
+    starts = {step: codes.shape[1] - step * (n - 1) for step in range(1, skips + 2 if n > 1 else 2)}
+    starts = {step: m for step, m in starts.items() if not (isinstance(m, int) and m <= 0)}
+    if not starts:
+        return jnp.zeros((codes.shape[0], count), np.float32)
+    place: Any = None
+    for i, level in enumerate(levels):
+        items = [lax.slice_in_dim(codes, i * step, i * step + m, axis=1) for step, m in starts.items()]
+        item = lax.concatenate(items, 1)
+        place = _child(level, jnp.zeros_like(item) if place is None else place, item)
+    found = jnp.where(place < 0, count, jnp.asarray(leaves.astype(np.int32))[place])
+    rows = lax.broadcasted_iota(np.int32, found.shape, 0)
+    return jnp.zeros((codes.shape[0], count), np.float32).at[rows, found].add(1.0, mode="drop")
+
+
+def _child(level: _Level, parent: Any, item: Any) -> Any:
+    """Where an item stands among those of its prefix, by bisection; -1 if the prefix (-1) or the item is not there."""
+    items, first = jnp.asarray(level.items), jnp.asarray(level.first)
+    end = first[parent + 1]
+
+    def halve(_: Any, bounds: tuple[Any, Any]) -> tuple[Any, Any]:
+        low, high = bounds
+        middle = (low + high) // 2
+        smaller = (low < high) & (items[middle] < item)
+        return jnp.where(smaller, middle + 1, low), jnp.where(smaller, high, jnp.minimum(middle, high))
+
+    most = int(np.diff(level.first).max())
+    low, _ = lax.fori_loop(0, most.bit_length(), halve, (first[parent], end))
+    there = (parent >= 0) & (low < end) & (items[jnp.minimum(low, len(level.items) - 1)] == item)
+    return jnp.where(there, low, -1)

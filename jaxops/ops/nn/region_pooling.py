@@ -1,0 +1,70 @@
+"""Pooling of regions of interest, on whole elements; by interpolation see `ops.object_detection.regions`."""
+
+__all__ = ["max_roi_pool"]
+
+from typing import Any
+
+import chex
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import ints
+from jaxops.dtypes import accumulation_type, floating, unify
+from jaxops.ops.numerics import largest, quotient
+from jaxops.shapes.nn import region_pooling as sizes_of
+from jaxops.static import Array, Dim, Ints, Sizes, jit_if_concrete
+
+
+def max_roi_pool(x: Array, rois: Array, *, pooled_shape: Ints, spatial_scale: float = 1.0) -> Array:
+    """Divides each region into bins of whole elements and takes the largest element of each bin.
+
+    x: (N, C, H, W), floats. rois: (R, 5), of x's dtype: the image, then x1, y1, x2, y2, of the first and last element
+    after multiplication with spatial_scale and rounding (halves away from zero, as in onnxruntime). pooled_shape: the
+    number of bins (height, width). Returns (R, C, height, width), same dtype. Bins are at least one element large and
+    may overlap; one that lies outside of the image gives 0, and an image that does not exist NaN.
+    Raises ShapeError, ArgumentError, DTypeError.
+    Source: ONNX MaxRoiPool, opsets 1–22.
+
+    >>> x = jnp.arange(16.0).reshape(1, 1, 4, 4)
+    >>> max_roi_pool(x, jnp.array([[0.0, 1.0, 1.0, 2.0, 3.0]]), pooled_shape=(1, 2)).tolist()
+    [[[[13.0, 14.0]]]]
+    """
+    op = "max_roi_pool"
+    unify(op, (x, rois), ("x ", "rois "))
+    return _max_roi_pool(floating(op, x=x, rois=rois), ints(op, "pooled_shape", pooled_shape), spatial_scale)
+
+
+@jit_if_concrete
+def _max_roi_pool(operands: tuple[Any, Any], shape: Sizes, scale: float) -> Any:
+    x, rois = operands
+    sizes = sizes_of.pooled(x.shape, rois.shape, shape)
+    work = accumulation_type(rois.dtype)
+    bounds = lax.convert_element_type(rois[:, 1:], work) * scale
+    bounds = jnp.clip(lax.round(bounds, lax.RoundingMethod.AWAY_FROM_ZERO), -(2**30), 2**30)
+    rows = _bins(bounds[:, 1], bounds[:, 3], shape[0], x.shape[2])
+    columns = _bins(bounds[:, 0], bounds[:, 2], shape[1], x.shape[3])
+    lowest = jnp.asarray(-np.inf, x.dtype)
+
+    def region(given: tuple[Any, Any, Any]) -> Any:
+        # First along the columns of the image, then along its rows: bins are rectangles.
+        number, row, column = given
+        image = x.at[number].get(mode="fill", fill_value=np.nan, wrap_negative_indices=False)
+        found = largest(jnp.where(row[:, None, :, None], image[None], lowest), (2,))
+        found = largest(jnp.where(column[:, None, None, :], found[None], lowest), (3,))
+        filled = row.any(1)[None, :, None] & column.any(1)[:, None, None]
+        return jnp.where(filled, found, jnp.zeros_like(found)).transpose(2, 1, 0)
+
+    y = lax.map(region, (rois[:, 0].astype(np.int32), rows, columns))
+    chex.assert_equal(y.shape, sizes)
+    return y
+
+
+def _bins(first: Any, last: Any, number: int, size: Dim) -> Any:
+    """(R, number, size): whether an element of an axis lies in a bin."""
+    length = jnp.maximum(last - first + 1, 1)
+    step = quotient(length, jnp.full_like(length, number))[:, None]
+    at = jnp.arange(number, dtype=step.dtype)[None]
+    low, high = (f(k * step) + first[:, None] for f, k in ((jnp.floor, at), (jnp.ceil, at + 1)))
+    element = lax.iota(step.dtype, size)[None, None]
+    return (element >= low[..., None]) & (element < high[..., None])

@@ -1,0 +1,63 @@
+"""Rotary embedding: the position of a token as the angle of pairs of elements."""
+
+__all__ = ["rotary_embedding"]
+
+from typing import Any
+
+import jax.numpy as jnp  # noqa: F401 - the doctest uses it
+from jax import lax
+
+from jaxops.attributes import flag, integer
+from jaxops.dtypes import floating, unify
+from jaxops.ops.attending import rotated
+from jaxops.ops.tensor.gathering import gather
+from jaxops.shapes.nn import dot_product_attention as heads_of, rotary as sizes_of
+from jaxops.static import Array, array, jit_if_concrete
+
+
+def rotary_embedding(
+    x: Array,
+    cos_cache: Array,
+    sin_cache: Array,
+    position_ids: Array | None = None,
+    *,
+    interleaved: int = 0,
+    num_heads: int | None = None,
+    rotary_embedding_dim: int = 0,
+) -> Array:
+    """Turns pairs of elements of each head by the angle that belongs to the position of the token.
+
+    x: (B, N, S, H), or (B, S, N · H) with `num_heads`; floats. rotary_embedding_dim: R, how many elements at the start
+    of each head turn; 0 means all H.
+    cos_cache, sin_cache: cosines and sines of the angles, in the dtype of x: (positions, R / 2), of which
+    `position_ids` (B, S) chooses one for each token, or (B, S, R / 2) without it.
+    interleaved: a pair is two neighbours, else element i and element i + R / 2.
+    Returns an array like x; 16-bit types are computed in float32.
+    Raises ShapeError, DTypeError, ArgumentError for an odd R, SignatureError without `num_heads` where it is needed,
+    BoundsError for a static out-of-range position.
+    Source: ONNX RotaryEmbedding, opset 23.
+
+    >>> rotary_embedding(jnp.array([[[[1.0, 2.0]]]]), jnp.array([[[0.0]]]), jnp.array([[[1.0]]])).tolist()
+    [[[[-2.0, 1.0]]]]
+    """
+    op = "rotary_embedding"
+    x, cos, sin = floating(op, x=x, cos_cache=cos_cache, sin_cache=sin_cache)
+    unify(op, (x, cos, sin), ("x ", "cos_cache ", "sin_cache "))
+    heads = None if num_heads is None or (num_heads == 0 and x.ndim == 4) else integer(op, "num_heads", num_heads)
+    batch, _, length, size = heads_of.split(op, "x", x.shape, heads, "num_heads")
+    count = sizes_of.turned(op, integer(op, "rotary_embedding_dim", rotary_embedding_dim), size)
+    positions = None if position_ids is None else array(position_ids)
+    places = None if positions is None else positions.shape
+    sizes_of.tables(op, places, batch, length, count, cos_cache=cos.shape, sin_cache=sin.shape)
+    if positions is not None:
+        cos, sin = gather(cos, positions), gather(sin, positions)
+    return _rotary_embedding((x, cos, sin), size, flag(op, "interleaved", interleaved))
+
+
+@jit_if_concrete
+def _rotary_embedding(operands: tuple[Any, ...], size: Any, interleaved: bool) -> Any:
+    x, cos, sin = operands
+    axis = 1 if x.ndim == 4 else 2  # that of the heads
+    heads = x if x.ndim == 4 else x.reshape(*x.shape[:2], x.shape[2] // size, size)
+    cos, sin = lax.expand_dims(cos, [axis]), lax.expand_dims(sin, [axis])
+    return rotated(heads, cos, sin, interleaved=interleaved).reshape(x.shape)

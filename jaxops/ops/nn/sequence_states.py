@@ -1,0 +1,169 @@
+"""Operators that pass a state along a sequence, and return it for the tokens to come.
+
+16-bit types are computed in float32.
+"""
+
+__all__ = ["causal_conv_with_state", "linear_attention"]
+
+from typing import Any, Literal
+
+import jax.numpy as jnp
+from jax import lax
+
+from jaxops.attributes import integer, one_of
+from jaxops.dtypes import accumulation_type, floating, floats_of_one_type
+from jaxops.errors import SignatureError
+from jaxops.ops.nn.convolution import conv
+from jaxops.shapes.nn import sequence_states as sizes_of
+from jaxops.static import Array, jit_if_concrete
+
+Activation = Literal["silu", "swish", "none"]
+UpdateRule = Literal["linear", "gated", "delta", "gated_delta"]
+
+
+def causal_conv_with_state(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    past_state: Array | None = None,
+    *,
+    activation: Activation = "none",
+) -> tuple[Array, Array]:
+    """Convolves each channel with a filter of its own that sees the present and the past only.
+
+    input: (B, C, L). weight: (C, 1, k). bias: (C,). past_state: (B, C, k - 1), the elements before those of input,
+    None for zeros. All of one floating-point dtype. activation: 'silu' or 'swish', x · sigmoid(x), or 'none'.
+    Returns the output (B, C, L) and the state after it (B, C, k - 1), the last elements of past_state and input.
+    Raises ShapeError, DTypeError, ArgumentError for another activation.
+    Source: ONNX CausalConvWithState, opset 27.
+
+    >>> y, state = causal_conv_with_state(jnp.array([[[1.0, 2.0, 3.0]]]), jnp.array([[[10.0, 1.0]]]))
+    >>> y.tolist(), state.tolist()
+    ([[[1.0, 12.0, 23.0]]], [[[3.0]]])
+    """
+    op = "causal_conv_with_state"
+    given = floats_of_one_type(op, input=input, weight=weight, bias=bias, past_state=past_state)
+    return _causal_conv(given, one_of(op, "activation", activation, Activation))
+
+
+@jit_if_concrete
+def _causal_conv(operands: tuple[Any, ...], activation: Activation) -> tuple[Any, Any]:
+    op = "causal_conv_with_state"
+    x, weight, bias, past = operands
+    before = sizes_of.causal_conv(op, x.shape, weight.shape, None if bias is None else bias.shape)
+    if past is None:
+        past = jnp.zeros(before, x.dtype)
+    sizes_of.state(op, past.shape, before)
+    line = lax.concatenate([past, x], 2)
+    y = convolved_by_channel(line, weight, bias, activation)
+    return y, lax.slice_in_dim(line, x.shape[2], line.shape[2], axis=2)
+
+
+def convolved_by_channel(line: Any, weight: Any, bias: Any, activation: Activation, dilation: int = 1) -> Any:
+    """The activation of each channel of line (B, C, S + L) convolved with its own filter: (B, C, L).
+
+    weight: (C, 1, k), with S = (k - 1) · dilation. bias: (C,) or None.
+    """
+    work = accumulation_type(line.dtype)
+    shift = None if bias is None else bias.astype(work)
+    y = conv(line.astype(work), weight.astype(work), shift, group=weight.shape[0], dilations=(dilation,))
+    if activation != "none":
+        y = y * lax.logistic(y)
+    return y.astype(line.dtype)
+
+
+def linear_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    past_state: Array | None = None,
+    decay: Array | None = None,
+    beta: Array | None = None,
+    *,
+    chunk_size: int = 64,
+    kv_num_heads: int,
+    q_num_heads: int,
+    scale: float = 0.0,
+    update_rule: UpdateRule = "gated_delta",
+) -> tuple[Array, Array]:
+    """Attention with a state matrix per head in place of all earlier keys and values.
+
+    For each token S' = exp(decay) · S, then S = S' + key ⊗ u, and the output is scale · queryᵀ · S. u is the value, or
+    beta · (value - S'ᵀ · key) by the rules 'delta' and 'gated_delta'; S' is S by the rules 'linear' and 'delta'.
+    query: (B, T, Hq · dk). key: (B, T, Hkv · dk). value: (B, T, Hkv · dv). Query head i reads the state of head
+    i // (Hq / Hkv). past_state: (B, Hkv, dk, dv), None for zeros; it may be of another dtype than the others.
+    decay: (B, T, Hkv · dk), or (B, T, Hkv) for one number per head; the two gated rules need it.
+    beta: (B, T, Hkv) or (B, T, 1); the two delta rules need it. scale: 0 means 1 / sqrt(dk).
+    chunk_size: a hint, ignored: the tokens run one by one.
+    Returns the output (B, T, Hq · dv) in the dtype of query and the last state in that of past_state, or of query.
+    Raises ShapeError, DTypeError, ArgumentError, SignatureError for a gate that the rule lacks or does not have.
+    Source: ONNX LinearAttention, opset 27.
+
+    >>> one = jnp.ones((1, 3, 1))
+    >>> linear_attention(one, one, one, q_num_heads=1, kv_num_heads=1, update_rule="linear")[0].ravel().tolist()
+    [1.0, 2.0, 3.0]
+    """
+    op = "linear_attention"
+    rule = one_of(op, "update_rule", update_rule, UpdateRule)
+    for name, gate, rules in (("decay", decay, ("gated", "gated_delta")), ("beta", beta, ("delta", "gated_delta"))):
+        if (gate is not None) != (rule in rules):
+            raise SignatureError(
+                f"{op}: the update rule {rule!r} {'needs' if gate is None else 'has no'} `{name}`; the rules "
+                f"{' and '.join(map(repr, rules))} have it"
+            )
+    given = floats_of_one_type(op, query=query, key=key, value=value, decay=decay, beta=beta)
+    (past,) = floating(op, past_state=past_state)
+    integer(op, "chunk_size", chunk_size)
+    heads = (integer(op, "q_num_heads", q_num_heads), integer(op, "kv_num_heads", kv_num_heads))
+    return _linear_attention((*given, past), heads, float(scale))
+
+
+@jit_if_concrete
+def _linear_attention(operands: tuple[Any, ...], heads: tuple[int, int], scale: float) -> tuple[Any, Any]:
+    op = "linear_attention"
+    query, key, value, decay, beta, past = operands
+    sizes = sizes_of.linear_attention(op, query.shape, key.shape, value.shape, *heads)
+    sizes_of.gates(op, None if decay is None else decay.shape, None if beta is None else beta.shape, sizes)
+    if past is None:
+        past = jnp.zeros(sizes.state, query.dtype)
+    sizes_of.state(op, past.shape, sizes.state)
+    outputs, last = remembered((query, key, value, decay, beta), past[None], sizes, scale)
+    return outputs, last[0]
+
+
+def remembered(operands: tuple[Any, ...], past: Any, sizes: sizes_of.Heads, scale: float) -> tuple[Any, Any]:
+    """Linear attention; which of the gates are None makes the update rule.
+
+    operands: query (B, T, Hkv · group · dk), key, value, and decay and beta or None. past: (W, B, Hkv, dk, dv), the
+    last W states before the first token. scale: 0 means 1 / sqrt(dk).
+    Returns the output (B, T, Hkv · group · dv) in the dtype of query, and the last W states in that of past.
+    """
+    query, key, value, decay, beta = operands
+    batch, length, states, group, key_size, value_size = sizes
+    work = accumulation_type(past.dtype, *(v.dtype for v in operands if v is not None))
+
+    def steps(x: Any, *each: Any) -> Any:
+        """(B, T, …) as (T, B, *each), the slices of the scan."""
+        return None if x is None else jnp.moveaxis(x.astype(work).reshape(batch, length, *each), 1, 0)
+
+    slices = (
+        steps(query, states, group, key_size) * (scale or max(key_size, 1) ** -0.5),
+        steps(key, states, key_size, 1),
+        steps(value, states, 1, value_size),
+        None if decay is None else jnp.exp(steps(decay, states, decay.shape[2] // states, 1)),
+        None if beta is None else steps(beta, beta.shape[2], 1, 1),
+    )
+
+    def one(window: Any, token: tuple[Any, ...]) -> tuple[Any, Any]:
+        state = window[-1]
+        reads, writes, new, kept, rate = token
+        if kept is not None:
+            state = state * kept
+        if rate is not None:
+            new = rate * (new - jnp.sum(state * writes, 2, keepdims=True))
+        state = state + writes * new
+        return lax.concatenate([window[1:], state[None]], 0), jnp.einsum("bhgk,bhkv->bhgv", reads, state)
+
+    last, outputs = lax.scan(one, past.astype(work), slices)
+    outputs = jnp.moveaxis(outputs, 0, 1).reshape(batch, length, states * group * value_size)
+    return outputs.astype(query.dtype), last.astype(past.dtype)

@@ -1,0 +1,7 @@
+"""Operators of the domain `ai.onnx.preview`."""
+
+from jaxops.ops.preview import modified_attention
+from jaxops.ops.preview.modified_attention import *
+
+__all__: list[str] = []
+__all__ += modified_attention.__all__

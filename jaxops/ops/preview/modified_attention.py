@@ -1,0 +1,80 @@
+"""Attention whose scores and probabilities pass through functions of the caller."""
+
+__all__ = ["flex_attention"]
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeAlias
+
+import jax.numpy as jnp  # noqa: F401 - the doctest uses it
+import numpy as np
+
+from jaxops.attributes import float_type
+from jaxops.dtypes import as_traced, floats_of_one_type
+from jaxops.errors import DTypeError, ShapeError, SignatureError, describe, shape_text
+from jaxops.ops.attending import scaled_products, weighted_sums
+from jaxops.ops.math.softmax_like import softmax
+from jaxops.shapes.nn import dot_product_attention as sizes_of
+from jaxops.static import Array, ElementType, Subgraph, jit_if_concrete
+
+Modifier: TypeAlias = Annotated[Callable[[Any], Sequence[Any]], Subgraph(modifies=True)]
+
+
+def flex_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    prob_mod: Modifier | None = None,
+    scale: float | None = None,
+    score_mod: Modifier | None = None,
+    softmax_precision: ElementType | None = None,
+) -> Array:
+    """prob_mod(softmax(score_mod(scale · q · kᵀ))) · v for each head: attention with functions of the caller.
+
+    q: (B, Nq, S, H). k: (B, Nkv, T, H). v: (B, Nkv, T, Hv). Floats of one dtype, of 8 bits or more; Nq is a multiple
+    of Nkv: query head i uses head i // (Nq / Nkv) of k and v. scale: None is 1 / sqrt(H).
+    score_mod, prob_mod: functions of one array (B, Nq, S, T) that return a sequence of one array of the same shape and
+    dtype; None changes nothing. softmax_precision: the dtype of that array; None is float64 for float64, else float32.
+    Returns (B, Nq, S, Hv) in the dtype of q. Where all scores of a query are -inf the result is NaN, as softmax gives.
+    Raises ShapeError, DTypeError, SignatureError for a modifier that does not return one array.
+    Source: ONNX FlexAttention of ai.onnx.preview, version 1.
+
+    >>> ones = jnp.ones((1, 2, 3, 4))
+    >>> flex_attention(ones, ones, ones, prob_mod=lambda p: [2 * p])[0, 0, 0].tolist()
+    [2.0, 2.0, 2.0, 2.0]
+    """
+    op = "flex_attention"
+    q, k, v = floats_of_one_type(op, q=q, k=k, v=v)
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.ndim != 4:
+            raise ShapeError(f"{op}: `{name}` of {shape_text(x.shape)} must be (batch, heads, sequence, head_size)")
+    sizes_of.scores(op, q.shape, k.shape, v.shape)
+    wanted = (np.float64 if q.dtype == np.float64 else np.float32) if softmax_precision is None else softmax_precision
+    dtype = float_type(op, "softmax_precision", wanted)
+    factor = max(q.shape[3], 1) ** -0.5 if scale is None else float(scale)
+    scores = _modified(op, "score_mod", score_mod, _scores((q, k), factor, dtype))
+    return _output((_modified(op, "prob_mod", prob_mod, softmax(scores)), v))
+
+
+@jit_if_concrete
+def _scores(operands: tuple[Any, Any], scale: float, dtype: Any) -> Any:
+    return scaled_products(*operands, scale).astype(dtype)
+
+
+@jit_if_concrete
+def _output(operands: tuple[Any, Any]) -> Any:
+    return weighted_sums(*operands).astype(operands[1].dtype)
+
+
+def _modified(op: str, name: str, modifier: Any, x: Any) -> Any:
+    """`x`, or what the modifier makes of it."""
+    if modifier is None:
+        return x
+    found = modifier(x)
+    if not isinstance(found, Sequence) or len(found) != 1:
+        raise SignatureError(f"{op}: `{name}` must return a sequence of one array, got {describe(found)}")
+    result = as_traced(found[0])
+    for same, kind in ((result.shape == x.shape, ShapeError), (result.dtype == x.dtype, DTypeError)):
+        if not same:
+            raise kind(f"{op}: `{name}` must return an array like its input {describe(x)}, got {describe(result)}")
+    return result

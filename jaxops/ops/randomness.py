@@ -1,0 +1,67 @@
+"""Shared by the operators that draw random numbers."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.errors import ArgumentError
+from jaxops.static import Dim
+
+# The generator MT19937: the number of words of its state, and the distance of two words that make a new one.
+_WORDS, _APART = 624, 397
+
+
+def random_key(op: str, rng: Any, seed: float | None) -> Any:
+    """The key to draw from: `rng`, else one made from the attribute `seed`, a float32, whose bits seed it."""
+    if rng is not None:
+        return rng
+    if seed is None:
+        raise ArgumentError(f"{op}: it needs a random key; pass `rng`, as jax.random.key(0), or a number `seed`")
+    return jax.random.key(np.float32(seed).view(np.uint32))
+
+
+def not_below(seed: int, share: Any, count: Dim) -> jax.Array:
+    """Whether each of `count` numbers in [0, 1) that NumPy's `RandomState(seed)` draws is at least `share`.
+
+    The numbers are drawn when the program runs, so they are no constant of it, and their count may be symbolic.
+    share: a float32 scalar in [0, 1), traced.
+    """
+    words = _mersenne_twister(seed, 2 * count)[: 2 * count].reshape(count, 2)
+    # NumPy makes a float64 of 27 bits of the first word and 26 of the second; each part is compared by itself.
+    high, low = words[:, 0] >> 5, words[:, 1] >> 6
+    scaled = share * np.float32(2**27)
+    whole = jnp.floor(scaled)
+    rest = jnp.ceil((scaled - whole) * np.float32(2**26))
+    whole, rest = whole.astype(np.uint32), rest.astype(np.uint32)
+    return (high > whole) | ((high == whole) & (low >= rest))
+
+
+def _mersenne_twister(seed: int, count: Dim) -> Any:
+    """At least `count` words of MT19937, as NumPy seeds it; only the lowest 32 bits of `seed` count."""
+    state = np.random.RandomState(seed % 2**32).get_state(legacy=False)["state"]["key"]
+    turns = lax.iota(np.int32, -(-count // _WORDS))  # a `length` must be a number, the size of an operand need not
+    _, blocks = lax.scan(lambda key, _: (_twist(key),) * 2, jnp.asarray(state), turns)
+    y = blocks.reshape(-1)
+    y ^= y >> 11
+    y ^= (y << 7) & np.uint32(0x9D2C5680)
+    y ^= (y << 15) & np.uint32(0xEFC60000)
+    return y ^ (y >> 18)
+
+
+def _twist(key: Any) -> Any:
+    """The next state. A new word serves to make the one 227 places later, so the state is made in three parts."""
+    ahead = jnp.concatenate([key[1:], key[:1]])
+    gap = _WORDS - _APART
+    first = key[_APART:] ^ _mixed(key[:gap], ahead[:gap])
+    second = first ^ _mixed(key[gap : 2 * gap], ahead[gap : 2 * gap])
+    third = second[: _APART - gap - 1] ^ _mixed(key[2 * gap : -1], ahead[2 * gap : -1])
+    last = second[_APART - gap - 1 : _APART - gap] ^ _mixed(key[-1:], first[:1])
+    return jnp.concatenate([first, second, third, last])
+
+
+def _mixed(upper: Any, lower: Any) -> Any:
+    y = (upper & np.uint32(0x80000000)) | (lower & np.uint32(0x7FFFFFFF))
+    return (y >> 1) ^ jnp.where(y & 1 == 1, np.uint32(0x9908B0DF), np.uint32(0))

@@ -1,0 +1,7 @@
+"""Operators of the domain `ai.onnx.preview.training`."""
+
+from jaxops.ops.training import optimizers
+from jaxops.ops.training.optimizers import *
+
+__all__: list[str] = []
+__all__ += optimizers.__all__

@@ -1,0 +1,167 @@
+"""One step of stochastic gradient descent, for any number of tensors at once.
+
+Each takes the learning rate, the number of steps before this one, and the tensors by kind: first all that are
+optimized, then their gradients, then what is kept from step to step. 16-bit types are computed in float32.
+"""
+
+__all__ = ["adagrad", "adam", "momentum"]
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxops.attributes import one_of
+from jaxops.dtypes import accumulation_type, floating, integral
+from jaxops.shapes.training import optimizers as sizes_of
+from jaxops.static import Array, jit_if_concrete
+
+Mode = Literal["standard", "nesterov"]
+
+
+def adagrad(
+    r: Any,
+    t: Any,
+    inputs: Sequence[Array],
+    *,
+    decay_factor: float = 0.0,
+    epsilon: float = 1e-6,
+    norm_coefficient: float = 0.0,
+) -> tuple[jax.Array, ...]:
+    """One step of Adagrad: x - r / (1 + t · decay_factor) · g' / (√h' + epsilon).
+
+    r: one float. t: one integer. inputs: n tensors x, n gradients g, n sums h of squared gradients; floats, the g and h
+    of an x in its shape. g' = g + norm_coefficient · x, h' = h + g'².
+    Returns n new tensors and n new sums h', in the dtypes of x and h.
+    Raises SignatureError for a number of tensors that is not 3n, ShapeError, DTypeError.
+    Source: ai.onnx.preview.training Adagrad, version 1.
+
+    >>> [y.tolist() for y in adagrad(1.0, 0, [jnp.ones(1), jnp.ones(1), jnp.zeros(1)], epsilon=0.0)]
+    [[0.0], [1.0]]
+    """
+    kinds = ("tensor", "gradient", "squared gradient")
+    return _step("adagrad", r, t, inputs, kinds, _adagrad, (decay_factor, epsilon, norm_coefficient))
+
+
+def adam(
+    r: Any,
+    t: Any,
+    inputs: Sequence[Array],
+    *,
+    alpha: float = 0.9,
+    beta: float = 0.999,
+    epsilon: float = 1e-6,
+    norm_coefficient: float = 0.0,
+    norm_coefficient_post: float = 0.0,
+) -> tuple[jax.Array, ...]:
+    """One step of Adam: (1 - norm_coefficient_post) · (x - r' · v' / (√h' + epsilon)).
+
+    r: one float. t: one integer. inputs: n tensors x, n gradients g, n averages v of gradients, n averages h of squared
+    gradients; floats, the g, v and h of an x in its shape. g' = g + norm_coefficient · x, v' = alpha · v +
+    (1 - alpha) · g', h' = beta · h + (1 - beta) · g'², and r' is r, for t > 0 times √(1 - betaᵗ) / (1 - alphaᵗ).
+    Returns n new tensors, n averages v' and n averages h', in the dtypes of x, v and h.
+    Raises SignatureError for a number of tensors that is not 4n, ShapeError, DTypeError.
+    Source: ai.onnx.preview.training Adam, version 1.
+
+    >>> x, g, zero = jnp.ones(1), jnp.full(1, 4.0), jnp.zeros(1)
+    >>> adam(0.5, 1, [x, g, zero, zero])[0].round(3).tolist()
+    [0.5]
+    """
+    kinds = ("tensor", "gradient", "average gradient", "average squared gradient")
+    coefficients = alpha, beta, epsilon, norm_coefficient, norm_coefficient_post
+    return _step("adam", r, t, inputs, kinds, _adam, coefficients)
+
+
+def momentum(
+    r: Any, t: Any, inputs: Sequence[Array], *, alpha: float, beta: float, mode: Mode, norm_coefficient: float
+) -> tuple[jax.Array, ...]:
+    """One step of gradient descent with a momentum: x - r · v', in the mode 'nesterov' x - r · (g' + alpha · v').
+
+    r: one float. t: one integer. inputs: n tensors x, n gradients g, n momenta v; floats, the g and v of an x in its
+    shape. g' = g + norm_coefficient · x, v' = alpha · v + beta · g'; beta is 1 while t is 0.
+    Returns n new tensors and n new momenta v', in the dtypes of x and v.
+    Raises SignatureError for a number of tensors that is not 3n, ArgumentError for another mode, ShapeError,
+    DTypeError.
+    Source: ai.onnx.preview.training Momentum, version 1.
+
+    >>> given = [jnp.ones(1), jnp.full(1, 2.0), jnp.zeros(1)]
+    >>> [y.tolist() for y in momentum(0.25, 0, given, alpha=0.9, beta=1.0, mode="standard", norm_coefficient=0.0)]
+    [[0.5], [2.0]]
+    """
+    how = one_of("momentum", "mode", mode, Mode)
+    rule = _nesterov if how == "nesterov" else _standard
+    return _step("momentum", r, t, inputs, ("tensor", "gradient", "momentum"), rule, (alpha, beta, norm_coefficient))
+
+
+def _step(
+    op: str,
+    r: Any,
+    t: Any,
+    inputs: Sequence[Array],
+    kinds: tuple[str, ...],
+    rule: Callable[..., tuple[Any, ...]],
+    coefficients: tuple[float, ...],
+) -> tuple[jax.Array, ...]:
+    sizes_of.groups(op, kinds, [jnp.shape(x) for x in inputs])
+    (rate,) = floating(op, r=r)
+    tensors = floating(op, **{f"inputs[{i}]": x for i, x in enumerate(inputs)})
+    (count,) = integral(op, t=t)
+    for name, value in (("r", rate), ("t", count)):
+        sizes_of.single(op, name, value.shape)
+    return _updated((rate, count, *tensors), rule, len(kinds), coefficients)
+
+
+@jit_if_concrete
+def _updated(
+    operands: tuple[Any, ...], rule: Callable[..., tuple[Any, ...]], kinds: int, coefficients: tuple[float, ...]
+) -> tuple[Any, ...]:
+    rate, count, *tensors = operands
+    n = len(tensors) // kinds
+    found = []
+    for i in range(n):
+        x, g, *state = tensors[i::n]
+        work = accumulation_type(*(v.dtype for v in (x, g, *state)))
+        wide = (lax.convert_element_type(v, work) for v in (rate.reshape(()), count.reshape(()), x, g, *state))
+        after = rule(*wide, *coefficients)
+        found.append([lax.convert_element_type(v, old.dtype) for v, old in zip(after, (x, *state), strict=True)])
+    return tuple(group[kind] for kind in range(kinds - 1) for group in found)
+
+
+def _adagrad(r: Any, t: Any, x: Any, g: Any, h: Any, decay: float, epsilon: float, norm: float) -> tuple[Any, ...]:
+    g = norm * x + g
+    h = h + g * g
+    return x - r / (1 + t * decay) * g / (jnp.sqrt(h) + epsilon), h
+
+
+def _adam(
+    r: Any, t: Any, x: Any, g: Any, v: Any, h: Any, alpha: float, beta: float, epsilon: float, norm: float, post: float
+) -> tuple[Any, ...]:
+    g = norm * x + g
+    v = alpha * v + (1 - alpha) * g
+    h = beta * h + (1 - beta) * g * g
+    past = jnp.maximum(t, 1)  # else 0 / 0 enters the gradient
+    r = jnp.where(t > 0, r * jnp.sqrt(_decayed(beta, past)) / _decayed(alpha, past), r)
+    return (1 - post) * (x - r * v / (jnp.sqrt(h) + epsilon)), v, h
+
+
+def _decayed(factor: float, count: Any) -> Any:
+    """1 - factor ** count, with all digits of a float32 also where the power is close to 1."""
+    return -jnp.expm1(count * math.log(factor)) if factor > 0 else 1 - jnp.power(factor, count)
+
+
+def _standard(r: Any, t: Any, x: Any, g: Any, v: Any, alpha: float, beta: float, norm: float) -> tuple[Any, ...]:
+    _, v = _momenta(t, x, g, v, alpha, beta, norm)
+    return x - r * v, v
+
+
+def _nesterov(r: Any, t: Any, x: Any, g: Any, v: Any, alpha: float, beta: float, norm: float) -> tuple[Any, ...]:
+    g, v = _momenta(t, x, g, v, alpha, beta, norm)
+    return x - r * (g + alpha * v), v
+
+
+def _momenta(t: Any, x: Any, g: Any, v: Any, alpha: float, beta: float, norm: float) -> tuple[Any, Any]:
+    g = norm * x + g
+    return g, alpha * v + jnp.where(t > 0, jnp.asarray(beta, v.dtype), jnp.ones_like(t)) * g

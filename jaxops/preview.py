@@ -1,0 +1,7 @@
+"""The operators of the domain ai.onnx.preview."""
+
+from jaxops.ops import preview as _preview
+from jaxops.ops.preview import *
+
+__all__: list[str] = []
+__all__ += _preview.__all__

@@ -1,0 +1,49 @@
+"""Sizes of vectors that are added to the last axis."""
+
+import math
+
+from jaxops.errors import ShapeError, shape_text
+from jaxops.static import Dim, Sizes
+
+
+def last_axis(op: str, sizes: Sizes, **given: Sizes) -> None:
+    """Raises ShapeError unless each of `given` has one number for each element of the last axis of x."""
+    if not sizes:
+        raise ShapeError(f"{op}: x is a scalar; it needs at least one axis")
+    for name, shape in given.items():
+        if tuple(shape) != (sizes[-1],):
+            raise ShapeError(
+                f"{op}: `{name}` has the shape {shape_text(shape)}, but x of {shape_text(sizes)} has {sizes[-1]} "
+                f"elements on its last axis, so it must be {shape_text((sizes[-1],))}"
+            )
+
+
+def same(op: str, sizes: Sizes, **given: Sizes) -> None:
+    """Raises ShapeError unless each of `given` has the sizes of x."""
+    for name, shape in given.items():
+        if tuple(shape) != tuple(sizes):
+            raise ShapeError(f"{op}: `{name}` of {shape_text(shape)} must have the shape of x, {shape_text(sizes)}")
+
+
+def halves(op: str, sizes: Sizes) -> Sizes:
+    """The sizes of one half of x, whose last axis is cut in two."""
+    half = sizes[-1] // 2
+    if half * 2 != sizes[-1]:
+        raise ShapeError(f"{op}: the last axis of x of {shape_text(sizes)} does not divide into two halves")
+    return (*sizes[:-1], half)
+
+
+def softmax_rows(op: str, data: Sizes, bias: Sizes, axis: int) -> tuple[Dim, Dim, Dim]:
+    """How many rows bias has, how many rows of data take each of them, and the length of a row.
+
+    A row is what data has from `axis` on.
+    """
+    length, rows, given = (math.prod(sizes) for sizes in (data[axis:], data[:axis], bias))
+    own = given // length if length != 0 else 0
+    times = rows // own if own != 0 else 0
+    if own * length != given or own * times != rows:
+        raise ShapeError(
+            f"{op}: `bias` of {shape_text(bias)} does not fit data of {shape_text(data)}: its size must be a multiple "
+            f"of that of a row, which begins at axis {axis}, and its rows must divide those of data"
+        )
+    return own, times, length

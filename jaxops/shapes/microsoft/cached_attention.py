@@ -1,0 +1,80 @@
+"""Sizes that the attention operators of com.microsoft share: masks, biases, caches."""
+
+from collections.abc import Sequence
+
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.static import Dim, Sizes
+
+
+def head_size(op: str, operand: str, hidden: Dim, heads: int) -> Dim:
+    """The size of a head."""
+    if heads < 1 or hidden % heads:
+        raise ArgumentError(f"{op}: `num_heads` is {heads}; the {hidden} features of `{operand}` must be a multiple")
+    return hidden // heads
+
+
+def projections(
+    op: str, input: Sizes, weights: Sizes, bias: Sizes | None, hidden: Sequence[int] | None, heads: int
+) -> tuple[int, int]:
+    """The features of the queries, which are those of the keys, and of the values.
+
+    weights: (Di, D + D + Dv) for an input of Di features. bias: (D + D + Dv,). hidden: D, D and Dv, equal by default.
+    """
+    fits = len(weights) == 2 and weights[0] == input[-1] and bias in (None, weights[1:])
+    if not fits:
+        raise ShapeError(
+            f"{op}: `input` of {shape_text(input)} needs `weights` of ({input[-1]}, D + D + Dv) and a `bias` of "
+            f"(D + D + Dv,), got {shape_text(weights)} and {None if bias is None else shape_text(bias)}"
+        )
+    if not hidden:
+        if weights[1] % 3:
+            raise ShapeError(f"{op}: `weights` of {shape_text(weights)} must have 3 · D columns")
+        hidden = (weights[1] // 3,) * 3
+    if len(hidden) != 3 or hidden[0] != hidden[1] or sum(hidden) != weights[1]:
+        raise ArgumentError(
+            f"{op}: `qkv_hidden_sizes` is {tuple(hidden)}; it must be D, D and Dv whose sum is {weights[1]}"
+        )
+    for size in (hidden[0], hidden[2]):
+        head_size(op, "weights", size, heads)
+    return hidden[0], hidden[2]
+
+
+def mask(op: str, name: str, sizes: Sizes | None, batch: Dim, queries: Dim, keys: Dim | None) -> None:
+    """Checks a mask against the kinds of `mask_bias`; keys is None where the length of the past is traced."""
+    if sizes is None:
+        return
+    if len(sizes) == 1:
+        fits = sizes[0] in (batch, 2 * batch, 3 * batch + 2)
+    elif len(sizes) == 2:
+        fits = sizes in ((batch, 1), (1, 1)) or (sizes[0] == batch and keys in (None, sizes[1]))
+    elif len(sizes) == 3:
+        fits = sizes[:2] == (batch, queries) and keys in (None, sizes[2])
+    else:
+        fits = len(sizes) == 4 and sizes[:2] == (batch, 1) and sizes[2] == sizes[3]
+        fits = fits and not (isinstance(sizes[3], int) and isinstance(keys, int) and sizes[3] < keys)
+    if not fits:
+        total = "T" if keys is None else keys
+        raise ShapeError(
+            f"{op}: `{name}` of {shape_text(sizes)} must be ({batch},), ({2 * batch},), ({3 * batch + 2},), "
+            f"({batch}, {total}), ({batch}, {queries}, {total}) or ({batch}, 1, M, M)"
+        )
+
+
+def bias(op: str, sizes: Sizes | None, batch: Dim, heads: Dim, queries: Dim, keys: Dim | None) -> None:
+    """Checks `attention_bias`, (1 or B, 1 or N, S, T)."""
+    if sizes is None:
+        return
+    fits = len(sizes) == 4 and sizes[0] in (1, batch) and sizes[1] in (1, heads) and sizes[2] == queries
+    if not (fits and keys in (None, sizes[3])):
+        raise ShapeError(
+            f"{op}: `attention_bias` of {shape_text(sizes)} must be "
+            f"(1 or {batch}, 1 or {heads}, {queries}, {'T' if keys is None else keys})"
+        )
+
+
+def buffer(op: str, rows: Dim, before: int | None, new: Dim) -> None:
+    """Checks that the new tokens fit into a buffer; before is None where it is traced."""
+    if isinstance(before, int) and isinstance(rows, int) and isinstance(new, int) and not 0 <= before <= rows - new:
+        raise ShapeError(
+            f"{op}: `past_sequence_length` is {before}; a buffer of {rows} rows has no room for {new} more tokens"
+        )

@@ -1,0 +1,94 @@
+"""Sizes of GroupQueryAttention: heads, the rows of its cache, and its optional operands."""
+
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.static import Dim, Sizes, Undecided
+
+
+def head_size(op: str, query: Sizes, key: Sizes | None, value: Sizes | None, heads: int, groups: int) -> Dim:
+    """H of query (B, S, heads · H) with key and value (B, L, groups · H), or of query that packs all three."""
+    if min(heads, groups) < 1 or heads % groups:
+        raise ArgumentError(f"{op}: `num_heads` is {heads}; it must be a multiple of `kv_num_heads`, which is {groups}")
+    if (key is None) != (value is None):
+        raise ShapeError(f"{op}: `key` and `value` must be given together, or neither with a packed `query`")
+    parts = heads if key is not None else heads + 2 * groups
+    if len(query) != 3 or query[2] % parts:
+        raise ShapeError(f"{op}: `query` of {shape_text(query)} must be (B, S, {parts} · H)")
+    size = query[2] // parts
+    if key is not None and value is not None:
+        fits = len(key) == 3 and key[0] == query[0] and key[2] == groups * size and key == value
+        whole = fits and (key[1] == query[1] or key[1] == 0)
+        if not whole:
+            raise ShapeError(
+                f"{op}: `key` of {shape_text(key)} and `value` of {shape_text(value)} must be "
+                f"{shape_text((query[0], query[1], groups * size))}, or hold no token"
+            )
+    return size
+
+
+def past(op: str, key: Sizes | None, value: Sizes | None, batch: Dim, groups: int, size: Dim) -> Dim:
+    """P of past_key and past_value (B, groups, P, H); 0 without them."""
+    if key is None and value is None:
+        return 0
+    fits = key is not None and len(key) == 4 and key == value and (key[0], key[1], key[3]) == (batch, groups, size)
+    if not fits or key is None:
+        given = " and ".join("none" if s is None else shape_text(s) for s in (key, value))
+        raise ShapeError(
+            f"{op}: `past_key` and `past_value` are {given}; both must be {shape_text((batch, groups, 'P', size))}"
+        )
+    return key[2]
+
+
+def rows(op: str, total: Dim | None, before: Dim, new: Dim) -> Dim:
+    """The rows of the cache after this step.
+
+    A cache that grows has `before` + `new` = `total` rows. A buffer keeps its `before` rows, which hold the `total`.
+    total: None when it is traced; then a past is a buffer.
+    """
+    if total is None:
+        return before if not (isinstance(before, int) and before == 0) else new
+    if total == before + new:
+        return total
+    try:
+        if total <= before:
+            return before
+    except Undecided:
+        pass
+    raise ShapeError(
+        f"{op}: `total_sequence_length` is {total}; with a past of {before} rows and {new} new tokens it must be "
+        f"{before + new} (a cache that grows), or at most {before} (a buffer)"
+    )
+
+
+def lengths(op: str, sizes: Sizes, batch: Dim) -> None:
+    """Checks `seqlens_k`, one number for each sample."""
+    if sizes not in ((batch,), (batch, 1)):
+        raise ShapeError(f"{op}: `seqlens_k` of {shape_text(sizes)} must be {shape_text((batch,))}")
+
+
+def bias(op: str, sizes: Sizes | None, wanted: Sizes, total: Dim | None) -> None:
+    """Checks `attention_bias`, which broadcasts from (1 or B, 1 or N, S, total); None is a traced total."""
+    if sizes is None:
+        return
+    fits = len(sizes) == 4 and sizes[2] == wanted[2] and total in (None, sizes[3])
+    if not (fits and all(d in (1, w) for d, w in zip(sizes[:2], wanted[:2], strict=True))):
+        last = "T" if total is None else total
+        raise ShapeError(
+            f"{op}: `attention_bias` of {shape_text(sizes)} must be "
+            f"(1 or {wanted[0]}, 1 or {wanted[1]}, {wanted[2]}, {last})"
+        )
+
+
+def vectors(op: str, **operands: tuple[Sizes | None, Dim]) -> None:
+    """Checks 1-D operands: each comes with its sizes, None if it is left out, and the length it must have."""
+    for name, (sizes, length) in operands.items():
+        if sizes is not None and sizes != (length,):
+            raise ShapeError(f"{op}: `{name}` of {shape_text(sizes)} must be {shape_text((length,))}")
+
+
+def scales(op: str, kind: str, channels: Sizes, key: Sizes | None = None, value: Sizes | None = None) -> None:
+    """Checks the scales of a quantized cache: one number per tensor, or one per channel."""
+    for name, sizes in (("k_scale", key), ("v_scale", value)):
+        if sizes is None or not (sizes == channels if kind == "PER_CHANNEL" else sizes in ((), (1,))):
+            wanted = shape_text(channels) if kind == "PER_CHANNEL" else "(1,)"
+            given = "none" if sizes is None else shape_text(sizes)
+            raise ShapeError(f"{op}: `{name}` is {given}; with the type {kind!r} it must be {wanted}")

@@ -1,0 +1,75 @@
+"""Sizes of residuals and parameters of normalizations."""
+
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.static import Sizes
+
+
+def repeats(op: str, sizes: Sizes, skip: Sizes) -> Sizes:
+    """The sizes of `skip` with as many axes as input has: its shape, or that without the first axis, or with 1 there.
+
+    input: (N, S, C), or (T, C), where skip has the same shape.
+    """
+    full = (1,) * (len(sizes) - len(skip)) + tuple(skip)
+    if len(sizes) == 3 and full == (1, *sizes[1:]):
+        return full
+    if tuple(skip) != tuple(sizes):
+        raise ShapeError(
+            f"{op}: `skip` of {shape_text(skip)} must have the shape of input, {shape_text(sizes)}"
+            + (", or that without the first axis" if len(sizes) == 3 else "")
+        )
+    return tuple(sizes)
+
+
+def heads(op: str, sizes: Sizes, scale: Sizes) -> Sizes:
+    """x of (…, H·C) as (…, H, C), where scale is (C,)."""
+    if len(scale) != 1 or not sizes:
+        raise ShapeError(f"{op}: `scale` of {shape_text(scale)} must have one axis, and x of {shape_text(sizes)} some")
+    count = sizes[-1] // scale[0] if scale[0] != 0 else 0
+    if count * scale[0] != sizes[-1]:
+        raise ShapeError(
+            f"{op}: the last axis of x of {shape_text(sizes)} does not divide into heads of {scale[0]} elements, the "
+            f"size of `scale`"
+        )
+    return (*sizes[:-1], count, scale[0])
+
+
+def branches(op: str, sizes: Sizes, scale: Sizes | None, num_branches: int) -> tuple[Sizes, Sizes | None]:
+    """x as (…, C, H), and scale as (C, H) or (1, H).
+
+    num_branches: C of an x of (…, C·H); 0 for an x of (…, C, H).
+    """
+    if num_branches < 0:
+        raise ArgumentError(f"{op}: `num_branches` is {num_branches}; it must not be negative")
+    if len(sizes) < (1 if num_branches else 2):
+        raise ShapeError(f"{op}: x of {shape_text(sizes)} has too few axes; give (…, C, H), or `num_branches`")
+    count = num_branches or sizes[-2]
+    each = sizes[-1] // num_branches if num_branches else sizes[-1]
+    if num_branches and each * num_branches != sizes[-1]:
+        raise ShapeError(
+            f"{op}: the last axis of x of {shape_text(sizes)} does not divide into {num_branches} branches"
+        )
+    full = (*(sizes[:-1] if num_branches else sizes[:-2]), count, each)
+    if scale is None:
+        return full, None
+    if tuple(scale) == (each,):
+        return full, (1, each)
+    if tuple(scale) not in ((count * each,), (count, each)):
+        raise ShapeError(
+            f"{op}: `scale` of {shape_text(scale)} must be {shape_text((each,))}, {shape_text((count, each))} or "
+            f"{shape_text((count * each,))}"
+        )
+    return full, (count, each)
+
+
+def residual(op: str, sizes: Sizes, skip: Sizes) -> Sizes:
+    """The sizes of `skip` as four axes: the shape of x (N, H, W, C), or (N, 1, 1, C), or (N, C)."""
+    if len(sizes) != 4:
+        raise ShapeError(f"{op}: x of {shape_text(sizes)} must have four axes")
+    short = (sizes[0], 1, 1, sizes[3])
+    full = short if tuple(skip) == (sizes[0], sizes[3]) else tuple(skip)
+    if full not in (short, tuple(sizes)):
+        raise ShapeError(
+            f"{op}: `skip` of {shape_text(skip)} must be {shape_text(sizes)}, {shape_text(short)} or "
+            f"{shape_text((sizes[0], sizes[3]))}"
+        )
+    return full

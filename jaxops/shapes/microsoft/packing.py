@@ -1,0 +1,17 @@
+"""Sizes of packed batches: their tokens, offsets and lengths."""
+
+from jaxops.errors import ShapeError, shape_text
+from jaxops.static import Sizes
+
+
+def offsets(op: str, tokens: Sizes, offset: Sizes, cumulative: Sizes | None) -> None:
+    """Checks token_offset (B, S) and cumulative lengths (B + 1,) of packed `tokens` (T, …)."""
+    known = [d for d in (tokens[0], *offset) if isinstance(d, int)]
+    if len(offset) != 2 or (len(known) == 3 and tokens[0] > offset[0] * offset[1]):
+        raise ShapeError(
+            f"{op}: `token_offset` of {shape_text(offset)} must be (B, S) with room for {tokens[0]} tokens"
+        )
+    if cumulative not in (None, (offset[0] + 1,)):
+        raise ShapeError(
+            f"{op}: `cumulative_sequence_length` of {shape_text(cumulative or ())} must be ({offset[0] + 1},)"
+        )

@@ -1,0 +1,79 @@
+"""Sizes of matrices whose elements of a few bits are packed into bytes, with a scale for each block."""
+
+import math
+from typing import Any
+
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.static import Dim, Sizes
+
+
+def packed(count: Dim, bits: int) -> Dim:
+    """The number of bytes of `count` elements."""
+    return (count * bits + 7) // 8
+
+
+def matrix(op: str, n: int, k: int, bits: int, block_size: int, given: dict[str, Any]) -> int:
+    """The number of blocks a row; ShapeError where operands do not have the sizes that it asks for.
+
+    given: the sizes of b, scales and so on, and whether zero points are packed (`packed_zero_points`).
+    """
+    if bits not in (2, 4, 8):
+        raise ArgumentError(f"{op}: `bits` is {bits}; it must be 2, 4 or 8")
+    if block_size < 16 or block_size & (block_size - 1):
+        raise ArgumentError(f"{op}: `block_size` is {block_size}; it must be a power of 2, at least 16")
+    blocks = -(-k // block_size)
+    zeros = packed(blocks, bits) if given["packed_zero_points"] else blocks
+    expected: dict[str, tuple[Sizes, ...]] = {
+        "b": ((n, blocks, block_size * bits // 8),),
+        "scales": ((n, blocks), (n * blocks,)),
+        "zero_points": ((n, zeros), (n * zeros,)),
+        "g_idx": ((k,), (blocks * block_size,)),
+        "bias": ((n,),),
+    }
+    for operand, allowed in expected.items():
+        found = given.get(operand)
+        if found is not None and found not in allowed:
+            wanted = " or ".join(map(shape_text, allowed))
+            raise ShapeError(
+                f"{op}: `{operand}` of {shape_text(found)} does not fit N {n}, K {k}, {bits} bits and blocks of "
+                f"{block_size}; it must be {wanted}"
+            )
+    return blocks
+
+
+def product(op: str, a: Sizes, k: int) -> None:
+    """ShapeError unless the last axis of a has K elements."""
+    if not a or a[-1] != k:
+        raise ShapeError(f"{op}: `a` of {shape_text(a)} must have K, {k}, elements on its last axis")
+
+
+def flat(op: str, n: int, k: int, block_size: int, b: Sizes, absmax: Sizes) -> None:
+    """ShapeError unless N·K elements of 4 bits, and a number for each block of them, fill these sizes."""
+    for operand, found, count in (("b", b, (n * k + 1) // 2), ("absmax", absmax, -(-n * k // block_size))):
+        if math.prod(found) != count:
+            raise ShapeError(
+                f"{op}: `{operand}` of {shape_text(found)} must have {count} elements for N {n}, K {k} and blocks of "
+                f"{block_size}"
+            )
+
+
+def table(
+    op: str, data: Sizes, scales: Sizes, zero_points: Sizes | None, axis: int, block: int, per_byte: int, floats: bool
+) -> None:
+    """ShapeError unless scales and zero points have an element for each block on an axis of a table.
+
+    per_byte: the number of elements in a byte, on the last axis. floats: whether a scale may broadcast.
+    """
+    if len(scales) != len(data):
+        raise ShapeError(f"{op}: `scales` of {shape_text(scales)} must have the rank of `data`, {shape_text(data)}")
+    expected = tuple(-(-d * per_byte // block) if i == axis else d for i, d in enumerate(data))
+    pairs = enumerate(zip(scales, expected, strict=True))
+    if not all(s == e or (floats and s == 1 and i != axis) for i, (s, e) in pairs):
+        raise ShapeError(
+            f"{op}: `scales` of {shape_text(scales)} does not fit `data` of {shape_text(data)} in blocks of {block} on "
+            f"axis {axis}; it must be {shape_text(expected)}"
+        )
+    if zero_points is not None:
+        wanted = tuple(-(-s // per_byte) if i == axis else s for i, s in enumerate(scales))
+        if zero_points != wanted:
+            raise ShapeError(f"{op}: `zero_points` of {shape_text(zero_points)} must be {shape_text(wanted)}")

@@ -1,0 +1,64 @@
+"""Sizes of rotary embedding: heads, positions, and the tables of cosines and sines."""
+
+from collections.abc import Sequence
+
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.static import Dim, Sizes
+
+
+def by_heads(op: str, sizes: Sizes, num_heads: int, rotary_dim: int, width: Dim) -> tuple[Dim, Dim, Dim, Dim]:
+    """B, S, N and H of input (B, S, N · H) or (B, N, S, H); `width` is that of the tables.
+
+    Without `rotary_dim` whole heads are rotated, so H is twice the width; else the input is split into `num_heads`.
+    """
+    if len(sizes) == 4:
+        return sizes[0], sizes[2], sizes[1], sizes[3]
+    if len(sizes) != 3:
+        raise ShapeError(f"{op}: `input` of {shape_text(sizes)} must be (B, S, N · H) or (B, N, S, H)")
+    batch, length, hidden = sizes
+    if rotary_dim and num_heads < 1:
+        raise ArgumentError(f"{op}: `num_heads` is {num_heads}; with `rotary_embedding_dim` it must be at least 1")
+    heads = num_heads if rotary_dim or num_heads else hidden // (2 * width) if width else 0
+    if heads == 0 or hidden % heads:
+        raise ShapeError(f"{op}: the {hidden} features of `input` do not make {heads} heads of equal size")
+    return batch, length, heads, hidden // heads
+
+
+def tables(op: str, cos: Sizes, sin: Sizes, head_size: Dim, rotary_dim: int) -> None:
+    """Checks the tables (M, R / 2) of cosines and sines: R is `rotary_dim`, else the size of a head."""
+    if len(cos) != 2 or cos != sin:
+        raise ShapeError(
+            f"{op}: `cos_cache` of {shape_text(cos)} and `sin_cache` of {shape_text(sin)} must both be (M, R / 2)"
+        )
+    turned = rotary_dim or head_size
+    if turned > head_size or cos[1] * 2 != turned:
+        raise ShapeError(
+            f"{op}: `cos_cache` of {shape_text(cos)} rotates {cos[1] * 2} elements, but heads of {head_size} elements "
+            f"with rotary_embedding_dim={rotary_dim} need {turned}"
+        )
+
+
+def positions(op: str, ids: Sizes, wanted: Sizes) -> None:
+    """Checks `position_ids` of these sizes; a single number is that of the first token."""
+    if ids != wanted and not (len(wanted) == 2 and ids in ((), (1,))):
+        more = " or (1,)" if len(wanted) == 2 else ""
+        raise ShapeError(f"{op}: `position_ids` of {shape_text(ids)} must be {shape_text(wanted)}{more}")
+
+
+def streams(op: str, sections: Sequence[int], layout: int, width: int) -> list[int]:
+    """Which of the three streams of positions each column of the tables takes: 0, 1 or 2.
+
+    layout 0: sections[0] columns of stream 0, then sections[1] of stream 1, then sections[2] of stream 2.
+    layout 1: streams 1 and 2 take every third column from 1 and 2 on, as many as their sections; 0 takes the others.
+    """
+    if len(sections) != 3 or min(sections) < 0 or sum(sections) != width:
+        raise ArgumentError(
+            f"{op}: `mrope_section` is {tuple(sections)}; it must be 3 numbers of at least 0 whose sum is {width}"
+        )
+    if layout == 0:
+        return [stream for stream, count in enumerate(sections) for _ in range(count)]
+    found = [0] * width
+    for stream in (1, 2):
+        for column in range(stream, min(3 * sections[stream], width), 3):
+            found[column] = stream
+    return found

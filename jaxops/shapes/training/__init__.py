@@ -1,0 +1,1 @@
+"""Sizes of the operators of family `training`."""

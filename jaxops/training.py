@@ -1,0 +1,7 @@
+"""The operators of the domain ai.onnx.preview.training."""
+
+from jaxops.ops import training as _training
+from jaxops.ops.training import *
+
+__all__: list[str] = []
+__all__ += _training.__all__
