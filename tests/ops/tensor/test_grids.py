@@ -1,7 +1,6 @@
 """Sampling at a grid, and grids of affine maps: against formulas in NumPy, and against onnxruntime."""
 
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
