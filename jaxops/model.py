@@ -1,6 +1,7 @@
 """A loaded model: a pure JAX function of `(params, *inputs)`, and its compiled form."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -9,14 +10,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxops.dtypes import as_traced
-from jaxops.errors import SignatureError
-from jaxops.graph.border import arrive, leave
+from jaxops.dtypes import as_traced, canonical
+from jaxops.errors import ArgumentError, SignatureError
+from jaxops.graph.border import arrive, leave, opened
 from jaxops.graph.cuts import expected_cuts
 from jaxops.graph.nodes import Graph, Value
-from jaxops.graph.params import prepare
+from jaxops.graph.params import prepare, renamed
 from jaxops.graph.pieces import Pieces
 from jaxops.graph.static_inputs import Need, StaticInputs
+from jaxops.tools.compare import Comparison, compare, names_of
+from jaxops.tools.listing import listing
+from jaxops.tools.paths import flat, nested, paths
+from jaxops.tools.plot import Plot, plot
+from jaxops.tools.summary import Summary, example, summarize, symbolic, timed, traced
 
 
 class Model:
@@ -38,8 +44,10 @@ class Model:
     its inputs has none. A branch or a loop that must be cut is found when a call is traced.
     """
 
-    def __init__(self, graph: Graph, *, opsets: Mapping[str, int], description: str) -> None:
+    def __init__(self, graph: Graph, *, opsets: Mapping[str, int], description: str, names: str = "onnx") -> None:
         """description: what a person should know of the file: its opsets, what wrote it."""
+        if names not in ("onnx", "module"):
+            raise ArgumentError(f"`names` is {names!r}; it must be 'onnx' or 'module'")
         needs = StaticInputs()
         needed = needs.walk(graph)
         formals = tuple(dataclasses.replace(v, static=_static(v, needed)) for v in graph.inputs)
@@ -52,6 +60,11 @@ class Model:
         self._params: dict[str, jax.Array] = {}
         self._pieces = Pieces()
         self._other_outputs: dict[tuple[str, ...], Graph] = {}
+        self._named = paths(self.graph)
+        self._by_path = names == "module"
+        if self._by_path:
+            self.graph = renamed(self.graph, self._named.names)
+            self._tensors = {self._named.names[name]: tensor for name, tensor in self._tensors.items()}
         self._expected_cuts = expected_cuts(self.graph, {v.name: bool(v.static) for v in formals})
 
     @property
@@ -125,7 +138,126 @@ class Model:
             )
         return {name: as_traced(params[name]) for name in self._tensors if name in params}
 
+    @property
+    def paths(self) -> dict[str, str]:
+        """ONNX name → module path: of each parameter, `encoder.layer.0.fc.weight`, and of each node that has a module.
+
+        Paths of parameters differ from each other. A name that is a path already stays as it is; else the node that
+        uses the parameter says it, by its name or metadata.
+        """
+        nodes = {node.name: node.scope for node in self.graph.nodes if node.name and node.scope}
+        return {**nodes, **self._named.names}
+
+    @property
+    def tied(self) -> dict[str, str]:
+        """Further paths of parameters that the file holds once for several modules → the path that `paths` gives.
+
+        Weights that share memory are tied, and so are weights that were merely equal when PyTorch exported them.
+        """
+        return dict(self._named.tied)
+
+    def nest(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Parameters, or their gradients, as dictionaries in dictionaries: `{"encoder": {"layer": {"0": …}}}`."""
+        return nested(params, self._key_paths)
+
+    def flatten(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The inverse of `nest`: a flat dictionary with the keys of `model.params`.
+
+        Raises SignatureError for a path that the model does not have.
+        """
+        return flat(params, self._key_paths)
+
+    @property
+    def _key_paths(self) -> dict[str, str]:
+        """The keys of `params` → their paths."""
+        return {path: path for path in self._tensors} if self._by_path else self._named.names
+
+    def compare(
+        self, /, *inputs: Any, rtol: float = 1e-3, atol: float = 1e-5, rng: jax.Array | None = None, **named: Any
+    ) -> Comparison:
+        """Runs onnxruntime beside jaxops and compares every tensor; `print` names the first node that differs.
+
+        The report has a row for each tensor, `first` and `agrees`. Tensors after a node that draws random numbers are
+        left out of the comparison.
+        Raises ModuleNotFoundError without onnxruntime, UnsupportedError for a model that it does not run.
+        """
+        values = arrive(self.inputs, self._defaults, inputs, named)
+        theirs = self._origin.tensors(opened(dict(values)), {v.name: v.dtype for v in self.graph.inputs})
+        return compare(self.graph, self._every_tensor(values, rng), theirs, rtol=rtol, atol=atol)
+
+    def summary(
+        self,
+        /,
+        *inputs: Any,
+        depth: int = 2,
+        sizes: Mapping[str, int] | None = None,
+        time: bool = False,
+        **named: Any,
+    ) -> Summary:
+        """A table by module: what comes out, parameters, operations (FLOPs) and, with `time`, seconds.
+
+        inputs: examples; without them, `sizes` says the symbolic sizes, {"batch": 8}; the others are 1. depth: how many
+        levels of modules. time: measures each module on the inputs, compiled alone and called with the tensors it gets
+        in the model, the best of five calls. XLA cannot fuse across modules then.
+        Raises ArgumentError for a size that the model does not have, or for `time` without inputs.
+        """
+        values = self._examples("summary", inputs, named, sizes)
+        if time and not (inputs or named):
+            raise ArgumentError("summary: `time` needs example inputs")
+        every = functools.cache(lambda: self._every_tensor(values, None)) if inputs or named else None
+        title = f"{self.graph.name or 'model'} · {self._description}"
+        found = summarize(self.graph, self._shapes, values, depth=depth, title=title, computed=every)
+        if time and every is not None:
+            found = timed(found, self.graph, self.params, {**opened(dict(values)), **every()}, depth)
+        return found
+
+    def plot(
+        self, /, *inputs: Any, depth: int = 2, sizes: Mapping[str, int] | None = None, **named: Any
+    ) -> Plot:
+        """A picture of the modules, as SVG: a notebook shows it, `save("model.svg")` writes it.
+
+        depth: how many levels of modules show what they hold. Arrows say shapes: those of the example inputs or of
+        `sizes`, as in `summary`; without either, with the names of the symbolic sizes, where they can be followed.
+        Raises ModuleNotFoundError without igraph (`pip install 'jaxops[plot]'`).
+        """
+        shapes: Mapping[str, str] = {}
+        if inputs or named or sizes:
+            shapes, _ = traced(self.graph, self._shapes, self._examples("plot", inputs, named, sizes))
+        else:
+            shapes = symbolic(self.graph, self._shapes, self.inputs)
+        return plot(self.graph, self._tensors, shapes, depth=depth)
+
+    def show(self, *, grep: str = "", head: int | None = None) -> str:
+        """The model as text: inputs, outputs, and a line for each node, with small constants in place.
+
+        grep: a regular expression; only nodes whose text it matches. head: how many of them at most.
+        Raises ArgumentError for what is no regular expression.
+        """
+        return "\n".join([*self._heading(), *listing(self.graph, grep, head)])
+
+    def _examples(self, what: str, inputs: Sequence[Any], named: Mapping[str, Any], sizes: Any) -> dict[str, Any]:
+        """Inputs as a call gets them, or shapes in their place."""
+        if not (inputs or named):
+            return example(self.inputs, sizes or {}, what)
+        if sizes:
+            raise ArgumentError(f"{what}: give example inputs or `sizes`, not both")
+        return arrive(self.inputs, self._defaults, inputs, named)
+
+    @property
+    def _shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """The shapes and types of the parameters, none of which is read."""
+        return {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in self._tensors.items()}
+
+    def _every_tensor(self, values: Mapping[str, Any], rng: jax.Array | None) -> dict[str, Any]:
+        """What each node makes, by name."""
+        names = names_of(self.graph)
+        found = self._pieces.call(self._giving(tuple(names)), values, self.params, rng) if names else []
+        return dict(zip(names, found, strict=True))
+
     def __str__(self) -> str:
+        return self.show()
+
+    def _heading(self) -> list[str]:
         size = sum(math.prod(t.shape) for t in self._tensors.values())
         head = [f"model {self.graph.name or '(unnamed)'} · {self._description}"]
         head.append(f"  {len(self.graph.nodes)} nodes, {len(self._tensors)} parameters with {size:,} elements")
@@ -134,8 +266,7 @@ class Model:
         head += [f"  out  {value}" for value in self.outputs]
         for node, reason in self.cuts.items():
             head.append(f"  cut  before {node}: {reason}")
-        head += [f"  {line}" for node in self.graph.nodes for line in str(node).splitlines()]
-        return "\n".join(head)
+        return head
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, values)) for values in (self.inputs, self.outputs))

@@ -1,17 +1,20 @@
 """Loading: from an ONNX file to a model."""
 
+from typing import Literal
+
 from jaxops.model import Model
 from jaxops.onnx.bind import bind
 from jaxops.onnx.read import Readable, read
 
 
-def load(model: Readable) -> Model:
+def load(model: Readable, *, names: Literal["onnx", "module"] = "onnx") -> Model:
     """Loads an ONNX model as a JAX function.
 
     It accepts what can mean one thing, although the opset forbids it: see `jaxops.onnx.tolerant`.
 
     model: the path of a file, its bytes, or a ModelProto. External data is looked for beside the file, checked
     now and read when `Model.params` is first used.
+    names: of the keys of `Model.params`: the file's, or the module paths of `Model.paths`.
     Raises FileNotFoundError; ModelError for a file that is damaged, has a cycle, or whose external data is missing or
     outside its folder; UnsupportedError with a list of all operators that jaxops does not have; SignatureError
     and others for nodes that their opset does not allow.
@@ -19,4 +22,4 @@ def load(model: Readable) -> Model:
     source = read(model)
     opsets = ", ".join(f"{domain or 'ai.onnx'} {n}" for domain, n in source.opsets.items())
     description = f"opset {opsets} · {source.producer}" if source.producer else f"opset {opsets}"
-    return Model(bind(source), opsets=source.opsets, description=description)
+    return Model(bind(source), opsets=source.opsets, description=description, names=names)

@@ -27,6 +27,9 @@ KINDS: dict[str, frozenset[str]] = {
     "activation": _ACTIVATIONS,
 }
 
+# Operators that only put a parameter into another form.
+_FORMS = {"Identity", "Cast", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "DequantizeLinear"}
+
 
 @dataclass
 class Block:
@@ -109,11 +112,18 @@ def _data(node: Node) -> list[str]:
 
 
 def _carrying(graph: Graph) -> set[int]:
-    """The nodes from which data flow into an output; the others compute sizes."""
+    """The nodes through which data flow from an input or a parameter to an output; the others compute sizes."""
+    moving = {value.name for value in graph.inputs} - set(graph.params)
+    fed = set()
+    for node in graph.nodes:
+        learned = node.operator.name not in _FORMS and parameters(node, graph)
+        if learned or moving.intersection(_data(node)) or node.draws:
+            fed.add(id(node))
+            moving.update(node.outputs)
     wanted = {value.name for value in graph.outputs}
     found = set()
     for node in reversed(graph.nodes):
-        if wanted.intersection(node.outputs):
+        if id(node) in fed and wanted.intersection(node.outputs):
             found.add(id(node))
             wanted.update(_data(node))
     return found
@@ -143,7 +153,7 @@ def _block(
 
 def _operators(nodes: list[Node], facts: _Facts) -> Block:
     names = list(dict.fromkeys(node.operator.name for node in nodes))
-    label = " · ".join(names[:3]) + (" …" if len(names) > 3 else "")
+    label = " · ".join(names[:2]) + (" …" if len(names) > 2 else "")
     return Block(label, facts.kind(nodes) if len(nodes) == 1 else "operators", facts.detail(nodes), nodes)
 
 
@@ -178,9 +188,11 @@ def _loose(block: Block) -> bool:
 
 def _inner_edges(block: Block, nodes: list[Node], graph: Graph) -> None:
     makers = {name: k for k, inner in enumerate(block.inside) for node in inner.nodes for name in node.outputs}
-    constants = set(graph.static) | set(graph.params)
+    carrying = _carrying(graph)
+    flowing = {name for node in graph.nodes if id(node) in carrying for name in node.outputs}
+    flowing |= {value.name for value in graph.inputs}
     for k, inner in enumerate(block.inside):
-        reads = [name for node in inner.nodes for name in _data(node) if name not in constants]
+        reads = [name for node in inner.nodes for name in _data(node) if name in flowing]
         _connect(block, {**dict.fromkeys(reads, TOP), **makers}, k, reads)
     inside = set(map(id, nodes))
     used = {name for node in graph.nodes if id(node) not in inside for name in _data(node)}

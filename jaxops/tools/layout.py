@@ -7,7 +7,7 @@ from typing import Any
 Point = tuple[float, float]
 # Pixels between boxes beside each other, beside an arrow, and between layers.
 _BESIDE, _PAST, _BELOW = 22.0, 12.0, 40.0
-_SWEEPS = 24
+_SWEEPS = 40
 
 
 @dataclass
@@ -32,8 +32,12 @@ class _Item:
     below: list[int] = field(default_factory=list)
 
 
-def place(sizes: Sequence[Point], edges: Sequence[tuple[int, int]]) -> Placed:
-    """Places boxes of these sizes so that edges point down. Raises ModuleNotFoundError without `igraph`."""
+def place(sizes: Sequence[Point], edges: Sequence[tuple[int, int]], *, bordered: bool = False) -> Placed:
+    """Places boxes of these sizes so that edges point down.
+
+    bordered: whether the last two boxes are the upper and the lower border, above and below all others.
+    Raises ModuleNotFoundError without `igraph`.
+    """
     try:
         import igraph
     except ModuleNotFoundError as error:
@@ -43,7 +47,7 @@ def place(sizes: Sequence[Point], edges: Sequence[tuple[int, int]]) -> Placed:
     graph: Any = igraph.Graph(n=len(sizes), edges=list(edges), directed=True)
     against = set(graph.feedback_arc_set(method="eades"))
     down = [(b, a) if k in against else (a, b) for k, (a, b) in enumerate(edges)]
-    level = _layers(len(sizes), down)
+    level = _layers(len(sizes), down, bordered)
     layout = igraph.Graph(n=len(sizes), edges=down, directed=True).layout_sugiyama(layers=level, maxiter=200)
     items = [_Item(level[k], layout.coords[k][0], sizes[k][0]) for k in range(len(sizes))]
     chains = []
@@ -63,7 +67,7 @@ def place(sizes: Sequence[Point], edges: Sequence[tuple[int, int]]) -> Placed:
     return _points(items, rows, sizes, chains, against)
 
 
-def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
+def _layers(count: int, edges: Sequence[tuple[int, int]], bordered: bool) -> list[int]:
     """The longest way to each box from above; then what nothing leads to moves down to where it is read."""
     above: list[list[int]] = [[] for _ in range(count)]
     below: list[list[int]] = [[] for _ in range(count)]
@@ -77,12 +81,15 @@ def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
             waiting[b] -= 1
             if not waiting[b]:
                 order.append(b)
+    top = count - 2 if bordered else -1
     level = [0] * count
     for k in order:
-        level[k] = max((level[a] + 1 for a in above[k]), default=0)
+        level[k] = max((level[a] + 1 for a in above[k]), default=int(bordered and k != top))
     for k in reversed(order):
-        if below[k] and not above[k]:
+        if below[k] and not above[k] and k != top:
             level[k] = min(level[b] for b in below[k]) - 1
+    if bordered:
+        level[-1] = max(level[:-1]) + 1
     return level
 
 
@@ -113,9 +120,11 @@ def _settle(items: list[_Item], rows: list[list[int]]) -> None:
             wanted, weights = [], []
             for k in row:
                 near = items[k].above if sweep % 2 == 0 else items[k].below
-                near = (items[k].above + items[k].below) if sweep >= _SWEEPS - 4 else near
-                wanted.append(sum(items[n].x for n in near) / len(near) if near else items[k].x)
+                near = (items[k].above + items[k].below) if sweep >= _SWEEPS - 8 else near
                 # Straight arrows matter more than centered boxes.
+                pulls = [8.0 if not (items[k].box or items[n].box) else 1.0 for n in near]
+                pulled = sum(pull * items[n].x for pull, n in zip(pulls, near, strict=True))
+                wanted.append(pulled / sum(pulls) if near else items[k].x)
                 weights.append(8.0 if not items[k].box else 1.0 + len(near))
             gaps = [_gap(items, a, b) for a, b in zip(row, row[1:], strict=False)]
             for k, x in zip(row, _apart(wanted, weights, gaps), strict=True):

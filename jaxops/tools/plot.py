@@ -49,7 +49,7 @@ class Plot:
 
 
 def plot(graph: Graph, weights: Mapping[str, Any], shapes: Mapping[str, str], *, depth: int = 2) -> Plot:
-    """Draws a prepared graph. shapes: text for tensors, by name. depth: how many levels of modules show what they hold.
+    """Draws a prepared graph. shapes: of tensors, as `float32[2, 3]`. depth: how many levels of modules show what they hold.
 
     Raises ArgumentError for a negative depth, ModuleNotFoundError without `igraph`.
     """
@@ -65,7 +65,7 @@ def plot(graph: Graph, weights: Mapping[str, Any], shapes: Mapping[str, str], *,
     parts = [*picture.boxes, *picture.arrows, *picture.labels, *_legend(legend, width, height - 22)]
     return Plot(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-        f'height="{height:.0f}" style="max-width: 100%; height: auto" font-family="{escape(_FONT)}">\n'
+        f'height="{height:.0f}" font-family="{escape(_FONT)}">\n'
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0,0.8 L7.5,4 L0,7.2 L2,4 z" fill="#6b7684"/></marker></defs>\n'
         f'<rect width="{width:.0f}" height="{height:.0f}" rx="8" fill="#ffffff"/>\n' + "\n".join(parts) + "\n</svg>\n"
@@ -73,9 +73,13 @@ def plot(graph: Graph, weights: Mapping[str, Any], shapes: Mapping[str, str], *,
 
 
 def text_width(text: str, size: float) -> float:
-    """How wide a text is, about: letters of Helvetica have three widths."""
-    units = sum(0.3 if c in "iljtf.,:·[]() |!'" else 0.86 if c in "mwMW—…" else 0.68 if c.isupper() else 0.57 for c in text)
+    """How wide a text is at most: letters have about four widths, and the widest of the usual fonts counts."""
+    units = sum(0.36 if c in "iljtf.,:·[]() |!'" else 0.95 if c in "mwMW—…" else 0.72 if c.isupper() else 0.62 for c in text)
     return units * size
+
+
+def _bold_width(text: str) -> float:
+    return 1.1 * text_width(text, _NAME)
 
 
 class _Picture:
@@ -91,7 +95,8 @@ class _Picture:
     def measure(self, block: Block) -> Point:
         """The size of a block, once all that it holds is placed."""
         if not block.inside:
-            width = max(text_width(block.name, _NAME), text_width(block.detail, _SMALL)) + 24
+            self.kinds.add(block.kind)
+            width = max(_bold_width(block.name), text_width(block.detail, _SMALL)) + 24
             self.sizes[id(block)] = max(width, 64.0), 34.0 if not block.detail else 42.0
             return self.sizes[id(block)]
         sizes = [self.measure(inner) for inner in block.inside]
@@ -99,34 +104,33 @@ class _Picture:
         places = {TOP: len(sizes), BOTTOM: len(sizes) + 1}
         edges = [(places.get(a, a), places.get(b, b)) for a, b in block.edges]
         used = {end for edge in edges for end in edge}
-        sizes += [(2.0, 1.0), (2.0, 1.0)] if used & set(places.values()) else []
-        placed = place(sizes, edges)
-        title = text_width(block.name, _NAME) + text_width(block.detail, _SMALL) + 40
-        self.placed[id(block)] = placed
         bordered = bool(used & set(places.values()))
-        top = _TITLE if not bordered else 8.0
-        self.sizes[id(block)] = (
-            max(placed.size[0] + 2 * _INNER, title),
-            placed.size[1] + top + (_INNER if not bordered else 2.0),
-        )
+        placed = place([*sizes, *([(2.0, 1.0)] * 2 if bordered else [])], edges, bordered=bordered)
+        # An arrow enters in the middle, beside the name.
+        title = 2 * _bold_width(block.name) + 48 if bordered else 0.0
+        self.placed[id(block)] = placed
+        width, height = max(placed.size[0] + 2 * _INNER, title), placed.size[1] + (0 if bordered else _TITLE)
+        self.sizes[id(block)] = width, height
         return self.sizes[id(block)]
 
     def draw(self, block: Block, corner: Point) -> None:
         """Draws a block whose upper left corner is there."""
         (x, y), (width, height) = corner, self.sizes[id(block)]
+        placed = self.placed.get(id(block))
+        bordered = placed is not None and len(placed.centers) > len(block.inside)
         if not block.inside:
             self._leaf(block, x, y, width, height)
             return
-        self.boxes.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="10" fill="#5b6b80" '
-            'fill-opacity="0.045" stroke="#c3cbd5"/>'
-        )
-        name = text_width(block.name, _NAME)
+        if bordered:
+            self.boxes.append(
+                f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="10" fill="#5b6b80" '
+                'fill-opacity="0.045" stroke="#c3cbd5"/>'
+            )
+        name = _bold_width(block.name)
         self.labels.append(_text(x + 12, y + 19, block.name, _NAME, "#3d4855", "start", bold=True))
-        self.labels.append(_text(x + 20 + name, y + 19, block.detail, _SMALL, "#7b8694", "start"))
-        placed = self.placed[id(block)]
-        bordered = len(placed.centers) > len(block.inside)
-        left, top = x + (width - placed.size[0]) / 2, y + (8.0 if bordered else _TITLE)
+        if not bordered or name + text_width(block.detail, _SMALL) + 28 < width / 2:
+            self.labels.append(_text(x + 20 + name, y + 19, block.detail, _SMALL, "#7b8694", "start"))
+        left, top = x + (width - placed.size[0]) / 2, y + (0 if bordered else _TITLE)
         for inner, (cx, cy) in zip(block.inside, placed.centers, strict=False):
             w, h = self.sizes[id(inner)]
             self.draw(inner, (left + cx - w / 2, top + cy - h / 2))
@@ -134,19 +138,16 @@ class _Picture:
         for (ends, names), route in zip(block.edges.items(), placed.routes, strict=True):
             points = [(left + px, top + py) for px, py in route]
             if ends[0] == TOP:
-                points[0] = points[0][0], y
+                points[0] = x + width / 2, y
             if ends[1] == BOTTOM:
-                points[-1] = points[-1][0], y + height
+                points[-1] = x + width / 2, y + height
             self._arrow(points, tip=ends[1] != BOTTOM)
-            shape = self.shapes.get(names[0], "") if len(names) == 1 else ""
-            if len(names) > 1:
-                shape = f"{len(names)} tensors"
+            shape = _sizes(self.shapes.get(names[0], "")) if len(names) == 1 else f"{len(names)} tensors"
             if shape and ends[0] != TOP and ends[1] != BOTTOM and (ends[0], shape) not in seen:
                 seen.add((ends[0], shape))
                 self._label(points, shape)
 
     def _leaf(self, block: Block, x: float, y: float, width: float, height: float) -> None:
-        self.kinds.add(block.kind)
         fill, border = _COLORS[block.kind]
         round_ = height / 2 if block.kind in ("input", "output") else 7
         self.boxes.append(
@@ -176,6 +177,11 @@ class _Picture:
             f'<rect x="{x - width / 2:.1f}" y="{y - 8:.1f}" width="{width:.1f}" height="14" rx="4" fill="#ffffff" '
             'fill-opacity="0.92"/>' + _text(x, y + 2.5, shape, 10, "#3c6e9f", "middle")
         )
+
+
+def _sizes(text: str) -> str:
+    """The sizes in `float32[2, 3]`."""
+    return text.partition("[")[2].removesuffix("]").replace(", ", "×")
 
 
 def _hint(block: Block) -> str:
