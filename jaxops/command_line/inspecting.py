@@ -4,7 +4,6 @@ import argparse
 from typing import Any
 
 from jaxops.command_line.shared import busy, command, inputs, loaded, path_of, show, takes_inputs
-from jaxops.errors import ArgumentError
 
 
 def add(commands: Any) -> None:
@@ -45,8 +44,6 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    if options.head is not None and options.head < 0:
-        raise ArgumentError("--head must be at least 0")
     show(loaded(options.model).show(grep=options.grep, head=options.head))
     return 0
 

@@ -76,11 +76,11 @@ def show(*items: Any) -> None:
         console.print(item, highlight=False, markup=False, soft_wrap=isinstance(item, str))
 
 
-def pairs(items: Sequence[str], option: str) -> dict[str, str]:
-    """NAME=VALUE options as a dictionary."""
+def pairs(items: Sequence[str], option: str, *, first: bool = False) -> dict[str, str]:
+    """NAME=VALUE options as a dictionary. first: whether the first '=' counts, as values have some, or the last."""
     found = {}
     for item in items:
-        name, equals, value = item.rpartition("=")
+        name, equals, value = item.partition("=") if first else item.rpartition("=")
         if not equals:
             raise ArgumentError(f"{option} {item}: write NAME=VALUE")
         found[name] = value

@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jaxops.command_line.shared import busy, command, loaded, pairs, show
 
 
@@ -32,15 +34,16 @@ def add(commands: Any) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from safetensors.numpy import save_file
+    try:
+        from safetensors.numpy import save_file
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("export needs the safetensors package: pip install safetensors") from error
 
     model = loaded(options.model)
-    sizes: dict[str, Any] = {name: _size(value) for name, value in pairs(options.size, "--size").items()}
+    sizes: dict[str, Any] = {name: _size(value) for name, value in pairs(options.size, "--size", first=True).items()}
     with busy("exporting"):
         exported = model.export(sizes=sizes or None, platforms=options.platform)
         Path(options.file).write_bytes(exported.serialize())
-    import numpy as np
-
     weights = f"{options.file}.safetensors"
     save_file({name: np.asarray(value) for name, value in model.params.items()}, weights)
     show(str(exported), f"wrote {options.file} and {weights}")

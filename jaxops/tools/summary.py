@@ -98,7 +98,8 @@ def summarize(
         raise ArgumentError(f"summary: depth is {depth}; it must be at least 0")
     flops: list[float] | None = None
     try:
-        shapes, flops = traced(graph, weights, given)
+        shapes, program = traced(graph, weights, given)
+        flops = _flops(graph, program)
     except UNKNOWN:
         if computed is None:
             raise
@@ -122,10 +123,9 @@ def timed(
     return dataclasses.replace(summary, rows=tuple(rows))
 
 
-def traced(graph: Graph, weights: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, str], list[float]]:
-    """(shape and type of each tensor, the operations of each node), from one trace of the graph."""
+def traced(graph: Graph, weights: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, str], Any]:
+    """(shape and type of each tensor, the program), from one trace. The equations of a node bear its number."""
     shapes: dict[str, str] = {}
-    # Each node is traced under its number, which its equations bear then.
     numbered = tuple(dataclasses.replace(n, name="", scope=str(k)) for k, n in enumerate(graph.nodes))
     names = [name for node in graph.nodes for name in node.outputs if name]
     whole = dataclasses.replace(graph, nodes=numbered, outputs=tuple(Value(name, None, None) for name in names))
@@ -137,13 +137,17 @@ def traced(graph: Graph, weights: Mapping[str, Any], given: Mapping[str, Any]) -
         shapes.update((name, shape_text(y)) for name, y in zip(names, found, strict=True))
         return [leaf for leaf in jax.tree.leaves(found) if isinstance(leaf, jax.Array)]
 
-    jaxpr = jax.make_jaxpr(program)(dict(weights), arrays)
-    flops = [0.0] * len(graph.nodes)
-    for equation in jaxpr.eqns:
+    return shapes, jax.make_jaxpr(program)(dict(weights), arrays)
+
+
+def _flops(graph: Graph, program: Any) -> list[float]:
+    """The operations of each node."""
+    found = [0.0] * len(graph.nodes)
+    for equation in program.eqns:
         number = str(equation.source_info.name_stack).partition("/")[0]
         if number.isdecimal():
-            flops[int(number)] += of_equation(equation)
-    return shapes, flops
+            found[int(number)] += of_equation(equation)
+    return found
 
 
 def symbolic(graph: Graph, weights: Mapping[str, Any], formals: Sequence[Value]) -> dict[str, str]:
