@@ -211,9 +211,7 @@ class Model:
             found = timed(found, self.graph, self.params, {**opened(dict(values)), **every()}, depth)
         return found
 
-    def plot(
-        self, /, *inputs: Any, depth: int = 2, sizes: Mapping[str, int] | None = None, **named: Any
-    ) -> Plot:
+    def plot(self, /, *inputs: Any, depth: int = 2, sizes: Mapping[str, int] | None = None, **named: Any) -> Plot:
         """A picture of the modules, as SVG: a notebook shows it, `save("model.svg")` writes it.
 
         depth: how many levels of modules show what they hold. Arrows say shapes: those of the example inputs or of

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 
 from jaxops.command_line import main, writing
 from jaxops.onnx.operators import operators
+
 Origin = None
 
 TEXT = """
@@ -93,7 +94,21 @@ def test_operators_are_listed(capsys):
     assert int(printed.split()[0]) > 300
     assert main(["operators", "--domain=ai.onnx", "--grep=reshape"]) == 0
     (row,) = [line for line in capsys.readouterr().out.splitlines() if "Reshape" in line]
-    assert row.split() == ["Reshape", "ai.onnx", "1,", "5,", "13,", "14,", "19,", "21,", "23,", "24,", "25", "shape", "yes"]
+    assert row.split() == [
+        "Reshape",
+        "ai.onnx",
+        "1,",
+        "5,",
+        "13,",
+        "14,",
+        "19,",
+        "21,",
+        "23,",
+        "24,",
+        "25",
+        "shape",
+        "yes",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +175,9 @@ def test_export_and_to_python_hand_over_what_was_given(tmp_path, monkeypatch, ca
     assert "net.py" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["check", "show", "summary", "plot", "run", "compare", "export", "to-python", "operators"])
+@pytest.mark.parametrize(
+    "command", ["check", "show", "summary", "plot", "run", "compare", "export", "to-python", "operators"]
+)
 def test_each_command_explains_itself_with_an_example(command, capsys):
     with pytest.raises(SystemExit) as stopped:
         main([command, "--help"])

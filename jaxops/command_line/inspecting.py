@@ -15,7 +15,9 @@ def add(commands: Any) -> None:
         "list the operators of a model and whether jaxops has them; needs no weights",
         "check model.onnx",
     )
-    parser = command(commands, "show", _show, "print the graph of a model", "show model.onnx --grep 'Conv|Pool' --head 20")
+    parser = command(
+        commands, "show", _show, "print the graph of a model", "show model.onnx --grep 'Conv|Pool' --head 20"
+    )
     parser.add_argument("--grep", default="", metavar="PATTERN", help="only nodes that match this regular expression")
     parser.add_argument("--head", type=int, metavar="N", help="only the first N of them")
     parser = command(

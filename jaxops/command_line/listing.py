@@ -30,7 +30,13 @@ def _operators(options: argparse.Namespace) -> int:
     if options.domain is not None and options.domain not in domains:
         raise ArgumentError(f"--domain {options.domain}: jaxops has {', '.join(domains)}")
     rows = [
-        (row.name, row.domain, ", ".join(map(str, row.versions)), ", ".join(row.static), "yes" if row.differentiable else "")
+        (
+            row.name,
+            row.domain,
+            ", ".join(map(str, row.versions)),
+            ", ".join(row.static),
+            "yes" if row.differentiable else "",
+        )
         for row in found
         if options.domain in (None, row.domain) and options.grep.lower() in row.name.lower()
     ]

@@ -10,7 +10,6 @@ import numpy as np
 
 from jaxops.errors import SignatureError
 
-
 # Up to this many elements, a constant stands where it is used when a graph is printed.
 _INLINED = 8
 

@@ -1,5 +1,6 @@
 """onnxruntime beside jaxops, for comparing the two: the only file that imports it, when it is called."""
 
+import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ def tensors(
     """
     try:
         import onnxruntime
-        from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+        state: Any = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("compare needs the onnxruntime package: pip install onnxruntime") from error
     wanted = onnx.ModelProto()

@@ -1,4 +1,4 @@
-"""A graph as boxes for drawing: modules within modules, the operators between them, and what flows from one to another."""
+"""A graph as boxes for drawing: modules within modules, the operators between them, and what flows."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,8 +10,31 @@ from jaxops.static import SHAPE_ONLY, STATIC
 from jaxops.tools.modules import Modules, modules, parameters
 
 _ACTIVATIONS = frozenset(
-    "Relu LeakyRelu PRelu Elu Selu Celu Gelu FastGelu QuickGelu BiasGelu Sigmoid HardSigmoid HardSwish Swish Mish Tanh "
-    "Softplus Softsign Softmax LogSoftmax Clip ThresholdedRelu Erf".split()
+    [
+        "Relu",
+        "LeakyRelu",
+        "PRelu",
+        "Elu",
+        "Selu",
+        "Celu",
+        "Gelu",
+        "FastGelu",
+        "QuickGelu",
+        "BiasGelu",
+        "Sigmoid",
+        "HardSigmoid",
+        "HardSwish",
+        "Swish",
+        "Mish",
+        "Tanh",
+        "Softplus",
+        "Softsign",
+        "Softmax",
+        "LogSoftmax",
+        "Clip",
+        "ThresholdedRelu",
+        "Erf",
+    ]
 )
 # What a box is, by the first of these operators that it has.
 KINDS: dict[str, frozenset[str]] = {
@@ -20,10 +43,19 @@ KINDS: dict[str, frozenset[str]] = {
     "linear": frozenset(["MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "MatMulNBits"]),
     "recurrent": frozenset(["LSTM", "GRU", "RNN"]),
     "normalization": frozenset(
-        "BatchNormalization LayerNormalization InstanceNormalization GroupNormalization RMSNormalization "
-        "SkipLayerNormalization SimplifiedLayerNormalization LpNormalization LRN".split()
+        [
+            "BatchNormalization",
+            "LayerNormalization",
+            "InstanceNormalization",
+            "GroupNormalization",
+            "RMSNormalization",
+            "SkipLayerNormalization",
+            "SimplifiedLayerNormalization",
+            "LpNormalization",
+            "LRN",
+        ]
     ),
-    "pooling": frozenset("AveragePool MaxPool GlobalAveragePool GlobalMaxPool LpPool GlobalLpPool".split()),
+    "pooling": frozenset(["AveragePool", "MaxPool", "GlobalAveragePool", "GlobalMaxPool", "LpPool", "GlobalLpPool"]),
     "activation": _ACTIVATIONS,
 }
 
@@ -129,11 +161,9 @@ def _carrying(graph: Graph) -> set[int]:
     return found
 
 
-def _block(
-    name: str, nodes: list[Node], key: tuple[str, ...], tree: Modules, depth: int, facts: _Facts
-) -> Block:
+def _block(name: str, nodes: list[Node], key: tuple[str, ...], tree: Modules, depth: int, facts: _Facts) -> Block:
     block = Block(name, facts.kind(nodes), facts.detail(nodes), nodes)
-    if len(key) >= depth and not tree.flat or tree.flat and key:
+    if (len(key) >= depth and not tree.flat) or (tree.flat and key):
         return block
     groups: dict[Any, list[Node]] = {}
     for node in nodes:
@@ -141,7 +171,7 @@ def _block(
         groups.setdefault(inner[0] if inner else id(node), []).append(node)
     if len(groups) == 1 and key and not isinstance(next(iter(groups)), str):
         return block
-    parts = [(child, found) for child, found in groups.items()]
+    parts = list(groups.items())
     made = [
         _block(child, found, (*key, child), tree, depth, facts) if isinstance(child, str) else _operators(found, facts)
         for child, found in parts

@@ -53,7 +53,10 @@ class Comparison(Report):
         first = self.first
         if first is None:
             worst = sorted(self.rows, key=lambda row: -row.absolute)
-            shown, title = worst[:_LARGEST], f"all {len(self.rows)} tensors agree ({tolerance}); the largest differences:"
+            shown, title = (
+                worst[:_LARGEST],
+                f"all {len(self.rows)} tensors agree ({tolerance}); the largest differences:",
+            )
         else:
             at = self.rows.index(first)
             shown = self.rows[max(0, at - _BEFORE) : at + _AFTER]

@@ -1,5 +1,6 @@
-"""Where boxes and arrows go: Sugiyama's layered layout by `igraph`, then coordinates that respect the sizes of boxes."""
+"""Where boxes and arrows go: Sugiyama's layered layout by `igraph`, then coordinates that respect their sizes."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,7 +49,8 @@ def place(sizes: Sequence[Point], edges: Sequence[tuple[int, int]], *, bordered:
     against = set(graph.feedback_arc_set(method="eades"))
     down = [(b, a) if k in against else (a, b) for k, (a, b) in enumerate(edges)]
     level = _layers(len(sizes), down, bordered)
-    layout = igraph.Graph(n=len(sizes), edges=down, directed=True).layout_sugiyama(layers=level, maxiter=200)
+    layered: Any = igraph.Graph(n=len(sizes), edges=down, directed=True)
+    layout = layered.layout_sugiyama(layers=level, maxiter=200)
     items = [_Item(level[k], layout.coords[k][0], sizes[k][0]) for k in range(len(sizes))]
     chains = []
     for (a, b), points in zip(down, layout.edge_routing, strict=True):
@@ -58,7 +60,7 @@ def place(sizes: Sequence[Point], edges: Sequence[tuple[int, int]], *, bordered:
             items.append(_Item(round(y), x, 0.0, box=False))
             chain.append(len(items) - 1)
         chain.append(b)
-        for one, other in zip(chain, chain[1:], strict=False):
+        for one, other in itertools.pairwise(chain):
             items[one].below.append(other)
             items[other].above.append(one)
         chains.append(chain)
@@ -126,13 +128,13 @@ def _settle(items: list[_Item], rows: list[list[int]]) -> None:
                 pulled = sum(pull * items[n].x for pull, n in zip(pulls, near, strict=True))
                 wanted.append(pulled / sum(pulls) if near else items[k].x)
                 weights.append(8.0 if not items[k].box else 1.0 + len(near))
-            gaps = [_gap(items, a, b) for a, b in zip(row, row[1:], strict=False)]
+            gaps = [_gap(items, a, b) for a, b in itertools.pairwise(row)]
             for k, x in zip(row, _apart(wanted, weights, gaps), strict=True):
                 items[k].x = x
 
 
 def _apart(wanted: Sequence[float], weights: Sequence[float], gaps: Sequence[float]) -> list[float]:
-    """The positions nearest to the wanted ones that keep the gaps: least squares, by pooling neighbours that collide."""
+    """The positions nearest to the wanted ones that keep the gaps: neighbours that collide are pooled (least squares)."""
     offsets = [0.0]
     for gap in gaps:
         offsets.append(offsets[-1] + gap)

@@ -22,8 +22,8 @@ _LEAVES: dict[str, Mapping[int, str]] = {
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization", "LayerNormalization"), _NORM),
     **dict.fromkeys(("GroupNormalization", "RMSNormalization", "SimplifiedLayerNormalization"), _NORM),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _RECURRENT),
-    **dict.fromkeys(("Gather", "PRelu", "Mul"), {0: "weight", 1: "weight"}),
-    **dict.fromkeys(("Add", "Sum", "Sub"), {0: "bias", 1: "bias"}),
+    **{key: {0: "weight", 1: "weight"} for key in ("Gather", "PRelu", "Mul")},
+    **{key: {0: "bias", 1: "bias"} for key in ("Add", "Sum", "Sub")},
 }
 _NORMS = {name for name, leaves in _LEAVES.items() if leaves is _NORM}
 # The same in the words of Keras.

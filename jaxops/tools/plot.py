@@ -1,5 +1,6 @@
 """A model as a picture: boxes for modules and operators, arrows with the shapes of what flows."""
 
+import itertools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 from jaxops.errors import ArgumentError
 from jaxops.graph.nodes import Graph
 from jaxops.tools.blocks import BOTTOM, KINDS, TOP, Block, blocks
-from jaxops.tools.layout import Point, place
+from jaxops.tools.layout import Placed, Point, place
 
 # Fill and border of each kind.
 _COLORS = {
@@ -44,12 +45,15 @@ class Plot:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the picture to an .svg file. Raises ArgumentError for a path with another ending."""
         if Path(path).suffix != ".svg":
-            raise ArgumentError(f"plot: a picture is saved as .svg, not {Path(path).suffix or 'without an ending'}: {path}")
+            raise ArgumentError(
+                f"plot: a picture is saved as .svg, not {Path(path).suffix or 'without an ending'}: {path}"
+            )
         Path(path).write_text(self.svg, encoding="utf-8")
 
 
 def plot(graph: Graph, weights: Mapping[str, Any], shapes: Mapping[str, str], *, depth: int = 2) -> Plot:
-    """Draws a prepared graph. shapes: of tensors, as `float32[2, 3]`. depth: how many levels of modules show what they hold.
+    """Draws a prepared graph. shapes: of tensors, as `float32[2, 3]`. depth: how many levels of modules
+    show what they hold.
 
     Raises ArgumentError for a negative depth, ModuleNotFoundError without `igraph`.
     """
@@ -74,7 +78,9 @@ def plot(graph: Graph, weights: Mapping[str, Any], shapes: Mapping[str, str], *,
 
 def text_width(text: str, size: float) -> float:
     """How wide a text is at most: letters have about four widths, and the widest of the usual fonts counts."""
-    units = sum(0.36 if c in "iljtf.,:·[]() |!'" else 0.95 if c in "mwMW—…" else 0.72 if c.isupper() else 0.62 for c in text)
+    units = sum(
+        0.36 if c in "iljtf.,:·[]() |!'" else 0.95 if c in "mwMW—…" else 0.72 if c.isupper() else 0.62 for c in text
+    )
     return units * size
 
 
@@ -90,7 +96,7 @@ class _Picture:
         self.labels: list[str] = []
         self.kinds: set[str] = set()
         self.sizes: dict[int, Point] = {}
-        self.placed: dict[int, Any] = {}
+        self.placed: dict[int, Placed] = {}
 
     def measure(self, block: Block) -> Point:
         """The size of a block, once all that it holds is placed."""
@@ -116,11 +122,11 @@ class _Picture:
     def draw(self, block: Block, corner: Point) -> None:
         """Draws a block whose upper left corner is there."""
         (x, y), (width, height) = corner, self.sizes[id(block)]
-        placed = self.placed.get(id(block))
-        bordered = placed is not None and len(placed.centers) > len(block.inside)
         if not block.inside:
             self._leaf(block, x, y, width, height)
             return
+        placed = self.placed[id(block)]
+        bordered = len(placed.centers) > len(block.inside)
         if bordered:
             self.boxes.append(
                 f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="10" fill="#5b6b80" '
@@ -162,10 +168,12 @@ class _Picture:
 
     def _arrow(self, points: list[Point], *, tip: bool) -> None:
         path = f"M{points[0][0]:.1f},{points[0][1]:.1f}"
-        for (x1, y1), (x2, y2) in zip(points, points[1:], strict=False):
+        for (x1, y1), (x2, y2) in itertools.pairwise(points):
             half = (y1 + y2) / 2
             straight = abs(x1 - x2) < 0.5
-            path += f" L{x2:.1f},{y2:.1f}" if straight else f" C{x1:.1f},{half:.1f} {x2:.1f},{half:.1f} {x2:.1f},{y2:.1f}"
+            path += (
+                f" L{x2:.1f},{y2:.1f}" if straight else f" C{x1:.1f},{half:.1f} {x2:.1f},{half:.1f} {x2:.1f},{y2:.1f}"
+            )
         marker = ' marker-end="url(#tip)"' if tip else ""
         self.arrows.append(f'<path d="{path}" fill="none" stroke="#6b7684" stroke-width="1.2"{marker}/>')
 
@@ -207,7 +215,9 @@ def _legend(kinds: list[str], width: float, y: float) -> list[str]:
     found, x = [], (width - _legend_width(kinds)) / 2
     for kind in kinds:
         fill, border = _COLORS[kind]
-        found.append(f'<rect x="{x:.1f}" y="{y - 9:.1f}" width="12" height="12" rx="3" fill="{fill}" stroke="{border}"/>')
+        found.append(
+            f'<rect x="{x:.1f}" y="{y - 9:.1f}" width="12" height="12" rx="3" fill="{fill}" stroke="{border}"/>'
+        )
         found.append(_text(x + 18, y + 1, kind, 11, "#5f6a78", "start"))
         x += text_width(kind, 11) + 34
     return found

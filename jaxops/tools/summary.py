@@ -107,9 +107,7 @@ def summarize(
     return Summary(title, tuple(_rows(graph, weights, shapes, flops, depth)))
 
 
-def timed(
-    summary: Summary, graph: Graph, params: Mapping[str, Any], values: Mapping[str, Any], depth: int
-) -> Summary:
+def timed(summary: Summary, graph: Graph, params: Mapping[str, Any], values: Mapping[str, Any], depth: int) -> Summary:
     """The table with times. values: each tensor of the graph, by name.
 
     The nodes of a module are compiled alone and called with the tensors that they got in the whole model; the best of
@@ -207,9 +205,7 @@ def _rows(
     return rows
 
 
-def _seconds(
-    graph: Graph, nodes: Sequence[Node], params: Mapping[str, Any], values: Mapping[str, Any]
-) -> float | None:
+def _seconds(graph: Graph, nodes: Sequence[Node], params: Mapping[str, Any], values: Mapping[str, Any]) -> float | None:
     """The time of some nodes, compiled together; None where they need the data to be compiled."""
     arrays, static = {}, {}
     for name in inputs_of(nodes):

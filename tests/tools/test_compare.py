@@ -125,7 +125,9 @@ def test_a_model_of_sizes_that_depend_on_data():
 
 def test_integers_and_several_inputs():
     given = info("k", ["N", 3], 7)
-    loaded = load(build(node("Cast", ["k"], ["f"], to=1), node("Add", ["x", "f"], ["y"]), inputs=(info("x", None), given)))
+    loaded = load(
+        build(node("Cast", ["k"], ["f"], to=1), node("Add", ["x", "f"], ["y"]), inputs=(info("x", None), given))
+    )
     assert loaded.compare(x=X, k=X.astype(np.int64)).agrees
 
 

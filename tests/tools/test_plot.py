@@ -1,4 +1,4 @@
-"""The picture of a model: well-formed SVG, everything on it, nothing on top of anything else, arrows that point down."""
+"""The picture of a model: well-formed SVG, everything on it, no box on top of another, arrows that point down."""
 
 import re
 import sys
@@ -33,9 +33,7 @@ def boxes(picture):
 
 
 def overlapping(found):
-    return [
-        (a, b) for a, b in combinations(found, 2) if a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
-    ]
+    return [(a, b) for a, b in combinations(found, 2) if a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]]
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 4])
