@@ -11,8 +11,7 @@ from safetensors.numpy import load_file
 
 from jaxops.command_line import main, writing
 from jaxops.onnx.operators import operators
-
-Origin = None
+from jaxops.onnx.origin import Origin
 
 TEXT = """
 <ir_version: 9, opset_import: ["": 18]>
