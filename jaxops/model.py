@@ -192,9 +192,7 @@ class Model:
         """The keys of `params` → their paths."""
         return {path: path for path in self._tensors} if self._by_path else self._named.names
 
-    def compare(
-        self, /, *inputs: Any, rtol: float = 1e-3, atol: float = 1e-5, rng: jax.Array | None = None, **named: Any
-    ) -> Comparison:
+    def compare(self, /, *inputs: Any, rtol: float = 1e-3, atol: float = 1e-5, **named: Any) -> Comparison:
         """Runs onnxruntime beside jaxops and compares every tensor; `print` names the first node that differs.
 
         The report has a row for each tensor, `first` and `agrees`. Tensors after a node that draws random numbers are
@@ -203,7 +201,7 @@ class Model:
         """
         values = arrive(self.inputs, self._defaults, inputs, named)
         theirs = self._origin.tensors(opened(dict(values)), {v.name: v.dtype for v in self.graph.inputs})
-        return compare(self.graph, self._every_tensor(values, rng), theirs, rtol=rtol, atol=atol)
+        return compare(self.graph, self._every_tensor(values), theirs, rtol=rtol, atol=atol)
 
     def summary(
         self,
@@ -224,7 +222,7 @@ class Model:
         values = self._examples("summary", inputs, named, sizes)
         if time and not (inputs or named):
             raise ArgumentError("summary: `time` needs example inputs")
-        every = functools.cache(lambda: self._every_tensor(values, None)) if inputs or named else None
+        every = functools.cache(lambda: self._every_tensor(values)) if inputs or named else None
         title = f"{self.graph.name or 'model'} · {self._description}"
         found = summarize(self.graph, self._shapes, values, depth=depth, title=title, computed=every)
         if time and every is not None:
@@ -266,8 +264,9 @@ class Model:
         """The shapes and types of the parameters, none of which is read."""
         return {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in self._tensors.items()}
 
-    def _every_tensor(self, values: Mapping[str, Any], rng: jax.Array | None) -> dict[str, Any]:
+    def _every_tensor(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """What each node makes, by name."""
+        rng = jax.random.key(0) if self.graph.draws else None
         names = names_of(self.graph)
         found = self._pieces.call(self._giving(tuple(names)), values, self.params, rng) if names else []
         return dict(zip(names, found, strict=True))

@@ -12,7 +12,7 @@ from jaxops.errors import UnsupportedError
 
 
 def tensors(model: onnx.ModelProto, folder: Path | None, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """What onnxruntime computes for each tensor that a node makes, by name. None of its optimizations changes the nodes.
+    """What onnxruntime computes for each tensor that a node makes, by name, with its optimizations off.
 
     model: is changed. folder: where external data is. inputs: NumPy arrays, or sequences of them.
     Raises ModuleNotFoundError where onnxruntime is not installed; UnsupportedError for a model that it refuses.

@@ -134,7 +134,7 @@ def _settle(items: list[_Item], rows: list[list[int]]) -> None:
 
 
 def _apart(wanted: Sequence[float], weights: Sequence[float], gaps: Sequence[float]) -> list[float]:
-    """The positions nearest to the wanted ones that keep the gaps: neighbours that collide are pooled (least squares)."""
+    """The positions nearest to the wanted ones that keep the gaps: neighbours that collide move as one."""
     offsets = [0.0]
     for gap in gaps:
         offsets.append(offsets[-1] + gap)

@@ -131,7 +131,7 @@ def traced(graph: Graph, weights: Mapping[str, Any], given: Mapping[str, Any]) -
     arrays = {name: value for name, value in given.items() if name not in static}
 
     def program(weights: Any, arrays: Any) -> list[Any]:
-        found = run(whole, opened({**static, **arrays}), weights, None)
+        found = run(whole, opened({**static, **arrays}), weights, _key(graph))
         shapes.update((name, shape_text(y)) for name, y in zip(names, found, strict=True))
         return [leaf for leaf in jax.tree.leaves(found) if isinstance(leaf, jax.Array)]
 
@@ -222,7 +222,7 @@ def _seconds(graph: Graph, nodes: Sequence[Node], params: Mapping[str, Any], val
     used = {name for node in nodes for name in parameters(node, graph)} | set(graph.params.values())
 
     def program(params: Any, arrays: Any) -> list[Any]:
-        return [as_traced(y) for y in run(part, {**static, **arrays}, params, None) if not _is_text(y)]
+        return [as_traced(y) for y in run(part, {**static, **arrays}, params, _key(part)) if not _is_text(y)]
 
     compiled = jax.jit(program)
     weights = {name: params[name] for name in used if name in params}
@@ -241,6 +241,11 @@ def best_of(call: Any) -> float:
         jax.block_until_ready(call())
         found.append(time.perf_counter() - begin)
     return min(found)
+
+
+def _key(graph: Graph) -> Any:
+    """Some key for nodes that draw random numbers."""
+    return jax.random.key(0) if graph.draws else None
 
 
 def _is_text(value: Any) -> bool:
