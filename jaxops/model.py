@@ -20,7 +20,7 @@ from jaxops.graph.pieces import Pieces
 from jaxops.graph.static_inputs import Need, StaticInputs
 from jaxops.tools.compare import Comparison, compare, names_of
 from jaxops.tools.listing import listing
-from jaxops.tools.paths import flat, nested, paths
+from jaxops.tools.paths import Paths, flat, nested, paths
 from jaxops.tools.plot import Plot, plot
 from jaxops.tools.summary import Summary, example, summarize, symbolic, timed, traced
 
@@ -68,11 +68,10 @@ class Model:
         self._description = description
         self._defaults = tuple(v for v in formals if v.name in graph.initializers)
         self.graph, self._constants = prepare(graph, needs.of, static, trainable)
-        self._named = paths(self.graph)
         self._by_path = names == "module"
         if self._by_path:
-            self.graph = renamed(self.graph, self._named.names)
-            self._constants = self._constants.renamed(self._named.names)
+            found = self._named.names
+            self.graph, self._constants = renamed(self.graph, found), self._constants.renamed(found)
         self._tensors = self._constants.tensors
         self._origin = origin
         self._params: dict[str, jax.Array] = {}
@@ -186,6 +185,11 @@ class Model:
         Raises SignatureError for a path that the model does not have.
         """
         return flat(params, self._key_paths)
+
+    @functools.cached_property
+    def _named(self) -> Paths:
+        """The paths of the parameters, from the file's names; read before `names="module"` replaces these."""
+        return paths(self.graph)
 
     @property
     def _key_paths(self) -> dict[str, str]:

@@ -74,7 +74,8 @@ class Params:
 
     def renamed(self, names: Mapping[str, str]) -> "Params":
         """The same under other names."""
-        return Params(*({names[k]: value for k, value in found.items()} for found in (self.tensors, self.trainable)))
+        tensors = {names[name]: tensor for name, tensor in self.tensors.items()}
+        return Params(tensors, {names[name]: trained for name, trained in self.trainable.items()})
 
 
 def prepare(

@@ -1,5 +1,7 @@
 """A graph as boxes for drawing: modules within modules, the operators between them, and what flows."""
 
+import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,6 +76,7 @@ class Block:
     kind: str
     detail: str = ""
     nodes: list[Node] = field(default_factory=list)
+    module: bool = False
     inside: list["Block"] = field(default_factory=list)
     edges: dict[tuple[int, int], list[str]] = field(default_factory=dict)
 
@@ -86,7 +89,9 @@ def blocks(graph: Graph, weights: Mapping[str, Any], depth: int) -> Block:
     tree = modules(graph)
     carrying = _carrying(graph)
     nodes = [node for node in graph.nodes if id(node) in carrying]
-    root = _block(tree.path(()) or graph.name or "model", nodes, (), tree, depth, _Facts(graph, weights))
+    root = _block(tree.path(()) or graph.name or "model", nodes, (), tree, depth, _Facts(graph, weights, carrying))
+    if not root.inside:
+        root = dataclasses.replace(root, inside=[root])
     read = {name for node in nodes for name in _data(node)}
     inputs = [v for v in graph.inputs if v.name in read]
     outputs = [v for v in graph.outputs if v.name]
@@ -104,10 +109,30 @@ def blocks(graph: Graph, weights: Mapping[str, Any], depth: int) -> Block:
     return root
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Facts:
     graph: Graph
     weights: Mapping[str, Any]
+    carrying: set[int]
+
+    @functools.cached_property
+    def flowing(self) -> set[str]:
+        """The tensors that are data."""
+        made = {name for node in self.graph.nodes if id(node) in self.carrying for name in node.outputs}
+        return made | {value.name for value in self.graph.inputs}
+
+    @functools.cached_property
+    def readers(self) -> Mapping[str, set[int]]:
+        """The nodes that read each tensor as data; 0 stands for the output of the graph."""
+        found: dict[str, set[int]] = {value.name: {0} for value in self.graph.outputs}
+        for node in self.graph.nodes:
+            for name in _data(node):
+                found.setdefault(name, set()).add(id(node))
+        return found
+
+    def leaves(self, name: str, inside: set[int]) -> bool:
+        """Whether other nodes than these read a tensor."""
+        return not self.readers.get(name, set()) <= inside
 
     def detail(self, nodes: Sequence[Node]) -> str:
         used: set[str] = set()
@@ -162,7 +187,7 @@ def _carrying(graph: Graph) -> set[int]:
 
 
 def _block(name: str, nodes: list[Node], key: tuple[str, ...], tree: Modules, depth: int, facts: _Facts) -> Block:
-    block = Block(name, facts.kind(nodes), facts.detail(nodes), nodes)
+    block = Block(name, facts.kind(nodes), facts.detail(nodes), nodes, module=True)
     if (len(key) >= depth and not tree.flat) or (tree.flat and key):
         return block
     groups: dict[Any, list[Node]] = {}
@@ -171,13 +196,12 @@ def _block(name: str, nodes: list[Node], key: tuple[str, ...], tree: Modules, de
         groups.setdefault(inner[0] if inner else id(node), []).append(node)
     if len(groups) == 1 and key and not isinstance(next(iter(groups)), str):
         return block
-    parts = list(groups.items())
     made = [
         _block(child, found, (*key, child), tree, depth, facts) if isinstance(child, str) else _operators(found, facts)
-        for child, found in parts
+        for child, found in groups.items()
     ]
-    block.inside = made if tree.flat else _joined(made, {v.name for v in facts.graph.outputs}, facts)
-    _inner_edges(block, nodes, facts.graph)
+    block.inside = made if tree.flat else _joined(made, facts)
+    _inner_edges(block, nodes, facts)
     return block
 
 
@@ -187,48 +211,42 @@ def _operators(nodes: list[Node], facts: _Facts) -> Block:
     return Block(label, facts.kind(nodes) if len(nodes) == 1 else "operators", facts.detail(nodes), nodes)
 
 
-def _joined(made: list[Block], outputs: set[str], facts: _Facts) -> list[Block]:
-    """The blocks with operators that only the next operator reads in one block with it."""
-    while True:
-        readers: dict[int, set[int]] = {k: set() for k in range(len(made))}
-        makers = {name: k for k, block in enumerate(made) for node in block.nodes for name in node.outputs}
-        inside = {id(node) for block in made for node in block.nodes}
-        outside = {n for node in facts.graph.nodes if id(node) not in inside for n in node.uses()} | outputs
-        for k, block in enumerate(made):
-            for node in block.nodes:
-                for name in _data(node):
-                    if makers.get(name, k) != k:
-                        readers[makers[name]].add(k)
-        for k, block in enumerate(made):
-            if len(readers[k]) != 1 or not _loose(block):
-                continue
-            (other,) = readers[k]
-            if _loose(made[other]) and not any(name in outside for node in block.nodes for name in node.outputs):
-                joined = _operators([*block.nodes, *made[other].nodes], facts)
-                made = [joined if i == other else b for i, b in enumerate(made) if i != k]
-                break
-        else:
-            return made
+def _joined(made: list[Block], facts: _Facts) -> list[Block]:
+    """The blocks, with operators between modules in one block with the operators that alone read them."""
+    makers = {name: k for k, block in enumerate(made) for node in block.nodes for name in node.outputs}
+    inside = {id(node) for block in made for node in block.nodes}
+    readers: list[set[int]] = [set() for _ in made]
+    for k, block in enumerate(made):
+        for node in block.nodes:
+            for name in _data(node):
+                if makers.get(name, k) != k:
+                    readers[makers[name]].add(k)
+    owner = list(range(len(made)))
+    for k in reversed(range(len(made))):  # what reads a block comes after it, so its owner is known
+        into = {owner[reader] for reader in readers[k]}
+        names = [name for node in made[k].nodes for name in node.outputs]
+        if len(into) == 1 and _is_loose(made[k]) and not any(facts.leaves(name, inside) for name in names):
+            (other,) = into
+            owner[k] = other if _is_loose(made[other]) else k
+    found: dict[int, list[Node]] = {}
+    for k, block in enumerate(made):
+        found.setdefault(owner[k], []).extend(block.nodes)
+    return [made[k] if len(nodes) == len(made[k].nodes) else _operators(nodes, facts) for k, nodes in found.items()]
 
 
-def _loose(block: Block) -> bool:
+def _is_loose(block: Block) -> bool:
     """Whether a block holds operators between modules that have no weights of their own."""
-    return block.kind in ("operators", "activation") and not block.inside
+    return not block.module and block.kind in ("operators", "activation")
 
 
-def _inner_edges(block: Block, nodes: list[Node], graph: Graph) -> None:
+def _inner_edges(block: Block, nodes: list[Node], facts: _Facts) -> None:
     makers = {name: k for k, inner in enumerate(block.inside) for node in inner.nodes for name in node.outputs}
-    carrying = _carrying(graph)
-    flowing = {name for node in graph.nodes if id(node) in carrying for name in node.outputs}
-    flowing |= {value.name for value in graph.inputs}
     for k, inner in enumerate(block.inside):
-        reads = [name for node in inner.nodes for name in _data(node) if name in flowing]
+        reads = [name for node in inner.nodes for name in _data(node) if name in facts.flowing]
         _connect(block, {**dict.fromkeys(reads, TOP), **makers}, k, reads)
     inside = set(map(id, nodes))
-    used = {name for node in graph.nodes if id(node) not in inside for name in _data(node)}
-    used |= {value.name for value in graph.outputs}
     for name, k in makers.items():
-        if name in used:
+        if facts.leaves(name, inside):
             block.edges.setdefault((k, BOTTOM), []).append(name)
 
 

@@ -48,6 +48,7 @@ class Paths:
 class _Use:
     node: Node
     position: int
+    scope: str  # of the node, or of the call of the function that it is in
 
 
 @dataclass
@@ -57,13 +58,13 @@ class _Uses:
     of: dict[str, list[_Use]] = field(default_factory=dict)
     aliases: dict[str, list[str]] = field(default_factory=dict)
     weighted: set[str] = field(default_factory=set)  # the modules in which something is multiplied by a parameter
-    readers: dict[str, list[_Use]] = field(default_factory=dict)  # of the main graph's values
+    readers: dict[str, list[Node]] = field(default_factory=dict)  # by the names of values
 
 
 def paths(graph: Graph) -> Paths:
     """The path of each parameter of a prepared graph, those of its subgraphs and functions included."""
     uses = _Uses()
-    _collect(graph, {}, uses, set())
+    _collect(graph, {}, "", uses, set())
     own = {name: _own(name) for name in uses.of}
     found, taken = Paths(), _Taken()
     # Names that are paths come first: what is guessed gives way.
@@ -140,14 +141,25 @@ def _beginnings(path: str) -> set[str]:
     return {".".join(parts[:k]) for k in range(1, len(parts))}
 
 
-def _collect(graph: Graph, outer: Mapping[str, str], uses: _Uses, seen: set[int]) -> None:
-    """Fills `uses` from a graph. outer: the parameters that it may capture, by the names that they have there."""
+def _collect(graph: Graph, outer: Mapping[str, str], caller: str, uses: _Uses, seen: set[int]) -> None:
+    """Fills `uses` from a graph. outer: parameters that it captures or is called with, by the names they have there.
+
+    caller: the scope of the node that it belongs to. seen: functions that are done.
+    """
     local = {**outer, **graph.params}
     for param in graph.params.values():
         uses.of.setdefault(param, [])
     for node in graph.nodes:
+        scope = node.scope or caller
+        if node.body is not None:
+            formals = zip(node.body.inputs, node.inputs, strict=False)
+            given = {formal.name: local[name] for formal, name in formals if name in local}
+            if given or id(node.body) not in seen:
+                seen.add(id(node.body))
+                _collect(node.body, given, scope, uses, seen)
+            continue
         for position, name in enumerate(node.inputs):
-            uses.readers.setdefault(name, []).append(_Use(node, position))
+            uses.readers.setdefault(name, []).append(node)
             param = local.get(name)
             if param is None:
                 continue
@@ -156,14 +168,12 @@ def _collect(graph: Graph, outer: Mapping[str, str], uses: _Uses, seen: set[int]
                 if node.operator.name == "Identity":
                     uses.aliases.setdefault(param, []).append(node.outputs[0])
                 continue
-            uses.of[param].append(_Use(node, position))
+            uses.of[param].append(_Use(node, position, scope))
             if _LEAVES.get(node.operator.name, {}).get(position) == "weight":
-                uses.weighted.add(node.scope)
+                uses.weighted.add(scope)
         for inner in node.subgraphs.values():
-            _collect(inner, local, uses, seen)
-        if node.body is not None and id(node.body) not in seen:
-            seen.add(id(node.body))
-            _collect(node.body, {}, uses, seen)
+            captured = {name: local[name] for name in inner.captures if name in local}
+            _collect(inner, captured, scope, uses, seen)
 
 
 def _own(name: str) -> str | None:
@@ -190,18 +200,18 @@ def _path_of(name: str, use: _Use, uses: _Uses) -> str | None:
     """The path that a use of a parameter gives it."""
     read = _READ.fullmatch(re.sub(r":\d+$", "", name))
     if read:
-        leaf = _leaf(use, uses, use.node.scope) or "bias"
+        leaf = _leaf(use, uses, use.scope) or "bias"
         words = _KERAS_NORM if use.node.operator.name in _NORMS else _KERAS
         return f"{read[1].replace('/', '.').strip('.')}.{words.get(leaf, leaf)}"
-    module = use.node.scope
+    module = use.scope
     if not module:
         # Older exporters name biases only: the weight whose product one is added to is of the same module.
         biases = [
             path
             for output in use.node.outputs
             for reader in uses.readers.get(output, [])
-            if reader.node.operator.name == "Add"
-            for other in reader.node.inputs
+            if reader.operator.name == "Add"
+            for other in reader.inputs
             if other != output and (path := _own(other)) and path.endswith(".bias")
         ]
         module = biases[0].removesuffix(".bias") if len(biases) == 1 else ""
@@ -216,10 +226,10 @@ def _path_of(name: str, use: _Use, uses: _Uses) -> str | None:
 def _modules(found: list[_Use], path: str, uses: _Uses) -> Iterator[str]:
     """The paths under which several modules use one parameter, or another module than the one in its name."""
     for use in found:
-        leaf = _leaf(use, uses, use.node.scope)
-        if not (use.node.scope and leaf):
+        leaf = _leaf(use, uses, use.scope)
+        if not (use.scope and leaf):
             continue
         # A convolution that the exporter joined with the normalization after it stands in that one's module.
-        sibling = use.node.scope.rpartition(".")[0] == ".".join(path.split(".")[:-2])
+        sibling = use.scope.rpartition(".")[0] == ".".join(path.split(".")[:-2])
         if len(found) > 1 or not sibling:
-            yield f"{use.node.scope}.{leaf}"
+            yield f"{use.scope}.{leaf}"
