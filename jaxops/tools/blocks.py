@@ -194,13 +194,13 @@ def _block(name: str, nodes: list[Node], key: tuple[str, ...], tree: Modules, de
     for node in nodes:
         inner = () if tree.flat else tree.of(node, len(key) + 1)[len(key) :]
         groups.setdefault(inner[0] if inner else id(node), []).append(node)
-    if len(groups) == 1 and key and not isinstance(next(iter(groups)), str):
-        return block
     made = [
         _block(child, found, (*key, child), tree, depth, facts) if isinstance(child, str) else _operators(found, facts)
         for child, found in groups.items()
     ]
     block.inside = made if tree.flat else _joined(made, facts)
+    if key and len(block.inside) == 1 and not block.inside[0].module:
+        block.inside = []  # its operators are one box: the module itself
     _inner_edges(block, nodes, facts)
     return block
 

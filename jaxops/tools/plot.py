@@ -31,6 +31,7 @@ _FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
 _NAME, _SMALL = 13.0, 10.5  # sizes of letters
 _LINE, _INNER, _TITLE = 16.0, 16.0, 30.0  # height of a line; around what a module holds; above it
 _MARGIN = 24.0
+_ALONG = (0.5, 0.3, 0.7)  # where on an arrow a shape may stand
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ class _Picture:
         self.arrows: list[str] = []
         self.labels: list[str] = []
         self.kinds: set[str] = set()
+        self.taken: list[tuple[float, float, float]] = []  # centers and widths of labels
         self.sizes: dict[int, Point] = {}
         self.placed: dict[int, Placed] = {}
 
@@ -178,9 +180,17 @@ class _Picture:
         self.arrows.append(f'<path d="{path}" fill="none" stroke="#6b7684" stroke-width="1.2"{marker}/>')
 
     def _label(self, points: list[Point], shape: str) -> None:
+        """Writes a shape on the first part of an arrow, where no other shape is."""
         (x1, y1), (x2, y2) = points[0], points[1]
-        x, y = (x1 + x2) / 2, (y1 + y2) / 2
         width = text_width(shape, 10) + 8
+        for along in _ALONG:
+            eased = along * along * (3 - 2 * along)  # how far a curve is when it has gone that far down
+            x, y = x1 + (x2 - x1) * eased, y1 + (y2 - y1) * eased
+            if not any(abs(x - a) < (width + w) / 2 and abs(y - b) < 14 for a, b, w in self.taken):
+                break
+        else:
+            return
+        self.taken.append((x, y, width))
         self.labels.append(
             f'<rect x="{x - width / 2:.1f}" y="{y - 8:.1f}" width="{width:.1f}" height="14" rx="4" fill="#ffffff" '
             'fill-opacity="0.92"/>' + _text(x, y + 2.5, shape, 10, "#3c6e9f", "middle")

@@ -89,19 +89,18 @@ def test_a_model_of_sizes_that_depend_on_data():
     assert "–" in str(found)
 
 
-@pytest.mark.parametrize("name", ["bert.script", "vit.dynamo"])
-def test_real_models(name):
-    with np.load(MODELS / f"{name.split('.')[0]}.npz") as found:
-        given = [found[key] for key in found.files if key.startswith("in:")]
-    loaded = load(MODELS / f"{name}.onnx")
-    rows = loaded.summary(*given, depth=3).rows
+def test_a_real_model():
+    with np.load(MODELS / "vit.npz") as found:
+        given = found["in:pixel_values"]
+    loaded = load(MODELS / "vit.dynamo.onnx")
+    rows = loaded.summary(given, depth=3).rows
     assert rows[0].module == "model"
     assert rows[0].parameters == sum(p.size for p in loaded.params.values())
-    assert {"layer.0", "layer.1"} & {row.module for row in rows} or {"layers.0", "layers.1"} <= {r.module for r in rows}
+    assert {"layers.0", "layers.1", "attention"} <= {row.module for row in rows}
     top = [row for row in rows if row.level == 1]
     assert sum(row.flops or 0 for row in top) <= (rows[0].flops or 0)
     # Within a factor of two of XLA's own count, which knows fusions and its own formulas for exp and erf.
-    analysis = jax.jit(loaded.apply).lower(loaded.params, *given).compile().cost_analysis()
+    analysis = jax.jit(loaded.apply).lower(loaded.params, given).compile().cost_analysis()
     assert 0.5 < (rows[0].flops or 0) / analysis["flops"] < 2
 
 
