@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
@@ -198,8 +199,9 @@ class _Picture:
 
 
 def _sizes(text: str) -> str:
-    """The sizes in `float32[2, 3]`."""
-    return text.partition("[")[2].removesuffix("]").replace(", ", "×")
+    """The sizes in `float32[2, s + 1]`, as 2×(s + 1)."""
+    sizes = re.split(r", (?![^()]*\))", text.partition("[")[2].removesuffix("]"))
+    return "×".join(f"({size})" if re.search(" [+-]", size) and len(sizes) > 1 else size for size in sizes)
 
 
 def _hint(block: Block) -> str:

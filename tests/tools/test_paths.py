@@ -1,5 +1,6 @@
 """Module paths of parameters: PyTorch's own names are found, whichever exporter wrote the file."""
 
+import pickle
 from pathlib import Path
 
 import jax
@@ -196,6 +197,25 @@ def test_weights_in_functions_and_subgraphs_have_paths():
     )
     assert set(loaded.params) == {"fc.weight", "inner.weight"}
     np.testing.assert_allclose(loaded(np.eye(3, dtype=np.float32), True), np.full((3, 3), 3.0))
+
+
+def test_a_weight_that_a_function_is_called_with_has_the_path_of_the_call():
+    loaded = load(
+        build(
+            helper.make_node("Linear", ["x", "val_1"], ["y"], "/encoder/fc/Linear", domain="loc"),
+            initializers=[tensor(SQUARE, "val_1")],
+            functions=[function("Linear", ["a", "w"], node("MatMul", ["a", "w"], ["b"]))],
+            opsets=(("", 18), ("loc", 1)),
+        )
+    )
+    assert loaded.paths["val_1"] == "encoder.fc.weight"
+
+
+def test_a_copy_keeps_the_names():
+    loaded = load(MODELS / "whisper.dynamo.onnx", names="module")
+    again = pickle.loads(pickle.dumps(loaded))
+    assert again.paths == loaded.paths
+    assert again.nest(again.params).keys() == loaded.nest(loaded.params).keys()
 
 
 def test_one_tensor_of_several_modules_is_tied():

@@ -80,6 +80,11 @@ def test_arrows_say_shapes():
     assert "float32[N, 4]" in texts(loaded.plot())
 
 
+def test_a_sum_of_sizes_stands_in_parentheses():
+    text = "main (float[N,4] x, float[M,4] z) => (float[K,4] y) { a = Concat <axis = 0> (x, z) y = Relu(a) }"
+    assert {"(N + M)×4", "(M + N)×4"} & set(texts(load(model(text)).plot()))
+
+
 def test_a_graph_without_modules_shows_its_operators():
     shown = texts(load(SEQUENCE).plot())
     assert {"Relu", "Sigmoid", "Add", "x", "y"} <= set(shown)

@@ -62,6 +62,12 @@ def test_a_graph_without_modules_is_told_by_operators():
     assert [(row.module, row.nodes) for row in found.rows] == [("main", 3), ("Relu", 2), ("Neg", 1)]
 
 
+def test_random_numbers_need_no_key():
+    nodes = node("RandomNormalLike", ["x"], ["r"], node_name="/a/draw"), node("Add", ["x", "r"], ["y"])
+    rows = load(build(*nodes)).summary(X, time=True).rows
+    assert rows[0].output == "float32[2, 3]"
+
+
 def test_times_are_measured():
     found = load(NET).summary(X, time=True)
     assert all(row.seconds is not None and 0 < row.seconds < 10 for row in found.rows)
