@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from jaxops.dtypes import as_traced, canonical
-from jaxops.errors import ArgumentError, SignatureError
+from jaxops.errors import ArgumentError, SignatureError, UnsupportedError
 from jaxops.graph.border import arrive, leave, opened
 from jaxops.graph.cuts import expected_cuts
 from jaxops.graph.nodes import Graph, Value
@@ -201,8 +201,11 @@ class Model:
 
         The report has a row for each tensor, `first` and `agrees`. Tensors after a node that draws random numbers are
         left out of the comparison.
-        Raises ModuleNotFoundError without onnxruntime, UnsupportedError for a model that it does not run.
+        Raises ModuleNotFoundError without onnxruntime, UnsupportedError for a model that it does not run, or that came
+        from no file.
         """
+        if self._origin is None:
+            raise UnsupportedError("compare: the model came from no file; load one with jaxops.onnx.load")
         values = arrive(self.inputs, self._defaults, inputs, named)
         theirs = self._origin.tensors(opened(dict(values)), {v.name: v.dtype for v in self.graph.inputs})
         return compare(self.graph, self._every_tensor(values), theirs, rtol=rtol, atol=atol)

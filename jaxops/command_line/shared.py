@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxops.errors import ArgumentError
+from jaxops.tools.tables import Report
 
 _MODEL = "an .onnx file, or the name of a model that the onnx package carries, such as light_resnet50"
 
@@ -73,6 +74,8 @@ def show(*items: Any) -> None:
     if not console.is_terminal:
         console = Console(width=max(console.width, 140))
     for item in items:
+        if isinstance(item, Report) and not console.is_terminal:
+            item = str(item)
         console.print(item, highlight=False, markup=False, soft_wrap=isinstance(item, str))
 
 

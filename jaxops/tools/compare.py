@@ -70,7 +70,7 @@ class Comparison(Report):
                 "→" if row is first else "" if row.agrees else "≠",
                 row.operator,
                 row.node,
-                row.output if row.output != row.node else "",
+                "" if row.output in (row.node, f"{row.node}_output_0") else row.output,
                 f"{row.absolute:.2g}",
                 f"{row.relative:.2g}",
                 row.note,

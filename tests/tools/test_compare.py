@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from graphs import build, info, node, tensor
+from onnx import save
 
 from jaxops.errors import UnsupportedError
 from jaxops.graph.nodes import Graph
+from jaxops.model import Model
 from jaxops.onnx import load, registry
 from jaxops.tools.compare import compare
 
@@ -121,6 +123,19 @@ def test_integers_and_several_inputs():
         build(node("Cast", ["k"], ["f"], to=1), node("Add", ["x", "f"], ["y"]), inputs=(info("x", None), given))
     )
     assert loaded.compare(x=X, k=X.astype(np.int64)).agrees
+
+
+def test_weights_in_other_files(tmp_path):
+    large = build(node("Mul", ["x", "w"], ["y"]), initializers=[tensor(np.float32([[1, 2, 3]] * 2), "w")])
+    save(large, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0)
+    assert load(tmp_path / "m.onnx").compare(X).agrees
+
+
+def test_a_model_from_no_file():
+    loaded = load(THREE)
+    again = Model(loaded.graph, opsets=loaded.opsets, description="made by hand")
+    with pytest.raises(UnsupportedError, match="compare: the model came from no file"):
+        again.compare(X)
 
 
 def test_without_onnxruntime_it_says_what_to_install(monkeypatch):
