@@ -176,7 +176,10 @@ class Model:
         return dict(self._named.tied)
 
     def nest(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Parameters, or their gradients, as dictionaries in dictionaries: `{"encoder": {"layer": {"0": …}}}`."""
+        """Parameters, or their gradients, as dictionaries in dictionaries: `{"encoder": {"layer": {"0": …}}}`.
+
+        params: with keys of `model.params`. Raises SignatureError for another.
+        """
         return nested(params, self._key_paths)
 
     def flatten(self, params: Mapping[str, Any]) -> dict[str, Any]:

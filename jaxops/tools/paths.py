@@ -73,8 +73,7 @@ def paths(graph: Graph) -> Paths:
         found.names[name] = taken.unique(own[name] or next(iter(guessed), name))
     for name, path in found.names.items():
         others = dict.fromkeys(alias for alias in uses.aliases.get(name, []) if _own(alias))
-        if own[name] or others:
-            others |= dict.fromkeys(_modules(uses.of[name], path, uses))
+        others |= dict.fromkeys(_modules(uses.of[name], path, uses))
         found.tied.update((other, path) for other in others if other != path and other not in taken.paths)
     found = Paths({name: found.names[name] for name in uses.of}, found.tied)
     return found
@@ -83,12 +82,16 @@ def paths(graph: Graph) -> Paths:
 def nested(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Values by name as dictionaries in dictionaries, along the paths of the names.
 
+    Raises SignatureError for a name without a path.
+
     >>> nested({"a": 1, "b": 2}, {"a": "fc.weight", "b": "fc.bias"})
     {'fc': {'weight': 1, 'bias': 2}}
     """
     found: dict[str, Any] = {}
     for name, value in values.items():
-        *modules, leaf = names.get(name, name).split(".")
+        if name not in names:
+            raise SignatureError(f"nest: the model has no parameter '{name}'; model.params has those it has")
+        *modules, leaf = names[name].split(".")
         place = found
         for module in modules:
             place = place.setdefault(module, {})
@@ -182,9 +185,8 @@ def _own(name: str) -> str | None:
         return None
     plain = re.sub(r":\d+$", "", name)
     if "/" in plain:
-        if _READ.fullmatch(plain):
-            return None
-        return ".".join(part for part in plain.removesuffix("/read").split("/") if part)
+        plain = re.sub("(/read|/Read/ReadVariableOp)$", "", plain)
+        return None if _READ.fullmatch(plain) else ".".join(part for part in plain.split("/") if part)
     return name if _PATH.fullmatch(name) else None
 
 

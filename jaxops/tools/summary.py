@@ -118,7 +118,7 @@ def timed(summary: Summary, graph: Graph, params: Mapping[str, Any], values: Map
         dataclasses.replace(row, seconds=_seconds(graph, nodes, params, values))
         for row, (_, nodes, _) in zip(summary.rows, groups, strict=True)
     ]
-    return dataclasses.replace(summary, rows=tuple(rows))
+    return dataclasses.replace(summary, title=f"{summary.title} · time: each module compiled alone", rows=tuple(rows))
 
 
 def traced(graph: Graph, weights: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, str], Any]:

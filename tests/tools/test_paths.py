@@ -96,6 +96,8 @@ def test_names_of_modules_nest():
     assert {name: id(value) for name, value in again.items()} == {k: id(v) for k, v in plain.params.items()}
     gradients = {"onnx::MatMul_293": 1}
     assert plain.nest(gradients) == {"model": {"vit": {"layers": {"0": {"attention": {"q_proj": {"weight": 1}}}}}}}
+    with pytest.raises(SignatureError, match="nest: the model has no parameter 'wrong'"):
+        plain.nest({"wrong": 1})
     with pytest.raises(SignatureError, match=r"flatten: the model has no parameter 'model.vit.wrong'"):
         plain.flatten({"model": {"vit": {"wrong": 1}}})
 
@@ -142,6 +144,16 @@ def layer(name, weight, bias="", *, after="x", gives="y", bias_name=None):
             ["dense.kernel", "dense.bias"],
         ),
         (
+            layer("dense", "dense/kernel/Read/ReadVariableOp:0", "f/dense/Cast/ReadVariableOp_1:0"),
+            {"dense/kernel/Read/ReadVariableOp:0": SQUARE, "f/dense/Cast/ReadVariableOp_1:0": ROW},
+            ["dense.kernel", "f.dense.bias"],
+        ),
+        (
+            [node("BatchNormalization", ["x", *"abcd"], ["y"], node_name="m/bn/FusedBatchNormV3")],
+            dict.fromkeys("abcd", ROW),
+            ["m.bn.weight", "m.bn.bias", "m.bn.running_mean", "m.bn.running_var"],
+        ),
+        (
             [
                 *layer("/a/fc/MatMul", "onnx::MatMul_1", "onnx::Add_2", gives="h"),
                 *layer("/a/fc/MatMul_1", "onnx::MatMul_3", "onnx::Add_4", after="h"),
@@ -165,7 +177,20 @@ def layer(name, weight, bias="", *, after="x", gives="y", bias_name=None):
         ([node("Add", ["x", "position"], ["y"], node_name="/embed/Add")], {"position": ROW}, ["embed.position"]),
         ([node("Add", ["x", "onnx::Add_9"], ["y"], node_name="/embed/Add_1")], {"onnx::Add_9": ROW}, ["embed.Add_1"]),
     ],
-    ids=["torch", "numbers", "nothing", "tf2onnx", "keras", "twice", "beginning", "transposed", "named", "unclear"],
+    ids=[
+        "torch",
+        "numbers",
+        "nothing",
+        "tf2onnx",
+        "keras",
+        "reads",
+        "norm",
+        "twice",
+        "beginning",
+        "transposed",
+        "named",
+        "unclear",
+    ],
 )
 def test_paths(nodes, names, expected):
     values = [tensor(value, name) for name, value in names.items()]
@@ -224,11 +249,13 @@ def test_one_tensor_of_several_modules_is_tied():
             node("Identity", ["a.weight"], ["b.weight"]),
             node("MatMul", ["x", "a.weight"], ["h"], node_name="/a/MatMul"),
             node("MatMul", ["h", "b.weight"], ["i"], node_name="/b/MatMul"),
-            node("MatMul", ["i", "a.weight"], ["y"], node_name="/c/MatMul"),
-            initializers=[tensor(SQUARE, "a.weight")],
+            node("MatMul", ["i", "a.weight"], ["j"], node_name="/c/MatMul"),
+            node("MatMul", ["j", "onnx::MatMul_8"], ["k"], node_name="/d/MatMul"),
+            node("MatMul", ["k", "onnx::MatMul_8"], ["y"], node_name="/e/MatMul"),
+            initializers=[tensor(SQUARE, "a.weight"), tensor(SQUARE, "onnx::MatMul_8")],
         )
     )
-    assert loaded.tied == {"b.weight": "a.weight", "c.weight": "a.weight"}
+    assert loaded.tied == {"b.weight": "a.weight", "c.weight": "a.weight", "e.weight": "d.weight"}
 
 
 @pytest.mark.parametrize(
