@@ -226,7 +226,7 @@ class Model:
 
         inputs: examples; without them, `sizes` says the symbolic sizes, {"batch": 8}; the others are 1. depth: how many
         levels of modules. time: measures each module on the inputs, compiled alone and called with the tensors it gets
-        in the model, the best of five calls. XLA cannot fuse across modules then.
+        in the model, the best of ten calls. XLA cannot fuse across modules then.
         Raises ArgumentError for a size that the model does not have, or for `time` without inputs.
         """
         values = self._examples("summary", inputs, named, sizes)

@@ -20,7 +20,7 @@ from jaxops.tools.flops import of_equation
 from jaxops.tools.modules import inputs_of, modules, outputs_of, parameters
 from jaxops.tools.tables import Report, count_text, table
 
-_REPEAT = 5
+_REPEAT = 10
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def timed(summary: Summary, graph: Graph, params: Mapping[str, Any], values: Map
     """The table with times. values: each tensor of the graph, by name.
 
     The nodes of a module are compiled alone and called with the tensors that they got in the whole model; the best of
-    five calls counts. XLA cannot fuse across modules then, so they may take longer together than the whole model does.
+    ten calls counts. XLA cannot fuse across modules then, so they may take longer together than the whole model does.
     """
     groups = _groups(graph, depth)
     rows = [
@@ -234,7 +234,7 @@ def _seconds(graph: Graph, nodes: Sequence[Node], params: Mapping[str, Any], val
 
 
 def best_of(call: Any) -> float:
-    """The seconds of the fastest of five calls, each until its result is there."""
+    """The seconds of the fastest of ten calls, each until its result is there."""
     found = []
     for _ in range(_REPEAT):
         begin = time.perf_counter()

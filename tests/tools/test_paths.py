@@ -262,6 +262,8 @@ def test_one_tensor_of_several_modules_is_tied():
     ("name", "metadata", "expected"),
     [
         ("/layer/layer.0/Conv", {}, "layer.0"),
+        ("/features/features.0/features.0.1/BatchNormalization", {}, "features.0.1"),
+        ("model/dense/MatMul", {}, "model.dense"),
         ("n", {"namespace": ": m.First/model: m.Bert/model.fc: torch.nn.Linear/linear: aten.linear"}, "model.fc"),
         ("n", {"pkg.torch.onnx.name_scopes": "['', 'a', 'a.b', 'node']", "namespace": "z: Z/y: Y"}, "a.b"),
         ("n", {"pkg.torch.onnx.name_scopes": "['_empty_nn_module_stack_from_metadata_hook', 's']"}, ""),
