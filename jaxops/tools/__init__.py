@@ -1,0 +1,4 @@
+"""What people do with a model once it runs: look inside it, compare it, count it, draw it.
+
+Everything here works on the `Graph` of a model, and knows no file format.
+"""
