@@ -40,6 +40,21 @@ def quotient(x: Any, divisor: Any) -> Any:
     return lax.div(x, lax.select(x != x, lax.stop_gradient(x), divisor))
 
 
+def magnitude(x: Any) -> Any:
+    """|x|, with derivative 0 at 0, as PyTorch has it and as the middle of the subgradients; that of `lax.abs` is 1."""
+    found = lax.abs(x)
+    return lax.select(lax.eq(found, lax.full_like(found, 0)), lax.full_like(found, 0), found)
+
+
+def root_of_squares(total: Any) -> Any:
+    """The root of a sum of squares, with derivative 0 at 0, the subgradient of a norm that PyTorch takes.
+
+    There the derivative of `lax.sqrt` is infinite and that of the squares 0, and their product would be NaN.
+    """
+    zero = lax.eq(total, lax.full_like(total, 0))
+    return lax.select(zero, total, lax.sqrt(lax.select(zero, lax.full_like(total, 1), total)))
+
+
 def largest(x: Any, axes: tuple[int, ...]) -> Any:
     """`lax.reduce_max` that keeps NaNs. Equal maxima share the gradient."""
     return _extreme(lax.reduce_max, x, axes)

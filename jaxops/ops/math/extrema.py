@@ -11,7 +11,7 @@ from jax import lax
 
 from jaxops.dtypes import canonical, is_float
 from jaxops.errors import ShapeError, shape_text
-from jaxops.ops.elementwise import broadcast_reduce, on_sizes, operands, symbolic
+from jaxops.ops.elementwise import broadcast_reduce, broadcast_to, on_sizes, operands, symbolic
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import Array, array, foldable, is_symbolic, jit_if_concrete
 
@@ -59,6 +59,7 @@ def clip(input: Array, min: Array | None = None, max: Array | None = None) -> Ar
     input: any shape, numbers. min, max: scalars of the dtype of input; None is the smallest or largest finite
     number, so an infinity becomes that number, as in onnxruntime. If min is above max, every element becomes max.
     NaN stays. With x64 off, a static 64-bit bound is limited to the range of the 32-bit type.
+    The gradient goes to the element, also where it equals a bound, or to the bound that replaces it.
     Raises ShapeError for a bound that is not a scalar, DTypeError when the dtypes differ.
     Source: ONNX Clip, opsets 6–13 (bounds are inputs from 11).
 
@@ -81,7 +82,12 @@ def clip(input: Array, min: Array | None = None, max: Array | None = None) -> Ar
 @jit_if_concrete
 def _clamp(arrays: tuple[Array, ...]) -> Array:
     data, low, high = arrays
-    return lax.clamp(low, data, high)
+    if not is_float(data.dtype):
+        return lax.clamp(low, data, high)
+    low, high = (broadcast_to(bound, data.shape) for bound in (low, high))
+    # Not `lax.clamp`: it gives traced scalar bounds no gradient, and none to an element that equals a bound.
+    above = lax.bitwise_or(lax.gt(data, high), lax.gt(low, high))
+    return lax.select(above, high, lax.select(lax.lt(data, low), low, data))
 
 
 def _bound(name: str, data: Array, bound: Any) -> Array | None:
