@@ -46,13 +46,19 @@ def magnitude(x: Any) -> Any:
     return lax.select(lax.eq(found, lax.full_like(found, 0)), lax.full_like(found, 0), found)
 
 
-def root_of_squares(total: Any) -> Any:
-    """The root of a sum of squares, with derivative 0 at 0, the subgradient of a norm that PyTorch takes.
+def flat_at_zero(root: Callable[[Any], Any], total: Any) -> Any:
+    """root(total), a root of a sum of powers, with derivative 0 at 0: the subgradient of a norm that PyTorch takes.
 
-    There the derivative of `lax.sqrt` is infinite and that of the squares 0, and their product would be NaN.
+    There the derivative of the root is infinite and that of the powers 0, and their product would be NaN.
     """
-    zero = lax.eq(total, lax.full_like(total, 0))
-    return lax.select(zero, total, lax.sqrt(lax.select(zero, lax.full_like(total, 1), total)))
+    nothing = lax.full_like(total, 0)
+    zero = lax.eq(total, nothing)
+    return lax.select(zero, nothing, root(lax.select(zero, lax.full_like(total, 1), total)))
+
+
+def root_of_squares(total: Any) -> Any:
+    """The square root of a sum of squares; see `flat_at_zero`."""
+    return flat_at_zero(lax.sqrt, total)
 
 
 def largest(x: Any, axes: tuple[int, ...]) -> Any:

@@ -59,7 +59,8 @@ def clip(input: Array, min: Array | None = None, max: Array | None = None) -> Ar
     input: any shape, numbers. min, max: scalars of the dtype of input; None is the smallest or largest finite
     number, so an infinity becomes that number, as in onnxruntime. If min is above max, every element becomes max.
     NaN stays. With x64 off, a static 64-bit bound is limited to the range of the 32-bit type.
-    The gradient goes to the element, also where it equals a bound, or to the bound that replaces it.
+    The gradient goes to the element, or to the bound that replaces it. An element that equals a bound has gradient 1
+    where a bound is traced, as in PyTorch's `clamp`, and 0 where both are static, as in its `hardtanh` and `relu6`.
     Raises ShapeError for a bound that is not a scalar, DTypeError when the dtypes differ.
     Source: ONNX Clip, opsets 6–13 (bounds are inputs from 11).
 
@@ -70,7 +71,7 @@ def clip(input: Array, min: Array | None = None, max: Array | None = None) -> Ar
     low, high = _bound("min", data, min), _bound("max", data, max)
     given = operands("clip", (data, *(bound for bound in (low, high) if bound is not None)), "real numbers")
     if low is not None and high is not None and not isinstance(given[0], np.ndarray):
-        return _clamp(given)
+        return _clamp(given, isinstance(low, np.ndarray) and isinstance(high, np.ndarray))
     found = given[0]
     if low is not None:
         found = broadcast_reduce((found, given[1]), "clip", _max, lax.max)
@@ -80,12 +81,12 @@ def clip(input: Array, min: Array | None = None, max: Array | None = None) -> Ar
 
 
 @jit_if_concrete
-def _clamp(arrays: tuple[Array, ...]) -> Array:
+def _clamp(arrays: tuple[Array, ...], constant: bool) -> Array:
     data, low, high = arrays
-    if not is_float(data.dtype):
+    if constant or not is_float(data.dtype):
         return lax.clamp(low, data, high)
     low, high = (broadcast_to(bound, data.shape) for bound in (low, high))
-    # Not `lax.clamp`: it gives traced scalar bounds no gradient, and none to an element that equals a bound.
+    # `lax.clamp` cannot differentiate scalar bounds.
     above = lax.bitwise_or(lax.gt(data, high), lax.gt(low, high))
     return lax.select(above, high, lax.select(lax.lt(data, low), low, data))
 

@@ -18,7 +18,7 @@ from jaxops.attributes import flag, ints
 from jaxops.dtypes import accumulation_type, as_traced, canonical, floating, is_float
 from jaxops.errors import ArgumentError, OutOfRangeError, UnsupportedError, message
 from jaxops.ops.nn.windows import counts, options, pool, slide
-from jaxops.ops.numerics import largest, magnitude, root_of_squares
+from jaxops.ops.numerics import flat_at_zero, largest, magnitude, root_of_squares
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete
@@ -177,11 +177,9 @@ def _powers(x: jax.Array, p: float) -> jax.Array:
 
 def _root(total: jax.Array, p: float) -> jax.Array:
     """The p-th root, with gradient zero at zero, where infinity times zero would give NaN."""
-    if p in (1, 2):
-        return total if p == 1 else root_of_squares(total)
-    zero = total == 0
-    nonzero = lax.select(zero, lax.full_like(total, 1), total)
-    return lax.select(zero, total, nonzero ** (1 / p))
+    if p == 1:
+        return total
+    return root_of_squares(total) if p == 2 else flat_at_zero(lambda x: x ** (1 / p), total)
 
 
 @jit_if_concrete
