@@ -22,7 +22,7 @@ CHAINS = {
     "std": (
         ONCE
         + "m = ReduceMean <axes: ints = [1]> (x) d = Sub(x, m) s = Mul(d, d) v = ReduceMean <axes: ints = [1]> (s) "
-        "v = ReduceMean <axes: ints = [1]> (s) w = Mul(v, two) one = Constant <value_float: float = 1.0> () u = Div(w, one) y = Sqrt(u)",
+        + "w = Mul(v, two) one = Constant <value_float: float = 1.0> () u = Div(w, one) y = Sqrt(u)",
         [[0, 0], [-0.7071068, 0.7071068]],
     ),
     "distance": (
