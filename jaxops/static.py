@@ -19,6 +19,7 @@ from jax.extend.core import get_opaque_trace_state, jaxpr_as_fun
 from jaxops.errors import OutOfRangeError, StaticError, message
 
 __all__ = [
+    "A",
     "Array",
     "ChosenStrings",
     "Deferred",
@@ -29,6 +30,7 @@ __all__ = [
     "Static",
     "StaticInts",
     "StaticNumbers",
+    "Statistics",
     "Subgraph",
     "Tracer",
     "Undecided",
@@ -38,17 +40,19 @@ __all__ = [
 ]
 
 Array: TypeAlias = jax.Array | np.ndarray
+A = TypeVar("A", bound=Array)  # of a foldable operator: static operands give a static result, traced ones a traced one
 Dim: TypeAlias = Any  # int, or a symbolic dimension of `jax.export`, whose class is private to JAX
 Sizes: TypeAlias = tuple[Dim, ...]
 Ints: TypeAlias = int | np.integer | Sequence[int] | np.ndarray | jax.Array
 
-STATIC, VECTOR, SHAPE_ONLY, ELEMENT_TYPE = "static", "1-D", "shape only", "element type"
+STATIC, VECTOR, SHAPE_ONLY, STATISTICS, ELEMENT_TYPE = "static", "1-D", "shape only", "statistics", "element type"
 # The marks that the front ends read off a signature.
 Static: TypeAlias = Annotated[Any, STATIC]  # must be known while tracing
 # Likewise, 1-D. A single number is a list of one in a file; in a direct call where the function says so.
 StaticInts: TypeAlias = Annotated[Any, STATIC, VECTOR]
 StaticNumbers: TypeAlias = Annotated[Any, STATIC, VECTOR]
 ShapeOnly: TypeAlias = Annotated[Any, SHAPE_ONLY]  # any array: only its sizes are looked at
+Statistics: TypeAlias = Annotated[Array, STATISTICS]  # gathered from data while training, and not learned
 ElementType: TypeAlias = Annotated[Any, ELEMENT_TYPE]  # an attribute that names a type: np.float32, "int8", str
 
 
@@ -122,8 +126,11 @@ def evaluated(size: Dim, sizes: Mapping[str, int]) -> int:
     return int(size._evaluate(dict(sizes)))
 
 
-def array(value: Any) -> Array:
-    """An array operand: JAX and NumPy arrays unchanged, Python numbers and sequences as NumPy arrays."""
+def array(value: Any) -> Any:
+    """An array operand: JAX and NumPy arrays unchanged, Python numbers and sequences as NumPy arrays.
+
+    Any, as which of the two it is follows from the value.
+    """
     return value if isinstance(value, jax.Array) else settled(value)
 
 
@@ -155,7 +162,7 @@ class _Concrete(dict[type, bool]):
 _CONCRETE = _Concrete()
 
 
-def jit_if_concrete(fn: F) -> F:
+def jit_if_concrete(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Runs `fn(data, *attributes)` in the cheapest way; `data` is an array or a tuple of arrays.
 
     Static data: calls `fn` and settles its arrays. A tracer: calls `fn`, so that only its `lax` calls enter the jaxpr.
@@ -180,7 +187,7 @@ def jit_if_concrete(fn: F) -> F:
         data = array(data)
         return _settle_all(fn(data, *attributes), (data,))
 
-    return cast(F, run)
+    return run
 
 
 def traced_once(fn: Callable[..., Any], *args: Any) -> Callable[..., Any]:
