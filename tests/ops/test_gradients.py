@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -194,3 +195,27 @@ def test_each_case_is_run_and_each_version_has_one():
         without += [o.version for o in functions(name) if floats(o) and not any(o is operator for _, operator in found)]
     assert unused == []
     assert without == []
+
+
+# What follows shows that the checks can fail.
+
+
+def test_a_wrong_derivative_is_caught():
+    def half(inputs: Any, attributes: Any, **rest: Any) -> Any:
+        return (inputs[0] + jax.lax.stop_gradient(inputs[0]),)
+
+    wrong = SimpleNamespace(version="Wrong-1", mark=lambda position: None, call=half)
+    with pytest.raises(AssertionError, match="Wrong-1"):
+        check([runs("Sin")[0]._replace(operator=wrong)])
+
+
+def test_an_operator_without_a_case_is_caught(monkeypatch):
+    monkeypatch.delitem(CASES, "Sin")
+    with pytest.raises(AssertionError, match="Sin"):
+        test_each_operator_has_a_case_or_a_reason()
+
+
+def test_a_version_without_a_case_is_caught(monkeypatch):
+    monkeypatch.setitem(CASES, "Gemm", [case for case in CASES["Gemm"] if case.opset == 13])
+    with pytest.raises(AssertionError, match="Gemm-6"):
+        test_each_case_is_run_and_each_version_has_one()

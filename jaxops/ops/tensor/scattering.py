@@ -50,7 +50,7 @@ def _scatter_mul_jvp(dims: Any, mode: str, given: Any, tangents: Any) -> tuple[A
 def _gathered(x: Any, indices: Any, updates: Any, dims: lax.ScatterDimensionNumbers) -> Any:
     """The elements of x where the updates go; anything for an update that is dropped."""
     taken = lax.GatherDimensionNumbers(
-        dims.update_window_dims, dims.inserted_window_dims, dims.scatter_dims_to_operand_dims
+        tuple(dims.update_window_dims), tuple(dims.inserted_window_dims), tuple(dims.scatter_dims_to_operand_dims)
     )
     window = iter(updates.shape[i] for i in dims.update_window_dims)
     sizes = tuple(1 if i in dims.inserted_window_dims else next(window) for i in range(x.ndim))

@@ -1,4 +1,4 @@
-"""Calls of each differentiable operator of the standard and of ai.onnx.ml, for `test_gradients.py`.
+"""Calls of each differentiable operator of the standard and of ai.onnx.ml, for `tests/ops/test_gradients.py`.
 
 A case is what the newest version takes; an older version takes it too where its schema can say the same.
 """
@@ -284,27 +284,6 @@ for way, count in (("forward", 1), ("bidirectional", 2)):
     case("GRU", f(3, 2, 2), f(count, 6, 2), f(count, 6, 2), f(count, 12), i(3, 1).astype(np.int32), outputs=2, **how)
     case("LSTM", f(3, 2, 2), f(count, 8, 2), f(count, 8, 2), f(count, 16), i(3, 2).astype(np.int32), outputs=3, **how)
 case("GRU", f(3, 2, 2), f(1, 6, 2), f(1, 6, 2), hidden_size=2, linear_before_reset=1, clip=0.7, outputs=2, opset=22)
-case(
-    "GRU",
-    f(2, 1, 2),
-    f(1, 3, 2),
-    f(1, 3, 1),
-    hidden_size=1,
-    activations=("HardSigmoid", "Softsign"),
-    outputs=2,
-    opset=22,
-)
-case(
-    "RNN",
-    f(2, 1, 2),
-    f(1, 1, 2),
-    f(1, 1, 1),
-    hidden_size=1,
-    direction="reverse",
-    activations=("Elu",),
-    outputs=2,
-    opset=22,
-)
 case(
     "LSTM",
     f(2, 1, 2),
