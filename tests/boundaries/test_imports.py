@@ -52,6 +52,7 @@ ALLOWED = {
     "jaxops.onnx.schemas": {"jax", "numpy", "onnx", "jaxops.onnx"} | BASE,
     "jaxops.onnx.registry": {"numpy", "onnx", "jaxops.ops", "jaxops.onnx"} | BASE,
     "jaxops.onnx.differentiated": {"jaxops.graph", "jaxops.onnx"} | BASE,
+    "jaxops.onnx.norms": {"numpy", "jaxops.ops", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.bind": {"numpy", "onnx", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.read": {"numpy", "onnx", "google.protobuf", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.versions": ARRAYS | BASE | {"jaxops.ops", "jaxops.shapes", "jaxops.onnx"},
