@@ -1,14 +1,19 @@
 """The walk over the nodes of a graph that calls the operators; JAX's tracing does the rest."""
 
 import functools
+import re
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 
-from jaxops.errors import SignatureError, describe
+from jaxops.errors import SignatureError, SizeError, describe
 from jaxops.graph.nodes import Graph, Node
+from jaxops.static import Undecided
+
+# The sizes in JAX's message about a comparison that it cannot decide.
+_QUOTED = re.compile(r"'([^']+)'")
 
 
 def run(
@@ -51,6 +56,11 @@ def step(
     try:
         with jax.named_scope(node.label):
             return _evaluate(node, inputs, params, rng, values, runs or run)
+    except Undecided as error:
+        asked = str(error).partition("\n")[0]
+        open_question = SizeError(f"{node.operator.name}: {asked}", *_QUOTED.findall(asked))
+        open_question.add_note(_context(node, inputs))
+        raise open_question from error
     except Exception as error:
         error.add_note(_context(node, inputs))
         raise

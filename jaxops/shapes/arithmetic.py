@@ -3,10 +3,12 @@
 Addition, subtraction and multiplication are Python's own operators.
 """
 
-from jaxops.errors import ShapeError
+import re
+
+from jaxops.errors import SizeError
 from jaxops.static import Dim, Undecided, is_symbolic
 
-CONSTRAIN = "constraints of `jax.export.symbolic_shape` can settle it"
+_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def quotient(a: Dim, b: Dim) -> Dim:
@@ -56,5 +58,47 @@ def greater_or_equal(a: Dim, b: Dim) -> bool:
         raise _undecided("greater_or_equal", a, b) from error
 
 
-def _undecided(op: str, a: Dim, b: Dim) -> ShapeError:
-    return ShapeError(f"{op}: whether it holds for {a} and {b} depends on the value of a symbolic size")
+def _undecided(op: str, a: Dim, b: Dim) -> SizeError:
+    return SizeError(f"{op}: whether it holds for {a} and {b} depends on the value of a symbolic size", a, b)
+
+
+def agree(problem: str, a: Dim, b: Dim) -> bool:
+    """Whether two sizes that must be equal are. Raises SizeError, which begins with `problem`, where that is open."""
+    if a is b or a == b:
+        return True
+    if isinstance(a, int) and isinstance(b, int):
+        return False
+    try:
+        return equal(a, b)
+    except SizeError as error:
+        number = next((d for d in (a, b) if isinstance(d, int)), None)
+        raise SizeError(
+            f"{problem}: {a} and {b} must be equal",
+            *((b, a) if number is a else (a, b)),
+            needs="" if number is not None else _equation(str(a), str(b)),
+            **({} if number is None else {"fix": number}),
+        ) from error
+
+
+def _equation(a: str, b: str) -> str:
+    """What must hold for two sizes to be equal: `s <= 512` for `min(s, 512)` and `s`."""
+    for least, whole in ((a, b), (b, a)):
+        for x in _arguments("min", least):
+            rest = [y for y in _arguments("min", least) if y != x]
+            if x == whole and len(rest) == 1:
+                return f"{x} <= {rest[0]}"
+    return f"{b} == {a}" if _NAME.fullmatch(b) and not _NAME.fullmatch(a) else f"{a} == {b}"
+
+
+def _arguments(function: str, text: str) -> list[str]:
+    """The two arguments of `min(…, …)`; none for any other text."""
+    if not (text.startswith(f"{function}(") and text.endswith(")")):
+        return []
+    inner, depth = text[len(function) + 1 : -1], 0
+    for i, letter in enumerate(inner):
+        depth += (letter == "(") - (letter == ")")
+        if depth < 0:
+            return []
+        if letter == "," and not depth:
+            return [inner[:i].strip(), inner[i + 1 :].strip()]
+    return []

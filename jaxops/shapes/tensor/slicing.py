@@ -1,7 +1,7 @@
 """Sizes of a slice."""
 
-from jaxops.errors import ArgumentError, ShapeError
-from jaxops.shapes.arithmetic import CONSTRAIN, larger, smaller
+from jaxops.errors import ArgumentError, SizeError
+from jaxops.shapes.arithmetic import larger, smaller
 from jaxops.static import Dim, Undecided
 
 
@@ -22,9 +22,11 @@ def slice_range(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
         span = stop - first if step > 0 else first - stop
         return first, -(-larger(span, 0) // abs(step))
     except Undecided as error:
-        raise ShapeError(
-            f"slice: whether {start} and {end} count from the start of a size {size} or from its end is not known; "
-            f"{CONSTRAIN}"
+        raise SizeError(
+            f"slice: whether {start} and {end} count from the start of a size {size} or from its end is not known",
+            start,
+            end,
+            size,
         ) from error
 
 

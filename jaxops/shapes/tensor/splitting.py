@@ -1,7 +1,7 @@
 """Sizes of the pieces of an axis."""
 
-from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import CONSTRAIN
+from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
+from jaxops.shapes.arithmetic import agree
 from jaxops.static import Dim, Sizes, Undecided
 
 
@@ -17,14 +17,15 @@ def pieces(op: str, size: Dim, lengths: Sizes) -> Sizes:
             free = i
     taken = sum(length for i, length in enumerate(lengths) if i != free)
     if free is None:
-        if taken != size:
-            raise ShapeError(f"{op}: lengths {shape_text(lengths)} sum to {taken}, but the axis has size {size}")
+        problem = f"{op}: lengths {shape_text(lengths)} sum to {taken}, but the axis has size {size}"
+        if not agree(problem, taken, size):
+            raise ShapeError(problem)
         return lengths
     rest = size - taken
     try:
         fits = rest >= 0
     except Undecided as error:
-        raise ShapeError(f"{op}: {taken} of {shape_text(lengths)} may exceed the size {size}; {CONSTRAIN}") from error
+        raise SizeError(f"{op}: {taken} of {shape_text(lengths)} may exceed the size {size}", taken, size) from error
     if not fits:
         raise ShapeError(f"{op}: lengths {shape_text(lengths)} take {taken}, more than the axis of size {size} has")
     return (*lengths[:free], rest, *lengths[free + 1 :])
@@ -39,7 +40,7 @@ def ceil_chunks(size: Dim, parts: int) -> Sizes:
     try:
         fits = last >= 0
     except Undecided as error:
-        raise ShapeError(f"split: {parts} chunks of {chunk} may not fit into {size} elements; {CONSTRAIN}") from error
+        raise SizeError(f"split: {parts} chunks of {chunk} may not fit into {size} elements", size) from error
     if not fits:
         raise ShapeError(f"split: {parts} chunks of {chunk} do not fit into {size} elements")
     return (chunk,) * (parts - 1) + (last,)
