@@ -28,10 +28,10 @@ class SizeError(ShapeError):
     each symbol, the name under which the model declares it, where that differs.
     """
 
-    def __init__(self, problem: str, *sizes: Any, needs: str = "", fix: int = 128) -> None:
+    def __init__(self, problem: str, *sizes: Any, needs: str = "", fix: int | None = None) -> None:
         """sizes: those in question. fix: a number for the first symbol in them that settles it."""
         super().__init__(problem)
-        self.problem, self.needs, self.fix = problem, needs, fix
+        self.problem, self.needs, self.fix = problem, needs, 128 if fix is None else fix
         self.symbols = list(dict.fromkeys(_SYMBOL.findall(" ".join(map(str, sizes)))))
         self.names: Mapping[str, str] = {}
 

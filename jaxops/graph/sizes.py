@@ -1,17 +1,21 @@
 """The symbolic sizes that the inputs of a model declare: their names, and numbers in their place."""
 
+import ast
 import dataclasses
+import operator
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxops.errors import ArgumentError, SignatureError
 from jaxops.graph.nodes import Graph, Value
-from jaxops.static import symbolic_shape
+from jaxops.static import Dim
 
-NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-# Sums, differences and products of names and numbers, as `past + sequence`.
-_EXPRESSION = re.compile(r"[\w\s+*-]+", re.ASCII)
+_OPERATIONS: dict[type[ast.operator], Callable[[Dim, Dim], Dim]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+}
 # What writers of models put where they know no name.
 _UNNAMED = {"", "?", "-1", "None", "_"}
 
@@ -56,24 +60,39 @@ def symbols(values: Sequence[Value]) -> dict[str, str]:
     return found
 
 
-def expression(size: str, meanings: Mapping[str, str]) -> str:
-    """A declared size with what its names mean in their place."""
-    terms = _terms(size, meanings)
-    if terms is None:
-        return meanings[size]
-    return NAME.sub(lambda match: f"({meanings[match[0]]})", size)
+def expression(size: str, values: Mapping[str, Dim]) -> Dim:
+    """A declared size, as `past + sequence`, where its names have these values: numbers or symbolic dimensions."""
+    return values[size] if size in values else _evaluated(ast.parse(size, mode="eval").body, values)
+
+
+def _evaluated(tree: ast.expr, values: Mapping[str, Dim]) -> Dim:
+    if isinstance(tree, ast.BinOp):
+        return _OPERATIONS[type(tree.op)](_evaluated(tree.left, values), _evaluated(tree.right, values))
+    return values[tree.id] if isinstance(tree, ast.Name) else ast.literal_eval(tree)
 
 
 def _terms(size: str, known: Iterable[str]) -> list[str] | None:
-    """The names in an expression, where all of them are sizes of their own; None for anything else."""
-    found = NAME.findall(size)
-    inside = found and found != [size] and _EXPRESSION.fullmatch(size) and all(name in known for name in found)
-    return found if inside else None
+    """The names in a sum, difference or product of sizes that are `known` and numbers; None for anything else."""
+    try:
+        tree = ast.parse(size, mode="eval").body
+    except SyntaxError:
+        return None
+    if not isinstance(tree, ast.BinOp):
+        return None
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in known:
+            found.append(node.id)
+        elif not isinstance(node, (ast.BinOp, *_OPERATIONS, ast.Load)) and not (
+            isinstance(node, ast.Constant) and type(node.value) is int
+        ):
+            return None
+    return found
 
 
 def _identifier(name: str) -> str:
     found = re.sub(r"\W", "_", name, flags=re.ASCII)
-    found = found if NAME.match(found) else f"d{found}"
+    found = found if found.isidentifier() else f"d{found}"
     # These mean an operation in a symbolic size.
     return f"{found}_" if found in ("floordiv", "mod", "max", "min", "non_negative") else found
 
@@ -119,9 +138,6 @@ def known(inputs: Sequence[Value], sizes: Mapping[str, Any]) -> None:
 def _number(size: int | str | None, sizes: Mapping[str, int], declared: int | str | None) -> int | str | None:
     if not isinstance(size, str):
         return size
-    if size in sizes:
-        return sizes[size]
-    if _EXPRESSION.fullmatch(size) and any(name in sizes for name in NAME.findall(size)):
-        text = NAME.sub(lambda match: str(sizes.get(match[0], match[0])), size)
-        return text if NAME.search(text) else symbolic_shape(text)[0]
+    if size in sizes or _terms(size, sizes):
+        return expression(size, sizes)
     return declared

@@ -5,8 +5,8 @@ Addition, subtraction and multiplication are Python's own operators.
 
 import re
 
-from jaxops.errors import SizeError
-from jaxops.static import Dim, Undecided, is_symbolic
+from jaxops.errors import ShapeError, SizeError
+from jaxops.static import Dim, Sizes, Undecided, is_symbolic
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -62,8 +62,11 @@ def _undecided(op: str, a: Dim, b: Dim) -> SizeError:
     return SizeError(f"{op}: whether it holds for {a} and {b} depends on the value of a symbolic size", a, b)
 
 
-def agree(problem: str, a: Dim, b: Dim) -> bool:
-    """Whether two sizes that must be equal are. Raises SizeError, which begins with `problem`, where that is open."""
+def agree(problem: str, a: Dim, b: Dim, *, broadcasts: bool = False) -> bool:
+    """Whether two sizes that must be equal are. Raises SizeError, which begins with `problem`, where that is open.
+
+    broadcasts: a size of 1 would do too.
+    """
     if a is b or a == b:
         return True
     if isinstance(a, int) and isinstance(b, int):
@@ -71,13 +74,30 @@ def agree(problem: str, a: Dim, b: Dim) -> bool:
     try:
         return equal(a, b)
     except SizeError as error:
-        number = next((d for d in (a, b) if isinstance(d, int)), None)
+        if isinstance(a, int):
+            a, b = b, a
         raise SizeError(
             f"{problem}: {a} and {b} must be equal",
-            *((b, a) if number is a else (a, b)),
-            needs="" if number is not None else _equation(str(a), str(b)),
-            **({} if number is None else {"fix": number}),
+            a,
+            b,
+            needs="" if broadcasts and isinstance(b, int) else _equation(str(a), str(b)),
+            fix=b if isinstance(b, int) else None,
         ) from error
+
+
+def all_agree(problem: str, given: Sizes, wanted: Sizes) -> bool:
+    """`agree` for two lists of sizes; lists of different lengths do not."""
+    return len(given) == len(wanted) and all(agree(problem, a, b) for a, b in zip(given, wanted, strict=True))
+
+
+def divided(problem: str, size: Dim, count: Dim) -> Dim:
+    """size / count. Raises ShapeError unless that is whole, and SizeError where that is open; both say `problem`."""
+    whole = size // count
+    if whole * count == size:
+        return whole
+    if isinstance(size, int) and isinstance(count, int):
+        raise ShapeError(problem)
+    raise SizeError(problem, size, count, needs=f"{whole * count} == {size}")
 
 
 def _equation(a: str, b: str) -> str:

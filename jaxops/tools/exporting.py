@@ -2,17 +2,22 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import numpy as np
 from jax.export import Exported, SymbolicScope, symbolic_shape
 
 from jaxops.dtypes import canonical
 from jaxops.errors import ArgumentError, SizeError, StaticError, UnsupportedError
 from jaxops.graph import sizes as names_of
 from jaxops.graph.nodes import Tensor, Value
+from jaxops.static import evaluated
 
+# Up to this size an equation is tried, to see whether it holds for multiples of a number.
+_TRIED = 256
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_NAME_TO_POWER = re.compile(r"[A-Za-z_]\w*(?:\^\d+)?")
 _COMPARISON = re.compile(r"(<=|>=|==|<|>)")
 
 
@@ -43,16 +48,96 @@ def export(
         return outputs[0] if len(outputs) == 1 else outputs
 
     weights = {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in params.items()}
-    # What the trace finds that the model cannot do without, such as `s <= 512` for a table of 512 positions.
-    needed: list[str] = []
+    limits = _Limits(given)
     while True:
-        specs = _specs(inputs, meanings, [*given, *needed])
+        specs = _specs(inputs, meanings, limits)
         try:
             return jax.export.export(jax.jit(program), platforms=platforms)(weights, *specs)
         except SizeError as error:
-            if not error.needs or error.needs in needed:
+            if not limits.learn(error):
+                error.names = {text: name for name, text in meanings.items()}
                 raise
-            needed.append(error.needs)
+        except StaticError as error:
+            symbolic = [name for name, text in meanings.items() if not text.isdigit()]
+            if symbolic:
+                example = f"sizes={ {symbolic[0]: 128} }"
+                error.add_note(f"in an export; if it follows from the symbolic {', '.join(symbolic)}, fix one: {example}")
+            raise
+
+
+@dataclass
+class _Limits:
+    """For which sizes the program is: those asked for, and those without which the model cannot run.
+
+    needed: constraints such as `s <= 512`, for a table of 512 positions. factors: symbol → the number whose multiples
+    its size must be, as 32 for the image of a network that halves it five times. JAX proves more about `32*h` than
+    about an `h` under a constraint.
+    """
+
+    given: list[str]
+    needed: list[str] = field(default_factory=list)
+    factors: dict[str, int] = field(default_factory=dict)
+    known: list[str] = field(default_factory=list)
+
+    @property
+    def constraints(self) -> list[str]:
+        return [self.multiplied(text) for text in self.given] + self.needed
+
+    def multiplied(self, text: str) -> str:
+        """The text with `32*h` for `h`."""
+
+        def product(match: re.Match[str]) -> str:
+            name, _, power = match[0].partition("^")
+            return "*".join([f"{self.factors[name]}*{name}"] * int(power or 1)) if name in self.factors else name
+
+        return _NAME_TO_POWER.sub(product, text)
+
+    def learn(self, error: SizeError) -> bool:
+        """Takes over what the model needs; False if that is nothing new."""
+        if not error.needs or error.needs in self.known:
+            return False
+        self.known.append(error.needs)
+        factor = _factor(error)
+        if factor:
+            # What was needed of h is about 2*h now; if it still is, the next trace says so.
+            (symbol,) = error.symbols
+            self.factors[symbol] = self.factors.get(symbol, 1) * factor
+            self.needed = [text for text in self.needed if symbol not in _NAME.findall(text)]
+        else:
+            self.needed.append(_constraint(error.needs))
+        return True
+
+
+def _factor(error: SizeError) -> int | None:
+    """The least number of whose multiples an equation of one symbol holds; None if there is none, or it is 1."""
+    if len(error.symbols) != 1 or " == " not in error.needs:
+        return None
+    (symbol,) = error.symbols
+    left, right = symbolic_shape(error.needs.replace(" == ", ", "))
+    if isinstance(left - right, int):
+        return None
+    fits = [evaluated(left - right, {symbol: n}) == 0 for n in range(_TRIED + 1)]
+    least = next(k for k in range(1, _TRIED + 1) if all(fits[k::k]))
+    return least if 1 < least <= _TRIED // 4 else None
+
+
+def _constraint(needs: str) -> str:
+    """What is needed in the form in which JAX wants it: an equation with one term on its left side."""
+    if " == " not in needs:
+        return needs
+    left, right = symbolic_shape(needs.replace(" == ", ", "))
+    text, terms, start, depth = str(left - right), [], 0, 0
+    for i, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if not depth and i > start and text[i : i + 3] in (" + ", " - "):
+            terms.append(text[start:i])
+            start = i + 1
+    terms = [(term[:1] == "-", term.lstrip("+- ")) for term in (*terms, text[start:])]
+    # A size of its own is replaced by the others, else the longest term by shorter ones.
+    alone = [t for t in terms if _NAME.fullmatch(t[1]) and sum(t[1] in o for _, o in terms) == 1]
+    chosen = alone[0] if alone else max(terms, key=lambda term: len(term[1]))
+    others = [(negative == chosen[0], term) for negative, term in terms if term is not chosen[1]]
+    return f"{chosen[1]} == " + ("".join(f" {'-' if negative else '+'} {term}" for negative, term in others) or "0")
 
 
 def _check(value: Value) -> None:
@@ -98,17 +183,18 @@ def _read(name: str, wanted: int | str) -> tuple[str, list[str]]:
     return size, constraints
 
 
-def _specs(inputs: Sequence[Value], meanings: Mapping[str, str], constraints: list[str]) -> list[Any]:
+def _specs(inputs: Sequence[Value], meanings: Mapping[str, str], limits: _Limits) -> list[Any]:
     """A shape and type for each input, of symbols that share their constraints."""
     try:
-        scope = SymbolicScope(constraints)
-        shapes = []
-        for value in inputs:
-            sizes = [str(d) if isinstance(d, int) else names_of.expression(d, meanings) for d in value.shape or ()]
-            shapes.append(symbolic_shape(", ".join(sizes), scope=scope))
+        scope = SymbolicScope(limits.constraints)
+        values = {name: symbolic_shape(limits.multiplied(text), scope=scope)[0] for name, text in meanings.items()}
     except ValueError as error:
         what = {name: text for name, text in meanings.items() if name != text}
         problem = str(error).splitlines()[0]
-        raise ArgumentError(f"sizes: {what} with the constraints {constraints} are no symbolic sizes: {problem}") from error
-    pairs = zip(inputs, shapes, strict=True)
-    return [jax.ShapeDtypeStruct(shape, canonical(value.dtype or np.float32)) for value, shape in pairs]
+        raise ArgumentError(f"sizes: {what} with the constraints {limits.constraints} are no symbolic sizes: {problem}") from error
+
+    def spec(value: Value) -> jax.ShapeDtypeStruct:
+        sizes = [d if isinstance(d, int) else names_of.expression(d, values) for d in value.shape or () if d is not None]
+        return jax.ShapeDtypeStruct(sizes, canonical(value.dtype))
+
+    return list(map(spec, inputs))

@@ -14,7 +14,7 @@ def broadcast(op: str, *shapes: Sizes) -> Sizes:
         wide = [d for d in column if not (isinstance(d, int) and d == 1)]
         if any(d != wide[0] for d in wide[1:]):
             problem = f"{op}: shapes {' and '.join(map(shape_text, shapes))} do not broadcast to each other"
-            if not all(agree(problem, d, wide[0]) for d in wide[1:]):
+            if not all(agree(problem, d, wide[0], broadcasts=True) for d in wide[1:]):
                 raise ShapeError(problem)
         result.append(wide[0] if wide else 1)
     return tuple(result)
