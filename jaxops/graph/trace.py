@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
-from jaxops.errors import SignatureError, SizeError, describe
+from jaxops.errors import JaxopsError, SignatureError, SizeError, describe
 from jaxops.graph.nodes import Graph, Node
-from jaxops.static import Undecided
+from jaxops.static import UNKNOWN, Undecided, is_symbolic
 
+# What JAX, and Chex, raise where they cannot do with symbolic sizes what they can with numbers.
+_OF_JAX = (Undecided, TypeError, ValueError, NotImplementedError, AssertionError)
 # The sizes in JAX's message about a comparison that it cannot decide.
 _QUOTED = re.compile(r"'([^']+)'")
 
@@ -56,14 +59,25 @@ def step(
     try:
         with jax.named_scope(node.label):
             return _evaluate(node, inputs, params, rng, values, runs or run)
-    except Undecided as error:
-        asked = str(error).partition("\n")[0]
-        open_question = SizeError(f"{node.operator.name}: {asked}", *_QUOTED.findall(asked))
-        open_question.add_note(_context(node, inputs))
-        raise open_question from error
+    except _OF_JAX as error:
+        symbolic = _symbolic_sizes(inputs)
+        if isinstance(error, (JaxopsError, *UNKNOWN)) or not (symbolic or isinstance(error, Undecided)):
+            error.add_note(_context(node, inputs))
+            raise
+        about = _QUOTED.findall(str(error)) if isinstance(error, Undecided) else symbolic
+        problem = SizeError(f"{node.operator.name}: {str(error).partition(chr(10))[0]}", *about)
+        problem.add_note(_context(node, inputs))
+        raise problem from error
     except Exception as error:
         error.add_note(_context(node, inputs))
         raise
+
+
+def _symbolic_sizes(values: Sequence[Any]) -> list[Any]:
+    """The symbolic sizes of the values, and those in them."""
+    leaves = [v for v in jax.tree.leaves(list(values)) if hasattr(v, "shape")]
+    sizes = [d for v in leaves for d in (*v.shape, *(v.flat if isinstance(v, np.ndarray) and v.dtype == object else ()))]
+    return [d for d in sizes if is_symbolic(d)]
 
 
 def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: Any, runs: Any) -> Sequence[Any]:

@@ -9,7 +9,7 @@ import jax
 from jax.export import Exported, SymbolicScope, symbolic_shape
 
 from jaxops.dtypes import canonical
-from jaxops.errors import ArgumentError, SizeError, StaticError, UnsupportedError
+from jaxops.errors import ArgumentError, JaxopsError, SizeError, StaticError, UnsupportedError
 from jaxops.graph import sizes as names_of
 from jaxops.graph.nodes import Tensor, Value
 from jaxops.static import evaluated
@@ -57,7 +57,7 @@ def export(
             if not limits.learn(error):
                 error.names = {text: name for name, text in meanings.items()}
                 raise
-        except StaticError as error:
+        except JaxopsError as error:
             symbolic = [name for name, text in meanings.items() if not text.isdigit()]
             if symbolic:
                 example = f"sizes={ {symbolic[0]: 128} }"

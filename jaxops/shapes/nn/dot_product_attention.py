@@ -44,8 +44,10 @@ def scores(op: str, query: Sizes, key: Sizes, value: Sizes) -> Scores:
     problem = f"{op}: key {shape_text(key)} and value {shape_text(value)} must agree but for the head size"
     if not all_agree(problem, value[:3], key[:3]):
         raise ShapeError(problem)
-    if key[1] == 0 or query[1] % key[1]:
-        raise ShapeError(f"{op}: the {query[1]} heads of the query are not a multiple of the {key[1]} heads of the key")
+    problem = f"{op}: the {query[1]} heads of the query are not a multiple of the {key[1]} heads of the key"
+    if isinstance(key[1], int) and key[1] == 0:
+        raise ShapeError(problem)
+    divided(problem, query[1], key[1])
     return Scores(query[0], query[1], query[2], key[2])
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
-from jaxops.shapes.arithmetic import agree, larger
+from jaxops.shapes.arithmetic import agree, all_agree, larger
 from jaxops.static import Dim, Sizes, Undecided, is_symbolic
 
 AutoPad = Literal["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]
@@ -161,18 +161,20 @@ def transposed_channels(op: str, x: Sizes, w: Sizes, group: int) -> None:
 
 def kernel_of(op: str, w: Sizes, kernel_shape: Sizes | None) -> Sizes:
     """The kernel sizes, from the weights; `kernel_shape`, if given, must agree."""
-    if kernel_shape is not None and kernel_shape != w[2:]:
-        raise ShapeError(
-            f"{op}: `kernel_shape` is {shape_text(kernel_shape)}, but `w` of {shape_text(w)} has a kernel of "
-            f"{shape_text(w[2:])}"
-        )
+    problem = (
+        f"{op}: `kernel_shape` is {shape_text(kernel_shape or ())}, but `w` of {shape_text(w)} has a kernel of "
+        f"{shape_text(w[2:])}"
+    )
+    if kernel_shape is not None and not all_agree(problem, w[2:], kernel_shape):
+        raise ShapeError(problem)
     return w[2:]
 
 
 def bias(op: str, b: Sizes, features: Dim) -> None:
     """Raises ShapeError unless the bias has one element per output channel."""
-    if len(b) != 1 or b[0] != features:
-        raise ShapeError(f"{op}: `b` has sizes {shape_text(b)}; it must be ({features},), one per output channel")
+    problem = f"{op}: `b` has sizes {shape_text(b)}; it must be ({features},), one per output channel"
+    if not all_agree(problem, b, (features,)):
+        raise ShapeError(problem)
 
 
 def _check_weights(op: str, x: Sizes, w: Sizes, group: int) -> None:
