@@ -16,7 +16,7 @@ from jaxops.static import UNKNOWN, Undecided, is_symbolic
 # What JAX, and Chex, raise where they cannot do with symbolic sizes what they can with numbers.
 _OF_JAX = (Undecided, TypeError, ValueError, NotImplementedError, AssertionError)
 # The sizes in JAX's message about a comparison that it cannot decide.
-_QUOTED = re.compile(r"'([^']+)'")
+_COMPARISON = re.compile(r"'([^']+)' (<=|>=|<|>) '([^']+)'")
 
 
 def run(
@@ -64,13 +64,22 @@ def step(
         if isinstance(error, (JaxopsError, *UNKNOWN)) or not (symbolic or isinstance(error, Undecided)):
             error.add_note(_context(node, inputs))
             raise
-        about = _QUOTED.findall(str(error)) if isinstance(error, Undecided) else symbolic
-        problem = SizeError(f"{node.operator.name}: {str(error).partition(chr(10))[0]}", *about)
+        problem = _open_question(node.operator.name, str(error).partition("\n")[0], symbolic)
         problem.add_note(_context(node, inputs))
         raise problem from error
     except Exception as error:
         error.add_note(_context(node, inputs))
         raise
+
+
+def _open_question(op: str, text: str, symbolic: Sequence[Any]) -> SizeError:
+    """What JAX says, as an error about sizes. A comparison asks mostly whether something is wrong: a size below 0."""
+    asked = _COMPARISON.search(text)
+    if asked is None:
+        return SizeError(f"{op}: {text}", *symbolic)
+    a, sign, b = asked.groups()
+    holds = {"<": ">=", ">": "<="}.get(sign, sign)
+    return SizeError(f"{op}: {text}", a, b, needs=f"{a} {holds} {b}" if holds in ("<=", ">=") else "")
 
 
 def _symbolic_sizes(values: Sequence[Any]) -> list[Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+import numpy as np
 from jax.export import Exported, SymbolicScope, symbolic_shape
 
 from jaxops.dtypes import canonical
@@ -14,8 +15,9 @@ from jaxops.graph import sizes as names_of
 from jaxops.graph.nodes import Tensor, Value
 from jaxops.static import evaluated
 
-# Up to this size an equation is tried, to see whether it holds for multiples of a number.
-_TRIED = 256
+# Up to this size an equation is tried, to see whether it holds for multiples of a number, or from a number on; the other
+# sizes in it have many divisors meanwhile.
+_TRIED, _DIVISIBLE = 256, 48
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _NAME_TO_POWER = re.compile(r"[A-Za-z_]\w*(?:\^\d+)?")
 _COMPARISON = re.compile(r"(<=|>=|==|<|>)")
@@ -77,7 +79,7 @@ class _Limits:
     given: list[str]
     needed: list[str] = field(default_factory=list)
     factors: dict[str, int] = field(default_factory=dict)
-    known: list[str] = field(default_factory=list)
+    tried: list[tuple[str, int]] = field(default_factory=list)
 
     @property
     def constraints(self) -> list[str]:
@@ -93,32 +95,41 @@ class _Limits:
         return _NAME_TO_POWER.sub(product, text)
 
     def learn(self, error: SizeError) -> bool:
-        """Takes over what the model needs; False if that is nothing new."""
-        if not error.needs or error.needs in self.known:
+        """Takes over what the model needs; False if nothing new helps."""
+        if not error.needs:
             return False
-        self.known.append(error.needs)
-        factor = _factor(error)
-        if factor:
-            # What was needed of h is about 2*h now; if it still is, the next trace says so.
-            (symbol,) = error.symbols
-            self.factors[symbol] = self.factors.get(symbol, 1) * factor
-            self.needed = [text for text in self.needed if symbol not in _NAME.findall(text)]
-        else:
-            self.needed.append(_constraint(error.needs))
-        return True
+        for limit in _limits(error):
+            if limit in self.tried:
+                continue
+            self.tried.append(limit)
+            symbol, factor = limit
+            if factor:
+                # What was needed of h is about 2*h now; if it still is, the next trace says so.
+                self.factors[symbol] = self.factors.get(symbol, 1) * factor
+                self.needed = [text for text in self.needed if symbol not in _NAME.findall(text)]
+                self.tried = [other for other in self.tried if other[1]]
+            else:
+                self.needed.append(symbol)
+            return True
+        return False
 
 
-def _factor(error: SizeError) -> int | None:
-    """The least number of whose multiples an equation of one symbol holds; None if there is none, or it is 1."""
-    if len(error.symbols) != 1 or " == " not in error.needs:
-        return None
-    (symbol,) = error.symbols
-    left, right = symbolic_shape(error.needs.replace(" == ", ", "))
-    if isinstance(left - right, int):
-        return None
-    fits = [evaluated(left - right, {symbol: n}) == 0 for n in range(_TRIED + 1)]
-    least = next(k for k in range(1, _TRIED + 1) if all(fits[k::k]))
-    return least if 1 < least <= _TRIED // 4 else None
+def _limits(error: SizeError) -> list[tuple[str, int]]:
+    """Limits under which an equation holds, the simplest first: (constraint, 0), or (symbol, factor)."""
+    found = []
+    if " == " in error.needs:
+        left, right = symbolic_shape(error.needs.replace(" == ", ", "))
+        for symbol in () if isinstance(left - right, int) else error.symbols:
+            others = dict.fromkeys(error.symbols, _DIVISIBLE)
+            with np.errstate(over="ignore"):  # JAX computes in int32, where equal sides stay equal
+                fits = [evaluated(left - right, {**others, symbol: n}) == 0 for n in range(_TRIED + 1)]
+            last = max((n for n, fit in enumerate(fits) if not fit), default=0)
+            if 0 < last < _TRIED // 4:
+                found.append((f"{symbol} >= {last + 1}", 0))
+            factor = next(k for k in range(1, _TRIED + 2) if all(fits[k::k]))
+            if 1 < factor <= _TRIED // 4 and last >= _TRIED // 4:
+                found.append((symbol, factor))
+    return [*found, (_constraint(error.needs), 0)]
 
 
 def _constraint(needs: str) -> str:

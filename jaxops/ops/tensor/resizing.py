@@ -13,7 +13,6 @@ import math
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
-import chex
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -21,6 +20,7 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, flag, ints, one_of
 from jaxops.dtypes import as_traced, canonical, is_float, is_string, type_name, widened
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SizeError, message
+from jaxops.ops.checked import check_sizes
 from jaxops.ops.elementwise import require
 from jaxops.ops.symbolic_resizing import MODES, sampled
 from jaxops.shapes.tensor import resizing as sizes_of
@@ -161,7 +161,7 @@ def _resize(x: Any, plan: tuple[Resized, ...], how: Sampling) -> Array:
         y = _narrowed(y, x.dtype, how)
     if how.coordinates == "tf_crop_and_resize":
         y = _extrapolated(y, plan, how)
-    chex.assert_equal(y.shape, wanted)
+    check_sizes("resize", y.shape, wanted)
     return y
 
 
