@@ -34,7 +34,7 @@ def export(
 
     sizes, platforms, errors: see `Model.export`.
     """
-    sizes = dict(sizes or {})
+    sizes = sizes or {}
     inputs = names_of.named([v for v in inputs if v.kind != "optional"])
     for value in inputs:
         _check(value)

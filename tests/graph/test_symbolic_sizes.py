@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import parser
 
 import jaxops.onnx
-from jaxops.errors import ShapeError, SizeError
 
 
 class Row(NamedTuple):
@@ -18,7 +18,6 @@ class Row(NamedTuple):
     body: str
     sizes: tuple[dict[str, int], ...]  # at which it runs
     limit: str = ""  # what the exported program says of its sizes, in the shapes of its inputs
-    static: str = ""
 
 
 def model(head: str, body: str, opset: int = 18) -> onnx.ModelProto:
@@ -38,10 +37,9 @@ def inputs(loaded: Any, sizes: dict[str, int], seed: int = 0) -> list[np.ndarray
     return found
 
 
-NS = ({"n": 2, "s": 5}, {"n": 1, "s": 1}, {"n": 3, "s": 16})
+NS = ({"n": 2, "s": 5}, {"n": 1, "s": 1})
 HW = ({"n": 1, "h": 8, "w": 16}, {"n": 2, "h": 24, "w": 8})
 ANY = ({"n": 1, "h": 5, "w": 9}, {"n": 2, "h": 12, "w": 7})
-TABLE = "t = ConstantOfShape<value = float[1] {0.5}>(tsize)"
 
 ROWS = [
     Row(
@@ -338,16 +336,15 @@ ROWS = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_one_program_agrees_with_the_model(row):
-    opset = 23 if "Attention(q, k, v, mask)" in row.body else 18
-    loaded = jaxops.onnx.load(model(row.head, row.body, opset))
+def test_one_program_agrees_with_onnxruntime(row):
+    proto = model(row.head, row.body, 23 if "= Attention" in row.body else 18)
+    loaded = jaxops.onnx.load(proto)
     program = loaded.export()
-    said = "; ".join(str(aval) for aval in program.in_avals)
-    assert row.limit in said
+    assert row.limit in "; ".join(str(aval) for aval in program.in_avals)
+    runtime = onnxruntime.InferenceSession(proto.SerializeToString())
     for sizes in row.sizes:
         values = inputs(loaded, sizes)
-        for got, want in zip(
-            jax.tree.leaves(program.call(loaded.params, *values)), jax.tree.leaves(loaded(*values)), strict=True
-        ):
-            assert (got.shape, got.dtype) == (want.shape, want.dtype)
+        wanted = runtime.run(None, {v.name: x for v, x in zip(loaded.inputs, values, strict=True)})
+        for got, want in zip(jax.tree.leaves(program.call(loaded.params, *values)), wanted, strict=True):
+            assert got.shape == want.shape
             np.testing.assert_allclose(got, want, rtol=2e-4, atol=1e-5)
