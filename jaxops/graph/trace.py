@@ -85,7 +85,9 @@ def _open_question(op: str, text: str, symbolic: Sequence[Any]) -> SizeError:
 def _symbolic_sizes(values: Sequence[Any]) -> list[Any]:
     """The symbolic sizes of the values, and those in them."""
     leaves = [v for v in jax.tree.leaves(list(values)) if hasattr(v, "shape")]
-    sizes = [d for v in leaves for d in (*v.shape, *(v.flat if isinstance(v, np.ndarray) and v.dtype == object else ()))]
+    sizes = [
+        d for v in leaves for d in (*v.shape, *(v.flat if isinstance(v, np.ndarray) and v.dtype == object else ()))
+    ]
     return [d for d in sizes if is_symbolic(d)]
 
 

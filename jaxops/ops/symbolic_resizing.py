@@ -10,7 +10,14 @@ from jaxops.ops.numerics import quotient
 from jaxops.shapes.tensor.resizing import Resized
 
 # Modes whose coordinates follow from the two sizes, or a size and the scale.
-MODES = {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn"}
+MODES = {
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_half_pixel_for_nn",
+}
 
 
 def sampled(x: Any, p: Resized, how: Any) -> Any:

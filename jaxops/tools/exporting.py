@@ -15,8 +15,8 @@ from jaxops.graph import sizes as names_of
 from jaxops.graph.nodes import Tensor, Value
 from jaxops.static import evaluated
 
-# Up to this size an equation is tried, to see whether it holds for multiples of a number, or from a number on; the other
-# sizes in it have many divisors meanwhile.
+# Up to this size an equation is tried, to see whether it holds for multiples of a number, or from a number on; the
+# other sizes in it have many divisors meanwhile.
 _TRIED, _DIVISIBLE = 256, 48
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _NAME_TO_POWER = re.compile(r"[A-Za-z_]\w*(?:\^\d+)?")
@@ -63,7 +63,9 @@ def export(
             symbolic = [name for name, text in meanings.items() if not text.isdigit()]
             if symbolic:
                 example = f"sizes={ {symbolic[0]: 128} }"
-                error.add_note(f"in an export; if it follows from the symbolic {', '.join(symbolic)}, fix one: {example}")
+                error.add_note(
+                    f"in an export; if it follows from the symbolic {', '.join(symbolic)}, fix one: {example}"
+                )
             raise
 
 
@@ -202,10 +204,14 @@ def _specs(inputs: Sequence[Value], meanings: Mapping[str, str], limits: _Limits
     except ValueError as error:
         what = {name: text for name, text in meanings.items() if name != text}
         problem = str(error).splitlines()[0]
-        raise ArgumentError(f"sizes: {what} with the constraints {limits.constraints} are no symbolic sizes: {problem}") from error
+        raise ArgumentError(
+            f"sizes: {what} with the constraints {limits.constraints} are no symbolic sizes: {problem}"
+        ) from error
 
     def spec(value: Value) -> jax.ShapeDtypeStruct:
-        sizes = [d if isinstance(d, int) else names_of.expression(d, values) for d in value.shape or () if d is not None]
+        sizes = [
+            d if isinstance(d, int) else names_of.expression(d, values) for d in value.shape or () if d is not None
+        ]
         return jax.ShapeDtypeStruct(sizes, canonical(value.dtype))
 
     return list(map(spec, inputs))

@@ -40,7 +40,9 @@ ALLOWED = {
     "jaxops.ops.image.decoding": {"numpy", "PIL"} | BASE,  # files of images
     # Knows an operator as a protocol: no operator, no schema, no file format. Never computes on tensor data.
     "jaxops.graph": {"jax", "numpy", "jaxops.graph"} | BASE,
-    "jaxops.model": {"jax", "numpy", "jaxops.graph"} | BASE,
+    "jaxops.model": {"jax", "numpy", "jaxops.graph", "jaxops.tools"} | BASE,
+    # What people do with a graph. No file format, and not the class that has the methods.
+    "jaxops.tools": {"jax", "numpy", "jaxops.graph", "jaxops.tools", "jaxops.ops"} | BASE,
     # Only what is ONNX; never computes on tensor data either.
     "jaxops.onnx": {"jax", "numpy", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.loading": {"jaxops.model", "jaxops.graph", "jaxops.onnx"},
@@ -138,6 +140,9 @@ FORBIDDEN = [
     ("jaxops.graph.trace", "from jaxops.onnx import schemas"),
     ("jaxops.graph.trace", "from jaxops.ops import add"),
     ("jaxops.graph.trace", "from jaxops import model"),
+    ("jaxops.tools.exporting", "import onnx"),
+    ("jaxops.tools.exporting", "from jaxops import model"),
+    ("jaxops.graph.trace", "from jaxops.tools import exporting"),
     ("jaxops.model", "from jaxops.onnx import loading"),
     ("jaxops.onnx.loading", "from onnx import numpy_helper"),
     ("jaxops.onnx.loading", "from google.protobuf import message"),

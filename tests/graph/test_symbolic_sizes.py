@@ -45,7 +45,8 @@ ROWS = [
     Row(
         "positions: a slice of a table",
         "(float[n,s,4] x, float[16,4] table) => (float[n,s,4] y)",
-        """sh = Shape(x)  one = Constant<value_ints=[1]>()  two = Constant<value_ints=[2]>()  zero = Constant<value_ints=[0]>()
+        """sh = Shape(x)  one = Constant<value_ints=[1]>()  two = Constant<value_ints=[2]>()
+        zero = Constant<value_ints=[0]>()
         s = Slice(sh, one, two)  p = Slice(table, zero, s, zero)  y = Add(x, p)""",
         NS,
         "s",
@@ -60,7 +61,8 @@ ROWS = [
     Row(
         "positions: a slice of a table of ids, expanded",
         "(int64[n,s] x, int64[1,16] ids, float[16,4] table) => (float[n,s,4] y)",
-        """sh = Shape(x)  one = Constant<value_ints=[1]>()  two = Constant<value_ints=[2]>()  zero = Constant<value_ints=[0]>()
+        """sh = Shape(x)  one = Constant<value_ints=[1]>()  two = Constant<value_ints=[2]>()
+        zero = Constant<value_ints=[0]>()
         s = Slice(sh, one, two)  p = Slice(ids, zero, s, one)  e = Expand(p, sh)  y = Gather(table, e)""",
         NS,
     ),
@@ -76,7 +78,8 @@ ROWS = [
     Row(
         "a causal mask sliced from a table",
         "(float[n,s,s] x, bool[16,16] bias) => (float[n,s,s] y)",
-        """sh = Shape(x)  one = Constant<value_ints=[1]>()  two = Constant<value_ints=[2]>()  zero = Constant<value_ints=[0]>()
+        """sh = Shape(x)  one = Constant<value_ints=[1]>()  two = Constant<value_ints=[2]>()
+        zero = Constant<value_ints=[0]>()
         s = Slice(sh, one, two)  d = Sub(s, s)  rows = Slice(bias, d, s, zero)  keep = Slice(rows, zero, s, one)
         low = Constant<value_float=-9.0>()  y = Where(keep, x, low)""",
         NS,
@@ -92,7 +95,8 @@ ROWS = [
         "a padding mask, expanded by shapes with -1",
         "(int64[n,s] mask) => (float[n,1,s,s] y)",
         """sh = Shape(mask)  a = Constant<value_ints=[1,2]>()  m = Unsqueeze(mask, a)  one = Constant<value_ints=[1]>()
-        zero = Constant<value_ints=[0]>() n = Slice(sh, zero, one)  two = Constant<value_ints=[2]>()  s = Slice(sh, one, two)
+        zero = Constant<value_ints=[0]>() n = Slice(sh, zero, one)  two = Constant<value_ints=[2]>()
+        s = Slice(sh, one, two)
         wanted = Concat<axis=0>(n, one, s, s)  minus = Constant<value_ints=[-1]>()  four = Constant<value_ints=[4]>()
         ones = ConstantOfShape<value = int64[1] {1}>(four)  low = Mul(ones, minus)  test = Equal(wanted, low)
         w = Where(test, ones, wanted)  e = Expand(m, w)  y = Cast<to=1>(e)""",
@@ -108,7 +112,8 @@ ROWS = [
     Row(
         "pixel shuffle by Reshape and Transpose",
         "(float[n,8,h,w] x) => (float[n,2,hh,ww] y)",
-        """sh = Shape<start=2>(x)  nb = Shape<start=0,end=1>(x)  k = Constant<value_ints=[2,2,2]>()  t = Concat<axis=0>(nb, k, sh)
+        """sh = Shape<start=2>(x)  nb = Shape<start=0,end=1>(x)  k = Constant<value_ints=[2,2,2]>()
+        t = Concat<axis=0>(nb, k, sh)
         a = Reshape(x, t)  b = Transpose<perm=[0,1,4,2,5,3]>(a)  two = Constant<value_ints=[2]>()  big = Mul(sh, two)
         u = Concat<axis=0>(nb, two, big)  y = Reshape(b, u)""",
         ANY,
@@ -127,7 +132,8 @@ ROWS = [
     Row(
         "windows of a Swin transformer",
         "(float[n,h,w,3] x) => (float[m,16,3] y)",
-        """sh = Shape(x)  zero = Constant<value_ints=[0]>()  one = Constant<value_ints=[1]>()  two = Constant<value_ints=[2]>()
+        """sh = Shape(x)  zero = Constant<value_ints=[0]>()  one = Constant<value_ints=[1]>()
+        two = Constant<value_ints=[2]>()
         three = Constant<value_ints=[3]>()  four = Constant<value_ints=[4]>()  n = Slice(sh, zero, one)
         h = Slice(sh, one, two)  w = Slice(sh, two, three)  hw = Div(h, four)  ww = Div(w, four)
         t = Concat<axis=0>(n, hw, four, ww, four, three)  a = Reshape(x, t)  b = Transpose<perm=[0,1,3,2,4,5]>(a)
@@ -146,7 +152,8 @@ ROWS = [
     Row(
         "convolutions with and without padding",
         "(float[n,3,h,w] x, float[3,3,3,3] k) => (float[n,3,hh,ww] y)",
-        "a = Conv(x, k)  b = Conv<pads=[1,1,1,1],strides=[2,2]>(a, k)  c = AveragePool<kernel_shape=[2,2]>(b)  y = Relu(c)",
+        """a = Conv(x, k)  b = Conv<pads=[1,1,1,1],strides=[2,2]>(a, k)
+        c = AveragePool<kernel_shape=[2,2]>(b)  y = Relu(c)""",
         ANY,
     ),
     Row(
@@ -166,7 +173,8 @@ ROWS = [
     Row(
         "a U-Net with transposed convolutions",
         "(float[n,3,h,w] x, float[3,3,3,3] k, float[3,3,2,2] u) => (float[n,9,h,w] y)",
-        """a = Conv<pads=[1,1,1,1]>(x, k)  p = MaxPool<kernel_shape=[2,2],strides=[2,2]>(a)  b = Conv<pads=[1,1,1,1]>(p, k)
+        """a = Conv<pads=[1,1,1,1]>(x, k)  p = MaxPool<kernel_shape=[2,2],strides=[2,2]>(a)
+        b = Conv<pads=[1,1,1,1]>(p, k)
         q = MaxPool<kernel_shape=[2,2],strides=[2,2]>(b)  v = ConvTranspose<strides=[2,2]>(q, u)  c = Add(v, b)
         z = ConvTranspose<strides=[2,2]>(c, u)  y = Concat<axis=1>(z, a, x)""",
         HW,
@@ -184,7 +192,8 @@ ROWS = [
         "a feature pyramid, resized to the sizes of the other level",
         "(float[n,3,h,w] x, float[3,3,3,3] k) => (float[n,3,hh,ww] y)",
         """a = Conv<pads=[1,1,1,1],strides=[2,2]>(x, k)  b = Conv<pads=[1,1,1,1],strides=[2,2]>(a, k)
-        s = Shape(a) u = Resize<mode="linear",coordinate_transformation_mode="align_corners">(b, , , s)  y = Add(u, a)""",
+        s = Shape(a) u = Resize<mode="linear",coordinate_transformation_mode="align_corners">(b, , , s)
+        y = Add(u, a)""",
         ANY,
         "h",
     ),
@@ -257,7 +266,8 @@ ROWS = [
     Row(
         "the number of elements: a mean by hand",
         "(float[n,s,4] x) => (float y)",
-        """sh = Shape(x)  k = ReduceProd<keepdims=0>(sh)  f = Cast<to=1>(k)  t = ReduceSum<keepdims=0>(x)  y = Div(t, f)""",
+        """sh = Shape(x)  k = ReduceProd<keepdims=0>(sh)  f = Cast<to=1>(k)  t = ReduceSum<keepdims=0>(x)
+        y = Div(t, f)""",
         NS,
     ),
     Row(

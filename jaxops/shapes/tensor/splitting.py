@@ -25,7 +25,12 @@ def pieces(op: str, size: Dim, lengths: Sizes) -> Sizes:
     try:
         fits = rest >= 0
     except Undecided as error:
-        raise SizeError(f"{op}: {taken} of {shape_text(lengths)} may exceed the size {size}", size, taken, needs=f"{size} >= {taken}") from error
+        raise SizeError(
+            f"{op}: {taken} of {shape_text(lengths)} may exceed the size {size}",
+            size,
+            taken,
+            needs=f"{size} >= {taken}",
+        ) from error
     if not fits:
         raise ShapeError(f"{op}: lengths {shape_text(lengths)} take {taken}, more than the axis of size {size} has")
     return (*lengths[:free], rest, *lengths[free + 1 :])
@@ -40,7 +45,9 @@ def ceil_chunks(size: Dim, parts: int) -> Sizes:
     try:
         fits = last >= 0
     except Undecided as error:
-        raise SizeError(f"split: {parts} chunks of {chunk} may not fit into {size} elements", size, needs=f"{last} >= 0") from error
+        raise SizeError(
+            f"split: {parts} chunks of {chunk} may not fit into {size} elements", size, needs=f"{last} >= 0"
+        ) from error
     if not fits:
         raise ShapeError(f"split: {parts} chunks of {chunk} do not fit into {size} elements")
     return (chunk,) * (parts - 1) + (last,)
