@@ -65,7 +65,7 @@ def _undecided(op: str, a: Dim, b: Dim) -> SizeError:
 def agree(problem: str, a: Dim, b: Dim, *, broadcasts: bool = False) -> bool:
     """Whether two sizes that must be equal are. Raises SizeError, which begins with `problem`, where that is open.
 
-    broadcasts: a size of 1 would do too.
+    broadcasts: another number, such as 1, may do too, or is what a branch asks for.
     """
     if a is b or a == b:
         return True
