@@ -18,7 +18,7 @@ from jaxops.shapes.microsoft import biases as sizes_of
 from jaxops.static import Array, Static, jit_if_concrete
 
 
-def bias_add(x: Array, bias: Array, skip: Array) -> Array:
+def bias_add(x: Array, bias: Array, skip: Array) -> jax.Array:
     """x + bias + skip, where bias is added to the last axis.
 
     x, skip: (…, C), floating-point. bias: (C,). One dtype. Returns an array like x.
@@ -38,7 +38,7 @@ def _bias_add(operands: tuple[jax.Array, ...]) -> jax.Array:
     return (x + lax.broadcast_in_dim(bias, x.shape, (x.ndim - 1,)) + skip).astype(operands[0].dtype)
 
 
-def gated_add(x: Array, y: Array, gate: Array) -> Array:
+def gated_add(x: Array, y: Array, gate: Array) -> jax.Array:
     """x + y · gate; the product is rounded to the dtype before it is added.
 
     x, y: (…, C), floating-point. gate: (…, 1). One dtype. Returns an array like x.
@@ -55,13 +55,14 @@ def _gated_add(operands: tuple[jax.Array, ...]) -> jax.Array:
     x, y, gate = operands
     sizes_of.same("gated_add", x.shape, y=y.shape)
     sizes_of.same("gated_add", (*x.shape[:-1], 1), gate=gate.shape)
-    product = y * broadcast_to(gate, x.shape)
-    # XLA computes 16-bit floats in float32 and would keep the product unrounded.
     info = jnp.finfo(x.dtype)
-    return x + lax.reduce_precision(product, info.nexp, info.nmant)
+    wide = accumulation_type(x.dtype)
+    product = y.astype(wide) * broadcast_to(gate, x.shape).astype(wide)
+    # Said in float32, as XLA would keep a narrow product unrounded, and some CPUs multiply and add float16 at once.
+    return x + lax.reduce_precision(product, info.nexp, info.nmant).astype(x.dtype)
 
 
-def bias_softmax(data: Array, bias: Array, *, axis: int = 1, is_inner_broadcast: int) -> Array:
+def bias_softmax(data: Array, bias: Array, *, axis: int = 1, is_inner_broadcast: int) -> jax.Array:
     """The softmax of data + bias over all axes from `axis` on, together.
 
     data: floating-point. bias: of data's dtype; its last axes are those of data from `axis` on, and the number
