@@ -12,7 +12,7 @@ from jaxops.dtypes import as_traced
 from jaxops.errors import SizeError
 from jaxops.ops.elementwise import broadcast_reduce, on_facts, operands, symbolic
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import A, foldable
+from jaxops.static import A, Array, foldable
 
 
 @foldable
