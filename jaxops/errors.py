@@ -31,7 +31,7 @@ class SizeError(ShapeError):
     def __init__(self, problem: str, *sizes: Any, needs: str = "", fix: int | None = None) -> None:
         """sizes: those in question. fix: a number for the first symbol in them that settles it."""
         super().__init__(problem)
-        self.problem, self.needs, self.fix = problem, needs, 128 if fix is None else fix
+        self.problem, self.needs, self.fix, self.exact = problem, needs, 128 if fix is None else fix, fix is not None
         self.symbols = list(dict.fromkeys(_SYMBOL.findall(" ".join(map(str, sizes)))))
         self.names: Mapping[str, str] = {}
 
@@ -41,7 +41,7 @@ class SizeError(ShapeError):
         keys = [self.names.get(symbol, symbol) for symbol in self.symbols]
         number = f"sizes={ {keys[0]: self.fix} }"
         if not self.needs:
-            more = f", or limit it: sizes={ {keys[0]: f'{self.symbols[0]} >= {self.fix}'} }" if len(keys) == 1 else ""
+            more = f", or limit it: sizes={ {keys[0]: f'{self.symbols[0]} >= {self.fix}'} }" if len(keys) == 1 and not self.exact else ""
             return f"{self.problem}\n  hint    fix {keys[0]!r} when exporting or loading: {number}{more}"
         left, sign, right = self.needs.partition(" == ")
         alone = left in self.symbols and sign

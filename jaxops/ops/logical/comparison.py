@@ -111,7 +111,7 @@ def _less_or_equal(a: Any, b: Any) -> Any:
 
 def _compared(
     op: str, arrays: tuple[Array, ...], static_fn: Callable[..., Any], traced_fn: Callable[..., Any]
-) -> Array:
+) -> Any:
     """Traced where the answer depends on the value of a symbolic size, so that the program decides when it runs."""
     try:
         return broadcast_reduce(arrays, op, static_fn, traced_fn)
