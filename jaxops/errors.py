@@ -41,7 +41,11 @@ class SizeError(ShapeError):
         keys = [self.names.get(symbol, symbol) for symbol in self.symbols]
         number = f"sizes={ {keys[0]: self.fix} }"
         if not self.needs:
-            more = f", or limit it: sizes={ {keys[0]: f'{self.symbols[0]} >= {self.fix}'} }" if len(keys) == 1 and not self.exact else ""
+            more = (
+                f", or limit it: sizes={ {keys[0]: f'{self.symbols[0]} >= {self.fix}'} }"
+                if len(keys) == 1 and not self.exact
+                else ""
+            )
             return f"{self.problem}\n  hint    fix {keys[0]!r} when exporting or loading: {number}{more}"
         left, sign, right = self.needs.partition(" == ")
         alone = left in self.symbols and sign

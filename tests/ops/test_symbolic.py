@@ -128,7 +128,7 @@ ROWS = [
     *rows("bit_cast", DTypeError, lambda f, d: f(d, to=np.uint64), match="while x64 is off"),
     *rows("cast_like", STATIC, lambda f, d: f(d, np.int64(0))),
     *rows("cast_like", TRACED, lambda f, d: f(d, np.float32(0))),
-    *rows("cast_like", STATIC, lambda f, d: d + f(np.float32(3.5), d)),
+    *rows("cast_like", STATIC, lambda f, d: ops.add(d, f(np.float32(3.5), d))),
     *rows("one_hot", TRACED, lambda f, d: f(d, 6, np.array([0, 5])), lambda f, d: f(d, 6, np.array([0.5, 1.5], "f4"))),
     *rows("one_hot", STATIC, lambda f, d: f(np.array([0, 1]), 2, d), axes=(1,)),
     *rows("one_hot", TRACED, lambda f, d: f(jnp.array([0, 1]), d, jnp.array([0, 1])), axes=(0,)),

@@ -109,9 +109,7 @@ def _less_or_equal(a: Any, b: Any) -> Any:
     return _greater_or_equal(b, a)
 
 
-def _compared(
-    op: str, arrays: tuple[Array, ...], static_fn: Callable[..., Any], traced_fn: Callable[..., Any]
-) -> Any:
+def _compared(op: str, arrays: tuple[Array, ...], static_fn: Callable[..., Any], traced_fn: Callable[..., Any]) -> Any:
     """Traced where the answer depends on the value of a symbolic size, so that the program decides when it runs."""
     try:
         return broadcast_reduce(arrays, op, static_fn, traced_fn)

@@ -9,6 +9,7 @@ from jax.export import symbolic_shape
 from jaxops.errors import ArgumentError, ShapeError
 from jaxops.shapes.nn import windows
 from jaxops.shapes.nn.windows import Options
+from jaxops.static import evaluated
 
 DEFAULT = Options("NOTSET", None, None, None)
 
