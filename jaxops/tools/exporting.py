@@ -125,6 +125,9 @@ def _limits(error: SizeError) -> list[tuple[str, int]]:
             others = dict.fromkeys(error.symbols, _DIVISIBLE)
             with np.errstate(over="ignore"):  # JAX computes in int32, where equal sides stay equal
                 fits = [evaluated(left - right, {**others, symbol: n}) == 0 for n in range(_TRIED + 1)]
+            only = [n for n, fit in enumerate(fits) if fit and n]
+            if len(only) == 1 and len(error.symbols) == 1:
+                found.append((f"{symbol} == {only[0]}", 0))
             last = max((n for n, fit in enumerate(fits) if not fit), default=0)
             if 0 < last < _TRIED // 4:
                 found.append((f"{symbol} >= {last + 1}", 0))

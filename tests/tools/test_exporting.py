@@ -249,3 +249,8 @@ def test_inputs_that_are_no_arguments():
     ranked.graph.input[0].type.tensor_type.ClearField("shape")
     with pytest.raises(UnsupportedError, match=r"the model declares x: float32\[…\]"):
         jaxops.onnx.load(ranked).export()
+
+
+def test_a_batch_that_the_model_fixes_is_a_number():
+    fixed = model("(float[n,4] x) => (float[1,2,2] y)", "t = Constant<value_ints=[1,2,2]>()  y = Reshape(x, t)")
+    assert shapes(jaxops.onnx.load(fixed).export()) == ["float32[1,4]"]
