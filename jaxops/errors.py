@@ -3,10 +3,14 @@
 Every class derives from `JaxopsError` and from the built-in that a caller would expect.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+# The names in the text of a symbolic size.
+_SYMBOL = re.compile(r"\b(?!(?:floordiv|mod|max|min)\()[A-Za-z_]\w*")
 
 
 class JaxopsError(Exception):
@@ -15,6 +19,39 @@ class JaxopsError(Exception):
 
 class ShapeError(JaxopsError, ValueError):
     """Sizes that do not fit together, or do not fit an attribute."""
+
+
+class SizeError(ShapeError):
+    """A question about symbolic sizes whose answer depends on their values.
+
+    needs: what must hold for the model to run at all, such as "s <= 512", if that is known; else empty. names: for
+    each symbol, the name under which the model declares it, where that differs.
+    """
+
+    def __init__(self, problem: str, *sizes: Any, needs: str = "", fix: int | None = None) -> None:
+        """sizes: those in question. fix: a number for the first symbol in them that settles it."""
+        super().__init__(problem)
+        self.problem, self.needs, self.fix, self.exact = problem, needs, 128 if fix is None else fix, fix is not None
+        self.symbols = list(dict.fromkeys(_SYMBOL.findall(" ".join(map(str, sizes)))))
+        self.names: Mapping[str, str] = {}
+
+    def __str__(self) -> str:
+        if not self.symbols:
+            return self.problem
+        keys = [self.names.get(symbol, symbol) for symbol in self.symbols]
+        number = f"sizes={ {keys[0]: self.fix} }"
+        if not self.needs:
+            more = (
+                f", or limit it: sizes={ {keys[0]: f'{self.symbols[0]} >= {self.fix}'} }"
+                if len(keys) == 1 and not self.exact
+                else ""
+            )
+            return f"{self.problem}\n  hint    fix {keys[0]!r} when exporting or loading: {number}{more}"
+        left, sign, right = self.needs.partition(" == ")
+        alone = left in self.symbols and sign
+        key, value = (self.names.get(left, left), right) if alone else (keys[0], f"{self.symbols[0]}, {self.needs}")
+        value = self.needs if self.needs.startswith(f"{self.symbols[0]} <") else value
+        return f"{self.problem}\n  hint    export with sizes={ {key: value} }, or fix a size: {number}"
 
 
 class AxisError(JaxopsError, ValueError, IndexError):

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import jax
+import jax.export
 import numpy as np
 
 from jaxops.dtypes import as_traced, canonical
@@ -19,6 +20,7 @@ from jaxops.graph.params import Choice, prepare, renamed
 from jaxops.graph.pieces import Pieces
 from jaxops.graph.static_inputs import Need, StaticInputs
 from jaxops.tools.compare import Comparison, compare, names_of
+from jaxops.tools.exporting import export
 from jaxops.tools.listing import listing
 from jaxops.tools.paths import Paths, flat, nested, paths
 from jaxops.tools.plot import Plot, plot
@@ -144,6 +146,32 @@ class Model:
         if names not in self._other_outputs:
             self._other_outputs[names] = self.graph.giving(names)
         return self._other_outputs[names]
+
+    def export(
+        self, sizes: Mapping[str, int | str] | None = None, platforms: Sequence[str] | None = None
+    ) -> jax.export.Exported:
+        """One program of `(params, *inputs)` for many sizes, to be serialized and run without jaxops.
+
+        It returns one output as it is, several as a tuple. Its inputs come in the order of `model.inputs`; optional
+        ones are left out. `model.params` has its parameters.
+
+        sizes: the name of a size → a number, which fixes it, or its name in the program, with limits:
+        `{"batch": "b", "sequence": "s <= 512, s >= 2", "total": "past + s"}`. A size that is not in it stays symbolic
+        under its own name; one that has no name gets that of its input and axis, such as `x_0`. Where the model can
+        run for some sizes only (`s <= 512` for a table of 512 positions, `total == past + s`), the program has that
+        limit too, and refuses others when it is called.
+        platforms: such as ("cpu", "cuda"); by default the platform of JAX here.
+        Raises ArgumentError for an unknown name; SizeError, which names the node and a size to fix, where one program
+        cannot serve all sizes; StaticError for an input that must be static.
+        """
+        return export(self._called, self.inputs, self._tensors, sizes, platforms)
+
+    def _called(self, params: Mapping[str, Any], *inputs: Any) -> list[Any]:
+        """All outputs, inside the trace of an export. inputs: those that are not optional."""
+        required = [v.name for v in self.inputs if v.kind != "optional"]
+        values = arrive(self.inputs, self._defaults, (), dict(zip(required, inputs, strict=True)))
+        found = run(self.graph, opened(dict(values)), self._weights(params, values), None)
+        return [as_traced(y) for y in found]
 
     def _weights(self, params: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, jax.Array]:
         """The parameters as JAX arrays, as NumPy ones would work here and fail under `jit`."""

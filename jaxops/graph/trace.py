@@ -1,14 +1,22 @@
 """The walk over the nodes of a graph that calls the operators; JAX's tracing does the rest."""
 
 import functools
+import re
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
-from jaxops.errors import SignatureError, describe
+from jaxops.errors import JaxopsError, SignatureError, SizeError, describe
 from jaxops.graph.nodes import Graph, Node
+from jaxops.static import UNKNOWN, Undecided, is_symbolic
+
+# What JAX, and Chex, raise where they cannot do with symbolic sizes what they can with numbers.
+_OF_JAX = (Undecided, TypeError, ValueError, NotImplementedError, AssertionError)
+# The sizes in JAX's message about a comparison that it cannot decide.
+_COMPARISON = re.compile(r"'([^']+)' (<=|>=|<|>) '([^']+)'")
 
 
 def run(
@@ -51,9 +59,36 @@ def step(
     try:
         with jax.named_scope(node.traced_as):
             return _evaluate(node, inputs, params, rng, values, runs or run)
+    except _OF_JAX as error:
+        symbolic = _symbolic_sizes(inputs)
+        if isinstance(error, (JaxopsError, *UNKNOWN)) or not (symbolic or isinstance(error, Undecided)):
+            error.add_note(_context(node, inputs))
+            raise
+        problem = _open_question(node.operator.name, str(error).partition("\n")[0], symbolic)
+        problem.add_note(_context(node, inputs))
+        raise problem from error
     except Exception as error:
         error.add_note(_context(node, inputs))
         raise
+
+
+def _open_question(op: str, text: str, symbolic: Sequence[Any]) -> SizeError:
+    """What JAX says, as an error about sizes. A comparison asks mostly whether something is wrong: a size below 0."""
+    asked = _COMPARISON.search(text)
+    if asked is None:
+        return SizeError(f"{op}: {text}", *symbolic)
+    a, sign, b = asked.groups()
+    holds = {"<": ">=", ">": "<="}.get(sign, sign)
+    return SizeError(f"{op}: {text}", a, b, needs=f"{a} {holds} {b}" if holds in ("<=", ">=") else "")
+
+
+def _symbolic_sizes(values: Sequence[Any]) -> list[Any]:
+    """The symbolic sizes of the values, and those in them."""
+    leaves = [v for v in jax.tree.leaves(list(values)) if hasattr(v, "shape")]
+    sizes = [
+        d for v in leaves for d in (*v.shape, *(v.flat if isinstance(v, np.ndarray) and v.dtype == object else ()))
+    ]
+    return [d for d in sizes if is_symbolic(d)]
 
 
 def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: Any, runs: Any) -> Sequence[Any]:

@@ -23,7 +23,7 @@ from jaxops.onnx.schemas import newest_opset
 from jaxops.onnx.source import Function, OperatorName, Reference, Source
 from jaxops.onnx.tolerant import in_order, opset_of, tolerant
 from jaxops.onnx.wide_integers import with_wide_operators
-from jaxops.static import Subgraph
+from jaxops.static import Subgraph, is_symbolic
 
 
 def bind(source: Source, operators: Mapping[tuple[str, str], Callable[..., Any]] | None = None) -> Graph:
@@ -95,7 +95,7 @@ def _type(value: Any) -> onnx.TypeProto:
         return onnx.TypeProto()
     if isinstance(value, list | tuple):
         return helper.make_sequence_type_proto(_type(value[0]))
-    dtype = helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype))
+    dtype = helper.np_dtype_to_tensor_dtype(np.dtype(np.int64 if is_symbolic(value) else value.dtype))
     return helper.make_tensor_type_proto(dtype, [d if isinstance(d, int) else None for d in value.shape])
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from jaxops.graph.params import Choice
+from jaxops.graph.sizes import fixed
 from jaxops.model import Model
 from jaxops.onnx.bind import bind
 from jaxops.onnx.origin import Origin
@@ -19,6 +20,7 @@ def load(
     trainable: Choice | None = None,
     operators: Mapping[tuple[str, str], Callable[..., Any]] | None = None,
     names: Literal["onnx", "module"] = "onnx",
+    sizes: Mapping[str, int] | None = None,
 ) -> Model:
     """Loads an ONNX model as a JAX function.
 
@@ -33,16 +35,18 @@ def load(
     input left out. A parameter that is annotated `jaxops.static.Static` gets NumPy values.
     names: of the keys of `Model.params`: the file's, or the module paths of `Model.paths`. The other options take the
     file's names in any case.
+    sizes: numbers for symbolic sizes of the inputs, such as {"sequence": 128}; a call then accepts no others.
 
     Raises FileNotFoundError; ModelError for a file that is damaged, has a cycle, or whose external data is missing or
-    outside its folder; UnsupportedError with a list of all operators that jaxops does not have; SignatureError
-    and others for nodes that their opset does not allow, and for an option that does not fit the model.
+    outside its folder; UnsupportedError with a list of all operators that jaxops does not have; ArgumentError for
+    a size that no input has; SignatureError and others for nodes that their opset does not allow, and for an option
+    that does not fit the model.
     """
     found = parsed(model)
     source = read(found)
     opsets = ", ".join(f"{domain or 'ai.onnx'} {n}" for domain, n in source.opsets.items())
     return Model(
-        bind(source, operators or {}),
+        fixed(bind(source, operators or {}), sizes or {}),
         opsets=source.opsets,
         description=f"opset {opsets} · {source.producer}" if source.producer else f"opset {opsets}",
         origin=Origin(Path(model) if isinstance(model, str | os.PathLike) else found.proto, found.folder),

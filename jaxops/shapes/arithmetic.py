@@ -3,10 +3,12 @@
 Addition, subtraction and multiplication are Python's own operators.
 """
 
-from jaxops.errors import ShapeError
-from jaxops.static import Dim, Undecided, is_symbolic
+import re
 
-CONSTRAIN = "constraints of `jax.export.symbolic_shape` can settle it"
+from jaxops.errors import ShapeError, SizeError
+from jaxops.static import Dim, Sizes, Undecided, is_symbolic
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def quotient(a: Dim, b: Dim) -> Dim:
@@ -56,5 +58,67 @@ def greater_or_equal(a: Dim, b: Dim) -> bool:
         raise _undecided("greater_or_equal", a, b) from error
 
 
-def _undecided(op: str, a: Dim, b: Dim) -> ShapeError:
-    return ShapeError(f"{op}: whether it holds for {a} and {b} depends on the value of a symbolic size")
+def _undecided(op: str, a: Dim, b: Dim) -> SizeError:
+    return SizeError(f"{op}: whether it holds for {a} and {b} depends on the value of a symbolic size", a, b)
+
+
+def agree(problem: str, a: Dim, b: Dim, *, broadcasts: bool = False) -> bool:
+    """Whether two sizes that must be equal are. Raises SizeError, which begins with `problem`, where that is open.
+
+    broadcasts: another number, such as 1, may do too, or is what a branch asks for.
+    """
+    if a is b or a == b:
+        return True
+    if isinstance(a, int) and isinstance(b, int):
+        return False
+    try:
+        return equal(a, b)
+    except SizeError as error:
+        if isinstance(a, int):
+            a, b = b, a
+        raise SizeError(
+            f"{problem}: {a} and {b} must be equal",
+            a,
+            b,
+            needs="" if broadcasts and isinstance(b, int) else _equation(str(a), str(b)),
+            fix=b if isinstance(b, int) else None,
+        ) from error
+
+
+def all_agree(problem: str, given: Sizes, wanted: Sizes) -> bool:
+    """`agree` for two lists of sizes; lists of different lengths do not."""
+    return len(given) == len(wanted) and all(agree(problem, a, b) for a, b in zip(given, wanted, strict=True))
+
+
+def divided(problem: str, size: Dim, count: Dim) -> Dim:
+    """size / count. Raises ShapeError unless that is whole, and SizeError where that is open; both say `problem`."""
+    whole = size // count
+    if whole * count == size:
+        return whole
+    if isinstance(size, int) and isinstance(count, int):
+        raise ShapeError(problem)
+    raise SizeError(problem, size, count, needs=f"{whole * count} == {size}")
+
+
+def _equation(a: str, b: str) -> str:
+    """What must hold for two sizes to be equal: `s <= 512` for `min(s, 512)` and `s`."""
+    for least, whole in ((a, b), (b, a)):
+        for x in _arguments("min", least):
+            rest = [y for y in _arguments("min", least) if y != x]
+            if x == whole and len(rest) == 1:
+                return f"{x} <= {rest[0]}"
+    return f"{b} == {a}" if _NAME.fullmatch(b) and not _NAME.fullmatch(a) else f"{a} == {b}"
+
+
+def _arguments(function: str, text: str) -> list[str]:
+    """The two arguments of `min(…, …)`; none for any other text."""
+    if not (text.startswith(f"{function}(") and text.endswith(")")):
+        return []
+    inner, depth = text[len(function) + 1 : -1], 0
+    for i, letter in enumerate(inner):
+        depth += (letter == "(") - (letter == ")")
+        if depth < 0:
+            return []
+        if letter == "," and not depth:
+            return [inner[:i].strip(), inner[i + 1 :].strip()]
+    return []

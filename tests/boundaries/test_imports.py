@@ -41,7 +41,7 @@ ALLOWED = {
     # Knows an operator as a protocol: no operator, no schema, no file format. Never computes on tensor data.
     "jaxops.graph": {"jax", "numpy", "jaxops.graph"} | BASE,
     # What people do with a graph: no file format, and not the model either.
-    "jaxops.tools": {"jax", "numpy", "rich", "jaxops.graph", "jaxops.tools"} | BASE,
+    "jaxops.tools": {"jax", "numpy", "rich", "jaxops.graph", "jaxops.ops", "jaxops.tools"} | BASE,
     "jaxops.tools.layout": {"igraph"},
     "jaxops.model": {"jax", "numpy", "jaxops.graph", "jaxops.tools"} | BASE,
     # Only what is ONNX; never computes on tensor data either.
@@ -145,6 +145,9 @@ FORBIDDEN = [
     ("jaxops.graph.trace", "from jaxops.onnx import schemas"),
     ("jaxops.graph.trace", "from jaxops.ops import add"),
     ("jaxops.graph.trace", "from jaxops import model"),
+    ("jaxops.tools.exporting", "import onnx"),
+    ("jaxops.tools.exporting", "from jaxops import model"),
+    ("jaxops.graph.trace", "from jaxops.tools import exporting"),
     ("jaxops.model", "from jaxops.onnx import loading"),
     ("jaxops.model", "import onnx"),
     ("jaxops.tools.paths", "from jaxops import model"),

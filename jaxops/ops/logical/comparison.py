@@ -2,14 +2,17 @@
 
 __all__ = ["equal", "greater", "greater_or_equal", "less", "less_or_equal"]
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from jax import lax
 
+from jaxops.dtypes import as_traced
+from jaxops.errors import SizeError
 from jaxops.ops.elementwise import broadcast_reduce, on_facts, operands, symbolic
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import A, foldable
+from jaxops.static import A, Array, foldable
 
 
 @foldable
@@ -17,14 +20,13 @@ def equal(a: A, b: A) -> A:
     """Whether a = b, element by element; the operands broadcast to each other.
 
     a, b: any one dtype; strings are static. Returns booleans, of the common shape.
-    Raises ShapeError when the shapes do not broadcast, and when the result depends on the value of a symbolic
-    size; DTypeError when the dtypes differ.
+    Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ.
     Source: ONNX Equal, opsets 7–19 (strings from 19).
 
     >>> equal(np.array([1, 2, 3]), 2)
     array([False,  True, False])
     """
-    return broadcast_reduce(operands("equal", (a, b)), "equal", _equal, lax.eq)
+    return _compared("equal", operands("equal", (a, b)), _equal, lax.eq)
 
 
 def _equal(a: Any, b: Any) -> Any:
@@ -36,14 +38,13 @@ def greater(a: A, b: A) -> A:
     """Whether a > b, element by element; the operands broadcast to each other.
 
     a, b: numbers, of one dtype. Returns booleans, of the common shape.
-    Raises ShapeError when the shapes do not broadcast, and when the result depends on the value of a symbolic
-    size; DTypeError when the dtypes differ.
+    Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ.
     Source: ONNX Greater, opsets 7–13.
 
     >>> greater(np.array([1, 2, 3]), 2)
     array([False, False,  True])
     """
-    return broadcast_reduce(operands("greater", (a, b), "real numbers"), "greater", _greater, lax.gt)
+    return _compared("greater", operands("greater", (a, b), "real numbers"), _greater, lax.gt)
 
 
 def _greater(a: Any, b: Any) -> Any:
@@ -55,14 +56,13 @@ def less(a: A, b: A) -> A:
     """Whether a < b, element by element; the operands broadcast to each other.
 
     a, b: numbers, of one dtype. Returns booleans, of the common shape.
-    Raises ShapeError when the shapes do not broadcast, and when the result depends on the value of a symbolic
-    size; DTypeError when the dtypes differ.
+    Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ.
     Source: ONNX Less, opsets 7–13.
 
     >>> less(np.array([1, 2, 3]), 2)
     array([ True, False, False])
     """
-    return broadcast_reduce(operands("less", (a, b), "real numbers"), "less", _less, lax.lt)
+    return _compared("less", operands("less", (a, b), "real numbers"), _less, lax.lt)
 
 
 def _less(a: Any, b: Any) -> Any:
@@ -74,16 +74,14 @@ def greater_or_equal(a: A, b: A) -> A:
     """Whether a ≥ b, element by element; the operands broadcast to each other.
 
     a, b: numbers, of one dtype. Returns booleans, of the common shape.
-    Raises ShapeError when the shapes do not broadcast, and when the result depends on the value of a symbolic
-    size; DTypeError when the dtypes differ.
+    Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ.
     Source: ONNX GreaterOrEqual, opsets 12–16.
 
     >>> greater_or_equal(np.array([1, 2, 3]), 2)
     array([False,  True,  True])
     """
-    return broadcast_reduce(
-        operands("greater_or_equal", (a, b), "real numbers"), "greater_or_equal", _greater_or_equal, lax.ge
-    )
+    arrays = operands("greater_or_equal", (a, b), "real numbers")
+    return _compared("greater_or_equal", arrays, _greater_or_equal, lax.ge)
 
 
 def _greater_or_equal(a: Any, b: Any) -> Any:
@@ -97,16 +95,25 @@ def less_or_equal(a: A, b: A) -> A:
     """Whether a ≤ b, element by element; the operands broadcast to each other.
 
     a, b: numbers, of one dtype. Returns booleans, of the common shape.
-    Raises ShapeError when the shapes do not broadcast, and when the result depends on the value of a symbolic
-    size; DTypeError when the dtypes differ.
+    Raises ShapeError when the shapes do not broadcast, DTypeError when the dtypes differ.
     Source: ONNX LessOrEqual, opsets 12–16.
 
     >>> less_or_equal(np.array([1, 2, 3]), 2)
     array([ True,  True, False])
     """
     arrays = operands("less_or_equal", (a, b), "real numbers")
-    return broadcast_reduce(arrays, "less_or_equal", _less_or_equal, lax.le)
+    return _compared("less_or_equal", arrays, _less_or_equal, lax.le)
 
 
 def _less_or_equal(a: Any, b: Any) -> Any:
     return _greater_or_equal(b, a)
+
+
+def _compared(op: str, arrays: tuple[Array, ...], static_fn: Callable[..., Any], traced_fn: Callable[..., Any]) -> Any:
+    """Traced where the answer depends on the value of a symbolic size, so that the program decides when it runs."""
+    try:
+        return broadcast_reduce(arrays, op, static_fn, traced_fn)
+    except SizeError:
+        if not symbolic(*arrays):
+            raise
+        return broadcast_reduce(tuple(map(as_traced, arrays)), op, static_fn, traced_fn)

@@ -9,13 +9,13 @@ MaxPool 2×2 (8, 128, 56, 56): 0.3 and 7.5 to 2.2 and 47 (0.9); AveragePool ther
 from collections.abc import Callable
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from jaxops.attributes import ints, one_of
+from jaxops.ops.checked import check_sizes
 from jaxops.ops.numerics import with_nans
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.static import Dim, Ints, Sizes
@@ -52,7 +52,7 @@ def pool(x: jax.Array, windows: Windows, initial: Any, combine: Combine, reducer
         else:
             found = _reduce(x, windows, axis, initial, reducer)
             x = _with_nans(found, x, windows, axis) if reducer is lax.max else found
-    chex.assert_equal(x.shape, sizes)
+    check_sizes("pool", x.shape, sizes)
     return x
 
 

@@ -9,7 +9,7 @@ from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, flag
 from jaxops.dtypes import as_traced, canonical
-from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.errors import ArgumentError, SizeError, shape_text
 from jaxops.ops.elementwise import one_of_kind, traced_if_symbolic
 from jaxops.ops.tensor.inspection import dims
 from jaxops.static import A, Array, Undecided, foldable, jit_if_concrete
@@ -51,10 +51,9 @@ def _arg(op: str, data: Array, axis: int, keepdims: int, last: int) -> Any:
     try:
         empty = data.shape[at] < 1
     except Undecided as error:
-        raise ShapeError(
-            f"{op}: axis {at} of {shape_text(data.shape)} may be empty; "
-            f"give `symbolic_shape` a constraint that excludes it"
-        ) from error
+        size = data.shape[at]
+        problem = f"{op}: axis {at} of {shape_text(data.shape)} may be empty"
+        raise SizeError(problem, size, needs=f"{size} >= 1") from error
     if empty:
         raise ArgumentError(f"{op}: axis {at} has size 0; it must have at least one element")
     keep, reverse = flag(op, "keepdims", keepdims), flag(op, "select_last_index", last)

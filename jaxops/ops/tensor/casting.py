@@ -76,7 +76,9 @@ def cast_like(input: A, target_type: ShapeOnly, *, saturate: int = 1, round_mode
     >>> cast_like(jnp.array([1.7]), np.int32(0))
     Array([1], dtype=int32)
     """
-    return cast(input, to=array(target_type).dtype, saturate=saturate, round_mode=round_mode)
+    like = array(target_type)
+    to = np.int64 if is_symbolic(like) else like.dtype
+    return cast(input, to=to, saturate=saturate, round_mode=round_mode)
 
 
 @foldable

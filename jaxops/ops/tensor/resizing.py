@@ -13,7 +13,6 @@ import math
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,8 +20,10 @@ from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, flag, ints, one_of
 from jaxops.dtypes import as_traced, canonical, is_float, is_string, type_name, widened
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, message
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, SizeError, message
+from jaxops.ops.checked import check_sizes
 from jaxops.ops.elementwise import require
+from jaxops.ops.symbolic_resizing import MODES, sampled
 from jaxops.shapes.tensor import resizing as sizes_of
 from jaxops.shapes.tensor.resizing import AspectRatioPolicy, Resized
 from jaxops.static import Array, Ints, StaticInts, StaticNumbers, Undecided, array, jit_if_concrete, known
@@ -78,7 +79,7 @@ def resize(
     antialias, as in onnxruntime, else to the nearest, and saturate.
     scales, sizes: static, one number for each of `axes`; one of the two, the other None or empty. Returns the same
     dtype, of floor(size · scale), or of `sizes`; a keep_aspect_ratio_policy other than 'stretch' scales all axes by the
-    smallest or largest ratio. The scale of a symbolic size must be a whole number or 1 over one.
+    smallest or largest ratio.
     roi: static, starts and then ends as parts of each axis, for 'tf_crop_and_resize': places outside `x` get
     extrapolation_value. axes: static; None means all. antialias: 1 widens the 'linear' or 'cubic' filter of a smaller
     result, so that each element of `x` counts. exclude_outside: 1 gives neighbours outside `x` no weight; 0 repeats the
@@ -161,7 +162,7 @@ def _resize(x: Any, plan: tuple[Resized, ...], how: Sampling) -> Array:
         y = _narrowed(y, x.dtype, how)
     if how.coordinates == "tf_crop_and_resize":
         y = _extrapolated(y, plan, how)
-    chex.assert_equal(y.shape, wanted)
+    check_sizes("resize", y.shape, wanted)
     return y
 
 
@@ -209,10 +210,12 @@ def _sample(x: Any, p: Resized, how: Sampling) -> Any:
     try:
         if phases is not None:
             return _interleaved(x, p, *phases)
-    except Undecided as error:  # a half of a size that may be less than two
-        raise _unresolved(p) from error
+    except Undecided:  # a half of a size that may be less than two
+        pass
     if not (isinstance(p.size, int) and isinstance(p.length, int)):
-        raise _unresolved(p)
+        if is_string(x) or (how.antialias and how.mode != "nearest") or how.coordinates not in MODES:
+            raise _unresolved(p)
+        return sampled(x, p, how)
     first, weights = _taps(_coordinates(p, how), how, float(p.scale or 1))
     at = first[:, None] + np.arange(weights.shape[1])
     if how.exclude_outside and how.mode != "nearest":
@@ -222,11 +225,12 @@ def _sample(x: Any, p: Resized, how: Sampling) -> Any:
     return _gathered(x, p, np.clip(at, 0, p.size - 1), weights)
 
 
-def _unresolved(p: Resized) -> ShapeError:
-    return ShapeError(
-        f"resize: axis {p.axis} goes from {p.size} to {p.length}, which cannot be resolved for every size; give "
-        f"scales that are whole numbers, in a periodic mode ({', '.join(sorted(_PERIODIC))}) without "
-        f"exclude_outside, or export with a known size"
+def _unresolved(p: Resized) -> SizeError:
+    return SizeError(
+        f"resize: axis {p.axis} goes from {p.size} to {p.length}; with antialias or 'tf_crop_and_resize', and for "
+        f"strings, both must be numbers",
+        p.size,
+        p.length,
     )
 
 

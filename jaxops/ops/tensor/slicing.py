@@ -4,7 +4,6 @@ __all__ = ["slice"]
 
 from typing import Any
 
-import chex
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -12,6 +11,7 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, ints
 from jaxops.dtypes import canonical, traced_for_sizes
 from jaxops.errors import ShapeError
+from jaxops.ops.checked import check_sizes
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.tensor import slicing as sizes_of
 from jaxops.static import A, Array, Dim, Sizes, StaticInts, foldable, jit_if_concrete
@@ -61,7 +61,7 @@ def _slice(data: Array, starts: Sizes, ends: Sizes, axes: Sizes, steps: tuple[in
     if any(abs(s) != 1 for s in by) or tuple(counts) != data.shape:
         data = lax.slice(data, low, stops, [abs(s) for s in by])
     data = lax.rev(data, reverse) if reverse else data
-    chex.assert_equal(data.shape, tuple(counts))
+    check_sizes("slice", data.shape, tuple(counts))
     return data
 
 

@@ -1,6 +1,7 @@
 """Sizes of operands that broadcast to each other."""
 
 from jaxops.errors import ShapeError, shape_text
+from jaxops.shapes.arithmetic import agree
 from jaxops.static import Sizes
 
 
@@ -12,6 +13,8 @@ def broadcast(op: str, *shapes: Sizes) -> Sizes:
     for column in zip(*padded, strict=True):
         wide = [d for d in column if not (isinstance(d, int) and d == 1)]
         if any(d != wide[0] for d in wide[1:]):
-            raise ShapeError(f"{op}: shapes {' and '.join(map(shape_text, shapes))} do not broadcast to each other")
+            problem = f"{op}: shapes {' and '.join(map(shape_text, shapes))} do not broadcast to each other"
+            if not all(agree(problem, d, wide[0], broadcasts=True) for d in wide[1:]):
+                raise ShapeError(problem)
         result.append(wide[0] if wide else 1)
     return tuple(result)

@@ -1,6 +1,7 @@
 """Sizes of matrix products and Einstein sums."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import agree
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import Dim, Sizes
 
@@ -10,10 +11,9 @@ def matmul(a: Sizes, b: Sizes, op: str = "matmul") -> Sizes:
     if min(len(a), len(b)) == 0:
         raise ShapeError(f"{op}: `{'b' if a else 'a'}` is a scalar; both need at least one axis")
     inner = b[-2:][0]
-    if a[-1] != inner:
-        raise ShapeError(
-            f"{op}: a of {shape_text(a)} and b of {shape_text(b)} do not fit: {a[-1]} columns against {inner} rows"
-        )
+    problem = f"{op}: a of {shape_text(a)} and b of {shape_text(b)} do not fit: {a[-1]} columns against {inner} rows"
+    if not agree(problem, a[-1], inner):
+        raise ShapeError(problem)
     batch = broadcast(op, a[:-2], b[:-2])
     return (*batch, *(a[-2:-1] if len(a) > 1 else ()), *(b[-1:] if len(b) > 1 else ()))
 
@@ -25,11 +25,12 @@ def gemm(a: Sizes, b: Sizes, c: Sizes | None, trans_a: bool, trans_b: bool) -> S
             raise ShapeError(f"gemm: `{name}` must be a matrix, got {shape_text(sizes)}")
     rows, left = reversed(a) if trans_a else a
     right, columns = reversed(b) if trans_b else b
-    if left != right:
-        raise ShapeError(
-            f"gemm: a of {shape_text(a)} (transA={int(trans_a)}) and b of {shape_text(b)} (transB={int(trans_b)}) "
-            f"do not fit: {left} columns against {right} rows"
-        )
+    problem = (
+        f"gemm: a of {shape_text(a)} (transA={int(trans_a)}) and b of {shape_text(b)} (transB={int(trans_b)}) "
+        f"do not fit: {left} columns against {right} rows"
+    )
+    if not agree(problem, left, right):
+        raise ShapeError(problem)
     sizes = rows, columns
     if c is not None and broadcast("gemm", sizes, c) != sizes:
         raise ShapeError(
@@ -74,13 +75,15 @@ def _same(equation: str, letter: str, a: Dim, b: Dim) -> Dim:
     for size, other in ((a, b), (b, a)):
         if isinstance(size, int) and size == 1:
             return other
-    if a != b:
-        raise ShapeError(f"einsum: {letter!r} of {equation!r} has the sizes {a} and {b}")
+    problem = f"einsum: {letter!r} of {equation!r} has the sizes {a} and {b}"
+    if not agree(problem, a, b, broadcasts=True):
+        raise ShapeError(problem)
     return a
 
 
 def square(op: str, sizes: Sizes) -> Sizes:
     """The batch sizes of square matrices, after a check."""
-    if len(sizes) < 2 or sizes[-1] != sizes[-2]:
-        raise ShapeError(f"{op}: the last two sizes of `x` must be equal, got {shape_text(sizes)}")
+    problem = f"{op}: the last two sizes of `x` must be equal, got {shape_text(sizes)}"
+    if len(sizes) < 2 or not agree(problem, sizes[-1], sizes[-2]):
+        raise ShapeError(problem)
     return sizes[:-2]

@@ -3,6 +3,7 @@
 import math
 
 from jaxops.errors import ShapeError, shape_text
+from jaxops.shapes.arithmetic import all_agree
 from jaxops.static import Dim, Sizes
 
 
@@ -11,18 +12,20 @@ def last_axis(op: str, sizes: Sizes, **given: Sizes) -> None:
     if not sizes:
         raise ShapeError(f"{op}: x is a scalar; it needs at least one axis")
     for name, shape in given.items():
-        if tuple(shape) != (sizes[-1],):
-            raise ShapeError(
-                f"{op}: `{name}` has the shape {shape_text(shape)}, but x of {shape_text(sizes)} has {sizes[-1]} "
-                f"elements on its last axis, so it must be {shape_text((sizes[-1],))}"
-            )
+        problem = (
+            f"{op}: `{name}` has the shape {shape_text(shape)}, but x of {shape_text(sizes)} has {sizes[-1]} "
+            f"elements on its last axis, so it must be {shape_text((sizes[-1],))}"
+        )
+        if not all_agree(problem, tuple(shape), (sizes[-1],)):
+            raise ShapeError(problem)
 
 
 def same(op: str, sizes: Sizes, **given: Sizes) -> None:
     """Raises ShapeError unless each of `given` has the sizes of x."""
     for name, shape in given.items():
-        if tuple(shape) != tuple(sizes):
-            raise ShapeError(f"{op}: `{name}` of {shape_text(shape)} must have the shape of x, {shape_text(sizes)}")
+        problem = f"{op}: `{name}` of {shape_text(shape)} must have the shape of x, {shape_text(sizes)}"
+        if not all_agree(problem, tuple(shape), tuple(sizes)):
+            raise ShapeError(problem)
 
 
 def halves(op: str, sizes: Sizes) -> Sizes:

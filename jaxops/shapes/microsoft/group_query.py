@@ -1,6 +1,7 @@
 """Sizes of GroupQueryAttention: heads, the rows of its cache, and its optional operands."""
 
-from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
+from jaxops.shapes.arithmetic import all_agree
 from jaxops.static import Dim, Sizes, Undecided
 
 
@@ -29,12 +30,11 @@ def past(op: str, key: Sizes | None, value: Sizes | None, batch: Dim, groups: in
     """P of past_key and past_value (B, groups, P, H); 0 without them."""
     if key is None and value is None:
         return 0
-    fits = key is not None and len(key) == 4 and key == value and (key[0], key[1], key[3]) == (batch, groups, size)
-    if not fits or key is None:
-        given = " and ".join("none" if s is None else shape_text(s) for s in (key, value))
-        raise ShapeError(
-            f"{op}: `past_key` and `past_value` are {given}; both must be {shape_text((batch, groups, 'P', size))}"
-        )
+    given = " and ".join("none" if s is None else shape_text(s) for s in (key, value))
+    problem = f"{op}: `past_key` and `past_value` are {given}; both must be {shape_text((batch, groups, 'P', size))}"
+    fits = key is not None and value is not None and len(key) == 4 and all_agree(problem, value, key)
+    if key is None or not (fits and all_agree(problem, (key[0], key[1], key[3]), (batch, groups, size))):
+        raise ShapeError(problem)
     return key[2]
 
 
@@ -48,21 +48,23 @@ def rows(op: str, total: Dim | None, before: Dim, new: Dim) -> Dim:
         return before if not (isinstance(before, int) and before == 0) else new
     if total == before + new:
         return total
-    try:
-        if total <= before:
-            return before
-    except Undecided:
-        pass
-    raise ShapeError(
+    problem = (
         f"{op}: `total_sequence_length` is {total}; with a past of {before} rows and {new} new tokens it must be "
         f"{before + new} (a cache that grows), or at most {before} (a buffer)"
     )
+    try:
+        if total <= before:
+            return before
+    except Undecided as error:
+        raise SizeError(problem, total, before, new, needs=f"{total} == {before + new}") from error
+    raise ShapeError(problem)
 
 
 def lengths(op: str, sizes: Sizes, batch: Dim) -> None:
     """Checks `seqlens_k`, one number for each sample."""
-    if sizes not in ((batch,), (batch, 1)):
-        raise ShapeError(f"{op}: `seqlens_k` of {shape_text(sizes)} must be {shape_text((batch,))}")
+    problem = f"{op}: `seqlens_k` of {shape_text(sizes)} must be {shape_text((batch,))}"
+    if len(sizes) not in (1, 2) or not all_agree(problem, sizes, (batch, 1)[: len(sizes)]):
+        raise ShapeError(problem)
 
 
 def bias(op: str, sizes: Sizes | None, wanted: Sizes, total: Dim | None) -> None:

@@ -1,6 +1,7 @@
 """Sizes of residuals and parameters of normalizations."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import all_agree
 from jaxops.static import Sizes
 
 
@@ -12,11 +13,11 @@ def repeats(op: str, sizes: Sizes, skip: Sizes) -> Sizes:
     full = (1,) * (len(sizes) - len(skip)) + tuple(skip)
     if len(sizes) == 3 and full == (1, *sizes[1:]):
         return full
-    if tuple(skip) != tuple(sizes):
-        raise ShapeError(
-            f"{op}: `skip` of {shape_text(skip)} must have the shape of input, {shape_text(sizes)}"
-            + (", or that without the first axis" if len(sizes) == 3 else "")
-        )
+    problem = f"{op}: `skip` of {shape_text(skip)} must have the shape of input, {shape_text(sizes)}" + (
+        ", or that without the first axis" if len(sizes) == 3 else ""
+    )
+    if not all_agree(problem, tuple(skip), tuple(sizes)):
+        raise ShapeError(problem)
     return tuple(sizes)
 
 

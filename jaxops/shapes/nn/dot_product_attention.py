@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from jaxops.errors import ArgumentError, ShapeError, SignatureError, shape_text
+from jaxops.errors import ArgumentError, ShapeError, SignatureError, SizeError, shape_text
+from jaxops.shapes.arithmetic import agree, all_agree, divided
 from jaxops.static import Dim, Sizes, Undecided
 
 
@@ -18,10 +19,9 @@ class Scores(NamedTuple):
 def split(op: str, operand: str, sizes: Sizes, heads: int | None, attribute: str) -> Sizes:
     """The sizes (B, N, S, H) of an operand (B, S, N · H), or of one that has them; `attribute` names that of N."""
     if len(sizes) == 4:
-        if heads is not None and heads != sizes[1]:
-            raise ShapeError(
-                f"{op}: `{operand}` of {shape_text(sizes)} has {sizes[1]} heads, but `{attribute}` is {heads}"
-            )
+        problem = f"{op}: `{operand}` of {shape_text(sizes)} has {sizes[1]} heads, but `{attribute}` is {heads}"
+        if heads is not None and not agree(problem, sizes[1], heads):
+            raise ShapeError(problem)
         return sizes
     if len(sizes) != 3:
         raise ShapeError(
@@ -32,50 +32,54 @@ def split(op: str, operand: str, sizes: Sizes, heads: int | None, attribute: str
         raise SignatureError(f"{op}: `{operand}` of {shape_text(sizes)} has 3 axes, so `{attribute}` must be given")
     if heads < 1:
         raise ArgumentError(f"{op}: `{attribute}` is {heads}; it must be at least 1")
-    size = sizes[2] // heads
-    if size * heads != sizes[2]:
-        raise ShapeError(
-            f"{op}: {sizes[2]} elements of `{operand}` {shape_text(sizes)} do not divide into {heads} heads"
-        )
-    return (sizes[0], heads, sizes[1], size)
+    problem = f"{op}: {sizes[2]} elements of `{operand}` {shape_text(sizes)} do not divide into {heads} heads"
+    return (sizes[0], heads, sizes[1], divided(problem, sizes[2], heads))
 
 
 def scores(op: str, query: Sizes, key: Sizes, value: Sizes) -> Scores:
     """The sizes of the scores of query (B, Nq, S, H), key (B, Nkv, T, H) and value (B, Nkv, T, Hv)."""
-    if key[0] != query[0] or key[3] != query[3]:
-        raise ShapeError(f"{op}: query {shape_text(query)} and key {shape_text(key)} differ in batch size or head size")
-    if value[:3] != key[:3]:
-        raise ShapeError(f"{op}: key {shape_text(key)} and value {shape_text(value)} must agree but for the head size")
-    if key[1] == 0 or query[1] % key[1]:
-        raise ShapeError(f"{op}: the {query[1]} heads of the query are not a multiple of the {key[1]} heads of the key")
+    problem = f"{op}: query {shape_text(query)} and key {shape_text(key)} differ in batch size or head size"
+    if not all_agree(problem, (key[0], key[3]), (query[0], query[3])):
+        raise ShapeError(problem)
+    problem = f"{op}: key {shape_text(key)} and value {shape_text(value)} must agree but for the head size"
+    if not all_agree(problem, value[:3], key[:3]):
+        raise ShapeError(problem)
+    problem = f"{op}: the {query[1]} heads of the query are not a multiple of the {key[1]} heads of the key"
+    if isinstance(key[1], int) and key[1] == 0:
+        raise ShapeError(problem)
+    divided(problem, query[1], key[1])
     return Scores(query[0], query[1], query[2], key[2])
 
 
 def cache(op: str, operand: str, past: Sizes, new: Sizes) -> None:
     """Raises ShapeError unless the past and the new key or value (B, N, S, H) differ in their length at most."""
-    if len(past) != 4 or (*past[:2], past[3]) != (*new[:2], new[3]):
-        wanted = (*new[:2], "past_length", new[3])
-        raise ShapeError(f"{op}: `{operand}` of {shape_text(past)} must be {shape_text(wanted)}")
+    problem = f"{op}: `{operand}` of {shape_text(past)} must be {shape_text((*new[:2], 'past_length', new[3]))}"
+    if len(past) != 4 or not all_agree(problem, (*past[:2], past[3]), (*new[:2], new[3])):
+        raise ShapeError(problem)
 
 
 def mask(op: str, operand: str, sizes: Sizes, wanted: Scores) -> Dim:
     """By how many keys the last axis of a mask must be padded so that it broadcasts to the scores."""
     given = (1,) * (4 - len(sizes)) + sizes
-    fits = len(sizes) in (1, 2, 3, 4) and all(d in (1, w) for d, w in zip(given[:3], wanted[:3], strict=True))
+    problem = (
+        f"{op}: `{operand}` of {shape_text(sizes)} does not broadcast to the scores {shape_text(wanted)}, "
+        f"(batch, heads, queries, keys); only its last axis may be shorter"
+    )
+    fits = len(sizes) in (1, 2, 3, 4) and all(
+        d in (1, w) or agree(problem, d, w, broadcasts=True) for d, w in zip(given[:3], wanted[:3], strict=True)
+    )
     missing = 0 if given[-1] in (1, wanted.keys) else wanted.keys - given[-1]
     try:
         fits = fits and missing >= 0
-    except Undecided:
-        fits = False
+    except Undecided as error:
+        raise SizeError(problem, given[-1], wanted.keys, needs=f"{given[-1]} == {wanted.keys}") from error
     if not fits:
-        raise ShapeError(
-            f"{op}: `{operand}` of {shape_text(sizes)} does not broadcast to the scores {shape_text(wanted)}, "
-            f"(batch, heads, queries, keys); only its last axis may be shorter"
-        )
+        raise ShapeError(problem)
     return missing
 
 
 def per_sample(op: str, operand: str, sizes: Sizes, batch: Dim) -> None:
     """Raises ShapeError unless the operand has one number per sample."""
-    if sizes != (batch,):
-        raise ShapeError(f"{op}: `{operand}` of {shape_text(sizes)} must be ({batch},), one number per sample")
+    problem = f"{op}: `{operand}` of {shape_text(sizes)} must be ({batch},), one number per sample"
+    if not all_agree(problem, sizes, (batch,)):
+        raise ShapeError(problem)

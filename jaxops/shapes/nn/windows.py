@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.static import Dim, Sizes, Undecided
+from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
+from jaxops.shapes.arithmetic import agree, all_agree, larger
+from jaxops.static import Dim, Sizes, Undecided, is_symbolic
 
 AutoPad = Literal["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]
 
@@ -75,6 +76,7 @@ def sliding(op: str, sizes: Sizes, kernel: Sizes, options: Options, ceil_mode: b
             # Rounding up adds end padding, in which the last window must not start.
             reach = min(hi + step - 1, width - 1) if ceil_mode else hi
         count = (size + lo + reach - width) // step + 1
+        count = larger(count, 0) if is_symbolic(count) else count  # as `lax` says
         if isinstance(count, int) and count < 0:
             raise ShapeError(
                 f"{op}: a window of {width} elements ({k}, dilated by {d}) does not fit into spatial axis {axis} "
@@ -137,11 +139,12 @@ def transposed(
 def channels(op: str, x: Sizes, w: Sizes, group: int) -> None:
     """Raises ShapeError unless weights (M, C/group, …) fit data (N, C, …)."""
     _check_weights(op, x, w, group)
-    if x[1] != w[1] * group:
-        raise ShapeError(
-            f"{op}: `w` of {shape_text(w)} with `group` {group} takes {w[1] * group} channels, "
-            f"but `x` of {shape_text(x)} has {x[1]}"
-        )
+    problem = (
+        f"{op}: `w` of {shape_text(w)} with `group` {group} takes {w[1] * group} channels, "
+        f"but `x` of {shape_text(x)} has {x[1]}"
+    )
+    if not agree(problem, x[1], w[1] * group):
+        raise ShapeError(problem)
     if w[0] % group:
         raise ShapeError(f"{op}: `group` {group} does not divide the {w[0]} output channels of `w` {shape_text(w)}")
 
@@ -149,26 +152,29 @@ def channels(op: str, x: Sizes, w: Sizes, group: int) -> None:
 def transposed_channels(op: str, x: Sizes, w: Sizes, group: int) -> None:
     """Raises ShapeError unless weights (C, M/group, …) fit data (N, C, …)."""
     _check_weights(op, x, w, group)
-    if x[1] != w[0]:
-        raise ShapeError(f"{op}: `w` of {shape_text(w)} takes {w[0]} channels, but `x` of {shape_text(x)} has {x[1]}")
+    problem = f"{op}: `w` of {shape_text(w)} takes {w[0]} channels, but `x` of {shape_text(x)} has {x[1]}"
+    if not agree(problem, x[1], w[0]):
+        raise ShapeError(problem)
     if w[0] % group:
         raise ShapeError(f"{op}: `group` {group} does not divide the {w[0]} channels of `x` {shape_text(x)}")
 
 
 def kernel_of(op: str, w: Sizes, kernel_shape: Sizes | None) -> Sizes:
     """The kernel sizes, from the weights; `kernel_shape`, if given, must agree."""
-    if kernel_shape is not None and kernel_shape != w[2:]:
-        raise ShapeError(
-            f"{op}: `kernel_shape` is {shape_text(kernel_shape)}, but `w` of {shape_text(w)} has a kernel of "
-            f"{shape_text(w[2:])}"
-        )
+    problem = (
+        f"{op}: `kernel_shape` is {shape_text(kernel_shape or ())}, but `w` of {shape_text(w)} has a kernel of "
+        f"{shape_text(w[2:])}"
+    )
+    if kernel_shape is not None and not all_agree(problem, w[2:], kernel_shape):
+        raise ShapeError(problem)
     return w[2:]
 
 
 def bias(op: str, b: Sizes, features: Dim) -> None:
     """Raises ShapeError unless the bias has one element per output channel."""
-    if len(b) != 1 or b[0] != features:
-        raise ShapeError(f"{op}: `b` has sizes {shape_text(b)}; it must be ({features},), one per output channel")
+    problem = f"{op}: `b` has sizes {shape_text(b)}; it must be ({features},), one per output channel"
+    if not all_agree(problem, b, (features,)):
+        raise ShapeError(problem)
 
 
 def _check_weights(op: str, x: Sizes, w: Sizes, group: int) -> None:
@@ -222,10 +228,7 @@ def _same_total(op: str, size: Dim, width: int, step: int) -> Dim:
     if isinstance(total, int):
         return max(total, 0)
     if width < step:  # otherwise it is at least width - step for every size
-        raise ShapeError(
-            f"{op}: whether a window of {width} and stride {step} needs padding depends on the value of {size}; "
-            f"give `pads` in place of `auto_pad`"
-        )
+        return larger(total, 0)
     return total
 
 
@@ -240,5 +243,6 @@ def _cut_first(op: str, total: Dim, auto_pad: AutoPad) -> Dim:
         if total <= 0:
             return 0
     except Undecided as error:
-        raise ShapeError(f"{op}: the padding {total} that `output_shape` asks for may be negative") from error
+        problem = f"{op}: the padding {total} that `output_shape` asks for may be negative"
+        raise SizeError(problem, total, needs=f"{total} >= 0") from error
     return _halves(total, larger_first=auto_pad != "SAME_UPPER")[0]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from jaxops.errors import ShapeError, shape_text
+from jaxops.shapes.arithmetic import agree, all_agree
 from jaxops.static import Dim, Sizes
 
 
@@ -27,10 +28,9 @@ def steps(
             f"{op}: `r` of {shape_text(r)} must have 3 axes: (directions, {gates} · hidden size, hidden size)"
         )
     hidden = r[2]
-    if hidden_size is not None and hidden != hidden_size:
-        raise ShapeError(
-            f"{op}: `r` of {shape_text(r)} has {hidden} hidden neurons, but `hidden_size` is {hidden_size}"
-        )
+    problem = f"{op}: `r` of {shape_text(r)} has {hidden} hidden neurons, but `hidden_size` is {hidden_size}"
+    if hidden_size is not None and not agree(problem, hidden, hidden_size):
+        raise ShapeError(problem)
     state = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
     wanted = {
         "w": (directions, gates * hidden, x[2]),
@@ -42,9 +42,10 @@ def steps(
         "p": (directions, 3 * hidden),
     }
     for name, sizes in {"w": w, "r": r, **others}.items():
-        if tuple(sizes) != wanted[name]:
-            raise ShapeError(
-                f"{op}: `{name}` of {shape_text(sizes)} must be {shape_text(wanted[name])}; x is {shape_text(x)}, "
-                f"with {hidden} hidden neurons and {directions} direction{'s' if directions > 1 else ''}"
-            )
+        problem = (
+            f"{op}: `{name}` of {shape_text(sizes)} must be {shape_text(wanted[name])}; x is {shape_text(x)}, "
+            f"with {hidden} hidden neurons and {directions} direction{'s' if directions > 1 else ''}"
+        )
+        if not all_agree(problem, tuple(sizes), wanted[name]):
+            raise ShapeError(problem)
     return length, batch, hidden

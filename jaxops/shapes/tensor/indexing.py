@@ -1,6 +1,7 @@
 """Sizes of the operators that gather and scatter by index."""
 
-from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
+from jaxops.shapes.arithmetic import all_agree
 from jaxops.static import Sizes
 
 
@@ -29,14 +30,15 @@ def tuples(op: str, sizes: Sizes, indices: Sizes, batch_dims: int = 0) -> int:
             f"{op}: `batch_dims` is {batch_dims}; data of {shape_text(sizes)} and `indices` of {shape_text(indices)} "
             f"allow 0 to {min(len(sizes), len(indices)) - 1}"
         )
-    if sizes[:batch_dims] != indices[:batch_dims]:
-        raise ShapeError(
-            f"{op}: the first {batch_dims} sizes of data, {shape_text(sizes)}, "
-            f"and `indices`, {shape_text(indices)}, must be equal"
-        )
+    problem = (
+        f"{op}: the first {batch_dims} sizes of data, {shape_text(sizes)}, "
+        f"and `indices`, {shape_text(indices)}, must be equal"
+    )
+    if not all_agree(problem, sizes[:batch_dims], indices[:batch_dims]):
+        raise ShapeError(problem)
     length, most = indices[-1], len(sizes) - batch_dims
     if not isinstance(length, int):
-        raise ShapeError(f"{op}: the last size of `indices`, {length}, must be a number, not symbolic")
+        raise SizeError(f"{op}: the last size of `indices`, {length}, must be a number, not symbolic", length, fix=most)
     if not 1 <= length <= most:
         raise ShapeError(
             f"{op}: `indices` of {shape_text(indices)} holds tuples of {length}; data of {shape_text(sizes)} "
@@ -47,7 +49,6 @@ def tuples(op: str, sizes: Sizes, indices: Sizes, batch_dims: int = 0) -> int:
 
 def updates(op: str, expected: Sizes, given: Sizes) -> None:
     """Raises ShapeError unless `updates` has the expected sizes."""
-    if tuple(given) != tuple(expected):
-        raise ShapeError(
-            f"{op}: `updates` has the shape {shape_text(given)}; for these operands it must be {shape_text(expected)}"
-        )
+    problem = f"{op}: `updates` has the shape {shape_text(given)}; for these operands it must be {shape_text(expected)}"
+    if not all_agree(problem, tuple(given), tuple(expected)):
+        raise ShapeError(problem)

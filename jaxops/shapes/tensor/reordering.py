@@ -1,6 +1,7 @@
 """Sizes of reordered elements."""
 
 from jaxops.errors import ArgumentError, AxisError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import divided
 from jaxops.static import Dim, Sizes
 
 
@@ -24,7 +25,4 @@ def blocks(op: str, sizes: Sizes, block: int) -> Sizes:
 
 def part(op: str, what: str, size: Dim, count: int) -> Dim:
     """size / count, which must be an integer."""
-    each = size // count
-    if each * count != size:
-        raise ShapeError(f"{op}: {what} {size} is not a multiple of {count}")
-    return each
+    return divided(f"{op}: {what} {size} is not a multiple of {count}", size, count)

@@ -3,6 +3,7 @@
 import math
 
 from jaxops.errors import ShapeError, shape_text
+from jaxops.shapes.arithmetic import agree, divided
 from jaxops.static import Dim, Sizes
 
 _INT64_MAX = 2**63 - 1
@@ -40,10 +41,10 @@ def reshape(sizes: Sizes, shape: Sizes, allowzero: bool) -> Sizes:
             continue
         given.append(size)
     if free is None:
-        if math.prod(given) != math.prod(sizes):
-            raise ShapeError(
-                f"{problem}: data has {math.prod(sizes)} elements, {shape_text(given)} has {math.prod(given)}"
-            )
+        before, after = math.prod(sizes), math.prod(given)
+        problem = f"{problem}: data has {before} elements, {shape_text(given)} has {after}"
+        if not agree(problem, after, before):
+            raise ShapeError(problem)
         return countable("reshape", tuple(given))
     if allowzero and any(isinstance(size, int) and size == 0 for size in shape):
         raise ShapeError(f"{problem}: with allowzero=1 it cannot have both 0 and -1")
@@ -55,10 +56,7 @@ def reshape(sizes: Sizes, shape: Sizes, allowzero: bool) -> Sizes:
 
 
 def _quotient(problem: str, total: Dim, part: Dim) -> Dim:
-    whole = total // part
-    if whole * part != total:
-        raise ShapeError(f"{problem}: {total} elements are not a multiple of {part}, so -1 cannot be inferred")
-    return whole
+    return divided(f"{problem}: {total} elements are not a multiple of {part}, so -1 cannot be inferred", total, part)
 
 
 def squeeze(sizes: Sizes, axes: tuple[int, ...] | None) -> Sizes:
@@ -72,10 +70,9 @@ def squeeze(sizes: Sizes, axes: tuple[int, ...] | None) -> Sizes:
             )
         return tuple(d for d in sizes if d != 1)
     for i in axes:
-        if sizes[i] != 1:
-            raise ShapeError(
-                f"squeeze: axis {i} of {shape_text(sizes)} has size {sizes[i]}, only size 1 can be dropped"
-            )
+        problem = f"squeeze: axis {i} of {shape_text(sizes)} has size {sizes[i]}, only size 1 can be dropped"
+        if not agree(problem, sizes[i], 1, broadcasts=True):
+            raise ShapeError(problem)
     return tuple(d for i, d in enumerate(sizes) if i not in axes)
 
 

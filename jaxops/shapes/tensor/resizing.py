@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
-from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
 from jaxops.static import Dim, Sizes
 
 AspectRatioPolicy = Literal["stretch", "not_larger", "not_smaller"]
@@ -65,9 +65,10 @@ def _times(sizes: Sizes, axis: int, scale: float) -> Dim:
     if exact.denominator <= _EXACT:
         return sizes[axis] * exact.numerator // exact.denominator if exact.denominator > 1 else sizes[axis] * int(exact)
     if not isinstance(sizes[axis], int):
-        raise ShapeError(
-            f"resize: axis {axis} of {shape_text(sizes)} is symbolic; its scale {scale:g} must be a whole number or "
-            f"1 over one; export with a known size"
+        raise SizeError(
+            f"resize: axis {axis} of {shape_text(sizes)} is symbolic, and its scale {scale:g} is no ratio of small "
+            f"whole numbers",
+            sizes[axis],
         )
     # In float32, as the standard's shape inference computes it: 0.7 of 10 are 7, whatever the float below 0.7 is.
     return math.floor(_single(_single(sizes[axis]) * _single(scale)))
@@ -83,7 +84,11 @@ def _meant(size: Dim, length: Dim, scale: float) -> Fraction:
 def _ratio(sizes: Sizes, axis: int, want: Dim) -> Fraction | None:
     size = sizes[axis]
     if not (isinstance(size, int) and isinstance(want, int)):
-        return Fraction(1) if want is size or want == size else None
+        for whole, part, up in ((want, size, True), (size, want, False)):
+            times = 1 if whole is part else whole // part
+            if isinstance(times, int) and times and times * part == whole:
+                return Fraction(times) if up else Fraction(1, times)
+        return None
     if size == 0:
         if want:
             raise ShapeError(f"resize: axis {axis} of {shape_text(sizes)} is empty; it cannot get {want} elements")

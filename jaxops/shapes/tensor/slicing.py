@@ -1,7 +1,7 @@
 """Sizes of a slice."""
 
-from jaxops.errors import ArgumentError, ShapeError
-from jaxops.shapes.arithmetic import CONSTRAIN, larger, smaller
+from jaxops.errors import ArgumentError, SizeError
+from jaxops.shapes.arithmetic import larger, smaller
 from jaxops.static import Dim, Undecided
 
 
@@ -22,10 +22,20 @@ def slice_range(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
         span = stop - first if step > 0 else first - stop
         return first, -(-larger(span, 0) // abs(step))
     except Undecided as error:
-        raise ShapeError(
-            f"slice: whether {start} and {end} count from the start of a size {size} or from its end is not known; "
-            f"{CONSTRAIN}"
+        bound = start if _open(start) else end
+        raise SizeError(
+            f"slice: whether {start} and {end} count from the start of a size {size} or from its end is not known",
+            bound,
+            needs=f"{bound} >= 0",
         ) from error
+
+
+def _open(bound: Dim) -> bool:
+    """Whether the sign of a bound depends on the value of a symbolic size."""
+    try:
+        return not (bound < 0 or bound >= 0)
+    except Undecided:
+        return True
 
 
 def _clamp(size: Dim, bound: Dim, low: Dim, high: Dim) -> Dim:

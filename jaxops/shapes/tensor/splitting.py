@@ -1,7 +1,7 @@
 """Sizes of the pieces of an axis."""
 
-from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import CONSTRAIN
+from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
+from jaxops.shapes.arithmetic import agree, divided
 from jaxops.static import Dim, Sizes, Undecided
 
 
@@ -17,14 +17,20 @@ def pieces(op: str, size: Dim, lengths: Sizes) -> Sizes:
             free = i
     taken = sum(length for i, length in enumerate(lengths) if i != free)
     if free is None:
-        if taken != size:
-            raise ShapeError(f"{op}: lengths {shape_text(lengths)} sum to {taken}, but the axis has size {size}")
+        problem = f"{op}: lengths {shape_text(lengths)} sum to {taken}, but the axis has size {size}"
+        if not agree(problem, taken, size):
+            raise ShapeError(problem)
         return lengths
     rest = size - taken
     try:
         fits = rest >= 0
     except Undecided as error:
-        raise ShapeError(f"{op}: {taken} of {shape_text(lengths)} may exceed the size {size}; {CONSTRAIN}") from error
+        raise SizeError(
+            f"{op}: {taken} of {shape_text(lengths)} may exceed the size {size}",
+            size,
+            taken,
+            needs=f"{size} >= {taken}",
+        ) from error
     if not fits:
         raise ShapeError(f"{op}: lengths {shape_text(lengths)} take {taken}, more than the axis of size {size} has")
     return (*lengths[:free], rest, *lengths[free + 1 :])
@@ -39,7 +45,9 @@ def ceil_chunks(size: Dim, parts: int) -> Sizes:
     try:
         fits = last >= 0
     except Undecided as error:
-        raise ShapeError(f"split: {parts} chunks of {chunk} may not fit into {size} elements; {CONSTRAIN}") from error
+        raise SizeError(
+            f"split: {parts} chunks of {chunk} may not fit into {size} elements", size, needs=f"{last} >= 0"
+        ) from error
     if not fits:
         raise ShapeError(f"split: {parts} chunks of {chunk} do not fit into {size} elements")
     return (chunk,) * (parts - 1) + (last,)
@@ -47,9 +55,8 @@ def ceil_chunks(size: Dim, parts: int) -> Sizes:
 
 def equal_chunks(size: Dim, parts: int) -> Sizes:
     """`parts` chunks of one size, as Split before opset 18 requires."""
-    if size % parts != 0:
-        raise ShapeError(
-            f"split: an axis of size {size} does not divide into {parts} equal outputs; "
-            f"give `split`, or use opset 18, where the last output may be smaller"
-        )
-    return (size // parts,) * parts
+    problem = (
+        f"split: an axis of size {size} does not divide into {parts} equal outputs; "
+        f"give `split`, or use opset 18, where the last output may be smaller"
+    )
+    return (divided(problem, size, parts),) * parts

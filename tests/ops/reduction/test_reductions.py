@@ -308,7 +308,7 @@ def test_error(fn: Any, inputs: list[Any], attributes: dict[str, Any], error: ty
 
 def test_arg_max_needs_a_size_that_is_not_0() -> None:
     spec = jax.ShapeDtypeStruct(symbolic_shape("b - 1"), np.float32)
-    with pytest.raises(ShapeError, match=r"arg_max: axis 0 of \(b - 1,\) may be empty; .* a constraint"):
+    with pytest.raises(ShapeError, match=r"arg_max: axis 0 of \(b - 1,\) may be empty\n  hint    export with sizes="):
         export(jax.jit(ops.arg_max))(spec)
     sizes = symbolic_shape("b - 1", constraints=["b >= 2"])
     assert export(jax.jit(ops.arg_max))(jax.ShapeDtypeStruct(sizes, np.float32)).call(X[0, 0]) == X[0, 0].argmax()

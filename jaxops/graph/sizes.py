@@ -1,0 +1,143 @@
+"""The symbolic sizes that the inputs of a model declare: their names, and numbers in their place."""
+
+import ast
+import dataclasses
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from jaxops.errors import ArgumentError, SignatureError
+from jaxops.graph.nodes import Graph, Value
+from jaxops.static import Dim
+
+_OPERATIONS: dict[type[ast.operator], Callable[[Dim, Dim], Dim]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+}
+# What writers of models put where they know no name.
+_UNNAMED = {"", "?", "-1", "None", "_"}
+
+
+def named(values: Sequence[Value]) -> tuple[Value, ...]:
+    """The inputs, with a name such as `x_0` for each size that has none: that of the input, and the axis."""
+    taken = set(names(values))
+
+    def name(value: Value, axis: int, size: int | str | None) -> int | str:
+        if isinstance(size, int) or (size is not None and size.strip() not in _UNNAMED):
+            return size
+        found = _identifier(f"{value.name}_{axis}")
+        while found in taken:
+            found += "_"
+        taken.add(found)
+        return found
+
+    return tuple(
+        value
+        if value.shape is None
+        else dataclasses.replace(value, shape=tuple(name(value, i, size) for i, size in enumerate(value.shape)))
+        for value in values
+    )
+
+
+def names(values: Iterable[Value]) -> list[str]:
+    """The names of sizes, in the order of the inputs; an expression such as `past + sequence` has those in it."""
+    sizes = [d for value in values for d in value.shape or () if isinstance(d, str) and d.strip() not in _UNNAMED]
+    alone = dict.fromkeys(sizes)
+    found = dict.fromkeys(name for size in sizes for name in (_terms(size, alone) or [size]))
+    return list(found)
+
+
+def symbols(values: Sequence[Value]) -> dict[str, str]:
+    """Name of a size → the Python identifier that stands for it."""
+    found: dict[str, str] = {}
+    for name in names(values):
+        symbol = _identifier(name)
+        while symbol in found.values():
+            symbol += "_"
+        found[name] = symbol
+    return found
+
+
+def expression(size: str, values: Mapping[str, Dim]) -> Dim:
+    """A declared size, as `past + sequence`, where its names have these values: numbers or symbolic dimensions."""
+    return values[size] if size in values else _evaluated(ast.parse(size, mode="eval").body, values)
+
+
+def _evaluated(tree: ast.expr, values: Mapping[str, Dim]) -> Dim:
+    if isinstance(tree, ast.BinOp):
+        return _OPERATIONS[type(tree.op)](_evaluated(tree.left, values), _evaluated(tree.right, values))
+    return values[tree.id] if isinstance(tree, ast.Name) else ast.literal_eval(tree)
+
+
+def _terms(size: str, known: Iterable[str]) -> list[str] | None:
+    """The names in a sum, difference or product of sizes that are `known` and numbers; None for anything else."""
+    try:
+        tree = ast.parse(size, mode="eval").body
+    except SyntaxError:
+        return None
+    if not isinstance(tree, ast.BinOp):
+        return None
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in known:
+            found.append(node.id)
+        elif not isinstance(node, (ast.BinOp, *_OPERATIONS, ast.Load)) and not (
+            isinstance(node, ast.Constant) and type(node.value) is int
+        ):
+            return None
+    return found
+
+
+def _identifier(name: str) -> str:
+    found = re.sub(r"\W", "_", name, flags=re.ASCII)
+    found = found if found.isidentifier() else f"d{found}"
+    # These mean an operation in a symbolic size.
+    return f"{found}_" if found in ("floordiv", "mod", "max", "min", "non_negative") else found
+
+
+def fixed(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph with numbers for some of the symbolic sizes of its inputs.
+
+    Raises ArgumentError for a name that no input has, and for a number that is not positive.
+    """
+    if not sizes:
+        return graph
+    inputs = named(graph.inputs)
+    known(inputs, sizes)
+    for name, number in sizes.items():
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise ArgumentError(f"sizes: '{name}' is {number!r}; it must be an integer of at least 0")
+
+    def numbered(declared: Value, value: Value) -> Value:
+        """value: the same input, its sizes named."""
+        if value.shape is None or declared.shape is None:
+            return declared
+        pairs = zip(declared.shape, value.shape, strict=True)
+        return dataclasses.replace(declared, shape=tuple(_number(b, sizes, a) for a, b in pairs))
+
+    return dataclasses.replace(
+        graph,
+        inputs=tuple(map(numbered, graph.inputs, inputs)),
+        outputs=tuple(numbered(value, value) for value in graph.outputs),
+    )
+
+
+def known(inputs: Sequence[Value], sizes: Mapping[str, Any]) -> None:
+    """Raises ArgumentError unless the names are those of sizes of the inputs, which are named already."""
+    if not isinstance(sizes, Mapping):
+        raise SignatureError(f"sizes: {sizes!r:.80} is no dictionary; give one such as {{'batch': 4}}")
+    there = names(inputs)
+    unknown = [name for name in sizes if name not in there]
+    if unknown:
+        listing = ", ".join(map(repr, there)) or "none: all sizes are numbers"
+        raise ArgumentError(f"sizes: no input has a size named {unknown[0]!r}; the names are {listing}")
+
+
+def _number(size: int | str | None, sizes: Mapping[str, int], declared: int | str | None) -> int | str | None:
+    if not isinstance(size, str):
+        return size
+    if size in sizes or _terms(size, sizes):
+        return expression(size, sizes)
+    return declared

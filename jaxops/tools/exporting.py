@@ -1,0 +1,220 @@
+"""One program for many sizes: a graph as a `jax.export.Exported`."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+from jax.export import Exported, SymbolicScope, symbolic_shape
+
+from jaxops.dtypes import canonical
+from jaxops.errors import ArgumentError, JaxopsError, SizeError, StaticError, UnsupportedError
+from jaxops.graph import sizes as names_of
+from jaxops.graph.nodes import Tensor, Value
+from jaxops.static import evaluated
+
+# Up to this size an equation is tried, to see whether it holds for multiples of a number, or from a number on; the
+# other sizes in it have many divisors meanwhile.
+_TRIED, _DIVISIBLE = 256, 48
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_NAME_TO_POWER = re.compile(r"[A-Za-z_]\w*(?:\^\d+)?")
+_COMPARISON = re.compile(r"(<=|>=|==|<|>)")
+
+
+def export(
+    call: Callable[..., Sequence[Any]],
+    inputs: Sequence[Value],
+    params: Mapping[str, Tensor],
+    sizes: Mapping[str, int | str] | None,
+    platforms: Sequence[str] | None,
+) -> Exported:
+    """The program of `call(params, *inputs)`, for every size that the inputs declare by name.
+
+    sizes, platforms, errors: see `Model.export`.
+    """
+    sizes = sizes or {}
+    inputs = names_of.named([v for v in inputs if v.kind != "optional"])
+    for value in inputs:
+        _check(value)
+    names_of.known(inputs, sizes)
+    meanings = names_of.symbols(inputs)
+    given: list[str] = []
+    for name, wanted in sizes.items():
+        meanings[name], constraints = _read(name, wanted)
+        given += constraints
+
+    def program(params: Any, *given: Any) -> Any:
+        outputs = tuple(call(params, *given))
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    weights = {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in params.items()}
+    limits = _Limits(given)
+    while True:
+        specs = _specs(inputs, meanings, limits)
+        try:
+            return jax.export.export(jax.jit(program), platforms=platforms)(weights, *specs)
+        except SizeError as error:
+            if not limits.learn(error):
+                error.names = {text: name for name, text in meanings.items()}
+                raise
+        except JaxopsError as error:
+            symbolic = [name for name, text in meanings.items() if not text.isdigit()]
+            if symbolic:
+                example = f"sizes={ {symbolic[0]: 128} }"
+                error.add_note(
+                    f"in an export; if it follows from the symbolic {', '.join(symbolic)}, fix one: {example}"
+                )
+            raise
+
+
+@dataclass
+class _Limits:
+    """For which sizes the program is: those asked for, and those without which the model cannot run.
+
+    needed: constraints such as `s <= 512`, for a table of 512 positions. factors: symbol → the number whose multiples
+    its size must be, as 32 for the image of a network that halves it five times. JAX proves more about `32*h` than
+    about an `h` under a constraint.
+    """
+
+    given: list[str]
+    needed: list[str] = field(default_factory=list)
+    factors: dict[str, int] = field(default_factory=dict)
+    tried: list[tuple[str, int]] = field(default_factory=list)
+
+    @property
+    def constraints(self) -> list[str]:
+        return [self.multiplied(text) for text in self.given] + self.needed
+
+    def multiplied(self, text: str) -> str:
+        """The text with `32*h` for `h`."""
+
+        def product(match: re.Match[str]) -> str:
+            name, _, power = match[0].partition("^")
+            return "*".join([f"{self.factors[name]}*{name}"] * int(power or 1)) if name in self.factors else name
+
+        return _NAME_TO_POWER.sub(product, text)
+
+    def learn(self, error: SizeError) -> bool:
+        """Takes over what the model needs; False if nothing new helps."""
+        if not error.needs:
+            return False
+        for limit in _limits(error):
+            if limit in self.tried:
+                continue
+            self.tried.append(limit)
+            symbol, factor = limit
+            if factor:
+                # What was needed of h is about 2*h now; if it still is, the next trace says so.
+                self.factors[symbol] = self.factors.get(symbol, 1) * factor
+                self.needed = [text for text in self.needed if symbol not in _NAME.findall(text)]
+                self.tried = [other for other in self.tried if other[1]]
+            else:
+                self.needed.append(symbol)
+            return True
+        return False
+
+
+def _limits(error: SizeError) -> list[tuple[str, int]]:
+    """Limits under which an equation holds, the simplest first: (constraint, 0), or (symbol, factor)."""
+    found = []
+    if " == " in error.needs:
+        left, right = symbolic_shape(error.needs.replace(" == ", ", "))
+        for symbol in () if isinstance(left - right, int) else error.symbols:
+            others = dict.fromkeys(error.symbols, _DIVISIBLE)
+            with np.errstate(over="ignore"):  # JAX computes in int32, where equal sides stay equal
+                fits = [evaluated(left - right, {**others, symbol: n}) == 0 for n in range(_TRIED + 1)]
+            only = [n for n, fit in enumerate(fits) if fit and n]
+            if len(only) == 1 and len(error.symbols) == 1:
+                found.append((f"{symbol} == {only[0]}", 0))
+            last = max((n for n, fit in enumerate(fits) if not fit), default=0)
+            if 0 < last < _TRIED // 4:
+                found.append((f"{symbol} >= {last + 1}", 0))
+            factor = next(k for k in range(1, _TRIED + 2) if all(fits[k::k]))
+            if 1 < factor <= _TRIED // 4 and last >= _TRIED // 4:
+                found.append((symbol, factor))
+    return [*found, (_constraint(error.needs), 0)]
+
+
+def _constraint(needs: str) -> str:
+    """What is needed in the form in which JAX wants it: an equation with one term on its left side."""
+    if " == " not in needs:
+        return needs
+    left, right = symbolic_shape(needs.replace(" == ", ", "))
+    text, terms, start, depth = str(left - right), [], 0, 0
+    for i, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if not depth and i > start and text[i : i + 3] in (" + ", " - "):
+            terms.append(text[start:i])
+            start = i + 1
+    terms = [(term[:1] == "-", term.lstrip("+- ")) for term in (*terms, text[start:])]
+    # A size of its own is replaced by the others, else the longest term by shorter ones.
+    alone = [t for t in terms if _NAME.fullmatch(t[1]) and sum(t[1] in o for _, o in terms) == 1]
+    chosen = alone[0] if alone else max(terms, key=lambda term: len(term[1]))
+    others = [(negative == chosen[0], term) for negative, term in terms if term is not chosen[1]]
+    return f"{chosen[1]} == " + ("".join(f" {'-' if negative else '+'} {term}" for negative, term in others) or "0")
+
+
+def _check(value: Value) -> None:
+    if value.static:
+        raise StaticError(
+            f"export: input '{value.name}' must be known while tracing, so it cannot be an argument of the program\n"
+            f"  needed  {value.static}\n"
+            f"  hint    export jax.jit(lambda params, x: model.apply(params, x, {_python_name(value.name)}=…)) with "
+            f"jax.export.export, which gives it a value"
+        )
+    if value.kind != "tensor" or value.shape is None or value.dtype is None:
+        raise UnsupportedError(
+            f"export: the model declares {value}; every input must be a tensor whose type and number of axes the "
+            f"model says, or use jax.export.export(jax.jit(model.apply)) with shapes of your own"
+        )
+
+
+def _python_name(name: str) -> str:
+    return name if name.isidentifier() else "**{" + repr(name) + ": …}"
+
+
+def _read(name: str, wanted: int | str) -> tuple[str, list[str]]:
+    """`"s <= 512, s >= 2"` as the size `s` and its constraints."""
+    if isinstance(wanted, int) and not isinstance(wanted, bool):
+        return str(wanted), []
+    if not isinstance(wanted, str) or not wanted.strip():
+        raise ArgumentError(
+            f"sizes: '{name}' is {wanted!r}; give a number, a name such as 'b', or one with a limit such as 's <= 512'"
+        )
+    size, constraints = "", []
+    # A comma inside parentheses separates the arguments of max(…) and the like.
+    for part in re.split(r",(?![^(]*\))", wanted):
+        left, *rest = (item.strip() for item in _COMPARISON.split(part))
+        size = size or left
+        if not rest:
+            continue
+        if len(rest) != 2:
+            raise ArgumentError(f"sizes: '{name}' is {wanted!r}; write one comparison at a time: 's >= 2, s <= 512'")
+        sign, right = rest
+        strict = {"<": ("<=", " - 1"), ">": (">=", " + 1")}
+        sign, more = strict.get(sign, (sign, ""))
+        constraints.append(f"{left} {sign} {right}{more}")
+    return size, constraints
+
+
+def _specs(inputs: Sequence[Value], meanings: Mapping[str, str], limits: _Limits) -> list[Any]:
+    """A shape and type for each input, of symbols that share their constraints."""
+    try:
+        scope = SymbolicScope(limits.constraints)
+        values = {name: symbolic_shape(limits.multiplied(text), scope=scope)[0] for name, text in meanings.items()}
+    except ValueError as error:
+        what = {name: text for name, text in meanings.items() if name != text}
+        problem = str(error).splitlines()[0]
+        raise ArgumentError(
+            f"sizes: {what} with the constraints {limits.constraints} are no symbolic sizes: {problem}"
+        ) from error
+
+    def spec(value: Value) -> jax.ShapeDtypeStruct:
+        sizes = [
+            d if isinstance(d, int) else names_of.expression(d, values) for d in value.shape or () if d is not None
+        ]
+        return jax.ShapeDtypeStruct(sizes, canonical(value.dtype))
+
+    return list(map(spec, inputs))

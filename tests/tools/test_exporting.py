@@ -1,0 +1,256 @@
+"""`Model.export`, and `load(path, sizes=…)`: names, numbers and limits of sizes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import parser
+from safetensors.numpy import save_file
+
+import jaxops.onnx
+from jaxops.errors import ArgumentError, ShapeError, SignatureError, SizeError, StaticError, UnsupportedError
+
+MODELS = sorted((Path(__file__).parents[1] / "models").glob("*.onnx"))
+# The sizes at which each program runs; positions are limited to 32 in BERT and GPT-2.
+SIZES = [
+    {"batch": 1, "sequence": 5, "past_sequence": 3, "source": 4, "target": 2},
+    {"batch": 3, "sequence": 1, "past_sequence": 7, "source": 9, "target": 1},
+    {"batch": 2, "sequence": 8, "past_sequence": 1, "source": 1, "target": 5},
+]
+
+
+def made(model, sizes, seed=0):
+    """Inputs of these sizes."""
+    rng = np.random.default_rng(seed)
+    sizes = {"total_sequence": sizes["sequence"] + sizes["past_sequence"], **sizes}
+    found = []
+    for value in model.inputs:
+        shape = [d if isinstance(d, int) else sizes[d] for d in value.shape]
+        if value.dtype.kind == "f":
+            found.append(rng.standard_normal(shape).astype(value.dtype))
+        else:
+            found.append(
+                (np.ones if "mask" in value.name else lambda s, t: rng.integers(0, 40, s, t))(shape, value.dtype)
+            )
+    return found
+
+
+def agree(got, want, tolerance=1e-4):
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.name)
+def test_each_model_is_one_program(path):
+    """All sizes symbolic, serialized and read again; onnxruntime says what comes out."""
+    model = jaxops.onnx.load(path)
+    program = jax.export.deserialize(model.export().serialize())
+    runtime = onnxruntime.InferenceSession(path)
+    for sizes in SIZES:
+        values = made(model, sizes)
+        wanted = runtime.run(None, {v.name: x for v, x in zip(model.inputs, values, strict=True)})
+        agree(program.call(model.params, *values), wanted)
+
+
+def test_the_models_say_their_limits():
+    """BERT has 32 positions; nothing but the model itself says so."""
+    bert = next(path for path in MODELS if "bert" in path.name)
+    program = jaxops.onnx.load(bert).export()
+    assert str(program.in_avals[-1]) == "int32[batch,sequence]"
+    model = jaxops.onnx.load(bert)
+    ids = np.ones((1, 33), np.int64)
+    with pytest.raises(ValueError, match="sequence"):
+        program.call(model.params, ids, ids)
+
+
+BLOCKED = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("onnx", "jaxops", "onnxruntime"):
+            raise ImportError(name)
+sys.meta_path.insert(0, Blocked())
+import jax, numpy as np
+from safetensors.numpy import load_file
+folder, cases = sys.argv[1], int(sys.argv[2])
+program = jax.export.deserialize(bytearray(open(folder + "/program", "rb").read()))
+params = load_file(folder + "/params.safetensors")
+for i in range(cases):
+    arrays = np.load(f"{folder}/case{i}.npz")
+    count = sum(name.startswith("in") for name in arrays)
+    got = program.call(params, *(arrays[f"in{k}"] for k in range(count)))
+    assert type(got) is tuple, type(got)
+    for k, y in enumerate(got):
+        np.testing.assert_allclose(y, arrays[f"out{k}"], rtol=1e-4, atol=1e-4)
+assert not {"jaxops", "onnx"} & set(sys.modules)
+print("done")
+"""
+
+
+def test_a_process_without_onnx_and_jaxops_runs_it(tmp_path):
+    model = jaxops.onnx.load(next(path for path in MODELS if "gpt2.dynamo" in path.name))
+    (tmp_path / "program").write_bytes(model.export().serialize())
+    save_file({name: np.asarray(value) for name, value in model.params.items()}, tmp_path / "params.safetensors")
+    for i, sizes in enumerate(SIZES[:2]):
+        values = made(model, sizes)
+        given = {f"in{k}": x for k, x in enumerate(values)}
+        outputs = {f"out{k}": np.asarray(y) for k, y in enumerate(model(*values))}
+        np.savez(tmp_path / f"case{i}.npz", **given, **outputs)
+    command = [sys.executable, "-c", BLOCKED, str(tmp_path), "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "done", done.stderr[-2000:]
+
+
+def model(head, body):
+    return parser.parse_model(f'<ir_version: 9, opset_import: ["" : 18]> g {head} {{ {body} }}')
+
+
+PAIR = model("(float[batch,seq,4] x, float[batch,seq,4] z) => (float[batch,seq,4] y)", "y = Add(x, z)")
+LEARNED = model(
+    "(float[batch,seq,4] x, float[16,4] table) => (float[batch,seq,4] y)",
+    """sh = Shape(x)  one = Constant<value_ints=[1]>()  two = Constant<value_ints=[2]>()
+    zero = Constant<value_ints=[0]>()
+    s = Slice(sh, one, two)  p = Slice(table, zero, s, zero)  y = Add(x, p)""",
+)
+
+
+def shapes(program):
+    return [str(aval) for aval in program.in_avals]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        (None, "batch,seq,4"),
+        ({"batch": "b"}, "b,seq,4"),
+        ({"batch": 3, "seq": "s"}, "3,s,4"),
+        ({"batch": "8*b", "seq": "s >= 2, s <= 64"}, "8*b,s,4"),
+        ({"batch": "b", "seq": "b + 1"}, "b,b + 1,4"),
+        ({"seq": "max(s, 4)", "batch": "s < 9"}, "s,max(s, 4),4"),
+    ],
+)
+def test_sizes_get_names_numbers_and_limits(sizes, expected):
+    program = jaxops.onnx.load(PAIR).export(sizes=sizes)
+    assert shapes(program) == [f"float32[{expected}]"] * 2
+
+
+def test_a_limit_is_checked_when_the_program_is_called():
+    program = jaxops.onnx.load(PAIR).export(sizes={"seq": "s <= 5, s > 2"})
+    x = np.ones((2, 5, 4), np.float32)
+    agree(program.call({}, x, x), x + x)
+    for wrong in (2, 6):
+        x = np.ones((2, wrong, 4), np.float32)
+        with pytest.raises(ValueError, match="s"):
+            program.call({}, x, x)
+
+
+def test_a_size_without_a_name_gets_one():
+    unnamed = model("(float[?,4,?] x) => (float[?,4,?] y)", "y = Relu(x)")
+    for value in unnamed.graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            if not dim.HasField("dim_value"):
+                dim.ClearField("dim_param")
+    assert shapes(jaxops.onnx.load(unnamed).export()) == ["float32[x_0,4,x_2]"]
+    assert shapes(jaxops.onnx.load(unnamed).export(sizes={"x_2": 7})) == ["float32[x_0,4,7]"]
+    assert jaxops.onnx.load(unnamed, sizes={"x_0": 2}).inputs[0].shape == (2, 4, None)
+
+
+def test_names_that_python_does_not_allow_and_sums():
+    odd = model(
+        "(float[a,b] x, float[c,b] z, float[d,b] w) => (float[d,b] y)", "t = Concat<axis=0>(x, z)  y = Add(t, w)"
+    )
+    names = {"a": "past-len", "c": "max", "d": "past-len + max"}
+    for value in odd.graph.input:
+        dim = value.type.tensor_type.shape.dim[0]
+        dim.dim_param = names[dim.dim_param]
+    assert shapes(jaxops.onnx.load(odd).export())[:2] == ["float32[past_len,b]", "float32[max_,b]"]
+    for value in odd.graph.input:
+        dim = value.type.tensor_type.shape.dim[0]
+        dim.dim_param = dim.dim_param.replace("past-len", "past").replace("max", "new")
+    loaded = jaxops.onnx.load(odd)
+    assert shapes(loaded.export()) == ["float32[past,b]", "float32[new,b]", "float32[past + new,b]"]
+    assert shapes(loaded.export(sizes={"past": 3, "new": "2*k"}))[2] == "float32[2*k + 3,b]"
+    assert jaxops.onnx.load(odd, sizes={"past": 3, "new": 4}).inputs[2].shape == (7, "b")
+
+
+def test_platforms():
+    assert jaxops.onnx.load(PAIR).export(platforms=("cpu", "cuda")).platforms == ("cpu", "cuda")
+
+
+def test_a_size_is_fixed_at_load():
+    fixed = jaxops.onnx.load(PAIR, sizes={"seq": 3})
+    assert [value.shape for value in (*fixed.inputs, *fixed.outputs)] == [("batch", 3, 4)] * 3
+    assert shapes(fixed.export()) == ["float32[batch,3,4]"] * 2
+    x = np.ones((2, 3, 4), np.float32)
+    agree(fixed(x, x), x + x)
+    with pytest.raises(ShapeError, match=r"expects x: float32\[batch, 3, 4\]"):
+        fixed(np.ones((2, 4, 4), np.float32), np.ones((2, 4, 4), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "match"),
+    [
+        (
+            lambda: jaxops.onnx.load(PAIR, sizes={"s": 3}),
+            ArgumentError,
+            r"size named 's'; .* 'batch', 'seq'",
+        ),
+        (lambda: jaxops.onnx.load(PAIR, sizes={"seq": "s"}), ArgumentError, r"'seq' is 's'; it must be an integer"),
+        (lambda: jaxops.onnx.load(PAIR, sizes={"seq": -1}), ArgumentError, r"'seq' is -1; it must be an integer"),
+        (lambda: jaxops.onnx.load(PAIR).export({"s": 3}), ArgumentError, r"no input has a size named 's'"),
+        (lambda: jaxops.onnx.load(PAIR).export(["seq"]), SignatureError, r"is no dictionary"),
+        (lambda: jaxops.onnx.load(PAIR).export({"seq": 2.5}), ArgumentError, r"'seq' is 2.5; give a number, a name"),
+        (lambda: jaxops.onnx.load(PAIR).export({"seq": "2 <= s <= 5"}), ArgumentError, r"one comparison at a time"),
+        (lambda: jaxops.onnx.load(PAIR).export({"seq": "s +"}), ArgumentError, r"are no symbolic sizes: .*syntax"),
+    ],
+)
+def test_errors(call, kind, match):
+    with pytest.raises(kind, match=match):
+        call()
+
+
+def test_what_the_model_needs_is_an_error_without_export():
+    """`jax.export` itself has the limits it is given, so the error says which one is missing."""
+    loaded = jaxops.onnx.load(LEARNED)
+    specs = jax.export.symbolic_args_specs([np.zeros((1, 1, 4), "f4"), np.zeros((16, 4), "f4")], ["b, s, 4", "16, 4"])
+    with pytest.raises(SizeError, match=r"(?s)must be equal.*sizes={'s': 's <= 16'}.*in node 'y' \(Add") as caught:
+        jax.export.export(jax.jit(loaded.apply))(loaded.params, *specs)
+    assert caught.value.needs == "s <= 16"
+    constrained = jax.export.symbolic_args_specs(
+        [np.zeros((1, 1, 4), "f4"), np.zeros((16, 4), "f4")], ["b, s, 4", "16, 4"], constraints=["s <= 16"]
+    )
+    jax.export.export(jax.jit(loaded.apply))(loaded.params, *constrained)
+    loaded.export(sizes={"seq": "s <= 9"})
+
+
+def test_a_size_that_defeats_the_program_is_named():
+    top = model("(float[n,seq] x) => (int64[n,m] y)", "y = NonZero(x)")
+    with pytest.raises(StaticError, match=r"(?s)depends on `x`.*fix one: sizes={'n': 128}"):
+        jaxops.onnx.load(top).export()
+    pieces = model(
+        "(float[n,seq] x) => (float[m,seq] y)",
+        "s = SplitToSequence<axis=0,keepdims=1>(x)  y = ConcatFromSequence<axis=0>(s)",
+    )
+    with pytest.raises(ShapeError, match=r"(?s)in node 's' \(SplitToSequence.*sizes={'n': 128}"):
+        jaxops.onnx.load(pieces).export()
+    jaxops.onnx.load(pieces).export(sizes={"n": 3})
+
+
+def test_inputs_that_are_no_arguments():
+    shape = model("(float[n,4] x, int64[2] shape) => (float[a,b] y)", "y = Reshape(x, shape)")
+    with pytest.raises(StaticError, match=r"(?s)input 'shape' must be known.*model.apply\(params, x, shape=…\)"):
+        jaxops.onnx.load(shape).export()
+    ranked = model("(float[n,4] x) => (float[a,b] y)", "y = Relu(x)")
+    ranked.graph.input[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(UnsupportedError, match=r"the model declares x: float32\[…\]"):
+        jaxops.onnx.load(ranked).export()
+
+
+def test_a_batch_that_the_model_fixes_is_a_number():
+    fixed = model("(float[n,4] x) => (float[1,2,2] y)", "t = Constant<value_ints=[1,2,2]>()  y = Reshape(x, t)")
+    assert shapes(jaxops.onnx.load(fixed).export()) == ["float32[1,4]"]
