@@ -1,0 +1,123 @@
+"""Static values as Python writes them."""
+
+import keyword
+from typing import Any
+
+import numpy as np
+
+from jaxops.dtypes import is_float, is_string
+from jaxops.tools.python.expressions import Expression, call, sequence
+
+# From this many elements on an array is data, and goes to the file of the parameters.
+_LARGE = 17
+
+
+class TooLarge(Exception):
+    """An array that has no short spelling."""
+
+
+def literal(value: Any, *, plain: bool = False, short_floats: bool = True) -> Expression:
+    """A static value or an attribute. Raises TooLarge for an array that belongs into a file.
+
+    plain: integers and vectors of them may be Python numbers and tuples, as an operator takes them. short_floats:
+    0.1 may stand for the float32 next to it.
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        return _array(np.asarray(value), plain)
+    if isinstance(value, np.dtype):
+        return dtype_text(value)
+    if isinstance(value, tuple | list):
+        return sequence("()", [literal(item, plain=plain, short_floats=short_floats) for item in value])
+    if isinstance(value, float):
+        return _float(value, short_floats)
+    if isinstance(value, str):
+        return string(value)
+    assert value is None or isinstance(value, int), value
+    return repr(value)
+
+
+def string(value: str) -> str:
+    """A string in double quotes, unless that takes more escapes."""
+    text = repr(value)
+    return text if '"' in value or text[0] == '"' else f'"{text[1:-1]}"'
+
+
+def dtype_text(dtype: np.dtype) -> str:
+    """An element type."""
+    if dtype == object:
+        return "str"
+    if dtype == bool:
+        return "bool"
+    return f"np.{dtype.name}" if hasattr(np, dtype.name) else f"jnp.{dtype.name}"
+
+
+def _float(value: float, short: bool) -> str:
+    if np.isnan(value):
+        return "np.nan"
+    if np.isinf(value):
+        return "np.inf" if value > 0 else "-np.inf"
+    if short and float(np.float32(value)) == value:
+        return _shortest(np.float32(value))
+    return repr(value)
+
+
+def _shortest(value: np.float32) -> str:
+    for sign in ("", "-"):
+        if value == np.finfo(np.float32).max * (-1 if sign else 1):
+            return f"float(np.finfo(np.float32).{'min' if sign else 'max'})"
+    return str(value)
+
+
+def _number(value: Any, dtype: np.dtype) -> str:
+    if dtype == object:
+        return string(str(value))
+    if is_float(dtype):
+        return _float(float(value), dtype != np.float64)
+    return repr(value.item() if dtype.kind in "biuc" else int(value))
+
+
+def _array(value: np.ndarray, plain: bool) -> Expression:
+    dtype = value.dtype
+    if plain and dtype.kind in "iu" and value.ndim < 2 and value.size < _LARGE:
+        return sequence("()", [str(v) for v in value.tolist()]) if value.ndim else str(value.item())
+    kind = [] if dtype in (np.dtype(np.int64), np.dtype(bool)) else ["object" if is_string(value) else dtype_text(dtype)]
+    if not value.ndim:
+        return call("np.array", [_number(value[()], dtype), *kind])
+    if value.size and value.ndim < 2 and value.size < _LARGE:
+        return call("np.array", [sequence("[]", [_number(v, dtype) for v in value]), *kind])
+    shape = sequence("()", [str(size) for size in value.shape]) if value.ndim > 1 else str(value.size)
+    own = [dtype_text(dtype)] if not is_string(value) else ["object"]
+    if not value.size:
+        return call("np.zeros", [shape, *own])
+    if is_string(value) or dtype.kind == "c":
+        raise TooLarge
+    first = value.reshape(-1)[0]
+    if (value == first).all():
+        return call("np.full", [shape, _number(first, dtype), *own])
+    if dtype.kind == "i" and np.array_equal(value.reshape(-1), np.arange(value.size)):
+        flat = call("np.arange", [str(value.size), *kind])
+        return flat if value.ndim == 1 else call(f"{_flat(flat)}.reshape", [str(size) for size in value.shape])
+    if value.size < _LARGE and value.ndim == 2:
+        rows = [sequence("[]", [_number(v, dtype) for v in row]) for row in value]
+        return call("np.array", [sequence("[]", rows), *kind])
+    raise TooLarge
+
+
+def _flat(expression: Any) -> str:
+    return expression.opening + ", ".join(expression.items) + expression.closing
+
+
+def identifier(text: str, taken: Any = ()) -> str:
+    """A name for Python that is not taken, from any text."""
+    words = "".join(c if c.isascii() and c.isalnum() else "_" for c in text).strip("_").lower() or "x"
+    while "__" in words:
+        words = words.replace("__", "_")
+    base = f"x{words}" if words[0].isdigit() else words
+    base = f"{base}_" if keyword.iskeyword(base) else base
+    found, count = base, 1
+    while found in taken:
+        count += 1
+        found = f"{base.rstrip('_')}_{count}"
+    return found
+
+
