@@ -44,11 +44,17 @@ class Node:
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
     body: "Graph | None" = None  # what the operator does, where nodes say it
+    scope: str = ""  # the path of the module that it came from, such as encoder.layer.0; empty where nothing says it
 
     @property
     def label(self) -> str:
         """The name, or the first output of a node that has none."""
         return self.name or next(filter(None, self.outputs), self.operator.name)
+
+    @property
+    def traced_as(self) -> str:
+        """The node in profiles: its module, and its own name in it."""
+        return f"{self.scope}/{self.label.rpartition('/')[2]}" if self.scope else self.label
 
     @property
     def title(self) -> str:

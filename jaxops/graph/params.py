@@ -36,6 +36,25 @@ def prepare(graph: Graph, needs: Mapping[Graph, Needs]) -> tuple[Graph, dict[str
     return split.graph(graph, {}, ""), split.params
 
 
+def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
+    """A prepared graph whose parameters have other names, in its subgraphs and functions too."""
+    done: dict[Graph, Graph] = {}  # a graph that several nodes share stays one
+
+    def walk(graph: Graph) -> Graph:
+        if graph not in done:
+            params = {name: names[param] for name, param in graph.params.items()}
+            done[graph] = dataclasses.replace(graph, params=params, nodes=tuple(map(node, graph.nodes)))
+        return done[graph]
+
+    def node(node: Node) -> Node:
+        if node.body is not None:
+            return dataclasses.replace(node, body=walk(node.body))
+        inner = {name: walk(subgraph) for name, subgraph in node.subgraphs.items()}
+        return dataclasses.replace(node, attributes={**node.attributes, **inner}) if inner else node
+
+    return walk(graph)
+
+
 class _Split:
     def __init__(self, needs: Mapping[Graph, Needs]) -> None:
         self.needs = needs

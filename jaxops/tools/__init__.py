@@ -1,1 +1,4 @@
-"""What people do with a model or a graph. Nothing here knows a file format, or what a front end is."""
+"""What people do with a model once it runs: look inside it, compare it, count it, draw it.
+
+Everything here works on the `Graph` of a model, and knows no file format.
+"""

@@ -1,0 +1,323 @@
+"""What a node becomes: calls of public operators.
+
+The function of a node is either public itself, or it translates an old version, or a choice of outputs, to public ones.
+Such an adapter is run on placeholders, and the calls that it makes are what is written. So every adapter is covered
+that makes its calls without looking at data; for one that does look, UnsupportedError says so.
+"""
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args, get_origin
+
+import jax
+import numpy as np
+
+from jaxops import ops
+from jaxops.dtypes import as_traced, canonical
+from jaxops.errors import JaxopsError, UnsupportedError
+from jaxops.ops import microsoft, ml, preview, training
+from jaxops.static import ELEMENT_TYPE, STATIC, array, known, settled
+from jaxops.tools.python.expressions import Expression, Ref, call, sequence
+from jaxops.tools.python.literals import literal
+
+_SPELLINGS = {"jo": ops, "jo.microsoft": microsoft, "jo.ml": ml, "jo.preview": preview, "jo.training": training}
+_PUBLIC = {
+    getattr(module, name): f"{prefix}.{name}" for prefix, module in _SPELLINGS.items() for name in module.__all__
+}
+# Functions that turn an operand into an array, at the given position; a placeholder is one.
+_CONVERSIONS = {array: 0, as_traced: 0, settled: 0, known: 2}
+# What an abstract evaluation of an operator may raise where its operands are not known well enough.
+FAILURES = (JaxopsError, TypeError, ValueError, NotImplementedError, ArithmeticError)
+
+
+class _Unknown:
+    """An attribute of an operand that nothing is known of; equal to itself, and no number."""
+
+
+_UNKNOWN = _Unknown()
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """A placeholder for a value: how it is written, and its shape and type where they are known."""
+
+    expression: Expression
+    fact: Any = None
+
+    @property
+    def shape(self) -> Any:
+        """The sizes."""
+        return _UNKNOWN if self.fact is None else self.fact.shape
+
+    @property
+    def ndim(self) -> Any:
+        """The number of axes."""
+        return _UNKNOWN if self.fact is None else len(self.fact.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """The element type."""
+        return _UNKNOWN if self.fact is None else self.fact.dtype
+
+    def reshape(self, *shape: Any) -> "Operand":
+        """As of an array."""
+        sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+        return self._method("reshape", sizes)
+
+    def astype(self, dtype: Any) -> "Operand":
+        """As of an array; nothing where it has the type already."""
+        if self.fact is not None and canonical(dtype) == self.fact.dtype:
+            return self
+        return self._method("astype", (np.dtype(dtype),))
+
+    def _method(self, name: str, arguments: Sequence[Any]) -> "Operand":
+        if not isinstance(self.expression, Ref):
+            raise TypeError(f"a method of {self.expression}")
+        facts = None
+        if self.fact is not None:
+            facts = jax.eval_shape(lambda x: getattr(x, name)(*arguments), self.fact)
+        items = [self.expression, *(literal(a) for a in arguments)]
+        return Operand(call(f".{name}", items), facts)
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise TypeError("an operand is no array yet")
+
+
+@dataclass(frozen=True, eq=False)
+class _Sealed:
+    """A result on its way out of an operator, which would check its type."""
+
+    value: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Nested:
+    """A function among the arguments: the body of a branch or a loop."""
+
+    name: str
+
+
+@dataclass
+class Step:
+    """A statement: values, and the expression that makes them. path: the module that it belongs to."""
+
+    targets: list[str]  # '' for one that nothing reads
+    expression: Expression
+    path: tuple[str, ...] = ()
+    bodies: "dict[str, Any]" = field(default_factory=dict)  # functions defined before it, by name
+    unpacks: bool = False  # whether a single target is one of a tuple
+    rest: bool = False  # whether there may be more values than targets
+    draws: bool = False
+
+
+class Recorder:
+    """Records the calls of public operators that one node makes, as steps."""
+
+    def __init__(self, node: Any, prefix: str) -> None:
+        self.node = node
+        self.prefix = prefix
+        self.steps: list[Step] = []
+        self._rebuilt: dict[Any, Any] = {}
+
+    def run(self, inputs: Sequence[Any], attributes: Mapping[str, Any], rng: Any) -> list[Any]:
+        """The outputs of the node as operands, or static values. Raises UnsupportedError."""
+        operator = self.node.operator
+        fn = self._replaced(operator.fn)
+        if fn is operator.fn:
+            raise UnsupportedError(f"to_python: {self._what()} is done by {operator.fn}, which cannot be imported")
+
+        @functools.wraps(operator.fn)
+        def sealed(*args: Any, **kwargs: Any) -> Any:
+            result = fn(*args, **kwargs)
+            return tuple(map(_Sealed, result)) if isinstance(result, tuple) else _Sealed(result)
+
+        recorded = replace(operator, fn=sealed)
+        try:
+            found = recorded.call(inputs, attributes, n_outputs=len(self.node.outputs), rng=rng)
+        except (TypeError, AttributeError) as error:
+            if isinstance(error, JaxopsError):
+                raise
+            raise UnsupportedError(
+                f"to_python: {self._what()} is computed from the shapes or values of its operands, which are not known "
+                f"here ({error}); no call of the newest operators says the same\n"
+                "  hint    convert the model to a newer opset (onnx.version_converter)"
+            ) from error
+        return [item.value for item in found]
+
+    def _what(self) -> str:
+        return f"node '{self.node.label}' ({self.node.operator.label})"
+
+    def _replaced(self, value: Any) -> Any:
+        """What stands in an adapter for a public operator, a helper of the adapter, or a module of operators."""
+        if isinstance(value, types.ModuleType) and any(value is module for module in _SPELLINGS.values()):
+            return _Operators(self, value)
+        if not isinstance(value, types.FunctionType):
+            return value
+        if value in _PUBLIC:
+            return self._recording(value, _PUBLIC[value])
+        if value in _CONVERSIONS:
+            return _passing(value, _CONVERSIONS[value])
+        if value.__module__.rpartition(".")[0] == self.node.operator.fn.__module__.rpartition(".")[0]:
+            return self._rebuild(value)
+        return value
+
+    def _rebuild(self, fn: types.FunctionType) -> Callable[..., Any]:
+        """A copy of an adapter, or of its helper, that calls what records."""
+        if fn in self._rebuilt:
+            return self._rebuilt[fn]
+        names: dict[str, Any] = {}
+        cells = tuple(types.CellType() for _ in fn.__closure__ or ())
+        copy = types.FunctionType(fn.__code__, names, fn.__name__, fn.__defaults__, cells or None)
+        copy.__kwdefaults__, copy.__annotations__ = fn.__kwdefaults__, fn.__annotations__
+        self._rebuilt[fn] = copy
+        names["__builtins__"] = fn.__globals__["__builtins__"]
+        used = set(_names(fn.__code__))
+        names.update({name: self._replaced(v) for name, v in fn.__globals__.items() if name in used})
+        for cell, original in zip(cells, fn.__closure__ or (), strict=True):
+            cell.cell_contents = self._replaced(original.cell_contents)
+        return copy
+
+    def _recording(self, fn: Callable[..., Any], spelling: str) -> Callable[..., Any]:
+        @functools.wraps(fn)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if not any(isinstance(leaf, Operand | Nested) for leaf in jax.tree.leaves((args, kwargs))):
+                if fn is not self.node.operator.fn:
+                    return fn(*args, **kwargs)
+            return self._record(fn, spelling, args, kwargs)
+
+        return run
+
+    def _record(self, fn: Callable[..., Any], spelling: str, args: Any, kwargs: Any) -> Any:
+        step = Step([], arguments(fn, spelling, args, kwargs))
+        self.steps.append(step)
+        outputs = _evaluated(fn, args, kwargs)
+        count = len(self.node.outputs)
+        if isinstance(outputs, tuple):
+            facts = list(outputs)
+        elif outputs is None and count > 1:
+            facts, step.rest = [None] * count, True
+        else:
+            facts = [outputs]
+        step.unpacks = isinstance(outputs, tuple) or step.rest
+        step.targets = [f"{self.prefix}#{len(self.steps)}.{k}" for k in range(len(facts))]
+        found = tuple(
+            fact if isinstance(fact, np.ndarray) and fact.dtype != object else Operand(Ref(target), _traced(fact))
+            for target, fact in zip(step.targets, facts, strict=True)
+        )
+        return found if step.unpacks else found[0]
+
+
+def _traced(fact: Any) -> Any:
+    return fact if isinstance(fact, jax.ShapeDtypeStruct) else None
+
+
+@dataclass(frozen=True)
+class _Operators:
+    """A module of operators whose functions record."""
+
+    recorder: Recorder
+    module: types.ModuleType
+
+    def __getattr__(self, name: str) -> Any:
+        return self.recorder._replaced(getattr(self.module, name))
+
+
+def _names(code: types.CodeType) -> Any:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
+def _passing(fn: Callable[..., Any], position: int) -> Callable[..., Any]:
+    @functools.wraps(fn)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        value = args[position]
+        return value if isinstance(value, Operand) else fn(*args, **kwargs)
+
+    return run
+
+
+def arguments(fn: Callable[..., Any], spelling: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Expression:
+    """A call as it is written: without arguments that equal their default, positional ones first."""
+    bound = inspect.signature(fn).bind(*args, **kwargs)
+    items: list[Expression] = []
+    labels: list[str] = []
+    skipped = False
+    for name, parameter in bound.signature.parameters.items():
+        if name not in bound.arguments or _same(bound.arguments[name], parameter.default):
+            skipped = True
+            continue
+        positional = parameter.kind is not parameter.KEYWORD_ONLY and not skipped
+        items.append(written(bound.arguments[name], parameter.annotation))
+        labels.append("" if positional else name)
+    return call(spelling, items, labels)
+
+
+def _same(value: Any, default: Any) -> bool:
+    if default is None or value is None:
+        return default is value
+    return type(value) is type(default) and isinstance(value, int | float | str) and value == default
+
+
+def written(value: Any, annotation: Any) -> Expression:
+    """An argument as it is written."""
+    if isinstance(value, Operand):
+        return value.expression
+    if isinstance(value, Nested):
+        return value.name
+    if isinstance(value, list | tuple) and any(isinstance(item, Operand | np.ndarray) for item in value):
+        inner = get_args(annotation)[0] if get_args(annotation) else Any
+        return sequence("[]", [written(item, inner) for item in value])
+    marks = getattr(annotation, "__metadata__", ())
+    if ELEMENT_TYPE in marks and isinstance(value, np.dtype):
+        return literal(value)
+    static = STATIC in marks or _is_ints(annotation)
+    return literal(value, plain=static or (annotation is Any and getattr(value, "dtype", None) == np.int64))
+
+
+def _is_ints(annotation: Any) -> bool:
+    return any(part is int for part in (annotation, *get_args(annotation))) and get_origin(annotation) is not list
+
+
+def _evaluated(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """What a call gives: shapes and types, static arrays; None where that cannot be told."""
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    if any(isinstance(x, Nested) or (isinstance(x, Operand) and x.fact is None) for x in leaves):
+        return None
+    traced = [x.fact for x in leaves if isinstance(x, Operand)]
+    return abstract(
+        lambda *xs: _call(fn, tree, leaves, iter(xs)),
+        traced,
+    )
+
+
+def _call(fn: Callable[..., Any], tree: Any, leaves: Sequence[Any], values: Any) -> Any:
+    args, kwargs = jax.tree.unflatten(tree, [next(values) if isinstance(x, Operand) else x for x in leaves])
+    return fn(*args, **kwargs)
+
+
+def abstract(fn: Callable[..., Any], traced: Sequence[Any]) -> Any:
+    """What a function gives for operands of these shapes and types; None where it cannot be told."""
+    kept: list[Any] = []
+
+    def run(*xs: Any) -> Any:
+        result = fn(*xs)
+        kept.append(result)
+        results = result if isinstance(result, tuple) else (result,)
+        return [y if isinstance(y, jax.Array) else None for y in results]
+
+    try:
+        shapes = jax.eval_shape(run, *traced)
+    except FAILURES:
+        return None
+    (result,) = kept
+    results = result if isinstance(result, tuple) else (result,)
+    found = tuple(
+        shape if shape is not None else y if isinstance(y, np.ndarray) else None
+        for shape, y in zip(shapes, results, strict=True)
+    )
+    return found if isinstance(result, tuple) else found[0]
