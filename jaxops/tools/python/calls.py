@@ -9,7 +9,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, get_args, get_origin
 
 import jax
@@ -19,9 +19,9 @@ from jaxops import ops
 from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import JaxopsError, UnsupportedError
 from jaxops.ops import microsoft, ml, preview, training
-from jaxops.static import ELEMENT_TYPE, STATIC, array, known, settled
-from jaxops.tools.python.expressions import Expression, Ref, call, sequence
-from jaxops.tools.python.literals import literal
+from jaxops.static import ELEMENT_TYPE, STATIC, array, is_symbolic, known, settled
+from jaxops.tools.python.expressions import Expression, Group, Ref, call, sequence
+from jaxops.tools.python.literals import literal, written_sizes
 
 _SPELLINGS = {"jo": ops, "jo.microsoft": microsoft, "jo.ml": ml, "jo.preview": preview, "jo.training": training}
 _PUBLIC = {
@@ -65,22 +65,15 @@ class Operand:
     def reshape(self, *shape: Any) -> "Operand":
         """As of an array."""
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
-        return self._method("reshape", sizes)
+        written = call("jo.reshape", [self.expression, sequence("()", [str(size) for size in sizes])])
+        return Operand(written, _of(lambda x: ops.reshape(x, sizes), self.fact))
 
     def astype(self, dtype: Any) -> "Operand":
         """As of an array; nothing where it has the type already."""
         if self.fact is not None and canonical(dtype) == self.fact.dtype:
             return self
-        return self._method("astype", (np.dtype(dtype),))
-
-    def _method(self, name: str, arguments: Sequence[Any]) -> "Operand":
-        if not isinstance(self.expression, Ref):
-            raise TypeError(f"a method of {self.expression}")
-        facts = None
-        if self.fact is not None:
-            facts = jax.eval_shape(lambda x: getattr(x, name)(*arguments), self.fact)
-        items = [self.expression, *(literal(a) for a in arguments)]
-        return Operand(call(f".{name}", items), facts)
+        written = call("jo.cast", [self.expression, literal(np.dtype(dtype))], ["", "to"])
+        return Operand(written, _of(lambda x: ops.cast(x, to=np.dtype(dtype)), self.fact))
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
         raise TypeError("an operand is no array yet")
@@ -101,16 +94,13 @@ class Nested:
 
 
 @dataclass
-class Step:
-    """A statement: values, and the expression that makes them. path: the module that it belongs to."""
+class Recorded:
+    """A call that a node makes: values, and the expression that makes them."""
 
-    targets: list[str]  # '' for one that nothing reads
-    expression: Expression
-    path: tuple[str, ...] = ()
-    bodies: "dict[str, Any]" = field(default_factory=dict)  # functions defined before it, by name
-    unpacks: bool = False  # whether a single target is one of a tuple
-    rest: bool = False  # whether there may be more values than targets
-    draws: bool = False
+    targets: list[str]
+    expression: Group
+    unpacks: bool = False  # whether it gives a tuple
+    rest: bool = False  # whether the tuple may have more values than targets
 
 
 class Recorder:
@@ -119,7 +109,7 @@ class Recorder:
     def __init__(self, node: Any, prefix: str) -> None:
         self.node = node
         self.prefix = prefix
-        self.steps: list[Step] = []
+        self.steps: list[Recorded] = []
         self._rebuilt: dict[Any, Any] = {}
 
     def run(self, inputs: Sequence[Any], attributes: Mapping[str, Any], rng: Any) -> list[Any]:
@@ -145,6 +135,8 @@ class Recorder:
                 f"here ({error}); no call of the newest operators says the same\n"
                 "  hint    convert the model to a newer opset (onnx.version_converter)"
             ) from error
+        if self.steps and len(self.node.outputs) == 1:
+            _without_unread(self.steps[-1])
         return [item.value for item in found]
 
     def _what(self) -> str:
@@ -191,7 +183,7 @@ class Recorder:
         return run
 
     def _record(self, fn: Callable[..., Any], spelling: str, args: Any, kwargs: Any) -> Any:
-        step = Step([], arguments(fn, spelling, args, kwargs))
+        step = Recorded([], arguments(fn, spelling, args, kwargs))
         self.steps.append(step)
         outputs = _evaluated(fn, args, kwargs)
         count = len(self.node.outputs)
@@ -204,10 +196,28 @@ class Recorder:
         step.unpacks = isinstance(outputs, tuple) or step.rest
         step.targets = [f"{self.prefix}#{len(self.steps)}.{k}" for k in range(len(facts))]
         found = tuple(
-            fact if isinstance(fact, np.ndarray) and fact.dtype != object else Operand(Ref(target), _traced(fact))
+            fact if isinstance(fact, np.ndarray) and _can_be_written(fact) else Operand(Ref(target), _traced(fact))
             for target, fact in zip(step.targets, facts, strict=True)
         )
         return found if step.unpacks else found[0]
+
+
+def _without_unread(step: Recorded) -> None:
+    """A call of which the first value alone is read: without the flags that ask for others."""
+    asks = [label.startswith("return_") and item == "True" for label, item in step.expression.labelled()]
+    if step.unpacks and any(asks):
+        kept = [(k, item) for k, item in enumerate(step.expression.items) if not asks[k]]
+        labels = [step.expression.labels[k] for k, _ in kept]
+        step.expression = call(step.expression.opening[:-1], [item for _, item in kept], labels)
+        step.targets, step.unpacks, step.rest = step.targets[:1], False, False
+
+
+def _can_be_written(value: np.ndarray) -> bool:
+    return not is_symbolic(value) or written_sizes(value) is not None
+
+
+def _of(fn: Callable[..., Any], fact: Any) -> Any:
+    return None if fact is None else abstract(fn, [fact])
 
 
 def _traced(fact: Any) -> Any:
@@ -241,7 +251,7 @@ def _passing(fn: Callable[..., Any], position: int) -> Callable[..., Any]:
     return run
 
 
-def arguments(fn: Callable[..., Any], spelling: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Expression:
+def arguments(fn: Callable[..., Any], spelling: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Group:
     """A call as it is written: without arguments that equal their default, positional ones first."""
     bound = inspect.signature(fn).bind(*args, **kwargs)
     items: list[Expression] = []

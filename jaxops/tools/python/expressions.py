@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 WIDTH = 88
 INDENT = "    "
@@ -23,6 +23,13 @@ class Size:
     symbols: tuple[str, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Data:
+    """A static array that is too large to be written in place."""
+
+    value: Any
+
+
 @dataclass(frozen=True)
 class Group:
     """Items between brackets: a call, a tuple, a list. labels: the keyword of each item, or ''."""
@@ -38,7 +45,7 @@ class Group:
         return ((f"{label}=" if label else "", item) for label, item in zip(labels, self.items, strict=True))
 
 
-Expression: TypeAlias = str | Ref | Size | Group
+Expression: TypeAlias = str | Ref | Size | Data | Group
 
 
 def call(function: str, items: Sequence[Expression], labels: Sequence[str] = ()) -> Group:

@@ -1,27 +1,29 @@
 """Static values as Python writes them."""
 
 import keyword
+import re
 from typing import Any
 
 import numpy as np
 
 from jaxops.dtypes import is_float, is_string
-from jaxops.tools.python.expressions import Expression, call, sequence
+from jaxops.static import is_symbolic
+from jaxops.tools.python.expressions import Data, Expression, Size, call, sequence
 
 # From this many elements on an array is data, and goes to the file of the parameters.
 _LARGE = 17
 
 
-class TooLarge(Exception):
-    """An array that has no short spelling."""
-
-
 def literal(value: Any, *, plain: bool = False, short_floats: bool = True) -> Expression:
-    """A static value or an attribute. Raises TooLarge for an array that belongs into a file.
+    """A static value or an attribute.
 
     plain: integers and vectors of them may be Python numbers and tuples, as an operator takes them. short_floats:
     0.1 may stand for the float32 next to it.
     """
+    if is_symbolic(value):
+        sizes = written_sizes(value)
+        assert sizes is not None, "a size that cannot be written is a value of its own"
+        return sizes if plain or not np.ndim(value) else call("np.array", [sizes])
     if isinstance(value, np.ndarray | np.generic):
         return _array(np.asarray(value), plain)
     if isinstance(value, np.dtype):
@@ -34,6 +36,24 @@ def literal(value: Any, *, plain: bool = False, short_floats: bool = True) -> Ex
         return string(value)
     assert value is None or isinstance(value, int), value
     return repr(value)
+
+
+def written_sizes(value: Any) -> Expression | None:
+    """Symbolic sizes, one or a vector, as arithmetic on their symbols; None for what Python's operators do not say."""
+    if np.ndim(value) > 1:
+        return None
+    items = [_size(item) for item in np.asarray(value, object).reshape(-1)]
+    if None in items:
+        return None
+    return sequence("()", [item for item in items if item]) if np.ndim(value) else items[0]
+
+
+def _size(value: Any) -> Expression | None:
+    text = str(value)
+    if re.search(r"[^\w +*-]", text):  # mod(a, b), a^2
+        return None
+    symbols = tuple(dict.fromkeys(re.findall(r"[A-Za-z_]\w*", text)))
+    return Size(text.replace("*", " * "), symbols) if symbols else text
 
 
 def string(value: str) -> str:
@@ -57,15 +77,8 @@ def _float(value: float, short: bool) -> str:
     if np.isinf(value):
         return "np.inf" if value > 0 else "-np.inf"
     if short and float(np.float32(value)) == value:
-        return _shortest(np.float32(value))
+        return str(np.float32(value))
     return repr(value)
-
-
-def _shortest(value: np.float32) -> str:
-    for sign in ("", "-"):
-        if value == np.finfo(np.float32).max * (-1 if sign else 1):
-            return f"float(np.finfo(np.float32).{'min' if sign else 'max'})"
-    return str(value)
 
 
 def _number(value: Any, dtype: np.dtype) -> str:
@@ -90,9 +103,9 @@ def _array(value: np.ndarray, plain: bool) -> Expression:
     if not value.size:
         return call("np.zeros", [shape, *own])
     if is_string(value) or dtype.kind == "c":
-        raise TooLarge
+        return Data(value)
     first = value.reshape(-1)[0]
-    if (value == first).all():
+    if np.full_like(value, first).tobytes() == value.tobytes():
         return call("np.full", [shape, _number(first, dtype), *own])
     if dtype.kind == "i" and np.array_equal(value.reshape(-1), np.arange(value.size)):
         flat = call("np.arange", [str(value.size), *kind])
@@ -100,7 +113,7 @@ def _array(value: np.ndarray, plain: bool) -> Expression:
     if value.size < _LARGE and value.ndim == 2:
         rows = [sequence("[]", [_number(v, dtype) for v in row]) for row in value]
         return call("np.array", [sequence("[]", rows), *kind])
-    raise TooLarge
+    return Data(value)
 
 
 def _flat(expression: Any) -> str:
