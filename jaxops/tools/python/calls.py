@@ -80,6 +80,21 @@ class Operand:
 
 
 @dataclass(frozen=True, eq=False)
+class _Results(Operand):
+    """What a call gives of which nothing is known: one value, until an adapter takes it apart."""
+
+    step: Any = None
+
+    def __getitem__(self, index: Any) -> Any:
+        count = index.stop if isinstance(index, slice) else index + 1
+        first = self.step.targets[0].rpartition(".")[0]
+        self.step.targets = [f"{first}.{k}" for k in range(count)]
+        self.step.unpacks = self.step.rest = True
+        found = tuple(Operand(Ref(target)) for target in self.step.targets)
+        return found[index]
+
+
+@dataclass(frozen=True, eq=False)
 class _Sealed:
     """A result on its way out of an operator, which would check its type."""
 
@@ -199,6 +214,8 @@ class Recorder:
             fact if isinstance(fact, np.ndarray) and _can_be_written(fact) else Operand(Ref(target), _traced(fact))
             for target, fact in zip(step.targets, facts, strict=True)
         )
+        if outputs is None and not step.unpacks:
+            return _Results(Ref(step.targets[0]), step=step)
         return found if step.unpacks else found[0]
 
 
@@ -261,6 +278,9 @@ def arguments(fn: Callable[..., Any], spelling: str, args: Sequence[Any], kwargs
         if name not in bound.arguments or _same(bound.arguments[name], parameter.default):
             skipped = True
             continue
+        if fn is ops.slice and name == "steps" and isinstance(bound.arguments[name], np.ndarray):
+            if (bound.arguments[name] == 1).all():
+                continue
         positional = parameter.kind is not parameter.KEYWORD_ONLY and not skipped
         items.append(written(bound.arguments[name], parameter.annotation))
         labels.append("" if positional else name)
@@ -270,6 +290,8 @@ def arguments(fn: Callable[..., Any], spelling: str, args: Sequence[Any], kwargs
 def _same(value: Any, default: Any) -> bool:
     if default is None or value is None:
         return default is value
+    if isinstance(value, np.dtype) and isinstance(default, type | np.dtype):
+        return value == np.dtype(default)
     return type(value) is type(default) and isinstance(value, int | float | str) and value == default
 
 
@@ -322,7 +344,9 @@ def abstract(fn: Callable[..., Any], traced: Sequence[Any]) -> Any:
 
     try:
         shapes = jax.eval_shape(run, *traced)
-    except FAILURES:
+    except FAILURES as e:
+        import os
+        if os.environ.get("DBG"): print("FAIL", fn, traced, type(e), str(e)[:300])
         return None
     (result,) = kept
     results = result if isinstance(result, tuple) else (result,)

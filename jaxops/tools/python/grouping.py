@@ -1,6 +1,7 @@
 """Steps as functions, one for each module of the model."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from jaxops.tools.python.expressions import Ref, call
@@ -13,8 +14,45 @@ _FEWEST = 4
 def grouped(function: Function, facts: Mapping[str, Any], paths: Mapping[str, str]) -> Function:
     """The function, with the steps of each module in a function of their own. paths: of the parameters."""
     read = {name for result in function.results for name in _reads(result)}
-    steps = _level(function.steps, (), read, facts, paths)
-    return Function(function.name, function.args, steps, function.results, facts={**facts, **function.facts})
+    facts = {**facts, **function.facts}
+    steps = _level(_hoisted(function.steps), (), read, facts, paths)
+    return Function(function.name, function.args, steps, function.results, facts=facts)
+
+
+def _hoisted(steps: Sequence[Step]) -> list[Step]:
+    """The steps, with those in the modules around that several modules read and that read nothing of their own module.
+
+    Exporters compute a mask in the first layer and use it in all; then the layers would differ.
+    """
+    paths: dict[str, tuple[str, ...]] = {name: step.path for step in steps for name in step.targets}
+    readers: dict[str, list[tuple[str, ...]]] = {}
+    for step in steps:
+        for name in step.reads():
+            readers.setdefault(name, []).append(step.path)
+    found = []
+    for step in steps:
+        shared = _common([path for name in step.targets for path in readers.get(name, [])])
+        target = _common([step.path, shared]) if shared is not None else step.path
+        sources = [paths[name] for name in step.reads() if name in paths]
+        if target != step.path and step.calls is None and all(_inside(target, path) for path in sources):
+            step = replace(step, path=target)
+            paths |= dict.fromkeys(step.targets, target)
+        found.append(step)
+    return found
+
+
+def _common(found: Sequence[tuple[str, ...]]) -> Any:
+    """The module around all of these; None for none."""
+    if not found:
+        return None
+    length = 0
+    while all(len(path) > length and path[length] == found[0][length] for path in found):
+        length += 1
+    return found[0][:length]
+
+
+def _inside(path: tuple[str, ...], outer: tuple[str, ...]) -> bool:
+    return path[: len(outer)] == outer
 
 
 def _reads(expression: Any) -> list[str]:
@@ -71,7 +109,9 @@ def _called(
     function = Function(path[-1], [], steps, [Ref(name) for name in outputs], path, facts=dict(facts))
     own = ".".join(path) + "."
     function.args = [
-        name for name in function.captured() if not (name.startswith("@") and paths[name[1:]].startswith(own))
+        name
+        for name in function.captured()
+        if not name.startswith("@") or name in outside or not paths[name[1:]].startswith(own)
     ]
     items = [Ref(name) for name in function.args]
     return Step(outputs, call("", items), path, len(outputs) > 1, calls=function)

@@ -35,7 +35,7 @@ def literal(value: Any, *, plain: bool = False, short_floats: bool = True) -> Ex
     if isinstance(value, str):
         return string(value)
     assert value is None or isinstance(value, int), value
-    return repr(value)
+    return _int(value)
 
 
 def written_sizes(value: Any) -> Expression | None:
@@ -77,8 +77,13 @@ def _float(value: float, short: bool) -> str:
     if np.isinf(value):
         return "np.inf" if value > 0 else "-np.inf"
     if short and float(np.float32(value)) == value:
-        return str(np.float32(value))
-    return repr(value)
+        return str(np.float32(value)).replace("e+", "e")
+    return repr(value).replace("e+", "e")
+
+
+def _int(value: int | bool | None) -> str:
+    """A number; the ends of int64, which stand for no end, as powers."""
+    return {2**63 - 1: "2**63 - 1", -(2**63): "-(2**63)"}.get(value, repr(value)) if type(value) is int else repr(value)
 
 
 def _number(value: Any, dtype: np.dtype) -> str:
@@ -86,13 +91,13 @@ def _number(value: Any, dtype: np.dtype) -> str:
         return string(str(value))
     if is_float(dtype):
         return _float(float(value), dtype != np.float64)
-    return repr(value.item() if dtype.kind in "biuc" else int(value))
+    return _int(value.item() if dtype.kind in "biuc" else int(value))
 
 
 def _array(value: np.ndarray, plain: bool) -> Expression:
     dtype = value.dtype
     if plain and dtype.kind in "iu" and value.ndim < 2 and value.size < _LARGE:
-        return sequence("()", [str(v) for v in value.tolist()]) if value.ndim else str(value.item())
+        return sequence("()", [_int(v) for v in value.tolist()]) if value.ndim else _int(value.item())
     kind = [] if dtype in (np.dtype(np.int64), np.dtype(bool)) else ["object" if is_string(value) else dtype_text(dtype)]
     if not value.ndim:
         return call("np.array", [_number(value[()], dtype), *kind])
@@ -106,7 +111,8 @@ def _array(value: np.ndarray, plain: bool) -> Expression:
         return Data(value)
     first = value.reshape(-1)[0]
     if np.full_like(value, first).tobytes() == value.tobytes():
-        return call("np.full", [shape, _number(first, dtype), *own])
+        fill = {"0": "zeros", "0.0": "zeros", "1": "ones", "1.0": "ones"}.get(number := _number(first, dtype))
+        return call(f"np.{fill}", [shape, *own]) if fill else call("np.full", [shape, number, *own])
     if dtype.kind == "i" and np.array_equal(value.reshape(-1), np.arange(value.size)):
         flat = call("np.arange", [str(value.size), *kind])
         return flat if value.ndim == 1 else call(f"{_flat(flat)}.reshape", [str(size) for size in value.shape])

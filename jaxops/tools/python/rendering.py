@@ -1,8 +1,9 @@
 """Functions as source text: names for values, short expressions inside longer ones, one function for equal modules."""
 
+import builtins
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax
 
 from jaxops.tools.python.expressions import (
     INDENT,
+    WIDTH,
     Data,
     Expression,
     Group,
@@ -29,7 +31,12 @@ from jaxops.tools.python.steps import Function, Step
 
 # An expression grows up to this width, and to calls nested this deep.
 _WIDEST, _DEEPEST = 72, 3
-_RESERVED = frozenset({"jo", "np", "jax", "jnp", "params", "rng", "constants", "self", "apply", "load_params"})
+_RESERVED = frozenset({*dir(builtins), "jo", "np", "jax", "jnp", "params", "rng", "constants", "self", "apply", "load_params"})
+
+
+# Operators under the names of Python's own functions.
+_OTHERWISE = {"slice": "piece", "range": "indices", "max": "largest", "min": "smallest", "sum": "total"}
+_OTHERWISE |= {"abs": "magnitude", "pow": "power", "round": "rounded", "hash": "hashed", "not": "negated"}
 
 
 @dataclass
@@ -49,11 +56,12 @@ class Written:
 class Renderer:
     """Writes functions, each text once. params: the path of each parameter."""
 
-    def __init__(self, paths: Mapping[str, str], names: Mapping[int, str]) -> None:
+    def __init__(self, paths: Mapping[str, str], names: Mapping[int, str], inputs: Collection[str]) -> None:
         self.paths = paths
         self.constants: dict[str, Any] = {}
         self.functions: list[Written] = []
         self._names = names
+        self._inputs = inputs
         self._written: dict[Function, Written] = {}
         self._by_text: dict[Any, Written] = {}
 
@@ -66,7 +74,7 @@ class Renderer:
         plain = _Scope(self, function, [f"x{k}" for k in range(len(function.args))])
         key = tuple(plain.lines()), len(function.args), tuple(plain.sizes)
         if key not in self._by_text:
-            scope = _Scope(self, function, scoped_names(function))
+            scope = _Scope(self, function, scoped_names(function, self._inputs))
             lines = scope.lines()
             name = self._name(function)
             found = Written(name, scope.args, scope.sizes, scope.params, lines, scope.doc(), [], [])
@@ -80,7 +88,7 @@ class Renderer:
     def main(self, function: Function) -> "_Scope":
         """The function of the model."""
         self._callees(function)
-        return _Scope(self, function, scoped_names(function))
+        return _Scope(self, function, scoped_names(function, self._inputs))
 
     def _callees(self, function: Function) -> None:
         for step in function.steps:
@@ -113,16 +121,19 @@ class Renderer:
         return self._written[function]
 
 
-def scoped_names(function: Function) -> list[str]:
-    """Names for the arguments: the first array that a module gets is x."""
+def scoped_names(function: Function, inputs: Collection[str]) -> list[str]:
+    """Names for the arguments: inputs of the model keep theirs, the first other array that a module gets is x."""
     taken: set[str] = set(_RESERVED)
     found = []
     for name in function.args:
         if name == "rng":
             found.append("rng")
             continue
-        base = name.lstrip("@").split(".")[-1] if name.startswith("@") else base_name(name, "x")
-        if function.path and not name.startswith("@") and "x" not in taken and "/" + name not in taken:
+        base = name.lstrip("@").split(".")[-1] if name.startswith("@") else base_name(name, "value")
+        base = _OTHERWISE.get(base.lower(), base)
+        if name in inputs:
+            base = name
+        elif function.path and not name.startswith("@") and "x" not in taken:
             base = "x"
         found.append(identifier(base, taken))
         taken.add(found[-1])
@@ -145,6 +156,7 @@ class _Scope:
         self.renderer = renderer
         self.function = function
         self.outer = outer
+        self.indent: str = outer.indent + INDENT if outer else INDENT
         self.args = list(args)
         self.names: dict[str, str] = dict(outer.names if outer else {})
         self.names |= dict(zip(function.args, args, strict=True))
@@ -183,7 +195,7 @@ class _Scope:
 
     def lines(self) -> list[str]:
         """The lines of the function's body."""
-        return [INDENT + line for line in (*self._size_lines, *self._statements())]
+        return [*(self.indent + line for line in self._size_lines), *self._statements()]
 
     def doc(self) -> str:
         """What the function gives, where that is known."""
@@ -204,8 +216,7 @@ class _Scope:
             expression = self._joined(self._callable(step), step, pending, lines)
             for name, body in step.bodies.items():
                 lines += self._body(name, body)
-            plain = len(step.targets) == 1 and not step.unpacks and not step.bodies and step.calls is None
-            if plain and uses[step.targets[0]] == 1:
+            if len(step.targets) == 1 and not step.unpacks and not step.bodies and uses[step.targets[0]] == 1:
                 pending[step.targets[0]] = step, expression
             else:
                 self._emit(step, expression, lines, readers)
@@ -214,10 +225,11 @@ class _Scope:
         text = self._text(whole)
         if self.outer is not None and len(results) == 1:
             text = sequence("()", [text])
-        if isinstance(text, Group) and text.opening == "(" and len(flat(text)) + 16 < 88:
-            lines.append(f"return {flat(text)[1:-1]}")
+        line = f"{self.indent}return {flat(text).removeprefix('(').removesuffix(')')}"
+        if isinstance(text, Group) and text.opening == "(" and len(line) <= WIDTH:
+            lines.append(line)
         else:
-            lines += laid_out("return ", text)
+            lines += laid_out("return ", text, "", self.indent)
         return lines
 
     def _readers(self) -> dict[str, list[Step]]:
@@ -255,7 +267,9 @@ class _Scope:
             made, inner = pending.pop(name)
             longer = replaced(expression, lambda leaf, n=name, e=inner: e if leaf == Ref(n) else leaf)
             captured = step is not None and any(name in body.captured() for body in step.bodies.values())
-            if not captured and depth(longer) <= _DEEPEST and self._width(longer) <= _WIDEST:
+            whole = step is None and expression == Ref(name)  # what a function returns
+            short = made.calls is None and depth(longer) <= _DEEPEST and self._width(longer) <= _WIDEST
+            if whole or (short and not captured):
                 expression = longer
             else:
                 self._emit(made, inner, lines, readers)
@@ -272,7 +286,7 @@ class _Scope:
         left = ", ".join(targets)
         if step.unpacks and len(targets) == 1:
             left = f"({left},)"
-        lines += laid_out(f"{left} = ", text)
+        lines += laid_out(f"{left} = ", text, "", self.indent)
 
     def _named(self, name: str, step: Step, readers: Mapping[str, list[Step]]) -> str:
         if not name:
@@ -280,15 +294,16 @@ class _Scope:
         expression = step.expression
         operator = expression.opening[:-1].split(".")[-1] if isinstance(expression, Group) else "x"
         if step.calls is not None:
-            operator = self.renderer.called(step.calls).name
-            base = operator if len(step.targets) == 1 else base_name(name, operator)
+            base = f"{self.renderer.called(step.calls).name.rpartition('_')[2]}_out"
+            if len(step.targets) > 1:
+                base = base_name(name, base)
         else:
             base = base_name(name, operator)
             inner = [part for part in step.path[len(self.function.path) :] if not part.isdigit()]
             if inner and any(reader.path != step.path for reader in readers.get(name, [])):
                 base = inner[-1]
         used = self.taken | {written.name for written in self.renderer.functions}
-        self.names[name] = found = identifier(base, used)
+        self.names[name] = found = identifier(_OTHERWISE.get(base.lower(), base), used)
         self.taken.add(found)
         return found
 
@@ -326,7 +341,7 @@ class _Scope:
         if body.key is not None:
             header += ["*", f"rng={flat(self._text(body.key))}"]
             inner.names["rng"] = "rng"
-        lines = laid_out(f"def {name}", Group("(", tuple(header), ")"), ":")
+        lines = laid_out(f"def {name}", Group("(", tuple(header), ")"), ":", self.indent)
         return ["", *lines, *inner.lines(), ""]
 
 

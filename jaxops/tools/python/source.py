@@ -60,7 +60,7 @@ def source(
     """(the text of the module, the static arrays that it reads from a file)."""
     reader = Reader(params)
     function = grouped(reader.main(graph, inputs), reader.facts, names)
-    renderer = Renderer(names, reader.names)
+    renderer = Renderer(names, reader.names, [value.name for value in inputs])
     scope = renderer.main(function)
     body = scope.lines()
     parts = [_function(written) for written in renderer.functions]
@@ -77,7 +77,7 @@ def _module(graph: Graph, parts: list[str], inputs: Sequence[Value], description
     head += [f">>> params = load_params()  # doctest: +SKIP", f">>> jax.jit(apply)(params, {named})  # doctest: +SKIP"]
     head += ['"""', ""]
     head += ["from pathlib import Path", f"from typing import Any{', NamedTuple' if 'NamedTuple' in code else ''}", ""]
-    used = [line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\.", code) or name == "jax"]
+    used = [line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\.", code) or name in ("jax", "np")]
     used.append("from safetensors.flax import load_file")
     head += [*used, "", "Array = jax.Array | np.ndarray", "Params = dict[str, Any]", "HERE = Path(__file__).parent"]
     if constants:
