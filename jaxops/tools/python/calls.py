@@ -121,8 +121,10 @@ class Recorded:
 class Recorder:
     """Records the calls of public operators that one node makes, as steps."""
 
-    def __init__(self, node: Any, prefix: str) -> None:
+    def __init__(self, node: Any, prefix: str, found: Callable[[Any, Any], None]) -> None:
+        """found: is told what each call gives for which operands."""
         self.node = node
+        self._found = found
         self.prefix = prefix
         self.steps: list[Recorded] = []
         self._rebuilt: dict[Any, Any] = {}
@@ -198,9 +200,12 @@ class Recorder:
         return run
 
     def _record(self, fn: Callable[..., Any], spelling: str, args: Any, kwargs: Any) -> Any:
+        if fn is ops.reshape and _needs_no_zero(*args, **kwargs):
+            kwargs = {**kwargs, "allowzero": 0}
         step = Recorded([], arguments(fn, spelling, args, kwargs))
         self.steps.append(step)
         outputs = _evaluated(fn, args, kwargs)
+        self._found([x.fact for x in jax.tree.leaves((args, kwargs)) if isinstance(x, Operand)], outputs)
         count = len(self.node.outputs)
         if isinstance(outputs, tuple):
             facts = list(outputs)
@@ -227,6 +232,15 @@ def _without_unread(step: Recorded) -> None:
         labels = [step.expression.labels[k] for k, _ in kept]
         step.expression = call(step.expression.opening[:-1], [item for _, item in kept], labels)
         step.targets, step.unpacks, step.rest = step.targets[:1], False, False
+
+
+def _needs_no_zero(data: Any, shape: Any, *, allowzero: int = 0) -> bool:
+    """Whether 0 may stand for the size that the operand has: where that is the size that is asked for."""
+    if not isinstance(data, Operand) or data.fact is None or not isinstance(shape, np.ndarray):
+        return False
+    own = data.fact.shape
+    sizes = enumerate(shape.tolist())
+    return all(d != 0 if isinstance(d, int) else k < len(own) and str(own[k]) == str(d) for k, d in sizes)
 
 
 def _can_be_written(value: np.ndarray) -> bool:
@@ -344,9 +358,7 @@ def abstract(fn: Callable[..., Any], traced: Sequence[Any]) -> Any:
 
     try:
         shapes = jax.eval_shape(run, *traced)
-    except FAILURES as e:
-        import os
-        if os.environ.get("DBG"): print("FAIL", fn, traced, type(e), str(e)[:300])
+    except FAILURES:
         return None
     (result,) = kept
     results = result if isinstance(result, tuple) else (result,)

@@ -104,11 +104,12 @@ def laid_out(before: str, expression: Expression, after: str = "", indent: str =
     if len(line) <= WIDTH or not isinstance(expression, Group) or not expression.items:
         return [line]
     inner = indent + INDENT
+    if before.endswith(" = ") and len(indent + before + expression.opening) > WIDTH:
+        return [f"{indent}{before}(", *laid_out("", expression, "", inner), f"{indent})"]
     lines = [f"{indent}{before}{expression.opening}"]
     together = inner + flat(Group("", expression.items, "", expression.labels))
     closing = expression.closing.lstrip(",")
-    one = expression.closing != closing  # a tuple of one keeps its comma
-    if len(together) + one <= WIDTH and not one:
+    if len(together) <= WIDTH and expression.opening not in ("(", "["):
         lines.append(together)
     else:
         for label, item in expression.labelled():

@@ -15,8 +15,26 @@ def grouped(function: Function, facts: Mapping[str, Any], paths: Mapping[str, st
     """The function, with the steps of each module in a function of their own. paths: of the parameters."""
     read = {name for result in function.results for name in _reads(result)}
     facts = {**facts, **function.facts}
-    steps = _level(_hoisted(function.steps), (), read, facts, paths)
-    return Function(function.name, function.args, steps, function.results, facts=facts)
+    steps = _level(_hoisted(_housed(function.steps)), (), read, facts, paths)
+    return replace(function, steps=steps, facts=facts)
+
+
+def _housed(steps: Sequence[Step]) -> list[Step]:
+    """The steps; one of no module goes where its operands come from and its readers are. Optimizers write such nodes."""
+    paths: dict[str, tuple[str, ...]] = {}
+    readers: dict[str, list[tuple[str, ...]]] = {}
+    for step in steps:
+        for name in step.reads() if step.path else ():
+            readers.setdefault(name, []).append(step.path)
+    found = []
+    for step in steps:
+        if not step.path:
+            around = [path for name in step.targets for path in readers.get(name, [])]
+            around += [paths[name] for name in step.reads() if paths.get(name)]
+            step = replace(step, path=_common(around) or ())
+        paths |= dict.fromkeys(step.targets, step.path)
+        found.append(step)
+    return found
 
 
 def _hoisted(steps: Sequence[Step]) -> list[Step]:
@@ -29,10 +47,12 @@ def _hoisted(steps: Sequence[Step]) -> list[Step]:
     for step in steps:
         for name in step.reads():
             readers.setdefault(name, []).append(step.path)
-    found = []
+    lists = {step.path[:k] for step in steps for k, part in enumerate(step.path) if part.isdigit()}
+    found: list[Step] = []
     for step in steps:
         shared = _common([path for name in step.targets for path in readers.get(name, [])])
         target = _common([step.path, shared]) if shared is not None else step.path
+        target = target[:-1] if target in lists else target  # a list of modules is no place for a step
         sources = [paths[name] for name in step.reads() if name in paths]
         if target != step.path and step.calls is None and all(_inside(target, path) for path in sources):
             step = replace(step, path=target)

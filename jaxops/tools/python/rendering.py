@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from jaxops.dtypes import is_float
 from jaxops.tools.python.expressions import (
     INDENT,
     WIDTH,
@@ -62,6 +63,7 @@ class Renderer:
         self.functions: list[Written] = []
         self._names = names
         self._inputs = inputs
+        self.operators: dict[str, str] = {}  # what makes each value
         self._written: dict[Function, Written] = {}
         self._by_text: dict[Any, Written] = {}
 
@@ -74,7 +76,7 @@ class Renderer:
         plain = _Scope(self, function, [f"x{k}" for k in range(len(function.args))])
         key = tuple(plain.lines()), len(function.args), tuple(plain.sizes)
         if key not in self._by_text:
-            scope = _Scope(self, function, scoped_names(function, self._inputs))
+            scope = _Scope(self, function, self._arguments(function))
             lines = scope.lines()
             name = self._name(function)
             found = Written(name, scope.args, scope.sizes, scope.params, lines, scope.doc(), [], [])
@@ -86,9 +88,39 @@ class Renderer:
         return found
 
     def main(self, function: Function) -> "_Scope":
-        """The function of the model."""
+        """The function of the model; several results are `Outputs`."""
+        self._find_operators(function)
         self._callees(function)
-        return _Scope(self, function, scoped_names(function, self._inputs))
+        return _Scope(self, function, self._arguments(function))
+
+    def _arguments(self, function: Function) -> list[str]:
+        """Names for the arguments: inputs of the model keep theirs; x is the first array of floats that a module gets."""
+        facts = [function.facts.get(name) for name in function.args]
+        others = [name for name in function.args if name not in self._inputs and name[0] != "@" and name != "rng"]
+        floats = [name for name, fact in zip(function.args, facts, strict=True) if name in others and _is_float(fact)]
+        first = next(iter(floats or others), None) if function.path else None
+        taken: set[str] = set(_RESERVED)
+        found = []
+        for name in function.args:
+            if name == "rng":
+                found.append("rng")
+                continue
+            if name.startswith("@"):
+                base = self.paths[name[1:]].rpartition(".")[2]
+            elif name in self._inputs:
+                base = name
+            else:
+                base = "x" if name == first else base_name(name, self.operators.get(name, "value"))
+            found.append(identifier(_OTHERWISE.get(base.lower(), base), taken))
+            taken.add(found[-1])
+        return found
+
+    def _find_operators(self, function: Function) -> None:
+        for step in function.steps:
+            if step.calls is not None:
+                self._find_operators(step.calls)
+            else:
+                self.operators.update(dict.fromkeys(step.targets, operator_name(step.expression)))
 
     def _callees(self, function: Function) -> None:
         for step in function.steps:
@@ -121,23 +153,13 @@ class Renderer:
         return self._written[function]
 
 
-def scoped_names(function: Function, inputs: Collection[str]) -> list[str]:
-    """Names for the arguments: inputs of the model keep theirs, the first other array that a module gets is x."""
-    taken: set[str] = set(_RESERVED)
-    found = []
-    for name in function.args:
-        if name == "rng":
-            found.append("rng")
-            continue
-        base = name.lstrip("@").split(".")[-1] if name.startswith("@") else base_name(name, "value")
-        base = _OTHERWISE.get(base.lower(), base)
-        if name in inputs:
-            base = name
-        elif function.path and not name.startswith("@") and "x" not in taken:
-            base = "x"
-        found.append(identifier(base, taken))
-        taken.add(found[-1])
-    return found
+def operator_name(expression: Expression) -> str:
+    """What an expression calls."""
+    return expression.opening[:-1].split(".")[-1] if isinstance(expression, Group) else "x"
+
+
+def _is_float(fact: Any) -> bool:
+    return isinstance(fact, jax.ShapeDtypeStruct) and is_float(fact.dtype)
 
 
 def base_name(tensor: str, operator: str) -> str:
@@ -200,7 +222,8 @@ class _Scope:
     def doc(self) -> str:
         """What the function gives, where that is known."""
         texts = [_fact_text(self.function.facts.get(name)) for result in self.function.results for name in refs(result)]
-        return ", ".join(filter(None, texts)) if all(texts) else ""
+        found = ", ".join(texts)
+        return found if all(texts) and len(found) < _WIDEST - 20 else ""
 
     def _statements(self) -> list[str]:
         function = self.function
@@ -222,6 +245,8 @@ class _Scope:
                 self._emit(step, expression, lines, readers)
         results = [self._joined(result, None, pending, lines) for result in function.results]
         whole = results[0] if len(results) == 1 else sequence("()", results)
+        if self.outer is None and not function.path and function.is_main and len(results) > 1:
+            whole = call("Outputs", results)
         text = self._text(whole)
         if self.outer is not None and len(results) == 1:
             text = sequence("()", [text])
@@ -291,8 +316,7 @@ class _Scope:
     def _named(self, name: str, step: Step, readers: Mapping[str, list[Step]]) -> str:
         if not name:
             return "_"
-        expression = step.expression
-        operator = expression.opening[:-1].split(".")[-1] if isinstance(expression, Group) else "x"
+        operator = operator_name(step.expression)
         if step.calls is not None:
             base = f"{self.renderer.called(step.calls).name.rpartition('_')[2]}_out"
             if len(step.targets) > 1:

@@ -48,7 +48,7 @@ def to_python(
     text, constants = source(graph, inputs, params, names, description)
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    (target / "__init__.py").write_text(text)
+    (target / "__init__.py").write_text(text, encoding="utf-8")
     save_file({names[name]: np.asarray(value) for name, value in params.items()}, target / "params.safetensors")
     if constants:
         np.savez(target / "constants.npz", **constants)
@@ -67,13 +67,24 @@ def source(
     parts.append(_apply(graph, inputs, scope.args, body, graph.draws))
     if len(graph.outputs) > 1:
         parts.insert(0, _outputs(graph.outputs))
-    return _module(graph, parts, inputs, description, bool(renderer.constants)), renderer.constants
+    return _module(
+        graph, parts, inputs, description, reader.assumptions.texts, bool(renderer.constants)
+    ), renderer.constants
 
 
-def _module(graph: Graph, parts: list[str], inputs: Sequence[Value], description: str, constants: bool) -> str:
+def _module(
+    graph: Graph,
+    parts: list[str],
+    inputs: Sequence[Value],
+    description: str,
+    assumed: Sequence[str],
+    constants: bool,
+) -> str:
     code = "\n\n\n".join(part.strip("\n") for part in [_LOADING, *parts])
     named = ", ".join(identifier(value.name) for value in inputs)
     head = [f'"""{graph.name or "A model"}, written by jaxops from a model of {description}.', ""]
+    if assumed:
+        head += [f"Sizes: {', '.join(assumed)}.", ""]
     head += [f">>> params = load_params()  # doctest: +SKIP", f">>> jax.jit(apply)(params, {named})  # doctest: +SKIP"]
     head += ['"""', ""]
     head += ["from pathlib import Path", f"from typing import Any{', NamedTuple' if 'NamedTuple' in code else ''}", ""]
@@ -118,15 +129,13 @@ def _apply(graph: Graph, inputs: Sequence[Value], args: Sequence[str], body: lis
         header += ["*", "rng: jax.Array | None = None"]
     many = len(graph.outputs) > 1
     lines = laid_out("def apply", Group("(", tuple(header), ")"), f" -> {'Outputs' if many else 'Any'}:")
-    lines.append(f'{INDENT}"""Gives {", ".join(map(str, graph.outputs))}."""')
+    given = "the outputs" if many else str(graph.outputs[0])
+    lines.append(f'{INDENT}"""Gives {given} for {", ".join(map(str, inputs)) or "no inputs"}."""')
     for value, name in zip(inputs, args, strict=True):
         if value.static:
             lines.append(f"{INDENT}{name} = np.asarray({name})")
         elif value.kind == "tensor":
             lines.append(f"{INDENT}{name} = jnp.asarray({name})")
-    if many:
-        last = next(k for k in reversed(range(len(body))) if body[k].startswith(f"{INDENT}return "))
-        body[last] = body[last]
     return "\n".join([*lines, *body])
 
 
@@ -136,7 +145,7 @@ def _outputs(outputs: Sequence[Value]) -> str:
     for value in outputs:
         name = identifier(value.name, taken)
         taken.add(name)
-        lines.append(f"{INDENT}{name}: Any")
+        lines.append(f"{INDENT}{name}: Any  # {str(value).partition(': ')[2]}")
     return "\n".join(lines)
 
 

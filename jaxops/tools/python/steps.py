@@ -8,12 +8,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.export import SymbolicScope
 
 from jaxops.dtypes import canonical
 from jaxops.errors import UnsupportedError
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.static import is_symbolic, symbolic_shape
+from jaxops.tools.python.assumptions import Assumed, Assumptions
 from jaxops.tools.python.calls import FAILURES, Nested, Operand, Recorder
 from jaxops.tools.python.expressions import Expression, Group, Ref, call, refs, replaced
 from jaxops.tools.python.literals import identifier, literal, written_sizes
@@ -50,6 +50,7 @@ class Function:
     path: tuple[str, ...] = ()
     key: Expression | None = None  # the random key of a body, unless it is called with another
     facts: dict[str, Any] = field(default_factory=dict)  # of arguments and results, where they are known
+    is_main: bool = False
 
     def captured(self) -> list[str]:
         """The values that it reads and does not make."""
@@ -75,16 +76,23 @@ class Reader:
         self.facts: dict[str, Any] = {}
         self.names: dict[int, str] = {}  # of static arrays
         self._bodies: dict[Any, Function] = {}
-        self._symbols = SymbolicScope()
+        self.assumptions = Assumptions()
         self._count = 0
 
     def main(self, graph: Graph, inputs: Sequence[Value]) -> Function:
         """The function of a model."""
+        while True:
+            try:
+                return self._main(graph, inputs)
+            except Assumed:
+                self._bodies, self._count = {}, 0
+
+    def _main(self, graph: Graph, inputs: Sequence[Value]) -> Function:
         given = {value.name: self._input(value) for value in inputs}
         steps, results = self._graph(graph, given, ChainMap(), main=True)
         name = identifier(graph.name or "model")
         facts = {name: x.fact for name, x in given.items()}
-        return Function(name, [value.name for value in inputs], _needed(steps, results), results, facts=facts)
+        return Function(name, [value.name for value in inputs], _needed(steps, results), results, facts=facts, is_main=True)
 
     def _input(self, value: Value) -> Any:
         if value.static or value.kind != "tensor" or value.dtype is None or value.shape is None:
@@ -96,7 +104,7 @@ class Reader:
     def _sizes(self, dims: Sequence[Any]) -> tuple[Any, ...]:
         if all(isinstance(d, int) for d in dims):
             return tuple(dims)
-        made = symbolic_shape(", ".join(map(str, dims)) + ("," if len(dims) == 1 else ""), scope=self._symbols)
+        made = symbolic_shape(", ".join(map(str, dims)) + ("," if len(dims) == 1 else ""), scope=self.assumptions.scope)
         return tuple(made)
 
     def _graph(
@@ -147,7 +155,7 @@ class Reader:
             self._count += 1
             bodies[unique] = self._body(name, graph, values, key)
             attributes[name] = Nested(unique)
-        recorder = Recorder(node, f"{node.label}#{len(steps)}")
+        recorder = Recorder(node, f"{node.label}#{len(steps)}", self.assumptions.learn)
         found = recorder.run(inputs, attributes, key)
         renamed = {
             value.expression.name: name
