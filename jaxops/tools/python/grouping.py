@@ -38,7 +38,7 @@ def _housed(steps: Sequence[Step]) -> list[Step]:
 
 
 def _hoisted(steps: Sequence[Step]) -> list[Step]:
-    """The steps, with those in the modules around that several modules read and that read nothing of their own module.
+    """The steps; what several layers read goes out of the one that computes it, if it reads nothing of that layer.
 
     Exporters compute a mask in the first layer and use it in all; then the layers would differ.
     """
@@ -54,7 +54,8 @@ def _hoisted(steps: Sequence[Step]) -> list[Step]:
         target = _common([step.path, shared]) if shared is not None else step.path
         target = target[:-1] if target in lists else target  # a list of modules is no place for a step
         sources = [paths[name] for name in step.reads() if name in paths]
-        if target != step.path and step.calls is None and all(_inside(target, path) for path in sources):
+        leaves = any(part.isdigit() for part in step.path[len(target) :])  # one item of a list of modules
+        if leaves and step.calls is None and all(_inside(target, path) for path in sources):
             step = replace(step, path=target)
             paths |= dict.fromkeys(step.targets, target)
         found.append(step)

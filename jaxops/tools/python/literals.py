@@ -23,7 +23,7 @@ def literal(value: Any, *, plain: bool = False, short_floats: bool = True) -> Ex
     if is_symbolic(value):
         sizes = written_sizes(value)
         assert sizes is not None, "a size that cannot be written is a value of its own"
-        return sizes if plain or not np.ndim(value) else call("np.array", [sizes])
+        return sizes if plain else call("np.array", [sizes])
     if isinstance(value, np.ndarray | np.generic):
         return _array(np.asarray(value), plain)
     if isinstance(value, np.dtype):

@@ -4,7 +4,7 @@ import builtins
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -50,8 +50,8 @@ class Written:
     params: bool
     lines: list[str]  # without the line of its name
     doc: str
+    returns: str
     paths: list[tuple[str, ...]]
-    names: list[str] = field(default_factory=list)
 
 
 class Renderer:
@@ -79,7 +79,7 @@ class Renderer:
             scope = _Scope(self, function, self._arguments(function))
             lines = scope.lines()
             name = self._name(function)
-            found = Written(name, scope.args, scope.sizes, scope.params, lines, scope.doc(), [], [])
+            found = Written(name, scope.args, scope.sizes, scope.params, lines, scope.doc(), scope.returns(), [])
             self._by_text[key] = found
             self.functions.append(found)
         found = self._by_text[key]
@@ -108,9 +108,9 @@ class Renderer:
             if name.startswith("@"):
                 base = self.paths[name[1:]].rpartition(".")[2]
             elif name in self._inputs:
-                base = name
+                base = name if not any(part.isdigit() for part in function.path) else base_name(name, "x", function.path)
             else:
-                base = "x" if name == first else base_name(name, self.operators.get(name, "value"))
+                base = "x" if name == first else base_name(name, self.operators.get(name, "value"), function.path)
             found.append(identifier(_OTHERWISE.get(base.lower(), base), taken))
             taken.add(found[-1])
         return found
@@ -162,9 +162,14 @@ def _is_float(fact: Any) -> bool:
     return isinstance(fact, jax.ShapeDtypeStruct) and is_float(fact.dtype)
 
 
-def base_name(tensor: str, operator: str) -> str:
-    """A short name for a tensor: the end of its own, without what exporters add; else that of the operator."""
+def base_name(tensor: str, operator: str, path: tuple[str, ...] = ()) -> str:
+    """A short name for a tensor: the end of its own, without what exporters add; else that of the operator.
+
+    path: of the function; in one for an item of a list of modules, numbers are left out, as another item has others.
+    """
     last = re.split(r"[/:]", tensor)[-1]
+    if any(part.isdigit() for part in path):
+        last = re.sub(r"[._]\d+(?=[._])", "", last)
     last = re.sub(r"(_output_\d+|[._]\d+|#.*)+$", "", last).removeprefix("node_")
     if not re.search(r"[A-Za-z]{2}", last) or last.lower() in ("val", "tensor", "output", "value"):
         return operator
@@ -224,6 +229,13 @@ class _Scope:
         texts = [_fact_text(self.function.facts.get(name)) for result in self.function.results for name in refs(result)]
         found = ", ".join(texts)
         return found if all(texts) and len(found) < _WIDEST - 20 else ""
+
+    def returns(self) -> str:
+        """The annotation of what the function gives; none where that is not known."""
+        names = [name for result in self.function.results for name in refs(result)]
+        if not all(isinstance(self.function.facts.get(name), jax.ShapeDtypeStruct) for name in names):
+            return ""
+        return " -> Array" if len(names) == 1 else f" -> tuple[{', '.join(['Array'] * len(names))}]"
 
     def _statements(self) -> list[str]:
         function = self.function
@@ -320,9 +332,9 @@ class _Scope:
         if step.calls is not None:
             base = f"{self.renderer.called(step.calls).name.rpartition('_')[2]}_out"
             if len(step.targets) > 1:
-                base = base_name(name, base)
+                base = base_name(name, base, self.function.path)
         else:
-            base = base_name(name, operator)
+            base = base_name(name, operator, self.function.path)
             inner = [part for part in step.path[len(self.function.path) :] if not part.isdigit()]
             if inner and any(reader.path != step.path for reader in readers.get(name, [])):
                 base = inner[-1]

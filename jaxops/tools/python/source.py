@@ -108,7 +108,7 @@ def _function(written: Written) -> str:
     header = ["params: Params"] if written.params else []
     header += [f"{name}: {'Any' if name == 'rng' else 'Array'}" for name in written.args]
     header += [f"{name}: int" for name in written.sizes]
-    lines = laid_out(f"def {written.name}", Group("(", tuple(header), ")"), ":")
+    lines = laid_out(f"def {written.name}", Group("(", tuple(header), ")"), f"{written.returns}:")
     doc = f"{_pattern(written.paths) or written.name}: {written.doc}".rstrip(": ")
     lines.append(f'{INDENT}"""{doc}."""')
     return "\n".join([*lines, *written.lines])
@@ -129,8 +129,8 @@ def _apply(graph: Graph, inputs: Sequence[Value], args: Sequence[str], body: lis
         header += ["*", "rng: jax.Array | None = None"]
     many = len(graph.outputs) > 1
     lines = laid_out("def apply", Group("(", tuple(header), ")"), f" -> {'Outputs' if many else 'Any'}:")
-    given = "the outputs" if many else str(graph.outputs[0])
-    lines.append(f'{INDENT}"""Gives {given} for {", ".join(map(str, inputs)) or "no inputs"}."""')
+    gives = "Gives the outputs." if many else f"Gives {graph.outputs[0]}."
+    lines += [f'{INDENT}"""{gives}', "", *(f"{INDENT}{value}" for value in inputs), f'{INDENT}"""']
     for value, name in zip(inputs, args, strict=True):
         if value.static:
             lines.append(f"{INDENT}{name} = np.asarray({name})")
