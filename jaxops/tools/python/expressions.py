@@ -109,7 +109,7 @@ def laid_out(before: str, expression: Expression, after: str = "", indent: str =
     lines = [f"{indent}{before}{expression.opening}"]
     together = inner + flat(Group("", expression.items, "", expression.labels))
     closing = expression.closing.lstrip(",")
-    if len(together) <= WIDTH and expression.opening not in ("(", "["):
+    if len(together) <= WIDTH and (expression.opening not in ("(", "[") or before.startswith("def ")):
         lines.append(together)
     else:
         for label, item in expression.labelled():

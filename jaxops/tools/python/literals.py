@@ -128,6 +128,7 @@ def _flat(expression: Any) -> str:
 
 def identifier(text: str, taken: Any = ()) -> str:
     """A name for Python that is not taken, from any text."""
+    text = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", text)
     words = "".join(c if c.isascii() and c.isalnum() else "_" for c in text).strip("_").lower() or "x"
     while "__" in words:
         words = words.replace("__", "_")
