@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -11,25 +12,26 @@ import numpy as np
 
 from jaxops.dtypes import as_traced
 from jaxops.errors import SignatureError
-from jaxops.graph.border import arrive, leave, opened
+from jaxops.graph.border import arrive, leave
 from jaxops.graph.cuts import expected_cuts
 from jaxops.graph.nodes import Graph, Value
-from jaxops.graph.params import prepare
+from jaxops.graph.params import Choice, prepare
 from jaxops.graph.pieces import Pieces
 from jaxops.graph.static_inputs import Need, StaticInputs
-from jaxops.graph.trace import run
 
 
 class Model:
     """A model as a JAX function.
 
-    `model(*inputs, **named)` runs it compiled; `model.apply(params, *inputs, **named)` is the pure function, to be
-    jitted, differentiated, vmapped or exported; outside `jit` it runs operator by operator. One output is
-    returned as it is, several as a tuple in the order of the graph. Outside transformations an output that does
+    `model.apply(params, *inputs, **named)` is the pure function, to be jitted, differentiated, vmapped or exported;
+    `model(*inputs, **named)` is that with the model's own parameters. Both are compiled, once per shape of the inputs
+    and value of the static ones; inside a transformation they become part of its program, and under `jax.disable_jit`
+    they run node by node. Inputs come in the order of `model.inputs`, by name, or as one dictionary. One output is
+    returned as it is, several as a namedtuple in the order of the graph. Outside transformations an output that does
     not depend on traced values (a shape) is a NumPy array, of 64 bits. It can be copied and pickled.
 
     params: the weights, a flat dict of arrays under the model's names; read at the first use, in the types of that
-    moment's x64 setting. Single numbers, such as the exponent of a Pow, are not weights.
+    moment's x64 setting. Single numbers, such as the exponent of a Pow, are not weights. trainable: which to train.
     inputs, outputs: name, shape with symbolic names, dtype; an input whose `static` is not empty must be given
     as a NumPy value, and each new value of it compiles anew.
     graph: the nodes; opsets: the version of each set of operators.
@@ -37,8 +39,18 @@ class Model:
     its inputs has none. A branch or a loop that must be cut is found when a call is traced.
     """
 
-    def __init__(self, graph: Graph, *, opsets: Mapping[str, int], description: str) -> None:
-        """description: what a person should know of the file: its opsets, what wrote it."""
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        opsets: Mapping[str, int],
+        description: str,
+        origin: Any = None,
+        static: Choice | None = None,
+        trainable: Choice | None = None,
+    ) -> None:
+        """description: what a person should know of the file: its opsets, what wrote it. origin: where the front end
+        read it. static, trainable: as `jaxops.onnx.load` takes them."""
         needs = StaticInputs()
         needed = needs.walk(graph)
         formals = tuple(dataclasses.replace(v, static=_static(v, needed)) for v in graph.inputs)
@@ -47,9 +59,12 @@ class Model:
         self.opsets = dict(opsets)
         self._description = description
         self._defaults = tuple(v for v in formals if v.name in graph.initializers)
-        self.graph, self._tensors = prepare(graph, needs.of)
+        self.graph, self._constants = prepare(graph, needs.of, static, trainable)
+        self._tensors = self._constants.tensors
+        self._origin = origin
         self._params: dict[str, jax.Array] = {}
         self._pieces = Pieces()
+        self._other_outputs: dict[tuple[str, ...], Graph] = {}
         self._expected_cuts = expected_cuts(self.graph, {v.name: bool(v.static) for v in formals})
 
     @property
@@ -73,25 +88,50 @@ class Model:
                     self._tensors[name] = dataclasses.replace(tensor, load=_spent)  # lets go of the file's bytes
         return self._params
 
-    def apply(self, params: Mapping[str, Any], /, *inputs: Any, rng: jax.Array | None = None, **named: Any) -> Any:
+    @cached_property
+    def trainable(self) -> dict[str, bool]:
+        """The keys of `params`, and whether gradient descent should change each: not so running statistics, masks,
+        tables that nodes generate, and integers. For `optax.masked` and `equinox.partition`.
+        """
+        return self._constants.trained(self.params)
+
+    def apply(
+        self,
+        params: Mapping[str, Any],
+        /,
+        *inputs: Any,
+        rng: jax.Array | None = None,
+        outputs: Sequence[str] | None = None,
+        **named: Any,
+    ) -> Any:
         """The pure function: outputs for these parameters and inputs.
 
-        params: as `model.params`. inputs: in the order of `model.inputs`, or by name. rng: a `jax.random` key, for
-        models with random operators.
-        Raises SignatureError for a missing, surplus or unknown input or parameter, ShapeError, DTypeError, and
-        StaticError for a tracer where a static value is needed.
-        """
-        values = arrive(self.inputs, self._defaults, inputs, named)
-        return leave(run(self.graph, opened(dict(values)), self._weights(params, values), rng), (params, values))
-
-    def __call__(self, /, *inputs: Any, rng: jax.Array | None = None, **named: Any) -> Any:
-        """Runs the model compiled, once per shape of the inputs and value of the static ones; as `apply` else.
+        params: as `model.params`. rng: a `jax.random` key, for models with random operators. outputs: the names of the
+        tensors to return, any of the graph, in place of its own outputs.
 
         Where the size of a result depends on data, the model is cut there into compiled pieces; `print(model)` shows
         where. Inside a transformation, where no data can be read, that is an error.
+
+        Raises SignatureError for a missing, surplus or unknown input, parameter or output, ShapeError, DTypeError, and
+        StaticError for a tracer where a static value is needed.
         """
         values = arrive(self.inputs, self._defaults, inputs, named)
-        return leave(self._pieces.call(self.graph, values, self.params, rng), values)
+        graph = self.graph if outputs is None else self._giving(tuple(outputs))
+        weights = params if params is self._params else self._weights(params, values)
+        found = self._pieces.call(graph, values, weights, rng)
+        return leave(found, [value.name for value in graph.outputs], (weights, values, rng))
+
+    def __call__(
+        self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any
+    ) -> Any:
+        """Runs the model with its own parameters; as `apply` else."""
+        return self.apply(self.params, *inputs, rng=rng, outputs=outputs, **named)
+
+    def _giving(self, names: tuple[str, ...]) -> Graph:
+        """The graph with these outputs, one for each question, as programs are compiled for it."""
+        if names not in self._other_outputs:
+            self._other_outputs[names] = self.graph.giving(names)
+        return self._other_outputs[names]
 
     def _weights(self, params: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, jax.Array]:
         """The parameters as JAX arrays, as NumPy ones would work here and fail under `jit`."""
