@@ -30,12 +30,13 @@ def save(
     folder: Path | None,
     graph: Graph,
     weights: Mapping[str, Any],
+    dtypes: Mapping[str, np.dtype],
     original: Mapping[str, Any],
 ) -> None:
     """Writes `proto`, which it changes, with other weights.
 
     folder: where the external data of `proto` is. graph: the model's, which says where each weight belongs. weights: by
-    name, in the types of the file; original: those that the file has. Large tensors go to a file beside it, one after
+    name; dtypes: their types in the file; original: the weights that the file has. Large tensors go to a file beside it, one after
     the other, where the original has external data or the weights exceed 2 GB. What was there is replaced at the end.
     Raises UnsupportedError for a new weight that the file has no place for.
     """
@@ -50,8 +51,8 @@ def save(
         with data.open("wb") as file:
             store = _Store(file, f"{target.name}.data", folder)
             for tensor, name in places.found:
-                values = np.ascontiguousarray(weights[name])
-                tensor.CopyFrom(numpy_helper.from_array(values.reshape(weights[name].shape), tensor.name))
+                values = np.asarray(weights[name], dtypes[name], order="C")
+                tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
                 if beside and len(tensor.raw_data) >= _SMALL:
                     store.put(tensor, tensor.raw_data)
             done = {id(tensor) for tensor, _ in places.found}

@@ -7,6 +7,8 @@ that makes its calls without looking at data; for one that does look, Unsupporte
 
 import functools
 import inspect
+import math
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +35,10 @@ _CONVERSIONS = {array: 0, as_traced: 0, settled: 0, known: 2}
 FAILURES = (JaxopsError, TypeError, ValueError, NotImplementedError, ArithmeticError)
 
 
+# A random key, as an abstract value.
+KEY = jax.eval_shape(lambda: jax.random.key(0))
+
+
 class _Unknown:
     """An attribute of an operand that nothing is known of; equal to itself, and no number."""
 
@@ -56,6 +62,11 @@ class Operand:
     def ndim(self) -> Any:
         """The number of axes."""
         return _UNKNOWN if self.fact is None else len(self.fact.shape)
+
+    @property
+    def size(self) -> Any:
+        """The number of elements."""
+        return _UNKNOWN if self.fact is None else math.prod(self.fact.shape)
 
     @property
     def dtype(self) -> Any:
@@ -169,9 +180,21 @@ class Recorder:
             return self._recording(value, _PUBLIC[value])
         if value in _CONVERSIONS:
             return _passing(value, _CONVERSIONS[value])
+        if value is self.node.operator.fn and value.__module__.partition(".")[0] != "jaxops":
+            return self._recording(value, self._own(value))
         if value.__module__.rpartition(".")[0] == self.node.operator.fn.__module__.rpartition(".")[0]:
             return self._rebuild(value)
         return value
+
+    def _own(self, fn: types.FunctionType) -> str:
+        """How a function that `load` was given is found again."""
+        found = sys.modules.get(fn.__module__)
+        if fn.__module__ == "__main__" or getattr(found, fn.__qualname__, None) is not fn:
+            raise UnsupportedError(
+                f"to_python: {self._what()} is done by {fn.__module__}.{fn.__qualname__}, which cannot be imported\n"
+                "  hint    put the function at the top of a module of its own"
+            )
+        return f"{fn.__module__}.{fn.__qualname__}"
 
     def _rebuild(self, fn: types.FunctionType) -> Callable[..., Any]:
         """A copy of an adapter, or of its helper, that calls what records."""
@@ -202,11 +225,16 @@ class Recorder:
     def _record(self, fn: Callable[..., Any], spelling: str, args: Any, kwargs: Any) -> Any:
         if fn is ops.reshape and _needs_no_zero(*args, **kwargs):
             kwargs = {**kwargs, "allowzero": 0}
+        if "rng" in kwargs and not _draws(fn, args, kwargs):
+            kwargs = {name: value for name, value in kwargs.items() if name != "rng"}
         step = Recorded([], arguments(fn, spelling, args, kwargs))
         self.steps.append(step)
         outputs = _evaluated(fn, args, kwargs)
         self._found([x.fact for x in jax.tree.leaves((args, kwargs)) if isinstance(x, Operand)], outputs)
         count = len(self.node.outputs)
+        bodies = [(graph, self.node.operator.subgraphs[name]) for name, graph in self.node.subgraphs.items()]
+        if bodies and not bodies[0][1].modifies:
+            outputs = (None,) * (len(bodies[0][0].outputs) - bodies[0][1].own)
         if isinstance(outputs, tuple):
             facts = list(outputs)
         elif outputs is None and count > 1:
@@ -295,6 +323,14 @@ def arguments(fn: Callable[..., Any], spelling: str, args: Sequence[Any], kwargs
         if fn is ops.slice and name == "steps" and isinstance(bound.arguments[name], np.ndarray):
             if (bound.arguments[name] == 1).all():
                 continue
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            items += [written(item, parameter.annotation) for item in bound.arguments[name]]
+            labels += [""] * len(bound.arguments[name])
+            continue
+        if parameter.kind is parameter.VAR_KEYWORD:
+            items += [written(item, parameter.annotation) for item in bound.arguments[name].values()]
+            labels += bound.arguments[name]
+            continue
         positional = parameter.kind is not parameter.KEYWORD_ONLY and not skipped
         items.append(written(bound.arguments[name], parameter.annotation))
         labels.append("" if positional else name)
@@ -339,6 +375,22 @@ def _evaluated(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         lambda *xs: _call(fn, tree, leaves, iter(xs)),
         traced,
     )
+
+
+def _draws(fn: Callable[..., Any], args: Any, kwargs: Any) -> bool:
+    """Whether a call reads its random key; Dropout does not, unless it is training."""
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    if any(isinstance(x, Nested) or (isinstance(x, Operand) and x.fact is None) for x in leaves):
+        return True
+    operands = [x for x in leaves if isinstance(x, Operand)]
+    try:
+        traced = jax.make_jaxpr(lambda *xs: jax.tree.leaves(_call(fn, tree, leaves, iter(xs))))(
+            *(x.fact for x in operands)
+        )
+    except FAILURES:
+        return True
+    key = next(v for v, x in zip(traced.jaxpr.invars, operands, strict=True) if x is kwargs["rng"])
+    return any(key is operand for equation in traced.jaxpr.eqns for operand in equation.invars)
 
 
 def _call(fn: Callable[..., Any], tree: Any, leaves: Sequence[Any], values: Any) -> Any:

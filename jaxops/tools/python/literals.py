@@ -133,7 +133,7 @@ def identifier(text: str, taken: Any = ()) -> str:
     while "__" in words:
         words = words.replace("__", "_")
     base = f"x{words}" if words[0].isdigit() else words
-    base = f"{base}_" if keyword.iskeyword(base) else base
+    base = f"{base}_" if keyword.iskeyword(base) or base == "l" else base
     found, count = base, 1
     while found in taken:
         count += 1

@@ -32,7 +32,7 @@ from jaxops.tools.python.steps import Function, Step
 
 # An expression grows up to this width, and to calls nested this deep.
 _WIDEST, _DEEPEST = 72, 3
-_RESERVED = frozenset({*dir(builtins), "jo", "np", "jax", "jnp", "params", "rng", "constants", "self", "apply", "load_params"})
+_RESERVED = frozenset({*dir(builtins), "jo", "np", "jax", "jnp", "params", "rng", "constants", "self", "apply", "fold_in", "load_params"})
 
 
 # Operators under the names of Python's own functions.
@@ -57,12 +57,13 @@ class Written:
 class Renderer:
     """Writes functions, each text once. params: the path of each parameter."""
 
-    def __init__(self, paths: Mapping[str, str], names: Mapping[int, str], inputs: Collection[str]) -> None:
+    def __init__(self, paths: Mapping[str, str], names: Mapping[int, str], inputs: Collection[str], outputs: Collection[str]) -> None:
         self.paths = paths
         self.constants: dict[str, Any] = {}
         self.functions: list[Written] = []
         self._names = names
         self._inputs = inputs
+        self.outputs = outputs
         self.operators: dict[str, str] = {}  # what makes each value
         self._written: dict[Function, Written] = {}
         self._by_text: dict[Any, Written] = {}
@@ -171,6 +172,8 @@ def base_name(tensor: str, operator: str, path: tuple[str, ...] = ()) -> str:
     if any(part.isdigit() for part in path):
         last = re.sub(r"[._]\d+(?=[._])", "", last)
     last = re.sub(r"(_output_\d+|[._]\d+|#.*)+$", "", last).removeprefix("node_")
+    if re.fullmatch("[A-Za-z]", last):
+        return last
     if not re.search(r"[A-Za-z]{2}", last) or last.lower() in ("val", "tensor", "output", "value"):
         return operator
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", last)
@@ -188,6 +191,7 @@ class _Scope:
         self.names: dict[str, str] = dict(outer.names if outer else {})
         self.names |= dict(zip(function.args, args, strict=True))
         self.taken = {*_RESERVED, *(outer.taken if outer else ()), *args}
+        self.names.setdefault("rng", "rng")
         self.sizes: list[str] = []
         self.params = False
         self._size_lines: list[str] = []
@@ -263,11 +267,11 @@ class _Scope:
         if self.outer is not None and len(results) == 1:
             text = sequence("()", [text])
         line = f"{self.indent}return {flat(text).removeprefix('(').removesuffix(')')}"
-        if isinstance(text, Group) and text.opening == "(" and len(line) <= WIDTH:
+        if isinstance(text, Group) and text.opening == "(" and len(text.items) > 1 and len(line) <= WIDTH:
             lines.append(line)
         else:
             lines += laid_out("return ", text, "", self.indent)
-        return lines
+        return [line for k, line in enumerate(lines) if line or lines[k - 1]]  # one empty line between functions
 
     def _readers(self) -> dict[str, list[Step]]:
         found: dict[str, list[Step]] = {}
@@ -329,7 +333,9 @@ class _Scope:
         if not name:
             return "_"
         operator = operator_name(step.expression)
-        if step.calls is not None:
+        if name in self.renderer.outputs and not self.function.path:
+            base = name
+        elif step.calls is not None:
             base = f"{self.renderer.called(step.calls).name.rpartition('_')[2]}_out"
             if len(step.targets) > 1:
                 base = base_name(name, base, self.function.path)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,12 @@ def load_params(file: str | Path = HERE / "params.safetensors") -> Params:
             place = place.setdefault(module, {})
         place[last] = value
     return params
+'''
+
+_KEYS = '''
+def fold_in(rng: jax.Array | None, number: int) -> jax.Array | None:
+    """The random key of one operation, where there is a key."""
+    return None if rng is None else jax.random.fold_in(rng, number)
 '''
 
 
@@ -60,7 +67,8 @@ def source(
     """(the text of the module, the static arrays that it reads from a file)."""
     reader = Reader(params)
     function = grouped(reader.main(graph, inputs), reader.facts, names)
-    renderer = Renderer(names, reader.names, [value.name for value in inputs])
+    outputs = [value.name for value in graph.outputs]
+    renderer = Renderer(names, reader.names, [value.name for value in inputs], outputs)
     scope = renderer.main(function)
     body = scope.lines()
     parts = [_function(written) for written in renderer.functions]
@@ -80,7 +88,8 @@ def _module(
     assumed: Sequence[str],
     constants: bool,
 ) -> str:
-    code = "\n\n\n".join(part.strip("\n") for part in [_LOADING, *parts])
+    fixed = [_LOADING, _KEYS] if any("fold_in(" in part for part in parts) else [_LOADING]
+    code = "\n\n\n".join(part.strip("\n") for part in [*fixed, *parts])
     named = ", ".join(identifier(value.name) for value in inputs)
     head = [f'"""{graph.name or "A model"}, written by jaxops from a model of {description}.', ""]
     if assumed:
@@ -89,6 +98,8 @@ def _module(
     head += ['"""', ""]
     head += ["from pathlib import Path", f"from typing import Any{', NamedTuple' if 'NamedTuple' in code else ''}", ""]
     used = [line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\.", code) or name in ("jax", "np")]
+    own = re.findall(r"(?<![\w.\"])([\w.]+)\.\w+\(", code)
+    used += [f"import {name}" for name in dict.fromkeys(own) if name in sys.modules and name not in _IMPORTS]
     used.append("from safetensors.flax import load_file")
     head += [*used, "", "Array = jax.Array | np.ndarray", "Params = dict[str, Any]", "HERE = Path(__file__).parent"]
     if constants:
@@ -130,7 +141,7 @@ def _apply(graph: Graph, inputs: Sequence[Value], args: Sequence[str], body: lis
     many = len(graph.outputs) > 1
     lines = laid_out("def apply", Group("(", tuple(header), ")"), f" -> {'Outputs' if many else 'Any'}:")
     gives = "Gives the outputs." if many else f"Gives {graph.outputs[0]}."
-    lines += [f'{INDENT}"""{gives}', "", *(f"{INDENT}{value}" for value in inputs), f'{INDENT}"""']
+    lines += [f'{INDENT}"""{gives}', "", *(f"{INDENT}{value}{', static' if value.static else ''}" for value in inputs), f'{INDENT}"""']
     for value, name in zip(inputs, args, strict=True):
         if value.static:
             lines.append(f"{INDENT}{name} = np.asarray({name})")

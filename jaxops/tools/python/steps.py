@@ -1,7 +1,7 @@
 """A graph as steps: statements in order, with the functions that they call or define."""
 
 import re
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,7 +14,7 @@ from jaxops.errors import UnsupportedError
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.static import is_symbolic, symbolic_shape
 from jaxops.tools.python.assumptions import Assumed, Assumptions
-from jaxops.tools.python.calls import FAILURES, Nested, Operand, Recorder
+from jaxops.tools.python.calls import KEY, Nested, Operand, Recorder
 from jaxops.tools.python.expressions import Expression, Group, Ref, call, refs, replaced
 from jaxops.tools.python.literals import identifier, literal, written_sizes
 
@@ -77,7 +77,7 @@ class Reader:
         self.names: dict[int, str] = {}  # of static arrays
         self._bodies: dict[Any, Function] = {}
         self.assumptions = Assumptions()
-        self._count = 0
+        self._count: Counter[str] = Counter()
 
     def main(self, graph: Graph, inputs: Sequence[Value]) -> Function:
         """The function of a model."""
@@ -85,7 +85,7 @@ class Reader:
             try:
                 return self._main(graph, inputs)
             except Assumed:
-                self._bodies, self._count = {}, 0
+                self._bodies, self._count = {}, Counter()
 
     def _main(self, graph: Graph, inputs: Sequence[Value]) -> Function:
         given = {value.name: self._input(value) for value in inputs}
@@ -144,15 +144,15 @@ class Reader:
         if node.operator.name == "Identity" and len(inputs) == 1:
             return inputs
         path = tuple(part for part in re.split(r"[./]", node.scope) if part)
-        key = Operand(call("jax.random.fold_in", [Ref("rng"), str(index)])) if node.draws else None
+        key = Operand(call("fold_in", [Ref("rng"), str(index)]), KEY) if node.draws else None
         body = node.body or (node.operator.body(node, [_abstract(x) for x in inputs]) if _typed(node) else None)
         if body is not None:
             return self._call(node, body, inputs, path, steps, key)
         attributes = dict(node.attributes)
         bodies: dict[str, Function] = {}
         for name, graph in node.subgraphs.items():
-            unique = f"{name}_{self._count}" if self._count else name
-            self._count += 1
+            self._count[name] += 1
+            unique = name if self._count[name] == 1 else f"{name}_{self._count[name]}"
             bodies[unique] = self._body(name, graph, values, key)
             attributes[name] = Nested(unique)
         recorder = Recorder(node, f"{node.label}#{len(steps)}", self.assumptions.learn)
