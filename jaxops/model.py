@@ -147,8 +147,8 @@ class Model:
 
         Its `apply(params, *inputs)` does what `model.apply` does, without onnx. params: as `model.params`, the default;
         they go to 'params.safetensors', under the paths of the modules, and `load_params()` reads them.
-        Raises SignatureError, ShapeError and DTypeError as `save`, and UnsupportedError for a node that public operators
-        do not say.
+        Raises SignatureError, ShapeError and DTypeError as `save`, and UnsupportedError for a node that no call of
+        public operators says.
         """
         to_python(folder, self.graph, self.inputs, self._fitting("to_python", params), self._description)
 

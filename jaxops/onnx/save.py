@@ -36,8 +36,9 @@ def save(
     """Writes `proto`, which it changes, with other weights.
 
     folder: where the external data of `proto` is. graph: the model's, which says where each weight belongs. weights: by
-    name; dtypes: their types in the file; original: the weights that the file has. Large tensors go to a file beside it, one after
-    the other, where the original has external data or the weights exceed 2 GB. What was there is replaced at the end.
+    name; dtypes: their types in the file; original: the weights that the file has. Large tensors go to a file beside
+    it, one after the other, where the original has external data or the weights exceed 2 GB. What was there is
+    replaced at the end.
     Raises UnsupportedError for a new weight that the file has no place for.
     """
     places = _Places(proto)

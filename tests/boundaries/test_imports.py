@@ -40,17 +40,21 @@ ALLOWED = {
     "jaxops.ops.image.decoding": {"numpy", "PIL"} | BASE,  # files of images
     # Knows an operator as a protocol: no operator, no schema, no file format. Never computes on tensor data.
     "jaxops.graph": {"jax", "numpy", "jaxops.graph"} | BASE,
-    "jaxops.model": {"jax", "numpy", "jaxops.graph"} | BASE,
+    # Uses what a graph says and the operators; no file format, no model.
+    "jaxops.tools": {"jax", "numpy", "jaxops.graph", "jaxops.ops", "jaxops.tools"} | BASE,
+    "jaxops.tools.python.source": {"numpy", "safetensors", "jaxops.graph", "jaxops.tools"} | BASE,
+    "jaxops.model": {"jax", "numpy", "jaxops.graph", "jaxops.tools"} | BASE,
     # Only what is ONNX; never computes on tensor data either.
     "jaxops.onnx": {"jax", "numpy", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.loading": {"jaxops.model", "jaxops.graph", "jaxops.onnx"},
-    "jaxops.onnx.origin": {"onnx", "jaxops.onnx"},
     "jaxops.onnx.contrib": {"onnx"},
     "jaxops.onnx.schemas": {"jax", "numpy", "onnx", "jaxops.onnx"} | BASE,
     "jaxops.onnx.registry": {"numpy", "onnx", "jaxops.ops", "jaxops.onnx"} | BASE,
     "jaxops.onnx.differentiated": {"jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.bind": {"numpy", "onnx", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.read": {"numpy", "onnx", "google.protobuf", "jaxops.graph", "jaxops.onnx"} | BASE,
+    "jaxops.onnx.origin": {"numpy", "onnx", "jaxops.graph", "jaxops.onnx"},
+    "jaxops.onnx.save": {"numpy", "onnx", "jaxops.graph"} | BASE,
     "jaxops.onnx.versions": ARRAYS | BASE | {"jaxops.ops", "jaxops.shapes", "jaxops.onnx"},
     # The interface of the standard itself.
     "jaxops.onnx.backend": {"jax", "numpy", "onnx", "jaxops.model", "jaxops.onnx"} | BASE,

@@ -7,7 +7,6 @@ that makes its calls without looking at data; for one that does look, Unsupporte
 
 import functools
 import inspect
-import math
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -18,12 +17,13 @@ import jax
 import numpy as np
 
 from jaxops import ops
-from jaxops.dtypes import as_traced, canonical
+from jaxops.dtypes import as_traced
 from jaxops.errors import JaxopsError, UnsupportedError
 from jaxops.ops import microsoft, ml, preview, training
 from jaxops.static import ELEMENT_TYPE, STATIC, array, is_symbolic, known, settled
 from jaxops.tools.python.expressions import Expression, Group, Ref, call, sequence
 from jaxops.tools.python.literals import literal, written_sizes
+from jaxops.tools.python.operands import FAILURES, Nested, Operand, Results, abstract
 
 _SPELLINGS = {"jo": ops, "jo.microsoft": microsoft, "jo.ml": ml, "jo.preview": preview, "jo.training": training}
 _PUBLIC = {
@@ -31,78 +31,6 @@ _PUBLIC = {
 }
 # Functions that turn an operand into an array, at the given position; a placeholder is one.
 _CONVERSIONS = {array: 0, as_traced: 0, settled: 0, known: 2}
-# What an abstract evaluation of an operator may raise where its operands are not known well enough.
-FAILURES = (JaxopsError, TypeError, ValueError, NotImplementedError, ArithmeticError)
-
-
-# A random key, as an abstract value.
-KEY = jax.eval_shape(lambda: jax.random.key(0))
-
-
-class _Unknown:
-    """An attribute of an operand that nothing is known of; equal to itself, and no number."""
-
-
-_UNKNOWN = _Unknown()
-
-
-@dataclass(frozen=True, eq=False)
-class Operand:
-    """A placeholder for a value: how it is written, and its shape and type where they are known."""
-
-    expression: Expression
-    fact: Any = None
-
-    @property
-    def shape(self) -> Any:
-        """The sizes."""
-        return _UNKNOWN if self.fact is None else self.fact.shape
-
-    @property
-    def ndim(self) -> Any:
-        """The number of axes."""
-        return _UNKNOWN if self.fact is None else len(self.fact.shape)
-
-    @property
-    def size(self) -> Any:
-        """The number of elements."""
-        return _UNKNOWN if self.fact is None else math.prod(self.fact.shape)
-
-    @property
-    def dtype(self) -> Any:
-        """The element type."""
-        return _UNKNOWN if self.fact is None else self.fact.dtype
-
-    def reshape(self, *shape: Any) -> "Operand":
-        """As of an array."""
-        sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
-        written = call("jo.reshape", [self.expression, sequence("()", [str(size) for size in sizes])])
-        return Operand(written, _of(lambda x: ops.reshape(x, sizes), self.fact))
-
-    def astype(self, dtype: Any) -> "Operand":
-        """As of an array; nothing where it has the type already."""
-        if self.fact is not None and canonical(dtype) == self.fact.dtype:
-            return self
-        written = call("jo.cast", [self.expression, literal(np.dtype(dtype))], ["", "to"])
-        return Operand(written, _of(lambda x: ops.cast(x, to=np.dtype(dtype)), self.fact))
-
-    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
-        raise TypeError("an operand is no array yet")
-
-
-@dataclass(frozen=True, eq=False)
-class _Results(Operand):
-    """What a call gives of which nothing is known: one value, until an adapter takes it apart."""
-
-    step: Any = None
-
-    def __getitem__(self, index: Any) -> Any:
-        count = index.stop if isinstance(index, slice) else index + 1
-        first = self.step.targets[0].rpartition(".")[0]
-        self.step.targets = [f"{first}.{k}" for k in range(count)]
-        self.step.unpacks = self.step.rest = True
-        found = tuple(Operand(Ref(target)) for target in self.step.targets)
-        return found[index]
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,13 +38,6 @@ class _Sealed:
     """A result on its way out of an operator, which would check its type."""
 
     value: Any
-
-
-@dataclass(frozen=True, eq=False)
-class Nested:
-    """A function among the arguments: the body of a branch or a loop."""
-
-    name: str
 
 
 @dataclass
@@ -215,9 +136,9 @@ class Recorder:
     def _recording(self, fn: Callable[..., Any], spelling: str) -> Callable[..., Any]:
         @functools.wraps(fn)
         def run(*args: Any, **kwargs: Any) -> Any:
-            if not any(isinstance(leaf, Operand | Nested) for leaf in jax.tree.leaves((args, kwargs))):
-                if fn is not self.node.operator.fn:
-                    return fn(*args, **kwargs)
+            symbolic = any(isinstance(leaf, Operand | Nested) for leaf in jax.tree.leaves((args, kwargs)))
+            if not symbolic and fn is not self.node.operator.fn:
+                return fn(*args, **kwargs)
             return self._record(fn, spelling, args, kwargs)
 
         return run
@@ -248,7 +169,7 @@ class Recorder:
             for target, fact in zip(step.targets, facts, strict=True)
         )
         if outputs is None and not step.unpacks:
-            return _Results(Ref(step.targets[0]), step=step)
+            return Results(Ref(step.targets[0]), step=step)
         return found if step.unpacks else found[0]
 
 
@@ -273,10 +194,6 @@ def _needs_no_zero(data: Any, shape: Any, *, allowzero: int = 0) -> bool:
 
 def _can_be_written(value: np.ndarray) -> bool:
     return not is_symbolic(value) or written_sizes(value) is not None
-
-
-def _of(fn: Callable[..., Any], fact: Any) -> Any:
-    return None if fact is None else abstract(fn, [fact])
 
 
 def _traced(fact: Any) -> Any:
@@ -320,9 +237,8 @@ def arguments(fn: Callable[..., Any], spelling: str, args: Sequence[Any], kwargs
         if name not in bound.arguments or _same(bound.arguments[name], parameter.default):
             skipped = True
             continue
-        if fn is ops.slice and name == "steps" and isinstance(bound.arguments[name], np.ndarray):
-            if (bound.arguments[name] == 1).all():
-                continue
+        if fn is ops.slice and name == "steps" and np.all(np.equal(bound.arguments[name], 1)):
+            continue
         if parameter.kind is parameter.VAR_POSITIONAL:
             items += [written(item, parameter.annotation) for item in bound.arguments[name]]
             labels += [""] * len(bound.arguments[name])
@@ -396,26 +312,3 @@ def _draws(fn: Callable[..., Any], args: Any, kwargs: Any) -> bool:
 def _call(fn: Callable[..., Any], tree: Any, leaves: Sequence[Any], values: Any) -> Any:
     args, kwargs = jax.tree.unflatten(tree, [next(values) if isinstance(x, Operand) else x for x in leaves])
     return fn(*args, **kwargs)
-
-
-def abstract(fn: Callable[..., Any], traced: Sequence[Any]) -> Any:
-    """What a function gives for operands of these shapes and types; None where it cannot be told."""
-    kept: list[Any] = []
-
-    def run(*xs: Any) -> Any:
-        result = fn(*xs)
-        kept.append(result)
-        results = result if isinstance(result, tuple) else (result,)
-        return [y if isinstance(y, jax.Array) else None for y in results]
-
-    try:
-        shapes = jax.eval_shape(run, *traced)
-    except FAILURES:
-        return None
-    (result,) = kept
-    results = result if isinstance(result, tuple) else (result,)
-    found = tuple(
-        shape if shape is not None else y if isinstance(y, np.ndarray) else None
-        for shape, y in zip(shapes, results, strict=True)
-    )
-    return found if isinstance(result, tuple) else found[0]

@@ -20,7 +20,7 @@ def grouped(function: Function, facts: Mapping[str, Any], paths: Mapping[str, st
 
 
 def _housed(steps: Sequence[Step]) -> list[Step]:
-    """The steps; one of no module goes where its operands come from and its readers are. Optimizers write such nodes."""
+    """The steps; one of no module, as optimizers write them, goes where its operands come from and its readers are."""
     paths: dict[str, tuple[str, ...]] = {}
     readers: dict[str, list[tuple[str, ...]]] = {}
     for step in steps:

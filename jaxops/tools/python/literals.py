@@ -64,10 +64,8 @@ def string(value: str) -> str:
 
 def dtype_text(dtype: np.dtype) -> str:
     """An element type."""
-    if dtype == object:
-        return "str"
-    if dtype == bool:
-        return "bool"
+    if dtype.kind in "Ob":
+        return "str" if dtype.kind == "O" else "bool"
     return f"np.{dtype.name}" if hasattr(np, dtype.name) else f"jnp.{dtype.name}"
 
 
@@ -87,7 +85,7 @@ def _int(value: int | bool | None) -> str:
 
 
 def _number(value: Any, dtype: np.dtype) -> str:
-    if dtype == object:
+    if dtype.kind == "O":
         return string(str(value))
     if is_float(dtype):
         return _float(float(value), dtype != np.float64)
@@ -98,13 +96,13 @@ def _array(value: np.ndarray, plain: bool) -> Expression:
     dtype = value.dtype
     if plain and dtype.kind in "iu" and value.ndim < 2 and value.size < _LARGE:
         return sequence("()", [_int(v) for v in value.tolist()]) if value.ndim else _int(value.item())
-    kind = [] if dtype in (np.dtype(np.int64), np.dtype(bool)) else ["object" if is_string(value) else dtype_text(dtype)]
+    own = ["object" if is_string(value) else dtype_text(dtype)]
+    kind = [] if dtype.name in ("int64", "bool") else own
     if not value.ndim:
         return call("np.array", [_number(value[()], dtype), *kind])
     if value.size and value.ndim < 2 and value.size < _LARGE:
         return call("np.array", [sequence("[]", [_number(v, dtype) for v in value]), *kind])
     shape = sequence("()", [str(size) for size in value.shape]) if value.ndim > 1 else str(value.size)
-    own = [dtype_text(dtype)] if not is_string(value) else ["object"]
     if not value.size:
         return call("np.zeros", [shape, *own])
     if is_string(value) or dtype.kind == "c":
@@ -139,5 +137,3 @@ def identifier(text: str, taken: Any = ()) -> str:
         count += 1
         found = f"{base.rstrip('_')}_{count}"
     return found
-
-

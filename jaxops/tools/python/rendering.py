@@ -1,7 +1,5 @@
 """Functions as source text: names for values, short expressions inside longer ones, one function for equal modules."""
 
-import builtins
-import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,16 +26,11 @@ from jaxops.tools.python.expressions import (
     sequence,
 )
 from jaxops.tools.python.literals import identifier
+from jaxops.tools.python.naming import OTHERWISE, RESERVED, base_name, operator_name
 from jaxops.tools.python.steps import Function, Step
 
 # An expression grows up to this width, and to calls nested this deep.
 _WIDEST, _DEEPEST = 72, 3
-_RESERVED = frozenset({*dir(builtins), "jo", "np", "jax", "jnp", "params", "rng", "constants", "self", "apply", "fold_in", "load_params"})
-
-
-# Operators under the names of Python's own functions.
-_OTHERWISE = {"slice": "piece", "range": "indices", "max": "largest", "min": "smallest", "sum": "total"}
-_OTHERWISE |= {"abs": "magnitude", "pow": "power", "round": "rounded", "hash": "hashed", "not": "negated"}
 
 
 @dataclass
@@ -57,7 +50,9 @@ class Written:
 class Renderer:
     """Writes functions, each text once. params: the path of each parameter."""
 
-    def __init__(self, paths: Mapping[str, str], names: Mapping[int, str], inputs: Collection[str], outputs: Collection[str]) -> None:
+    def __init__(
+        self, paths: Mapping[str, str], names: Mapping[int, str], inputs: Collection[str], outputs: Collection[str]
+    ) -> None:
         self.paths = paths
         self.constants: dict[str, Any] = {}
         self.functions: list[Written] = []
@@ -95,12 +90,15 @@ class Renderer:
         return _Scope(self, function, self._arguments(function))
 
     def _arguments(self, function: Function) -> list[str]:
-        """Names for the arguments: inputs of the model keep theirs; x is the first array of floats that a module gets."""
+        """Names for the arguments: inputs of the model keep theirs; x is the first array of floats that a module gets.
+
+        In one item of a list of modules, names have no numbers.
+        """
         facts = [function.facts.get(name) for name in function.args]
         others = [name for name in function.args if name not in self._inputs and name[0] != "@" and name != "rng"]
         floats = [name for name, fact in zip(function.args, facts, strict=True) if name in others and _is_float(fact)]
         first = next(iter(floats or others), None) if function.path else None
-        taken: set[str] = set(_RESERVED)
+        taken: set[str] = set(RESERVED)
         found = []
         for name in function.args:
             if name == "rng":
@@ -109,10 +107,12 @@ class Renderer:
             if name.startswith("@"):
                 base = self.paths[name[1:]].rpartition(".")[2]
             elif name in self._inputs:
-                base = name if not any(part.isdigit() for part in function.path) else base_name(name, "x", function.path)
+                base = (
+                    name if not any(part.isdigit() for part in function.path) else base_name(name, "x", function.path)
+                )
             else:
                 base = "x" if name == first else base_name(name, self.operators.get(name, "value"), function.path)
-            found.append(identifier(_OTHERWISE.get(base.lower(), base), taken))
+            found.append(identifier(OTHERWISE.get(base.lower(), base), taken))
             taken.add(found[-1])
         return found
 
@@ -133,7 +133,7 @@ class Renderer:
     def _name(self, function: Function) -> str:
         """A name that no other function has: the module's, with those around it where it takes them."""
         parts = [part for part in function.path if not part.isdigit()] or [function.name]
-        taken = {written.name for written in self.functions} | _RESERVED
+        taken = {written.name for written in self.functions} | RESERVED
         for count in range(1, len(parts) + 1):
             name = identifier("_".join(parts[-count:]))
             if name not in taken:
@@ -154,29 +154,8 @@ class Renderer:
         return self._written[function]
 
 
-def operator_name(expression: Expression) -> str:
-    """What an expression calls."""
-    return expression.opening[:-1].split(".")[-1] if isinstance(expression, Group) else "x"
-
-
 def _is_float(fact: Any) -> bool:
     return isinstance(fact, jax.ShapeDtypeStruct) and is_float(fact.dtype)
-
-
-def base_name(tensor: str, operator: str, path: tuple[str, ...] = ()) -> str:
-    """A short name for a tensor: the end of its own, without what exporters add; else that of the operator.
-
-    path: of the function; in one for an item of a list of modules, numbers are left out, as another item has others.
-    """
-    last = re.split(r"[/:]", tensor)[-1]
-    if any(part.isdigit() for part in path):
-        last = re.sub(r"[._]\d+(?=[._])", "", last)
-    last = re.sub(r"(_output_\d+|[._]\d+|#.*)+$", "", last).removeprefix("node_")
-    if re.fullmatch("[A-Za-z]", last):
-        return last
-    if not re.search(r"[A-Za-z]{2}", last) or last.lower() in ("val", "tensor", "output", "value"):
-        return operator
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", last)
 
 
 class _Scope:
@@ -190,7 +169,7 @@ class _Scope:
         self.args = list(args)
         self.names: dict[str, str] = dict(outer.names if outer else {})
         self.names |= dict(zip(function.args, args, strict=True))
-        self.taken = {*_RESERVED, *(outer.taken if outer else ()), *args}
+        self.taken = {*RESERVED, *(outer.taken if outer else ()), *args}
         self.names.setdefault("rng", "rng")
         self.sizes: list[str] = []
         self.params = False
@@ -345,7 +324,7 @@ class _Scope:
             if inner and any(reader.path != step.path for reader in readers.get(name, [])):
                 base = inner[-1]
         used = self.taken | {written.name for written in self.renderer.functions}
-        self.names[name] = found = identifier(_OTHERWISE.get(base.lower(), base), used)
+        self.names[name] = found = identifier(OTHERWISE.get(base.lower(), base), used)
         self.taken.add(found)
         return found
 
@@ -403,5 +382,3 @@ def _fact_text(fact: Any) -> str:
     if not isinstance(fact, jax.ShapeDtypeStruct):
         return ""
     return f"{fact.dtype.name}[{', '.join(map(str, fact.shape))}]"
-
-

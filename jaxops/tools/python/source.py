@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from jaxops.dtypes import as_traced
 from jaxops.graph.nodes import Graph, Value
 from jaxops.tools.paths import paths
-from jaxops.tools.python.expressions import INDENT, Group, flat, laid_out
+from jaxops.tools.python.expressions import INDENT, Group, laid_out
 from jaxops.tools.python.grouping import grouped
-from jaxops.tools.python.literals import identifier, string
+from jaxops.tools.python.literals import identifier
 from jaxops.tools.python.rendering import Renderer, Written
 from jaxops.tools.python.steps import Reader
 
@@ -56,9 +57,9 @@ def to_python(
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     (target / "__init__.py").write_text(text, encoding="utf-8")
-    save_file({names[name]: np.asarray(value) for name, value in params.items()}, target / "params.safetensors")
+    save_file({names[name]: as_traced(value) for name, value in params.items()}, target / "params.safetensors")
     if constants:
-        np.savez(target / "constants.npz", **constants)
+        np.savez(target / "constants.npz", allow_pickle=False, **constants)
 
 
 def source(
@@ -94,12 +95,13 @@ def _module(
     head = [f'"""{graph.name or "A model"}, written by jaxops from a model of {description}.', ""]
     if assumed:
         head += [f"Sizes: {', '.join(assumed)}.", ""]
-    head += [f">>> params = load_params()  # doctest: +SKIP", f">>> jax.jit(apply)(params, {named})  # doctest: +SKIP"]
+    head += [">>> params = load_params()  # doctest: +SKIP", f">>> jax.jit(apply)(params, {named})  # doctest: +SKIP"]
     head += ['"""', ""]
     head += ["from pathlib import Path", f"from typing import Any{', NamedTuple' if 'NamedTuple' in code else ''}", ""]
     used = [line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\.", code) or name in ("jax", "np")]
-    own = re.findall(r"(?<![\w.\"])([\w.]+)\.\w+\(", code)
-    used += [f"import {name}" for name in dict.fromkeys(own) if name in sys.modules and name not in _IMPORTS]
+    own = re.findall(r"(?<![\w.\"])([\w.]+)\.\w+\(", code)  # functions that `load` was given
+    used += [f"import {name}" for name in dict.fromkeys(own) if name in sys.modules and not name.startswith("jax")]
+    used.sort(key=lambda line: line.split()[1])
     used.append("from safetensors.flax import load_file")
     head += [*used, "", "Array = jax.Array | np.ndarray", "Params = dict[str, Any]", "HERE = Path(__file__).parent"]
     if constants:
@@ -141,7 +143,12 @@ def _apply(graph: Graph, inputs: Sequence[Value], args: Sequence[str], body: lis
     many = len(graph.outputs) > 1
     lines = laid_out("def apply", Group("(", tuple(header), ")"), f" -> {'Outputs' if many else 'Any'}:")
     gives = "Gives the outputs." if many else f"Gives {graph.outputs[0]}."
-    lines += [f'{INDENT}"""{gives}', "", *(f"{INDENT}{value}{', static' if value.static else ''}" for value in inputs), f'{INDENT}"""']
+    lines += [
+        f'{INDENT}"""{gives}',
+        "",
+        *(f"{INDENT}{value}{', static' if value.static else ''}" for value in inputs),
+        f'{INDENT}"""',
+    ]
     for value, name in zip(inputs, args, strict=True):
         if value.static:
             lines.append(f"{INDENT}{name} = np.asarray({name})")
@@ -158,6 +165,3 @@ def _outputs(outputs: Sequence[Value]) -> str:
         taken.add(name)
         lines.append(f"{INDENT}{name}: Any  # {str(value).partition(': ')[2]}")
     return "\n".join(lines)
-
-
-_ = flat, string

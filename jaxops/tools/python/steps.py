@@ -12,11 +12,12 @@ import numpy as np
 from jaxops.dtypes import canonical
 from jaxops.errors import UnsupportedError
 from jaxops.graph.nodes import Graph, Node, Value
-from jaxops.static import is_symbolic, symbolic_shape
+from jaxops.static import symbolic_shape
 from jaxops.tools.python.assumptions import Assumed, Assumptions
-from jaxops.tools.python.calls import KEY, Nested, Operand, Recorder
-from jaxops.tools.python.expressions import Expression, Group, Ref, call, refs, replaced
-from jaxops.tools.python.literals import identifier, literal, written_sizes
+from jaxops.tools.python.calls import Recorder
+from jaxops.tools.python.expressions import Expression, Ref, call, refs, replaced
+from jaxops.tools.python.literals import identifier, literal
+from jaxops.tools.python.operands import KEY, Nested, Operand
 
 
 @dataclass
@@ -92,7 +93,9 @@ class Reader:
         steps, results = self._graph(graph, given, ChainMap(), main=True)
         name = identifier(graph.name or "model")
         facts = {name: x.fact for name, x in given.items()}
-        return Function(name, [value.name for value in inputs], _needed(steps, results), results, facts=facts, is_main=True)
+        return Function(
+            name, [value.name for value in inputs], _needed(steps, results), results, facts=facts, is_main=True
+        )
 
     def _input(self, value: Value) -> Any:
         if value.static or value.kind != "tensor" or value.dtype is None or value.shape is None:
@@ -160,7 +163,10 @@ class Reader:
         renamed = {
             value.expression.name: name
             for name, value in zip(node.outputs, found, strict=False)
-            if name and isinstance(value, Operand) and isinstance(value.expression, Ref) and "#" in value.expression.name
+            if name
+            and isinstance(value, Operand)
+            and isinstance(value.expression, Ref)
+            and "#" in value.expression.name
         }
         for made in recorder.steps:
             targets = [renamed.get(target, target) for target in made.targets]
@@ -183,9 +189,7 @@ class Reader:
         static = {name: x for name, x in given.items() if x is None or isinstance(x, np.ndarray)}
         known = body, repr([(n, _key(x)) for n, x in given.items()])
         if known not in self._bodies:
-            inner = {
-                name: x if name in static else Operand(Ref(name), x.fact) for name, x in given.items()
-            }
+            inner = {name: x if name in static else Operand(Ref(name), x.fact) for name, x in given.items()}
             made, results = self._graph(body, inner, ChainMap())
             args = [name for name in formals if name not in static]
             facts = {name: x.fact for name, x in given.items() if isinstance(x, Operand)}
