@@ -44,6 +44,13 @@ def save(
     places = _Places(proto)
     places.find(graph)
     places.check(weights, original)
+    for tensor, name in places.found:
+        kept = tensor.data_type in (TensorProto.UNDEFINED, helper.np_dtype_to_tensor_dtype(dtypes[name]))
+        if not kept:
+            raise UnsupportedError(
+                f"save: '{name}' is {dtypes[name].name} now, but {_type(tensor)} in the file, whose nodes expect that\n"
+                "  hint    convert the parameters back, and save them with the model as it was loaded"
+            )
     target = Path(path)
     size = sum(weight.nbytes for weight in weights.values())
     beside = size > _LARGEST or any(map(uses_external_data, _tensors(proto)))
@@ -138,8 +145,9 @@ class _Places:
         for position, node in reversed(list(enumerate(proto.node))):
             outputs = [name for name in node.output if name]
             if node.op_type == "Constant" and outputs and outputs[0] in graph.params:
+                kind = next((a.t.data_type for a in node.attribute if a.name == "value"), TensorProto.FLOAT)
                 del node.attribute[:]
-                node.attribute.append(helper.make_attribute("value", _stub()))
+                node.attribute.append(helper.make_attribute("value", _stub(kind)))
             elif any(name in graph.params for name in outputs):
                 del proto.node[position]
                 for name in outputs:
@@ -153,7 +161,11 @@ class _Places:
 
     def _constant(self, name: str, graph: Graph) -> NodeProto:
         """A Constant in the place of a node; a static value beside a weight stays what it was."""
-        tensor = _stub() if name in graph.params else numpy_helper.from_array(np.asarray(graph.static[name]))
+        tensor = (
+            _stub(TensorProto.UNDEFINED)
+            if name in graph.params
+            else numpy_helper.from_array(np.asarray(graph.static[name]))
+        )
         return helper.make_node("Constant", [], [name], name=name, value=tensor)
 
     def _inside(self, proto: NodeProto, node: Any) -> None:
@@ -173,9 +185,13 @@ class _Places:
                 self._shared.append((proto.op_type, one, name))
 
 
-def _stub() -> TensorProto:
-    """What a weight takes the place of."""
-    return numpy_helper.from_array(np.zeros(0, np.float32))
+def _stub(kind: int) -> TensorProto:
+    """What a weight takes the place of; its type, where the file says it."""
+    return TensorProto(data_type=kind, dims=[0])
+
+
+def _type(tensor: TensorProto) -> str:
+    return helper.tensor_dtype_to_np_dtype(tensor.data_type).name
 
 
 def _params(graph: Graph) -> dict[str, str]:

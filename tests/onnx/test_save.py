@@ -78,7 +78,9 @@ def test_without_params_the_file_means_the_same(tmp_path):
 
 
 PLACES = {
-    "constant": "m (float[N,4] x) => (float[N,4] y) { w = Constant<value = float[4] {1., 2., 3., 4.}>() y = Mul(x, w) }",
+    "constant": (
+        "m (float[N,4] x) => (float[N,4] y) { w = Constant<value = float[4] {1., 2., 3., 4.}>() y = Mul(x, w) }"
+    ),
     "computed": (
         "m (float[N,4] x) => (float[N,4] y) { s = Constant<value_ints = [4]>() "
         "w = ConstantOfShape<value = float[1] {2.}>(s) y = Mul(x, w) }"
@@ -124,7 +126,7 @@ def test_one_constant_of_two_calls_has_one_value(tmp_path):
     assert set(model.params) == {"w", "Scale/w"}
     model.save(tmp_path / "same.onnx", {name: w * 2 for name, w in model.params.items()})
     agree(tmp_path / "same.onnx", model.apply({name: w * 2 for name, w in model.params.items()}, X), {"x": X})
-    with pytest.raises(UnsupportedError, match="'w' and 'Scale/w' are one constant of the function 'Scale'"):
+    with pytest.raises(UnsupportedError, match="'Scale/w' and 'w' are one constant of the function 'Scale'"):
         model.save(tmp_path / "not.onnx", tuned(model))
     assert not (tmp_path / "not.onnx").exists()
 
@@ -198,9 +200,18 @@ def test_errors(tmp_path):
     ):
         with pytest.raises(kind, match=text):
             model.save(tmp_path / "m.onnx", {**model.params, name: value})
-    with pytest.raises(SignatureError, match="params: .* is missing"):
+    with pytest.raises(SignatureError, match=r"params: .* is missing"):
         model.save(tmp_path / "m.onnx", {})
     bare = jaxops.model.Model(model.graph, opsets={}, description="")
     with pytest.raises(UnsupportedError, match="the model came from no file"):
         bare.save(tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_weight_of_another_type_than_its_nodes_expect(tmp_path):
+    model = jaxops.onnx.load(MODELS / "resnet.script.onnx")
+    types = dict.fromkeys(model.params, np.dtype(np.float16))
+    with pytest.raises(
+        UnsupportedError, match=r"is float16 now, but float32 in the file.*\n.*as it was loaded"
+    ):
+        model._origin.save(tmp_path / "m.onnx", model.graph, model.params, types, model.params)

@@ -105,7 +105,7 @@ def _module(
     used.append("from safetensors.flax import load_file")
     head += [*used, "", "Array = jax.Array | np.ndarray", "Params = dict[str, Any]", "HERE = Path(__file__).parent"]
     if constants:
-        head.append('CONSTANTS = np.load(HERE / "constants.npz")')
+        head.append('CONSTANTS = dict(np.load(HERE / "constants.npz"))')
     return "\n".join(head) + "\n\n\n" + code + "\n"
 
 
