@@ -72,6 +72,11 @@ class Params:
             for name in self.tensors
         }
 
+    def renamed(self, names: Mapping[str, str]) -> "Params":
+        """The same under other names."""
+        tensors = {names[name]: tensor for name, tensor in self.tensors.items()}
+        return Params(tensors, {names[name]: trained for name, trained in self.trainable.items()})
+
 
 def prepare(
     graph: Graph, needs: Mapping[Graph, Needs], static: Choice | None = None, trainable: Choice | None = None

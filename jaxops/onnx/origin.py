@@ -24,6 +24,12 @@ class Origin:
     source: Path | onnx.ModelProto
     folder: Path | None
 
+    def tensors(self, inputs: Mapping[str, Any], dtypes: Mapping[str, Any]) -> dict[str, Any]:
+        """What onnxruntime computes for each tensor of the graph, by name: see `jaxops.onnx.runtime`."""
+        from jaxops.onnx.runtime import feeds, tensors
+
+        return tensors(self.proto(), self.folder, feeds(inputs, dtypes))
+
     def proto(self) -> onnx.ModelProto:
         """The model again, for the caller to change; external data stays in its files.
 

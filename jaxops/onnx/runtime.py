@@ -1,6 +1,7 @@
 """onnxruntime beside jaxops, for comparing the two: the only file that imports it, when it is called."""
 
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +11,21 @@ import onnx
 from jaxops.errors import UnsupportedError
 
 
-def tensors(
-    model: onnx.ModelProto, folder: Path | None, inputs: Mapping[str, Any], names: Sequence[str]
-) -> dict[str, Any]:
-    """What onnxruntime computes for tensors of a model, by name. None of its optimizations changes the nodes.
+def tensors(model: onnx.ModelProto, folder: Path | None, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What onnxruntime computes for each tensor that a node makes, by name, with its optimizations off.
 
-    folder: where external data is. inputs: NumPy arrays, or sequences of them. names: tensors that the file does not
-    have are left out.
+    model: is changed. folder: where external data is. inputs: NumPy arrays, or sequences of them.
     Raises ModuleNotFoundError where onnxruntime is not installed; UnsupportedError for a model that it refuses.
     """
     try:
         import onnxruntime
-        from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+        state: Any = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("compare needs the onnxruntime package: pip install onnxruntime") from error
-    wanted = onnx.ModelProto()
-    wanted.CopyFrom(model)
-    made = {name for node in wanted.graph.node for name in node.output}
-    asked = [name for name in dict.fromkeys(names) if name in made]
-    del wanted.graph.output[:]
-    wanted.graph.output.extend(onnx.ValueInfoProto(name=name) for name in asked)
+    asked = [name for node in model.graph.node for name in node.output if name]
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in asked)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
@@ -37,8 +33,8 @@ def tensors(
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     refusals = (state.Fail, state.InvalidArgument, state.InvalidGraph, state.NotImplemented, state.RuntimeException)
     try:
-        session = onnxruntime.InferenceSession(wanted.SerializeToString(), options, ["CPUExecutionProvider"])
-        known = {value.name for value in session.get_inputs()} | {t.name for t in wanted.graph.initializer}
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+        known = {value.name for value in session.get_inputs()} | {t.name for t in model.graph.initializer}
         found = session.run(asked, {name: x for name, x in inputs.items() if name in known and x is not None})
     except refusals as error:
         raise UnsupportedError(f"onnxruntime does not run this model: {str(error).splitlines()[0]}") from error

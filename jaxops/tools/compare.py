@@ -53,7 +53,10 @@ class Comparison(Report):
         first = self.first
         if first is None:
             worst = sorted(self.rows, key=lambda row: -row.absolute)
-            shown, title = worst[:_LARGEST], f"all {len(self.rows)} tensors agree ({tolerance}); the largest differences:"
+            shown, title = (
+                worst[:_LARGEST],
+                f"all {len(self.rows)} tensors agree ({tolerance}); the largest differences:",
+            )
         else:
             at = self.rows.index(first)
             shown = self.rows[max(0, at - _BEFORE) : at + _AFTER]
@@ -67,7 +70,7 @@ class Comparison(Report):
                 "→" if row is first else "" if row.agrees else "≠",
                 row.operator,
                 row.node,
-                row.output if row.output != row.node else "",
+                "" if row.output in (row.node, f"{row.node}_output_0") else row.output,
                 f"{row.absolute:.2g}",
                 f"{row.relative:.2g}",
                 row.note,

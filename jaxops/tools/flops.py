@@ -6,13 +6,70 @@ from typing import Any
 
 # One operation for each element of the result.
 _ELEMENTWISE = frozenset(
-    """add sub mul div rem pow integer_pow max min neg abs sign floor ceil round sqrt rsqrt cbrt exp exp2 expm1 log log1p
-    tanh sin cos tan asin acos atan atan2 sinh cosh asinh acosh atanh logistic erf erfc erf_inv lgamma digamma square
-    select_n clamp add_any""".split()
+    [
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "rem",
+        "pow",
+        "integer_pow",
+        "max",
+        "min",
+        "neg",
+        "abs",
+        "sign",
+        "floor",
+        "ceil",
+        "round",
+        "sqrt",
+        "rsqrt",
+        "cbrt",
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log1p",
+        "tanh",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "atan2",
+        "sinh",
+        "cosh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "logistic",
+        "erf",
+        "erfc",
+        "erf_inv",
+        "lgamma",
+        "digamma",
+        "square",
+        "select_n",
+        "clamp",
+        "add_any",
+    ]
 )
 # One operation for each element of the operand.
 _REDUCTIONS = frozenset(
-    "reduce_sum reduce_max reduce_min reduce_prod argmax argmin cumsum cumprod cummax cummin cumlogsumexp".split()
+    [
+        "reduce_sum",
+        "reduce_max",
+        "reduce_min",
+        "reduce_prod",
+        "argmax",
+        "argmin",
+        "cumsum",
+        "cumprod",
+        "cummax",
+        "cummin",
+        "cumlogsumexp",
+    ]
 )
 
 
@@ -34,7 +91,7 @@ def of_equation(equation: Any) -> float:
     inner = sum(operations(jaxpr) for jaxpr in _programs(given.values()))
     if inner or name == "scan":
         return inner * given.get("length", 1)
-    shapes = [getattr(v.aval, "shape", ()) for v in equation.invars]
+    shapes: list[Any] = [getattr(v.aval, "shape", ()) for v in equation.invars]
     size = math.prod(equation.outvars[0].aval.shape) if equation.outvars else 0
     if name == "dot_general":
         contracted = given["dimension_numbers"][0][0]

@@ -22,8 +22,8 @@ _LEAVES: dict[str, Mapping[int, str]] = {
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization", "LayerNormalization"), _NORM),
     **dict.fromkeys(("GroupNormalization", "RMSNormalization", "SimplifiedLayerNormalization"), _NORM),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _RECURRENT),
-    **dict.fromkeys(("Gather", "PRelu", "Mul"), {0: "weight", 1: "weight"}),
-    **dict.fromkeys(("Add", "Sum", "Sub"), {0: "bias", 1: "bias"}),
+    **{key: {0: "weight", 1: "weight"} for key in ("Gather", "PRelu", "Mul")},
+    **{key: {0: "bias", 1: "bias"} for key in ("Add", "Sum", "Sub")},
 }
 _NORMS = {name for name, leaves in _LEAVES.items() if leaves is _NORM}
 # The same in the words of Keras.
@@ -48,6 +48,7 @@ class Paths:
 class _Use:
     node: Node
     position: int
+    scope: str  # of the node, or of the call of the function that it is in
 
 
 @dataclass
@@ -57,13 +58,13 @@ class _Uses:
     of: dict[str, list[_Use]] = field(default_factory=dict)
     aliases: dict[str, list[str]] = field(default_factory=dict)
     weighted: set[str] = field(default_factory=set)  # the modules in which something is multiplied by a parameter
-    readers: dict[str, list[_Use]] = field(default_factory=dict)  # of the main graph's values
+    readers: dict[str, list[Node]] = field(default_factory=dict)  # by the names of values
 
 
 def paths(graph: Graph) -> Paths:
     """The path of each parameter of a prepared graph, those of its subgraphs and functions included."""
     uses = _Uses()
-    _collect(graph, {}, uses, set())
+    _collect(graph, {}, "", uses, set())
     own = {name: _own(name) for name in uses.of}
     found, taken = Paths(), _Taken()
     # Names that are paths come first: what is guessed gives way.
@@ -72,8 +73,7 @@ def paths(graph: Graph) -> Paths:
         found.names[name] = taken.unique(own[name] or next(iter(guessed), name))
     for name, path in found.names.items():
         others = dict.fromkeys(alias for alias in uses.aliases.get(name, []) if _own(alias))
-        if own[name] or others:
-            others |= dict.fromkeys(_modules(uses.of[name], path, uses))
+        others |= dict.fromkeys(_modules(uses.of[name], path, uses))
         found.tied.update((other, path) for other in others if other != path and other not in taken.paths)
     found = Paths({name: found.names[name] for name in uses.of}, found.tied)
     return found
@@ -82,12 +82,16 @@ def paths(graph: Graph) -> Paths:
 def nested(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Values by name as dictionaries in dictionaries, along the paths of the names.
 
+    Raises SignatureError for a name without a path.
+
     >>> nested({"a": 1, "b": 2}, {"a": "fc.weight", "b": "fc.bias"})
     {'fc': {'weight': 1, 'bias': 2}}
     """
     found: dict[str, Any] = {}
     for name, value in values.items():
-        *modules, leaf = names.get(name, name).split(".")
+        if name not in names:
+            raise SignatureError(f"nest: the model has no parameter '{name}'; model.params has those it has")
+        *modules, leaf = names[name].split(".")
         place = found
         for module in modules:
             place = place.setdefault(module, {})
@@ -140,14 +144,25 @@ def _beginnings(path: str) -> set[str]:
     return {".".join(parts[:k]) for k in range(1, len(parts))}
 
 
-def _collect(graph: Graph, outer: Mapping[str, str], uses: _Uses, seen: set[int]) -> None:
-    """Fills `uses` from a graph. outer: the parameters that it may capture, by the names that they have there."""
+def _collect(graph: Graph, outer: Mapping[str, str], caller: str, uses: _Uses, seen: set[int]) -> None:
+    """Fills `uses` from a graph. outer: parameters that it captures or is called with, by the names they have there.
+
+    caller: the scope of the node that it belongs to. seen: functions that are done.
+    """
     local = {**outer, **graph.params}
     for param in graph.params.values():
         uses.of.setdefault(param, [])
     for node in graph.nodes:
+        scope = node.scope or caller
+        if node.body is not None:
+            formals = zip(node.body.inputs, node.inputs, strict=False)
+            given = {formal.name: local[name] for formal, name in formals if name in local}
+            if given or id(node.body) not in seen:
+                seen.add(id(node.body))
+                _collect(node.body, given, scope, uses, seen)
+            continue
         for position, name in enumerate(node.inputs):
-            uses.readers.setdefault(name, []).append(_Use(node, position))
+            uses.readers.setdefault(name, []).append(node)
             param = local.get(name)
             if param is None:
                 continue
@@ -156,14 +171,12 @@ def _collect(graph: Graph, outer: Mapping[str, str], uses: _Uses, seen: set[int]
                 if node.operator.name == "Identity":
                     uses.aliases.setdefault(param, []).append(node.outputs[0])
                 continue
-            uses.of[param].append(_Use(node, position))
+            uses.of[param].append(_Use(node, position, scope))
             if _LEAVES.get(node.operator.name, {}).get(position) == "weight":
-                uses.weighted.add(node.scope)
+                uses.weighted.add(scope)
         for inner in node.subgraphs.values():
-            _collect(inner, local, uses, seen)
-        if node.body is not None and id(node.body) not in seen:
-            seen.add(id(node.body))
-            _collect(node.body, {}, uses, seen)
+            captured = {name: local[name] for name in inner.captures if name in local}
+            _collect(inner, captured, scope, uses, seen)
 
 
 def _own(name: str) -> str | None:
@@ -172,9 +185,8 @@ def _own(name: str) -> str | None:
         return None
     plain = re.sub(r":\d+$", "", name)
     if "/" in plain:
-        if _READ.fullmatch(plain):
-            return None
-        return ".".join(part for part in plain.removesuffix("/read").split("/") if part)
+        plain = re.sub("(/read|/Read/ReadVariableOp)$", "", plain)
+        return None if _READ.fullmatch(plain) else ".".join(part for part in plain.split("/") if part)
     return name if _PATH.fullmatch(name) else None
 
 
@@ -190,18 +202,18 @@ def _path_of(name: str, use: _Use, uses: _Uses) -> str | None:
     """The path that a use of a parameter gives it."""
     read = _READ.fullmatch(re.sub(r":\d+$", "", name))
     if read:
-        leaf = _leaf(use, uses, use.node.scope) or "bias"
+        leaf = _leaf(use, uses, use.scope) or "bias"
         words = _KERAS_NORM if use.node.operator.name in _NORMS else _KERAS
         return f"{read[1].replace('/', '.').strip('.')}.{words.get(leaf, leaf)}"
-    module = use.node.scope
+    module = use.scope
     if not module:
         # Older exporters name biases only: the weight whose product one is added to is of the same module.
         biases = [
             path
             for output in use.node.outputs
             for reader in uses.readers.get(output, [])
-            if reader.node.operator.name == "Add"
-            for other in reader.node.inputs
+            if reader.operator.name == "Add"
+            for other in reader.inputs
             if other != output and (path := _own(other)) and path.endswith(".bias")
         ]
         module = biases[0].removesuffix(".bias") if len(biases) == 1 else ""
@@ -216,10 +228,10 @@ def _path_of(name: str, use: _Use, uses: _Uses) -> str | None:
 def _modules(found: list[_Use], path: str, uses: _Uses) -> Iterator[str]:
     """The paths under which several modules use one parameter, or another module than the one in its name."""
     for use in found:
-        leaf = _leaf(use, uses, use.node.scope)
-        if not (use.node.scope and leaf):
+        leaf = _leaf(use, uses, use.scope)
+        if not (use.scope and leaf):
             continue
         # A convolution that the exporter joined with the normalization after it stands in that one's module.
-        sibling = use.node.scope.rpartition(".")[0] == ".".join(path.split(".")[:-2])
+        sibling = use.scope.rpartition(".")[0] == ".".join(path.split(".")[:-2])
         if len(found) > 1 or not sibling:
-            yield f"{use.node.scope}.{leaf}"
+            yield f"{use.scope}.{leaf}"

@@ -27,17 +27,18 @@ class Report:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> Any:
-    """A table of `rich`. right: the columns of numbers."""
+    """A table of `rich` under a title. right: the columns of numbers."""
     from rich import box
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    found = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    found = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         found.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
         found.add_row(*(Text(cell) for cell in row))
-    return found
+    return Group(Text(title, overflow="fold"), found)
 
 
 def count_text(number: float | None) -> str:
