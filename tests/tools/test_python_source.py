@@ -72,6 +72,26 @@ def test_results_are_those_of_the_model(packages, name):
     same(quickly(package.apply, package.load_params(), *inputs), quickly(model.apply, model.params, *inputs))
 
 
+@pytest.mark.parametrize("name", ["bert.script", "gpt2.dynamo"])
+def test_other_sizes_than_those_of_the_example(packages, name):
+    folder, model = packages[name]
+    inputs = [np.concatenate([x, x[:1]]) for x in inputs_of(name)]  # a larger batch, and a longer sequence
+    inputs[:2] = [np.concatenate([x, x[:, :1]], axis=1) for x in inputs[:2]]
+    package = imported(folder)
+    same(quickly(package.apply, package.load_params(), *inputs), quickly(model.apply, model.params, *inputs))
+
+
+def test_sizes_keep_apart_from_inputs_and_from_each_other(tmp_path):
+    proto = model_of(
+        "m (float[N,n,x] x, float[batch] batch) => (float[P] y, int64[R] s) { s = Shape(x) k = "
+        "Constant<value_ints = [-1]>() a = Reshape(x, k) y = Concat<axis = 0>(a, batch) }"
+    )
+    model = jaxops.onnx.load(proto)
+    model.to_python(tmp_path / "net")
+    assert "n, n_2, x_2 = x.shape" in text_of(tmp_path / "net")
+    same(jax.jit(imported(tmp_path / "net").apply)({}, X, X[0, 0]), jax.jit(model.apply)({}, X, X[0, 0]))
+
+
 def test_another_weight_would_be_noticed(packages):
     folder, model = packages["resnet.script"]
     package, inputs = imported(folder), inputs_of("resnet")

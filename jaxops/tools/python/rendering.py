@@ -51,13 +51,19 @@ class Renderer:
     """Writes functions, each text once. params: the path of each parameter."""
 
     def __init__(
-        self, paths: Mapping[str, str], names: Mapping[int, str], inputs: Collection[str], outputs: Collection[str]
+        self,
+        paths: Mapping[str, str],
+        names: Mapping[int, str],
+        inputs: Collection[str],
+        outputs: Collection[str],
+        symbols: Collection[str],
     ) -> None:
         self.paths = paths
         self.constants: dict[str, Any] = {}
         self.functions: list[Written] = []
         self._names = names
         self._inputs = inputs
+        self.reserved = RESERVED.union(symbols)
         self.outputs = outputs
         self.operators: dict[str, str] = {}  # what makes each value
         self._written: dict[Function, Written] = {}
@@ -98,7 +104,7 @@ class Renderer:
         others = [name for name in function.args if name not in self._inputs and name[0] != "@" and name != "rng"]
         floats = [name for name, fact in zip(function.args, facts, strict=True) if name in others and _is_float(fact)]
         first = next(iter(floats or others), None) if function.path else None
-        taken: set[str] = set(RESERVED)
+        taken: set[str] = set(self.reserved)
         found = []
         for name in function.args:
             if name == "rng":
@@ -133,7 +139,7 @@ class Renderer:
     def _name(self, function: Function) -> str:
         """A name that no other function has: the module's, with those around it where it takes them."""
         parts = [part for part in function.path if not part.isdigit()] or [function.name]
-        taken = {written.name for written in self.functions} | RESERVED
+        taken = {written.name for written in self.functions} | self.reserved
         for count in range(1, len(parts) + 1):
             name = identifier("_".join(parts[-count:]))
             if name not in taken:
@@ -169,7 +175,7 @@ class _Scope:
         self.args = list(args)
         self.names: dict[str, str] = dict(outer.names if outer else {})
         self.names |= dict(zip(function.args, args, strict=True))
-        self.taken = {*RESERVED, *(outer.taken if outer else ()), *args}
+        self.taken = {*renderer.reserved, *(outer.taken if outer else ()), *args}
         self.names.setdefault("rng", "rng")
         self.sizes: list[str] = []
         self.params = False

@@ -69,7 +69,7 @@ def source(
     reader = Reader(params)
     function = grouped(reader.main(graph, inputs), reader.facts, names)
     outputs = [value.name for value in graph.outputs]
-    renderer = Renderer(names, reader.names, [value.name for value in inputs], outputs)
+    renderer = Renderer(names, reader.names, [value.name for value in inputs], outputs, reader.symbols.values())
     scope = renderer.main(function)
     body = scope.lines()
     parts = [_function(written) for written in renderer.functions]

@@ -17,6 +17,7 @@ from jaxops.tools.python.assumptions import Assumed, Assumptions
 from jaxops.tools.python.calls import Recorder
 from jaxops.tools.python.expressions import Expression, Ref, call, refs, replaced
 from jaxops.tools.python.literals import identifier, literal
+from jaxops.tools.python.naming import RESERVED
 from jaxops.tools.python.operands import KEY, Nested, Operand
 
 
@@ -77,11 +78,14 @@ class Reader:
         self.facts: dict[str, Any] = {}
         self.names: dict[int, str] = {}  # of static arrays
         self._bodies: dict[Any, Function] = {}
+        self.symbols: dict[str, str] = {}  # of the sizes that the model names, or leaves open
         self.assumptions = Assumptions()
+        self._taken: frozenset[str] = RESERVED
         self._count: Counter[str] = Counter()
 
     def main(self, graph: Graph, inputs: Sequence[Value]) -> Function:
         """The function of a model."""
+        self._taken = RESERVED.union(identifier(value.name) for value in inputs)
         while True:
             try:
                 return self._main(graph, inputs)
@@ -100,9 +104,15 @@ class Reader:
     def _input(self, value: Value) -> Any:
         if value.static or value.kind != "tensor" or value.dtype is None or value.shape is None:
             return Operand(Ref(value.name))
-        dims = [d if isinstance(d, int) else symbol(d or f"{value.name}_{k}") for k, d in enumerate(value.shape)]
+        dims = [d if isinstance(d, int) else self._symbol(d or f"{value.name}_{k}") for k, d in enumerate(value.shape)]
         fact = jax.ShapeDtypeStruct(self._sizes(dims), canonical(value.dtype))
         return Operand(Ref(value.name), fact)
+
+    def _symbol(self, text: str) -> str:
+        """The name of a size as a symbol, which no input has."""
+        if text not in self.symbols:
+            self.symbols[text] = identifier(text, self._taken.union(self.symbols.values()))
+        return self.symbols[text]
 
     def _sizes(self, dims: Sequence[Any]) -> tuple[Any, ...]:
         if all(isinstance(d, int) for d in dims):
@@ -231,11 +241,6 @@ def _abstract(value: Any) -> Any:
             raise UnsupportedError("to_python: the type of an operand is not known here")
         return value.fact
     return value
-
-
-def symbol(text: str) -> str:
-    """The name of a size as a symbol."""
-    return identifier(text)
 
 
 def _renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
