@@ -211,7 +211,5 @@ def test_errors(tmp_path):
 def test_a_weight_of_another_type_than_its_nodes_expect(tmp_path):
     model = jaxops.onnx.load(MODELS / "resnet.script.onnx")
     types = dict.fromkeys(model.params, np.dtype(np.float16))
-    with pytest.raises(
-        UnsupportedError, match=r"is float16 now, but float32 in the file.*\n.*as it was loaded"
-    ):
+    with pytest.raises(UnsupportedError, match=r"is float16 now, but float32 in the file.*\n.*as it was loaded"):
         model._origin.save(tmp_path / "m.onnx", model.graph, model.params, types, model.params)
