@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +13,7 @@ import jax.export
 import numpy as np
 
 from jaxops.dtypes import as_traced, canonical
-from jaxops.errors import ArgumentError, SignatureError, UnsupportedError
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError
 from jaxops.graph.border import arrive, leave, opened
 from jaxops.graph.cuts import expected_cuts
 from jaxops.graph.nodes import Graph, Value
@@ -24,6 +25,7 @@ from jaxops.tools.exporting import export
 from jaxops.tools.listing import listing
 from jaxops.tools.paths import Paths, flat, nested, paths
 from jaxops.tools.plot import Plot, plot
+from jaxops.tools.python.source import to_python
 from jaxops.tools.summary import Summary, example, summarize, symbolic, timed, traced
 
 
@@ -140,6 +142,43 @@ class Model:
     ) -> Any:
         """Runs the model with its own parameters; as `apply` else."""
         return self.apply(self.params, *inputs, rng=rng, outputs=outputs, **named)
+
+    def save(self, path: str | os.PathLike[str], params: Mapping[str, Any] | None = None) -> None:
+        """Writes the file that the model came from with other weights; onnxruntime runs it to the same answer.
+
+        params: as `model.params`, the default. Each weight goes where it came from and keeps its type. Weights of more
+        than 2 GB, or of a file that keeps them beside it, go to `path` with '.data' behind it.
+        Raises SignatureError for a missing or unknown parameter, ShapeError and DTypeError for one that does not fit,
+        UnsupportedError for a model that came from no file.
+        """
+        if self._origin is None:
+            raise UnsupportedError("save: the model came from no file; load one with jaxops.onnx.load")
+        dtypes = {name: tensor.dtype for name, tensor in self._tensors.items()}
+        self._origin.save(path, self.graph, self._fitting("save", params), dtypes, self.params)
+
+    def to_python(self, folder: str | os.PathLike[str], params: Mapping[str, Any] | None = None) -> None:
+        """Writes the model as a Python package to be read and edited: a function for each module, calls of `jaxops`.
+
+        Its `apply(params, *inputs)` does what `model.apply` does, without onnx. params: as `model.params`, the default;
+        they go to 'params.safetensors', under the paths of the modules, and `load_params()` reads them.
+        Raises SignatureError, ShapeError and DTypeError as `save`, and UnsupportedError for a node that no call of
+        public operators says.
+        """
+        to_python(folder, self.graph, self.inputs, self._fitting("to_python", params), self._description)
+
+    def _fitting(self, what: str, params: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """Parameters for a file, checked against those of the model."""
+        found = self.params if params is None else self._weights(params, {})
+        for name, own in self.params.items():
+            value = found[name]
+            if value.shape != own.shape:
+                raise ShapeError(f"{what}: '{name}' has shape {value.shape}, but the model has {own.shape}")
+            if value.dtype != own.dtype:
+                raise DTypeError(
+                    f"{what}: '{name}' is {value.dtype.name}, but the model has {own.dtype.name}\n"
+                    f"  hint    convert it with .astype(jnp.{own.dtype.name})"
+                )
+        return found
 
     def _giving(self, names: tuple[str, ...]) -> Graph:
         """The graph with these outputs, one for each question, as programs are compiled for it."""

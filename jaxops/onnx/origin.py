@@ -1,13 +1,17 @@
 """Where a model came from, for those who want its file again: to write it with other weights, to run it elsewhere."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 
+from jaxops.graph.nodes import Graph
 from jaxops.onnx.read import parsed
+from jaxops.onnx.save import save
 
 
 @dataclass(frozen=True)
@@ -34,3 +38,14 @@ class Origin:
         proto = onnx.ModelProto()
         proto.CopyFrom(parsed(self.source).proto)
         return proto
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        graph: Graph,
+        weights: Mapping[str, Any],
+        dtypes: Mapping[str, np.dtype],
+        original: Mapping[str, Any],
+    ) -> None:
+        """Writes the model with other weights: see `jaxops.onnx.save`."""
+        save(path, self.proto(), self.folder, graph, weights, dtypes, original)

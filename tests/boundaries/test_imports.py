@@ -43,11 +43,11 @@ ALLOWED = {
     # What people do with a graph: no file format, and not the model either.
     "jaxops.tools": {"jax", "numpy", "rich", "jaxops.graph", "jaxops.ops", "jaxops.tools"} | BASE,
     "jaxops.tools.layout": {"igraph"},
+    "jaxops.tools.python": {"jax", "numpy", "safetensors", "jaxops.graph", "jaxops.ops", "jaxops.tools"} | BASE,
     "jaxops.model": {"jax", "numpy", "jaxops.graph", "jaxops.tools"} | BASE,
     # Only what is ONNX; never computes on tensor data either.
     "jaxops.onnx": {"jax", "numpy", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.loading": {"jaxops.model", "jaxops.graph", "jaxops.onnx"},
-    "jaxops.onnx.origin": {"onnx", "jaxops.onnx"},
     "jaxops.onnx.contrib": {"onnx"},
     "jaxops.onnx.schemas": {"jax", "numpy", "onnx", "jaxops.onnx"} | BASE,
     "jaxops.onnx.registry": {"numpy", "onnx", "jaxops.ops", "jaxops.onnx"} | BASE,
@@ -55,6 +55,8 @@ ALLOWED = {
     "jaxops.onnx.norms": {"numpy", "jaxops.ops", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.bind": {"numpy", "onnx", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.read": {"numpy", "onnx", "google.protobuf", "jaxops.graph", "jaxops.onnx"} | BASE,
+    "jaxops.onnx.origin": {"numpy", "onnx", "jaxops.graph", "jaxops.onnx"},
+    "jaxops.onnx.save": {"numpy", "onnx", "jaxops.graph"} | BASE,
     "jaxops.onnx.versions": ARRAYS | BASE | {"jaxops.ops", "jaxops.shapes", "jaxops.onnx"},
     # The interface of the standard itself.
     "jaxops.onnx.backend": {"jax", "numpy", "onnx", "jaxops.model", "jaxops.onnx"} | BASE,

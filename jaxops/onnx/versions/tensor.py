@@ -200,6 +200,8 @@ def _simple_resize(x: Array, scales: Any, mode: EarlyResizeMode) -> Array:
         raise ShapeError(f"resize: `scales` has {len(values)} numbers for {x.ndim} axes; give one for each")
     halves: tuple[tuple[NearestMode, Any], ...] = ("ceil", values < 1), ("floor", values >= 1)
     for rounding, chosen in halves:
+        if not chosen.any():
+            continue
         x = ops.resize(
             x,
             scales=values[chosen],

@@ -35,7 +35,7 @@ def max_pool(
     storage_order: int = 0,
     strides: Ints | None = None,
     return_indices: bool = False,
-) -> jax.Array | tuple[jax.Array, jax.Array]:
+) -> Any:
     """The largest element of each window; padding is never chosen.
 
     x: (N, C, d1, …, dn), integers or floating point. Returns (N, C, o1, …, on), same dtype, with

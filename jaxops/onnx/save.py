@@ -1,0 +1,228 @@
+"""Saving: the file that a model came from, with other weights in it.
+
+Everything but the weights stays as it was. A weight goes back to where it came from: an initializer, a Constant, or
+the node that computed it, which becomes a Constant; in subgraphs and function bodies too.
+"""
+
+import itertools
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx.external_data_helper import ExternalDataInfo, set_external_data, uses_external_data
+
+from jaxops.errors import UnsupportedError
+from jaxops.graph.nodes import Graph
+
+# protobuf writes no message of 2 GiB or more; the nodes need some room beside the tensors.
+_LARGEST = 2**31 - 2**26
+# Tensors of fewer bytes stay in the model, as onnx itself leaves them; the others begin at a page, to be mapped.
+_SMALL, _PAGE = 1024, 4096
+
+
+def save(
+    path: str | os.PathLike[str],
+    proto: ModelProto,
+    folder: Path | None,
+    graph: Graph,
+    weights: Mapping[str, Any],
+    dtypes: Mapping[str, np.dtype],
+    original: Mapping[str, Any],
+) -> None:
+    """Writes `proto`, which it changes, with other weights.
+
+    folder: where the external data of `proto` is. graph: the model's, which says where each weight belongs. weights: by
+    name; dtypes: their types in the file; original: the weights that the file has. Large tensors go to a file beside
+    it, one after the other, where the original has external data or the weights exceed 2 GB. What was there is
+    replaced at the end.
+    Raises UnsupportedError for a new weight that the file has no place for.
+    """
+    places = _Places(proto)
+    places.find(graph)
+    places.check(weights, original)
+    for tensor, name in places.found:
+        kept = tensor.data_type in (TensorProto.UNDEFINED, helper.np_dtype_to_tensor_dtype(dtypes[name]))
+        if not kept:
+            raise UnsupportedError(
+                f"save: '{name}' is {dtypes[name].name} now, but {_type(tensor)} in the file, whose nodes expect that\n"
+                "  hint    convert the parameters back, and save them with the model as it was loaded"
+            )
+    target = Path(path)
+    size = sum(weight.nbytes for weight in weights.values())
+    beside = size > _LARGEST or any(map(uses_external_data, _tensors(proto)))
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
+        model, data = Path(scratch) / "model", Path(scratch) / "data"
+        with data.open("wb") as file:
+            store = _Store(file, f"{target.name}.data", folder)
+            for tensor, name in places.found:
+                values = np.asarray(weights[name], dtypes[name], order="C")
+                tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+                if beside and len(tensor.raw_data) >= _SMALL:
+                    store.put(tensor, tensor.raw_data)
+            done = {id(tensor) for tensor, _ in places.found}
+            for tensor in _tensors(proto):
+                if id(tensor) not in done and uses_external_data(tensor):
+                    store.put(tensor, store.original(tensor))
+        model.write_bytes(proto.SerializeToString())
+        if beside:
+            data.replace(target.with_name(f"{target.name}.data"))
+        model.replace(target)
+
+
+class _Store:
+    """The file beside the model that its large tensors go to."""
+
+    def __init__(self, file: BinaryIO, location: str, folder: Path | None) -> None:
+        self.file = file
+        self.location = location
+        self.folder = folder
+
+    def put(self, tensor: TensorProto, data: bytes) -> None:
+        """Writes the data of a tensor; the tensor says where they are."""
+        self.file.write(b"\0" * (-self.file.tell() % _PAGE))
+        tensor.raw_data = b""  # the field has to be there for `set_external_data`
+        set_external_data(tensor, self.location, self.file.tell(), len(data))
+        tensor.ClearField("raw_data")
+        self.file.write(data)
+
+    def original(self, tensor: TensorProto) -> bytes:
+        """What the original has for a tensor."""
+        assert self.folder is not None  # reading refuses external data of a model without a folder
+        info = ExternalDataInfo(tensor)
+        with (self.folder / info.location).open("rb") as source:
+            source.seek(info.offset or 0)
+            return source.read(-1 if info.length is None else info.length)
+
+
+class _Places:
+    """Where the weights stand in a file. found: each tensor that is one, and its name among the parameters."""
+
+    def __init__(self, proto: ModelProto) -> None:
+        self.proto = proto
+        self.found: list[tuple[TensorProto, str]] = []
+        self._functions = {(_domain(f.domain), f.name, f.overload): f for f in proto.functions}
+        self._bodies: dict[tuple[str, str, str], Mapping[str, str]] = {}
+        self._shared: list[tuple[str, str, str]] = []  # (function, name, other name) that share one place
+
+    def find(self, graph: Graph) -> None:
+        """Finds the places of all weights of a model."""
+        self._graph(self.proto.graph, graph)
+
+    def check(self, weights: Mapping[str, Any], original: Mapping[str, Any]) -> None:
+        """Raises UnsupportedError for a weight that was changed and has no place, or shares one with another."""
+        placed = {name for _, name in self.found} | {other for *_, other in self._shared}
+        for name, weight in weights.items():
+            if name not in placed and not np.array_equal(weight, original[name]):
+                raise UnsupportedError(
+                    f"save: the weight '{name}' was changed, but it is a constant of the standard's own definition of "
+                    "an operator, so the file has no place for it"
+                )
+        for function, one, other in self._shared:
+            if not np.array_equal(weights[one], weights[other]):
+                raise UnsupportedError(
+                    f"save: '{one}' and '{other}' are one constant of the function '{function}', which is called with "
+                    "different attributes, but they have different values now"
+                )
+
+    def _graph(self, proto: GraphProto, graph: Graph) -> None:
+        wanted = dict(graph.params)
+        for tensor in list(proto.initializer):
+            if tensor.name in wanted:
+                self.found.append((tensor, wanted[tensor.name]))
+        for sparse in list(proto.sparse_initializer):
+            if sparse.values.name in wanted:
+                dense = proto.initializer.add(name=sparse.values.name)
+                self.found.append((dense, wanted[sparse.values.name]))
+                proto.sparse_initializer.remove(sparse)
+        self._nodes(proto, graph)
+
+    def _nodes(self, proto: GraphProto | FunctionProto, graph: Graph) -> None:
+        bound = {name: node for node in graph.nodes for name in node.outputs if name}
+        for position, node in reversed(list(enumerate(proto.node))):
+            outputs = [name for name in node.output if name]
+            if node.op_type == "Constant" and outputs and outputs[0] in graph.params:
+                kind = next((a.t.data_type for a in node.attribute if a.name == "value"), TensorProto.FLOAT)
+                del node.attribute[:]
+                node.attribute.append(helper.make_attribute("value", _stub(kind)))
+            elif any(name in graph.params for name in outputs):
+                del proto.node[position]
+                for name in outputs:
+                    proto.node.insert(position, self._constant(name, graph))
+            elif outputs and outputs[0] in bound:
+                self._inside(node, bound[outputs[0]])
+        # Inserting copies a node, so the tensors are looked up when all are there.
+        for node in proto.node:
+            if node.op_type == "Constant" and node.output[0] in graph.params:
+                self.found.append((node.attribute[0].t, graph.params[node.output[0]]))
+
+    def _constant(self, name: str, graph: Graph) -> NodeProto:
+        """A Constant in the place of a node; a static value beside a weight stays what it was."""
+        tensor = (
+            _stub(TensorProto.UNDEFINED)
+            if name in graph.params
+            else numpy_helper.from_array(np.asarray(graph.static[name]))
+        )
+        return helper.make_node("Constant", [], [name], name=name, value=tensor)
+
+    def _inside(self, proto: NodeProto, node: Any) -> None:
+        for attribute in proto.attribute:
+            if attribute.HasField("g") and attribute.name in node.subgraphs:
+                self._graph(attribute.g, node.subgraphs[attribute.name])
+        key = _domain(proto.domain), proto.op_type, proto.overload
+        if node.body is None or key not in self._functions:
+            return
+        if key not in self._bodies:
+            self._bodies[key] = _params(node.body)
+            self._nodes(self._functions[key], node.body)
+            return
+        for local, name in _params(node.body).items():
+            one = self._bodies[key].get(local, name)
+            if one != name:
+                self._shared.append((proto.op_type, one, name))
+
+
+def _stub(kind: int) -> TensorProto:
+    """What a weight takes the place of; its type, where the file says it."""
+    return TensorProto(data_type=kind, dims=[0])
+
+
+def _type(tensor: TensorProto) -> str:
+    return helper.tensor_dtype_to_np_dtype(tensor.data_type).name
+
+
+def _params(graph: Graph) -> dict[str, str]:
+    """The parameters inside a graph, each by where it is."""
+    found = dict(graph.params)
+    for node in graph.nodes:
+        for key, inner in (*node.subgraphs.items(), *([("", node.body)] if node.body else [])):
+            found |= {f"{node.label}/{key}/{local}": name for local, name in _params(inner).items()}
+    return found
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _tensors(proto: ModelProto) -> Iterator[TensorProto]:
+    """All tensors of a model."""
+    yield from _of_graph(proto.graph)
+    for function in proto.functions:
+        yield from itertools.chain.from_iterable(map(_of_node, function.node))
+
+
+def _of_graph(graph: GraphProto) -> Iterator[TensorProto]:
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from itertools.chain.from_iterable(map(_of_node, graph.node))
+
+
+def _of_node(node: NodeProto) -> Iterator[TensorProto]:
+    for attribute in node.attribute:
+        yield from (attribute.t, *attribute.tensors) if attribute.HasField("t") else attribute.tensors
+        for graph in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
+            yield from _of_graph(graph)

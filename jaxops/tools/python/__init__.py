@@ -1,0 +1,1 @@
+"""A model as a Python package: see `jaxops.tools.python.source`."""

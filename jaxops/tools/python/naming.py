@@ -1,0 +1,36 @@
+"""Names for values, from those of tensors and operators."""
+
+import builtins
+import re
+
+from jaxops.tools.python.expressions import Expression, Group
+
+RESERVED = frozenset(
+    {*dir(builtins), "jo", "np", "jax", "jnp", "params", "rng", "constants", "self", "apply", "fold_in", "load_params"}
+)
+
+
+# Operators under the names of Python's own functions.
+OTHERWISE = {"slice": "piece", "range": "indices", "max": "largest", "min": "smallest", "sum": "total"}
+OTHERWISE |= {"abs": "magnitude", "pow": "power", "round": "rounded", "hash": "hashed", "not": "negated"}
+
+
+def operator_name(expression: Expression) -> str:
+    """What an expression calls."""
+    return expression.opening[:-1].split(".")[-1] if isinstance(expression, Group) else "x"
+
+
+def base_name(tensor: str, operator: str, path: tuple[str, ...] = ()) -> str:
+    """A short name for a tensor: the end of its own, without what exporters add; else that of the operator.
+
+    path: of the function; in one for an item of a list of modules, numbers are left out, as another item has others.
+    """
+    last = re.split(r"[/:]", tensor)[-1]
+    if any(part.isdigit() for part in path):
+        last = re.sub(r"[._]\d+(?=[._])", "", last)
+    last = re.sub(r"(_output_\d+|[._]\d+|#.*)+$", "", last).removeprefix("node_")
+    if re.fullmatch("[A-Za-z]", last):
+        return last
+    if not re.search(r"[A-Za-z]{2}", last) or last.lower() in ("val", "tensor", "output", "value"):
+        return operator
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", last)

@@ -1,0 +1,390 @@
+"""Functions as source text: names for values, short expressions inside longer ones, one function for equal modules."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from jaxops.dtypes import is_float
+from jaxops.tools.python.expressions import (
+    INDENT,
+    WIDTH,
+    Data,
+    Expression,
+    Group,
+    Ref,
+    Size,
+    call,
+    depth,
+    flat,
+    laid_out,
+    leaves,
+    refs,
+    replaced,
+    sequence,
+)
+from jaxops.tools.python.literals import identifier
+from jaxops.tools.python.naming import OTHERWISE, RESERVED, base_name, operator_name
+from jaxops.tools.python.steps import Function, Step
+
+# An expression grows up to this width, and to calls nested this deep.
+_WIDEST, _DEEPEST = 72, 3
+
+
+@dataclass
+class Written:
+    """A function in the text. paths: the modules that it does."""
+
+    name: str
+    args: list[str]
+    sizes: list[str]
+    params: bool
+    lines: list[str]  # without the line of its name
+    doc: str
+    returns: str
+    paths: list[tuple[str, ...]]
+
+
+class Renderer:
+    """Writes functions, each text once. params: the path of each parameter."""
+
+    def __init__(
+        self,
+        paths: Mapping[str, str],
+        names: Mapping[int, str],
+        inputs: Collection[str],
+        outputs: Collection[str],
+        symbols: Collection[str],
+    ) -> None:
+        self.paths = paths
+        self.constants: dict[str, Any] = {}
+        self.functions: list[Written] = []
+        self._names = names
+        self._inputs = inputs
+        self.reserved = RESERVED.union(symbols)
+        self.outputs = outputs
+        self.operators: dict[str, str] = {}  # what makes each value
+        self._written: dict[Function, Written] = {}
+        self._by_text: dict[Any, Written] = {}
+
+    def write(self, function: Function) -> Written:
+        """A function that others call, and those that it calls before it."""
+        if function in self._written:
+            return self._written[function]
+        self._callees(function)
+        # Equal but for the names of their arguments: one function.
+        plain = _Scope(self, function, [f"x{k}" for k in range(len(function.args))])
+        key = tuple(plain.lines()), len(function.args), tuple(plain.sizes)
+        if key not in self._by_text:
+            scope = _Scope(self, function, self._arguments(function))
+            lines = scope.lines()
+            name = self._name(function)
+            found = Written(name, scope.args, scope.sizes, scope.params, lines, scope.doc(), scope.returns(), [])
+            self._by_text[key] = found
+            self.functions.append(found)
+        found = self._by_text[key]
+        found.paths.append(function.path)
+        self._written[function] = found
+        return found
+
+    def main(self, function: Function) -> "_Scope":
+        """The function of the model; several results are `Outputs`."""
+        self._find_operators(function)
+        self._callees(function)
+        return _Scope(self, function, self._arguments(function))
+
+    def _arguments(self, function: Function) -> list[str]:
+        """Names for the arguments: inputs of the model keep theirs; x is the first array of floats that a module gets.
+
+        In one item of a list of modules, names have no numbers.
+        """
+        facts = [function.facts.get(name) for name in function.args]
+        others = [name for name in function.args if name not in self._inputs and name[0] != "@" and name != "rng"]
+        floats = [name for name, fact in zip(function.args, facts, strict=True) if name in others and _is_float(fact)]
+        first = next(iter(floats or others), None) if function.path else None
+        taken: set[str] = set(self.reserved)
+        found = []
+        for name in function.args:
+            if name == "rng":
+                found.append("rng")
+                continue
+            if name.startswith("@"):
+                base = self.paths[name[1:]].rpartition(".")[2]
+            elif name in self._inputs:
+                base = (
+                    name if not any(part.isdigit() for part in function.path) else base_name(name, "x", function.path)
+                )
+            else:
+                base = "x" if name == first else base_name(name, self.operators.get(name, "value"), function.path)
+            found.append(identifier(OTHERWISE.get(base.lower(), base), taken))
+            taken.add(found[-1])
+        return found
+
+    def _find_operators(self, function: Function) -> None:
+        for step in function.steps:
+            if step.calls is not None:
+                self._find_operators(step.calls)
+            else:
+                self.operators.update(dict.fromkeys(step.targets, operator_name(step.expression)))
+
+    def _callees(self, function: Function) -> None:
+        for step in function.steps:
+            if step.calls is not None:
+                self.write(step.calls)
+            for body in step.bodies.values():
+                self._callees(body)
+
+    def _name(self, function: Function) -> str:
+        """A name that no other function has: the module's, with those around it where it takes them."""
+        parts = [part for part in function.path if not part.isdigit()] or [function.name]
+        taken = {written.name for written in self.functions} | self.reserved
+        for count in range(1, len(parts) + 1):
+            name = identifier("_".join(parts[-count:]))
+            if name not in taken:
+                return name
+        return identifier("_".join(parts[-2:]), taken)
+
+    def constant(self, value: Any) -> str:
+        """How an array is read from the file of constants."""
+        for name, other in self.constants.items():
+            if other is value:
+                return f'CONSTANTS["{name}"]'
+        name = identifier(self._names.get(id(value), "table").rpartition("/")[2], self.constants)
+        self.constants[name] = value
+        return f'CONSTANTS["{name}"]'
+
+    def called(self, function: Function) -> Written:
+        """What a function became."""
+        return self._written[function]
+
+
+def _is_float(fact: Any) -> bool:
+    return isinstance(fact, jax.ShapeDtypeStruct) and is_float(fact.dtype)
+
+
+class _Scope:
+    """The text of one function, or of a body inside it."""
+
+    def __init__(self, renderer: Renderer, function: Function, args: Sequence[str], outer: "_Scope | None" = None):
+        self.renderer = renderer
+        self.function = function
+        self.outer = outer
+        self.indent: str = outer.indent + INDENT if outer else INDENT
+        self.args = list(args)
+        self.names: dict[str, str] = dict(outer.names if outer else {})
+        self.names |= dict(zip(function.args, args, strict=True))
+        self.taken = {*renderer.reserved, *(outer.taken if outer else ()), *args}
+        self.names.setdefault("rng", "rng")
+        self.sizes: list[str] = []
+        self.params = False
+        self._size_lines: list[str] = []
+        if outer is None:
+            self._find_sizes()
+
+    # Sizes.
+
+    def _find_sizes(self) -> None:
+        """A line for each size that an argument has; the others are arguments."""
+        symbols = list(dict.fromkeys(_symbols(self.function, self.renderer)))
+        self.taken.update(symbols)
+        left = set(symbols)
+        for arg, name in zip(self.function.args, self.args, strict=True):
+            fact = self.function.facts.get(arg)
+            if not isinstance(fact, jax.ShapeDtypeStruct):
+                continue
+            places = {str(dim): k for k, dim in reversed(list(enumerate(fact.shape))) if str(dim) in left}
+            if not places:
+                continue
+            left -= places.keys()
+            by_axis = {k: text for text, k in places.items()}
+            if len(by_axis) > 1:
+                targets = ", ".join(by_axis.get(k, "_") for k in range(len(fact.shape)))
+                self._size_lines.append(f"{targets} = {name}.shape")
+            else:
+                ((axis, text),) = by_axis.items()
+                self._size_lines.append(f"{text} = {name}.shape[{axis}]")
+        self.sizes = [text for text in symbols if text in left]
+
+    # Text.
+
+    def lines(self) -> list[str]:
+        """The lines of the function's body."""
+        return [*(self.indent + line for line in self._size_lines), *self._statements()]
+
+    def doc(self) -> str:
+        """What the function gives, where that is known."""
+        texts = [_fact_text(self.function.facts.get(name)) for result in self.function.results for name in refs(result)]
+        found = ", ".join(texts)
+        return found if all(texts) and len(found) < _WIDEST - 20 else ""
+
+    def returns(self) -> str:
+        """The annotation of what the function gives; none where that is not known."""
+        names = [name for result in self.function.results for name in refs(result)]
+        if not all(isinstance(self.function.facts.get(name), jax.ShapeDtypeStruct) for name in names):
+            return ""
+        return " -> Array" if len(names) == 1 else f" -> tuple[{', '.join(['Array'] * len(names))}]"
+
+    def _statements(self) -> list[str]:
+        function = self.function
+        uses = Counter(name for step in function.steps for name in step.reads())
+        uses.update(name for result in function.results for name in refs(result))
+        for step in function.steps:
+            for body in step.bodies.values():
+                uses.update(body.captured() * 2)  # a body reads it each time
+        pending: dict[str, tuple[Step, Expression]] = {}
+        lines: list[str] = []
+        readers = self._readers()
+        for step in function.steps:
+            expression = self._joined(self._callable(step), step, pending, lines)
+            for name, body in step.bodies.items():
+                lines += self._body(name, body)
+            if len(step.targets) == 1 and not step.unpacks and not step.bodies and uses[step.targets[0]] == 1:
+                pending[step.targets[0]] = step, expression
+            else:
+                self._emit(step, expression, lines, readers)
+        results = [self._joined(result, None, pending, lines) for result in function.results]
+        whole = results[0] if len(results) == 1 else sequence("()", results)
+        if self.outer is None and not function.path and function.is_main and len(results) > 1:
+            whole = call("Outputs", results)
+        text = self._text(whole)
+        if self.outer is not None and len(results) == 1:
+            text = sequence("()", [text])
+        line = f"{self.indent}return {flat(text).removeprefix('(').removesuffix(')')}"
+        if isinstance(text, Group) and text.opening == "(" and len(text.items) > 1 and len(line) <= WIDTH:
+            lines.append(line)
+        else:
+            lines += laid_out("return ", text, "", self.indent)
+        return [line for k, line in enumerate(lines) if line or lines[k - 1]]  # one empty line between functions
+
+    def _readers(self) -> dict[str, list[Step]]:
+        found: dict[str, list[Step]] = {}
+        for step in self.function.steps:
+            for name in step.reads():
+                found.setdefault(name, []).append(step)
+        return found
+
+    def _callable(self, step: Step) -> Expression:
+        if step.calls is None:
+            return step.expression
+        written = self.renderer.called(step.calls)
+        assert isinstance(step.expression, Group)
+        items: list[Expression] = list(step.expression.items)
+        if written.params:
+            items.insert(0, self._params(step.calls.path))
+        items += [Size(text, (text,)) for text in written.sizes]
+        return call(written.name, items)
+
+    def _params(self, path: tuple[str, ...]) -> str:
+        scope = self
+        while scope.outer is not None:
+            scope = scope.outer
+        scope.params = self.params = True
+        return "params" + "".join(f'["{part}"]' for part in path[len(scope.function.path) :])
+
+    def _joined(
+        self, expression: Expression, step: Step | None, pending: dict[str, Any], lines: list[str]
+    ) -> Expression:
+        """The expression with what only it reads in its place, as far as that stays short; the rest is emitted."""
+        waiting = [name for name in dict.fromkeys(refs(expression)) if name in pending]
+        readers = self._readers()
+        for name in waiting:
+            made, inner = pending.pop(name)
+            longer = replaced(expression, lambda leaf, n=name, e=inner: e if leaf == Ref(n) else leaf)
+            captured = step is not None and any(name in body.captured() for body in step.bodies.values())
+            whole = step is None and expression == Ref(name)  # what a function returns
+            short = made.calls is None and depth(longer) <= _DEEPEST and self._width(longer) <= _WIDEST
+            if whole or (short and not captured):
+                expression = longer
+            else:
+                self._emit(made, inner, lines, readers)
+        return expression
+
+    def _width(self, expression: Expression) -> int:
+        return len(flat(replaced(expression, lambda leaf: self._leaf(leaf, "x" * 8))))
+
+    def _emit(self, step: Step, expression: Expression, lines: list[str], readers: Mapping[str, list[Step]]) -> None:
+        text = self._text(expression)
+        targets = [self._named(name, step, readers) for name in step.targets]
+        if step.rest:
+            targets.append("*_")
+        left = ", ".join(targets)
+        if step.unpacks and len(targets) == 1:
+            left = f"({left},)"
+        lines += laid_out(f"{left} = ", text, "", self.indent)
+
+    def _named(self, name: str, step: Step, readers: Mapping[str, list[Step]]) -> str:
+        if not name:
+            return "_"
+        operator = operator_name(step.expression)
+        if name in self.renderer.outputs and not self.function.path:
+            base = name
+        elif step.calls is not None:
+            base = f"{self.renderer.called(step.calls).name.rpartition('_')[2]}_out"
+            if len(step.targets) > 1:
+                base = base_name(name, base, self.function.path)
+        else:
+            base = base_name(name, operator, self.function.path)
+            inner = [part for part in step.path[len(self.function.path) :] if not part.isdigit()]
+            if inner and any(reader.path != step.path for reader in readers.get(name, [])):
+                base = inner[-1]
+        used = self.taken | {written.name for written in self.renderer.functions}
+        self.names[name] = found = identifier(OTHERWISE.get(base.lower(), base), used)
+        self.taken.add(found)
+        return found
+
+    def _text(self, expression: Expression) -> Expression:
+        return replaced(expression, lambda leaf: self._leaf(leaf, None))
+
+    def _leaf(self, leaf: Expression, unnamed: str | None) -> str:
+        if isinstance(leaf, Data):
+            return self.renderer.constant(leaf.value)
+        if isinstance(leaf, Size):
+            return leaf.text
+        if not isinstance(leaf, Ref):
+            assert isinstance(leaf, str)
+            return leaf
+        if leaf.name in self.names:
+            return self.names[leaf.name]
+        if leaf.name.startswith("@"):
+            scope = self
+            while scope.outer is not None:
+                scope = scope.outer
+            *path, last = self.renderer.paths[leaf.name[1:]].split(".")
+            return self._params(tuple(path)) + f'["{last}"]'
+        assert unnamed is not None, f"{leaf.name} has no name yet"
+        return unnamed
+
+    def _body(self, name: str, body: Function) -> list[str]:
+        """A function inside this one."""
+        inner_taken: set[str] = set(self.taken)
+        args = []
+        for arg in body.args:
+            args.append(identifier(base_name(arg, "x"), inner_taken))
+            inner_taken.add(args[-1])
+        inner = _Scope(self.renderer, body, args, self)
+        header: list[Expression] = list(args)
+        if body.key is not None:
+            header += ["*", f"rng={flat(self._text(body.key))}"]
+            inner.names["rng"] = "rng"
+        lines = laid_out(f"def {name}", Group("(", tuple(header), ")"), ":", self.indent)
+        return ["", *lines, *inner.lines(), ""]
+
+
+def _symbols(function: Function, renderer: Renderer) -> list[str]:
+    """The sizes that a function reads, those that its callees take included."""
+    expressions = [*(step.expression for step in function.steps), *function.results]
+    found = [s for e in expressions for leaf in leaves(e) if isinstance(leaf, Size) for s in leaf.symbols]
+    for step in function.steps:
+        if step.calls is not None:
+            found += renderer.called(step.calls).sizes
+        for body in step.bodies.values():
+            found += _symbols(body, renderer)
+    return found
+
+
+def _fact_text(fact: Any) -> str:
+    if not isinstance(fact, jax.ShapeDtypeStruct):
+        return ""
+    return f"{fact.dtype.name}[{', '.join(map(str, fact.shape))}]"

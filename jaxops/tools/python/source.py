@@ -1,0 +1,167 @@
+"""A model as a Python package: a module that calls jaxops, and its parameters beside it."""
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxops.dtypes import as_traced
+from jaxops.graph.nodes import Graph, Value
+from jaxops.tools.paths import paths
+from jaxops.tools.python.expressions import INDENT, Group, laid_out
+from jaxops.tools.python.grouping import grouped
+from jaxops.tools.python.literals import identifier
+from jaxops.tools.python.rendering import Renderer, Written
+from jaxops.tools.python.steps import Reader
+
+_LOADING = '''
+def load_params(file: str | Path = HERE / "params.safetensors") -> Params:
+    """The parameters, in dictionaries along the modules of the model."""
+    params: Params = {}
+    for name, value in load_file(file).items():
+        *modules, last = name.split(".")
+        place = params
+        for module in modules:
+            place = place.setdefault(module, {})
+        place[last] = value
+    return params
+'''
+
+_KEYS = '''
+def fold_in(rng: jax.Array | None, number: int) -> jax.Array | None:
+    """The random key of one operation, where there is a key."""
+    return None if rng is None else jax.random.fold_in(rng, number)
+'''
+
+
+def to_python(
+    folder: str | os.PathLike[str],
+    graph: Graph,
+    inputs: Sequence[Value],
+    params: Mapping[str, Any],
+    description: str,
+) -> None:
+    """Writes a package that does what the graph does.
+
+    graph: prepared. inputs: of the model, with what must be static. params: by name, as the file is to have them.
+    Raises UnsupportedError for a node that no call of public operators says.
+    """
+    from safetensors.flax import save_file
+
+    names = paths(graph).names
+    text, constants = source(graph, inputs, params, names, description)
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    (target / "__init__.py").write_text(text, encoding="utf-8")
+    save_file({names[name]: as_traced(value) for name, value in params.items()}, target / "params.safetensors")
+    if constants:
+        np.savez(target / "constants.npz", allow_pickle=False, **constants)
+
+
+def source(
+    graph: Graph, inputs: Sequence[Value], params: Mapping[str, Any], names: Mapping[str, str], description: str
+) -> tuple[str, dict[str, np.ndarray]]:
+    """(the text of the module, the static arrays that it reads from a file)."""
+    reader = Reader(params)
+    function = grouped(reader.main(graph, inputs), reader.facts, names)
+    outputs = [value.name for value in graph.outputs]
+    renderer = Renderer(names, reader.names, [value.name for value in inputs], outputs, reader.symbols.values())
+    scope = renderer.main(function)
+    body = scope.lines()
+    parts = [_function(written) for written in renderer.functions]
+    parts.append(_apply(graph, inputs, scope.args, body, graph.draws))
+    if len(graph.outputs) > 1:
+        parts.insert(0, _outputs(graph.outputs))
+    return _module(
+        graph, parts, inputs, description, reader.assumptions.texts, bool(renderer.constants)
+    ), renderer.constants
+
+
+def _module(
+    graph: Graph,
+    parts: list[str],
+    inputs: Sequence[Value],
+    description: str,
+    assumed: Sequence[str],
+    constants: bool,
+) -> str:
+    fixed = [_LOADING, _KEYS] if any("fold_in(" in part for part in parts) else [_LOADING]
+    code = "\n\n\n".join(part.strip("\n") for part in [*fixed, *parts])
+    named = ", ".join(identifier(value.name) for value in inputs)
+    head = [f'"""{graph.name or "A model"}, written by jaxops from a model of {description}.', ""]
+    if assumed:
+        head += [f"Sizes: {', '.join(assumed)}.", ""]
+    head += [">>> params = load_params()  # doctest: +SKIP", f">>> jax.jit(apply)(params, {named})  # doctest: +SKIP"]
+    head += ['"""', ""]
+    head += ["from pathlib import Path", f"from typing import Any{', NamedTuple' if 'NamedTuple' in code else ''}", ""]
+    used = [line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\.", code) or name in ("jax", "np")]
+    own = re.findall(r"(?<![\w.\"])([\w.]+)\.\w+\(", code)  # functions that `load` was given
+    used += [f"import {name}" for name in dict.fromkeys(own) if name in sys.modules and not name.startswith("jax")]
+    used.sort(key=lambda line: line.split()[1])
+    used.append("from safetensors.flax import load_file")
+    head += [*used, "", "Array = jax.Array | np.ndarray", "Params = dict[str, Any]", "HERE = Path(__file__).parent"]
+    if constants:
+        head.append('CONSTANTS = dict(np.load(HERE / "constants.npz"))')
+    return "\n".join(head) + "\n\n\n" + code + "\n"
+
+
+_IMPORTS = {
+    "jax": "import jax",
+    "jnp": "import jax.numpy as jnp",
+    "jo": "import jaxops as jo",
+    "np": "import numpy as np",
+}
+
+
+def _function(written: Written) -> str:
+    header = ["params: Params"] if written.params else []
+    header += [f"{name}: {'Any' if name == 'rng' else 'Array'}" for name in written.args]
+    header += [f"{name}: int" for name in written.sizes]
+    lines = laid_out(f"def {written.name}", Group("(", tuple(header), ")"), f"{written.returns}:")
+    doc = f"{_pattern(written.paths) or written.name}: {written.doc}".rstrip(": ")
+    lines.append(f'{INDENT}"""{doc}."""')
+    return "\n".join([*lines, *written.lines])
+
+
+def _pattern(found: Sequence[tuple[str, ...]]) -> str:
+    """The path of a module; with a star for the part in which several differ."""
+    lengths = {len(path) for path in found}
+    if len(lengths) > 1:
+        return ".".join(found[0])
+    return ".".join(part[0] if len(set(part)) == 1 else "*" for part in zip(*found, strict=True))
+
+
+def _apply(graph: Graph, inputs: Sequence[Value], args: Sequence[str], body: list[str], draws: bool) -> str:
+    header = ["params: Params"]
+    header += [f"{name}: Any" for name in args]
+    if draws:
+        header += ["*", "rng: jax.Array | None = None"]
+    many = len(graph.outputs) > 1
+    lines = laid_out("def apply", Group("(", tuple(header), ")"), f" -> {'Outputs' if many else 'Any'}:")
+    gives = "Gives the outputs." if many else f"Gives {graph.outputs[0]}."
+    lines += [
+        f'{INDENT}"""{gives}',
+        "",
+        *(f"{INDENT}{value}{', static' if value.static else ''}" for value in inputs),
+        f'{INDENT}"""',
+    ]
+    for value, name in zip(inputs, args, strict=True):
+        if value.static:
+            lines.append(f"{INDENT}{name} = np.asarray({name})")
+        elif value.kind == "tensor":
+            lines.append(f"{INDENT}{name} = jnp.asarray({name})")
+    return "\n".join([*lines, *body])
+
+
+def _outputs(outputs: Sequence[Value]) -> str:
+    taken: set[str] = set()
+    lines = ["class Outputs(NamedTuple):", f'{INDENT}"""What the model gives."""', ""]
+    for value in outputs:
+        name = identifier(value.name, taken)
+        taken.add(name)
+        lines.append(f"{INDENT}{name}: Any  # {str(value).partition(': ')[2]}")
+    return "\n".join(lines)

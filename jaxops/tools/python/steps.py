@@ -1,0 +1,272 @@
+"""A graph as steps: statements in order, with the functions that they call or define."""
+
+import re
+from collections import ChainMap, Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxops.dtypes import canonical
+from jaxops.errors import UnsupportedError
+from jaxops.graph.nodes import Graph, Node, Value
+from jaxops.static import symbolic_shape
+from jaxops.tools.python.assumptions import Assumed, Assumptions
+from jaxops.tools.python.calls import Recorder
+from jaxops.tools.python.expressions import Expression, Ref, call, refs, replaced
+from jaxops.tools.python.literals import identifier, literal
+from jaxops.tools.python.naming import RESERVED
+from jaxops.tools.python.operands import KEY, Nested, Operand
+
+
+@dataclass
+class Step:
+    """A statement: `targets = expression`. path: the module that it belongs to."""
+
+    targets: list[str]  # '' for a value that nothing reads
+    expression: Expression
+    path: tuple[str, ...] = ()
+    unpacks: bool = False  # a tuple, also of one
+    rest: bool = False  # there may be more values than targets
+    calls: "Function | None" = None  # what `expression` calls; it has the arguments only
+    bodies: "dict[str, Function]" = field(default_factory=dict)  # functions defined before it, by name
+
+    def reads(self) -> list[str]:
+        """The values that it reads, those that its functions capture included."""
+        found = list(refs(self.expression))
+        for body in self.bodies.values():
+            found += body.captured()
+        return found
+
+
+@dataclass(eq=False)
+class Function:
+    """A function to be written: formal names, steps, and what it returns."""
+
+    name: str
+    args: list[str]
+    steps: list[Step]
+    results: list[Expression]
+    path: tuple[str, ...] = ()
+    key: Expression | None = None  # the random key of a body, unless it is called with another
+    facts: dict[str, Any] = field(default_factory=dict)  # of arguments and results, where they are known
+    is_main: bool = False
+
+    def captured(self) -> list[str]:
+        """The values that it reads and does not make."""
+        own = {*self.args, *(name for step in self.steps for name in step.targets)}
+        if self.key is not None:
+            own.add("rng")
+        found = [name for step in self.steps for name in step.reads()]
+        found += [name for result in self.results for name in refs(result)]
+        found = [name for name in found if name not in own]
+        return list(dict.fromkeys([*found, *(refs(self.key) if self.key is not None else ())]))
+
+
+def param(name: str) -> str:
+    """The name of a parameter as a value."""
+    return f"@{name}"
+
+
+class Reader:
+    """Turns graphs into steps. facts: shape and type of each value of the main graph that are known."""
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        self.params = params
+        self.facts: dict[str, Any] = {}
+        self.names: dict[int, str] = {}  # of static arrays
+        self._bodies: dict[Any, Function] = {}
+        self.symbols: dict[str, str] = {}  # of the sizes that the model names, or leaves open
+        self.assumptions = Assumptions()
+        self._taken: frozenset[str] = RESERVED
+        self._count: Counter[str] = Counter()
+
+    def main(self, graph: Graph, inputs: Sequence[Value]) -> Function:
+        """The function of a model."""
+        self._taken = RESERVED.union(identifier(value.name) for value in inputs)
+        while True:
+            try:
+                return self._main(graph, inputs)
+            except Assumed:
+                self._bodies, self._count = {}, Counter()
+
+    def _main(self, graph: Graph, inputs: Sequence[Value]) -> Function:
+        given = {value.name: self._input(value) for value in inputs}
+        steps, results = self._graph(graph, given, ChainMap(), main=True)
+        name = identifier(graph.name or "model")
+        facts = {name: x.fact for name, x in given.items()}
+        return Function(
+            name, [value.name for value in inputs], _needed(steps, results), results, facts=facts, is_main=True
+        )
+
+    def _input(self, value: Value) -> Any:
+        if value.static or value.kind != "tensor" or value.dtype is None or value.shape is None:
+            return Operand(Ref(value.name))
+        dims = [d if isinstance(d, int) else self._symbol(d or f"{value.name}_{k}") for k, d in enumerate(value.shape)]
+        fact = jax.ShapeDtypeStruct(self._sizes(dims), canonical(value.dtype))
+        return Operand(Ref(value.name), fact)
+
+    def _symbol(self, text: str) -> str:
+        """The name of a size as a symbol, which no input has."""
+        if text not in self.symbols:
+            self.symbols[text] = identifier(text, self._taken.union(self.symbols.values()))
+        return self.symbols[text]
+
+    def _sizes(self, dims: Sequence[Any]) -> tuple[Any, ...]:
+        if all(isinstance(d, int) for d in dims):
+            return tuple(dims)
+        made = symbolic_shape(", ".join(map(str, dims)) + ("," if len(dims) == 1 else ""), scope=self.assumptions.scope)
+        return tuple(made)
+
+    def _graph(
+        self, graph: Graph, given: Mapping[str, Any], outer: ChainMap[str, Any], *, main: bool = False
+    ) -> tuple[list[Step], list[Expression]]:
+        local: dict[str, Any] = {}
+        for name, value in graph.static.items():
+            local[name] = value
+            self.names[id(value)] = name
+        for name, full in graph.params.items():
+            if name not in given:
+                value = self.params[full]
+                local[name] = Operand(Ref(param(full)), jax.ShapeDtypeStruct(value.shape, value.dtype))
+        values = ChainMap({**local, **given}, *outer.maps)
+        steps: list[Step] = []
+        for index, node in enumerate(graph.nodes):
+            inputs = [values[name] if name else None for name in node.inputs]
+            made = self._node(node, index, inputs, values, steps)
+            for name, value in zip(node.outputs, made, strict=False):
+                if not name:
+                    continue
+                values[name] = value
+                if isinstance(value, np.ndarray):
+                    self.names.setdefault(id(value), name)
+                if main and isinstance(value, Operand) and value.fact is not None:
+                    self.facts[name] = value.fact
+        return steps, [_result(values[value.name]) for value in graph.outputs]
+
+    def _node(
+        self,
+        node: Node,
+        index: int,
+        inputs: list[Any],
+        values: ChainMap[str, Any],
+        steps: list[Step],
+    ) -> Sequence[Any]:
+        if node.operator.name == "Identity" and len(inputs) == 1:
+            return inputs
+        path = tuple(part for part in re.split(r"[./]", node.scope) if part)
+        key = Operand(call("fold_in", [Ref("rng"), str(index)]), KEY) if node.draws else None
+        body = node.body or (node.operator.body(node, [_abstract(x) for x in inputs]) if _typed(node) else None)
+        if body is not None:
+            return self._call(node, body, inputs, path, steps, key)
+        attributes = dict(node.attributes)
+        bodies: dict[str, Function] = {}
+        for name, graph in node.subgraphs.items():
+            self._count[name] += 1
+            unique = name if self._count[name] == 1 else f"{name}_{self._count[name]}"
+            bodies[unique] = self._body(name, graph, values, key)
+            attributes[name] = Nested(unique)
+        recorder = Recorder(node, f"{node.label}#{len(steps)}", self.assumptions.learn)
+        found = recorder.run(inputs, attributes, key)
+        renamed = {
+            value.expression.name: name
+            for name, value in zip(node.outputs, found, strict=False)
+            if name
+            and isinstance(value, Operand)
+            and isinstance(value.expression, Ref)
+            and "#" in value.expression.name
+        }
+        for made in recorder.steps:
+            targets = [renamed.get(target, target) for target in made.targets]
+            expression = _renamed(made.expression, renamed)
+            steps.append(Step(targets, expression, path, made.unpacks, made.rest, bodies=bodies))
+            bodies = {}
+        return [_named(value, renamed) for value in found]
+
+    def _body(self, name: str, graph: Graph, values: ChainMap[str, Any], key: Any) -> Function:
+        given = {value.name: Operand(Ref(value.name)) for value in graph.inputs}
+        steps, results = self._graph(graph, given, values)
+        return Function(name, list(given), _needed(steps, results), results, key=key.expression if key else None)
+
+    def _call(
+        self, node: Node, body: Graph, inputs: list[Any], path: tuple[str, ...], steps: list[Step], key: Any
+    ) -> Sequence[Any]:
+        formals = [value.name for value in body.inputs]
+        given: dict[str, Any] = dict.fromkeys(formals)
+        given |= dict(zip(formals, inputs, strict=False))
+        static = {name: x for name, x in given.items() if x is None or isinstance(x, np.ndarray)}
+        known = body, repr([(n, _key(x)) for n, x in given.items()])
+        if known not in self._bodies:
+            inner = {name: x if name in static else Operand(Ref(name), x.fact) for name, x in given.items()}
+            made, results = self._graph(body, inner, ChainMap())
+            args = [name for name in formals if name not in static]
+            facts = {name: x.fact for name, x in given.items() if isinstance(x, Operand)}
+            function = Function(
+                identifier(_snake(node.operator.name)), args, _needed(made, results), results, facts=facts
+            )
+            function.args += function.captured()  # parameters, and the random key
+            self._bodies[known] = function
+        function = self._bodies[known]
+        items = [_argument(name, given, key) for name in function.args]
+        targets = [*node.outputs, *[""] * (len(function.results) - len(node.outputs))]
+        steps.append(Step(targets, call("", items), path, len(function.results) > 1, calls=function))
+        return [Operand(Ref(name)) if name else None for name in targets]
+
+
+def _argument(name: str, given: Mapping[str, Any], key: Any) -> Expression:
+    if name == "rng":
+        return key.expression
+    return Ref(name) if name.startswith("@") else given[name].expression
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+
+
+def _key(value: Any) -> Any:
+    """What a body is written for: a static value, the type and shape of another."""
+    return (value.dtype, value.shape, value.tolist()) if isinstance(value, np.ndarray) else getattr(value, "fact", None)
+
+
+def _typed(node: Node) -> bool:
+    """Whether the operator is done by a body that depends on the types of its operands."""
+    return getattr(node.operator, "fn", None) is None
+
+
+def _abstract(value: Any) -> Any:
+    if isinstance(value, Operand):
+        if value.fact is None:
+            raise UnsupportedError("to_python: the type of an operand is not known here")
+        return value.fact
+    return value
+
+
+def _renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
+    if not names:
+        return expression
+    return replaced(expression, lambda leaf: Ref(names.get(leaf.name, leaf.name)) if isinstance(leaf, Ref) else leaf)
+
+
+def _named(value: Any, names: Mapping[str, str]) -> Any:
+    if not isinstance(value, Operand):
+        return value
+    return Operand(_renamed(value.expression, names), value.fact)
+
+
+def _needed(steps: Sequence[Step], results: Sequence[Expression]) -> list[Step]:
+    """The steps whose values are read."""
+    read = {name for result in results for name in refs(result)}
+    kept = []
+    for step in reversed(steps):
+        if read.intersection(step.targets):
+            kept.append(replace(step, targets=[name if name in read else "" for name in step.targets]))
+            read.update(step.reads())
+    return kept[::-1]
+
+
+def _result(value: Any) -> Expression:
+    if isinstance(value, Operand):
+        return value.expression
+    return literal(value)
