@@ -208,9 +208,8 @@ class Model:
     def _called(self, params: Mapping[str, Any], *inputs: Any) -> list[Any]:
         """All outputs, inside the trace of an export. inputs: those that are not optional."""
         required = [v.name for v in self.inputs if v.kind != "optional"]
-        values = arrive(self.inputs, self._defaults, (), dict(zip(required, inputs, strict=True)))
-        found = run(self.graph, opened(dict(values)), self._weights(params, values), None)
-        return [as_traced(y) for y in found]
+        found = self.apply(params, dict(zip(required, inputs, strict=True)))
+        return [found] if len(self.outputs) == 1 else list(found)
 
     def _weights(self, params: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, jax.Array]:
         """The parameters as JAX arrays, as NumPy ones would work here and fail under `jit`."""
