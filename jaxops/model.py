@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -11,21 +11,22 @@ import numpy as np
 
 from jaxops.dtypes import as_traced
 from jaxops.errors import SignatureError
-from jaxops.graph.border import arrive, leave, opened
+from jaxops.graph.border import arrive, leave
 from jaxops.graph.cuts import expected_cuts
 from jaxops.graph.nodes import Graph, Value
 from jaxops.graph.params import prepare
 from jaxops.graph.pieces import Pieces
 from jaxops.graph.static_inputs import Need, StaticInputs
-from jaxops.graph.trace import run
 
 
 class Model:
     """A model as a JAX function.
 
-    `model(*inputs, **named)` runs it compiled; `model.apply(params, *inputs, **named)` is the pure function, to be
-    jitted, differentiated, vmapped or exported; outside `jit` it runs operator by operator. One output is
-    returned as it is, several as a tuple in the order of the graph. Outside transformations an output that does
+    `model.apply(params, *inputs, **named)` is the pure function, to be jitted, differentiated, vmapped or exported;
+    `model(*inputs, **named)` is that with the model's own parameters. Both are compiled, once per shape of the inputs
+    and value of the static ones; inside a transformation they become part of its program, and under `jax.disable_jit`
+    they run node by node. Inputs come in the order of `model.inputs`, by name, or as one dictionary. One output is
+    returned as it is, several as a namedtuple in the order of the graph. Outside transformations an output that does
     not depend on traced values (a shape) is a NumPy array, of 64 bits. It can be copied and pickled.
 
     params: the weights, a flat dict of arrays under the model's names; read at the first use, in the types of that
@@ -50,6 +51,7 @@ class Model:
         self.graph, self._tensors = prepare(graph, needs.of)
         self._params: dict[str, jax.Array] = {}
         self._pieces = Pieces()
+        self._other_outputs: dict[tuple[str, ...], Graph] = {}
         self._expected_cuts = expected_cuts(self.graph, {v.name: bool(v.static) for v in formals})
 
     @property
@@ -73,25 +75,43 @@ class Model:
                     self._tensors[name] = dataclasses.replace(tensor, load=_spent)  # lets go of the file's bytes
         return self._params
 
-    def apply(self, params: Mapping[str, Any], /, *inputs: Any, rng: jax.Array | None = None, **named: Any) -> Any:
+    def apply(
+        self,
+        params: Mapping[str, Any],
+        /,
+        *inputs: Any,
+        rng: jax.Array | None = None,
+        outputs: Sequence[str] | None = None,
+        **named: Any,
+    ) -> Any:
         """The pure function: outputs for these parameters and inputs.
 
-        params: as `model.params`. inputs: in the order of `model.inputs`, or by name. rng: a `jax.random` key, for
-        models with random operators.
-        Raises SignatureError for a missing, surplus or unknown input or parameter, ShapeError, DTypeError, and
-        StaticError for a tracer where a static value is needed.
-        """
-        values = arrive(self.inputs, self._defaults, inputs, named)
-        return leave(run(self.graph, opened(dict(values)), self._weights(params, values), rng), (params, values))
-
-    def __call__(self, /, *inputs: Any, rng: jax.Array | None = None, **named: Any) -> Any:
-        """Runs the model compiled, once per shape of the inputs and value of the static ones; as `apply` else.
+        params: as `model.params`. rng: a `jax.random` key, for models with random operators. outputs: the names of the
+        tensors to return, any of the graph, in place of its own outputs.
 
         Where the size of a result depends on data, the model is cut there into compiled pieces; `print(model)` shows
         where. Inside a transformation, where no data can be read, that is an error.
+
+        Raises SignatureError for a missing, surplus or unknown input, parameter or output, ShapeError, DTypeError, and
+        StaticError for a tracer where a static value is needed.
         """
         values = arrive(self.inputs, self._defaults, inputs, named)
-        return leave(self._pieces.call(self.graph, values, self.params, rng), values)
+        graph = self.graph if outputs is None else self._giving(tuple(outputs))
+        weights = params if params is self._params else self._weights(params, values)
+        found = self._pieces.call(graph, values, weights, rng)
+        return leave(found, [value.name for value in graph.outputs], (weights, values, rng))
+
+    def __call__(
+        self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any
+    ) -> Any:
+        """Runs the model with its own parameters; as `apply` else."""
+        return self.apply(self.params, *inputs, rng=rng, outputs=outputs, **named)
+
+    def _giving(self, names: tuple[str, ...]) -> Graph:
+        """The graph with these outputs, one for each question, as programs are compiled for it."""
+        if names not in self._other_outputs:
+            self._other_outputs[names] = self.graph.giving(names)
+        return self._other_outputs[names]
 
     def _weights(self, params: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, jax.Array]:
         """The parameters as JAX arrays, as NumPy ones would work here and fail under `jit`."""

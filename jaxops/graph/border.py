@@ -1,6 +1,8 @@
 """The border of a model: what a caller gives becomes JAX arrays or static values, and back."""
 
 import dataclasses
+import functools
+from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,11 +20,19 @@ def arrive(
 ) -> dict[str, Any]:
     """The inputs by name: JAX arrays, but for the static ones, which become `StaticValue`.
 
-    inputs: in order; defaults: those that may be given by name alone, as the model has a value for them.
-    Raises SignatureError for a missing, surplus or unknown one, and what `enter` raises.
+    inputs: in order; defaults: those that may be given by name alone, as the model has a value for them. A dictionary
+    of inputs may be given in place of all.
+    Raises SignatureError for a missing, surplus or unknown one, ShapeError for two values of one symbolic size, and
+    what `enter` raises.
     """
     names = [value.name for value in inputs]
     formals = {value.name: value for value in (*defaults, *inputs)}
+    if len(given) == 1 and isinstance(given[0], Mapping) and not (inputs and inputs[0].kind == "map"):
+        (by_name,), given = given, ()
+        twice = [name for name in named if name in by_name]
+        if twice:
+            raise SignatureError(f"input '{twice[0]}' was given twice, in the dictionary and by name")
+        named = {**by_name, **named}
     if len(given) > len(names):
         raise SignatureError(f"the model has {len(names)} inputs {names}, but {len(given)} were given")
     found = dict(zip(names, given, strict=False))
@@ -35,16 +45,19 @@ def arrive(
     missing = [v.name for v in inputs if v.name not in found and v.kind != "optional"]
     if missing:
         raise SignatureError(f"input '{missing[0]}' is missing; the inputs are {names}")
-    return {name: enter(formals[name], found.get(name)) for name in formals if name in found or name in names}
+    values = {name: enter(formals[name], found.get(name)) for name in formals if name in found or name in names}
+    _check_symbols(formals, values)
+    return values
 
 
-def leave(outputs: Sequence[Any], given: Any) -> Any:
-    """The outputs as the caller gets them: one as it is, several as a tuple; static ones are NumPy arrays.
+def leave(outputs: Sequence[Any], names: Sequence[str], given: Any) -> Any:
+    """The outputs as the caller gets them: one as it is, several as a namedtuple; static ones are NumPy arrays.
 
     Inside a transformation they become JAX arrays here, where a number that does not fit raises: `jit` would cut it;
     strings become `ChosenStrings`.
     """
-    inside = tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given))
+    settled = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(outputs))  # the usual case
+    inside = not settled and (tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given)))
 
     def left(y: Any) -> Any:
         if inside and isinstance(y, np.ndarray) and is_string(y):
@@ -52,7 +65,25 @@ def leave(outputs: Sequence[Any], given: Any) -> Any:
         return as_traced(y) if inside or is_symbolic(y) else y
 
     traced = jax.tree.map(left, tuple(outputs))
-    return traced[0] if len(traced) == 1 else traced
+    return traced[0] if len(traced) == 1 else named_outputs(tuple(names))(*traced)
+
+
+@functools.cache
+def named_outputs(names: tuple[str, ...]) -> type:
+    """The namedtuple of several outputs: its fields are their names, with '_' for what Python does not allow in one."""
+    fields = ["".join(c if c.isalnum() else "_" for c in name).lstrip("_") for name in names]
+
+    class Outputs(namedtuple("Outputs", fields, rename=True)):
+        __slots__ = ()
+
+        def __reduce__(self) -> Any:
+            return _outputs_again, (names, tuple(self))
+
+    return Outputs
+
+
+def _outputs_again(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    return named_outputs(names)(*values)
 
 
 def opened(values: Any) -> Any:
@@ -81,7 +112,7 @@ def enter(formal: Value, value: Any) -> Any:
         return value
     if not isinstance(value, jax.Array | np.ndarray | np.generic):
         value = _numbers(formal, value)
-    _check_dtype(formal, value)
+    value = _typed(formal, value)
     _check_shape(formal, value.shape)
     if not formal.static:
         return as_traced(value)
@@ -107,16 +138,44 @@ def _numbers(formal: Value, value: Any) -> np.ndarray:
         raise ArgumentError(f"{problem}: {str(error).splitlines()[0]}") from error
 
 
-def _check_dtype(formal: Value, value: Any) -> None:
-    if formal.dtype is None:
-        return
-    if formal.dtype == object:
-        fits = is_static(value) and value.dtype.kind in "USTO"
-    else:
-        fits = value.dtype == formal.dtype
-        fits = fits or (isinstance(value, jax.Array) and value.dtype == canonical(formal.dtype))
-    if not fits:
-        raise DTypeError(f"input '{formal.name}' is {describe(value)}, but the model expects {formal}")
+def _typed(formal: Value, value: Any) -> Any:
+    """An array of the type that the model declares; integers of another width are converted where that is exact."""
+    wanted = formal.dtype
+    if wanted is None or value.dtype == wanted:
+        return value
+    strings = wanted.kind == "O"
+    if strings:
+        if is_static(value) and value.dtype.kind in "USTO":
+            return value
+    elif isinstance(value, jax.Array) and value.dtype == canonical(wanted):
+        return value
+    elif value.dtype.kind in "iu" and wanted.kind in "iu":
+        if np.can_cast(value.dtype, wanted):
+            return value.astype(canonical(wanted) if isinstance(value, jax.Array) else wanted)
+        if (
+            is_static(value)
+            and not is_symbolic(value)
+            and (converted := value.astype(wanted)).tolist() == value.tolist()
+        ):
+            return converted
+    known = not strings and value.dtype.kind not in "USTO"
+    hint = f"\n  hint    give it as {wanted.name}: x.astype(np.{wanted.name})" if known else ""
+    raise DTypeError(f"input '{formal.name}' is {describe(value)}, but the model expects {formal}{hint}")
+
+
+def _check_symbols(formals: Mapping[str, Value], values: Mapping[str, Any]) -> None:
+    """Raises ShapeError where two inputs give a symbolic size two values."""
+    first: dict[str, tuple[str, int]] = {}
+    for name, value in values.items():
+        formal = formals[name]
+        if formal.kind != "tensor" or not formal.shape or value is None:
+            continue
+        sizes = value.value.shape if isinstance(value, StaticValue) else value.shape
+        for symbol, size in zip(formal.shape, sizes, strict=True):
+            if isinstance(symbol, str) and isinstance(size, int):
+                other, earlier = first.setdefault(symbol, (name, size))
+                if earlier != size:
+                    raise ShapeError(f"the size '{symbol}' is {earlier} in input '{other}', but {size} in '{name}'")
 
 
 def _check_shape(formal: Value, sizes: tuple[Any, ...]) -> None:

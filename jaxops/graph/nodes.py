@@ -1,11 +1,14 @@
 """A model as frozen dataclasses: what reading gives, binding completes and tracing walks over."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+
+from jaxops.errors import SignatureError
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,27 @@ class Graph:
             found.update(name for name in node.uses() if name not in here)
             here.update(node.outputs)
         return frozenset(found.union(value.name for value in self.outputs if value.name not in here))
+
+    def giving(self, names: Sequence[str]) -> "Graph":
+        """The graph with other outputs, which may be any values of it, and the nodes that these need.
+
+        Raises SignatureError for a name that it does not have.
+        """
+        if not names:
+            raise SignatureError("`outputs` names no tensor")
+        for name in names:
+            if not name or name not in self.defined:
+                near = ", ".join(map(repr, difflib.get_close_matches(name, self.defined, 3)))
+                raise SignatureError(
+                    f"`outputs`: the model has no tensor '{name}'" + (f"; near it: {near}" if near else "")
+                )
+        needed, kept = set(names), []
+        for node in reversed(self.nodes):
+            if needed.intersection(node.outputs) or self.draws:  # what one draws depends on how many came before
+                kept.append(node)
+                needed.update(node.uses())
+        outputs = tuple(Value(name, None, None) for name in names)
+        return replace(self, outputs=outputs, nodes=tuple(reversed(kept)))
 
     @cached_property
     def draws(self) -> bool:

@@ -60,10 +60,22 @@ class Pieces:
         return jax.jit(self._piece, static_argnums=(0, 1, 2, 3))
 
     def call(self, graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any) -> list[Any]:
-        """The outputs of a whole model. given: its inputs as `border.arrive` gives them."""
-        # Nothing can be read of traced values: then it is one piece, and errors are raised.
-        traced = tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given))
-        stop, values = self._compiled(graph, 0, len(graph.nodes), not traced, params, given, rng)
+        """The outputs of a whole model. given: its inputs as `border.arrive` gives them.
+
+        Node by node inside a trace, whose program it becomes a part of, and under `jax.disable_jit`.
+        """
+        if jax.config.jax_disable_jit or tracing():
+            with jax.disable_jit(False):  # a node is one operation, however it is written
+                return run(graph, opened(dict(given)), params, rng)
+        # Nothing can be read of what a transformation follows: such a call is one piece.
+        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((given, params, rng)))
+        try:
+            stop, values = self._compiled(graph, 0, len(graph.nodes), not traced, params, given, rng)
+        except UNKNOWN:
+            if not traced:
+                raise
+            # What must be known may not be what is followed: the sizes of a model whose weights are trained.
+            return run(graph, opened(dict(given)), params, rng)
         local = {**opened(dict(given)), **opened(values)}
         if stop.value == len(graph.nodes):
             return _outputs(graph, local, params)

@@ -30,11 +30,8 @@ class JaxopsRep(BackendRep):
         named, positional = (inputs, ()) if isinstance(inputs, dict) else ({}, inputs)
         if isinstance(positional, np.ndarray):
             positional = (positional,)
-        with enable_x64(True), jax.default_device(self._device):
-            if self._compiled:
-                outputs = self.model(*positional, **named, **kwargs)
-            else:
-                outputs = self.model.apply(self.model.params, *positional, **named, **kwargs)
+        with enable_x64(True), jax.default_device(self._device), jax.disable_jit(not self._compiled):
+            outputs = self.model(*positional, **named, **kwargs)
             return tuple(map(_to_numpy, outputs if isinstance(outputs, tuple) else (outputs,)))
 
 
