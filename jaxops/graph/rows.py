@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 # Each element of the result depends on the operands at its own place, or on the place only.
 _ANY_SIZE = {
     *("abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2", "atanh"),
@@ -59,7 +61,7 @@ def jaxprs(params: Mapping[str, Any]) -> Iterator[Any]:
 
 def symbolic_axes(sizes: Sequence[Any]) -> set[int]:
     """The axes of a symbolic size."""
-    return {axis for axis, size in enumerate(sizes) if not isinstance(size, int)}
+    return {axis for axis, size in enumerate(sizes) if not isinstance(size, int | np.integer)}
 
 
 def _symbolic(aval: Any) -> set[int]:

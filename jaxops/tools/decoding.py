@@ -285,8 +285,7 @@ def _last_places(value: Value, tokens: Tokens) -> Any:
 
 def _size(of: Callable[[Tokens], Dim]) -> Callable[[Value, Tokens], Any]:
     def fill(value: Value, tokens: Tokens) -> Any:
-        number = np.full([1] * len(value.shape or ()), of(tokens), object)
-        return StaticValue(number) if value.static else as_traced(number, _dtype(value))
+        return StaticValue(np.full([1] * len(value.shape or ()), of(tokens), object))
 
     return fill
 

@@ -114,9 +114,13 @@ def _evaluate(eqn: Any, inputs: list[Padded], room: Room) -> list[Padded]:
 
 def _mentions(eqn: Any) -> bool:
     """Whether a symbolic size plays a part in an equation."""
-    if eqn.primitive.name == "dim_as_value" or any(symbolic_axes(_sizes(v)) for v in (*eqn.invars, *eqn.outvars)):
+    if any(symbolic_axes(_sizes(v)) for v in (*eqn.invars, *eqn.outvars)) or _has_symbol(tuple(eqn.params.values())):
         return True
     return any(_mentions(inner) for jaxpr in jaxprs(eqn.params) for inner in jaxpr.eqns)
+
+
+def _has_symbol(value: Any) -> bool:
+    return any(map(_has_symbol, value)) if type(value) is tuple else is_symbolic(value)
 
 
 def _sizes(var: Any) -> tuple[Dim, ...]:
@@ -291,7 +295,7 @@ def _pad(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Roo
         if axis not in axes:
             config.append((low, high, inner))
             continue
-        if inner or not isinstance(low, int):
+        if inner or symbolic_axes((low,)):
             raise UnsupportedError(f"padding {low} before, {inner} between elements of a symbolic axis")
         keep = _places(found, axis) < room.count(sizes[0][axis])
         found = jnp.where(keep, found, fill)
