@@ -262,6 +262,7 @@ def _slice(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: R
 def _split(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Room) -> list[Padded]:
     axis, offset, found = eqn.params["axis"], 0, []
     for size in eqn.params["sizes"]:
+        size = size if is_symbolic(size) else int(size)
         found.append(_taken(inputs[0], axis, _start(offset, room), size, room))
         offset = offset + size
     return found
@@ -297,6 +298,7 @@ def _pad(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Roo
             continue
         if inner or symbolic_axes((low,)):
             raise UnsupportedError(f"padding {low} before, {inner} between elements of a symbolic axis")
+        low = int(low)
         keep = _places(found, axis) < room.count(sizes[0][axis])
         found = jnp.where(keep, found, fill)
         config.append((low, room.of(eqn.outvars[0].aval.shape[axis]) - low - found.shape[axis], 0))
