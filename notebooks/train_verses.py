@@ -47,17 +47,25 @@ He chortled in his joy.
 
 """
 LETTERS = "".join(sorted(set(TEXT)))
-WIDTH, HEADS, LAYERS, LENGTH = 48, 4, 2, 512
+WIDTH, HEADS, LAYERS, LENGTH = 48, 4, 2, 256
 HERE = Path(__file__).parent
 
 
 def graph() -> onnx.ModelProto:
     """The network with random weights."""
     rng, size = np.random.default_rng(0), WIDTH // HEADS
-    weights = {"letters": rng.normal(size=(len(LETTERS), WIDTH)) * 0.1, "out": rng.normal(size=(WIDTH, len(LETTERS))) * 0.1}
+    weights = {
+        "letters": rng.normal(size=(len(LETTERS), WIDTH)) * 0.1,
+        "out": rng.normal(size=(WIDTH, len(LETTERS))) * 0.1,
+    }
     text = "x0 = Gather(letters, tokens)\n"
     for k in range(LAYERS):
-        for name, shape in {"qkv": (WIDTH, 3 * WIDTH), "o": (WIDTH, WIDTH), "up": (WIDTH, 96), "down": (96, WIDTH)}.items():
+        for name, shape in {
+            "qkv": (WIDTH, 3 * WIDTH),
+            "o": (WIDTH, WIDTH),
+            "up": (WIDTH, 96),
+            "down": (96, WIDTH),
+        }.items():
             weights[f"{name}{k}"] = rng.normal(size=shape) / np.sqrt(shape[0]) / 2
         weights |= {f"{name}{k}": np.ones(WIDTH) for name in ("scale_a", "scale_b")}
         text += f"""
@@ -89,7 +97,7 @@ def graph() -> onnx.ModelProto:
     return model
 
 
-def train(model: jaxops.onnx.Model, steps: int = 800, batch: int = 16, window: int = 96) -> dict[str, jax.Array]:
+def train(model: jaxops.onnx.Model, steps: int = 400, batch: int = 8, window: int = 192) -> dict[str, jax.Array]:
     """The parameters after `steps` of Adam on pieces of the text."""
     text = jnp.array([LETTERS.index(letter) for letter in TEXT * 2])
     empty = {v.name: jnp.zeros((batch, HEADS, 0, WIDTH // HEADS)) for v in model.inputs if v.name.startswith("past")}

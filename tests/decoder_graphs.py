@@ -203,7 +203,7 @@ def fused_attention():
 
 
 def merged(first, later):
-    """One file of a decoder of the first token and one of later tokens: If on `use_cache_branch`, as optimum makes it."""
+    """Decoders of the first and of later tokens in one file, as optimum makes it: If on `use_cache_branch`."""
     branches = []
     for model, prefix in ((later, "later/"), (first, "first/")):
         inputs = {v.name for v in model.graph.input}
@@ -237,7 +237,11 @@ def merged(first, later):
     choice = helper.make_tensor_value_info("use_cache_branch", onnx.TensorProto.BOOL, [1])
     inputs = {v.name: v for model in (first, later) for v in model.graph.input}
     node = helper.make_node(
-        "If", ["use_cache_branch"], [v.name for v in first.graph.output], then_branch=branches[0], else_branch=branches[1]
+        "If",
+        ["use_cache_branch"],
+        [v.name for v in first.graph.output],
+        then_branch=branches[0],
+        else_branch=branches[1],
     )
     graph = helper.make_graph([node], "merged", [*inputs.values(), choice], list(first.graph.output))
     return helper.make_model(graph, opset_imports=list(first.opset_import), ir_version=8)

@@ -21,8 +21,8 @@ def session(model):
 def growing(model, caches, feeds, count, *, others=lambda batch, past, new: {}):
     """(tokens (B, count), logits of each, (count, B, V)) of a loop of onnxruntime.
 
-    caches: input → output. feeds: what the first call takes, the caches included. others: further inputs of a call, from
-    the size of the batch, the number of past tokens and of new ones.
+    caches: input → output. feeds: what the first call takes, the caches included. others: further inputs of a call,
+    from the size of the batch, the number of past tokens and of new ones.
     """
     run, tokens = session(model), "input_ids"
     names = [o.name for o in run.get_outputs()]

@@ -45,4 +45,4 @@ def test_uses_public_names_only(path):
 
 
 def test_there_is_one_to_begin_with():
-    assert [path.stem for path in NOTEBOOKS] == ["first_steps"]
+    assert "first_steps" in [path.stem for path in NOTEBOOKS]

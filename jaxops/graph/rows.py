@@ -18,7 +18,19 @@ _ANY_SIZE = {
     *("floor", "ge", "gt", "integer_pow", "iota", "is_finite", "le", "lgamma", "log", "log1p", "logistic", "lt"),
     *("max", "min", "mul", "ne", "neg", "nextafter", "not", "optimization_barrier", "or", "population_count", "pow"),
     *("reduce_precision", "rem", "round", "rsqrt", "select_n", "shift_left", "shift_right_arithmetic"),
-    *("shift_right_logical", "sign", "sin", "sinh", "sqrt", "square", "squeeze", "stack", "stop_gradient", "sub", "tan"),
+    *(
+        "shift_right_logical",
+        "sign",
+        "sin",
+        "sinh",
+        "sqrt",
+        "square",
+        "squeeze",
+        "stack",
+        "stop_gradient",
+        "sub",
+        "tan",
+    ),
     *("tanh", "transpose", "xor"),
 }
 # Those whose inner programs run on their operands as they are, or on slices of them.

@@ -1,4 +1,4 @@
-"""The caches of a decoder: which output holds the content of which input with the new tokens added, and on which axis."""
+"""The caches of a decoder: which output is which input with the new tokens added, and along which axis."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -62,9 +62,7 @@ def find_caches(
     return found
 
 
-def _named(
-    inputs: Sequence[Value], outputs: Sequence[Value], given: Mapping[str, str]
-) -> list[tuple[Value, Value]]:
+def _named(inputs: Sequence[Value], outputs: Sequence[Value], given: Mapping[str, str]) -> list[tuple[Value, Value]]:
     taken, made = ({v.name: v for v in values} for values in (inputs, outputs))
     for past, present in given.items():
         for kind, name, known in (("input", past, taken), ("output", present, made)):

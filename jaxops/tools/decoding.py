@@ -7,6 +7,7 @@ or positions: they may come from an input, from the sizes, or be absent.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -19,7 +20,8 @@ from jaxops.graph.border import enter
 from jaxops.graph.nodes import Value
 from jaxops.static import Dim, StaticValue, Undecided, symbolic_shape
 from jaxops.tools.caches import Cache, find_caches
-from jaxops.tools.padding import Room, run_padded
+from jaxops.tools.padded import Room
+from jaxops.tools.padding import run_padded
 
 
 class Decodable(Protocol):
@@ -45,7 +47,8 @@ class DecoderState(NamedTuple):
     caches: dict[str, jax.Array]
 
 
-class Tokens(NamedTuple):
+@dataclass(frozen=True)
+class Tokens:
     """The tokens of a step, as inputs that the decoder fills depend on them.
 
     position: of the first one. total: the symbolic number of tokens with those before. mask: (B, n), of these tokens;
@@ -186,7 +189,9 @@ class Decoder:
             room = Room({"s": reached.astype(canonical(np.int64))}, {"s": self.length}, {past: self.length})
             found = run_padded(program, jax.tree.leaves(arrays), room)
         except (JaxopsError, Undecided) as error:
-            error.add_note(f"while tracing the decoder with a symbolic number of tokens, s: {past} past and {count} new")
+            error.add_note(
+                f"while tracing the decoder with a symbolic number of tokens, s: {past} past and {count} new"
+            )
             raise
         logits, presents = jax.tree.unflatten(jax.tree.structure(shapes), found)
         caches = {}
@@ -242,9 +247,9 @@ def _dtype(value: Value) -> np.dtype:
 def _tokens_input(inputs: tuple[Value, ...], caches: Mapping[str, str]) -> Value:
     for value in inputs:
         integers = value.dtype is not None and value.dtype.kind in "iu"
-        if integers and value.name not in caches and not _is_filled(value) and "mask" not in value.name.lower():
-            if value.shape is None or len(value.shape) == 2:
-                return value
+        other = value.name in caches or _is_filled(value) or "mask" in value.name.lower()
+        if integers and not other and (value.shape is None or len(value.shape) == 2):
+            return value
     raise ModelError(f"no input for tokens was found, integers (B, n): the inputs are {', '.join(map(str, inputs))}")
 
 

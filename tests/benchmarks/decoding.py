@@ -104,4 +104,6 @@ if __name__ == "__main__":
                 a, tokens = ours(path, batch)
                 b, expected = theirs(path, batch)
                 agree = (tokens == expected).mean()
-                print(f"{path.name}, batch {batch}: {a:.2f} ms a token, onnxruntime {b:.2f}; {agree:.0%} of tokens equal")
+                print(
+                    f"{path.name}, batch {batch}: {a:.2f} ms a token, onnxruntime {b:.2f}; {agree:.0%} of tokens equal"
+                )

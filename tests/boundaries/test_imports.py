@@ -41,6 +41,8 @@ ALLOWED = {
     # Knows an operator as a protocol: no operator, no schema, no file format. Never computes on tensor data.
     "jaxops.graph": {"jax", "numpy", "jaxops.graph"} | BASE,
     "jaxops.model": {"jax", "numpy", "jaxops.graph"} | BASE,
+    # What people do with a model or graph, whatever format it came from; they see a model as a protocol.
+    "jaxops.tools": ARRAYS | BASE | {"jaxops.graph", "jaxops.tools"},
     # Only what is ONNX; never computes on tensor data either.
     "jaxops.onnx": {"jax", "numpy", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.loading": {"jaxops.model", "jaxops.graph", "jaxops.onnx"},
@@ -58,7 +60,7 @@ ALLOWED = {
     "jaxops.__main__": {"jax", "numpy", "onnx", "rich", "jaxops"},
 }
 # The package itself says what to install when this is absent.
-ALSO = {"jaxops.onnx": {"onnx", "jaxops.model"}}
+ALSO = {"jaxops.onnx": {"onnx", "jaxops.model", "jaxops.tools"}}
 # What of `jaxops.static` the folder of sizes may see: names for sizes, nothing that makes an array.
 SIZES_ONLY = {"Dim", "Sizes", "Undecided", "is_symbolic"}
 # Computing on data, which a front end leaves to the operators. Adapters may shape an argument.
@@ -148,6 +150,8 @@ FORBIDDEN = [
     ("jaxops.onnx.versions.tensor", "import jaxops.openvino"),
     ("jaxops.openvino.opset1", "from jaxops.onnx import registry"),
     ("jaxops.openvino.opset1", "import onnx"),
+    ("jaxops.tools.decoding", "from jaxops.model import Model"),
+    ("jaxops.tools.decoding", "from jaxops.onnx import load"),
     ("jaxops", "from jaxops import onnx"),
     ("jaxops.ops.tensor.reshaping", "from jax._src import core"),
     ("jaxops.ops.tensor.reshaping", "import jax\njax._src.core.Tracer"),

@@ -3,6 +3,7 @@
 Networks as exporters write them, fixed at one row (1, D), called under vmap, grad and scan.
 """
 
+import itertools
 import re
 import time
 
@@ -20,7 +21,7 @@ WIDTHS = (4, 16, 16, 2)
 def weights(dtype):
     rng = np.random.default_rng(0)
     found = {}
-    for k, (n, m) in enumerate(zip(WIDTHS, WIDTHS[1:], strict=False), 1):
+    for k, (n, m) in enumerate(itertools.pairwise(WIDTHS), 1):
         found |= {f"w{k}": rng.normal(size=(n, m)) / np.sqrt(n), f"b{k}": rng.normal(size=m)}
     for name in ("scale", "shift", "mean", "variance"):
         found[name] = rng.uniform(0.5, 1.5, WIDTHS[1])

@@ -106,11 +106,18 @@ def lengths(batch, past, new):
     return {"seqlens_k": np.full(batch, total - 1, np.int32), "total_sequence_length": np.array([total], np.int32)}
 
 
+SIDES = ("past_k", "past_v", "present_k", "present_v")
 NAMES = {
-    "cache_k_0": ("past_k", "past_v", "present_k", "present_v", "cache_k_0", "cache_v_0", "new_cache_k_0", "new_cache_v_0"),
-    "in and out": ("past_k", "past_v", "present_k", "present_v", "kv_cache_k.in", "kv_cache_v.in", "k.out", "v.out"),
-    "without meaning": ("past_k", "past_v", "present_k", "present_v", "a1", "a2", "1234", "1240"),
-}  # fmt: skip
+    "cache_k_0": ("cache_k_0", "cache_v_0", "new_cache_k_0", "new_cache_v_0"),
+    "in and out": ("kv_cache_k.in", "kv_cache_v.in", "k.out", "v.out"),
+    "without meaning": ("a1", "a2", "1234", "1240"),
+}
+
+
+def with_names(names):
+    return lambda: renamed(no_mask(), **dict(zip(SIDES, names, strict=True)))
+
+
 GRAPHS = {
     "no mask, positions from sizes": (no_mask, {}),
     "mask cut out of a table": (sliced_table, {}),
@@ -121,8 +128,8 @@ GRAPHS = {
     "GroupQueryAttention, lengths given": (lambda: group_query(given=True), {"others": lengths}),
     "Attention of opset 23": (attention_23, {}),
     "Attention of com.microsoft": (fused_attention, {}),
-    **{name: (lambda n=names: renamed(no_mask(), **dict(zip(n[:4], n[4:], strict=True))), {}) for name, names in NAMES.items()},
-}  # fmt: skip
+    **{name: (with_names(names), {}) for name, names in NAMES.items()},
+}
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -236,12 +243,14 @@ def test_errors_of_a_step(small):
         step(model.params, state, np.zeros((2, 9), int))
     with pytest.raises(SignatureError, match=r"no input 'mask' is to be given; there are \['position_ids', 'attention"):
         step(model.params, state, PROMPT, mask=1)
-    _, _, own, given = first_of_t5("script")
+    _, _, own, _ = first_of_t5("script")
     t5 = jaxops.onnx.load(MODELS / "t5_decoder.script.onnx")
     step = jaxops.onnx.decoder(t5, length=8)
-    with pytest.raises(SignatureError, match=r"input 'encoder_attention_mask' is missing: .*\n.*give it by name at each"):
+    with pytest.raises(
+        SignatureError, match=r"input 'encoder_attention_mask' is missing: .*\n.*give it by name at each"
+    ):
         step(t5.params, step.init(past=own), PROMPT[:, 0])
-    with pytest.raises(SignatureError, match="past: 'past_key_values.0.decoder.key' is missing"):
+    with pytest.raises(SignatureError, match=r"past: 'past_key_values.0.decoder.key' is missing"):
         step.init(past={name: value for name, value in own.items() if "0.decoder.key" not in name})
     with pytest.raises(SignatureError, match="past: 'other' is unknown"):
         step.init(past={**own, "other": 1})
