@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from jaxops.graph.params import Choice
 from jaxops.model import Model
@@ -18,6 +18,7 @@ def load(
     static: Choice | None = None,
     trainable: Choice | None = None,
     operators: Mapping[tuple[str, str], Callable[..., Any]] | None = None,
+    names: Literal["onnx", "module"] = "onnx",
 ) -> Model:
     """Loads an ONNX model as a JAX function.
 
@@ -30,6 +31,8 @@ def load(
     hold. By default single numbers and integers are static, and all but masks and running statistics is trained.
     operators: functions for operators of your own, by (domain, name): `fn(*inputs, **attributes)`, with None for an
     input left out. A parameter that is annotated `jaxops.static.Static` gets NumPy values.
+    names: of the keys of `Model.params`: the file's, or the module paths of `Model.paths`. The other options take the
+    file's names in any case.
 
     Raises FileNotFoundError; ModelError for a file that is damaged, has a cycle, or whose external data is missing or
     outside its folder; UnsupportedError with a list of all operators that jaxops does not have; SignatureError
@@ -45,4 +48,5 @@ def load(
         origin=Origin(Path(model) if isinstance(model, str | os.PathLike) else found.proto, found.folder),
         static=static,
         trainable=trainable,
+        names=names,
     )

@@ -40,9 +40,10 @@ ALLOWED = {
     "jaxops.ops.image.decoding": {"numpy", "PIL"} | BASE,  # files of images
     # Knows an operator as a protocol: no operator, no schema, no file format. Never computes on tensor data.
     "jaxops.graph": {"jax", "numpy", "jaxops.graph"} | BASE,
-    "jaxops.model": {"jax", "numpy", "jaxops.graph"} | BASE,
-    # What people do with a model or graph, whatever format it came from; they see a model as a protocol.
-    "jaxops.tools": ARRAYS | BASE | {"jaxops.graph", "jaxops.tools"},
+    # What people do with a graph: no file format, and not the model either.
+    "jaxops.tools": {"jax", "numpy", "rich", "jaxops.graph", "jaxops.tools"} | BASE,
+    "jaxops.tools.layout": {"igraph"},
+    "jaxops.model": {"jax", "numpy", "jaxops.graph", "jaxops.tools"} | BASE,
     # Only what is ONNX; never computes on tensor data either.
     "jaxops.onnx": {"jax", "numpy", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.loading": {"jaxops.model", "jaxops.graph", "jaxops.onnx"},
@@ -57,7 +58,10 @@ ALLOWED = {
     # The interface of the standard itself.
     "jaxops.onnx.backend": {"jax", "numpy", "onnx", "jaxops.model", "jaxops.onnx"} | BASE,
     "jaxops.openvino": {"jax", "numpy", "jaxops.ops", "jaxops.openvino"} | BASE,
-    "jaxops.__main__": {"jax", "numpy", "onnx", "rich", "jaxops"},
+    "jaxops.onnx.operators": {"jaxops.onnx"} | BASE,
+    "jaxops.onnx.runtime": {"numpy", "onnx", "onnxruntime", "jaxops.onnx"} | BASE,
+    "jaxops.__main__": {"jaxops.command_line"},
+    "jaxops.command_line": {"jax", "numpy", "rich", "safetensors", "jaxops"},
 }
 # The package itself says what to install when this is absent.
 ALSO = {"jaxops.onnx": {"onnx", "jaxops.model", "jaxops.tools"}}
@@ -141,6 +145,13 @@ FORBIDDEN = [
     ("jaxops.graph.trace", "from jaxops.ops import add"),
     ("jaxops.graph.trace", "from jaxops import model"),
     ("jaxops.model", "from jaxops.onnx import loading"),
+    ("jaxops.model", "import onnx"),
+    ("jaxops.tools.paths", "from jaxops import model"),
+    ("jaxops.tools.paths", "from jaxops.onnx import scopes"),
+    ("jaxops.tools.plot", "import igraph"),
+    ("jaxops.tools.compare", "import onnxruntime"),
+    ("jaxops.onnx.origin", "import onnxruntime"),
+    ("jaxops.graph.trace", "from jaxops.tools import paths"),
     ("jaxops.onnx.loading", "from onnx import numpy_helper"),
     ("jaxops.onnx.loading", "from google.protobuf import message"),
     ("jaxops.graph.trace", "import jax.numpy as jnp"),
