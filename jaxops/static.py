@@ -126,6 +126,11 @@ def evaluated(size: Dim, sizes: Mapping[str, int]) -> int:
     return int(size._evaluate(dict(sizes)))
 
 
+def size_as_value(size: Dim, sizes: Mapping[str, Any]) -> Any:
+    """A symbolic dimension with traced integers for its symbols: of 64 bits with x64 on, else of 32."""
+    return size._evaluate(dict(sizes))
+
+
 def array(value: Any) -> Any:
     """An array operand: JAX and NumPy arrays unchanged, Python numbers and sequences as NumPy arrays.
 

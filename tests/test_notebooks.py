@@ -34,7 +34,7 @@ def test_runs_and_prints_what_is_committed(path, monkeypatch):
         if "varies" not in before.metadata.get("tags", ()):
             assert text(before) == text(after)
             compared += 1
-    assert compared > 5
+    assert compared >= 5
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
@@ -45,4 +45,4 @@ def test_uses_public_names_only(path):
 
 
 def test_there_is_one_to_begin_with():
-    assert [path.stem for path in NOTEBOOKS] == ["first_steps"]
+    assert "first_steps" in [path.stem for path in NOTEBOOKS]

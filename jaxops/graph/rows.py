@@ -5,8 +5,10 @@ data-dependent size is compiled once for a rounded-up size, and serves all small
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 # Each element of the result depends on the operands at its own place, or on the place only.
 _ANY_SIZE = {
@@ -16,11 +18,23 @@ _ANY_SIZE = {
     *("floor", "ge", "gt", "integer_pow", "iota", "is_finite", "le", "lgamma", "log", "log1p", "logistic", "lt"),
     *("max", "min", "mul", "ne", "neg", "nextafter", "not", "optimization_barrier", "or", "population_count", "pow"),
     *("reduce_precision", "rem", "round", "rsqrt", "select_n", "shift_left", "shift_right_arithmetic"),
-    *("shift_right_logical", "sign", "sin", "sinh", "sqrt", "square", "squeeze", "stop_gradient", "sub", "tan"),
+    *(
+        "shift_right_logical",
+        "sign",
+        "sin",
+        "sinh",
+        "sqrt",
+        "square",
+        "squeeze",
+        "stack",
+        "stop_gradient",
+        "sub",
+        "tan",
+    ),
     *("tanh", "transpose", "xor"),
 }
 # Those whose inner programs run on their operands as they are, or on slices of them.
-_CALLS = {
+CALLS = {
     *("pjit", "jit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"),
     *("checkpoint", "remat2", "while", "cond", "scan"),
 }
@@ -28,14 +42,15 @@ _CALLS = {
 
 def row_wise(jaxpr: Any) -> bool:
     """Whether no equation mixes the rows of a symbolic axis, or uses its size as a number."""
-    return all(_is_row_wise(eqn) for eqn in jaxpr.eqns)
+    return all(is_row_wise(eqn) for eqn in jaxpr.eqns)
 
 
-def _is_row_wise(eqn: Any) -> bool:
+def is_row_wise(eqn: Any) -> bool:
+    """Whether an equation computes each row of a symbolic axis from the same row of its operands."""
     name = eqn.primitive.name
-    if name in _CALLS:
+    if name in CALLS:
         # A loop over a symbolic number of rows would run over the surplus ones too.
-        return isinstance(eqn.params.get("length", 0), int) and all(map(row_wise, _jaxprs(eqn.params)))
+        return isinstance(eqn.params.get("length", 0), int) and all(map(row_wise, jaxprs(eqn.params)))
     operands = [v.aval for v in eqn.invars]
     if name == "dim_as_value":
         return False
@@ -47,7 +62,8 @@ def _is_row_wise(eqn: Any) -> bool:
     return rule is not None and rule(eqn.params, *operands)
 
 
-def _jaxprs(params: dict[str, Any]) -> Iterator[Any]:
+def jaxprs(params: Mapping[str, Any]) -> Iterator[Any]:
+    """The programs among the parameters of an equation."""
     for value in params.values():
         for item in value if isinstance(value, tuple | list) else (value,):
             found = getattr(item, "jaxpr", item)
@@ -55,9 +71,13 @@ def _jaxprs(params: dict[str, Any]) -> Iterator[Any]:
                 yield found
 
 
-def _symbolic(aval: Any) -> set[int]:
+def symbolic_axes(sizes: Sequence[Any]) -> set[int]:
     """The axes of a symbolic size."""
-    return {axis for axis, size in enumerate(getattr(aval, "shape", ())) if not isinstance(size, int)}
+    return {axis for axis, size in enumerate(sizes) if not isinstance(size, int | np.integer)}
+
+
+def _symbolic(aval: Any) -> set[int]:
+    return symbolic_axes(getattr(aval, "shape", ()))
 
 
 def _apart(key: str) -> Callable[..., bool]:
@@ -150,5 +170,6 @@ _RULES: dict[str, Callable[..., bool]] = {
     "rev": _apart("dimensions"),
     "slice": _slice,
     "sort": _apart("dimension"),
+    "split": _apart("axis"),
     "top_k": _top_k,
 }

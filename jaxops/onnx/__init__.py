@@ -10,5 +10,6 @@ from jaxops.onnx.checking import Check, check
 from jaxops.onnx.loading import load
 from jaxops.onnx.opset import Opset, opset
 from jaxops.onnx.read import carried
+from jaxops.tools.decoding import Decoder, DecoderState, decoder
 
-__all__ = ["Check", "Model", "Opset", "carried", "check", "load", "opset"]
+__all__ = ["Check", "Decoder", "DecoderState", "Model", "Opset", "carried", "check", "decoder", "load", "opset"]

@@ -67,7 +67,7 @@ ALLOWED = {
     "jaxops.command_line": {"jax", "numpy", "rich", "safetensors", "jaxops"},
 }
 # The package itself says what to install when this is absent.
-ALSO = {"jaxops.onnx": {"onnx", "jaxops.model"}}
+ALSO = {"jaxops.onnx": {"onnx", "jaxops.model", "jaxops.tools"}}
 # What of `jaxops.static` the folder of sizes may see: names for sizes, nothing that makes an array.
 SIZES_ONLY = {"Dim", "Sizes", "Undecided", "is_symbolic"}
 # Computing on data, which a front end leaves to the operators. Adapters may shape an argument.
@@ -167,6 +167,8 @@ FORBIDDEN = [
     ("jaxops.onnx.versions.tensor", "import jaxops.openvino"),
     ("jaxops.openvino.opset1", "from jaxops.onnx import registry"),
     ("jaxops.openvino.opset1", "import onnx"),
+    ("jaxops.tools.decoding", "from jaxops.model import Model"),
+    ("jaxops.tools.decoding", "from jaxops.onnx import load"),
     ("jaxops", "from jaxops import onnx"),
     ("jaxops.ops.tensor.reshaping", "from jax._src import core"),
     ("jaxops.ops.tensor.reshaping", "import jax\njax._src.core.Tracer"),

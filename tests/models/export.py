@@ -131,6 +131,58 @@ def t5():
     )
 
 
+def t5_decoder(first=False):
+    """The decoder alone: its own keys and values grow, those of the encoder's output are given, or made first."""
+    config = transformers.T5Config(
+        vocab_size=40, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, decoder_start_token_id=0
+    )
+    model = transformers.T5ForConditionalGeneration(config)
+    torch.nn.init.normal_(model.lm_head.weight)  # so that it does not repeat one token
+    layers, batch = range(2), {0: "batch"}
+
+    def call(m, input_ids, encoder_attention_mask, *rest):
+        if first:
+            cache = transformers.EncoderDecoderCache(transformers.DynamicCache(), transformers.DynamicCache())
+            states = rest[0]
+        else:
+            own = transformers.DynamicCache([(rest[4 * k], rest[4 * k + 1]) for k in layers])
+            cross = transformers.DynamicCache([(rest[4 * k + 2], rest[4 * k + 3]) for k in layers])
+            cache = transformers.EncoderDecoderCache(own, cross)
+            states = rest[2].transpose(1, 2).flatten(2)  # given its keys and values, only the size of it matters
+        found = m.decoder(
+            input_ids=input_ids, encoder_hidden_states=states, encoder_attention_mask=encoder_attention_mask,
+            past_key_values=cache, use_cache=True,
+        )  # fmt: skip
+        kept = [t for layer in cache.self_attention_cache.layers for t in (layer.keys, layer.values)]
+        if first:
+            kept += [t for layer in cache.cross_attention_cache.layers for t in (layer.keys, layer.values)]
+        return (m.lm_head(found.last_hidden_state), *kept)
+
+    mask = torch.ones(2, 6, dtype=torch.long)
+    mask[1, 4:] = 0
+    inputs = {
+        "input_ids": (ids(2, 3), {**batch, 1: "sequence"}),
+        "encoder_attention_mask": (mask, {**batch, 1: "source"}),
+    }
+    outputs = {"logits": {**batch, 1: "sequence"}}
+    parts = ("decoder", "encoder") if first else ("decoder",)
+    outputs |= {f"present.{k}.{of}.{part}": batch for of in parts for k in layers for part in ("key", "value")}
+    if first:
+        inputs["encoder_hidden_states"] = torch.randn(2, 6, 16), {**batch, 1: "source"}
+        return First(model, call), inputs, outputs
+    for k in layers:
+        for of, size, name in (("decoder", 5, "past_sequence"), ("encoder", 6, "source")):
+            for part in ("key", "value"):
+                past = torch.randn(2, 2, size, 8), {**batch, 2: name}
+                inputs[f"past_key_values.{k}.{of}.{part}"] = past
+    return First(model, call), inputs, outputs
+
+
+def t5_first():
+    """The decoder without past tokens, which makes the keys and values of the encoder's output."""
+    return t5_decoder(first=True)
+
+
 def whisper():
     config = transformers.WhisperConfig(
         d_model=16, encoder_layers=2, encoder_attention_heads=2, encoder_ffn_dim=32, num_mel_bins=8,
@@ -193,5 +245,5 @@ def export(name: str) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    for name in sys.argv[1:] or ["bert", "gpt2", "llama", "resnet", "t5", "vit", "whisper"]:
+    for name in sys.argv[1:] or ["bert", "gpt2", "llama", "resnet", "t5", "t5_decoder", "t5_first", "vit", "whisper"]:
         export(name)

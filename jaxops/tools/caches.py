@@ -1,0 +1,142 @@
+"""The caches of a decoder: which output is which input with the new tokens added, and along which axis."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxops.errors import ModelError, SignatureError
+from jaxops.graph.nodes import Value
+
+# What tells the two sides of a cache apart; without these words their names are equal.
+_SIDES = {"past", "present", "cache", "caches", "kv", "in", "out", "input", "output", "inputs", "outputs"}
+_SIDES |= {"new", "old", "next", "prev", "previous", "updated", "current"}
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
+
+
+@dataclass(frozen=True)
+class Cache:
+    """past, present: the input and the output. axis: where it grows. batch: the axis of the batch, None if fixed."""
+
+    past: Value
+    present: Value
+    axis: int
+    batch: int | None
+
+    def shape(self, batch: int, length: Any) -> tuple[Any, ...]:
+        """Its sizes. Raises ModelError where the model does not say them."""
+        assert self.past.shape is not None
+        sizes = list(self.past.shape)
+        if self.batch is not None:
+            sizes[self.batch] = batch
+        sizes[self.axis] = length
+        unknown = [name for axis, name in enumerate(sizes) if axis != self.axis and not isinstance(name, int)]
+        if unknown:
+            raise ModelError(
+                f"the model does not say the size {unknown[0] or '?'} of its cache {self.past}\n"
+                f"  hint    give arrays of that size and of no tokens: init(past={{'{self.past.name}': …, …}})"
+            )
+        return tuple(sizes)
+
+
+def find_caches(
+    inputs: Sequence[Value], outputs: Sequence[Value], given: Mapping[str, str] | None, batch: Any
+) -> tuple[Cache, ...]:
+    """The caches that grow. given: input → output, or None to find them. batch: how the model names that size.
+
+    Raises SignatureError for a name that the model does not have, ModelError where no cache is found.
+    """
+    if given is not None:
+        pairs = _named(inputs, outputs, given)
+    else:
+        pairs = _by_name(inputs, outputs) or _by_order(inputs, outputs)
+    found = tuple(cache for past, present in pairs if (cache := _cache(past, present, batch, given is not None)))
+    if not found:
+        raise ModelError(
+            "no cache that grows was found: an input such as 'past_key_values.0.key', and an output "
+            "'present.0.key' with the new tokens added\n"
+            f"  inputs  {', '.join(map(str, inputs))}\n"
+            f"  outputs {', '.join(map(str, outputs))}\n"
+            "  hint    say which they are: decoder(model, {'past': 'present'}); a model without caches has no decoder"
+        )
+    return found
+
+
+def _named(inputs: Sequence[Value], outputs: Sequence[Value], given: Mapping[str, str]) -> list[tuple[Value, Value]]:
+    taken, made = ({v.name: v for v in values} for values in (inputs, outputs))
+    for past, present in given.items():
+        for kind, name, known in (("input", past, taken), ("output", present, made)):
+            if name not in known:
+                raise SignatureError(f"cache: the model has no {kind} '{name}'; its {kind}s are {', '.join(known)}")
+    return [(taken[past], made[present]) for past, present in given.items()]
+
+
+def _by_name(inputs: Sequence[Value], outputs: Sequence[Value]) -> list[tuple[Value, Value]]:
+    """Pairs whose names are equal but for the words that tell past from present."""
+    made: dict[Any, list[Value]] = {}
+    for value in filter(_may_be_cache, outputs):
+        made.setdefault(_key(value.name), []).append(value)
+    pairs = []
+    for value in filter(_may_be_cache, inputs):
+        fitting = [v for v in made.get(_key(value.name), ()) if _fits(value, v)]
+        if len(fitting) == 1:
+            pairs.append((value, fitting[0]))
+    return pairs
+
+
+def _key(name: str) -> tuple[str, ...]:
+    words = [word.lower() for word in _WORD.findall(re.sub(r"(?i)key_?values?", "", name))]
+    return tuple(word for word in words if word not in _SIDES)
+
+
+def _by_order(inputs: Sequence[Value], outputs: Sequence[Value]) -> list[tuple[Value, Value]]:
+    """The inputs and outputs that may be caches, in order, where their shapes agree: names that say nothing."""
+    taken, made = ([v for v in values if _may_be_cache(v)] for values in (inputs, outputs[1:]))
+    pairs = list(zip(taken, made, strict=False))
+    return pairs if len(taken) == len(made) and all(_fits(past, present) for past, present in pairs) else []
+
+
+def _may_be_cache(value: Value) -> bool:
+    return value.kind == "tensor" and (value.shape is None or len(value.shape) >= 3)
+
+
+def _fits(past: Value, present: Value) -> bool:
+    """Whether type, rank and the sizes that both say agree."""
+    if past.dtype != present.dtype:
+        return False
+    if past.shape is None or present.shape is None:
+        return True
+    pairs = list(zip(past.shape, present.shape, strict=False))
+    return len(past.shape) == len(present.shape) and all(
+        a == b for a, b in pairs if isinstance(a, int) and isinstance(b, int)
+    )
+
+
+def _cache(past: Value, present: Value, batch_size: Any, given: bool) -> Cache | None:
+    """None for one that does not grow, such as the keys of an encoder."""
+    if past.shape is None:
+        if not given:
+            return None
+        raise ModelError(f"cache: the model does not say the rank of '{past.name}'")
+    free = [axis for axis, size in enumerate(past.shape) if not isinstance(size, int)]
+    named = [axis for axis in free if past.shape[axis] is not None and past.shape[axis] == batch_size]
+    batch = named[0] if named else 0 if 0 in free and len(free) > 1 else None
+    free = [axis for axis in free if axis != batch]
+    if present.shape is not None:
+        sizes = present.shape
+        changed = [axis for axis in free if past.shape[axis] != sizes[axis] and not isinstance(sizes[axis], int)]
+        free = changed or free
+    if len(free) > 1 and 2 in free and len(past.shape) == 4:
+        free = [2]  # (batch, heads, tokens, width)
+    if not given and (len(free) != 1 or _belongs_to_encoder(past, free[0])):
+        return None
+    if len(free) != 1:
+        raise ModelError(f"cache: which axis of '{past}' grows? Its sizes beside the batch are {past.shape}")
+    return Cache(past, present, free[0], batch)
+
+
+def _belongs_to_encoder(past: Value, axis: int) -> bool:
+    assert past.shape is not None
+    text = f"{past.name} {past.shape[axis]}".lower()
+    of_decoder = ".decoder." in text or "self" in text
+    return not of_decoder and ("encoder" in text.replace("decoder", "") or "cross" in text)

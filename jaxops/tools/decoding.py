@@ -1,0 +1,308 @@
+"""Generation: a decoder with growing caches as a step of fixed shapes, for `jax.lax.scan`.
+
+A model takes the keys and values of p past tokens and gives those of p + n. With arrays of exactly these sizes each
+token would be another program. Here the model is traced once with a symbolic p, and run on caches of a fixed length
+(`jaxops.tools.padding`), whose content beyond p takes no part in the result. So nothing is asked of the model's masks
+or positions: they may come from an input, from the sizes, or be absent.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.dtypes import as_traced, canonical, is_float
+from jaxops.errors import DTypeError, JaxopsError, ModelError, ShapeError, SignatureError, describe
+from jaxops.graph.border import enter
+from jaxops.graph.nodes import Value
+from jaxops.static import Dim, StaticValue, Undecided, symbolic_shape
+from jaxops.tools.caches import Cache, find_caches
+from jaxops.tools.padded import Room
+from jaxops.tools.padding import run_padded
+
+
+class Decodable(Protocol):
+    """What a decoder needs of a model."""
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+    def apply(self, params: Mapping[str, Any], /, *inputs: Any, **named: Any) -> Any:
+        """The pure function."""
+        ...
+
+
+class DecoderState(NamedTuple):
+    """What a step takes from the one before it; a pytree of fixed shapes.
+
+    position: int32, the number of tokens so far, padding included. mask: (B, length), the attention mask of a model
+    that takes one, else None. caches: input name → keys or values with room for `length` tokens, zero where unused.
+    """
+
+    position: jax.Array
+    mask: jax.Array | None
+    caches: dict[str, jax.Array]
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of a step, as inputs that the decoder fills depend on them.
+
+    position: of the first one. total: the symbolic number of tokens with those before. mask: (B, n), of these tokens;
+    before: (B,), how many of the earlier ones are no padding. Both None without an attention mask.
+    """
+
+    batch: int
+    count: int
+    position: Any
+    total: Dim
+    mask: Any
+    before: Any
+
+
+class Decoder:
+    """`step(params, state, tokens, **named)`, of fixed shapes; `step.init(batch)` is the state to begin with.
+
+    length: the most tokens. caches: what was found of the model's caches.
+    """
+
+    def __init__(self, model: Decodable, cache: Mapping[str, str] | None, length: int) -> None:
+        self.length = length
+        self._model = model
+        self._tokens = _tokens_input(model.inputs, cache or {})
+        batch = self._tokens.shape[0] if self._tokens.shape else None
+        self.caches: tuple[Cache, ...] = find_caches(model.inputs, model.outputs, cache, batch)
+        grown = {c.past.name for c in self.caches}
+        rest = [v for v in model.inputs if v.name not in grown and v is not self._tokens]
+        self._mask = next((v for v in rest if _is_mask(v)), None)
+        self._rest = tuple(v for v in rest if v is not self._mask)
+        kept = {c.present.name for c in self.caches}
+        self._logits = next((k for k, v in enumerate(model.outputs) if v.name not in kept), -1)
+        if self._logits < 0:
+            raise ModelError("the model has no output beside its caches, so a step would give no logits")
+        self._compiled = jax.jit(self._step)
+
+    def init(self, batch: int = 1, *, past: Mapping[str, Any] | None = None) -> DecoderState:
+        """The state before the first token.
+
+        past: for each cache, by the name of its input, the keys or values of tokens that another model, such as the
+        decoder of a first token, has seen; `batch` is then that of the arrays.
+        Raises SignatureError for a missing or unknown cache, ShapeError for more tokens than `length`.
+        """
+        if past is None:
+            sizes = {c.past.name: c.shape(batch, self.length) for c in self.caches}
+            caches = {c.past.name: jnp.zeros(sizes[c.past.name], _dtype(c.past)) for c in self.caches}
+            return DecoderState(jnp.zeros((), np.int32), self._first_mask(batch, 0), caches)
+        names = [c.past.name for c in self.caches]
+        wrong = [name for name in (*past, *names) if (name in past) != (name in names)]
+        if wrong:
+            raise SignatureError(f"past: '{wrong[0]}' is {'unknown' if wrong[0] in past else 'missing'}; give {names}")
+        caches, counts = {}, set()
+        for cache in self.caches:
+            value = enter(cache.past, past[cache.past.name])
+            count = value.shape[cache.axis]
+            if count > self.length:
+                raise ShapeError(f"past: '{cache.past.name}' has {count} tokens, more than the length {self.length}")
+            more = [(0, self.length - count if axis == cache.axis else 0) for axis in range(value.ndim)]
+            caches[cache.past.name] = jnp.pad(value, more)
+            counts.add(count)
+            batch = batch if cache.batch is None else value.shape[cache.batch]
+        if len(counts) > 1:
+            raise ShapeError(f"past: the caches hold different numbers of tokens: {sorted(counts)}")
+        (count,) = counts
+        return DecoderState(jnp.asarray(count, np.int32), self._first_mask(batch, count), caches)
+
+    def _first_mask(self, batch: int, count: int) -> jax.Array | None:
+        if self._mask is None:
+            return None
+        return jnp.zeros((batch, self.length), _dtype(self._mask)).at[:, :count].set(1)
+
+    def __call__(
+        self, params: Mapping[str, Any], state: DecoderState, tokens: Any, /, **named: Any
+    ) -> tuple[DecoderState, jax.Array]:
+        """One step: (the state with these tokens, the logits).
+
+        tokens: integers (B,), one for each sample; or (B, n), such as a prompt. params: as for `model.apply`.
+        named: other inputs of the model by name, such as `encoder_hidden_states`, given anew at each step. What the
+        decoder fills itself may be given too: the attention mask of these tokens, (B, n), with 0 for padding;
+        position_ids.
+        Returns logits of the model's shape, (B, n, V), and (B, V) for tokens of shape (B,). They are NaN after more
+        tokens than `length`, which no error can say while tracing.
+        Raises SignatureError for a missing or unknown input, DTypeError, and ShapeError for a prompt longer than
+        `length`.
+        """
+        tokens = as_traced(tokens)
+        if not jnp.issubdtype(tokens.dtype, jnp.integer) or tokens.ndim not in (1, 2):
+            raise DTypeError(f"tokens are integers (B,) or (B, n), not {describe(tokens)}")
+        batched = tokens.reshape(tokens.shape[0], -1).astype(_dtype(self._tokens))
+        if batched.shape[1] > self.length:
+            raise ShapeError(f"{batched.shape[1]} tokens are more than the length {self.length} of the decoder")
+        formals = {v.name: v for v in (*self._rest, *([self._mask] if self._mask else []))}
+        for name in named:
+            if name not in formals:
+                raise SignatureError(f"no input '{name}' is to be given; there are {list(formals) or 'none'}")
+        for name, value in formals.items():
+            if name not in named and not _is_filled(value) and value is not self._mask and value.kind != "optional":
+                raise SignatureError(
+                    f"input '{name}' is missing: {value}\n"
+                    f"  hint    give it by name at each step: step(params, state, tokens, {name}=…)"
+                )
+        given = {name: enter(formals[name], value) for name, value in named.items()}
+        state, logits = self._compiled(params, state, batched, given)
+        return state, logits[:, 0] if tokens.ndim == 1 and logits.ndim > 2 else logits
+
+    def _step(
+        self, params: Any, state: DecoderState, tokens: jax.Array, named: Mapping[str, Any]
+    ) -> tuple[DecoderState, jax.Array]:
+        named = dict(named)
+        batch, count = tokens.shape
+        (total,) = symbolic_shape("s", constraints=[f"s >= {count}", f"s <= {self.length}"])
+        reached = state.position + count
+        mask, before, new = state.mask, None, None
+        if self._mask is not None and mask is not None:
+            new = jnp.asarray(named.pop(self._mask.name, jnp.ones((batch, count), mask.dtype)), mask.dtype)
+            before = mask.astype(np.int32).sum(1, dtype=np.int32)
+            mask = jax.lax.dynamic_update_slice(mask, new, (np.int32(0), state.position))
+        known = Tokens(batch, count, state.position, total, new, before)
+        past = total - count
+        specs, arrays = {}, dict(state.caches)
+        for cache in self.caches:
+            array, name = arrays[cache.past.name], cache.past.name
+            sizes = tuple(past if axis == cache.axis else size for axis, size in enumerate(array.shape))
+            specs[name] = jax.ShapeDtypeStruct(sizes, array.dtype)
+        if self._mask is not None and mask is not None:
+            specs[self._mask.name] = jax.ShapeDtypeStruct((batch, total), mask.dtype)
+            arrays[self._mask.name] = mask
+
+        def run(symbolic: Mapping[str, Any]) -> tuple[Any, ...]:
+            filled = {v.name: _FILLED[_kind(v)](v, known) for v in self._rest if _is_filled(v) and v.name not in named}
+            outputs = self._model.apply(params, **{self._tokens.name: tokens}, **filled, **named, **symbolic)
+            made = dict(zip((v.name for v in self._model.outputs), outputs, strict=True))
+            return outputs[self._logits], {c.past.name: made[c.present.name] for c in self.caches}
+
+        try:
+            program, shapes = jax.make_jaxpr(run, return_shape=True)(specs)
+            self._check(shapes[1], total)
+            room = Room({"s": reached.astype(canonical(np.int64))}, {"s": self.length}, {past: self.length})
+            found = run_padded(program, jax.tree.leaves(arrays), room)
+        except (JaxopsError, Undecided) as error:
+            error.add_note(
+                f"while tracing the decoder with a symbolic number of tokens, s: {past} past and {count} new"
+            )
+            raise
+        logits, presents = jax.tree.unflatten(jax.tree.structure(shapes), found)
+        caches = {}
+        for name, present in presents.items():
+            (axis,) = (c.axis for c in self.caches if c.past.name == name)
+            sizes = tuple(total if k == axis else size for k, size in enumerate(present.array.shape))
+            caches[name] = present.only_true(sizes, {axis}, 0, room)
+        state = DecoderState(reached, mask, caches)
+        if not is_float(logits.array.dtype):
+            return state, logits.array
+        return state, jnp.where(reached <= self.length, logits.array, jnp.asarray(np.nan, logits.array.dtype))
+
+    def _check(self, presents: Mapping[str, Any], total: Dim) -> None:
+        for cache in self.caches:
+            sizes = presents[cache.past.name].shape
+            if sizes[cache.axis] != total:
+                raise ModelError(
+                    f"cache: output '{cache.present.name}' has size {sizes[cache.axis]} along axis {cache.axis}, not "
+                    f"s, the {cache.past.name} of s - n tokens and n new ones; is it the present of another input, or "
+                    f"a cache of fixed size, with which `model.apply` can be scanned as it is?"
+                )
+
+
+def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length: int = 256) -> Decoder:
+    """A decoder with growing caches as a step of fixed shapes: `step(params, state, tokens)` → (state, logits).
+
+    model: takes tokens (B, n), and keys and values of past tokens; gives logits and keys and values that have those of
+    the new tokens at their end. Everything else may be as it likes: an attention mask (B, total) is kept up to date
+    and position ids are counted where it asks for them; grouped heads, rotary or relative positions, masks computed
+    from sizes need nothing. Results are those of the model called with growing caches.
+    cache: input → output for each cache; by default found by name (`past_key_values.0.key` and `present.0.key`,
+    `cache_k_0` and `new_cache_k_0`, …) and shape. Caches of an encoder do not grow; give them by name at each step.
+    length: the most tokens of prompt and continuation.
+    Raises ModelError where no cache is found or one does not grow, SignatureError for a name that the model has not.
+
+    >>> import jaxops.onnx
+    >>> step = jaxops.onnx.decoder(model, length=64)  # doctest: +SKIP
+    >>> state, logits = step(model.params, step.init(batch=1), prompt)  # (1, n) → (1, n, V)  # doctest: +SKIP
+    >>> def one(carry, _):
+    ...     state, token = carry
+    ...     state, logits = step(model.params, state, token)  # (1,) → (1, V)
+    ...     token = logits.argmax(-1)
+    ...     return (state, token), token
+    >>> _, tokens = jax.lax.scan(one, (state, logits[:, -1].argmax(-1)), length=20)  # doctest: +SKIP
+    """
+    return Decoder(model, cache, length)
+
+
+def _dtype(value: Value) -> np.dtype:
+    return canonical(np.float32 if value.dtype is None else value.dtype)
+
+
+def _tokens_input(inputs: tuple[Value, ...], caches: Mapping[str, str]) -> Value:
+    for value in inputs:
+        integers = value.dtype is not None and value.dtype.kind in "iu"
+        other = value.name in caches or _is_filled(value) or "mask" in value.name.lower()
+        if integers and not other and (value.shape is None or len(value.shape) == 2):
+            return value
+    raise ModelError(f"no input for tokens was found, integers (B, n): the inputs are {', '.join(map(str, inputs))}")
+
+
+def _is_mask(value: Value) -> bool:
+    name = value.name.lower()
+    of_encoder = "encoder" in name.replace("decoder", "") or "cross" in name
+    return "mask" in name and not of_encoder and (value.shape is None or len(value.shape) == 2)
+
+
+def _kind(value: Value) -> str:
+    """The end of a name, as it may have the name of a module before it."""
+    return value.name.lower().rpartition(".")[2].rpartition("/")[2]
+
+
+def _is_filled(value: Value) -> bool:
+    return _kind(value) in _FILLED
+
+
+def _positions(value: Value, tokens: Tokens) -> Any:
+    """Counted from 0 for each sample, padding left out."""
+    steps = tokens.position + jnp.arange(tokens.count, dtype=np.int32)
+    found = jnp.broadcast_to(steps, (tokens.batch, tokens.count))
+    if tokens.mask is not None:
+        counted = jnp.cumsum(tokens.mask.astype(np.int32), axis=1, dtype=np.int32)
+        found = jnp.maximum(tokens.before[:, None] + counted - 1, 0)
+    if value.shape is not None and len(value.shape) == 1:
+        found = steps
+    return found.astype(_dtype(value))
+
+
+def _last_places(value: Value, tokens: Tokens) -> Any:
+    """The number of tokens of each sample less 1, padding left out."""
+    found = jnp.full((tokens.batch,), tokens.position + tokens.count, np.int32)
+    if tokens.mask is not None:
+        found = tokens.before + tokens.mask.astype(np.int32).sum(1, dtype=np.int32)
+    return (found - 1).reshape(-1, *[1] * (len(value.shape or (0,)) - 1)).astype(_dtype(value))
+
+
+def _size(of: Callable[[Tokens], Dim]) -> Callable[[Value, Tokens], Any]:
+    def fill(value: Value, tokens: Tokens) -> Any:
+        return StaticValue(np.full([1] * len(value.shape or ()), of(tokens), object))
+
+    return fill
+
+
+# Inputs that follow from the tokens so far, by the names that exporters give them.
+_FILLED: dict[str, Callable[[Value, Tokens], Any]] = {
+    "position_ids": _positions,
+    "positions": _positions,
+    "cache_position": lambda value, tokens: (tokens.position + jnp.arange(tokens.count)).astype(_dtype(value)),
+    "seqlens_k": _last_places,
+    "total_sequence_length": _size(lambda tokens: tokens.total),
+    "past_sequence_length": _size(lambda tokens: tokens.total - tokens.count),
+    # Of a file that holds the decoders of the first and of later tokens: it has a cache.
+    "use_cache_branch": lambda value, tokens: StaticValue(np.ones([1] * len(value.shape or ()), bool)),
+}

@@ -1,0 +1,82 @@
+"""Runs a traced program of symbolic sizes on padded arrays, so that one compiled program serves every size.
+
+The shapes in such a program say which elements of a value are true: along an axis of symbolic size the first ones, as
+many as the size says. Here each value is an array with room for the largest size, and behind the true elements stand
+surplus ones. What works element by element or apart along that axis runs as it is; what mixes elements of the axis (a
+sum, a product of matrices, a concatenation) leaves the surplus out. So results are exact, whatever the model computes.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxops.errors import UnsupportedError
+from jaxops.graph.rows import CALLS, is_row_wise, jaxprs, symbolic_axes
+from jaxops.static import is_symbolic
+from jaxops.tools.padded import Padded, Room, bound, sizes_of
+from jaxops.tools.padding_rules import RULES
+
+
+def run_padded(closed: Any, inputs: Sequence[Any], room: Room) -> list[Padded]:
+    """The results of a closed jaxpr. inputs: arrays, zero where they are surplus.
+
+    Raises UnsupportedError for an operation along a symbolic axis that has no rule here.
+    """
+    return _run(closed, [Padded(x, zeroed=True) for x in inputs], room)
+
+
+def _run(program: Any, inputs: Sequence[Padded], room: Room) -> list[Padded]:
+    """program: a jaxpr, or one closed over constants."""
+    jaxpr = getattr(program, "jaxpr", program)
+    values: dict[Any, Padded] = dict(zip(jaxpr.invars, inputs, strict=True))
+    constants = zip(jaxpr.constvars, getattr(program, "consts", ()), strict=True)
+    values |= {var: Padded(x, zeroed=True) for var, x in constants}
+
+    def read(var: Any) -> Padded:
+        return Padded(jnp.asarray(var.val, var.aval.dtype), True) if hasattr(var, "val") else values[var]
+
+    for eqn in jaxpr.eqns:
+        values.update(zip(eqn.outvars, _evaluate(eqn, [read(v) for v in eqn.invars], room), strict=True))
+    return [read(v) for v in jaxpr.outvars]
+
+
+def _evaluate(eqn: Any, inputs: list[Padded], room: Room) -> list[Padded]:
+    name = eqn.primitive.name
+    if name == "dim_as_value":
+        return [Padded(jnp.asarray(room.value(eqn.params["dim"])), zeroed=True)]
+    if name in CALLS - _CONTROL:
+        return _run(eqn.params.get("jaxpr", eqn.params.get("call_jaxpr")), inputs, room)
+    if not _mentions(eqn):
+        return bound(eqn, [x.array for x in inputs], room)
+    sizes = [sizes_of(v) for v in eqn.invars]
+    if name in RULES:
+        found = RULES[name](eqn, inputs, sizes, room)
+        return found if isinstance(found, list) else [found]
+    if name in _CONTROL or not is_row_wise(eqn):
+        where = str(eqn.source_info.name_stack)
+        raise UnsupportedError(
+            f"`{name}` works along an axis whose size differs from call to call{f', in {where}' if where else ''}; "
+            f"there is no rule for that"
+        )
+    kept = name in _KEEPS_ZEROS and all(x.zeroed for x in inputs)
+    if name == "broadcast_in_dim":
+        kept = kept and len(symbolic_axes(sizes[0])) == len(symbolic_axes(eqn.params["shape"]))
+    return bound(eqn, [x.array for x in inputs], room, kept)
+
+
+def _mentions(eqn: Any) -> bool:
+    """Whether a symbolic size plays a part in an equation."""
+    if any(symbolic_axes(sizes_of(v)) for v in (*eqn.invars, *eqn.outvars)) or _has_symbol(tuple(eqn.params.values())):
+        return True
+    return any(_mentions(inner) for jaxpr in jaxprs(eqn.params) for inner in jaxpr.eqns)
+
+
+def _has_symbol(value: Any) -> bool:
+    return any(map(_has_symbol, value)) if type(value) is tuple else is_symbolic(value)
+
+
+# Those that do not just run one program once.
+_CONTROL = {"while", "cond", "scan"}
+# Zeros in, zeros out.
+_KEEPS_ZEROS = {"transpose", "convert_element_type", "squeeze", "expand_dims", "copy", "neg", "broadcast_in_dim"}
