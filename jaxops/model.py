@@ -17,6 +17,7 @@ from jaxops.graph.nodes import Graph, Value
 from jaxops.graph.params import prepare
 from jaxops.graph.pieces import Pieces
 from jaxops.graph.static_inputs import Need, StaticInputs
+from jaxops.tools.sharding import Rule, placed, shardings
 
 
 class Model:
@@ -38,8 +39,10 @@ class Model:
     its inputs has none. A branch or a loop that must be cut is found when a call is traced.
     """
 
-    def __init__(self, graph: Graph, *, opsets: Mapping[str, int], description: str) -> None:
-        """description: what a person should know of the file: its opsets, what wrote it."""
+    def __init__(
+        self, graph: Graph, *, opsets: Mapping[str, int], description: str, sharding: Rule | None = None
+    ) -> None:
+        """description: what a person should know of the file: its opsets, what wrote it. sharding: as in `load`."""
         needs = StaticInputs()
         needed = needs.walk(graph)
         formals = tuple(dataclasses.replace(v, static=_static(v, needed)) for v in graph.inputs)
@@ -49,6 +52,7 @@ class Model:
         self._description = description
         self._defaults = tuple(v for v in formals if v.name in graph.initializers)
         self.graph, self._tensors = prepare(graph, needs.of)
+        self._shardings = {} if sharding is None else shardings(self._tensors, {}, sharding)
         self._params: dict[str, jax.Array] = {}
         self._pieces = Pieces()
         self._other_outputs: dict[tuple[str, ...], Graph] = {}
@@ -71,8 +75,8 @@ class Model:
             with jax.ensure_compile_time_eval():  # the first use may be inside `jit`, and they outlive it
                 for name in unread:
                     tensor = self._tensors[name]
-                    self._params[name] = as_traced(tensor.load())
-                    self._tensors[name] = dataclasses.replace(tensor, load=_spent)  # lets go of the file's bytes
+                    self._params[name] = placed(tensor, self._shardings.get(name))
+                    self._tensors[name] = dataclasses.replace(tensor, load=_spent, part=None)  # lets go of the file's bytes
         return self._params
 
     def apply(
