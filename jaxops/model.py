@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -14,7 +15,7 @@ from jaxops.errors import SignatureError
 from jaxops.graph.border import arrive, leave
 from jaxops.graph.cuts import expected_cuts
 from jaxops.graph.nodes import Graph, Value
-from jaxops.graph.params import prepare
+from jaxops.graph.params import Choice, prepare
 from jaxops.graph.pieces import Pieces
 from jaxops.graph.static_inputs import Need, StaticInputs
 from jaxops.tools.sharding import Rule, placed, shardings
@@ -31,7 +32,7 @@ class Model:
     not depend on traced values (a shape) is a NumPy array, of 64 bits. It can be copied and pickled.
 
     params: the weights, a flat dict of arrays under the model's names; read at the first use, in the types of that
-    moment's x64 setting. Single numbers, such as the exponent of a Pow, are not weights.
+    moment's x64 setting. Single numbers, such as the exponent of a Pow, are not weights. trainable: which to train.
     inputs, outputs: name, shape with symbolic names, dtype; an input whose `static` is not empty must be given
     as a NumPy value, and each new value of it compiles anew.
     graph: the nodes; opsets: the version of each set of operators.
@@ -40,9 +41,18 @@ class Model:
     """
 
     def __init__(
-        self, graph: Graph, *, opsets: Mapping[str, int], description: str, sharding: Rule | None = None
+        self,
+        graph: Graph,
+        *,
+        opsets: Mapping[str, int],
+        description: str,
+        origin: Any = None,
+        static: Choice | None = None,
+        trainable: Choice | None = None,
+        sharding: Rule | None = None,
     ) -> None:
-        """description: what a person should know of the file: its opsets, what wrote it. sharding: as in `load`."""
+        """description: what a person should know of the file: its opsets, what wrote it. origin: where the front end
+        read it. static, trainable, sharding: as `jaxops.onnx.load` takes them."""
         needs = StaticInputs()
         needed = needs.walk(graph)
         formals = tuple(dataclasses.replace(v, static=_static(v, needed)) for v in graph.inputs)
@@ -51,8 +61,10 @@ class Model:
         self.opsets = dict(opsets)
         self._description = description
         self._defaults = tuple(v for v in formals if v.name in graph.initializers)
-        self.graph, self._tensors = prepare(graph, needs.of)
+        self.graph, self._constants = prepare(graph, needs.of, static, trainable)
+        self._tensors = self._constants.tensors
         self._shardings = {} if sharding is None else shardings(self._tensors, {}, sharding)
+        self._origin = origin
         self._params: dict[str, jax.Array] = {}
         self._pieces = Pieces()
         self._other_outputs: dict[tuple[str, ...], Graph] = {}
@@ -76,8 +88,17 @@ class Model:
                 for name in unread:
                     tensor = self._tensors[name]
                     self._params[name] = placed(tensor, self._shardings.get(name))
-                    self._tensors[name] = dataclasses.replace(tensor, load=_spent, part=None)  # lets go of the file's bytes
+                    self._tensors[name] = dataclasses.replace(
+                        tensor, load=_spent, part=None
+                    )  # lets go of the file's bytes
         return self._params
+
+    @cached_property
+    def trainable(self) -> dict[str, bool]:
+        """The keys of `params`, and whether gradient descent should change each: not so running statistics, masks,
+        tables that nodes generate, and integers. For `optax.masked` and `equinox.partition`.
+        """
+        return self._constants.trained(self.params)
 
     def apply(
         self,

@@ -82,13 +82,6 @@ def test_inputs_by_name_and_of_several_kinds(mlp):
         close(given, expected(X))
 
 
-def test_several_outputs_are_a_tuple_in_the_order_of_the_graph():
-    found = load(model("main (float[N] x) => (float[N] b, float[N] a) { a = Relu(x) b = Neg(x) }"))
-    b, a = found(np.float32([1, -1]))
-    np.testing.assert_array_equal(b, [-1, 1])
-    np.testing.assert_array_equal(a, [1, 0])
-
-
 def test_the_pure_function_under_every_transformation(mlp):
     params = mlp.params
     close(mlp.apply(params, X), expected(X))

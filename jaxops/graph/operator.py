@@ -48,7 +48,7 @@ class Operator(Protocol):
         ...
 
     def mark(self, position: int) -> str | None:
-        """Whether the input at `position` must be static, has only its sizes looked at, or neither (None)."""
+        """What the input at `position` is: static, only its sizes looked at, statistics, or just data (None)."""
         ...
 
     def check(self, inputs: Sequence[Any]) -> None:

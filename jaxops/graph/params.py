@@ -5,41 +5,115 @@ traced operands make (Constant, ConstantOfShape, Range, a Cast of a table), ente
 wherever they stand: subgraphs and function bodies included. Static stay: what the walk over static inputs reached;
 integers and booleans (indices, axes, masks), as `jax.grad` over the parameters wants floating point, but not large
 arrays of bytes, which are quantised weights; and single numbers (an epsilon, the 3.0 of a Pow, a mask's -inf), which
-are constants of a formula: gradient descent must not train them.
+are constants of a formula: gradient descent must not train them. A caller may decide otherwise.
+
+Not every parameter is trained: running statistics, masks, what nodes generate, and integers are not.
 """
 
 import dataclasses
+import difflib
 import functools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from jaxops.dtypes import is_float
-from jaxops.errors import JaxopsError
+from jaxops.errors import ArgumentError, JaxopsError, SignatureError
 from jaxops.graph.nodes import Graph, Node, Tensor
 from jaxops.graph.static_inputs import Needs
 from jaxops.graph.trace import step
+from jaxops.static import STATISTICS
 
 # From this many elements on, bytes are data rather than structure.
 _LARGE = 1024
+# What a mask adds to a score that must not count: from BERT's -10,000 to -inf.
+_LEFT_OUT = -9999.0
 
 
-def prepare(graph: Graph, needs: Mapping[Graph, Needs]) -> tuple[Graph, dict[str, Tensor]]:
+# What a caller says of names: a dictionary, those that are meant, or a function that may leave a name open (None).
+Choice: TypeAlias = Mapping[str, bool] | Collection[str] | Callable[[str], bool | None]
+
+
+class _Choices:
+    """A caller's answers by name. what: the argument, in messages."""
+
+    def __init__(self, what: str, choice: Choice | None) -> None:
+        self._what = what
+        self._choice: Any = {} if choice is None else {choice} if isinstance(choice, str) else choice
+
+    def of(self, name: str) -> bool | None:
+        """What the caller says of a name; None where nothing."""
+        if callable(self._choice):
+            return cast(bool | None, self._choice(name))
+        return self._choice.get(name) if isinstance(self._choice, Mapping) else name in self._choice or None
+
+    def check(self, names: Collection[str]) -> None:
+        """Raises SignatureError for a name that is none of these."""
+        for name in () if callable(self._choice) else self._choice:
+            if name not in names:
+                near = ", ".join(map(repr, difflib.get_close_matches(name, names, 3)))
+                hint = f"; near it: {near}" if near else ""
+                raise SignatureError(f"`{self._what}`: the model has no constant '{name}'{hint}")
+
+
+@dataclasses.dataclass
+class Params:
+    """The parameters of a model: what they are, and what is known of whether to train them."""
+
+    tensors: dict[str, Tensor]
+    trainable: dict[str, bool]
+
+    def trained(self, values: Mapping[str, Any]) -> dict[str, bool]:
+        """For each parameter, whether gradient descent should change it. values: the parameters."""
+        return {
+            name: self.trainable[name] if name in self.trainable else not _is_mask(np.asarray(values[name]))
+            for name in self.tensors
+        }
+
+
+def prepare(
+    graph: Graph, needs: Mapping[Graph, Needs], static: Choice | None = None, trainable: Choice | None = None
+) -> tuple[Graph, Params]:
     """(the graph with its constants in `static` and `params`, the parameters by name).
 
     needs: for each graph of the model, what must be static in it. A call may give another value for an initializer that
-    is an input too, so nothing is computed from it here.
+    is an input too, so nothing is computed from it here. static, trainable: what the caller decides about constants.
+    Raises ArgumentError for a decision that cannot be followed, SignatureError for one about a name that is not there.
     """
-    split = _Split(needs)
-    return split.graph(graph, {}, ""), split.params
+    choices = _Choices("static", static)
+    split = _Split(needs, choices)
+    found = split.graph(graph, {}, "")
+    choices.check(split.constants)
+    chosen = _Choices("trainable", trainable)
+    chosen.check(split.params)
+    return found, Params(split.params, _trainable(split, chosen))
+
+
+def _trainable(split: "_Split", choices: _Choices) -> dict[str, bool]:
+    """For each parameter whose values need not be looked at, whether it is trained."""
+    found = {}
+    for name, tensor in split.params.items():
+        chosen, continuous = choices.of(name), _is_continuous(tensor)
+        if chosen and not continuous:
+            raise ArgumentError(
+                f"`trainable`: '{name}' is {tensor.dtype.name}; only floating-point numbers are trained"
+            )
+        if chosen is not None:
+            found[name] = chosen
+        elif name in split.fixed or not continuous:
+            found[name] = False
+    return found
 
 
 class _Split:
-    def __init__(self, needs: Mapping[Graph, Needs]) -> None:
+    def __init__(self, needs: Mapping[Graph, Needs], choices: _Choices) -> None:
         self.needs = needs
+        self.choices = choices
         self.params: dict[str, Tensor] = {}
+        self.fixed: set[str] = set()
+        self.constants: set[str] = set()  # all that there were
         self._bodies: dict[Any, Graph] = {}  # a graph that several nodes share stays one, with the same parameters
 
     def graph(self, graph: Graph, outer: Mapping[str, Any], owner: str) -> Graph:
@@ -48,9 +122,11 @@ class _Split:
         static: dict[str, Any] = {}
         params: dict[str, str] = {}
 
-        def keep(name: str, tensor: Tensor, value: Any = None) -> None:
-            if name not in needed and _is_parameter(tensor):
+        def keep(name: str, tensor: Tensor, value: Any = None, generated: bool = False) -> None:
+            if self._is_parameter(name, tensor, needed):
                 params[name] = self._enter(name, tensor, owner)
+                if generated:
+                    self.fixed.add(params[name])
             else:
                 static[name] = tensor.load() if value is None else value
 
@@ -68,8 +144,9 @@ class _Split:
                 continue
             for name, value in zip(node.outputs, values, strict=False):
                 if name:
-                    keep(name, _tensor(value), value)
+                    keep(name, _tensor(value), value, generated=bool(node.inputs))
             known |= {name: static[name] for name in node.outputs if name in static}
+        self.fixed.update(params[name] for name in _statistics(graph, {}) if name in params)
         return dataclasses.replace(graph, nodes=tuple(nodes), initializers={}, static=static, params=params)
 
     def _node(self, node: Node, known: Mapping[str, Any]) -> Node:
@@ -87,6 +164,14 @@ class _Split:
             self._bodies[key] = self.graph(graph, known, owner)
         return self._bodies[key]
 
+    def _is_parameter(self, name: str, tensor: Tensor, needed: Needs) -> bool:
+        self.constants.add(name)
+        chosen = self.choices.of(name)
+        if chosen is False and (name in needed or tensor.dtype == object):
+            why = str(needed[name]) if name in needed else "it holds strings"
+            raise ArgumentError(f"`static`: '{name}' must be known while tracing: {why}")
+        return (name not in needed and _is_parameter(tensor)) if chosen is None else not chosen
+
     def _enter(self, name: str, tensor: Tensor, owner: str) -> str:
         """The name of a new parameter: its own, or where that is taken, with the node it belongs to before it."""
         unique, count = name, 1
@@ -96,11 +181,42 @@ class _Split:
         return unique
 
 
+def _is_continuous(tensor: Tensor) -> bool:
+    return is_float(tensor.dtype) or tensor.dtype.kind == "c"
+
+
 def _is_parameter(tensor: Tensor) -> bool:
     size = math.prod(tensor.shape)
-    if is_float(tensor.dtype) or tensor.dtype.kind == "c":
+    if _is_continuous(tensor):
         return size != 1
     return tensor.dtype.itemsize == 1 and tensor.dtype.kind != "b" and size >= _LARGE
+
+
+def _is_mask(values: np.ndarray) -> bool:
+    """Whether numbers say what to leave out: some are as good as -inf, or all are 0 and 1."""
+    if values.dtype.kind == "c" or values.size < 2:
+        return False
+    values = values.astype(np.float32)
+    low, high = values.min(), values.max()
+    if low <= _LEFT_OUT:
+        return True
+    return bool(low == 0 and high == 1 and np.isin(values, (0, 1)).all())
+
+
+def _statistics(graph: Graph, walked: dict[Graph, frozenset[str]]) -> frozenset[str]:
+    """The names that operators take for statistics, also inside functions and subgraphs. walked: those done."""
+    if graph not in walked:
+        found: set[str] = set()
+        for node in graph.nodes:
+            marked = [node.operator.mark(k) == STATISTICS for k in range(len(node.inputs))]
+            if node.body is not None:
+                inner = _statistics(node.body, walked)
+                marked = [value.name in inner for value in node.body.inputs]
+            found.update(name for name, is_marked in zip(node.inputs, marked, strict=False) if is_marked)
+            for subgraph in node.subgraphs.values():
+                found |= _statistics(subgraph, walked) & subgraph.captures
+        walked[graph] = frozenset(found)
+    return walked[graph]
 
 
 def _computed(node: Node, known: Mapping[str, Any], *, at_once: bool) -> Sequence[np.ndarray] | None:

@@ -12,7 +12,7 @@ from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -68,7 +68,7 @@ class Pieces:
 
         Node by node inside a trace, whose program it becomes a part of, and under `jax.disable_jit`.
         """
-        if jax.config.jax_disable_jit or tracing():
+        if cast(Any, jax.config).jax_disable_jit or tracing():
             with jax.disable_jit(False):  # a node is one operation, however it is written
                 return under_auto_axes(run, graph, opened(dict(given)), params, rng, like=given)
         # Nothing can be read of what a transformation follows: such a call is one piece.

@@ -5,7 +5,7 @@ error; attributes, inputs and outputs that a version does not have; names that n
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from onnx import helper
 from jaxops.errors import ModelError, SignatureError, UnsupportedError
 from jaxops.graph.nodes import Graph, Node
 from jaxops.onnx.differentiated import with_differentiated
+from jaxops.onnx.own_operators import OwnOperator, own_operators
 from jaxops.onnx.read import function
 from jaxops.onnx.registry import Operator
 from jaxops.onnx.schemas import newest_opset
@@ -24,9 +25,12 @@ from jaxops.onnx.wide_integers import with_wide_operators
 from jaxops.static import Subgraph
 
 
-def bind(source: Source) -> Graph:
-    """The graph of a model, bound. Raises one UnsupportedError for all operators that are missing."""
-    binder = _Binder(source.functions)
+def bind(source: Source, operators: Mapping[tuple[str, str], Callable[..., Any]] | None = None) -> Graph:
+    """The graph of a model, bound. Raises one UnsupportedError for all operators that are missing.
+
+    operators: functions by (domain, name), which go before those of jaxops.
+    """
+    binder = _Binder(source.functions, own_operators(operators or {}))
     graph = binder.graph(source.graph, source.opsets, frozenset(), {})
     binder.report()
     return with_wide_operators(graph)
@@ -95,8 +99,11 @@ def _type(value: Any) -> onnx.TypeProto:
 
 
 class _Binder:
-    def __init__(self, functions: Mapping[OperatorName, Function]) -> None:
+    def __init__(
+        self, functions: Mapping[OperatorName, Function], own: Mapping[tuple[str, str], OwnOperator] | None = None
+    ) -> None:
         self.functions = functions
+        self.own = own or {}
         self.calls: list[OperatorName] = []  # the functions being bound: one inside itself never ends
         self.missing: dict[str, list[str]] = {}
         self.bodies: dict[Any, Graph] = {}  # a function is bound once for each way to call it
@@ -133,6 +140,10 @@ class _Binder:
                 value = self.graph(value, opsets, names, references)
             attributes[name] = value
         asked: OperatorName = node.operator
+        if (asked.domain, asked.name) in self.own:
+            own = self.own[asked.domain, asked.name]
+            own.fit(node, attributes)
+            return dataclasses.replace(node, operator=own, attributes=attributes)
         if asked in self.functions:
             return self.call(node, asked, attributes)
         try:

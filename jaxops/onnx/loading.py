@@ -1,25 +1,53 @@
 """Loading: from an ONNX file to a model."""
 
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxops.graph.params import Choice
 from jaxops.model import Model
 from jaxops.onnx.bind import bind
-from jaxops.onnx.read import Readable, read
+from jaxops.onnx.origin import Origin
+from jaxops.onnx.read import Readable, parsed, read
 from jaxops.tools.sharding import Rule
 
 
-def load(model: Readable, *, sharding: Rule | None = None) -> Model:
+def load(
+    model: Readable,
+    *,
+    static: Choice | None = None,
+    trainable: Choice | None = None,
+    operators: Mapping[tuple[str, str], Callable[..., Any]] | None = None,
+    sharding: Rule | None = None,
+) -> Model:
     """Loads an ONNX model as a JAX function.
 
     It accepts what can mean one thing, although the opset forbids it: see `jaxops.onnx.tolerant`.
 
-    model: the path of a file, its bytes, or a ModelProto. External data is looked for beside the file, checked
-    now and read when `Model.params` is first used.
+    model: the path of a file, a file opened as binary, its bytes, a ModelProto or a torch.onnx.ONNXProgram. External
+    data is looked for beside the file, checked now and read when `Model.params` is first used.
+    static, trainable: which constants are part of the program instead of `Model.params`, and which parameters are to be
+    trained: names, a dictionary from name to bool, or a function of the name that gives None where the default shall
+    hold. By default single numbers and integers are static, and all but masks and running statistics is trained.
+    operators: functions for operators of your own, by (domain, name): `fn(*inputs, **attributes)`, with None for an
+    input left out. A parameter that is annotated `jaxops.static.Static` gets NumPy values.
     sharding: a function of name, module path and shape of a parameter that gives its PartitionSpec on the current mesh
     (`jax.set_mesh`), or its NamedSharding; `jaxops.sharding` has two. Parameters are read shard by shard.
+
     Raises FileNotFoundError; ModelError for a file that is damaged, has a cycle, or whose external data is missing or
     outside its folder; UnsupportedError with a list of all operators that jaxops does not have; SignatureError
-    and others for nodes that their opset does not allow; ShapeError and ArgumentError for a sharding that does not fit.
+    and others for nodes that their opset does not allow, and for an option that does not fit the model.
     """
-    source = read(model)
+    found = parsed(model)
+    source = read(found)
     opsets = ", ".join(f"{domain or 'ai.onnx'} {n}" for domain, n in source.opsets.items())
-    description = f"opset {opsets} · {source.producer}" if source.producer else f"opset {opsets}"
-    return Model(bind(source), opsets=source.opsets, description=description, sharding=sharding)
+    return Model(
+        bind(source, operators or {}),
+        opsets=source.opsets,
+        description=f"opset {opsets} · {source.producer}" if source.producer else f"opset {opsets}",
+        origin=Origin(Path(model) if isinstance(model, str | os.PathLike) else found.proto, found.folder),
+        static=static,
+        trainable=trainable,
+        sharding=sharding,
+    )

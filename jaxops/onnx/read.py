@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
@@ -21,24 +21,45 @@ from jaxops.onnx.source import Function, OperatorName, Reference, Source
 
 # What makes a tensor whose data is in another file.
 _External: TypeAlias = Callable[[TensorProto, np.dtype], Tensor]
-Readable: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto
+# Or an object with a `model_proto`, as torch.onnx.export returns.
+Readable: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto | BinaryIO | Any
 
 
-def read(model: Readable, *, weights: bool = True) -> Source:
+class Parsed(NamedTuple):
+    """A model as protobuf has it, the folder of its external data, and what messages call it."""
+
+    proto: onnx.ModelProto
+    folder: Path | None
+    where: str
+
+
+def read(model: Readable | Parsed, *, weights: bool = True) -> Source:
     """Reads a model. Raises FileNotFoundError; ModelError for a file that is damaged or not an ONNX model.
 
     weights: whether external data is looked for; without it, zeros stand for it.
     """
+    return _source(*(model if isinstance(model, Parsed) else parsed(model)), weights)
+
+
+def parsed(model: Readable) -> Parsed:
+    """What protobuf makes of a model; raises what `read` raises."""
+    model = getattr(model, "model_proto", model)  # a torch.onnx.ONNXProgram
     if isinstance(model, onnx.ModelProto):
-        return _source(model, None, "the ModelProto", weights)
+        return Parsed(model, None, "the ModelProto")
     if isinstance(model, bytes | bytearray | memoryview):
-        return _source(_parse(bytes(model), "the bytes"), None, "the bytes", weights)
-    if not isinstance(model, str | os.PathLike):
+        return Parsed(_parse(bytes(model), "the bytes"), None, "the bytes")
+    if isinstance(model, str | os.PathLike):
+        path = Path(model)
+        return Parsed(_parse(path.read_bytes(), str(path)), path.parent, str(path))
+    data = model.read() if hasattr(model, "read") else None
+    if not isinstance(data, bytes):
+        given = "a file opened as text" if isinstance(data, str) else f"{type(model).__name__}: {model!r:.80}"
         raise SignatureError(
-            f"load: a model is a path, the bytes of a file or a ModelProto, not {type(model).__name__}: {model!r:.80}"
+            f"load: a model is a path, a file opened as binary, its bytes, a ModelProto or an ONNXProgram, not {given}"
         )
-    path = Path(model)
-    return _source(_parse(path.read_bytes(), str(path)), path.parent, str(path), weights)
+    name = getattr(model, "name", None)  # a file on disk has one, and a folder with it
+    path = Path(name) if isinstance(name, str) and Path(name).is_file() else None
+    return Parsed(_parse(data, str(path or "the file")), path and path.parent, str(path or "the file"))
 
 
 def carried(name: str) -> Path:

@@ -4,6 +4,7 @@ The schema says names, types, defaults and permitted element types. The function
 domain, or from an adapter in `jaxops.onnx.versions`: the newest one whose `since` is not above the model's opset.
 """
 
+import difflib
 import functools
 import importlib
 import inspect
@@ -31,7 +32,7 @@ from jaxops.onnx.schemas import (
     type_names,
 )
 from jaxops.ops import microsoft, ml, preview, training
-from jaxops.static import ELEMENT_TYPE, SHAPE_ONLY, STATIC, VECTOR, Subgraph
+from jaxops.static import ELEMENT_TYPE, SHAPE_ONLY, STATIC, STATISTICS, VECTOR, Subgraph
 
 # Where the functions of a domain are.
 DOMAINS: dict[str, ModuleType] = {
@@ -170,8 +171,8 @@ class Operator:
         return bool(self.formals) and self.schema.inputs[-1].option == VARIADIC
 
     def mark(self, position: int) -> str | None:
-        """STATIC or SHAPE_ONLY where the input at `position` has that mark; a variadic input shares one."""
-        return next((m for m in (STATIC, SHAPE_ONLY) if m in self._marks_of(position)), None)
+        """STATIC, SHAPE_ONLY or STATISTICS where the input at `position` is marked so; a variadic input shares one."""
+        return next((m for m in (STATIC, SHAPE_ONLY, STATISTICS) if m in self._marks_of(position)), None)
 
     def is_vector(self, position: int) -> bool:
         """Whether the text says that the input at `position` is 1-D, where the function takes a single integer too."""
@@ -198,7 +199,9 @@ class Operator:
         for name, value in given.items():
             if name not in schema.attributes:
                 known = ", ".join(sorted(schema.attributes)) or "none"
-                raise SignatureError(f"{self.version}: unknown attribute `{name}`; the version has: {known}")
+                near = difflib.get_close_matches(name, schema.attributes, 1)
+                hint = f"did you mean `{near[0]}`? " if near else ""
+                raise SignatureError(f"{self.version}: unknown attribute `{name}`; {hint}the version has: {known}")
             _check_kind(self.version, schema.attributes[name], value)
         for name, attribute in schema.attributes.items():
             if attribute.required and name not in given:

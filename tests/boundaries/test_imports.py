@@ -43,7 +43,8 @@ ALLOWED = {
     "jaxops.model": {"jax", "numpy", "jaxops.graph"} | BASE,
     # Only what is ONNX; never computes on tensor data either.
     "jaxops.onnx": {"jax", "numpy", "jaxops.graph", "jaxops.onnx"} | BASE,
-    "jaxops.onnx.loading": {"jaxops.model", "jaxops.onnx"},
+    "jaxops.onnx.loading": {"jaxops.model", "jaxops.graph", "jaxops.onnx"},
+    "jaxops.onnx.origin": {"onnx", "jaxops.onnx"},
     "jaxops.onnx.contrib": {"onnx"},
     "jaxops.onnx.schemas": {"jax", "numpy", "onnx", "jaxops.onnx"} | BASE,
     "jaxops.onnx.registry": {"numpy", "onnx", "jaxops.ops", "jaxops.onnx"} | BASE,

@@ -1,5 +1,8 @@
 """From a file to a `Source`: tensors, external data, attributes, functions, subgraphs."""
 
+import io
+import types
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -22,12 +25,18 @@ def test_a_path_a_string_bytes_and_a_proto_are_the_same_model(tmp_path):
     proto = model(TEXT, initializers={"w": W})
     data, path = proto.SerializeToString(), tmp_path / "m.onnx"
     path.write_bytes(data)
-    for given in (path, str(path), data, bytearray(data), memoryview(data), proto):
+    program = types.SimpleNamespace(model_proto=proto)  # as torch.onnx.export gives
+    with path.open("rb") as file:
+        np.testing.assert_array_equal(load(file)(X), X + W)
+    for given in (path, str(path), data, bytearray(data), memoryview(data), proto, program, io.BytesIO(data)):
         source = read(given)
         assert source.opsets == {"": 18}
         assert source.producer == "tests"
         assert [str(v) for v in source.graph.inputs] == ["x: float32[N, 3]"]
-        np.testing.assert_array_equal(load(given)(X), X + W)
+        if not isinstance(given, io.BytesIO):
+            np.testing.assert_array_equal(load(given)(X), X + W)
+    with path.open(encoding="latin-1") as file, pytest.raises(SignatureError, match="not a file opened as text"):
+        load(file)
 
 
 def test_no_protobuf_goes_past_the_reader():
@@ -178,8 +187,9 @@ def test_external_data_of_what_onnx_writes(tmp_path):
     proto = model("main (float[3000] x) => (float[3000] y) { y = Add(x, w) }", initializers=weights)
     path = tmp_path / "m.onnx"
     onnx.save(proto, path, save_as_external_data=True, location="all.bin", size_threshold=0)
-    found = load(path)
-    np.testing.assert_array_equal(found.params["w"], weights["w"])
+    with path.open("rb") as file:
+        for found in (load(path), load(file)):  # a file on disk has a folder
+            np.testing.assert_array_equal(found.params["w"], weights["w"])
 
 
 OUTSIDE = [
@@ -263,7 +273,10 @@ def test_external_data_of_every_type(tmp_path, name):
 
 @pytest.mark.parametrize("given", [3, None, ["m.onnx"]])
 def test_what_is_no_model_at_all(given):
-    with pytest.raises(SignatureError, match=r"load: a model is a path, the bytes of a file or a ModelProto, not "):
+    with pytest.raises(
+        SignatureError,
+        match=r"load: a model is a path, a file opened as binary, its bytes, a ModelProto or an ONNXProgram, not ",
+    ):
         load(given)
 
 

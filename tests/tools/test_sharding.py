@@ -40,7 +40,9 @@ def finished(child, models):
     finally:
         child.kill()
     assert child.returncode == 0, output[-3000:]
-    assert [line.split()[1] for line in output.splitlines() if line.startswith("equal")] == np.repeat(models, 2).tolist()
+    assert [line.split()[1] for line in output.splitlines() if line.startswith("equal")] == np.repeat(
+        models, 2
+    ).tolist()
 
 
 def test_eight_devices_agree_with_one():

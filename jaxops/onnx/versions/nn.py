@@ -14,7 +14,7 @@ from jaxops.onnx.versions.tensor import nonnegative
 from jaxops.ops.nn.dot_product_attention import OutputMode
 from jaxops.shapes.nn import normalization as sizes_of
 from jaxops.shapes.nn.windows import AutoPad
-from jaxops.static import Array, ElementType, Ints, Static, array, foldable
+from jaxops.static import Array, ElementType, Ints, Static, Statistics, array, foldable
 
 
 @version("Flatten", 1)
@@ -55,8 +55,8 @@ def batch_normalization_1(
     x: Array,
     scale: Array,
     b: Array,
-    mean: Array,
-    var: Array,
+    mean: Statistics,
+    var: Statistics,
     *,
     epsilon: float,
     momentum: float,
@@ -73,8 +73,8 @@ def batch_normalization_7(
     x: Array,
     scale: Array,
     b: Array,
-    mean: Array,
-    var: Array,
+    mean: Statistics,
+    var: Statistics,
     *,
     epsilon: float,
     momentum: float,
@@ -90,8 +90,8 @@ def batch_normalization_14(
     x: Array,
     scale: Array,
     b: Array,
-    input_mean: Array,
-    input_var: Array,
+    input_mean: Statistics,
+    input_var: Statistics,
     *,
     epsilon: float,
     momentum: float,

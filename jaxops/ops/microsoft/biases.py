@@ -55,10 +55,11 @@ def _gated_add(operands: tuple[jax.Array, ...]) -> jax.Array:
     x, y, gate = operands
     sizes_of.same("gated_add", x.shape, y=y.shape)
     sizes_of.same("gated_add", (*x.shape[:-1], 1), gate=gate.shape)
-    product = y * broadcast_to(gate, x.shape)
-    # XLA computes 16-bit floats in float32 and would keep the product unrounded.
     info = jnp.finfo(x.dtype)
-    return x + lax.reduce_precision(product, info.nexp, info.nmant)
+    wide = accumulation_type(x.dtype)
+    product = y.astype(wide) * broadcast_to(gate, x.shape).astype(wide)
+    # Said in float32, as XLA would keep a narrow product unrounded, and some CPUs multiply and add float16 at once.
+    return x + lax.reduce_precision(product, info.nexp, info.nmant).astype(x.dtype)
 
 
 def bias_softmax(data: Array, bias: Array, *, axis: int = 1, is_inner_broadcast: int) -> Array:

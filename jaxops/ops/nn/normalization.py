@@ -25,7 +25,7 @@ from jaxops.dtypes import accumulation_type, floating
 from jaxops.errors import ShapeError, shape_text
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.nn import normalization as sizes_of
-from jaxops.static import Array, ElementType, Ints, Static, jit_if_concrete
+from jaxops.static import Array, ElementType, Ints, Static, Statistics, jit_if_concrete
 
 Norm = Literal[1, 2]
 # Windows of up to this many neighbours are summed slice by slice, which XLA:CPU fuses; wider ones use reduce_window.
@@ -47,8 +47,8 @@ def batch_normalization(
     x: Array,
     scale: Array,
     b: Array,
-    input_mean: Array,
-    input_var: Array,
+    input_mean: Statistics,
+    input_var: Statistics,
     *,
     epsilon: float = 1e-5,
     momentum: float = 0.9,

@@ -46,8 +46,9 @@ def test_against_onnxruntime(x):
 
 def test_gated_add():
     agree("GatedAdd", [WIDE, WIDE[::-1].copy(), f32(7, 300, 1)], compiled=True)
-    half = [v.astype(np.float16) for v in (WIDE, WIDE[::-1], f32(7, 300, 1))]
-    agree("GatedAdd", half, compiled=True, rtol=0, atol=0)  # the product is rounded before it is added
+    x, y, gate = (v.astype(np.float16) for v in (WIDE, WIDE[::-1], f32(7, 300, 1)))
+    agree("GatedAdd", [x, y, gate], compiled=True, rtol=0, atol=0)  # the product is rounded before it is added
+    np.testing.assert_array_equal(jax.jit(ms.gated_add)(x, y, gate), x + y * gate)
 
 
 def test_formulas():

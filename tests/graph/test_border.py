@@ -1,0 +1,126 @@
+"""What callers give and what they get: inputs by name and position, sizes, types, outputs under their names."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from graphs import build, info, model, node
+
+from jaxops.errors import DTypeError, ShapeError, SignatureError, StaticError
+from jaxops.graph.pieces import Pieces
+from jaxops.onnx import load
+
+X = np.float32([[1, -2, 3], [0, 5, -6]])
+W = np.float32([[1, 2], [-3, 4], [5, -6]])
+PRODUCT = model(
+    "main (float[N,3] x) => (float[N,2] y) { h = MatMul(x, w) a = Relu(h) y = Add(a, b) }",
+    initializers={"w": W, "b": np.float32([1, 2])},
+)
+
+
+@pytest.fixture
+def product():
+    return load(PRODUCT)
+
+
+def test_inputs_as_a_dictionary():
+    found = load(model("main (float[N] x, float[N] y) => (float[N] z) { z = Sub(x, y) }"))
+    given = {"y": np.float32([1]), "x": np.float32([3])}
+    assert (
+        found(given).tolist()
+        == found(**given).tolist()
+        == found.apply({}, {"x": given["x"]}, y=given["y"]).tolist()
+        == [2]
+    )
+    with pytest.raises(SignatureError, match="input 'y' was given twice, in the dictionary and by name"):
+        found(given, y=given["y"])
+    with pytest.raises(SignatureError, match="the model has no input 'w'"):
+        found({**given, "w": 1})
+
+
+def test_one_symbolic_size_has_one_value():
+    found = load(model("main (float[B] x, float[B] m, float[1] s) => (float[B] y) { t = Mul(x, m) y = Mul(t, s) }"))
+    one, two, three = (np.ones(n, np.float32) for n in (1, 2, 3))
+    assert found(two, two, one).shape == (2,)
+    for call in (found, jax.jit(found), lambda *a: found.apply({}, *a)):
+        with pytest.raises(ShapeError, match="the size 'B' is 3 in input 'x', but 1 in 'm'"):
+            call(three, one, one)
+
+
+def test_integers_of_another_width_are_converted_where_that_is_exact():
+    found = load(model("main (int64[N] i, int8[N] j) => (int64[N] a, int8[N] b) { a = Add(i, i) b = Identity(j) }"))
+    a, b = found(np.int32([3]), np.int64([-128]))
+    assert (a.tolist(), b.tolist(), b.dtype) == ([6], [-128], np.int8)
+    with jax.enable_x64(True):
+        assert found(jnp.array([3], jnp.int32), np.int8([1]))[0].dtype == np.int64
+    with pytest.raises(DTypeError, match=r"input 'j' is int64\[1\] \[128\], but the model expects j: int8\[N\]"):
+        found(np.int32([3]), np.int64([128]))
+    with pytest.raises(DTypeError, match=r"input 'i' is float32.*\n  hint    give it as int64: x.astype\(np.int64\)"):
+        found(np.float32([3]), np.int8([1]))
+
+
+def test_several_outputs_are_a_namedtuple_in_the_order_of_the_graph():
+    outputs = [info("b", ["N"]), info("a.0.key", ["N"])]
+    found = load(
+        build(node("Relu", ["x"], ["a.0.key"]), node("Neg", ["x"], ["b"]), inputs=[info("x", ["N"])], outputs=outputs)
+    )
+    for call in (found, jax.jit(found), lambda x: found.apply({}, x)):
+        b, a = outputs = call(np.float32([1, -1]))
+        np.testing.assert_array_equal(b, [-1, 1])
+        np.testing.assert_array_equal(a, [1, 0])
+        assert outputs._fields == ("b", "a_0_key")
+        assert outputs.a_0_key is a
+    again = pickle.loads(pickle.dumps(outputs))
+    assert type(again) is type(outputs)
+    np.testing.assert_array_equal(again.a_0_key, a)
+
+
+def test_any_tensor_may_be_asked_for(product):
+    h, y = product.apply(product.params, X, outputs=["h", "y"])
+    np.testing.assert_array_equal(h, X @ W)
+    np.testing.assert_array_equal(y, product(X))
+    np.testing.assert_array_equal(product(X, outputs=["a"]), np.maximum(h, 0))
+    np.testing.assert_array_equal(product(X, outputs=["w"]), W)
+    with pytest.raises(SignatureError, match="`outputs`: the model has no tensor 'hh'; near it: 'h'"):
+        product(X, outputs=["hh"])
+    with pytest.raises(SignatureError, match="`outputs` names no tensor"):
+        product(X, outputs=[])
+
+
+def test_only_what_the_asked_tensors_need_runs():
+    found = load(model("main (float[N] x) => (int64[1,K] y) { a = Relu(x) y = NonZero(a) }"))
+    assert jax.jit(lambda x: found(x, outputs=["a"]))(np.float32([1, -1])).tolist() == [1, 0]
+
+
+def test_asking_for_another_tensor_does_not_change_what_is_drawn():
+    text = "main (float[N] x) => (float[N] y) { a = Dropout(x, r, t) y = Dropout(x, r, t) }"
+    found = load(model(text, initializers={"r": np.float32(0.5), "t": np.bool_(True)}))
+    x, key = np.ones(64, np.float32), jax.random.key(0)
+    np.testing.assert_array_equal(found(x, rng=key), found(x, rng=key, outputs=["y"]))
+
+
+def test_apply_is_compiled_and_runs_node_by_node_when_jit_is_disabled(product, monkeypatch):
+    traces, piece = [], Pieces._piece
+    monkeypatch.setattr(Pieces, "_piece", lambda self, *args: traces.append(args) or piece(self, *args))
+    wanted = np.maximum(X @ W, 0) + np.float32([1, 2])
+    for _ in range(3):
+        grads = jax.grad(lambda p: product.apply(p, X).sum())(product.params)
+        np.testing.assert_array_equal(grads["b"], [2, 2])
+        product.apply({**product.params, "b": jnp.zeros(2)}, X)
+    count = len(traces)
+    assert count <= 2  # with a value beside its derivative, and without
+    with jax.disable_jit():
+        np.testing.assert_array_equal(product(X), wanted)
+        np.testing.assert_array_equal(product.apply(product.params, X), wanted)
+    assert len(traces) == count
+
+
+def test_sizes_that_data_decide_beside_a_gradient():
+    text = "main (float[N] x, float[N] w) => (float[M] z) { c = Cast<to=9>(w) y = Compress(x, c) z = Mul(y, y) }"
+    found, x, w = load(model(text)), np.float32([1, 2, 3]), np.float32([1, 0, 1])
+    np.testing.assert_array_equal(jax.grad(lambda x: found(x, w).sum())(x), [2, 0, 6])
+    np.testing.assert_array_equal(jax.grad(lambda w: found(x, w).sum())(w), [0, 0, 0])
+    with pytest.raises(StaticError, match="condition"):
+        jax.vmap(found)(x[None], w[None])

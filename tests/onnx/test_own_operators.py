@@ -1,0 +1,94 @@
+"""Operators that the caller of `load` brings."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from graphs import model
+
+from jaxops.errors import ArgumentError, SignatureError, StaticError, UnsupportedError
+from jaxops.onnx import load
+from jaxops.static import Static
+
+X = np.float32([[1, -2, 3], [0, 5, -6]])
+TEXT = """main (float[N,3] x) => (float[M] y, float[N,3] z) {
+    s = Shape(x)  n = ReduceProd<keepdims=0>(s)  y, z = my.domain.Scaled<factor = 2.0, mode = "flat">(x, , n)
+}"""
+
+
+def scaled(x, bias=None, size: Static = None, *, factor, mode="plain"):
+    assert bias is None
+    assert mode == "flat"
+    assert isinstance(size, np.ndarray)
+    return factor * jnp.reshape(x, (int(size),)), jnp.sin(x)
+
+
+def own(fn=scaled, text=TEXT):
+    return load(model(text, imports=', "my.domain" : 1'), operators={("my.domain", "Scaled"): fn})
+
+
+def test_inputs_attributes_and_static_marks():
+    found = own()
+    for call in (found, jax.jit(found)):
+        y, z = call(X)
+        np.testing.assert_array_equal(y, 2 * X.reshape(6))
+        np.testing.assert_allclose(z, np.sin(X), rtol=1e-6)
+    np.testing.assert_array_equal(jax.grad(lambda x: found(x)[0].sum())(X), np.full_like(X, 2))
+    assert "Scaled(x, , n, factor=2, mode='flat')" in str(found)
+
+
+def test_without_it_the_operator_is_missing():
+    with pytest.raises(UnsupportedError, match=r"Scaled.*my.domain"):
+        load(model(TEXT, imports=', "my.domain" : 1'))
+
+
+def test_it_goes_before_an_operator_of_the_standard_and_draws_with_a_key():
+    text = "main (float[N] x) => (float[N] y) { a = Relu(x) y = Neg(a) }"
+    found = load(model(text), operators={("", "Relu"): lambda x, *, rng: x + jax.random.normal(rng, x.shape)})
+    x = np.zeros(3, np.float32)
+    one, again, other = (found(x, rng=jax.random.key(k)) for k in (0, 0, 1))
+    np.testing.assert_array_equal(one, again)
+    assert not np.array_equal(one, other)
+
+
+def test_any_number_of_inputs():
+    text = "main (float[N] x) => (float[N] y) { y = my.domain.Scaled(x, x, x) }"
+    assert own(lambda *xs: sum(xs), text)(np.float32([2])).tolist() == [6]
+
+
+def test_a_traced_value_where_it_must_be_static():
+    text = """main (float[N,3] x, int64 n) => (float[M] y, float[N,3] z) {
+        y, z = my.domain.Scaled<factor = 2.0, mode = "flat">(x, , n)
+    }"""
+    found = own(text=text)
+    assert found.inputs[1].static == "Scaled 'y' `size`"
+    assert found(X, 6)[0].shape == (6,)
+    with pytest.raises(StaticError, match="input 'n' must be known while tracing"):
+        jax.jit(found)(X, 6)
+
+
+@pytest.mark.parametrize(
+    ("operators", "error", "text"),
+    [
+        ({"Scaled": scaled}, ArgumentError, r"the key 'Scaled' must be \(domain, name\), such as"),
+        ({("my.domain", "Scaled"): 3}, ArgumentError, r"\('my.domain', 'Scaled'\) is 3; it must be a function"),
+        (
+            {("my.domain", "Scaled"): lambda x, n: x},
+            SignatureError,
+            r"Scaled: .*; the node has 3 inputs and the .*factor",
+        ),
+        (
+            {("my.domain", "Scaled"): lambda *x, mode: x},
+            SignatureError,
+            "unexpected keyword argument 'factor'; the node",
+        ),
+    ],
+)
+def test_errors(operators, error, text):
+    with pytest.raises(error, match=text):
+        load(model(TEXT, imports=', "my.domain" : 1'), operators=operators)
+
+
+def test_fewer_results_than_outputs():
+    with pytest.raises(SignatureError, match="Scaled: makes 1 outputs, not 2"):
+        own(lambda *x, **attributes: x[0])(X)
