@@ -93,8 +93,8 @@ def _resharded(x: Any, spec: tuple[Any, ...]) -> Any:
 
 
 def _spec(sizes: Sizes, operands: Sequence[tuple[Sizes, tuple[Any, ...]]]) -> tuple[Any, ...]:
-    """The sharding of a result of these sizes; one without elements is replicated, as JAX 0.10 cannot read a sharded one."""
-    if 0 in sizes:
+    """The sharding of a result of these sizes."""
+    if 0 in sizes:  # JAX 0.10 cannot read a sharded array without elements
         return ()
     found, taken = [], set()
     for place, size in enumerate(sizes):

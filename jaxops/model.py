@@ -1,5 +1,6 @@
 """A loaded model: a pure JAX function of `(params, *inputs)`, and its compiled form."""
 
+import copy
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from jaxops.graph.nodes import Graph, Value
 from jaxops.graph.params import Choice, prepare
 from jaxops.graph.pieces import Pieces
 from jaxops.graph.static_inputs import Need, StaticInputs
+from jaxops.tools.precision import Keep, narrowed
 from jaxops.tools.sharding import Rule, placed, shardings
 
 
@@ -131,6 +133,22 @@ class Model:
     ) -> Any:
         """Runs the model with its own parameters; as `apply` else."""
         return self.apply(self.params, *inputs, rng=rng, outputs=outputs, **named)
+
+    def astype(self, dtype: Any, *, keep: Keep | None = None) -> "Model":
+        """The model in bfloat16 or float16: floating-point parameters, inputs and outputs have that type.
+
+        keep: which nodes compute in float32, as a function of a node's label and the name of its operator; without it,
+        normalizations, also those spelled out in several nodes, softmax and losses. What a node reads is converted, and
+        so is what the model returns. A finite number beyond the type's range becomes its largest.
+        Raises ArgumentError for another type.
+        """
+        found = narrowed(self.graph, self.inputs, self._defaults, self._tensors, self._params, dtype, keep)
+        model = copy.copy(self)
+        model.graph, model.inputs, model.outputs = found.graph, found.inputs, found.outputs
+        model._defaults, model._tensors, model._params = found.defaults, found.tensors, found.params
+        model._constants = dataclasses.replace(self._constants, tensors=found.tensors)
+        model._pieces, model._other_outputs = Pieces(), {}
+        return model
 
     def _giving(self, names: tuple[str, ...]) -> Graph:
         """The graph with these outputs, one for each question, as programs are compiled for it."""
