@@ -32,7 +32,7 @@ def read_part(path: Path, offset: int, dtype: np.dtype, sizes: tuple[int, ...], 
             target = found[first : first + step]
             block = target if whole else np.empty((len(target), *inner), dtype)
             file.seek(offset + (rows.start + first) * bytes_of_row)
-            if file.readinto(memoryview(block.reshape(-1).view(np.uint8))) != block.nbytes:
+            if file.readinto(block.reshape(-1).view(np.uint8).data) != block.nbytes:
                 raise ModelError(f"'{path}' ends before byte {offset + math.prod(sizes) * dtype.itemsize}")
             if not whole:
                 target[...] = block[(slice(None), *index[1:])]

@@ -8,8 +8,8 @@ file and are converted where they meet traced ones; sizes and scales that must b
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -18,20 +18,25 @@ import numpy as np
 from jaxops.dtypes import is_float
 from jaxops.errors import ArgumentError
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
-from jaxops.static import SHAPE_ONLY, STATIC, Array, Subgraph
+from jaxops.static import SHAPE_ONLY, STATIC, Subgraph
 
 # (the label of a node, the name of its operator) → whether it computes in float32.
 Keep = Callable[[str, str], bool]
 
 _NARROW = ("bfloat16", "float16")
-# Operators that always compute in float32, with parameters as the file has them: numbers to be rounded to integers,
-# compared or solved for, where a narrow type changes what comes out and not how exactly.
+# Operators that always compute in float32, with parameters as the file has them: numbers that are counted, rounded to
+# integers, compared or solved for, where a narrow type changes what comes out and not how exactly.
 _EXACT = {
-    "DFT", "Det", "DequantizeLinear", "DynamicQuantizeLinear", "MelWeightMatrix", "NonMaxSuppression",
-    "QuantizeLinear", "Resize", "STFT", "Upsample",
+    "Cos", "DFT", "Det", "DequantizeLinear", "DynamicQuantizeLinear", "MelWeightMatrix", "NonMaxSuppression",
+    "QuantizeLinear", "Range", "Resize", "STFT", "Sin", "Upsample",
 }  # fmt: skip
-# Parts of a normalization or softmax that exporters spell out.
-_PARTS = {"ReduceMean", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"}
+# What makes an angle of a position: bfloat16 has no 257, let alone its product with a frequency.
+_OF_ANGLES = {
+    "Add", "Cast", "Concat", "Div", "Einsum", "Expand", "Identity", "MatMul", "Mul", "Neg", "Reshape", "Slice",
+    "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze",
+}  # fmt: skip
+# Reductions that normalizations are made of.
+_MEANS = {"ReduceMean", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +123,7 @@ class Converting:
         def converted(*inputs: Any) -> list[Any]:
             return jax.tree.map(lambda y: as_type(y, self.dtype), run(*inputs))
 
-        converted.outputs = run.outputs  # pyright: ignore[reportFunctionMemberAccess]
+        cast(Any, converted).outputs = run.outputs
         return converted
 
 
@@ -160,15 +165,19 @@ def _in_float32(value: Any) -> Any:
 class _Walk:
     """Converts graphs; one that several nodes share stays one."""
 
-    def __init__(self, dtype: np.dtype, keep: Keep | None) -> None:
+    def __init__(self, dtype: np.dtype, keep: Keep | None, tensors: Mapping[str, Tensor] | None = None) -> None:
         self.dtype = dtype
         self.keep = keep
+        self.tensors = tensors or {}
+        self.exact: set[str] = set()  # the parameters that stay as they are
         self._done: dict[Graph, Graph] = {}
 
     def graph(self, graph: Graph, ends: frozenset[str] = frozenset()) -> Graph:
         if graph not in self._done:
-            spelled = _spelled_out(graph) if self.keep is None else frozenset()
-            nodes = tuple(self._node(node, node in spelled, ends) for node in graph.nodes)
+            exact = _exact(graph, self.tensors)
+            self.exact.update(graph.params[name] for node in exact for name in node.inputs if name in graph.params)
+            wide = exact | _spelled_out(graph) if self.keep is None else exact
+            nodes = tuple(self._node(node, node in wide, ends) for node in graph.nodes)
             values = {
                 "inputs": tuple(self.value(v) for v in graph.inputs),
                 "outputs": tuple(self.value(v) for v in graph.outputs),
@@ -181,27 +190,44 @@ class _Walk:
             return value
         return dataclasses.replace(value, dtype=self.dtype)
 
-    def _node(self, node: Node, spelled: bool, ends: frozenset[str]) -> Node:
-        name = node.operator.name
-        wide = name in _EXACT or (
-            (spelled or is_normalization(name)) if self.keep is None else bool(self.keep(node.label, name))
-        )
+    def _node(self, node: Node, wide: bool, ends: frozenset[str]) -> Node:
+        operator = node.operator.inner if isinstance(node.operator, Converting) else node.operator
+        wide = wide or bool((self.keep or _keep_normalizations)(node.label, operator.name))
         inner = {key: self.graph(value) for key, value in node.subgraphs.items()}
         body = node.body
         if body is not None:
-            own = self.keep if not wide else lambda label, name: True
-            body = self.graph(body) if own is self.keep else _Walk(self.dtype, own).graph(body)
+            body = _Walk(self.dtype, lambda label, name: True).graph(body) if wide else self.graph(body)
         return dataclasses.replace(
             node,
-            operator=Converting(node.operator, self.dtype, wide, bool(ends.intersection(node.outputs))),
+            operator=Converting(operator, self.dtype, wide, bool(ends.intersection(node.outputs))),
             attributes={**node.attributes, **inner},
             body=body,
         )
 
 
-def is_normalization(name: str) -> bool:
-    """Whether an operator is a normalization, a softmax or a loss, by its name."""
-    return "Norm" in name or "Softmax" in name or name.endswith("Loss") or name in _PARTS
+def _keep_normalizations(label: str, name: str) -> bool:
+    """Whether an operator is a normalization, a softmax, a loss or a mean."""
+    return "Norm" in name or "Softmax" in name or name.endswith("Loss") or name in _MEANS
+
+
+def _exact(graph: Graph, tensors: Mapping[str, Tensor]) -> frozenset[Node]:
+    """The nodes that compute in float32 in any case, and those that make the angles of Sin and Cos."""
+    found: set[Node] = set()
+    angles: set[str] = set()
+    for node in reversed(graph.nodes):
+        name = node.operator.name
+        of_angle = name in _OF_ANGLES and not angles.isdisjoint(node.outputs) and not _is_layer(node, graph, tensors)
+        if name in ("Sin", "Cos") or of_angle:
+            angles.update(filter(None, node.inputs))
+        if name in _EXACT or of_angle:
+            found.add(node)
+    return frozenset(found)
+
+
+def _is_layer(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether a node multiplies by a matrix of parameters, and not by a vector of frequencies."""
+    read = [tensors[graph.params[name]] for name in node.inputs if graph.params.get(name) in tensors]
+    return node.operator.name in ("MatMul", "Einsum") and any(sum(d > 1 for d in t.shape) > 1 for t in read)
 
 
 def _spelled_out(graph: Graph) -> frozenset[Node]:
@@ -216,31 +242,16 @@ def _spelled_out(graph: Graph) -> frozenset[Node]:
             readers.setdefault(name, []).append(node)
     found: set[Node] = set()
     for root in graph.nodes:
-        if root.operator.name not in ("Sqrt", "Rsqrt", "Pow"):
-            continue
-        chain = _mean_behind(root, producers)
-        if not chain:
-            continue
-        found.update(chain)
-        # The quotient, a factor 1 / root or its product; and the difference from the mean that is divided.
-        for node in _next(root, readers):
-            if node.operator.name in ("Div", "Reciprocal", "Mul"):
-                found.add(node)
-                if node.operator.name in ("Div", "Reciprocal"):
-                    found.update(n for n in _next(node, readers) if n.operator.name == "Mul" and _is_factor(n, node))
+        chain = _mean_behind(root, producers) if root.operator.name in ("Sqrt", "Rsqrt", "Pow") else set()
+        found |= chain
+        reached = [root] if chain else []
+        while reached:  # x / root, x · (1 / root), and the factor that follows
+            made = reached.pop()
+            after = [n for name in made.outputs for n in readers.get(name, ()) if n not in found]
+            after = [n for n in after if n.operator.name in ("Div", "Reciprocal", "Mul")]
+            found.update(after)
+            reached += [n for n in after if n.operator.name != "Mul"]
     return frozenset(found)
-
-
-def _is_factor(product: Node, quotient: Node) -> bool:
-    """Whether 1 / root, and not x / root, is one factor of a product."""
-    return (
-        quotient.operator.name == "Reciprocal" or len(quotient.inputs) == 2 and product.inputs[0] != product.inputs[1]
-    )
-
-
-def _next(node: Node, readers: Mapping[str, list[Node]]) -> Iterator[Node]:
-    for name in node.outputs:
-        yield from readers.get(name, ())
 
 
 def _mean_behind(root: Node, producers: Mapping[str, Node]) -> set[Node]:
@@ -292,14 +303,14 @@ def narrowed(
     target = np.dtype(dtype)
     if target.name not in _NARROW:
         raise ArgumentError(f"astype: {target.name} is not one of {' and '.join(_NARROW)}")
-    walk = _Walk(target, keep)
-    exact = set(_exact_params(graph))
+    walk = _Walk(target, keep, tensors)
+    found = walk.graph(graph, frozenset(value.name for value in graph.outputs))
 
     def narrow(name: str) -> bool:
-        return name not in exact and _concerns(tensors[name].dtype)
+        return name not in walk.exact and _concerns(tensors[name].dtype)
 
     return Narrowed(
-        graph=walk.graph(graph, frozenset(value.name for value in graph.outputs)),
+        graph=found,
         inputs=tuple(map(walk.value, inputs)),
         defaults=tuple(map(walk.value, defaults)),
         outputs=tuple(map(walk.value, graph.outputs)),
@@ -318,14 +329,5 @@ def _narrow_tensor(tensor: Tensor, dtype: np.dtype) -> Tensor:
     )
 
 
-def _read(load: Callable[..., np.ndarray], dtype: np.dtype, *index: Any) -> Array:
-    return as_type(load(*index), dtype)
-
-
-def _exact_params(graph: Graph) -> Iterator[str]:
-    """The parameters that operators read which must have them as they are in the file."""
-    for node in graph.nodes:
-        if node.operator.name in _EXACT:
-            yield from (graph.params[name] for name in node.inputs if name in graph.params)
-        for inner in (*node.subgraphs.values(), *([node.body] if node.body else [])):
-            yield from _exact_params(inner)
+def _read(load: Callable[..., np.ndarray], dtype: np.dtype, *index: Any) -> np.ndarray:
+    return np.asarray(as_type(load(*index), dtype))

@@ -117,6 +117,7 @@ def placed(tensor: Tensor, sharding: NamedSharding | None) -> jax.Array:
     shards: dict[Any, jax.Array] = {}
     arrays = []
     for device, index in sharding.addressable_devices_indices_map(tensor.shape).items():
+        index = index or ()  # None for an array without axes
         key = tuple((part.start, part.stop) for part in index)
         if key in shards:  # replicated: the host reads it once
             arrays.append(jax.device_put(shards[key], device))
