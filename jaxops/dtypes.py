@@ -184,7 +184,7 @@ def number(what: str, value: float, dtype: Any) -> np.ndarray:
     )
 
 
-def unify(op: str, values: tuple[Any, ...], names: tuple[str, ...] = ()) -> tuple[Array, ...]:
+def unify(op: str, values: tuple[Any, ...], names: tuple[str, ...] = ()) -> tuple[Any, ...]:
     """Operands of one element type: NumPy arrays if all are static, else JAX arrays."""
     arrays = tuple(v if isinstance(v, jax.Array) else settled(v) for v in values)
     if any(map(is_symbolic, arrays)):

@@ -19,6 +19,7 @@ from jax.extend.core import get_opaque_trace_state, jaxpr_as_fun
 from jaxops.errors import OutOfRangeError, StaticError, message
 
 __all__ = [
+    "A",
     "Array",
     "ChosenStrings",
     "Deferred",
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 Array: TypeAlias = jax.Array | np.ndarray
+A = TypeVar("A", bound=Array)  # of a foldable operator: static operands give a static result, traced ones a traced one
 Dim: TypeAlias = Any  # int, or a symbolic dimension of `jax.export`, whose class is private to JAX
 Sizes: TypeAlias = tuple[Dim, ...]
 Ints: TypeAlias = int | np.integer | Sequence[int] | np.ndarray | jax.Array
@@ -124,8 +126,11 @@ def evaluated(size: Dim, sizes: Mapping[str, int]) -> int:
     return int(size._evaluate(dict(sizes)))
 
 
-def array(value: Any) -> Array:
-    """An array operand: JAX and NumPy arrays unchanged, Python numbers and sequences as NumPy arrays."""
+def array(value: Any) -> Any:
+    """An array operand: JAX and NumPy arrays unchanged, Python numbers and sequences as NumPy arrays.
+
+    Any, as which of the two it is follows from the value.
+    """
     return value if isinstance(value, jax.Array) else settled(value)
 
 
@@ -157,7 +162,7 @@ class _Concrete(dict[type, bool]):
 _CONCRETE = _Concrete()
 
 
-def jit_if_concrete(fn: F) -> F:
+def jit_if_concrete(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Runs `fn(data, *attributes)` in the cheapest way; `data` is an array or a tuple of arrays.
 
     Static data: calls `fn` and settles its arrays. A tracer: calls `fn`, so that only its `lax` calls enter the jaxpr.
@@ -182,7 +187,7 @@ def jit_if_concrete(fn: F) -> F:
         data = array(data)
         return _settle_all(fn(data, *attributes), (data,))
 
-    return cast(F, run)
+    return run
 
 
 def traced_once(fn: Callable[..., Any], *args: Any) -> Callable[..., Any]:

@@ -76,7 +76,7 @@ def symbolic(*arrays: Any) -> bool:
     return any(is_symbolic(a) for a in arrays)
 
 
-def traced_if_symbolic(*arrays: Array) -> tuple[Array, ...]:
+def traced_if_symbolic(*arrays: Array) -> tuple[Any, ...]:
     """The operands of an operator that cannot compute symbolic sizes: all traced if one holds any."""
     return tuple(map(as_traced, arrays)) if any(map(is_symbolic, arrays)) else arrays
 
@@ -105,7 +105,7 @@ def broadcast_to(x: Array, sizes: Sizes) -> jax.Array:
 @jit_if_concrete
 def broadcast_reduce(
     arrays: tuple[Array, ...], op: str, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]
-) -> Array:
+) -> Any:
     """Broadcasts the operands to each other and combines them from left to right."""
     sizes = broadcast(op, *(a.shape for a in arrays))
     if isinstance(arrays[0], np.ndarray):
@@ -122,12 +122,12 @@ def _unary(x: Array, static_fn: Callable[..., Any], traced_fn: Callable[..., Any
     return traced_fn(x)
 
 
-def unary(x: Any, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]) -> Array:
+def unary(x: Any, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]) -> Any:
     """Applies NumPy's function to a static operand, else that of JAX."""
     return _unary(array(x), static_fn, traced_fn)
 
 
-def one_of_kind(op: str, kind: str, value: Any) -> Array:
+def one_of_kind(op: str, kind: str, value: Any) -> jax.Array:
     """One operand of a kind; see `require`."""
     x = array(value)
     require(op, kind, x)

@@ -131,6 +131,9 @@ def test_the_package_has_every_operator_and_shows_it():
 
 
 PROGRAM = """
+import jax
+import numpy as np
+
 import jaxops as jo
 from jaxops import ml, reshape
 
@@ -142,6 +145,14 @@ reveal_type(ml.label_encoder)
 reveal_type(jo.microsoft.fused_matmul)
 jo.no_such_operator
 jo.fused_matmul
+
+
+def net(x: jax.Array, w: jax.Array) -> jax.Array:
+    h = jo.relu(jo.add(jo.matmul(x, w), jo.gather(w, jo.flatten(x))))
+    return jo.softmax(jo.transpose(jo.reshape(jo.layer_normalization(h, w), (2, -1)), perm=(1, 0)))
+
+
+static: np.ndarray = jo.mul(jo.shape(np.ones(3)), np.ones(3))
 """
 
 
@@ -157,6 +168,6 @@ def test_a_type_checker_sees_the_names(tmp_path):
     assert len(revealed) == 6
     assert all("(" in text and "Unknown" not in text.split("->")[0] for text in revealed), revealed
     errors = [d["message"].splitlines()[0] for d in found if d["severity"] == "error"]
-    assert len(errors) == 2, found
+    assert len(errors) == 2, found  # so arrays of JAX stay arrays of JAX, and static values static
     assert "no_such_operator" in errors[0]
     assert "fused_matmul" in errors[1]

@@ -84,7 +84,8 @@ def test_an_eager_run_lets_go_of_what_no_later_node_reads(monkeypatch):
         return outputs
 
     monkeypatch.setattr(trace, "step", counted)
-    np.testing.assert_array_equal(model.apply(model.params, X), X * 2.0**40)
+    with jax.disable_jit():
+        np.testing.assert_array_equal(model(X), X * 2.0**40)
     assert len(most) == 40
     assert max(most) <= 3
 

@@ -11,13 +11,13 @@ from jax import lax
 
 from jaxops.attributes import one_of
 from jaxops.ops.elementwise import broadcast_reduce, pair, require, traced_if_symbolic, unary
-from jaxops.static import Array, array, foldable
+from jaxops.static import A, array, foldable
 
 Direction = Literal["LEFT", "RIGHT"]
 
 
 @foldable
-def bitwise_and(a: Array, b: Array) -> Array:
+def bitwise_and(a: A, b: A) -> A:
     """The bits set in both, element by element; the operands broadcast to each other.
 
     a, b: integers of one dtype. Returns that dtype, of the common shape.
@@ -31,7 +31,7 @@ def bitwise_and(a: Array, b: Array) -> Array:
 
 
 @foldable
-def bitwise_or(a: Array, b: Array) -> Array:
+def bitwise_or(a: A, b: A) -> A:
     """The bits set in either or both, element by element; the operands broadcast to each other.
 
     a, b: integers of one dtype. Returns that dtype, of the common shape.
@@ -45,7 +45,7 @@ def bitwise_or(a: Array, b: Array) -> Array:
 
 
 @foldable
-def bitwise_xor(a: Array, b: Array) -> Array:
+def bitwise_xor(a: A, b: A) -> A:
     """The bits set in exactly one of the two, element by element; the operands broadcast to each other.
 
     a, b: integers of one dtype. Returns that dtype, of the common shape.
@@ -59,7 +59,7 @@ def bitwise_xor(a: Array, b: Array) -> Array:
 
 
 @foldable
-def bitwise_not(x: Array) -> Array:
+def bitwise_not(x: A) -> A:
     """The bits that are not set, element by element.
 
     x: integers, any shape. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -74,7 +74,7 @@ def bitwise_not(x: Array) -> Array:
 
 
 @foldable
-def bit_shift(x: Array, y: Array, *, direction: Direction) -> Array:
+def bit_shift(x: A, y: A, *, direction: Direction) -> A:
     """The bits of `x` shifted by `y` positions, element by element; the operands broadcast to each other.
 
     x, y: integers of one dtype. Returns that dtype, of the common shape. direction: 'LEFT' or 'RIGHT'.

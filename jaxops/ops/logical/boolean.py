@@ -6,11 +6,11 @@ import numpy as np
 from jax import lax
 
 from jaxops.ops.elementwise import broadcast_reduce, one_of_kind, pair, unary
-from jaxops.static import Array, foldable
+from jaxops.static import A, foldable
 
 
 @foldable
-def and_(a: Array, b: Array) -> Array:
+def and_(a: A, b: A) -> A:
     """Logical and, element by element; the operands broadcast to each other.
 
     a, b: booleans. Returns booleans, of the common shape.
@@ -24,7 +24,7 @@ def and_(a: Array, b: Array) -> Array:
 
 
 @foldable
-def or_(a: Array, b: Array) -> Array:
+def or_(a: A, b: A) -> A:
     """Logical or, element by element; the operands broadcast to each other.
 
     a, b: booleans. Returns booleans, of the common shape.
@@ -38,7 +38,7 @@ def or_(a: Array, b: Array) -> Array:
 
 
 @foldable
-def xor(a: Array, b: Array) -> Array:
+def xor(a: A, b: A) -> A:
     """Logical exclusive or, element by element; the operands broadcast to each other.
 
     a, b: booleans. Returns booleans, of the common shape.
@@ -52,7 +52,7 @@ def xor(a: Array, b: Array) -> Array:
 
 
 @foldable
-def not_(x: Array) -> Array:
+def not_(x: A) -> A:
     """Logical not, element by element.
 
     x: booleans, any shape. Returns booleans of the same shape. Raises DTypeError for another dtype.

@@ -9,11 +9,11 @@ from jax import lax
 
 from jaxops.ops.elementwise import broadcast_reduce, on_facts, operands, symbolic
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import Array, foldable
+from jaxops.static import A, foldable
 
 
 @foldable
-def equal(a: Array, b: Array) -> Array:
+def equal(a: A, b: A) -> A:
     """Whether a = b, element by element; the operands broadcast to each other.
 
     a, b: any one dtype; strings are static. Returns booleans, of the common shape.
@@ -32,7 +32,7 @@ def _equal(a: Any, b: Any) -> Any:
 
 
 @foldable
-def greater(a: Array, b: Array) -> Array:
+def greater(a: A, b: A) -> A:
     """Whether a > b, element by element; the operands broadcast to each other.
 
     a, b: numbers, of one dtype. Returns booleans, of the common shape.
@@ -51,7 +51,7 @@ def _greater(a: Any, b: Any) -> Any:
 
 
 @foldable
-def less(a: Array, b: Array) -> Array:
+def less(a: A, b: A) -> A:
     """Whether a < b, element by element; the operands broadcast to each other.
 
     a, b: numbers, of one dtype. Returns booleans, of the common shape.
@@ -70,7 +70,7 @@ def _less(a: Any, b: Any) -> Any:
 
 
 @foldable
-def greater_or_equal(a: Array, b: Array) -> Array:
+def greater_or_equal(a: A, b: A) -> A:
     """Whether a ≥ b, element by element; the operands broadcast to each other.
 
     a, b: numbers, of one dtype. Returns booleans, of the common shape.
@@ -93,7 +93,7 @@ def _greater_or_equal(a: Any, b: Any) -> Any:
 
 
 @foldable
-def less_or_equal(a: Array, b: Array) -> Array:
+def less_or_equal(a: A, b: A) -> A:
     """Whether a ≤ b, element by element; the operands broadcast to each other.
 
     a, b: numbers, of one dtype. Returns booleans, of the common shape.

@@ -34,16 +34,15 @@ from jaxops.attributes import one_of
 from jaxops.dtypes import floating
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.elementwise import broadcast_to, on_sizes, one_of_kind, operands, symbolic, traced_operands, unary
-from jaxops.ops.math.arithmetic import mul
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
-from jaxops.static import Array, foldable, jit_if_concrete
+from jaxops.static import A, Array, foldable, jit_if_concrete
 
 Approximation = Literal["none", "tanh"]
 
 
 @foldable
-def relu(x: Array) -> Array:
+def relu(x: A) -> A:
     """max(x, 0), element by element; NaN stays, and the derivative at 0 is 0.
 
     x: any shape, signed numbers. Returns the same shape and dtype.
@@ -59,7 +58,7 @@ def _not_below_zero(x: np.ndarray) -> np.ndarray:
     return on_sizes(lambda d: of_sizes.larger(d, 0), x) if symbolic(x) else np.maximum(0, x)
 
 
-def leaky_relu(x: Array, *, alpha: float = 0.01) -> Array:
+def leaky_relu(x: Array, *, alpha: float = 0.01) -> jax.Array:
     """x where it is not negative, else alpha · x.
 
     x: any shape, floating-point. Returns the same shape and dtype.
@@ -77,7 +76,7 @@ def _leaky_relu(x: jax.Array, alpha: float) -> jax.Array:
     return lax.select(x < 0, x * alpha, x)
 
 
-def prelu(x: Array, slope: Array) -> Array:
+def prelu(x: Array, slope: Array) -> jax.Array:
     """x where it is not negative, else slope · x.
 
     x: any shape, numbers. slope: the same dtype; it broadcasts to the shape of x. Returns the shape and dtype of x.
@@ -100,7 +99,7 @@ def _prelu(arrays: tuple[jax.Array, ...]) -> jax.Array:
     return lax.select(x < 0, x * broadcast_to(slope, x.shape), x)
 
 
-def elu(x: Array, *, alpha: float = 1.0) -> Array:
+def elu(x: Array, *, alpha: float = 1.0) -> jax.Array:
     """x where it is not negative, else alpha · (eˣ - 1).
 
     x: any shape, floating-point. Returns the same shape and dtype.
@@ -113,7 +112,7 @@ def elu(x: Array, *, alpha: float = 1.0) -> Array:
     return _elu(data, alpha, 1.0, 1.0)
 
 
-def celu(x: Array, *, alpha: float = 1.0) -> Array:
+def celu(x: Array, *, alpha: float = 1.0) -> jax.Array:
     """max(0, x) + min(0, alpha · (e^(x / alpha) - 1)).
 
     x: any shape, floating-point. alpha: not 0. Returns the same shape and dtype.
@@ -130,7 +129,7 @@ def celu(x: Array, *, alpha: float = 1.0) -> Array:
     return _elu(data, alpha, alpha, 1.0)
 
 
-def selu(x: Array, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Array:
+def selu(x: Array, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> jax.Array:
     """gamma · x where it is positive, else gamma · alpha · (eˣ - 1).
 
     x: any shape, floating-point. Returns the same shape and dtype.
@@ -156,7 +155,7 @@ def _times(x: jax.Array, factor: float) -> jax.Array:
     return x if factor == 1 else x * factor
 
 
-def gelu(x: Array, *, approximate: Approximation = "none") -> Array:
+def gelu(x: Array, *, approximate: Approximation = "none") -> jax.Array:
     """x · Φ(x), with Φ the distribution function of the normal distribution.
 
     x: any shape, floating-point. Returns the same shape and dtype.
@@ -173,7 +172,7 @@ def gelu(x: Array, *, approximate: Approximation = "none") -> Array:
     return jax.nn.gelu(wide, approximate=approximate == "tanh").astype(data.dtype)
 
 
-def sigmoid(x: Array) -> Array:
+def sigmoid(x: Array) -> jax.Array:
     """1 / (1 + e⁻ˣ), element by element.
 
     x: any shape, floating-point. Returns the same shape and dtype.
@@ -185,7 +184,7 @@ def sigmoid(x: Array) -> Array:
     return lax.logistic(*floating("sigmoid", x=x))
 
 
-def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> Array:
+def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> jax.Array:
     """max(0, min(1, alpha · x + beta)).
 
     x: any shape, floating-point. Returns the same shape and dtype.
@@ -203,7 +202,7 @@ def _hard_sigmoid(x: jax.Array, alpha: float, beta: float) -> jax.Array:
     return lax.clamp(np.asarray(0, x.dtype), x * alpha + beta, np.asarray(1, x.dtype))
 
 
-def hard_swish(x: Array) -> Array:
+def hard_swish(x: Array) -> jax.Array:
     """x · max(0, min(1, x / 6 + ½)).
 
     x: any shape, floating-point. Returns the same shape and dtype.
@@ -220,7 +219,7 @@ def _hard_swish(x: jax.Array) -> jax.Array:
     return x * _hard_sigmoid(x, 1 / 6, 0.5)
 
 
-def swish(x: Array, *, alpha: float = 1.0) -> Array:
+def swish(x: Array, *, alpha: float = 1.0) -> jax.Array:
     """x · sigmoid(alpha · x).
 
     x: any shape, floating-point. Returns the same shape and dtype.
@@ -238,7 +237,7 @@ def _swish(x: jax.Array, alpha: float) -> jax.Array:
     return x * lax.logistic(_times(x, alpha))
 
 
-def swiglu(a: Array, b: Array, *, alpha: float = 1.0) -> Array:
+def swiglu(a: Array, b: Array, *, alpha: float = 1.0) -> jax.Array:
     """`swish` of a gate, times a value: a · sigmoid(alpha · a) · b.
 
     a, b: one shape, floating-point, one dtype. Returns that shape and dtype.
@@ -253,10 +252,10 @@ def swiglu(a: Array, b: Array, *, alpha: float = 1.0) -> Array:
         raise ShapeError(
             f"swiglu: a of {shape_text(gate.shape)} and b of {shape_text(value.shape)} must have one shape"
         )
-    return mul(swish(gate, alpha=alpha), value)
+    return swish(gate, alpha=alpha) * value
 
 
-def mish(x: Array) -> Array:
+def mish(x: Array) -> jax.Array:
     """x · tanh(ln(1 + eˣ)).
 
     x: any shape, floating-point. Returns the same shape and dtype.
@@ -273,7 +272,7 @@ def _mish(x: jax.Array) -> jax.Array:
     return x * lax.tanh(_softplus(x))
 
 
-def softplus(x: Array) -> Array:
+def softplus(x: Array) -> jax.Array:
     """ln(eˣ + 1), without overflow.
 
     x: any shape, floating-point. Returns the same shape and dtype.
@@ -290,7 +289,7 @@ def _softplus(x: jax.Array) -> jax.Array:
     return jnp.logaddexp(x, 0.0)
 
 
-def softsign(input: Array) -> Array:
+def softsign(input: Array) -> jax.Array:
     """x / (1 + |x|), element by element.
 
     input: any shape, floating-point. Returns the same shape and dtype.
@@ -307,7 +306,7 @@ def _softsign(x: jax.Array) -> jax.Array:
     return x / (1.0 + lax.abs(x))
 
 
-def tanh(input: Array) -> Array:
+def tanh(input: Array) -> jax.Array:
     """The hyperbolic tangent of each element.
 
     input: any shape, floating-point. Returns the same shape and dtype.
@@ -319,7 +318,7 @@ def tanh(input: Array) -> Array:
     return lax.tanh(*floating("tanh", input=input))
 
 
-def thresholded_relu(x: Array, *, alpha: float = 1.0) -> Array:
+def thresholded_relu(x: Array, *, alpha: float = 1.0) -> jax.Array:
     """x where it is above alpha, else 0.
 
     x: any shape, floating-point. Returns the same shape and dtype.

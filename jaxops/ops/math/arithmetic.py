@@ -17,11 +17,11 @@ from jaxops.ops.elementwise import broadcast_reduce, on_sizes, one_of_kind, oper
 from jaxops.ops.numerics import quotient
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
-from jaxops.static import Array, array, foldable, is_symbolic, jit_if_concrete
+from jaxops.static import A, Array, array, foldable, is_symbolic, jit_if_concrete
 
 
 @foldable
-def add(a: Array, b: Array) -> Array:
+def add(a: A, b: A) -> A:
     """a + b, element by element; the operands broadcast to each other.
 
     a, b: numbers of one dtype. Returns that dtype, of the common shape.
@@ -35,7 +35,7 @@ def add(a: Array, b: Array) -> Array:
 
 
 @foldable
-def sub(a: Array, b: Array) -> Array:
+def sub(a: A, b: A) -> A:
     """a - b, element by element; the operands broadcast to each other.
 
     a, b: numbers of one dtype. Returns that dtype, of the common shape.
@@ -49,7 +49,7 @@ def sub(a: Array, b: Array) -> Array:
 
 
 @foldable
-def mul(a: Array, b: Array) -> Array:
+def mul(a: A, b: A) -> A:
     """a · b, element by element; the operands broadcast to each other.
 
     a, b: numbers of one dtype. Returns that dtype, of the common shape.
@@ -63,7 +63,7 @@ def mul(a: Array, b: Array) -> Array:
 
 
 @foldable
-def div(a: Array, b: Array) -> Array:
+def div(a: A, b: A) -> A:
     """a / b, element by element; the operands broadcast to each other.
 
     a, b: numbers of one dtype. Returns that dtype, of the common shape. Integers are divided toward zero.
@@ -106,7 +106,7 @@ def _nonzero(op: str, a: Any, b: Any) -> Any:
 
 
 @foldable
-def mod(a: Array, b: Array, *, fmod: int = 0) -> Array:
+def mod(a: A, b: A, *, fmod: int = 0) -> A:
     """The remainder of `a` divided by `b`, element by element; the operands broadcast to each other.
 
     a, b: numbers of one dtype. Returns that dtype, of the common shape.
@@ -147,7 +147,7 @@ def _floor_mod(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 @foldable
-def pow(x: Array, y: Array) -> Array:
+def pow(x: A, y: A) -> A:
     """x to the power of y, element by element; the operands broadcast to each other.
 
     x: numbers. y: numbers of any dtype. Returns the dtype of x, of the common shape.
@@ -175,7 +175,7 @@ def pow(x: Array, y: Array) -> Array:
 
 
 @jit_if_concrete
-def _whole_power(x: jax.Array, n: int) -> jax.Array:
+def _whole_power(x: jax.Array, n: int) -> Any:
     return lax.integer_pow(x, n)
 
 
@@ -249,7 +249,7 @@ def mean(inputs: Sequence[Array]) -> Array:
 
 
 @foldable
-def neg(x: Array) -> Array:
+def neg(x: A) -> A:
     """-x, element by element.
 
     x: any shape, signed numbers. Returns the same shape and dtype.
@@ -262,7 +262,7 @@ def neg(x: Array) -> Array:
 
 
 @foldable
-def abs(x: Array) -> Array:
+def abs(x: A) -> A:
     """The absolute value of each element.
 
     x: any shape, numbers. Returns the same shape and dtype.
@@ -283,7 +283,7 @@ def _traced_abs(x: Any) -> Any:
 
 
 @foldable
-def sign(input: Array) -> Array:
+def sign(input: A) -> A:
     """1 for a positive element, -1 for a negative one, 0 for zero; NaN stays.
 
     input: any shape, numbers. Returns the same shape and dtype.
@@ -300,7 +300,7 @@ def _static_sign(x: Any) -> Any:
 
 
 @foldable
-def reciprocal(x: Array) -> Array:
+def reciprocal(x: A) -> A:
     """1 / x, element by element.
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.

@@ -10,11 +10,11 @@ from jaxops.dtypes import traced_for_sizes
 from jaxops.errors import ArgumentError
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.tensor import reshaping as sizes_of
-from jaxops.static import Array, Sizes, StaticInts, foldable, jit_if_concrete
+from jaxops.static import A, Array, Sizes, StaticInts, foldable, jit_if_concrete
 
 
 @foldable
-def expand(input: Array, shape: StaticInts) -> Array:
+def expand(input: A, shape: StaticInts) -> A:
     """Broadcasts `input` against `shape`, in both directions: the result may be larger than `shape`.
 
     input: any dtype. shape: static, 1-D integers or one integer; a 1 keeps the size of the input.

@@ -12,11 +12,11 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import accumulation_type
 from jaxops.ops.elementwise import one_of_kind
-from jaxops.static import Array, Static, foldable, jit_if_concrete
+from jaxops.static import A, Array, Static, foldable, jit_if_concrete
 
 
 @foldable
-def cumsum(x: Array, axis: Static, *, exclusive: int = 0, reverse: int = 0) -> Array:
+def cumsum(x: A, axis: Static, *, exclusive: int = 0, reverse: int = 0) -> A:
     """The cumulative sum along an axis.
 
     x: at least one axis, numbers. axis: static, an integer in [-n, n-1]. Returns the shape and dtype of x.
@@ -31,7 +31,7 @@ def cumsum(x: Array, axis: Static, *, exclusive: int = 0, reverse: int = 0) -> A
 
 
 @foldable
-def cumprod(x: Array, axis: Static, *, exclusive: int = 0, reverse: int = 0) -> Array:
+def cumprod(x: A, axis: Static, *, exclusive: int = 0, reverse: int = 0) -> A:
     """The cumulative product along an axis.
 
     x: at least one axis, numbers. axis: static, an integer in [-n, n-1]. Returns the shape and dtype of x.
@@ -45,7 +45,7 @@ def cumprod(x: Array, axis: Static, *, exclusive: int = 0, reverse: int = 0) -> 
     return _run("cumprod", x, axis, exclusive, reverse)
 
 
-def _run(op: str, x: Any, axis: Any, exclusive: int, reverse: int) -> Array:
+def _run(op: str, x: Any, axis: Any, exclusive: int, reverse: int) -> Any:
     data = one_of_kind(op, "numbers", x)
     at = resolve_axis(op, integer(op, "axis", axis), data.ndim)
     return _cumulate(data, op, at, flag(op, "exclusive", exclusive), flag(op, "reverse", reverse))

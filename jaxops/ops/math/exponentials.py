@@ -3,17 +3,18 @@
 __all__ = ["erf", "exp", "log", "sqrt"]
 
 
+import jax
 import jax.numpy as jnp  # noqa: F401 - the doctests use it
 import numpy as np
 from jax import lax
 
 from jaxops.dtypes import floating
 from jaxops.ops.elementwise import one_of_kind, unary
-from jaxops.static import Array, foldable
+from jaxops.static import A, Array, foldable
 
 
 @foldable
-def sqrt(x: Array) -> Array:
+def sqrt(x: A) -> A:
     """The square root of each element; NaN for a negative one.
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -26,7 +27,7 @@ def sqrt(x: Array) -> Array:
 
 
 @foldable
-def exp(input: Array) -> Array:
+def exp(input: A) -> A:
     """e to the power of each element.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -39,7 +40,7 @@ def exp(input: Array) -> Array:
 
 
 @foldable
-def log(input: Array) -> Array:
+def log(input: A) -> A:
     """The natural logarithm of each element; -inf for zero, NaN for a negative one.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -51,7 +52,7 @@ def log(input: Array) -> Array:
     return unary(one_of_kind("log", "floating-point", input), np.log, lax.log)
 
 
-def erf(input: Array) -> Array:
+def erf(input: Array) -> jax.Array:
     """The error function of each element.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.

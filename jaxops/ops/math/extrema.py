@@ -13,7 +13,7 @@ from jaxops.dtypes import canonical, is_float
 from jaxops.errors import ShapeError, shape_text
 from jaxops.ops.elementwise import broadcast_reduce, on_sizes, operands, symbolic
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import Array, array, foldable, is_symbolic, jit_if_concrete
+from jaxops.static import A, Array, array, foldable, is_symbolic, jit_if_concrete
 
 
 @foldable
@@ -53,7 +53,7 @@ def _min(a: Any, b: Any) -> Any:
 
 
 @foldable
-def clip(input: Array, min: Array | None = None, max: Array | None = None) -> Array:
+def clip(input: A, min: A | None = None, max: A | None = None) -> A:
     """Limits each element to the range from `min` to `max`.
 
     input: any shape, numbers. min, max: scalars of the dtype of input; None is the smallest or largest finite
@@ -70,7 +70,7 @@ def clip(input: Array, min: Array | None = None, max: Array | None = None) -> Ar
     given = operands("clip", (data, *(bound for bound in (low, high) if bound is not None)), "real numbers")
     if low is not None and high is not None and not isinstance(given[0], np.ndarray):
         return _clamp(given)
-    found = given[0]
+    found: Any = given[0]
     if low is not None:
         found = broadcast_reduce((found, given[1]), "clip", _max, lax.max)
     if high is not None:
@@ -79,7 +79,7 @@ def clip(input: Array, min: Array | None = None, max: Array | None = None) -> Ar
 
 
 @jit_if_concrete
-def _clamp(arrays: tuple[Array, ...]) -> Array:
+def _clamp(arrays: tuple[Array, ...]) -> Any:
     data, low, high = arrays
     return lax.clamp(low, data, high)
 

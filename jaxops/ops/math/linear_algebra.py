@@ -28,7 +28,7 @@ def gemm(
     beta: float = 1.0,
     transA: int = 0,
     transB: int = 0,
-) -> Array:
+) -> jax.Array:
     """alpha · a' · b' + beta · c, where a' and b' are the matrices, transposed if asked.
 
     a: (M, K), or (K, M) with transA. b: (K, N), or (N, K) with transB. c: broadcasts to (M, N); None is 0.
@@ -92,7 +92,7 @@ def scaled(x: jax.Array, factor: float) -> jax.Array:
     return x * (factor if is_float(x.dtype) else int(factor))
 
 
-def matmul(a: Array, b: Array) -> Array:
+def matmul(a: Array, b: Array) -> jax.Array:
     """The matrix product; batch axes broadcast. A 1-D operand is a row (a) or a column (b).
 
     a: (…, M, K) or (K,). b: (…, K, N) or (K,). Numbers of one dtype. Returns that dtype, (…, M, N); a 1-D a has no M,
@@ -115,7 +115,7 @@ def _matmul(arrays: tuple[jax.Array, ...]) -> jax.Array:
     return product.astype(a.dtype)
 
 
-def einsum(inputs: Sequence[Array], *, equation: str) -> Array:
+def einsum(inputs: Sequence[Array], *, equation: str) -> jax.Array:
     """The Einstein sum of the operands: `ij,jk->ik` is the matrix product.
 
     inputs: numbers of one dtype. Returns that dtype, of the sizes that the output term names.
@@ -142,7 +142,7 @@ def _einsum(inputs: tuple[jax.Array, ...], equation: str) -> jax.Array:
     return total.astype(inputs[0].dtype)
 
 
-def det(x: Array) -> Array:
+def det(x: Array) -> jax.Array:
     """The determinant of square matrices.
 
     x: (…, M, M), floating-point. Returns the same dtype, (…).

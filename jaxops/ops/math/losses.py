@@ -8,6 +8,7 @@ __all__ = ["negative_log_likelihood_loss", "softmax_cross_entropy_loss"]
 from typing import Any, Literal
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -29,7 +30,7 @@ def negative_log_likelihood_loss(
     *,
     ignore_index: int | None = None,
     reduction: LossReduction = "mean",
-) -> Array:
+) -> jax.Array:
     """Minus the log-probability of the target class of each sample.
 
     input: (N, C, d1, …), floats, the log-probabilities of C classes. target: (N, d1, …), integers in [0, C), the

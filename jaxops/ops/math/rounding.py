@@ -8,11 +8,11 @@ import numpy as np
 from jax import lax
 
 from jaxops.ops.elementwise import one_of_kind, unary
-from jaxops.static import Array, foldable
+from jaxops.static import A, foldable
 
 
 @foldable
-def floor(x: Array) -> Array:
+def floor(x: A) -> A:
     """The largest integer at or below each element.
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -25,7 +25,7 @@ def floor(x: Array) -> Array:
 
 
 @foldable
-def ceil(x: Array) -> Array:
+def ceil(x: A) -> A:
     """The smallest integer at or above each element.
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -38,7 +38,7 @@ def ceil(x: Array) -> Array:
 
 
 @foldable
-def round(x: Array) -> Array:
+def round(x: A) -> A:
     """The nearest integer; ties go to the even one.
 
     x: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.

@@ -4,6 +4,7 @@ __all__ = ["hardmax", "log_softmax", "softmax"]
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -29,7 +30,7 @@ def _shifted(x: Any, axes: tuple[int, ...]) -> Any:
     return x - lax.expand_dims(top, sorted(axes))
 
 
-def softmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> Array:
+def softmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> jax.Array:
     """Exponentials of the elements, divided by their sum along `axis`.
 
     input: floats. Returns an array like it. axes: static; when given, the sum runs over these axes together.
@@ -48,7 +49,7 @@ def _softmax(x: Any, axes: tuple[int, ...]) -> Any:
     return lax.convert_element_type(powers / jnp.sum(powers, axes, keepdims=True), x.dtype)
 
 
-def log_softmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> Array:
+def log_softmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> jax.Array:
     """The logarithm of `softmax`, computed without overflow or underflow.
 
     input: floats. Returns an array like it. axes: as in `softmax`. Raises AxisError, DTypeError.
@@ -67,7 +68,7 @@ def _log_softmax(x: Any, axes: tuple[int, ...]) -> Any:
     return lax.convert_element_type(shifted - lax.log(total), x.dtype)
 
 
-def hardmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> Array:
+def hardmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> jax.Array:
     """1 at the first maximum along `axis`, 0 elsewhere.
 
     input: floats; a NaN counts as the maximum. axes: as in `softmax`. Raises AxisError, DTypeError.

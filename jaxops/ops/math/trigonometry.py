@@ -3,6 +3,7 @@
 __all__ = ["acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh", "tan"]
 
 
+import jax
 import jax.numpy as jnp  # noqa: F401 - the doctests use it
 from jax import lax
 
@@ -10,7 +11,7 @@ from jaxops.dtypes import floating
 from jaxops.static import Array
 
 
-def sin(input: Array) -> Array:
+def sin(input: Array) -> jax.Array:
     """The sine of each element, an angle in radians.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -22,7 +23,7 @@ def sin(input: Array) -> Array:
     return lax.sin(*floating("sin", input=input))
 
 
-def cos(input: Array) -> Array:
+def cos(input: Array) -> jax.Array:
     """The cosine of each element, an angle in radians.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -34,7 +35,7 @@ def cos(input: Array) -> Array:
     return lax.cos(*floating("cos", input=input))
 
 
-def tan(input: Array) -> Array:
+def tan(input: Array) -> jax.Array:
     """The tangent of each element, an angle in radians.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -46,7 +47,7 @@ def tan(input: Array) -> Array:
     return lax.tan(*floating("tan", input=input))
 
 
-def asin(input: Array) -> Array:
+def asin(input: Array) -> jax.Array:
     """The inverse sine of each element, an angle in [-π/2, π/2]; NaN outside [-1, 1].
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -58,7 +59,7 @@ def asin(input: Array) -> Array:
     return lax.asin(*floating("asin", input=input))
 
 
-def acos(input: Array) -> Array:
+def acos(input: Array) -> jax.Array:
     """The inverse cosine of each element, an angle in [0, π]; NaN outside [-1, 1].
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -70,7 +71,7 @@ def acos(input: Array) -> Array:
     return lax.acos(*floating("acos", input=input))
 
 
-def atan(input: Array) -> Array:
+def atan(input: Array) -> jax.Array:
     """The inverse tangent of each element, an angle in [-π/2, π/2].
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -82,7 +83,7 @@ def atan(input: Array) -> Array:
     return lax.atan(*floating("atan", input=input))
 
 
-def sinh(input: Array) -> Array:
+def sinh(input: Array) -> jax.Array:
     """The hyperbolic sine of each element.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -94,7 +95,7 @@ def sinh(input: Array) -> Array:
     return lax.sinh(*floating("sinh", input=input))
 
 
-def cosh(input: Array) -> Array:
+def cosh(input: Array) -> jax.Array:
     """The hyperbolic cosine of each element.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -106,7 +107,7 @@ def cosh(input: Array) -> Array:
     return lax.cosh(*floating("cosh", input=input))
 
 
-def asinh(input: Array) -> Array:
+def asinh(input: Array) -> jax.Array:
     """The inverse hyperbolic sine of each element.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -118,7 +119,7 @@ def asinh(input: Array) -> Array:
     return lax.asinh(*floating("asinh", input=input))
 
 
-def acosh(input: Array) -> Array:
+def acosh(input: Array) -> jax.Array:
     """The inverse hyperbolic cosine of each element, a number ≥ 0; NaN below 1.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.
@@ -130,7 +131,7 @@ def acosh(input: Array) -> Array:
     return lax.acosh(*floating("acosh", input=input))
 
 
-def atanh(input: Array) -> Array:
+def atanh(input: Array) -> jax.Array:
     """The inverse hyperbolic tangent of each element; ±inf at ±1, NaN beyond.
 
     input: any shape, floating-point. Returns the same shape and dtype. Raises DTypeError for another dtype.

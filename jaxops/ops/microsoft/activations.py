@@ -15,7 +15,7 @@ from jaxops.shapes.microsoft import biases as sizes_of
 from jaxops.static import Array, jit_if_concrete
 
 
-def gelu(x: Array) -> Array:
+def gelu(x: Array) -> jax.Array:
     """x · Φ(x), with Φ the distribution function of the normal distribution.
 
     x: any shape, floating-point. Returns the same shape and dtype.
@@ -27,7 +27,7 @@ def gelu(x: Array) -> Array:
     return _biased_gelu(floating("gelu", x=x), "gelu", False)
 
 
-def fast_gelu(x: Array, bias: Array | None = None) -> Array:
+def fast_gelu(x: Array, bias: Array | None = None) -> jax.Array:
     """½y(1 + tanh(√(2/π)(y + 0.044715y³))), where y is x, with `bias` added to its last axis.
 
     x: (…, C), floating-point, any shape without bias. bias: (C,), of x's dtype. Returns an array like x.
@@ -39,7 +39,7 @@ def fast_gelu(x: Array, bias: Array | None = None) -> Array:
     return _biased_gelu(_with_bias("fast_gelu", x, bias), "fast_gelu", True)
 
 
-def bias_gelu(a: Array, b: Array) -> Array:
+def bias_gelu(a: Array, b: Array) -> jax.Array:
     """`gelu` of a with b added to its last axis.
 
     a: (…, C), floating-point. b: (C,), of a's dtype. Returns an array like a.
@@ -64,7 +64,7 @@ def _biased_gelu(operands: tuple[jax.Array, ...], op: str, approximate: bool) ->
     return jax.nn.gelu(x, approximate=approximate).astype(operands[0].dtype)
 
 
-def quick_gelu(x: Array, *, alpha: float = 1.7020000219345093) -> Array:
+def quick_gelu(x: Array, *, alpha: float = 1.7020000219345093) -> jax.Array:
     """x · sigmoid(alpha · x).
 
     x: any shape, floating-point. Returns the same shape and dtype.
@@ -83,7 +83,7 @@ def _quick_gelu(x: jax.Array, alpha: float) -> jax.Array:
     return (wide * lax.logistic(wide * alpha)).astype(x.dtype)
 
 
-def scaled_silu(x: Array, scale: Array | None = None, *, alpha: float = 1.0) -> Array:
+def scaled_silu(x: Array, scale: Array | None = None, *, alpha: float = 1.0) -> jax.Array:
     """z · sigmoid(z), with z = scale · x; z and its sigmoid are rounded to the dtype of x.
 
     x: any shape, floating-point. scale: one number of any floating dtype; None is `alpha`. Returns an array like x.
@@ -108,7 +108,7 @@ def _scaled_silu(operands: tuple[jax.Array, jax.Array]) -> jax.Array:
     return z * lax.logistic(z.astype(wide)).astype(x.dtype)
 
 
-def bias_split_gelu(x: Array, bias: Array) -> Array:
+def bias_split_gelu(x: Array, bias: Array) -> jax.Array:
     """Adds `bias` to the last axis, cuts it in two, and returns left · gelu(right).
 
     x: (…, 2·C), floating-point. bias: (2·C,), of x's dtype. Returns (…, C), same dtype.

@@ -18,7 +18,7 @@ from jaxops.shapes.microsoft import biases as sizes_of
 from jaxops.static import Array, Static, jit_if_concrete
 
 
-def bias_add(x: Array, bias: Array, skip: Array) -> Array:
+def bias_add(x: Array, bias: Array, skip: Array) -> jax.Array:
     """x + bias + skip, where bias is added to the last axis.
 
     x, skip: (…, C), floating-point. bias: (C,). One dtype. Returns an array like x.
@@ -38,7 +38,7 @@ def _bias_add(operands: tuple[jax.Array, ...]) -> jax.Array:
     return (x + lax.broadcast_in_dim(bias, x.shape, (x.ndim - 1,)) + skip).astype(operands[0].dtype)
 
 
-def gated_add(x: Array, y: Array, gate: Array) -> Array:
+def gated_add(x: Array, y: Array, gate: Array) -> jax.Array:
     """x + y · gate; the product is rounded to the dtype before it is added.
 
     x, y: (…, C), floating-point. gate: (…, 1). One dtype. Returns an array like x.
@@ -62,7 +62,7 @@ def _gated_add(operands: tuple[jax.Array, ...]) -> jax.Array:
     return x + lax.reduce_precision(product, info.nexp, info.nmant).astype(x.dtype)
 
 
-def bias_softmax(data: Array, bias: Array, *, axis: int = 1, is_inner_broadcast: int) -> Array:
+def bias_softmax(data: Array, bias: Array, *, axis: int = 1, is_inner_broadcast: int) -> jax.Array:
     """The softmax of data + bias over all axes from `axis` on, together.
 
     data: floating-point. bias: of data's dtype; its last axes are those of data from `axis` on, and the number

@@ -46,7 +46,7 @@ def fused_conv(
     kernel_shape: Ints | None = None,
     pads: Ints | None = None,
     strides: Ints | None = None,
-) -> Array:
+) -> jax.Array:
     """An activation of `conv` + z.
 
     x, w, b and the attributes after `activation_params` are as in `conv`. z: the shape of the convolution, or None.
@@ -95,7 +95,7 @@ def nhwc_fused_conv(
     kernel_shape: Ints | None = None,
     pads: Ints | None = None,
     strides: Ints | None = None,
-) -> Array:
+) -> jax.Array:
     """`fused_conv` with the channels of x, z and the result on the last axis.
 
     x: (N, d1, …, dn, C). w: (M, C/group, k1, …, kn), as in `conv`. z: (N, o1, …, on, M). Returns (N, o1, …, on, M).
@@ -141,7 +141,7 @@ def nhwc_conv(
     kernel_shape: Ints | None = None,
     pads: Ints | None = None,
     strides: Ints | None = None,
-) -> Array:
+) -> jax.Array:
     """`conv` with the channels of x, w and the result on the last axis.
 
     x: (N, d1, …, dn, C). w: (M, k1, …, kn, C/group), as onnxruntime's optimiser writes it, though the text has it as in
@@ -174,7 +174,7 @@ def nhwc_max_pool(
     dilations: Ints | None = None,
     pads: Ints | None = None,
     strides: Ints | None = None,
-) -> Array:
+) -> jax.Array:
     """`max_pool` with the channels on the last axis.
 
     x: (N, d1, …, dn, C), numbers. The attributes are as in `max_pool`. Returns (N, o1, …, on, C), same dtype.
@@ -205,7 +205,7 @@ def maxpool_with_mask(
     pads: Ints | None = None,
     storage_order: int = 0,
     strides: Ints | None = None,
-) -> Array:
+) -> jax.Array:
     """`max_pool` over the elements of each window row that stand before the first masked one.
 
     x: (N, C, d1, …, dn), floats. m: (1 or N, 1 or C, d1, …, dn), int32; 0 masks an element, and those behind it in the
@@ -270,7 +270,7 @@ def conv_transpose_with_dynamic_pads(
     kernel_shape: Ints | None = None,
     output_padding: Ints | None = None,
     strides: Ints | None = None,
-) -> Array:
+) -> jax.Array:
     """`conv_transpose` whose pads are an operand.
 
     pads: static, all begins, then all ends; None is 0. The rest is as in `conv_transpose`.

@@ -90,7 +90,7 @@ def _rows(tables: Sequence[jax.Array], indices: Sequence[jax.Array]) -> list[jax
 
 def torch_embedding(
     weight: Array, indices: Array, padding_idx: Static = None, scale_grad_by_freq: Static = None
-) -> Array:
+) -> jax.Array:
     """The rows of `weight` at `indices`.
 
     weight: (rows, C), any dtype. indices: any shape, integers. Returns (…, C), same dtype.
@@ -105,7 +105,7 @@ def torch_embedding(
     op = "torch_embedding"
     table, places = as_traced(weight), as_traced(indices)
     sizes_of.table(op, "weight", table.shape)
-    found = gather(table, indices)
+    found = gather(table, places)
     if padding_idx is not None:
         at = integer(op, "padding_idx", padding_idx)
         if at >= 0:
@@ -127,7 +127,7 @@ def word_conv_embedding(
     char_embedding_size: int | None = None,
     conv_window_size: int | None = None,
     embedding_size: int | None = None,
-) -> Array:
+) -> jax.Array:
     """A vector for each word: the largest tanh of a convolution over the vectors of its letters.
 
     sequence: (words, letters), int32; a word ends where letters are 0. w: (M, 1, width, size), filters. b: (M,).

@@ -43,7 +43,7 @@ def fused_gemm(
     beta: float = 1.0,
     transA: int = 0,
     transB: int = 0,
-) -> Array:
+) -> jax.Array:
     """An activation of alpha · a' · b' + beta · c, which is as in `gemm`.
 
     activation: the name of a standard operator such as 'Relu' or 'LeakyRelu', or 'Silu'; None or '' changes nothing.
@@ -72,7 +72,7 @@ def fused_matmul_activation(
     transB: int = 0,
     transBatchA: int = 0,
     transBatchB: int = 0,
-) -> Array:
+) -> jax.Array:
     """An activation of `fused_matmul`.
 
     activation and its attributes are as in `fused_gemm`; 'Softmax', 'LogSoftmax' and 'Hardmax' take `activation_axis`.
@@ -95,7 +95,7 @@ def fused_matmul_activation(
     )
 
 
-def transpose_matmul(a: Array, b: Array, *, alpha: float = 1.0, transA: int = 0, transB: int = 0) -> Array:
+def transpose_matmul(a: Array, b: Array, *, alpha: float = 1.0, transA: int = 0, transB: int = 0) -> jax.Array:
     """alpha · a' · b'; the older name of `fused_matmul`, without its transposes of batch axes.
 
     Raises what `fused_matmul` raises. Source: com.microsoft TransposeMatMul, opset 1.
@@ -106,7 +106,7 @@ def transpose_matmul(a: Array, b: Array, *, alpha: float = 1.0, transA: int = 0,
     return fused_matmul(a, b, alpha=alpha, transA=transA, transB=transB)
 
 
-def gemm_fast_gelu(x: Array, w: Array, bias: Array | None = None) -> Array:
+def gemm_fast_gelu(x: Array, w: Array, bias: Array | None = None) -> jax.Array:
     """`fast_gelu` of x · w + bias.
 
     x: (…, K), floating-point. w: (K, N). bias: (N,). One dtype. Returns (…, N), same dtype.
@@ -118,7 +118,7 @@ def gemm_fast_gelu(x: Array, w: Array, bias: Array | None = None) -> Array:
     return fast_gelu(fused_matmul(x, w), bias)
 
 
-def inverse(x: Array) -> Array:
+def inverse(x: Array) -> jax.Array:
     """The inverse of square matrices.
 
     x: (…, M, M), floating-point. Returns an array like x; a singular matrix gives infinities or NaN.
@@ -136,7 +136,7 @@ def _inverse(x: jax.Array) -> jax.Array:
     return jnp.linalg.inv(x.astype(accumulation_type(x.dtype))).astype(x.dtype)
 
 
-def cdist(a: Array, b: Array, *, metric: Metric = "sqeuclidean") -> Array:
+def cdist(a: Array, b: Array, *, metric: Metric = "sqeuclidean") -> jax.Array:
     """The distance of each row of a to each row of b.
 
     a: (M, C), floating-point. b: (K, C), of a's dtype. Returns (M, K), same dtype.
@@ -163,7 +163,7 @@ def _cdist(operands: tuple[jax.Array, ...], root: bool) -> jax.Array:
     return total.astype(operands[0].dtype)
 
 
-def sparse_to_dense_matmul(a: Any, b: Array, *, alpha: float = 1.0, transA: int = 0, transB: int = 0) -> Array:
+def sparse_to_dense_matmul(a: Any, b: Array, *, alpha: float = 1.0, transA: int = 0, transB: int = 0) -> jax.Array:
     """alpha · a' · b', where a comes from a sparse tensor, as a dense matrix.
 
     a: (M, K), or (K, M) with transA. b: (K, N), or (N, K) with transB. One dtype, numbers. Returns it, (M, N).

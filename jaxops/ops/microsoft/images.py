@@ -29,7 +29,7 @@ def grid_sample(
     align_corners: int = 0,
     mode: Interpolation = "bilinear",
     padding_mode: GridPadding = "zeros",
-) -> Array:
+) -> jax.Array:
     """Reads images at the places in `grid`; as the standard's operator, with the names of modes that it had first.
 
     x: (N, C, H, W). grid: (N, H', W', 2). Returns (N, C, H', W'). The rest is as in the standard's `grid_sample`.
@@ -55,7 +55,7 @@ def crop_and_resize(
     *,
     extrapolation_value: float = 0.0,
     mode: CropMode = "bilinear",
-) -> Array:
+) -> jax.Array:
     """Cuts regions out of images and resizes them, corners aligned.
 
     x: (N, C, H, W), floats. rois: (R, 4), of x's dtype: y1, x1, y2, x2, where 0 and 1 are the centres of the first and

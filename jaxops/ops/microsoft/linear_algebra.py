@@ -25,7 +25,7 @@ def fused_matmul(
     transB: int = 0,
     transBatchA: int = 0,
     transBatchB: int = 0,
-) -> Array:
+) -> jax.Array:
     """alpha · a' · b', where a' and b' are the operands, transposed if asked; batch axes broadcast.
 
     a: (…, M, K) or (K,). b: (…, K, N) or (K,). Floats of one dtype. Returns that dtype, (…, M, N); a 1-D a has no M,

@@ -28,11 +28,11 @@ from jaxops.ops.tensor.reshaping import unsqueeze
 from jaxops.ops.tensor.selection import unique as standard_unique
 from jaxops.ops.tensor.triangles import trilu as standard_trilu
 from jaxops.shapes.microsoft import movement as sizes_of
-from jaxops.static import Array, Static, array, foldable, is_symbolic, jit_if_concrete, known
+from jaxops.static import A, Array, Static, array, foldable, is_symbolic, jit_if_concrete, known
 
 
 @foldable
-def expand_dims(x: Array, axis: Static) -> Array:
+def expand_dims(x: A, axis: Static) -> A:
     """Inserts an axis of size 1.
 
     x: any dtype. axis: static, one integer in [-n - 1, n]. Raises AxisError. Source: com.microsoft ExpandDims, opset 1.
@@ -44,7 +44,7 @@ def expand_dims(x: Array, axis: Static) -> Array:
 
 
 @foldable
-def gather_nd(data: Array, indices: Array) -> Array:
+def gather_nd(data: A, indices: A) -> A:
     """Picks elements or slices of `data` by tuples of indices; the standard's `gather_nd` without batch axes.
 
     Source: com.microsoft GatherND, opset 1.
@@ -56,7 +56,7 @@ def gather_nd(data: Array, indices: Array) -> Array:
 
 
 @foldable
-def pad(data: Array, pads: Static, value: Any = None, *, mode: PadMode = "constant") -> Array:
+def pad(data: A, pads: Static, value: Any = None, *, mode: PadMode = "constant") -> A:
     """Adds elements before and after each axis; negative pads crop. The standard's `pad` of all axes.
 
     pads: static integers, all begins and then all ends: 1-D, or 2-D with one row. value: one number, the fill.
@@ -86,7 +86,7 @@ def range(start: Static, limit: Static, delta: Static = None) -> Array:
 
 
 @foldable
-def trilu(x: Array, k: Any = None, *, upper: int = 1) -> Array:
+def trilu(x: A, k: Any = None, *, upper: int = 1) -> A:
     """The upper or lower triangle of each matrix, zeros elsewhere; the standard's `trilu`.
 
     Source: com.microsoft Trilu, opset 1.
@@ -98,7 +98,7 @@ def trilu(x: Array, k: Any = None, *, upper: int = 1) -> Array:
 
 
 @foldable
-def unfold_tensor(input: Array, *, dim: int = -1, size: int, step: int = 1) -> Array:
+def unfold_tensor(input: A, *, dim: int = -1, size: int, step: int = 1) -> A:
     """All slices of `size` elements along an axis, `step` apart, on a new last axis.
 
     input: any dtype. dim: the axis. size: at most the length of the axis. step: positive. Returns the axis with
@@ -154,7 +154,7 @@ def unique(x: Array, *, size: Static = None) -> tuple[Array, Array, Array]:
     return y[order], rank[places].astype(kind), counts[order]
 
 
-def is_all_finite(input: Sequence[Array], *, isinf_only: int = 0, isnan_only: int = 0) -> Array:
+def is_all_finite(input: Sequence[Array], *, isinf_only: int = 0, isnan_only: int = 0) -> jax.Array:
     """Whether no element of any operand is infinite or NaN.
 
     input: floats of one dtype. isinf_only: 1 looks for infinities only; isnan_only: 1 looks for NaN only; not both.

@@ -193,7 +193,7 @@ def _skip_normalization(
 
 def gated_rms_norm(
     x: Array, scale: Array, gate: Array, *, activation: GateActivation = "silu", epsilon: float = 1e-5
-) -> Array:
+) -> jax.Array:
     """Divides each head by the root of its mean square, then multiplies by scale and by an activation of gate.
 
     x: (…, H·C), floats. scale: (C,). gate: the shape of x. One dtype. Returns an array like x.
@@ -221,7 +221,9 @@ def _gated_rms_norm(operands: tuple[Any, ...], activation: str, epsilon: float) 
     return (y * (opened if activation == "sigmoid" else gate * opened)).astype(operands[0].dtype)
 
 
-def branchwise_rms_norm(x: Array, scale: Array | None = None, *, num_branches: int = 0, epsilon: float = 1e-5) -> Array:
+def branchwise_rms_norm(
+    x: Array, scale: Array | None = None, *, num_branches: int = 0, epsilon: float = 1e-5
+) -> jax.Array:
     """Divides each branch by the root of its mean square, then scales.
 
     x: (…, C, H), floats, or (…, C·H) with `num_branches` C. scale: floats, (H,), (C, H) or (C·H,); None is 1.
@@ -258,7 +260,7 @@ def group_norm(
     channels_last: int = 1,
     epsilon: float = 1e-5,
     groups: int,
-) -> Array:
+) -> jax.Array:
     """Normalizes groups of neighbouring channels of each instance, then scales and shifts each channel.
 
     x: (N, H, W, C), or (N, C, H, W) with channels_last=0, floats. gamma, beta: (C,), floats. groups: a divisor of C.

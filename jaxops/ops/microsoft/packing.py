@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -35,7 +36,7 @@ def packed_attention(
     num_heads: int,
     qkv_hidden_sizes: Sequence[int] | None = None,
     scale: float | None = None,
-) -> Array:
+) -> jax.Array:
     """`attention` of a packed batch: each token attends to those of its own sequence.
 
     input: (T, Di), floats. weights: (Di, D + D + Dv). bias: (D + D + Dv,). token_offset: integers (B, S).
@@ -102,7 +103,7 @@ def packed_multi_head_attention(
     num_heads: int,
     mask_filter_value: float = -10000.0,
     scale: float | None = None,
-) -> Array:
+) -> jax.Array:
     """`multi_head_attention` of a packed batch: each token attends to those of its own sequence.
 
     query, key, value: (T, D), (T, D) and (T, Dv), floats, or query is (T, N, 3, H) and holds all three.
@@ -181,7 +182,7 @@ def remove_padding(input: Array, sequence_token_count: Static) -> tuple[Array, A
     return tokens, offset, cumulative, most
 
 
-def restore_padding(input: Array, token_offset: Array) -> Array:
+def restore_padding(input: Array, token_offset: Array) -> jax.Array:
     """The batch of which `remove_padding` took the tokens, with zeros as padding.
 
     input: (T, D), floats. token_offset: integers (B, S). Returns (B, S, D). Raises ShapeError, DTypeError.

@@ -23,7 +23,7 @@ from jaxops.static import Array, Dim, Static, is_symbolic, jit_if_concrete, know
 
 def relative_position_bias(
     bias_table: Array, query_length: Static, key_length: Static, *, max_distance: int, is_bidirectional: int = 0
-) -> Array:
+) -> jax.Array:
     """A learned bias for each distance of query and key; larger distances share buckets (T5).
 
     bias_table: (buckets, N), floats; its memory holds the buckets of the first head, then of the second, and so on.
@@ -92,7 +92,7 @@ def gated_relative_position_bias(
     token_offset: Array | None = None,
     *,
     num_heads: int,
-) -> Array:
+) -> jax.Array:
     """rel_pos, scaled for each query by a gate that is computed from the query.
 
     The two halves of (query + query_bias) · weight + bias are summed and go through a sigmoid to u and r; the gate is

@@ -275,7 +275,7 @@ def qlinear_where(
 
 
 @jit_if_concrete
-def _where(operands: tuple[jax.Array, ...]) -> jax.Array:
+def _where(operands: tuple[jax.Array, ...]) -> Any:
     chosen, x, x_by, x_zero, y, y_by, y_zero, z_by, z_zero = operands
     sizes = broadcast("qlinear_where", chosen.shape, x.shape, y.shape)
     one = _requantized(dequantized(x, x_by, x_zero), z_by, z_zero)

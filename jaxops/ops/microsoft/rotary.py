@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -34,7 +35,7 @@ def rotary_embedding(
     num_heads: int = 0,
     rotary_embedding_dim: int = 0,
     scale: float | None = None,
-) -> Array:
+) -> jax.Array:
     """Turns the first R elements of each head by the angles of its position; the others stay.
 
     input: (B, S, N · H) or (B, N, S, H), floats. position_ids: integers in [0, M), (B, S), or one number, the position
@@ -110,7 +111,7 @@ def m_rotary_embedding(
     num_heads: int = 0,
     rotary_embedding_dim: int = 0,
     scale: float | None = None,
-) -> Array:
+) -> jax.Array:
     """`rotary_embedding` with three positions a token (time, height, width), each for some of the angles.
 
     input, cos_cache, sin_cache, interleaved: as in `rotary_embedding`; an input of 3 axes needs num_heads.

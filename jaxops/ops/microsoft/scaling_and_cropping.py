@@ -12,10 +12,10 @@ from jaxops.attributes import ints
 from jaxops.dtypes import accumulation_type, floating
 from jaxops.ops.tensor.slicing import slice as slice_
 from jaxops.shapes.microsoft import scaling_and_cropping as sizes_of
-from jaxops.static import Array, StaticInts, foldable, jit_if_concrete
+from jaxops.static import A, Array, StaticInts, foldable, jit_if_concrete
 
 
-def affine(x: Array, *, alpha: float = 1.0, beta: float = 0.0) -> Array:
+def affine(x: Array, *, alpha: float = 1.0, beta: float = 0.0) -> jax.Array:
     """alpha · x + beta.
 
     x: any shape, floating-point. Returns the same shape and dtype.
@@ -28,7 +28,7 @@ def affine(x: Array, *, alpha: float = 1.0, beta: float = 0.0) -> Array:
     return _affine(data, float(alpha), float(beta))
 
 
-def scale(input: Array, *, scale: float = 1.0) -> Array:
+def scale(input: Array, *, scale: float = 1.0) -> jax.Array:
     """scale · input.
 
     input: any shape, floating-point. Returns the same shape and dtype.
@@ -46,7 +46,7 @@ def _affine(x: jax.Array, factor: float, offset: float) -> jax.Array:
     return (x.astype(accumulation_type(x.dtype)) * factor + offset).astype(x.dtype)
 
 
-def scaled_tanh(input: Array, *, alpha: float, beta: float) -> Array:
+def scaled_tanh(input: Array, *, alpha: float, beta: float) -> jax.Array:
     """alpha · tanh(beta · input).
 
     input: any shape, floating-point. Returns the same shape and dtype.
@@ -64,7 +64,7 @@ def _scaled_tanh(x: jax.Array, alpha: float, beta: float) -> jax.Array:
     return (alpha * lax.tanh(beta * x.astype(accumulation_type(x.dtype)))).astype(x.dtype)
 
 
-def parametric_softplus(x: Array, *, alpha: float, beta: float) -> Array:
+def parametric_softplus(x: Array, *, alpha: float, beta: float) -> jax.Array:
     """alpha · log(1 + exp(beta · x)).
 
     x: any shape, floating-point. Returns the same shape and dtype.
@@ -82,7 +82,7 @@ def _parametric_softplus(x: jax.Array, alpha: float, beta: float) -> jax.Array:
     return (alpha * jax.nn.softplus(beta * x.astype(accumulation_type(x.dtype)))).astype(x.dtype)
 
 
-def image_scaler(input: Array, *, bias: Sequence[float], scale: float = 1.0) -> Array:
+def image_scaler(input: Array, *, bias: Sequence[float], scale: float = 1.0) -> jax.Array:
     """scale · input + bias, with one bias for each channel.
 
     input: (N, C, H, W), floating-point. bias: C numbers. Returns the same shape and dtype.
@@ -103,7 +103,7 @@ def _image_scaler(x: jax.Array, bias: tuple[float, ...], scale: float) -> jax.Ar
     return (x.astype(wide) * scale + jnp.asarray(bias, wide).reshape(1, -1, 1, 1)).astype(x.dtype)
 
 
-def crop(input: Array, *, border: Sequence[int], scale: Sequence[int] = ()) -> Array:
+def crop(input: Array, *, border: Sequence[int], scale: Sequence[int] = ()) -> jax.Array:
     """Images without their borders, or the part of a given size that begins behind the left and top border.
 
     input: (N, C, H, W), floating-point. border: left, top, right and bottom, each 0 or more. scale: the height and
@@ -127,7 +127,7 @@ def _crop(x: jax.Array, border: tuple[int, ...], scale: tuple[int, ...]) -> jax.
 
 
 @foldable
-def dynamic_slice(data: Array, starts: StaticInts, ends: StaticInts, axes: StaticInts = None) -> Array:
+def dynamic_slice(data: A, starts: StaticInts, ends: StaticInts, axes: StaticInts = None) -> A:
     """The elements from `start` up to, not including, `end`, on each of the axes: `jaxops.slice` without steps.
 
     data: n axes, any dtype. starts, ends, axes: as in `jaxops.slice`.

@@ -19,7 +19,7 @@ No = Literal[0]
 Yes = Literal[1]
 
 
-def rfft(x: Array, *, normalized: No = 0, onesided: Yes = 1, signal_ndim: int = 1) -> Array:
+def rfft(x: Array, *, normalized: No = 0, onesided: Yes = 1, signal_ndim: int = 1) -> jax.Array:
     """The Fourier transform of real numbers over the last `signal_ndim` axes, one half of the last of them.
 
     x: (…, n), floats. Returns (…, n // 2 + 1, 2): real and imaginary parts, same dtype; 16-bit types are computed in
@@ -33,7 +33,7 @@ def rfft(x: Array, *, normalized: No = 0, onesided: Yes = 1, signal_ndim: int = 
     return _rfft(data, _axes("rfft", normalized, onesided, signal_ndim))
 
 
-def irfft(x: Array, *, normalized: No = 0, onesided: Yes = 1, signal_ndim: int) -> Array:
+def irfft(x: Array, *, normalized: No = 0, onesided: Yes = 1, signal_ndim: int) -> jax.Array:
     """The inverse of `rfft` for a last axis of an even size.
 
     x: (…, m, 2), floats. Returns (…, 2 · (m - 1)), same dtype. The attributes are as in `rfft`.
@@ -71,7 +71,7 @@ def _irfft(x: jax.Array, count: int) -> jax.Array:
     return lax.convert_element_type(jnp.fft.irfftn(values, sizes, range(-count, 0)), x.dtype)
 
 
-def complex_mul(a: Array, b: Array) -> Array:
+def complex_mul(a: Array, b: Array) -> jax.Array:
     """The product of complex numbers; the operands broadcast to each other.
 
     a, b: (…, 2), real and imaginary parts, floats of one dtype. Returns that dtype; 16 bits are computed in float32.
@@ -84,7 +84,7 @@ def complex_mul(a: Array, b: Array) -> Array:
     return _complex_mul(traced_operands("complex_mul", (a, b), "floating-point"), "complex_mul", False)
 
 
-def complex_mul_conj(a: Array, b: Array) -> Array:
+def complex_mul_conj(a: Array, b: Array) -> jax.Array:
     """The product of a and the conjugate of b; otherwise as `complex_mul`.
 
     Source: com.microsoft ComplexMulConj, opset 1.

@@ -175,7 +175,7 @@ def _cut(text: str, separator: str) -> list[str]:
     return [*parts, text[begin:]]
 
 
-def n_gram_repeat_block(input_ids: Array, scores: Array, *, ngram_size: int) -> Array:
+def n_gram_repeat_block(input_ids: Array, scores: Array, *, ngram_size: int) -> jax.Array:
     """Sets the scores of tokens to -inf that would repeat an n-gram of the tokens so far.
 
     input_ids: (N, S), integers in [0, V). scores: (N, V), floats. ngram_size: positive; the last ngram_size - 1 tokens
@@ -210,7 +210,7 @@ def _n_gram_repeat_block(operands: tuple[jax.Array, ...], size: int) -> jax.Arra
     return scores.at[row, lax.slice_in_dim(ids, size - 1, length, axis=1)].min(banned)
 
 
-def dynamic_time_warping(input: Array, *, size: Static = None) -> Array:
+def dynamic_time_warping(input: Array, *, size: Static = None) -> jax.Array:
     """The path of lowest cost through a matrix, from its first element to its last.
 
     input: (M, N) or (1, M, N), floats, the cost of each place. A step goes to the next row, the next column, or both.

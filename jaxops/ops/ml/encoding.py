@@ -223,7 +223,7 @@ def _table(keys: np.ndarray, values: np.ndarray, default: np.ndarray) -> tuple[n
 
 
 @jit_if_concrete
-def _encode(operands: tuple[Array, Array, Array]) -> Array:
+def _encode(operands: tuple[Array, Array, Array]) -> Any:
     """The third operand holds the values of the sorted keys, then the default, then the value of NaN."""
     x, keys, results = operands
     xp = np if isinstance(x, np.ndarray) else jnp

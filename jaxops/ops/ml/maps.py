@@ -41,7 +41,7 @@ def zip_map(
 
 def dict_vectorizer(
     x: Mapping[Any, Any], *, int64_vocabulary: Ints | None = None, string_vocabulary: Sequence[str] | None = None
-) -> Array:
+) -> jax.Array:
     """The values of a dictionary in the order of the vocabulary; 0, or '' among strings, for a key that is not there.
 
     x: from integers or strings to numbers or strings. …_vocabulary: static, one of both, distinct keys. Returns a
@@ -105,7 +105,7 @@ def _values(op: str, values: list[Any]) -> Array:
     return jnp.stack(parts) if isinstance(parts[0], jax.Array) else np.stack(parts)
 
 
-def _placed(values: Array, places: list[int], size: int, missing: str) -> Array:
+def _placed(values: Array, places: list[int], size: int, missing: str) -> Any:
     """A vector with the values at these places, and nothing elsewhere."""
     if isinstance(values, jax.Array):
         return jnp.zeros(size, values.dtype).at[np.array(places, np.int32)].set(values)

@@ -6,6 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -40,7 +41,7 @@ def deform_conv(
     offset_group: int = 1,
     pads: Ints | None = None,
     strides: Ints | None = None,
-) -> Array:
+) -> jax.Array:
     """`conv` that reads each element of a window at a place moved by an offset, interpolating linearly.
 
     x: (N, C, d1, …, dn). w: (M, C/group, k1, …, kn). offset: (N, offset_group·k1·…·kn·n, o1, …, on), in elements:

@@ -7,11 +7,11 @@ from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.shapes.nn import flattening as sizes_of
-from jaxops.static import Array, foldable, jit_if_concrete
+from jaxops.static import A, Array, foldable, jit_if_concrete
 
 
 @foldable
-def flatten(input: Array, *, axis: int = 1) -> Array:
+def flatten(input: A, *, axis: int = 1) -> A:
     """Joins the axes before `axis` into one, and those from `axis` on into another.
 
     input: (d0, …, dn-1), any dtype. Returns (d0·…·d[axis-1], d[axis]·…·dn-1), same dtype; an empty product is 1.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -31,7 +32,7 @@ def tf_idf_vectorizer(
     pool_int64s: Ints | None = None,
     pool_strings: Sequence[str] | None = None,
     weights: Sequence[float] | None = None,
-) -> Array:
+) -> jax.Array:
     """Counts how often the n-grams of a pool stand in each sequence.
 
     x: (C,) or (N, C), integers, which may be traced, or static strings. pool_int64s or pool_strings: the 1-grams, then

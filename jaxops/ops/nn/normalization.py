@@ -16,6 +16,7 @@ __all__ = [
 
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -99,7 +100,7 @@ def _batch_normalization(operands: tuple[Any, ...], epsilon: float, momentum: fl
     return (y, *(v.astype(kept) for v in running))
 
 
-def lrn(x: Array, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Array:
+def lrn(x: Array, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> jax.Array:
     """Local response normalization: divides by a power of the sum of squares over neighbouring channels (axis 1).
 
     x: (N, C, …), floats. Returns x / (bias + alpha / size · s) ** beta, where s sums the squares of the channels
@@ -142,7 +143,7 @@ def _power(base: Any, beta: float) -> Any:
     return lax.rsqrt(base) if beta == 0.5 else 1 / base if beta == 1 else base**-beta
 
 
-def instance_normalization(input: Array, scale: Array, b: Array, *, epsilon: float = 1e-5) -> Array:
+def instance_normalization(input: Array, scale: Array, b: Array, *, epsilon: float = 1e-5) -> jax.Array:
     """Normalizes each channel of each instance by its own mean and variance, then scales and shifts it.
 
     input: (N, C, …), floats. scale, b: (C,), floats. Returns an array like input.
@@ -222,7 +223,7 @@ def _fitted(op: str, name: str, value: Any, x: Any) -> Any:
 
 def rms_normalization(
     x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: ElementType = np.float32
-) -> Array:
+) -> jax.Array:
     """Divides by the root of the mean square over the axes from `axis` on, then scales.
 
     x: floats. scale: floats that broadcast to x. Returns the shape of x, in the type of scale.
@@ -249,7 +250,7 @@ def _rms_normalization(operands: tuple[Any, Any], axis: int, epsilon: float, wor
 
 def group_normalization(
     x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = 1e-5, stash_type: ElementType = np.float32
-) -> Array:
+) -> jax.Array:
     """Normalizes groups of neighbouring channels of each instance, then scales and shifts each channel.
 
     x: (N, C, …), floats. scale, bias: (C,), floats. num_groups: static, a divisor of C.
@@ -279,7 +280,7 @@ def _group_normalization(operands: tuple[Any, Any, Any], num_groups: int, epsilo
     return normal * scale + bias
 
 
-def lp_normalization(input: Array, *, axis: int = -1, p: Norm = 2) -> Array:
+def lp_normalization(input: Array, *, axis: int = -1, p: Norm = 2) -> jax.Array:
     """Divides by the p-norm along `axis`; where the norm is zero the result is zero.
 
     input: floats. p: static, 1 or 2. Raises ArgumentError for another p, AxisError, DTypeError.
@@ -302,7 +303,7 @@ def _lp_normalization(x: Any, axis: int, p: int) -> Any:
     return (wider / (total if p == 1 else lax.sqrt(total))).astype(x.dtype)
 
 
-def mean_variance_normalization(x: Array, *, axes: Static | Ints = (0, 2, 3)) -> Array:
+def mean_variance_normalization(x: Array, *, axes: Static | Ints = (0, 2, 3)) -> jax.Array:
     """Subtracts the mean over `axes` and divides by the standard deviation plus 1e-9.
 
     x: floats. axes: static, distinct axes of x; the default normalizes each channel of (N, C, H, W) separately.

@@ -5,6 +5,7 @@ __all__ = ["max_roi_pool"]
 from typing import Any
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -16,7 +17,7 @@ from jaxops.shapes.nn import region_pooling as sizes_of
 from jaxops.static import Array, Dim, Ints, Sizes, jit_if_concrete
 
 
-def max_roi_pool(x: Array, rois: Array, *, pooled_shape: Ints, spatial_scale: float = 1.0) -> Array:
+def max_roi_pool(x: Array, rois: Array, *, pooled_shape: Ints, spatial_scale: float = 1.0) -> jax.Array:
     """Divides each region into bins of whole elements and takes the largest element of each bin.
 
     x: (N, C, H, W), floats. rois: (R, 5), of x's dtype: the image, then x1, y1, x2, y2, of the first and last element

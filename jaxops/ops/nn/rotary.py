@@ -4,6 +4,7 @@ __all__ = ["rotary_embedding"]
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp  # noqa: F401 - the doctest uses it
 from jax import lax
 
@@ -24,7 +25,7 @@ def rotary_embedding(
     interleaved: int = 0,
     num_heads: int | None = None,
     rotary_embedding_dim: int = 0,
-) -> Array:
+) -> jax.Array:
     """Turns pairs of elements of each head by the angle that belongs to the position of the token.
 
     x: (B, N, S, H), or (B, S, N · H) with `num_heads`; floats. rotary_embedding_dim: R, how many elements at the start

@@ -15,7 +15,7 @@ from jaxops.ops.elementwise import one_of_kind
 from jaxops.static import Array, jit_if_concrete
 
 
-def shrink(input: Array, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
+def shrink(input: Array, *, bias: float = 0.0, lambd: float = 0.5) -> jax.Array:
     """x + bias where x < -lambd, x - bias where x > lambd, else 0.
 
     input: any shape, numbers. Returns the same shape and dtype.

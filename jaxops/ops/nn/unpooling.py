@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -27,7 +28,7 @@ def col2im(
     dilations: Ints | None = None,
     pads: Ints | None = None,
     strides: Ints | None = None,
-) -> Array:
+) -> jax.Array:
     """Adds up blocks of elements, given as columns, where they overlap in an image.
 
     input: (N, C·b1·…·bn, L), numbers; the L blocks are in row-major order of their places. 16-bit floats are summed in
@@ -77,7 +78,7 @@ def max_unpool(
     kernel_shape: Ints,
     pads: Ints | None = None,
     strides: Ints | None = None,
-) -> Array:
+) -> jax.Array:
     """Puts the elements that `max_pool` has found back where they were, among zeros.
 
     x: (N, C, d1, …, dn), any numbers. i: the same sizes, integers: where in the flattened result each goes; of equal

@@ -5,6 +5,7 @@ __all__ = ["roi_align"]
 from typing import Any, Literal, NamedTuple
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -38,7 +39,7 @@ def roi_align(
     output_width: int = 1,
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
-) -> Array:
+) -> jax.Array:
     """Divides each region into bins and pools samples of each bin, interpolated in the image.
 
     x: (N, C, H, W), floats. rois: (R, 4), of x's dtype: x1, y1, x2, y2. batch_indices: (R,), integers in [0, N).

@@ -25,7 +25,7 @@ def non_max_suppression(
     *,
     center_point_box: int = 0,
     size: Static = None,
-) -> Array:
+) -> jax.Array:
     """Selects boxes by descending score for each batch and class, without those that overlap a selected one too much.
 
     boxes: (B, S, 4), floats: two opposite corners y1, x1, y2, x2, or with center_point_box the centre x, y and width,

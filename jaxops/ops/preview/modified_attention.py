@@ -5,6 +5,7 @@ __all__ = ["flex_attention"]
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeAlias
 
+import jax
 import jax.numpy as jnp  # noqa: F401 - the doctest uses it
 import numpy as np
 
@@ -28,7 +29,7 @@ def flex_attention(
     scale: float | None = None,
     score_mod: Modifier | None = None,
     softmax_precision: ElementType | None = None,
-) -> Array:
+) -> jax.Array:
     """prob_mod(softmax(score_mod(scale · q · kᵀ))) · v for each head: attention with functions of the caller.
 
     q: (B, Nq, S, H). k: (B, Nkv, T, H). v: (B, Nkv, T, Hv). Floats of one dtype, of 8 bits or more; Nq is a multiple

@@ -2,6 +2,8 @@
 
 __all__ = ["arg_max", "arg_min"]
 
+from typing import Any
+
 import numpy as np
 from jax import lax
 
@@ -10,11 +12,11 @@ from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.elementwise import one_of_kind, traced_if_symbolic
 from jaxops.ops.tensor.inspection import dims
-from jaxops.static import Array, Undecided, foldable, jit_if_concrete
+from jaxops.static import A, Array, Undecided, foldable, jit_if_concrete
 
 
 @foldable
-def arg_max(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
+def arg_max(data: A, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> A:
     """The index of the largest element along an axis; NaN counts as the largest.
 
     data: at least one axis, numbers. Returns int64; the axis has size 1, or is dropped with keepdims=0.
@@ -29,7 +31,7 @@ def arg_max(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index:
 
 
 @foldable
-def arg_min(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Array:
+def arg_min(data: A, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> A:
     """The index of the smallest element along an axis; NaN counts as the smallest.
 
     data: at least one axis, numbers. Returns int64; the axis has size 1, or is dropped with keepdims=0.
@@ -43,7 +45,7 @@ def arg_min(data: Array, *, axis: int = 0, keepdims: int = 1, select_last_index:
     return _arg("arg_min", data, axis, keepdims, select_last_index)
 
 
-def _arg(op: str, data: Array, axis: int, keepdims: int, last: int) -> Array:
+def _arg(op: str, data: Array, axis: int, keepdims: int, last: int) -> Any:
     (data,) = traced_if_symbolic(one_of_kind(op, "real numbers", data))
     at = resolve_axis(op, axis, data.ndim)
     try:

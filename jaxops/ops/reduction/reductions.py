@@ -31,12 +31,12 @@ from jaxops.ops.math.arithmetic import div
 from jaxops.ops.numerics import largest, least, rounded, smallest
 from jaxops.ops.tensor.inspection import dims
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import Array, StaticInts, foldable, is_symbolic, jit_if_concrete
+from jaxops.static import A, Array, StaticInts, foldable, is_symbolic, jit_if_concrete
 
 Axes = tuple[int, ...]
 
 
-def _reduced(op: str, data: Any, axes: Any, keepdims: int, noop: int, *rule: Any) -> Array:
+def _reduced(op: str, data: Any, axes: Any, keepdims: int, noop: int, *rule: Any) -> Any:
     """Reduces the given axes; without axes all of them, or none with `noop_with_empty_axes`."""
     x = one_of_kind(op, _KINDS.get(rule[0], "real numbers"), data)
     named = () if axes is None else ints(op, "axes", axes, single=True)
@@ -204,7 +204,7 @@ _NO_SIZES = {_norm2, _log_total, _log_total_exp}
 
 
 @foldable
-def reduce_sum(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_sum(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The sum along axes; 0 over no elements.
 
     data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
@@ -221,7 +221,7 @@ def reduce_sum(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_
 
 
 @foldable
-def reduce_mean(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_mean(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The mean along axes; truncated for integers.
 
     data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
@@ -238,7 +238,7 @@ def reduce_mean(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop
 
 
 @foldable
-def reduce_prod(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_prod(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The product along axes; 1 over no elements.
 
     data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
@@ -255,7 +255,7 @@ def reduce_prod(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop
 
 
 @foldable
-def reduce_max(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_max(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The maximum along axes; NaN if one is NaN, -inf or the smallest integer over no elements.
 
     data: any shape, numbers or booleans (False < True). Returns the same dtype; reduced axes have size 1, or are
@@ -273,7 +273,7 @@ def reduce_max(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_
 
 
 @foldable
-def reduce_min(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_min(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The minimum along axes; NaN if one is NaN, inf or the largest integer over no elements.
 
     data: any shape, numbers or booleans (False < True). Returns the same dtype; reduced axes have size 1, or are
@@ -291,7 +291,7 @@ def reduce_min(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_
 
 
 @foldable
-def reduce_l1(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_l1(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The sum of the absolute values along axes.
 
     data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
@@ -308,7 +308,7 @@ def reduce_l1(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_w
 
 
 @foldable
-def reduce_l2(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_l2(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The square root of the sum of squares along axes; truncated for integers.
 
     data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
@@ -325,7 +325,7 @@ def reduce_l2(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_w
 
 
 @foldable
-def reduce_log_sum(data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+def reduce_log_sum(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The logarithm of the sum along axes; truncated for integers.
 
     data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
@@ -342,9 +342,7 @@ def reduce_log_sum(data: Array, axes: StaticInts = None, *, keepdims: int = 1, n
 
 
 @foldable
-def reduce_log_sum_exp(
-    data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
-) -> Array:
+def reduce_log_sum_exp(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The logarithm of the sum of exponentials along axes, without overflow; truncated for integers.
 
     data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
@@ -361,9 +359,7 @@ def reduce_log_sum_exp(
 
 
 @foldable
-def reduce_sum_square(
-    data: Array, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
-) -> Array:
+def reduce_sum_square(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The sum of squares along axes.
 
     data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.

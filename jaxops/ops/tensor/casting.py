@@ -14,7 +14,7 @@ from jaxops.dtypes import as_traced, canonical, is_float, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError
 from jaxops.ops.elementwise import on_facts
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import Array, ElementType, ShapeOnly, array, foldable, is_symbolic, jit_if_concrete
+from jaxops.static import A, Array, ElementType, ShapeOnly, array, foldable, is_symbolic, jit_if_concrete
 
 # Eight-bit floats, which overflow to their largest number under `saturate`.
 _SATURATING = {"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}
@@ -22,7 +22,7 @@ RoundMode = Literal["up", "down", "nearest"]
 
 
 @foldable
-def cast(input: Array, *, to: ElementType, saturate: int = 1, round_mode: RoundMode = "up") -> Array:
+def cast(input: A, *, to: ElementType, saturate: int = 1, round_mode: RoundMode = "up") -> A:
     """Converts the elements of `input` to another type.
 
     input: any shape and dtype; strings are static. to: static, the new dtype; `str` for strings.
@@ -58,14 +58,15 @@ def cast(input: Array, *, to: ElementType, saturate: int = 1, round_mode: RoundM
     if target.kind in "USTO":
         if not isinstance(data, np.ndarray):
             raise DTypeError(f"cast: traced {data.dtype.name} cannot become strings, which are static (NumPy)")
-        return data if is_string(data) else _to_strings(data)
+        strings: Any = data if is_string(data) else _to_strings(data)
+        return strings
     if is_string(data):
         return _cast(_from_strings(np.asarray(data), target), target, overflow, round_mode)
     return _cast(data, target if isinstance(data, np.ndarray) else canonical(target), overflow, round_mode)
 
 
 @foldable
-def cast_like(input: Array, target_type: ShapeOnly, *, saturate: int = 1, round_mode: RoundMode = "up") -> Array:
+def cast_like(input: A, target_type: ShapeOnly, *, saturate: int = 1, round_mode: RoundMode = "up") -> A:
     """Converts the elements of `input` to the type of `target_type`.
 
     input: any shape and dtype; strings are static. target_type: an array of any shape; only its dtype is looked at.
@@ -79,7 +80,7 @@ def cast_like(input: Array, target_type: ShapeOnly, *, saturate: int = 1, round_
 
 
 @foldable
-def bit_cast(input: Array, *, to: ElementType) -> Array:
+def bit_cast(input: A, *, to: ElementType) -> A:
     """The bits of each element, taken for a number of another type.
 
     input: any shape and dtype but strings; a boolean is a byte that is 0 or 1, and any other byte is True. to: static,

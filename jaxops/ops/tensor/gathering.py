@@ -18,11 +18,11 @@ from jaxops.dtypes import as_traced, settled
 from jaxops.errors import BoundsError, DTypeError, describe
 from jaxops.ops.indices import checked_indices, from_start
 from jaxops.shapes.tensor import indexing as sizes_of
-from jaxops.static import Array, Sizes, array, beside, foldable, is_static, is_symbolic, jit_if_concrete
+from jaxops.static import A, Array, Sizes, array, beside, foldable, is_static, is_symbolic, jit_if_concrete
 
 
 @foldable
-def gather(data: Array, indices: Array, *, axis: int = 0) -> Array:
+def gather(data: A, indices: A, *, axis: int = 0) -> A:
     """Picks entries of `data` along `axis`.
 
     data: (d0, …, dn-1), any dtype. indices: any shape, integers in [-d, d-1] of the axis; negative ones count
@@ -35,23 +35,23 @@ def gather(data: Array, indices: Array, *, axis: int = 0) -> Array:
     Array([[0., 4.]], dtype=float32)
     """
     data = array(data)
-    indices = array(beside(data, "gather", "indices", indices))
-    if not (jnp.issubdtype(indices.dtype, jnp.integer) or is_symbolic(indices)):
-        raise DTypeError(f"gather: `indices` must be integers, got {describe(indices)}")
+    places = array(beside(data, "gather", "indices", indices))
+    if not (jnp.issubdtype(places.dtype, jnp.integer) or is_symbolic(places)):
+        raise DTypeError(f"gather: `indices` must be integers, got {describe(places)}")
     at = resolve_axis("gather", axis, data.ndim)
     count = data.shape[at]
-    if isinstance(count, int) and count == 0 and indices.size:
+    if isinstance(count, int) and count == 0 and places.size:
         raise BoundsError(f"gather: axis {at} of {describe(data)} is empty, but `indices` is not")
-    if is_static(indices) and not is_symbolic(indices) and not is_symbolic(count):
+    if is_static(places) and not is_symbolic(places) and not is_symbolic(count):
         # Narrow types may not hold the size.
-        indices = indices if indices.dtype == np.uint64 else indices.astype(np.int64)
-        bad = indices[(indices < -count) | (indices >= count)]
+        places = places if places.dtype == np.uint64 else places.astype(np.int64)
+        bad = places[(places < -count) | (places >= count)]
         if bad.size:
             raise BoundsError(f"gather: index {bad.flat[0]} is outside axis {at} of size {count} ({describe(data)})")
         if is_static(data):
-            return settled(np.asarray(np.take(data, indices, axis=at), data.dtype), data)
-        return _gather((data, as_traced(np.where(indices < 0, indices + count, indices))), at, True)
-    return _gather((as_traced(data), as_traced(indices)), at, False)
+            return settled(np.asarray(np.take(data, places, axis=at), data.dtype), data)
+        return _gather((data, as_traced(np.where(places < 0, places + count, places))), at, True)
+    return _gather((as_traced(data), as_traced(places)), at, False)
 
 
 @jit_if_concrete
@@ -76,7 +76,7 @@ def _gather(operands: tuple[Array, Array], axis: int, inside: bool) -> Array:
 
 
 @foldable
-def gather_elements(data: Array, indices: Array, *, axis: int = 0) -> Array:
+def gather_elements(data: A, indices: A, *, axis: int = 0) -> A:
     """Picks one element per index, at the index's own coordinates, except along `axis`, where it gives the position.
 
     data: n axes, any dtype. indices: n axes, integers in [-d, d-1] of the axis; on other axes at most the size of
@@ -129,7 +129,7 @@ def _gather_elements(operands: tuple[Any, Any], axis: int, inside: bool) -> Any:
 
 
 @foldable
-def gather_nd(data: Array, indices: Array, *, batch_dims: int = 0) -> Array:
+def gather_nd(data: A, indices: A, *, batch_dims: int = 0) -> A:
     """Picks elements or slices of `data` by tuples of indices.
 
     data: (b…, d1, …), any dtype. indices: (b…, q…, k), integers; each tuple of k indexes the k axes after the

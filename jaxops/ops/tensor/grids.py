@@ -5,6 +5,7 @@ __all__ = ["affine_grid", "grid_sample"]
 from typing import Any, Literal
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -22,7 +23,7 @@ GridPadding = Literal["zeros", "border", "reflection"]
 
 def grid_sample(
     x: Array, grid: Array, *, align_corners: int = 0, mode: GridMode = "linear", padding_mode: GridPadding = "zeros"
-) -> Array:
+) -> jax.Array:
     """Samples `x` at the coordinates in `grid`, interpolating between its elements.
 
     x: (N, C, d1, …, dr), floats, or any numbers for 'nearest'. grid: (N, o1, …, or, r), floats; the last axis holds
@@ -90,7 +91,7 @@ def _reflected(index: Any, size: Any, align: bool) -> Any:
     return jnp.where(index < size, index, period - index - (0 if align else 1))
 
 
-def affine_grid(theta: Array, size: StaticInts, *, align_corners: int = 0) -> Array:
+def affine_grid(theta: Array, size: StaticInts, *, align_corners: int = 0) -> jax.Array:
     """The grid of coordinates, for `grid_sample`, that an affine map makes of an image of this size.
 
     theta: (N, 2, 3) or (N, 3, 4), floats, a matrix an image. size: static, (N, C, H, W) or (N, C, D, H, W).

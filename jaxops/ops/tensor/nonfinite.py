@@ -10,11 +10,11 @@ from jax import lax
 
 from jaxops.attributes import flag
 from jaxops.ops.elementwise import broadcast_to, one_of_kind, unary
-from jaxops.static import Array, foldable, jit_if_concrete
+from jaxops.static import A, Array, foldable, jit_if_concrete
 
 
 @foldable
-def isnan(x: Array) -> Array:
+def isnan(x: A) -> A:
     """Whether each element is NaN.
 
     x: any shape, floating-point. Returns booleans of the same shape.
@@ -33,7 +33,7 @@ def _traced_isnan(x: Any) -> Any:
 
 
 @foldable
-def isinf(x: Array, *, detect_negative: int = 1, detect_positive: int = 1) -> Array:
+def isinf(x: A, *, detect_negative: int = 1, detect_positive: int = 1) -> A:
     """Whether each element is infinite.
 
     x: any shape, floating-point. Returns booleans of the same shape.
@@ -62,7 +62,7 @@ def _isinf(x: Array, negative: bool, positive: bool) -> Array:
     return same(x, infinity if isinstance(x, np.ndarray) else broadcast_to(infinity, x.shape))
 
 
-def _comparable(op: str, value: Any) -> Array:
+def _comparable(op: str, value: Any) -> Any:
     """The operand, with 8-bit floats as float32, since not every backend compares them."""
     x = one_of_kind(op, "floating-point", value)
     return x.astype(np.float32) if x.dtype.itemsize == 1 else x

@@ -13,15 +13,15 @@ from jaxops.dtypes import as_traced, is_string, number, unify, widened
 from jaxops.errors import ShapeError, describe, shape_text
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.tensor import padding as sizes_of
-from jaxops.static import Array, Ints, Sizes, StaticInts, array, foldable, is_symbolic, jit_if_concrete
+from jaxops.static import A, Array, Ints, Sizes, StaticInts, array, foldable, is_symbolic, jit_if_concrete
 
 PadMode = Literal["constant", "reflect", "edge", "wrap"]
 
 
 @foldable
 def pad(
-    data: Array, pads: StaticInts, constant_value: Any = None, axes: StaticInts = None, *, mode: PadMode = "constant"
-) -> Array:
+    data: A, pads: StaticInts, constant_value: Any = None, axes: StaticInts = None, *, mode: PadMode = "constant"
+) -> A:
     """Adds elements before and after each axis; negative pads crop.
 
     data: any dtype. pads: static, 1-D integers, all begins and then all ends.
@@ -111,7 +111,7 @@ def _source(size: Any, low: Any, high: Any, mode: str) -> Any:
 
 
 @foldable
-def center_crop_pad(input_data: Array, shape: StaticInts, *, axes: Ints | None = None) -> Array:
+def center_crop_pad(input_data: A, shape: StaticInts, *, axes: Ints | None = None) -> A:
     """Crops longer axes to their centre, and pads shorter axes with zeros on both sides.
 
     input_data: any dtype. shape: static, 1-D integers, the new sizes of the axes. axes: static, distinct; None

@@ -15,13 +15,13 @@ from jaxops.ops.elementwise import traced_if_symbolic
 from jaxops.ops.tensor.gathering import gather_nd
 from jaxops.ops.tensor.reshaping import reshape
 from jaxops.shapes.tensor import reordering as sizes_of
-from jaxops.static import Array, Ints, array, beside, foldable, jit_if_concrete
+from jaxops.static import A, Array, Ints, array, beside, foldable, jit_if_concrete
 
 DepthMode = Literal["DCR", "CRD"]
 
 
 @foldable
-def transpose(data: Array, *, perm: Ints | None = None) -> Array:
+def transpose(data: A, *, perm: Ints | None = None) -> A:
     """The axes of `data` in the order `perm`; reversed when `perm` is None.
 
     data: n axes, any dtype. perm: static, a permutation of 0 … n-1; axis i of the result is axis perm[i] of data.
@@ -41,7 +41,7 @@ def _transpose(data: Array, perm: tuple[int, ...] | None) -> Array:
 
 
 @foldable
-def depth_to_space(input: Array, *, blocksize: int, mode: DepthMode = "DCR") -> Array:
+def depth_to_space(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
     """Rearranges channels into spatial blocks.
 
     input: (N, C, H, W), any dtype; C a multiple of blocksize². Returns
@@ -64,7 +64,7 @@ def depth_to_space(input: Array, *, blocksize: int, mode: DepthMode = "DCR") -> 
 
 
 @foldable
-def space_to_depth(input: Array, *, blocksize: int, mode: DepthMode = "DCR") -> Array:
+def space_to_depth(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
     """Rearranges spatial blocks into channels; the inverse of `depth_to_space`.
 
     input: (N, C, H, W), any dtype; H and W multiples of blocksize. Returns (N, C · blocksize², H / blocksize,
@@ -83,7 +83,7 @@ def space_to_depth(input: Array, *, blocksize: int, mode: DepthMode = "DCR") -> 
 
 
 @foldable
-def reverse_sequence(input: Array, sequence_lens: Array, *, batch_axis: int = 1, time_axis: int = 0) -> Array:
+def reverse_sequence(input: A, sequence_lens: A, *, batch_axis: int = 1, time_axis: int = 0) -> A:
     """Reverses the first `sequence_lens[i]` steps of sequence i and keeps the rest.
 
     input: at least two axes, any dtype; `batch_axis` and `time_axis` are 0 and 1 or 1 and 0.

@@ -10,7 +10,7 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, flag, ints
 from jaxops.dtypes import traced_for_sizes
 from jaxops.shapes.tensor import reshaping as sizes_of
-from jaxops.static import Array, Ints, Sizes, StaticInts, array, foldable, jit_if_concrete
+from jaxops.static import A, Array, Ints, Sizes, StaticInts, array, foldable, jit_if_concrete
 
 
 @foldable
@@ -26,7 +26,7 @@ def identity(input: Any) -> Any:
 
 
 @foldable
-def reshape(data: Array, shape: StaticInts, *, allowzero: int = 0) -> Array:
+def reshape(data: A, shape: StaticInts, *, allowzero: int = 0) -> A:
     """The elements of `data`, in row-major order, in another shape.
 
     data: any shape and dtype. Returns the same dtype, of `shape`.
@@ -51,7 +51,7 @@ def _reshape(data: Array, shape: Sizes, allowzero: bool) -> Array:
 
 
 @foldable
-def squeeze(data: Array, axes: StaticInts = None) -> Array:
+def squeeze(data: A, axes: StaticInts = None) -> A:
     """Drops axes of size 1: the given `axes`, or all of them.
 
     data: any dtype. axes: static, 1-D integers or one, in [-n, n-1], distinct; None drops every axis of size 1.
@@ -74,7 +74,7 @@ def _squeeze(data: Array, axes: Ints | None) -> Array:
 
 
 @foldable
-def unsqueeze(data: Array, axes: StaticInts) -> Array:
+def unsqueeze(data: A, axes: StaticInts) -> A:
     """Inserts axes of size 1.
 
     data: n axes, any dtype. axes: static, k distinct integers in [-(n+k), n+k-1], positions in the result. A single
@@ -89,7 +89,7 @@ def unsqueeze(data: Array, axes: StaticInts) -> Array:
 
 
 @jit_if_concrete
-def _unsqueeze(data: Array, axes: Sizes) -> Array:
+def _unsqueeze(data: Array, axes: Sizes) -> Any:
     places = resolve_axes("unsqueeze", axes, data.ndim + len(axes))
     if isinstance(data, np.ndarray):
         return data.reshape(sizes_of.unsqueeze(data.shape, places))

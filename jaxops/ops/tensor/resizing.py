@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -69,7 +70,7 @@ def resize(
     keep_aspect_ratio_policy: AspectRatioPolicy = "stretch",
     mode: ResizeMode = "nearest",
     nearest_mode: NearestMode = "round_prefer_floor",
-) -> Array:
+) -> jax.Array:
     """Resizes axes of `x` by nearest-element, linear or cubic sampling.
 
     x: any dtype for 'nearest', which keeps strings static; numbers otherwise. 16-bit types are computed in float32,

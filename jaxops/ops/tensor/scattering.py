@@ -7,6 +7,7 @@ __all__ = ["scatter_elements", "scatter_nd", "tensor_scatter"]
 
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -17,7 +18,7 @@ from jaxops.errors import AxisError, DTypeError, describe
 from jaxops.ops.indices import checked_indices, from_start
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.tensor import indexing as sizes_of
-from jaxops.static import Array, array, beside, foldable, is_static, is_symbolic, jit_if_concrete
+from jaxops.static import A, Array, array, beside, foldable, is_static, is_symbolic, jit_if_concrete
 
 Reduction = Literal["none", "add", "mul", "max", "min"]
 TensorScatterMode = Literal["linear", "circular"]
@@ -39,9 +40,7 @@ def _reduction(op: str, reduction: Reduction, data: Any) -> Reduction:
 
 
 @foldable
-def scatter_elements(
-    data: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: Reduction = "none"
-) -> Array:
+def scatter_elements(data: A, indices: A, updates: A, *, axis: int = 0, reduction: Reduction = "none") -> A:
     """Writes each update at its own coordinates, except along `axis`, where `indices` gives the position.
 
     data: n axes, any dtype. indices: n axes, integers in [-d, d-1] of the axis; on other axes at most the size of data.
@@ -96,7 +95,7 @@ def _mode(inside: bool) -> str:
 
 
 @foldable
-def scatter_nd(data: Array, indices: Array, updates: Array, *, reduction: Reduction = "none") -> Array:
+def scatter_nd(data: A, indices: A, updates: A, *, reduction: Reduction = "none") -> A:
     """Writes `updates` into `data` at the positions given by tuples of indices.
 
     data: n axes, any dtype. indices: (q…, k), integers; each tuple of k indexes the first k axes of data.
@@ -137,7 +136,7 @@ def tensor_scatter(
     *,
     axis: int = -2,
     mode: TensorScatterMode = "linear",
-) -> Array:
+) -> jax.Array:
     """Writes new steps into a cache of sequences, from an index for each sequence on.
 
     past_cache: (batch, …), any dtype. update: the same shape, except that it is shorter along `axis`. write_indices:

@@ -18,11 +18,11 @@ from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, de
 from jaxops.ops.elementwise import broadcast_to, on_facts, operands, require
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
-from jaxops.static import Array, Static, Tracer, array, beside, foldable, is_symbolic, jit_if_concrete
+from jaxops.static import A, Array, Static, Tracer, array, beside, foldable, is_symbolic, jit_if_concrete
 
 
 @foldable
-def where(condition: Array, x: Array, y: Array) -> Array:
+def where(condition: A, x: A, y: A) -> A:
     """The element of `x` where `condition` holds, else that of `y`; the three broadcast to each other.
 
     condition: booleans. x, y: of one dtype, any. Returns that dtype, of the common shape. Strings are static.
@@ -41,7 +41,7 @@ def where(condition: Array, x: Array, y: Array) -> Array:
 
 
 @jit_if_concrete
-def _where(arrays: tuple[Array, ...]) -> Array:
+def _where(arrays: tuple[Array, ...]) -> Any:
     test, x, y = arrays
     sizes = broadcast("where", test.shape, x.shape, y.shape)
     if isinstance(test, np.ndarray):

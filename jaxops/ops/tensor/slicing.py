@@ -14,13 +14,11 @@ from jaxops.dtypes import canonical, traced_for_sizes
 from jaxops.errors import ShapeError
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.tensor import slicing as sizes_of
-from jaxops.static import Array, Dim, Sizes, StaticInts, foldable, jit_if_concrete
+from jaxops.static import A, Array, Dim, Sizes, StaticInts, foldable, jit_if_concrete
 
 
 @foldable
-def slice(
-    data: Array, starts: StaticInts, ends: StaticInts, axes: StaticInts = None, steps: StaticInts = None
-) -> Array:
+def slice(data: A, starts: StaticInts, ends: StaticInts, axes: StaticInts = None, steps: StaticInts = None) -> A:
     """Every `step`-th element from `start` up to, not including, `end`, on each of the axes.
 
     data: n axes, any dtype. starts, ends: static, 1-D integers of one length; bounds count from the end when

@@ -10,11 +10,11 @@ from jax import lax
 from jaxops.attributes import ints
 from jaxops.dtypes import as_traced
 from jaxops.shapes.tensor import tiling as sizes_of
-from jaxops.static import Array, Sizes, StaticInts, foldable, is_symbolic, jit_if_concrete
+from jaxops.static import A, Array, Sizes, StaticInts, foldable, is_symbolic, jit_if_concrete
 
 
 @foldable
-def tile(input: Array, repeats: StaticInts) -> Array:
+def tile(input: A, repeats: StaticInts) -> A:
     """Repeats `input` along each axis.
 
     input: n axes, any dtype. repeats: static, n integers >= 0; a single integer is for one axis.

@@ -12,11 +12,11 @@ from jaxops.attributes import flag
 from jaxops.dtypes import as_traced
 from jaxops.errors import ShapeError, describe
 from jaxops.ops.elementwise import traced_if_symbolic
-from jaxops.static import Array, array, foldable, jit_if_concrete
+from jaxops.static import A, Array, array, foldable, jit_if_concrete
 
 
 @foldable
-def trilu(input: Array, k: Any = None, *, upper: int = 1) -> Array:
+def trilu(input: A, k: Any = None, *, upper: int = 1) -> A:
     """The upper or lower triangle of each matrix, zeros elsewhere.
 
     input: (…, n, m), any dtype. k: one integer, which may be traced: the last diagonal that the triangle includes;
@@ -35,7 +35,8 @@ def trilu(input: Array, k: Any = None, *, upper: int = 1) -> Array:
         raise ShapeError(f"trilu: `k` must be one integer, got {describe(k)}")
     k = k.reshape(())
     if isinstance(x, np.ndarray) and isinstance(k, np.ndarray):
-        return np.triu(x, int(k)) if upper else np.tril(x, int(k))
+        found: Any = np.triu(x, int(k)) if upper else np.tril(x, int(k))
+        return found
     # A diagonal beyond int32 is beyond every matrix.
     k = np.clip(k, -(2**31) + 1, 2**31 - 1).astype(np.int32) if isinstance(k, np.ndarray) else k.astype(jnp.int32)
     return _trilu((as_traced(x), as_traced(k)), upper)
