@@ -11,9 +11,10 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 import jax
-from jax.sharding import AxisType, PartitionSpec, get_abstract_mesh, reshard, use_abstract_mesh
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, get_abstract_mesh, reshard, use_abstract_mesh
 
-from jaxops.static import Sizes
+from jaxops.static import Sizes, Tracer
 
 _R = TypeVar("_R")
 
@@ -46,7 +47,8 @@ def on_any_mesh(package: ModuleType) -> dict[str, Any]:
 def _entry(fn: Callable[..., Any], module: str) -> Callable[..., Any]:
     @functools.wraps(fn)
     def operator(*inputs: Any, **attributes: Any) -> Any:
-        if _explicit_mesh((inputs, attributes)) is None:
+        mesh = get_abstract_mesh()
+        if _mesh_of(inputs, mesh) is None and (not attributes or _mesh_of([*attributes.values()], mesh) is None):
             return fn(*inputs, **attributes)
         return under_auto_axes(lambda xs, named: fn(*xs, **named), inputs, attributes)
 
@@ -57,14 +59,29 @@ def _entry(fn: Callable[..., Any], module: str) -> Callable[..., Any]:
 def _explicit_mesh(values: Any) -> Any:
     """The mesh with Explicit axes under which these values are: the current one, else theirs; None without one."""
     mesh = get_abstract_mesh()
-    if not mesh.empty and not mesh.explicit_axes:
+    if mesh.axis_names and not mesh.explicit_axes:
         return None
-    for x in jax.tree.leaves(values):
-        if isinstance(x, jax.Array):
-            found = jax.typeof(x).sharding.mesh if mesh.empty else mesh
-            if found.explicit_axes:
+    return _mesh_of(jax.tree.leaves(values), mesh)
+
+
+def _mesh_of(x: Any, current: Any) -> Any:
+    """As `_explicit_mesh`, for one operand or a sequence of them: each call of an operator asks, so this is fast."""
+    kind = type(x)
+    if kind is np.ndarray or kind is int:
+        return None
+    if kind is list or kind is tuple:
+        for item in x:
+            found = _mesh_of(item, current)
+            if found is not None:
                 return found
-    return None
+        return None
+    if not isinstance(x, jax.Array):
+        return None
+    if not current.axis_names:
+        if not isinstance(x, Tracer) and not isinstance(x.sharding, NamedSharding):
+            return None
+        current = jax.typeof(x).sharding.mesh
+    return current if current.explicit_axes else None
 
 
 def _on_mesh(x: Any) -> bool:

@@ -37,7 +37,7 @@ ALLOWED = {
     "jaxops.shapes": {"jaxops.errors", "jaxops.static", "jaxops.shapes"},
     # Never a node, a version, a proto.
     # Operators and models on meshes.
-    "jaxops.mesh": {"jax", "jaxops.static"},
+    "jaxops.mesh": {"jax", "numpy", "jaxops.static"},
     "jaxops.ops": ARRAYS | BASE | {"jaxops.mesh", "jaxops.shapes", "jaxops.ops"},
     "jaxops.ops.image.decoding": {"numpy", "PIL"} | BASE,  # files of images
     # Knows an operator as a protocol: no operator, no schema, no file format. Never computes on tensor data.

@@ -165,11 +165,8 @@ def test_subgraphs(flag, count):
 
 
 def test_numbers_that_are_counted_stay_exact():
-    resize = load(
-        'm (float[1, 1, 4] x) => (float[1, 1, n] y) <float[3] scales = {1, 1, 2.5}> { y = Resize(x, "", scales) }'.replace(
-            '""', ""
-        )
-    )
+    resize = load("""m (float[1, 1, 4] x) => (float[1, 1, n] y)
+<float[3] scales = {1, 1, 2.5}> { y = Resize(x, , scales) }""")
     assert resize.astype(jnp.float16)(np.ones((1, 1, 4), np.float16)).shape == (1, 1, 10)
     scaled = load("""m (float[3, 2] x) => (uint8[3, 2] y)
 <float[2] scale = {0.1001, 0.3}, uint8[2] zero = {0, 0}> { y = QuantizeLinear <axis = 1> (x, scale, zero) }""")
@@ -207,7 +204,7 @@ def test_what_is_refused():
     model = load("m (float[3] x) => (float[3] y) { y = Relu(x) }")
     with pytest.raises(ArgumentError, match="astype: int8 is not one of bfloat16 and float16"):
         model.astype(np.int8)
-    with pytest.raises(DTypeError, match="input 'x' is float32.*expects x: bfloat16"):
+    with pytest.raises(DTypeError, match=r"input 'x' is float32.*expects x: bfloat16"):
         model.astype(jnp.bfloat16)(np.ones(3, np.float32))
 
 
