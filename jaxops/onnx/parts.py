@@ -11,14 +11,16 @@ from jaxops.errors import ModelError
 _BLOCK = 1 << 24
 
 
-def read_part(path: Path, offset: int, dtype: np.dtype, sizes: tuple[int, ...], index: tuple[slice, ...]) -> np.ndarray:
-    """The elements at `index`, a slice of step 1 for each axis, of an array at `offset` of a file.
+def read_part(
+    name: str, path: Path, offset: int, dtype: np.dtype, sizes: tuple[int, ...], index: tuple[slice, ...]
+) -> np.ndarray:
+    """The elements at `index`, a slice of step 1 for each axis, of the tensor `name` at `offset` of a file.
 
     The file has the array as ONNX stores it and as JAX's hosts have it: in C order, little-endian.
     Raises ModelError where the file ends too early.
     """
     if not sizes:
-        return read_part(path, offset, dtype, (1,), (slice(None),)).reshape(())
+        return read_part(name, path, offset, dtype, (1,), (slice(None),)).reshape(())
     ranges = [range(size)[part] for size, part in zip(sizes, index, strict=True)]
     found = np.empty(tuple(map(len, ranges)), dtype)
     if found.size == 0:
@@ -33,7 +35,10 @@ def read_part(path: Path, offset: int, dtype: np.dtype, sizes: tuple[int, ...], 
             block = target if whole else np.empty((len(target), *inner), dtype)
             file.seek(offset + (rows.start + first) * bytes_of_row)
             if file.readinto(block.reshape(-1).view(np.uint8).data) != block.nbytes:
-                raise ModelError(f"'{path}' ends before byte {offset + math.prod(sizes) * dtype.itemsize}")
+                end = offset + math.prod(sizes) * dtype.itemsize
+                raise ModelError(
+                    f"tensor '{name}' of shape {sizes}: its data is damaged: '{path}' ends before byte {end}"
+                )
             if not whole:
                 target[...] = block[(slice(None), *index[1:])]
     return found
