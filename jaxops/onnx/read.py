@@ -298,7 +298,7 @@ def _external(folder: Path | None, proto: TensorProto, dtype: np.dtype) -> Tenso
     if length != needed:
         raise ModelError(f"{what}: {length} bytes cannot fill {dtype.name} {tuple(proto.dims)}, which takes {needed}")
     sizes = tuple(proto.dims)
-    if _bits(dtype) == 8 * dtype.itemsize:
+    if _bits(dtype) == 8 * dtype.itemsize and not dtype.name.startswith("float6"):
         part = functools.partial(read_part, proto.name, path, offset, dtype, sizes)
         return Tensor(dtype, sizes, functools.partial(part, (slice(None),) * len(sizes)), part)
     # A copy without the reference to the file: only type and shape are left of it.

@@ -164,7 +164,7 @@ def test_tensor_parallel(mesh, name, path, shape, spec):
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16", "bool"])
 @pytest.mark.parametrize("index", [np.s_[:, :, :], np.s_[1:3, :, :], np.s_[:, 1:2, 2:], np.s_[2:, 0:0, :]])
-def test_read_part("w", tmp_path, monkeypatch, dtype, index):
+def test_read_part(tmp_path, monkeypatch, dtype, index):
     monkeypatch.setattr("jaxops.onnx.parts._BLOCK", 50)  # more than one block
     values = np.arange(60).reshape(4, 3, 5).astype(jax.numpy.dtype(dtype))
     (tmp_path / "w").write_bytes(b"before" + values.tobytes() + b"after")
