@@ -55,7 +55,8 @@ def test_models_differ_from_float32_as_in_torch(name, kind, dtype, place):
     outputs = jax.tree.leaves(model(inputs))
     assert {y.dtype for y in outputs} == {np.dtype(dtype)}
     assert {v.dtype for v in model.outputs} == {np.dtype(dtype)}
-    assert all(x.dtype == dtype for x in model.params.values() if x.dtype.kind not in "iub")
+    exact = [key for key, x in model.params.items() if x.dtype == np.float32]
+    assert len(exact) == (name == "llama"), exact  # the frequencies of its rotary positions
     found = off(outputs[0], expected)
     assert found < 2 * TORCH[name][place]
     assert found > 1e-5, "nothing was narrowed"
