@@ -2,25 +2,30 @@
 
 import copy
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxops.dtypes import as_traced
-from jaxops.errors import SignatureError
-from jaxops.graph.border import arrive, leave
+from jaxops.dtypes import as_traced, canonical
+from jaxops.errors import ArgumentError, SignatureError, UnsupportedError
+from jaxops.graph.border import arrive, leave, opened
 from jaxops.graph.cuts import expected_cuts
 from jaxops.graph.nodes import Graph, Value
-from jaxops.graph.params import Choice, prepare
+from jaxops.graph.params import Choice, prepare, renamed
 from jaxops.graph.pieces import Pieces
 from jaxops.graph.static_inputs import Need, StaticInputs
+from jaxops.tools.compare import Comparison, compare, names_of
+from jaxops.tools.listing import listing
+from jaxops.tools.paths import Paths, flat, nested, paths
+from jaxops.tools.plot import Plot, plot
 from jaxops.tools.precision import Keep, narrowed
 from jaxops.tools.sharding import Rule, placed, shardings
+from jaxops.tools.summary import Summary, example, summarize, symbolic, timed, traced
 
 
 class Model:
@@ -51,10 +56,13 @@ class Model:
         origin: Any = None,
         static: Choice | None = None,
         trainable: Choice | None = None,
+        names: str = "onnx",
         sharding: Rule | None = None,
     ) -> None:
         """description: what a person should know of the file: its opsets, what wrote it. origin: where the front end
-        read it. static, trainable, sharding: as `jaxops.onnx.load` takes them."""
+        read it. static, trainable, names, sharding: as `jaxops.onnx.load` takes them."""
+        if names not in ("onnx", "module"):
+            raise ArgumentError(f"`names` is {names!r}; it must be 'onnx' or 'module'")
         needs = StaticInputs()
         needed = needs.walk(graph)
         formals = tuple(dataclasses.replace(v, static=_static(v, needed)) for v in graph.inputs)
@@ -64,6 +72,10 @@ class Model:
         self._description = description
         self._defaults = tuple(v for v in formals if v.name in graph.initializers)
         self.graph, self._constants = prepare(graph, needs.of, static, trainable)
+        self._by_path = names == "module"
+        if self._by_path:
+            found = self._named.names
+            self.graph, self._constants = renamed(self.graph, found), self._constants.renamed(found)
         self._tensors = self._constants.tensors
         self._shardings = {} if sharding is None else shardings(self._tensors, {}, sharding)
         self._origin = origin
@@ -95,7 +107,7 @@ class Model:
                     )  # lets go of the file's bytes
         return self._params
 
-    @cached_property
+    @functools.cached_property
     def trainable(self) -> dict[str, bool]:
         """The keys of `params`, and whether gradient descent should change each: not so running statistics, masks,
         tables that nodes generate, and integers. For `optax.masked` and `equinox.partition`.
@@ -168,7 +180,134 @@ class Model:
             )
         return {name: as_traced(params[name]) for name in self._tensors if name in params}
 
+    @property
+    def paths(self) -> dict[str, str]:
+        """ONNX name → module path: of each parameter, `encoder.layer.0.fc.weight`, and of each node that has a module.
+
+        Paths of parameters differ from each other. A name that is a path already stays as it is; else the node that
+        uses the parameter says it, by its name or metadata.
+        """
+        nodes = {node.name: node.scope for node in self.graph.nodes if node.name and node.scope}
+        return {**nodes, **self._named.names}
+
+    @property
+    def tied(self) -> dict[str, str]:
+        """Further paths of parameters that the file holds once for several modules → the path that `paths` gives.
+
+        Weights that share memory are tied, and so are weights that were merely equal when PyTorch exported them.
+        """
+        return dict(self._named.tied)
+
+    def nest(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Parameters, or their gradients, as dictionaries in dictionaries: `{"encoder": {"layer": {"0": …}}}`.
+
+        params: with keys of `model.params`. Raises SignatureError for another.
+        """
+        return nested(params, self._key_paths)
+
+    def flatten(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The inverse of `nest`: a flat dictionary with the keys of `model.params`.
+
+        Raises SignatureError for a path that the model does not have.
+        """
+        return flat(params, self._key_paths)
+
+    @functools.cached_property
+    def _named(self) -> Paths:
+        """The paths of the parameters, from the file's names; read before `names="module"` replaces these."""
+        return paths(self.graph)
+
+    @property
+    def _key_paths(self) -> dict[str, str]:
+        """The keys of `params` → their paths."""
+        return {path: path for path in self._tensors} if self._by_path else self._named.names
+
+    def compare(self, /, *inputs: Any, rtol: float = 1e-3, atol: float = 1e-5, **named: Any) -> Comparison:
+        """Runs onnxruntime beside jaxops and compares every tensor; `print` names the first node that differs.
+
+        The report has a row for each tensor, `first` and `agrees`. Tensors after a node that draws random numbers are
+        left out of the comparison.
+        Raises ModuleNotFoundError without onnxruntime, UnsupportedError for a model that it does not run, or that came
+        from no file.
+        """
+        if self._origin is None:
+            raise UnsupportedError("compare: the model came from no file; load one with jaxops.onnx.load")
+        values = arrive(self.inputs, self._defaults, inputs, named)
+        theirs = self._origin.tensors(opened(dict(values)), {v.name: v.dtype for v in self.graph.inputs})
+        return compare(self.graph, self._every_tensor(values), theirs, rtol=rtol, atol=atol)
+
+    def summary(
+        self,
+        /,
+        *inputs: Any,
+        depth: int = 2,
+        sizes: Mapping[str, int] | None = None,
+        time: bool = False,
+        **named: Any,
+    ) -> Summary:
+        """A table by module: what comes out, parameters, operations (FLOPs) and, with `time`, seconds.
+
+        inputs: examples; without them, `sizes` says the symbolic sizes, {"batch": 8}; the others are 1. depth: how many
+        levels of modules. time: measures each module on the inputs, compiled alone and called with the tensors it gets
+        in the model, the best of ten calls. XLA cannot fuse across modules then.
+        Raises ArgumentError for a size that the model does not have, or for `time` without inputs.
+        """
+        values = self._examples("summary", inputs, named, sizes)
+        if time and not (inputs or named):
+            raise ArgumentError("summary: `time` needs example inputs")
+        every = functools.cache(lambda: self._every_tensor(values)) if inputs or named else None
+        title = f"{self.graph.name or 'model'} · {self._description}"
+        found = summarize(self.graph, self._shapes, values, depth=depth, title=title, computed=every)
+        if time and every is not None:
+            found = timed(found, self.graph, self.params, {**opened(dict(values)), **every()}, depth)
+        return found
+
+    def plot(self, /, *inputs: Any, depth: int = 2, sizes: Mapping[str, int] | None = None, **named: Any) -> Plot:
+        """A picture of the modules, as SVG: a notebook shows it, `save("model.svg")` writes it.
+
+        depth: how many levels of modules show what they hold. Arrows say shapes: those of the example inputs or of
+        `sizes`, as in `summary`; without either, with the names of the symbolic sizes, where they can be followed.
+        Raises ModuleNotFoundError without igraph (`pip install 'jaxops[plot]'`).
+        """
+        shapes: Mapping[str, str] = {}
+        if inputs or named or sizes:
+            shapes, _ = traced(self.graph, self._shapes, self._examples("plot", inputs, named, sizes))
+        else:
+            shapes = symbolic(self.graph, self._shapes, self.inputs)
+        return plot(self.graph, self._tensors, shapes, depth=depth)
+
+    def show(self, *, grep: str = "", head: int | None = None) -> str:
+        """The model as text: inputs, outputs, and a line for each node, with small constants in place.
+
+        grep: a regular expression; only nodes whose text it matches. head: how many of them at most.
+        Raises ArgumentError for what is no regular expression.
+        """
+        return "\n".join([*self._heading(), *listing(self.graph, grep, head)])
+
+    def _examples(self, what: str, inputs: Sequence[Any], named: Mapping[str, Any], sizes: Any) -> dict[str, Any]:
+        """Inputs as a call gets them, or shapes in their place."""
+        if not (inputs or named):
+            return example(self.inputs, sizes or {}, what)
+        if sizes:
+            raise ArgumentError(f"{what}: give example inputs or `sizes`, not both")
+        return arrive(self.inputs, self._defaults, inputs, named)
+
+    @property
+    def _shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """The shapes and types of the parameters, none of which is read."""
+        return {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in self._tensors.items()}
+
+    def _every_tensor(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What each node makes, by name."""
+        rng = jax.random.key(0) if self.graph.draws else None
+        names = names_of(self.graph)
+        found = self._pieces.call(self._giving(tuple(names)), values, self.params, rng) if names else []
+        return dict(zip(names, found, strict=True))
+
     def __str__(self) -> str:
+        return self.show()
+
+    def _heading(self) -> list[str]:
         size = sum(math.prod(t.shape) for t in self._tensors.values())
         head = [f"model {self.graph.name or '(unnamed)'} · {self._description}"]
         head.append(f"  {len(self.graph.nodes)} nodes, {len(self._tensors)} parameters with {size:,} elements")
@@ -177,8 +316,7 @@ class Model:
         head += [f"  out  {value}" for value in self.outputs]
         for node, reason in self.cuts.items():
             head.append(f"  cut  before {node}: {reason}")
-        head += [f"  {line}" for node in self.graph.nodes for line in str(node).splitlines()]
-        return "\n".join(head)
+        return head
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, values)) for values in (self.inputs, self.outputs))

@@ -2,12 +2,16 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import parser, save
+from safetensors.numpy import load_file
 
-from jaxops.__main__ import main
+from jaxops.command_line import main, writing
+from jaxops.onnx.operators import operators
+from jaxops.onnx.origin import Origin
 
 TEXT = """
 <ir_version: 9, opset_import: ["": 18]>
@@ -53,6 +57,140 @@ def test_show_prints_the_graph(model, capsys):
     assert "z = Add(x, y)" in printed
 
 
+def test_show_picks_nodes(model, capsys):
+    assert main(["show", str(model), "--grep=Cast|Reduce", "--head=1"]) == 0
+    printed = capsys.readouterr().out
+    assert "y = Cast(k, to=" in printed
+    assert "Add" not in printed
+    assert "… 1 more nodes" in printed
+
+
+def test_summary_counts(model, capsys):
+    assert main(["summary", str(model), "--size=N=5", "--depth=1", "--time"]) == 0
+    printed = capsys.readouterr().out
+    assert "float32[5, 3]" in printed
+    assert "FLOPs" in printed
+    assert " ms" in printed
+
+
+def test_plot_writes_a_picture(model, tmp_path, capsys):
+    assert main(["plot", str(model), str(tmp_path / "sums.svg")]) == 0
+    assert (tmp_path / "sums.svg").read_text().startswith("<svg")
+    assert "wrote" in capsys.readouterr().out
+
+
+def test_compare_agrees_or_says_where_not(model, capsys, monkeypatch):
+    assert main(["compare", str(model), "--size=N=2"]) == 0
+    assert "all 3 tensors agree (rtol 0.001, atol 1e-05)" in capsys.readouterr().out
+    monkeypatch.setattr(Origin, "tensors", lambda *_: {"z": np.zeros((2, 3), np.float32)})
+    assert main(["compare", str(model), "--size=N=2", "--rtol=1e-4"]) == 1
+    assert "Add 'z' is the first node that differs (rtol 0.0001" in capsys.readouterr().out
+
+
+def test_operators_are_listed(capsys):
+    assert main(["operators"]) == 0
+    printed = capsys.readouterr().out
+    assert int(printed.split()[0]) > 300
+    assert main(["operators", "--domain=ai.onnx", "--grep=reshape"]) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "Reshape" in line]
+    assert row.split() == [
+        "Reshape",
+        "ai.onnx",
+        "1,",
+        "5,",
+        "13,",
+        "14,",
+        "19,",
+        "21,",
+        "23,",
+        "24,",
+        "25",
+        "shape",
+        "yes",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "domain", "differentiable"),
+    [
+        ("Conv", "ai.onnx", True),
+        ("ArgMax", "ai.onnx", False),
+        ("Shape", "ai.onnx", False),
+        ("Dropout", "ai.onnx", True),
+        ("Bernoulli", "ai.onnx", False),
+        ("RandomNormalLike", "ai.onnx", False),
+        ("Loop", "ai.onnx", True),
+        ("SequenceAt", "ai.onnx", True),
+        ("LabelEncoder", "ai.onnx.ml", False),
+        ("FusedMatMul", "com.microsoft", True),
+    ],
+)
+def test_what_can_be_differentiated(name, domain, differentiable):
+    (row,) = [row for row in operators() if (row.name, row.domain) == (name, domain)]
+    assert row.differentiable is differentiable
+
+
+def test_a_later_deprecation_does_not_hide_an_operator():
+    (row,) = [row for row in operators() if row.name == "Upsample"]
+    assert row.versions == (1, 7, 9)
+    assert row.static == ("scales",)
+
+
+class Stub:
+    """A model that notes what it is asked for."""
+
+    params = {"w": np.ones(2, np.float32)}  # noqa: RUF012
+
+    def __init__(self, *, names="onnx"):
+        self.asked = []
+
+    def export(self, **options):
+        self.asked.append(options)
+        return self
+
+    def serialize(self):
+        return b"program"
+
+    def to_python(self, folder):
+        Path(folder).mkdir()
+        (Path(folder) / "net.py").write_text("")
+
+    def __str__(self):
+        return "Exported"
+
+
+def test_export_and_to_python_hand_over_what_was_given(tmp_path, monkeypatch, capsys):
+    stub = Stub()
+    monkeypatch.setattr(writing, "loaded", lambda _: stub)
+    file = tmp_path / "net.jaxexport"
+    sizes = ["--size=batch=2", "--size=sequence=s <= 512"]
+    assert main(["export", "m.onnx", str(file), *sizes, "--platform=cpu", "--platform=cuda"]) == 0
+    assert stub.asked == [{"sizes": {"batch": 2, "sequence": "s <= 512"}, "platforms": ["cpu", "cuda"]}]
+    assert file.read_bytes() == b"program"
+    assert load_file(f"{file}.safetensors").keys() == {"w"}
+    assert main(["export", "m.onnx", str(file)]) == 0
+    assert stub.asked[1] == {"sizes": None, "platforms": None}
+    assert main(["to-python", "m.onnx", str(tmp_path / "net")]) == 0
+    assert "net.py" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "command", ["check", "show", "summary", "plot", "run", "compare", "export", "to-python", "operators"]
+)
+def test_each_command_explains_itself_with_an_example(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([command, "--help"])
+    assert stopped.value.code == 0
+    assert f"example:\n  python -m jaxops {command}" in capsys.readouterr().out
+
+
+def test_arguments_that_no_command_has_end_with_2(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["fly", "m.onnx"])
+    assert stopped.value.code == 2
+    assert "invalid choice: 'fly'" in capsys.readouterr().err
+
+
 def test_check_lists_the_operators(model, tmp_path, capsys):
     assert main(["check", str(model)]) == 0
     assert "ReduceSum  ai.onnx  13       1      supported" in capsys.readouterr().out
@@ -73,6 +211,11 @@ def test_check_lists_the_operators(model, tmp_path, capsys):
         (["run", "{model}", "--size=N=many"], "--size N=many: a size is a number"),
         (["run", "{model}", "--size=M=2"], "--size M: the model has no such size; it has N"),
         (["run", "{model}", "--repeat=0"], "--repeat and --top must be at least 1"),
+        (["show", "{model}", "--head=-1"], "show: head is -1; it must be at least 0"),
+        (["show", "{model}", "--grep=["], "show: '[' is no regular expression"),
+        (["summary", "{model}", "--depth=-1"], "summary: depth is -1"),
+        (["plot", "{model}", "sums.png"], "plot: a picture is saved as .svg, not .png"),
+        (["operators", "--domain=my.own"], "--domain my.own: jaxops has ai.onnx, ai.onnx.ml, "),
     ],
 )
 def test_errors_are_messages(arguments, text, model, capsys):

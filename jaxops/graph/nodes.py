@@ -10,6 +10,9 @@ import numpy as np
 
 from jaxops.errors import SignatureError
 
+# Up to this many elements, a constant stands where it is used when a graph is printed.
+_INLINED = 8
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -51,11 +54,17 @@ class Node:
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
     body: "Graph | None" = None  # what the operator does, where nodes say it
+    scope: str = ""  # the path of the module that it came from, such as encoder.layer.0; empty where nothing says it
 
     @property
     def label(self) -> str:
         """The name, or the first output of a node that has none."""
         return self.name or next(filter(None, self.outputs), self.operator.name)
+
+    @property
+    def traced_as(self) -> str:
+        """The node in profiles: its module, and its own name in it."""
+        return f"{self.scope}/{self.label.rpartition('/')[2]}" if self.scope else self.label
 
     @property
     def title(self) -> str:
@@ -79,13 +88,26 @@ class Node:
         for graph in self.subgraphs.values():
             yield from graph.captures
 
-    def __str__(self) -> str:
+    def text(self, known: Mapping[str, Any]) -> str:
+        """The node as a line, with small values of `known` in place of their names; its subgraphs below."""
         shown = {k: v for k, v in self.attributes.items() if not isinstance(v, Graph)}
-        attributes = "".join(f", {k}={_brief(v)}" for k, v in shown.items())
-        text = f"{', '.join(self.outputs)} = {self.operator.name}({', '.join(self.inputs)}{attributes})"
+        inputs = [_inline(known[name]) or name if name in known else name for name in self.inputs]
+        arguments = ", ".join([*inputs, *(f"{k}={_brief(v)}" for k, v in shown.items())])
+        text = f"{', '.join(self.outputs)} = {self.operator.name}({arguments})"
         for name, graph in self.subgraphs.items():
-            text += f"\n  {name}:\n" + "\n".join(f"    {line}" for line in str(graph).splitlines())
+            text += f"\n  {name}:\n" + "\n".join(f"    {line}" for line in graph.text(known).splitlines())
         return text
+
+    def __str__(self) -> str:
+        return self.text({})
+
+
+def _inline(value: Any) -> str:
+    """A static value of a few elements as Python writes it; empty for a larger one."""
+    if not isinstance(value, np.ndarray) or value.size > _INLINED or value.ndim > 1:
+        return ""
+    items = [f"{item:g}" if isinstance(item, float) else repr(item) for item in value.reshape(-1).tolist()]
+    return f"[{', '.join(items)}]" if value.ndim else items[0]
 
 
 def _brief(value: Any) -> str:
@@ -168,9 +190,16 @@ class Graph:
             found.append(tuple(name for name in gone if name in self.defined))
         return tuple(reversed(found))
 
-    def __str__(self) -> str:
+    def text(self, known: Mapping[str, Any]) -> str:
+        """The graph as lines. known: static values of the graphs around it."""
+        formals = {value.name for value in self.inputs}  # a call may give them other values
+        known = {**{name: known[name] for name in self.captures if name in known}, **self.static}
+        known = {name: value for name, value in known.items() if name not in formals}
         lines = [f"graph {self.name}"] if self.name else []
         lines += [f"  in   {value}" for value in self.inputs]
         lines += [f"  out  {value}" for value in self.outputs]
-        lines += [f"  {line}" for node in self.nodes for line in str(node).splitlines()]
+        lines += [f"  {line}" for node in self.nodes for line in node.text(known).splitlines()]
         return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.text({})

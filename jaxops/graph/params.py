@@ -72,6 +72,11 @@ class Params:
             for name in self.tensors
         }
 
+    def renamed(self, names: Mapping[str, str]) -> "Params":
+        """The same under other names."""
+        tensors = {names[name]: tensor for name, tensor in self.tensors.items()}
+        return Params(tensors, {names[name]: trained for name, trained in self.trainable.items()})
+
 
 def prepare(
     graph: Graph, needs: Mapping[Graph, Needs], static: Choice | None = None, trainable: Choice | None = None
@@ -105,6 +110,25 @@ def _trainable(split: "_Split", choices: _Choices) -> dict[str, bool]:
         elif name in split.fixed or not continuous:
             found[name] = False
     return found
+
+
+def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
+    """A prepared graph whose parameters have other names, in its subgraphs and functions too."""
+    done: dict[Graph, Graph] = {}  # a graph that several nodes share stays one
+
+    def walk(graph: Graph) -> Graph:
+        if graph not in done:
+            params = {name: names[param] for name, param in graph.params.items()}
+            done[graph] = dataclasses.replace(graph, params=params, nodes=tuple(map(node, graph.nodes)))
+        return done[graph]
+
+    def node(node: Node) -> Node:
+        if node.body is not None:
+            return dataclasses.replace(node, body=walk(node.body))
+        inner = {name: walk(subgraph) for name, subgraph in node.subgraphs.items()}
+        return dataclasses.replace(node, attributes={**node.attributes, **inner}) if inner else node
+
+    return walk(graph)
 
 
 class _Split:

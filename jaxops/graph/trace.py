@@ -49,7 +49,7 @@ def step(
     runs: what runs its subgraphs, or the body of a function; else `run`.
     """
     try:
-        with jax.named_scope(node.label):
+        with jax.named_scope(node.traced_as):
             return _evaluate(node, inputs, params, rng, values, runs or run)
     except Exception as error:
         error.add_note(_context(node, inputs))

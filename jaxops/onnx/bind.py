@@ -15,6 +15,7 @@ from onnx import helper
 from jaxops.errors import ModelError, SignatureError, UnsupportedError
 from jaxops.graph.nodes import Graph, Node
 from jaxops.onnx.differentiated import with_differentiated
+from jaxops.onnx.norms import with_norms
 from jaxops.onnx.own_operators import OwnOperator, own_operators
 from jaxops.onnx.read import function
 from jaxops.onnx.registry import Operator
@@ -127,7 +128,7 @@ class _Binder:
                 opset = opsets.get(node.operator.domain, "?")
                 error.add_note(f"in node '{node.label}' ({node.operator.name}, opset {opset})")
                 raise
-        return dataclasses.replace(graph, nodes=tuple(nodes))
+        return with_norms(dataclasses.replace(graph, nodes=tuple(nodes)))
 
     def node(self, node: Node, opsets: Mapping[str, int], names: frozenset[str], references: Mapping[str, Any]) -> Node:
         attributes = {}

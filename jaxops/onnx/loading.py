@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from jaxops.graph.params import Choice
 from jaxops.model import Model
@@ -20,6 +20,7 @@ def load(
     trainable: Choice | None = None,
     operators: Mapping[tuple[str, str], Callable[..., Any]] | None = None,
     sharding: Rule | None = None,
+    names: Literal["onnx", "module"] = "onnx",
 ) -> Model:
     """Loads an ONNX model as a JAX function.
 
@@ -34,6 +35,8 @@ def load(
     input left out. A parameter that is annotated `jaxops.static.Static` gets NumPy values.
     sharding: a function of name, module path and shape of a parameter that gives its PartitionSpec on the current mesh
     (`jax.set_mesh`), or its NamedSharding; `jaxops.sharding` has two. Parameters are read shard by shard.
+    names: of the keys of `Model.params`: the file's, or the module paths of `Model.paths`. The other options take the
+    file's names in any case.
 
     Raises FileNotFoundError; ModelError for a file that is damaged, has a cycle, or whose external data is missing or
     outside its folder; UnsupportedError with a list of all operators that jaxops does not have; SignatureError
@@ -50,4 +53,5 @@ def load(
         static=static,
         trainable=trainable,
         sharding=sharding,
+        names=names,
     )

@@ -1,7 +1,9 @@
 """Where a model came from, for those who want its file again: to write it with other weights, to run it elsewhere."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -17,6 +19,12 @@ class Origin:
 
     source: Path | onnx.ModelProto
     folder: Path | None
+
+    def tensors(self, inputs: Mapping[str, Any], dtypes: Mapping[str, Any]) -> dict[str, Any]:
+        """What onnxruntime computes for each tensor of the graph, by name: see `jaxops.onnx.runtime`."""
+        from jaxops.onnx.runtime import feeds, tensors
+
+        return tensors(self.proto(), self.folder, feeds(inputs, dtypes))
 
     def proto(self) -> onnx.ModelProto:
         """The model again, for the caller to change; external data stays in its files.

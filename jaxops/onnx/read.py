@@ -17,6 +17,7 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from jaxops.errors import ModelError, SignatureError
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
 from jaxops.onnx.parts import read_part
+from jaxops.onnx.scopes import scope_of
 from jaxops.onnx.source import Function, OperatorName, Reference, Source
 
 # What makes a tensor whose data is in another file.
@@ -181,12 +182,14 @@ def _text(name: str | bytes) -> str:
 
 
 def _node(proto: onnx.NodeProto, external: _External) -> Node:
+    name = _text(proto.name)
     return Node(
         operator=OperatorName(_text(proto.op_type), _domain(_text(proto.domain)), proto.overload),
-        name=_text(proto.name),
+        name=name,
         inputs=tuple(map(_text, proto.input)),
         outputs=tuple(map(_text, proto.output)),
         attributes={_text(a.name): attribute(a, external) for a in proto.attribute},
+        scope=scope_of(name, {p.key: p.value for p in proto.metadata_props}),
     )
 
 

@@ -40,6 +40,27 @@ def quotient(x: Any, divisor: Any) -> Any:
     return lax.div(x, lax.select(x != x, lax.stop_gradient(x), divisor))
 
 
+def magnitude(x: Any) -> Any:
+    """|x|, with derivative 0 at 0, as PyTorch has it and as the middle of the subgradients; that of `lax.abs` is 1."""
+    found = lax.abs(x)
+    return lax.select(lax.eq(found, lax.full_like(found, 0)), lax.full_like(found, 0), found)
+
+
+def flat_at_zero(root: Callable[[Any], Any], total: Any) -> Any:
+    """root(total), a root of a sum of powers, with derivative 0 at 0: the subgradient of a norm that PyTorch takes.
+
+    There the derivative of the root is infinite and that of the powers 0, and their product would be NaN.
+    """
+    nothing = lax.full_like(total, 0)
+    zero = lax.eq(total, nothing)
+    return lax.select(zero, nothing, root(lax.select(zero, lax.full_like(total, 1), total)))
+
+
+def root_of_squares(total: Any) -> Any:
+    """The square root of a sum of squares; see `flat_at_zero`."""
+    return flat_at_zero(lax.sqrt, total)
+
+
 def largest(x: Any, axes: tuple[int, ...]) -> Any:
     """`lax.reduce_max` that keeps NaNs. Equal maxima share the gradient."""
     return _extreme(lax.reduce_max, x, axes)

@@ -42,8 +42,9 @@ ALLOWED = {
     "jaxops.ops.image.decoding": {"numpy", "PIL"} | BASE,  # files of images
     # Knows an operator as a protocol: no operator, no schema, no file format. Never computes on tensor data.
     "jaxops.graph": {"jax", "numpy", "jaxops.graph", "jaxops.mesh"} | BASE,
-    # What people do with a model: no file format, and not the model itself.
-    "jaxops.tools": ARRAYS | BASE | {"jaxops.graph", "jaxops.ops", "jaxops.tools"},
+    # What people do with a graph: no file format, and not the model either.
+    "jaxops.tools": {"jax", "numpy", "rich", "jaxops.graph", "jaxops.tools"} | BASE,
+    "jaxops.tools.layout": {"igraph"},
     "jaxops.sharding": {"jaxops.tools"},
     "jaxops.model": {"jax", "numpy", "jaxops.graph", "jaxops.tools"} | BASE,
     # Only what is ONNX; never computes on tensor data either.
@@ -54,13 +55,17 @@ ALLOWED = {
     "jaxops.onnx.schemas": {"jax", "numpy", "onnx", "jaxops.onnx"} | BASE,
     "jaxops.onnx.registry": {"numpy", "onnx", "jaxops.ops", "jaxops.onnx"} | BASE,
     "jaxops.onnx.differentiated": {"jaxops.graph", "jaxops.onnx"} | BASE,
+    "jaxops.onnx.norms": {"numpy", "jaxops.ops", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.bind": {"numpy", "onnx", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.read": {"numpy", "onnx", "google.protobuf", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.versions": ARRAYS | BASE | {"jaxops.ops", "jaxops.shapes", "jaxops.onnx"},
     # The interface of the standard itself.
     "jaxops.onnx.backend": {"jax", "numpy", "onnx", "jaxops.model", "jaxops.onnx"} | BASE,
     "jaxops.openvino": {"jax", "numpy", "jaxops.ops", "jaxops.openvino"} | BASE,
-    "jaxops.__main__": {"jax", "numpy", "onnx", "rich", "jaxops"},
+    "jaxops.onnx.operators": {"jaxops.onnx"} | BASE,
+    "jaxops.onnx.runtime": {"numpy", "onnx", "onnxruntime", "jaxops.onnx"} | BASE,
+    "jaxops.__main__": {"jaxops.command_line"},
+    "jaxops.command_line": {"jax", "numpy", "rich", "safetensors", "jaxops"},
 }
 # The package itself says what to install when this is absent.
 ALSO = {"jaxops.onnx": {"onnx", "jaxops.model"}}
@@ -148,6 +153,13 @@ FORBIDDEN = [
     ("jaxops.tools.sharding", "import onnx"),
     ("jaxops.tools.sharding", "from jaxops.onnx import parts"),
     ("jaxops.model", "from jaxops.onnx import loading"),
+    ("jaxops.model", "import onnx"),
+    ("jaxops.tools.paths", "from jaxops import model"),
+    ("jaxops.tools.paths", "from jaxops.onnx import scopes"),
+    ("jaxops.tools.plot", "import igraph"),
+    ("jaxops.tools.compare", "import onnxruntime"),
+    ("jaxops.onnx.origin", "import onnxruntime"),
+    ("jaxops.graph.trace", "from jaxops.tools import paths"),
     ("jaxops.onnx.loading", "from onnx import numpy_helper"),
     ("jaxops.onnx.loading", "from google.protobuf import message"),
     ("jaxops.graph.trace", "import jax.numpy as jnp"),

@@ -73,7 +73,7 @@ def leaky_relu(x: Array, *, alpha: float = 0.01) -> jax.Array:
 
 @jit_if_concrete
 def _leaky_relu(x: jax.Array, alpha: float) -> jax.Array:
-    return lax.select(x < 0, x * alpha, x)
+    return lax.select(x > 0, x, x * alpha)  # at 0 the derivative is alpha, as PyTorch has it
 
 
 def prelu(x: Array, slope: Array) -> jax.Array:
@@ -96,7 +96,7 @@ def _prelu(arrays: tuple[jax.Array, ...]) -> jax.Array:
         raise ShapeError(
             f"prelu: `slope` of {shape_text(slope.shape)} must broadcast to x of {shape_text(x.shape)}, not extend it"
         )
-    return lax.select(x < 0, x * broadcast_to(slope, x.shape), x)
+    return lax.select(x > 0, x, x * broadcast_to(slope, x.shape))  # at 0 the derivative is slope, as PyTorch has it
 
 
 def elu(x: Array, *, alpha: float = 1.0) -> jax.Array:

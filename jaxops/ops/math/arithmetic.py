@@ -14,7 +14,7 @@ from jaxops.attributes import flag
 from jaxops.dtypes import accumulation_type, as_traced, canonical, is_float
 from jaxops.errors import ArgumentError
 from jaxops.ops.elementwise import broadcast_reduce, on_sizes, one_of_kind, operands, require, symbolic, unary
-from jaxops.ops.numerics import quotient
+from jaxops.ops.numerics import magnitude, quotient
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import A, Array, array, foldable, is_symbolic, jit_if_concrete
@@ -141,9 +141,10 @@ def _floor_mod(a: jax.Array, b: jax.Array) -> jax.Array:
     found = lax.select(opposite, lax.add(rest, b), rest)
     if not is_float(a.dtype):
         return found
-    # A zero result has the sign of b (ONNX Mod-28).
+    # A zero result has the sign of b (ONNX Mod-28), and the derivative of any other.
     signed = lax.select(lax.lt(b, zero), lax.neg(zero), zero)
-    return lax.select(lax.eq(found, zero), signed, found)
+    exact = lax.stop_gradient(found)
+    return lax.select(lax.eq(found, zero), signed - (exact - found), found)
 
 
 @foldable
@@ -200,7 +201,11 @@ def _static_pow(x: Any, y: Any) -> Any:
 def _traced_pow(x: jax.Array, y: jax.Array) -> jax.Array:
     if is_float(x.dtype):
         wide = jnp.promote_types(x.dtype, y.dtype) if is_float(y.dtype) else x.dtype
-        return lax.pow(x.astype(wide), y.astype(wide)).astype(x.dtype)
+        base, power = x.astype(wide), y.astype(wide)
+        zero = lax.full_like(base, 0)
+        # 0**0 is 1 as 1**0 is, whose derivatives are zero and not NaN.
+        both = lax.bitwise_and(lax.eq(base, zero), lax.eq(power, zero))
+        return lax.pow(lax.select(both, lax.full_like(base, 1), base), power).astype(x.dtype)
     if is_float(y.dtype):
         wide = canonical(np.float64)
         y = y.astype(wide)
@@ -263,7 +268,7 @@ def neg(x: A) -> A:
 
 @foldable
 def abs(x: A) -> A:
-    """The absolute value of each element.
+    """The absolute value of each element; the derivative at 0 is 0.
 
     x: any shape, numbers. Returns the same shape and dtype.
     Source: ONNX Abs, opsets 1–13.
@@ -279,7 +284,7 @@ def _static_abs(x: Any) -> Any:
 
 
 def _traced_abs(x: Any) -> Any:
-    return x if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else lax.abs(x)
+    return x if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else magnitude(x)
 
 
 @foldable

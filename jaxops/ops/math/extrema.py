@@ -11,7 +11,7 @@ from jax import lax
 
 from jaxops.dtypes import canonical, is_float
 from jaxops.errors import ShapeError, shape_text
-from jaxops.ops.elementwise import broadcast_reduce, on_sizes, operands, symbolic
+from jaxops.ops.elementwise import broadcast_reduce, broadcast_to, on_sizes, operands, symbolic
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import A, Array, array, foldable, is_symbolic, jit_if_concrete
 
@@ -59,6 +59,8 @@ def clip(input: A, min: A | None = None, max: A | None = None) -> A:
     input: any shape, numbers. min, max: scalars of the dtype of input; None is the smallest or largest finite
     number, so an infinity becomes that number, as in onnxruntime. If min is above max, every element becomes max.
     NaN stays. With x64 off, a static 64-bit bound is limited to the range of the 32-bit type.
+    The gradient goes to the element, or to the bound that replaces it. An element that equals a bound has gradient 1
+    where a bound is traced, as in PyTorch's `clamp`, and 0 where both are static, as in its `hardtanh` and `relu6`.
     Raises ShapeError for a bound that is not a scalar, DTypeError when the dtypes differ.
     Source: ONNX Clip, opsets 6–13 (bounds are inputs from 11).
 
@@ -69,7 +71,7 @@ def clip(input: A, min: A | None = None, max: A | None = None) -> A:
     low, high = _bound("min", data, min), _bound("max", data, max)
     given = operands("clip", (data, *(bound for bound in (low, high) if bound is not None)), "real numbers")
     if low is not None and high is not None and not isinstance(given[0], np.ndarray):
-        return _clamp(given)
+        return _clamp(given, isinstance(low, np.ndarray) and isinstance(high, np.ndarray))
     found: Any = given[0]
     if low is not None:
         found = broadcast_reduce((found, given[1]), "clip", _max, lax.max)
@@ -79,9 +81,14 @@ def clip(input: A, min: A | None = None, max: A | None = None) -> A:
 
 
 @jit_if_concrete
-def _clamp(arrays: tuple[Array, ...]) -> Any:
+def _clamp(arrays: tuple[Array, ...], constant: bool) -> Any:
     data, low, high = arrays
-    return lax.clamp(low, data, high)
+    if constant or not is_float(data.dtype):
+        return lax.clamp(low, data, high)
+    low, high = (broadcast_to(bound, data.shape) for bound in (low, high))
+    # `lax.clamp` cannot differentiate scalar bounds.
+    above = lax.bitwise_or(lax.gt(data, high), lax.gt(low, high))
+    return lax.select(above, high, lax.select(lax.lt(data, low), low, data))
 
 
 def _bound(name: str, data: Array, bound: Any) -> Array | None:

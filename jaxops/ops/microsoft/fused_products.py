@@ -23,6 +23,7 @@ from jaxops.ops.math.linear_algebra import gemm, matmul, scaled
 from jaxops.ops.microsoft.activations import fast_gelu
 from jaxops.ops.microsoft.fused_activations import named
 from jaxops.ops.microsoft.linear_algebra import fused_matmul
+from jaxops.ops.numerics import root_of_squares
 from jaxops.shapes.math.linear_algebra import square
 from jaxops.shapes.microsoft import fused_products as sizes_of
 from jaxops.static import Array, jit_if_concrete
@@ -157,10 +158,7 @@ def _cdist(operands: tuple[jax.Array, ...], root: bool) -> jax.Array:
     sizes_of.rows("cdist", a.shape, b.shape)
     # Not by |a|² - 2ab + |b|², which cancels for close rows; XLA fuses the difference into the sum.
     total = jnp.sum(lax.square(a[:, None] - b[None]), -1)
-    if root:
-        zero = total == 0
-        total = jnp.where(zero, 0, lax.sqrt(jnp.where(zero, 1, total)))
-    return total.astype(operands[0].dtype)
+    return (root_of_squares(total) if root else total).astype(operands[0].dtype)
 
 
 def sparse_to_dense_matmul(a: Any, b: Array, *, alpha: float = 1.0, transA: int = 0, transB: int = 0) -> jax.Array:

@@ -18,7 +18,7 @@ from jaxops.attributes import integer, ints, one_of
 from jaxops.dtypes import as_traced, canonical, converted, is_float
 from jaxops.errors import ArgumentError, SignatureError
 from jaxops.ops.elementwise import require
-from jaxops.ops.numerics import largest
+from jaxops.ops.numerics import largest, magnitude, root_of_squares
 from jaxops.shapes.ml import scaling as sizes_of
 from jaxops.static import Array, Ints, jit_if_concrete, known
 
@@ -170,13 +170,12 @@ def _normalized(x: Any, norm: Norm) -> Any:
     if norm == "MAX":
         divisor = largest(y, last)
     elif norm == "L1":
-        divisor = jnp.sum(jnp.abs(y), -1)
+        divisor = jnp.sum(magnitude(y), -1)
     else:
         # Squares of elements that are at most 1 do not overflow, and the greatest one does not underflow.
         greatest = lax.stop_gradient(jnp.max(jnp.abs(y), -1, keepdims=True))
         usable = (greatest > 0) & jnp.isfinite(greatest)
         y = y / jnp.broadcast_to(jnp.where(usable, greatest, jnp.ones_like(greatest)), y.shape)
-        square = jnp.sum(lax.square(y), -1)
-        divisor = jnp.where(square == 0, square, lax.sqrt(jnp.where(square == 0, jnp.ones_like(square), square)))
+        divisor = root_of_squares(jnp.sum(lax.square(y), -1))
     divisor = jnp.where(divisor == 0, jnp.ones_like(divisor), divisor)
     return (y / jnp.broadcast_to(jnp.expand_dims(divisor, -1), y.shape)).astype(np.float32)

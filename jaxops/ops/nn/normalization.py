@@ -24,6 +24,7 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, axis as resolve_axis, flag, integer, ints, one_of, stash
 from jaxops.dtypes import accumulation_type, floating
 from jaxops.errors import ShapeError, shape_text
+from jaxops.ops.numerics import magnitude, root_of_squares
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.nn import normalization as sizes_of
 from jaxops.static import Array, ElementType, Ints, Static, Statistics, jit_if_concrete
@@ -297,7 +298,7 @@ def lp_normalization(input: Array, *, axis: int = -1, p: Norm = 2) -> jax.Array:
 @jit_if_concrete
 def _lp_normalization(x: Any, axis: int, p: int) -> Any:
     wider = x.astype(accumulation_type(x.dtype))
-    total = jnp.sum(lax.abs(wider) if p == 1 else lax.square(wider), axis, keepdims=True)
+    total = jnp.sum(magnitude(wider) if p == 1 else lax.square(wider), axis, keepdims=True)
     # Before the root, so that the gradient at zero is finite.
     total = jnp.where(total == 0, jnp.ones_like(total), total)
     return (wider / (total if p == 1 else lax.sqrt(total))).astype(x.dtype)
@@ -320,4 +321,4 @@ def mean_variance_normalization(x: Array, *, axes: Static | Ints = (0, 2, 3)) ->
 @jit_if_concrete
 def _mean_variance_normalization(x: Any, axes: tuple[int, ...]) -> Any:
     centred, var = _moments(x.astype(accumulation_type(x.dtype)), axes)
-    return (centred / (lax.sqrt(var) + 1e-9)).astype(x.dtype)
+    return (centred / (root_of_squares(var) + 1e-9)).astype(x.dtype)

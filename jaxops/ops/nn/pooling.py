@@ -18,7 +18,7 @@ from jaxops.attributes import flag, ints
 from jaxops.dtypes import accumulation_type, as_traced, canonical, floating, is_float
 from jaxops.errors import ArgumentError, OutOfRangeError, UnsupportedError, message
 from jaxops.ops.nn.windows import counts, options, pool, slide
-from jaxops.ops.numerics import largest
+from jaxops.ops.numerics import flat_at_zero, largest, magnitude, root_of_squares
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete
@@ -126,6 +126,7 @@ def global_max_pool(x: Array) -> jax.Array:
     """The largest element over the spatial axes.
 
     x: (N, C, d1, …, dn), integers or floating point. Returns (N, C, 1, …, 1), same dtype.
+    The gradient goes to the first of equal elements in row-major order.
     Raises ShapeError for fewer than three axes.
     Source: ONNX GlobalMaxPool, opsets 1–22.
 
@@ -171,16 +172,14 @@ def _power(op: str, p: float) -> float:
 
 def _powers(x: jax.Array, p: float) -> jax.Array:
     """|x|^p; products for an integer `p`."""
-    return x * x if p == 2 else abs(x) ** (int(p) if p == int(p) else p)
+    return x * x if p == 2 else magnitude(x) ** (int(p) if p == int(p) else p)
 
 
 def _root(total: jax.Array, p: float) -> jax.Array:
     """The p-th root, with gradient zero at zero, where infinity times zero would give NaN."""
     if p == 1:
         return total
-    zero = total == 0
-    nonzero = lax.select(zero, lax.full_like(total, 1), total)
-    return lax.select(zero, total, lax.sqrt(nonzero) if p == 2 else nonzero ** (1 / p))
+    return root_of_squares(total) if p == 2 else flat_at_zero(lambda x: x ** (1 / p), total)
 
 
 @jit_if_concrete
@@ -258,7 +257,21 @@ def _global_average_pool(x: jax.Array) -> jax.Array:
 @jit_if_concrete
 def _global_max_pool(x: jax.Array) -> jax.Array:
     axes = _spatial("global_max_pool", x)
-    return lax.expand_dims(largest(x, axes), axes)
+    return lax.expand_dims(_first_largest(x), axes)
+
+
+@jax.custom_jvp
+def _first_largest(x: jax.Array) -> jax.Array:
+    """(N, C): the largest element over the other axes, whose derivative is that of the first one."""
+    return largest(x, tuple(range(2, x.ndim)))
+
+
+@_first_largest.defjvp
+def _first_largest_jvp(given: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    (x,), (tangent,) = given, tangents
+    flat, along = (jnp.reshape(v, (*x.shape[:2], -1)) for v in (x, tangent))
+    first = jnp.argmax(flat, -1, keepdims=True)
+    return _first_largest(x), jnp.take_along_axis(along, first, -1)[..., 0]
 
 
 @jit_if_concrete

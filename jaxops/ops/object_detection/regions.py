@@ -2,6 +2,7 @@
 
 __all__ = ["roi_align"]
 
+import functools
 from typing import Any, Literal, NamedTuple
 
 import chex
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.custom_derivatives import linear_call
 
 from jaxops.attributes import integer, one_of
 from jaxops.dtypes import floating, integral
@@ -45,7 +47,7 @@ def roi_align(
     x: (N, C, H, W), floats. rois: (R, 4), of x's dtype: x1, y1, x2, y2. batch_indices: (R,), integers in [0, N).
     Returns (R, C, output_height, output_width), same dtype; 16-bit types are computed in float32.
     sampling_ratio: samples of a bin along each axis; 0: the size of the bin, rounded up, in a loop whose length
-    depends on the data, so reverse-mode derivatives need a positive one. mode: 'avg', or 'max', which takes the
+    depends on the data, so derivatives under `vmap` need a positive one. mode: 'avg', or 'max', which takes the
     largest of the weighted neighbours of all samples, as the suite and onnxruntime do.
     'half_pixel' moves regions by -0.5; 'output_half_pixel' does not, and makes regions at least 1 wide and high.
     Raises ShapeError, DTypeError, ArgumentError.
@@ -86,7 +88,8 @@ def _roi_align(operands: tuple[Any, Any, Any], how: _Pooling) -> Any:
     most: Any = jnp.max(counts, axis=0, initial=0) if how.samples == 0 else (how.samples, how.samples)
     where = batch.astype(np.int32)[:, None, None]
 
-    def sample(number: Any, total: Any) -> Any:
+    def sample(number: Any, moving: Any, fixed: Any) -> Any:
+        (rows, start, bins), (where, counts, most) = moving, fixed
         place = jnp.stack([number // jnp.maximum(most[1], 1), number % jnp.maximum(most[1], 1)])
         axes = [
             _neighbours(start[:, a], bins[:, a], counts[:, a], place[a], how.shape[a], x.shape[2 + a]) for a in (0, 1)
@@ -104,23 +107,72 @@ def _roi_align(operands: tuple[Any, Any, Any], how: _Pooling) -> Any:
             for ix, wx in xs
         ]
         if not how.largest:
-            return total + sum(terms[1:], terms[0])
-        best = terms[0]
-        for term in terms[1:]:
-            best = jnp.maximum(best, term)
+            return sum(terms[1:], terms[0])
+        best = functools.reduce(jnp.maximum, terms)
         drawn = (place[None] < counts).all(1)[:, None, None, None]
-        return jnp.where(drawn, jnp.maximum(total, best), total)
+        return jnp.where(drawn, best, jnp.full_like(best, -np.inf))
 
-    initial = jnp.full((sizes[0], *how.shape, sizes[1]), -np.inf if how.largest else 0, work)
-    total = lax.fori_loop(0, most[0] * most[1], sample, initial)
+    moving, fixed, steps = (rows, start, bins), (where, counts, most), most[0] * most[1]
     drawn = counts[:, 0] * counts[:, 1]
     if how.largest:
-        total = jnp.where((drawn > 0)[:, None, None, None], total, jnp.zeros((), work))
+        empty = jnp.full((sizes[0], *how.shape, sizes[1]), -np.inf, work)
+        first = _first_largest(sample, steps, moving, fixed, empty)
+
+        def winning(number: Any, moving: Any, fixed: Any) -> Any:
+            *fixed, first = fixed
+            return jnp.where(first == number, sample(number, moving, fixed), jnp.zeros_like(empty))
+
+        total = _summed(winning, steps, moving, (*fixed, first))
     else:
-        total = total / jnp.maximum(drawn, 1)[:, None, None, None].astype(work)
+        total = _summed(sample, steps, moving, fixed) / jnp.maximum(drawn, 1)[:, None, None, None].astype(work)
     y = jnp.moveaxis(total, -1, 1)
     chex.assert_equal(y.shape, sizes)
     return lax.convert_element_type(y, x.dtype)
+
+
+def _first_largest(sample: Any, steps: Any, moving: Any, fixed: Any, empty: Any) -> Any:
+    """For each element of the result the number of the first sample that is the largest, or NaN; -1 for no sample."""
+    moving = lax.stop_gradient(moving)
+
+    def step(number: Any, state: Any) -> Any:
+        best, first = state
+        found = sample(number, moving, fixed)
+        take = (found > best) | ((found != found) & (best == best))
+        return jnp.where(take, found, best), jnp.where(take, number, first)
+
+    return lax.fori_loop(0, steps, step, (empty, jnp.full(empty.shape, -1, np.int32)))[1]
+
+
+def _summed(term: Any, steps: Any, moving: Any, fixed: Any) -> Any:
+    """The sum of `term(number, moving, fixed)` over the numbers below `steps`, differentiable by `moving`.
+
+    JAX cannot reverse a loop of traced length, but the derivative of a sum is a sum of the same length both ways.
+    """
+
+    def loop(add: Any, like: Any, steps: Any) -> Any:
+        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), like)
+        return lax.fori_loop(0, steps, lambda k, total: jax.tree.map(jnp.add, total, add(k)), zeros)
+
+    @jax.custom_jvp
+    def total(moving: Any, fixed: Any, steps: Any) -> Any:
+        return loop(lambda k: term(k, moving, fixed), jax.eval_shape(term, np.int32(0), moving, fixed), steps)
+
+    @total.defjvp
+    def _(given: Any, tangents: Any) -> Any:
+        found = total(*given)
+
+        def ahead(given: Any, tangent: Any) -> Any:
+            moving, fixed, steps = given
+            return loop(lambda k: jax.jvp(lambda m: term(k, m, fixed), (moving,), (tangent,))[1], found, steps)
+
+        def back(given: Any, cotangent: Any) -> Any:
+            moving, fixed, steps = given
+            return loop(lambda k: jax.vjp(lambda m: term(k, m, fixed), moving)[1](cotangent)[0], moving, steps)
+
+        return found, linear_call(ahead, back, given, tangents[0])
+
+    plain = total.fun if isinstance(steps, int) else total  # a loop of known length JAX reverses itself
+    return plain(moving, fixed, steps)
 
 
 def _neighbours(start: Any, width: Any, count: Any, place: Any, number: int, size: Any) -> Any:

@@ -28,7 +28,7 @@ from jaxops.attributes import axes as resolve_axes, flag, ints
 from jaxops.dtypes import accumulation_type, as_traced, canonical, is_float
 from jaxops.ops.elementwise import on_sizes, one_of_kind, symbolic
 from jaxops.ops.math.arithmetic import div
-from jaxops.ops.numerics import largest, least, rounded, smallest
+from jaxops.ops.numerics import largest, least, magnitude, root_of_squares, rounded, smallest
 from jaxops.ops.tensor.inspection import dims
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import A, Array, StaticInts, foldable, is_symbolic, jit_if_concrete
@@ -119,7 +119,7 @@ def _norm1(x: Array, over: Axes) -> Any:
     if isinstance(x, np.ndarray):
         return _total(on_sizes(lambda d: of_sizes.larger(d, -d), x) if symbolic(x) else np.asarray(np.abs(x)), over)
     unsigned = jnp.issubdtype(x.dtype, jnp.unsignedinteger)
-    return _total(x if unsigned else lax.abs(x), over)
+    return _total(x if unsigned else magnitude(x), over)
 
 
 def _squares(x: Array, over: Axes) -> Any:
@@ -128,7 +128,9 @@ def _squares(x: Array, over: Axes) -> Any:
 
 
 def _norm2(x: Array, over: Axes) -> Any:
-    return _xp(x).sqrt(_squares(x, over)) if is_float(x.dtype) else _whole_norm2(x, over)
+    if not is_float(x.dtype):
+        return _whole_norm2(x, over)
+    return (np.sqrt if isinstance(x, np.ndarray) else root_of_squares)(_squares(x, over))
 
 
 def _whole_norm2(x: Array, over: Axes) -> Any:
@@ -309,7 +311,7 @@ def reduce_l1(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_
 
 @foldable
 def reduce_l2(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
-    """The square root of the sum of squares along axes; truncated for integers.
+    """The square root of the sum of squares along axes; truncated for integers. Where it is 0, so is its gradient.
 
     data: any shape, numbers. Returns the same dtype; reduced axes have size 1, or are dropped with keepdims=0.
     axes: static, 1-D integers or one, in [-n, n-1], distinct. None or empty means all axes, or no axes with

@@ -5,6 +5,7 @@ An out-of-range static index raises BoundsError. An update at an out-of-range tr
 
 __all__ = ["scatter_elements", "scatter_nd", "tensor_scatter"]
 
+import functools
 from typing import Any, Literal
 
 import jax
@@ -22,10 +23,44 @@ from jaxops.static import A, Array, array, beside, foldable, is_static, is_symbo
 
 Reduction = Literal["none", "add", "mul", "max", "min"]
 TensorScatterMode = Literal["linear", "circular"]
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4))
+def _scatter_mul(data: Any, indices: Any, updates: Any, dims: Any, mode: str) -> Any:
+    """`lax.scatter_mul`, whose own derivative needs distinct indices."""
+    return lax.scatter_mul(data, indices, updates, dims, mode=mode)
+
+
+@_scatter_mul.defjvp
+def _scatter_mul_jvp(dims: Any, mode: str, given: Any, tangents: Any) -> tuple[Any, Any]:
+    (data, indices, updates), (data_dot, _, updates_dot) = given, tangents
+    zero = updates == 0
+    ones, zeros = jnp.ones_like(data), jnp.zeros_like(data)
+    # For each update, the product of the others at its position: that of all without zeros, divided by itself.
+    nonzero = jnp.where(zero, jnp.ones_like(updates), updates)
+    product = _scatter_mul(ones, indices, nonzero, dims, mode)
+    count = lax.scatter_add(zeros, indices, zero.astype(data.dtype), dims, mode=mode)
+    product, count = (_gathered(x, indices, updates, dims) for x in (product, count))
+    others = jnp.where(count == zero.astype(count.dtype), product / nonzero, jnp.zeros_like(product))
+    moved = lax.scatter_add(zeros, indices, updates_dot * others, dims, mode=mode)
+    factor = _scatter_mul(ones, indices, updates, dims, mode)
+    return _scatter_mul(data, indices, updates, dims, mode), data_dot * factor + data * moved
+
+
+def _gathered(x: Any, indices: Any, updates: Any, dims: lax.ScatterDimensionNumbers) -> Any:
+    """The elements of x where the updates go; anything for an update that is dropped."""
+    taken = lax.GatherDimensionNumbers(
+        tuple(dims.update_window_dims), tuple(dims.inserted_window_dims), tuple(dims.scatter_dims_to_operand_dims)
+    )
+    window = iter(updates.shape[i] for i in dims.update_window_dims)
+    sizes = tuple(1 if i in dims.inserted_window_dims else next(window) for i in range(x.ndim))
+    return lax.gather(x, indices, taken, sizes, mode="clip")
+
+
 _REDUCTIONS = {
     "none": (lax.scatter, None),
     "add": (lax.scatter_add, np.add),
-    "mul": (lax.scatter_mul, np.multiply),
+    "mul": (_scatter_mul, np.multiply),
     "max": (lax.scatter_max, np.maximum),
     "min": (lax.scatter_min, np.minimum),
 }

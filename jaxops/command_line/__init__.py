@@ -1,0 +1,39 @@
+"""The command line: `python -m jaxops COMMAND …`. A module for each kind of command, and what they share."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from jaxops.command_line import inspecting, listing, running, writing
+from jaxops.errors import JaxopsError
+
+_EPILOG = """
+examples:
+  python -m jaxops check model.onnx                       what it asks for, and what of it jaxops has
+  python -m jaxops show model.onnx --grep Conv --head 20  its nodes
+  python -m jaxops run light_resnet50                     a model that the onnx package carries, on random inputs
+  python -m jaxops compare model.onnx --size batch=2      every tensor, beside onnxruntime
+  python -m jaxops operators --domain com.microsoft       what jaxops has
+
+`python -m jaxops COMMAND --help` says more. Exit codes: 0 when all went well; 1 when not, with a message, when `check`
+finds a missing operator, or `compare` a difference; 2 for arguments that no command has.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; returns its exit code."""
+    parser = argparse.ArgumentParser(
+        "python -m jaxops",
+        description="ONNX models in JAX: look at them, run them, compare them, turn them into something else.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
+    for module in (inspecting, running, writing, listing):
+        module.add(commands)
+    options = parser.parse_args(arguments)
+    try:
+        return options.run(options)
+    except (JaxopsError, OSError, ModuleNotFoundError) as error:
+        print(f"jaxops: {error}", file=sys.stderr)
+        return 1

@@ -1,0 +1,65 @@
+"""The commands that look at a model: check, show, summary, plot."""
+
+import argparse
+from typing import Any
+
+from jaxops.command_line.shared import busy, command, inputs, loaded, path_of, show, takes_inputs
+
+
+def add(commands: Any) -> None:
+    """Adds the commands."""
+    command(
+        commands,
+        "check",
+        _check,
+        "list the operators of a model and whether jaxops has them; needs no weights",
+        "check model.onnx",
+    )
+    parser = command(
+        commands, "show", _show, "print the graph of a model", "show model.onnx --grep 'Conv|Pool' --head 20"
+    )
+    parser.add_argument("--grep", default="", metavar="PATTERN", help="only nodes that match this regular expression")
+    parser.add_argument("--head", type=int, metavar="N", help="only the first N of them")
+    parser = command(
+        commands,
+        "summary",
+        _summary,
+        "print shapes, parameters and arithmetic by module, on random or given inputs",
+        "summary model.onnx --depth 3 --size batch=8 --time",
+    )
+    takes_inputs(parser)
+    parser.add_argument("--depth", type=int, default=2, metavar="N", help="how deep to go (default 2)")
+    parser.add_argument("--time", action="store_true", help="measure each module, compiled alone")
+    parser = command(
+        commands, "plot", _plot, "draw the modules of a model into an SVG file", "plot model.onnx model.svg --depth 3"
+    )
+    parser.add_argument("file", metavar="FILE.svg", help="where to")
+    parser.add_argument("--depth", type=int, default=2, metavar="N", help="how deep to go (default 2)")
+
+
+def _check(options: argparse.Namespace) -> int:
+    import jaxops.onnx
+
+    found = jaxops.onnx.check(path_of(options.model))
+    show(str(found))
+    return 1 if found.missing else 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    show(loaded(options.model).show(grep=options.grep, head=options.head))
+    return 0
+
+
+def _summary(options: argparse.Namespace) -> int:
+    model = loaded(options.model)
+    given = inputs(model.inputs, options)
+    with busy("measuring" if options.time else "tracing"):
+        found = model.summary(*given, depth=options.depth, time=options.time)
+    show(found)
+    return 0
+
+
+def _plot(options: argparse.Namespace) -> int:
+    loaded(options.model).plot(depth=options.depth).save(options.file)
+    show(f"wrote {options.file}")
+    return 0

@@ -1,0 +1,45 @@
+"""The command that lists what jaxops has: operators."""
+
+import argparse
+from typing import Any
+
+from jaxops.command_line.shared import command, show
+from jaxops.errors import ArgumentError
+from jaxops.tools.tables import table
+
+
+def add(commands: Any) -> None:
+    """Adds the command."""
+    parser = command(
+        commands,
+        "operators",
+        _operators,
+        "list the operators that jaxops has: versions, operands that must be static, whether it can be differentiated",
+        "operators --domain com.microsoft --grep Matmul",
+        model=False,
+    )
+    parser.add_argument("--domain", help="only this one, such as ai.onnx, ai.onnx.ml or com.microsoft")
+    parser.add_argument("--grep", default="", metavar="TEXT", help="only names that contain this, in any case")
+
+
+def _operators(options: argparse.Namespace) -> int:
+    from jaxops.onnx.operators import operators
+
+    found = operators()
+    domains = sorted({row.domain for row in found})
+    if options.domain is not None and options.domain not in domains:
+        raise ArgumentError(f"--domain {options.domain}: jaxops has {', '.join(domains)}")
+    rows = [
+        (
+            row.name,
+            row.domain,
+            ", ".join(map(str, row.versions)),
+            ", ".join(row.static),
+            "yes" if row.differentiable else "",
+        )
+        for row in found
+        if options.domain in (None, row.domain) and options.grep.lower() in row.name.lower()
+    ]
+    columns = ("operator", "domain", "versions", "static operands", "differentiable")
+    show(table(f"{len(rows)} operators", columns, rows))
+    return 0

@@ -1,0 +1,81 @@
+"""The commands that run a model: run, compare."""
+
+import argparse
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxops.command_line.shared import busy, command, inputs, loaded, show, takes_inputs
+from jaxops.errors import ArgumentError
+
+
+def add(commands: Any) -> None:
+    """Adds the commands."""
+    parser = command(
+        commands,
+        "run",
+        _run,
+        "run a model on random or given inputs; print its top outputs and the time",
+        "run model.onnx --input image=photo.npy --top 3",
+    )
+    takes_inputs(parser)
+    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="timed calls after the first (default 5)")
+    parser.add_argument("--top", type=int, default=5, metavar="N", help="how many outputs to print (default 5)")
+    parser = command(
+        commands,
+        "compare",
+        _compare,
+        "compare every tensor with onnxruntime's, and name the first node that differs",
+        "compare model.onnx --size batch=2 --rtol 1e-4",
+    )
+    takes_inputs(parser)
+    parser.add_argument("--rtol", type=float, default=1e-3, help="relative tolerance (default 1e-3)")
+    parser.add_argument("--atol", type=float, default=1e-5, help="absolute tolerance (default 1e-5)")
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.repeat < 1 or options.top < 1:
+        raise ArgumentError("--repeat and --top must be at least 1")
+    start = time.perf_counter()
+    model = loaded(options.model)
+    ready = time.perf_counter()
+    given = inputs(model.inputs, options)
+    with busy("compiling"):
+        outputs = jax.block_until_ready(model(*given))
+    first = time.perf_counter()
+    times = []
+    for _ in range(options.repeat):
+        begin = time.perf_counter()
+        outputs = jax.block_until_ready(model(*given))
+        times.append(time.perf_counter() - begin)
+    show(f"{options.model}: {len(model.graph.nodes)} nodes, {len(model.params)} parameters")
+    for formal, value in zip(model.outputs, outputs if isinstance(outputs, tuple) else (outputs,), strict=True):
+        show(str(formal), _top(value, options.top))
+    seconds = {"load": ready - start, "first call": first - ready, "call": min(times)}
+    show(" · ".join(f"{name} {value * 1e3:.1f} ms" for name, value in seconds.items()))
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    model = loaded(options.model)
+    given = inputs(model.inputs, options)
+    with busy("running both"):
+        found = model.compare(*given, rtol=options.rtol, atol=options.atol)
+    show(found)
+    return 0 if found.agrees else 1
+
+
+def _top(value: Any, count: int) -> Any:
+    """A table of the largest elements of an output, with their indices."""
+    from rich.table import Table  # of the extra `onnx`, whose absence loading a model has told
+
+    values = np.asarray(value)
+    rows = Table("index", "value")
+    flat = values.reshape(-1)
+    order = np.argsort(-flat.astype(np.float64), kind="stable") if flat.dtype.kind != "O" else np.arange(flat.size)
+    for i in order[:count]:
+        index = ", ".join(map(str, np.unravel_index(i, values.shape))) if values.ndim else "()"
+        rows.add_row(index, str(flat[i]))
+    return rows

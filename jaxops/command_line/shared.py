@@ -1,0 +1,130 @@
+"""What commands share: the model that is named, inputs from files or made up, tables."""
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxops.errors import ArgumentError
+from jaxops.tools.tables import Report
+
+_MODEL = "an .onnx file, or the name of a model that the onnx package carries, such as light_resnet50"
+
+
+def command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], text: str, example: str, *, model: bool = True
+) -> argparse.ArgumentParser:
+    """A new command. text: one line of what it does; example: how it is called."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}.",
+        epilog=f"example:\n  python -m jaxops {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if model:
+        parser.add_argument("model", metavar="MODEL", help=_MODEL)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def takes_inputs(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that say what a model is called with."""
+    parser.add_argument("--input", action="append", default=[], metavar="NAME=FILE.npy", help="an input; else random")
+    parser.add_argument("--size", action="append", default=[], metavar="NAME=N", help="a symbolic size of the inputs")
+    parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default 0)")
+
+
+def path_of(name: str) -> Any:
+    """The path of a file, or of the model of that name that the onnx package carries."""
+    import jaxops.onnx
+
+    return name if Path(name).exists() or Path(name).suffix else jaxops.onnx.carried(name)
+
+
+def loaded(name: str) -> Any:
+    """The model of that name."""
+    import jaxops.onnx
+
+    with busy(f"loading {name}"):
+        return jaxops.onnx.load(path_of(name))
+
+
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """Shows that something takes its time, where somebody looks; nothing where the output goes to a file."""
+    from rich.console import Console  # of the extra `onnx`
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(f"{what} …"):
+        yield
+
+
+def show(*items: Any) -> None:
+    """Prints tables and text, in colour where that is possible, without cutting lines of a file."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=max(console.width, 140))
+    for item in items:
+        if isinstance(item, Report) and not console.is_terminal:
+            item = str(item)
+        console.print(item, highlight=False, markup=False, soft_wrap=isinstance(item, str))
+
+
+def pairs(items: Sequence[str], option: str, *, first: bool = False) -> dict[str, str]:
+    """NAME=VALUE options as a dictionary. first: whether the first '=' counts, as values have some, or the last."""
+    found = {}
+    for item in items:
+        name, equals, value = item.partition("=") if first else item.rpartition("=")
+        if not equals:
+            raise ArgumentError(f"{option} {item}: write NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def inputs(formals: Sequence[Any], options: argparse.Namespace) -> list[Any]:
+    """An array for each input: from its file, or random, of the declared shape (1 for a free size)."""
+    files, sizes = pairs(options.input, "--input"), pairs(options.size, "--size")
+    unknown = sorted(set(files) - {v.name for v in formals})
+    if unknown:
+        raise ArgumentError(f"--input {unknown[0]}: the model's inputs are {[v.name for v in formals]}")
+    _check_sizes(formals, sizes)
+    random = np.random.default_rng(options.seed)
+    found = []
+    for formal in formals:
+        if formal.name in files:
+            found.append(_read(files[formal.name]))
+            continue
+        if formal.dtype is None or formal.shape is None or formal.dtype == object or formal.static:
+            raise ArgumentError(f"input {formal} cannot be made up; give it with --input {formal.name}=FILE.npy")
+        shape = [d if isinstance(d, int) else int(sizes.get(str(d), 1)) for d in formal.shape]
+        made = random.integers(0, 2, shape) if formal.dtype.kind in "iub" else random.random(shape)
+        found.append(np.asarray(made, formal.dtype))
+    return found
+
+
+def _check_sizes(formals: Sequence[Any], sizes: Mapping[str, str]) -> None:
+    free = {d for v in formals for d in v.shape or () if isinstance(d, str)}
+    for name, value in sizes.items():
+        if name not in free:
+            raise ArgumentError(
+                f"--size {name}: the model has no such size; it has {', '.join(sorted(free)) or 'none'}"
+            )
+        if not value.isdecimal():
+            raise ArgumentError(f"--size {name}={value}: a size is a number")
+
+
+def _read(path: str) -> np.ndarray:
+    with open(path, "rb") as file:
+        try:
+            return np.lib.format.read_array(file)
+        except (ValueError, EOFError) as error:
+            raise ArgumentError(f"{path}: not a .npy file of numbers or strings: {error}") from error

@@ -1,0 +1,63 @@
+"""The commands that turn a model into something else: export, to-python."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxops.command_line.shared import busy, command, loaded, pairs, show
+
+
+def add(commands: Any) -> None:
+    """Adds the commands."""
+    parser = command(
+        commands,
+        "export",
+        _export,
+        "write a model as a serialised jax.export program, and its parameters as safetensors beside it",
+        "export model.onnx model.jaxexport --size batch=b --size 'sequence=s <= 512'",
+    )
+    parser.add_argument("file", metavar="FILE", help="where to; the parameters go to FILE.safetensors")
+    parser.add_argument(
+        "--size", action="append", default=[], metavar="NAME=SIZE", help="a number, or a symbol with its constraint"
+    )
+    parser.add_argument("--platform", action="append", metavar="NAME", help="cpu, cuda, tpu …; else this machine's")
+    parser = command(
+        commands,
+        "to-python",
+        _to_python,
+        "write a model as a readable Python package, with its parameters beside it",
+        "to-python model.onnx net/",
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="where to")
+
+
+def _export(options: argparse.Namespace) -> int:
+    try:
+        from safetensors.numpy import save_file
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("export needs the safetensors package: pip install safetensors") from error
+
+    model = loaded(options.model)
+    sizes: dict[str, Any] = {name: _size(value) for name, value in pairs(options.size, "--size", first=True).items()}
+    with busy("exporting"):
+        exported = model.export(sizes=sizes or None, platforms=options.platform)
+        Path(options.file).write_bytes(exported.serialize())
+    weights = f"{options.file}.safetensors"
+    save_file({name: np.asarray(value) for name, value in model.params.items()}, weights)
+    show(str(exported), f"wrote {options.file} and {weights}")
+    return 0
+
+
+def _size(text: str) -> int | str:
+    return int(text) if text.strip().isdecimal() else text
+
+
+def _to_python(options: argparse.Namespace) -> int:
+    model = loaded(options.model)
+    with busy("writing"):
+        model.to_python(options.folder)
+    files = sorted(path for path in Path(options.folder).iterdir() if path.is_file())
+    show(f"wrote {', '.join(map(str, files))}")
+    return 0

@@ -1,0 +1,65 @@
+"""What jaxops has: a row for each operator of each domain, made from schemas and signatures."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxops.errors import UnsupportedError
+from jaxops.onnx.registry import DOMAINS, Operator, find
+from jaxops.onnx.schemas import operators as names_of, versions
+from jaxops.static import SHAPE_ONLY, STATIC
+
+_FLOATS = {"tensor(float16)", "tensor(float)", "tensor(double)", "tensor(bfloat16)"}
+# Floating point in and out, but what comes out stays the same when what goes in moves a little, or moves at random.
+_STEPS = {"Bernoulli", "Binarizer", "BitCast", "Ceil", "Floor", "Hardmax", "LabelEncoder", "Round", "Sign"}
+
+
+@dataclass(frozen=True)
+class OperatorRow:
+    """An operator. versions: those that jaxops has. static: the operands that must be known while tracing.
+
+    differentiable: whether a floating-point operand has a derivative in a floating-point result.
+    """
+
+    name: str
+    domain: str
+    versions: tuple[int, ...]
+    static: tuple[str, ...]
+    differentiable: bool
+
+
+def operators() -> tuple[OperatorRow, ...]:
+    """The operators that jaxops has, by domain and name."""
+    rows = []
+    for domain in DOMAINS:
+        for name in names_of(domain):
+            found = [since for since in versions(name, domain) if _has(name, domain, since)]
+            if found:
+                rows.append(_row(name, domain, tuple(found)))
+    return tuple(rows)
+
+
+def _has(name: str, domain: str, since: int) -> bool:
+    try:
+        find(name, domain, since)
+    except UnsupportedError:
+        return False
+    return True
+
+
+def _row(name: str, domain: str, found: tuple[int, ...]) -> OperatorRow:
+    operator = find(name, domain, found[-1])
+    static = tuple(formal for k, formal in enumerate(operator.formals) if operator.mark(k) == STATIC)
+    return OperatorRow(name, domain or "ai.onnx", found, static, _differentiable(operator))
+
+
+def _differentiable(operator: Operator) -> bool:
+    taken = [formal for k, formal in enumerate(operator.schema.inputs) if operator.mark(k) not in (STATIC, SHAPE_ONLY)]
+    given = [operator.given_types(k) for k in range(len(operator.schema.outputs))]
+    moves = _floating([operator.taken_types(formal) for formal in taken]) and _floating(given)
+    return operator.name not in _STEPS and (moves or bool(operator.subgraphs))
+
+
+def _floating(types: Sequence[Any]) -> bool:
+    # Of a sequence or an optional, what it holds counts.
+    return any(any(name[name.find("tensor(") :].rstrip(")") + ")" in _FLOATS for name in found) for found in types)

@@ -1,0 +1,53 @@
+"""onnxruntime beside jaxops, for comparing the two: the only file that imports it, when it is called."""
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from jaxops.errors import UnsupportedError
+
+
+def tensors(model: onnx.ModelProto, folder: Path | None, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What onnxruntime computes for each tensor that a node makes, by name, with its optimizations off.
+
+    model: is changed. folder: where external data is. inputs: NumPy arrays, or sequences of them.
+    Raises ModuleNotFoundError where onnxruntime is not installed; UnsupportedError for a model that it refuses.
+    """
+    try:
+        import onnxruntime
+
+        state: Any = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("compare needs the onnxruntime package: pip install onnxruntime") from error
+    asked = [name for node in model.graph.node for name in node.output if name]
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in asked)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    if folder is not None:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    refusals = (state.Fail, state.InvalidArgument, state.InvalidGraph, state.NotImplemented, state.RuntimeException)
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+        known = {value.name for value in session.get_inputs()} | {t.name for t in model.graph.initializer}
+        found = session.run(asked, {name: x for name, x in inputs.items() if name in known and x is not None})
+    except refusals as error:
+        raise UnsupportedError(f"onnxruntime does not run this model: {str(error).splitlines()[0]}") from error
+    return dict(zip(asked, found, strict=True))
+
+
+def feeds(values: Mapping[str, Any], dtypes: Mapping[str, np.dtype | None]) -> dict[str, Any]:
+    """Inputs as onnxruntime takes them: NumPy arrays in the types that the model declares."""
+
+    def feed(value: Any, dtype: np.dtype | None) -> Any:
+        if isinstance(value, list | tuple):
+            return [feed(item, dtype) for item in value]
+        found = np.asarray(value)
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+    return {name: feed(value, dtypes.get(name)) for name, value in values.items() if value is not None}

@@ -1,0 +1,55 @@
+"""From which module a node came, as the program that wrote the file says it.
+
+PyTorch's exporters write a path into the name of a node (`/encoder/layer.0/fc/MatMul`) or into its metadata, tf2onnx
+into the name (`model/dense/MatMul`). A path is written `encoder.layer.0.fc` here, as PyTorch names modules.
+"""
+
+import ast
+from collections.abc import Mapping, Sequence
+
+# What torch writes for a node that belongs to no module.
+_NOWHERE = "_empty_nn_module_stack"
+
+
+def scope_of(name: str, metadata: Mapping[str, str]) -> str:
+    """The path of the module of a node; empty where the file does not say it.
+
+    >>> scope_of("/model/encoder/layer.0/fc/MatMul", {})
+    'model.encoder.layer.0.fc'
+    >>> scope_of("node_linear", {"pkg.torch.onnx.name_scopes": "['', 'model', 'model.fc', 'linear']"})
+    'model.fc'
+    >>> scope_of("MatMul_3", {})
+    ''
+    """
+    scopes = _listed(metadata.get("pkg.torch.onnx.name_scopes", "")) or _namespace(metadata.get("namespace", ""))
+    if scopes:
+        inner = scopes[-2] if len(scopes) > 1 else ""  # the last one is the node
+        return "" if inner.startswith(_NOWHERE) else inner
+    return module_path([part for part in name.split("/") if part][:-1])
+
+
+def module_path(parts: Sequence[str]) -> str:
+    """The parts of a name as a path. A container that was called stands there twice: `layer/layer.0` is `layer.0`.
+
+    >>> module_path(["encoder", "stages.1", "layer", "layer.0", "conv"])
+    'encoder.stages.1.layer.0.conv'
+    """
+    kept: list[str] = []
+    for part in parts:
+        if kept and part.startswith(f"{kept[-1]}."):
+            kept.pop()
+        kept.append(part)
+    return ".".join(kept)
+
+
+def _listed(text: str) -> list[str]:
+    try:
+        found = ast.literal_eval(text) if text else []
+    except (ValueError, SyntaxError):
+        return []
+    return [str(item) for item in found] if isinstance(found, list | tuple) else []
+
+
+def _namespace(text: str) -> list[str]:
+    """The names in `: First/model: pkg.Bert/model.fc: torch.nn.Linear/linear: aten.linear`."""
+    return [part.partition(":")[0] for part in text.split("/")] if ":" in text else []

@@ -1,0 +1,73 @@
+"""The modules of a graph: which nodes belong together, as far as their scopes say."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from jaxops.graph.nodes import Graph, Node
+
+
+@dataclass(frozen=True)
+class Modules:
+    """root: the deepest module that holds all nodes with a scope. Levels count below it."""
+
+    root: tuple[str, ...]
+    flat: bool  # whether no node has a scope
+
+    def of(self, node: Node, depth: int) -> tuple[str, ...]:
+        """The modules around a node below the root, at most `depth`; without scopes, operators stand for modules."""
+        if self.flat:
+            return (node.operator.name,)
+        return levels(node.scope)[len(self.root) :][:depth] if node.scope else ()
+
+    def path(self, module: Iterable[str]) -> str:
+        """The full path of a module."""
+        return ".".join((*self.root, *module))
+
+
+def modules(graph: Graph) -> Modules:
+    """The modules of a graph."""
+    scopes = [levels(node.scope) for node in graph.nodes if node.scope]
+    if not scopes:
+        return Modules((), True)
+    first, last = min(scopes), max(scopes)
+    shared = 0
+    while shared < min(len(first), len(last)) and first[shared] == last[shared]:
+        shared += 1
+    return Modules(first[:shared], False)
+
+
+def levels(scope: str) -> tuple[str, ...]:
+    """The modules of a path; a list and the place in it are one level.
+
+    >>> levels("bert.encoder.layer.0.attention")
+    ('bert', 'encoder', 'layer.0', 'attention')
+    """
+    return tuple(re.sub(r"\.(?=\d+(\.|$))", "\0", scope).replace(".", "\1").replace("\0", ".").split("\1"))
+
+
+def parameters(node: Node, graph: Graph) -> set[str]:
+    """The parameters that a node uses, those inside its subgraphs and its function included."""
+    found = {graph.params[name] for name in node.uses() if name in graph.params}
+    inner = [*node.subgraphs.values(), *([node.body] if node.body else [])]
+    for body in inner:
+        found.update(body.params.values())
+        for other in body.nodes:
+            found |= parameters(other, body)
+    return found
+
+
+def inputs_of(nodes: Iterable[Node]) -> list[str]:
+    """What nodes read that none of them makes, in order."""
+    nodes = list(nodes)
+    made = {name for node in nodes for name in node.outputs}
+    return list(dict.fromkeys(name for node in nodes for name in node.uses() if name not in made))
+
+
+def outputs_of(nodes: Iterable[Node], graph: Graph) -> list[str]:
+    """What nodes make that other nodes of the graph read, or that the graph returns, in order."""
+    nodes = list(nodes)
+    inside = set(map(id, nodes))
+    used = {value.name for value in graph.outputs}
+    used.update(name for node in graph.nodes if id(node) not in inside for name in node.uses())
+    return [name for node in nodes for name in node.outputs if name and name in used]

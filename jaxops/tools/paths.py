@@ -1,0 +1,237 @@
+"""Names of parameters as their author wrote them: `encoder.layer.0.fc.weight` for what a file calls `onnx::MatMul_664`.
+
+A name that already is a path stays as it is. Else the node that uses the parameter says it: its module, and what the
+operand is for. A file may hold equal parameters of several modules once; the other paths are listed apart, as tied.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from jaxops.errors import SignatureError
+from jaxops.graph.nodes import Graph, Node
+
+# What the operand at a position is for, in PyTorch's words.
+_NORM = {1: "weight", 2: "bias", 3: "running_mean", 4: "running_var"}
+_LINEAR = {0: "weight", 1: "weight", 2: "bias"}
+_RECURRENT = {1: "W", 2: "R", 3: "B", 7: "P"}
+_LEAVES: dict[str, Mapping[int, str]] = {
+    **dict.fromkeys(("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "Gemm", "MatMul"), _LINEAR),
+    **dict.fromkeys(("MatMulInteger", "MatMulNBits", "FusedMatMul", "FusedConv", "DeformConv"), _LINEAR),
+    **dict.fromkeys(("BatchNormalization", "InstanceNormalization", "LayerNormalization"), _NORM),
+    **dict.fromkeys(("GroupNormalization", "RMSNormalization", "SimplifiedLayerNormalization"), _NORM),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _RECURRENT),
+    **{key: {0: "weight", 1: "weight"} for key in ("Gather", "PRelu", "Mul")},
+    **{key: {0: "bias", 1: "bias"} for key in ("Add", "Sum", "Sub")},
+}
+_NORMS = {name for name, leaves in _LEAVES.items() if leaves is _NORM}
+# The same in the words of Keras.
+_KERAS = {"weight": "kernel"}
+_KERAS_NORM = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
+# Operators whose result is the parameter in another form.
+_FORMS = {"Identity", "Cast", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "DequantizeLinear"}
+_PATH = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)+")
+# `model/dense/MatMul/ReadVariableOp:0` is what the operation MatMul of the layer reads.
+_READ = re.compile(r"(.*)/[^/]+/(ReadVariableOp|Read)(_\d+)?(/.*)?")
+
+
+@dataclass(frozen=True)
+class Paths:
+    """names: ONNX name of a parameter → path, each path once. tied: other paths of a parameter → that path."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    tied: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class _Use:
+    node: Node
+    position: int
+    scope: str  # of the node, or of the call of the function that it is in
+
+
+@dataclass
+class _Uses:
+    """Where each parameter is used, and under which further names."""
+
+    of: dict[str, list[_Use]] = field(default_factory=dict)
+    aliases: dict[str, list[str]] = field(default_factory=dict)
+    weighted: set[str] = field(default_factory=set)  # the modules in which something is multiplied by a parameter
+    readers: dict[str, list[Node]] = field(default_factory=dict)  # by the names of values
+
+
+def paths(graph: Graph) -> Paths:
+    """The path of each parameter of a prepared graph, those of its subgraphs and functions included."""
+    uses = _Uses()
+    _collect(graph, {}, "", uses, set())
+    own = {name: _own(name) for name in uses.of}
+    found, taken = Paths(), _Taken()
+    # Names that are paths come first: what is guessed gives way.
+    for name in sorted(uses.of, key=lambda name: own[name] is None):
+        guessed = [path for use in uses.of[name] if (path := _path_of(name, use, uses))]
+        found.names[name] = taken.unique(own[name] or next(iter(guessed), name))
+    for name, path in found.names.items():
+        others = dict.fromkeys(alias for alias in uses.aliases.get(name, []) if _own(alias))
+        others |= dict.fromkeys(_modules(uses.of[name], path, uses))
+        found.tied.update((other, path) for other in others if other != path and other not in taken.paths)
+    found = Paths({name: found.names[name] for name in uses.of}, found.tied)
+    return found
+
+
+def nested(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Values by name as dictionaries in dictionaries, along the paths of the names.
+
+    Raises SignatureError for a name without a path.
+
+    >>> nested({"a": 1, "b": 2}, {"a": "fc.weight", "b": "fc.bias"})
+    {'fc': {'weight': 1, 'bias': 2}}
+    """
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in names:
+            raise SignatureError(f"nest: the model has no parameter '{name}'; model.params has those it has")
+        *modules, leaf = names[name].split(".")
+        place = found
+        for module in modules:
+            place = place.setdefault(module, {})
+        place[leaf] = value
+    return found
+
+
+def flat(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """The inverse of `nested`. Raises SignatureError for a path that no name has.
+
+    >>> flat({"fc": {"weight": 1, "bias": 2}}, {"a": "fc.weight", "b": "fc.bias"})
+    {'a': 1, 'b': 2}
+    """
+    by_path = {path: name for name, path in names.items()}
+    found = {}
+    for path, value in _leaves(values, ""):
+        if path not in by_path:
+            raise SignatureError(f"flatten: the model has no parameter '{path}'; model.paths lists those it has")
+        found[by_path[path]] = value
+    return found
+
+
+def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+class _Taken:
+    """Paths that are given away. None is another's beginning, as `nested` has one place for each."""
+
+    def __init__(self) -> None:
+        self.paths: set[str] = set()
+        self.inner: set[str] = set()
+
+    def unique(self, path: str) -> str:
+        unique, count = path, 1
+        while unique in self.paths or unique in self.inner or self.paths & _beginnings(unique):
+            count += 1
+            unique = f"{path}_{count}"
+        self.paths.add(unique)
+        self.inner |= _beginnings(unique)
+        return unique
+
+
+def _beginnings(path: str) -> set[str]:
+    parts = path.split(".")
+    return {".".join(parts[:k]) for k in range(1, len(parts))}
+
+
+def _collect(graph: Graph, outer: Mapping[str, str], caller: str, uses: _Uses, seen: set[int]) -> None:
+    """Fills `uses` from a graph. outer: parameters that it captures or is called with, by the names they have there.
+
+    caller: the scope of the node that it belongs to. seen: functions that are done.
+    """
+    local = {**outer, **graph.params}
+    for param in graph.params.values():
+        uses.of.setdefault(param, [])
+    for node in graph.nodes:
+        scope = node.scope or caller
+        if node.body is not None:
+            formals = zip(node.body.inputs, node.inputs, strict=False)
+            given = {formal.name: local[name] for formal, name in formals if name in local}
+            if given or id(node.body) not in seen:
+                seen.add(id(node.body))
+                _collect(node.body, given, scope, uses, seen)
+            continue
+        for position, name in enumerate(node.inputs):
+            uses.readers.setdefault(name, []).append(node)
+            param = local.get(name)
+            if param is None:
+                continue
+            if node.operator.name in _FORMS and position == 0:
+                local[node.outputs[0]] = param
+                if node.operator.name == "Identity":
+                    uses.aliases.setdefault(param, []).append(node.outputs[0])
+                continue
+            uses.of[param].append(_Use(node, position, scope))
+            if _LEAVES.get(node.operator.name, {}).get(position) == "weight":
+                uses.weighted.add(scope)
+        for inner in node.subgraphs.values():
+            captured = {name: local[name] for name in inner.captures if name in local}
+            _collect(inner, captured, scope, uses, seen)
+
+
+def _own(name: str) -> str | None:
+    """The path that a name is; None for one that a tool made up."""
+    if "::" in name:
+        return None
+    plain = re.sub(r":\d+$", "", name)
+    if "/" in plain:
+        plain = re.sub("(/read|/Read/ReadVariableOp)$", "", plain)
+        return None if _READ.fullmatch(plain) else ".".join(part for part in plain.split("/") if part)
+    return name if _PATH.fullmatch(name) else None
+
+
+def _leaf(use: _Use, uses: _Uses, module: str) -> str | None:
+    """What an operand is for; None where it is not clear."""
+    leaf = _LEAVES.get(use.node.operator.name, {}).get(use.position)
+    if use.node.operator.name in ("Add", "Sum", "Sub") and module not in uses.weighted:
+        return None
+    return leaf
+
+
+def _path_of(name: str, use: _Use, uses: _Uses) -> str | None:
+    """The path that a use of a parameter gives it."""
+    read = _READ.fullmatch(re.sub(r":\d+$", "", name))
+    if read:
+        leaf = _leaf(use, uses, use.scope) or "bias"
+        words = _KERAS_NORM if use.node.operator.name in _NORMS else _KERAS
+        return f"{read[1].replace('/', '.').strip('.')}.{words.get(leaf, leaf)}"
+    module = use.scope
+    if not module:
+        # Older exporters name biases only: the weight whose product one is added to is of the same module.
+        biases = [
+            path
+            for output in use.node.outputs
+            for reader in uses.readers.get(output, [])
+            if reader.operator.name == "Add"
+            for other in reader.inputs
+            if other != output and (path := _own(other)) and path.endswith(".bias")
+        ]
+        module = biases[0].removesuffix(".bias") if len(biases) == 1 else ""
+        if not module:
+            return None
+    leaf = _leaf(use, uses, module)
+    if leaf is None:
+        leaf = name if name.isidentifier() and not re.search(r"\d$", name) else use.node.label.rpartition("/")[2]
+    return f"{module}.{leaf}"
+
+
+def _modules(found: list[_Use], path: str, uses: _Uses) -> Iterator[str]:
+    """The paths under which several modules use one parameter, or another module than the one in its name."""
+    for use in found:
+        leaf = _leaf(use, uses, use.scope)
+        if not (use.scope and leaf):
+            continue
+        # A convolution that the exporter joined with the normalization after it stands in that one's module.
+        sibling = use.scope.rpartition(".")[0] == ".".join(path.split(".")[:-2])
+        if len(found) > 1 or not sibling:
+            yield f"{use.scope}.{leaf}"
