@@ -102,10 +102,15 @@ def as_traced(value: Any, dtype: Any = None) -> jax.Array:
         return jnp.stack(dims).reshape(values.shape) if values.ndim else dims[0]
     if values.dtype.kind in "USTO":
         raise DTypeError(f"strings stay static (NumPy) and cannot become a JAX array: {values!r:.80}")
+    # Only JAX copies a broadcast view.
+    return jnp.asarray(as_canonical(values, dtype))
+
+
+def as_canonical(values: np.ndarray, dtype: Any = None) -> np.ndarray:
+    """Numbers in the type of a traced array made from them. Raises OutOfRangeError for one that does not fit."""
     target = canonical(values.dtype if dtype is None else dtype)
     _check_fits(values, target)
-    # copy=False: NumPy does not copy a broadcast view; only JAX does.
-    return jnp.asarray(values.astype(target, copy=False))
+    return values.astype(target, copy=False)
 
 
 def traced_for_sizes(data: Array, sizes: Sizes) -> Array:

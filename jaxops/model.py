@@ -1,5 +1,6 @@
 """A loaded model: a pure JAX function of `(params, *inputs)`, and its compiled form."""
 
+import copy
 import dataclasses
 import functools
 import math
@@ -25,7 +26,9 @@ from jaxops.tools.exporting import export
 from jaxops.tools.listing import listing
 from jaxops.tools.paths import Paths, flat, nested, paths
 from jaxops.tools.plot import Plot, plot
+from jaxops.tools.precision import Keep, narrowed
 from jaxops.tools.python.source import to_python
+from jaxops.tools.sharding import Rule, placed, shardings
 from jaxops.tools.summary import Summary, example, summarize, symbolic, timed, traced
 
 
@@ -58,9 +61,10 @@ class Model:
         static: Choice | None = None,
         trainable: Choice | None = None,
         names: str = "onnx",
+        sharding: Rule | None = None,
     ) -> None:
         """description: what a person should know of the file: its opsets, what wrote it. origin: where the front end
-        read it. static, trainable, names: as `jaxops.onnx.load` takes them."""
+        read it. static, trainable, names, sharding: as `jaxops.onnx.load` takes them."""
         if names not in ("onnx", "module"):
             raise ArgumentError(f"`names` is {names!r}; it must be 'onnx' or 'module'")
         needs = StaticInputs()
@@ -77,6 +81,7 @@ class Model:
             found = self._named.names
             self.graph, self._constants = renamed(self.graph, found), self._constants.renamed(found)
         self._tensors = self._constants.tensors
+        self._shardings = {} if sharding is None else shardings(self._tensors, self._key_paths, sharding)
         self._origin = origin
         self._params: dict[str, jax.Array] = {}
         self._pieces = Pieces()
@@ -100,8 +105,8 @@ class Model:
             with jax.ensure_compile_time_eval():  # the first use may be inside `jit`, and they outlive it
                 for name in unread:
                     tensor = self._tensors[name]
-                    self._params[name] = as_traced(tensor.load())
-                    self._tensors[name] = dataclasses.replace(tensor, load=_spent)  # lets go of the file's bytes
+                    self._params[name] = placed(tensor, self._shardings.get(name))
+                    self._tensors[name] = dataclasses.replace(tensor, load=_spent, part=None)  # the file's bytes go
         return self._params
 
     @functools.cached_property
@@ -179,6 +184,22 @@ class Model:
                     f"  hint    convert it with .astype(jnp.{own.dtype.name})"
                 )
         return found
+
+    def astype(self, dtype: Any, *, keep: Keep | None = None) -> "Model":
+        """The model in bfloat16 or float16: floating-point parameters, inputs and outputs have that type.
+
+        keep: which nodes compute in float32, as a function of a node's label and the name of its operator; without it,
+        normalizations, also those spelled out in several nodes, softmax and losses. What a node reads is converted, and
+        so is what the model returns. A finite number beyond the type's range becomes its largest.
+        Raises ArgumentError for another type.
+        """
+        found = narrowed(self.graph, self.inputs, self._defaults, self._tensors, self._params, dtype, keep)
+        model = copy.copy(self)
+        model.graph, model.inputs, model.outputs = found.graph, found.inputs, found.outputs
+        model._defaults, model._tensors, model._params = found.defaults, found.tensors, found.params
+        model._constants = dataclasses.replace(self._constants, tensors=found.tensors)
+        model._pieces, model._other_outputs = Pieces(), {}
+        return model
 
     def _giving(self, names: tuple[str, ...]) -> Graph:
         """The graph with these outputs, one for each question, as programs are compiled for it."""

@@ -16,11 +16,15 @@ _INLINED = 8
 
 @dataclass(frozen=True)
 class Tensor:
-    """A constant of the model that is read when it is needed."""
+    """A constant of the model that is read when it is needed.
+
+    part: reads the elements at a slice of each axis, where the file can be read without the rest of the tensor.
+    """
 
     dtype: np.dtype
     shape: tuple[int, ...]
     load: Callable[[], np.ndarray] = field(repr=False)
+    part: Callable[[tuple[slice, ...]], np.ndarray] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ class Params:
     def trained(self, values: Mapping[str, Any]) -> dict[str, bool]:
         """For each parameter, whether gradient descent should change it. values: the parameters."""
         return {
-            name: self.trainable[name] if name in self.trainable else not _is_mask(np.asarray(values[name]))
+            name: self.trainable[name] if name in self.trainable else not _is_mask(values[name])
             for name in self.tensors
         }
 
@@ -216,8 +216,13 @@ def _is_parameter(tensor: Tensor) -> bool:
     return tensor.dtype.itemsize == 1 and tensor.dtype.kind != "b" and size >= _LARGE
 
 
-def _is_mask(values: np.ndarray) -> bool:
+def _is_mask(parameter: Any) -> bool:
     """Whether numbers say what to leave out: some are as good as -inf, or all are 0 and 1."""
+    if not getattr(parameter, "is_fully_addressable", True):
+        if not parameter.is_fully_replicated:
+            return False  # a part of it is in another process, and all must give one answer
+        parameter = parameter.addressable_data(0)
+    values = np.asarray(parameter)
     if values.dtype.kind == "c" or values.size < 2:
         return False
     values = values.astype(np.float32)

@@ -23,6 +23,7 @@ from jaxops.graph.border import opened
 from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.rounding import Rounding
 from jaxops.graph.trace import run, scope_of, step
+from jaxops.mesh import under_auto_axes
 from jaxops.static import SHAPE_ONLY, UNKNOWN, StaticValue, Tracer, is_symbolic, tracing
 
 # From this many elements on, operands are worth a compiled program.
@@ -57,7 +58,10 @@ class Pieces:
 
     @cached_property
     def _compiled(self) -> Any:
-        return jax.jit(self._piece, static_argnums=(0, 1, 2, 3))
+        def piece(graph: Graph, start: int, end: int, cut: bool, params: Any, given: Any, rng: Any) -> Any:
+            return under_auto_axes(self._piece, graph, start, end, cut, params, given, rng, like=given)
+
+        return jax.jit(piece, static_argnums=(0, 1, 2, 3))
 
     def call(self, graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any) -> list[Any]:
         """The outputs of a whole model. given: its inputs as `border.arrive` gives them.
@@ -66,7 +70,7 @@ class Pieces:
         """
         if cast(Any, jax.config).jax_disable_jit or tracing():
             with jax.disable_jit(False):  # a node is one operation, however it is written
-                return run(graph, opened(dict(given)), params, rng)
+                return under_auto_axes(run, graph, opened(dict(given)), params, rng, like=given)
         # Nothing can be read of what a transformation follows: such a call is one piece.
         traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((given, params, rng)))
         try:
@@ -75,12 +79,12 @@ class Pieces:
             if not traced:
                 raise
             # What must be known may not be what is followed: the sizes of a model whose weights are trained.
-            return run(graph, opened(dict(given)), params, rng)
+            return under_auto_axes(run, graph, opened(dict(given)), params, rng, like=given)
         local = {**opened(dict(given)), **opened(values)}
         if stop.value == len(graph.nodes):
             return _outputs(graph, local, params)
         _forget(graph, 0, stop.value, local)
-        return self._rest(graph, stop.value, True, local, params, rng)
+        return under_auto_axes(self._rest, graph, stop.value, True, local, params, rng, like=given)
 
     def run(
         self, graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any, outer: _Scope | None = None

@@ -11,6 +11,7 @@ from jaxops.model import Model
 from jaxops.onnx.bind import bind
 from jaxops.onnx.origin import Origin
 from jaxops.onnx.read import Readable, parsed, read
+from jaxops.tools.sharding import Rule
 
 
 def load(
@@ -19,6 +20,7 @@ def load(
     static: Choice | None = None,
     trainable: Choice | None = None,
     operators: Mapping[tuple[str, str], Callable[..., Any]] | None = None,
+    sharding: Rule | None = None,
     names: Literal["onnx", "module"] = "onnx",
     sizes: Mapping[str, int] | None = None,
 ) -> Model:
@@ -33,6 +35,8 @@ def load(
     hold. By default single numbers and integers are static, and all but masks and running statistics is trained.
     operators: functions for operators of your own, by (domain, name): `fn(*inputs, **attributes)`, with None for an
     input left out. A parameter that is annotated `jaxops.static.Static` gets NumPy values.
+    sharding: a function of name, module path and shape of a parameter that gives its PartitionSpec on the current mesh
+    (`jax.set_mesh`), or its NamedSharding; `jaxops.sharding` has two. Parameters are read shard by shard.
     names: of the keys of `Model.params`: the file's, or the module paths of `Model.paths`. The other options take the
     file's names in any case.
     sizes: numbers for symbolic sizes of the inputs, such as {"sequence": 128}; a call then accepts no others.
@@ -52,5 +56,6 @@ def load(
         origin=Origin(Path(model) if isinstance(model, str | os.PathLike) else found.proto, found.folder),
         static=static,
         trainable=trainable,
+        sharding=sharding,
         names=names,
     )

@@ -16,11 +16,12 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from jaxops.errors import ModelError, SignatureError
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
+from jaxops.onnx.parts import read_part
 from jaxops.onnx.scopes import scope_of
 from jaxops.onnx.source import Function, OperatorName, Reference, Source
 
-# What makes the reader of a tensor whose data is in another file.
-_External: TypeAlias = Callable[[TensorProto, np.dtype], Callable[[], np.ndarray]]
+# What makes a tensor whose data is in another file.
+_External: TypeAlias = Callable[[TensorProto, np.dtype], Tensor]
 # Or an object with a `model_proto`, as torch.onnx.export returns.
 Readable: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto | BinaryIO | Any
 
@@ -255,7 +256,7 @@ def _tensor(proto: TensorProto, external: _External) -> Tensor:
     if any(size < 0 for size in proto.dims):
         raise ModelError(f"tensor '{proto.name}': shape {tuple(proto.dims)} holds a negative size")
     if uses_external_data(proto):
-        return Tensor(dtype, tuple(proto.dims), external(proto, dtype))
+        return external(proto, dtype)
     return Tensor(dtype, tuple(proto.dims), functools.partial(_to_array, proto))
 
 
@@ -267,13 +268,14 @@ def _to_array(proto: TensorProto) -> np.ndarray:
     return values.astype(object) if proto.data_type == TensorProto.STRING else values
 
 
-def _zeros(proto: TensorProto, dtype: np.dtype) -> Any:
-    """A reader that makes zeros of the shape, which take no memory."""
-    return functools.partial(np.broadcast_to, np.zeros((), dtype), tuple(proto.dims))
+def _zeros(proto: TensorProto, dtype: np.dtype) -> Tensor:
+    """Zeros of the shape, which take no memory."""
+    sizes = tuple(proto.dims)
+    return Tensor(dtype, sizes, functools.partial(np.broadcast_to, np.zeros((), dtype), sizes))
 
 
-def _external(folder: Path | None, proto: TensorProto, dtype: np.dtype) -> Any:
-    """A reader of external data; the file is checked now and its bytes are read when they are needed."""
+def _external(folder: Path | None, proto: TensorProto, dtype: np.dtype) -> Tensor:
+    """External data; the file is checked now and its bytes are read when they are needed."""
     try:
         info = ExternalDataInfo(proto)
     except ValueError as error:
@@ -298,9 +300,13 @@ def _external(folder: Path | None, proto: TensorProto, dtype: np.dtype) -> Any:
         raise ModelError(f"{what}: bytes {offset} to {offset + length} go past its end at {path.stat().st_size}")
     if length != needed:
         raise ModelError(f"{what}: {length} bytes cannot fill {dtype.name} {tuple(proto.dims)}, which takes {needed}")
+    sizes = tuple(proto.dims)
+    if _bits(dtype) == 8 * dtype.itemsize and not dtype.name.startswith("float6"):
+        part = functools.partial(read_part, proto.name, path, offset, dtype, sizes)
+        return Tensor(dtype, sizes, functools.partial(part, (slice(None),) * len(sizes)), part)
     # A copy without the reference to the file: only type and shape are left of it.
     header = TensorProto(name=proto.name, data_type=proto.data_type, dims=list(proto.dims))
-    return functools.partial(_read_external, header, path, offset, length)
+    return Tensor(dtype, sizes, functools.partial(_read_packed, header, path, offset, length))
 
 
 def _bits(dtype: np.dtype) -> int:
@@ -309,7 +315,7 @@ def _bits(dtype: np.dtype) -> int:
     return packed.get(dtype.name, 8 * dtype.itemsize)
 
 
-def _read_external(header: TensorProto, path: Path, offset: int, length: int) -> np.ndarray:
+def _read_packed(header: TensorProto, path: Path, offset: int, length: int) -> np.ndarray:
     with path.open("rb") as file:
         file.seek(offset)
         filled = TensorProto()

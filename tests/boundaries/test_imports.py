@@ -36,18 +36,21 @@ ALLOWED = {
     # Sizes in, sizes out: no array, so neither NumPy nor JAX.
     "jaxops.shapes": {"jaxops.errors", "jaxops.static", "jaxops.shapes"},
     # Never a node, a version, a proto.
-    "jaxops.ops": ARRAYS | BASE | {"jaxops.shapes", "jaxops.ops"},
+    # Operators and models on meshes.
+    "jaxops.mesh": {"jax", "numpy", "jaxops.static"},
+    "jaxops.ops": ARRAYS | BASE | {"jaxops.mesh", "jaxops.shapes", "jaxops.ops"},
     "jaxops.ops.image.decoding": {"numpy", "PIL"} | BASE,  # files of images
     # Knows an operator as a protocol: no operator, no schema, no file format. Never computes on tensor data.
-    "jaxops.graph": {"jax", "numpy", "jaxops.graph"} | BASE,
+    "jaxops.graph": {"jax", "numpy", "jaxops.graph", "jaxops.mesh"} | BASE,
     # What people do with a graph: no file format, and not the model either.
     "jaxops.tools": {"jax", "numpy", "rich", "jaxops.graph", "jaxops.ops", "jaxops.tools"} | BASE,
     "jaxops.tools.layout": {"igraph"},
     "jaxops.tools.python": {"jax", "numpy", "safetensors", "jaxops.graph", "jaxops.ops", "jaxops.tools"} | BASE,
+    "jaxops.sharding": {"jaxops.tools"},
     "jaxops.model": {"jax", "numpy", "jaxops.graph", "jaxops.tools"} | BASE,
     # Only what is ONNX; never computes on tensor data either.
     "jaxops.onnx": {"jax", "numpy", "jaxops.graph", "jaxops.onnx"} | BASE,
-    "jaxops.onnx.loading": {"jaxops.model", "jaxops.graph", "jaxops.onnx"},
+    "jaxops.onnx.loading": {"jaxops.model", "jaxops.graph", "jaxops.tools", "jaxops.onnx"},
     "jaxops.onnx.contrib": {"onnx"},
     "jaxops.onnx.schemas": {"jax", "numpy", "onnx", "jaxops.onnx"} | BASE,
     "jaxops.onnx.registry": {"numpy", "onnx", "jaxops.ops", "jaxops.onnx"} | BASE,
@@ -150,6 +153,10 @@ FORBIDDEN = [
     ("jaxops.tools.exporting", "import onnx"),
     ("jaxops.tools.exporting", "from jaxops import model"),
     ("jaxops.graph.trace", "from jaxops.tools import exporting"),
+    ("jaxops.graph.trace", "from jaxops.tools import sharding"),
+    ("jaxops.tools.sharding", "from jaxops import model"),
+    ("jaxops.tools.sharding", "import onnx"),
+    ("jaxops.tools.sharding", "from jaxops.onnx import parts"),
     ("jaxops.model", "from jaxops.onnx import loading"),
     ("jaxops.model", "import onnx"),
     ("jaxops.tools.paths", "from jaxops import model"),

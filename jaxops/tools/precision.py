@@ -1,0 +1,333 @@
+"""A model in bfloat16 or float16: a graph whose operators convert what they get.
+
+A parameter or an input of the model has the narrow type. Each operator converts its floating-point operands: to the
+narrow type, or to float32 where it is to compute in float32. What an operator gives stays as it is until another one
+reads it, so a normalization spelled out in several nodes is float32 throughout. Static values stay as they are in the
+file and are converted where they meet traced ones; sizes and scales that must be static are never narrowed.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.dtypes import is_float
+from jaxops.errors import ArgumentError
+from jaxops.graph.nodes import Graph, Node, Tensor, Value
+from jaxops.static import SHAPE_ONLY, STATIC, Subgraph
+
+# (the label of a node, the name of its operator) → whether it computes in float32.
+Keep = Callable[[str, str], bool]
+
+_NARROW = ("bfloat16", "float16")
+# Operators that always compute in float32, with parameters as the file has them: numbers that are counted, rounded to
+# integers, compared or solved for, where a narrow type changes what comes out and not how exactly.
+_EXACT = {
+    "Cos", "DFT", "Det", "DequantizeLinear", "DynamicQuantizeLinear", "MelWeightMatrix", "NonMaxSuppression",
+    "QuantizeLinear", "Range", "Resize", "STFT", "Sin", "Upsample",
+}  # fmt: skip
+# What makes an angle of a position: bfloat16 has no 257, let alone its product with a frequency.
+_OF_ANGLES = {
+    "Add", "Cast", "Concat", "Div", "Einsum", "Expand", "Identity", "MatMul", "Mul", "Neg", "Reshape", "Slice",
+    "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze",
+}  # fmt: skip
+# Reductions that normalizations are made of.
+_MEANS = {"ReduceMean", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Converting:
+    """An operator whose floating-point operands are converted, as each front end's operator otherwise.
+
+    wide: computes in float32. ends: its outputs are outputs of the model, and get the narrow type.
+    """
+
+    inner: Any
+    dtype: np.dtype
+    wide: bool
+    ends: bool = False
+
+    @property
+    def name(self) -> str:
+        """As the operator's."""
+        return self.inner.name
+
+    @property
+    def label(self) -> str:
+        """The operator and the type that it computes in."""
+        return f"{self.inner.label}, in {self.type.name}"
+
+    @property
+    def type(self) -> np.dtype:
+        """The type of its floating-point operands."""
+        return np.dtype(np.float32) if self.wide else self.dtype
+
+    @property
+    def formals(self) -> Sequence[str]:
+        """As the operator's."""
+        return self.inner.formals
+
+    @property
+    def foldable(self) -> bool:
+        """As the operator's."""
+        return self.inner.foldable
+
+    @property
+    def draws(self) -> bool:
+        """As the operator's."""
+        return self.inner.draws
+
+    @property
+    def sized_by_data(self) -> bool:
+        """As the operator's."""
+        return self.inner.sized_by_data
+
+    @property
+    def subgraphs(self) -> Mapping[str, Subgraph]:
+        """As the operator's."""
+        return self.inner.subgraphs
+
+    def mark(self, position: int) -> str | None:
+        """As the operator's."""
+        return self.inner.mark(position)
+
+    def check(self, inputs: Sequence[Any]) -> None:
+        """Nothing: the model was legal in its own types, and an old opset does not list bfloat16."""
+
+    def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
+        """The outputs of the operator for converted operands; a subgraph gives values of the narrow type."""
+        given = {name: self._subgraph(value) if name in self.subgraphs else value for name, value in attributes.items()}
+        found = self.inner.call(self._converted(inputs), given, n_outputs=n_outputs, rng=rng)
+        return jax.tree.map(lambda y: _traced_as(y, self.dtype), tuple(found)) if self.ends else found
+
+    def body(self, node: Node, inputs: Sequence[Any]) -> Graph | None:
+        """The graph that defines it for these types, converted likewise."""
+        found = self.inner.body(node, jax.tree.map(_in_float32, list(inputs)))
+        return None if found is None else _Walk(self.dtype, lambda label, name: self.wide).graph(found)
+
+    def _converted(self, inputs: Sequence[Any]) -> list[Any]:
+        # Among static operands alone nothing is traced; but what enters a loop meets what comes round.
+        if not self.subgraphs and not any(isinstance(x, jax.Array) for x in jax.tree.leaves(list(inputs))):
+            return list(inputs)
+        return [
+            x if self.mark(k) in (STATIC, SHAPE_ONLY) else jax.tree.map(lambda y: as_type(y, self.type), x)
+            for k, x in enumerate(inputs)
+        ]
+
+    def _subgraph(self, run: Any) -> Any:
+        @functools.wraps(run)
+        def converted(*inputs: Any) -> list[Any]:
+            return jax.tree.map(lambda y: as_type(y, self.dtype), run(*inputs))
+
+        cast(Any, converted).outputs = run.outputs
+        return converted
+
+
+def _concerns(dtype: Any) -> bool:
+    return np.dtype(dtype).name in ("float64", "float32", *_NARROW)
+
+
+def as_type(value: Any, dtype: np.dtype) -> Any:
+    """A floating-point array in another floating-point type; other values as they are.
+
+    A finite number beyond the type's range becomes its largest: a mask's float32 minimum hides as well, and a row that
+    is all hidden gives no NaN. Infinity stays.
+    """
+    if not isinstance(value, jax.Array | np.ndarray) or value.dtype == dtype:
+        return value
+    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.extended):  # keys
+        return value
+    if not _concerns(value.dtype):
+        return value
+    if jnp.finfo(dtype).max >= jnp.finfo(value.dtype).max:
+        return value.astype(dtype)
+    limit = np.asarray(jnp.finfo(dtype).max, value.dtype)
+    if isinstance(value, jax.Array):
+        return jnp.where(jnp.isinf(value), value, jnp.clip(value, -limit, limit)).astype(dtype)
+    return np.where(np.isinf(value), value, np.clip(value, -limit, limit)).astype(dtype)
+
+
+def _traced_as(value: Any, dtype: np.dtype) -> Any:
+    return as_type(value, dtype) if isinstance(value, jax.Array) else value
+
+
+def _in_float32(value: Any) -> Any:
+    """What stands for an operand of the type that the model was written for."""
+    if isinstance(value, jax.Array | np.ndarray) and is_float(value.dtype):
+        return jax.ShapeDtypeStruct(value.shape, np.float32)
+    return value
+
+
+class _Walk:
+    """Converts graphs; one that several nodes share stays one."""
+
+    def __init__(self, dtype: np.dtype, keep: Keep | None, tensors: Mapping[str, Tensor] | None = None) -> None:
+        self.dtype = dtype
+        self.keep = keep
+        self.tensors = tensors or {}
+        self.exact: set[str] = set()  # the parameters that stay as they are
+        self._done: dict[Graph, Graph] = {}
+
+    def graph(self, graph: Graph, ends: frozenset[str] = frozenset()) -> Graph:
+        if graph not in self._done:
+            exact = _exact(graph, self.tensors)
+            self.exact.update(graph.params[name] for node in exact for name in node.inputs if name in graph.params)
+            wide = exact | _spelled_out(graph) if self.keep is None else exact
+            nodes = tuple(self._node(node, node in wide, ends) for node in graph.nodes)
+            values = {
+                "inputs": tuple(self.value(v) for v in graph.inputs),
+                "outputs": tuple(self.value(v) for v in graph.outputs),
+            }
+            self._done[graph] = dataclasses.replace(graph, nodes=nodes, **values)
+        return self._done[graph]
+
+    def value(self, value: Value) -> Value:
+        if value.dtype is None or value.static or not _concerns(value.dtype):
+            return value
+        return dataclasses.replace(value, dtype=self.dtype)
+
+    def _node(self, node: Node, wide: bool, ends: frozenset[str]) -> Node:
+        operator = node.operator.inner if isinstance(node.operator, Converting) else node.operator
+        wide = wide or bool((self.keep or _keep_normalizations)(node.label, operator.name))
+        inner = {key: self.graph(value) for key, value in node.subgraphs.items()}
+        body = node.body
+        if body is not None:
+            body = _Walk(self.dtype, lambda label, name: True).graph(body) if wide else self.graph(body)
+        return dataclasses.replace(
+            node,
+            operator=Converting(operator, self.dtype, wide, bool(ends.intersection(node.outputs))),
+            attributes={**node.attributes, **inner},
+            body=body,
+        )
+
+
+def _keep_normalizations(label: str, name: str) -> bool:
+    """Whether an operator is a normalization, a softmax, a loss or a mean."""
+    return "Norm" in name or "Softmax" in name or name.endswith("Loss") or name in _MEANS
+
+
+def _exact(graph: Graph, tensors: Mapping[str, Tensor]) -> frozenset[Node]:
+    """The nodes that compute in float32 in any case, and those that make the angles of Sin and Cos."""
+    found: set[Node] = set()
+    angles: set[str] = set()
+    for node in reversed(graph.nodes):
+        name = node.operator.name
+        of_angle = name in _OF_ANGLES and not angles.isdisjoint(node.outputs) and not _is_layer(node, graph, tensors)
+        if name in ("Sin", "Cos") or of_angle:
+            angles.update(filter(None, node.inputs))
+        if name in _EXACT or of_angle:
+            found.add(node)
+    return frozenset(found)
+
+
+def _is_layer(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether a node multiplies by a matrix of parameters, and not by a vector of frequencies."""
+    read = [tensors[graph.params[name]] for name in node.inputs if graph.params.get(name) in tensors]
+    return node.operator.name in ("MatMul", "Einsum") and any(sum(d > 1 for d in t.shape) > 1 for t in read)
+
+
+def _spelled_out(graph: Graph) -> frozenset[Node]:
+    """The nodes of normalizations that are spelled out: from a mean to the quotient, with what lies between.
+
+    They have a root (Sqrt, or Pow) behind a mean, reached by elementwise nodes alone.
+    """
+    producers = {name: node for node in graph.nodes for name in node.outputs if name}
+    readers: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        for name in node.inputs:
+            readers.setdefault(name, []).append(node)
+    found: set[Node] = set()
+    for root in graph.nodes:
+        chain = _mean_behind(root, producers) if root.operator.name in ("Sqrt", "Rsqrt", "Pow") else set()
+        found |= chain
+        reached = [root] if chain else []
+        while reached:  # x / root, x · (1 / root), and the factor that follows
+            made = reached.pop()
+            after = [n for name in made.outputs for n in readers.get(name, ()) if n not in found]
+            after = [n for n in after if n.operator.name in ("Div", "Reciprocal", "Mul")]
+            found.update(after)
+            reached += [n for n in after if n.operator.name != "Mul"]
+    return frozenset(found)
+
+
+def _mean_behind(root: Node, producers: Mapping[str, Node]) -> set[Node]:
+    """The nodes from a mean of squares to a root, and those that make the squares; empty without a mean."""
+    chain, node = {root}, producers.get(root.inputs[0])
+    while node is not None and node.operator.name in ("Add", "Cast", "Max", "Clip"):
+        chain.add(node)
+        behind = [producers[name] for name in node.inputs if name in producers]
+        node = behind[0] if behind else None
+    if node is None or node.operator.name != "ReduceMean":
+        return set()
+    chain.add(node)
+    squares = producers.get(node.inputs[0])
+    if squares is not None and squares.operator.name in ("Pow", "Mul"):
+        chain.add(squares)
+        difference = producers.get(squares.inputs[0])
+        if difference is not None and difference.operator.name == "Sub":
+            chain.add(difference)
+            means = (producers.get(name) for name in difference.inputs)
+            chain.update(n for n in means if n is not None and n.operator.name == "ReduceMean")
+    return chain
+
+
+@dataclasses.dataclass(frozen=True)
+class Narrowed:
+    """A model's graph, its inputs, defaults and outputs, and its parameters, in another type."""
+
+    graph: Graph
+    inputs: tuple[Value, ...]
+    defaults: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    tensors: dict[str, Tensor]
+    params: dict[str, jax.Array]
+
+
+def narrowed(
+    graph: Graph,
+    inputs: Sequence[Value],
+    defaults: Sequence[Value],
+    tensors: Mapping[str, Tensor],
+    params: Mapping[str, jax.Array],
+    dtype: Any,
+    keep: Keep | None,
+) -> Narrowed:
+    """A prepared graph in bfloat16 or float16. params: those of the parameters that have been read.
+
+    Raises ArgumentError for another type.
+    """
+    target = np.dtype(dtype)
+    if target.name not in _NARROW:
+        raise ArgumentError(f"astype: {target.name} is not one of {' and '.join(_NARROW)}")
+    walk = _Walk(target, keep, tensors)
+    found = walk.graph(graph, frozenset(value.name for value in graph.outputs))
+
+    def narrow(name: str) -> bool:
+        return name not in walk.exact and _concerns(tensors[name].dtype)
+
+    return Narrowed(
+        graph=found,
+        inputs=tuple(map(walk.value, inputs)),
+        defaults=tuple(map(walk.value, defaults)),
+        outputs=tuple(map(walk.value, graph.outputs)),
+        tensors={name: _narrow_tensor(tensor, target) if narrow(name) else tensor for name, tensor in tensors.items()},
+        params={name: as_type(x, target) if narrow(name) else x for name, x in params.items()},
+    )
+
+
+def _narrow_tensor(tensor: Tensor, dtype: np.dtype) -> Tensor:
+    load, part = tensor.load, tensor.part
+    return Tensor(
+        dtype,
+        tensor.shape,
+        functools.partial(_read, load, dtype),
+        None if part is None else functools.partial(_read, part, dtype),
+    )
+
+
+def _read(load: Callable[..., np.ndarray], dtype: np.dtype, *index: Any) -> np.ndarray:
+    return np.asarray(as_type(load(*index), dtype))
