@@ -20,10 +20,10 @@ import numpy as np
 from jaxops.dtypes import as_traced, is_string
 from jaxops.errors import JaxopsError, OutOfRangeError
 from jaxops.graph.border import opened
+from jaxops.graph.mesh import under_auto_axes
 from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.rounding import Rounding
 from jaxops.graph.trace import run, scope_of, step
-from jaxops.mesh import under_auto_axes
 from jaxops.static import SHAPE_ONLY, UNKNOWN, StaticValue, Tracer, is_symbolic, tracing
 
 # From this many elements on, operands are worth a compiled program.

@@ -1,24 +1,19 @@
 """The operators, in the families of the standard: pure functions on arrays with the newest and most general meaning."""
 
-from jaxops.mesh import on_any_mesh
 from jaxops.ops import (
     controlflow,
     generator,
     image,
     logical,
     math,
-    microsoft,
-    ml,
     nn,
     object_detection,
-    preview,
     quantization,
     recurrent,
     reduction,
     sequence,
     tensor,
     text,
-    training,
 )
 from jaxops.ops.controlflow import *
 from jaxops.ops.generator import *
@@ -48,10 +43,3 @@ __all__ += reduction.__all__
 __all__ += sequence.__all__
 __all__ += tensor.__all__
 __all__ += text.__all__
-
-for _family in (controlflow, generator, image, logical, math, nn, object_detection, quantization, recurrent, reduction):
-    globals().update(on_any_mesh(_family))
-for _family in (sequence, tensor, text):
-    globals().update(on_any_mesh(_family))
-for _domain in (microsoft, ml, preview, training):
-    on_any_mesh(_domain)

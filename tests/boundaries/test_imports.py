@@ -36,12 +36,10 @@ ALLOWED = {
     # Sizes in, sizes out: no array, so neither NumPy nor JAX.
     "jaxops.shapes": {"jaxops.errors", "jaxops.static", "jaxops.shapes"},
     # Never a node, a version, a proto.
-    # Operators and models on meshes.
-    "jaxops.mesh": {"jax", "numpy", "jaxops.static"},
-    "jaxops.ops": ARRAYS | BASE | {"jaxops.mesh", "jaxops.shapes", "jaxops.ops"},
+    "jaxops.ops": ARRAYS | BASE | {"jaxops.shapes", "jaxops.ops"},
     "jaxops.ops.image.decoding": {"numpy", "PIL"} | BASE,  # files of images
     # Knows an operator as a protocol: no operator, no schema, no file format. Never computes on tensor data.
-    "jaxops.graph": {"jax", "numpy", "jaxops.graph", "jaxops.mesh"} | BASE,
+    "jaxops.graph": {"jax", "numpy", "jaxops.graph"} | BASE,
     # What people do with a graph: no file format, and not the model either.
     "jaxops.tools": {"jax", "numpy", "rich", "jaxops.graph", "jaxops.ops", "jaxops.tools"} | BASE,
     "jaxops.tools.layout": {"igraph"},

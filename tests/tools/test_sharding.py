@@ -107,7 +107,7 @@ def test_a_rule_may_give_named_shardings_and_needs_no_current_mesh_then(path, me
         return NamedSharding(mesh, P("model" if name == "down" else None))
 
     model = jaxops.onnx.load(path, sharding=rule)
-    assert asked == [("up", "", (4, 6)), ("bias", "", (6,)), ("down", "", (6, 4))]
+    assert asked == [("up", "up", (4, 6)), ("bias", "bias", (6,)), ("down", "down", (6, 4))]
     assert [x.sharding.spec for x in model.params.values()] == [P(None), P(None), P("model")]
 
 

@@ -1,17 +1,14 @@
-"""Meshes with Explicit axes, JAX's default: operators and models run under Auto axes, and their results come back.
+"""Meshes with Explicit axes, JAX's default: models run under Auto axes, and their results come back.
 
 Under Explicit axes every operation must say how its result is sharded, and JAX refuses those that cannot (a reshape
 that joins a sharded axis, a gather from one). The compiler always finds a way. So what runs here sees Auto axes, as if
 the mesh had been made with them, and only the results need a sharding, which `_spec` says.
 """
 
-import functools
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import Any, TypeVar
 
 import jax
-import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, get_abstract_mesh, reshard, use_abstract_mesh
 
 from jaxops.static import Sizes, Tracer
@@ -37,51 +34,21 @@ def under_auto_axes(run: Callable[..., _R], *arguments: Any, like: Any = None) -
         return jax.tree.map(lambda y: _resharded(y, _spec(y.shape, specs)) if _on_mesh(y) else y, results)
 
 
-def on_any_mesh(package: ModuleType) -> dict[str, Any]:
-    """The operators of a package by name, which it has from now on: as they were, but under Auto axes."""
-    for name in package.__all__:
-        setattr(package, name, _entry(getattr(package, name), package.__name__))
-    return {name: getattr(package, name) for name in package.__all__}
-
-
-def _entry(fn: Callable[..., Any], module: str) -> Callable[..., Any]:
-    @functools.wraps(fn)
-    def operator(*inputs: Any, **attributes: Any) -> Any:
-        mesh = get_abstract_mesh()
-        if _mesh_of(inputs, mesh) is None and (not attributes or _mesh_of([*attributes.values()], mesh) is None):
-            return fn(*inputs, **attributes)
-        return under_auto_axes(lambda xs, named: fn(*xs, **named), inputs, attributes)
-
-    operator.__module__ = module  # where pickle finds it
-    return operator
-
-
 def _explicit_mesh(values: Any) -> Any:
     """The mesh with Explicit axes under which these values are: the current one, else theirs; None without one."""
-    mesh = get_abstract_mesh()
-    if mesh.axis_names and not mesh.explicit_axes:
+    current = get_abstract_mesh()
+    if current.axis_names and not current.explicit_axes:
         return None
-    return _mesh_of(jax.tree.leaves(values), mesh)
-
-
-def _mesh_of(x: Any, current: Any) -> Any:
-    """As `_explicit_mesh`, for one operand or a sequence of them: each call of an operator asks, so this is fast."""
-    kind = type(x)
-    if kind is np.ndarray or kind is int:
-        return None
-    if kind is list or kind is tuple:
-        for item in x:
-            found = _mesh_of(item, current)
-            if found is not None:
-                return found
-        return None
-    if not isinstance(x, jax.Array):
-        return None
-    if not current.axis_names:
-        if not isinstance(x, Tracer) and not isinstance(x.sharding, NamedSharding):
-            return None
-        current = jax.typeof(x).sharding.mesh
-    return current if current.explicit_axes else None
+    for x in jax.tree.leaves(values):
+        if not isinstance(x, jax.Array):
+            continue
+        if current.axis_names:
+            return current
+        if isinstance(x, Tracer) or isinstance(x.sharding, NamedSharding):
+            mesh = jax.typeof(x).sharding.mesh
+            if mesh.explicit_axes:
+                return mesh
+    return None
 
 
 def _on_mesh(x: Any) -> bool:
