@@ -12,7 +12,7 @@ from jaxops.dtypes import as_traced
 from jaxops.errors import SizeError
 from jaxops.ops.elementwise import broadcast_reduce, on_facts, operands, symbolic
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import A, Array, foldable
+from jaxops.static import A, Array, foldable, tracing
 
 
 @foldable
@@ -114,6 +114,6 @@ def _compared(op: str, arrays: tuple[Array, ...], static_fn: Callable[..., Any],
     try:
         return broadcast_reduce(arrays, op, static_fn, traced_fn)
     except SizeError:
-        if not symbolic(*arrays):
+        if not (symbolic(*arrays) and tracing()):
             raise
         return broadcast_reduce(tuple(map(as_traced, arrays)), op, static_fn, traced_fn)

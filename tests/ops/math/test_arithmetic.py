@@ -381,3 +381,5 @@ def test_an_undecided_comparison_names_both_sides() -> None:
             ShapeError, match=f"{op}.*: whether it holds for .* depends on the value of a symbolic size"
         ):
             fn(np.array(b, dtype=object), 5)
+        run = export(jax.jit(lambda x, fn=fn: fn(np.array(x.shape[0], object), 5)))(jax.ShapeDtypeStruct((b,), np.int8))
+        assert [bool(run.call(np.zeros(n, np.int8))) for n in (4, 5, 6)] == [bool(fn(n, 5)) for n in (4, 5, 6)]
