@@ -4,7 +4,7 @@ import itertools
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ _ALONG = (0.5, 0.3, 0.7)  # where on an arrow a shape may stand
 class Plot:
     """A picture of a model as SVG; a notebook shows it."""
 
-    svg: str
+    svg: str = field(repr=False)
 
     def _repr_svg_(self) -> str:
         return self.svg
