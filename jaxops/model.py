@@ -81,6 +81,7 @@ class Model:
             found = self._named.names
             self.graph, self._constants = renamed(self.graph, found), self._constants.renamed(found)
         self._tensors = self._constants.tensors
+        self._written = {name: tensor.dtype for name, tensor in self._tensors.items()}
         self._shardings = {} if sharding is None else shardings(self._tensors, self._key_paths, sharding)
         self._origin = origin
         self._params: dict[str, jax.Array] = {}
@@ -151,15 +152,14 @@ class Model:
     def save(self, path: str | os.PathLike[str], params: Mapping[str, Any] | None = None) -> None:
         """Writes the file that the model came from with other weights; onnxruntime runs it to the same answer.
 
-        params: as `model.params`, the default. Each weight goes where it came from and keeps its type. Weights of more
-        than 2 GB, or of a file that keeps them beside it, go to `path` with '.data' behind it.
+        params: as `model.params`, the default. Each weight goes where it came from, in the type that the file has, also
+        after `astype`. Weights of more than 2 GB, or of a file that keeps them beside it, go to 'PATH.data'.
         Raises SignatureError for a missing or unknown parameter, ShapeError and DTypeError for one that does not fit,
         UnsupportedError for a model that came from no file.
         """
         if self._origin is None:
             raise UnsupportedError("save: the model came from no file; load one with jaxops.onnx.load")
-        dtypes = {name: tensor.dtype for name, tensor in self._tensors.items()}
-        self._origin.save(path, self.graph, self._fitting("save", params), dtypes, self.params)
+        self._origin.save(path, self.graph, self._fitting("save", params), self._written, self.params)
 
     def to_python(self, folder: str | os.PathLike[str], params: Mapping[str, Any] | None = None) -> None:
         """Writes the model as a Python package to be read and edited: a function for each module, calls of `jaxops`.

@@ -36,21 +36,14 @@ def save(
     """Writes `proto`, which it changes, with other weights.
 
     folder: where the external data of `proto` is. graph: the model's, which says where each weight belongs. weights: by
-    name; dtypes: their types in the file; original: the weights that the file has. Large tensors go to a file beside
-    it, one after the other, where the original has external data or the weights exceed 2 GB. What was there is
-    replaced at the end.
+    name, of any type; dtypes: their types in the file, in which they are written; original: the weights that the file
+    has. Large tensors go to a file beside it, one after the other, where the original has external data or the weights
+    exceed 2 GB. What was there is replaced at the end.
     Raises UnsupportedError for a new weight that the file has no place for.
     """
     places = _Places(proto)
     places.find(graph)
     places.check(weights, original)
-    for tensor, name in places.found:
-        kept = tensor.data_type in (TensorProto.UNDEFINED, helper.np_dtype_to_tensor_dtype(dtypes[name]))
-        if not kept:
-            raise UnsupportedError(
-                f"save: '{name}' is {dtypes[name].name} now, but {_type(tensor)} in the file, whose nodes expect that\n"
-                "  hint    convert the parameters back, and save them with the model as it was loaded"
-            )
     target = Path(path)
     size = sum(weight.nbytes for weight in weights.values())
     beside = size > _LARGEST or any(map(uses_external_data, _tensors(proto)))
@@ -188,10 +181,6 @@ class _Places:
 def _stub(kind: int) -> TensorProto:
     """What a weight takes the place of; its type, where the file says it."""
     return TensorProto(data_type=kind, dims=[0])
-
-
-def _type(tensor: TensorProto) -> str:
-    return helper.tensor_dtype_to_np_dtype(tensor.data_type).name
 
 
 def _params(graph: Graph) -> dict[str, str]:

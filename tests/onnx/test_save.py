@@ -208,8 +208,15 @@ def test_errors(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_weight_of_another_type_than_its_nodes_expect(tmp_path):
-    model = jaxops.onnx.load(MODELS / "resnet.script.onnx")
-    types = dict.fromkeys(model.params, np.dtype(np.float16))
-    with pytest.raises(UnsupportedError, match=r"is float16 now, but float32 in the file.*\n.*as it was loaded"):
-        model._origin.save(tmp_path / "m.onnx", model.graph, model.params, types, model.params)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_after_astype_the_file_has_its_own_types_and_the_weights_their_rounded_values(tmp_path, dtype):
+    model = jaxops.onnx.load(MODELS / "bert.script.onnx")
+    narrow = model.astype(dtype)
+    params = {name: value * 2 for name, value in narrow.params.items()}
+    narrow.save(tmp_path / "m.onnx", params)
+    onnx.checker.check_model(tmp_path / "m.onnx")
+    again = jaxops.onnx.load(tmp_path / "m.onnx")
+    assert again.params.keys() == params.keys()
+    for name, value in again.params.items():
+        assert value.dtype == model.params[name].dtype
+        np.testing.assert_array_equal(value, np.asarray(params[name], np.float32))
