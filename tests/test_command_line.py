@@ -1,15 +1,17 @@
 """`python -m jaxops`: what it prints, and that bad arguments end in a message and exit code 1."""
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
 
+import jax.export
 import numpy as np
 import pytest
 from onnx import parser, save
-from safetensors.numpy import load_file
+from safetensors.flax import load_file
 
-from jaxops.command_line import main, writing
+from jaxops.command_line import main
 from jaxops.onnx.operators import operators
 from jaxops.onnx.origin import Origin
 
@@ -136,42 +138,37 @@ def test_a_later_deprecation_does_not_hide_an_operator():
     assert row.static == ("scales",)
 
 
-class Stub:
-    """A model that notes what it is asked for."""
-
-    params = {"w": np.ones(2, np.float32)}  # noqa: RUF012
-
-    def __init__(self, *, names="onnx"):
-        self.asked = []
-
-    def export(self, **options):
-        self.asked.append(options)
-        return self
-
-    def serialize(self):
-        return b"program"
-
-    def to_python(self, folder):
-        Path(folder).mkdir()
-        (Path(folder) / "net.py").write_text("")
-
-    def __str__(self):
-        return "Exported"
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+DIGITS, SEVEN = str(NOTEBOOKS / "digits.onnx"), np.load(NOTEBOOKS / "seven.npy")
 
 
-def test_export_and_to_python_hand_over_what_was_given(tmp_path, monkeypatch, capsys):
-    stub = Stub()
-    monkeypatch.setattr(writing, "loaded", lambda _: stub)
-    file = tmp_path / "net.jaxexport"
-    sizes = ["--size=batch=2", "--size=sequence=s <= 512"]
-    assert main(["export", "m.onnx", str(file), *sizes, "--platform=cpu", "--platform=cuda"]) == 0
-    assert stub.asked == [{"sizes": {"batch": 2, "sequence": "s <= 512"}, "platforms": ["cpu", "cuda"]}]
-    assert file.read_bytes() == b"program"
-    assert load_file(f"{file}.safetensors").keys() == {"w"}
-    assert main(["export", "m.onnx", str(file)]) == 0
-    assert stub.asked[1] == {"sizes": None, "platforms": None}
-    assert main(["to-python", "m.onnx", str(tmp_path / "net")]) == 0
-    assert "net.py" in capsys.readouterr().out
+def test_export(tmp_path, capsys):
+    file = tmp_path / "digits.jaxexport"
+    assert main(["export", DIGITS, str(file), "--size", "batch=n <= 4", "--platform=cpu"]) == 0
+    assert f"wrote {file} and {file}.safetensors" in capsys.readouterr().out.replace("\n", "")
+    exported = jax.export.deserialize(bytearray(file.read_bytes()))
+    assert exported.platforms == ("cpu",)
+    params = load_file(f"{file}.safetensors")
+    assert exported.call(params, SEVEN).argmax() == 7
+    with pytest.raises(ValueError, match="n <= 4|refining shapes"):  # as JAX says it
+        exported.call(params, np.repeat(SEVEN, 5, 0))
+    assert main(["export", DIGITS, str(file), "--size=batch=2"]) == 0
+    assert jax.export.deserialize(bytearray(file.read_bytes())).in_avals[-1].shape == (2, 1, 8, 8)
+    assert main(["export", DIGITS, str(file), "--size=bach=2"]) == 1
+    assert "bach" in capsys.readouterr().err
+
+
+def test_to_python(tmp_path, monkeypatch, capsys):
+    assert main(["to-python", DIGITS, str(tmp_path / "written_digits")]) == 0
+    assert "__init__.py" in capsys.readouterr().out
+    monkeypatch.syspath_prepend(tmp_path)
+    written = importlib.import_module("written_digits")
+    assert written.apply(written.load_params(), SEVEN).argmax() == 7
+
+
+def test_the_first_command_of_the_readme_reads_a_seven(capsys):
+    assert main(["run", DIGITS, f"--input=image={NOTEBOOKS / 'seven.npy'}", "--top=1"]) == 0
+    assert "0, 7" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from jaxops.command_line.shared import busy, command, loaded, pairs, show
 
 
@@ -34,10 +32,7 @@ def add(commands: Any) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
-    try:
-        from safetensors.numpy import save_file
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("export needs the safetensors package: pip install safetensors") from error
+    from safetensors.flax import save_file  # of the extra `onnx`
 
     model = loaded(options.model)
     sizes: dict[str, Any] = {name: _size(value) for name, value in pairs(options.size, "--size", first=True).items()}
@@ -45,7 +40,7 @@ def _export(options: argparse.Namespace) -> int:
         exported = model.export(sizes=sizes or None, platforms=options.platform)
         Path(options.file).write_bytes(exported.serialize())
     weights = f"{options.file}.safetensors"
-    save_file({name: np.asarray(value) for name, value in model.params.items()}, weights)
+    save_file(model.params, weights)
     show(str(exported), f"wrote {options.file} and {weights}")
     return 0
 
