@@ -16,8 +16,6 @@ _OPERATIONS: dict[type[ast.operator], Callable[[Dim, Dim], Dim]] = {
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
 }
-# What writers of models put where they know no name.
-_UNNAMED = {"", "?", "-1", "None", "_"}
 
 
 def named(values: Sequence[Value]) -> tuple[Value, ...]:
@@ -25,7 +23,7 @@ def named(values: Sequence[Value]) -> tuple[Value, ...]:
     taken = set(names(values))
 
     def name(value: Value, axis: int, size: int | str | None) -> int | str:
-        if isinstance(size, int) or (size is not None and size.strip() not in _UNNAMED):
+        if size is not None:
             return size
         found = _identifier(f"{value.name}_{axis}")
         while found in taken:
@@ -43,7 +41,7 @@ def named(values: Sequence[Value]) -> tuple[Value, ...]:
 
 def names(values: Iterable[Value]) -> list[str]:
     """The names of sizes, in the order of the inputs; an expression such as `past + sequence` has those in it."""
-    sizes = [d for value in values for d in value.shape or () if isinstance(d, str) and d.strip() not in _UNNAMED]
+    sizes = [d for value in values for d in value.shape or () if isinstance(d, str)]
     alone = dict.fromkeys(sizes)
     found = dict.fromkeys(name for size in sizes for name in (_terms(size, alone) or [size]))
     return list(found)

@@ -235,10 +235,10 @@ def _value(proto: onnx.ValueInfoProto) -> Value:
 
 
 def _size(dim: Any) -> int | str | None:
-    """A declared size; some writers use -1 for a free one."""
+    """A declared size; None for a free one, which some writers call -1 or '?'."""
     if dim.HasField("dim_value"):
         return dim.dim_value if dim.dim_value >= 0 else None
-    return dim.dim_param or None
+    return None if dim.dim_param.strip() in _UNNAMED else dim.dim_param
 
 
 def _dtype(what: str, number: int) -> np.dtype:

@@ -49,6 +49,14 @@ def test_one_symbolic_size_has_one_value():
             call(three, one, one)
 
 
+@pytest.mark.parametrize("unnamed", ["?", "-1", "None", ""])
+def test_sizes_without_a_name_may_differ(unnamed):
+    inputs = [info("x", [unnamed]), info("m", [unnamed])]
+    found = load(build(node("Mul", ["x", "m"], ["y"]), inputs=inputs))
+    assert found.inputs[0].shape == (None,)
+    assert found(np.ones(3, np.float32), np.ones(1, np.float32)).shape == (3,)
+
+
 def test_integers_of_another_width_are_converted_where_that_is_exact():
     found = load(model("main (int64[N] i, int8[N] j) => (int64[N] a, int8[N] b) { a = Add(i, i) b = Identity(j) }"))
     a, b = found(np.int32([3]), np.int64([-128]))
