@@ -150,7 +150,7 @@ def test_export(tmp_path, capsys):
     assert exported.platforms == ("cpu",)
     params = load_file(f"{file}.safetensors")
     assert exported.call(params, SEVEN).argmax() == 7
-    with pytest.raises(ValueError, match="n <= 4|refining shapes"):  # as JAX says it
+    with pytest.raises(ValueError, match=r"n <= 4|refining shapes"):  # as JAX says it
         exported.call(params, np.repeat(SEVEN, 5, 0))
     assert main(["export", DIGITS, str(file), "--size=batch=2"]) == 0
     assert jax.export.deserialize(bytearray(file.read_bytes())).in_avals[-1].shape == (2, 1, 8, 8)

@@ -22,6 +22,8 @@ from jaxops.onnx.source import Function, OperatorName, Reference, Source
 
 # What makes a tensor whose data is in another file.
 _External: TypeAlias = Callable[[TensorProto, np.dtype], Tensor]
+# What writers of models put where they know no name for a size.
+_UNNAMED = {"", "?", "-1", "None", "_"}
 # Or an object with a `model_proto`, as torch.onnx.export returns.
 Readable: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto | BinaryIO | Any
 
