@@ -41,7 +41,8 @@ def trained(file):
     model = jaxops.onnx.load(MODELS / file)
     inputs, *_ = truth(file)
     params = {name: value for name, value in model.params.items() if jnp.issubdtype(value.dtype, jnp.floating)}
-    optimizer = optax.adamw(1e-3)
+    trainable = {name: model.trainable[name] for name in params}
+    optimizer = optax.multi_transform({True: optax.adamw(1e-3), False: optax.set_to_zero()}, trainable)
 
     def loss(params):
         found = model.apply({**model.params, **params}, *inputs)
