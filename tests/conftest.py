@@ -21,6 +21,13 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _forgotten():
+    """Lets go of the programs of a file behind its tests: thousands of them make every further one slower."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def x64():
     """JAX with 64-bit types, for one test."""

@@ -75,5 +75,6 @@ def compare(name):
         print(f"equal {name} {kind.name}: {split} of {len(params)} split", flush=True)
 
 
-for name in sys.argv[1:]:
-    compare(name)
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        compare(name)
