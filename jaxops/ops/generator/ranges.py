@@ -12,10 +12,10 @@ from jax import lax
 
 from jaxops.attributes import stash
 from jaxops.dtypes import canonical, settled, unify
-from jaxops.errors import ArgumentError, ShapeError, message
+from jaxops.errors import ArgumentError, ShapeError, SizeError, message
 from jaxops.ops.elementwise import require
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import Array, Dim, ElementType, Static, foldable, is_symbolic, known
+from jaxops.static import Array, Dim, ElementType, Static, Undecided, foldable, is_symbolic, known
 
 _NARROW = ("float16", "bfloat16")
 
@@ -61,7 +61,10 @@ def range(start: Static, limit: Static, delta: Static, *, stash_type: ElementTyp
 
 def _symbolic(start: Dim, limit: Dim, delta: Dim) -> Any:
     start, limit, delta = (v.item() if isinstance(v, np.generic) else v for v in (start, limit, delta))
-    count = of_sizes.larger(-((start - limit) // delta), 0)
+    try:
+        count = of_sizes.larger(-((start - limit) // delta), 0)
+    except Undecided as error:
+        raise SizeError(f"range: whether the step {delta} is 0 depends on a symbolic size", delta) from error
     if isinstance(count, int):
         return settled(np.array([start + i * delta for i in builtins.range(count)], object), np.array(start, object))
     kind = canonical(np.int64)
