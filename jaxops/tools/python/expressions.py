@@ -104,6 +104,9 @@ def laid_out(before: str, expression: Expression, after: str = "", indent: str =
     if len(line) <= WIDTH or not isinstance(expression, Group) or not expression.items:
         return [line]
     inner = indent + INDENT
+    if before.endswith(" = ") and ", " in before and len(f"{indent}{before}(") > WIDTH:
+        targets = [f"{inner}{target}," for target in before.removesuffix(" = ").split(", ")]
+        return [f"{indent}(", *targets, *laid_out(") = ", expression, after, indent)]
     if before.endswith(" = ") and len(indent + before + expression.opening) > WIDTH:
         return [f"{indent}{before}(", *laid_out("", expression, "", inner), f"{indent})"]
     lines = [f"{indent}{before}{expression.opening}"]

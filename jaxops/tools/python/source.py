@@ -12,7 +12,7 @@ import numpy as np
 from jaxops.dtypes import as_traced
 from jaxops.graph.nodes import Graph, Value
 from jaxops.tools.paths import paths
-from jaxops.tools.python.expressions import INDENT, Group, laid_out
+from jaxops.tools.python.expressions import INDENT, WIDTH, Group, laid_out
 from jaxops.tools.python.grouping import grouped
 from jaxops.tools.python.literals import identifier
 from jaxops.tools.python.rendering import Renderer, Written
@@ -163,5 +163,7 @@ def _outputs(outputs: Sequence[Value]) -> str:
     for value in outputs:
         name = identifier(value.name, taken)
         taken.add(name)
-        lines.append(f"{INDENT}{name}: Any  # {str(value).partition(': ')[2]}")
+        kind = f"# {str(value).partition(': ')[2]}"
+        line = f"{INDENT}{name}: Any  {kind}"
+        lines += [line] if len(line) <= WIDTH else [f"{INDENT}{kind}", f"{INDENT}{name}: Any"]
     return "\n".join(lines)
