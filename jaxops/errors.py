@@ -3,8 +3,9 @@
 Every class derives from `JaxopsError` and from the built-in that a caller would expect.
 """
 
+import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,12 @@ def describe(value: Any) -> str:
     if isinstance(value, np.ndarray | np.generic):
         return f"{text} {np.array2string(np.asarray(value), threshold=8, edgeitems=3)}" if value.size <= 8 else text
     return text
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: those like it, if there are any."""
+    found = difflib.get_close_matches(name, list(known), 3)
+    return f"; near it: {', '.join(map(repr, found))}" if found else ""
 
 
 def message(op: str, problem: str, *, hint: str | None = None, **operands: Any) -> str:

@@ -1,6 +1,5 @@
 """A model as frozen dataclasses: what reading gives, binding completes and tracing walks over."""
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -8,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxops.errors import SignatureError
+from jaxops.errors import SignatureError, near
 
 # Up to this many elements, a constant stands where it is used when a graph is printed.
 _INLINED = 8
@@ -162,10 +161,7 @@ class Graph:
             raise SignatureError("`outputs` names no tensor")
         for name in names:
             if not name or name not in self.defined:
-                near = ", ".join(map(repr, difflib.get_close_matches(name, self.defined, 3)))
-                raise SignatureError(
-                    f"`outputs`: the model has no tensor '{name}'" + (f"; near it: {near}" if near else "")
-                )
+                raise SignatureError(f"`outputs`: the model has no tensor '{name}'{near(name, self.defined)}")
         needed, kept = set(names), []
         for node in reversed(self.nodes):
             if needed.intersection(node.outputs) or self.draws:  # what one draws depends on how many came before

@@ -11,7 +11,6 @@ Not every parameter is trained: running statistics, masks, what nodes generate, 
 """
 
 import dataclasses
-import difflib
 import functools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,7 +19,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from jaxops.dtypes import is_float
-from jaxops.errors import ArgumentError, JaxopsError, SignatureError
+from jaxops.errors import ArgumentError, JaxopsError, SignatureError, near
 from jaxops.graph.nodes import Graph, Node, Tensor
 from jaxops.graph.static_inputs import Needs
 from jaxops.graph.trace import step
@@ -53,9 +52,7 @@ class _Choices:
         """Raises SignatureError for a name that is none of these."""
         for name in () if callable(self._choice) else self._choice:
             if name not in names:
-                near = ", ".join(map(repr, difflib.get_close_matches(name, names, 3)))
-                hint = f"; near it: {near}" if near else ""
-                raise SignatureError(f"`{self._what}`: the model has no constant '{name}'{hint}")
+                raise SignatureError(f"`{self._what}`: the model has no constant '{name}'{near(name, names)}")
 
 
 @dataclasses.dataclass
