@@ -70,10 +70,7 @@ with warnings.catch_warnings():
 LISTED = read_list()
 # Why a case passes in no mode. Those that pass op by op and in pieces have a size that depends on data.
 RANDOM = "draws random numbers: no key is given, and no other generator makes the numbers that the case expects"
-EXCEPTIONS = {
-    **{f"test_bernoulli{kind}{form}": RANDOM for kind in ("", "_double", "_seed") for form in ("", "_expanded")},
-    "test_attention_4d_causal_fp16_expanded": "expects a Softmax that rounds its sums to float16; ours is more exact",
-}
+EXCEPTIONS = {f"test_bernoulli{kind}{form}": RANDOM for kind in ("", "_double", "_seed") for form in ("", "_expanded")}
 
 
 def run(mode: str, name: str) -> str:

@@ -33,7 +33,8 @@ def _shifted(x: Any, axes: tuple[int, ...]) -> Any:
 def softmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> jax.Array:
     """Exponentials of the elements, divided by their sum along `axis`.
 
-    input: floats. Returns an array like it. axes: static; when given, the sum runs over these axes together.
+    input: floats. Returns an array like it; for float16 the exponentials and their sum are rounded, as in the function
+    body of the standard. axes: static; when given, the sum runs over these axes together.
     Raises AxisError, DTypeError for an input that is not floating-point.
     Source: ONNX Softmax, opset 13; with `axes` also opsets 1–11, where it runs over all axes from `axis` on.
 
@@ -45,8 +46,19 @@ def softmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> jax.Ar
 
 @jit_if_concrete
 def _softmax(x: Any, axes: tuple[int, ...]) -> Any:
-    powers = lax.exp(_shifted(x, axes))
-    return lax.convert_element_type(powers / jnp.sum(powers, axes, keepdims=True), x.dtype)
+    powers = _in_digits(lax.exp(_shifted(x, axes)), x.dtype)
+    total = _in_digits(jnp.sum(powers, axes, keepdims=True), x.dtype)
+    return lax.convert_element_type(powers / total, x.dtype)
+
+
+def _in_digits(x: Any, dtype: Any) -> Any:
+    """float32 rounded to the digits of float16 where that is the type of the operand; x as it is for another.
+
+    In the standard's function body each step has the type of the input, and a case of its suite sees that of float16:
+    rounded once, two of its elements are off. The range stays that of float32, or the sum of 65,520 equal numbers
+    would be infinite, and small exponentials would lose their digits.
+    """
+    return lax.reduce_precision(x, 8, 10) if dtype == np.float16 else x
 
 
 def log_softmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> jax.Array:
