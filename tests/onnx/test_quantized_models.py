@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from graphs import build, info, node, tensor
+from graphs import build, info, model, node, tensor
 from onnxruntime.capi._pybind_state import quantize_matmul_4bits
 from onnxruntime.quantization import (
     CalibrationDataReader,
@@ -238,3 +238,40 @@ def test_packed_4_bit_weights(make, symmetric):
 def test_float16(make):
     proto, shape = make()
     check(convert_float_to_float16(proto), shape, 0.02)
+
+
+def with_subgraphs():
+    """A loop that captures a weight, and a choice by its result."""
+    text = """main (float[N, 6] x) => (float[N, 6] y) {
+        a, all = Loop <body = step (int64 i, bool go, float[N, 6] s) => (bool on, float[N, 6] t, float[N, 6] u) {
+            on = Identity (go)  p = MatMul (s, w)  t = Tanh (p)  half = Constant <value = float {0.5}> ()
+            u = Mul (t, half)
+        }> (trips, yes, x)
+        sum = ReduceSum <keepdims = 0> (all)  positive = Greater (sum, zero)
+        y = If (positive) <
+            then_branch = yes () => (float[N, 6] b) { b = Softmax (a) },
+            else_branch = no () => (float[N, 6] c) { two = Constant <value = float {2.0}> ()  c = Mul (a, two) }
+        >
+    }"""
+    named = {"w": weights(6, 6), "zero": np.float32(0), "trips": np.int64(3), "yes": np.bool_(True)}
+    return model(text, initializers=named), (4, 6)
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (transformer, {"keep_io_types": True}),
+        (transformer, {"op_block_list": ["Softmax", "LayerNormalization", "Add"]}),
+        (transformer, {"keep_io_types": True, "min_positive_val": 0.05, "max_finite_val": 0.2}),
+        (with_subgraphs, {}),
+        (with_subgraphs, {"keep_io_types": True, "op_block_list": ["ReduceSum"]}),
+    ],
+)
+def test_float16_with_options(make, options):
+    proto, shape = make()
+    for number, one in enumerate(proto.graph.node):
+        one.name = f"n{number}"  # the converter names its casts by them
+    converted = convert_float_to_float16(proto, **options)
+    kinds = {i.type.tensor_type.elem_type for i in (*converted.graph.input, *converted.graph.output)}
+    assert kinds == {onnx.TensorProto.FLOAT if options.get("keep_io_types") else onnx.TensorProto.FLOAT16}
+    check(converted, shape, 0.01)
