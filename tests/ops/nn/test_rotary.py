@@ -81,7 +81,7 @@ def test_transformations():
     run = lambda x, cos, sin: jo.rotary_embedding(x, cos, sin, rotary_embedding_dim=4, interleaved=1)  # noqa: E731
     check_grads(jax.jit(run), (X, cos, sin), 1, modes=["rev"], rtol=2e-2, atol=2e-2)
     close(jax.vmap(run)(X[None], cos[None], sin[None])[0], formula(X, cos, sin, interleaved=1))
-    given = (packed(X), *tables(10, H // 2), POSITIONS)
+    given = (packed(X), *tables(10, H // 2), jnp.asarray(POSITIONS))
     named = jax.jit(lambda *a: jo.rotary_embedding(*a, num_heads=N))
     exported = export(named)(*symbolic_args_specs(given, ("b,s,24", "10,4", "10,4", "b,s")))
     close(exported.call(*given), packed(formula(X, *given[1:])))
