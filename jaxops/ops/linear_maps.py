@@ -3,8 +3,6 @@
 Unlike `jax.custom_derivatives.linear_call`, they can be mapped by `jax.vmap` and differentiated by what is known too.
 """
 
-__all__: list[str] = []
-
 from collections.abc import Callable
 from typing import Any
 
