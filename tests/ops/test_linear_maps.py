@@ -19,10 +19,10 @@ def several(w, x):
     return jnp.stack([w, w * 2, w - 1]), jnp.stack([x, x + 1, -x])
 
 
-@pytest.mark.parametrize("run", [product, jax.jit(product)])
-def test_derivatives(x64, run):
-    check_grads(run, (W, X), 3)
-    assert jax.hessian(lambda w: jnp.sum(run(w, X) ** 2))(W).shape == (2, 3, 2, 3)
+def test_derivatives(x64):
+    check_grads(product, (W, X), 2)
+    found = jax.jit(jax.hessian(lambda w: jnp.sum(product(w, X) ** 2)))(W)
+    np.testing.assert_array_equal(found, jax.hessian(lambda w: jnp.sum((w @ X) ** 2))(W))
 
 
 @pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0), (2, 1)])
@@ -33,7 +33,7 @@ def test_mapped(x64, axes):
         X if axes[1] is None else jnp.moveaxis(xs, 0, axes[1]),
     )
     np.testing.assert_array_equal(jax.vmap(product, axes)(*given), jax.vmap(jnp.matmul, axes)(*given))
-    check_grads(jax.vmap(product, axes), given, 2)
+    check_grads(jax.vmap(product, axes), given, 1)
 
 
 def test_the_transpose_is_the_one_given(x64):

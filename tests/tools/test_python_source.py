@@ -129,11 +129,12 @@ def test_a_model_after_astype(tmp_path, name, dtype):
 
 def test_conversions_keep_what_is_finite(tmp_path):
     """As `astype` does it: a mask's minimum stays finite, a table stays as it is in its file."""
-    table = np.full((5, 7, 2), -1e38, np.float32) * np.arange(1, 3, dtype=np.float32)
-    loaded = jaxops.onnx.load(
-        model_of("m (float[5,7,2] x) => (float[5,7,2] y) { h = Softmax(x) y = Add(h, t) }", tensors={"t": table}),
-        static=["t"],
-    ).astype(np.float16)
+    table = np.array([-1e38, 1.0], np.float32).repeat(35).reshape(5, 7, 2)
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [5, 7, 2]) for name in "xy"]
+    constant = helper.make_tensor("t", TensorProto.FLOAT, table.shape, table.reshape(-1))
+    graph = helper.make_graph([helper.make_node("Add", ["x", "t"], ["y"])], "m", info[:1], info[1:], [constant])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    loaded = jaxops.onnx.load(proto, static=["t"]).astype(np.float16)
     loaded.to_python(tmp_path / "net")
     package, x = imported(tmp_path / "net"), np.ones((5, 7, 2), np.float16)
     same(package.apply(package.load_params(), x), loaded(x))
