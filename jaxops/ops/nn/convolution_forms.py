@@ -143,15 +143,15 @@ def _to_filters(x: jax.Array, y: jax.Array, windows: Windows, group: int) -> jax
     data = _padded(x, windows).astype(wide)
     result = lax.reshape(y.astype(wide), (n, group, m // group, 1, *windows.sizes))
     spans = [(o - 1) * s + 1 for o, s in zip(windows.sizes, windows.strides, strict=True)]
-    begins = np.asarray(list(_positions(windows)), np.int32) * np.asarray(windows.dilations, np.int32)
+    begins = [(0, 0, *(i * d for i, d in zip(at, windows.dilations, strict=True))) for at in _positions(windows)]
 
     def weight(begin: jax.Array) -> jax.Array:
-        part = lax.dynamic_slice(data, (0, 0, *begin), (n, c, *spans))
+        part = lax.dynamic_slice(data, tuple(begin), (n, c, *spans))
         part = lax.slice(part, (0,) * part.ndim, part.shape, (1, 1, *windows.strides))
         part = lax.reshape(part, (n, group, 1, inner, *windows.sizes))
         return jnp.sum(part * result, (0, *range(4, result.ndim)))
 
-    weights = jnp.moveaxis(lax.map(weight, begins), 0, -1)
+    weights = jnp.moveaxis(lax.map(weight, np.asarray(begins, np.int32)), 0, -1)
     return lax.reshape(weights, (m, inner, *windows.kernel)).astype(x.dtype)
 
 
