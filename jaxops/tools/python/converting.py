@@ -45,6 +45,6 @@ def _conversion(value: Any, expression: Any, fact: Any, dtype: np.dtype) -> Any:
     known = (
         None if fact is None else abstract(lambda x: as_type(x, dtype), [jax.ShapeDtypeStruct(fact.shape, fact.dtype)])
     )
-    if known is not None and known.dtype == fact.dtype:
+    if known is not None and given is not None and known.dtype == given.dtype:
         return value
     return Operand(call("converted", [expression, literal(dtype)]), known)
