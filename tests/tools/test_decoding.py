@@ -180,6 +180,10 @@ def test_a_length_beyond_the_table_of_positions():
     step = jaxops.onnx.decoder(model, length=33)
     with pytest.raises(ShapeError, match=r"33 tokens are more than a table .* index 32 .* of size 32 .*\n.*length="):
         step(model.params, step.init(), np.array([[1, 2, 3]]))
+    model = jaxops.onnx.load(tokens_before_heads())  # whose positions are an input
+    step = jaxops.onnx.decoder(model, length=66)
+    with pytest.raises(ShapeError, match=r"last of 66 .* row 65 of a table of 64 rows, in .*\n.*length=64\)"):
+        step(model.params, step.init(), PROMPT[:1])
 
 
 def test_a_table_that_ends_before_the_positions_that_a_program_computes():

@@ -42,9 +42,8 @@ def written(value: Any, dtype: np.dtype) -> Any:
 
 
 def _conversion(value: Any, expression: Any, fact: Any, dtype: np.dtype) -> Any:
-    known = (
-        None if fact is None else abstract(lambda x: as_type(x, dtype), [jax.ShapeDtypeStruct(fact.shape, fact.dtype)])
-    )
+    given = None if fact is None else jax.ShapeDtypeStruct(fact.shape, fact.dtype)
+    known = None if given is None else abstract(lambda x: as_type(x, dtype), [given])
     if known is not None and given is not None and known.dtype == given.dtype:
         return value
     return Operand(call("converted", [expression, literal(dtype)]), known)
