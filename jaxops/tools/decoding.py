@@ -323,7 +323,9 @@ def _last_places(value: Value, tokens: Tokens) -> Any:
 
 def _size(of: Callable[[Tokens], Dim]) -> Callable[[Value, Tokens], Any]:
     def fill(value: Value, tokens: Tokens) -> Any:
-        return StaticValue(np.full([1] * len(value.shape or ()), of(tokens), object))
+        size = of(tokens)
+        kind = value.dtype if isinstance(size, int) else object  # a symbol, or a number in the type of the input
+        return StaticValue(np.full([1] * len(value.shape or ()), size, kind))
 
     return fill
 
