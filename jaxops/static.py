@@ -14,7 +14,8 @@ import numpy as np
 from jax.core import Tracer
 from jax.errors import InconclusiveDimensionOperation as Undecided
 from jax.export import is_symbolic_dim, symbolic_shape
-from jax.extend.core import get_opaque_trace_state, jaxpr_as_fun
+from jax.extend.core import Primitive, get_opaque_trace_state, jaxpr_as_fun
+from jax.interpreters import ad, batching, mlir
 
 from jaxops.errors import OutOfRangeError, StaticError, message
 
@@ -25,6 +26,7 @@ __all__ = [
     "Deferred",
     "Dim",
     "Ints",
+    "Primitive",
     "ShapeOnly",
     "Sizes",
     "Static",
@@ -35,7 +37,10 @@ __all__ = [
     "Tracer",
     "Undecided",
     "ZippedMaps",
+    "ad",
+    "batching",
     "enable_x64",
+    "mlir",
     "symbolic_shape",
 ]
 

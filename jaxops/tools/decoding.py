@@ -15,13 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.dtypes import as_traced, canonical, is_float
-from jaxops.errors import DTypeError, JaxopsError, ModelError, ShapeError, SignatureError, describe
+from jaxops.errors import BoundsError, DTypeError, JaxopsError, ModelError, ShapeError, SignatureError, describe
 from jaxops.graph.border import enter
 from jaxops.graph.nodes import Value
 from jaxops.static import Dim, StaticValue, Undecided, symbolic_shape
 from jaxops.tools.caches import Cache, find_caches
 from jaxops.tools.padded import Room
 from jaxops.tools.padding import run_padded
+from jaxops.tools.reach import first_beyond
 
 
 class Decodable(Protocol):
@@ -83,6 +84,7 @@ class Decoder:
         self._logits = next((k for k, v in enumerate(model.outputs) if v.name not in kept), -1)
         if self._logits < 0:
             raise ModelError("the model has no output beside its caches, so a step would give no logits")
+        self._reaches = False  # whether it is known that `length` tokens have positions
         self._compiled = jax.jit(self._step)
 
     def init(self, batch: int = 1, *, past: Mapping[str, Any] | None = None) -> DecoderState:
@@ -183,6 +185,7 @@ class Decoder:
             made = dict(zip((v.name for v in self._model.outputs), outputs, strict=True))
             return outputs[self._logits], {c.past.name: made[c.present.name] for c in self.caches}
 
+        self._check_reach(params, batch, count, named)
         try:
             program, shapes = jax.make_jaxpr(run, return_shape=True)(specs)
             self._check(shapes[1], total)
@@ -203,6 +206,36 @@ class Decoder:
         if not is_float(logits.array.dtype):
             return state, logits.array
         return state, jnp.where(reached <= self.length, logits.array, jnp.asarray(np.nan, logits.array.dtype))
+
+    def _check_reach(self, params: Any, batch: int, count: int, named: Mapping[str, Any]) -> None:
+        """Raises ShapeError where the last of `length` tokens is beyond a table, such as that of the positions."""
+        if self._reaches:
+            return
+        past = self.length - count
+        with jax.ensure_compile_time_eval():
+            counts = jnp.full((batch,), past, np.int32), jnp.ones((batch, count), np.int32)
+            mask = () if self._mask is None else (self._mask,)
+            known = Tokens(batch, count, jnp.int32(past), self.length, counts[1], counts[0])
+            filled = {v.name: _FILLED[_kind(v)](v, known) for v in self._rest if _is_filled(v)}
+            filled |= {v.name: jnp.ones((batch, self.length), _dtype(v)) for v in mask}
+        caches = {c.past.name: jax.ShapeDtypeStruct(c.shape(batch, past), _dtype(c.past)) for c in self.caches}
+        tokens = {self._tokens.name: jax.ShapeDtypeStruct((batch, count), _dtype(self._tokens))}
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (params, {**named, **caches, **tokens}))
+        program = jax.make_jaxpr(lambda known, params, others: self._model.apply(params, **{**known, **others}))
+        try:
+            found = first_beyond(program(filled, *shapes), jax.tree.leaves(filled))
+        except BoundsError as error:  # the places follow from the sizes
+            raise ShapeError(
+                f"decoder: {self.length} tokens are more than a table of the model has: {error}\n"
+                "  hint    decoder(model, length=…) with at most that size"
+            ) from error
+        if found is not None:
+            most = self.length - (found.row - found.rows + 1)
+            raise ShapeError(
+                f"decoder: the last of {self.length} tokens reads row {found.row} of a table of {found.rows} rows, "
+                f"in {found.where or 'the model'}\n  hint    decoder(model, length={most}), or fewer"
+            )
+        self._reaches = True
 
     def _check(self, presents: Mapping[str, Any], total: Dim) -> None:
         for cache in self.caches:
@@ -290,7 +323,9 @@ def _last_places(value: Value, tokens: Tokens) -> Any:
 
 def _size(of: Callable[[Tokens], Dim]) -> Callable[[Value, Tokens], Any]:
     def fill(value: Value, tokens: Tokens) -> Any:
-        return StaticValue(np.full([1] * len(value.shape or ()), of(tokens), object))
+        size = of(tokens)
+        kind = value.dtype if isinstance(size, int) else object  # a symbol, or a number in the type of the input
+        return StaticValue(np.full([1] * len(value.shape or ()), size, kind))
 
     return fill
 

@@ -50,7 +50,7 @@ def export(
         return outputs[0] if len(outputs) == 1 else outputs
 
     weights = {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in params.items()}
-    limits = _Limits(given)
+    limits = Limits(given)
     while True:
         specs = _specs(inputs, meanings, limits)
         try:
@@ -70,7 +70,7 @@ def export(
 
 
 @dataclass
-class _Limits:
+class Limits:
     """For which sizes the program is: those asked for, and those without which the model cannot run.
 
     needed: constraints such as `s <= 512`, for a table of 512 positions. factors: symbol → the number whose multiples
@@ -95,6 +95,11 @@ class _Limits:
             return "*".join([f"{self.factors[name]}*{name}"] * int(power or 1)) if name in self.factors else name
 
         return _NAME_TO_POWER.sub(product, text)
+
+    def sizes(self, meanings: Mapping[str, str]) -> dict[str, Any]:
+        """Symbolic sizes that share the constraints. meanings: name of a size → its text."""
+        scope = SymbolicScope(self.constraints)
+        return {name: symbolic_shape(self.multiplied(text), scope=scope)[0] for name, text in meanings.items()}
 
     def learn(self, error: SizeError) -> bool:
         """Takes over what the model needs; False if nothing new helps."""
@@ -199,11 +204,10 @@ def _read(name: str, wanted: int | str) -> tuple[str, list[str]]:
     return size, constraints
 
 
-def _specs(inputs: Sequence[Value], meanings: Mapping[str, str], limits: _Limits) -> list[Any]:
+def _specs(inputs: Sequence[Value], meanings: Mapping[str, str], limits: Limits) -> list[Any]:
     """A shape and type for each input, of symbols that share their constraints."""
     try:
-        scope = SymbolicScope(limits.constraints)
-        values = {name: symbolic_shape(limits.multiplied(text), scope=scope)[0] for name, text in meanings.items()}
+        values = limits.sizes(meanings)
     except ValueError as error:
         what = {name: text for name, text in meanings.items() if name != text}
         problem = str(error).splitlines()[0]

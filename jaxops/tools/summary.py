@@ -11,11 +11,12 @@ import jax
 import numpy as np
 
 from jaxops.dtypes import as_traced, canonical, is_string
-from jaxops.errors import ArgumentError, JaxopsError, StaticError
+from jaxops.errors import ArgumentError, JaxopsError, SizeError, StaticError
 from jaxops.graph.border import opened
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.graph.trace import run
-from jaxops.static import UNKNOWN, StaticValue, Undecided, symbolic_shape
+from jaxops.static import UNKNOWN, StaticValue, Undecided
+from jaxops.tools.exporting import Limits
 from jaxops.tools.flops import of_equation
 from jaxops.tools.modules import inputs_of, modules, outputs_of, parameters
 from jaxops.tools.tables import Report, count_text, table
@@ -151,11 +152,16 @@ def _flops(graph: Graph, program: Any) -> list[float]:
 def symbolic(graph: Graph, weights: Mapping[str, Any], formals: Sequence[Value]) -> dict[str, str]:
     """Shape and type of each tensor in terms of the symbolic sizes; none where these cannot be followed."""
     names = sorted({d for v in formals for d in v.shape or () if isinstance(d, str) and d.isidentifier()})
-    try:
-        sizes = dict(zip(names, symbolic_shape(", ".join(names)), strict=True)) if names else {}
-        return traced(graph, weights, example(formals, sizes, "plot"))[0]
-    except (JaxopsError, Undecided, TypeError, ValueError, NotImplementedError):  # what JAX raises for symbols, too
-        return {}
+    limits = Limits([])  # such as the 512 positions of a table
+    while True:
+        try:
+            sizes = limits.sizes(dict(zip(names, names, strict=True)))
+            return traced(graph, weights, example(formals, sizes, "plot"))[0]
+        except SizeError as error:
+            if not limits.learn(error):
+                return {}
+        except (JaxopsError, Undecided, TypeError, ValueError, NotImplementedError):  # what JAX raises for symbols, too
+            return {}
 
 
 def shape_text(value: Any) -> str:

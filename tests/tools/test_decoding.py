@@ -23,6 +23,7 @@ from decoders import MODELS, agree, fixed, growing, session
 import jaxops.onnx
 from jaxops.errors import DTypeError, ModelError, ShapeError, SignatureError, StaticError
 from jaxops.tools.caches import find_caches
+from jaxops.tools.reach import first_beyond
 
 PROMPT = np.array([[1, 2, 3, 4], [5, 6, 7, 8]])
 
@@ -172,6 +173,26 @@ def test_too_many_tokens_give_nan():
     assert not jnp.isnan(logits).any()
     _, logits = step(model.params, state, logits.argmax(-1))
     assert jnp.isnan(logits).all()
+
+
+def test_a_length_beyond_the_table_of_positions():
+    model = jaxops.onnx.load(MODELS / "gpt2.dynamo.onnx")
+    step = jaxops.onnx.decoder(model, length=33)
+    with pytest.raises(ShapeError, match=r"33 tokens are more than a table .* index 32 .* of size 32 .*\n.*length="):
+        step(model.params, step.init(), np.array([[1, 2, 3]]))
+    model = jaxops.onnx.load(tokens_before_heads())  # whose positions are an input
+    step = jaxops.onnx.decoder(model, length=66)
+    with pytest.raises(ShapeError, match=r"last of 66 .* row 65 of a table of 64 rows, in .*\n.*length=64\)"):
+        step(model.params, step.init(), PROMPT[:1])
+
+
+def test_a_table_that_ends_before_the_positions_that_a_program_computes():
+    def read(positions, table, tokens):
+        return jax.jit(lambda at: table[at])(jnp.cumsum(positions) + 1) + table[tokens]
+
+    closed = jax.make_jaxpr(read)(np.ones(4, np.int32), np.ones((5, 2), np.float32), np.ones(4, np.int32))
+    assert first_beyond(closed, [np.ones(4, np.int32)])[:2] == (5, 5)
+    assert first_beyond(closed, [np.array([1, 1, 1, 0], np.int32)]) is None
 
 
 def test_one_program_serves_all_tokens():

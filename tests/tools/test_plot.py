@@ -80,6 +80,11 @@ def test_arrows_say_shapes():
     assert "float32[N, 4]" in texts(loaded.plot())
 
 
+def test_shapes_of_a_model_that_has_a_limit_of_its_own():
+    """A table of 32 positions needs `sequence <= 32`; the picture finds that out, as an export does."""
+    assert "batch×sequence×16" in texts(load(MODELS / "bert.script.onnx").plot())
+
+
 def test_a_sum_of_sizes_stands_in_parentheses():
     text = "main (float[N,4] x, float[M,4] z) => (float[K,4] y) { a = Concat <axis = 0> (x, z) y = Relu(a) }"
     assert {"(N + M)×4", "(M + N)×4"} & set(texts(load(model(text)).plot()))

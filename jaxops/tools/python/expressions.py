@@ -1,5 +1,6 @@
 """Python expressions, and their layout: that of `ruff format` and black, at 88 columns."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -101,6 +102,8 @@ def flat(expression: Expression) -> str:
 def laid_out(before: str, expression: Expression, after: str = "", indent: str = "") -> list[str]:
     """The lines of a statement or an item; before and after: what stands on the line with it."""
     line = f"{indent}{before}{flat(expression)}{after}"
+    if len(line) > WIDTH and isinstance(expression, str) and not before.endswith(" "):
+        return _subscripted(f"{indent}{before}", expression, after, indent)
     if len(line) <= WIDTH or not isinstance(expression, Group) or not expression.items:
         return [line]
     inner = indent + INDENT
@@ -118,3 +121,15 @@ def laid_out(before: str, expression: Expression, after: str = "", indent: str =
         for label, item in expression.labelled():
             lines += laid_out(label, item, ",", inner)
     return [*lines, f"{indent}{closing}{after}"]
+
+
+def _subscripted(before: str, expression: str, after: str, indent: str) -> list[str]:
+    """The lines of an item such as `params["a"]["b"]`: a subscript that does not fit is broken."""
+    parts = re.split(r"(?=\[\")", expression)
+    lines, line = [], before + parts[0]
+    for k, part in enumerate(parts[1:], 1):
+        if len(f"{line}{part}{'[' if k + 1 < len(parts) else after}") > WIDTH:
+            lines += [f"{line}[", f"{indent}{INDENT}{part[1:-1]}"]
+            line, part = indent, "]"
+        line += part
+    return [*lines, line + after]
