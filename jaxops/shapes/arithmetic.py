@@ -39,7 +39,7 @@ def equal(a: Dim, b: Dim) -> bool:
         # A symbolic comparison may be decidable in one direction only, so try both.
         return not (a - b > 0 or a - b < 0)
     except Undecided as error:
-        raise _undecided("equal", a, b) from error
+        raise _undecided("equal", a, b, 1) from error
 
 
 def greater(a: Dim, b: Dim) -> bool:
@@ -47,7 +47,7 @@ def greater(a: Dim, b: Dim) -> bool:
     try:
         return bool(a > b)
     except Undecided as error:
-        raise _undecided("greater", a, b) from error
+        raise _undecided("greater", a, b, 1) from error
 
 
 def greater_or_equal(a: Dim, b: Dim) -> bool:
@@ -55,11 +55,16 @@ def greater_or_equal(a: Dim, b: Dim) -> bool:
     try:
         return bool(a >= b)
     except Undecided as error:
-        raise _undecided("greater_or_equal", a, b) from error
+        raise _undecided("greater_or_equal", a, b, 0) from error
 
 
-def _undecided(op: str, a: Dim, b: Dim) -> SizeError:
-    return SizeError(f"{op}: whether it holds for {a} and {b} depends on the value of a symbolic size", a, b)
+def _undecided(op: str, a: Dim, b: Dim, more: int) -> SizeError:
+    """more: by how much a size must exceed a number so that the answer is that of all larger ones."""
+    # Whether a size is 1, or 0, asks for a special case; a program is worth more for all other sizes.
+    needs = f"{a} >= {b + more}" if isinstance(b, int) and 0 <= b <= 1 else ""
+    return SizeError(
+        f"{op}: whether it holds for {a} and {b} depends on the value of a symbolic size", a, b, needs=needs
+    )
 
 
 def agree(problem: str, a: Dim, b: Dim, *, broadcasts: bool = False) -> bool:

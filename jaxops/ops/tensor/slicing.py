@@ -12,12 +12,14 @@ from jaxops.attributes import axes as resolve_axes, ints
 from jaxops.dtypes import canonical, traced_for_sizes
 from jaxops.errors import ShapeError
 from jaxops.ops.checked import check_sizes
+from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.tensor import slicing as sizes_of
 from jaxops.static import A, Array, Dim, Sizes, StaticInts, foldable, jit_if_concrete
 
 
 @foldable
+@computes_sizes
 def slice(data: A, starts: StaticInts, ends: StaticInts, axes: StaticInts = None, steps: StaticInts = None) -> A:
     """Every `step`-th element from `start` up to, not including, `end`, on each of the axes.
 
