@@ -266,7 +266,7 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
     setattr(FromSizes, f"__r{_name}__", _of_traced(f"__r{_name}__"))
 for _name in ("neg", "abs", "lt", "le", "gt", "ge", "eq", "ne", "getitem"):
     setattr(FromSizes, f"__{_name}__", _of_traced(f"__{_name}__"))
-jax.tree_util.register_pytree_node(FromSizes, lambda v: ((v.traced,), None), lambda _, leaves: leaves[0])
+jax.tree_util.register_pytree_node(FromSizes, lambda v: ((v.traced,), None), lambda _, leaves: cast(Any, leaves[0]))
 
 
 class Deferred:

@@ -37,7 +37,7 @@ def range(start: Static, limit: Static, delta: Static, *, stash_type: ElementTyp
     work = stash("range", stash_type)
     names = ("start", "limit", "delta")
     if any(isinstance(v, FromSizes) for v in (start, limit, delta)):
-        return _of_floats(*unify("range", (start, limit, delta)), steps(start, limit, delta))
+        return _of_floats(unify("range", (start, limit, delta)), steps(start, limit, delta))
     given = [known("range", name, value) for name, value in zip(names, (start, limit, delta), strict=True)]
     for name, value in zip(names, given, strict=True):
         if value.size != 1:
@@ -62,7 +62,8 @@ def range(start: Static, limit: Static, delta: Static, *, stash_type: ElementTyp
     return (first + np.arange(count).astype(first.dtype) * step).astype(dtype)
 
 
-def _of_floats(start: Any, limit: Any, delta: Any, count: Dim) -> Any:
+def _of_floats(operands: tuple[Any, ...], count: Dim) -> Any:
+    start, _, delta = operands
     return lax.iota(np.int32, count).astype(start.dtype) * delta.reshape(()) + start.reshape(())
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
-from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.floats import scaled
 from jaxops.static import Dim, Sizes
 
 AspectRatioPolicy = Literal["stretch", "not_larger", "not_smaller"]
@@ -31,7 +32,7 @@ def by_scales(sizes: Sizes, axes: Sequence[int], scales: Sequence[float]) -> tup
     if wrong:
         raise ArgumentError(f"resize: `scales` holds {wrong[0]}; scales are greater than 0")
     # The text also multiplies with the roi; its own shape inference, the suite and onnxruntime do not.
-    rows = [(axis, sizes[axis], _times(sizes, axis, _single(s)), s) for axis, s in zip(axes, scales, strict=True)]
+    rows = [(axis, sizes[axis], _times(sizes[axis], _single(s)), s) for axis, s in zip(axes, scales, strict=True)]
     return tuple(Resized(axis, size, length, _meant(size, length, s)) for axis, size, length, s in rows)
 
 
@@ -60,18 +61,14 @@ def _count(name: str, given: Sequence[object], axes: Sequence[int]) -> None:
         raise ShapeError(f"resize: `{name}` has {len(given)} numbers for {len(axes)} axes; give one for each")
 
 
-def _times(sizes: Sizes, axis: int, scale: float) -> Dim:
+def _times(size: Dim, scale: float) -> Dim:
     exact = Fraction(scale)
+    if not isinstance(size, int):
+        return scaled(size, scale)
     if exact.denominator <= _EXACT:
-        return sizes[axis] * exact.numerator // exact.denominator if exact.denominator > 1 else sizes[axis] * int(exact)
-    if not isinstance(sizes[axis], int):
-        raise SizeError(
-            f"resize: axis {axis} of {shape_text(sizes)} is symbolic, and its scale {scale:g} is no ratio of small "
-            f"whole numbers",
-            sizes[axis],
-        )
+        return size * exact.numerator // exact.denominator
     # In float32, as the standard's shape inference computes it: 0.7 of 10 are 7, whatever the float below 0.7 is.
-    return math.floor(_single(_single(sizes[axis]) * _single(scale)))
+    return math.floor(_single(_single(size) * scale))
 
 
 def _meant(size: Dim, length: Dim, scale: float) -> Fraction:
