@@ -95,6 +95,32 @@ def all_agree(problem: str, given: Sizes, wanted: Sizes) -> bool:
     return len(given) == len(wanted) and all(agree(problem, a, b) for a, b in zip(given, wanted, strict=True))
 
 
+def one_of(problem: str, given: Sizes | None, *allowed: tuple[Dim | None, ...]) -> bool:
+    """Whether sizes are one of several, in which None is any size; a shape that was left out, None, fits.
+
+    Raises SizeError, which begins with `problem`, where they fit none for every value of a size, but one for some.
+    """
+    if given is None:
+        return True
+    pairs = [
+        (given, tuple(g if w is None else w for g, w in zip(given, sizes, strict=True)))
+        for sizes in allowed
+        if len(sizes) == len(given)
+    ]
+    if any(a == b for a, b in pairs):
+        return True
+    problems = []
+    for a, b in pairs:
+        try:
+            if all_agree(problem, a, b):
+                return True
+        except SizeError as error:
+            problems.append(error)
+    if problems:
+        raise problems[0]
+    return False
+
+
 def divided(problem: str, size: Dim, count: Dim) -> Dim:
     """size / count. Raises ShapeError unless that is whole, and SizeError where that is open; both say `problem`."""
     whole = size // count
