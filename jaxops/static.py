@@ -127,6 +127,14 @@ def evaluated(size: Dim, sizes: Mapping[str, int]) -> int:
     return int(size._evaluate(dict(sizes)))
 
 
+def at_zero(size: Dim) -> int:
+    """A symbolic dimension with 0 for its symbols; 0 where that divides by one of them."""
+    try:
+        return evaluated(size, dict.fromkeys(size._get_vars(), 0))
+    except ZeroDivisionError:
+        return 0
+
+
 def size_as_value(size: Dim, sizes: Mapping[str, Any]) -> Any:
     """A symbolic dimension with traced integers for its symbols: of 64 bits with x64 on, else of 32."""
     return size._evaluate(dict(sizes))

@@ -6,7 +6,7 @@ Addition, subtraction and multiplication are Python's own operators.
 import re
 
 from jaxops.errors import ShapeError, SizeError
-from jaxops.static import Dim, Sizes, Undecided, is_symbolic
+from jaxops.static import Dim, Sizes, Undecided, at_zero, is_symbolic
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -15,10 +15,23 @@ def quotient(a: Dim, b: Dim) -> Dim:
     """Truncating division; rounds down if the sign of a symbolic dividend is unknown."""
     try:
         a, b = (-a, -b) if b < 0 else (a, b)
-        return -(-a // b) if a < 0 else a // b
+        return -(-a // b) if a < 0 else floored(a, b)
     except Undecided:
         # Assume that a difference such as `b - 3` is a size, so not negative, as in a convolution.
+        return floored(a, b)
+
+
+def floored(a: Dim, b: Dim) -> Dim:
+    """floor(a / b), in one form where JAX has several: (s - 2) // 2 + 1 is s // 2."""
+    if not (is_symbolic(a) and isinstance(b, int)):
         return a // b
+    whole = at_zero(a) // b
+    return (a - whole * b) // b + whole
+
+
+def ceiled(a: Dim, b: Dim) -> Dim:
+    """ceil(a / b), in one form; b is positive."""
+    return floored(a + b - 1, b)
 
 
 def larger(a: Dim, b: Dim) -> Dim:

@@ -181,12 +181,12 @@ def root(a: Number) -> SizeError:
 
 def floor(a: Number) -> Number | SizeError:
     """The largest whole number at or below."""
-    return _whole(a, lambda top: top // a.bottom, np.floor)
+    return _whole(a, lambda top: of_sizes.floored(top, a.bottom), np.floor)
 
 
 def ceil(a: Number) -> Number | SizeError:
     """The smallest whole number at or above."""
-    return _whole(a, lambda top: -(-top // a.bottom), np.ceil)
+    return _whole(a, lambda top: of_sizes.ceiled(top, a.bottom), np.ceil)
 
 
 def nearest(a: Number) -> Number | SizeError:
@@ -231,7 +231,7 @@ def converted(a: Number, dtype: Any) -> Number | SizeError:
         return a
     if a.bottom > 1 and not of_sizes.greater_or_equal(a.top, 0):
         return SizeError(f"({a.top}) / {a.bottom} is negative, and no size", a.top)
-    found = _whole(a, lambda top: top // a.bottom, np.trunc)
+    found = _whole(a, lambda top: of_sizes.floored(top, a.bottom), np.trunc)
     return found if isinstance(found, SizeError) else Number(dtype, found.top)
 
 

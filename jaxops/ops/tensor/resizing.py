@@ -21,7 +21,7 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, flag, ints, one_of
 from jaxops.dtypes import as_traced, canonical, is_float, is_string, type_name, widened
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SizeError, message
-from jaxops.ops.checked import check_sizes
+from jaxops.ops.checked import with_sizes
 from jaxops.ops.elementwise import require
 from jaxops.ops.symbolic_resizing import MODES, sampled
 from jaxops.shapes.tensor import resizing as sizes_of
@@ -162,8 +162,7 @@ def _resize(x: Any, plan: tuple[Resized, ...], how: Sampling) -> Array:
         y = _narrowed(y, x.dtype, how)
     if how.coordinates == "tf_crop_and_resize":
         y = _extrapolated(y, plan, how)
-    check_sizes("resize", y.shape, wanted)
-    return y
+    return with_sizes("resize", y, wanted)
 
 
 def _work_type(x: Any) -> Any:
