@@ -1,4 +1,4 @@
-"""Operators that keep what is known of a float of a symbolic size, until it is a size again; see `shapes.floats`."""
+"""Operators that keep what is known of a float of a symbolic size, until it is a size again; see `floats_of_sizes`."""
 
 import functools
 from collections.abc import Callable
@@ -9,8 +9,9 @@ import numpy as np
 
 from jaxops.dtypes import is_float
 from jaxops.errors import SizeError
+from jaxops.ops import floats_of_sizes as floats
 from jaxops.ops.elementwise import on_sizes
-from jaxops.shapes import arithmetic as of_sizes, floats
+from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import Dim, FromSizes, array, settled
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,7 +30,7 @@ def _items(value: Any, dtype: Any) -> Any:
     if values.dtype == bool:
         return values.astype(object)
     if is_float(values.dtype):
-        return on_sizes(lambda v: floats.constant(v, values.dtype), values.astype(object))
+        return on_sizes(lambda v: floats.number_of(v, values.dtype), values.astype(object))
     return on_sizes(lambda v: floats.Number(np.dtype(np.int64), v), values.astype(object))
 
 
@@ -46,7 +47,8 @@ def facts(fact: Callable[..., bool], traced: jax.Array, *arrays: np.ndarray) -> 
 def steps(start: Any, limit: Any, delta: Any) -> Dim:
     """The number of elements of a range of floats, which sizes give. Raises SizeError where that is no size."""
     first, last, step = (_items(v, np.float32).reshape(())[()] for v in (start, limit, delta))
-    found = _each(floats.ceil)(_each(floats.div)(_each(floats.sub)(last, first), step))[()]
+    sub, div, ceil = (_each(floats.RULES[name]) for name in ("sub", "div", "ceil"))
+    found = ceil(div(sub(last, first), step))[()]
     if isinstance(found, SizeError):
         raise found
     return of_sizes.larger(found.top, 0)
@@ -97,23 +99,14 @@ def _or(a: Any, b: Any) -> Any:
 
 # What operators do to the elements of all operands. Every other one that is marked moves those of the first one.
 _RULES: dict[str, Callable[..., Any]] = {
-    "add": _each(floats.add),
-    "sub": _each(floats.sub),
-    "mul": _each(floats.mul),
-    "div": _each(floats.div),
-    "pow": _each(floats.power),
-    "neg": _each(floats.negative),
-    "sqrt": _each(floats.root),
-    "floor": _each(floats.floor),
-    "ceil": _each(floats.ceil),
-    "round": _each(floats.nearest),
-    "max": _of_list(floats.larger),
-    "min": _of_list(floats.smaller),
+    **{name: _each(rule) for name, rule in floats.RULES.items()},
+    "max": _of_list(floats.RULES["max"]),
+    "min": _of_list(floats.RULES["min"]),
+    "cast": lambda a, *, to, **_: _each(lambda item: floats.RULES["cast"](item, np.dtype(to)))(a),
     "not_": _each(lambda a: not a),
     "and_": lambda a, b: on_sizes(_and, a, b),
     "or_": lambda a, b: on_sizes(_or, a, b),
     "where": lambda test, x, y: on_sizes(_chosen, test, x, y),
-    "cast": lambda a, *, to, **_: _each(lambda item: floats.converted(item, np.dtype(to)))(a),
 }
 
 

@@ -34,6 +34,11 @@ def ceiled(a: Dim, b: Dim) -> Dim:
     return floored(a + b - 1, b)
 
 
+def remainder(a: Dim, b: Dim) -> Dim:
+    """a modulo b. By a quotient, so that a size that is padded to a multiple of 4 is 4 times another one."""
+    return a - floored(a, b) * b if isinstance(b, int) else a % b
+
+
 def larger(a: Dim, b: Dim) -> Dim:
     """The maximum."""
     return a.max(b) if is_symbolic(a) else b.rmax(a) if is_symbolic(b) else max(a, b)

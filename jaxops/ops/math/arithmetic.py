@@ -129,7 +129,8 @@ def mod(a: A, b: A, *, fmod: int = 0) -> A:
 
 
 def _static_mod(a: Any, b: Any) -> Any:
-    return np.mod(a, _nonzero("mod", a, b))
+    b = _nonzero("mod", a, b)
+    return on_sizes(of_sizes.remainder, a, b) if symbolic(a, b) else np.mod(a, b)
 
 
 def _static_fmod(a: Any, b: Any) -> Any:

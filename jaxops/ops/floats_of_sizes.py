@@ -45,7 +45,7 @@ class Number:
     exact: bool = True
 
 
-def constant(value: Any, dtype: Any) -> "Number | SizeError":
+def number_of(value: Any, dtype: Any) -> "Number | SizeError":
     """A float of the model, as the small ratio that it means."""
     if not math.isfinite(value):
         return SizeError(f"{value} times a symbolic size is no size")
@@ -64,7 +64,7 @@ def of_size(size: Dim, dtype: Any) -> "Number | SizeError":
     if dtype.name not in _EXACT_TYPES:
         return SizeError(f"{dtype.name} does not hold every size that {size} may be", size)
     if not is_symbolic(size):
-        return constant(dtype.type(size), dtype)
+        return number_of(dtype.type(size), dtype)
     sizes = np.arange(*_range(size))
     return Number(dtype, size, of=size, sizes=sizes, tops=sizes, floats=sizes.astype(dtype))
 
@@ -111,22 +111,22 @@ def _linear(a: Number, b: Number, top: Callable[[Any, Any], Any], floats: Any) -
     return _joined(a, b, lambda s, t: top(s * x, t * y), bottom, floats)
 
 
-def add(a: Number, b: Number) -> Number:
+def _add(a: Number, b: Number) -> Number:
     """a + b."""
     return _linear(a, b, lambda s, t: s + t, np.add)
 
 
-def sub(a: Number, b: Number) -> Number:
+def _sub(a: Number, b: Number) -> Number:
     """a - b."""
     return _linear(a, b, lambda s, t: s - t, np.subtract)
 
 
-def larger(a: Number, b: Number) -> Number:
+def _max(a: Number, b: Number) -> Number:
     """The maximum."""
     return _linear(a, b, _either(np.maximum, of_sizes.larger), np.maximum)
 
 
-def smaller(a: Number, b: Number) -> Number:
+def _min(a: Number, b: Number) -> Number:
     """The minimum."""
     return _linear(a, b, _either(np.minimum, of_sizes.smaller), np.minimum)
 
@@ -135,7 +135,7 @@ def _either(of_arrays: Any, of_dims: Any) -> Any:
     return lambda s, t: (of_arrays if isinstance(s, np.ndarray) or isinstance(t, np.ndarray) else of_dims)(s, t)
 
 
-def mul(a: Number, b: Number) -> Number:
+def _mul(a: Number, b: Number) -> Number:
     """a · b."""
     a, b = (b, a) if a.of is None else (a, b)
     if b.of is not None:
@@ -144,7 +144,7 @@ def mul(a: Number, b: Number) -> Number:
     return _joined(a, b, lambda s, t: s * factor.numerator, factor.denominator, np.multiply)
 
 
-def div(a: Number, b: Number) -> Number | SizeError:
+def _div(a: Number, b: Number) -> Number | SizeError:
     """a / b, if that is a multiple of sizes; truncated for integers."""
     if not is_float(a.dtype):
         return Number(a.dtype, of_sizes.quotient(a.top, b.top))
@@ -162,34 +162,34 @@ def div(a: Number, b: Number) -> Number | SizeError:
     return of_size(ratio, a.dtype)  # a whole quotient is not rounded
 
 
-def power(a: Number, b: Number) -> Number | SizeError:
+def _pow(a: Number, b: Number) -> Number | SizeError:
     """a to a small whole power."""
     if b.of is not None or b.bottom != 1 or not 1 <= b.top <= 4:
         return SizeError(f"a power of {a.top} is no multiple of a size", a.top)
-    return functools.reduce(mul, [a] * b.top)
+    return functools.reduce(_mul, [a] * b.top)
 
 
-def negative(a: Number) -> Number:
+def _neg(a: Number) -> Number:
     """-a."""
     return replace(a, top=-a.top, tops=None if a.tops is None else -a.tops, floats=-a.floats)
 
 
-def root(a: Number) -> SizeError:
+def _sqrt(a: Number) -> SizeError:
     """No root of a size is one."""
     return SizeError(f"the square root of {a.top} is no multiple of a size", a.top)
 
 
-def floor(a: Number) -> Number | SizeError:
+def _floor(a: Number) -> Number | SizeError:
     """The largest whole number at or below."""
     return _whole(a, lambda top: of_sizes.floored(top, a.bottom), np.floor)
 
 
-def ceil(a: Number) -> Number | SizeError:
+def _ceil(a: Number) -> Number | SizeError:
     """The smallest whole number at or above."""
     return _whole(a, lambda top: of_sizes.ceiled(top, a.bottom), np.ceil)
 
 
-def nearest(a: Number) -> Number | SizeError:
+def _round(a: Number) -> Number | SizeError:
     """The nearest whole number; ties go to the even one."""
 
     def rounded(top: Any) -> Any:
@@ -219,7 +219,7 @@ def _whole(a: Number, top: Callable[[Any], Any], rounded: Any) -> Number | SizeE
     return of_size(top(a.top), a.dtype)
 
 
-def converted(a: Number, dtype: Any) -> Number | SizeError:
+def _cast(a: Number, dtype: Any) -> Number | SizeError:
     """In another type; truncated to integers."""
     if is_float(dtype):
         if not is_float(a.dtype):
@@ -235,10 +235,28 @@ def converted(a: Number, dtype: Any) -> Number | SizeError:
     return found if isinstance(found, SizeError) else Number(dtype, found.top)
 
 
+# What operators do to numbers.
+RULES: dict[str, Callable[..., Number | SizeError]] = {
+    "add": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "div": _div,
+    "max": _max,
+    "min": _min,
+    "pow": _pow,
+    "neg": _neg,
+    "sqrt": _sqrt,
+    "floor": _floor,
+    "ceil": _ceil,
+    "round": _round,
+    "cast": _cast,
+}
+
+
 def scaled(size: Dim, scale: float) -> Dim:
-    """floor(size · scale) in float32. Raises SizeError where that is no size."""
-    one, factor = of_size(size, np.dtype(np.float32)), constant(scale, np.dtype(np.float32))
-    found = factor if isinstance(factor, SizeError) or isinstance(one, SizeError) else floor(mul(one, factor))
+    """_floor(size · scale) in float32. Raises SizeError where that is no size."""
+    one, factor = of_size(size, np.dtype(np.float32)), number_of(scale, np.dtype(np.float32))
+    found = factor if isinstance(factor, SizeError) or isinstance(one, SizeError) else _floor(_mul(one, factor))
     if isinstance(found, SizeError):
         raise SizeError(found.problem, size)
     return found.top
