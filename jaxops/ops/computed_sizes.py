@@ -116,11 +116,12 @@ def computes_sizes(fn: F) -> F:
 
     @functools.wraps(fn)
     def run(*args: Any, **attributes: Any) -> Any:
-        operands = [x for arg in args for x in (arg if type(arg) in (list, tuple) else (arg,))]
+        with_elements = args if rule else args[:1]  # the others say how to move them
+        operands = [x for arg in with_elements for x in (arg if type(arg) in (list, tuple) else (arg,))]
         known = next((x for x in operands if type(x) is FromSizes), None)
         if known is None:
             return fn(*args, **attributes)
-        traced = fn(*map(_as_traced, args), **attributes)
+        traced = fn(*map(_as_traced, with_elements), *args[len(with_elements) :], **attributes)
         if any(isinstance(x, jax.Array) for x in operands):
             return traced
         if rule is None:

@@ -57,7 +57,7 @@ def equal(a: Dim, b: Dim) -> bool:
         # A symbolic comparison may be decidable in one direction only, so try both.
         return not (a - b > 0 or a - b < 0)
     except Undecided as error:
-        raise _undecided("equal", a, b, 1) from error
+        raise _undecided("equal", *((b, a) if isinstance(a, int) else (a, b)), 1) from error
 
 
 def greater(a: Dim, b: Dim) -> bool:
@@ -77,9 +77,13 @@ def greater_or_equal(a: Dim, b: Dim) -> bool:
 
 
 def _undecided(op: str, a: Dim, b: Dim, more: int) -> SizeError:
-    """more: by how much a size must exceed a number so that the answer is that of all larger ones."""
+    """more: by how much `a` must exceed a number b so that the answer is that of all larger ones."""
     # Whether a size is 1, or 0, asks for a special case; a program is worth more for all other sizes.
-    needs = f"{a} >= {b + more}" if isinstance(b, int) and 0 <= b <= 1 else ""
+    needs = ""
+    if isinstance(b, int) and 0 <= b <= 1:
+        needs = f"{a} >= {b + more}"
+    elif isinstance(a, int) and 0 <= a <= 1:
+        needs = f"{b} >= {a + 1 - more}"
     return SizeError(
         f"{op}: whether it holds for {a} and {b} depends on the value of a symbolic size", a, b, needs=needs
     )
