@@ -73,6 +73,8 @@ def _each(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     def one(*operands: Any) -> Any:
         problem = next((v for v in operands if isinstance(v, SizeError)), None)
+        if problem and not problem.symbols:  # a constant that is of no use to sizes: these are beside it
+            problem = SizeError(problem.problem, *(v.top for v in operands if isinstance(v, floats.Number)))
         try:
             return problem or fn(*operands)
         except SizeError as error:
