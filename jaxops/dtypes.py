@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, describe
-from jaxops.static import Array, Sizes, is_symbolic, settled
+from jaxops.static import Array, FromSizes, Sizes, array, is_symbolic
 
 # XLA:CPU of jaxlib 0.10.2 aborts the process when it concatenates these; an 8-bit integer holds them all.
 _FRAGILE = {"int2": jnp.int8, "uint2": jnp.uint8, "int4": jnp.int8, "uint4": jnp.uint8}
@@ -94,6 +94,8 @@ def as_traced(value: Any, dtype: Any = None) -> jax.Array:
 
     Raises OutOfRangeError when a static 64-bit number does not fit the 32-bit type that replaces its own.
     """
+    if isinstance(value, FromSizes):
+        value = value.traced
     if isinstance(value, jax.Array):
         return value if dtype is None or value.dtype == canonical(dtype) else value.astype(canonical(dtype))
     values = np.asarray(value)
@@ -186,7 +188,7 @@ def number(what: str, value: float, dtype: Any) -> np.ndarray:
 
 def unify(op: str, values: tuple[Any, ...], names: tuple[str, ...] = ()) -> tuple[Any, ...]:
     """Operands of one element type: NumPy arrays if all are static, else JAX arrays."""
-    arrays = tuple(v if isinstance(v, jax.Array) else settled(v) for v in values)
+    arrays = tuple(map(array, values))
     if any(map(is_symbolic, arrays)):
         arrays = _beside_sizes(arrays)
     if any(isinstance(v, jax.Array) for v in arrays):

@@ -17,7 +17,7 @@ from jax.export import is_symbolic_dim, symbolic_shape
 from jax.extend.core import Primitive, get_opaque_trace_state, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
-from jaxops.errors import OutOfRangeError, StaticError, message
+from jaxops.errors import OutOfRangeError, SizeError, StaticError, message
 
 __all__ = [
     "A",
@@ -25,6 +25,7 @@ __all__ = [
     "ChosenStrings",
     "Deferred",
     "Dim",
+    "FromSizes",
     "Ints",
     "Primitive",
     "ShapeOnly",
@@ -131,6 +132,14 @@ def evaluated(size: Dim, sizes: Mapping[str, int]) -> int:
     return int(size._evaluate(dict(sizes)))
 
 
+def at_zero(size: Dim) -> int:
+    """A symbolic dimension with 0 for its symbols; 0 where that divides by one of them."""
+    try:
+        return evaluated(size, dict.fromkeys(size._get_vars(), 0))
+    except ZeroDivisionError:
+        return 0
+
+
 def size_as_value(size: Dim, sizes: Mapping[str, Any]) -> Any:
     """A symbolic dimension with traced integers for its symbols: of 64 bits with x64 on, else of 32."""
     return size._evaluate(dict(sizes))
@@ -141,7 +150,7 @@ def array(value: Any) -> Any:
 
     Any, as which of the two it is follows from the value.
     """
-    return value if isinstance(value, jax.Array) else settled(value)
+    return value if isinstance(value, jax.Array) else value.traced if isinstance(value, FromSizes) else settled(value)
 
 
 def settled(value: Any, *operands: Any) -> np.ndarray:
@@ -231,6 +240,48 @@ class StaticValue:
         return hash(self._key)
 
 
+class FromSizes:
+    """A traced array that was computed from symbolic sizes, and what is known of it: the float of a size, say.
+
+    The operators of `jaxops.ops.computed_sizes` keep what is known, until it makes a size again; to all others, and to
+    JAX, it is the array. items: what is known of each element, or the SizeError that says why nothing is.
+    """
+
+    def __init__(self, traced: jax.Array, items: np.ndarray) -> None:
+        self.traced, self.items = traced, items
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # of protocols, which copies and printers ask for
+            raise AttributeError(name)
+        return getattr(self.traced, name)
+
+    def problem(self, text: str) -> SizeError:
+        """The error for what needs the values while tracing; it begins with `text`."""
+        error = next((v for v in self.items.flat if isinstance(v, SizeError)), None)
+        if error is None:
+            return SizeError(f"{text}: it is computed from symbolic sizes", *(item.top for item in self.items.flat))
+        return SizeError(f"{text}: {error.problem}", *error.symbols, needs=error.needs)
+
+    def __jax_array__(self) -> jax.Array:
+        return self.traced
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        raise self.problem("its value is not known while tracing")
+
+
+def _of_traced(name: str) -> Any:
+    return lambda self, *others: getattr(self.traced, name)(*others)
+
+
+# Python looks for these in the class.
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    setattr(FromSizes, f"__{_name}__", _of_traced(f"__{_name}__"))
+    setattr(FromSizes, f"__r{_name}__", _of_traced(f"__r{_name}__"))
+for _name in ("neg", "abs", "lt", "le", "gt", "ge", "eq", "ne", "getitem"):
+    setattr(FromSizes, f"__{_name}__", _of_traced(f"__{_name}__"))
+jax.tree_util.register_pytree_node(FromSizes, lambda v: ((v.traced,), None), lambda _, leaves: cast(Any, leaves[0]))
+
+
 class Deferred:
     """What cannot be a JAX array, on its way through `jit`: an array, and the static items that it belongs to.
 
@@ -317,7 +368,9 @@ def beside(data: Any, op: str, operand: str, value: Any) -> Any:
 
 
 def known(op: str, operand: str, value: Any) -> Any:
-    """A static operand as a NumPy array; a tracer raises StaticError."""
+    """A static operand as a NumPy array; a tracer raises StaticError, what sizes leave open SizeError."""
+    if isinstance(value, FromSizes):
+        raise value.problem(f"{op}: `{operand}` must be known while tracing")
     if isinstance(value, Tracer):
         raise StaticError(
             message(

@@ -15,6 +15,7 @@ from onnx import defs, helper
 from jaxops.dtypes import canonical, is_string
 from jaxops.errors import UnsupportedError
 from jaxops.onnx import contrib
+from jaxops.static import FromSizes
 
 SINGLE = defs.OpSchema.FormalParameterOption.Single
 VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
@@ -146,7 +147,7 @@ def type_names(value: Any) -> frozenset[str]:
     if name == "tensor(int64)" and value.dtype == object:
         return frozenset(f"tensor({t})" for t in ("int32", "int64", "uint32", "uint64"))
     wide = _WIDE.get(name[7:-1])
-    if isinstance(value, jax.Array) and wide and canonical(np.int64) != np.int64:
+    if isinstance(value, jax.Array | FromSizes) and wide and canonical(np.int64) != np.int64:
         return frozenset([name, f"tensor({wide})"])
     return frozenset([name])
 

@@ -6,7 +6,7 @@ Addition, subtraction and multiplication are Python's own operators.
 import re
 
 from jaxops.errors import ShapeError, SizeError
-from jaxops.static import Dim, Sizes, Undecided, is_symbolic
+from jaxops.static import Dim, Sizes, Undecided, at_zero, is_symbolic
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -15,10 +15,28 @@ def quotient(a: Dim, b: Dim) -> Dim:
     """Truncating division; rounds down if the sign of a symbolic dividend is unknown."""
     try:
         a, b = (-a, -b) if b < 0 else (a, b)
-        return -(-a // b) if a < 0 else a // b
+        return -(-a // b) if a < 0 else floored(a, b)
     except Undecided:
         # Assume that a difference such as `b - 3` is a size, so not negative, as in a convolution.
+        return floored(a, b)
+
+
+def floored(a: Dim, b: Dim) -> Dim:
+    """floor(a / b), in one form where JAX has several: (s - 2) // 2 + 1 is s // 2."""
+    if not (is_symbolic(a) and isinstance(b, int)):
         return a // b
+    whole = at_zero(a) // b
+    return (a - whole * b) // b + whole
+
+
+def ceiled(a: Dim, b: Dim) -> Dim:
+    """ceil(a / b), in one form; b is positive."""
+    return floored(a + b - 1, b)
+
+
+def remainder(a: Dim, b: Dim) -> Dim:
+    """a modulo b. By a quotient, so that a size that is padded to a multiple of 4 is 4 times another one."""
+    return a - floored(a, b) * b if isinstance(b, int) else a % b
 
 
 def larger(a: Dim, b: Dim) -> Dim:
@@ -39,7 +57,7 @@ def equal(a: Dim, b: Dim) -> bool:
         # A symbolic comparison may be decidable in one direction only, so try both.
         return not (a - b > 0 or a - b < 0)
     except Undecided as error:
-        raise _undecided("equal", a, b) from error
+        raise _undecided("equal", *((b, a) if isinstance(a, int) else (a, b)), 1) from error
 
 
 def greater(a: Dim, b: Dim) -> bool:
@@ -47,7 +65,7 @@ def greater(a: Dim, b: Dim) -> bool:
     try:
         return bool(a > b)
     except Undecided as error:
-        raise _undecided("greater", a, b) from error
+        raise _undecided("greater", a, b, 1) from error
 
 
 def greater_or_equal(a: Dim, b: Dim) -> bool:
@@ -55,11 +73,20 @@ def greater_or_equal(a: Dim, b: Dim) -> bool:
     try:
         return bool(a >= b)
     except Undecided as error:
-        raise _undecided("greater_or_equal", a, b) from error
+        raise _undecided("greater_or_equal", a, b, 0) from error
 
 
-def _undecided(op: str, a: Dim, b: Dim) -> SizeError:
-    return SizeError(f"{op}: whether it holds for {a} and {b} depends on the value of a symbolic size", a, b)
+def _undecided(op: str, a: Dim, b: Dim, more: int) -> SizeError:
+    """more: by how much `a` must exceed a number b so that the answer is that of all larger ones."""
+    # Whether a size is 1, or 0, asks for a special case; a program is worth more for all other sizes.
+    needs = ""
+    if isinstance(b, int) and 0 <= b <= 1:
+        needs = f"{a} >= {b + more}"
+    elif isinstance(a, int) and 0 <= a <= 1:
+        needs = f"{b} >= {a + 1 - more}"
+    return SizeError(
+        f"{op}: whether it holds for {a} and {b} depends on the value of a symbolic size", a, b, needs=needs
+    )
 
 
 def agree(problem: str, a: Dim, b: Dim, *, broadcasts: bool = False) -> bool:
@@ -88,6 +115,32 @@ def agree(problem: str, a: Dim, b: Dim, *, broadcasts: bool = False) -> bool:
 def all_agree(problem: str, given: Sizes, wanted: Sizes) -> bool:
     """`agree` for two lists of sizes; lists of different lengths do not."""
     return len(given) == len(wanted) and all(agree(problem, a, b) for a, b in zip(given, wanted, strict=True))
+
+
+def one_of(problem: str, given: Sizes | None, *allowed: tuple[Dim | None, ...]) -> bool:
+    """Whether sizes are one of several, in which None is any size; a shape that was left out, None, fits.
+
+    Raises SizeError, which begins with `problem`, where they fit none for every value of a size, but one for some.
+    """
+    if given is None:
+        return True
+    pairs = [
+        (given, tuple(g if w is None else w for g, w in zip(given, sizes, strict=True)))
+        for sizes in allowed
+        if len(sizes) == len(given)
+    ]
+    if any(a == b for a, b in pairs):
+        return True
+    problems = []
+    for a, b in pairs:
+        try:
+            if all_agree(problem, a, b):
+                return True
+        except SizeError as error:
+            problems.append(error)
+    if problems:
+        raise problems[0]
+    return False
 
 
 def divided(problem: str, size: Dim, count: Dim) -> Dim:

@@ -70,7 +70,7 @@ ALLOWED = {
 # The package itself says what to install when this is absent.
 ALSO = {"jaxops.onnx": {"onnx", "jaxops.model", "jaxops.tools"}}
 # What of `jaxops.static` the folder of sizes may see: names for sizes, nothing that makes an array.
-SIZES_ONLY = {"Dim", "Sizes", "Undecided", "is_symbolic"}
+SIZES_ONLY = {"Dim", "Sizes", "Undecided", "is_symbolic", "at_zero"}
 # Computing on data, which a front end leaves to the operators. Adapters may shape an argument.
 COMPUTING = {"jax.numpy", "jax.lax"}
 # The one file whose JAX names change between releases.

@@ -9,9 +9,9 @@ import jax.numpy as jnp  # noqa: F401 - the doctests use it
 import numpy as np  # noqa: F401 - the doctests use it
 from jax import lax
 
-from jaxops.errors import SignatureError
+from jaxops.errors import ShapeError, SignatureError
 from jaxops.ops.controlflow.state import carried, condition, difference, value_text
-from jaxops.static import Subgraph
+from jaxops.static import FromSizes, Subgraph
 
 Branch: TypeAlias = Annotated[Callable[[], Sequence[Any]], Subgraph(decided_by=("cond",))]
 
@@ -21,6 +21,7 @@ def if_(cond: Any, then_branch: Branch, else_branch: Branch) -> tuple[Any, ...]:
 
     cond: one boolean. If it is known, only the chosen branch is traced, and its outputs may be anything. If it is
     traced, both branches are compiled (`lax.cond`), and their outputs become JAX arrays of equal types and shapes.
+    If a symbolic size decides, and the branches differ, that is a SizeError.
     then_branch, else_branch: functions of no arguments that return a sequence of outputs.
     Raises ShapeError, DTypeError or SignatureError when the branches differ under a traced `cond`.
     Source: ONNX If, opsets 1–25.
@@ -42,7 +43,14 @@ def if_(cond: Any, then_branch: Branch, else_branch: Branch) -> tuple[Any, ...]:
 
         return run
 
-    return lax.cond(chosen, traced("then_branch", then_branch), traced("else_branch", else_branch))
+    try:
+        return lax.cond(chosen, traced("then_branch", then_branch), traced("else_branch", else_branch))
+    except (ShapeError, SignatureError) as error:
+        if not isinstance(cond, FromSizes):
+            raise
+        raise cond.problem(
+            "if_: `cond` must be known, as the branches differ in shape or hold for some sizes"
+        ) from error
 
 
 def _check_branches(then_branch: list[Any], else_branch: list[Any]) -> None:

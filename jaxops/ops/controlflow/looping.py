@@ -17,7 +17,7 @@ from jaxops.dtypes import as_traced, canonical, is_string
 from jaxops.errors import ArgumentError, JaxopsError, ShapeError, SignatureError, StaticError, describe
 from jaxops.ops.controlflow.branching import if_
 from jaxops.ops.controlflow.state import carried, condition, rows_of, same_state, value_of
-from jaxops.static import UNKNOWN, Subgraph, Tracer, is_symbolic, traced_once, tracing
+from jaxops.static import UNKNOWN, FromSizes, Subgraph, Tracer, is_symbolic, traced_once, tracing
 
 _TRUE = np.array(True)
 _LIMIT = "the condition that body returns"
@@ -70,6 +70,8 @@ def loop(m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, rng: Any = 
 
 def _count(value: Any) -> Any:
     """The trip count: None, a number, a symbolic dimension, or a traced scalar."""
+    if isinstance(value, FromSizes):
+        value = value.traced
     if isinstance(value, Tracer):
         if value.size != 1:
             raise ShapeError(f"loop: `m`, the trip count, must be one integer, but is {describe(value)}")

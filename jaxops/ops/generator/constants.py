@@ -10,10 +10,10 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import element_type, integer, ints
-from jaxops.dtypes import as_traced, canonical, settled
+from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, message
 from jaxops.shapes.tensor import reshaping as sizes_of
-from jaxops.static import Array, ElementType, Ints, ShapeOnly, StaticInts, array, foldable, is_symbolic, known
+from jaxops.static import Array, ElementType, Ints, ShapeOnly, StaticInts, array, foldable, is_symbolic, known, settled
 
 _ZERO = np.float32(0)
 

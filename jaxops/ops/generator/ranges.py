@@ -11,11 +11,12 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import stash
-from jaxops.dtypes import canonical, settled, unify
+from jaxops.dtypes import canonical, unify
 from jaxops.errors import ArgumentError, ShapeError, SizeError, message
+from jaxops.ops.computed_sizes import steps
 from jaxops.ops.elementwise import require
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import Array, Dim, ElementType, Static, Undecided, foldable, is_symbolic, known
+from jaxops.static import Array, Dim, ElementType, FromSizes, Static, Undecided, foldable, is_symbolic, known, settled
 
 _NARROW = ("float16", "bfloat16")
 
@@ -35,6 +36,8 @@ def range(start: Static, limit: Static, delta: Static, *, stash_type: ElementTyp
     """
     work = stash("range", stash_type)
     names = ("start", "limit", "delta")
+    if any(isinstance(v, FromSizes) for v in (start, limit, delta)):
+        return _of_floats(unify("range", (start, limit, delta)), steps(start, limit, delta))
     given = [known("range", name, value) for name, value in zip(names, (start, limit, delta), strict=True)]
     for name, value in zip(names, given, strict=True):
         if value.size != 1:
@@ -57,6 +60,11 @@ def range(start: Static, limit: Static, delta: Static, *, stash_type: ElementTyp
         raise ArgumentError(f"range: {first}, {last} and {step} must be finite")
     count = max(math.ceil(float(last - first) / float(step)), 0)
     return (first + np.arange(count).astype(first.dtype) * step).astype(dtype)
+
+
+def _of_floats(operands: tuple[Any, ...], count: Dim) -> Any:
+    start, _, delta = operands
+    return lax.iota(np.int32, count).astype(start.dtype) * delta.reshape(()) + start.reshape(())
 
 
 def _symbolic(start: Dim, limit: Dim, delta: Dim) -> Any:

@@ -5,11 +5,13 @@ __all__ = ["and_", "not_", "or_", "xor"]
 import numpy as np
 from jax import lax
 
+from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.ops.elementwise import broadcast_reduce, one_of_kind, pair, unary
 from jaxops.static import A, foldable
 
 
 @foldable
+@computes_sizes
 def and_(a: A, b: A) -> A:
     """Logical and, element by element; the operands broadcast to each other.
 
@@ -24,6 +26,7 @@ def and_(a: A, b: A) -> A:
 
 
 @foldable
+@computes_sizes
 def or_(a: A, b: A) -> A:
     """Logical or, element by element; the operands broadcast to each other.
 
@@ -52,6 +55,7 @@ def xor(a: A, b: A) -> A:
 
 
 @foldable
+@computes_sizes
 def not_(x: A) -> A:
     """Logical not, element by element.
 

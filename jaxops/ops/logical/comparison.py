@@ -2,14 +2,16 @@
 
 __all__ = ["equal", "greater", "greater_or_equal", "less", "less_or_equal"]
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jax import lax
 
 from jaxops.dtypes import as_traced
 from jaxops.errors import SizeError
+from jaxops.ops.computed_sizes import facts
 from jaxops.ops.elementwise import broadcast_reduce, on_facts, operands, symbolic
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import A, Array, foldable, tracing
@@ -26,11 +28,11 @@ def equal(a: A, b: A) -> A:
     >>> equal(np.array([1, 2, 3]), 2)
     array([False,  True, False])
     """
-    return _compared("equal", operands("equal", (a, b)), _equal, lax.eq)
+    return _compared("equal", operands("equal", (a, b)), of_sizes.equal, _equal, lax.eq)
 
 
 def _equal(a: Any, b: Any) -> Any:
-    return on_facts(of_sizes.equal, a, b) if symbolic(a, b) else np.asarray(np.equal(a, b), bool)
+    return np.asarray(np.equal(a, b), bool)  # of strings it is an array of objects
 
 
 @foldable
@@ -44,11 +46,7 @@ def greater(a: A, b: A) -> A:
     >>> greater(np.array([1, 2, 3]), 2)
     array([False, False,  True])
     """
-    return _compared("greater", operands("greater", (a, b), "real numbers"), _greater, lax.gt)
-
-
-def _greater(a: Any, b: Any) -> Any:
-    return on_facts(of_sizes.greater, a, b) if symbolic(a, b) else np.greater(a, b)
+    return _compared("greater", operands("greater", (a, b), "real numbers"), of_sizes.greater, np.greater, lax.gt)
 
 
 @foldable
@@ -62,11 +60,9 @@ def less(a: A, b: A) -> A:
     >>> less(np.array([1, 2, 3]), 2)
     array([ True, False, False])
     """
-    return _compared("less", operands("less", (a, b), "real numbers"), _less, lax.lt)
-
-
-def _less(a: Any, b: Any) -> Any:
-    return _greater(b, a)
+    return _compared(
+        "less", operands("less", (a, b), "real numbers"), lambda x, y: of_sizes.greater(y, x), np.less, lax.lt
+    )
 
 
 @foldable
@@ -81,13 +77,7 @@ def greater_or_equal(a: A, b: A) -> A:
     array([False,  True,  True])
     """
     arrays = operands("greater_or_equal", (a, b), "real numbers")
-    return _compared("greater_or_equal", arrays, _greater_or_equal, lax.ge)
-
-
-def _greater_or_equal(a: Any, b: Any) -> Any:
-    if symbolic(a, b):
-        return on_facts(of_sizes.greater_or_equal, a, b)
-    return np.greater_equal(a, b)
+    return _compared("greater_or_equal", arrays, of_sizes.greater_or_equal, np.greater_equal, lax.ge)
 
 
 @foldable
@@ -102,18 +92,23 @@ def less_or_equal(a: A, b: A) -> A:
     array([ True,  True, False])
     """
     arrays = operands("less_or_equal", (a, b), "real numbers")
-    return _compared("less_or_equal", arrays, _less_or_equal, lax.le)
+    return _compared("less_or_equal", arrays, lambda x, y: of_sizes.greater_or_equal(y, x), np.less_equal, lax.le)
 
 
-def _less_or_equal(a: Any, b: Any) -> Any:
-    return _greater_or_equal(b, a)
-
-
-def _compared(op: str, arrays: tuple[Array, ...], static_fn: Callable[..., Any], traced_fn: Callable[..., Any]) -> Any:
-    """Traced where the answer depends on the value of a symbolic size, so that the program decides when it runs."""
-    try:
+def _compared(
+    op: str,
+    arrays: tuple[Array, ...],
+    fact: Callable[[Any, Any], bool],
+    static_fn: Callable[..., Any],
+    traced_fn: Callable[..., Any],
+) -> Any:
+    """fact: the comparison of two sizes. Where the value of one decides, the program does when it runs."""
+    if not symbolic(*arrays):
         return broadcast_reduce(arrays, op, static_fn, traced_fn)
+    try:
+        return broadcast_reduce(arrays, op, functools.partial(on_facts, fact), traced_fn)
     except SizeError:
-        if not (symbolic(*arrays) and tracing()):
+        if not tracing():
             raise
-        return broadcast_reduce(tuple(map(as_traced, arrays)), op, static_fn, traced_fn)
+        traced = broadcast_reduce(tuple(map(as_traced, arrays)), op, static_fn, traced_fn)
+        return facts(fact, traced, *cast(tuple[np.ndarray, ...], arrays))

@@ -13,6 +13,7 @@ from jax import lax
 from jaxops.attributes import flag
 from jaxops.dtypes import accumulation_type, as_traced, canonical, is_float
 from jaxops.errors import ArgumentError
+from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.ops.elementwise import broadcast_reduce, on_sizes, one_of_kind, operands, require, symbolic, unary
 from jaxops.ops.numerics import magnitude, quotient
 from jaxops.shapes import arithmetic as of_sizes
@@ -21,6 +22,7 @@ from jaxops.static import A, Array, array, foldable, is_symbolic, jit_if_concret
 
 
 @foldable
+@computes_sizes
 def add(a: A, b: A) -> A:
     """a + b, element by element; the operands broadcast to each other.
 
@@ -35,6 +37,7 @@ def add(a: A, b: A) -> A:
 
 
 @foldable
+@computes_sizes
 def sub(a: A, b: A) -> A:
     """a - b, element by element; the operands broadcast to each other.
 
@@ -49,6 +52,7 @@ def sub(a: A, b: A) -> A:
 
 
 @foldable
+@computes_sizes
 def mul(a: A, b: A) -> A:
     """a · b, element by element; the operands broadcast to each other.
 
@@ -63,6 +67,7 @@ def mul(a: A, b: A) -> A:
 
 
 @foldable
+@computes_sizes
 def div(a: A, b: A) -> A:
     """a / b, element by element; the operands broadcast to each other.
 
@@ -124,7 +129,8 @@ def mod(a: A, b: A, *, fmod: int = 0) -> A:
 
 
 def _static_mod(a: Any, b: Any) -> Any:
-    return np.mod(a, _nonzero("mod", a, b))
+    b = _nonzero("mod", a, b)
+    return on_sizes(of_sizes.remainder, a, b) if symbolic(a, b) else np.mod(a, b)
 
 
 def _static_fmod(a: Any, b: Any) -> Any:
@@ -148,6 +154,7 @@ def _floor_mod(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 @foldable
+@computes_sizes
 def pow(x: A, y: A) -> A:
     """x to the power of y, element by element; the operands broadcast to each other.
 
@@ -254,6 +261,7 @@ def mean(inputs: Sequence[Array]) -> Array:
 
 
 @foldable
+@computes_sizes
 def neg(x: A) -> A:
     """-x, element by element.
 

@@ -9,11 +9,13 @@ import numpy as np
 from jax import lax
 
 from jaxops.dtypes import floating
+from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.ops.elementwise import one_of_kind, unary
 from jaxops.static import A, Array, foldable
 
 
 @foldable
+@computes_sizes
 def sqrt(x: A) -> A:
     """The square root of each element; NaN for a negative one.
 

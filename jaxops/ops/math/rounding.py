@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 from jax import lax
 
+from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.ops.elementwise import one_of_kind, unary
 from jaxops.static import A, foldable
 
 
 @foldable
+@computes_sizes
 def floor(x: A) -> A:
     """The largest integer at or below each element.
 
@@ -25,6 +27,7 @@ def floor(x: A) -> A:
 
 
 @foldable
+@computes_sizes
 def ceil(x: A) -> A:
     """The smallest integer at or above each element.
 
@@ -38,6 +41,7 @@ def ceil(x: A) -> A:
 
 
 @foldable
+@computes_sizes
 def round(x: A) -> A:
     """The nearest integer; ties go to the even one.
 

@@ -110,8 +110,8 @@ def bias_dropout(
     """
     op = "bias_dropout"
     x, b, *rest = traced_operands(op, (data, bias) if residual is None else (data, bias, residual), "floating-point")
-    if b.shape != x.shape:
-        sizes_of.last_axis(op, x.shape, bias=b.shape)
+    check = sizes_of.same if b.ndim == x.ndim else sizes_of.last_axis
+    check(op, x.shape, bias=b.shape)
     wide = accumulation_type(x.dtype)
     total = x.astype(wide) + broadcast_to(b.astype(wide), broadcast(op, x.shape, b.shape))
     y, mask = dropout(total, ratio, training_mode, seed=seed, rng=rng, return_mask=True)

@@ -26,6 +26,7 @@ from jaxops.ops.microsoft.fused_activations import listed
 from jaxops.ops.nn.convolution import conv, conv_transpose
 from jaxops.ops.nn.pooling import max_pool
 from jaxops.ops.nn.windows import options
+from jaxops.shapes.arithmetic import all_agree
 from jaxops.shapes.microsoft import convolution as sizes_of
 from jaxops.shapes.nn import windows
 from jaxops.shapes.nn.windows import AutoPad, Options
@@ -76,8 +77,9 @@ def fused_conv(
 
 def _plus(op: str, y: Any, z: Any) -> Any:
     y, z = traced_operands(op, (y, z), "floating-point")
-    if z.shape != y.shape:
-        raise ShapeError(f"{op}: `z` of {shape_text(z.shape)} must have the shape of the result, {shape_text(y.shape)}")
+    problem = f"{op}: `z` of {shape_text(z.shape)} must have the shape of the result, {shape_text(y.shape)}"
+    if not all_agree(problem, z.shape, y.shape):
+        raise ShapeError(problem)
     return y + z
 
 

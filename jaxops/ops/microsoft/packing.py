@@ -21,6 +21,7 @@ from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.attending import attend, merge_heads, split_heads
 from jaxops.ops.microsoft.cached_attention import scale_of
 from jaxops.ops.microsoft.projected_attention import along_last, project
+from jaxops.shapes.arithmetic import agree
 from jaxops.shapes.microsoft import cached_attention as sizes_of, multi_head as layouts, packing as packed_sizes
 from jaxops.static import Array, Static, jit_if_concrete, known
 
@@ -125,8 +126,9 @@ def packed_multi_head_attention(
         raise ShapeError(f"{op}: `query` of {shape_text(q.shape)} must be (T, N, 3, H) if there is no key")
     k_shape, v_shape = (None if x is None else (1, *x.shape) for x in (k, v))
     _, _, new, size, value_size = layouts.heads(op, (1, *q.shape), k_shape, v_shape, num_heads)
-    if new != q.shape[0]:
-        raise ShapeError(f"{op}: `key` and `value` have {new} tokens, but `query` has {q.shape[0]}")
+    problem = f"{op}: `key` and `value` have {new} tokens, but `query` has {q.shape[0]}"
+    if not agree(problem, new, q.shape[0]):
+        raise ShapeError(problem)
     layouts.bias(op, None if b is None else b.shape, num_heads * size, num_heads * value_size)
     if token_offset is None or cumulative_sequence_length is None:
         raise ArgumentError(f"{op}: `token_offset` and `cumulative_sequence_length` must be given")

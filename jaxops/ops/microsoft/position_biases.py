@@ -17,6 +17,7 @@ from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.attending import split_heads
 from jaxops.ops.microsoft.packing import restored
 from jaxops.ops.microsoft.projected_attention import along_last
+from jaxops.shapes.arithmetic import all_agree
 from jaxops.shapes.microsoft import cached_attention as sizes_of, packing as packed_sizes
 from jaxops.static import Array, Dim, Static, is_symbolic, jit_if_concrete, known
 
@@ -133,8 +134,9 @@ def gated_relative_position_bias(
         "eco_a": (eco, (1, num_heads, 1, 1)),
     }
     for name, (value, sizes) in wanted.items():
-        if value.shape != sizes:
-            raise ShapeError(f"{op}: `{name}` of {shape_text(value.shape)} must be {shape_text(sizes)}")
+        problem = f"{op}: `{name}` of {shape_text(value.shape)} must be {shape_text(sizes)}"
+        if not all_agree(problem, value.shape, sizes):
+            raise ShapeError(problem)
     if width % 2:
         raise ShapeError(f"{op}: `weight` of {shape_text(w.shape)} must have an even number of columns")
     return _gated((query, first, rel, w, b, eco), num_heads)

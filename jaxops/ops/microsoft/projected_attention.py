@@ -18,6 +18,7 @@ from jaxops.dtypes import accumulation_type, as_traced, floats_of_one_type, inte
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.attending import attend, merge_heads, rotated, split_heads
 from jaxops.ops.microsoft.cached_attention import Options, cached, known_length, scale_of
+from jaxops.shapes.arithmetic import agree, all_agree, one_of
 from jaxops.shapes.microsoft import cached_attention as sizes_of
 from jaxops.static import Array, Static, array, jit_if_concrete, known
 
@@ -131,10 +132,9 @@ def beam_samples(op: str, indirection: Any, width: Any, batch: Any) -> Any:
             raise ArgumentError(f"{op}: `beam_width` is more than 1, so `cache_indirection` must be given")
         return None
     (found,) = integral(op, cache_indirection=indirection)
-    if found.ndim != 3 or found.shape[0] * found.shape[1] != batch:
-        raise ShapeError(
-            f"{op}: `cache_indirection` of {shape_text(found.shape)} must be (B / W, W, M), for a batch of {batch}"
-        )
+    problem = f"{op}: `cache_indirection` of {shape_text(found.shape)} must be (B / W, W, M), for a batch of {batch}"
+    if found.ndim != 3 or not agree(problem, found.shape[0] * found.shape[1], batch):
+        raise ShapeError(problem)
     first = lax.broadcasted_iota(found.dtype, found.shape, 0) * found.shape[1]
     return (first + found).reshape(batch, found.shape[2])
 
@@ -163,11 +163,12 @@ def _projected(
     size, batch, length = width // num_heads, x.shape[0], x.shape[1]
     shared = flag(op, "past_present_share_buffer", past_present_share_buffer) and old is not None
     if old is not None:
-        wanted = (2, batch, num_heads, old.shape[3] if old.ndim == 5 else "P", size)
-        if old.shape != wanted or value_width != width:
-            raise ShapeError(
-                f"{op}: `past` of {shape_text(old.shape)} must be {shape_text(wanted)}, with values as wide as the keys"
-            )
+        problem = (
+            f"{op}: `past` of {shape_text(old.shape)} must be {shape_text((2, batch, num_heads, 'P', size))}, with "
+            f"values as wide as the keys"
+        )
+        if value_width != width or not one_of(problem, old.shape, (2, batch, num_heads, None, size)):
+            raise ShapeError(problem)
     rows: Any = 0 if old is None else old.shape[3]
     before = known_length(past_length) if shared else rows
     if shared:
@@ -286,27 +287,28 @@ def decoder_attention(
     q, k, wq, wkv, b, old_k, old_v = arrays
     width = q.shape[-1] if q.ndim else 0
     size = sizes_of.head_size(op, "query", width, num_heads)
-    fits = q.ndim == k.ndim == 3 and k.shape[1:] == q.shape[1:]
+    shapes = ", ".join(shape_text(x.shape) for x in (q, k, wq, wkv, b))
+    problem = (
+        f"{op}: query, key, q_weight, kv_weight and bias of {shapes} must be "
+        f"(S, B, D), (L, B, D), (D, D), (D, 2 · D) and (3 · D,)"
+    )
+    fits = q.ndim == 3 and one_of(problem, k.shape, (None, *q.shape[1:]))
     if not fits or (wq.shape, wkv.shape, b.shape) != ((width, width), (width, 2 * width), (3 * width,)):
-        shapes = ", ".join(shape_text(x.shape) for x in (q, k, wq, wkv, b))
-        raise ShapeError(
-            f"{op}: query, key, q_weight, kv_weight and bias of {shapes} must be "
-            f"(S, B, D), (L, B, D), (D, D), (D, 2 · D) and (3 · D,)"
-        )
+        raise ShapeError(problem)
     batch, length = q.shape[1], k.shape[0] if said["static_kv"] else q.shape[0]
     if cached_before:
         for name, cache in (("key_cache", old_k), ("value_cache", old_v)):
-            if cache is None or cache.ndim != 4 or (*cache.shape[:2], cache.shape[3]) != (batch, num_heads, size):
-                shape = None if cache is None else shape_text(cache.shape)
-                raise ShapeError(f"{op}: `{name}` of {shape} must be {shape_text((batch, num_heads, 'P', size))}")
+            shape = None if cache is None else shape_text(cache.shape)
+            problem = f"{op}: `{name}` of {shape} must be {shape_text((batch, num_heads, 'P', size))}"
+            if cache is None or not one_of(problem, cache.shape, (batch, num_heads, None, size)):
+                raise ShapeError(problem)
         length = old_k.shape[2] if said["static_kv"] else old_k.shape[2] + q.shape[0]
     padding = None
     if said["has_key_padding_mask"] and key_padding_mask is not None:
         padding = as_traced(key_padding_mask)
-        if padding.shape != (batch, length):
-            raise ShapeError(
-                f"{op}: `key_padding_mask` of {shape_text(padding.shape)} must be {shape_text((batch, length))}"
-            )
+        problem = f"{op}: `key_padding_mask` of {shape_text(padding.shape)} must be {shape_text((batch, length))}"
+        if not all_agree(problem, padding.shape, (batch, length)):
+            raise ShapeError(problem)
     operands = (q, k, wq, wkv, b, old_k, old_v, padding)
     return _decoder(operands, num_heads, said["static_kv"], scale_of(None, size), float(mask_filter_value))
 

@@ -13,7 +13,7 @@ from jax import lax
 
 from jaxops.attributes import integer
 from jaxops.dtypes import as_traced, unify
-from jaxops.ops.checked import check_sizes
+from jaxops.ops.checked import with_sizes
 from jaxops.ops.nn.convolution_forms import as_overlaps, fast_form, padded
 from jaxops.ops.nn.windows import integers, options
 from jaxops.shapes.nn import windows as sizes_of
@@ -124,8 +124,7 @@ def convolved(
         return fast(x, w, windows, group)
 
     y = plain(x, w) if fast is None else lax.platform_dependent(x, w, cpu=quick, default=plain)
-    check_sizes(op, y.shape, (x.shape[0], w.shape[0], *windows.sizes))
-    return y
+    return with_sizes(op, y, (x.shape[0], w.shape[0], *windows.sizes))
 
 
 def add_bias(op: str, y: jax.Array, b: list[jax.Array]) -> jax.Array:
@@ -186,7 +185,7 @@ def _conv_transpose(
     known = all(isinstance(d, int) and d > 0 for d in (*x.shape[1:], *windows.sizes)) and 0 not in w.shape
     strided = known and any(s > 1 for s in windows.strides)
     y = lax.platform_dependent(x, w, cpu=quick, default=plain) if strided else plain(x, w)
-    check_sizes(op, y.shape, (x.shape[0], w.shape[1] * group, *windows.sizes))
+    y = with_sizes(op, y, (x.shape[0], w.shape[1] * group, *windows.sizes))
     return add_bias(op, y, b)
 
 

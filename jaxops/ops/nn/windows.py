@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import ints, one_of
-from jaxops.ops.checked import check_sizes
+from jaxops.ops.checked import with_sizes
 from jaxops.ops.numerics import with_nans
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.static import Dim, Ints, Sizes
@@ -52,8 +52,7 @@ def pool(x: jax.Array, windows: Windows, initial: Any, combine: Combine, reducer
         else:
             found = _reduce(x, windows, axis, initial, reducer)
             x = _with_nans(found, x, windows, axis) if reducer is lax.max else found
-    check_sizes("pool", x.shape, sizes)
-    return x
+    return with_sizes("pool", x, sizes)
 
 
 def slide(arrays: Any, windows: Windows, axis: int, fill: Any, combine: Any) -> Any:

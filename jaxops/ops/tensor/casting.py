@@ -12,6 +12,7 @@ from jax import lax
 from jaxops.attributes import element_type, flag, one_of
 from jaxops.dtypes import as_traced, canonical, is_float, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError
+from jaxops.ops.computed_sizes import computes_sizes, sizes_as
 from jaxops.ops.elementwise import on_facts
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import A, Array, ElementType, ShapeOnly, array, foldable, is_symbolic, jit_if_concrete
@@ -22,6 +23,7 @@ RoundMode = Literal["up", "down", "nearest"]
 
 
 @foldable
+@computes_sizes
 def cast(input: A, *, to: ElementType, saturate: int = 1, round_mode: RoundMode = "up") -> A:
     """Converts the elements of `input` to another type.
 
@@ -54,7 +56,10 @@ def cast(input: A, *, to: ElementType, saturate: int = 1, round_mode: RoundMode 
                 return on_facts(lambda d: not of_sizes.equal(d, 0), data)
             except ShapeError:
                 pass  # decided when the program runs
-        data = as_traced(data)
+        traced = as_traced(data)
+        if target.name in ("float16", "bfloat16", "float32", "float64"):
+            return sizes_as(data, target, _cast(traced, canonical(target), overflow, round_mode))  # pyright: ignore
+        data = traced
     if target.kind in "USTO":
         if not isinstance(data, np.ndarray):
             raise DTypeError(f"cast: traced {data.dtype.name} cannot become strings, which are static (NumPy)")

@@ -9,10 +9,10 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, integer
-from jaxops.dtypes import as_traced, canonical, is_float, settled
+from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import ArgumentError, ShapeError, describe
 from jaxops.ops.elementwise import one_of_kind, traced_if_symbolic
-from jaxops.static import Array, Static, array, beside, foldable, is_symbolic, jit_if_concrete, known
+from jaxops.static import Array, Static, array, beside, foldable, is_symbolic, jit_if_concrete, known, settled
 
 
 @foldable

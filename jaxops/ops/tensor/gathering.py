@@ -14,14 +14,16 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, integer
-from jaxops.dtypes import as_traced, settled
+from jaxops.dtypes import as_traced
 from jaxops.errors import BoundsError, DTypeError, describe
+from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.ops.indices import checked_indices, from_start
 from jaxops.shapes.tensor import indexing as sizes_of
-from jaxops.static import A, Array, Sizes, array, beside, foldable, is_static, is_symbolic, jit_if_concrete
+from jaxops.static import A, Array, Sizes, array, beside, foldable, is_static, is_symbolic, jit_if_concrete, settled
 
 
 @foldable
+@computes_sizes
 def gather(data: A, indices: A, *, axis: int = 0) -> A:
     """Picks entries of `data` along `axis`.
 

@@ -11,11 +11,13 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import unify, widened
 from jaxops.errors import SignatureError
+from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.shapes.tensor import joining as sizes_of
 from jaxops.static import Array, foldable, jit_if_concrete
 
 
 @foldable
+@computes_sizes
 def concat(inputs: Sequence[Array], *, axis: int) -> Array:
     """Joins arrays along an existing axis.
 

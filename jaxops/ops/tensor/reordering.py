@@ -14,6 +14,7 @@ from jaxops.errors import ArgumentError, AxisError, ShapeError, shape_text
 from jaxops.ops.elementwise import traced_if_symbolic
 from jaxops.ops.tensor.gathering import gather_nd
 from jaxops.ops.tensor.reshaping import reshape
+from jaxops.shapes.arithmetic import all_agree
 from jaxops.shapes.tensor import reordering as sizes_of
 from jaxops.static import A, Array, Ints, array, beside, foldable, jit_if_concrete
 
@@ -101,11 +102,12 @@ def reverse_sequence(input: A, sequence_lens: A, *, batch_axis: int = 1, time_ax
         raise AxisError(
             f"reverse_sequence: `batch_axis` is {batch_axis} and `time_axis` {time_axis}; one must be 0, the other 1"
         )
-    if x.ndim < 2 or lengths.shape != (x.shape[batch_axis],):
-        raise ShapeError(
-            f"reverse_sequence: `sequence_lens` of {shape_text(lengths.shape)} must have one length for each entry of "
-            f"axis {batch_axis} of {shape_text(x.shape)}"
-        )
+    problem = (
+        f"reverse_sequence: `sequence_lens` of {shape_text(lengths.shape)} must have one length for each entry of "
+        f"axis {batch_axis} of {shape_text(x.shape)}"
+    )
+    if x.ndim < 2 or not all_agree(problem, lengths.shape, (x.shape[batch_axis],)):
+        raise ShapeError(problem)
     require_integers("reverse_sequence", "sequence_lens", lengths)
     order = (batch_axis, time_axis, *range(2, x.ndim))
     if not isinstance(x.shape[time_axis], int):

@@ -9,11 +9,13 @@ from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, flag, ints
 from jaxops.dtypes import traced_for_sizes
+from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.static import A, Array, Ints, Sizes, StaticInts, array, foldable, jit_if_concrete
 
 
 @foldable
+@computes_sizes
 def identity(input: Any) -> Any:
     """Returns its operand: an array of any shape and dtype, strings included, a sequence (a list), or None.
 
@@ -26,6 +28,7 @@ def identity(input: Any) -> Any:
 
 
 @foldable
+@computes_sizes
 def reshape(data: A, shape: StaticInts, *, allowzero: int = 0) -> A:
     """The elements of `data`, in row-major order, in another shape.
 
@@ -51,6 +54,7 @@ def _reshape(data: Array, shape: Sizes, allowzero: bool) -> Array:
 
 
 @foldable
+@computes_sizes
 def squeeze(data: A, axes: StaticInts = None) -> A:
     """Drops axes of size 1: the given `axes`, or all of them.
 
@@ -74,6 +78,7 @@ def _squeeze(data: Array, axes: Ints | None) -> Array:
 
 
 @foldable
+@computes_sizes
 def unsqueeze(data: A, axes: StaticInts) -> A:
     """Inserts axes of size 1.
 

@@ -21,8 +21,9 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, flag, ints, one_of
 from jaxops.dtypes import as_traced, canonical, is_float, is_string, type_name, widened
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SizeError, message
-from jaxops.ops.checked import check_sizes
+from jaxops.ops.checked import with_sizes
 from jaxops.ops.elementwise import require
+from jaxops.ops.floats_of_sizes import scaled
 from jaxops.ops.symbolic_resizing import MODES, sampled
 from jaxops.shapes.tensor import resizing as sizes_of
 from jaxops.shapes.tensor.resizing import AspectRatioPolicy, Resized
@@ -107,7 +108,7 @@ def resize(
         count = "both are" if by_scale else "neither is"
         raise ArgumentError(f"resize: give either `scales` or `sizes`; {count} given")
     if by_scale:
-        plan = sizes_of.by_scales(x.shape, places, _floats("scales", scales))
+        plan = sizes_of.by_scales(x.shape, places, _floats("scales", scales), scaled)
     else:
         plan = sizes_of.by_sizes(x.shape, places, ints(op, "sizes", sizes), policy)
     if how.coordinates == "tf_crop_and_resize":
@@ -162,8 +163,7 @@ def _resize(x: Any, plan: tuple[Resized, ...], how: Sampling) -> Array:
         y = _narrowed(y, x.dtype, how)
     if how.coordinates == "tf_crop_and_resize":
         y = _extrapolated(y, plan, how)
-    check_sizes("resize", y.shape, wanted)
-    return y
+    return with_sizes("resize", y, wanted)
 
 
 def _work_type(x: Any) -> Any:

@@ -14,12 +14,12 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, one_of
-from jaxops.dtypes import as_traced, settled, unify
+from jaxops.dtypes import as_traced, unify
 from jaxops.errors import AxisError, DTypeError, describe
 from jaxops.ops.indices import checked_indices, from_start
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.tensor import indexing as sizes_of
-from jaxops.static import A, Array, array, beside, foldable, is_static, is_symbolic, jit_if_concrete
+from jaxops.static import A, Array, array, beside, foldable, is_static, is_symbolic, jit_if_concrete, settled
 
 Reduction = Literal["none", "add", "mul", "max", "min"]
 TensorScatterMode = Literal["linear", "circular"]

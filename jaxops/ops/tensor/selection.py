@@ -13,15 +13,17 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, flag, integer
-from jaxops.dtypes import as_traced, canonical, settled, widened
+from jaxops.dtypes import as_traced, canonical, widened
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, describe, message, shape_text
+from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.ops.elementwise import broadcast_to, on_facts, operands, require
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
-from jaxops.static import A, Array, Static, Tracer, array, beside, foldable, is_symbolic, jit_if_concrete
+from jaxops.static import A, Array, Static, Tracer, array, beside, foldable, is_symbolic, jit_if_concrete, settled
 
 
 @foldable
+@computes_sizes
 def where(condition: A, x: A, y: A) -> A:
     """The element of `x` where `condition` holds, else that of `y`; the three broadcast to each other.
 

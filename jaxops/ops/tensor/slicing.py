@@ -11,13 +11,15 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, ints
 from jaxops.dtypes import canonical, traced_for_sizes
 from jaxops.errors import ShapeError
-from jaxops.ops.checked import check_sizes
+from jaxops.ops.checked import with_sizes
+from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.tensor import slicing as sizes_of
 from jaxops.static import A, Array, Dim, Sizes, StaticInts, foldable, jit_if_concrete
 
 
 @foldable
+@computes_sizes
 def slice(data: A, starts: StaticInts, ends: StaticInts, axes: StaticInts = None, steps: StaticInts = None) -> A:
     """Every `step`-th element from `start` up to, not including, `end`, on each of the axes.
 
@@ -61,8 +63,7 @@ def _slice(data: Array, starts: Sizes, ends: Sizes, axes: Sizes, steps: tuple[in
     if any(abs(s) != 1 for s in by) or tuple(counts) != data.shape:
         data = lax.slice(data, low, stops, [abs(s) for s in by])
     data = lax.rev(data, reverse) if reverse else data
-    check_sizes("slice", data.shape, tuple(counts))
-    return data
+    return with_sizes("slice", data, tuple(counts))
 
 
 def _picked(data: Any, low: list[Dim], counts: list[Dim], by: list[int]) -> Any:

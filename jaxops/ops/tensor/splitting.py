@@ -11,11 +11,13 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, integer, ints
 from jaxops.dtypes import traced_for_sizes
 from jaxops.errors import ArgumentError, SignatureError
+from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.shapes.tensor import splitting as sizes_of
 from jaxops.static import Array, Sizes, Static, StaticInts, foldable, jit_if_concrete
 
 
 @foldable
+@computes_sizes
 def split(
     input: Array, split: StaticInts = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Array, ...]:

@@ -1,6 +1,7 @@
 """Sizes of losses: one number per sample."""
 
 from jaxops.errors import ShapeError, shape_text
+from jaxops.shapes.arithmetic import one_of
 from jaxops.static import Sizes
 
 
@@ -9,14 +10,12 @@ def samples(op: str, names: tuple[str, str, str], scores: Sizes, labels: Sizes, 
     if len(scores) < 2:
         raise ShapeError(f"{op}: `{names[0]}` of {shape_text(scores)} must be (N, C) or (N, C, d1, …)")
     wanted = (scores[0], *scores[2:])
-    if labels != wanted:
-        raise ShapeError(
-            f"{op}: `{names[1]}` of {shape_text(labels)} does not fit `{names[0]}` of {shape_text(scores)}; "
-            f"it must be {shape_text(wanted)}, one label per sample"
+    needed = [(names[1], labels, wanted, "label per sample"), (names[2], weights, (scores[1],), "weight per class")]
+    for name, given, sizes, what in needed:
+        problem = (
+            f"{op}: `{name}` of {shape_text(given or ())} does not fit `{names[0]}` of {shape_text(scores)}; "
+            f"it must be {shape_text(sizes)}, one {what}"
         )
-    if weights is not None and weights != (scores[1],):
-        raise ShapeError(
-            f"{op}: `{names[2]}` of {shape_text(weights)} does not fit `{names[0]}` of {shape_text(scores)}; "
-            f"it must be {shape_text((scores[1],))}, one weight per class"
-        )
+        if not one_of(problem, given, sizes):
+            raise ShapeError(problem)
     return wanted

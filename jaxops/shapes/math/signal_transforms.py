@@ -1,7 +1,7 @@
 """Sizes of Fourier transforms and of the frames of a signal."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import greater
+from jaxops.shapes.arithmetic import floored, greater
 from jaxops.static import Dim, Sizes
 
 
@@ -37,4 +37,4 @@ def frames(op: str, length: Dim, frame_step: int, window: Sizes | None, frame_le
         raise ArgumentError(f"{op}: `frame_step` is {frame_step}; it must be at least 1")
     if greater(each, length):
         raise ShapeError(f"{op}: a frame of {each} samples is longer than the signal of {length}")
-    return (length - each) // frame_step + 1, each
+    return floored(length - each, frame_step) + 1, each

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import one_of
 from jaxops.static import Dim, Sizes
 
 
@@ -43,33 +44,36 @@ def mask(op: str, name: str, sizes: Sizes | None, batch: Dim, queries: Dim, keys
     """Checks a mask against the kinds of `mask_bias`; keys is None where the length of the past is traced."""
     if sizes is None:
         return
-    if len(sizes) == 1:
-        fits = sizes[0] in (batch, 2 * batch, 3 * batch + 2)
-    elif len(sizes) == 2:
-        fits = sizes in ((batch, 1), (1, 1)) or (sizes[0] == batch and keys in (None, sizes[1]))
-    elif len(sizes) == 3:
-        fits = sizes[:2] == (batch, queries) and keys in (None, sizes[2])
-    else:
-        fits = len(sizes) == 4 and sizes[:2] == (batch, 1) and sizes[2] == sizes[3]
-        fits = fits and not (isinstance(sizes[3], int) and isinstance(keys, int) and sizes[3] < keys)
-    if not fits:
-        total = "T" if keys is None else keys
-        raise ShapeError(
-            f"{op}: `{name}` of {shape_text(sizes)} must be ({batch},), ({2 * batch},), ({3 * batch + 2},), "
-            f"({batch}, {total}), ({batch}, {queries}, {total}) or ({batch}, 1, M, M)"
-        )
+    total = "T" if keys is None else keys
+    problem = (
+        f"{op}: `{name}` of {shape_text(sizes)} must be ({batch},), ({2 * batch},), ({3 * batch + 2},), "
+        f"({batch}, {total}), ({batch}, {queries}, {total}) or ({batch}, 1, M, M)"
+    )
+    square = (batch, 1, sizes[-1], sizes[-1])
+    fits = one_of(
+        problem,
+        sizes,
+        (batch,),
+        (2 * batch,),
+        (3 * batch + 2,),
+        (batch, keys),
+        (batch, 1),
+        (1, 1),
+        (batch, queries, keys),
+        square,
+    )
+    if not fits or (len(sizes) == 4 and isinstance(sizes[3], int) and isinstance(keys, int) and sizes[3] < keys):
+        raise ShapeError(problem)
 
 
 def bias(op: str, sizes: Sizes | None, batch: Dim, heads: Dim, queries: Dim, keys: Dim | None) -> None:
     """Checks `attention_bias`, (1 or B, 1 or N, S, T)."""
-    if sizes is None:
-        return
-    fits = len(sizes) == 4 and sizes[0] in (1, batch) and sizes[1] in (1, heads) and sizes[2] == queries
-    if not (fits and keys in (None, sizes[3])):
-        raise ShapeError(
-            f"{op}: `attention_bias` of {shape_text(sizes)} must be "
-            f"(1 or {batch}, 1 or {heads}, {queries}, {'T' if keys is None else keys})"
-        )
+    problem = (
+        f"{op}: `attention_bias` of {shape_text(sizes or ())} must be "
+        f"(1 or {batch}, 1 or {heads}, {queries}, {'T' if keys is None else keys})"
+    )
+    if not one_of(problem, sizes, *((b, n, queries, keys) for b in (batch, 1) for n in (heads, 1))):
+        raise ShapeError(problem)
 
 
 def buffer(op: str, rows: Dim, before: int | None, new: Dim) -> None:

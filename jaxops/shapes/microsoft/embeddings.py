@@ -1,6 +1,7 @@
 """Sizes of tables of embeddings."""
 
 from jaxops.errors import ShapeError, shape_text
+from jaxops.shapes.arithmetic import all_agree, one_of
 from jaxops.static import Dim, Sizes
 
 
@@ -17,15 +18,13 @@ def ids(op: str, sizes: Sizes, positions: Sizes | None, **like: Sizes) -> None:
     if len(sizes) != 2:
         raise ShapeError(f"{op}: `input_ids` has the shape {shape_text(sizes)}; it must be (N, S)")
     for name, shape in like.items():
-        if tuple(shape) != tuple(sizes):
-            raise ShapeError(
-                f"{op}: `{name}` of {shape_text(shape)} must have the shape of input_ids, {shape_text(sizes)}"
-            )
+        problem = f"{op}: `{name}` of {shape_text(shape)} must have the shape of input_ids, {shape_text(sizes)}"
+        if not all_agree(problem, shape, sizes):
+            raise ShapeError(problem)
     one = (1, *sizes[1:])
-    if positions is not None and tuple(positions) not in (tuple(sizes), one):
-        raise ShapeError(
-            f"{op}: `position_ids` of {shape_text(positions)} must be {shape_text(sizes)} or {shape_text(one)}"
-        )
+    problem = f"{op}: `position_ids` of {shape_text(positions or ())} must be {shape_text(sizes)} or {shape_text(one)}"
+    if not one_of(problem, positions, tuple(sizes), one):
+        raise ShapeError(problem)
 
 
 def word_filters(op: str, sequence: Sizes, w: Sizes, b: Sizes, c: Sizes) -> None:

@@ -1,6 +1,7 @@
 """Sizes of mixtures of experts."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import one_of
 from jaxops.shapes.microsoft.quantized_blocks import packed
 from jaxops.static import Dim, Sizes
 
@@ -10,8 +11,9 @@ def routing(op: str, x: Sizes, router: Sizes, k: int) -> tuple[Dim, Dim]:
     if len(x) not in (2, 3):
         raise ShapeError(f"{op}: `input` of {shape_text(x)} must be (tokens, hidden) or (batch, steps, hidden)")
     tokens = x[0] if len(x) == 2 else x[0] * x[1]
-    if len(router) != 2 or router[0] != tokens:
-        raise ShapeError(f"{op}: `router_probs` of {shape_text(router)} must be ({tokens}, experts)")
+    problem = f"{op}: `router_probs` of {shape_text(router)} must be ({tokens}, experts)"
+    if not one_of(problem, router, (tokens, None)):
+        raise ShapeError(problem)
     if not 1 <= k <= router[1]:
         raise ArgumentError(f"{op}: `k` is {k}; it must be from 1 to the number of experts, {router[1]}")
     return tokens, router[1]

@@ -1,13 +1,15 @@
 """Sizes of distances and of products of matrices."""
 
 from jaxops.errors import ShapeError, shape_text
+from jaxops.shapes.arithmetic import one_of
 from jaxops.static import Sizes
 
 
 def rows(op: str, a: Sizes, b: Sizes) -> Sizes:
     """(M, K) of rows (M, C) and (K, C)."""
-    if len(a) != 2 or len(b) != 2 or a[1] != b[1]:
-        raise ShapeError(f"{op}: a of {shape_text(a)} and b of {shape_text(b)} must be matrices with as many columns")
+    problem = f"{op}: a of {shape_text(a)} and b of {shape_text(b)} must be matrices with as many columns"
+    if len(a) != 2 or not one_of(problem, b, (None, a[1])):
+        raise ShapeError(problem)
     return a[0], b[0]
 
 

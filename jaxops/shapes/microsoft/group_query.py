@@ -1,7 +1,7 @@
 """Sizes of GroupQueryAttention: heads, the rows of its cache, and its optional operands."""
 
 from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
-from jaxops.shapes.arithmetic import all_agree
+from jaxops.shapes.arithmetic import all_agree, one_of
 from jaxops.static import Dim, Sizes, Undecided
 
 
@@ -16,13 +16,13 @@ def head_size(op: str, query: Sizes, key: Sizes | None, value: Sizes | None, hea
         raise ShapeError(f"{op}: `query` of {shape_text(query)} must be (B, S, {parts} · H)")
     size = query[2] // parts
     if key is not None and value is not None:
-        fits = len(key) == 3 and key[0] == query[0] and key[2] == groups * size and key == value
-        whole = fits and (key[1] == query[1] or key[1] == 0)
-        if not whole:
-            raise ShapeError(
-                f"{op}: `key` of {shape_text(key)} and `value` of {shape_text(value)} must be "
-                f"{shape_text((query[0], query[1], groups * size))}, or hold no token"
-            )
+        wanted = (query[0], query[1], groups * size)
+        problem = (
+            f"{op}: `key` of {shape_text(key)} and `value` of {shape_text(value)} must be {shape_text(wanted)}, or "
+            f"hold no token"
+        )
+        if not (all_agree(problem, key, value) and one_of(problem, key, wanted, (query[0], 0, groups * size))):
+            raise ShapeError(problem)
     return size
 
 
@@ -69,15 +69,12 @@ def lengths(op: str, sizes: Sizes, batch: Dim) -> None:
 
 def bias(op: str, sizes: Sizes | None, wanted: Sizes, total: Dim | None) -> None:
     """Checks `attention_bias`, which broadcasts from (1 or B, 1 or N, S, total); None is a traced total."""
-    if sizes is None:
-        return
-    fits = len(sizes) == 4 and sizes[2] == wanted[2] and total in (None, sizes[3])
-    if not (fits and all(d in (1, w) for d, w in zip(sizes[:2], wanted[:2], strict=True))):
-        last = "T" if total is None else total
-        raise ShapeError(
-            f"{op}: `attention_bias` of {shape_text(sizes)} must be "
-            f"(1 or {wanted[0]}, 1 or {wanted[1]}, {wanted[2]}, {last})"
-        )
+    problem = (
+        f"{op}: `attention_bias` of {shape_text(sizes or ())} must be "
+        f"(1 or {wanted[0]}, 1 or {wanted[1]}, {wanted[2]}, {'T' if total is None else total})"
+    )
+    if not one_of(problem, sizes, *((b, n, wanted[2], total) for b in (wanted[0], 1) for n in (wanted[1], 1))):
+        raise ShapeError(problem)
 
 
 def vectors(op: str, **operands: tuple[Sizes | None, Dim]) -> None:

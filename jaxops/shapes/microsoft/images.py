@@ -1,6 +1,7 @@
 """Sizes of images and of regions in them."""
 
 from jaxops.errors import ShapeError, shape_text
+from jaxops.shapes.arithmetic import all_agree
 from jaxops.static import Sizes
 
 
@@ -10,7 +11,6 @@ def crops(op: str, x: Sizes, rois: Sizes, batch_indices: Sizes) -> None:
         raise ShapeError(f"{op}: x of {shape_text(x)} must be (N, C, H, W)")
     if len(rois) != 2 or rois[1] != 4:
         raise ShapeError(f"{op}: `rois` of {shape_text(rois)} must be (R, 4)")
-    if tuple(batch_indices) != (rois[0],):
-        raise ShapeError(
-            f"{op}: `batch_indices` of {shape_text(batch_indices)} must have one index for each of {rois[0]} regions"
-        )
+    problem = f"{op}: `batch_indices` of {shape_text(batch_indices)} must have one index for each of {rois[0]} regions"
+    if not all_agree(problem, batch_indices, rois[:1]):
+        raise ShapeError(problem)

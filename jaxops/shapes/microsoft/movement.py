@@ -1,6 +1,7 @@
 """The number of windows along an axis."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import floored
 from jaxops.static import Dim, Sizes
 
 
@@ -11,4 +12,4 @@ def windows(op: str, sizes: Sizes, axis: int, size: int, step: int) -> Dim:
     length = sizes[axis]
     if isinstance(length, int) and size > length:
         raise ShapeError(f"{op}: `size` is {size}, but axis {axis} of {shape_text(sizes)} has {length} elements")
-    return (length - size) // step + 1
+    return floored(length - size, step) + 1

@@ -1,6 +1,7 @@
 """Sizes of MultiHeadAttention: the layouts of queries, keys and values, and their cache."""
 
 from jaxops.errors import ShapeError, shape_text
+from jaxops.shapes.arithmetic import agree, one_of
 from jaxops.shapes.microsoft.cached_attention import head_size
 from jaxops.static import Dim, Sizes
 
@@ -15,14 +16,17 @@ def heads(op: str, query: Sizes, key: Sizes | None, value: Sizes | None, count: 
             raise ShapeError(problem + "(B, S, N, 3, H) or (B, S, 3 · N · H) alone if there is no key")
         size = query[-1] if packed else head_size(op, "query", query[2], 3 * count)
         return query[0], query[1], query[1], size, size
-    if len(query) != 3 or key[0] != query[0]:
-        raise ShapeError(problem + "(B, S, N · H) and keys of the same B")
+    same = problem + "(B, S, N · H) and keys of the same B"
+    if len(query) != 3 or not agree(same, key[0], query[0]):
+        raise ShapeError(same)
     size = head_size(op, "query", query[2], count)
     if len(key) == 5 and value is None and key[2:] == (count, 2, size):
         return query[0], query[1], key[1], size, size
-    if value is not None and len(key) == 3 and key[2] == query[2] and len(value) == 3 and value[:2] == key[:2]:
+    alike = problem + "keys and values of as many samples and rows"
+    if value is not None and len(key) == 3 and key[2] == query[2] and one_of(alike, value, (*key[:2], None)):
         return query[0], query[1], key[1], size, head_size(op, "value", value[2], count)
-    if value is not None and len(key) == 4 and key[1] == count and key[-1] == size and value[:3] == key[:3]:
+    by_heads = len(key) == 4 and key[1] == count and key[-1] == size
+    if value is not None and by_heads and one_of(alike, value, (*key[:3], None)):
         return query[0], query[1], key[2], size, value[-1]
     raise ShapeError(problem + "(B, S, N · H) with (B, L, N · H) and (B, L, N · Hv), (B, L, N, 2, H) or (B, N, L, H)")
 
@@ -38,10 +42,11 @@ def past(op: str, key: Sizes | None, value: Sizes | None, wanted: tuple[Dim, Dim
     if key is None and value is None:
         return
     batch, count, size = wanted
-    fits = key is not None and value is not None and len(key) == len(value) == 4 and key[:3] == value[:3]
-    if not fits or key is None or value is None or (*key[:2], key[3], value[3]) != (batch, count, size, value_size):
-        given = " and ".join("none" if s is None else shape_text(s) for s in (key, value))
-        raise ShapeError(
-            f"{op}: `past_key` and `past_value` are {given}; they must be "
-            f"{shape_text((batch, count, 'P', size))} and {shape_text((batch, count, 'P', value_size))}"
-        )
+    given = " and ".join("none" if s is None else shape_text(s) for s in (key, value))
+    problem = (
+        f"{op}: `past_key` and `past_value` are {given}; they must be "
+        f"{shape_text((batch, count, 'P', size))} and {shape_text((batch, count, 'P', value_size))}"
+    )
+    fits = key is not None and value is not None and one_of(problem, key, (batch, count, None, size))
+    if not (fits and key is not None and one_of(problem, value, (*key[:3], value_size))):
+        raise ShapeError(problem)

@@ -1,7 +1,7 @@
 """Sizes of residuals and parameters of normalizations."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import all_agree
+from jaxops.shapes.arithmetic import all_agree, one_of
 from jaxops.static import Sizes
 
 
@@ -66,11 +66,10 @@ def residual(op: str, sizes: Sizes, skip: Sizes) -> Sizes:
     """The sizes of `skip` as four axes: the shape of x (N, H, W, C), or (N, 1, 1, C), or (N, C)."""
     if len(sizes) != 4:
         raise ShapeError(f"{op}: x of {shape_text(sizes)} must have four axes")
-    short = (sizes[0], 1, 1, sizes[3])
-    full = short if tuple(skip) == (sizes[0], sizes[3]) else tuple(skip)
-    if full not in (short, tuple(sizes)):
-        raise ShapeError(
-            f"{op}: `skip` of {shape_text(skip)} must be {shape_text(sizes)}, {shape_text(short)} or "
-            f"{shape_text((sizes[0], sizes[3]))}"
-        )
-    return full
+    flat, short = (sizes[0], sizes[3]), (sizes[0], 1, 1, sizes[3])
+    problem = (
+        f"{op}: `skip` of {shape_text(skip)} must be {shape_text(sizes)}, {shape_text(short)} or {shape_text(flat)}"
+    )
+    if not one_of(problem, tuple(skip), tuple(sizes), short, flat):
+        raise ShapeError(problem)
+    return short if len(skip) == 2 else tuple(skip)

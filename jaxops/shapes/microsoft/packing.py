@@ -1,6 +1,7 @@
 """Sizes of packed batches: their tokens, offsets and lengths."""
 
 from jaxops.errors import ShapeError, shape_text
+from jaxops.shapes.arithmetic import one_of
 from jaxops.static import Sizes
 
 
@@ -11,7 +12,6 @@ def offsets(op: str, tokens: Sizes, offset: Sizes, cumulative: Sizes | None) -> 
         raise ShapeError(
             f"{op}: `token_offset` of {shape_text(offset)} must be (B, S) with room for {tokens[0]} tokens"
         )
-    if cumulative not in (None, (offset[0] + 1,)):
-        raise ShapeError(
-            f"{op}: `cumulative_sequence_length` of {shape_text(cumulative or ())} must be ({offset[0] + 1},)"
-        )
+    problem = f"{op}: `cumulative_sequence_length` of {shape_text(cumulative or ())} must be ({offset[0] + 1},)"
+    if not one_of(problem, cumulative, (offset[0] + 1,)):
+        raise ShapeError(problem)

@@ -1,6 +1,7 @@
 """Sizes of attention that projects its input with one matrix for queries, keys and values."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import one_of
 from jaxops.static import Dim, Sizes
 
 
@@ -19,6 +20,7 @@ def projection(op: str, x: Sizes, w: Sizes, bias: Sizes, heads: int) -> Dim:
 
 def past(op: str, given: Sizes, batch: Dim, heads: int, size: Dim) -> Dim:
     """The number of keys in the past; ShapeError for other sizes."""
-    if len(given) != 5 or (*given[:3], given[4]) != (2, batch, heads, size):
-        raise ShapeError(f"{op}: `past` of {shape_text(given)} must be (2, {batch}, {heads}, P, {size})")
+    problem = f"{op}: `past` of {shape_text(given)} must be (2, {batch}, {heads}, P, {size})"
+    if not one_of(problem, given, (2, batch, heads, None, size)):
+        raise ShapeError(problem)
     return given[3]

@@ -1,6 +1,7 @@
 """Sizes of layers with quantized weights."""
 
 from jaxops.errors import ShapeError, shape_text
+from jaxops.shapes.arithmetic import one_of
 from jaxops.static import Sizes
 
 
@@ -22,7 +23,7 @@ def tables(op: str, ids: Sizes, hidden: int, given: dict[str, Sizes]) -> None:
         raise ShapeError(f"{op}: `input_ids` of {shape_text(ids)} must have two axes, batch and steps")
     for operand, found in given.items():
         wanted = ids if operand in ("segment_ids", "mask") else None
-        fits = found == wanted if wanted else len(found) in (1, 2) and found[-1] == hidden
-        if not fits:
-            expected = shape_text(wanted) if wanted else f"of {hidden} columns, as the word embedding is"
-            raise ShapeError(f"{op}: `{operand}` of {shape_text(found)} must be {expected}")
+        expected = shape_text(wanted) if wanted else f"of {hidden} columns, as the word embedding is"
+        problem = f"{op}: `{operand}` of {shape_text(found)} must be {expected}"
+        if not one_of(problem, found, *([wanted] if wanted else [(hidden,), (None, hidden)])):
+            raise ShapeError(problem)

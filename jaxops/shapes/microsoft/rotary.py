@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import all_agree, one_of
 from jaxops.static import Dim, Sizes
 
 
@@ -26,10 +27,9 @@ def by_heads(op: str, sizes: Sizes, num_heads: int, rotary_dim: int, width: Dim)
 
 def tables(op: str, cos: Sizes, sin: Sizes, head_size: Dim, rotary_dim: int) -> None:
     """Checks the tables (M, R / 2) of cosines and sines: R is `rotary_dim`, else the size of a head."""
-    if len(cos) != 2 or cos != sin:
-        raise ShapeError(
-            f"{op}: `cos_cache` of {shape_text(cos)} and `sin_cache` of {shape_text(sin)} must both be (M, R / 2)"
-        )
+    problem = f"{op}: `cos_cache` of {shape_text(cos)} and `sin_cache` of {shape_text(sin)} must both be (M, R / 2)"
+    if len(cos) != 2 or not all_agree(problem, cos, sin):
+        raise ShapeError(problem)
     turned = rotary_dim or head_size
     if turned > head_size or cos[1] * 2 != turned:
         raise ShapeError(
@@ -40,9 +40,11 @@ def tables(op: str, cos: Sizes, sin: Sizes, head_size: Dim, rotary_dim: int) -> 
 
 def positions(op: str, ids: Sizes, wanted: Sizes) -> None:
     """Checks `position_ids` of these sizes; a single number is that of the first token."""
-    if ids != wanted and not (len(wanted) == 2 and ids in ((), (1,))):
-        more = " or (1,)" if len(wanted) == 2 else ""
-        raise ShapeError(f"{op}: `position_ids` of {shape_text(ids)} must be {shape_text(wanted)}{more}")
+    single: list[Sizes] = [(), (1,)] if len(wanted) == 2 else []
+    more = " or (1,)" if single else ""
+    problem = f"{op}: `position_ids` of {shape_text(ids)} must be {shape_text(wanted)}{more}"
+    if not one_of(problem, ids, wanted, *single):
+        raise ShapeError(problem)
 
 
 def streams(op: str, sections: Sequence[int], layout: int, width: int) -> list[int]:

@@ -1,6 +1,7 @@
 """Sizes of sequences of tokens and of matrices of costs."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import one_of
 from jaxops.static import Sizes
 
 
@@ -8,11 +9,11 @@ def ngrams(op: str, ids: Sizes, scores: Sizes, size: int) -> None:
     """ids is (N, S), scores (N, V), and size positive."""
     if size < 1:
         raise ArgumentError(f"{op}: `ngram_size` is {size}; it must be at least 1")
-    if len(ids) != 2 or len(scores) != 2 or ids[0] != scores[0]:
-        raise ShapeError(
-            f"{op}: `input_ids` of {shape_text(ids)} and `scores` of {shape_text(scores)} must be matrices with "
-            f"as many rows"
-        )
+    problem = (
+        f"{op}: `input_ids` of {shape_text(ids)} and `scores` of {shape_text(scores)} must be matrices of as many rows"
+    )
+    if len(ids) != 2 or not one_of(problem, scores, (ids[0], None)):
+        raise ShapeError(problem)
 
 
 def costs(op: str, sizes: Sizes) -> None:

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import all_agree, one_of
 from jaxops.shapes.nn.dot_product_attention import split
 from jaxops.static import Dim, Sizes
 
@@ -30,11 +31,12 @@ def linear_attention(
     fewer_queries: Hkv may also be a multiple of Hq; `group` is 1 then.
     """
     for name, sizes in (("query", query), ("key", key), ("value", value)):
-        if len(sizes) != 3 or sizes[:2] != query[:2]:
-            raise ShapeError(
-                f"{op}: `{name}` of {shape_text(sizes)} must be (batch, length, heads * size), with the batch and "
-                f"length of `query` {shape_text(query)}"
-            )
+        problem = (
+            f"{op}: `{name}` of {shape_text(sizes)} must be (batch, length, heads * size), with the batch and "
+            f"length of `query` {shape_text(query)}"
+        )
+        if not one_of(problem, sizes, (*query[:2], None)):
+            raise ShapeError(problem)
     fits = min(q_heads, kv_heads) > 0 and (q_heads % kv_heads == 0 or (fewer_queries and kv_heads % q_heads == 0))
     if not fits:
         either = ", or the other way round" if fewer_queries else ""
@@ -53,15 +55,19 @@ def gates(op: str, decay: Sizes | None, beta: Sizes | None, heads: Heads) -> Non
     """Raises ShapeError unless `decay` and `beta` are None or (B, T, n) for an n that the heads allow."""
     allowed = {"decay": (heads.states, heads.states * heads.key_size), "beta": (heads.states, 1)}
     for (operand, widths), sizes in zip(allowed.items(), (decay, beta), strict=True):
-        if sizes is not None and sizes not in [(heads.batch, heads.length, n) for n in widths]:
-            wanted = " or ".join(shape_text((heads.batch, heads.length, n)) for n in widths)
-            raise ShapeError(f"{op}: `{operand}` of {shape_text(sizes)} must be {wanted}")
+        allowed_sizes = [(heads.batch, heads.length, n) for n in widths]
+        problem = (
+            f"{op}: `{operand}` of {shape_text(sizes or ())} must be {' or '.join(map(shape_text, allowed_sizes))}"
+        )
+        if not one_of(problem, sizes, *allowed_sizes):
+            raise ShapeError(problem)
 
 
 def state(op: str, sizes: Sizes, wanted: Sizes) -> None:
     """Raises ShapeError unless `past_state` has the sizes of the state."""
-    if sizes != wanted:
-        raise ShapeError(f"{op}: `past_state` of {shape_text(sizes)} must be {shape_text(wanted)}")
+    problem = f"{op}: `past_state` of {shape_text(sizes)} must be {shape_text(wanted)}"
+    if not all_agree(problem, sizes, wanted):
+        raise ShapeError(problem)
 
 
 def causal_conv(op: str, data: Sizes, weight: Sizes, bias: Sizes | None, dilation: int = 1) -> Sizes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
-from jaxops.shapes.arithmetic import agree, all_agree, larger
+from jaxops.shapes.arithmetic import agree, all_agree, ceiled, floored, larger
 from jaxops.static import Dim, Sizes, Undecided, is_symbolic
 
 AutoPad = Literal["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]
@@ -75,7 +75,7 @@ def sliding(op: str, sizes: Sizes, kernel: Sizes, options: Options, ceil_mode: b
             lo, hi = given[axis], given[axis + len(sizes)]
             # Rounding up adds end padding, in which the last window must not start.
             reach = min(hi + step - 1, width - 1) if ceil_mode else hi
-        count = (size + lo + reach - width) // step + 1
+        count = floored(size + lo + reach - width, step) + 1
         count = larger(count, 0) if is_symbolic(count) else count  # as `lax` says
         if isinstance(count, int) and count < 0:
             raise ShapeError(
@@ -224,7 +224,7 @@ def _same_total(op: str, size: Dim, width: int, step: int) -> Dim:
     There the formula of the text can be negative, and engines differ. Here nothing is cropped: the first window starts
     at the first element, and what lies between windows is skipped, as in TensorFlow.
     """
-    total = (-(-size // step) - 1) * step + width - size
+    total = (ceiled(size, step) - 1) * step + width - size
     if isinstance(total, int):
         return max(total, 0)
     if width < step:  # otherwise it is at least width - step for every size

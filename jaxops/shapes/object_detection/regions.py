@@ -1,6 +1,7 @@
 """Sizes of regions of interest."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import all_agree
 from jaxops.static import Sizes
 
 
@@ -8,11 +9,12 @@ def aligned(x: Sizes, rois: Sizes, batch_indices: Sizes, height: int, width: int
     """(R, C, height, width) of R regions (R, 4) in images (N, C, H, W) (ONNX RoiAlign-22)."""
     if len(x) != 4:
         raise ShapeError(f"roi_align: `x` of {shape_text(x)} must be (N, C, H, W)")
-    if len(rois) != 2 or rois[1] != 4 or batch_indices != rois[:1]:
-        raise ShapeError(
-            f"roi_align: `rois` of {shape_text(rois)} must be (R, 4), and `batch_indices` of "
-            f"{shape_text(batch_indices)} must be (R,)"
-        )
+    problem = (
+        f"roi_align: `rois` of {shape_text(rois)} must be (R, 4), and `batch_indices` of "
+        f"{shape_text(batch_indices)} must be (R,)"
+    )
+    if len(rois) != 2 or not all_agree(problem, (*batch_indices, rois[1]), (rois[0], 4)):
+        raise ShapeError(problem)
     if height < 1 or width < 1:
         raise ArgumentError(f"roi_align: `output_height` {height} and `output_width` {width} must be positive")
     return (rois[0], x[1], height, width)

@@ -2,11 +2,11 @@
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
-from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
+from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.static import Dim, Sizes
 
 AspectRatioPolicy = Literal["stretch", "not_larger", "not_smaller"]
@@ -24,14 +24,18 @@ class Resized(NamedTuple):
     roi: tuple[float, float] = (0.0, 1.0)
 
 
-def by_scales(sizes: Sizes, axes: Sequence[int], scales: Sequence[float]) -> tuple[Resized, ...]:
-    """Each axis times its scale, rounded down (ONNX Resize-19)."""
+def by_scales(
+    sizes: Sizes, axes: Sequence[int], scales: Sequence[float], scaled: Callable[[Dim, float], Dim]
+) -> tuple[Resized, ...]:
+    """Each axis times its scale, rounded down (ONNX Resize-19). scaled: that of a symbolic size."""
     _count("scales", scales, axes)
     wrong = [s for s in scales if not (s > 0 and math.isfinite(s))]
     if wrong:
         raise ArgumentError(f"resize: `scales` holds {wrong[0]}; scales are greater than 0")
     # The text also multiplies with the roi; its own shape inference, the suite and onnxruntime do not.
-    rows = [(axis, sizes[axis], _times(sizes, axis, _single(s)), s) for axis, s in zip(axes, scales, strict=True)]
+    rows = [
+        (axis, sizes[axis], _times(sizes[axis], _single(s), scaled), s) for axis, s in zip(axes, scales, strict=True)
+    ]
     return tuple(Resized(axis, size, length, _meant(size, length, s)) for axis, size, length, s in rows)
 
 
@@ -60,18 +64,14 @@ def _count(name: str, given: Sequence[object], axes: Sequence[int]) -> None:
         raise ShapeError(f"resize: `{name}` has {len(given)} numbers for {len(axes)} axes; give one for each")
 
 
-def _times(sizes: Sizes, axis: int, scale: float) -> Dim:
+def _times(size: Dim, scale: float, scaled: Callable[[Dim, float], Dim]) -> Dim:
     exact = Fraction(scale)
+    if not isinstance(size, int):
+        return scaled(size, scale)
     if exact.denominator <= _EXACT:
-        return sizes[axis] * exact.numerator // exact.denominator if exact.denominator > 1 else sizes[axis] * int(exact)
-    if not isinstance(sizes[axis], int):
-        raise SizeError(
-            f"resize: axis {axis} of {shape_text(sizes)} is symbolic, and its scale {scale:g} is no ratio of small "
-            f"whole numbers",
-            sizes[axis],
-        )
+        return size * exact.numerator // exact.denominator
     # In float32, as the standard's shape inference computes it: 0.7 of 10 are 7, whatever the float below 0.7 is.
-    return math.floor(_single(_single(sizes[axis]) * _single(scale)))
+    return math.floor(_single(_single(size) * scale))
 
 
 def _meant(size: Dim, length: Dim, scale: float) -> Fraction:

@@ -1,7 +1,7 @@
 """Sizes of a slice."""
 
 from jaxops.errors import ArgumentError, SizeError
-from jaxops.shapes.arithmetic import larger, smaller
+from jaxops.shapes.arithmetic import ceiled, larger, smaller
 from jaxops.static import Dim, Undecided
 
 
@@ -20,7 +20,7 @@ def slice_range(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
         first = _clamp(size, start, max(low, 0), high)
         stop = _clamp(size, end, low, high)
         span = stop - first if step > 0 else first - stop
-        return first, -(-larger(span, 0) // abs(step))
+        return first, ceiled(larger(span, 0), abs(step))
     except Undecided as error:
         bound = start if _open(start) else end
         raise SizeError(

@@ -1,7 +1,7 @@
 """Sizes of the pieces of an axis."""
 
 from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
-from jaxops.shapes.arithmetic import agree, divided
+from jaxops.shapes.arithmetic import agree, ceiled, divided
 from jaxops.static import Dim, Sizes, Undecided
 
 
@@ -40,7 +40,7 @@ def ceil_chunks(size: Dim, parts: int) -> Sizes:
     """`parts` chunks of ceil(size / parts); the last holds the remaining elements (ONNX Split-18)."""
     if parts < 1:
         raise ArgumentError(f"split: `num_outputs` is {parts}; it must be at least 1")
-    chunk = -(-size // parts)
+    chunk = ceiled(size, parts)
     last = size - chunk * (parts - 1)
     try:
         fits = last >= 0

@@ -1,0 +1,262 @@
+"""Floats of symbolic sizes that become sizes again: Shape, Cast to float, Mul by 0.5, Floor, Cast to int64.
+
+A `Number` is such a float, as an exact fraction of sizes. What the float arithmetic of the model makes of it is
+computed beside it for every value of the size, up to `LARGEST`, and where rounding gives another size, that is an
+error. So an exported program has the sizes that the model has when it runs with numbers.
+"""
+
+import functools
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from jaxops.dtypes import is_float
+from jaxops.errors import SizeError
+from jaxops.shapes import arithmetic as of_sizes
+from jaxops.static import Dim, Undecided, is_symbolic
+
+# Sizes up to here are tried. float32 has 24 bits, so larger ones would leave fewer than 8 for the fraction.
+LARGEST = 2**16
+# What a constant of a model means: 0.7 in float32 is 7/10. Larger numbers could overflow the int32 of traced sizes.
+_DENOMINATOR, _NUMERATOR = 1024, 2**14
+_EXACT_TYPES = ("float32", "float64")
+
+
+@dataclass(frozen=True, eq=False)
+class Number:
+    """top / bottom, for sizes in `top`.
+
+    of: the size that all is computed from; None for a constant. sizes: values of it; None where there are several such
+    sizes. tops and floats: what `top` and the arithmetic in `dtype` are for these. exact: nothing has been rounded.
+    """
+
+    dtype: Any
+    top: Dim
+    bottom: int = 1
+    of: Dim = None
+    sizes: Any = 0
+    tops: Any = 0
+    floats: Any = 0
+    exact: bool = True
+
+
+def number_of(value: Any, dtype: Any) -> "Number | SizeError":
+    """A float of the model, as the small ratio that it means."""
+    if not math.isfinite(value):
+        return SizeError(f"{value} times a symbolic size is no size")
+    meant = Fraction(float(value)).limit_denominator(_DENOMINATOR)
+    if dtype.type(float(meant)) != value or abs(meant.numerator) > _NUMERATOR:
+        return SizeError(f"the factor {value} of a symbolic size is no ratio of small whole numbers")
+    exact = Fraction(float(value)) == meant
+    top, bottom = meant.numerator, meant.denominator
+    return Number(dtype, top, bottom, tops=top, floats=np.asarray(value, dtype), exact=exact)
+
+
+def of_size(size: Dim, dtype: Any) -> "Number | SizeError":
+    """A size as a number of a type."""
+    if not is_float(dtype):
+        return Number(dtype, size)
+    if dtype.name not in _EXACT_TYPES:
+        return SizeError(f"{dtype.name} does not hold every size that {size} may be", size)
+    if not is_symbolic(size):
+        return number_of(dtype.type(size), dtype)
+    sizes = np.arange(*_range(size))
+    return Number(dtype, size, of=size, sizes=sizes, tops=sizes, floats=sizes.astype(dtype))
+
+
+def _range(size: Dim) -> tuple[int, int]:
+    """The values to try: from the least that the size can have, to the largest, as far as these are known."""
+
+    low = next((n for n in (1, 0) if _holds(operator.ge, size, n)), -256)
+    high = LARGEST
+    while high > 1 and _holds(operator.le, size, high // 2):
+        high //= 2
+    return low, high + 1
+
+
+def _holds(fact: Callable[[Any, Any], bool], size: Dim, number: int) -> bool:
+    """Whether it is known to hold."""
+    try:
+        return fact(size, number)
+    except Undecided:
+        return False
+
+
+def _joined(a: Number, b: Number, top: Callable[[Any, Any], Any], bottom: int, floats: Any, exact: bool = True) -> Any:
+    """A number made of two. top: from the tops of both, sizes or arrays."""
+    one = b if a.of is None else a
+    other = a if one is b else b
+    known = one.sizes is not None and other.sizes is not None and (other.of is None or other.of == one.of)
+    return Number(
+        a.dtype,
+        top(a.top, b.top),
+        bottom,
+        one.of,
+        one.sizes if known else None,
+        top(a.tops, b.tops) if known else None,
+        floats(a.floats, b.floats) if known else None,
+        exact and a.exact and b.exact and bottom & (bottom - 1) == 0,
+    )
+
+
+def _linear(a: Number, b: Number, top: Callable[[Any, Any], Any], floats: Any) -> Number:
+    """Both over one denominator."""
+    bottom = math.lcm(a.bottom, b.bottom)
+    x, y = bottom // a.bottom, bottom // b.bottom
+    return _joined(a, b, lambda s, t: top(s * x, t * y), bottom, floats)
+
+
+def _add(a: Number, b: Number) -> Number:
+    """a + b."""
+    return _linear(a, b, lambda s, t: s + t, np.add)
+
+
+def _sub(a: Number, b: Number) -> Number:
+    """a - b."""
+    return _linear(a, b, lambda s, t: s - t, np.subtract)
+
+
+def _max(a: Number, b: Number) -> Number:
+    """The maximum."""
+    return _linear(a, b, _either(np.maximum, of_sizes.larger), np.maximum)
+
+
+def _min(a: Number, b: Number) -> Number:
+    """The minimum."""
+    return _linear(a, b, _either(np.minimum, of_sizes.smaller), np.minimum)
+
+
+def _either(of_arrays: Any, of_dims: Any) -> Any:
+    return lambda s, t: (of_arrays if isinstance(s, np.ndarray) or isinstance(t, np.ndarray) else of_dims)(s, t)
+
+
+def _mul(a: Number, b: Number) -> Number:
+    """a · b."""
+    a, b = (b, a) if a.of is None else (a, b)
+    if b.of is not None:
+        return _joined(a, b, lambda s, t: s * t, a.bottom * b.bottom, np.multiply)
+    factor = Fraction(b.top, a.bottom * b.bottom)
+    return _joined(a, b, lambda s, t: s * factor.numerator, factor.denominator, np.multiply)
+
+
+def _div(a: Number, b: Number) -> Number | SizeError:
+    """a / b, if that is a multiple of sizes; truncated for integers."""
+    if not is_float(a.dtype):
+        return Number(a.dtype, of_sizes.quotient(a.top, b.top))
+    if b.of is None:
+        if b.top == 0:
+            return SizeError(f"{a.top} is divided by 0", a.top)
+        factor = Fraction(b.bottom, a.bottom * b.top)
+        return _joined(a, b, lambda s, t: s * factor.numerator, factor.denominator, np.divide)
+    whole, part = a.top * b.bottom, b.top * a.bottom
+    if not of_sizes.greater_or_equal(part, 1):
+        return SizeError(f"{whole} is divided by {part}, which may be 0", part)
+    ratio = whole // part
+    if ratio * part != whole or not (a.exact and b.exact):
+        return SizeError(f"{whole} / {part} is no multiple of a size", whole, part)
+    return of_size(ratio, a.dtype)  # a whole quotient is not rounded
+
+
+def _pow(a: Number, b: Number) -> Number | SizeError:
+    """a to a small whole power."""
+    if b.of is not None or b.bottom != 1 or not 1 <= b.top <= 4:
+        return SizeError(f"a power of {a.top} is no multiple of a size", a.top)
+    return functools.reduce(_mul, [a] * b.top)
+
+
+def _neg(a: Number) -> Number:
+    """-a."""
+    return replace(a, top=-a.top, tops=None if a.tops is None else -a.tops, floats=-a.floats)
+
+
+def _sqrt(a: Number) -> SizeError:
+    """No root of a size is one."""
+    return SizeError(f"the square root of {a.top} is no multiple of a size", a.top)
+
+
+def _floor(a: Number) -> Number | SizeError:
+    """The largest whole number at or below."""
+    return _whole(a, lambda top: of_sizes.floored(top, a.bottom), np.floor)
+
+
+def _ceil(a: Number) -> Number | SizeError:
+    """The smallest whole number at or above."""
+    return _whole(a, lambda top: of_sizes.ceiled(top, a.bottom), np.ceil)
+
+
+def _round(a: Number) -> Number | SizeError:
+    """The nearest whole number; ties go to the even one."""
+
+    def rounded(top: Any) -> Any:
+        if a.bottom == 1:
+            return top
+        twice, unit = 2 * top + a.bottom, 2 * a.bottom
+        # A tie was rounded up: half of those sums lie at an odd number, from which the even one is one less.
+        rest = twice % (2 * unit)
+        return twice // unit - (rest // unit - rest // (unit + 1))
+
+    return _whole(a, rounded, np.rint)
+
+
+def _whole(a: Number, top: Callable[[Any], Any], rounded: Any) -> Number | SizeError:
+    """The number rounded to whole ones, if the rounded floats are those for every size."""
+    text = f"{a.top}" if a.bottom == 1 else f"({a.top}) / {a.bottom}"
+    if a.sizes is None:
+        if not a.exact:
+            return SizeError(f"{text}, rounded in {a.dtype.name}, depends on several sizes", a.top)
+    else:
+        # Larger numbers are no sizes in such a model: its floats do not hold them.
+        held = np.abs(a.tops) <= a.bottom * 2 ** np.finfo(a.dtype).nmant
+        wrong = np.flatnonzero(np.broadcast_to(held & (rounded(a.floats) != top(a.tops)), np.shape(a.sizes)))
+        if wrong.size:
+            at = a.sizes[wrong[0]]
+            return SizeError(f"{text} is rounded in {a.dtype.name} to another size where {a.of} is {at}", a.of)
+    return of_size(top(a.top), a.dtype)
+
+
+def _cast(a: Number, dtype: Any) -> Number | SizeError:
+    """In another type; truncated to integers."""
+    if is_float(dtype):
+        if not is_float(a.dtype):
+            return of_size(a.top, dtype)
+        if dtype.name not in _EXACT_TYPES:
+            return SizeError(f"{dtype.name} does not hold every size that {a.top} may be", a.top)
+        return replace(a, dtype=dtype, floats=None if a.floats is None else a.floats.astype(dtype))
+    if not is_float(a.dtype):
+        return a
+    if a.bottom > 1 and not of_sizes.greater_or_equal(a.top, 0):
+        return SizeError(f"({a.top}) / {a.bottom} is negative, and no size", a.top)
+    found = _whole(a, lambda top: of_sizes.floored(top, a.bottom), np.trunc)
+    return found if isinstance(found, SizeError) else Number(dtype, found.top)
+
+
+# What operators do to numbers.
+RULES: dict[str, Callable[..., Number | SizeError]] = {
+    "add": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "div": _div,
+    "max": _max,
+    "min": _min,
+    "pow": _pow,
+    "neg": _neg,
+    "sqrt": _sqrt,
+    "floor": _floor,
+    "ceil": _ceil,
+    "round": _round,
+    "cast": _cast,
+}
+
+
+def scaled(size: Dim, scale: float) -> Dim:
+    """_floor(size · scale) in float32. Raises SizeError where that is no size."""
+    one, factor = of_size(size, np.dtype(np.float32)), number_of(scale, np.dtype(np.float32))
+    found = factor if isinstance(factor, SizeError) or isinstance(one, SizeError) else _floor(_mul(one, factor))
+    if isinstance(found, SizeError):
+        raise SizeError(found.problem, size)
+    return found.top
