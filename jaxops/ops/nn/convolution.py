@@ -182,7 +182,7 @@ def _fast(x: Sizes, w: Sizes, windows: Windows, group: int) -> Any:
         return _as_sum if taps * w[1] <= _MOST_TAPS else as_columns
     # The columns hold `taps` copies of the data. They pay off while they have fewer elements than the weights.
     columns = x[0] * w[1] * taps * math.prod(windows.sizes)
-    return _as_one_product if isinstance(columns, int) and columns <= math.prod(w) else _channels_last
+    return as_columns if isinstance(columns, int) and columns <= math.prod(w) else None
 
 
 def _padded(x: jax.Array, windows: Windows) -> jax.Array:
@@ -209,48 +209,14 @@ def _positions(windows: Windows) -> Any:
     return itertools.product(*map(range, windows.kernel))
 
 
-def _last(x: jax.Array) -> jax.Array:
-    """(N, C, d1, …, dn) as (N, d1, …, dn, C)."""
-    return lax.transpose(x, (0, *range(2, x.ndim), 1))
-
-
-def _first(y: jax.Array) -> jax.Array:
-    """(N, d1, …, dn, C) as (N, C, d1, …, dn)."""
-    return lax.transpose(y, (0, y.ndim - 1, *range(1, y.ndim - 1)))
-
-
-def _channels_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """A `lax` convolution, channels last."""
-    rank = x.ndim
-    order = (0, rank - 1, *range(1, rank - 1))
-    y = lax.conv_general_dilated(
-        _last(x),
-        lax.transpose(w, (*range(2, rank), 1, 0)),
-        windows.strides,
-        windows.pads,
-        rhs_dilation=windows.dilations,
-        dimension_numbers=lax.ConvDimensionNumbers(order, (rank - 1, rank - 2, *range(rank - 2)), order),
-        feature_group_count=group,
-    )
-    return _first(y)
-
-
 def _as_product(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
     """A pointwise convolution: one matrix product."""
     if any(s != 1 for s in windows.strides):
         x = _shifted(x, (0,) * len(windows.kernel), windows)
-    y = lax.dot_general(_last(x), lax.reshape(w, w.shape[:2]), (((x.ndim - 1,), (1,)), ((), ())))
-    return _first(y)
-
-
-def _as_one_product(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """All windows, each as a row in the order of the weights, then one matrix product."""
-    n, taps, count = x.shape[0], math.prod(windows.kernel), math.prod(windows.sizes)
-    x = _padded(x, windows)
-    pieces = [lax.expand_dims(_last(_shifted(x, at, windows)), [x.ndim]) for at in _positions(windows)]
-    rows = lax.reshape(lax.concatenate(pieces, x.ndim), (n * count, w.shape[1] * taps))
-    y = lax.dot_general(rows, lax.reshape(w, (w.shape[0], w.shape[1] * taps)), (((1,), (1,)), ((), ())))
-    return _first(lax.reshape(y, (n, *windows.sizes, w.shape[0])))
+    n, c = x.shape[:2]
+    flat = lax.reshape(x, (n, c, math.prod(windows.sizes)))
+    y = lax.dot_general(lax.reshape(w, w.shape[:2]), flat, (((1,), (1,)), ((), ())))
+    return lax.reshape(lax.transpose(y, (1, 0, 2)), (n, w.shape[0], *windows.sizes))
 
 
 def as_columns(x: jax.Array, w: jax.Array, windows: Windows, group: int, dtype: Any = None) -> jax.Array:
