@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
@@ -17,7 +17,7 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from jaxops.errors import ModelError, SignatureError
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
 from jaxops.onnx.parts import read_part
-from jaxops.onnx.scopes import scope_of
+from jaxops.onnx.scopes import modules_of, scope_of
 from jaxops.onnx.source import Function, OperatorName, Reference, Source
 
 # What makes a tensor whose data is in another file.
@@ -147,11 +147,12 @@ def _graph(proto: onnx.GraphProto, external: _External) -> Graph:
     initializers = {t.name: _tensor(t, external) for t in tensors}
     for sparse in proto.sparse_initializer:
         initializers[sparse.values.name] = _tensor_of(_dense(sparse))
+    modules = modules_of(names)
     return Graph(
         name=proto.name,
         inputs=tuple(_value(v) for v in proto.input),
         outputs=tuple(_value(v) for v in proto.output),
-        nodes=tuple(_node(n, external) for n in proto.node),
+        nodes=tuple(_node(n, external, modules) for n in proto.node),
         initializers=initializers,
     )
 
@@ -183,7 +184,7 @@ def _text(name: str | bytes) -> str:
     return name
 
 
-def _node(proto: onnx.NodeProto, external: _External) -> Node:
+def _node(proto: onnx.NodeProto, external: _External, modules: Container[str] = ()) -> Node:
     name = _text(proto.name)
     return Node(
         operator=OperatorName(_text(proto.op_type), _domain(_text(proto.domain)), proto.overload),
@@ -191,7 +192,7 @@ def _node(proto: onnx.NodeProto, external: _External) -> Node:
         inputs=tuple(map(_text, proto.input)),
         outputs=tuple(map(_text, proto.output)),
         attributes={_text(a.name): attribute(a, external) for a in proto.attribute},
-        scope=scope_of(name, {p.key: p.value for p in proto.metadata_props}),
+        scope=scope_of(name, {p.key: p.value for p in proto.metadata_props}, modules),
     )
 
 

@@ -5,14 +5,14 @@ into the name (`model/dense/MatMul`). A path is written `encoder.layer.0.fc` her
 """
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 # What torch writes for a node that belongs to no module.
 _NOWHERE = "_empty_nn_module_stack"
 
 
-def scope_of(name: str, metadata: Mapping[str, str]) -> str:
-    """The path of the module of a node; empty where the file does not say it.
+def scope_of(name: str, metadata: Mapping[str, str], known: Container[str] = ()) -> str:
+    """The path of the module of a node; empty where the file does not say it. known: see `module_path`.
 
     >>> scope_of("/model/encoder/layer.0/fc/MatMul", {})
     'model.encoder.layer.0.fc'
@@ -25,21 +25,41 @@ def scope_of(name: str, metadata: Mapping[str, str]) -> str:
     if scopes:
         inner = scopes[-2] if len(scopes) > 1 else ""  # the last one is the node
         return "" if inner.startswith(_NOWHERE) else inner
-    return module_path([part for part in name.split("/") if part][:-1])
+    return module_path([part for part in name.split("/") if part][:-1], known)
 
 
-def module_path(parts: Sequence[str]) -> str:
+def module_path(parts: Sequence[str], known: Container[str] = ()) -> str:
     """The parts of a name as a path. A container that was called stands there twice: `layer/layer.0` is `layer.0`.
+
+    known: paths of modules that the file has. A module `layer` whose child is called `layer` too looks the same, and
+    is told apart by them.
 
     >>> module_path(["encoder", "stages.1", "layer", "layer.0", "conv"])
     'encoder.stages.1.layer.0.conv'
+    >>> module_path(["layer", "layer.0", "conv"], {"layer.layer.0"})
+    'layer.layer.0.conv'
     """
     kept: list[str] = []
     for part in parts:
-        if kept and part.startswith(f"{kept[-1]}."):
+        if kept and part.startswith(f"{kept[-1]}.") and ".".join([*kept, part]) not in known:
             kept.pop()
         kept.append(part)
     return ".".join(kept)
+
+
+def modules_of(parameters: Iterable[str]) -> set[str]:
+    """The paths of the modules that parameters of these names are in, and of those around them.
+
+    >>> sorted(modules_of(["layer.0.fc.weight", "onnx::MatMul_7"]))
+    ['layer', 'layer.0', 'layer.0.fc']
+    """
+    found: set[str] = set()
+    for name in parameters:
+        path = name.rpartition(".")[0]
+        while path and path not in found:
+            found.add(path)
+            path = path.rpartition(".")[0]
+    return found
 
 
 def _listed(text: str) -> list[str]:

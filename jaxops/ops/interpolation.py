@@ -10,11 +10,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxops.static import Dim
 
 # One tap of a filter along one axis: which element at each place, its weight (None is 1), and whether it counts.
 Tap = tuple[Any, Any, Any]
+# More terms are the steps of a loop: each has a gather, whose derivative is a scatter, and each is slow to compile.
+_MOST_TERMS = 8
 
 
 def linear_taps(at: Any) -> list[tuple[Any, Any]]:
@@ -49,18 +52,25 @@ def gather_taps(x: Any, axes: Sequence[Sequence[Tap]]) -> Any:
     x: (N, C, d1, …, dr). axes: for each spatial axis its taps, whose arrays have the shape (N, …) of the places.
     Returns (N, …, C).
     """
-    rows, total = jnp.moveaxis(x, 1, -1), None
+    rows = jnp.moveaxis(x, 1, -1)
     read = jax.vmap(lambda image, at: image.at[at].get(mode="clip", wrap_negative_indices=False))
-    for taps in itertools.product(*axes):
-        term = read(rows, tuple(index for index, _, _ in taps))
+
+    def term(taps: Sequence[Tap]) -> Any:
+        found = read(rows, tuple(index for index, _, _ in taps))
         weights = [weight for _, weight, _ in taps if weight is not None]
         if weights:
-            term = term * _product(weights)[..., None].astype(term.dtype)
+            found = found * _product(weights)[..., None].astype(found.dtype)
         counted = [counts for _, _, counts in taps if counts is not None]
         if counted:  # not by a weight of zero, which a NaN or an infinity would outlast
-            term = jnp.where(_every(counted)[..., None], term, jnp.zeros_like(term))
-        total = term if total is None else total + term
-    return total
+            found = jnp.where(_every(counted)[..., None], found, jnp.zeros_like(found))
+        return found
+
+    first, *rest = itertools.product(*axes)
+    total = term(first)
+    if len(rest) < _MOST_TERMS:
+        return sum(map(term, rest), total)
+    stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *rest)
+    return lax.scan(lambda total, taps: (total + term(taps), None), total, stacked)[0]
 
 
 def _product(values: Sequence[Any]) -> Any:

@@ -101,7 +101,8 @@ class Converting:
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
         """The outputs of the operator for converted operands; a subgraph gives values of the narrow type."""
         given = {name: self._subgraph(value) if name in self.subgraphs else value for name, value in attributes.items()}
-        found = self.inner.call(self._converted(inputs), given, n_outputs=n_outputs, rng=rng)
+        operands = self.converted(inputs, lambda x: isinstance(x, jax.Array), as_type)
+        found = self.inner.call(operands, given, n_outputs=n_outputs, rng=rng)
         return jax.tree.map(lambda y: _traced_as(y, self.dtype), tuple(found)) if self.ends else found
 
     def body(self, node: Node, inputs: Sequence[Any]) -> Graph | None:
@@ -109,12 +110,15 @@ class Converting:
         found = self.inner.body(node, jax.tree.map(_in_float32, list(inputs)))
         return None if found is None else _Walk(self.dtype, lambda label, name: self.wide).graph(found)
 
-    def _converted(self, inputs: Sequence[Any]) -> list[Any]:
-        # Among static operands alone nothing is traced; but what enters a loop meets what comes round.
-        if not self.subgraphs and not any(isinstance(x, jax.Array) for x in jax.tree.leaves(list(inputs))):
+    def converted(
+        self, inputs: Sequence[Any], is_traced: Callable[[Any], bool], convert: Callable[[Any, np.dtype], Any]
+    ) -> list[Any]:
+        """The operands that the operator computes with; static ones stay as they are among themselves."""
+        # But what enters a loop meets what comes round.
+        if not self.subgraphs and not any(map(is_traced, jax.tree.leaves(list(inputs)))):
             return list(inputs)
         return [
-            x if self.mark(k) in (STATIC, SHAPE_ONLY) else jax.tree.map(lambda y: as_type(y, self.type), x)
+            x if self.mark(k) in (STATIC, SHAPE_ONLY) else jax.tree.map(lambda y: convert(y, self.type), x)
             for k, x in enumerate(inputs)
         ]
 

@@ -278,6 +278,22 @@ def test_scopes(name, metadata, expected):
     assert scope_of(name, metadata) == expected
 
 
+def test_a_module_in_one_of_the_same_name():
+    """`layer/layer.0` is a container that was called, unless the file has a parameter of `layer.layer.0`."""
+    names = ["/layer/layer.0/fc/MatMul", "/layer/layer.0/other/MatMul"]
+    nodes = [
+        node("MatMul", ["x", "layer.layer.0.fc.weight"], ["h"], node_name=names[0]),
+        node("MatMul", ["h", "onnx::MatMul_3"], ["y"], node_name=names[1]),
+    ]
+    weights = [tensor(SQUARE, "layer.layer.0.fc.weight"), tensor(SQUARE, "onnx::MatMul_3")]
+    assert load(build(*nodes, initializers=weights)).paths == {
+        "layer.layer.0.fc.weight": "layer.layer.0.fc.weight",
+        "onnx::MatMul_3": "layer.layer.0.other.weight",
+        names[0]: "layer.layer.0.fc",
+        names[1]: "layer.layer.0.other",
+    }
+
+
 def test_profiles_show_the_path():
     loaded = load(build(node("Relu", ["x"], ["y"], node_name="/encoder/fc/Act")))
     program = jax.make_jaxpr(loaded.apply)(loaded.params, np.ones((2, 3), np.float32))

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, parser
@@ -111,6 +112,32 @@ def test_ruff_and_pyright_find_nothing(packages):
             [tool, *command[1:], *options, "."], capture_output=True, text=True, cwd=root, check=False
         )
         assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("bert.script", jnp.bfloat16), ("llama.dynamo", jnp.float16)])
+def test_a_model_after_astype(tmp_path, name, dtype):
+    model = jaxops.onnx.load(MODELS / f"{name}.onnx").astype(dtype)
+    model.to_python(tmp_path / "net")
+    package = imported(tmp_path / "net")
+    inputs = [x.astype(dtype) if x.dtype.kind == "f" else x for x in inputs_of(name)]
+    same(quickly(package.apply, package.load_params(), *inputs), quickly(model.apply, model.params, *inputs))
+    for command in (["ruff", "check", "--isolated"], ["ruff", "format", "--isolated", "--check"]):
+        tool = Path(sys.executable).parent / command[0]
+        done = subprocess.run([tool, *command[1:], tmp_path], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+
+
+def test_conversions_keep_what_is_finite(tmp_path):
+    """As `astype` does it: a mask's minimum stays finite, a table stays as it is in its file."""
+    table = np.full((5, 7, 2), -1e38, np.float32) * np.arange(1, 3, dtype=np.float32)
+    loaded = jaxops.onnx.load(
+        model_of("m (float[5,7,2] x) => (float[5,7,2] y) { h = Softmax(x) y = Add(h, t) }", tensors={"t": table}),
+        static=["t"],
+    ).astype(np.float16)
+    loaded.to_python(tmp_path / "net")
+    package, x = imported(tmp_path / "net"), np.ones((5, 7, 2), np.float16)
+    same(package.apply(package.load_params(), x), loaded(x))
+    assert np.isfinite(np.asarray(loaded(x))).all()
 
 
 def test_it_runs_without_onnx(packages, tmp_path):

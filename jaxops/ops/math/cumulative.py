@@ -10,8 +10,9 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, flag, integer
-from jaxops.dtypes import accumulation_type
+from jaxops.dtypes import accumulation_type, is_float
 from jaxops.ops.elementwise import one_of_kind
+from jaxops.ops.products import cumulative_product
 from jaxops.static import A, Array, Static, foldable, jit_if_concrete
 
 
@@ -68,4 +69,6 @@ def _cumulate(data: Array, op: str, at: int, exclusive: bool, reverse: bool) -> 
         edges = (-1, 1, 0) if reverse else (1, -1, 0)
         x = lax.pad(x, np.asarray(start, x.dtype), [edges if i == at else (0, 0, 0) for i in range(x.ndim)])
     run: Callable[..., jax.Array] = lax.cumsum if op == "cumsum" else lax.cumprod
+    if op == "cumprod" and is_float(x.dtype) and isinstance(x.shape[at], int):
+        run = cumulative_product
     return lax.convert_element_type(run(x, at, reverse), data.dtype)

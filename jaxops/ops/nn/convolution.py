@@ -6,25 +6,19 @@ written as matrix products or elementwise operations (figures beside each rule).
 
 __all__ = ["conv", "conv_transpose"]
 
-import dataclasses
-import itertools
-import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp  # noqa: F401 - the doctests use it
 from jax import lax
 
 from jaxops.attributes import integer
-from jaxops.dtypes import accumulation_type, as_traced, unify
+from jaxops.dtypes import as_traced, unify
 from jaxops.ops.checked import check_sizes
+from jaxops.ops.nn.convolution_forms import as_overlaps, fast_form, padded
 from jaxops.ops.nn.windows import integers, options
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete
-
-# The most shifted copies of the data that one convolution may use; each is a slice in the program.
-_MOST_TAPS = 64
 
 
 def conv(
@@ -120,7 +114,7 @@ def convolved(
     sizes = sizes_of.spatial(op, x.shape)
     sizes_of.channels(op, x.shape, w.shape, group)
     windows = sizes_of.sliding(op, sizes, sizes_of.kernel_of(op, w.shape, kernel_shape), options)
-    fast = _fast(x.shape, w.shape, windows, group)
+    fast = fast_form(x.shape, w.shape, windows, group)
 
     def plain(x: jax.Array, w: jax.Array) -> jax.Array:
         return _convolve(x, w, windows, group)
@@ -152,7 +146,8 @@ def _convolve(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.A
     pads = windows.pads
     if not all(isinstance(p, int) for pair in pads for p in pair):
         # The convolution takes numbers as padding, so a symbolic padding becomes a separate pad.
-        x, pads = _padded(x, windows), [(0, 0)] * len(pads)
+        x, windows = padded(x, windows, x.dtype.type(0))
+        pads = windows.pads
     return lax.conv_general_dilated(
         x,
         w,
@@ -162,101 +157,6 @@ def _convolve(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.A
         dimension_numbers=_layout(x.ndim),
         feature_group_count=group,
     )
-
-
-def _fast(x: Sizes, w: Sizes, windows: Windows, group: int) -> Any:
-    """The fastest form of this convolution on a CPU; None for a plain `lax` convolution.
-
-    Milliseconds of a float32 layer on two cores, plain → this form (onnxruntime): pointwise 64→256 at 56×56
-    2.2 → 0.7 (0.8); depthwise 96 at 56×56 10 → 0.2 (0.2); 32 groups of 4 11.6 → 0.6 (0.7); 3×3 512→512 at 7×7
-    4.3 → 1.9 (1.2).
-    """
-    taps = math.prod(windows.kernel)
-    whole = all(isinstance(d, int) for d in x[2:])
-    padded = any(p != 0 for pair in windows.pads for p in pair)
-    if taps == 1 and group == 1 and not padded and (whole or all(s == 1 for s in windows.strides)):
-        return _as_product
-    if not whole or taps > _MOST_TAPS or 0 in (*x[1:], *w, *windows.sizes):
-        return None
-    if group > 1:
-        return _as_sum if taps * w[1] <= _MOST_TAPS else as_columns
-    # The columns hold `taps` copies of the data. They pay off while they have fewer elements than the weights.
-    columns = x[0] * w[1] * taps * math.prod(windows.sizes)
-    return as_columns if isinstance(columns, int) and columns <= math.prod(w) else None
-
-
-def _padded(x: jax.Array, windows: Windows) -> jax.Array:
-    return padded(x, windows, x.dtype.type(0))[0]
-
-
-def padded(x: jax.Array, windows: Windows, value: Any) -> tuple[jax.Array, Windows]:
-    """The data padded with a value, and the windows over it, which have no padding."""
-    if all(p == 0 for pair in windows.pads for p in pair):
-        return x, windows
-    y = lax.pad(x, value, [(0, 0, 0)] * 2 + [(lo, hi, 0) for lo, hi in windows.pads])
-    return y, dataclasses.replace(windows, pads=((0, 0),) * len(windows.pads))
-
-
-def _shifted(x: jax.Array, at: tuple[int, ...], windows: Windows) -> jax.Array:
-    """The element `at` of every window: (…, o1, …, on) of padded data (…, d1, …, dn)."""
-    lead = x.ndim - len(at)
-    first = [i * d for i, d in zip(at, windows.dilations, strict=True)]
-    last = [f + (o - 1) * s + 1 for f, o, s in zip(first, windows.sizes, windows.strides, strict=True)]
-    return lax.slice(x, [0] * lead + first, [*x.shape[:lead], *last], [1] * lead + list(windows.strides))
-
-
-def _positions(windows: Windows) -> Any:
-    return itertools.product(*map(range, windows.kernel))
-
-
-def _as_product(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """A pointwise convolution: one matrix product."""
-    if any(s != 1 for s in windows.strides):
-        x = _shifted(x, (0,) * len(windows.kernel), windows)
-    n, c = x.shape[:2]
-    flat = lax.reshape(x, (n, c, math.prod(windows.sizes)))
-    y = lax.dot_general(lax.reshape(w, w.shape[:2]), flat, (((1,), (1,)), ((), ())))
-    return lax.reshape(lax.transpose(y, (1, 0, 2)), (n, w.shape[0], *windows.sizes))
-
-
-def as_columns(x: jax.Array, w: jax.Array, windows: Windows, group: int, dtype: Any = None) -> jax.Array:
-    """All windows side by side, then one matrix product per group, summed in `dtype`; the weights keep their layout."""
-    n, c, m = *x.shape[:2], w.shape[0]
-    x, count = _padded(x, windows), math.prod(windows.sizes)
-    columns = lax.concatenate(
-        [lax.reshape(_shifted(x, at, windows), (n, c, 1, count)) for at in _positions(windows)], 2
-    )
-    columns = lax.reshape(columns, (n, group, math.prod(w.shape[1:]), count))
-    filters = lax.reshape(w, (group, m // group, math.prod(w.shape[1:])))
-    dimensions = (((2,), (2,)), ((0,), (1,)))
-    y = lax.dot_general(filters, columns, dimensions, preferred_element_type=dtype)  # (group, M/group, N, count)
-    return lax.reshape(lax.transpose(y, (2, 0, 1, 3)), (n, m, *windows.sizes))
-
-
-def _as_sum(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """For few channels per group: a sum of shifted data times weights, which XLA fuses into one loop."""
-    n, m, inner = x.shape[0], w.shape[0], w.shape[1]
-    dtype = x.dtype
-    wide = accumulation_type(dtype)
-    x, w = x.astype(wide), w.astype(wide)
-    data = lax.reshape(_padded(x, windows), (n, group, inner, *_padded_sizes(x, windows)))
-    filters = lax.reshape(w, (group, m // group, inner, *windows.kernel))
-    sizes = (n, group, m // group, *windows.sizes)
-    data_axes = (0, 1, *range(3, len(sizes)))
-    total = None
-    for channel in range(inner):
-        plane = lax.index_in_dim(data, channel, 2, keepdims=False)
-        for at in _positions(windows):
-            shifted = lax.broadcast_in_dim(_shifted(plane, at, windows), sizes, data_axes)
-            weight = filters[(slice(None), slice(None), channel, *at)]
-            term = lax.mul(shifted, lax.broadcast_in_dim(weight, sizes, (1, 2)))
-            total = term if total is None else lax.add(total, term)
-    assert total is not None
-    return lax.reshape(total, (n, m, *windows.sizes)).astype(dtype)
-
-
-def _padded_sizes(x: jax.Array, windows: Windows) -> Sizes:
-    return tuple(d + lo + hi for d, (lo, hi) in zip(x.shape[2:], windows.pads, strict=True))
 
 
 @jit_if_concrete
@@ -279,7 +179,7 @@ def _conv_transpose(
         return _dilated(x, w, windows, group)
 
     def quick(x: jax.Array, w: jax.Array) -> jax.Array:
-        return _as_overlaps(x, w, windows, group)
+        return as_overlaps(x, w, windows, group)
 
     # The plain form multiplies stride - 1 zeros between two elements of `x`, and on a CPU its gradient takes ten times
     # as long as its value. 128→64, 2×2, stride 2 at 56×56, value and gradient: 3.9 and 183 → 3.3 and 12 ms.
@@ -307,26 +207,3 @@ def _dilated(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Ar
         dimension_numbers=_layout(rank),
         feature_group_count=group,
     )
-
-
-def _as_overlaps(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """One matrix product scales all filters; overlapping copies are then summed, axis by axis."""
-    n, c, *inner = x.shape
-    filters = lax.reshape(w, (group, c // group, math.prod(w.shape[1:])))
-    data = lax.reshape(x, (n, group, c // group, math.prod(inner)))
-    y = lax.dot_general(filters, data, (((1,), (2,)), ((0,), (1,))))  # (group, M/group·k, N, d)
-    y = lax.reshape(y, (group, w.shape[1], *windows.kernel, n, *inner))
-    for axis, (k, s, d) in enumerate(zip(windows.kernel, windows.strides, windows.dilations, strict=True)):
-        lo = windows.pads[axis][0]
-        lead = y.ndim - len(inner) + axis - 1  # the position of this axis after its kernel axis is removed
-        total = None
-        for i in range(k):
-            begin = i * d - lo
-            end = windows.sizes[axis] - begin - (inner[axis] - 1) * s - 1
-            config = [(begin, end, s - 1) if a == lead else (0, 0, 0) for a in range(y.ndim - 1)]
-            piece = lax.pad(lax.index_in_dim(y, i, 2, keepdims=False), y.dtype.type(0), config)
-            total = piece if total is None else lax.add(total, piece)
-        assert total is not None
-        y = total
-    y = lax.transpose(y, (2, 0, 1, *range(3, y.ndim)))  # from (group, M/group, N, o1, …, on)
-    return lax.reshape(y, (n, group * w.shape[1], *windows.sizes))

@@ -12,7 +12,8 @@ from jaxops.attributes import integer
 from jaxops.dtypes import as_traced
 from jaxops.errors import DTypeError
 from jaxops.ops.integer_products import as_int8
-from jaxops.ops.nn.convolution import add_bias, as_columns, convolved, padded
+from jaxops.ops.nn.convolution import add_bias, convolved
+from jaxops.ops.nn.convolution_forms import as_columns, padded
 from jaxops.ops.nn.windows import integers, options
 from jaxops.ops.quantized import BYTES, quantized, requantized, scale, without_zero, zero_point
 from jaxops.shapes.math.quantized_products import single

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.custom_derivatives import linear_call
 
 from jaxops.attributes import integer, one_of
 from jaxops.dtypes import floating, integral
 from jaxops.errors import ArgumentError
+from jaxops.ops.linear_maps import linear
 from jaxops.shapes.object_detection import regions as sizes_of
 from jaxops.static import Array, jit_if_concrete
 
@@ -47,7 +47,7 @@ def roi_align(
     x: (N, C, H, W), floats. rois: (R, 4), of x's dtype: x1, y1, x2, y2. batch_indices: (R,), integers in [0, N).
     Returns (R, C, output_height, output_width), same dtype; 16-bit types are computed in float32.
     sampling_ratio: samples of a bin along each axis; 0: the size of the bin, rounded up, in a loop whose length
-    depends on the data, so derivatives under `vmap` need a positive one. mode: 'avg', or 'max', which takes the
+    depends on the data. mode: 'avg', or 'max', which takes the
     largest of the weighted neighbours of all samples, as the suite and onnxruntime do.
     'half_pixel' moves regions by -0.5; 'output_half_pixel' does not, and makes regions at least 1 wide and high.
     Raises ShapeError, DTypeError, ArgumentError.
@@ -149,13 +149,11 @@ def _summed(term: Any, steps: Any, moving: Any, fixed: Any) -> Any:
     JAX cannot reverse a loop of traced length, but the derivative of a sum is a sum of the same length both ways.
     """
 
-    def loop(add: Any, like: Any, steps: Any) -> Any:
-        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), like)
-        return lax.fori_loop(0, steps, lambda k, total: jax.tree.map(jnp.add, total, add(k)), zeros)
-
     @jax.custom_jvp
     def total(moving: Any, fixed: Any, steps: Any) -> Any:
-        return loop(lambda k: term(k, moving, fixed), jax.eval_shape(term, np.int32(0), moving, fixed), steps)
+        like = jax.eval_shape(term, np.int32(0), moving, fixed)
+        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), like)
+        return lax.fori_loop(0, steps, lambda k, sum: jax.tree.map(jnp.add, sum, term(k, moving, fixed)), zeros)
 
     @total.defjvp
     def _(given: Any, tangents: Any) -> Any:
@@ -163,13 +161,21 @@ def _summed(term: Any, steps: Any, moving: Any, fixed: Any) -> Any:
 
         def ahead(given: Any, tangent: Any) -> Any:
             moving, fixed, steps = given
-            return loop(lambda k: jax.jvp(lambda m: term(k, m, fixed), (moving,), (tangent,))[1], found, steps)
+
+            def along(number: Any, both: Any, fixed: Any) -> Any:
+                return jax.jvp(lambda m: term(number, m, fixed), (both[0],), (both[1],))[1]
+
+            return _summed(along, steps, (moving, tangent), fixed)
 
         def back(given: Any, cotangent: Any) -> Any:
             moving, fixed, steps = given
-            return loop(lambda k: jax.vjp(lambda m: term(k, m, fixed), moving)[1](cotangent)[0], moving, steps)
 
-        return found, linear_call(ahead, back, given, tangents[0])
+            def pulled(number: Any, both: Any, fixed: Any) -> Any:
+                return jax.vjp(lambda m: term(number, m, fixed), both[0])[1](both[1])[0]
+
+            return _summed(pulled, steps, (moving, cotangent), fixed)
+
+        return found, linear(ahead, back, given, tangents[0])
 
     plain = total.fun if isinstance(steps, int) else total  # a loop of known length JAX reverses itself
     return plain(moving, fixed, steps)

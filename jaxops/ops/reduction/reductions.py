@@ -29,6 +29,7 @@ from jaxops.dtypes import accumulation_type, as_traced, canonical, is_float
 from jaxops.ops.elementwise import on_sizes, one_of_kind, symbolic
 from jaxops.ops.math.arithmetic import div
 from jaxops.ops.numerics import largest, least, magnitude, root_of_squares, rounded, smallest
+from jaxops.ops.products import whole_product
 from jaxops.ops.tensor.inspection import dims
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import A, Array, StaticInts, foldable, is_symbolic, jit_if_concrete
@@ -74,7 +75,10 @@ def _total(x: Array, over: Axes) -> Any:
 
 
 def _product(x: Array, over: Axes) -> Any:
-    return np.prod(x, axis=over, dtype=x.dtype) if isinstance(x, np.ndarray) else lax.reduce_prod(x, over)
+    if isinstance(x, np.ndarray):
+        return np.prod(x, axis=over, dtype=x.dtype)
+    known = is_float(x.dtype) and all(isinstance(x.shape[i], int) for i in over)
+    return whole_product(x, over) if known else lax.reduce_prod(x, over)
 
 
 def _average(x: Array, over: Axes) -> Any:

@@ -64,7 +64,7 @@ class Recorder:
     def run(self, inputs: Sequence[Any], attributes: Mapping[str, Any], rng: Any) -> list[Any]:
         """The outputs of the node as operands, or static values. Raises UnsupportedError."""
         operator = self.node.operator
-        if getattr(operator, "fn", None) is None:  # its operands are converted, as `Model.astype` does it
+        if getattr(operator, "fn", None) is None:
             raise UnsupportedError(
                 f"to_python: {self._what()} is not a call of a public operator\n"
                 "  hint    write the model as it was loaded, and convert its parameters and inputs"

@@ -6,7 +6,21 @@ import re
 from jaxops.tools.python.expressions import Expression, Group
 
 RESERVED = frozenset(
-    {*dir(builtins), "jo", "np", "jax", "jnp", "params", "rng", "constants", "self", "apply", "fold_in", "load_params"}
+    {
+        *dir(builtins),
+        "jo",
+        "np",
+        "jax",
+        "jnp",
+        "params",
+        "rng",
+        "constants",
+        "self",
+        "apply",
+        "fold_in",
+        "converted",
+        "load_params",
+    }
 )
 
 

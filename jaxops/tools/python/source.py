@@ -12,6 +12,7 @@ import numpy as np
 from jaxops.dtypes import as_traced
 from jaxops.graph.nodes import Graph, Value
 from jaxops.tools.paths import paths
+from jaxops.tools.python.converting import CONVERSION
 from jaxops.tools.python.expressions import INDENT, WIDTH, Group, laid_out
 from jaxops.tools.python.grouping import grouped
 from jaxops.tools.python.literals import identifier
@@ -89,7 +90,9 @@ def _module(
     assumed: Sequence[str],
     constants: bool,
 ) -> str:
-    fixed = [_LOADING, _KEYS] if any("fold_in(" in part for part in parts) else [_LOADING]
+    fixed = [_LOADING]
+    for text, use in ((_KEYS, "fold_in("), (CONVERSION, "converted(")):
+        fixed += [text] * any(use in part for part in parts)
     code = "\n\n\n".join(part.strip("\n") for part in [*fixed, *parts])
     named = ", ".join(identifier(value.name) for value in inputs)
     head = [f'"""{graph.name or "A model"}, written by jaxops from a model of {description}.', ""]

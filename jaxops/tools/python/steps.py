@@ -13,8 +13,10 @@ from jaxops.dtypes import canonical
 from jaxops.errors import UnsupportedError
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.static import symbolic_shape
+from jaxops.tools.precision import Converting
 from jaxops.tools.python.assumptions import Assumed, Assumptions
 from jaxops.tools.python.calls import Recorder
+from jaxops.tools.python.converting import operands, written
 from jaxops.tools.python.expressions import Expression, Ref, call, refs, replaced
 from jaxops.tools.python.literals import identifier, literal
 from jaxops.tools.python.naming import RESERVED
@@ -168,6 +170,15 @@ class Reader:
             unique = name if self._count[name] == 1 else f"{name}_{self._count[name]}"
             bodies[unique] = self._body(name, graph, values, key)
             attributes[name] = Nested(unique)
+        ends = None
+        if isinstance(node.operator, Converting):
+            if bodies:
+                raise UnsupportedError(
+                    f"to_python: node '{node.label}' ({node.operator.label}) has subgraphs\n"
+                    "  hint    write the model as it was loaded, and convert its parameters and inputs"
+                )
+            ends, inputs = node.operator.dtype if node.operator.ends else None, operands(node.operator, inputs)
+            node = replace(node, operator=node.operator.inner)
         recorder = Recorder(node, f"{node.label}#{len(steps)}", self.assumptions.learn)
         found = recorder.run(inputs, attributes, key)
         renamed = {
@@ -183,7 +194,8 @@ class Reader:
             expression = _renamed(made.expression, renamed)
             steps.append(Step(targets, expression, path, made.unpacks, made.rest, bodies=bodies))
             bodies = {}
-        return [_named(value, renamed) for value in found]
+        named = [_named(value, renamed) for value in found]
+        return named if ends is None else [written(x, ends) if isinstance(x, Operand) else x for x in named]
 
     def _body(self, name: str, graph: Graph, values: ChainMap[str, Any], key: Any) -> Function:
         given = {value.name: Operand(Ref(value.name)) for value in graph.inputs}
@@ -232,7 +244,8 @@ def _key(value: Any) -> Any:
 
 def _typed(node: Node) -> bool:
     """Whether the operator is done by a body that depends on the types of its operands."""
-    return getattr(node.operator, "fn", None) is None
+    operator = node.operator.inner if isinstance(node.operator, Converting) else node.operator
+    return getattr(operator, "fn", None) is None
 
 
 def _abstract(value: Any) -> Any:

@@ -16,7 +16,6 @@ from onnx import helper
 import jaxops.onnx
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError
 from jaxops.ops import conv, conv_transpose
-from jaxops.ops.nn import convolution
 from jaxops.shapes.nn import windows
 
 RNG = np.random.default_rng(0)
@@ -218,24 +217,24 @@ def test_gradient_equals_a_plain_convolution(case, monkeypatch):
 def test_form_chosen_on_a_cpu():
     def way(x, w, group=1, **attributes):
         options = windows.Options("NOTSET", *(attributes.get(a) for a in ("pads", "strides", "dilations")))
-        found = convolution._fast(x, w, windows.sliding("conv", x[2:], w[2:], options), group)
+        found = convolution_forms.fast_form(x, w, windows.sliding("conv", x[2:], w[2:], options), group)
         return found and found.__name__
 
     (b,) = symbolic_shape("b")
-    assert way((8, 64, 56, 56), (256, 64, 1, 1)) == "_as_product"
-    assert way((b, 64, b, 56), (256, 64, 1, 1)) == "_as_product"
+    assert way((8, 64, 56, 56), (256, 64, 1, 1)) == "as_product"
+    assert way((b, 64, b, 56), (256, 64, 1, 1)) == "as_product"
     assert way((b, 64, b, 56), (256, 64, 1, 1), strides=(2, 2)) is None
-    assert way((b, 32, 56, 56), (32, 1, 3, 3), 32) == "_as_sum"
+    assert way((b, 32, 56, 56), (32, 1, 3, 3), 32) == "as_sum"
     assert way((1, 64, 14, 14), (64, 32, 3, 3), 2) == "as_columns"
     assert way((1, 512, 7, 7), (512, 512, 3, 3), pads=(1, 1, 1, 1)) == "as_columns"
     assert way((b, 512, 7, 7), (512, 512, 3, 3), pads=(1, 1, 1, 1)) is None
     assert way((1, 64, 56, 56), (64, 64, 3, 3)) is None
 
 
-@pytest.mark.parametrize("way", [convolution._as_product, convolution.as_columns, convolution._as_sum])
+@pytest.mark.parametrize("way", [convolution_forms.as_product, convolution_forms.as_columns, convolution_forms.as_sum])
 def test_other_platforms_get_a_plain_convolution(way):
-    attributes = {"_as_product": {}, "as_columns": {}, "_as_sum": {"group": 4}}[way.__name__]
-    shape = {"_as_product": (6, 4, 1, 1), "as_columns": (64, 4, 3, 3), "_as_sum": (4, 1, 3, 3)}[way.__name__]
+    attributes = {"as_product": {}, "as_columns": {}, "as_sum": {"group": 4}}[way.__name__]
+    shape = {"as_product": (6, 4, 1, 1), "as_columns": (64, 4, 3, 3), "as_sum": (4, 1, 3, 3)}[way.__name__]
     lowered = {}
     for platform in ("cpu", "cuda"):
         traced = jax.jit(lambda x, w: conv(x, w, **attributes)).trace(f32(1, 4, 5, 5), f32(*shape))

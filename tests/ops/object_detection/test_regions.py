@@ -81,6 +81,25 @@ def test_types_gradients_and_symbolic_sizes():
     assert jo.roi_align(X, ROIS[:0], BATCH[:0]).shape == (0, 3, 1, 1)
 
 
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_derivatives_of_bins_of_any_size(x64, mode):
+    """`sampling_ratio` 0 is a loop whose length depends on the data: both modes, twice, and under `vmap`."""
+    x, rois = jnp.asarray(X[:1, :1], float), jnp.asarray(np.abs(ROIS[:2]), float)
+
+    @jax.jit
+    def pooled(x, rois):
+        return jo.roi_align(x, rois, np.zeros(2, int), output_height=2, output_width=2, mode=mode)
+
+    if mode == "avg":
+        check_grads(pooled, (x, rois), 2, ["rev"])
+    gradient = jax.jit(jax.grad(lambda *a: jnp.sin(pooled(*a)).sum(), (0, 1)))
+    many = jnp.stack([x, 2 * x]), jnp.stack([rois, rois + 0.25])
+    found = jax.jit(jax.vmap(gradient))(*many)
+    for k in range(2):
+        for got, expected in zip(found, gradient(*(a[k] for a in many)), strict=True):
+            np.testing.assert_allclose(got[k], expected, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("error", "text", "call"),
     [
