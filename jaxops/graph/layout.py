@@ -30,11 +30,34 @@ class Moved:
         return len(self.perm)
 
 
+@dataclass(frozen=True)
+class Spread:
+    """The value `lax.broadcast_in_dim(array, shape, axes)`: a bias, say, in whatever layout its neighbour has."""
+
+    array: Any
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+
+    @property
+    def ndim(self) -> int:
+        """The number of its axes."""
+        return len(self.shape)
+
+    def like(self, perm: _Perm) -> Any:
+        """The array that, transposed by `perm`, is the value."""
+        places = [perm[axis] for axis in self.axes]
+        order = sorted(range(len(places)), key=places.__getitem__)
+        array = self.array if order == list(range(len(order))) else lax.transpose(self.array, order)
+        return lax.broadcast_in_dim(array, _by_axis(self.shape, perm), sorted(places))
+
+
 def bind(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
-    """The results of an operation, some of them `Moved`. operands: arrays and `Moved`."""
+    """The results of an operation, some of them not arrays yet, as its operands may be."""
     name, params = operation.name, operation.equation.params
     if name == "transpose":
         return [_transposed(operands[0], params["permutation"])]
+    if name == "broadcast_in_dim" and len(operands) == 1:
+        return [Spread(settled(operands[0]), params["shape"], params["broadcast_dimensions"])]
     moved = next((x for x in operands if isinstance(x, Moved)), None)
     rule = RULES.get(name)
     if moved is None or rule is None:
@@ -44,10 +67,14 @@ def bind(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
 
 def settled(value: Any) -> Any:
     """The value as an array."""
+    if isinstance(value, Spread):
+        return lax.broadcast_in_dim(value.array, value.shape, value.axes)
     return lax.transpose(value.array, value.perm) if isinstance(value, Moved) else value
 
 
 def _transposed(value: Any, perm: _Perm) -> Any:
+    if isinstance(value, Spread):
+        return value.like(_inverse(perm))
     if not isinstance(value, Moved):
         return Moved(value, tuple(perm)) if _moves_one_axis(perm) else lax.transpose(value, perm)
     return _as_moved(value.array, tuple(value.perm[axis] for axis in perm))
@@ -71,6 +98,8 @@ def _alike(value: Any, perm: _Perm) -> Any:
     """The array that stands for a value which is transposed like another; a scalar stands for itself."""
     if isinstance(value, Moved) and value.perm == perm:
         return value.array
+    if isinstance(value, Spread):
+        return value.like(perm)
     found = settled(value)
     return found if getattr(found, "ndim", 0) == 0 else lax.transpose(found, _inverse(perm))
 
@@ -116,7 +145,7 @@ def _convolution(operation: Operation, operands: Sequence[Any], perm: _Perm) -> 
         if isinstance(x, Moved):
             specs[k] = tuple(x.perm[axis] for axis in specs[k])
     numbers = lax.ConvDimensionNumbers(*specs, numbers.out_spec)
-    arrays = [x.array if isinstance(x, Moved) else x for x in operands]
+    arrays = [x.array if isinstance(x, Moved) else settled(x) for x in operands]
     return list(operation.bind(arrays, {**operation.equation.params, "dimension_numbers": numbers}))
 
 

@@ -174,7 +174,7 @@ class _Division:
             return False
         roots = frozenset[int]().union(*(self._roots[v] for v in operands))
         self._roots.update(dict.fromkeys(operation.results, roots))
-        if operation.name not in _FREE or not self._costly.isdisjoint(operands):
+        if operation.name not in _FREE:
             self._costly.update(operation.results)
         return True
 
