@@ -378,6 +378,9 @@ class Model:
         for value in self.inputs:
             head.append(f"  in   {value}" + (f"  static: {value.static}" if value.static else ""))
         head += [f"  out  {value}" for value in self.outputs]
+        if prepared := self._pieces.prepared.values:
+            size = sum(x.nbytes for x in prepared)
+            head.append(f"  prepared  {len(prepared)} values of {size:,} bytes, computed once from parameters")
         for node, reason in self.cuts.items():
             head.append(f"  cut  before {node}: {reason}")
         return head

@@ -85,7 +85,7 @@ def _as_moved(array: Any, perm: _Perm) -> Any:
 
 
 def _moves_one_axis(perm: _Perm) -> bool:
-    """Whether the axis of channels goes behind the spatial ones, or back. Attention's transposes stay where they are."""
+    """Whether the axis of channels goes behind the spatial ones, or back. Those of attention stay where they are."""
     rank = len(perm)
     return rank > 3 and perm in ((0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1)))
 

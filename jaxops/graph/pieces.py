@@ -25,7 +25,7 @@ from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.prepared import Prepared
 from jaxops.graph.rounding import Rounding
 from jaxops.graph.trace import run, scope_of, step
-from jaxops.static import SHAPE_ONLY, UNKNOWN, StaticValue, Tracer, is_symbolic, tracing
+from jaxops.static import SHAPE_ONLY, UNKNOWN, StaticValue, Tracer, compiler_options, is_symbolic, tracing
 
 # From this many elements on, operands are worth a compiled program.
 _MANY = 1 << 20
@@ -62,7 +62,7 @@ class Pieces:
         def piece(graph: Graph, start: int, end: int, cut: bool, params: Any, given: Any, rng: Any) -> Any:
             return under_auto_axes(self._piece, graph, start, end, cut, params, given, rng, like=given)
 
-        return jax.jit(piece, static_argnums=(0, 1, 2, 3))
+        return jax.jit(piece, static_argnums=(0, 1, 2, 3), compiler_options=compiler_options())
 
     @cached_property
     def prepared(self) -> Prepared:

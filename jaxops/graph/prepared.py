@@ -16,7 +16,7 @@ import jax
 
 from jaxops.graph import layout
 from jaxops.graph.program import Known, Operation, Program, evaluate, needed, opened_program
-from jaxops.static import trace_context
+from jaxops.static import compiler_options, trace_context
 
 # The most that a prepared value may hold, for each byte of the parameters that it is made of. Dequantized weights
 # of four bits hold eight times as much: to read them takes longer than to compute them.
@@ -45,7 +45,6 @@ class Prepared:
     """
 
     compiled: Any
-    options: Mapping[str, Any] | None = None
     _parts: dict[Any, _Part | None] = field(default_factory=dict)
     _params: list[Any] = field(default_factory=list)
     _numbers: dict[Any, int] = field(default_factory=dict)  # expression → its number
@@ -66,12 +65,9 @@ class Prepared:
         return jax.tree.unflatten(part.tree, part.run(part.prepared, [params[name] for name in part.read], leaves))
 
     @property
-    def size(self) -> int:
-        """The bytes of all prepared values."""
-        return sum(x.nbytes for x in self._values.values())
-
-    def __len__(self) -> int:
-        return len(self._values)
+    def values(self) -> list[jax.Array]:
+        """What was prepared for all calls so far."""
+        return list(self._values.values())
 
     def _part(self, static: tuple[Any, ...], params: Mapping[str, Any], given: Any, rng: Any) -> _Part | None:
         """The program for one signature; None where nothing is to be prepared."""
@@ -87,7 +83,9 @@ class Prepared:
         expressions = self._expressions(program, weights, found)
         missing = [v for v in found.prepared if expressions[v] not in self._values]
         if missing:
-            self._values.update(self._computed(program, missing, [params[name] for name in weights.values()], expressions))
+            self._values.update(
+                self._computed(program, missing, [params[name] for name in weights.values()], expressions)
+            )
         prepared = tuple(self._values[expressions[v]] for v in found.prepared)
 
         def run(values: Any, weights: Any, leaves: Any) -> list[Any]:
@@ -97,7 +95,7 @@ class Prepared:
             return [layout.settled(y) for y in evaluate(found.rest, known, program.outputs, layout.bind)]
 
         return _Part(
-            jax.jit(run, compiler_options=self.options),
+            jax.jit(run, compiler_options=compiler_options()),
             prepared,
             tuple(weights[v] for v in found.read),
             jax.tree.structure(traced.out_info),
