@@ -144,7 +144,7 @@ def _convolution(operation: Operation, operands: Sequence[Any], perm: _Perm) -> 
     for k, x in enumerate(operands):
         if isinstance(x, Moved):
             specs[k] = tuple(x.perm[axis] for axis in specs[k])
-    numbers = lax.ConvDimensionNumbers(*specs, numbers.out_spec)
+    numbers = lax.ConvDimensionNumbers(specs[0], specs[1], numbers.out_spec)
     arrays = [x.array if isinstance(x, Moved) else settled(x) for x in operands]
     return list(operation.bind(arrays, {**operation.equation.params, "dimension_numbers": numbers}))
 

@@ -110,7 +110,7 @@ class Prepared:
         return dict(zip((expressions[v] for v in missing), values, strict=True))
 
     def _expressions(self, program: Program, weights: Mapping[int, str], found: "_Division") -> dict[int, int]:
-        """For each value that depends on parameters alone, the number of how it is computed, the same in each program."""
+        """For each value that depends on parameters alone, the number of its expression, the same in each program."""
         numbers = {v: self._number(("parameter", name)) for v, name in weights.items()}
         for operation in found.known:
             params = operation.equation.params

@@ -22,16 +22,8 @@ ELEMENTWISE = {
 }
 # Those, and what depends on the place only, or brings elements to another place.
 _ANY_SIZE = ELEMENTWISE | {
-    *(
-        "bitcast_convert_type",
-        "broadcast_in_dim",
-        "expand_dims",
-        "iota",
-        "optimization_barrier",
-        "squeeze",
-        "stack",
-        "transpose",
-    ),
+    *("bitcast_convert_type", "broadcast_in_dim", "expand_dims", "iota", "optimization_barrier", "squeeze"),
+    *("stack", "transpose"),
 }
 # Those whose inner programs run on their operands as they are, or on slices of them.
 CALLS = {
