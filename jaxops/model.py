@@ -140,7 +140,7 @@ class Model:
         values = arrive(self.inputs, self._defaults, inputs, named)
         graph = self.graph if outputs is None else self._giving(tuple(outputs))
         weights = params if params is self._params else self._weights(params, values)
-        found = self._pieces.call(graph, values, weights, rng)
+        found = self._pieces.call(graph, values, weights, rng, own=weights is self._params and not self._shardings)
         return leave(found, [value.name for value in graph.outputs], (weights, values, rng))
 
     def __call__(
@@ -378,6 +378,9 @@ class Model:
         for value in self.inputs:
             head.append(f"  in   {value}" + (f"  static: {value.static}" if value.static else ""))
         head += [f"  out  {value}" for value in self.outputs]
+        if prepared := self._pieces.prepared.values:
+            size = sum(x.nbytes for x in prepared)
+            head.append(f"  prepared  {len(prepared)} values of {size:,} bytes, computed once from parameters")
         for node, reason in self.cuts.items():
             head.append(f"  cut  before {node}: {reason}")
         return head

@@ -22,9 +22,10 @@ from jaxops.errors import JaxopsError, OutOfRangeError
 from jaxops.graph.border import opened
 from jaxops.graph.mesh import under_auto_axes
 from jaxops.graph.nodes import Graph, Node
+from jaxops.graph.prepared import Prepared
 from jaxops.graph.rounding import Rounding
 from jaxops.graph.trace import run, scope_of, step
-from jaxops.static import SHAPE_ONLY, UNKNOWN, StaticValue, Tracer, is_symbolic, tracing
+from jaxops.static import SHAPE_ONLY, UNKNOWN, StaticValue, Tracer, compiler_options, is_symbolic, tracing
 
 # From this many elements on, operands are worth a compiled program.
 _MANY = 1 << 20
@@ -61,10 +62,18 @@ class Pieces:
         def piece(graph: Graph, start: int, end: int, cut: bool, params: Any, given: Any, rng: Any) -> Any:
             return under_auto_axes(self._piece, graph, start, end, cut, params, given, rng, like=given)
 
-        return jax.jit(piece, static_argnums=(0, 1, 2, 3))
+        return jax.jit(piece, static_argnums=(0, 1, 2, 3), compiler_options=compiler_options())
 
-    def call(self, graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any) -> list[Any]:
-        """The outputs of a whole model. given: its inputs as `border.arrive` gives them.
+    @cached_property
+    def prepared(self) -> Prepared:
+        """The programs whose weights are prepared."""
+        return Prepared(self._compiled)
+
+    def call(
+        self, graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any, own: bool = False
+    ) -> list[Any]:
+        """The outputs of a whole model. given: its inputs as `border.arrive` gives them. own: whether the parameters
+        stay the same in the next calls, so that it pays to prepare them.
 
         Node by node inside a trace, whose program it becomes a part of, and under `jax.disable_jit`.
         """
@@ -74,7 +83,11 @@ class Pieces:
         # Nothing can be read of what a transformation follows: such a call is one piece.
         traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((given, params, rng)))
         try:
-            stop, values = self._compiled(graph, 0, len(graph.nodes), not traced, params, given, rng)
+            static = graph, 0, len(graph.nodes), not traced
+            if own and not traced:
+                stop, values = self.prepared.call(static, params, given, rng)
+            else:
+                stop, values = self._compiled(*static, params, given, rng)
         except UNKNOWN:
             if not traced:
                 raise

@@ -10,28 +10,20 @@ from typing import Any
 
 import numpy as np
 
-# Each element of the result depends on the operands at its own place, or on the place only.
-_ANY_SIZE = {
+# Each element of the result depends on the elements at its own place, in operands of its shape or scalars.
+ELEMENTWISE = {
     *("abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2", "atanh"),
-    *("bitcast_convert_type", "broadcast_in_dim", "cbrt", "ceil", "clamp", "convert_element_type", "copy", "copy_p"),
-    *("cos", "cosh", "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expand_dims", "expm1"),
-    *("floor", "ge", "gt", "integer_pow", "iota", "is_finite", "le", "lgamma", "log", "log1p", "logistic", "lt"),
-    *("max", "min", "mul", "ne", "neg", "nextafter", "not", "optimization_barrier", "or", "population_count", "pow"),
+    *("cbrt", "ceil", "clamp", "convert_element_type", "copy", "copy_p"),
+    *("cos", "cosh", "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1"),
+    *("floor", "ge", "gt", "integer_pow", "is_finite", "le", "lgamma", "log", "log1p", "logistic", "lt"),
+    *("max", "min", "mul", "ne", "neg", "nextafter", "not", "or", "population_count", "pow"),
     *("reduce_precision", "rem", "round", "rsqrt", "select_n", "shift_left", "shift_right_arithmetic"),
-    *(
-        "shift_right_logical",
-        "sign",
-        "sin",
-        "sinh",
-        "sqrt",
-        "square",
-        "squeeze",
-        "stack",
-        "stop_gradient",
-        "sub",
-        "tan",
-    ),
-    *("tanh", "transpose", "xor"),
+    *("shift_right_logical", "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "sub", "tan", "tanh", "xor"),
+}
+# Those, and what depends on the place only, or brings elements to another place.
+_ANY_SIZE = ELEMENTWISE | {
+    *("bitcast_convert_type", "broadcast_in_dim", "expand_dims", "iota", "optimization_barrier", "squeeze"),
+    *("stack", "transpose"),
 }
 # Those whose inner programs run on their operands as they are, or on slices of them.
 CALLS = {

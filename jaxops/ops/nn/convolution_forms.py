@@ -39,7 +39,7 @@ def fast_form(x: Sizes, w: Sizes, windows: Windows, group: int) -> Any:
         return as_sum if taps * w[1] <= _MOST_TAPS else as_columns
     # The columns hold `taps` copies of the data. They pay off while they have fewer elements than the weights.
     columns = x[0] * w[1] * taps * math.prod(windows.sizes)
-    return as_columns if isinstance(columns, int) and columns <= math.prod(w) else None
+    return as_one_product if isinstance(columns, int) and columns <= math.prod(w) else channels_last
 
 
 def _padded(x: jax.Array, windows: Windows) -> jax.Array:
@@ -66,14 +66,48 @@ def _positions(windows: Windows) -> Any:
     return itertools.product(*map(range, windows.kernel))
 
 
+def _last(x: jax.Array) -> jax.Array:
+    """(N, C, d1, …, dn) as (N, d1, …, dn, C)."""
+    return lax.transpose(x, (0, *range(2, x.ndim), 1))
+
+
+def _first(y: jax.Array) -> jax.Array:
+    """(N, d1, …, dn, C) as (N, C, d1, …, dn)."""
+    return lax.transpose(y, (0, y.ndim - 1, *range(1, y.ndim - 1)))
+
+
+def channels_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    """A `lax` convolution, channels last."""
+    rank = x.ndim
+    order = (0, rank - 1, *range(1, rank - 1))
+    y = lax.conv_general_dilated(
+        _last(x),
+        lax.transpose(w, (*range(2, rank), 1, 0)),
+        windows.strides,
+        windows.pads,
+        rhs_dilation=windows.dilations,
+        dimension_numbers=lax.ConvDimensionNumbers(order, (rank - 1, rank - 2, *range(rank - 2)), order),
+        feature_group_count=group,
+    )
+    return _first(y)
+
+
 def as_product(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
     """A pointwise convolution: one matrix product."""
     if any(s != 1 for s in windows.strides):
         x = _shifted(x, (0,) * len(windows.kernel), windows)
-    n, c = x.shape[:2]
-    flat = lax.reshape(x, (n, c, math.prod(windows.sizes)))
-    y = lax.dot_general(lax.reshape(w, w.shape[:2]), flat, (((1,), (1,)), ((), ())))
-    return lax.reshape(lax.transpose(y, (1, 0, 2)), (n, w.shape[0], *windows.sizes))
+    y = lax.dot_general(_last(x), lax.reshape(w, w.shape[:2]), (((x.ndim - 1,), (1,)), ((), ())))
+    return _first(y)
+
+
+def as_one_product(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    """All windows, each as a row in the order of the weights, then one matrix product."""
+    n, taps, count = x.shape[0], math.prod(windows.kernel), math.prod(windows.sizes)
+    x = _padded(x, windows)
+    pieces = [lax.expand_dims(_last(_shifted(x, at, windows)), [x.ndim]) for at in _positions(windows)]
+    rows = lax.reshape(lax.concatenate(pieces, x.ndim), (n * count, w.shape[1] * taps))
+    y = lax.dot_general(rows, lax.reshape(w, (w.shape[0], w.shape[1] * taps)), (((1,), (1,)), ((), ())))
+    return _first(lax.reshape(y, (n, *windows.sizes, w.shape[0])))
 
 
 def as_columns(x: jax.Array, w: jax.Array, windows: Windows, group: int, dtype: Any = None) -> jax.Array:
@@ -160,6 +194,8 @@ def _summed(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Arr
     dtype = x.dtype
     wide = accumulation_type(dtype)
     x, w = x.astype(wide), w.astype(wide)
+    if (m, inner) == (group, 1):
+        return _by_channel(_padded(x, windows), w, windows).astype(dtype)
     data = lax.reshape(_padded(x, windows), (n, group, inner, *_padded_sizes(x, windows)))
     filters = lax.reshape(w, (group, m // group, inner, *windows.kernel))
     sizes = (n, group, m // group, *windows.sizes)
@@ -174,6 +210,19 @@ def _summed(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Arr
             total = term if total is None else lax.add(total, term)
     assert total is not None
     return lax.reshape(total, (n, m, *windows.sizes)).astype(dtype)
+
+
+def _by_channel(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
+    """A filter for each channel of padded data. No axis is split, so that the data may be channels last."""
+    sizes = (x.shape[0], w.shape[0], *windows.sizes)
+    weights = lax.transpose(lax.reshape(w, (w.shape[0], math.prod(windows.kernel))), (1, 0))
+    total = None
+    for k, at in enumerate(_positions(windows)):
+        weight = lax.index_in_dim(weights, k, 0, keepdims=False)
+        term = lax.mul(_shifted(x, at, windows), lax.broadcast_in_dim(weight, sizes, (1,)))
+        total = term if total is None else lax.add(total, term)
+    assert total is not None
+    return total
 
 
 def _padded_sizes(x: jax.Array, windows: Windows) -> Sizes:

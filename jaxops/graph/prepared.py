@@ -1,0 +1,186 @@
+"""What depends on the weights alone, computed once (the sixth idea of the design).
+
+A call of `model(…)` runs the program of `model.apply` in two parts. The first needs nothing but parameters: filters
+in another layout, 1/sqrt(variance + epsilon), weights of two products side by side. It runs once, and its results take
+the place of the parameters in the second, which runs at each call. No operator knows of it, and gradients, which
+follow `apply`, see the whole.
+"""
+
+import math
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+
+from jaxops.graph import layout
+from jaxops.graph.program import Known, Operation, Program, evaluate, needed, opened_program
+from jaxops.static import compiler_options, trace_context
+
+# The most that a prepared value may hold, for each byte of the parameters that it is made of. Dequantized weights
+# of four bits hold eight times as much: to read them takes longer than to compute them.
+_MOST_BYTES = 1.5
+# What is no larger than this is kept anyway: a table of relative positions, made of a few numbers.
+_SMALL = 1 << 20
+# What costs nothing, or is part of the operation that reads it.
+_FREE = {"reshape", "squeeze", "expand_dims", "broadcast_in_dim", "copy", "stop_gradient", "optimization_barrier"}
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What runs at each call: `run(prepared, *the parameters that it still reads, *inputs)`."""
+
+    run: Any
+    prepared: tuple[Any, ...]
+    read: tuple[str, ...]
+    tree: Any
+
+
+@dataclass(eq=False)
+class Prepared:
+    """The programs of one model whose weights are prepared, one for each signature, and these weights.
+
+    compiled: the jitted function of (*what is static, params, given, rng) that they are made of.
+    """
+
+    compiled: Any
+    _parts: dict[Any, _Part | None] = field(default_factory=dict)
+    _params: list[Any] = field(default_factory=list)
+    _numbers: dict[Any, int] = field(default_factory=dict)  # expression → its number
+    _values: dict[int, Any] = field(default_factory=dict)  # number of an expression → what it is
+
+    def call(self, static: tuple[Any, ...], params: Mapping[str, Any], given: Any, rng: Any) -> Any:
+        """The result of `compiled`."""
+        weights = list(params.values())
+        if len(weights) != len(self._params) or not all(map(operator.is_, weights, self._params)):
+            self._params, self._parts, self._values = weights, {}, {}  # a caller has replaced some
+        leaves, tree = jax.tree.flatten((given, rng))
+        key = (static, tree, tuple(jax.typeof(x) for x in leaves), trace_context())
+        if key not in self._parts:
+            self._parts[key] = self._part(static, params, given, rng)
+        part = self._parts[key]
+        if part is None:
+            return self.compiled(*static, params, given, rng)
+        return jax.tree.unflatten(part.tree, part.run(part.prepared, [params[name] for name in part.read], leaves))
+
+    @property
+    def values(self) -> list[jax.Array]:
+        """What was prepared for all calls so far."""
+        return list(self._values.values())
+
+    def _part(self, static: tuple[Any, ...], params: Mapping[str, Any], given: Any, rng: Any) -> _Part | None:
+        """The program for one signature; None where nothing is to be prepared."""
+        if not params:
+            return None
+        traced = self.compiled.trace(*static, params, given, rng)
+        platform = next(iter(next(iter(params.values())).devices())).platform
+        program = opened_program(traced.jaxpr, platform)
+        weights = dict(enumerate(sorted(params)))  # the leaves of a dictionary come in the order of its keys
+        found = _Division(program, weights)
+        if not found.prepared:
+            return None
+        expressions = self._expressions(program, weights, found)
+        missing = [v for v in found.prepared if expressions[v] not in self._values]
+        if missing:
+            self._values.update(
+                self._computed(program, missing, [params[name] for name in weights.values()], expressions)
+            )
+        prepared = tuple(self._values[expressions[v]] for v in found.prepared)
+
+        def run(values: Any, weights: Any, leaves: Any) -> list[Any]:
+            known = dict(zip(found.prepared, values, strict=True))
+            known |= dict(zip(found.read, weights, strict=True))
+            known |= dict(zip(range(len(params), program.inputs), leaves, strict=True))
+            return [layout.settled(y) for y in evaluate(found.rest, known, program.outputs, layout.bind)]
+
+        return _Part(
+            jax.jit(run, compiler_options=compiler_options()),
+            prepared,
+            tuple(weights[v] for v in found.read),
+            jax.tree.structure(traced.out_info),
+        )
+
+    def _computed(
+        self, program: Program, missing: list[int], weights: list[Any], expressions: Mapping[int, int]
+    ) -> dict[int, Any]:
+        operations = needed(program.operations, missing)
+        read = {v for o in operations for v in o.operands if isinstance(v, int) and v < len(weights)}
+        values = jax.jit(lambda values: evaluate(operations, values, missing))({v: weights[v] for v in read})
+        return dict(zip((expressions[v] for v in missing), values, strict=True))
+
+    def _expressions(self, program: Program, weights: Mapping[int, str], found: "_Division") -> dict[int, int]:
+        """For each value that depends on parameters alone, the number of its expression, the same in each program."""
+        numbers = {v: self._number(("parameter", name)) for v, name in weights.items()}
+        for operation in found.known:
+            params = operation.equation.params
+            operands = tuple(_constant(v) if isinstance(v, Known) else numbers[v] for v in operation.operands)
+            made = tuple(map(str, (program.types[v] for v in operation.results)))
+            key = operation.name, tuple(params.items()), operands, made
+            number = self._number(key if _is_hashable(key) else (operation.name, str(params), operands, made))
+            numbers.update((v, self._number((number, place))) for place, v in enumerate(operation.results))
+        return numbers
+
+    def _number(self, key: Any) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
+
+
+def _constant(operand: Known) -> Any:
+    """A number by its value, 0.0 and -0.0 apart; an array is only equal to itself."""
+    return operand if getattr(operand.value, "shape", ()) else repr(operand.value)
+
+
+def _is_hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+class _Division:
+    """A program in two parts: what is prepared, and the rest.
+
+    known: the operations that need nothing but parameters and constants. prepared: the values to keep. rest: the
+    operations of each call. read: the parameters that they read.
+    """
+
+    def __init__(self, program: Program, weights: Mapping[int, str]) -> None:
+        live = needed(program.operations, program.outputs)
+        self._types = program.types
+        self._roots: dict[int, frozenset[int]] = {v: frozenset([v]) for v in weights}
+        self._costly: set[int] = set()
+        self.known = [operation for operation in live if self._is_known(operation)]
+        wanted = {v for v in program.outputs if not isinstance(v, Known)}
+        known, prepared, rest = set(self.known), set(), []
+        for operation in reversed(live):
+            if operation in known:
+                kept = wanted.intersection(operation.results)
+                if all(map(self._is_worth_it, kept)):
+                    prepared |= kept
+                    continue
+            rest.append(operation)
+            wanted.update(v for v in operation.operands if not isinstance(v, Known))
+        self.prepared = sorted(prepared)
+        self.rest = rest[::-1]
+        self.read = sorted(wanted.intersection(weights))
+
+    def _is_known(self, operation: Operation) -> bool:
+        """Whether an operation needs parameters and constants only; if so, what follows for its results."""
+        operands = [v for v in operation.operands if not isinstance(v, Known)]
+        if operation.equation.effects or not all(v in self._roots for v in operands):
+            return False
+        roots = frozenset[int]().union(*(self._roots[v] for v in operands))
+        self._roots.update(dict.fromkeys(operation.results, roots))
+        if operation.name not in _FREE:
+            self._costly.update(operation.results)
+        return True
+
+    def _is_worth_it(self, value: int) -> bool:
+        roots = self._roots[value]
+        most = max(_SMALL, _MOST_BYTES * sum(map(self._bytes, roots)))
+        return bool(roots) and value in self._costly and self._bytes(value) <= most
+
+    def _bytes(self, value: int) -> int:
+        found = self._types[value]
+        return math.prod(found.shape) * found.dtype.itemsize

@@ -1,0 +1,127 @@
+"""A traced program as one list of operations, without the calls that wrap them.
+
+`jit` inside `jit`, the functions with a derivative of their own, and the choice of a form by platform only say how a
+program came about. Here they are opened, so that a walk over the list sees every operation and its operands.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from jaxops.graph.rows import CALLS
+from jaxops.static import name_stack
+
+# Those that do not just run one program once.
+_CONTROL = {"while", "cond", "scan"}
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """An operand that is a constant of the program."""
+
+    value: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """An equation, with the numbers of its operands (or constants), and of its results."""
+
+    equation: Any
+    operands: tuple["int | Known", ...]
+    results: tuple[int, ...]
+    scope: str
+
+    @property
+    def name(self) -> str:
+        """The name of its primitive."""
+        return self.equation.primitive.name
+
+    def bind(self, operands: Sequence[Any], params: Mapping[str, Any] | None = None) -> Sequence[Any]:
+        """The results for these operands, with other parameters where some are given."""
+        primitive = self.equation.primitive
+        found = primitive.bind(*operands, **(self.equation.params if params is None else params))
+        return found if primitive.multiple_results else [found]
+
+
+@dataclass(frozen=True)
+class Program:
+    """operations: in order. types: number → type of the value. outputs: numbers, or constants."""
+
+    operations: tuple[Operation, ...]
+    types: tuple[Any, ...]
+    inputs: int
+    outputs: tuple["int | Known", ...]
+
+
+def opened_program(closed: Any, platform: str) -> Program:
+    """The operations of a closed jaxpr, as they run on a platform. Its inputs are the values 0, 1, …"""
+    types: list[Any] = [v.aval for v in closed.jaxpr.invars]
+    operations: list[Operation] = []
+
+    def walk(program: Any, inputs: Sequence[Any], scope: str) -> list[Any]:
+        jaxpr = getattr(program, "jaxpr", program)
+        values: dict[Any, Any] = dict(zip(jaxpr.invars, inputs, strict=True))
+        values |= {var: Known(x) for var, x in zip(jaxpr.constvars, getattr(program, "consts", ()), strict=True)}
+
+        def read(var: Any) -> Any:
+            return Known(var.val) if hasattr(var, "val") else values[var]
+
+        for eqn in jaxpr.eqns:
+            operands = [read(v) for v in eqn.invars]
+            name, where = eqn.primitive.name, _joined(scope, name_stack(eqn))
+            if name == "platform_index":
+                results: list[Any] = [Known(_chosen(eqn.params["platforms"], platform))]
+            elif name == "cond" and isinstance(operands[0], Known) and isinstance(operands[0].value, int):
+                results = walk(eqn.params["branches"][operands[0].value], operands[1:], where)
+            elif name in CALLS - _CONTROL:
+                results = walk(eqn.params.get("jaxpr", eqn.params.get("call_jaxpr")), operands, where)
+            else:
+                results = list(range(len(types), len(types) + len(eqn.outvars)))
+                types.extend(v.aval for v in eqn.outvars)
+                operations.append(Operation(eqn, tuple(operands), tuple(results), where))
+            values.update(zip(eqn.outvars, results, strict=True))
+        return [read(v) for v in jaxpr.outvars]
+
+    count = len(types)
+    outputs = walk(closed, range(count), "")
+    return Program(tuple(operations), tuple(types), count, tuple(outputs))
+
+
+def _joined(*scopes: str) -> str:
+    return "/".join(filter(None, scopes))
+
+
+def _chosen(platforms: Sequence[Any], platform: str) -> int:
+    """The position of the branch for a platform; None stands for all others."""
+    return next(k for k, names in enumerate(platforms) if names is None or platform in names)
+
+
+def evaluate(
+    operations: Iterable[Operation],
+    values: dict[int, Any],
+    outputs: Iterable[Any],
+    bind: Callable[[Operation, Sequence[Any]], Sequence[Any]] = Operation.bind,
+) -> list[Any]:
+    """Runs operations on values by number, which it adds to; returns the outputs. bind: what runs one of them."""
+
+    def read(operand: Any) -> Any:
+        return operand.value if isinstance(operand, Known) else values[operand]
+
+    for operation in operations:
+        with jax.named_scope(operation.scope):
+            found = bind(operation, list(map(read, operation.operands)))
+        values.update(zip(operation.results, found, strict=True))
+    return [read(output) for output in outputs]
+
+
+def needed(operations: Sequence[Operation], outputs: Iterable[Any]) -> list[Operation]:
+    """The operations that these outputs need, and those with effects."""
+    wanted = {v for v in outputs if not isinstance(v, Known)}
+    found: list[Operation] = []
+    for operation in reversed(operations):
+        if operation.equation.effects or not wanted.isdisjoint(operation.results):
+            found.append(operation)
+            wanted.update(v for v in operation.operands if not isinstance(v, Known))
+    return found[::-1]

@@ -1,0 +1,86 @@
+"""Exports the models that benchmarks run, full size with random weights: `python export.py FOLDER [NAME …]`.
+
+Needs torch, torchvision, transformers and onnxscript. Writes FOLDER/NAME.onnx; batch 1, sequences of 64.
+"""
+
+import sys
+import warnings
+from pathlib import Path
+
+import onnx
+import torch
+import torchvision
+import transformers
+
+
+class First(torch.nn.Module):
+    """A model as a function of one tensor to one tensor."""
+
+    def __init__(self, model, call):
+        super().__init__()
+        self.model = model
+        self.call = call
+
+    def forward(self, x):
+        return self.call(self.model, x)
+
+
+def image(model):
+    return First(model, lambda m, x: m(x)), torch.randn(1, 3, 224, 224)
+
+
+def bert():
+    model = transformers.BertModel(transformers.BertConfig(), add_pooling_layer=False)
+    return First(model, lambda m, x: m(input_ids=x).last_hidden_state), torch.randint(0, 30522, (1, 64))
+
+
+def gpt2():
+    return causal(transformers.GPT2LMHeadModel(transformers.GPT2Config()), 50257)
+
+
+def llama():
+    config = transformers.LlamaConfig(
+        vocab_size=32000, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=2048
+    )
+    return causal(transformers.LlamaForCausalLM(config), 32000)
+
+
+def causal(model, vocabulary):
+    ids = torch.randint(0, vocabulary, (1, 64))
+    return First(model, lambda m, x: m(input_ids=x, use_cache=False).logits), ids
+
+
+def whisper():
+    config = transformers.WhisperConfig(
+        d_model=512, encoder_layers=6, encoder_attention_heads=8, decoder_attention_heads=8, decoder_layers=1
+    )
+    encoder = transformers.WhisperModel(config).encoder
+    return First(encoder, lambda m, x: m(x).last_hidden_state), torch.randn(1, 80, 3000)
+
+
+MODELS = {
+    "resnet50": lambda: image(torchvision.models.resnet50()),
+    "mobilenet_v3_large": lambda: image(torchvision.models.mobilenet_v3_large()),
+    "efficientnet_b0": lambda: image(torchvision.models.efficientnet_b0()),
+    "convnext_tiny": lambda: image(torchvision.models.convnext_tiny()),
+    "vit_b_16": lambda: image(torchvision.models.vit_b_16()),
+    "bert_base": bert,
+    "gpt2": gpt2,
+    "llama_110m": llama,
+    "whisper_base_encoder": whisper,
+}
+
+
+def main(folder, names):
+    for name in names or MODELS:
+        torch.manual_seed(0)
+        model, x = MODELS[name]()
+        path = Path(folder) / f"{name}.onnx"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(model.eval(), (x,), path, input_names=["x"], dynamo=True, external_data=False)
+        print(path, len(onnx.load(path).graph.node), "nodes", path.stat().st_size >> 20, "MiB")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,135 @@
+"""Calls of a model compute once what depends on its parameters alone."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from onnx import TensorProto as T, helper, numpy_helper
+
+import jaxops.onnx
+
+RNG = np.random.default_rng(0)
+FILTERS = RNG.standard_normal((8, 3, 3, 3), np.float32)
+MEAN, VAR, SCALE, SHIFT = (RNG.random(8, np.float32) + 0.5 for _ in range(4))
+
+
+def loaded(nodes, shape, **tensors):
+    kept = [numpy_helper.from_array(value, name) for name, value in tensors.items()]
+    x, y = helper.make_tensor_value_info("x", T.FLOAT, shape), helper.make_tensor_value_info("y", T.FLOAT, None)
+    graph = helper.make_graph([helper.make_node(*node, **given) for *node, given in nodes], "g", [x], [y], kept)
+    return jaxops.onnx.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
+
+
+@pytest.fixture
+def model():
+    """A convolution and its normalization."""
+    return loaded(
+        [
+            ("Conv", ["x", "w"], ["c"], {"pads": [1, 1, 1, 1]}),
+            ("BatchNormalization", ["c", "scale", "shift", "mean", "var"], ["y"], {}),
+        ],
+        ["n", 3, "h", "w"],
+        w=FILTERS,
+        scale=SCALE,
+        shift=SHIFT,
+        mean=MEAN,
+        var=VAR,
+    )
+
+
+def image(*sizes):
+    return RNG.standard_normal(sizes, np.float32)
+
+
+def test_a_call_computes_what_apply_does(model):
+    x = image(2, 3, 40, 40)
+    np.testing.assert_allclose(model(x), jax.jit(model.apply)(model.params, x), rtol=1e-5, atol=1e-5)
+
+
+def test_other_sizes_share_what_is_prepared(model):
+    model(image(1, 3, 8, 8))
+    prepared = {id(value) for value in model._pieces.prepared.values}
+    assert prepared
+    model(image(2, 3, 8, 12))
+    assert {id(value) for value in model._pieces.prepared.values} == prepared
+
+
+def test_printing_says_what_is_prepared(model):
+    assert "prepared" not in str(model)
+    model(image(1, 3, 8, 8))
+    # The filters with channels last, 1 / sqrt(var + epsilon) · scale, and the shift that follows.
+    assert f"prepared  3 values of {(8 * 27 + 8 + 8) * 4} bytes" in str(model).replace(",", "")
+
+
+def test_a_parameter_that_is_replaced_counts(model):
+    x = image(1, 3, 8, 8)
+    before = model(x)
+    model.params["scale"] = jnp.asarray(2 * SCALE)
+    expected = model.apply(dict(model.params), x)
+    assert not np.allclose(before, expected)
+    np.testing.assert_allclose(model(x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_settings_of_jax_count(model):
+    x = image(1, 3, 8, 8)
+    model(x)
+    programs = len(model._pieces.prepared._parts)
+    with jax.default_matmul_precision("highest"):
+        model(x)
+    assert len(model._pieces.prepared._parts) == programs + 1
+    model(x)
+    assert len(model._pieces.prepared._parts) == programs + 1
+
+
+def test_inside_a_transformation_nothing_is_prepared(model):
+    x = image(1, 3, 8, 8)
+    jax.jit(model)(x)
+    jax.vmap(model)(x[None])
+    assert not model._pieces.prepared.values
+
+
+def test_what_would_be_much_larger_is_computed_at_each_call():
+    """Four times the bytes: reading them would take longer than computing them."""
+    quantized = RNG.integers(-100, 100, (1024, 512)).astype(np.int8)
+    model = loaded(
+        [
+            ("DequantizeLinear", ["q", "s"], ["w"], {}),
+            ("MatMul", ["x", "w"], ["y"], {}),
+        ],
+        ["n", 1024],
+        q=quantized,
+        s=np.float32(0.5),
+    )
+    x = image(2, 1024)
+    np.testing.assert_allclose(model(x), x @ (quantized * np.float32(0.5)), rtol=1e-3, atol=1e-2)
+    assert sum(value.nbytes for value in model._pieces.prepared.values) < quantized.nbytes
+
+
+def test_zero_and_minus_zero_are_two_constants():
+    """Two expressions that differ in the sign of a zero alone."""
+    model = loaded(
+        [
+            ("Mul", ["w", "zero"], ["a"], {}),
+            ("Mul", ["w", "minus"], ["b"], {}),
+            ("Concat", ["a", "b"], ["c"], {"axis": 0}),
+            ("Reciprocal", ["c"], ["d"], {}),
+            ("Add", ["x", "d"], ["y"], {}),
+        ],
+        [1],
+        w=np.ones(3, np.float32),
+        zero=np.float32(0.0),
+        minus=np.float32(-0.0),
+    )
+    np.testing.assert_array_equal(model(np.zeros(1, np.float32)), [np.inf] * 3 + [-np.inf] * 3)
+
+
+def test_a_model_whose_output_needs_no_input():
+    model = loaded([("Sqrt", ["w"], ["y"], {})], [1], w=np.asarray([4.0, 9.0], np.float32))
+    np.testing.assert_array_equal(model(np.zeros(1, np.float32)), [2.0, 3.0])
+
+
+def test_with_sixty_four_bits(model):
+    x = image(1, 3, 8, 8)
+    expected = model(x)
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(model(x), expected, rtol=1e-6, atol=1e-6)
