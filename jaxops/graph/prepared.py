@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+import numpy as np
 
-from jaxops.graph import layout
+from jaxops.graph import layout, on_host
+from jaxops.graph.on_host import runs_on_host
 from jaxops.graph.program import Known, Operation, Program, evaluate, needed, opened_program
 from jaxops.static import compiler_options, trace_context
 
@@ -106,7 +108,12 @@ class Prepared:
     ) -> dict[int, Any]:
         operations = needed(program.operations, missing)
         read = {v for o in operations for v in o.operands if isinstance(v, int) and v < len(weights)}
-        values = jax.jit(lambda values: evaluate(operations, values, missing))({v: weights[v] for v in read})
+        given = {v: weights[v] for v in read}
+        if runs_on_host(program, operations) and all(x.is_fully_addressable for x in given.values()):
+            found = evaluate(operations, {v: np.asarray(x) for v, x in given.items()}, missing, on_host.bind)
+            values = [jax.device_put(np.array(x, order="C")) for x in found]
+        else:
+            values = jax.jit(lambda given: evaluate(operations, given, missing))(given)
         return dict(zip((expressions[v] for v in missing), values, strict=True))
 
     def _expressions(self, program: Program, weights: Mapping[int, str], found: "_Division") -> dict[int, int]:

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, get_mesh
 
-from jaxops.dtypes import as_canonical, as_traced
+from jaxops.dtypes import as_canonical
 from jaxops.errors import ArgumentError, ShapeError
 from jaxops.graph.nodes import Tensor
 
@@ -112,7 +112,8 @@ def placed(tensor: Tensor, sharding: NamedSharding | None) -> jax.Array:
     The host has one shard at a time, where the file can be read in parts.
     """
     if sharding is None:
-        return as_traced(tensor.load())
+        # `jnp.asarray` would compile a program for each shape.
+        return jax.device_put(as_canonical(np.asarray(tensor.load(), order="C")))
     whole = None if tensor.part else tensor.load()
     shards: dict[Any, jax.Array] = {}
     arrays = []

@@ -39,7 +39,7 @@ def fast_form(x: Sizes, w: Sizes, windows: Windows, group: int) -> Any:
         return as_sum if taps * w[1] <= _MOST_TAPS else as_columns
     # The columns hold `taps` copies of the data. They pay off while they have fewer elements than the weights.
     columns = x[0] * w[1] * taps * math.prod(windows.sizes)
-    return as_one_product if isinstance(columns, int) and columns <= math.prod(w) else channels_last
+    return channels_last
 
 
 def _padded(x: jax.Array, windows: Windows) -> jax.Array:

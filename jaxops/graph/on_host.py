@@ -1,0 +1,66 @@
+"""Operations on weights by NumPy: to compile a program that runs once takes longer than to run it here."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxops.graph.program import Known, Operation, Program
+
+_Rule = Callable[..., np.ndarray]
+
+
+def _spread(x: np.ndarray, shape: tuple[int, ...], broadcast_dimensions: tuple[int, ...], **_: Any) -> np.ndarray:
+    sizes = [1] * len(shape)
+    for size, axis in zip(x.shape, broadcast_dimensions, strict=True):
+        sizes[axis] = size
+    return np.broadcast_to(x.reshape(sizes), shape)
+
+
+def _sliced(x: np.ndarray, start_indices: Any, limit_indices: Any, strides: Any) -> np.ndarray:
+    steps = strides or (1,) * x.ndim
+    return x[tuple(map(slice, start_indices, limit_indices, steps))]
+
+
+# What moves elements of any type.
+_MOVES: dict[str, _Rule] = {
+    "broadcast_in_dim": _spread,
+    "concatenate": lambda *parts, dimension: np.concatenate(parts, dimension),
+    "expand_dims": lambda x, dimensions: np.expand_dims(x, dimensions),
+    "reshape": lambda x, new_sizes, **_: x.reshape(new_sizes),
+    "slice": _sliced,
+    "squeeze": lambda x, dimensions: np.squeeze(x, dimensions),
+    "transpose": lambda x, permutation: x.transpose(permutation),
+}
+# What IEEE defines to the last digit, or nearly so, for float32 and float64.
+_ARITHMETIC: dict[str, _Rule] = {
+    "add": np.add,
+    "div": np.divide,
+    "mul": np.multiply,
+    "neg": np.negative,
+    "rsqrt": lambda x, **_: np.asarray(1, x.dtype) / np.sqrt(x),
+    "sqrt": lambda x, **_: np.sqrt(x),
+    "sub": np.subtract,
+}
+
+
+def runs_on_host(program: Program, operations: Sequence[Operation]) -> bool:
+    """Whether NumPy computes these operations as XLA does."""
+
+    def is_wide(operand: Any) -> bool:
+        return isinstance(operand, Known) or program.types[operand].dtype in (np.float32, np.float64)
+
+    return all(
+        operation.name in _MOVES
+        or (operation.name in _ARITHMETIC and all(map(is_wide, (*operation.operands, *operation.results))))
+        for operation in operations
+    )
+
+
+def bind(operation: Operation, operands: Sequence[Any]) -> Sequence[np.ndarray]:
+    """The result of an operation on NumPy arrays."""
+    rule = _MOVES.get(operation.name) or _ARITHMETIC[operation.name]
+    given = operation.equation.params if operation.name in _MOVES else {}
+    kind = operation.equation.outvars[0].aval.dtype
+    with np.errstate(all="ignore"):  # XLA gives inf and NaN without a word
+        return [rule(*(x if isinstance(x, np.ndarray) else np.asarray(x, kind) for x in operands), **given)]
