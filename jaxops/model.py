@@ -378,12 +378,9 @@ class Model:
         for value in self.inputs:
             head.append(f"  in   {value}" + (f"  static: {value.static}" if value.static else ""))
         head += [f"  out  {value}" for value in self.outputs]
-        if prepared := self._pieces.prepared.values:
-            size = sum(x.nbytes for x in prepared)
-            head.append(f"  prepared  {len(prepared)} values of {size:,} bytes, computed once from parameters")
-        for node, reason in self.cuts.items():
-            head.append(f"  cut  before {node}: {reason}")
-        return head
+        if self._pieces.prepared.values:
+            head.append(f"  prepared  {self._pieces.prepared}")
+        return head + [f"  cut  before {node}: {reason}" for node, reason in self.cuts.items()]
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, values)) for values in (self.inputs, self.outputs))

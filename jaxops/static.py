@@ -6,12 +6,12 @@ value is needed; a tracer may not. This is the only file with JAX names that cha
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, TypeGuard, TypeVar, cast
 
 import jax
 import numpy as np
-from jax._src import config
 from jax.core import Tracer
 from jax.errors import InconclusiveDimensionOperation as Undecided
 from jax.export import is_symbolic_dim, symbolic_shape
@@ -101,6 +101,11 @@ def foldable(fn: F) -> F:
     return fn
 
 
+# Whether what depends on parameters alone is computed once, so that an operator may ask for any layout of them. It is
+# where `model(…)` is traced; under a caller's `jit` each call would change the layout again.
+PREPARED: ContextVar[bool] = ContextVar("PREPARED", default=False)
+
+
 def is_static(value: Any) -> TypeGuard[np.ndarray]:
     """Whether the value is known while tracing: anything but a JAX array."""
     return not isinstance(value, jax.Array)
@@ -119,27 +124,6 @@ def tracing() -> bool:
 
 # The last state of JAX in which new arrays were not traced: making one to see takes 100 times as long as comparing.
 _CALM: dict[str, Any] = {"state": None}
-
-
-def trace_context() -> Any:
-    """What else than its arguments decides how a function is traced: the x64 setting, the precision of products, …"""
-    return config.trace_context()
-
-
-def compiler_options() -> dict[str, Any] | None:
-    """What `jax.jit` tells XLA, for programs of our own.
-
-    On a CPU XLA gives convolutions and reductions to a library that runs one example on one core, and whose maximum
-    loses NaNs. Products stay there: it is the fastest for them. ResNet-50: 183 → 159 ms of processor time.
-    """
-    if jax.default_backend() != "cpu":
-        return None
-    return {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
-
-
-def name_stack(equation: Any) -> str:
-    """The names of the scopes in which an equation of a jaxpr was traced: 'encoder/layer.0'."""
-    return str(equation.source_info.name_stack)
 
 
 def is_symbolic(value: Any) -> bool:

@@ -22,10 +22,10 @@ from jaxops.errors import JaxopsError, OutOfRangeError
 from jaxops.graph.border import opened
 from jaxops.graph.mesh import under_auto_axes
 from jaxops.graph.nodes import Graph, Node
-from jaxops.graph.prepared import Prepared
+from jaxops.graph.prepared import Prepared, compiler_options
 from jaxops.graph.rounding import Rounding
 from jaxops.graph.trace import run, scope_of, step
-from jaxops.static import SHAPE_ONLY, UNKNOWN, StaticValue, Tracer, compiler_options, is_symbolic, tracing
+from jaxops.static import PREPARED, SHAPE_ONLY, UNKNOWN, StaticValue, Tracer, is_symbolic, tracing
 
 # From this many elements on, operands are worth a compiled program.
 _MANY = 1 << 20
@@ -59,15 +59,24 @@ class Pieces:
 
     @cached_property
     def _compiled(self) -> Any:
-        def piece(graph: Graph, start: int, end: int, cut: bool, params: Any, given: Any, rng: Any) -> Any:
-            return under_auto_axes(self._piece, graph, start, end, cut, params, given, rng, like=given)
-
-        return jax.jit(piece, static_argnums=(0, 1, 2, 3), compiler_options=compiler_options())
+        return self._jitted(False)
 
     @cached_property
     def prepared(self) -> Prepared:
         """The programs whose weights are prepared."""
-        return Prepared(self._compiled)
+        return Prepared(self._jitted(True))
+
+    def _jitted(self, prepared: bool) -> Any:
+        def piece(graph: Graph, start: int, end: int, cut: bool, params: Any, given: Any, rng: Any) -> Any:
+            before = PREPARED.set(prepared)
+            try:
+                return under_auto_axes(self._piece, graph, start, end, cut, params, given, rng, like=given)
+            finally:
+                PREPARED.reset(before)
+
+        # JAX takes options for what no transformation follows; `model.apply` may be followed.
+        options = compiler_options() if prepared else None
+        return jax.jit(piece, static_argnums=(0, 1, 2, 3), compiler_options=options)
 
     def call(
         self, graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any, own: bool = False

@@ -11,7 +11,6 @@ from typing import Any
 import jax
 
 from jaxops.graph.rows import CALLS
-from jaxops.static import name_stack
 
 # Those that do not just run one program once.
 _CONTROL = {"while", "cond", "scan"}
@@ -70,7 +69,7 @@ def opened_program(closed: Any, platform: str) -> Program:
 
         for eqn in jaxpr.eqns:
             operands = [read(v) for v in eqn.invars]
-            name, where = eqn.primitive.name, _joined(scope, name_stack(eqn))
+            name, where = eqn.primitive.name, _joined(scope, str(eqn.source_info.name_stack))
             if name == "platform_index":
                 results: list[Any] = [Known(_chosen(eqn.params["platforms"], platform))]
             elif name == "cond" and isinstance(operands[0], Known) and isinstance(operands[0].value, int):

@@ -46,6 +46,44 @@ def test_a_call_computes_what_apply_does(model):
     np.testing.assert_allclose(model(x), jax.jit(model.apply)(model.params, x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "filters", "attributes"),
+    [
+        ((6, 9), (4, 6, 3), {"pads": [1, 2], "strides": [2]}),
+        ((6, 9, 11), (4, 6, 1, 1), {}),
+        ((6, 9, 11), (4, 6, 1, 1), {"strides": [2, 3]}),
+        ((6, 9, 11), (4, 6, 3, 2), {"pads": [1, 0, 2, 1], "dilations": [2, 1], "strides": [1, 2]}),
+        ((6, 9, 11), (6, 1, 3, 3), {"group": 6, "pads": [1, 1, 1, 1], "strides": [2, 1]}),
+        ((6, 9, 11), (12, 1, 3, 3), {"group": 6}),
+        ((6, 9, 11), (9, 2, 3, 3), {"group": 3, "auto_pad": "SAME_LOWER"}),
+        ((6, 4, 5, 6), (3, 6, 2, 2, 2), {"pads": [1, 0, 0, 0, 1, 0]}),
+    ],
+)
+def test_convolutions_and_what_is_between_them(sizes, filters, attributes):
+    """A second convolution, behind a pad and a concatenation, so that no transpose is the last one."""
+    rank, channels = len(sizes) - 1, filters[0]
+    model = loaded(
+        [
+            ("Conv", ["x", "w", "b"], ["c"], attributes),
+            ("Sigmoid", ["c"], ["s"], {}),
+            ("Mul", ["c", "s"], ["m"], {}),
+            ("Concat", ["m", "c"], ["j"], {"axis": 1}),
+            ("Pad", ["j", "pads"], ["p"], {}),
+            ("MaxPool", ["p"], ["q"], {"kernel_shape": [2] * rank}),
+            ("Conv", ["q", "v"], ["y"], {}),
+        ],
+        ["n", *sizes],
+        w=RNG.standard_normal(filters, np.float32),
+        b=RNG.standard_normal(channels, np.float32),
+        v=RNG.standard_normal((5, 2 * channels, *[1] * rank), np.float32),
+        pads=np.asarray([0, 0, *[1] * rank, 0, 0, *[0] * rank]),
+    )
+    x = image(2, *sizes)
+    expected = jax.jit(model.apply)(model.params, x)
+    np.testing.assert_allclose(model(x), expected, rtol=1e-4, atol=1e-4)
+    assert model._pieces.prepared.values or filters[2:] == (1, 1)
+
+
 def test_other_sizes_share_what_is_prepared(model):
     model(image(1, 3, 8, 8))
     prepared = {id(value) for value in model._pieces.prepared.values}

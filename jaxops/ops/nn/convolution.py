@@ -18,7 +18,7 @@ from jaxops.ops.nn.convolution_forms import as_overlaps, fast_form, padded
 from jaxops.ops.nn.windows import integers, options
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
-from jaxops.static import Array, Ints, Sizes, jit_if_concrete
+from jaxops.static import PREPARED, Array, Ints, Sizes, jit_if_concrete
 
 
 def conv(
@@ -114,7 +114,7 @@ def convolved(
     sizes = sizes_of.spatial(op, x.shape)
     sizes_of.channels(op, x.shape, w.shape, group)
     windows = sizes_of.sliding(op, sizes, sizes_of.kernel_of(op, w.shape, kernel_shape), options)
-    fast = fast_form(x.shape, w.shape, windows, group)
+    fast = fast_form(x.shape, w.shape, windows, group, PREPARED.get())
 
     def plain(x: jax.Array, w: jax.Array) -> jax.Array:
         return _convolve(x, w, windows, group)

@@ -248,12 +248,16 @@ def plainly(x, w, over, group):
 
 
 def test_form_chosen_on_a_cpu():
-    def way(x, w, group=1, **attributes):
+    def way(x, w, group=1, prepared=False, **attributes):
         options = windows.Options("NOTSET", *(attributes.get(a) for a in ("pads", "strides", "dilations")))
-        found = convolution_forms.fast_form(x, w, windows.sliding("conv", x[2:], w[2:], options), group)
+        found = convolution_forms.fast_form(x, w, windows.sliding("conv", x[2:], w[2:], options), group, prepared)
         return found and found.__name__
 
     (b,) = symbolic_shape("b")
+    assert way((8, 64, 56, 56), (256, 64, 1, 1), prepared=True) == "product_last"
+    assert way((8, 64, 56, 56), (64, 64, 3, 3), prepared=True) == "convolution_last"
+    assert way((8, 64, 56, 56), (64, 1, 3, 3), 64, prepared=True) == "by_channel"
+    assert way((8, 64, 56, 56), (128, 1, 3, 3), 64, prepared=True) == "as_sum"
     assert way((8, 64, 56, 56), (256, 64, 1, 1)) == "as_product"
     assert way((b, 64, b, 56), (256, 64, 1, 1)) == "as_product"
     assert way((b, 64, b, 56), (256, 64, 1, 1), strides=(2, 2)) is None
