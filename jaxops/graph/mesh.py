@@ -34,6 +34,11 @@ def under_auto_axes(run: Callable[..., _R], *arguments: Any, like: Any = None) -
         return jax.tree.map(lambda y: _resharded(y, _spec(y.shape, specs)) if _on_mesh(y) else y, results)
 
 
+def is_on_mesh(values: Any) -> bool:
+    """Whether a mesh is set, or one of these arrays is on one."""
+    return bool(get_abstract_mesh().axis_names) or any(map(_on_mesh, jax.tree.leaves(values)))
+
+
 def _explicit_mesh(values: Any) -> Any:
     """The mesh with Explicit axes under which these values are: the current one, else theirs; None without one."""
     current = get_abstract_mesh()

@@ -20,7 +20,7 @@ import numpy as np
 from jaxops.dtypes import as_traced, is_string
 from jaxops.errors import JaxopsError, OutOfRangeError
 from jaxops.graph.border import opened
-from jaxops.graph.mesh import under_auto_axes
+from jaxops.graph.mesh import is_on_mesh, under_auto_axes
 from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.prepared import Prepared, compiler_options
 from jaxops.graph.rounding import Rounding
@@ -93,7 +93,7 @@ class Pieces:
         traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((given, params, rng)))
         try:
             static = graph, 0, len(graph.nodes), not traced
-            if own and not traced:
+            if own and not traced and not is_on_mesh(given):
                 stop, values = self.prepared.call(static, params, given, rng)
             else:
                 stop, values = self._compiled(*static, params, given, rng)

@@ -14,9 +14,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import get_abstract_mesh
 
 from jaxops.graph import layout, on_host
+from jaxops.graph.mesh import is_on_mesh
 from jaxops.graph.on_host import runs_on_host
 from jaxops.graph.program import Known, Operation, Program, evaluate, needed, opened_program
 
@@ -76,7 +76,7 @@ class Prepared:
         if len(weights) != len(self._params) or not all(map(operator.is_, weights, self._params)):
             self._params, self._parts, self._values = weights, {}, {}  # a caller has replaced some
         leaves, tree = jax.tree.flatten((given, rng))
-        settings = *(getattr(jax.config, name) for name in _SETTINGS), get_abstract_mesh()
+        settings = tuple(getattr(jax.config, name) for name in _SETTINGS)
         key = (static, tree, tuple(jax.typeof(x) for x in leaves), settings)
         if key not in self._parts:
             self._parts[key] = self._part(static, params, given, rng)
@@ -96,11 +96,10 @@ class Prepared:
 
     def _part(self, static: tuple[Any, ...], params: Mapping[str, Any], given: Any, rng: Any) -> _Part | None:
         """The program for one signature; None where nothing is to be prepared."""
-        if not params:
+        if not params or is_on_mesh(params):
             return None
         traced = self.compiled.trace(*static, params, given, rng)
-        platform = next(iter(next(iter(params.values())).devices())).platform
-        program = opened_program(traced.jaxpr, platform)
+        program = opened_program(traced.jaxpr, jax.default_backend())
         weights = dict(enumerate(sorted(params)))  # the leaves of a dictionary come in the order of its keys
         found = _Division(program, weights)
         if not found.prepared:

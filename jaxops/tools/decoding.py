@@ -185,7 +185,7 @@ class Decoder:
             made = dict(zip((v.name for v in self._model.outputs), outputs, strict=True))
             return outputs[self._logits], {c.past.name: made[c.present.name] for c in self.caches}
 
-        self._check_reach(params, batch, count, named)
+        self._check_reach(params, state, batch, count, named)
         try:
             program, shapes = jax.make_jaxpr(run, return_shape=True)(specs)
             self._check(shapes[1], total)
@@ -207,7 +207,7 @@ class Decoder:
             return state, logits.array
         return state, jnp.where(reached <= self.length, logits.array, jnp.asarray(np.nan, logits.array.dtype))
 
-    def _check_reach(self, params: Any, batch: int, count: int, named: Mapping[str, Any]) -> None:
+    def _check_reach(self, params: Any, state: DecoderState, batch: int, count: int, named: Mapping[str, Any]) -> None:
         """Raises ShapeError where the last of `length` tokens is beyond a table, such as that of the positions."""
         if self._reaches:
             return
@@ -218,7 +218,11 @@ class Decoder:
             known = Tokens(batch, count, jnp.int32(past), self.length, counts[1], counts[0])
             filled = {v.name: _FILLED[_kind(v)](v, known) for v in self._rest if _is_filled(v)}
             filled |= {v.name: jnp.ones((batch, self.length), _dtype(v)) for v in mask}
-        caches = {c.past.name: jax.ShapeDtypeStruct(c.shape(batch, past), _dtype(c.past)) for c in self.caches}
+        caches = {}
+        for cache in self.caches:
+            array = state.caches[cache.past.name]
+            sizes = tuple(past if axis == cache.axis else size for axis, size in enumerate(array.shape))
+            caches[cache.past.name] = jax.ShapeDtypeStruct(sizes, array.dtype)
         tokens = {self._tokens.name: jax.ShapeDtypeStruct((batch, count), _dtype(self._tokens))}
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (params, {**named, **caches, **tokens}))
         program = jax.make_jaxpr(lambda known, params, others: self._model.apply(params, **{**known, **others}))
@@ -229,6 +233,8 @@ class Decoder:
                 f"decoder: {self.length} tokens are more than a table of the model has: {error}\n"
                 "  hint    decoder(model, length=…) with at most that size"
             ) from error
+        except (JaxopsError, Undecided):  # the trace with a symbol raises it too, and says where
+            return
         if found is not None:
             most = self.length - (found.row - found.rows + 1)
             raise ShapeError(

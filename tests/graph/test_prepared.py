@@ -171,3 +171,12 @@ def test_with_sixty_four_bits(model):
     expected = model(x)
     with jax.enable_x64(True):
         np.testing.assert_allclose(model(x), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_under_a_mesh_nothing_is_prepared(model):
+    x = image(2, 3, 8, 8)
+    expected = model(x)
+    prepared = len(model._pieces.prepared._parts)
+    with jax.set_mesh(jax.make_mesh((2,), ("data",))):
+        np.testing.assert_allclose(model(x), expected, rtol=1e-5, atol=1e-5)
+    assert len(model._pieces.prepared._parts) == prepared

@@ -199,7 +199,7 @@ ERRORS = [
         ArgumentError,
         r"`qkv_hidden_sizes` is \(8, 6, 10\); it must be D, D and Dv whose sum is 24",
     ),
-    (lambda: attention(X, W, B, None, PAST[:, :1], **ONE), ShapeError, r"`past` of .* must be \(2, 2, 2, 3, 4\)"),
+    (lambda: attention(X, W, B, None, PAST[:, :1], **ONE), ShapeError, r"`past` of .* must be \(2, 2, 2, P, 4\)"),
     (lambda: attention(X, W, B, ints(1, 2, 3), **ONE), ShapeError, r"`mask_index` of \(3,\) must be \(2,\), \(4,\)"),
     (lambda: attention(X, W, B, ints([1, 1], [1, 1]), **ONE), ShapeError, r"`mask_index` of \(2, 2\) must be"),
     (lambda: attention(X, W, B, BITS[:, None, :3, :3], **ONE), ShapeError, r"or \(2, 1, M, M\)"),
