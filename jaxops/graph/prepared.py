@@ -2,8 +2,8 @@
 
 A call of `model(…)` runs the program of `model.apply` in two parts. The first needs nothing but parameters: filters
 in another layout, 1/sqrt(variance + epsilon), weights of two products side by side. It runs once, and its results take
-the place of the parameters in the second, which runs at each call. No operator knows of it, and gradients, which
-follow `apply`, see the whole.
+the place of the parameters in the second, which runs at each call. Operators know only that they may ask for any
+layout of their weights (`static.PREPARED`), and gradients, which follow `apply`, see the whole.
 """
 
 import math
@@ -27,8 +27,6 @@ _MOST_BYTES = 1.5
 _SMALL = 1 << 20
 # What costs nothing, or is part of the operation that reads it.
 _FREE = {"reshape", "squeeze", "expand_dims", "broadcast_in_dim", "copy", "stop_gradient", "optimization_barrier"}
-
-
 # What decides how a function is traced, besides its arguments.
 _SETTINGS = (
     *("jax_default_device", "jax_default_matmul_precision", "jax_enable_x64", "jax_numpy_dtype_promotion"),

@@ -10,10 +10,7 @@ from typing import Any
 
 import jax
 
-from jaxops.graph.rows import CALLS
-
-# Those that do not just run one program once.
-_CONTROL = {"while", "cond", "scan"}
+from jaxops.graph.rows import wrapped
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +71,8 @@ def opened_program(closed: Any, platform: str) -> Program:
                 results: list[Any] = [Known(_chosen(eqn.params["platforms"], platform))]
             elif name == "cond" and isinstance(operands[0], Known) and isinstance(operands[0].value, int):
                 results = walk(eqn.params["branches"][operands[0].value], operands[1:], where)
-            elif name in CALLS - _CONTROL:
-                results = walk(eqn.params.get("jaxpr", eqn.params.get("call_jaxpr")), operands, where)
+            elif (inner := wrapped(eqn)) is not None:
+                results = walk(inner, operands, where)
             else:
                 results = list(range(len(types), len(types) + len(eqn.outvars)))
                 types.extend(v.aval for v in eqn.outvars)

@@ -32,6 +32,17 @@ CALLS = {
 }
 
 
+# Of these, those that do not just run one program once.
+CONTROL = {"while", "cond", "scan"}
+
+
+def wrapped(eqn: Any) -> Any:
+    """The program that an equation runs once, on its operands as they are; None for any other equation."""
+    if eqn.primitive.name not in CALLS - CONTROL:
+        return None
+    return eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
+
+
 def row_wise(jaxpr: Any) -> bool:
     """Whether no equation mixes the rows of a symbolic axis, or uses its size as a number."""
     return all(is_row_wise(eqn) for eqn in jaxpr.eqns)

@@ -12,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxops.errors import UnsupportedError
-from jaxops.graph.rows import CALLS, is_row_wise, jaxprs, symbolic_axes
+from jaxops.graph.rows import CONTROL, is_row_wise, jaxprs, symbolic_axes, wrapped
 from jaxops.static import is_symbolic
 from jaxops.tools.padded import Padded, Room, bound, sizes_of
 from jaxops.tools.padding_rules import RULES
@@ -45,15 +45,15 @@ def _evaluate(eqn: Any, inputs: list[Padded], room: Room) -> list[Padded]:
     name = eqn.primitive.name
     if name == "dim_as_value":
         return [Padded(jnp.asarray(room.value(eqn.params["dim"])), zeroed=True)]
-    if name in CALLS - _CONTROL:
-        return _run(eqn.params.get("jaxpr", eqn.params.get("call_jaxpr")), inputs, room)
+    if (inner := wrapped(eqn)) is not None:
+        return _run(inner, inputs, room)
     if not _mentions(eqn):
         return bound(eqn, [x.array for x in inputs], room)
     sizes = [sizes_of(v) for v in eqn.invars]
     if name in RULES:
         found = RULES[name](eqn, inputs, sizes, room)
         return found if isinstance(found, list) else [found]
-    if name in _CONTROL or not is_row_wise(eqn):
+    if name in CONTROL or not is_row_wise(eqn):
         where = str(eqn.source_info.name_stack)
         raise UnsupportedError(
             f"`{name}` works along an axis whose size differs from call to call{f', in {where}' if where else ''}; "
@@ -76,7 +76,5 @@ def _has_symbol(value: Any) -> bool:
     return any(map(_has_symbol, value)) if type(value) is tuple else is_symbolic(value)
 
 
-# Those that do not just run one program once.
-_CONTROL = {"while", "cond", "scan"}
 # Zeros in, zeros out.
 _KEEPS_ZEROS = {"transpose", "convert_element_type", "squeeze", "expand_dims", "copy", "neg", "broadcast_in_dim"}

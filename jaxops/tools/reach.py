@@ -6,9 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxops.graph.rows import CALLS
-
-_CONTROL = {"while", "cond", "scan"}
+from jaxops.graph.rows import wrapped
 
 
 class Beyond(NamedTuple):
@@ -39,8 +37,7 @@ def _walk(jaxpr: Any, given: Sequence[Any], found: list[Beyond]) -> list[Any]:
 
     for eqn in jaxpr.eqns:
         operands, name = [read(v) for v in eqn.invars], eqn.primitive.name
-        if name in CALLS and name not in _CONTROL:
-            inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
+        if (inner := wrapped(eqn)) is not None:
             made = _walk(getattr(inner, "jaxpr", inner), [*getattr(inner, "consts", ()), *operands], found)
         elif any(x is None for x in operands):
             made = [None] * len(eqn.outvars)

@@ -40,13 +40,13 @@ ROWS = {
         "c",
     ),
     "rotary_embedding": (
-        lambda x, ids, cos, sin: ms.rotary_embedding(x, ids, cos, sin),
+        ms.rotary_embedding,
         ["b, 2, s, 4", "i:b, s", "9, 2", "9, 2"],
         ["b, 2, s, 4", "i:b, t", "9, 2", "9, 2"],
         "t",
     ),
     "skip_layer_normalization": (
-        lambda x, skip, g: ms.skip_layer_normalization(x, skip, g),
+        ms.skip_layer_normalization,
         ["b, s, 8", "b, s, 8", "8"],
         ["b, s, 8", "b, t, 8", "8"],
         "t",
@@ -58,12 +58,12 @@ ROWS = {
         "t",
     ),
     "bias_dropout": (
-        lambda x, b, r: ms.bias_dropout(x, b, r),
+        ms.bias_dropout,
         ["b, s, 8", "8", "b, s, 8"],
         ["b, s, 8", "8", "b, t, 8"],
         "t",
     ),
-    "cdist": (lambda a, b: ms.cdist(a, b), ["m, c", "k, c"], ["m, c", "k, d"], "d"),
+    "cdist": (ms.cdist, ["m, c", "k, c"], ["m, c", "k, d"], "d"),
 }
 
 
