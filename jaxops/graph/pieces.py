@@ -20,7 +20,7 @@ import numpy as np
 from jaxops.dtypes import as_traced, is_string
 from jaxops.errors import JaxopsError, OutOfRangeError
 from jaxops.graph.border import opened
-from jaxops.graph.mesh import is_on_mesh, under_auto_axes
+from jaxops.graph.mesh import under_auto_axes
 from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.prepared import Prepared, compiler_options
 from jaxops.graph.rounding import Rounding
@@ -64,7 +64,7 @@ class Pieces:
     @cached_property
     def prepared(self) -> Prepared:
         """The programs whose weights are prepared."""
-        return Prepared(self._jitted(True))
+        return Prepared(self._jitted(True), self._compiled)
 
     def _jitted(self, prepared: bool) -> Any:
         def piece(graph: Graph, start: int, end: int, cut: bool, params: Any, given: Any, rng: Any) -> Any:
@@ -90,10 +90,10 @@ class Pieces:
             with jax.disable_jit(False):  # a node is one operation, however it is written
                 return under_auto_axes(run, graph, opened(dict(given)), params, rng, like=given)
         # Nothing can be read of what a transformation follows: such a call is one piece.
-        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((given, params, rng)))
+        traced = any(isinstance(leaf, Tracer) for leaf in (*params.values(), *jax.tree.leaves((given, rng))))
         try:
             static = graph, 0, len(graph.nodes), not traced
-            if own and not traced and not is_on_mesh(given):
+            if own and not traced:
                 stop, values = self.prepared.call(static, params, given, rng)
             else:
                 stop, values = self._compiled(*static, params, given, rng)

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import get_abstract_mesh
 
 from jaxops.graph import layout, on_host
 from jaxops.graph.mesh import is_on_mesh
@@ -59,10 +60,12 @@ class _Part:
 class Prepared:
     """The programs of one model whose weights are prepared, one for each signature, and these weights.
 
-    compiled: the jitted function of (*what is static, params, given, rng) that they are made of.
+    compiled: the jitted function of (*what is static, params, given, rng) that they are made of. plain: the one for
+    calls in which nothing is to be prepared.
     """
 
     compiled: Any
+    plain: Any
     _parts: dict[Any, _Part | None] = field(default_factory=dict)
     _params: list[Any] = field(default_factory=list)
     _numbers: dict[Any, int] = field(default_factory=dict)  # expression → its number
@@ -75,12 +78,12 @@ class Prepared:
             self._params, self._parts, self._values = weights, {}, {}  # a caller has replaced some
         leaves, tree = jax.tree.flatten((given, rng))
         settings = tuple(getattr(jax.config, name) for name in _SETTINGS)
-        key = (static, tree, tuple(jax.typeof(x) for x in leaves), settings)
+        key = (static, tree, tuple(jax.typeof(x) for x in leaves), settings, get_abstract_mesh())
         if key not in self._parts:
             self._parts[key] = self._part(static, params, given, rng)
         part = self._parts[key]
         if part is None:
-            return self.compiled(*static, params, given, rng)
+            return self.plain(*static, params, given, rng)
         return jax.tree.unflatten(part.tree, part.run(part.prepared, [params[name] for name in part.read], leaves))
 
     @property
@@ -94,7 +97,7 @@ class Prepared:
 
     def _part(self, static: tuple[Any, ...], params: Mapping[str, Any], given: Any, rng: Any) -> _Part | None:
         """The program for one signature; None where nothing is to be prepared."""
-        if not params or is_on_mesh(params):
+        if not params or is_on_mesh((params, given)):
             return None
         traced = self.compiled.trace(*static, params, given, rng)
         program = opened_program(traced.jaxpr, jax.default_backend())

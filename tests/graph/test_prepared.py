@@ -176,7 +176,9 @@ def test_with_sixty_four_bits(model):
 def test_under_a_mesh_nothing_is_prepared(model):
     x = image(2, 3, 8, 8)
     expected = model(x)
-    prepared = len(model._pieces.prepared._parts)
+    prepared = len(model._pieces.prepared.values)
     with jax.set_mesh(jax.make_mesh((2,), ("data",))):
         np.testing.assert_allclose(model(x), expected, rtol=1e-5, atol=1e-5)
-    assert len(model._pieces.prepared._parts) == prepared
+    *_, part = model._pieces.prepared._parts.values()
+    assert part is None
+    assert len(model._pieces.prepared.values) == prepared
