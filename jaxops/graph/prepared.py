@@ -66,7 +66,7 @@ class Prepared:
 
     compiled: Any
     plain: Any
-    _parts: dict[Any, _Part | None] = field(default_factory=dict)
+    _parts: dict[Any, Any] = field(default_factory=dict)
     _params: list[Any] = field(default_factory=list)
     _numbers: dict[Any, int] = field(default_factory=dict)  # expression → its number
     _values: dict[int, Any] = field(default_factory=dict)  # number of an expression → what it is
@@ -79,9 +79,9 @@ class Prepared:
         leaves, tree = jax.tree.flatten((given, rng))
         settings = tuple(getattr(jax.config, name) for name in _SETTINGS)
         key = (static, tree, tuple(jax.typeof(x) for x in leaves), settings, get_abstract_mesh())
-        if key not in self._parts:
-            self._parts[key] = self._part(static, params, given, rng)
-        part = self._parts[key]
+        part = self._parts.get(key, False)  # one look, as hashing the types takes as long as all else here
+        if part is False:
+            part = self._parts[key] = self._part(static, params, given, rng)
         if part is None:
             return self.plain(*static, params, given, rng)
         return jax.tree.unflatten(part.tree, part.run(part.prepared, [params[name] for name in part.read], leaves))
