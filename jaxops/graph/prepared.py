@@ -61,7 +61,7 @@ class Prepared:
     """The programs of one model whose weights are prepared, one for each signature, and these weights.
 
     compiled: the jitted function of (*what is static, params, given, rng) that they are made of. plain: the one for
-    calls in which nothing is to be prepared.
+    models without parameters and for meshes.
     """
 
     compiled: Any
@@ -96,15 +96,13 @@ class Prepared:
         return f"{len(self.values)} values of {size:,} bytes, computed once from parameters"
 
     def _part(self, static: tuple[Any, ...], params: Mapping[str, Any], given: Any, rng: Any) -> _Part | None:
-        """The program for one signature; None where nothing is to be prepared."""
+        """The program for one signature; None where nothing can be prepared."""
         if not params or is_on_mesh((params, given)):
             return None
         traced = self.compiled.trace(*static, params, given, rng)
         program = opened_program(traced.jaxpr, jax.default_backend())
         weights = dict(enumerate(sorted(params)))  # the leaves of a dictionary come in the order of its keys
         found = _Division(program, weights)
-        if not found.prepared:
-            return None
         expressions = self._expressions(program, weights, found)
         missing = [v for v in found.prepared if expressions[v] not in self._values]
         if missing:
