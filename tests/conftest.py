@@ -1,5 +1,6 @@
 """Two host devices and JAX's strictest promotion rules, for every test."""
 
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -8,6 +9,10 @@ from pathlib import Path
 _FLAG = "--xla_force_host_platform_device_count"
 if _FLAG not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}=2".strip()
+
+# Most of the time is XLA's, and most tests look at few elements: its lowest level of optimization takes 0.6 of it. Set
+# this to 0 to test all programs as users get them; child processes inherit it.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
@@ -21,11 +26,30 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
-@pytest.fixture(autouse=True, scope="module")
+_since = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
 def _forgotten():
-    """Lets go of the programs of a file behind its tests: thousands of them make every further one slower."""
+    """Lets go of compiled programs now and then: thousands of them make every further one slower."""
     yield
-    jax.clear_caches()
+    if next(_since) % 1000 == 0:
+        jax.clear_caches()
+
+
+@pytest.fixture(scope="module")
+def optimized():
+    """Programs as users get them: for tests of numbers in many elements, as vectorised loops may round otherwise."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    _compile_with(False)
+    yield
+    _compile_with(before)
+
+
+def _compile_with(few_optimizations):
+    if few_optimizations != jax.config.read("jax_disable_most_optimizations"):
+        jax.clear_caches()  # the setting is no part of their keys
+        jax.config.update("jax_disable_most_optimizations", few_optimizations)
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from jaxops.ml import tree_ensemble, tree_ensemble_classifier, tree_ensemble_reg
 from jaxops.onnx import registry
 from jaxops.static import ChosenStrings
 
+pytestmark = pytest.mark.usefixtures("optimized")
+
 MODES = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"]
 TRANSFORMS = ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"]
 
