@@ -62,9 +62,10 @@ class Model:
         trainable: Choice | None = None,
         names: str = "onnx",
         sharding: Rule | None = None,
+        precision: str | None = None,
     ) -> None:
         """description: what a person should know of the file: its opsets, what wrote it. origin: where the front end
-        read it. static, trainable, names, sharding: as `jaxops.onnx.load` takes them."""
+        read it. static, trainable, names, sharding, precision: as `jaxops.onnx.load` takes them."""
         if names not in ("onnx", "module"):
             raise ArgumentError(f"`names` is {names!r}; it must be 'onnx' or 'module'")
         needs = StaticInputs()
@@ -85,7 +86,7 @@ class Model:
         self._shardings = {} if sharding is None else shardings(self._tensors, self._key_paths, sharding)
         self._origin = origin
         self._params: dict[str, jax.Array] = {}
-        self._pieces = Pieces()
+        self._pieces = Pieces(precision)
         self._other_outputs: dict[tuple[str, ...], Graph] = {}
         self._expected_cuts = expected_cuts(self.graph, {v.name: bool(v.static) for v in formals})
 
@@ -198,7 +199,7 @@ class Model:
         model.graph, model.inputs, model.outputs = found.graph, found.inputs, found.outputs
         model._defaults, model._tensors, model._params = found.defaults, found.tensors, found.params
         model._constants = dataclasses.replace(self._constants, tensors=found.tensors)
-        model._pieces, model._other_outputs = Pieces(), {}
+        model._pieces, model._other_outputs = Pieces(self._pieces.precision), {}
         return model
 
     def _giving(self, names: tuple[str, ...]) -> Graph:

@@ -1,8 +1,9 @@
 """Operations on weights by NumPy: to compile a program that runs once takes longer than to run it here."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxops.graph.program import Known, Operation, Program
@@ -26,13 +27,15 @@ def _sliced(x: np.ndarray, start_indices: Any, limit_indices: Any, strides: Any)
 _MOVES: dict[str, _Rule] = {
     "broadcast_in_dim": _spread,
     "concatenate": lambda *parts, dimension: np.concatenate(parts, dimension),
+    "convert_element_type": lambda x, new_dtype, **_: x.astype(new_dtype),
     "expand_dims": lambda x, dimensions: np.expand_dims(x, dimensions),
+    "optimization_barrier": lambda x: x,
     "reshape": lambda x, new_sizes, **_: x.reshape(new_sizes),
     "slice": _sliced,
     "squeeze": lambda x, dimensions: np.squeeze(x, dimensions),
     "transpose": lambda x, permutation: x.transpose(permutation),
 }
-# What IEEE defines to the last digit, or nearly so, for float32 and float64.
+# What IEEE defines to the last digit, or nearly so, for wide floats.
 _ARITHMETIC: dict[str, _Rule] = {
     "add": np.add,
     "div": np.divide,
@@ -44,17 +47,28 @@ _ARITHMETIC: dict[str, _Rule] = {
 }
 
 
-def runs_on_host(program: Program, operations: Sequence[Operation]) -> bool:
-    """Whether NumPy computes these operations as XLA does."""
+_WIDE = (np.float32, np.float64)
+_FLOATS = (*_WIDE, jnp.bfloat16)  # converted to each other by rounding to the nearest
 
-    def is_wide(operand: Any) -> bool:
-        return isinstance(operand, Known) or program.types[operand].dtype in (np.float32, np.float64)
 
-    return all(
-        operation.name in _MOVES
-        or (operation.name in _ARITHMETIC and all(map(is_wide, (*operation.operands, *operation.results))))
-        for operation in operations
-    )
+def computed(program: Program, operations: Sequence[Operation], given: Iterable[int]) -> set[int]:
+    """The values that NumPy computes from given ones as XLA does."""
+    found = set(given)
+
+    def has(operand: Any, dtypes: Sequence[Any]) -> bool:
+        return isinstance(operand, Known) or program.types[operand].dtype in dtypes
+
+    for operation in operations:
+        operands = operation.operands
+        if operation.name == "convert_element_type":
+            runs = all(has(v, _FLOATS) for v in (*operands, *operation.results))
+        elif operation.name in _ARITHMETIC:
+            runs = all(has(v, _WIDE) for v in (*operands, *operation.results))
+        else:
+            runs = operation.name in _MOVES and len(operation.results) == 1
+        if runs and all(isinstance(v, Known) or v in found for v in operands):
+            found.update(operation.results)
+    return found
 
 
 def bind(operation: Operation, operands: Sequence[Any]) -> Sequence[np.ndarray]:

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from jaxops.dtypes import as_traced, is_string
-from jaxops.errors import JaxopsError, OutOfRangeError
+from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError
 from jaxops.graph.border import opened
 from jaxops.graph.mesh import under_auto_axes
 from jaxops.graph.nodes import Graph, Node
@@ -49,13 +49,22 @@ class Stop:
 
 @dataclass(eq=False)
 class Pieces:
-    """What runs the graphs of a model. cuts: for each node at which one was cut, why."""
+    """What runs the graphs of a model. cuts: for each node at which one was cut, why. precision: of its products, as
+    `jax.default_matmul_precision` names it; None for what holds around a call."""
 
+    precision: str | None = None
     cuts: dict[str, str] = field(default_factory=dict)
     _rounding: Rounding = field(default_factory=Rounding)
 
+    def __post_init__(self) -> None:
+        try:
+            with jax.default_matmul_precision(self.precision):
+                pass
+        except ValueError as error:
+            raise ArgumentError(f"`precision` is {self.precision!r}; jax.default_matmul_precision: {error}") from error
+
     def __reduce__(self) -> Any:
-        return Pieces, (dict(self.cuts),)  # compiled functions stay behind
+        return Pieces, (self.precision, dict(self.cuts))  # compiled functions stay behind
 
     @cached_property
     def _compiled(self) -> Any:
@@ -86,6 +95,14 @@ class Pieces:
 
         Node by node inside a trace, whose program it becomes a part of, and under `jax.disable_jit`.
         """
+        if self.precision is None:
+            return self._call(graph, given, params, rng, own)
+        with jax.default_matmul_precision(self.precision):
+            return self._call(graph, given, params, rng, own)
+
+    def _call(
+        self, graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any, own: bool
+    ) -> list[Any]:
         if cast(Any, jax.config).jax_disable_jit or tracing():
             with jax.disable_jit(False):  # a node is one operation, however it is written
                 return under_auto_axes(run, graph, opened(dict(given)), params, rng, like=given)

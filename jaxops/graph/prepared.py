@@ -8,7 +8,7 @@ layout of their weights (`static.PREPARED`), and gradients, which follow `apply`
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,6 @@ from jax.sharding import get_abstract_mesh
 
 from jaxops.graph import layout, on_host
 from jaxops.graph.mesh import is_on_mesh
-from jaxops.graph.on_host import runs_on_host
 from jaxops.graph.program import Known, Operation, Program, evaluate, needed, opened_program
 
 # The most that a prepared value may hold, for each byte of the parameters that it is made of. Dequantized weights
@@ -127,15 +126,29 @@ class Prepared:
     def _computed(
         self, program: Program, missing: list[int], weights: list[Any], expressions: Mapping[int, int]
     ) -> dict[int, Any]:
-        operations = needed(program.operations, missing)
-        read = {v for o in operations for v in o.operands if isinstance(v, int) and v < len(weights)}
-        given = {v: weights[v] for v in read}
-        if runs_on_host(program, operations) and all(x.is_fully_addressable for x in given.values()):
-            found = evaluate(operations, {v: np.asarray(x) for v, x in given.items()}, missing, on_host.bind)
-            values = [jax.device_put(np.array(x, order="C")) for x in found]
-        else:
-            values = jax.jit(lambda given: evaluate(operations, given, missing))(given)
-        return dict(zip((expressions[v] for v in missing), values, strict=True))
+        needs = needed(program.operations, missing)
+        here = on_host.computed(program, needs, (v for v, x in enumerate(weights) if x.is_fully_addressable))
+
+        def given(operations: Sequence[Operation]) -> dict[int, Any]:
+            return {v: weights[v] for o in operations for v in o.operands if isinstance(v, int) and v < len(weights)}
+
+        def by_numpy(operations: Sequence[Operation], wanted: Sequence[int]) -> list[Any]:
+            arrays = {v: np.asarray(x) for v, x in given(operations).items()}
+            found = evaluate(operations, arrays, wanted, on_host.bind)
+            return [jax.device_put(np.array(x, order="C")) for x in found]
+
+        def compiled(operations: Sequence[Operation], wanted: Sequence[int]) -> list[Any]:
+            return jax.jit(lambda given: evaluate(operations, given, wanted))(given(operations))
+
+        found: dict[int, Any] = {}
+        for compute, numbers in (
+            (by_numpy, [v for v in missing if v in here]),
+            (compiled, [v for v in missing if v not in here]),
+        ):
+            if numbers:
+                results = compute(needed(needs, numbers), numbers)
+                found.update(zip((expressions[v] for v in numbers), results, strict=True))
+        return found
 
     def _expressions(self, program: Program, weights: Mapping[int, str], found: "_Division") -> dict[int, int]:
         """For each value that depends on parameters alone, the number of its expression, the same in each program."""

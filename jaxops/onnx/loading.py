@@ -23,6 +23,7 @@ def load(
     sharding: Rule | None = None,
     names: Literal["onnx", "module"] = "onnx",
     sizes: Mapping[str, int] | None = None,
+    precision: str | None = None,
 ) -> Model:
     """Loads an ONNX model as a JAX function.
 
@@ -40,6 +41,8 @@ def load(
     names: of the keys of `Model.params`: the file's, or the module paths of `Model.paths`. The other options take the
     file's names in any case.
     sizes: numbers for symbolic sizes of the inputs, such as {"sequence": 128}; a call then accepts no others.
+    precision: of products and convolutions, as `jax.default_matmul_precision` names it: "bfloat16", "high" (three
+    products of bfloat16), "highest" or "float32". On a CPU that has no products of bfloat16 all are exact.
 
     Raises FileNotFoundError; ModelError for a file that is damaged, has a cycle, or whose external data is missing or
     outside its folder; UnsupportedError with a list of all operators that jaxops does not have; ArgumentError for
@@ -58,4 +61,5 @@ def load(
         trainable=trainable,
         sharding=sharding,
         names=names,
+        precision=precision,
     )

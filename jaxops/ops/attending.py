@@ -14,6 +14,7 @@ from jax import lax
 from jaxops.dtypes import accumulation_type, canonical
 from jaxops.ops.elementwise import broadcast_to
 from jaxops.ops.numerics import rounded
+from jaxops.ops.precision import dot
 
 Stage = Literal["product", "softcap", "bias", "softmax"]
 
@@ -117,7 +118,7 @@ def _grouped(x: Any, y: Any, axis: int, work: Any) -> Any:
     # 12 heads of 64 tokens and size 64 take 0.22 ms rather than 0.29.
     x = x.reshape(batch * groups, heads // groups * queries, width)
     y = y.reshape(batch * groups, *y.shape[2:])
-    found = lax.dot_general(x, y, (((2,), (axis - 1,)), ((0,), (0,))), preferred_element_type=work)
+    found = dot(x, y, (((2,), (axis - 1,)), ((0,), (0,))), work)
     return found.reshape(batch, heads, queries, found.shape[-1])
 
 

@@ -4,6 +4,7 @@ __all__ = ["det", "einsum", "gemm", "matmul"]
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import chex
 import jax
@@ -14,6 +15,7 @@ from jax import lax
 from jaxops.attributes import flag
 from jaxops.dtypes import accumulation_type, as_written, canonical, floating, is_float
 from jaxops.errors import ArgumentError, SignatureError
+from jaxops.ops import precision
 from jaxops.ops.elementwise import broadcast_to, traced_operands
 from jaxops.shapes.math import linear_algebra as sizes_of
 from jaxops.static import Array, jit_if_concrete
@@ -56,8 +58,7 @@ def _gemm(arrays: tuple[jax.Array, ...], alpha: float, beta: float, trans_a: boo
         wide = a.dtype if a.dtype == canonical(np.uint64) else canonical(np.int64)
         product = lax.dot_general(a, b, (contract, ((), ())), preferred_element_type=wide)
         return _whole_sum(product, alpha, c, beta).astype(a.dtype)
-    product = lax.dot_general(a, b, (contract, ((), ())), preferred_element_type=wide)
-    product = scaled(product, alpha)
+    product = scaled(precision.dot(a, b, (contract, ((), ())), wide), alpha)
     if c is not None and beta != 0:
         product = product + scaled(broadcast_to(c.astype(product.dtype), sizes), beta)
     chex.assert_equal(product.shape, sizes)
@@ -110,7 +111,7 @@ def matmul(a: Array, b: Array) -> jax.Array:
 def _matmul(arrays: tuple[jax.Array, ...]) -> jax.Array:
     a, b = arrays
     sizes = sizes_of.matmul(a.shape, b.shape)
-    product = jnp.matmul(a, b, preferred_element_type=accumulation_type(a.dtype))
+    product = precision.matmul(a, b, accumulation_type(a.dtype))
     chex.assert_equal(product.shape, sizes)
     return product.astype(a.dtype)
 
@@ -137,7 +138,8 @@ def _einsum(inputs: tuple[jax.Array, ...], equation: str) -> jax.Array:
     explicit, sizes = sizes_of.einsum(equation, [x.shape for x in inputs])
     # jnp.einsum mixes the operands with float32 intermediate sums.
     with jax.numpy_dtype_promotion("standard"):
-        total = jnp.einsum(explicit, *inputs, preferred_element_type=accumulation_type(inputs[0].dtype))
+        multiply = partial(jnp.einsum, explicit, preferred_element_type=accumulation_type(inputs[0].dtype))
+        total = precision.bilinear(multiply, *inputs, rows=inputs[0].size) if len(inputs) == 2 else multiply(*inputs)
     chex.assert_equal(total.shape, sizes)
     return total.astype(inputs[0].dtype)
 

@@ -4,11 +4,11 @@ __all__ = ["fused_matmul"]
 
 import chex
 import jax
-import jax.numpy as jnp
 from jax import lax
 
 from jaxops.attributes import flag
 from jaxops.dtypes import accumulation_type
+from jaxops.ops import precision
 from jaxops.ops.elementwise import traced_operands
 from jaxops.ops.math.linear_algebra import scaled
 from jaxops.shapes.math.linear_algebra import matmul as product_sizes
@@ -55,6 +55,7 @@ def _fused_matmul(
         for name, x, swap, batch in zip("ab", arrays, swapped, batched, strict=True)
     )
     sizes = product_sizes(a.shape, b.shape, "fused_matmul")
-    product = scaled(jnp.matmul(a, b, preferred_element_type=accumulation_type(a.dtype)), alpha)
+    product = precision.matmul(a, b, accumulation_type(a.dtype))
+    product = scaled(product, alpha)
     chex.assert_equal(product.shape, sizes)
     return product.astype(a.dtype)

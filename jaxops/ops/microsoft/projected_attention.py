@@ -16,6 +16,7 @@ from jax import lax
 from jaxops.attributes import flag, ints
 from jaxops.dtypes import accumulation_type, as_traced, floats_of_one_type, integral
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.ops import precision
 from jaxops.ops.attending import attend, merge_heads, rotated, split_heads
 from jaxops.ops.microsoft.cached_attention import Options, cached, known_length, scale_of
 from jaxops.shapes.arithmetic import agree, all_agree, one_of
@@ -216,7 +217,7 @@ def _attention(
 
 def project(x: Any, weights: Any, bias: Any) -> Any:
     """x · weights + bias, in the dtype of x."""
-    found = jnp.matmul(x, weights, preferred_element_type=accumulation_type(x.dtype))
+    found = precision.matmul(x, weights, accumulation_type(x.dtype))
     return (found if bias is None else found + along_last(bias.astype(found.dtype), found)).astype(x.dtype)
 
 

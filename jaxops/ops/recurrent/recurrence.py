@@ -13,6 +13,7 @@ from jaxops.attributes import flag, integer, one_of
 from jaxops.dtypes import as_traced, require_integers, unify
 from jaxops.errors import ArgumentError
 from jaxops.ops.elementwise import require
+from jaxops.ops.precision import dot
 from jaxops.ops.recurrent.gate_activations import Activation
 from jaxops.shapes.recurrent import layers as sizes_of
 from jaxops.static import Array, jit_if_concrete, settled
@@ -153,7 +154,7 @@ def _clipped(function: Activation, clip: float | None) -> Callable[[Any], Any]:
 
 def _inputs(x: Any, w: Any, b: Any, cell: Cell, variant: bool) -> tuple[Any, Any]:
     """The inputs of all steps times W, plus the biases that need no state; and the bias that the step adds, or None."""
-    product = lax.dot_general(x, w, (((2,), (1,)), ((), ())))
+    product = dot(x, w, (((2,), (1,)), ((), ())), x.dtype)
     if b is None:
         return product, None
     ours, theirs = jnp.split(b, 2)

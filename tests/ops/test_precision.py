@@ -1,0 +1,157 @@
+"""Products and convolutions at the precision that JAX was asked for, on a CPU."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from graphs import model
+
+import jaxops as jo
+from jaxops import microsoft
+from jaxops.errors import ArgumentError
+from jaxops.onnx import load
+from jaxops.ops import precision
+
+pytestmark = pytest.mark.usefixtures("optimized")
+RNG = np.random.default_rng(0)
+# The error by the largest term, for each name: more than the type of a result alone has, less than the next level.
+BOUNDS = {
+    "bfloat16": (3e-4, 1e-2),
+    "BF16_BF16_F32": (3e-4, 1e-2),
+    "high": (0, 3e-5),
+    "highest": (0, 4e-6),
+    None: (0, 4e-6),
+}
+
+
+def array(*shape):
+    return jnp.asarray(RNG.normal(size=shape).astype(np.float32))
+
+
+def lstm(x, w, r):
+    return jo.lstm(x, w, r, hidden_size=8)[0]
+
+
+A, B, IMAGE = array(64, 96), array(96, 80), array(2, 128, 9, 9)
+FUNCTIONS = {
+    "matmul": (jo.matmul, (A, B)),
+    "batches": (jo.matmul, (array(3, 16, 64), array(3, 64, 32))),
+    "gemm": (lambda a, b: jo.gemm(a, b, transB=1), (A, B.T)),
+    "einsum": (lambda a, b: jo.einsum([a, b], equation="ij,jk->ki"), (A, B)),
+    "fused_matmul": (microsoft.fused_matmul, (A, B)),
+    "pointwise": (jo.conv, (IMAGE, array(32, 128, 1, 1))),
+    "columns": (jo.conv, (array(1, 256, 5, 5), array(64, 256, 3, 3))),
+    "attention": (lambda q, k, v: jo.attention(q, k, v)[0], tuple(array(2, 3, 32, 16) for _ in range(3))),
+    "lstm": (lstm, (array(16, 4, 32), array(1, 32, 32) / 4, array(1, 32, 8) / 4)),
+}
+
+
+@pytest.fixture
+def amx(monkeypatch):
+    """A processor that multiplies bfloat16, whatever this one is."""
+    monkeypatch.setattr(precision, "_features", lambda: frozenset({"amx_bf16"}))
+    jax.clear_caches()  # operators are traced once
+    yield
+    jax.clear_caches()
+
+
+def exact(function, operands):
+    with jax.enable_x64(True):
+        return np.asarray(function(*(jnp.asarray(np.asarray(x, np.float64)) for x in operands)))
+
+
+def error(found, expected):
+    return np.abs(np.asarray(found, np.float64) - expected).max() / np.abs(expected).max()
+
+
+@pytest.mark.parametrize("asked", BOUNDS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_error(name, asked, amx):
+    function, operands = FUNCTIONS[name]
+    expected, (least, most) = exact(function, operands), BOUNDS[asked]
+    with jax.default_matmul_precision(asked):
+        found = function(*operands)
+        assert found.dtype == jnp.float32
+        assert least <= error(found, expected) <= most
+        np.testing.assert_allclose(jax.jit(function)(*operands), found, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("asked", ["bfloat16", "high"])
+def test_a_processor_without_such_products_changes_nothing(asked, monkeypatch):
+    monkeypatch.setattr(precision, "_features", lambda: frozenset({"avx2"}))
+    jax.clear_caches()
+    expected = np.asarray(jo.matmul(A, B))
+    with jax.default_matmul_precision(asked):
+        assert (np.asarray(jo.matmul(A, B)) == expected).all()
+
+
+def test_a_few_rows_are_exact(amx):
+    with jax.default_matmul_precision("bfloat16"):
+        assert (np.asarray(jo.matmul(A[:4], B)) == np.asarray(jnp.matmul(A[:4], B))).all()
+
+
+@pytest.mark.parametrize("asked", ["bfloat16", "high"])
+def test_infinities_and_nan(asked, amx):
+    a = A.at[0, 0].set(jnp.inf).at[1, 0].set(jnp.nan)
+    with jax.default_matmul_precision(asked):
+        found = np.asarray(jo.matmul(a, B))
+    assert (found[0] == np.where(np.asarray(B)[0] > 0, np.inf, -np.inf)).all()
+    assert np.isnan(found[1]).all()
+    assert np.isfinite(found[2:]).all()
+
+
+@pytest.mark.parametrize("asked", ["bfloat16", "high"])
+def test_derivatives_are_those_of_float32(asked, amx):
+    def loss(a, b):
+        return jnp.sum(jo.matmul(a, b) * jnp.cos(jnp.arange(80.0))[None])
+
+    expected = jax.grad(loss, (0, 1))(A, B)
+    with jax.default_matmul_precision(asked):
+        for found in (jax.grad(loss, (0, 1))(A, B), jax.jit(jax.grad(loss, (0, 1)))(A, B), (jax.grad(loss)(A, B),)):
+            for got, wanted in zip(found, expected, strict=False):
+                np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+        batched = jax.vmap(jo.matmul, (0, None))(jnp.stack([A, 2 * A]), B)
+    assert error(batched[1], exact(jo.matmul, (2 * A, B))) <= BOUNDS[asked][1]
+
+
+NET = model(
+    """main (float[N,128,12,12] x) => (float[N,10] y) {
+        a = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, k) b = Relu(a) c = Conv(b, p)
+        d = GlobalAveragePool(c) e = Flatten(d) f = Relu(e) y = MatMul(f, w)
+    }""",
+    initializers={
+        "k": RNG.normal(size=(128, 128, 3, 3)).astype(np.float32) / 34,
+        "p": RNG.normal(size=(64, 128, 1, 1)).astype(np.float32) / 11,
+        "w": RNG.normal(size=(64, 10)).astype(np.float32) / 8,
+    },
+)
+
+
+@pytest.mark.parametrize("asked", ["bfloat16", "high"])
+def test_a_model(asked, amx):
+    x = array(9, 128, 12, 12)
+    expected = np.asarray(load(NET)(x), np.float64)
+    loaded = load(NET, precision=asked)
+    least, most = BOUNDS[asked]
+    copy = pickle.loads(pickle.dumps(loaded))
+    for found in (loaded(x), loaded.apply(loaded.params, x), jax.jit(loaded.apply)(loaded.params, x), copy(x)):
+        assert least <= error(found, expected) <= most
+    assert error(loaded.astype(jnp.bfloat16)(x.astype(jnp.bfloat16)), expected) < 0.05
+    with jax.default_matmul_precision(asked):
+        assert least <= error(load(NET)(x), expected) <= most
+        assert error(load(NET, precision="highest")(x), expected) <= 4e-6
+
+
+def test_weights_are_prepared_in_bfloat16(amx):
+    loaded = load(NET, precision="bfloat16")
+    loaded(array(9, 128, 12, 12))
+    kept = loaded._pieces.prepared.values
+    assert {v.dtype for v in kept} == {jnp.dtype(jnp.bfloat16)}
+    assert sum(v.size for v in kept) == sum(p.size for p in loaded.params.values())
+
+
+def test_unknown_names():
+    with pytest.raises(ArgumentError, match=r"`precision` is 'half'; jax\.default_matmul_precision: new enum value"):
+        load(NET, precision="half")
