@@ -73,8 +73,7 @@ class Model:
         formals = tuple(dataclasses.replace(v, static=_static(v, needed)) for v in graph.inputs)
         self.inputs: tuple[Value, ...] = tuple(v for v in formals if v.name not in graph.initializers)
         self.outputs: tuple[Value, ...] = graph.outputs
-        self.opsets = dict(opsets)
-        self._description = description
+        self.opsets, self._description = dict(opsets), description
         self._defaults = tuple(v for v in formals if v.name in graph.initializers)
         self.graph, self._constants = prepare(graph, needs.of, static, trainable)
         self._by_path = names == "module"

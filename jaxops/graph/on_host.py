@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from jaxops.graph.program import Known, Operation, Program
@@ -47,16 +46,16 @@ _ARITHMETIC: dict[str, _Rule] = {
 }
 
 
-_WIDE = (np.float32, np.float64)
-_FLOATS = (*_WIDE, jnp.bfloat16)  # converted to each other by rounding to the nearest
+_WIDE = {"float32", "float64"}
+_FLOATS = {*_WIDE, "bfloat16"}  # converted to each other by rounding to the nearest
 
 
 def computed(program: Program, operations: Sequence[Operation], given: Iterable[int]) -> set[int]:
     """The values that NumPy computes from given ones as XLA does."""
     found = set(given)
 
-    def has(operand: Any, dtypes: Sequence[Any]) -> bool:
-        return isinstance(operand, Known) or program.types[operand].dtype in dtypes
+    def has(operand: Any, dtypes: set[str]) -> bool:
+        return isinstance(operand, Known) or program.types[operand].dtype.name in dtypes
 
     for operation in operations:
         operands = operation.operands

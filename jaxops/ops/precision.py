@@ -55,7 +55,7 @@ def dot(a: Any, b: Any, dimensions: Any, dtype: Any) -> Any:
     return bilinear(multiply, a, b, rows)
 
 
-def matmul(a: Any, b: Any, dtype: Any) -> Any:
+def matrix_product(a: Any, b: Any, dtype: Any) -> Any:
     """`jnp.matmul(a, b)`, summed in `dtype`, at the precision asked for."""
     if b.ndim == 2:
         return dot(a, b, (((a.ndim - 1,), (0,)), ((), ())), dtype)

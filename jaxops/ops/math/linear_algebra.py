@@ -111,7 +111,7 @@ def matmul(a: Array, b: Array) -> jax.Array:
 def _matmul(arrays: tuple[jax.Array, ...]) -> jax.Array:
     a, b = arrays
     sizes = sizes_of.matmul(a.shape, b.shape)
-    product = precision.matmul(a, b, accumulation_type(a.dtype))
+    product = precision.matrix_product(a, b, accumulation_type(a.dtype))
     chex.assert_equal(product.shape, sizes)
     return product.astype(a.dtype)
 

@@ -55,7 +55,7 @@ def _fused_matmul(
         for name, x, swap, batch in zip("ab", arrays, swapped, batched, strict=True)
     )
     sizes = product_sizes(a.shape, b.shape, "fused_matmul")
-    product = precision.matmul(a, b, accumulation_type(a.dtype))
+    product = precision.matrix_product(a, b, accumulation_type(a.dtype))
     product = scaled(product, alpha)
     chex.assert_equal(product.shape, sizes)
     return product.astype(a.dtype)

@@ -217,7 +217,7 @@ def _attention(
 
 def project(x: Any, weights: Any, bias: Any) -> Any:
     """x · weights + bias, in the dtype of x."""
-    found = precision.matmul(x, weights, accumulation_type(x.dtype))
+    found = precision.matrix_product(x, weights, accumulation_type(x.dtype))
     return (found if bias is None else found + along_last(bias.astype(found.dtype), found)).astype(x.dtype)
 
 

@@ -18,7 +18,6 @@ from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, Sign
 from jaxops.ops import dropout, hardmax, log_softmax, softmax
 
 pytestmark = pytest.mark.usefixtures("optimized")
-
 RNG = np.random.default_rng(0)
 
 
