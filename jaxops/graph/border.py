@@ -12,6 +12,7 @@ import numpy as np
 from jaxops.dtypes import as_traced, canonical, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, StaticError, describe
 from jaxops.graph.nodes import Value
+from jaxops.sequences import SplitSequence
 from jaxops.static import ChosenStrings, Deferred, StaticValue, Tracer, is_static, is_symbolic, tracing
 
 
@@ -58,6 +59,10 @@ def leave(outputs: Sequence[Any], names: Sequence[str], given: Any) -> Any:
     """
     settled = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(outputs))  # the usual case
     inside = not settled and (tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given)))
+
+    for name, y in zip(names, outputs, strict=True):
+        if isinstance(y, SplitSequence):
+            raise y.problem(f"output '{name}'")
 
     def left(y: Any) -> Any:
         if inside and isinstance(y, np.ndarray) and is_string(y):

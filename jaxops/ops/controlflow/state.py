@@ -10,6 +10,7 @@ from jax import lax
 
 from jaxops.dtypes import as_traced, widened
 from jaxops.errors import DTypeError, ShapeError, describe
+from jaxops.sequences import SplitSequence
 from jaxops.static import Array, Tracer, array
 
 
@@ -28,7 +29,7 @@ def value_of(value: Any) -> Any:
     """A value that enters or leaves a body: an array, a sequence of arrays, or None."""
     if isinstance(value, list | tuple):
         return [array(item) for item in value]
-    return None if value is None else array(value)
+    return value if value is None or isinstance(value, SplitSequence) else array(value)
 
 
 def carried(value: Any) -> Any:
@@ -40,6 +41,8 @@ def value_text(value: Any) -> str:
     """A value that enters or leaves a body, the way messages show it."""
     if isinstance(value, list):
         return f"a sequence of {len(value)}"
+    if isinstance(value, SplitSequence):
+        return f"a sequence of pieces of {describe(value.data)}"
     return "nothing" if value is None else describe(value)
 
 
