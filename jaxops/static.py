@@ -187,6 +187,11 @@ class _Concrete(dict[type, bool]):
 _CONCRETE = _Concrete()
 
 
+def is_concrete(value: Any) -> bool:
+    """Whether this is a JAX array that is not traced."""
+    return _CONCRETE[type(value)]
+
+
 def jit_if_concrete(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Runs `fn(data, *attributes)` in the cheapest way; `data` is an array or a tuple of arrays.
 

@@ -113,7 +113,7 @@ def _trace(graph: Graph, start: int, given: Mapping[str, Any], params: Mapping[s
     """(the values that nodes compute row by row, without reading data; the first node that does not)."""
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), dict(params))
     made: dict[str, Any] = {}
-    values = ChainMap(made, *scope_of(graph, opened(dict(given)), shapes).maps)
+    values = ChainMap(made, *scope_of(graph, opened(given), shapes).maps)
     for index, node in enumerate(graph.nodes[start:], start):
         outputs = None if node.draws else _outputs(node, values, shapes)
         if outputs is None:
