@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxops.dtypes import as_traced, canonical, is_string
+from jaxops.dtypes import as_canonical, as_traced, canonical, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, StaticError, describe
 from jaxops.graph.nodes import Value
 from jaxops.sequences import SplitSequence
@@ -36,7 +36,7 @@ class Border:
         self._shared = {symbol: found for symbol, found in places.items() if len(found) > 1}
 
     def arrive(self, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs by name: JAX arrays, but for the static ones, which become `StaticValue`.
+        """The inputs by name, as `enter` gives them; `opened` makes them operands.
 
         given: in order, or one dictionary of all.
         Raises SignatureError for a missing, surplus or unknown one, ShapeError for two values of one symbolic size,
@@ -123,18 +123,23 @@ def _outputs_again(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
     return named_outputs(names)(*values)
 
 
-def opened(values: Mapping[str, Any]) -> Any:
-    """Values by name, also in sequences, with what a `StaticValue` holds, or a `Deferred` stands for, in its place."""
+def opened(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by name, also in sequences, as operators take them: what a `StaticValue` holds, or a `Deferred` stands
+    for, in its place, and inputs that came as NumPy arrays as JAX arrays."""
     if all(map(is_concrete, values.values())):
-        return values
+        return dict(values)
     wrapped = StaticValue | Deferred
-    return jax.tree.map(
-        lambda v: v.value if isinstance(v, wrapped) else v, dict(values), is_leaf=lambda v: isinstance(v, wrapped)
-    )
+
+    def content(v: Any) -> Any:
+        return v.value if isinstance(v, wrapped) else as_traced(v) if type(v) is np.ndarray else v
+
+    return jax.tree.map(content, dict(values), is_leaf=lambda v: isinstance(v, wrapped))
 
 
 def enter(formal: Value, value: Any) -> Any:
-    """One input at the border: checked against what the model declares, then a JAX array or a `StaticValue`."""
+    """One input at the border, checked against what the model declares: a JAX array, a `StaticValue`, or numbers of
+    NumPy in the type of a JAX array. `jit` takes them at once: making the array here would double the time of a call.
+    """
     if is_concrete(value) and value.dtype == formal.dtype and formal.kind == "tensor" and not formal.static:
         _check_shape(formal, value.shape)  # the usual case
         return value
@@ -157,7 +162,8 @@ def enter(formal: Value, value: Any) -> Any:
     value = _typed(formal, value)
     _check_shape(formal, value.shape)
     if not formal.static:
-        return as_traced(value)
+        numbers = type(value) is np.ndarray and value.dtype.kind not in "OUST"
+        return as_canonical(value) if numbers else as_traced(value)
     if isinstance(value, Tracer):
         raise StaticError(
             f"input '{formal.name}' must be known while tracing, but {describe(value)} is traced\n"

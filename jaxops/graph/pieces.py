@@ -92,7 +92,7 @@ class Pieces:
         leaves, tree = jax.tree.flatten((given, rng))
         ours = self.prepared.own(params) if own else None
         concrete = ours.concrete if ours else all(map(is_concrete, params.values()))
-        concrete = concrete and all(map(is_concrete, leaves))
+        concrete = concrete and all(type(x) is np.ndarray or is_concrete(x) for x in leaves)
         # Nothing can be read of what a transformation follows: such a call is one piece.
         traced = not concrete and any(isinstance(x, Tracer) for x in (*params.values(), *leaves))
         static = graph, 0, len(graph.nodes), not traced
@@ -106,8 +106,10 @@ class Pieces:
                 raise
             # What must be known may not be what is followed: the sizes of a model whose weights are trained.
             return under_auto_axes(run, graph, opened(given), params, rng, like=given)
-        local = {**opened(given), **opened(values)}
-        if stop.value == len(graph.nodes):
+        local, complete = opened(values), stop.value == len(graph.nodes)
+        if not complete or any(name not in local for name in graph.output_names):
+            local = {**opened(given), **local}
+        if complete:
             return _outputs(graph, local, params)
         _forget(graph, 0, stop.value, local)
         return under_auto_axes(self._rest, graph, stop.value, True, local, params, rng, like=given)
@@ -201,7 +203,7 @@ class Pieces:
 
 def _outputs(graph: Graph, local: dict[str, Any], params: Mapping[str, Any]) -> list[Any]:
     scope: Any = local
-    if [name for name in graph.output_names if name not in local]:
+    if any(name not in local for name in graph.output_names):
         scope = {**scope_of(graph, local, params), "": None}
     return [_operands(scope[name]) for name in graph.output_names]
 
