@@ -218,8 +218,8 @@ class Model:
         sizes: the name of a size → a number, which fixes it, or its name in the program, with limits:
         `{"batch": "b", "sequence": "s <= 512, s >= 2", "total": "past + s"}`. A size that is not in it stays symbolic
         under its own name; one that has no name gets that of its input and axis, such as `x_0`. Where the model can
-        run for some sizes only (`s <= 512` for a table of 512 positions, `total == past + s`), the program has that
-        limit too, and refuses others when it is called.
+        run for some sizes only (`s <= 512` for a table of 512 positions, `total == past + s`), or asks whether a size
+        is 1 (`s >= 2`, as the other sizes are many), the program has that limit too, and refuses others when called.
         platforms: such as ("cpu", "cuda"); by default the platform of JAX here.
         Raises ArgumentError for an unknown name; SizeError, which names the node and a size to fix, where one program
         cannot serve all sizes; StaticError for an input that must be static.

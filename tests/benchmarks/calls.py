@@ -9,6 +9,7 @@ machine disturbs both. Inputs are JAX arrays, then NumPy arrays.
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def main() -> None:
         model = jaxops.onnx.load(path)
         bare, params, arrays = jax.jit(model.apply), model.params, inputs(model)
         for kind, values in (("JAX", [jnp.asarray(x) for x in arrays]), ("NumPy", arrays)):
-            contestants = [lambda v=values: bare(params, *v), lambda v=values: model(*v)]
+            contestants = partial(bare, params, *values), partial(model, *values)
             alone, ours = least(contestants, options.rounds, options.calls)
             note = "" if ours <= TARGET * alone else "   over target"
             print(f"{Path(path).name:<24}{kind:<8}{alone * 1e6:>10.1f}{ours * 1e6:>10.1f}{ours / alone:>8.2f}{note}")
