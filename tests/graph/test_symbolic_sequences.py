@@ -71,6 +71,44 @@ ROWS = [
         "n,2*s,4",
     ),
     Row(
+        "a loop that appends to a sequence, as scripted models collect their steps",
+        "(float[n,s,4] x, float[n,4] start) => (float[n,s,4] y, float[n,4] z, float[s,n,4] w)",
+        """one = Constant<value_int=1>()  sh = Shape(x)  count = Gather(sh, one)  t = Constant<value = bool {1}>()
+        empty = SequenceEmpty()
+        z, steps, w = Loop(count, t, start, empty)
+        <body = b (int64 i, bool go, float[n,4] h, seq(float[n,4]) q) =>
+            (bool go2, float[n,4] h2, seq(float[n,4]) q2, float[n,4] r) {
+            go2 = Identity(go)  row = Gather<axis=1>(x, i)  sum = Add(h, row)  h2 = Tanh(sum)  r = Neg(h2)
+            q2 = SequenceInsert(q, h2) }>
+        y = ConcatFromSequence<axis=1,new_axis=1>(steps)""",
+        NS,
+    ),
+    Row(
+        "a sequence that keeps its length",
+        "(float[n,s,4] x, float[n,4] start) => (float[n,8] y)",
+        """one = Constant<value_int=1>()  sh = Shape(x)  count = Gather(sh, one)  t = Constant<value = bool {1}>()
+        two = SequenceConstruct(start, start)
+        last = Loop(count, t, two)
+        <body = b (int64 i, bool go, seq(float[n,4]) q) => (bool go2, seq(float[n,4]) q2) {
+            go2 = Identity(go)  row = Gather<axis=1>(x, i)  zero = Constant<value_int=0>()  a = SequenceAt(q, zero)
+            o = Constant<value_int=1>()  c = SequenceAt(q, o)  d = Add(a, row)  q2 = SequenceConstruct(c, d) }>
+        y = ConcatFromSequence<axis=1>(last)""",
+        NS,
+    ),
+    Row(
+        "two sequences, of which one has an array and gets two a step",
+        "(float[n,s,4] x, float[n,4] start) => (float[n,4,m] y, float[n,s,4] z)",
+        """p = SplitToSequence<axis=1,keepdims=0>(x)  count = SequenceLength(p)  t = Constant<value = bool {1}>()
+        empty = SequenceEmpty()  one = SequenceConstruct(start)
+        a, b = Loop(count, t, one, empty)
+        <body = f (int64 i, bool go, seq(float[n,4]) q, seq(float[n,4]) r) =>
+            (bool go2, seq(float[n,4]) q3, seq(float[n,4]) r2) {
+            go2 = Identity(go)  row = SequenceAt(p, i)  q2 = SequenceInsert(q, row)  low = Neg(row)
+            q3 = SequenceInsert(q2, low)  r2 = SequenceInsert(r, low) }>
+        y = ConcatFromSequence<axis=-1,new_axis=1>(a)  z = ConcatFromSequence<axis=1,new_axis=1>(b)""",
+        NS,
+    ),
+    Row(
         "a function of each piece",
         "(float[n,s,4] x, float[n,4] b) => (float[n,4,s] y)",
         """q = SplitToSequence<axis=1,keepdims=0>(x)  p = SplitToSequence<axis=1,keepdims=0>(x)
@@ -152,3 +190,24 @@ def test_a_picture_says_what_is_split():
     loaded = jaxops.onnx.load(model(ROWS[0].head, ROWS[0].body))
     shapes = symbolic(loaded.graph, {}, loaded.inputs)
     assert (shapes["q"], shapes["y"]) == ("pieces of float32[n, s, 4]", "float32[n, s, 4]")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "r = SequenceErase(q)  r2 = SequenceInsert(r, h)  q2 = SequenceInsert(r2, h)",
+        "zero = Constant<value_int=0>()  f = SequenceAt(q, zero)  g = Add(f, h)  q2 = SequenceInsert(q, g)",
+        "q2 = SequenceConstruct(h, h)",
+        "low = ReduceMin<keepdims=0>(x)  big = ReduceMax<keepdims=0>(x)  c = Less(low, big)  q2 = If(c) <then_branch = "
+        "a () => (seq(float[n,s]) p) { p = SequenceInsert(q, h) }, else_branch = d () => (seq(float[n,s]) p) "
+        "{ p = Identity(q) }>",
+    ],
+)
+def test_a_loop_may_not_read_a_sequence_that_grows(body):
+    loop = f"""one = Constant<value_int=1>()  sh = Shape(x)  count = Gather(sh, one)  e = SequenceConstruct(x)
+        t = Constant<value = bool {{1}}>()  q = Loop(count, t, e) <body = b (int64 i, bool go, seq(float[n,s]) q) =>
+        (bool go2, seq(float[n,s]) q2) {{ go2 = Identity(go)  h = Neg(x)  {body} }}>
+        y = ConcatFromSequence<axis=1>(q)"""
+    loaded = jaxops.onnx.load(model("(float[n,s] x) => (float[n,m] y)", loop))
+    with pytest.raises(SizeError, match=r"(?s)loop: s iterations change the length .* only append.*sizes={'s': 128}"):
+        loaded.export()

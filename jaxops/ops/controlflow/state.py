@@ -10,7 +10,7 @@ from jax import lax
 
 from jaxops.dtypes import as_traced, widened
 from jaxops.errors import DTypeError, ShapeError, describe
-from jaxops.sequences import SplitSequence
+from jaxops.sequences import GrowingSequence, SplitSequence
 from jaxops.static import Array, Tracer, array
 
 
@@ -29,11 +29,13 @@ def value_of(value: Any) -> Any:
     """A value that enters or leaves a body: an array, a sequence of arrays, or None."""
     if isinstance(value, list | tuple):
         return [array(item) for item in value]
-    return value if value is None or isinstance(value, SplitSequence) else array(value)
+    return value if value is None or isinstance(value, SplitSequence | GrowingSequence) else array(value)
 
 
 def carried(value: Any) -> Any:
     """A value for `lax.cond`, `lax.scan` and `lax.while_loop`: its arrays become JAX arrays."""
+    if isinstance(value, GrowingSequence):
+        raise value.problem("a branch or an inner loop cannot carry it")
     return jax.tree.map(as_traced, value_of(value))
 
 

@@ -13,6 +13,7 @@ __all__ = [
 ]
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, TypeAlias
 
 import jax
@@ -26,13 +27,13 @@ from jaxops.ops.tensor.inspection import dims
 from jaxops.ops.tensor.joining import concat
 from jaxops.ops.tensor.reshaping import squeeze, unsqueeze
 from jaxops.ops.tensor.splitting import split as split_into
-from jaxops.sequences import SplitSequence
+from jaxops.sequences import GrowingSequence, SplitSequence
 from jaxops.shapes.arithmetic import greater_or_equal
 from jaxops.static import Array, ElementType, ShapeOnly, Static, Subgraph, Tracer, array, foldable, known
 
 
 def _items(op: str, value: Any) -> list[Array]:
-    if isinstance(value, SplitSequence):
+    if isinstance(value, SplitSequence | GrowingSequence):
         raise value.problem(op)
     if not isinstance(value, list | tuple):
         raise DTypeError(f"{op}: `input_sequence` must be a sequence (a list of arrays), got {type(value).__name__}")
@@ -107,7 +108,7 @@ def sequence_at(input_sequence: Sequence[Array], position: Static) -> Array:
 
 
 @foldable
-def sequence_insert(input_sequence: Sequence[Array], tensor: Array, position: Static = None) -> list[Array]:
+def sequence_insert(input_sequence: Sequence[Array], tensor: Array, position: Static = None) -> Any:
     """The sequence with `tensor` inserted before the item at `position`; None appends it.
 
     position: static, in [-n, n]. Returns a new list.
@@ -117,6 +118,8 @@ def sequence_insert(input_sequence: Sequence[Array], tensor: Array, position: St
     >>> [item.size for item in sequence_insert([np.ones(2), np.ones(3)], np.ones(4), -1)]
     [2, 4, 3]
     """
+    if isinstance(input_sequence, GrowingSequence) and position is None:
+        return replace(input_sequence, added=(*input_sequence.added, array(tensor)))
     items = _items("sequence_insert", input_sequence)
     at = len(items) if position is None else _place("sequence_insert", position, len(items), end=True)
     return _one_type("sequence_insert", [*items[:at], array(tensor), *items[at:]])
@@ -234,7 +237,7 @@ def sequence_map(
         return split_sequences.mapped(input_sequence, additional_inputs, body, rng)
     items = _items("sequence_map", input_sequence)
     for position, value in enumerate(additional_inputs, 1):
-        if isinstance(value, SplitSequence):
+        if isinstance(value, SplitSequence | GrowingSequence):
             raise value.problem("sequence_map")
         if isinstance(value, list) and len(value) != len(items):
             raise ShapeError(
