@@ -192,22 +192,31 @@ def test_a_picture_says_what_is_split():
     assert (shapes["q"], shapes["y"]) == ("pieces of float32[n, s, 4]", "float32[n, s, 4]")
 
 
+def looped(body):
+    """A loop that changes a sequence of one array, `q`."""
+    loop = f"""one = Constant<value_int=1>()  sh = Shape(x)  count = Gather(sh, one)  e = SequenceConstruct(x)
+        t = Constant<value = bool {{1}}>()  q = Loop(count, t, e) <body = b (int64 i, bool go, seq(float[n,s]) q) =>
+        (bool go2, seq(float[n,s]) q2) {{ go2 = Identity(go)  h = Neg(x)  {body} }}>
+        y = ConcatFromSequence<axis=1>(q)"""
+    return jaxops.onnx.load(model("(float[n,s] x) => (float[n,m] y)", loop))
+
+
 @pytest.mark.parametrize(
     "body",
     [
         "r = SequenceErase(q)  r2 = SequenceInsert(r, h)  q2 = SequenceInsert(r2, h)",
         "zero = Constant<value_int=0>()  f = SequenceAt(q, zero)  g = Add(f, h)  q2 = SequenceInsert(q, g)",
         "q2 = SequenceConstruct(h, h)",
-        "low = ReduceMin<keepdims=0>(x)  big = ReduceMax<keepdims=0>(x)  c = Less(low, big)  q2 = If(c) <then_branch = "
-        "a () => (seq(float[n,s]) p) { p = SequenceInsert(q, h) }, else_branch = d () => (seq(float[n,s]) p) "
-        "{ p = Identity(q) }>",
     ],
 )
 def test_a_loop_may_not_read_a_sequence_that_grows(body):
-    loop = f"""one = Constant<value_int=1>()  sh = Shape(x)  count = Gather(sh, one)  e = SequenceConstruct(x)
-        t = Constant<value = bool {{1}}>()  q = Loop(count, t, e) <body = b (int64 i, bool go, seq(float[n,s]) q) =>
-        (bool go2, seq(float[n,s]) q2) {{ go2 = Identity(go)  h = Neg(x)  {body} }}>
-        y = ConcatFromSequence<axis=1>(q)"""
-    loaded = jaxops.onnx.load(model("(float[n,s] x) => (float[n,m] y)", loop))
     with pytest.raises(SizeError, match=r"(?s)loop: s iterations change the length .* only append.*sizes={'s': 128}"):
-        loaded.export()
+        looped(body).export()
+
+
+def test_a_branch_may_not_decide_whether_a_sequence_grows():
+    body = """low = ReduceMin<keepdims=0>(x)  big = ReduceMax<keepdims=0>(x)  c = Less(low, big)
+        q2 = If(c) <then_branch = a () => (seq(float[n,s]) p) { p = SequenceInsert(q, h) },
+        else_branch = d () => (seq(float[n,s]) p) { p = Identity(q) }>"""
+    with pytest.raises(ShapeError, match=r"if_: .* both branches must give outputs of one type and shape"):
+        looped(body).export()
