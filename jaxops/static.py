@@ -148,7 +148,8 @@ def limit_in_place(scope: Any, constraint: str) -> None:
 def at_zero(size: Dim) -> int:
     """A symbolic dimension with 0 for its symbols; 0 where that divides by one of them."""
     try:
-        return evaluated(size, dict.fromkeys(size._get_vars(), 0))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return evaluated(size, dict.fromkeys(size._get_vars(), 0))
     except ZeroDivisionError:
         return 0
 
