@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError
-from jaxops.graph.border import arrive, leave, opened
+from jaxops.graph.border import Border, leave, opened
 from jaxops.graph.cuts import expected_cuts
 from jaxops.graph.nodes import Graph, Value
 from jaxops.graph.params import Choice, prepare, renamed
@@ -75,6 +75,7 @@ class Model:
         self.outputs: tuple[Value, ...] = graph.outputs
         self.opsets, self._description = dict(opsets), description
         self._defaults = tuple(v for v in formals if v.name in graph.initializers)
+        self._border = Border(self.inputs, self._defaults)
         self.graph, self._constants = prepare(graph, needs.of, static, trainable)
         self._by_path = names == "module"
         if self._by_path:
@@ -101,10 +102,9 @@ class Model:
     @property
     def params(self) -> dict[str, jax.Array]:
         """The weights under their names, read at the first use."""
-        unread = [name for name in self._tensors if name not in self._params]
-        if unread:
+        if not self._params.keys() >= self._tensors.keys():
             with jax.ensure_compile_time_eval():  # the first use may be inside `jit`, and they outlive it
-                for name in unread:
+                for name in [name for name in self._tensors if name not in self._params]:
                     tensor = self._tensors[name]
                     self._params[name] = placed(tensor, self._shardings.get(name))
                     self._tensors[name] = dataclasses.replace(tensor, load=_spent, part=None)  # the file's bytes go
@@ -137,11 +137,11 @@ class Model:
         Raises SignatureError for a missing, surplus or unknown input, parameter or output, ShapeError, DTypeError, and
         StaticError for a tracer where a static value is needed.
         """
-        values = arrive(self.inputs, self._defaults, inputs, named)
+        values = self._border.arrive(inputs, named)
         graph = self.graph if outputs is None else self._giving(tuple(outputs))
         weights = params if params is self._params else self._weights(params, values)
         found = self._pieces.call(graph, values, weights, rng, own=weights is self._params and not self._shardings)
-        return leave(found, [value.name for value in graph.outputs], (weights, values, rng))
+        return leave(found, graph.output_names, (weights, values, rng))
 
     def __call__(
         self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any
@@ -198,7 +198,8 @@ class Model:
         model.graph, model.inputs, model.outputs = found.graph, found.inputs, found.outputs
         model._defaults, model._tensors, model._params = found.defaults, found.tensors, found.params
         model._constants = dataclasses.replace(self._constants, tensors=found.tensors)
-        model._pieces, model._other_outputs = Pieces(self._pieces.precision), {}
+        model._border, model._pieces = Border(found.inputs, found.defaults), Pieces(self._pieces.precision)
+        model._other_outputs = {}
         return model
 
     def _giving(self, names: tuple[str, ...]) -> Graph:
@@ -218,8 +219,8 @@ class Model:
         sizes: the name of a size → a number, which fixes it, or its name in the program, with limits:
         `{"batch": "b", "sequence": "s <= 512, s >= 2", "total": "past + s"}`. A size that is not in it stays symbolic
         under its own name; one that has no name gets that of its input and axis, such as `x_0`. Where the model can
-        run for some sizes only (`s <= 512` for a table of 512 positions, `total == past + s`), the program has that
-        limit too, and refuses others when it is called.
+        run for some sizes only (`s <= 512` for a table of 512 positions, `total == past + s`), or asks whether a size
+        is 1 (`s >= 2`, as the other sizes are many), the program has that limit too, and refuses others when called.
         platforms: such as ("cpu", "cuda"); by default the platform of JAX here.
         Raises ArgumentError for an unknown name; SizeError, which names the node and a size to fix, where one program
         cannot serve all sizes; StaticError for an input that must be static.
@@ -296,8 +297,8 @@ class Model:
         """
         if self._origin is None:
             raise UnsupportedError("compare: the model came from no file; load one with jaxops.onnx.load")
-        values = arrive(self.inputs, self._defaults, inputs, named)
-        theirs = self._origin.tensors(opened(dict(values)), {v.name: v.dtype for v in self.graph.inputs})
+        values = self._border.arrive(inputs, named)
+        theirs = self._origin.tensors(opened(values), {v.name: v.dtype for v in self.graph.inputs})
         return compare(self.graph, self._every_tensor(values), theirs, rtol=rtol, atol=atol)
 
     def summary(
@@ -323,7 +324,7 @@ class Model:
         title = f"{self.graph.name or 'model'} · {self._description}"
         found = summarize(self.graph, self._shapes, values, depth=depth, title=title, computed=every)
         if time and every is not None:
-            found = timed(found, self.graph, self.params, {**opened(dict(values)), **every()}, depth)
+            found = timed(found, self.graph, self.params, {**opened(values), **every()}, depth)
         return found
 
     def plot(self, /, *inputs: Any, depth: int = 2, sizes: Mapping[str, int] | None = None, **named: Any) -> Plot:
@@ -333,7 +334,6 @@ class Model:
         `sizes`, as in `summary`; without either, with the names of the symbolic sizes, where they can be followed.
         Raises ModuleNotFoundError without igraph (`pip install 'jaxops[plot]'`).
         """
-        shapes: Mapping[str, str] = {}
         if inputs or named or sizes:
             shapes, _ = traced(self.graph, self._shapes, self._examples("plot", inputs, named, sizes))
         else:
@@ -354,7 +354,7 @@ class Model:
             return example(self.inputs, sizes or {}, what)
         if sizes:
             raise ArgumentError(f"{what}: give example inputs or `sizes`, not both")
-        return arrive(self.inputs, self._defaults, inputs, named)
+        return self._border.arrive(inputs, named)
 
     @property
     def _shapes(self) -> dict[str, jax.ShapeDtypeStruct]:

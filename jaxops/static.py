@@ -138,10 +138,18 @@ def evaluated(size: Dim, sizes: Mapping[str, int]) -> int:
     return int(size._evaluate(dict(sizes)))
 
 
+def limit_in_place(scope: Any, constraint: str) -> None:
+    """Adds a constraint to symbolic dimensions that exist. ValueError, NotImplementedError: JAX cannot take it."""
+    scope._parse_and_process_explicit_constraint(constraint)
+    scope._bounds_cache.clear()
+    scope._decision_initial_state = None
+
+
 def at_zero(size: Dim) -> int:
     """A symbolic dimension with 0 for its symbols; 0 where that divides by one of them."""
     try:
-        return evaluated(size, dict.fromkeys(size._get_vars(), 0))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return evaluated(size, dict.fromkeys(size._get_vars(), 0))
     except ZeroDivisionError:
         return 0
 
@@ -176,15 +184,15 @@ def settled(value: Any, *operands: Any) -> np.ndarray:
     return result
 
 
-class _Concrete(dict[type, bool]):
+@functools.cache
+def _is_concrete(cls: type) -> bool:
     """Whether a class is one of concrete JAX arrays. The check is slow, so the answer is kept for each class."""
-
-    def __missing__(self, cls: type) -> bool:
-        self[cls] = issubclass(cls, jax.Array) and not issubclass(cls, Tracer)
-        return self[cls]
+    return issubclass(cls, jax.Array) and not issubclass(cls, Tracer)
 
 
-_CONCRETE = _Concrete()
+def is_concrete(value: Any) -> bool:
+    """Whether this is a JAX array that is not traced."""
+    return _is_concrete(type(value))
 
 
 def jit_if_concrete(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -203,10 +211,10 @@ def jit_if_concrete(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fn)
     def run(data: Any, *attributes: Any) -> Any:
-        if _CONCRETE[type(data)]:
+        if _is_concrete(type(data)):
             return compiled(data, attributes)
         if type(data) is tuple and data and isinstance(data[0], jax.Array | np.ndarray):
-            if _CONCRETE[type(data[0])] and not any(isinstance(d, Tracer) for d in data):
+            if _is_concrete(type(data[0])) and not any(isinstance(d, Tracer) for d in data):
                 return compiled(data, attributes)
             return _settle_all(fn(data, *attributes), data)
         data = array(data)

@@ -193,6 +193,32 @@ def attention_23():
     return decoder(body, opset=23)
 
 
+def in_place(room="M", attention=False):
+    """TensorScatter writes into caches of fixed size; the mask, or Attention itself, leaves out what is behind."""
+    body = """
+        starts = Unsqueeze(write_indices, axes_1)  ids_shape = Shape(input_ids)  n = Gather(ids_shape, one)
+        steps = Range(zero, n, one)  places = Add(starts, steps)  at = Gather(positions, places)  x2 = Add(x, at)
+    """ + PROJECTED.replace("(x,", "(x2,")
+    body += (
+        HEADS_APART
+        + """
+        present_k = TensorScatter(past_k, k, write_indices)  present_v = TensorScatter(past_v, v, write_indices)
+        keys = Identity(present_k)  values = Identity(present_v)  past_shape = Shape(past_k)
+        t = Gather(past_shape, two)  columns = Range(zero, t, one)  axes_13 = Constant<value_ints = [1, 3]>()
+        rows = Unsqueeze(places, axes_13)  mask = LessOrEqual(columns, rows)
+    """
+    )
+    inputs = "int64[N] write_indices"
+    if attention:
+        inputs += ", int64[N] nonpad_kv_seqlen"
+        body += """
+            y4 = Attention(q, keys, values, mask, , , nonpad_kv_seqlen)
+            y5 = Transpose<perm = [0, 2, 1, 3]>(y4)  y = Reshape(y5, joined)
+            sum = Add(x, y)  logits = MatMul(sum, wo)
+        """
+    return decoder(body + ("" if attention else ATTENDED), inputs, sizes=(room, room), opset=24)
+
+
 def fused_attention():
     """com.microsoft.Attention: one weight for queries, keys and values, and one cache for both."""
     body = """

@@ -9,45 +9,76 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxops.dtypes import as_traced, canonical, is_string
+from jaxops.dtypes import as_canonical, as_traced, canonical, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, StaticError, describe
 from jaxops.graph.nodes import Value
-from jaxops.static import ChosenStrings, Deferred, StaticValue, Tracer, is_static, is_symbolic, tracing
+from jaxops.sequences import SplitSequence
+from jaxops.static import ChosenStrings, Deferred, StaticValue, Tracer, is_concrete, is_static, is_symbolic, tracing
 
 
-def arrive(
-    inputs: Sequence[Value], defaults: Sequence[Value], given: Sequence[Any], named: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The inputs by name: JAX arrays, but for the static ones, which become `StaticValue`.
+class Border:
+    """What a model takes.
 
-    inputs: in order; defaults: those that may be given by name alone, as the model has a value for them. A dictionary
-    of inputs may be given in place of all.
-    Raises SignatureError for a missing, surplus or unknown one, ShapeError for two values of one symbolic size, and
-    what `enter` raises.
+    inputs: in order; defaults: those that may be given by name alone, as the model has a value for them.
     """
-    names = [value.name for value in inputs]
-    formals = {value.name: value for value in (*defaults, *inputs)}
-    if len(given) == 1 and isinstance(given[0], Mapping) and not (inputs and inputs[0].kind == "map"):
-        (by_name,), given = given, ()
-        twice = [name for name in named if name in by_name]
-        if twice:
-            raise SignatureError(f"input '{twice[0]}' was given twice, in the dictionary and by name")
-        named = {**by_name, **named}
-    if len(given) > len(names):
-        raise SignatureError(f"the model has {len(names)} inputs {names}, but {len(given)} were given")
-    found = dict(zip(names, given, strict=False))
-    for name, value in named.items():
-        if name in found:
-            raise SignatureError(f"input '{name}' was given twice, by position and by name")
-        if name not in formals:
-            raise SignatureError(f"the model has no input '{name}'; its inputs are {names}")
-        found[name] = value
-    missing = [v.name for v in inputs if v.name not in found and v.kind != "optional"]
-    if missing:
-        raise SignatureError(f"input '{missing[0]}' is missing; the inputs are {names}")
-    values = {name: enter(formals[name], found.get(name)) for name in formals if name in found or name in names}
-    _check_symbols(formals, values)
-    return values
+
+    def __init__(self, inputs: Sequence[Value], defaults: Sequence[Value]) -> None:
+        self._inputs = tuple(inputs)
+        self._names = [value.name for value in inputs]
+        self._formals = {value.name: value for value in (*defaults, *inputs)}
+        self._required = [value.name for value in inputs if value.kind != "optional"]
+        self._takes_map = bool(inputs) and inputs[0].kind == "map"
+        places: dict[str, list[tuple[str, int]]] = {}
+        for value in self._formals.values():
+            for axis, size in enumerate((value.shape or ()) if value.kind == "tensor" else ()):
+                if isinstance(size, str):
+                    places.setdefault(size, []).append((value.name, axis))
+        self._shared = {symbol: found for symbol, found in places.items() if len(found) > 1}
+
+    def arrive(self, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs by name, as `enter` gives them; `opened` makes them operands.
+
+        given: in order, or one dictionary of all.
+        Raises SignatureError for a missing, surplus or unknown one, ShapeError for two values of one symbolic size,
+        and what `enter` raises.
+        """
+        names, formals = self._names, self._formals
+        if len(given) == 1 and not is_concrete(given[0]) and isinstance(given[0], Mapping) and not self._takes_map:
+            (by_name,), given = given, ()
+            twice = [name for name in named if name in by_name]
+            if twice:
+                raise SignatureError(f"input '{twice[0]}' was given twice, in the dictionary and by name")
+            named = {**by_name, **named}
+        if len(given) == len(names) and not named:  # the usual case
+            return self._checked({f.name: enter(f, value) for f, value in zip(self._inputs, given, strict=True)})
+        if len(given) > len(names):
+            raise SignatureError(f"the model has {len(names)} inputs {names}, but {len(given)} were given")
+        found = dict(zip(names, given, strict=False))
+        for name, value in named.items():
+            if name in found:
+                raise SignatureError(f"input '{name}' was given twice, by position and by name")
+            if name not in formals:
+                raise SignatureError(f"the model has no input '{name}'; its inputs are {names}")
+            found[name] = value
+        missing = [name for name in self._required if name not in found]
+        if missing:
+            raise SignatureError(f"input '{missing[0]}' is missing; the inputs are {names}")
+        if len(found) < len(names):
+            found = {**dict.fromkeys(names), **found}
+        return self._checked({name: enter(formals[name], found[name]) for name in formals if name in found})
+
+    def _checked(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The inputs; raises ShapeError where they give a symbolic size two values."""
+        for symbol, places in self._shared.items():
+            first = None
+            for name, axis in places:
+                value = values.get(name)
+                if value is None:
+                    continue
+                size = (value.value if isinstance(value, StaticValue) else value).shape[axis]
+                if type(size) is int and size != (first := first or (name, size))[1]:
+                    raise ShapeError(f"the size '{symbol}' is {first[1]} in input '{first[0]}', but {size} in '{name}'")
+        return values
 
 
 def leave(outputs: Sequence[Any], names: Sequence[str], given: Any) -> Any:
@@ -56,8 +87,14 @@ def leave(outputs: Sequence[Any], names: Sequence[str], given: Any) -> Any:
     Inside a transformation they become JAX arrays here, where a number that does not fit raises: `jit` would cut it;
     strings become `ChosenStrings`.
     """
-    settled = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(outputs))  # the usual case
+    if all(map(is_concrete, outputs)):  # the usual case
+        return outputs[0] if len(outputs) == 1 else named_outputs(tuple(names))(*outputs)
+    settled = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(outputs))
     inside = not settled and (tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given)))
+
+    for name, y in zip(names, outputs, strict=True):
+        if isinstance(y, SplitSequence):
+            raise y.problem(f"output '{name}'")
 
     def left(y: Any) -> Any:
         if inside and isinstance(y, np.ndarray) and is_string(y):
@@ -86,16 +123,26 @@ def _outputs_again(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
     return named_outputs(names)(*values)
 
 
-def opened(values: Any) -> Any:
-    """Values, also in sequences, with what each `StaticValue` holds, or `Deferred` stands for, in its place."""
+def opened(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by name, also in sequences, as operators take them: what a `StaticValue` holds, or a `Deferred` stands
+    for, in its place, and inputs that came as NumPy arrays as JAX arrays."""
+    if all(map(is_concrete, values.values())):
+        return dict(values)
     wrapped = StaticValue | Deferred
-    return jax.tree.map(
-        lambda v: v.value if isinstance(v, wrapped) else v, values, is_leaf=lambda v: isinstance(v, wrapped)
-    )
+
+    def content(v: Any) -> Any:
+        return v.value if isinstance(v, wrapped) else as_traced(v) if type(v) is np.ndarray else v
+
+    return jax.tree.map(content, dict(values), is_leaf=lambda v: isinstance(v, wrapped))
 
 
 def enter(formal: Value, value: Any) -> Any:
-    """One input at the border: checked against what the model declares, then a JAX array or a `StaticValue`."""
+    """One input at the border, checked against what the model declares: a JAX array, a `StaticValue`, or numbers of
+    NumPy in the type of a JAX array. `jit` takes them at once: making the array here would double the time of a call.
+    """
+    if is_concrete(value) and value.dtype == formal.dtype and formal.kind == "tensor" and not formal.static:
+        _check_shape(formal, value.shape)  # the usual case
+        return value
     if value is None:
         if formal.kind == "optional":
             return None
@@ -115,7 +162,8 @@ def enter(formal: Value, value: Any) -> Any:
     value = _typed(formal, value)
     _check_shape(formal, value.shape)
     if not formal.static:
-        return as_traced(value)
+        numbers = type(value) is np.ndarray and value.dtype.kind not in "OUST"
+        return as_canonical(value) if numbers else as_traced(value)
     if isinstance(value, Tracer):
         raise StaticError(
             f"input '{formal.name}' must be known while tracing, but {describe(value)} is traced\n"
@@ -163,26 +211,13 @@ def _typed(formal: Value, value: Any) -> Any:
     raise DTypeError(f"input '{formal.name}' is {describe(value)}, but the model expects {formal}{hint}")
 
 
-def _check_symbols(formals: Mapping[str, Value], values: Mapping[str, Any]) -> None:
-    """Raises ShapeError where two inputs give a symbolic size two values."""
-    first: dict[str, tuple[str, int]] = {}
-    for name, value in values.items():
-        formal = formals[name]
-        if formal.kind != "tensor" or not formal.shape or value is None:
-            continue
-        sizes = value.value.shape if isinstance(value, StaticValue) else value.shape
-        for symbol, size in zip(formal.shape, sizes, strict=True):
-            if isinstance(symbol, str) and isinstance(size, int):
-                other, earlier = first.setdefault(symbol, (name, size))
-                if earlier != size:
-                    raise ShapeError(f"the size '{symbol}' is {earlier} in input '{other}', but {size} in '{name}'")
-
-
 def _check_shape(formal: Value, sizes: tuple[Any, ...]) -> None:
     # Some writers declare a scalar where they do not know the shape; what other engines run is not refused here.
     if not formal.shape:
         return
     fits = len(sizes) == len(formal.shape)
-    fits = fits and all(not isinstance(want, int) or want == got for want, got in zip(formal.shape, sizes, strict=True))
+    if fits:
+        for want, got in zip(formal.shape, sizes, strict=True):
+            fits = fits and (type(want) is not int or want == got)
     if not fits:
         raise ShapeError(f"input '{formal.name}' has shape {tuple(sizes)}, but the model expects {formal}")

@@ -137,6 +137,11 @@ class Graph:
     params: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
+    def output_names(self) -> tuple[str, ...]:
+        """The names of its outputs."""
+        return tuple(value.name for value in self.outputs)
+
+    @cached_property
     def defined(self) -> frozenset[str]:
         """The names that mean something of its own here."""
         found = {value.name for value in self.inputs} | {*self.initializers, *self.static, *self.params}

@@ -25,7 +25,7 @@ from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.prepared import Prepared, compiler_options
 from jaxops.graph.rounding import Rounding
 from jaxops.graph.trace import run, scope_of, step
-from jaxops.static import PREPARED, SHAPE_ONLY, UNKNOWN, StaticValue, Tracer, is_symbolic, tracing
+from jaxops.static import PREPARED, SHAPE_ONLY, UNKNOWN, StaticValue, Tracer, is_concrete, is_symbolic, tracing
 
 # From this many elements on, operands are worth a compiled program.
 _MANY = 1 << 20
@@ -105,22 +105,28 @@ class Pieces:
     ) -> list[Any]:
         if cast(Any, jax.config).jax_disable_jit or tracing():
             with jax.disable_jit(False):  # a node is one operation, however it is written
-                return under_auto_axes(run, graph, opened(dict(given)), params, rng, like=given)
+                return under_auto_axes(run, graph, opened(given), params, rng, like=given)
+        leaves, tree = jax.tree.flatten((given, rng))
+        ours = self.prepared.own(params) if own else None
+        concrete = ours.concrete if ours else all(map(is_concrete, params.values()))
+        concrete = concrete and all(type(x) is np.ndarray or is_concrete(x) for x in leaves)
         # Nothing can be read of what a transformation follows: such a call is one piece.
-        traced = any(isinstance(leaf, Tracer) for leaf in (*params.values(), *jax.tree.leaves((given, rng))))
+        traced = not concrete and any(isinstance(x, Tracer) for x in (*params.values(), *leaves))
+        static = graph, 0, len(graph.nodes), not traced
         try:
-            static = graph, 0, len(graph.nodes), not traced
-            if own and not traced:
-                stop, values = self.prepared.call(static, params, given, rng)
+            if ours and concrete:
+                stop, values = self.prepared.call(ours, static, given, rng, leaves, tree)
             else:
                 stop, values = self._compiled(*static, params, given, rng)
         except UNKNOWN:
             if not traced:
                 raise
             # What must be known may not be what is followed: the sizes of a model whose weights are trained.
-            return under_auto_axes(run, graph, opened(dict(given)), params, rng, like=given)
-        local = {**opened(dict(given)), **opened(values)}
-        if stop.value == len(graph.nodes):
+            return under_auto_axes(run, graph, opened(given), params, rng, like=given)
+        local, complete = opened(values), stop.value == len(graph.nodes)
+        if not complete or any(name not in local for name in graph.output_names):
+            local = {**opened(given), **local}
+        if complete:
             return _outputs(graph, local, params)
         _forget(graph, 0, stop.value, local)
         return under_auto_axes(self._rest, graph, stop.value, True, local, params, rng, like=given)
@@ -181,7 +187,7 @@ class Pieces:
     ) -> tuple[Stop, dict[str, Any]]:
         """What is compiled: (the index of the node to stop at, the computed values that are needed from there on)."""
         local: dict[str, Any] = {}
-        values = ChainMap(local, *scope_of(graph, opened(dict(given)), params).maps)
+        values = ChainMap(local, *scope_of(graph, opened(given), params).maps)
         stop = end
         for index, node in enumerate(graph.nodes[start:end], start):
             inputs = [values[name] if name else None for name in node.inputs]
@@ -214,9 +220,9 @@ class Pieces:
 
 def _outputs(graph: Graph, local: dict[str, Any], params: Mapping[str, Any]) -> list[Any]:
     scope: Any = local
-    if not all(value.name in local for value in graph.outputs):
+    if any(name not in local for name in graph.output_names):
         scope = {**scope_of(graph, local, params), "": None}
-    return [_operands(scope[value.name]) for value in graph.outputs]
+    return [_operands(scope[name]) for name in graph.output_names]
 
 
 def _named(node: Node, outputs: Sequence[Any]) -> dict[str, Any]:
@@ -259,6 +265,9 @@ def _host(value: Any) -> Any:
 
 def _operands(values: Any) -> Any:
     """Values as operators take them outside `jit`: data as JAX arrays."""
+
+    if is_concrete(values):
+        return values
 
     def operand(x: Any) -> Any:
         if not isinstance(x, Data):

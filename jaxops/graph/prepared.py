@@ -19,6 +19,7 @@ from jax.sharding import get_abstract_mesh
 from jaxops.graph import layout, on_host
 from jaxops.graph.mesh import is_on_mesh
 from jaxops.graph.program import Known, Operation, Program, evaluate, needed, opened_program
+from jaxops.static import is_concrete
 
 # The most that a prepared value may hold, for each byte of the parameters that it is made of. Dequantized weights
 # of four bits hold eight times as much: to read them takes longer than to compute them.
@@ -28,10 +29,7 @@ _SMALL = 1 << 20
 # What costs nothing, or is part of the operation that reads it.
 _FREE = {"reshape", "squeeze", "expand_dims", "broadcast_in_dim", "copy", "stop_gradient", "optimization_barrier"}
 # What decides how a function is traced, besides its arguments.
-_SETTINGS = (
-    *("jax_default_device", "jax_default_matmul_precision", "jax_enable_x64", "jax_numpy_dtype_promotion"),
-    *("jax_numpy_rank_promotion", "jax_debug_nans"),
-)
+_SETTINGS = "jax_default_matmul_precision", "jax_enable_x64", "jax_numpy_dtype_promotion", "jax_numpy_rank_promotion"
 
 
 def compiler_options() -> dict[str, Any] | None:
@@ -45,14 +43,38 @@ def compiler_options() -> dict[str, Any] | None:
     return {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
 
 
+def _settings() -> tuple[Any, ...]:
+    """What decides how a function is traced, besides its arguments."""
+    return (*(getattr(jax.config, name) for name in _SETTINGS), get_abstract_mesh())
+
+
+class _NotForThese(Exception):
+    """A program is traced again, for types or under settings for which it was not divided."""
+
+
 @dataclass(frozen=True)
 class _Part:
-    """What runs at each call: `run(prepared, *the parameters that it still reads, *inputs)`."""
+    """What runs at each call: `run(prepared, the parameters that it still reads, inputs)`. tree: of its results."""
 
     run: Any
     prepared: tuple[Any, ...]
-    read: tuple[str, ...]
+    weights: tuple[Any, ...]
     tree: Any
+
+
+@dataclass(eq=False)
+class Own:
+    """What is made of the parameters that a model has. A caller who replaces some gets another.
+
+    latest: signature → the part that ran last, which raises `_NotForThese` where another one must. parts: all, by types
+    and settings, None where nothing can be prepared. prepared: number of an expression → its value.
+    """
+
+    params: dict[str, Any]
+    concrete: bool
+    latest: dict[Any, _Part] = field(default_factory=dict)
+    parts: dict[Any, _Part | None] = field(default_factory=dict)
+    prepared: dict[int, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -65,37 +87,46 @@ class Prepared:
 
     compiled: Any
     plain: Any
-    _parts: dict[Any, Any] = field(default_factory=dict)
-    _params: list[Any] = field(default_factory=list)
+    _own: Own = field(default_factory=lambda: Own({}, True))
     _numbers: dict[Any, int] = field(default_factory=dict)  # expression → its number
-    _values: dict[int, Any] = field(default_factory=dict)  # number of an expression → what it is
 
-    def call(self, static: tuple[Any, ...], params: Mapping[str, Any], given: Any, rng: Any) -> Any:
-        """The result of `compiled`."""
-        weights = list(params.values())
-        if len(weights) != len(self._params) or not all(map(operator.is_, weights, self._params)):
-            self._params, self._parts, self._values = weights, {}, {}  # a caller has replaced some
-        leaves, tree = jax.tree.flatten((given, rng))
-        settings = tuple(getattr(jax.config, name) for name in _SETTINGS)
-        key = (static, tree, tuple(jax.typeof(x) for x in leaves), settings, get_abstract_mesh())
-        part = self._parts.get(key, False)  # one look, as hashing the types takes as long as all else here
-        if part is False:
-            part = self._parts[key] = self._part(static, params, given, rng)
+    def own(self, params: Mapping[str, Any]) -> Own:
+        """What is made of these parameters."""
+        own = self._own
+        if len(params) != len(own.params) or not all(map(operator.is_, params.values(), own.params.values())):
+            own = self._own = Own(dict(params), all(map(is_concrete, params.values())))
+        return own
+
+    def call(self, own: Own, static: tuple[Any, ...], given: Any, rng: Any, leaves: list[Any], tree: Any) -> Any:
+        """The result of `compiled`. leaves, tree: of (given, rng), JAX arrays that are not traced."""
+        signature = (static, tree, *[(x.shape, x.dtype) for x in leaves])
+        part = own.latest.get(signature)
+        if part is not None:
+            try:
+                return jax.tree.unflatten(part.tree, part.run(part.prepared, part.weights, leaves))
+            except _NotForThese:
+                own.latest.pop(signature, None)
+        key = static, tree, *map(jax.typeof, leaves), _settings()
+        if key not in own.parts:
+            own.parts[key] = self._part(own, static, given, rng)
+        part = own.parts[key]
         if part is None:
-            return self.plain(*static, params, given, rng)
-        return jax.tree.unflatten(part.tree, part.run(part.prepared, [params[name] for name in part.read], leaves))
+            return self.plain(*static, own.params, given, rng)
+        own.latest[signature] = part
+        return jax.tree.unflatten(part.tree, part.run(part.prepared, part.weights, leaves))
 
     @property
     def values(self) -> list[jax.Array]:
         """What was prepared for all calls so far."""
-        return list(self._values.values())
+        return list(self._own.prepared.values())
 
     def __str__(self) -> str:
         size = sum(x.nbytes for x in self.values)
         return f"{len(self.values)} values of {size:,} bytes, computed once from parameters"
 
-    def _part(self, static: tuple[Any, ...], params: Mapping[str, Any], given: Any, rng: Any) -> _Part | None:
+    def _part(self, own: Own, static: tuple[Any, ...], given: Any, rng: Any) -> _Part | None:
         """The program for one signature; None where nothing can be prepared."""
+        params = own.params
         if not params or is_on_mesh((params, given)):
             return None
         traced = self.compiled.trace(*static, params, given, rng)
@@ -103,14 +134,17 @@ class Prepared:
         weights = dict(enumerate(sorted(params)))  # the leaves of a dictionary come in the order of its keys
         found = _Division(program, weights)
         expressions = self._expressions(program, weights, found)
-        missing = [v for v in found.prepared if expressions[v] not in self._values]
+        missing = [v for v in found.prepared if expressions[v] not in own.prepared]
         if missing:
-            self._values.update(
+            own.prepared.update(
                 self._computed(program, missing, [params[name] for name in weights.values()], expressions)
             )
-        prepared = tuple(self._values[expressions[v]] for v in found.prepared)
+        prepared = tuple(own.prepared[expressions[v]] for v in found.prepared)
+        made_for = _settings(), list(map(jax.typeof, jax.tree.leaves((given, rng))))
 
         def run(values: Any, weights: Any, leaves: Any) -> list[Any]:
+            if made_for != (_settings(), list(map(jax.typeof, leaves))):
+                raise _NotForThese
             known = dict(zip(found.prepared, values, strict=True))
             known |= dict(zip(found.read, weights, strict=True))
             known |= dict(zip(range(len(params), program.inputs), leaves, strict=True))
@@ -119,7 +153,7 @@ class Prepared:
         return _Part(
             jax.jit(run, compiler_options=compiler_options()),
             prepared,
-            tuple(weights[v] for v in found.read),
+            tuple(params[weights[v]] for v in found.read),
             jax.tree.structure(traced.out_info),
         )
 

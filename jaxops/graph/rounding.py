@@ -19,6 +19,7 @@ from jaxops.graph.border import opened
 from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.rows import row_wise
 from jaxops.graph.trace import scope_of, step
+from jaxops.sequences import SplitSequence
 from jaxops.static import UNKNOWN, Undecided, evaluated, is_symbolic, symbolic_shape
 
 
@@ -112,7 +113,7 @@ def _trace(graph: Graph, start: int, given: Mapping[str, Any], params: Mapping[s
     """(the values that nodes compute row by row, without reading data; the first node that does not)."""
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), dict(params))
     made: dict[str, Any] = {}
-    values = ChainMap(made, *scope_of(graph, opened(dict(given)), shapes).maps)
+    values = ChainMap(made, *scope_of(graph, opened(given), shapes).maps)
     for index, node in enumerate(graph.nodes[start:], start):
         outputs = None if node.draws else _outputs(node, values, shapes)
         if outputs is None:
@@ -132,7 +133,11 @@ def _outputs(node: Node, values: Mapping[str, Any], params: Mapping[str, Any]) -
         rest = iter(traced)
         known = jax.tree.unflatten(tree, [next(rest) if x is None else x for x in static])
         inputs = [known[name] if name else None for name in node.inputs]
-        outputs, shape = jax.tree.flatten(list(step(node, inputs, params, None, ChainMap(known))))
+        made = list(step(node, inputs, params, None, ChainMap(known)))
+        for pieces in made:
+            if isinstance(pieces, SplitSequence):  # how many there are, rounded sizes do not say
+                raise pieces.problem(node.title)
+        outputs, shape = jax.tree.flatten(made)
         found.append((outputs, shape))
         return [x for x in outputs if not isinstance(x, np.ndarray)]
 

@@ -4,7 +4,8 @@ import functools
 import re
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -17,6 +18,22 @@ from jaxops.static import UNKNOWN, Undecided, is_symbolic
 _OF_JAX = (Undecided, TypeError, ValueError, NotImplementedError, AssertionError)
 # The sizes in JAX's message about a comparison that it cannot decide.
 _COMPARISON = re.compile(r"'([^']+)' (<=|>=|<|>) '([^']+)'")
+
+
+class Learner(Protocol):
+    """What decides about questions that symbolic sizes leave open."""
+
+    def goes_on(self, error: SizeError) -> bool:
+        """Whether the node that raised may be asked again, as a limit of the sizes is assumed now."""
+        ...
+
+    def renewed(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Operands whose sizes follow what was assumed since they were made."""
+        ...
+
+
+# Who is asked, while an export looks for the limits that a model has.
+LEARNER: ContextVar[Learner | None] = ContextVar("LEARNER", default=None)
 
 
 def run(
@@ -56,9 +73,19 @@ def step(
 
     runs: what runs its subgraphs, or the body of a function; else `run`.
     """
+    learner = LEARNER.get()
+    while True:
+        try:
+            return _attempt(node, learner.renewed(inputs) if learner else inputs, params, rng, values, runs or run)
+        except SizeError as error:
+            if learner is None or not learner.goes_on(error):
+                raise
+
+
+def _attempt(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: Any, runs: Any) -> Sequence[Any]:
     try:
         with jax.named_scope(node.traced_as):
-            return _evaluate(node, inputs, params, rng, values, runs or run)
+            return _evaluate(node, inputs, params, rng, values, runs)
     except _OF_JAX as error:
         symbolic = _symbolic_sizes(inputs)
         if isinstance(error, (JaxopsError, *UNKNOWN)) or not (symbolic or isinstance(error, Undecided)):
@@ -112,7 +139,11 @@ def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: 
 def _subgraph(runs: Any, graph: Graph, params: Any, values: Any, *inputs: Any, rng: Any) -> list[Any]:
     """A subgraph sees its own inputs, and everything the graphs around it have computed so far."""
     given = {value.name: x for value, x in zip(graph.inputs, inputs, strict=True)}
-    return runs(graph, given, params, rng, values)
+    token = LEARNER.set(None)  # a branch may not be taken: its node says what it needs
+    try:
+        return runs(graph, given, params, rng, values)
+    finally:
+        LEARNER.reset(token)
 
 
 def _context(node: Node, inputs: Sequence[Any]) -> str:

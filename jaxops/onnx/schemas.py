@@ -15,6 +15,7 @@ from onnx import defs, helper
 from jaxops.dtypes import canonical, is_string
 from jaxops.errors import UnsupportedError
 from jaxops.onnx import contrib
+from jaxops.sequences import GrowingSequence, SplitSequence
 from jaxops.static import FromSizes
 
 SINGLE = defs.OpSchema.FormalParameterOption.Single
@@ -124,6 +125,8 @@ _WIDE = {"int32": "int64", "uint32": "uint64", "float": "double", "complex64": "
 
 def type_name(value: Any) -> str:
     """The standard's name for the type of a value; an empty sequence has none."""
+    if isinstance(value, SplitSequence):
+        value = [value.data]
     if isinstance(value, list | tuple):
         return f"seq({type_name(value[0])})" if value else "seq(tensor)"
     if isinstance(value, np.ndarray) and value.dtype.kind in "USTO":
@@ -140,6 +143,8 @@ def type_names(value: Any) -> frozenset[str]:
     """
     if isinstance(value, dict):
         return _map_names(value)
+    if isinstance(value, SplitSequence | GrowingSequence):
+        value = [value.data] if isinstance(value, SplitSequence) else value.before
     if isinstance(value, list | tuple):
         inner = type_names(value[0]) if value else (f"tensor({t})" for t in _tensor_names().values())
         return frozenset(f"seq({t})" for t in inner)

@@ -5,28 +5,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxops.errors import ModelError, SignatureError
+from jaxops.errors import ModelError, ShapeError, SignatureError
 from jaxops.graph.nodes import Value
 
 # What tells the two sides of a cache apart; without these words their names are equal.
 _SIDES = {"past", "present", "cache", "caches", "kv", "in", "out", "input", "output", "inputs", "outputs"}
 _SIDES |= {"new", "old", "next", "prev", "previous", "updated", "current"}
+# Inputs that say where the new tokens go in a cache that keeps its size.
+_PLACES = {"write_indices", "cache_position"}
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
 @dataclass(frozen=True)
 class Cache:
-    """past, present: the input and the output. axis: where it grows. batch: the axis of the batch, None if fixed."""
+    """past, present: the input and the output. axis: that of the tokens. batch: that of the batch, None if fixed.
+
+    in_place: whether it keeps its size, and the model writes the new tokens where an input says.
+    """
 
     past: Value
     present: Value
     axis: int
     batch: int | None
+    in_place: bool = False
 
     def shape(self, batch: int, length: Any) -> tuple[Any, ...]:
         """Its sizes. Raises ModelError where the model does not say them."""
         assert self.past.shape is not None
         sizes = list(self.past.shape)
+        room = sizes[self.axis]
+        if isinstance(room, int) and room != length:
+            raise ShapeError(
+                f"the cache {self.past} has room for {room} tokens, not for {length}\n"
+                f"  hint    decoder(model, length={room})"
+            )
         if self.batch is not None:
             sizes[self.batch] = batch
         sizes[self.axis] = length
@@ -42,7 +54,8 @@ class Cache:
 def find_caches(
     inputs: Sequence[Value], outputs: Sequence[Value], given: Mapping[str, str] | None, batch: Any
 ) -> tuple[Cache, ...]:
-    """The caches that grow. given: input → output, or None to find them. batch: how the model names that size.
+    """The caches that grow, or that are written in place. given: input → output, or None to find them. batch: how the
+    model names that size.
 
     Raises SignatureError for a name that the model does not have, ModelError where no cache is found.
     """
@@ -50,7 +63,8 @@ def find_caches(
         pairs = _named(inputs, outputs, given)
     else:
         pairs = _by_name(inputs, outputs) or _by_order(inputs, outputs)
-    found = tuple(cache for past, present in pairs if (cache := _cache(past, present, batch, given is not None)))
+    placed = any(value.name.lower() in _PLACES for value in inputs)
+    found = tuple(c for past, present in pairs if (c := _cache(past, present, batch, given is not None, placed)))
     if not found:
         raise ModelError(
             "no cache that grows was found: an input such as 'past_key_values.0.key', and an output "
@@ -112,8 +126,8 @@ def _fits(past: Value, present: Value) -> bool:
     )
 
 
-def _cache(past: Value, present: Value, batch_size: Any, given: bool) -> Cache | None:
-    """None for one that does not grow, such as the keys of an encoder."""
+def _cache(past: Value, present: Value, batch_size: Any, given: bool, placed: bool) -> Cache | None:
+    """None for one that does not grow, such as the keys of an encoder. placed: whether an input says where to write."""
     if past.shape is None:
         if not given:
             return None
@@ -122,6 +136,9 @@ def _cache(past: Value, present: Value, batch_size: Any, given: bool) -> Cache |
     named = [axis for axis in free if past.shape[axis] is not None and past.shape[axis] == batch_size]
     batch = named[0] if named else 0 if 0 in free and len(free) > 1 else None
     free = [axis for axis in free if axis != batch]
+    in_place = placed and past.shape == present.shape and None not in past.shape
+    if in_place and not free and len(past.shape) == 4:
+        free = [2]
     if present.shape is not None:
         sizes = present.shape
         changed = [axis for axis in free if past.shape[axis] != sizes[axis] and not isinstance(sizes[axis], int)]
@@ -132,7 +149,7 @@ def _cache(past: Value, present: Value, batch_size: Any, given: bool) -> Cache |
         return None
     if len(free) != 1:
         raise ModelError(f"cache: which axis of '{past}' grows? Its sizes beside the batch are {past.shape}")
-    return Cache(past, present, free[0], batch)
+    return Cache(past, present, free[0], batch, in_place)
 
 
 def _belongs_to_encoder(past: Value, axis: int) -> bool:

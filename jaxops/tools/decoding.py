@@ -76,6 +76,10 @@ class Decoder:
         self._tokens = _tokens_input(model.inputs, cache or {})
         batch = self._tokens.shape[0] if self._tokens.shape else None
         self.caches: tuple[Cache, ...] = find_caches(model.inputs, model.outputs, cache, batch)
+        self._in_place = all(c.in_place for c in self.caches)
+        for found in self.caches:
+            if found.in_place:
+                found.shape(1, length)
         grown = {c.past.name for c in self.caches}
         rest = [v for v in model.inputs if v.name not in grown and v is not self._tokens]
         self._mask = next((v for v in rest if _is_mask(v)), None)
@@ -161,7 +165,9 @@ class Decoder:
     ) -> tuple[DecoderState, jax.Array]:
         named = dict(named)
         batch, count = tokens.shape
-        (total,) = symbolic_shape("s", constraints=[f"s >= {count}", f"s <= {self.length}"])
+        total: Dim = self.length
+        if not self._in_place:
+            (total,) = symbolic_shape("s", constraints=[f"s >= {count}", f"s <= {self.length}"])
         reached = state.position + count
         mask, before, new = state.mask, None, None
         if self._mask is not None and mask is not None:
@@ -179,13 +185,22 @@ class Decoder:
             specs[self._mask.name] = jax.ShapeDtypeStruct((batch, total), mask.dtype)
             arrays[self._mask.name] = mask
 
-        def run(symbolic: Mapping[str, Any]) -> tuple[Any, ...]:
+        def run(caches: Mapping[str, Any]) -> tuple[Any, ...]:
             filled = {v.name: _FILLED[_kind(v)](v, known) for v in self._rest if _is_filled(v) and v.name not in named}
-            outputs = self._model.apply(params, **{self._tokens.name: tokens}, **filled, **named, **symbolic)
+            outputs = self._model.apply(params, **{self._tokens.name: tokens}, **filled, **named, **caches)
             made = dict(zip((v.name for v in self._model.outputs), outputs, strict=True))
             return outputs[self._logits], {c.past.name: made[c.present.name] for c in self.caches}
 
         self._check_reach(params, state, batch, count, named)
+        if self._in_place:
+            logits, caches = run(arrays)
+            for cache in self.caches:
+                if caches[cache.past.name].shape != arrays[cache.past.name].shape:
+                    raise ModelError(
+                        f"cache: '{cache.past.name}' is declared to keep its size {arrays[cache.past.name].shape}, but "
+                        f"'{cache.present.name}' is {caches[cache.past.name].shape}"
+                    )
+            return DecoderState(reached, mask, caches), self._valid(logits, reached)
         try:
             program, shapes = jax.make_jaxpr(run, return_shape=True)(specs)
             self._check(shapes[1], total)
@@ -202,10 +217,15 @@ class Decoder:
             (axis,) = (c.axis for c in self.caches if c.past.name == name)
             sizes = tuple(total if k == axis else size for k, size in enumerate(present.array.shape))
             caches[name] = present.only_true(sizes, {axis}, 0, room)
-        state = DecoderState(reached, mask, caches)
-        if not is_float(logits.array.dtype):
-            return state, logits.array
-        return state, jnp.where(reached <= self.length, logits.array, jnp.asarray(np.nan, logits.array.dtype))
+        return DecoderState(reached, mask, caches), self._valid(logits.array, reached)
+
+    def _valid(self, logits: Any, reached: Any) -> Any:
+        """The logits, NaN where there was no room for the tokens."""
+        return (
+            jnp.where(reached <= self.length, logits, jnp.asarray(np.nan, logits.dtype))
+            if is_float(logits.dtype)
+            else logits
+        )
 
     def _check_reach(self, params: Any, state: DecoderState, batch: int, count: int, named: Mapping[str, Any]) -> None:
         """Raises ShapeError where the last of `length` tokens is beyond a table, such as that of the positions."""
@@ -221,7 +241,8 @@ class Decoder:
         caches = {}
         for cache in self.caches:
             array = state.caches[cache.past.name]
-            sizes = tuple(past if axis == cache.axis else size for axis, size in enumerate(array.shape))
+            room = self.length if cache.in_place else past
+            sizes = tuple(room if axis == cache.axis else size for axis, size in enumerate(array.shape))
             caches[cache.past.name] = jax.ShapeDtypeStruct(sizes, array.dtype)
         tokens = {self._tokens.name: jax.ShapeDtypeStruct((batch, count), _dtype(self._tokens))}
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (params, {**named, **caches, **tokens}))
@@ -250,12 +271,13 @@ class Decoder:
                 raise ModelError(
                     f"cache: output '{cache.present.name}' has size {sizes[cache.axis]} along axis {cache.axis}, not "
                     f"s, the {cache.past.name} of s - n tokens and n new ones; is it the present of another input, or "
-                    f"a cache of fixed size, with which `model.apply` can be scanned as it is?"
+                    f"a cache of fixed size, with which `model.apply` can be scanned as it is, or one whose input "
+                    f"for the place of new tokens has another name than write_indices or cache_position?"
                 )
 
 
 def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length: int = 256) -> Decoder:
-    """A decoder with growing caches as a step of fixed shapes: `step(params, state, tokens)` → (state, logits).
+    """A decoder with caches as a step of fixed shapes: `step(params, state, tokens)` → (state, logits).
 
     model: takes tokens (B, n), and keys and values of past tokens; gives logits and keys and values that have those of
     the new tokens at their end. Everything else may be as it likes: an attention mask (B, total) is kept up to date
@@ -263,7 +285,9 @@ def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length:
     from sizes need nothing. Results are those of the model called with growing caches.
     cache: input → output for each cache; by default found by name (`past_key_values.0.key` and `present.0.key`,
     `cache_k_0` and `new_cache_k_0`, …) and shape. Caches of an encoder do not grow; give them by name at each step.
-    length: the most tokens of prompt and continuation.
+    Caches of fixed size are written in place where the model has an input `write_indices` or `cache_position` (the
+    TensorScatter of opset 24), which is filled too.
+    length: the most tokens of prompt and continuation; the size of caches that are written in place.
     Raises ModelError where no cache is found or one does not grow, SignatureError for a name that the model has not.
 
     >>> import jaxops.onnx
@@ -341,6 +365,8 @@ _FILLED: dict[str, Callable[[Value, Tokens], Any]] = {
     "position_ids": _positions,
     "positions": _positions,
     "cache_position": lambda value, tokens: (tokens.position + jnp.arange(tokens.count)).astype(_dtype(value)),
+    "write_indices": lambda value, tokens: jnp.full((tokens.batch,), tokens.position, _dtype(value)),
+    "nonpad_kv_seqlen": lambda value, tokens: jnp.full((tokens.batch,), tokens.position + tokens.count, _dtype(value)),
     "seqlens_k": _last_places,
     "total_sequence_length": _size(lambda tokens: tokens.total),
     "past_sequence_length": _size(lambda tokens: tokens.total - tokens.count),

@@ -1,5 +1,6 @@
 """One program for many sizes: a graph as a `jax.export.Exported`."""
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,13 +14,19 @@ from jaxops.dtypes import canonical
 from jaxops.errors import ArgumentError, JaxopsError, SizeError, StaticError, UnsupportedError
 from jaxops.graph import sizes as names_of
 from jaxops.graph.nodes import Tensor, Value
-from jaxops.static import evaluated
+from jaxops.graph.trace import LEARNER
+from jaxops.ops.elementwise import on_sizes
+from jaxops.static import evaluated, is_symbolic, limit_in_place, settled
 
 # Up to this size an equation is tried, to see whether it holds for multiples of a number, or from a number on; the
 # other sizes in it have many divisors meanwhile.
 _TRIED, _DIVISIBLE = 256, 48
+# The largest number whose multiples a size may have to be.
+_MOST = 1024
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _NAME_TO_POWER = re.compile(r"[A-Za-z_]\w*(?:\^\d+)?")
+_COEFFICIENT = re.compile(r"(\d+)(?=\*|$)")
+_OPERATIONS = ("floordiv", "mod", "max", "min", "non_negative")
 _COMPARISON = re.compile(r"(<=|>=|==|<|>)")
 
 
@@ -47,19 +54,26 @@ def export(
 
     def program(params: Any, *given: Any) -> Any:
         outputs = tuple(call(params, *given))
+        if limits.found:
+            raise _Assumed
         return outputs[0] if len(outputs) == 1 else outputs
 
     weights = {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in params.items()}
     limits = Limits(given)
     while True:
         specs = _specs(inputs, meanings, limits)
+        token = LEARNER.set(limits)
         try:
             return jax.export.export(jax.jit(program), platforms=platforms)(weights, *specs)
+        except _Assumed:
+            pass
         except SizeError as error:
-            if not limits.learn(error):
+            if not limits.found and not limits.learn(error):
                 error.names = {text: name for name, text in meanings.items()}
                 raise
         except JaxopsError as error:
+            if limits.found:
+                continue
             symbolic = [name for name, text in meanings.items() if not text.isdigit()]
             if symbolic:
                 example = f"sizes={ {symbolic[0]: 128} }"
@@ -67,6 +81,12 @@ def export(
                     f"in an export; if it follows from the symbolic {', '.join(symbolic)}, fix one: {example}"
                 )
             raise
+        finally:
+            LEARNER.reset(token)
+
+
+class _Assumed(Exception):
+    """A trace ended well under limits that the sizes in it did not have from the start."""
 
 
 @dataclass
@@ -75,13 +95,18 @@ class Limits:
 
     needed: constraints such as `s <= 512`, for a table of 512 positions. factors: symbol → the number whose multiples
     its size must be, as 32 for the image of a network that halves it five times. JAX proves more about `32*h` than
-    about an `h` under a constraint.
+    about an `h` under a constraint. found: what a trace has learned: (constraint, 0), or (symbol, factor). It goes on
+    with sizes that are limited in place, for the sake of what else it finds, and the next trace has them all.
     """
 
     given: list[str]
     needed: list[str] = field(default_factory=list)
     factors: dict[str, int] = field(default_factory=dict)
     tried: list[tuple[str, int]] = field(default_factory=list)
+    found: list[tuple[str, int]] = field(default_factory=list)
+    _scope: Any = None
+    _assumed: str = ""
+    _newest: dict[str, Any] = field(default_factory=dict)  # text of a size → what it is now
 
     @property
     def constraints(self) -> list[str]:
@@ -98,7 +123,8 @@ class Limits:
 
     def sizes(self, meanings: Mapping[str, str]) -> dict[str, Any]:
         """Symbolic sizes that share the constraints. meanings: name of a size → its text."""
-        scope = SymbolicScope(self.constraints)
+        self._adopt()
+        self._scope = scope = SymbolicScope(self.constraints)
         return {name: symbolic_shape(self.multiplied(text), scope=scope)[0] for name, text in meanings.items()}
 
     def learn(self, error: SizeError) -> bool:
@@ -106,19 +132,59 @@ class Limits:
         if not error.needs:
             return False
         for limit in _limits(error):
-            if limit in self.tried:
+            symbol, factor = limit
+            if limit in self.tried or factor * self.factors.get(symbol, 1) > _MOST:
                 continue
             self.tried.append(limit)
-            symbol, factor = limit
-            if factor:
-                # What was needed of h is about 2*h now; if it still is, the next trace says so.
-                self.factors[symbol] = self.factors.get(symbol, 1) * factor
-                self.needed = [text for text in self.needed if symbol not in _NAME.findall(text)]
-                self.tried = [other for other in self.tried if other[1]]
-            else:
-                self.needed.append(symbol)
+            self.found.append(limit)
             return True
         return False
+
+    def _adopt(self) -> None:
+        """Takes what was found into the sizes of the next trace."""
+        more: dict[str, int] = {}
+        for symbol, factor in self.found:
+            if factor:
+                more[symbol] = math.lcm(more.get(symbol, 1), factor)
+        self.needed += [text for text, factor in self.found if not factor]
+        if more:
+            # What was needed of h is about 2*h now; if it still is, the next trace says so.
+            self.factors.update({symbol: self.factors.get(symbol, 1) * factor for symbol, factor in more.items()})
+            self.needed = [text for text in self.needed if more.keys().isdisjoint(_NAME.findall(text))]
+            self.tried = []
+        self.found, self._assumed, self._newest = [], "", {}
+
+    def goes_on(self, error: SizeError) -> bool:
+        """Learns, and limits the sizes of this trace, so that it finds more; False where that did or does not help."""
+        if error.needs == self._assumed or not self.learn(error):
+            return False
+        try:
+            limit_in_place(self._scope, _constraint(error.needs))
+        except (ValueError, NotImplementedError):
+            return False
+        self._assumed, self._newest = error.needs, {}
+        return True
+
+    def renewed(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Operands whose sizes follow from what this trace has learned. Their values do not count in it."""
+        return [self._renewed(x) for x in inputs] if self.found else inputs
+
+    def _renewed(self, x: Any) -> Any:
+        if isinstance(x, np.ndarray) and is_symbolic(x):
+            return settled(on_sizes(self._now, x))
+        if not isinstance(x, jax.Array) or not any(map(is_symbolic, x.shape)):
+            return x
+        sizes = tuple(map(self._now, x.shape))
+        return x if sizes == x.shape else jax.lax.slice(x, [0] * x.ndim, sizes)
+
+    def _now(self, size: Any) -> Any:
+        """A size in the form that it has under all limits."""
+        if not is_symbolic(size):
+            return size
+        text = str(size)
+        if text not in self._newest:
+            (self._newest[text],) = symbolic_shape(text, scope=self._scope)
+        return self._newest[text]
 
 
 def _limits(error: SizeError) -> list[tuple[str, int]]:
@@ -128,7 +194,7 @@ def _limits(error: SizeError) -> list[tuple[str, int]]:
         left, right = symbolic_shape(error.needs.replace(" == ", ", "))
         for symbol in () if isinstance(left - right, int) else error.symbols:
             others = dict.fromkeys(error.symbols, _DIVISIBLE)
-            with np.errstate(over="ignore"):  # JAX computes in int32, where equal sides stay equal
+            with np.errstate(over="ignore", divide="ignore"):  # in int32 equal sides stay equal; 0 may divide
                 fits = [evaluated(left - right, {**others, symbol: n}) == 0 for n in range(_TRIED + 1)]
             only = [n for n, fit in enumerate(fits) if fit and n]
             if len(only) == 1 and len(error.symbols) == 1:
@@ -147,18 +213,42 @@ def _constraint(needs: str) -> str:
     if " == " not in needs:
         return needs
     left, right = symbolic_shape(needs.replace(" == ", ", "))
-    text, terms, start, depth = str(left - right), [], 0, 0
+    # A size of its own is replaced by the others, else the longest term by shorter ones, as JAX meets that one again.
+    terms = _terms(_reduced(left - right))
+    alone = [t for t in terms if _NAME.fullmatch(t[1]) and sum(t[1] in o for _, o in terms) == 1]
+    if not alone:
+        terms = _terms(left - right)
+    chosen = alone[0] if alone else max(terms, key=lambda term: len(term[1]))
+    others = [(negative == chosen[0], term) for negative, term in terms if term is not chosen[1]]
+    return f"{chosen[1]} == " + ("".join(f" {'-' if negative else '+'} {term}" for negative, term in others) or "0")
+
+
+def _terms(size: Any) -> list[tuple[bool, str]]:
+    """The terms of a symbolic size: (whether it is subtracted, its text)."""
+    text, terms, start, depth = str(size), [], 0, 0
     for i, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
         if not depth and i > start and text[i : i + 3] in (" + ", " - "):
             terms.append(text[start:i])
             start = i + 1
-    terms = [(term[:1] == "-", term.lstrip("+- ")) for term in (*terms, text[start:])]
-    # A size of its own is replaced by the others, else the longest term by shorter ones.
-    alone = [t for t in terms if _NAME.fullmatch(t[1]) and sum(t[1] in o for _, o in terms) == 1]
-    chosen = alone[0] if alone else max(terms, key=lambda term: len(term[1]))
-    others = [(negative == chosen[0], term) for negative, term in terms if term is not chosen[1]]
-    return f"{chosen[1]} == " + ("".join(f" {'-' if negative else '+'} {term}" for negative, term in others) or "0")
+    return [(term[:1] == "-", term.lstrip("+- ")) for term in (*terms, text[start:])]
+
+
+def _reduced(difference: Any) -> Any:
+    """A difference that must be 0, without the factors that all its terms have: sizes are at least 1."""
+    if not is_symbolic(difference):
+        return difference
+    numbers = [int(found[1]) if (found := _COEFFICIENT.match(term)) else 1 for _, term in _terms(difference)]
+    names = dict.fromkeys(_NAME.findall(str(difference)))
+    symbols = [symbolic_shape(name, scope=difference.scope)[0] for name in names if name not in _OPERATIONS]
+    for divisor in (math.gcd(*numbers), *symbols):
+        while divisor != 1 and is_symbolic(difference):
+            whole = difference // divisor
+            if str(whole).count("floordiv") > str(difference).count("floordiv"):
+                break
+            difference = whole
+            divisor = divisor if is_symbolic(divisor) else 1
+    return difference
 
 
 def _check(value: Value) -> None:

@@ -6,13 +6,16 @@ surplus ones. What works element by element or apart along that axis runs as it 
 sum, a product of matrices, a concatenation) leaves the surplus out. So results are exact, whatever the model computes.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
 from jaxops.errors import UnsupportedError
-from jaxops.graph.rows import CONTROL, is_row_wise, jaxprs, symbolic_axes, wrapped
+from jaxops.graph.rows import is_row_wise, jaxprs, symbolic_axes, wrapped
 from jaxops.static import is_symbolic
 from jaxops.tools.padded import Padded, Room, bound, sizes_of
 from jaxops.tools.padding_rules import RULES
@@ -53,7 +56,9 @@ def _evaluate(eqn: Any, inputs: list[Padded], room: Room) -> list[Padded]:
     if name in RULES:
         found = RULES[name](eqn, inputs, sizes, room)
         return found if isinstance(found, list) else [found]
-    if name in CONTROL or not is_row_wise(eqn):
+    if name in _LOOPS:
+        return _LOOPS[name](eqn, inputs, room)
+    if not is_row_wise(eqn):
         where = str(eqn.source_info.name_stack)
         raise UnsupportedError(
             f"`{name}` works along an axis whose size differs from call to call{f', in {where}' if where else ''}; "
@@ -63,6 +68,51 @@ def _evaluate(eqn: Any, inputs: list[Padded], room: Room) -> list[Padded]:
     if name == "broadcast_in_dim":
         kept = kept and len(symbolic_axes(sizes[0])) == len(symbolic_axes(eqn.params["shape"]))
     return bound(eqn, [x.array for x in inputs], room, kept)
+
+
+def _scan(eqn: Any, inputs: list[Padded], room: Room) -> list[Padded]:
+    """Over an axis of symbolic size, steps at surplus elements leave the state as it is."""
+    params = eqn.params
+    constants, carried = params["num_consts"], params["num_consts"] + params["num_carry"]
+    count = room.count(params["length"])
+
+    def one(state: Any, step: Any) -> Any:
+        number, slices = step
+        made = _arrays(params["jaxpr"], [*inputs[:constants], *map(Padded, (*state, *slices))], room)
+        after, rows = made[: len(state)], made[len(state) :]
+        if is_symbolic(params["length"]):
+            after = [jnp.where(number < count, new, old) for new, old in zip(after, state, strict=True)]
+        return after, rows
+
+    numbers = lax.iota(np.int32, room.of(params["length"]))
+    state, slices = ([x.array for x in part] for part in (inputs[constants:carried], inputs[carried:]))
+    last, rows = lax.scan(one, state, (numbers, slices), reverse=params["reverse"], unroll=params["unroll"])
+    return [Padded(x) for x in (*last, *rows)]
+
+
+def _while(eqn: Any, inputs: list[Padded], room: Room) -> list[Padded]:
+    params = eqn.params
+    first, start = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+
+    def goes_on(state: Any) -> Any:
+        return _arrays(params["cond_jaxpr"], [*inputs[:first], *map(Padded, state)], room)[0]
+
+    def one(state: Any) -> Any:
+        return _arrays(params["body_jaxpr"], [*inputs[first:start], *map(Padded, state)], room)
+
+    return [Padded(x) for x in lax.while_loop(goes_on, one, [x.array for x in inputs[start:]])]
+
+
+def _cond(eqn: Any, inputs: list[Padded], room: Room) -> list[Padded]:
+    branches = [functools.partial(_arrays, branch, inputs[1:], room) for branch in eqn.params["branches"]]
+    return [Padded(x) for x in lax.switch(inputs[0].array, branches)]
+
+
+def _arrays(program: Any, inputs: Sequence[Padded], room: Room) -> list[Any]:
+    return [x.array for x in _run(program, inputs, room)]
+
+
+_LOOPS: dict[str, Callable[..., list[Padded]]] = {"cond": _cond, "scan": _scan, "while": _while}
 
 
 def _mentions(eqn: Any) -> bool:

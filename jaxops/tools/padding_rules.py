@@ -184,17 +184,26 @@ def _scatter(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room:
     out = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     rest = [axis for axis in range(len(sizes[0])) if axis not in out]
     window = {a: sizes[2][w] for a, w in zip(rest, sorted(numbers.update_window_dims), strict=True)}
-    if symbolic_axes(sizes[1]):
-        raise UnsupportedError("a scatter of a number of updates that differs from call to call")
     if any(symbolic_axes((window.get(axis, 1),)) for axis in mapped):
         raise UnsupportedError("a scatter along an axis whose updates differ in size from call to call")
     where = _bounded(indices.array, sizes[0], mapped, window, eqn)(room)
+    for axis in symbolic_axes(sizes[1]):  # surplus updates go nowhere
+        if _clips(eqn):
+            raise UnsupportedError(
+                "a scatter, with clipped places, of a number of updates that differs from call to call"
+            )
+        far = jnp.asarray(np.iinfo(where.dtype).max, where.dtype)
+        where = jnp.where(places(where, axis) < room.count(sizes[1][axis]), where, far)
     return bound(eqn, [x.array, where, updates.array], room, x.zeroed and updates.zeroed)
+
+
+def _clips(eqn: Any) -> bool:
+    return "CLIP" in str(eqn.params["mode"]).upper()
 
 
 def _bounded(indices: Any, sizes: Sequence[Dim], mapped: Sequence[int], window: Mapping[int, Dim], eqn: Any) -> Any:
     """Indices that are out of range for the true sizes made so for the padded ones, or clipped as the mode says."""
-    clips = "CLIP" in str(eqn.params["mode"]).upper()
+    clips = _clips(eqn)
 
     def of(room: Room) -> Any:
         columns = []
@@ -216,6 +225,17 @@ def _rev(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Roo
         at = room.count(sizes[0][axis]) - 1 - jnp.arange(found.shape[axis], dtype=np.int32)
         found = jnp.take(found, at, axis=axis, mode="clip")
     return Padded(found)
+
+
+def _sort(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Room) -> list[Padded]:
+    """The first of the keys says what is surplus, so that it comes last."""
+    axis, arrays = eqn.params["dimension"], [x.array for x in inputs]
+    if axis not in symbolic_axes(sizes[0]):
+        return bound(eqn, arrays, room)
+    surplus = places(arrays[0], axis) >= room.count(sizes[0][axis])
+    surplus = jnp.broadcast_to(surplus.astype(np.int32), arrays[0].shape)
+    params = {**eqn.params, "num_keys": eqn.params["num_keys"] + 1}
+    return [Padded(x) for x in eqn.primitive.bind(surplus, *arrays, **params)[1:]]
 
 
 def _cumulative(fill: Callable[[Any], Any]) -> Rule:
@@ -262,8 +282,9 @@ RULES: dict[str, Rule] = {
     "reduce_sum": _filling("axes", _zero),
     "reshape": _reshape,
     "rev": _rev,
-    "scatter": _scatter,
+    **{f"scatter{kind}": _scatter for kind in ("", "-add", "-max", "-min", "-mul")},
     "slice": _slice,
+    "sort": _sort,
     "split": _split,
     "top_k": _filling("axis", _lowest),
 }

@@ -15,6 +15,7 @@ from jaxops.errors import ArgumentError, JaxopsError, SizeError, StaticError
 from jaxops.graph.border import opened
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.graph.trace import run
+from jaxops.sequences import SplitSequence
 from jaxops.static import UNKNOWN, StaticValue, Undecided
 from jaxops.tools.exporting import Limits
 from jaxops.tools.flops import of_equation
@@ -168,6 +169,8 @@ def shape_text(value: Any) -> str:
     """The type and shape of a value, such as float32[2, 3]."""
     if isinstance(value, list | tuple):
         return f"{len(value)} × {shape_text(value[0])}" if value else "empty sequence"
+    if isinstance(value, SplitSequence):
+        return f"pieces of {shape_text(value.data)}"
     if not hasattr(value, "dtype"):
         return type(value).__name__
     name = "string" if value.dtype == object else np.dtype(value.dtype).name

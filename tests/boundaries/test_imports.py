@@ -13,7 +13,7 @@ LONGEST = 400
 
 STANDARD = set(sys.stdlib_module_names)
 ARRAYS = {"jax", "numpy", "ml_dtypes", "chex"}
-BASE = {"jaxops.errors", "jaxops.static", "jaxops.attributes", "jaxops.dtypes"}
+BASE = {"jaxops.errors", "jaxops.static", "jaxops.attributes", "jaxops.dtypes", "jaxops.sequences"}
 
 # Folder or module → what it may import besides the standard library; the longest name that fits decides.
 ALLOWED = {
@@ -31,6 +31,7 @@ ALLOWED = {
     "jaxops.training": {"jaxops.ops"},
     "jaxops.errors": {"numpy"},
     "jaxops.static": {"jax", "numpy", "jaxops.errors"},
+    "jaxops.sequences": {"jax", "jaxops.errors", "jaxops.static"},
     "jaxops.attributes": {"jax", "numpy", "jaxops.errors", "jaxops.static", "jaxops.dtypes"},
     "jaxops.dtypes": {"jax", "numpy", "ml_dtypes", "jaxops.errors", "jaxops.static"},
     # Sizes in, sizes out: no array, so neither NumPy nor JAX.

@@ -1,5 +1,7 @@
 """Calls of a model compute once what depends on its parameters alone."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -113,12 +115,48 @@ def test_a_parameter_that_is_replaced_counts(model):
 def test_settings_of_jax_count(model):
     x = image(1, 3, 8, 8)
     model(x)
-    programs = len(model._pieces.prepared._parts)
+    programs = len(model._pieces.prepared._own.parts)
     with jax.default_matmul_precision("highest"):
         model(x)
-    assert len(model._pieces.prepared._parts) == programs + 1
+    assert len(model._pieces.prepared._own.parts) == programs + 1
     model(x)
-    assert len(model._pieces.prepared._parts) == programs + 1
+    assert len(model._pieces.prepared._own.parts) == programs + 1
+
+
+def test_types_that_a_shape_does_not_say_count(model):
+    """A weak type, and a type of keys, are parts of the signature; a device is not, but the results are there."""
+    x = image(1, 3, 8, 8)
+    expected = model(x)
+    programs = len(model._pieces.prepared._own.parts)
+    weak = jnp.full(x.shape, 1.0)
+    assert weak.weak_type
+    for _ in range(2):  # in turns
+        np.testing.assert_allclose(model(weak), model(np.ones_like(x)), rtol=1e-6)
+        np.testing.assert_array_equal(model(x), expected)
+    assert len(model._pieces.prepared._own.parts) == programs + 1
+    other = jax.devices()[1]
+    found = model(jax.device_put(x, other))
+    assert found.devices() == {other}
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    with jax.default_device(other):
+        assert model(x).devices() == {other}
+    assert len(model._pieces.prepared._own.parts) == programs + 1
+
+
+def test_threads_that_replace_parameters(model):
+    """Each call sees the parameters of one moment."""
+    x = jnp.asarray(image(1, 3, 8, 8))
+    scales = [jnp.asarray(SCALE), jnp.asarray(2 * SCALE)]
+    allowed = [model.apply({**model.params, "scale": scale}, x) for scale in scales]
+
+    def calls(scale):
+        for _ in range(20):
+            model.params["scale"] = scale
+            found = model(x)
+            assert any(np.allclose(found, want, rtol=1e-4, atol=1e-5) for want in allowed)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(calls, scales))
 
 
 def test_inside_a_transformation_nothing_is_prepared(model):
@@ -181,6 +219,6 @@ def test_under_a_mesh_nothing_is_prepared(model):
     prepared = len(model._pieces.prepared.values)
     with jax.set_mesh(jax.make_mesh((2,), ("data",))):
         np.testing.assert_allclose(model(x), expected, rtol=1e-5, atol=1e-5)
-    *_, part = model._pieces.prepared._parts.values()
+    *_, part = model._pieces.prepared._own.parts.values()
     assert part is None
     assert len(model._pieces.prepared.values) == prepared

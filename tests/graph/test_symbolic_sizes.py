@@ -108,6 +108,14 @@ ROWS = [
         "4*h,4*w",
     ),
     Row(
+        "rolled rows, as torch writes them with Mod",
+        "(float[n,h,4] x) => (float[n,h,4] y)",
+        """sh = Shape(x)  zero = Constant<value_ints=[0]>()  one = Constant<value_ints=[1]>()
+        two = Constant<value_ints=[2]>()  h = Slice(sh, one, two)  d = Sub(h, two)  start = Mod(d, h)
+        a = Slice(x, start, h, one)  b = Slice(x, zero, start, one)  y = Concat<axis=1>(a, b)""",
+        ({"n": 2, "h": 5}, {"n": 1, "h": 2}),
+    ),
+    Row(
         "DepthToSpace and SpaceToDepth",
         "(float[n,4,h,w] x) => (float[n,8,hh,ww] y)",
         "a = DepthToSpace<blocksize=2>(x)  b = SpaceToDepth<blocksize=2>(a)  c = SpaceToDepth<blocksize=2>(x)  "

@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 
 import jaxops.onnx
 from jaxops.errors import ArgumentError, ShapeError, SignatureError, SizeError, StaticError, UnsupportedError
+from jaxops.tools import exporting
 
 MODELS = sorted((Path(__file__).parents[1] / "models").glob("*.onnx"))
 # The sizes at which each program runs; positions are limited to 32 in BERT and GPT-2.
@@ -234,9 +235,9 @@ def test_a_size_that_defeats_the_program_is_named():
         jaxops.onnx.load(top).export()
     pieces = model(
         "(float[n,seq] x) => (float[m,seq] y)",
-        "s = SplitToSequence<axis=0,keepdims=1>(x)  y = ConcatFromSequence<axis=0>(s)",
+        "s = SplitToSequence<axis=0,keepdims=1>(x)  t = SequenceErase(s)  y = ConcatFromSequence<axis=0>(t)",
     )
-    with pytest.raises(ShapeError, match=r"(?s)in node 's' \(SplitToSequence.*sizes={'n': 128}"):
+    with pytest.raises(ShapeError, match=r"(?s)sizes={'n': 128}.*in node 't' \(SequenceErase"):
         jaxops.onnx.load(pieces).export()
     jaxops.onnx.load(pieces).export(sizes={"n": 3})
 
@@ -254,3 +255,76 @@ def test_inputs_that_are_no_arguments():
 def test_a_batch_that_the_model_fixes_is_a_number():
     fixed = model("(float[n,4] x) => (float[1,2,2] y)", "t = Constant<value_ints=[1,2,2]>()  y = Reshape(x, t)")
     assert shapes(jaxops.onnx.load(fixed).export()) == ["float32[1,4]"]
+
+
+def counted(monkeypatch):
+    """A list that grows with each trace of an export."""
+    traces, specs = [], exporting._specs
+    monkeypatch.setattr(exporting, "_specs", lambda *args: [traces.append(args), specs(*args)][1])
+    return traces
+
+
+def tables(lengths):
+    """A model that reads a table of each length up to its sequence."""
+    nodes = [f"p{k} = Slice(t{k}, zero, s, zero)  x{k + 1} = Add(x{k}, p{k})" for k in range(len(lengths))]
+    head = "".join(f", float[{length},4] t{k}" for k, length in enumerate(lengths))
+    return model(
+        f"(float[batch,seq,4] x{head}) => (float[batch,seq,4] y)",
+        "sh = Shape(x)  one = Constant<value_ints=[1]>()  two = Constant<value_ints=[2]>()"
+        "  zero = Constant<value_ints=[0]>()  s = Slice(sh, one, two)  x0 = Identity(x) "
+        + "  ".join(nodes)
+        + f"  y = Relu(x{len(lengths)})",
+    )
+
+
+def test_many_limits_take_two_traces(monkeypatch):
+    traces, lengths = counted(monkeypatch), range(12, 6, -1)
+    loaded = jaxops.onnx.load(tables(lengths))
+    program = loaded.export()
+    assert len(traces) == 2
+    x, ones = np.ones((2, 7, 4), np.float32), [np.ones((length, 4), np.float32) for length in lengths]
+    agree(program.call({}, x, *ones), loaded(x, *ones))
+    with pytest.raises(ValueError, match="seq"):
+        program.call({}, np.ones((2, 8, 4), np.float32), *ones)
+
+
+WINDOWS = """zero = Constant<value_ints=[0]>()  one = Constant<value_ints=[1]>()  two = Constant<value_ints=[2]>()
+    three = Constant<value_ints=[3]>()  four = Constant<value_ints=[4]>()  six = Constant<value_ints=[6]>()
+    sh = Shape(x)  n = Slice(sh, zero, one)  h = Slice(sh, one, two)  w = Slice(sh, two, three)
+    hh = Div(h, two)  ww = Div(w, two)  t = Concat<axis=0>(n, hh, two, ww, two, three)  a = Reshape(x, t)
+    b = Transpose<perm=[0,1,3,2,4,5]>(a)  c = Constant<value_ints=[12]>()  u = Concat<axis=0>(n, hh, ww, c)
+    m = Reshape(b, u)  hw = Div(hh, four)  wv = Div(ww, four)
+    v = Concat<axis=0>(n, hw, four, wv, four, c)  d = Reshape(m, v)  y = Relu(d)"""
+
+
+def test_factors_of_factors_take_few_traces(monkeypatch):
+    """Windows of 4 after a merge of 2 × 2, as in a Swin transformer: images in multiples of 8."""
+    traces = counted(monkeypatch)
+    loaded = jaxops.onnx.load(model("(float[n,h,w,3] x) => (float[n,a,4,b,4,12] y)", WINDOWS))
+    program = loaded.export()
+    assert shapes(program) == ["float32[n,8*h,8*w,3]"]
+    assert len(traces) <= 3
+    x = np.arange(2 * 8 * 16 * 3, dtype=np.float32).reshape(2, 8, 16, 3)
+    agree(program.call({}, x), loaded(x))
+
+
+def test_what_a_branch_needs_is_no_limit():
+    """The branch that reads the table runs for sequences that fit it; the export says which size to fix."""
+    body = """sh = Shape(x)  one = Constant<value_ints=[1]>()  two = Constant<value_ints=[2]>()
+    zero = Constant<value_ints=[0]>()  s = Slice(sh, one, two)  eight = Constant<value_ints=[8]>()
+    c0 = LessOrEqual(s, eight)  c = Squeeze(c0)  y = If(c) <then_branch = a () => (float[n,s,4] p) {
+    r = Slice(table, zero, s, zero)  p = Add(x, r) }, else_branch = b () => (float[n,s,4] q) { q = Neg(x) }>"""
+    loaded = jaxops.onnx.load(model("(float[n,s,4] x, float[8,4] table) => (float[n,s,4] y)", body))
+    with pytest.raises(SizeError, match=r"if_: `cond` must be known.*"):
+        loaded.export()
+
+
+def test_an_equation_is_divided_by_what_all_terms_have():
+    """Two sequences of one length, for any batch."""
+    loaded = jaxops.onnx.load(
+        model(
+            "(float[n,s,8] x, float[n,t,4] z) => (float[n,t,8] y)",
+            """sh = Shape<end=2>(z)  c = Constant<value_ints=[8]>()  u = Concat<axis=0>(sh, c)  y = Reshape(x, u)""",
+        )
+    )
+    assert shapes(loaded.export()) == ["float32[n,s,8]", "float32[n,s,4]"]

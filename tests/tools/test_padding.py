@@ -82,6 +82,18 @@ CASES = {
     "top k": (lambda x: lax.top_k(x - 99, 1), (2, "s")),
     "iota and size": (lambda x: jnp.arange(x.shape[0]) * x.shape[0], ("s",)),
     "mask by sizes": (lambda x: jnp.where(jnp.tri(x.shape[0], dtype=bool), x[None], 0), ("s",)),
+    "sort": (lambda x: (jnp.sort(x, 0), jnp.sort(x, 1), jnp.argsort(-x, 0)), ("s", 2)),
+    "sort with infinity": (lambda x: jnp.sort(jnp.where(x < 0, jnp.inf, jnp.nan), 0), ("s", 2)),
+    "scatter of each": (lambda x: jnp.zeros((9, 2)).at[jnp.arange(x.shape[0])].set(x + 1), ("s", 2)),
+    "scatter, last one first": (lambda x: x.at[jnp.arange(x.shape[0])[::-1]].set(x), ("s", 2)),
+    "scatter of each, added": (lambda x: jnp.ones(2).at[jnp.arange(x.shape[0]) % 2].add(x + 9), ("s",)),
+    "scatter of each, multiplied": (lambda x: jnp.ones(2).at[jnp.zeros(x.shape[0], int)].mul(x + 9), ("s",)),
+    "scatter of each, the largest": (lambda x: jnp.ones(2).at[jnp.zeros(x.shape[0], int)].max(x + 9), ("s",)),
+    "loop of layers": (lambda x: lax.fori_loop(0, 3, lambda _, y: jax.nn.softmax(y + x), x), ("s",)),
+    "loop over the tokens": (lambda x: lax.scan(lambda h, r: (jnp.tanh(h + r), h + r), jnp.ones(2), x), ("s", 2)),
+    "backwards": (lambda x: lax.scan(lambda h, r: (h * 0.5 + r, h), jnp.ones(2), x + 1, reverse=True), ("s", 2)),
+    "while": (lambda x: lax.while_loop(lambda y: y.sum() < 99, lambda y: y + jnp.abs(x).max() + 1, x), ("s",)),
+    "cond": (lambda x: lax.cond(x.sum() > 0, lambda: (x + 1).sum() + x, lambda: (x - 1).sum() + x), ("s",)),
     "inner jit": (lambda x: jax.jit(lambda y: y.sum())(x + 1), ("s",)),
 }
 
@@ -121,8 +133,20 @@ def test_room_for_more():
 @pytest.mark.parametrize(
     ("fn", "match"),
     [
-        (lambda x: jnp.sort(x, 0), "`sort` works along an axis whose size differs from call to call"),
-        (lambda x: lax.fori_loop(0, 3, lambda _, y: y + x.sum(), 0.0), "`scan` works along an axis"),
+        (
+            lambda x: lax.reduce_window(x, 0.0, lax.add, (2, 1), (1, 1), "VALID"),
+            "`reduce_window_sum` works along an axis whose size differs from call to call",
+        ),
+        (
+            lambda x: lax.fori_loop(
+                0, 3, lambda _, y: y + lax.reduce_window(x, 0.0, lax.add, (2, 2), (1, 1), "SAME"), x
+            ),
+            "`reduce_window_sum` works along an axis",
+        ),
+        (
+            lambda x: jnp.ones(2).at[jnp.arange(x.shape[0])].set(x[:, 0], mode="clip"),
+            "a scatter, with clipped places, of a number of updates that differs",
+        ),
     ],
 )
 def test_what_has_no_rule_says_so(fn, match):

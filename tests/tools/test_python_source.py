@@ -343,6 +343,14 @@ def test_errors(tmp_path):
     ).replace('""', "")
     with pytest.raises(UnsupportedError, match=r"node 'y' \(Scan, opset 8\) .* newest operators .*\n.*newer opset"):
         jaxops.onnx.load(model_of(scan, 8)).to_python(tmp_path / "net")
+    branches = (
+        "m (float[N,4] x, bool c) => (float[N,4] y) { y = If(c) <then_branch = a () => (float[N,4] p) { p = Relu(x) }, "
+        "else_branch = b () => (float[N,4] q) { q = Neg(x) }> }"
+    )
+    with pytest.raises(
+        UnsupportedError, match=r"node 'y' \(If, opset 18, in bfloat16\) has subgraphs\n.*as it was load"
+    ):
+        jaxops.onnx.load(model_of(branches, 18)).astype(jnp.bfloat16).to_python(tmp_path / "net")
     resnet = jaxops.onnx.load(MODELS / "resnet.script.onnx")
     name, weight = next(iter(resnet.params.items()))
     with pytest.raises(ShapeError, match=f"to_python: '{name}' has shape .* but the model has"):

@@ -4,7 +4,8 @@ __all__ = ["loop"]
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Annotated, Any, TypeAlias
 
 import jax
@@ -14,10 +15,11 @@ from jax import lax
 
 from jaxops.attributes import integer
 from jaxops.dtypes import as_traced, canonical, is_string
-from jaxops.errors import ArgumentError, JaxopsError, ShapeError, SignatureError, StaticError, describe
+from jaxops.errors import ArgumentError, JaxopsError, ShapeError, SignatureError, SizeError, StaticError, describe
 from jaxops.ops.controlflow.branching import if_
 from jaxops.ops.controlflow.state import carried, condition, rows_of, same_state, value_of
-from jaxops.static import UNKNOWN, FromSizes, Subgraph, Tracer, is_symbolic, traced_once, tracing
+from jaxops.sequences import GrowingSequence, SplitSequence
+from jaxops.static import UNKNOWN, FromSizes, Subgraph, Tracer, Undecided, is_symbolic, traced_once, tracing
 
 _TRUE = np.array(True)
 _LIMIT = "the condition that body returns"
@@ -65,7 +67,56 @@ def loop(m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, rng: Any = 
     keep = True if cond is None else condition("loop", "`cond`", cond)
     declared = getattr(body, "outputs", ())[1 + len(state) :]
     job = _Loop(_count(m), keep, cond is not None, state, step, declared)
-    return job.run()
+    growing = [k for k, value in enumerate(state) if isinstance(value, list)] if is_symbolic(job.count) else []
+    return _collecting(job, growing) if growing else job.run()
+
+
+def _collecting(job: "_Loop", growing: list[int]) -> tuple[Any, ...]:
+    """The loop over a symbolic number of iterations. growing: places in the state of sequences, which may grow."""
+    try:
+        return _appending(job, growing)
+    except (StaticError, Undecided):
+        pass  # unless they keep their length
+    try:
+        return job.run()
+    except Undecided as error:
+        raise SizeError(
+            f"loop: {job.count} iterations change the length of a sequence that body reads; body may only append to it",
+            job.count,
+        ) from error
+
+
+def _appending(job: "_Loop", growing: list[int]) -> tuple[Any, ...]:
+    """The loop, in which the sequences among the state, at these places, are scan outputs: body appends to them."""
+    rest = [value for k, value in enumerate(job.state) if k not in growing]
+    added: list[int] = []  # how many arrays an iteration appends to each
+
+    def step(number: Any, keep: Any, state: Sequence[Any]) -> Any:
+        others = iter(state)
+        given = [GrowingSequence(tuple(v)) if k in growing else next(others) for k, v in enumerate(job.state)]
+        after, values, scans = job.step(number, keep, given)
+        for k in growing:
+            if not isinstance(values[k], GrowingSequence):
+                raise StaticError(f"loop: body makes another sequence of state {k}")
+        added[:] = [len(values[k].added) for k in growing]
+        rows = [row for k in growing for row in values[k].added]
+        return after, [value for k, value in enumerate(values) if k not in growing], [*scans, *rows]
+
+    found = replace(job, state=rest, step=step).run()
+    others, scans = iter(found[: len(rest)]), list(found[len(rest) :])
+    ends = list(accumulate(added, initial=len(scans) - sum(added)))
+    rows = {k: scans[start:end] for k, start, end in zip(growing, ends, ends[1:], strict=False)}
+    state = [_grown(v, rows[k]) if k in growing else next(others) for k, v in enumerate(job.state)]
+    return (*state, *scans[: ends[0]])
+
+
+def _grown(before: list[Any], rows: list[Any]) -> Any:
+    """A sequence with the rows of these arrays behind it, one of each in turn."""
+    if not rows:
+        return before
+    stacked = rows[0] if len(rows) == 1 else jnp.stack(rows, 1).reshape(-1, *rows[0].shape[1:])
+    first = [jnp.stack([as_traced(x) for x in before])] if before else []
+    return SplitSequence(jnp.concatenate([*first, stacked]), 1, 0, False)
 
 
 def _count(value: Any) -> Any:

@@ -10,6 +10,7 @@ from jax import lax
 
 from jaxops.dtypes import as_traced, widened
 from jaxops.errors import DTypeError, ShapeError, describe
+from jaxops.sequences import GrowingSequence, SplitSequence
 from jaxops.static import Array, Tracer, array
 
 
@@ -28,11 +29,13 @@ def value_of(value: Any) -> Any:
     """A value that enters or leaves a body: an array, a sequence of arrays, or None."""
     if isinstance(value, list | tuple):
         return [array(item) for item in value]
-    return None if value is None else array(value)
+    return value if value is None or isinstance(value, SplitSequence | GrowingSequence) else array(value)
 
 
 def carried(value: Any) -> Any:
     """A value for `lax.cond`, `lax.scan` and `lax.while_loop`: its arrays become JAX arrays."""
+    if isinstance(value, GrowingSequence):
+        raise value.problem("a branch or an inner loop cannot carry it")
     return jax.tree.map(as_traced, value_of(value))
 
 
@@ -40,6 +43,8 @@ def value_text(value: Any) -> str:
     """A value that enters or leaves a body, the way messages show it."""
     if isinstance(value, list):
         return f"a sequence of {len(value)}"
+    if isinstance(value, SplitSequence):
+        return f"a sequence of pieces of {describe(value.data)}"
     return "nothing" if value is None else describe(value)
 
 

@@ -1,4 +1,4 @@
-"""Operators on sequences; a sequence is a Python list of arrays."""
+"""Operators on sequences; a sequence is a Python list of arrays, or a `SplitSequence` of a symbolic number of them."""
 
 __all__ = [
     "concat_from_sequence",
@@ -13,21 +13,28 @@ __all__ = [
 ]
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, TypeAlias
 
 import jax
 import numpy as np
 
 from jaxops.attributes import axis as resolve_axis, element_type, flag, integer, ints
-from jaxops.dtypes import canonical, type_name
+from jaxops.dtypes import as_traced, canonical, type_name
 from jaxops.errors import ArgumentError, BoundsError, DTypeError, ShapeError, SignatureError
+from jaxops.ops.sequence import split_sequences
+from jaxops.ops.tensor.inspection import dims
 from jaxops.ops.tensor.joining import concat
 from jaxops.ops.tensor.reshaping import squeeze, unsqueeze
 from jaxops.ops.tensor.splitting import split as split_into
-from jaxops.static import Array, ElementType, ShapeOnly, Static, Subgraph, array, foldable, known
+from jaxops.sequences import GrowingSequence, SplitSequence
+from jaxops.shapes.arithmetic import greater_or_equal
+from jaxops.static import Array, ElementType, ShapeOnly, Static, Subgraph, Tracer, array, foldable, known
 
 
 def _items(op: str, value: Any) -> list[Array]:
+    if isinstance(value, SplitSequence | GrowingSequence):
+        raise value.problem(op)
     if not isinstance(value, list | tuple):
         raise DTypeError(f"{op}: `input_sequence` must be a sequence (a list of arrays), got {type(value).__name__}")
     return [array(item) for item in value]
@@ -83,20 +90,25 @@ def sequence_empty(*, dtype: ElementType = np.float32) -> list[Array]:
 
 @foldable
 def sequence_at(input_sequence: Sequence[Array], position: Static) -> Array:
-    """The array at `position`, static, in [-n, n-1].
+    """The array at `position`, static, in [-n, n-1]; in a sequence of a symbolic number of arrays it may be traced.
 
-    Raises BoundsError for a position out of range, StaticError when `position` is traced.
+    Raises BoundsError for a position out of range, SizeError where that depends on symbolic sizes, StaticError when
+    `position` is traced.
     Source: ONNX SequenceAt, opset 11.
 
     >>> sequence_at([np.ones(2), np.ones(3)], -1).shape
     (3,)
     """
+    if isinstance(input_sequence, SplitSequence):
+        traced = isinstance(position, Tracer) and position.size == 1
+        place = position.reshape(()) if traced else integer("sequence_at", "position", position)
+        return split_sequences.taken(input_sequence, place)
     items = _items("sequence_at", input_sequence)
     return items[_place("sequence_at", position, len(items))]
 
 
 @foldable
-def sequence_insert(input_sequence: Sequence[Array], tensor: Array, position: Static = None) -> list[Array]:
+def sequence_insert(input_sequence: Sequence[Array], tensor: Array, position: Static = None) -> Any:
     """The sequence with `tensor` inserted before the item at `position`; None appends it.
 
     position: static, in [-n, n]. Returns a new list.
@@ -106,6 +118,8 @@ def sequence_insert(input_sequence: Sequence[Array], tensor: Array, position: St
     >>> [item.size for item in sequence_insert([np.ones(2), np.ones(3)], np.ones(4), -1)]
     [2, 4, 3]
     """
+    if isinstance(input_sequence, GrowingSequence) and position is None:
+        return replace(input_sequence, added=(*input_sequence.added, array(tensor)))
     items = _items("sequence_insert", input_sequence)
     at = len(items) if position is None else _place("sequence_insert", position, len(items), end=True)
     return _one_type("sequence_insert", [*items[:at], array(tensor), *items[at:]])
@@ -128,25 +142,27 @@ def sequence_erase(input_sequence: Sequence[Array], position: Static = None) -> 
 
 @foldable
 def sequence_length(input_sequence: ShapeOnly) -> np.ndarray:
-    """The number of items, as a static int64 scalar.
+    """The number of items, as a static int64 scalar, or of dtype object when it is symbolic.
 
     Source: ONNX SequenceLength, opset 11.
 
     >>> sequence_length([np.ones(2), np.ones(3)])
     array(2)
     """
-    return np.array(len(_items("sequence_length", input_sequence)), np.int64)
+    if isinstance(input_sequence, SplitSequence):
+        return dims(split_sequences.count(input_sequence))
+    return dims(len(_items("sequence_length", input_sequence)))
 
 
 @foldable
-def split_to_sequence(input: Array, split: Static = None, *, axis: int = 0, keepdims: int = 1) -> list[Array]:
-    """Splits `input` along `axis` into a sequence.
+def split_to_sequence(input: Array, split: Static = None, *, axis: int = 0, keepdims: int = 1) -> Any:
+    """Splits `input` along `axis` into a sequence: a list, or a `SplitSequence` where symbolic sizes say the number.
 
     input: any dtype. axis: static, in [-n, n-1].
     split: static; a 1-D array holds the lengths, which sum to the size of the axis; a scalar is the length of every
     piece, except that the last may be shorter. None splits into pieces of 1, and drops the axis unless `keepdims`.
-    Raises ShapeError when the lengths do not fill the axis, or when its size must be known but is symbolic,
-    ArgumentError for a scalar below 1, AxisError.
+    Raises ShapeError when the lengths do not fill the axis, ArgumentError for a scalar below 1, SizeError where that
+    is open, AxisError.
     Source: ONNX SplitToSequence, opsets 11–24.
 
     >>> [piece.shape for piece in split_to_sequence(np.zeros((2, 5)), 2, axis=1)]
@@ -158,16 +174,15 @@ def split_to_sequence(input: Array, split: Static = None, *, axis: int = 0, keep
     if lengths is not None and lengths.ndim:
         return list(split_into(data, ints("split_to_sequence", "split", lengths), axis=at))
     each = 1 if lengths is None else integer("split_to_sequence", "split", lengths)
-    if each < 1:
+    if not greater_or_equal(each, 1):
         raise ArgumentError(f"split_to_sequence: `split` is {each}; the length of a piece must be at least 1")
-    size = data.shape[at]
-    if not isinstance(size, int):
-        raise ShapeError(f"split_to_sequence: the number of pieces of {each} in {size} is not known; list the lengths")
-    if size == 0:
-        return []
-    rest = [size % each] if size % each else []
-    pieces = split_into(data, (each,) * (size // each) + tuple(rest), axis=at)
-    return list(pieces) if keep or split is not None else [squeeze(piece, (at,)) for piece in pieces]
+    size, keep = data.shape[at], keep or split is not None
+    number = size // each
+    whole = number * each == size
+    if not isinstance(number, int) or not (whole or (isinstance(size, int) and isinstance(each, int))):
+        return SplitSequence(as_traced(data), each, at, keep)
+    pieces = split_into(data, (each,) * number + (() if whole else (size - number * each,)), axis=at)
+    return list(pieces) if keep else [squeeze(piece, (at,)) for piece in pieces]
 
 
 @foldable
@@ -182,13 +197,16 @@ def concat_from_sequence(input_sequence: Sequence[Array], *, axis: int, new_axis
     >>> concat_from_sequence([np.zeros(3), np.zeros(3)], axis=-1, new_axis=1).shape
     (3, 2)
     """
+    new = flag("concat_from_sequence", "new_axis", new_axis)
+    if isinstance(input_sequence, SplitSequence):
+        rank = input_sequence.data.ndim - (not input_sequence.keepdims)
+        place = resolve_axis("concat_from_sequence", axis, rank + new)
+        return split_sequences.joined("concat_from_sequence", input_sequence, place, bool(new))
     items = _items("concat_from_sequence", input_sequence)
     if not items:
         raise ArgumentError("concat_from_sequence: the sequence is empty; at least one array is needed")
-    if flag("concat_from_sequence", "new_axis", new_axis):
-        place = resolve_axis("concat_from_sequence", axis, items[0].ndim + 1)
-        return concat([unsqueeze(item, (place,)) for item in items], axis=place)
-    return concat(items, axis=resolve_axis("concat_from_sequence", axis, items[0].ndim))
+    place = resolve_axis("concat_from_sequence", axis, items[0].ndim + new)
+    return concat([unsqueeze(item, (place,)) for item in items] if new else items, axis=place)
 
 
 Body: TypeAlias = Annotated[Callable[..., Sequence[Any]], Subgraph(first=0)]
@@ -201,8 +219,10 @@ def sequence_map(
     body: Body,
     n_outputs: int = 1,
     rng: Any = None,
-) -> tuple[list[Any], ...]:
+) -> tuple[Any, ...]:
     """Applies `body` to each item; returns a sequence for each of its outputs.
+
+    Where the number of items is symbolic, body is traced once (`lax.scan`), for items of one length.
 
     additional_inputs: sequences of the same length, passed item by item, or arrays, passed to every call.
     body: (item, *additional items) → a sequence of outputs. n_outputs: their number, used for an empty sequence.
@@ -213,8 +233,12 @@ def sequence_map(
     >>> sequence_map([np.ones(2), np.ones(3)], body=lambda item: [item.sum()])
     ([array(2.), array(3.)],)
     """
+    if isinstance(input_sequence, SplitSequence):
+        return split_sequences.mapped(input_sequence, additional_inputs, body, rng)
     items = _items("sequence_map", input_sequence)
     for position, value in enumerate(additional_inputs, 1):
+        if isinstance(value, SplitSequence | GrowingSequence):
+            raise value.problem("sequence_map")
         if isinstance(value, list) and len(value) != len(items):
             raise ShapeError(
                 f"sequence_map: input {position} is a sequence of {len(value)}, but `input_sequence` has "

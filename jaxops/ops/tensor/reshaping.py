@@ -10,6 +10,7 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, flag, ints
 from jaxops.dtypes import traced_for_sizes
 from jaxops.ops.computed_sizes import computes_sizes
+from jaxops.sequences import GrowingSequence, SplitSequence
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.static import A, Array, Ints, Sizes, StaticInts, array, foldable, jit_if_concrete
 
@@ -24,7 +25,7 @@ def identity(input: Any) -> Any:
     >>> identity(np.ones(2)).shape
     (2,)
     """
-    return input if input is None or isinstance(input, list) else array(input)
+    return input if input is None or isinstance(input, list | SplitSequence | GrowingSequence) else array(input)
 
 
 @foldable

@@ -8,7 +8,16 @@ from jax.export import export, symbolic_shape
 
 import jaxops.onnx
 from jaxops import ops
-from jaxops.errors import ArgumentError, AxisError, BoundsError, DTypeError, ShapeError, SignatureError, StaticError
+from jaxops.errors import (
+    ArgumentError,
+    AxisError,
+    BoundsError,
+    DTypeError,
+    ShapeError,
+    SignatureError,
+    SizeError,
+    StaticError,
+)
 
 A, B, C = (np.full(n, n, np.float32) for n in (1, 2, 3))
 X = np.arange(12, dtype=np.float32).reshape(2, 6)
@@ -160,9 +169,11 @@ ERRORS = [
     (lambda: ops.split_to_sequence(X, axis=2), AxisError, "split_to_sequence: `axis` is 2"),
     (lambda: ops.split_to_sequence(X, keepdims=2), ArgumentError, "`keepdims` is 2"),
     (
-        lambda: export(jax.jit(ops.split_to_sequence))(jax.ShapeDtypeStruct(symbolic_shape("b"), np.float32)),
-        ShapeError,
-        "the number of pieces of 1 in b is not known",
+        lambda: export(jax.jit(lambda x: ops.sequence_erase(ops.split_to_sequence(x))))(
+            jax.ShapeDtypeStruct(symbolic_shape("b"), np.float32)
+        ),
+        SizeError,
+        "sequence_erase: the number of pieces of 1 in b must be known",
     ),
     (lambda: ops.concat_from_sequence([], axis=0), ArgumentError, "the sequence is empty"),
     (lambda: ops.concat_from_sequence([A, A], axis=1), AxisError, "concat_from_sequence: `axis` is 1"),

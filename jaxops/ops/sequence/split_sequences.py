@@ -1,0 +1,111 @@
+"""What operators do with a `SplitSequence`, whose number of arrays is symbolic."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.dtypes import as_traced
+from jaxops.errors import BoundsError, ShapeError, SizeError
+from jaxops.sequences import SplitSequence
+from jaxops.shapes import arithmetic
+from jaxops.static import Dim, Tracer, Undecided
+
+
+def count(pieces: SplitSequence) -> Dim:
+    """The number of arrays."""
+    return arithmetic.ceiled(pieces.data.shape[pieces.axis], pieces.each)
+
+
+def rows(op: str, pieces: SplitSequence) -> jax.Array:
+    """The arrays along a new first axis. Raises SizeError where the last one may be shorter."""
+    sizes, at = pieces.data.shape, pieces.axis
+    number = _whole(op, pieces)
+    if not pieces.keepdims:
+        return jnp.moveaxis(pieces.data, at, 0)
+    return jnp.moveaxis(pieces.data.reshape(*sizes[:at], number, pieces.each, *sizes[at + 1 :]), at, 0)
+
+
+def taken(pieces: SplitSequence, position: Any) -> jax.Array:
+    """One array. position: an integer, or traced; as for a gather, a traced one out of range is not an error."""
+    if isinstance(position, int):
+        start, length = _place(pieces, position)
+    else:
+        number = _whole("sequence_at", pieces)
+        place = jnp.where(position < 0, position + as_traced(np.array(number, object), position.dtype), position)
+        start, length = place * as_traced(np.array(pieces.each), position.dtype), pieces.each
+    if isinstance(start, Tracer | jax.Array):
+        found = lax.dynamic_slice_in_dim(pieces.data, start, length, pieces.axis)
+    else:
+        starts, limits = [0] * pieces.data.ndim, list(pieces.data.shape)
+        starts[pieces.axis], limits[pieces.axis] = start, start + length
+        found = lax.slice(pieces.data, starts, limits)
+    return found if pieces.keepdims else lax.squeeze(found, (pieces.axis,))
+
+
+def mapped(
+    pieces: SplitSequence, others: Sequence[Any], body: Callable[..., Sequence[Any]], rng: Any
+) -> tuple[SplitSequence, ...]:
+    """The sequences that `body` makes of each array. others: sequences of the same length, or arrays for all."""
+    number = _whole("sequence_map", pieces)
+    for k, other in enumerate(others, 1):
+        length = count(other) if isinstance(other, SplitSequence) else len(other) if isinstance(other, list) else number
+        problem = f"sequence_map: input {k} is a sequence of {length}, but `input_sequence` has {number} items"
+        if isinstance(other, list) or not arithmetic.agree(problem, length, number):
+            raise SizeError(problem, number) if isinstance(other, list) else ShapeError(problem)
+
+    def one(_: None, xs: Any) -> Any:
+        k, item, rest = xs
+        given = [rest.get(str(n), other) for n, other in enumerate(others)]
+        key = {} if rng is None else {"rng": jax.random.fold_in(rng, k)}
+        return None, [as_traced(value) for value in body(item, *given, **key)]
+
+    split = {str(n): rows("sequence_map", v) for n, v in enumerate(others) if isinstance(v, SplitSequence)}
+    steps = lax.iota(np.int32, number)
+    _, made = lax.scan(one, None, (steps, rows("sequence_map", pieces), split))
+    return tuple(SplitSequence(data, 1, 0, False) for data in made)
+
+
+def joined(op: str, pieces: SplitSequence, at: int, new_axis: bool) -> jax.Array:
+    """The arrays joined along an axis, or along a new one."""
+    if not new_axis and at == pieces.axis and pieces.keepdims:
+        return pieces.data
+    stacked = jnp.moveaxis(rows(op, pieces), 0, at)
+    if new_axis:
+        return stacked
+    sizes = stacked.shape
+    return stacked.reshape(*sizes[:at], sizes[at] * sizes[at + 1], *sizes[at + 2 :])
+
+
+def _place(pieces: SplitSequence, position: int) -> tuple[Dim, Dim]:
+    """Where an array begins, and its length."""
+    size, each = pieces.data.shape[pieces.axis], pieces.each
+    start = each * (position if position >= 0 else count(pieces) + position)
+    _require(pieces, position, size - start - 1)
+    _require(pieces, position, start)
+    try:
+        whole = arithmetic.greater_or_equal(size - start, each)
+    except SizeError:
+        return start, arithmetic.smaller(size - start, each)
+    return start, each if whole else size - start
+
+
+def _require(pieces: SplitSequence, position: int, room: Dim) -> None:
+    """Raises unless `room`, what there is besides a first element, is at least 0."""
+    size, each = pieces.data.shape[pieces.axis], pieces.each
+    problem = f"sequence_at: `position` is {position}, but there are {count(pieces)} pieces of {each} in {size}"
+    try:
+        inside = room >= 0
+    except Undecided as error:
+        raise SizeError(problem, size, each, needs=f"{room} >= 0") from error
+    if not inside:
+        raise BoundsError(problem)
+
+
+def _whole(op: str, pieces: SplitSequence) -> Dim:
+    """The number of arrays, all of one length."""
+    size, each = pieces.data.shape[pieces.axis], pieces.each
+    return arithmetic.divided(f"{op}: the pieces of {each} in {size} must have one length", size, each)

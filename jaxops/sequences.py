@@ -1,0 +1,44 @@
+"""Sequences whose number of arrays is not known. Every other sequence is a Python list of arrays."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+
+from jaxops.errors import SizeError, StaticError
+from jaxops.static import Array, Dim
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["data"], meta_fields=["each", "axis", "keepdims"])
+@dataclass(frozen=True)
+class SplitSequence:
+    """The pieces of one array along an axis, not yet taken apart: their number follows from symbolic sizes.
+
+    data: the array. each: the length of a piece, of which the last one may have less. axis: in [0, n).
+    keepdims: whether the pieces, then of length 1, still have the axis.
+    """
+
+    data: jax.Array
+    each: Dim
+    axis: int
+    keepdims: bool
+
+    def problem(self, text: str) -> SizeError:
+        """The error for what needs the number of arrays; it begins with `text`."""
+        size = self.data.shape[self.axis]
+        return SizeError(f"{text}: the number of pieces of {self.each} in {size} must be known", size, self.each)
+
+
+@dataclass(frozen=True)
+class GrowingSequence:
+    """A sequence in the body of a loop, of which one iteration is traced for all: nothing can be read of it.
+
+    before: the arrays before the loop. added: those that this iteration has appended.
+    """
+
+    before: tuple[Array, ...]
+    added: tuple[Array, ...] = ()
+
+    def problem(self, text: str) -> StaticError:
+        """The error for what needs the arrays; it begins with `text`."""
+        return StaticError(f"{text}: a loop over a symbolic number of iterations can only append to a sequence")
