@@ -109,7 +109,12 @@ def as_traced(value: Any, dtype: Any = None) -> jax.Array:
 
 
 def as_canonical(values: np.ndarray, dtype: Any = None) -> np.ndarray:
-    """Numbers in the type of a traced array made from them. Raises OutOfRangeError for one that does not fit."""
+    """Numbers in the type of a traced array made from them.
+
+    Raises OutOfRangeError for one that does not fit, DTypeError for a type that JAX does not have.
+    """
+    if values.dtype.name.startswith("float6"):
+        raise DTypeError(f"JAX has no arrays of {values.dtype.name}; convert them while they are NumPy arrays")
     target = canonical(values.dtype if dtype is None else dtype)
     _check_fits(values, target)
     return values.astype(target, copy=False)

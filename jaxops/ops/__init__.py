@@ -15,6 +15,7 @@ from jaxops.ops import (
     tensor,
     text,
 )
+from jaxops.ops.contract import explain as _explain
 from jaxops.ops.controlflow import *
 from jaxops.ops.generator import *
 from jaxops.ops.image import *
@@ -43,3 +44,4 @@ __all__ += reduction.__all__
 __all__ += sequence.__all__
 __all__ += tensor.__all__
 __all__ += text.__all__
+_explain(globals(), __all__)
