@@ -113,7 +113,7 @@ def as_canonical(values: np.ndarray, dtype: Any = None) -> np.ndarray:
 
     Raises OutOfRangeError for one that does not fit, DTypeError for a type that JAX does not have.
     """
-    if values.dtype.name.startswith("float6"):
+    if values.dtype.name.startswith("float6_"):
         raise DTypeError(f"JAX has no arrays of {values.dtype.name}; convert them while they are NumPy arrays")
     target = canonical(values.dtype if dtype is None else dtype)
     _check_fits(values, target)

@@ -12,10 +12,11 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
-from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+from onnx.external_data_helper import uses_external_data
 
 from jaxops.errors import ModelError, SignatureError
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
+from jaxops.onnx.external import ExternalData, bits, external_data
 from jaxops.onnx.parts import read_part
 from jaxops.onnx.scopes import modules_of, scope_of
 from jaxops.onnx.source import Function, OperatorName, Reference, Source
@@ -146,7 +147,7 @@ def _graph(proto: onnx.GraphProto, external: _External) -> Graph:
     _check_names("input", [v.name for v in proto.input])
     initializers = {t.name: _tensor(t, external) for t in tensors}
     for sparse in proto.sparse_initializer:
-        initializers[sparse.values.name] = _tensor_of(_dense(sparse))
+        initializers[sparse.values.name] = _tensor_of(_dense(sparse, external))
     modules = modules_of(names)
     return Graph(
         name=proto.name,
@@ -212,7 +213,7 @@ def _plain(value: Any, external: _External) -> Any:
     if isinstance(value, TensorProto):
         return _tensor(value, external).load()
     if isinstance(value, onnx.SparseTensorProto):
-        return _dense(value)
+        return _dense(value, external)
     if isinstance(value, onnx.GraphProto):
         return _graph(value, external)
     if isinstance(value, onnx.TypeProto):
@@ -279,63 +280,42 @@ def _zeros(proto: TensorProto, dtype: np.dtype) -> Tensor:
 
 def _external(folder: Path | None, proto: TensorProto, dtype: np.dtype) -> Tensor:
     """External data; the file is checked now and its bytes are read when they are needed."""
-    try:
-        info = ExternalDataInfo(proto)
-    except ValueError as error:
-        raise ModelError(f"tensor '{proto.name}': external data: {error}") from error
-    what = f"tensor '{proto.name}': external data '{info.location}'"
-    if folder is None:
-        raise ModelError(f"{what} needs the model's folder; load the model from its path")
-    root = folder.resolve()
-    try:
-        path = (root / info.location).resolve()
-        exists = path.is_file()
-    except (OSError, ValueError, RuntimeError) as error:  # a NUL, too long a name, links in a circle
-        raise ModelError(f"{what} cannot be looked up: {error}") from error
-    if Path(info.location).is_absolute() or not path.is_relative_to(root):
-        raise ModelError(f"{what} lies outside the model's folder '{root}'; it is refused")
-    if not exists:
-        raise ModelError(f"{what} is missing: there is no file '{path}'")
-    offset = info.offset or 0
-    needed = math.ceil(math.prod(proto.dims) * _bits(dtype) / 8)
-    length = needed if info.length is None else info.length
-    if offset + length > path.stat().st_size:
-        raise ModelError(f"{what}: bytes {offset} to {offset + length} go past its end at {path.stat().st_size}")
-    if length != needed:
-        raise ModelError(f"{what}: {length} bytes cannot fill {dtype.name} {tuple(proto.dims)}, which takes {needed}")
-    sizes = tuple(proto.dims)
-    if _bits(dtype) == 8 * dtype.itemsize and not dtype.name.startswith("float6"):
-        part = functools.partial(read_part, proto.name, path, offset, dtype, sizes)
+    data, sizes = located(proto, folder), tuple(proto.dims)
+    if bits(dtype) == 8 * dtype.itemsize:
+        part = functools.partial(read_part, proto.name, data, data.offset, dtype, sizes)
         return Tensor(dtype, sizes, functools.partial(part, (slice(None),) * len(sizes)), part)
     # A copy without the reference to the file: only type and shape are left of it.
     header = TensorProto(name=proto.name, data_type=proto.data_type, dims=list(proto.dims))
-    return Tensor(dtype, sizes, functools.partial(_read_packed, header, path, offset, length))
+    return Tensor(dtype, sizes, functools.partial(_read_packed, header, data))
 
 
-def _bits(dtype: np.dtype) -> int:
-    """How many bits of a file an element takes; the small types are packed."""
-    packed = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
-    return packed.get(dtype.name, 8 * dtype.itemsize)
+def located(proto: TensorProto, folder: Path | None) -> ExternalData:
+    """Where the data of a tensor is that has external data. Raises ModelError as `external_data`."""
+    dtype = _dtype(f"tensor '{proto.name}'", proto.data_type)
+    entries = {_text(entry.key): _text(entry.value) for entry in proto.external_data}
+    return external_data(proto.name, dtype, proto.dims, entries, folder)
 
 
-def _read_packed(header: TensorProto, path: Path, offset: int, length: int) -> np.ndarray:
-    with path.open("rb") as file:
-        file.seek(offset)
-        filled = TensorProto()
-        filled.CopyFrom(header)
-        filled.raw_data = file.read(length)
+def _read_packed(header: TensorProto, data: ExternalData) -> np.ndarray:
+    filled = TensorProto()
+    filled.CopyFrom(header)
+    filled.raw_data = data.read()
     return _to_array(filled)
 
 
-def _dense(proto: onnx.SparseTensorProto) -> np.ndarray:
-    values, indices = _to_array(proto.values), _to_array(proto.indices)
+def _dense(proto: onnx.SparseTensorProto, external: _External) -> np.ndarray:
     sizes, what = tuple(proto.dims), f"sparse tensor '{proto.values.name}' of shape {tuple(proto.dims)}"
+    if any(size < 0 for size in sizes):
+        raise ModelError(f"{what}: a size is negative")
+    values, indices = (_tensor(part, external).load() for part in (proto.values, proto.indices))
     flat = indices.ndim == 1
+    if indices.dtype != np.int64:
+        raise ModelError(f"{what}: its indices are {indices.dtype.name}; they must be int64")
     if values.ndim != 1 or indices.shape not in ((len(values),), (len(values), len(sizes))):
         raise ModelError(f"{what}: {values.shape} values cannot stand at indices of shape {indices.shape}")
     limits = np.array(math.prod(sizes) if flat else sizes)
     if ((indices < 0) | (indices >= limits)).any():
         raise ModelError(f"{what}: an index lies outside of it")
-    dense = np.zeros(sizes, values.dtype)
+    dense = np.full(sizes, "", object) if values.dtype == object else np.zeros(sizes, values.dtype)
     dense.flat[indices if flat else np.ravel_multi_index(tuple(indices.T), sizes)] = values
     return dense

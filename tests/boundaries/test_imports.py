@@ -57,7 +57,7 @@ ALLOWED = {
     "jaxops.onnx.bind": {"numpy", "onnx", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.read": {"numpy", "onnx", "google.protobuf", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.origin": {"numpy", "onnx", "jaxops.graph", "jaxops.onnx"},
-    "jaxops.onnx.save": {"numpy", "onnx", "jaxops.graph"} | BASE,
+    "jaxops.onnx.save": {"numpy", "onnx", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.versions": ARRAYS | BASE | {"jaxops.ops", "jaxops.shapes", "jaxops.onnx"},
     # The interface of the standard itself.
     "jaxops.onnx.backend": {"jax", "numpy", "onnx", "jaxops.model", "jaxops.onnx"} | BASE,
