@@ -68,6 +68,14 @@ def _items(op: str, operand: str, values: Any) -> list[Any]:
     return [int(v) for v in values] if name.endswith(("int2", "int4")) else values.tolist()
 
 
+def non_negative(op: str, operand: str, value: Any) -> int:
+    """A static integer that is not negative."""
+    given = integer(op, operand, value)
+    if isinstance(given, int) and given < 0:
+        raise ArgumentError(f"{op}: `{operand}` is {given}; it must not be negative")
+    return given
+
+
 def axis(op: str, value: Any, rank: int, *, operand: str = "axis", end: bool = False) -> int:
     """The axis in [0, rank) that `value` in [-rank, rank-1] names; with `end`, `rank` is allowed too."""
     given = integer(op, operand, value)

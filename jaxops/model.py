@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import jax.export
-import numpy as np
 
 from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError
@@ -28,7 +27,7 @@ from jaxops.tools.paths import Paths, flat, nested, paths
 from jaxops.tools.plot import Plot, plot
 from jaxops.tools.precision import Keep, narrowed
 from jaxops.tools.python.source import to_python
-from jaxops.tools.sharding import Rule, placed, shardings
+from jaxops.tools.sharding import Rule, read_into, shardings
 from jaxops.tools.summary import Summary, example, summarize, symbolic, timed, traced
 
 
@@ -101,13 +100,8 @@ class Model:
     @property
     def params(self) -> dict[str, jax.Array]:
         """The weights under their names, read at the first use."""
-        unread = [name for name in self._tensors if name not in self._params]
-        if unread:
-            with jax.ensure_compile_time_eval():  # the first use may be inside `jit`, and they outlive it
-                for name in unread:
-                    tensor = self._tensors[name]
-                    self._params[name] = placed(tensor, self._shardings.get(name))
-                    self._tensors[name] = dataclasses.replace(tensor, load=_spent, part=None)  # the file's bytes go
+        if len(self._params) < len(self._tensors):
+            read_into(self._params, self._tensors, self._shardings)
         return self._params
 
     @functools.cached_property
@@ -394,7 +388,3 @@ def _static(value: Value, needed: Mapping[str, Need]) -> str:
     if value.name not in needed or (value.shape is not None and len(value.shape) > 1):
         return ""
     return str(needed[value.name])
-
-
-def _spent() -> np.ndarray:
-    raise AssertionError("a parameter is read once")

@@ -49,7 +49,9 @@ def parsed(model: Readable) -> Parsed:
     """What protobuf makes of a model; raises what `read` raises."""
     model = getattr(model, "model_proto", model)  # a torch.onnx.ONNXProgram
     if isinstance(model, onnx.ModelProto):
-        return Parsed(model, None, "the ModelProto")
+        own = onnx.ModelProto()  # the caller may change theirs, while weights are read when they are needed
+        own.CopyFrom(model)
+        return Parsed(own, None, "the ModelProto")
     if isinstance(model, bytes | bytearray | memoryview):
         return Parsed(_parse(bytes(model), "the bytes"), None, "the bytes")
     if isinstance(model, str | os.PathLike):

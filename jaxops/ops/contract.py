@@ -151,6 +151,13 @@ def _foreign(array: Any) -> str:
     return f"has elements of type {dtype}; the standard has no such type"
 
 
+def _any(op: str, operand: str, value: Any) -> None:
+    """Numbers, an array, a sequence of arrays; an object of another kind may be anything."""
+    numbers = isinstance(value, list | tuple) and not all(hasattr(item, "dtype") for item in value)
+    if numbers or isinstance(value, np.ndarray | jax.Array):
+        _array(op, operand, value)
+
+
 def _static(op: str, operand: str, value: Any) -> None:
     _array(op, operand, known(op, operand, value))
 
@@ -159,6 +166,8 @@ def _number(op: str, operand: str, value: Any) -> None:
     values = known(op, operand, value)
     if values.dtype.kind not in "biuf" or values.ndim or (values.dtype.itemsize > 8 and values.dtype.kind == "f"):
         raise _refusal(op, operand, value, "a number")
+    if isinstance(value, np.ndarray | jax.Array):
+        raise _refusal(op, operand, value, "a number of Python", f"give float({operand})")
 
 
 def _integer(op: str, operand: str, value: Any) -> None:
@@ -225,6 +234,7 @@ _CHECKS: dict[Any, _Check] = {
     float: _number,
     bool: _flag,
     str: _text,
+    Any: _any,
     Ints: _ints,
     jax.Array: _array,
     np.ndarray: _array,
