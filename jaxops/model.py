@@ -135,7 +135,7 @@ class Model:
         graph = self.graph if outputs is None else self._giving(tuple(outputs))
         weights = params if params is self._params else self._weights(params, values)
         found = self._pieces.call(graph, values, weights, rng, own=weights is self._params and not self._shardings)
-        return leave(found, [value.name for value in graph.outputs], (weights, values, rng))
+        return leave(found, graph.outputs, (weights, values, rng))
 
     def __call__(
         self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from jaxops.dtypes import as_traced, canonical, is_string
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, StaticError, describe
+from jaxops.errors import ArgumentError, DTypeError, ModelError, ShapeError, SignatureError, StaticError, describe
 from jaxops.graph.nodes import Value
 from jaxops.static import ChosenStrings, Deferred, StaticValue, Tracer, is_static, is_symbolic, tracing
 
@@ -50,12 +50,15 @@ def arrive(
     return values
 
 
-def leave(outputs: Sequence[Any], names: Sequence[str], given: Any) -> Any:
+def leave(outputs: Sequence[Any], formals: Sequence[Value], given: Any) -> Any:
     """The outputs as the caller gets them: one as it is, several as a namedtuple; static ones are NumPy arrays.
 
     Inside a transformation they become JAX arrays here, where a number that does not fit raises: `jit` would cut it;
-    strings become `ChosenStrings`.
+    strings become `ChosenStrings`. Raises ModelError for one of another type than the model declares.
     """
+    for formal, y in zip(formals, outputs, strict=True):
+        if formal.dtype is not None and formal.dtype != getattr(y, "dtype", formal.dtype):
+            _check_declared(formal, formal.dtype, y)
     settled = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(outputs))  # the usual case
     inside = not settled and (tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given)))
 
@@ -65,7 +68,14 @@ def leave(outputs: Sequence[Any], names: Sequence[str], given: Any) -> Any:
         return as_traced(y) if inside or is_symbolic(y) else y
 
     traced = jax.tree.map(left, tuple(outputs))
-    return traced[0] if len(traced) == 1 else named_outputs(tuple(names))(*traced)
+    return traced[0] if len(traced) == 1 else named_outputs(tuple(formal.name for formal in formals))(*traced)
+
+
+def _check_declared(formal: Value, declared: np.dtype, y: Any) -> None:
+    made = np.dtype(np.int64) if is_symbolic(y) else y.dtype
+    strings = made.kind in "OUST" and declared.kind == "O"
+    if formal.kind == "tensor" and not strings and made != canonical(declared):
+        raise ModelError(f"the model declares the output {formal}, but its nodes make {describe(y)}")
 
 
 @functools.cache

@@ -41,10 +41,10 @@ def load(
     file's names in any case.
     sizes: numbers for symbolic sizes of the inputs, such as {"sequence": 128}; a call then accepts no others.
 
-    Raises FileNotFoundError; ModelError for a file that is damaged, has a cycle, or whose external data is missing or
-    outside its folder; UnsupportedError with a list of all operators that jaxops does not have; ArgumentError for
-    a size that no input has; SignatureError and others for nodes that their opset does not allow, and for an option
-    that does not fit the model.
+    Raises PathError, a FileNotFoundError; ModelError for a file that is damaged, contradicts itself, has a cycle, or
+    whose external data is missing or outside its folder; UnsupportedError with a list of all operators that jaxops does
+    not have; ArgumentError for a size that no input has; SignatureError and others for nodes that their opset does not
+    allow, and for an option that does not fit the model.
     """
     found = parsed(model)
     source = read(found)
