@@ -74,7 +74,7 @@ def leave(outputs: Sequence[Any], formals: Sequence[Value], given: Any) -> Any:
 def _check_declared(formal: Value, declared: np.dtype, y: Any) -> None:
     made = np.dtype(np.int64) if is_symbolic(y) else y.dtype
     strings = made.kind in "OUST" and declared.kind == "O"
-    if formal.kind == "tensor" and not strings and made != canonical(declared):
+    if formal.kind == "tensor" and not strings and made not in (declared, canonical(declared)):
         raise ModelError(f"the model declares the output {formal}, but its nodes make {describe(y)}")
 
 

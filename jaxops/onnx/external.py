@@ -124,7 +124,6 @@ def _opened(what: str, root: Path, parts: tuple[str, ...]) -> BufferedReader:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             raise ModelError(f"{what}: '{path}' has become a link, which is not followed") from error
         raise ModelError(f"{what}: its file cannot be opened: {error}") from error
-    file = os.fdopen(found, "rb")
     kind = os.fstat(found)
     problem = ""
     if not stat.S_ISREG(kind.st_mode):
@@ -132,6 +131,6 @@ def _opened(what: str, root: Path, parts: tuple[str, ...]) -> BufferedReader:
     elif kind.st_nlink > 1:
         problem = f"has {kind.st_nlink} names (hard links), of which one may lie outside the model's folder; copy it"
     if problem:
-        file.close()
+        os.close(found)
         raise ModelError(f"{what}: '{root.joinpath(*parts)}' {problem}")
-    return file
+    return os.fdopen(found, "rb")

@@ -140,7 +140,7 @@ def _source(proto: onnx.ModelProto, folder: Path | None, where: str, weights: bo
         graph=_without_defaults(graph) if proto.ir_version < 4 else graph,
         opsets=opsets,
         functions=functions,
-        producer=f"{text_of(proto.producer_name)} {text_of(proto.producer_version)}".strip(),
+        producer=f"{proto.producer_name} {proto.producer_version}".strip(),
     )
 
 
@@ -175,6 +175,7 @@ def _graph(proto: onnx.GraphProto, external: _External) -> Graph:
     names = [t.name for t in tensors] + [sparse.values.name for sparse in proto.sparse_initializer]
     check_names("initializer", names)
     check_names("input", [v.name for v in proto.input])
+    check_names("output", dict.fromkeys(v.name for v in proto.output))  # two of one name are one value
     initializers = {t.name: _tensor(t, external) for t in tensors}
     for sparse in proto.sparse_initializer:
         initializers[sparse.values.name] = _tensor_of(_dense(sparse, external))
@@ -334,6 +335,9 @@ def _dense(proto: onnx.SparseTensorProto, external: _External) -> np.ndarray:
     limits = np.array(math.prod(sizes) if flat else sizes)
     if ((indices < 0) | (indices >= limits)).any():
         raise ModelError(f"{what}: an index lies outside of it")
-    dense = np.full(sizes, "", object) if values.dtype == object else np.zeros(sizes, values.dtype)
+    try:
+        dense = np.full(sizes, "", object) if values.dtype == object else np.zeros(sizes, values.dtype)
+    except (ValueError, MemoryError) as error:
+        raise ModelError(f"{what}: it is too large: {error}") from error
     dense.flat[indices if flat else np.ravel_multi_index(tuple(indices.T), sizes)] = values
     return dense

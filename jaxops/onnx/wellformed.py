@@ -1,7 +1,7 @@
 """What a model must not say: a thing twice, in two ways, or of what is not there. It would mean what nobody meant."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from jaxops.errors import ModelError
@@ -33,7 +33,7 @@ def opsets_of(imports: Any) -> dict[str, int]:
     return found
 
 
-def check_names(what: str, names: Sequence[str], where: str = "the graph") -> None:
+def check_names(what: str, names: Iterable[str], where: str = "the graph") -> None:
     """Raises ModelError for a name that is empty or stands there twice."""
     names = [text_of(name) for name in names]
     if "" in names:

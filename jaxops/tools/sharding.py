@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, get_mesh
 
 from jaxops.dtypes import as_canonical
-from jaxops.errors import ArgumentError, ShapeError
+from jaxops.errors import ArgumentError, JaxopsError, ShapeError
 from jaxops.graph.nodes import Tensor
 
 # (name, module path or '', shape) → how the mesh splits the parameter.
@@ -119,7 +119,11 @@ def read_into(params: dict[str, jax.Array], tensors: dict[str, Tensor], sharding
     """
     with _READING, jax.ensure_compile_time_eval():  # the first use may be inside `jit`, and they outlive it
         for name in [name for name in tensors if name not in params]:
-            params[name] = placed(tensors[name], shardings.get(name))
+            try:
+                params[name] = placed(tensors[name], shardings.get(name))
+            except JaxopsError as error:
+                error.add_note(f"in parameter '{name}'")
+                raise
             tensors[name] = dataclasses.replace(tensors[name], load=_spent, part=None)
 
 
