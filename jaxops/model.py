@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.export
 
+from jaxops.contract import check_array, check_key, explained
 from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError
 from jaxops.graph.border import arrive, leave, opened
@@ -64,7 +65,7 @@ class Model:
     ) -> None:
         """description: what a person should know of the file: its opsets, what wrote it. origin: where the front end
         read it. static, trainable, names, sharding: as `jaxops.onnx.load` takes them."""
-        if names not in ("onnx", "module"):
+        if not isinstance(names, str) or names not in ("onnx", "module"):
             raise ArgumentError(f"`names` is {names!r}; it must be 'onnx' or 'module'")
         needs = StaticInputs()
         needed = needs.walk(graph)
@@ -132,7 +133,9 @@ class Model:
         StaticError for a tracer where a static value is needed.
         """
         values = arrive(self.inputs, self._defaults, inputs, named)
-        graph = self.graph if outputs is None else self._giving(tuple(outputs))
+        if rng is not None:
+            check_key("apply", rng)
+        graph = self.graph if outputs is None else self._giving(_names(outputs))
         weights = params if params is self._params else self._weights(params, values)
         found = self._pieces.call(graph, values, weights, rng, own=weights is self._params and not self._shardings)
         return leave(found, graph.outputs, (weights, values, rng))
@@ -143,6 +146,7 @@ class Model:
         """Runs the model with its own parameters; as `apply` else."""
         return self.apply(self.params, *inputs, rng=rng, outputs=outputs, **named)
 
+    @explained
     def save(self, path: str | os.PathLike[str], params: Mapping[str, Any] | None = None) -> None:
         """Writes the file that the model came from with other weights; onnxruntime runs it to the same answer.
 
@@ -155,6 +159,7 @@ class Model:
             raise UnsupportedError("save: the model came from no file; load one with jaxops.onnx.load")
         self._origin.save(path, self.graph, self._fitting("save", params), self._written, self.params)
 
+    @explained
     def to_python(self, folder: str | os.PathLike[str], params: Mapping[str, Any] | None = None) -> None:
         """Writes the model as a Python package to be read and edited: a function for each module, calls of `jaxops`.
 
@@ -179,6 +184,7 @@ class Model:
                 )
         return found
 
+    @explained
     def astype(self, dtype: Any, *, keep: Keep | None = None) -> "Model":
         """The model in bfloat16 or float16: floating-point parameters, inputs and outputs have that type.
 
@@ -201,6 +207,7 @@ class Model:
             self._other_outputs[names] = self.graph.giving(names)
         return self._other_outputs[names]
 
+    @explained
     def export(
         self, sizes: Mapping[str, int | str] | None = None, platforms: Sequence[str] | None = None
     ) -> jax.export.Exported:
@@ -228,6 +235,8 @@ class Model:
 
     def _weights(self, params: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, jax.Array]:
         """The parameters as JAX arrays, as NumPy ones would work here and fail under `jit`."""
+        if not isinstance(params, Mapping):
+            raise SignatureError(f"params is {params!r:.80}; give a dictionary like model.params")
         missing = [name for name in self._tensors if name not in params and name not in values]
         if missing:
             raise SignatureError(f"params: '{missing[0]}' is missing; give all {len(self._tensors)} of model.params")
@@ -236,7 +245,11 @@ class Model:
             raise SignatureError(
                 f"params: the model has no '{surplus[0]}'; give the {len(self._tensors)} of model.params"
             )
-        return {name: as_traced(params[name]) for name in self._tensors if name in params}
+        given = {name: params[name] for name in self._tensors if name in params}
+        for name, value in given.items():
+            if not isinstance(value, jax.Array):
+                check_array("params", name, value)
+        return {name: as_traced(value) for name, value in given.items()}
 
     @property
     def paths(self) -> dict[str, str]:
@@ -256,6 +269,7 @@ class Model:
         """
         return dict(self._named.tied)
 
+    @explained
     def nest(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Parameters, or their gradients, as dictionaries in dictionaries: `{"encoder": {"layer": {"0": …}}}`.
 
@@ -263,6 +277,7 @@ class Model:
         """
         return nested(params, self._key_paths)
 
+    @explained
     def flatten(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The inverse of `nest`: a flat dictionary with the keys of `model.params`.
 
@@ -280,6 +295,7 @@ class Model:
         """The keys of `params` → their paths."""
         return {path: path for path in self._tensors} if self._by_path else self._named.names
 
+    @explained
     def compare(self, /, *inputs: Any, rtol: float = 1e-3, atol: float = 1e-5, **named: Any) -> Comparison:
         """Runs onnxruntime beside jaxops and compares every tensor; `print` names the first node that differs.
 
@@ -294,6 +310,7 @@ class Model:
         theirs = self._origin.tensors(opened(dict(values)), {v.name: v.dtype for v in self.graph.inputs})
         return compare(self.graph, self._every_tensor(values), theirs, rtol=rtol, atol=atol)
 
+    @explained
     def summary(
         self,
         /,
@@ -320,6 +337,7 @@ class Model:
             found = timed(found, self.graph, self.params, {**opened(dict(values)), **every()}, depth)
         return found
 
+    @explained
     def plot(self, /, *inputs: Any, depth: int = 2, sizes: Mapping[str, int] | None = None, **named: Any) -> Plot:
         """A picture of the modules, as SVG: a notebook shows it, `save("model.svg")` writes it.
 
@@ -334,6 +352,7 @@ class Model:
             shapes = symbolic(self.graph, self._shapes, self.inputs)
         return plot(self.graph, self._tensors, shapes, depth=depth)
 
+    @explained
     def show(self, *, grep: str = "", head: int | None = None) -> str:
         """The model as text: inputs, outputs, and a line for each node, with small constants in place.
 
@@ -379,6 +398,12 @@ class Model:
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, values)) for values in (self.inputs, self.outputs))
         return f"<jaxops.Model {self.graph.name!r}: ({inputs}) → ({outputs}), {len(self.graph.nodes)} nodes>"
+
+
+def _names(outputs: Any) -> tuple[str, ...]:
+    if not isinstance(outputs, list | tuple) or not all(isinstance(name, str) for name in outputs):
+        raise SignatureError(f"`outputs` is {outputs!r:.80}; give a list of names")
+    return tuple(outputs)
 
 
 def _static(value: Value, needed: Mapping[str, Need]) -> str:

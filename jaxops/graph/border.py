@@ -122,6 +122,8 @@ def enter(formal: Value, value: Any) -> Any:
         return value
     if not isinstance(value, jax.Array | np.ndarray | np.generic):
         value = _numbers(formal, value)
+    if not isinstance(value.dtype, np.dtype):
+        raise DTypeError(f"input '{formal.name}' is {describe(value)}, but the model expects {formal}")
     value = _typed(formal, value)
     _check_shape(formal, value.shape)
     if not formal.static:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from jaxops.contract import explained
 from jaxops.graph.params import Choice
 from jaxops.graph.sizes import fixed
 from jaxops.model import Model
@@ -14,6 +15,7 @@ from jaxops.onnx.read import Readable, parsed, read
 from jaxops.tools.sharding import Rule
 
 
+@explained
 def load(
     model: Readable,
     *,
@@ -50,7 +52,7 @@ def load(
     source = read(found)
     opsets = ", ".join(f"{domain or 'ai.onnx'} {n}" for domain, n in source.opsets.items())
     return Model(
-        fixed(bind(source, operators or {}), sizes or {}),
+        fixed(bind(source, {} if operators is None else operators), {} if sizes is None else sizes),
         opsets=source.opsets,
         description=f"opset {opsets} · {source.producer}" if source.producer else f"opset {opsets}",
         origin=Origin(Path(model) if isinstance(model, str | os.PathLike) else found.proto, found.folder),

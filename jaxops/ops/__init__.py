@@ -1,5 +1,6 @@
 """The operators, in the families of the standard: pure functions on arrays with the newest and most general meaning."""
 
+from jaxops.contract import explain as _explain
 from jaxops.ops import (
     controlflow,
     generator,
@@ -15,7 +16,6 @@ from jaxops.ops import (
     tensor,
     text,
 )
-from jaxops.ops.contract import explain as _explain
 from jaxops.ops.controlflow import *
 from jaxops.ops.generator import *
 from jaxops.ops.image import *

@@ -25,10 +25,9 @@ import gradient_cases
 import microsoft_gradient_cases  # noqa: F401 - adds its cases
 
 import jaxops as jo
-from jaxops import ops
+from jaxops import contract, ops
 from jaxops.errors import ArgumentError, DTypeError, JaxopsError, ShapeError, SignatureError, StaticError
 from jaxops.onnx import registry
-from jaxops.ops import contract
 
 F = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
 GENERATOR, TRACED, TRACED_NUMBER = object(), object(), object()

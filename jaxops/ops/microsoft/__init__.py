@@ -1,6 +1,6 @@
 """Operators of the domain `com.microsoft`, which onnxruntime defines."""
 
-from jaxops.ops.contract import explain as _explain
+from jaxops.contract import explain as _explain
 from jaxops.ops.microsoft import (
     activations,
     biases,

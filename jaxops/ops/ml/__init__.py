@@ -1,6 +1,6 @@
 """Operators of the domain `ai.onnx.ml`."""
 
-from jaxops.ops.contract import explain as _explain
+from jaxops.contract import explain as _explain
 from jaxops.ops.ml import encoding, features, linear, maps, scaling, support_vectors, trees
 from jaxops.ops.ml.encoding import *
 from jaxops.ops.ml.features import *

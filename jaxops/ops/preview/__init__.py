@@ -1,6 +1,6 @@
 """Operators of the domain `ai.onnx.preview`."""
 
-from jaxops.ops.contract import explain as _explain
+from jaxops.contract import explain as _explain
 from jaxops.ops.preview import modified_attention
 from jaxops.ops.preview.modified_attention import *
 

@@ -1,6 +1,6 @@
 """Operators of the domain `ai.onnx.preview.training`."""
 
-from jaxops.ops.contract import explain as _explain
+from jaxops.contract import explain as _explain
 from jaxops.ops.training import optimizers
 from jaxops.ops.training.optimizers import *
 

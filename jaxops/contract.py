@@ -9,15 +9,15 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxops.attributes import element_type, integer, ints
-from jaxops.errors import ArgumentError, DTypeError, JaxopsError, SignatureError, describe, message
+from jaxops.errors import ArgumentError, DTypeError, JaxopsError, SignatureError, StaticError, describe, message
 from jaxops.static import (
     ELEMENT_TYPE,
     STATIC,
@@ -31,6 +31,7 @@ from jaxops.static import (
 )
 
 _Check = Callable[[str, str, Any], None]
+F = TypeVar("F", bound=Callable[..., Any])
 # What Python, NumPy and JAX raise for an argument that they cannot use.
 _RAW = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError)
 
@@ -41,12 +42,14 @@ def explain(module: dict[str, Any], names: Iterable[str]) -> None:
     module: the namespace of the package; each function takes its new form there, and where it is defined.
     """
     for name in names:
-        found = _explained(module[name])
+        found = explained(module[name])
         module[name] = found
         setattr(sys.modules[found.__module__], name, found)  # where `pickle` looks for it
 
 
-def _explained(fn: Callable[..., Any]) -> Callable[..., Any]:
+def explained(fn: F) -> F:
+    """A function that says which argument of a failed call breaks the contract."""
+
     @functools.wraps(fn)
     def call(*args: Any, **named: Any) -> Any:
         try:
@@ -57,7 +60,7 @@ def _explained(fn: Callable[..., Any]) -> Callable[..., Any]:
             _check_call(fn, args, named, error)
             raise
 
-    return call
+    return cast(F, call)
 
 
 def _check_call(fn: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any], error: Exception) -> None:
@@ -69,6 +72,8 @@ def _check_call(fn: Callable[..., Any], args: tuple[Any, ...], named: Mapping[st
         return  # too many, too few: Python says it well
     for name, value in given.items():
         parameter = signature.parameters[name]
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
         try:
             _check(fn.__name__, parameter, value)
         except JaxopsError as problem:
@@ -76,14 +81,26 @@ def _check_call(fn: Callable[..., Any], args: tuple[Any, ...], named: Mapping[st
 
 
 def _check(op: str, parameter: inspect.Parameter, value: Any) -> None:
-    allowed = _parts(parameter.annotation)
+    allowed, name = _parts(parameter.annotation), parameter.name
     if value is None:
         if type(None) not in allowed and parameter.default is not None and Any not in allowed:
-            raise SignatureError(f"{op}: `{parameter.name}` is None, but the operator needs it")
-        return
-    check = _key if parameter.name == "rng" else next(filter(None, map(_check_of, allowed)), None)
-    if check is not None:
-        check(op, parameter.name, value)
+            raise SignatureError(f"{op}: `{name}` is None, but the operator needs it")
+        return None
+    if name == "rng":
+        return check_key(op, value)
+    problems, allowed = [], [part for part in allowed if part is not type(None)]
+    for check in dict.fromkeys(map(_check_of, allowed)):
+        try:
+            return None if check is None else check(op, name, value)
+        except JaxopsError as problem:
+            problems.append(problem)
+    if len(problems) > 1 and not any(isinstance(problem, StaticError) for problem in problems):
+        raise _refusal(op, name, value, " or ".join(map(_name_of, allowed)))
+    raise problems[0]
+
+
+def _name_of(part: Any) -> str:
+    return getattr(get_origin(part) or part, "__name__", str(part))
 
 
 def _parts(annotation: Any) -> tuple[Any, ...]:
@@ -104,12 +121,16 @@ def _check_of(part: Any) -> _Check | None:
     if get_origin(part) is Annotated:
         return _element_type if ELEMENT_TYPE in part.__metadata__ else _static
     if isinstance(part, TypeVar):
-        return _array
+        return check_array
     if get_origin(part) is Literal:
         return functools.partial(_one_of, get_args(part))
     if get_origin(part) is Sequence:
         return functools.partial(_sequence, get_args(part)[0])
-    return _CHECKS.get(part) or _CHECKS.get(get_origin(part))
+    kind = get_origin(part) or part
+    known = _CHECKS.get(part) or _CHECKS.get(kind)
+    if known or not isinstance(kind, type) or kind is inspect.Parameter.empty:
+        return known
+    return functools.partial(_instance, kind)
 
 
 def _refusal(op: str, operand: str, value: Any, wanted: str, hint: str | None = None) -> ArgumentError:
@@ -118,7 +139,8 @@ def _refusal(op: str, operand: str, value: Any, wanted: str, hint: str | None = 
     return ArgumentError(message(op, f"`{operand}` is {shown}; it must be {wanted}", hint=hint))
 
 
-def _array(op: str, operand: str, value: Any) -> None:
+def check_array(op: str, operand: str, value: Any) -> None:
+    """Raises ArgumentError for what is no array, DTypeError for one of a type that the standard does not have."""
     if isinstance(value, FromSizes | Deferred):
         return
     if isinstance(value, list | tuple) and any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)):
@@ -155,11 +177,11 @@ def _any(op: str, operand: str, value: Any) -> None:
     """Numbers, an array, a sequence of arrays; an object of another kind may be anything."""
     numbers = isinstance(value, list | tuple) and not all(hasattr(item, "dtype") for item in value)
     if numbers or isinstance(value, np.ndarray | jax.Array):
-        _array(op, operand, value)
+        check_array(op, operand, value)
 
 
 def _static(op: str, operand: str, value: Any) -> None:
-    _array(op, operand, known(op, operand, value))
+    check_array(op, operand, known(op, operand, value))
 
 
 def _number(op: str, operand: str, value: Any) -> None:
@@ -201,11 +223,22 @@ def _element_type(op: str, operand: str, value: Any) -> None:
     element_type(op, operand, value)
 
 
-def _key(op: str, operand: str, value: Any) -> None:
+def check_key(op: str, value: Any) -> None:
+    """Raises ArgumentError for what is no random key of JAX."""
     typed = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
     raw = isinstance(value, jax.Array | np.ndarray) and value.dtype == np.uint32
     if not (typed and value.ndim == 0) and not (raw and value.ndim == 1):
-        raise _refusal(op, operand, value, "one random key, such as jax.random.key(0)")
+        raise _refusal(op, "rng", value, "one random key, such as jax.random.key(0)")
+
+
+def _instance(kind: type, op: str, operand: str, value: Any) -> None:
+    if not isinstance(value, kind):
+        raise _refusal(op, operand, value, f"of type {kind.__name__}")
+
+
+def _collection(op: str, operand: str, value: Any) -> None:
+    if isinstance(value, str) or not isinstance(value, Collection) or not all(isinstance(v, str) for v in value):
+        raise _refusal(op, operand, value, "a list of names")
 
 
 def _mapping(op: str, operand: str, value: Any) -> None:
@@ -236,8 +269,9 @@ _CHECKS: dict[Any, _Check] = {
     str: _text,
     Any: _any,
     Ints: _ints,
-    jax.Array: _array,
-    np.ndarray: _array,
+    jax.Array: check_array,
+    np.ndarray: check_array,
+    Collection: _collection,
     Mapping: _mapping,
     Callable: _callable,
 }
