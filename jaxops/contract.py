@@ -128,7 +128,7 @@ def _check_of(part: Any) -> _Check | None:
         return functools.partial(_sequence, get_args(part)[0])
     kind = get_origin(part) or part
     known = _CHECKS.get(part) or _CHECKS.get(kind)
-    if known or not isinstance(kind, type) or kind is inspect.Parameter.empty:
+    if known or not isinstance(kind, type) or kind is inspect.Parameter.empty or getattr(kind, "_is_protocol", False):
         return known
     return functools.partial(_instance, kind)
 
@@ -237,7 +237,8 @@ def _instance(kind: type, op: str, operand: str, value: Any) -> None:
 
 
 def _collection(op: str, operand: str, value: Any) -> None:
-    if isinstance(value, str) or not isinstance(value, Collection) or not all(isinstance(v, str) for v in value):
+    known = isinstance(value, Collection) and not isinstance(value, str | np.ndarray | jax.Array)
+    if not known or not all(isinstance(v, str) for v in value):
         raise _refusal(op, operand, value, "a list of names")
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import jax.export
 
-from jaxops.contract import check_array, check_key, explained
-from jaxops.dtypes import as_traced, canonical
+from jaxops.contract import check_key, explained
+from jaxops.dtypes import canonical
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError
 from jaxops.graph.border import arrive, leave, opened
 from jaxops.graph.cuts import expected_cuts
@@ -28,8 +28,9 @@ from jaxops.tools.paths import Paths, flat, nested, paths
 from jaxops.tools.plot import Plot, plot
 from jaxops.tools.precision import Keep, narrowed
 from jaxops.tools.python.source import to_python
-from jaxops.tools.sharding import Rule, read_into, shardings
+from jaxops.tools.sharding import Rule, shardings
 from jaxops.tools.summary import Summary, example, summarize, symbolic, timed, traced
+from jaxops.tools.weights import matched, read_into
 
 
 class Model:
@@ -136,7 +137,7 @@ class Model:
         if rng is not None:
             check_key("apply", rng)
         graph = self.graph if outputs is None else self._giving(_names(outputs))
-        weights = params if params is self._params else self._weights(params, values)
+        weights = params if params is self._params else matched(params, self._tensors, values)
         found = self._pieces.call(graph, values, weights, rng, own=weights is self._params and not self._shardings)
         return leave(found, graph.outputs, (weights, values, rng))
 
@@ -172,7 +173,7 @@ class Model:
 
     def _fitting(self, what: str, params: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """Parameters for a file, checked against those of the model."""
-        found = self.params if params is None else self._weights(params, {})
+        found = self.params if params is None else matched(params, self._tensors, {})
         for name, own in self.params.items():
             value = found[name]
             if value.shape != own.shape:
@@ -232,24 +233,6 @@ class Model:
         required = [v.name for v in self.inputs if v.kind != "optional"]
         found = self.apply(params, dict(zip(required, inputs, strict=True)))
         return [found] if len(self.outputs) == 1 else list(found)
-
-    def _weights(self, params: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, jax.Array]:
-        """The parameters as JAX arrays, as NumPy ones would work here and fail under `jit`."""
-        if not isinstance(params, Mapping):
-            raise SignatureError(f"params is {params!r:.80}; give a dictionary like model.params")
-        missing = [name for name in self._tensors if name not in params and name not in values]
-        if missing:
-            raise SignatureError(f"params: '{missing[0]}' is missing; give all {len(self._tensors)} of model.params")
-        surplus = [name for name in params if name not in self._tensors]
-        if surplus:
-            raise SignatureError(
-                f"params: the model has no '{surplus[0]}'; give the {len(self._tensors)} of model.params"
-            )
-        given = {name: params[name] for name in self._tensors if name in params}
-        for name, value in given.items():
-            if not isinstance(value, jax.Array):
-                check_array("params", name, value)
-        return {name: as_traced(value) for name, value in given.items()}
 
     @property
     def paths(self) -> dict[str, str]:

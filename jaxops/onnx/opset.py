@@ -163,6 +163,10 @@ def _operands(operator: Operator, inputs: Sequence[Any], named: Mapping[str, Any
         if isinstance(x, jax.Array) and not isinstance(x.dtype, np.dtype):
             raise DTypeError(f"{operator.version}: an input holds {x.dtype.name}, which are no numbers")
     types = _types(operator, operands)
+    for t, x, formal in zip(types, operands, _formals(operator, operands), strict=True):
+        listed = x is not None and not hasattr(x, "dtype") and _is_sequence(operator, t, x)
+        if listed and not (isinstance(x, list | tuple) and all(hasattr(item, "dtype") for item in x)):
+            raise SignatureError(f"{operator.version}: input `{formal}` is {x!r:.80}; it must be a list of arrays")
     # Which element type a type variable has, as far as arrays say it. Other types are refused later.
     bound = {t: x.dtype for t, x in zip(types, operands, strict=True) if hasattr(x, "dtype") and is_standard(x.dtype)}
     return [

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxops.contract import explained
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import BoundsError, DTypeError, JaxopsError, ModelError, ShapeError, SignatureError, describe
 from jaxops.graph.border import enter
@@ -254,6 +255,7 @@ class Decoder:
                 )
 
 
+@explained
 def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length: int = 256) -> Decoder:
     """A decoder with growing caches as a step of fixed shapes: `step(params, state, tokens)` → (state, logits).
 

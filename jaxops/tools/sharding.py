@@ -1,9 +1,7 @@
 """Parameters on a mesh: rules that say where each one goes, and the way from the file to the devices."""
 
-import dataclasses
 import math
 import re
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -12,7 +10,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, get_mesh
 
 from jaxops.dtypes import as_canonical
-from jaxops.errors import ArgumentError, JaxopsError, ShapeError
+from jaxops.errors import ArgumentError, ShapeError
 from jaxops.graph.nodes import Tensor
 
 # (name, module path or '', shape) → how the mesh splits the parameter.
@@ -106,29 +104,6 @@ def _check(name: str, shape: tuple[int, ...], sharding: NamedSharding) -> None:
                 f"sharding: '{name}' has shape {shape}; {spec} splits axis {axis} into {parts} parts, which do not "
                 f"divide {shape[axis]}"
             )
-
-
-# One thread reads at a time: two may ask for the same parameters.
-_READING = threading.RLock()
-
-
-def read_into(params: dict[str, jax.Array], tensors: dict[str, Tensor], shardings: Mapping[str, NamedSharding]) -> None:
-    """Reads the tensors that are not among `params` yet, and lets go of what the file has of them.
-
-    What is read stays where a later tensor raises an error, so it can be tried again.
-    """
-    with _READING, jax.ensure_compile_time_eval():  # the first use may be inside `jit`, and they outlive it
-        for name in [name for name in tensors if name not in params]:
-            try:
-                params[name] = placed(tensors[name], shardings.get(name))
-            except JaxopsError as error:
-                error.add_note(f"in parameter '{name}'")
-                raise
-            tensors[name] = dataclasses.replace(tensors[name], load=_spent, part=None)
-
-
-def _spent() -> np.ndarray:
-    raise AssertionError("a parameter is read once")
 
 
 def placed(tensor: Tensor, sharding: NamedSharding | None) -> jax.Array:
