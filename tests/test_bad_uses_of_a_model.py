@@ -93,7 +93,7 @@ def test_only_errors_of_jaxops_get_out(use, tmp_path, monkeypatch):
 
 NAMED = [
     (lambda: M.summary(X, S, depth="a"), DTypeError, "summary: `depth` must be integers, got str"),
-    (lambda: load(PROTO, sizes=[3]), ArgumentError, r"load: `sizes` is \[3\]; it must be a dictionary"),
+    (lambda: M.nest([3]), ArgumentError, r"nest: `params` is \[3\]; it must be a dictionary"),
     (lambda: load(PROTO, static=3), ArgumentError, "load: `static` is 3; it must be Mapping or Collection or Callable"),
     (lambda: M.astype(np.datetime64), ArgumentError, "astype: .*datetime64.* is not one of bfloat16 and float16"),
     (lambda: M(X, S, outputs="y"), SignatureError, "`outputs` is 'y'; give a list of names"),
