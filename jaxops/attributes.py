@@ -27,7 +27,7 @@ def ints(op: str, operand: str, value: Ints, *, single: bool = False) -> Sizes:
             return value
     if single and _is_one(value):
         return (_int(op, operand, value),)
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | memoryview):
         return tuple(_int(op, operand, item) for item in value)
     values = known(op, operand, value)
     if values.ndim != 1:
@@ -68,6 +68,14 @@ def _items(op: str, operand: str, values: Any) -> list[Any]:
     return [int(v) for v in values] if name.endswith(("int2", "int4")) else values.tolist()
 
 
+def non_negative(op: str, operand: str, value: Any) -> int:
+    """A static integer that is not negative."""
+    given = integer(op, operand, value)
+    if isinstance(given, int) and given < 0:
+        raise ArgumentError(f"{op}: `{operand}` is {given}; it must not be negative")
+    return given
+
+
 def axis(op: str, value: Any, rank: int, *, operand: str = "axis", end: bool = False) -> int:
     """The axis in [0, rank) that `value` in [-rank, rank-1] names; with `end`, `rank` is allowed too."""
     given = integer(op, operand, value)
@@ -106,7 +114,7 @@ def element_type(op: str, operand: str, value: Any) -> np.dtype:
     """An element type, from anything that `np.dtype` accepts; strings have kind 'U', 'S', 'T' or 'O'."""
     try:
         found = None if value is None else np.dtype(value)  # np.dtype(None) is float64
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # 'f4,' begins a structure
         found = None
     if found is None or not (found.kind in "bUSTO" or jnp.issubdtype(found, jnp.number)):
         raise DTypeError(

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, describe
-from jaxops.static import Array, FromSizes, Sizes, array, is_symbolic
+from jaxops.static import Array, FromSizes, Sizes, array, as_array, is_symbolic
 
 # XLA:CPU of jaxlib 0.10.2 aborts the process when it concatenates these; an 8-bit integer holds them all.
 _FRAGILE = {"int2": jnp.int8, "uint2": jnp.uint8, "int4": jnp.int8, "uint4": jnp.uint8}
@@ -98,7 +98,7 @@ def as_traced(value: Any, dtype: Any = None) -> jax.Array:
         value = value.traced
     if isinstance(value, jax.Array):
         return value if dtype is None or value.dtype == canonical(dtype) else value.astype(canonical(dtype))
-    values = np.asarray(value)
+    values = as_array(value)
     if is_symbolic(values):
         dims = [jnp.asarray(d, canonical(np.int64 if dtype is None else dtype)) for d in values.flat]
         return jnp.stack(dims).reshape(values.shape) if values.ndim else dims[0]
@@ -109,7 +109,12 @@ def as_traced(value: Any, dtype: Any = None) -> jax.Array:
 
 
 def as_canonical(values: np.ndarray, dtype: Any = None) -> np.ndarray:
-    """Numbers in the type of a traced array made from them. Raises OutOfRangeError for one that does not fit."""
+    """Numbers in the type of a traced array made from them.
+
+    Raises OutOfRangeError for one that does not fit, DTypeError for a type that JAX does not have.
+    """
+    if values.dtype.name.startswith("float6_"):
+        raise DTypeError(f"JAX has no arrays of {values.dtype.name}; convert them while they are NumPy arrays")
     target = canonical(values.dtype if dtype is None else dtype)
     _check_fits(values, target)
     return values.astype(target, copy=False)

@@ -91,6 +91,10 @@ class ModelError(JaxopsError, ValueError):
     """A malformed model."""
 
 
+class PathError(JaxopsError, FileNotFoundError):
+    """A path that names no file: nothing is there, or a directory."""
+
+
 def shape_text(sizes: Sequence[Any]) -> str:
     """Sizes the way messages show them."""
     return f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"

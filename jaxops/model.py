@@ -11,9 +11,9 @@ from typing import Any
 
 import jax
 import jax.export
-import numpy as np
 
-from jaxops.dtypes import as_traced, canonical
+from jaxops.contract import check_key, explained
+from jaxops.dtypes import canonical
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError
 from jaxops.graph.border import Border, leave, opened
 from jaxops.graph.cuts import expected_cuts
@@ -28,8 +28,9 @@ from jaxops.tools.paths import Paths, flat, nested, paths
 from jaxops.tools.plot import Plot, plot
 from jaxops.tools.precision import Keep, narrowed
 from jaxops.tools.python.source import to_python
-from jaxops.tools.sharding import Rule, placed, shardings
+from jaxops.tools.sharding import Rule, shardings
 from jaxops.tools.summary import Summary, example, summarize, symbolic, timed, traced
+from jaxops.tools.weights import matched, read_into
 
 
 class Model:
@@ -66,7 +67,7 @@ class Model:
     ) -> None:
         """description: what a person should know of the file: its opsets, what wrote it. origin: where the front end
         read it. static, trainable, names, sharding, precision: as `jaxops.onnx.load` takes them."""
-        if names not in ("onnx", "module"):
+        if not isinstance(names, str) or names not in ("onnx", "module"):
             raise ArgumentError(f"`names` is {names!r}; it must be 'onnx' or 'module'")
         needs = StaticInputs()
         needed = needs.walk(graph)
@@ -102,12 +103,8 @@ class Model:
     @property
     def params(self) -> dict[str, jax.Array]:
         """The weights under their names, read at the first use."""
-        if not self._params.keys() >= self._tensors.keys():
-            with jax.ensure_compile_time_eval():  # the first use may be inside `jit`, and they outlive it
-                for name in [name for name in self._tensors if name not in self._params]:
-                    tensor = self._tensors[name]
-                    self._params[name] = placed(tensor, self._shardings.get(name))
-                    self._tensors[name] = dataclasses.replace(tensor, load=_spent, part=None)  # the file's bytes go
+        if len(self._params) < len(self._tensors):
+            read_into(self._params, self._tensors, self._shardings)
         return self._params
 
     @functools.cached_property
@@ -138,10 +135,12 @@ class Model:
         StaticError for a tracer where a static value is needed.
         """
         values = self._border.arrive(inputs, named)
-        graph = self.graph if outputs is None else self._giving(tuple(outputs))
-        weights = params if params is self._params else self._weights(params, values)
+        if rng is not None:
+            check_key("apply", rng)
+        graph = self.graph if outputs is None else self._giving(_names(outputs))
+        weights = params if params is self._params else matched(params, self._tensors, values)
         found = self._pieces.call(graph, values, weights, rng, own=weights is self._params and not self._shardings)
-        return leave(found, graph.output_names, (weights, values, rng))
+        return leave(found, graph.outputs, (weights, values, rng))
 
     def __call__(
         self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any
@@ -149,6 +148,7 @@ class Model:
         """Runs the model with its own parameters; as `apply` else."""
         return self.apply(self.params, *inputs, rng=rng, outputs=outputs, **named)
 
+    @explained
     def save(self, path: str | os.PathLike[str], params: Mapping[str, Any] | None = None) -> None:
         """Writes the file that the model came from with other weights; onnxruntime runs it to the same answer.
 
@@ -161,6 +161,7 @@ class Model:
             raise UnsupportedError("save: the model came from no file; load one with jaxops.onnx.load")
         self._origin.save(path, self.graph, self._fitting("save", params), self._written, self.params)
 
+    @explained
     def to_python(self, folder: str | os.PathLike[str], params: Mapping[str, Any] | None = None) -> None:
         """Writes the model as a Python package to be read and edited: a function for each module, calls of `jaxops`.
 
@@ -173,7 +174,7 @@ class Model:
 
     def _fitting(self, what: str, params: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """Parameters for a file, checked against those of the model."""
-        found = self.params if params is None else self._weights(params, {})
+        found = self.params if params is None else matched(params, self._tensors, {})
         for name, own in self.params.items():
             value = found[name]
             if value.shape != own.shape:
@@ -185,6 +186,7 @@ class Model:
                 )
         return found
 
+    @explained
     def astype(self, dtype: Any, *, keep: Keep | None = None) -> "Model":
         """The model in bfloat16 or float16: floating-point parameters, inputs and outputs have that type.
 
@@ -208,6 +210,7 @@ class Model:
             self._other_outputs[names] = self.graph.giving(names)
         return self._other_outputs[names]
 
+    @explained
     def export(
         self, sizes: Mapping[str, int | str] | None = None, platforms: Sequence[str] | None = None
     ) -> jax.export.Exported:
@@ -233,18 +236,6 @@ class Model:
         found = self.apply(params, dict(zip(required, inputs, strict=True)))
         return [found] if len(self.outputs) == 1 else list(found)
 
-    def _weights(self, params: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, jax.Array]:
-        """The parameters as JAX arrays, as NumPy ones would work here and fail under `jit`."""
-        missing = [name for name in self._tensors if name not in params and name not in values]
-        if missing:
-            raise SignatureError(f"params: '{missing[0]}' is missing; give all {len(self._tensors)} of model.params")
-        surplus = [name for name in params if name not in self._tensors]
-        if surplus:
-            raise SignatureError(
-                f"params: the model has no '{surplus[0]}'; give the {len(self._tensors)} of model.params"
-            )
-        return {name: as_traced(params[name]) for name in self._tensors if name in params}
-
     @property
     def paths(self) -> dict[str, str]:
         """ONNX name → module path: of each parameter, `encoder.layer.0.fc.weight`, and of each node that has a module.
@@ -263,6 +254,7 @@ class Model:
         """
         return dict(self._named.tied)
 
+    @explained
     def nest(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Parameters, or their gradients, as dictionaries in dictionaries: `{"encoder": {"layer": {"0": …}}}`.
 
@@ -270,6 +262,7 @@ class Model:
         """
         return nested(params, self._key_paths)
 
+    @explained
     def flatten(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The inverse of `nest`: a flat dictionary with the keys of `model.params`.
 
@@ -287,6 +280,7 @@ class Model:
         """The keys of `params` → their paths."""
         return {path: path for path in self._tensors} if self._by_path else self._named.names
 
+    @explained
     def compare(self, /, *inputs: Any, rtol: float = 1e-3, atol: float = 1e-5, **named: Any) -> Comparison:
         """Runs onnxruntime beside jaxops and compares every tensor; `print` names the first node that differs.
 
@@ -301,6 +295,7 @@ class Model:
         theirs = self._origin.tensors(opened(values), {v.name: v.dtype for v in self.graph.inputs})
         return compare(self.graph, self._every_tensor(values), theirs, rtol=rtol, atol=atol)
 
+    @explained
     def summary(
         self,
         /,
@@ -327,6 +322,7 @@ class Model:
             found = timed(found, self.graph, self.params, {**opened(values), **every()}, depth)
         return found
 
+    @explained
     def plot(self, /, *inputs: Any, depth: int = 2, sizes: Mapping[str, int] | None = None, **named: Any) -> Plot:
         """A picture of the modules, as SVG: a notebook shows it, `save("model.svg")` writes it.
 
@@ -340,6 +336,7 @@ class Model:
             shapes = symbolic(self.graph, self._shapes, self.inputs)
         return plot(self.graph, self._tensors, shapes, depth=depth)
 
+    @explained
     def show(self, *, grep: str = "", head: int | None = None) -> str:
         """The model as text: inputs, outputs, and a line for each node, with small constants in place.
 
@@ -387,6 +384,12 @@ class Model:
         return f"<jaxops.Model {self.graph.name!r}: ({inputs}) → ({outputs}), {len(self.graph.nodes)} nodes>"
 
 
+def _names(outputs: Any) -> tuple[str, ...]:
+    if not isinstance(outputs, list | tuple) or not all(isinstance(name, str) for name in outputs):
+        raise SignatureError(f"`outputs` is {outputs!r:.80}; give a list of names")
+    return tuple(outputs)
+
+
 def _static(value: Value, needed: Mapping[str, Need]) -> str:
     """Why an input must be static. Sizes come as numbers or vectors; from a larger one, they are computed as data."""
     if value.dtype == object:
@@ -394,7 +397,3 @@ def _static(value: Value, needed: Mapping[str, Need]) -> str:
     if value.name not in needed or (value.shape is not None and len(value.shape) > 1):
         return ""
     return str(needed[value.name])
-
-
-def _spent() -> np.ndarray:
-    raise AssertionError("a parameter is read once")

@@ -18,7 +18,7 @@ from jax.export import is_symbolic_dim, symbolic_shape
 from jax.extend.core import Primitive, get_opaque_trace_state, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
-from jaxops.errors import OutOfRangeError, SizeError, StaticError, message
+from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, SizeError, StaticError, message
 
 __all__ = [
     "A",
@@ -172,7 +172,7 @@ def settled(value: Any, *operands: Any) -> np.ndarray:
 
     operands: the operands of the value. An empty object array holds sizes if an operand does, else maybe strings.
     """
-    result = value if type(value) is np.ndarray else np.asarray(value)
+    result = value if type(value) is np.ndarray else as_array(value)
     if result.dtype == object:
         sizes = all(isinstance(v, int | np.integer) and type(v) is not bool for v in result.flat)
         if sizes and (result.size or any(map(is_symbolic, operands))):
@@ -386,13 +386,20 @@ def known(op: str, operand: str, value: Any) -> Any:
     if isinstance(value, FromSizes):
         raise value.problem(f"{op}: `{operand}` must be known while tracing")
     if isinstance(value, Tracer):
-        raise StaticError(
-            message(
-                op,
-                f"`{operand}` must be known while tracing, but it is traced",
-                **{operand: value},
-                hint=f"give `{operand}` as Python numbers or a NumPy array, compute it from "
-                f"`jaxops.shape(x)`, or name it in `static_argnames` of `jax.jit`",
-            )
-        )
-    return np.asarray(value)
+        problem = f"`{operand}` must be known while tracing, but it is traced"
+        hint = f"give `{operand}` as Python numbers or a NumPy array, compute it from `jaxops.shape(x)`, or name it in "
+        raise StaticError(message(op, problem, hint=f"{hint}`static_argnames` of `jax.jit`", **{operand: value}))
+    return as_array(value, f"{op}: `{operand}`")
+
+
+def as_array(value: Any, what: str = "an operand") -> np.ndarray:
+    """A value as a NumPy array; ArgumentError for what is none: ragged lists, masked arrays. what: in the message."""
+    try:
+        if not isinstance(value, np.ma.MaskedArray):
+            return np.asarray(value)
+        problem = "what is masked has no value; give one to it with .filled(…)"
+    except (JaxopsError, jax.errors.JAXTypeError):
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
+        problem = str(error).splitlines()[0]
+    raise ArgumentError(f"{what} is {value!r:.80}, which is no array of numbers or strings: {problem}")

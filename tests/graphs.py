@@ -35,7 +35,8 @@ def info(name: str, shape: list[Any] | None, dtype: int = onnx.TensorProto.FLOAT
     return helper.make_tensor_value_info(name, dtype, shape)
 
 
-IN, OUT = info("x", ["N", 3]), info("y", None)
+# The type of the output follows from the nodes.
+IN, OUT = info("x", ["N", 3]), onnx.ValueInfoProto(name="y")
 
 
 def tensor(values: Any, name: str = "w") -> onnx.TensorProto:

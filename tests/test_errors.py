@@ -20,6 +20,7 @@ BUILTINS = {
     "OutOfRangeError": (OverflowError,),
     "UnsupportedError": (NotImplementedError,),
     "ModelError": (ValueError,),
+    "PathError": (FileNotFoundError,),
 }
 CLASSES = {n: c for n, c in inspect.getmembers(errors, inspect.isclass) if c.__module__ == "jaxops.errors"}
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from jaxops.dtypes import as_canonical, as_traced, canonical, is_string
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, StaticError, describe
+from jaxops.errors import ArgumentError, DTypeError, ModelError, ShapeError, SignatureError, StaticError, describe
 from jaxops.graph.nodes import Value
 from jaxops.sequences import SplitSequence
 from jaxops.static import ChosenStrings, Deferred, StaticValue, Tracer, is_concrete, is_static, is_symbolic, tracing
@@ -81,14 +81,18 @@ class Border:
         return values
 
 
-def leave(outputs: Sequence[Any], names: Sequence[str], given: Any) -> Any:
+def leave(outputs: Sequence[Any], formals: Sequence[Value], given: Any) -> Any:
     """The outputs as the caller gets them: one as it is, several as a namedtuple; static ones are NumPy arrays.
 
     Inside a transformation they become JAX arrays here, where a number that does not fit raises: `jit` would cut it;
-    strings become `ChosenStrings`.
+    strings become `ChosenStrings`. Raises ModelError for one of another type than the model declares.
     """
+    for formal, y in zip(formals, outputs, strict=True):
+        if formal.dtype is not None and formal.dtype != getattr(y, "dtype", formal.dtype):
+            _check_declared(formal, formal.dtype, y)
+    names = tuple([formal.name for formal in formals])
     if all(map(is_concrete, outputs)):  # the usual case
-        return outputs[0] if len(outputs) == 1 else named_outputs(tuple(names))(*outputs)
+        return outputs[0] if len(outputs) == 1 else named_outputs(names)(*outputs)
     settled = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(outputs))
     inside = not settled and (tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given)))
 
@@ -102,7 +106,14 @@ def leave(outputs: Sequence[Any], names: Sequence[str], given: Any) -> Any:
         return as_traced(y) if inside or is_symbolic(y) else y
 
     traced = jax.tree.map(left, tuple(outputs))
-    return traced[0] if len(traced) == 1 else named_outputs(tuple(names))(*traced)
+    return traced[0] if len(traced) == 1 else named_outputs(names)(*traced)
+
+
+def _check_declared(formal: Value, declared: np.dtype, y: Any) -> None:
+    made = np.dtype(np.int64) if is_symbolic(y) else y.dtype
+    strings = made.kind in "OUST" and declared.kind == "O"
+    if formal.kind == "tensor" and not strings and made not in (declared, canonical(declared)):
+        raise ModelError(f"the model declares the output {formal}, but its nodes make {describe(y)}")
 
 
 @functools.cache
@@ -159,6 +170,8 @@ def enter(formal: Value, value: Any) -> Any:
         return value
     if not isinstance(value, jax.Array | np.ndarray | np.generic):
         value = _numbers(formal, value)
+    if not isinstance(value.dtype, np.dtype):
+        raise DTypeError(f"input '{formal.name}' is {describe(value)}, but the model expects {formal}")
     value = _typed(formal, value)
     _check_shape(formal, value.shape)
     if not formal.static:

@@ -32,7 +32,7 @@ def bind(source: Source, operators: Mapping[tuple[str, str], Callable[..., Any]]
     operators: functions by (domain, name), which go before those of jaxops.
     """
     binder = _Binder(source.functions, own_operators(operators or {}))
-    graph = binder.graph(source.graph, source.opsets, frozenset(), {})
+    graph = binder.graph(source.graph, source.opsets, frozenset(), None)
     binder.report()
     return with_wide_operators(graph)
 
@@ -115,8 +115,9 @@ class _Binder:
             raise UnsupportedError("the model uses operators that jaxops does not have:\n" + "\n".join(lines))
 
     def graph(
-        self, graph: Graph, opsets: Mapping[str, int], outer: frozenset[str], references: Mapping[str, Any]
+        self, graph: Graph, opsets: Mapping[str, int], outer: frozenset[str], references: Mapping[str, Any] | None
     ) -> Graph:
+        """references: the attributes that a call gives the function which this is; None outside of a function."""
         graph = in_order(graph, outer)
         _check_order(graph, outer)
         names = outer | graph.defined if any(node.subgraphs for node in graph.nodes) else outer
@@ -130,10 +131,16 @@ class _Binder:
                 raise
         return with_norms(dataclasses.replace(graph, nodes=tuple(nodes)))
 
-    def node(self, node: Node, opsets: Mapping[str, int], names: frozenset[str], references: Mapping[str, Any]) -> Node:
+    def node(
+        self, node: Node, opsets: Mapping[str, int], names: frozenset[str], references: Mapping[str, Any] | None
+    ) -> Node:
         attributes = {}
         for name, value in node.attributes.items():
             if isinstance(value, Reference):
+                if references is None:
+                    raise ModelError(
+                        f"the attribute `{name}` stands for `{value.name}` of a function, but no function is around it"
+                    )
                 if value.name not in references:
                     continue  # an optional attribute that the call left out
                 value = references[value.name]
@@ -232,6 +239,12 @@ def _check_subgraph(node: Node, name: str, graph: Graph) -> None:
     flow = node.operator.subgraphs.get(name)
     if flow is None:
         return
+    count = node.attributes.get(flow.not_carried, 1)
+    if not 1 <= count <= max(len(node.inputs), 1):
+        raise SignatureError(
+            f"{node.operator.name}: `{flow.not_carried}` is {count}; of {len(node.inputs)} inputs, 1 to "
+            f"{len(node.inputs)} may be scanned"
+        )
     takes = 0 if flow.first is None else max(len(node.inputs) - flow.first, 2 * flow.own)
     gives = flow.own + len(node.outputs)
     if flow.modifies:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from jaxops.contract import explained
 from jaxops.graph.params import Choice
 from jaxops.graph.sizes import fixed
 from jaxops.model import Model
@@ -14,6 +15,7 @@ from jaxops.onnx.read import Readable, parsed, read
 from jaxops.tools.sharding import Rule
 
 
+@explained
 def load(
     model: Readable,
     *,
@@ -44,16 +46,16 @@ def load(
     precision: of products and convolutions, as `jax.default_matmul_precision` names it: "bfloat16", "high" (three
     products of bfloat16), "highest" or "float32". On a CPU that has no products of bfloat16 all are exact.
 
-    Raises FileNotFoundError; ModelError for a file that is damaged, has a cycle, or whose external data is missing or
-    outside its folder; UnsupportedError with a list of all operators that jaxops does not have; ArgumentError for
-    a size that no input has; SignatureError and others for nodes that their opset does not allow, and for an option
-    that does not fit the model.
+    Raises PathError, a FileNotFoundError; ModelError for a file that is damaged, contradicts itself, has a cycle, or
+    whose external data is missing or outside its folder; UnsupportedError with a list of all operators that jaxops does
+    not have; ArgumentError for a size that no input has; SignatureError and others for nodes that their opset does not
+    allow, and for an option that does not fit the model.
     """
     found = parsed(model)
     source = read(found)
     opsets = ", ".join(f"{domain or 'ai.onnx'} {n}" for domain, n in source.opsets.items())
     return Model(
-        fixed(bind(source, operators or {}), sizes or {}),
+        fixed(bind(source, {} if operators is None else operators), {} if sizes is None else sizes),
         opsets=source.opsets,
         description=f"opset {opsets} · {source.producer}" if source.producer else f"opset {opsets}",
         origin=Origin(Path(model) if isinstance(model, str | os.PathLike) else found.proto, found.folder),

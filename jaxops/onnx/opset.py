@@ -8,14 +8,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxops.attributes import non_negative
 from jaxops.dtypes import converted, is_float
-from jaxops.errors import ArgumentError, ShapeError, SignatureError, UnsupportedError
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError
 from jaxops.graph.nodes import Node
 from jaxops.graph.trace import step
 from jaxops.onnx.bind import with_body
 from jaxops.onnx.registry import Operator, find
 from jaxops.onnx.schemas import OPTIONAL, VARIADIC, allowed_types, is_standard, newest_opset, operators
-from jaxops.static import known
+from jaxops.static import as_array, known
 
 _EMPTY = inspect.Parameter.empty
 
@@ -82,6 +83,7 @@ def _function(name: str, version: int) -> Callable[..., Any]:
 
     def call(*inputs: Any, rng: jax.Array | None = None, **named: Any) -> Any:
         n_outputs = named.pop("n_outputs", None)
+        n_outputs = None if n_outputs is None else non_negative(operator.version, "n_outputs", n_outputs)
         if rng is not None and "rng" not in signature.parameters:
             raise SignatureError(f"{operator.version}: it has no random part, so it takes no `rng`")
         attributes = {k: v for k, v in named.items() if k not in inputs_by_name or k in schema.attributes}
@@ -157,7 +159,14 @@ def _operands(operator: Operator, inputs: Sequence[Any], named: Mapping[str, Any
         operands += [None] * (position - len(operands)) + [value]
     while operands and operands[-1] is None:
         operands.pop()
+    for x in operands:
+        if isinstance(x, jax.Array) and not isinstance(x.dtype, np.dtype):
+            raise DTypeError(f"{operator.version}: an input holds {x.dtype.name}, which are no numbers")
     types = _types(operator, operands)
+    for t, x, formal in zip(types, operands, _formals(operator, operands), strict=True):
+        listed = x is not None and not hasattr(x, "dtype") and _is_sequence(operator, t, x)
+        if listed and not (isinstance(x, list | tuple) and all(hasattr(item, "dtype") for item in x)):
+            raise SignatureError(f"{operator.version}: input `{formal}` is {x!r:.80}; it must be a list of arrays")
     # Which element type a type variable has, as far as arrays say it. Other types are refused later.
     bound = {t: x.dtype for t, x in zip(types, operands, strict=True) if hasattr(x, "dtype") and is_standard(x.dtype)}
     return [
@@ -190,7 +199,7 @@ def _array(what: str, value: Any, dtype: np.dtype | None) -> np.ndarray:
     """Python numbers as an array: of the type of their kin, else int64, float32, bool or string."""
     if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value)):
         raise SignatureError(f"{what} holds JAX arrays in a list; stack them into one array first")
-    found = np.asarray(value)
+    found = as_array(value, what)
     kind = found.dtype.kind
     if found.size == 0:
         return found.astype(np.int64 if dtype is None else dtype)

@@ -35,9 +35,7 @@ class Origin:
 
         Raises FileNotFoundError and ModelError for a file that is gone or damaged.
         """
-        proto = onnx.ModelProto()
-        proto.CopyFrom(parsed(self.source).proto)
-        return proto
+        return parsed(self.source).proto
 
     def save(
         self,

@@ -1,7 +1,8 @@
 """Reading a part of a tensor from a file: no more of it is ever in memory than the part and one block."""
 
 import math
-from pathlib import Path
+from io import BufferedReader
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -11,8 +12,16 @@ from jaxops.errors import ModelError
 _BLOCK = 1 << 24
 
 
+class File(Protocol):
+    """A path, or what opens its file with checks of its own."""
+
+    def open(self, mode: Literal["rb"], /) -> BufferedReader:
+        """The file, to be read."""
+        ...
+
+
 def read_part(
-    name: str, path: Path, offset: int, dtype: np.dtype, sizes: tuple[int, ...], index: tuple[slice, ...]
+    name: str, path: File, offset: int, dtype: np.dtype, sizes: tuple[int, ...], index: tuple[slice, ...]
 ) -> np.ndarray:
     """The elements at `index`, a slice of step 1 for each axis, of the tensor `name` at `offset` of a file.
 

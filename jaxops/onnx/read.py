@@ -12,13 +12,23 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
-from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+from onnx.external_data_helper import uses_external_data
 
-from jaxops.errors import ModelError, SignatureError
+from jaxops.errors import ArgumentError, ModelError, PathError, SignatureError
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
+from jaxops.onnx.external import ExternalData, bits, external_data
 from jaxops.onnx.parts import read_part
 from jaxops.onnx.scopes import modules_of, scope_of
 from jaxops.onnx.source import Function, OperatorName, Reference, Source
+from jaxops.onnx.wellformed import (
+    check_attributes,
+    check_declared,
+    check_names,
+    check_references,
+    domain_of,
+    opsets_of,
+    text_of,
+)
 
 # What makes a tensor whose data is in another file.
 _External: TypeAlias = Callable[[TensorProto, np.dtype], Tensor]
@@ -37,7 +47,7 @@ class Parsed(NamedTuple):
 
 
 def read(model: Readable | Parsed, *, weights: bool = True) -> Source:
-    """Reads a model. Raises FileNotFoundError; ModelError for a file that is damaged or not an ONNX model.
+    """Reads a model. Raises PathError; ModelError for a file that is damaged or not an ONNX model.
 
     weights: whether external data is looked for; without it, zeros stand for it.
     """
@@ -48,13 +58,18 @@ def parsed(model: Readable) -> Parsed:
     """What protobuf makes of a model; raises what `read` raises."""
     model = getattr(model, "model_proto", model)  # a torch.onnx.ONNXProgram
     if isinstance(model, onnx.ModelProto):
-        return Parsed(model, None, "the ModelProto")
+        own = onnx.ModelProto()  # the caller may change theirs, while weights are read when they are needed
+        own.CopyFrom(model)
+        return Parsed(own, None, "the ModelProto")
     if isinstance(model, bytes | bytearray | memoryview):
         return Parsed(_parse(bytes(model), "the bytes"), None, "the bytes")
     if isinstance(model, str | os.PathLike):
         path = Path(model)
-        return Parsed(_parse(path.read_bytes(), str(path)), path.parent, str(path))
-    data = model.read() if hasattr(model, "read") else None
+        return Parsed(_parse(_bytes_of(model, path), str(path)), path.parent, str(path))
+    try:
+        data = model.read() if hasattr(model, "read") else None
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"load: the file cannot be read: {error}") from error
     if not isinstance(data, bytes):
         given = "a file opened as text" if isinstance(data, str) else f"{type(model).__name__}: {model!r:.80}"
         raise SignatureError(
@@ -68,14 +83,26 @@ def parsed(model: Readable) -> Parsed:
 def carried(name: str) -> Path:
     """The path of one of the models that the onnx package carries, such as 'light_resnet50'.
 
-    Raises FileNotFoundError, with the names there are.
+    Raises PathError, with the names there are.
     """
     folder = Path(onnx.__file__).parent / "backend/test/data/light"
     path = folder / f"{name}.onnx"
     if not path.is_file():
         names = ", ".join(sorted(p.stem for p in folder.glob("*.onnx")))
-        raise FileNotFoundError(f"the onnx package carries no model {name!r}; it has {names}")
+        raise PathError(f"the onnx package carries no model {name!r}; it has {names}")
     return path
+
+
+def _bytes_of(given: Any, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise PathError(f"load: there is no file {os.fspath(given)!r}") from error
+    except PermissionError:
+        raise
+    except (ValueError, OSError) as error:  # a directory, a NUL, too long a name
+        what = "is a directory" if isinstance(error, IsADirectoryError) else f"cannot be read: {error!s:.80}"
+        raise PathError(f"load: {os.fspath(given)!r:.80} {what}; give the path of a file") from error
 
 
 def _parse(data: bytes, where: str) -> onnx.ModelProto:
@@ -88,16 +115,26 @@ def _parse(data: bytes, where: str) -> onnx.ModelProto:
 def _source(proto: onnx.ModelProto, folder: Path | None, where: str, weights: bool) -> Source:
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise ModelError(f"{where}: not an ONNX model: it has no graph")
-    opsets = _opsets(proto.opset_import) or {"": 1}  # before IR version 3 a model did not say
+    if not 1 <= proto.ir_version <= onnx.IR_VERSION:
+        raise ModelError(
+            f"{where}: IR version {proto.ir_version}: the installed onnx knows 1 to {onnx.IR_VERSION}; where it is "
+            "greater, a newer onnx may help"
+        )
+    opsets = opsets_of(proto.opset_import)
+    if not opsets:
+        if proto.ir_version >= 3:
+            raise ModelError(f"{where}: it imports no opset, as models must from IR version 3 on")
+        opsets = {"": 1}
     external = functools.partial(_external, folder) if weights else _zeros
     functions = {}
     for f in proto.functions:
-        name = OperatorName(f.name, _domain(f.domain), f.overload)
+        name = OperatorName(text_of(f.name), domain_of(text_of(f.domain)), text_of(f.overload))
         if name in functions:
             raise ModelError(f"{where}: the function '{f.name}' of domain '{f.domain}' is defined twice")
         attributes = (*f.attribute, *(a.name for a in f.attribute_proto))
         defaults = {a.name: attribute(a, external) for a in f.attribute_proto}
         functions[name] = function(f, attributes, defaults, opsets, external)
+        check_references(f.name, functions[name])
     graph = _graph(proto.graph, external)
     return Source(
         graph=_without_defaults(graph) if proto.ir_version < 4 else graph,
@@ -121,36 +158,33 @@ def function(
 ) -> Function:
     """A function of a model, or the body that the standard gives an operator, which has no external data."""
     external = external or functools.partial(_external, None)
+    for what, names in (("input", proto.input), ("output", proto.output)):
+        check_names(what, names, f"function '{proto.name}'")
     graph = Graph(
-        name=proto.name,
+        name=text_of(proto.name),
         inputs=tuple(Value(name, None, None) for name in proto.input),
         outputs=tuple(Value(name, None, None) for name in proto.output),
         nodes=tuple(_node(n, external) for n in proto.node),
         initializers={},
     )
-    return Function(graph, tuple(attributes), defaults, _opsets(proto.opset_import) or opsets)
-
-
-def _opsets(imports: Any) -> dict[str, int]:
-    return {_domain(o.domain): o.version for o in imports}
-
-
-def _domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
+    return Function(graph, tuple(attributes), defaults, opsets_of(proto.opset_import) or opsets)
 
 
 def _graph(proto: onnx.GraphProto, external: _External) -> Graph:
     tensors = _without_repeats(proto.initializer)
     names = [t.name for t in tensors] + [sparse.values.name for sparse in proto.sparse_initializer]
-    _check_names("initializer", names)
-    _check_names("input", [v.name for v in proto.input])
+    check_names("initializer", names)
+    check_names("input", [v.name for v in proto.input])
+    check_names("output", dict.fromkeys(v.name for v in proto.output))  # two of one name are one value
     initializers = {t.name: _tensor(t, external) for t in tensors}
     for sparse in proto.sparse_initializer:
-        initializers[sparse.values.name] = _tensor_of(_dense(sparse))
+        initializers[sparse.values.name] = _tensor_of(_dense(sparse, external))
     modules = modules_of(names)
+    inputs = tuple(_value(v) for v in proto.input)
+    check_declared(inputs, initializers)
     return Graph(
-        name=proto.name,
-        inputs=tuple(_value(v) for v in proto.input),
+        name=text_of(proto.name),
+        inputs=inputs,
         outputs=tuple(_value(v) for v in proto.output),
         nodes=tuple(_node(n, external, modules) for n in proto.node),
         initializers=initializers,
@@ -168,30 +202,16 @@ def _without_repeats(tensors: Sequence[TensorProto]) -> list[TensorProto]:
     return kept
 
 
-def _check_names(what: str, names: Sequence[str]) -> None:
-    names = [_text(name) for name in names]
-    if "" in names:
-        raise ModelError(f"{what} {names.index('')} of the graph has no name")
-    twice = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()
-    if twice:
-        raise ModelError(f"the graph has two of {what} '{min(twice)}'")
-
-
-def _text(name: str | bytes) -> str:
-    """A name; protobuf gives bytes where the file does not hold UTF-8."""
-    if isinstance(name, bytes):
-        raise ModelError(f"the name {name!r} is not UTF-8; the model is damaged")
-    return name
-
-
 def _node(proto: onnx.NodeProto, external: _External, modules: Container[str] = ()) -> Node:
-    name = _text(proto.name)
+    name = text_of(proto.name)
+    attributes = {text_of(a.name): attribute(a, external) for a in proto.attribute}
+    check_attributes(name, proto.op_type, [a.name for a in proto.attribute])
     return Node(
-        operator=OperatorName(_text(proto.op_type), _domain(_text(proto.domain)), proto.overload),
+        operator=OperatorName(text_of(proto.op_type), domain_of(text_of(proto.domain)), text_of(proto.overload)),
         name=name,
-        inputs=tuple(map(_text, proto.input)),
-        outputs=tuple(map(_text, proto.output)),
-        attributes={_text(a.name): attribute(a, external) for a in proto.attribute},
+        inputs=tuple(map(text_of, proto.input)),
+        outputs=tuple(map(text_of, proto.output)),
+        attributes=attributes,
         scope=scope_of(name, {p.key: p.value for p in proto.metadata_props}, modules),
     )
 
@@ -199,7 +219,7 @@ def _node(proto: onnx.NodeProto, external: _External, modules: Container[str] = 
 def attribute(proto: AttributeProto, external: _External) -> Any:
     """An attribute in Python's types: numbers, strings, tuples, NumPy arrays, graphs."""
     if proto.ref_attr_name:
-        return Reference(proto.ref_attr_name)
+        return Reference(text_of(proto.ref_attr_name))
     value = helper.get_attribute_value(proto)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return tuple(_plain(v, external) for v in value)
@@ -212,7 +232,7 @@ def _plain(value: Any, external: _External) -> Any:
     if isinstance(value, TensorProto):
         return _tensor(value, external).load()
     if isinstance(value, onnx.SparseTensorProto):
-        return _dense(value)
+        return _dense(value, external)
     if isinstance(value, onnx.GraphProto):
         return _graph(value, external)
     if isinstance(value, onnx.TypeProto):
@@ -232,7 +252,7 @@ def _value(proto: onnx.ValueInfoProto) -> Value:
     shape = None
     if tensor.HasField("shape"):
         shape = tuple(_size(d) for d in tensor.shape.dim)
-    name = _text(proto.name)
+    name = text_of(proto.name)
     dtype = _dtype(f"'{name}'", tensor.elem_type) if tensor.elem_type else None
     return Value(name, dtype, shape, kind)
 
@@ -241,7 +261,7 @@ def _size(dim: Any) -> int | str | None:
     """A declared size; None for a free one, which some writers call -1 or '?'."""
     if dim.HasField("dim_value"):
         return dim.dim_value if dim.dim_value >= 0 else None
-    return None if dim.dim_param.strip() in _UNNAMED else dim.dim_param
+    return None if text_of(dim.dim_param).strip() in _UNNAMED else dim.dim_param
 
 
 def _dtype(what: str, number: int) -> np.dtype:
@@ -279,63 +299,45 @@ def _zeros(proto: TensorProto, dtype: np.dtype) -> Tensor:
 
 def _external(folder: Path | None, proto: TensorProto, dtype: np.dtype) -> Tensor:
     """External data; the file is checked now and its bytes are read when they are needed."""
-    try:
-        info = ExternalDataInfo(proto)
-    except ValueError as error:
-        raise ModelError(f"tensor '{proto.name}': external data: {error}") from error
-    what = f"tensor '{proto.name}': external data '{info.location}'"
-    if folder is None:
-        raise ModelError(f"{what} needs the model's folder; load the model from its path")
-    root = folder.resolve()
-    try:
-        path = (root / info.location).resolve()
-        exists = path.is_file()
-    except (OSError, ValueError, RuntimeError) as error:  # a NUL, too long a name, links in a circle
-        raise ModelError(f"{what} cannot be looked up: {error}") from error
-    if Path(info.location).is_absolute() or not path.is_relative_to(root):
-        raise ModelError(f"{what} lies outside the model's folder '{root}'; it is refused")
-    if not exists:
-        raise ModelError(f"{what} is missing: there is no file '{path}'")
-    offset = info.offset or 0
-    needed = math.ceil(math.prod(proto.dims) * _bits(dtype) / 8)
-    length = needed if info.length is None else info.length
-    if offset + length > path.stat().st_size:
-        raise ModelError(f"{what}: bytes {offset} to {offset + length} go past its end at {path.stat().st_size}")
-    if length != needed:
-        raise ModelError(f"{what}: {length} bytes cannot fill {dtype.name} {tuple(proto.dims)}, which takes {needed}")
-    sizes = tuple(proto.dims)
-    if _bits(dtype) == 8 * dtype.itemsize and not dtype.name.startswith("float6"):
-        part = functools.partial(read_part, proto.name, path, offset, dtype, sizes)
+    data, sizes = located(proto, folder), tuple(proto.dims)
+    if bits(dtype) == 8 * dtype.itemsize:
+        part = functools.partial(read_part, proto.name, data, data.offset, dtype, sizes)
         return Tensor(dtype, sizes, functools.partial(part, (slice(None),) * len(sizes)), part)
     # A copy without the reference to the file: only type and shape are left of it.
     header = TensorProto(name=proto.name, data_type=proto.data_type, dims=list(proto.dims))
-    return Tensor(dtype, sizes, functools.partial(_read_packed, header, path, offset, length))
+    return Tensor(dtype, sizes, functools.partial(_read_packed, header, data))
 
 
-def _bits(dtype: np.dtype) -> int:
-    """How many bits of a file an element takes; the small types are packed."""
-    packed = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
-    return packed.get(dtype.name, 8 * dtype.itemsize)
+def located(proto: TensorProto, folder: Path | None) -> ExternalData:
+    """Where the data of a tensor is that has external data. Raises ModelError as `external_data`."""
+    dtype = _dtype(f"tensor '{proto.name}'", proto.data_type)
+    entries = {text_of(entry.key): text_of(entry.value) for entry in proto.external_data}
+    return external_data(proto.name, dtype, proto.dims, entries, folder)
 
 
-def _read_packed(header: TensorProto, path: Path, offset: int, length: int) -> np.ndarray:
-    with path.open("rb") as file:
-        file.seek(offset)
-        filled = TensorProto()
-        filled.CopyFrom(header)
-        filled.raw_data = file.read(length)
+def _read_packed(header: TensorProto, data: ExternalData) -> np.ndarray:
+    filled = TensorProto()
+    filled.CopyFrom(header)
+    filled.raw_data = data.read()
     return _to_array(filled)
 
 
-def _dense(proto: onnx.SparseTensorProto) -> np.ndarray:
-    values, indices = _to_array(proto.values), _to_array(proto.indices)
+def _dense(proto: onnx.SparseTensorProto, external: _External) -> np.ndarray:
     sizes, what = tuple(proto.dims), f"sparse tensor '{proto.values.name}' of shape {tuple(proto.dims)}"
+    if any(size < 0 for size in sizes):
+        raise ModelError(f"{what}: a size is negative")
+    values, indices = (_tensor(part, external).load() for part in (proto.values, proto.indices))
     flat = indices.ndim == 1
+    if indices.dtype != np.int64:
+        raise ModelError(f"{what}: its indices are {indices.dtype.name}; they must be int64")
     if values.ndim != 1 or indices.shape not in ((len(values),), (len(values), len(sizes))):
         raise ModelError(f"{what}: {values.shape} values cannot stand at indices of shape {indices.shape}")
     limits = np.array(math.prod(sizes) if flat else sizes)
     if ((indices < 0) | (indices >= limits)).any():
         raise ModelError(f"{what}: an index lies outside of it")
-    dense = np.zeros(sizes, values.dtype)
+    try:
+        dense = np.full(sizes, "", object) if values.dtype == object else np.zeros(sizes, values.dtype)
+    except (ValueError, MemoryError) as error:
+        raise ModelError(f"{what}: it is too large: {error}") from error
     dense.flat[indices if flat else np.ravel_multi_index(tuple(indices.T), sizes)] = values
     return dense

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from jaxops.errors import UnsupportedError
+from jaxops.static import known
 
 
 def tensors(model: onnx.ModelProto, folder: Path | None, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,10 +45,10 @@ def tensors(model: onnx.ModelProto, folder: Path | None, inputs: Mapping[str, An
 def feeds(values: Mapping[str, Any], dtypes: Mapping[str, np.dtype | None]) -> dict[str, Any]:
     """Inputs as onnxruntime takes them: NumPy arrays in the types that the model declares."""
 
-    def feed(value: Any, dtype: np.dtype | None) -> Any:
+    def feed(name: str, value: Any, dtype: np.dtype | None) -> Any:
         if isinstance(value, list | tuple):
-            return [feed(item, dtype) for item in value]
-        found = np.asarray(value)
+            return [feed(name, item, dtype) for item in value]
+        found = known("compare", name, value)
         return found if dtype is None else found.astype(dtype, copy=False)
 
-    return {name: feed(value, dtypes.get(name)) for name, value in values.items() if value is not None}
+    return {name: feed(name, value, dtypes.get(name)) for name, value in values.items() if value is not None}

@@ -13,10 +13,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
-from onnx.external_data_helper import ExternalDataInfo, set_external_data, uses_external_data
+from onnx.external_data_helper import set_external_data, uses_external_data
 
 from jaxops.errors import UnsupportedError
 from jaxops.graph.nodes import Graph
+from jaxops.onnx.read import located
 
 # protobuf writes no message of 2 GiB or more; the nodes need some room beside the tensors.
 _LARGEST = 2**31 - 2**26
@@ -84,11 +85,7 @@ class _Store:
 
     def original(self, tensor: TensorProto) -> bytes:
         """What the original has for a tensor."""
-        assert self.folder is not None  # reading refuses external data of a model without a folder
-        info = ExternalDataInfo(tensor)
-        with (self.folder / info.location).open("rb") as source:
-            source.seek(info.offset or 0)
-            return source.read(-1 if info.length is None else info.length)
+        return located(tensor, self.folder).read()
 
 
 class _Places:

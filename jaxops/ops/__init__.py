@@ -1,5 +1,6 @@
 """The operators, in the families of the standard: pure functions on arrays with the newest and most general meaning."""
 
+from jaxops.contract import explain as _explain
 from jaxops.ops import (
     controlflow,
     generator,
@@ -43,3 +44,4 @@ __all__ += reduction.__all__
 __all__ += sequence.__all__
 __all__ += tensor.__all__
 __all__ += text.__all__
+_explain(globals(), __all__)

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxops.contract import explained
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import BoundsError, DTypeError, JaxopsError, ModelError, ShapeError, SignatureError, describe
 from jaxops.graph.border import enter
@@ -276,6 +277,7 @@ class Decoder:
                 )
 
 
+@explained
 def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length: int = 256) -> Decoder:
     """A decoder with caches as a step of fixed shapes: `step(params, state, tokens)` → (state, logits).
 

@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxops.attributes import element_type
 from jaxops.dtypes import is_float
-from jaxops.errors import ArgumentError
+from jaxops.errors import ArgumentError, DTypeError
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
 from jaxops.static import SHAPE_ONLY, STATIC, Subgraph
 
@@ -304,7 +305,10 @@ def narrowed(
 
     Raises ArgumentError for another type.
     """
-    target = np.dtype(dtype)
+    try:
+        target = element_type("astype", "dtype", dtype)
+    except DTypeError as error:
+        raise ArgumentError(f"astype: {dtype!r:.80} is not one of {' and '.join(_NARROW)}") from error
     if target.name not in _NARROW:
         raise ArgumentError(f"astype: {target.name} is not one of {' and '.join(_NARROW)}")
     walk = _Walk(target, keep, tensors)

@@ -105,9 +105,15 @@ def test_versions(opsets, bad, error, text):
 
 
 def test_a_model_without_imports_is_of_opset_1():
-    assert load(build(node("Relu", ["x"], ["y"]), opsets=())).opsets == {"": 1}
+    old = build(node("Relu", ["x"], ["y"]), opsets=())
+    with pytest.raises(ModelError, match="it imports no opset, as models must from IR version 3 on"):
+        load(old)
+    old.ir_version = 2
+    assert load(old).opsets == {"": 1}
+    old = build(node("Reshape", ["x", "s"], ["y"]), opsets=(), initializers=[tensor([6], "s")])
+    old.ir_version = 2
     with pytest.raises(SignatureError, match="2 inputs were given, but the version takes 1 to 1"):
-        load(build(node("Reshape", ["x", "s"], ["y"]), opsets=(), initializers=[tensor([6], "s")]))
+        load(old)
 
 
 # Nodes that their version does not allow, said at load with the node

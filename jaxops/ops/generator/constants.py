@@ -13,7 +13,19 @@ from jaxops.attributes import element_type, integer, ints
 from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, message
 from jaxops.shapes.tensor import reshaping as sizes_of
-from jaxops.static import Array, ElementType, Ints, ShapeOnly, StaticInts, array, foldable, is_symbolic, known, settled
+from jaxops.static import (
+    Array,
+    ElementType,
+    Ints,
+    ShapeOnly,
+    Static,
+    StaticInts,
+    array,
+    foldable,
+    is_symbolic,
+    known,
+    settled,
+)
 
 _ZERO = np.float32(0)
 
@@ -21,8 +33,8 @@ _ZERO = np.float32(0)
 @foldable
 def constant(
     *,
-    value: Any = None,
-    sparse_value: Any = None,
+    value: Static | None = None,
+    sparse_value: Static | None = None,
     value_int: int | None = None,
     value_ints: Ints | None = None,
     value_float: float | None = None,

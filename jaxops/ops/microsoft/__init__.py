@@ -1,5 +1,6 @@
 """Operators of the domain `com.microsoft`, which onnxruntime defines."""
 
+from jaxops.contract import explain as _explain
 from jaxops.ops.microsoft import (
     activations,
     biases,
@@ -88,3 +89,4 @@ __all__ += scaling_and_cropping.__all__
 __all__ += spectra.__all__
 __all__ += states.__all__
 __all__ += tokens.__all__
+_explain(globals(), __all__)

@@ -123,7 +123,7 @@ def _sizes(op: str, x: Any, router: Any, given: dict[str, Any], inner: Any, opti
 def _moe(operands: tuple[Any, ...], options: _Options) -> jax.Array:
     x, router, w1, b1, w2, b2, w3, b3 = operands
     given = {n: None if v is None else v.shape for n, v in zip(_LAYERS, operands[2:], strict=True)}
-    _sizes("moe", x, router, given, w2.shape[-1], options, "_experts_weights")
+    _sizes("moe", x, router, given, (w2.shape or (0,))[-1], options, "_experts_weights")
     parts = {"w1": w1, "b1": b1, "w2": w2, "b2": b2, "w3": w3, "b3": b3}
     weights, chosen = _routed(router, None, options)
     return _mixed(x, weights, chosen, router.shape[1], parts, lambda p: p, options)

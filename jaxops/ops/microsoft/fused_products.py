@@ -10,7 +10,7 @@ __all__ = [
     "transpose_matmul",
 ]
 
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -161,7 +161,7 @@ def _cdist(operands: tuple[jax.Array, ...], root: bool) -> jax.Array:
     return (root_of_squares(total) if root else total).astype(operands[0].dtype)
 
 
-def sparse_to_dense_matmul(a: Any, b: Array, *, alpha: float = 1.0, transA: int = 0, transB: int = 0) -> jax.Array:
+def sparse_to_dense_matmul(a: Array, b: Array, *, alpha: float = 1.0, transA: int = 0, transB: int = 0) -> jax.Array:
     """alpha · a' · b', where a comes from a sparse tensor, as a dense matrix.
 
     a: (M, K), or (K, M) with transA. b: (K, N), or (N, K) with transB. One dtype, numbers. Returns it, (M, N).

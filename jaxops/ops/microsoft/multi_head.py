@@ -60,7 +60,7 @@ def multi_head_attention(
     op = "multi_head_attention"
     shared = past_key is not None and past_sequence_length is not None
     options = _options(mask_filter_value, unidirectional, shared, return_scores, op)
-    beams = beam_samples(op, cache_indirection, None, array(query).shape[0])
+    beams = beam_samples(op, cache_indirection, None, (array(query).shape or (0,))[0])
     given = (query, key, value, bias, key_padding_mask, attention_bias, past_key, past_value)
     found = _checked(op, "key_padding_mask", given, past_sequence_length, beams, num_heads, scale, options)
     return found if return_scores else found[:3]

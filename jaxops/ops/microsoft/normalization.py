@@ -292,7 +292,7 @@ def _group_norm(operands: tuple[Any, ...], activation: bool, last: bool, epsilon
 def _grouped(op: str, x: Any, gamma: Any, beta: Any, activation: bool, last: bool, epsilon: float, groups: int) -> Any:
     work = accumulation_type(x.dtype, gamma.dtype)
     first = x.astype(work)
-    if last:
+    if last and first.ndim > 1:
         first = jnp.moveaxis(first, -1, 1)
     split = channels.groups(op, first.shape, groups)
     channels.per_channel(op, first.shape, gamma=gamma.shape, beta=beta.shape)

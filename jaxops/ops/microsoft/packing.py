@@ -97,7 +97,7 @@ def packed_multi_head_attention(
     key: Array | None = None,
     value: Array | None = None,
     bias: Array | None = None,
-    token_offset: Any = None,
+    token_offset: Array | None = None,
     cumulative_sequence_length: Any = None,
     attention_bias: Array | None = None,
     *,

@@ -19,7 +19,7 @@ from jaxops.ops.microsoft.packing import restored
 from jaxops.ops.microsoft.projected_attention import along_last
 from jaxops.shapes.arithmetic import all_agree
 from jaxops.shapes.microsoft import cached_attention as sizes_of, packing as packed_sizes
-from jaxops.static import Array, Dim, Static, is_symbolic, jit_if_concrete, known
+from jaxops.static import Array, Dim, Static, jit_if_concrete, known
 
 
 def relative_position_bias(
@@ -56,10 +56,7 @@ def relative_position_bias(
 
 
 def _length(op: str, name: str, value: Any) -> Any:
-    found = known(op, name, value).reshape(-1)
-    if found.size != 1:
-        raise ShapeError(f"{op}: `{name}` must be one integer, got {found}")
-    return found[0] if is_symbolic(found[0]) else int(found[0])
+    return integer(op, name, known(op, name, value).reshape(-1))
 
 
 @jit_if_concrete

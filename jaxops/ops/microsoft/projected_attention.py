@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import flag, ints
+from jaxops.attributes import flag, integer, ints
 from jaxops.dtypes import accumulation_type, as_traced, floats_of_one_type, integral
-from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.errors import ArgumentError, ShapeError, describe, shape_text
 from jaxops.ops import precision
 from jaxops.ops.attending import attend, merge_heads, rotated, split_heads
 from jaxops.ops.microsoft.cached_attention import Options, cached, known_length, scale_of
@@ -126,10 +126,18 @@ def decoder_masked_self_attention(
     )
 
 
+def _said(op: str, name: str, value: Any) -> bool:
+    """A static boolean, as Python has it or an array of one."""
+    found = known(op, name, value)
+    if found.size != 1 or found.dtype.kind not in "bi":
+        raise ArgumentError(f"{op}: `{name}` is {describe(found)}; it must be one boolean")
+    return bool(found.reshape(()))
+
+
 def beam_samples(op: str, indirection: Any, width: Any, batch: Any) -> Any:
     """The sample of the batch that each row of the buffer comes from, (B, M); None without beams."""
     if indirection is None:
-        if width is not None and int(known(op, "beam_width", width).reshape(())) > 1:
+        if width is not None and integer(op, "beam_width", width) > 1:
             raise ArgumentError(f"{op}: `beam_width` is more than 1, so `cache_indirection` must be given")
         return None
     (found,) = integral(op, cache_indirection=indirection)
@@ -273,7 +281,7 @@ def decoder_attention(
         "has_layer_state": has_layer_state,
         "has_key_padding_mask": has_key_padding_mask,
     }
-    said = {name: bool(known(op, name, value).reshape(())) for name, value in flags.items()}
+    said = {name: _said(op, name, value) for name, value in flags.items()}
     cached_before = said["use_past"] and said["has_layer_state"]
     arrays = floats_of_one_type(
         op,

@@ -1,5 +1,6 @@
 """Operators of the domain `ai.onnx.ml`."""
 
+from jaxops.contract import explain as _explain
 from jaxops.ops.ml import encoding, features, linear, maps, scaling, support_vectors, trees
 from jaxops.ops.ml.encoding import *
 from jaxops.ops.ml.features import *
@@ -17,3 +18,4 @@ __all__ += maps.__all__
 __all__ += scaling.__all__
 __all__ += support_vectors.__all__
 __all__ += trees.__all__
+_explain(globals(), __all__)

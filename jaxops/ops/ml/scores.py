@@ -31,7 +31,7 @@ def numbers(op: str, name: str, values: Any) -> np.ndarray:
 
 def class_labels(op: str, **given: Any) -> np.ndarray:
     """The labels of the classes: int64, or strings in an object array. `given` are the attributes of both kinds."""
-    present = {name: values for name, values in given.items() if values is not None and len(values)}
+    present = {name: values for name, values in given.items() if values is not None and np.size(values)}
     if len(present) != 1:
         problem = "exclude each other" if present else "are both missing"
         raise SignatureError(f"{op}: {' and '.join(given)} {problem}; give one of them")

@@ -18,9 +18,10 @@ NUMBERED = (*MODES, "BRANCH_MEMBER")
 
 def either(op: str, name: str, values: Sequence[float] | None, tensor: Any) -> np.ndarray:
     """A list of floats, given as such or as a tensor, which may be of float64; empty without both."""
-    if values is not None and tensor is not None and len(values) and np.size(tensor):
+    tensor = None if tensor is None else known(op, f"{name}_as_tensor", tensor)
+    if values is not None and tensor is not None and len(values) and tensor.size:
         raise SignatureError(f"{op}: `{name}` and `{name}_as_tensor` exclude each other; give one of them")
-    if tensor is not None and np.size(tensor):
+    if tensor is not None and tensor.size:
         return floats(op, f"{name}_as_tensor", tensor)
     return np.asarray(known(op, name, () if values is None else values), np.float32).reshape(-1)
 

@@ -165,8 +165,8 @@ def _windows(op: str, x: jax.Array, given: Given) -> Windows:
 
 
 def _power(op: str, p: float) -> float:
-    if not p > 0:
-        raise ArgumentError(f"{op}: `p` is {p}; it must be greater than 0")
+    if not 0 < p < np.inf:
+        raise ArgumentError(f"{op}: `p` is {p}; it must be greater than 0 and finite")
     return p
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import flag, integer
+from jaxops.attributes import flag, non_negative
 from jaxops.dtypes import as_traced, canonical, floating
 from jaxops.errors import ShapeError, StaticError, describe, message
 from jaxops.shapes.object_detection import suppression as sizes_of
@@ -66,7 +66,7 @@ def non_max_suppression(
         at = np.stack(np.nonzero(np.asarray(chosen) >= 0), 1)
         found = np.concatenate([at[:, :2], np.asarray(chosen)[tuple(at.T)][:, None]], 1)
         return as_traced(found.astype(np.int64))
-    count = integer(op, "size", size)
+    count = non_negative(op, "size", size)
     if 0 in chosen.shape:
         return jnp.full((count, 3), -1, canonical(np.int64))
     batch, kind, rank = jnp.nonzero(chosen >= 0, size=count, fill_value=-1)

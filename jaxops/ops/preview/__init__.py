@@ -1,7 +1,9 @@
 """Operators of the domain `ai.onnx.preview`."""
 
+from jaxops.contract import explain as _explain
 from jaxops.ops.preview import modified_attention
 from jaxops.ops.preview.modified_attention import *
 
 __all__: list[str] = []
 __all__ += modified_attention.__all__
+_explain(globals(), __all__)

@@ -15,7 +15,7 @@ from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, one_of
 from jaxops.dtypes import as_traced, unify
-from jaxops.errors import AxisError, DTypeError, describe
+from jaxops.errors import AxisError, DTypeError, ShapeError, describe
 from jaxops.ops.indices import checked_indices, from_start
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.tensor import indexing as sizes_of
@@ -186,10 +186,16 @@ def tensor_scatter(
     if at == 0:
         raise AxisError("tensor_scatter: `axis` is 0, the batch axis; it must be a later one")
     one_of("tensor_scatter", "mode", mode, TensorScatterMode)
+    if update.ndim != cache.ndim:
+        raise ShapeError(f"tensor_scatter: `update` has {update.ndim} axes, but `past_cache` has {cache.ndim}")
     sizes_of.updates("tensor_scatter", (*cache.shape[:at], update.shape[at], *cache.shape[at + 1 :]), update.shape)
     first = as_traced(np.zeros(1, np.int32) if write_indices is None else write_indices)
     if first.ndim != 1 or not jnp.issubdtype(first.dtype, jnp.integer):
         raise DTypeError(f"tensor_scatter: `write_indices` must be a vector of integers, got {describe(first)}")
+    if first.shape[0] not in (1, cache.shape[0]):
+        raise ShapeError(
+            f"tensor_scatter: `write_indices` has {first.shape[0]} entries, but the batch has {cache.shape[0]}"
+        )
     return _tensor_scatter((cache, update, jnp.broadcast_to(first, cache.shape[:1])), at, mode == "circular")
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import axis as resolve_axis, flag, integer
+from jaxops.attributes import axis as resolve_axis, flag, non_negative
 from jaxops.dtypes import as_traced, canonical, widened
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, describe, message, shape_text
 from jaxops.ops.computed_sizes import computes_sizes
@@ -98,7 +98,7 @@ def compress(input: Array, condition: Array, *, axis: int | None = None, size: S
         if isinstance(x, np.ndarray):
             return settled(np.take(x, kept, axis=at), x)
         return jnp.take(x, as_traced(kept), axis=at, mode="clip")
-    (kept,) = _places(as_traced(condition), integer("compress", "size", size), x.shape[at])
+    (kept,) = _places(as_traced(condition), non_negative("compress", "size", size), x.shape[at])
     return jnp.take(as_traced(x), kept, axis=at, mode="fill", fill_value=0)
 
 
@@ -130,7 +130,7 @@ def nonzero(x: Array, *, size: Static = None) -> Array:
         else:
             found = np.stack(np.nonzero(values)).astype(np.int64)
         return found if isinstance(x, np.ndarray) else as_traced(found)
-    count = integer("nonzero", "size", size)
+    count = non_negative("nonzero", "size", size)
     if not x.ndim:
         return jnp.zeros((0, count), canonical(np.int64))
     return jnp.stack(_places(as_traced(x), count, -1)).astype(canonical(np.int64))
@@ -164,7 +164,7 @@ def unique(
     if not _unbounded("unique", "x", x, size):
         if not ascending:
             raise ArgumentError("unique: `sorted` is 0; together with `size` it must be 1")
-        count = integer("unique", "size", size)
+        count = non_negative("unique", "size", size)
         y, *places = widened(lambda xs: jnp.unique(xs[0], True, True, True, at, size=count), (as_traced(x),))
         first, inverse, counts = (v.reshape(-1).astype(canonical(np.int64)) for v in places)
         return y, first, inverse, counts

@@ -12,7 +12,6 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxops.attributes import flag, integer, one_of
-from jaxops.dtypes import is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, shape_text
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import array, foldable
@@ -20,7 +19,7 @@ from jaxops.static import array, foldable
 
 def _strings(op: str, operand: str, value: Any) -> np.ndarray:
     values = array(value)
-    if not isinstance(values, np.ndarray) or not is_string(values):
+    if not isinstance(values, np.ndarray) or not all(isinstance(item, str) for item in values.flat):
         raise DTypeError(f"{op}: `{operand}` must be strings, in a NumPy array, but is {describe(values)}")
     return values.astype(object)
 

@@ -1,7 +1,9 @@
 """Operators of the domain `ai.onnx.preview.training`."""
 
+from jaxops.contract import explain as _explain
 from jaxops.ops.training import optimizers
 from jaxops.ops.training.optimizers import *
 
 __all__: list[str] = []
 __all__ += optimizers.__all__
+_explain(globals(), __all__)

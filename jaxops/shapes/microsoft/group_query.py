@@ -46,6 +46,8 @@ def rows(op: str, total: Dim | None, before: Dim, new: Dim) -> Dim:
     """
     if total is None:
         return before if not (isinstance(before, int) and before == 0) else new
+    if isinstance(total, int) and total < 0:
+        raise ShapeError(f"{op}: `total_sequence_length` is {total}; it must not be negative")
     if total == before + new:
         return total
     problem = (

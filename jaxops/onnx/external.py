@@ -1,0 +1,136 @@
+"""External data: the bytes of a tensor in a file beside the model, which nothing vouches for.
+
+The file is looked up when the model is loaded, and opened, without following links, each time it is read. What is
+found must be a regular file below the model's folder that has one name there and the size that it had at first.
+"""
+
+import errno
+import math
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from jaxops.errors import ModelError
+
+# No link is followed, and a pipe is not waited for.
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class ExternalData:
+    """Where the bytes of one tensor are. what: in messages; root: the model's folder; parts: the way from there."""
+
+    what: str
+    root: Path
+    parts: tuple[str, ...]
+    offset: int
+    length: int
+    size: int  # of the whole file
+
+    def __str__(self) -> str:
+        return str(self.root.joinpath(*self.parts))
+
+    def open(self, mode: Literal["rb"]) -> BufferedReader:
+        """The file, checked again. Raises ModelError for one that is gone, or is another now."""
+        file = _opened(self.what, self.root, self.parts)
+        size = os.fstat(file.fileno()).st_size
+        if size != self.size:
+            file.close()
+            raise ModelError(
+                f"{self.what}: its data is damaged: '{self}' has {size} bytes, but had {self.size} when the model was "
+                "loaded"
+            )
+        return file
+
+    def read(self) -> bytes:
+        """The bytes. Raises ModelError as `open`."""
+        with self.open("rb") as file:
+            file.seek(self.offset)
+            return file.read(self.length)
+
+
+def external_data(
+    name: str, dtype: np.dtype, sizes: Sequence[int], entries: Mapping[str, str], folder: Path | None
+) -> ExternalData:
+    """Where the data of the tensor `name` is. entries: what the model says of it; folder: the model's, if it has one.
+
+    Raises ModelError where there is no such file, or one that may not be read, or one that ends too early.
+    """
+    location = entries.get("location", "")
+    what = f"tensor '{name}': external data '{location}'"
+    if folder is None:
+        raise ModelError(f"{what} needs the model's folder; load the model from its path")
+    root = folder.resolve()
+    try:
+        path = (root / location).resolve()
+        exists = path.exists()
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL, too long a name, links in a circle
+        raise ModelError(f"{what} cannot be looked up: {error}") from error
+    if Path(location).is_absolute() or not path.is_relative_to(root):
+        raise ModelError(f"{what} lies outside the model's folder '{root}'; it is refused")
+    if not exists or path.is_dir():
+        raise ModelError(f"{what} is missing: there is no file '{path}'")
+    parts = path.relative_to(root).parts
+    with _opened(what, root, parts) as file:
+        size = os.fstat(file.fileno()).st_size
+    needed = math.ceil(math.prod(sizes) * bits(dtype) / 8)
+    offset, length = _number(what, entries, "offset", 0), _number(what, entries, "length", needed)
+    if offset + length > size:
+        raise ModelError(f"{what}: bytes {offset} to {offset + length} go past its end at {size}")
+    if length != needed:
+        raise ModelError(f"{what}: {length} bytes cannot fill {dtype.name} {tuple(sizes)}, which takes {needed}")
+    return ExternalData(f"tensor '{name}' of shape {tuple(sizes)}", root, parts, offset, length, size)
+
+
+def bits(dtype: np.dtype) -> int:
+    """How many bits of a file an element takes; the small types are packed."""
+    if dtype.name.startswith("float6_"):
+        return 6
+    packed = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
+    return packed.get(dtype.name, 8 * dtype.itemsize)
+
+
+def _number(what: str, entries: Mapping[str, str], key: str, default: int) -> int:
+    given = entries.get(key)
+    if given is None:
+        return default
+    if not (given.removeprefix("-").isascii() and given.removeprefix("-").isdigit()):
+        raise ModelError(f"{what}: {key} must be a number, got {given!r:.40}")
+    if given.startswith("-") or len(given) > 19:
+        raise ModelError(f"{what}: {key} must be non-negative, got {given:.40}")
+    return int(given)
+
+
+def _opened(what: str, root: Path, parts: tuple[str, ...]) -> BufferedReader:
+    """A regular file below `root`, found without following a link."""
+    try:
+        folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for part in parts[:-1]:
+                inner = os.open(part, _FLAGS | os.O_DIRECTORY, dir_fd=folder)
+                os.close(folder)
+                folder = inner
+            found = os.open(parts[-1], _FLAGS, dir_fd=folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        path = root.joinpath(*parts)
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise ModelError(f"{what}: '{path}' has become a link, which is not followed") from error
+        raise ModelError(f"{what}: its file cannot be opened: {error}") from error
+    kind = os.fstat(found)
+    problem = ""
+    if not stat.S_ISREG(kind.st_mode):
+        problem = "is no regular file"
+    elif kind.st_nlink > 1:
+        problem = f"has {kind.st_nlink} names (hard links), of which one may lie outside the model's folder; copy it"
+    if problem:
+        os.close(found)
+        raise ModelError(f"{what}: '{root.joinpath(*parts)}' {problem}")
+    return os.fdopen(found, "rb")
