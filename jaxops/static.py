@@ -19,6 +19,7 @@ from jax.extend.core import Primitive, get_opaque_trace_state, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
 from jaxops.errors import OutOfRangeError, SizeError, StaticError, message
+from jaxops.memory import bounded_operands, bounded_results, runs_here
 
 __all__ = [
     "A",
@@ -114,11 +115,10 @@ def is_static(value: Any) -> TypeGuard[np.ndarray]:
 def tracing() -> bool:
     """Whether new arrays are traced, as under `jit`, so that a Python loop would be unrolled into the program."""
     state = get_opaque_trace_state()
-    if state == _CALM["state"]:
-        return False
-    if isinstance(jax.numpy.asarray(np.False_), Tracer):
-        return True
-    _CALM["state"] = state
+    if state != _CALM["state"]:
+        if isinstance(jax.numpy.asarray(np.False_), Tracer):
+            return True
+        _CALM["state"] = state
     return False
 
 
@@ -192,11 +192,15 @@ def jit_if_concrete(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     Static data: calls `fn` and settles its arrays. A tracer: calls `fn`, so that only its `lax` calls enter the jaxpr.
     A concrete JAX array: compiles `fn` once per shape and attributes, in JAX's own cache. The attributes must be
-    hashable.
+    hashable. Static data and results that take too many bytes raise TooLargeError.
     """
+    op = fn.__name__.strip("_")
 
     def entry(data: Any, attributes: tuple[Any, ...]) -> Any:
-        return fn(data, *attributes)
+        with runs_here():
+            found = fn(data, *attributes)
+            bounded_results(op, jax.tree.leaves(found))
+            return found
 
     entry.__name__ = fn.__name__  # profilers show this name
     compiled = jax.jit(entry, static_argnums=1)
@@ -208,9 +212,11 @@ def jit_if_concrete(fn: Callable[..., Any]) -> Callable[..., Any]:
         if type(data) is tuple and data and isinstance(data[0], jax.Array | np.ndarray):
             if _CONCRETE[type(data[0])] and not any(isinstance(d, Tracer) for d in data):
                 return compiled(data, attributes)
-            return _settle_all(fn(data, *attributes), data)
+            bounded_operands(op, data)
+            return _settle_all(op, fn(data, *attributes), data)
         data = array(data)
-        return _settle_all(fn(data, *attributes), (data,))
+        bounded_operands(op, (data,))
+        return _settle_all(op, fn(data, *attributes), (data,))
 
     return run
 
@@ -222,11 +228,12 @@ def traced_once(fn: Callable[..., Any], *args: Any) -> Callable[..., Any]:
     return lambda *args: jax.tree.unflatten(tree, repeat(*jax.tree.leaves(args)))
 
 
-def _settle_all(result: Any, operands: tuple[Any, ...]) -> Any:
+def _settle_all(op: str, result: Any, operands: tuple[Any, ...]) -> Any:
     if type(result) is np.ndarray:
         return settled(result, *operands) if result.dtype == object else result
     if type(result) is tuple and result and type(result[0]) is np.ndarray:
         return tuple(settled(part, *operands) for part in result)
+    bounded_results(op, jax.tree.leaves(result))
     return result
 
 
@@ -235,6 +242,7 @@ class StaticValue:
     """A static value that passes through `jit`: part of the cache key as an argument, unchanged as a result."""
 
     def __init__(self, value: np.ndarray) -> None:
+        bounded_operands("the border of a compiled program", (value,))
         self.value = value
         content = tuple(value.flat) if value.dtype.kind in "OT" else value.tobytes()
         self._key = (value.dtype.name, value.shape, content)

@@ -25,6 +25,7 @@ from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.prepared import Prepared, compiler_options
 from jaxops.graph.rounding import Rounding
 from jaxops.graph.trace import run, scope_of, step
+from jaxops.memory import LIMIT, runs_here
 from jaxops.static import PREPARED, SHAPE_ONLY, UNKNOWN, StaticValue, Tracer, is_symbolic, tracing
 
 # From this many elements on, operands are worth a compiled program.
@@ -49,13 +50,14 @@ class Stop:
 
 @dataclass(eq=False)
 class Pieces:
-    """What runs the graphs of a model. cuts: for each node at which one was cut, why."""
+    """What runs the graphs of a model. max_bytes: how many a result may take. cuts: node → why it was cut there."""
 
+    max_bytes: int
     cuts: dict[str, str] = field(default_factory=dict)
     _rounding: Rounding = field(default_factory=Rounding)
 
     def __reduce__(self) -> Any:
-        return Pieces, (dict(self.cuts),)  # compiled functions stay behind
+        return Pieces, (self.max_bytes, dict(self.cuts))  # compiled functions stay behind
 
     @cached_property
     def _compiled(self) -> Any:
@@ -70,7 +72,8 @@ class Pieces:
         def piece(graph: Graph, start: int, end: int, cut: bool, params: Any, given: Any, rng: Any) -> Any:
             before = PREPARED.set(prepared)
             try:
-                return under_auto_axes(self._piece, graph, start, end, cut, params, given, rng, like=given)
+                with runs_here():
+                    return under_auto_axes(self._piece, graph, start, end, cut, params, given, rng, like=given)
             finally:
                 PREPARED.reset(before)
 
@@ -86,6 +89,15 @@ class Pieces:
 
         Node by node inside a trace, whose program it becomes a part of, and under `jax.disable_jit`.
         """
+        before = LIMIT.set(self.max_bytes)
+        try:
+            return self._call(graph, given, params, rng, own)
+        finally:
+            LIMIT.reset(before)
+
+    def _call(
+        self, graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any, own: bool
+    ) -> list[Any]:
         if cast(Any, jax.config).jax_disable_jit or tracing():
             with jax.disable_jit(False):  # a node is one operation, however it is written
                 return under_auto_axes(run, graph, opened(dict(given)), params, rng, like=given)

@@ -11,7 +11,8 @@ import numpy as np
 
 from jaxops.errors import JaxopsError, SignatureError, SizeError, describe
 from jaxops.graph.nodes import Graph, Node
-from jaxops.static import UNKNOWN, Undecided, is_symbolic
+from jaxops.memory import bounded_operands, bounded_results
+from jaxops.static import SHAPE_ONLY, UNKNOWN, Undecided, is_symbolic
 
 # What JAX, and Chex, raise where they cannot do with symbolic sizes what they can with numbers.
 _OF_JAX = (Undecided, TypeError, ValueError, NotImplementedError, AssertionError)
@@ -99,11 +100,13 @@ def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: 
         given: dict[str, Any] = dict.fromkeys(value.name for value in body.inputs)
         given |= {value.name: x for value, x in zip(body.inputs, inputs, strict=False)}
         return runs(body, given, params, rng)
+    bounded_operands(operator.name, (x for k, x in enumerate(inputs) if operator.mark(k) != SHAPE_ONLY))
     attributes = dict(node.attributes)
     for name, graph in node.subgraphs.items():
         attributes[name] = functools.partial(_subgraph, runs, graph, params, values, rng=rng)
         attributes[name].outputs = graph.outputs  # what the model declares of them
     outputs = operator.call(inputs, attributes, n_outputs=len(node.outputs), rng=rng)
+    bounded_results(operator.name, jax.tree.leaves(outputs))
     if len(outputs) < len(node.outputs):
         raise SignatureError(f"{operator.name}: makes {len(outputs)} outputs, not {len(node.outputs)}")
     return outputs

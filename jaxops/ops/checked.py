@@ -1,11 +1,18 @@
-"""Results in the sizes that were resolved, where symbolic ones may come out in another form."""
+"""Results in the sizes that were resolved: whether they may be made, and the form of symbolic ones."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from jax import lax
 
+from jaxops.memory import bounded
 from jaxops.shapes.arithmetic import all_agree
-from jaxops.static import Sizes
+from jaxops.static import Sizes, Tracer
+
+
+def bounded_like(op: str, sizes: Sequence[Any], x: Any) -> None:
+    """Raises TooLargeError where a result of these sizes, in the type of an operand, may not be made."""
+    bounded(op, sizes, x.dtype.itemsize, computed=None if isinstance(x, Tracer) else True)
 
 
 def with_sizes(op: str, y: Any, expected: Sizes) -> Any:

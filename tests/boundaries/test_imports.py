@@ -13,7 +13,7 @@ LONGEST = 400
 
 STANDARD = set(sys.stdlib_module_names)
 ARRAYS = {"jax", "numpy", "ml_dtypes", "chex"}
-BASE = {"jaxops.errors", "jaxops.static", "jaxops.attributes", "jaxops.dtypes"}
+BASE = {"jaxops.errors", "jaxops.memory", "jaxops.static", "jaxops.attributes", "jaxops.dtypes"}
 
 # Folder or module → what it may import besides the standard library; the longest name that fits decides.
 ALLOWED = {
@@ -30,11 +30,12 @@ ALLOWED = {
     "jaxops.preview": {"jaxops.ops"},
     "jaxops.training": {"jaxops.ops"},
     "jaxops.errors": {"numpy"},
-    "jaxops.static": {"jax", "numpy", "jaxops.errors"},
+    "jaxops.memory": {"numpy", "jaxops.errors"},
+    "jaxops.static": {"jax", "numpy", "jaxops.errors", "jaxops.memory"},
     "jaxops.attributes": {"jax", "numpy", "jaxops.errors", "jaxops.static", "jaxops.dtypes"},
-    "jaxops.dtypes": {"jax", "numpy", "ml_dtypes", "jaxops.errors", "jaxops.static"},
+    "jaxops.dtypes": {"jax", "numpy", "ml_dtypes", "jaxops.errors", "jaxops.memory", "jaxops.static"},
     # Sizes in, sizes out: no array, so neither NumPy nor JAX.
-    "jaxops.shapes": {"jaxops.errors", "jaxops.static", "jaxops.shapes"},
+    "jaxops.shapes": {"jaxops.errors", "jaxops.memory", "jaxops.static", "jaxops.shapes"},
     # Never a node, a version, a proto.
     "jaxops.ops": ARRAYS | BASE | {"jaxops.shapes", "jaxops.ops"},
     "jaxops.ops.image.decoding": {"numpy", "PIL"} | BASE,  # files of images
@@ -48,7 +49,7 @@ ALLOWED = {
     "jaxops.model": {"jax", "numpy", "jaxops.graph", "jaxops.tools"} | BASE,
     # Only what is ONNX; never computes on tensor data either.
     "jaxops.onnx": {"jax", "numpy", "jaxops.graph", "jaxops.onnx"} | BASE,
-    "jaxops.onnx.loading": {"jaxops.model", "jaxops.graph", "jaxops.tools", "jaxops.onnx"},
+    "jaxops.onnx.loading": {"jaxops.memory", "jaxops.model", "jaxops.graph", "jaxops.tools", "jaxops.onnx"},
     "jaxops.onnx.contrib": {"onnx"},
     "jaxops.onnx.schemas": {"jax", "numpy", "onnx", "jaxops.onnx"} | BASE,
     "jaxops.onnx.registry": {"numpy", "onnx", "jaxops.ops", "jaxops.onnx"} | BASE,

@@ -16,6 +16,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, element_type, flag, integer
 from jaxops.dtypes import floating, is_float, is_string
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, message, shape_text
+from jaxops.memory import bounded
 from jaxops.ops.elementwise import operands
 from jaxops.shapes.math import signal_transforms as sizes_of
 from jaxops.static import Array, ElementType, Static, foldable, jit_if_concrete, known
@@ -167,6 +168,7 @@ def mel_weight_matrix(
     dtype = element_type(op, "output_datatype", output_datatype)
     if is_string(np.empty(0, dtype)) or dtype.kind in "bc":
         raise DTypeError(f"{op}: `output_datatype` is {dtype.name}; it must be a type of real numbers")
+    bounded(op, (length // 2 + 1, bands), np.dtype(np.float64).itemsize)
     # The text leaves open where the bands lie. As in the standard's suite and in onnxruntime their edges divide the
     # range by bands + 2, not + 1, so the last band ends below the upper edge; each edge is rounded down to a point.
     first, last = (2595 * np.log10(1 + edge / 700) for edge in (low, high))

@@ -11,6 +11,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import ArgumentError, ShapeError, describe
+from jaxops.memory import bounded
 from jaxops.ops.elementwise import one_of_kind, traced_if_symbolic
 from jaxops.static import Array, Static, array, beside, foldable, is_symbolic, jit_if_concrete, known, settled
 
@@ -36,6 +37,7 @@ def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wra
         raise ShapeError(f"one_hot: `values` must be two elements (elsewhere, at the index), got {describe(values)}")
     count = _depth(depth)
     if isinstance(indices, np.ndarray) and isinstance(values, np.ndarray) and not is_symbolic(count):
+        bounded("one_hot", (*indices.shape, count), max(values.itemsize, np.dtype(np.int64).itemsize))
         # A narrow type may not hold the depth.
         place = np.expand_dims(indices if indices.dtype == np.uint64 else indices.astype(np.int64), at)
         place = np.where(place < 0, place + count, place) if wrap else place

@@ -15,6 +15,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import as_traced, canonical, widened
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, describe, message, shape_text
+from jaxops.ops.checked import bounded_like
 from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.ops.elementwise import broadcast_to, on_facts, operands, require
 from jaxops.shapes import arithmetic as of_sizes
@@ -47,6 +48,7 @@ def _where(arrays: tuple[Array, ...]) -> Any:
     test, x, y = arrays
     sizes = broadcast("where", test.shape, x.shape, y.shape)
     if isinstance(test, np.ndarray):
+        bounded_like("where", sizes, x)
         return np.where(test, x, y)
     # `lax.select` accepts a scalar condition.
     return lax.select(
