@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from jax import lax
 
 from jaxops.memory import bounded
@@ -10,9 +11,10 @@ from jaxops.shapes.arithmetic import all_agree
 from jaxops.static import Sizes, Tracer
 
 
-def bounded_like(op: str, sizes: Sequence[Any], x: Any) -> None:
-    """Raises TooLargeError where a result of these sizes, in the type of an operand, may not be made."""
-    bounded(op, sizes, x.dtype.itemsize, computed=None if isinstance(x, Tracer) else True)
+def bounded_like(op: str, sizes: Sequence[Any], x: Any, dtype: Any = None) -> None:
+    """Raises TooLargeError where a result of these sizes may not be computed from `x`. dtype: None for that of x."""
+    itemsize = np.dtype(x.dtype if dtype is None else dtype).itemsize
+    bounded(op, sizes, itemsize, computed=None if isinstance(x, Tracer) else True)
 
 
 def with_sizes(op: str, y: Any, expected: Sizes) -> Any:

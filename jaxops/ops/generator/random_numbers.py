@@ -25,6 +25,7 @@ from jaxops.attributes import element_type, integer, ints
 from jaxops.dtypes import SUB_BYTE, accumulation_type, canonical, floating, is_float
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, shape_text
 from jaxops.memory import bounded
+from jaxops.ops.checked import bounded_like
 from jaxops.ops.randomness import random_key
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.static import (
@@ -33,7 +34,6 @@ from jaxops.static import (
     Ints,
     ShapeOnly,
     Sizes,
-    Tracer,
     array,
     is_symbolic,
     jit_if_concrete,
@@ -183,7 +183,7 @@ def multinomial(
     count = integer("multinomial", "sample_size", sample_size)
     if count < 1:
         raise ArgumentError(f"multinomial: `sample_size` is {count}; it must be at least 1")
-    bounded("multinomial", (count, x.shape[0]), 8, computed=None if isinstance(x, Tracer) else True)  # a key for each
+    bounded_like("multinomial", (count, x.shape[0]), x, np.int64)
     kind = element_type("multinomial", "dtype", dtype)
     if kind not in (np.int32, np.int64):
         raise DTypeError(f"multinomial: `dtype` is {kind.name}; it must be int32 or int64")

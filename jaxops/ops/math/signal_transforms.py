@@ -17,6 +17,7 @@ from jaxops.attributes import axis as resolve_axis, element_type, flag, integer
 from jaxops.dtypes import floating, is_float, is_string
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, message, shape_text
 from jaxops.memory import bounded
+from jaxops.ops.checked import bounded_like
 from jaxops.ops.elementwise import operands
 from jaxops.shapes.math import signal_transforms as sizes_of
 from jaxops.static import Array, ElementType, Static, foldable, jit_if_concrete, known
@@ -56,6 +57,7 @@ def dft(
         raise ArgumentError(f"dft: with onesided=1 and inverse={int(back)} it takes {kind}, got {shape_text(x.shape)}")
     count = None if dft_length is None else integer("dft", "dft_length", dft_length)
     count = sizes_of.transform_length("dft", x.shape[along], count, half and back)
+    bounded_like("dft", (*x.shape[:along], count, *x.shape[along + 1 :]), x)
     return _dft(x, along, count, back, half)
 
 
@@ -120,7 +122,8 @@ def stft(
     step = integer("stft", "frame_step", frame_step)
     each = None if frame_length is None else integer("stft", "frame_length", frame_length)
     count, each = sizes_of.frames("stft", x.shape[1], step, factors[0].shape if factors else None, each)
-    return _stft((x, *factors), count, each, step, half)
+    # A step beyond 32 bits is one between frames of which there is one.
+    return _stft((x, *factors), count, each, 1 if isinstance(count, int) and count == 1 else step, half)
 
 
 @jit_if_concrete

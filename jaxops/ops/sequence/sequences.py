@@ -21,6 +21,7 @@ import numpy as np
 from jaxops.attributes import axis as resolve_axis, element_type, flag, integer, ints
 from jaxops.dtypes import canonical, type_name
 from jaxops.errors import ArgumentError, BoundsError, DTypeError, ShapeError, SignatureError
+from jaxops.memory import bounded
 from jaxops.ops.tensor.joining import concat
 from jaxops.ops.tensor.reshaping import squeeze, unsqueeze
 from jaxops.ops.tensor.splitting import split as split_into
@@ -165,6 +166,7 @@ def split_to_sequence(input: Array, split: Static = None, *, axis: int = 0, keep
         raise ShapeError(f"split_to_sequence: the number of pieces of {each} in {size} is not known; list the lengths")
     if size == 0:
         return []
+    bounded("split_to_sequence: the list of pieces", (size // each,), np.dtype(object).itemsize)
     rest = [size % each] if size % each else []
     pieces = split_into(data, (each,) * (size // each) + tuple(rest), axis=at)
     return list(pieces) if keep or split is not None else [squeeze(piece, (at,)) for piece in pieces]

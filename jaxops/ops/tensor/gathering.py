@@ -16,6 +16,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import as_traced
 from jaxops.errors import BoundsError, DTypeError, describe
+from jaxops.memory import bounded_operands
 from jaxops.ops.checked import bounded_like
 from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.ops.indices import checked_indices, from_start
@@ -39,6 +40,7 @@ def gather(data: A, indices: A, *, axis: int = 0) -> A:
     """
     data = array(data)
     places = array(beside(data, "gather", "indices", indices))
+    bounded_operands("gather", (places,))
     if not (jnp.issubdtype(places.dtype, jnp.integer) or is_symbolic(places)):
         raise DTypeError(f"gather: `indices` must be integers, got {describe(places)}")
     at = resolve_axis("gather", axis, data.ndim)

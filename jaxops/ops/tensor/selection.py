@@ -15,6 +15,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import as_traced, canonical, widened
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, describe, message, shape_text
+from jaxops.memory import bounded_operands
 from jaxops.ops.checked import bounded_like
 from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.ops.elementwise import broadcast_to, on_facts, operands, require
@@ -95,12 +96,15 @@ def compress(input: Array, condition: Array, *, axis: int | None = None, size: S
         raise ShapeError(
             f"compress: `condition` has {condition.shape[0]} entries, more than axis {at} of {shape_text(x.shape)} has"
         )
+    bounded_operands("compress", (x, condition))
     if _unbounded("compress", "condition", condition, size):
         kept = np.flatnonzero(np.asarray(condition))
         if isinstance(x, np.ndarray):
             return settled(np.take(x, kept, axis=at), x)
         return jnp.take(x, as_traced(kept), axis=at, mode="clip")
-    (kept,) = _places(as_traced(condition), integer("compress", "size", size), x.shape[at])
+    count = integer("compress", "size", size)
+    bounded_like("compress", (*x.shape[:at], count, *x.shape[at + 1 :]), x)
+    (kept,) = _places(as_traced(condition), count, x.shape[at])
     return jnp.take(as_traced(x), kept, axis=at, mode="fill", fill_value=0)
 
 
@@ -125,6 +129,7 @@ def nonzero(x: Array, *, size: Static = None) -> Array:
            [0, 0, 1]])
     """
     x = array(x)
+    bounded_operands("nonzero", (x,))
     if _unbounded("nonzero", "x", x, size):
         values = on_facts(_is_not_zero, x) if is_symbolic(x) else np.asarray(x)
         if not values.ndim:
@@ -133,6 +138,7 @@ def nonzero(x: Array, *, size: Static = None) -> Array:
             found = np.stack(np.nonzero(values)).astype(np.int64)
         return found if isinstance(x, np.ndarray) else as_traced(found)
     count = integer("nonzero", "size", size)
+    bounded_like("nonzero", (max(x.ndim, 1), count), x, np.int64)
     if not x.ndim:
         return jnp.zeros((0, count), canonical(np.int64))
     return jnp.stack(_places(as_traced(x), count, -1)).astype(canonical(np.int64))
@@ -158,6 +164,7 @@ def unique(
     [[2, 1, 3], [0, 1, 3], [0, 1, 1, 2], [1, 2, 1]]
     """
     x = array(x)
+    bounded_operands("unique", (x,))
     at = None if axis is None else resolve_axis("unique", axis, x.ndim)
     ascending = flag("unique", "sorted", sorted)
     if size is None and isinstance(x, Tracer) and (x.size if at is None else x.shape[at]) == 1:
@@ -167,6 +174,7 @@ def unique(
         if not ascending:
             raise ArgumentError("unique: `sorted` is 0; together with `size` it must be 1")
         count = integer("unique", "size", size)
+        bounded_like("unique", (count,) if at is None else (*x.shape[:at], count, *x.shape[at + 1 :]), x, np.int64)
         y, *places = widened(lambda xs: jnp.unique(xs[0], True, True, True, at, size=count), (as_traced(x),))
         first, inverse, counts = (v.reshape(-1).astype(canonical(np.int64)) for v in places)
         return y, first, inverse, counts

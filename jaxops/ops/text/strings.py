@@ -14,6 +14,8 @@ import numpy as np
 from jaxops.attributes import flag, integer, one_of
 from jaxops.dtypes import is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, shape_text
+from jaxops.memory import bounded_operands
+from jaxops.ops.checked import bounded_like
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import array, foldable
 
@@ -22,6 +24,7 @@ def _strings(op: str, operand: str, value: Any) -> np.ndarray:
     values = array(value)
     if not isinstance(values, np.ndarray) or not is_string(values):
         raise DTypeError(f"{op}: `{operand}` must be strings, in a NumPy array, but is {describe(values)}")
+    bounded_operands(op, (values,))
     return values.astype(object)
 
 
@@ -44,7 +47,7 @@ def string_concat(x: Any, y: Any) -> np.ndarray:
     array(['ac', 'bc'], dtype=object)
     """
     a, b = _strings("string_concat", "x", x), _strings("string_concat", "y", y)
-    broadcast("string_concat", a.shape, b.shape)
+    bounded_like("string_concat", broadcast("string_concat", a.shape, b.shape), a)
     return np.asarray(a + b, object)
 
 

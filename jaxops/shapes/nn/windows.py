@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
+from jaxops.memory import bounded
 from jaxops.shapes.arithmetic import agree, all_agree, ceiled, floored, larger
 from jaxops.static import Dim, Sizes, Undecided, is_symbolic
 
@@ -62,7 +63,7 @@ def sliding(op: str, sizes: Sizes, kernel: Sizes, options: Options, ceil_mode: b
     """
     auto_pad = options.auto_pad
     kernel, strides, dilations, given = _attributes(op, sizes, kernel, options)
-    found, ends, out = [], [], []
+    found, ends, out, steps = [], [], [], []
     for axis, (size, k, step, d) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
         width = span(k, d)
         if auto_pad.startswith("SAME"):
@@ -85,7 +86,9 @@ def sliding(op: str, sizes: Sizes, kernel: Sizes, options: Options, ceil_mode: b
         found.append((lo, reach))
         ends.append(hi)
         out.append(count)
-    return Windows(kernel, strides, dilations, tuple(found), tuple(ends), tuple(out))
+        steps.append(_used(step, count))
+    _check_padded(op, [size + lo + hi for size, (lo, hi) in zip(sizes, found, strict=True)])
+    return Windows(kernel, tuple(steps), _used_dilations(kernel, dilations), tuple(found), tuple(ends), tuple(out))
 
 
 def transposed(
@@ -117,7 +120,7 @@ def transposed(
         wanted = tuple(size * step for size, step in zip(sizes, strides, strict=True))
     if wanted is not None:
         _check(op, "output_shape", wanted, n, 0)
-    found, out = [], []
+    found, out, covered = [], [], []
     for i, (size, k, step, d, e) in enumerate(zip(sizes, kernel, strides, dilations, extra, strict=True)):
         full = (size - 1) * step + span(k, d)
         if wanted is None:
@@ -133,7 +136,26 @@ def transposed(
             )
         found.append((lo, full - lo - count))
         out.append(count)
-    return Windows(kernel, strides, dilations, tuple(found), tuple(hi for _, hi in found), tuple(out))
+        covered.append(larger(full, count) if isinstance(full, int) and isinstance(count, int) else full)
+    _check_padded(op, covered)
+    steps = tuple(map(_used, strides, sizes))
+    ends = tuple(hi for _, hi in found)
+    return Windows(kernel, steps, _used_dilations(kernel, dilations), tuple(found), ends, tuple(out))
+
+
+def _used(step: Dim, count: Dim) -> Dim:
+    """A stride that changes nothing where there is one window is 1: XLA computes with 64 bits, or 32."""
+    return 1 if isinstance(count, int) and count <= 1 else step
+
+
+def _used_dilations(kernel: Sizes, dilations: Sizes) -> Sizes:
+    """Likewise, the dilation of a window of one element."""
+    return tuple(map(_used, dilations, kernel))
+
+
+def _check_padded(op: str, sizes: Sequence[Dim]) -> None:
+    """Raises TooLargeError for more spatial elements, padding included, than fit in memory at a byte each."""
+    bounded(f"{op}: with its padding", sizes, 1, computed=None)
 
 
 def channels(op: str, x: Sizes, w: Sizes, group: int) -> None:
