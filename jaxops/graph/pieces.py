@@ -24,7 +24,7 @@ from jaxops.graph.mesh import under_auto_axes
 from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.prepared import Prepared, compiler_options
 from jaxops.graph.rounding import Rounding
-from jaxops.graph.trace import run, scope_of, step
+from jaxops.graph.trace import check_called, run, scope_of, step
 from jaxops.memory import LIMIT, runs_here
 from jaxops.static import PREPARED, SHAPE_ONLY, UNKNOWN, StaticValue, Tracer, is_symbolic, tracing
 
@@ -89,6 +89,7 @@ class Pieces:
 
         Node by node inside a trace, whose program it becomes a part of, and under `jax.disable_jit`.
         """
+        check_called(graph)
         before = LIMIT.set(self.max_bytes)
         try:
             return self._call(graph, given, params, rng, own)

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxops.errors import JaxopsError, SignatureError, SizeError, describe
+from jaxops.errors import JaxopsError, SignatureError, SizeError, TooLargeError, UnsupportedError, describe
 from jaxops.graph.nodes import Graph, Node
 from jaxops.memory import bounded_operands, bounded_results
 from jaxops.static import SHAPE_ONLY, UNKNOWN, Undecided, is_symbolic
@@ -18,6 +18,20 @@ from jaxops.static import SHAPE_ONLY, UNKNOWN, Undecided, is_symbolic
 _OF_JAX = (Undecided, TypeError, ValueError, NotImplementedError, AssertionError)
 # The sizes in JAX's message about a comparison that it cannot decide.
 _COMPARISON = re.compile(r"'([^']+)' (<=|>=|<|>) '([^']+)'")
+
+
+# More nodes than these, in the bodies of functions, take many minutes to compile. A file of 31 functions may have 2^30.
+MOST_CALLED = 1 << 16
+
+
+def check_called(graph: Graph, name: str = "") -> None:
+    """Raises UnsupportedError for a graph whose functions stand for too many nodes. name: that of its function."""
+    if graph.called > MOST_CALLED:
+        bodies = {node.operator.name: node.body.called for node in graph.nodes if node.body is not None}
+        raise UnsupportedError(
+            f"{name or max(bodies, key=bodies.__getitem__, default='the model')}: functions that call functions stand "
+            f"for {graph.called} nodes; jaxops runs {MOST_CALLED}"
+        )
 
 
 def run(
@@ -33,6 +47,7 @@ def run(
         **{name: params[param] for name, param in graph.params.items() if name not in given},
         **given,
     }
+    check_called(graph)
     values = ChainMap(local, *(outer.maps if outer else ()))
     for index, (node, spent) in enumerate(zip(graph.nodes, graph.spent, strict=True)):
         inputs = [values[name] if name else None for name in node.inputs]
@@ -66,6 +81,10 @@ def step(
             error.add_note(_context(node, inputs))
             raise
         problem = _open_question(node.operator.name, str(error).partition("\n")[0], symbolic)
+        problem.add_note(_context(node, inputs))
+        raise problem from error
+    except (MemoryError, OverflowError) as error:
+        problem = error if isinstance(error, JaxopsError) else TooLargeError(f"{node.operator.name}: {error}")
         problem.add_note(_context(node, inputs))
         raise problem from error
     except Exception as error:

@@ -39,6 +39,7 @@ ALLOWED = {
     # Never a node, a version, a proto.
     "jaxops.ops": ARRAYS | BASE | {"jaxops.shapes", "jaxops.ops"},
     "jaxops.ops.image.decoding": {"numpy", "PIL"} | BASE,  # files of images
+    "jaxops.ops.text.regular_expressions": {"re2"} | BASE,
     # Knows an operator as a protocol: no operator, no schema, no file format. Never computes on tensor data.
     "jaxops.graph": {"jax", "numpy", "jaxops.graph"} | BASE,
     # What people do with a graph: no file format, and not the model either.

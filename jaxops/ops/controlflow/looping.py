@@ -14,8 +14,8 @@ from jax import lax
 
 from jaxops.attributes import integer
 from jaxops.dtypes import as_traced, canonical, is_string
-from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, ShapeError, SignatureError, StaticError, describe
-from jaxops.ops.checked import bounded_like
+from jaxops.errors import ArgumentError, JaxopsError, ShapeError, SignatureError, StaticError, describe
+from jaxops.ops.checked import bounded_like, check_counts
 from jaxops.ops.controlflow.branching import if_
 from jaxops.ops.controlflow.state import carried, condition, rows_of, same_state, value_of
 from jaxops.static import UNKNOWN, FromSizes, Subgraph, Tracer, is_symbolic, traced_once, tracing
@@ -179,9 +179,7 @@ class _Loop:
         counted = self.count is not None and not isinstance(self.count, jax.Array)
         iterate = seen.iterate
         if iterate and counted and not seen.exits:
-            largest = np.iinfo(canonical(np.int64)).max
-            if isinstance(self.count, int) and self.count > largest:
-                raise OutOfRangeError(f"loop: `m`, {self.count} iterations, exceeds {largest}, their largest number")
+            check_counts("loop", "m", self.count)
             if self.keep is True:
                 return self.scanned(iterate)
             if not seen.scans:

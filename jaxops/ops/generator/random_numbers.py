@@ -25,7 +25,7 @@ from jaxops.attributes import element_type, integer, ints
 from jaxops.dtypes import SUB_BYTE, accumulation_type, canonical, floating, is_float
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, shape_text
 from jaxops.memory import bounded
-from jaxops.ops.checked import bounded_like
+from jaxops.ops.checked import bounded_like, check_counts
 from jaxops.ops.randomness import random_key
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.static import (
@@ -183,6 +183,7 @@ def multinomial(
     count = integer("multinomial", "sample_size", sample_size)
     if count < 1:
         raise ArgumentError(f"multinomial: `sample_size` is {count}; it must be at least 1")
+    check_counts("multinomial", "sample_size", count)
     bounded_like("multinomial", (count, x.shape[0]), x, np.int64)
     kind = element_type("multinomial", "dtype", dtype)
     if kind not in (np.int32, np.int64):

@@ -14,7 +14,7 @@ from jax import lax
 from jaxops.attributes import integer, ints, one_of
 from jaxops.dtypes import is_string
 from jaxops.errors import ArgumentError, DTypeError, describe
-from jaxops.ops.checked import bounded_like
+from jaxops.ops.checked import bounded_like, check_counts
 from jaxops.shapes.nn import ngrams as sizes_of
 from jaxops.static import Array, Ints, Sizes, array, jit_if_concrete
 
@@ -74,6 +74,7 @@ def tf_idf_vectorizer(
     if weights is not None and len(weights) != total:
         raise ArgumentError(f"{op}: `weights` has {len(weights)} items; the pool has {total} n-grams")
     sizes = sizes_of.counted(x.shape, max(columns, default=-1) + 1)
+    check_counts(op, "ngram_indexes", max(columns, default=-1))
     bounded_like(op, sizes, x, np.float32)
     vocabulary, items = np.unique(pool, return_inverse=True)
     known = isinstance(x, np.ndarray)

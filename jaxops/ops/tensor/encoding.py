@@ -10,9 +10,9 @@ from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import as_traced, canonical, is_float
-from jaxops.errors import ArgumentError, OutOfRangeError, ShapeError, describe
+from jaxops.errors import ArgumentError, ShapeError, describe
 from jaxops.memory import bounded
-from jaxops.ops.checked import bounded_like
+from jaxops.ops.checked import bounded_like, check_counts
 from jaxops.ops.elementwise import one_of_kind, traced_if_symbolic
 from jaxops.static import Array, Static, array, beside, foldable, is_symbolic, jit_if_concrete, known, settled
 
@@ -66,8 +66,7 @@ def _one_hot(operands: tuple[Any, Any], axis: int, depth: Any, wrap: bool) -> An
     kind = indices.dtype
     sizes = (*indices.shape[:axis], depth, *indices.shape[axis:])
     bounded_like("one_hot", sizes, values)
-    if isinstance(depth, int) and depth > jnp.iinfo(kind).max:
-        raise OutOfRangeError(f"one_hot: `depth` {depth} does not fit {kind.name}, the type of the indices")
+    check_counts("one_hot", "depth", depth)
     place = lax.expand_dims(indices, (axis,))
     if wrap and jnp.issubdtype(kind, jnp.signedinteger):
         place = jnp.where(place < 0, place + jnp.asarray(depth, kind), place)

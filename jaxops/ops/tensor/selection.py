@@ -16,7 +16,7 @@ from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import as_traced, canonical, widened
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, describe, message, shape_text
 from jaxops.memory import bounded_operands
-from jaxops.ops.checked import bounded_like
+from jaxops.ops.checked import bounded_like, check_counts
 from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.ops.elementwise import broadcast_to, on_facts, operands, require
 from jaxops.shapes import arithmetic as of_sizes
@@ -102,10 +102,16 @@ def compress(input: Array, condition: Array, *, axis: int | None = None, size: S
         if isinstance(x, np.ndarray):
             return settled(np.take(x, kept, axis=at), x)
         return jnp.take(x, as_traced(kept), axis=at, mode="clip")
-    count = integer("compress", "size", size)
+    count = _count("compress", size)
     bounded_like("compress", (*x.shape[:at], count, *x.shape[at + 1 :]), x)
     (kept,) = _places(as_traced(condition), count, x.shape[at])
     return jnp.take(as_traced(x), kept, axis=at, mode="fill", fill_value=0)
+
+
+def _count(op: str, size: Static) -> int:
+    count = integer(op, "size", size)
+    check_counts(op, "size", count)
+    return count
 
 
 def _places(x: Any, size: int, fill: Any) -> tuple[Any, ...]:
@@ -137,7 +143,7 @@ def nonzero(x: Array, *, size: Static = None) -> Array:
         else:
             found = np.stack(np.nonzero(values)).astype(np.int64)
         return found if isinstance(x, np.ndarray) else as_traced(found)
-    count = integer("nonzero", "size", size)
+    count = _count("nonzero", size)
     bounded_like("nonzero", (max(x.ndim, 1), count), x, np.int64)
     if not x.ndim:
         return jnp.zeros((0, count), canonical(np.int64))
@@ -173,7 +179,7 @@ def unique(
     if not _unbounded("unique", "x", x, size):
         if not ascending:
             raise ArgumentError("unique: `sorted` is 0; together with `size` it must be 1")
-        count = integer("unique", "size", size)
+        count = _count("unique", size)
         bounded_like("unique", (count,) if at is None else (*x.shape[:at], count, *x.shape[at + 1 :]), x, np.int64)
         y, *places = widened(lambda xs: jnp.unique(xs[0], True, True, True, at, size=count), (as_traced(x),))
         first, inverse, counts = (v.reshape(-1).astype(canonical(np.int64)) for v in places)

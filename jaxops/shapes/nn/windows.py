@@ -63,7 +63,7 @@ def sliding(op: str, sizes: Sizes, kernel: Sizes, options: Options, ceil_mode: b
     """
     auto_pad = options.auto_pad
     kernel, strides, dilations, given = _attributes(op, sizes, kernel, options)
-    found, ends, out, steps = [], [], [], []
+    found, ends, out, padded = [], [], [], []
     for axis, (size, k, step, d) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
         width = span(k, d)
         if auto_pad.startswith("SAME"):
@@ -86,9 +86,11 @@ def sliding(op: str, sizes: Sizes, kernel: Sizes, options: Options, ceil_mode: b
         found.append((lo, reach))
         ends.append(hi)
         out.append(count)
-        steps.append(_used(step, count))
-    _check_padded(op, [size + lo + hi for size, (lo, hi) in zip(sizes, found, strict=True)])
-    return Windows(kernel, tuple(steps), _used_dilations(kernel, dilations), tuple(found), tuple(ends), tuple(out))
+        padded.append(size + lo + reach)
+    _check_padded(op, padded)
+    # A stride beyond the padded axis finds one window, as does one of its size, which XLA can count.
+    steps = tuple(min(s, max(d, 1)) if isinstance(d, int) else s for s, d in zip(strides, padded, strict=True))
+    return Windows(kernel, steps, _used(dilations, kernel), tuple(found), tuple(ends), tuple(out))
 
 
 def transposed(
@@ -138,19 +140,13 @@ def transposed(
         out.append(count)
         covered.append(larger(full, count) if isinstance(full, int) and isinstance(count, int) else full)
     _check_padded(op, covered)
-    steps = tuple(map(_used, strides, sizes))
     ends = tuple(hi for _, hi in found)
-    return Windows(kernel, steps, _used_dilations(kernel, dilations), tuple(found), ends, tuple(out))
+    return Windows(kernel, _used(strides, sizes), _used(dilations, kernel), tuple(found), ends, tuple(out))
 
 
-def _used(step: Dim, count: Dim) -> Dim:
-    """A stride that changes nothing where there is one window is 1: XLA computes with 64 bits, or 32."""
-    return 1 if isinstance(count, int) and count <= 1 else step
-
-
-def _used_dilations(kernel: Sizes, dilations: Sizes) -> Sizes:
-    """Likewise, the dilation of a window of one element."""
-    return tuple(map(_used, dilations, kernel))
+def _used(distances: Sizes, counts: Sizes) -> Sizes:
+    """The distances between elements; that of a single one changes nothing, and XLA can count 1."""
+    return tuple(1 if isinstance(n, int) and n <= 1 else d for d, n in zip(distances, counts, strict=True))
 
 
 def _check_padded(op: str, sizes: Sequence[Dim]) -> None:
