@@ -192,6 +192,7 @@ def unify(op: str, values: tuple[Any, ...], names: tuple[str, ...] = ()) -> tupl
     arrays = tuple(map(array, values))
     if any(map(is_symbolic, arrays)):
         arrays = _beside_sizes(arrays)
+    bounded_operands(op, arrays)
     if any(isinstance(v, jax.Array) for v in arrays):
         arrays = tuple(as_traced(v) for v in arrays)
     if len({type_name(v) for v in arrays}) > 1:

@@ -5,9 +5,10 @@ unless a model was loaded with another number. What is only traced, for `jax.exp
 another machine; its sizes must fit the 64-bit numbers of XLA, which ends the process otherwise.
 """
 
+import inspect
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -79,16 +80,23 @@ def bounded(what: str, sizes: Sequence[Any], itemsize: int, *, computed: bool | 
     )
 
 
+def operator_of(fn: Callable[..., Any]) -> Callable[[tuple[Any, ...]], str]:
+    """For the attributes of `fn(data, *attributes)` the operator that it computes: its parameter `op`, or its name."""
+    at, name = [*inspect.signature(fn).parameters], fn.__name__.strip("_")
+    place = at.index("op") - 1 if "op" in at else None
+    return lambda attributes: name if place is None else attributes[place]
+
+
 def fits(value: np.ndarray) -> bool:
     """Whether a static array may be computed with; a broadcast view takes no memory until then."""
     return value.nbytes <= LIMIT.get()
 
 
 def bounded_operands(op: str, values: Iterable[Any]) -> None:
-    """Raises TooLargeError for a static operand that takes too many bytes, which a broadcast view may."""
+    """Raises TooLargeError for a static value that takes too many bytes, which a broadcast view may."""
     for value in values:
         if isinstance(value, np.ndarray) and not fits(value):
-            bounded(f"{op}: a static operand", value.shape, value.itemsize)
+            bounded(f"{op}: a static value", value.shape, value.itemsize)
 
 
 def bounded_results(op: str, values: Iterable[Any]) -> None:

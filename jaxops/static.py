@@ -19,7 +19,7 @@ from jax.extend.core import Primitive, get_opaque_trace_state, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
 from jaxops.errors import OutOfRangeError, SizeError, StaticError, message
-from jaxops.memory import bounded_operands, bounded_results, runs_here
+from jaxops.memory import bounded_operands, bounded_results, operator_of, runs_here
 
 __all__ = [
     "A",
@@ -194,12 +194,12 @@ def jit_if_concrete(fn: Callable[..., Any]) -> Callable[..., Any]:
     A concrete JAX array: compiles `fn` once per shape and attributes, in JAX's own cache. The attributes must be
     hashable. Static data and results that take too many bytes raise TooLargeError.
     """
-    op = fn.__name__.strip("_")
+    op_of = operator_of(fn)
 
     def entry(data: Any, attributes: tuple[Any, ...]) -> Any:
         with runs_here():
             found = fn(data, *attributes)
-            bounded_results(op, jax.tree.leaves(found))
+            bounded_results(op_of(attributes), jax.tree.leaves(found))
             return found
 
     entry.__name__ = fn.__name__  # profilers show this name
@@ -212,11 +212,11 @@ def jit_if_concrete(fn: Callable[..., Any]) -> Callable[..., Any]:
         if type(data) is tuple and data and isinstance(data[0], jax.Array | np.ndarray):
             if _CONCRETE[type(data[0])] and not any(isinstance(d, Tracer) for d in data):
                 return compiled(data, attributes)
-            bounded_operands(op, data)
-            return _settle_all(op, fn(data, *attributes), data)
+            bounded_operands(op_of(attributes), data)
+            return _settle_all(op_of(attributes), fn(data, *attributes), data)
         data = array(data)
-        bounded_operands(op, (data,))
-        return _settle_all(op, fn(data, *attributes), (data,))
+        bounded_operands(op_of(attributes), (data,))
+        return _settle_all(op_of(attributes), fn(data, *attributes), (data,))
 
     return run
 

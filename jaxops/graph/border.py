@@ -12,6 +12,7 @@ import numpy as np
 from jaxops.dtypes import as_traced, canonical, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, StaticError, describe
 from jaxops.graph.nodes import Value
+from jaxops.memory import bounded_operands
 from jaxops.static import ChosenStrings, Deferred, StaticValue, Tracer, is_static, is_symbolic, tracing
 
 
@@ -60,6 +61,7 @@ def leave(outputs: Sequence[Any], names: Sequence[str], given: Any) -> Any:
     inside = not settled and (tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given)))
 
     def left(y: Any) -> Any:
+        bounded_operands("an output of the model", (y,))
         if inside and isinstance(y, np.ndarray) and is_string(y):
             return ChosenStrings.all_of(y)
         return as_traced(y) if inside or is_symbolic(y) else y

@@ -113,13 +113,14 @@ def _symbolic_sizes(values: Sequence[Any]) -> list[Any]:
 
 def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: Any, runs: Any) -> Sequence[Any]:
     operator = node.operator
+    if node.body is None:  # a body may ask for the shape of an operand alone
+        bounded_operands(operator.name, (x for k, x in enumerate(inputs) if operator.mark(k) != SHAPE_ONLY))
     operator.check(inputs)
     body = node.body or operator.body(node, inputs)
     if body is not None:
         given: dict[str, Any] = dict.fromkeys(value.name for value in body.inputs)
         given |= {value.name: x for value, x in zip(body.inputs, inputs, strict=False)}
         return runs(body, given, params, rng)
-    bounded_operands(operator.name, (x for k, x in enumerate(inputs) if operator.mark(k) != SHAPE_ONLY))
     attributes = dict(node.attributes)
     for name, graph in node.subgraphs.items():
         attributes[name] = functools.partial(_subgraph, runs, graph, params, values, rng=rng)
