@@ -20,17 +20,20 @@ _OF_JAX = (Undecided, TypeError, ValueError, NotImplementedError, AssertionError
 _COMPARISON = re.compile(r"'([^']+)' (<=|>=|<|>) '([^']+)'")
 
 
-# More nodes than these, in the bodies of functions, take many minutes to compile. A file of 31 functions may have 2^30.
-MOST_CALLED = 1 << 16
+# More nodes in the bodies of functions take many minutes to compile; a file of 31 functions may have 2^30.
+_MOST_CALLED = 1 << 16
+# For each node of a graph there may be so many more.
+PER_NODE = 64
 
 
 def check_called(graph: Graph, name: str = "") -> None:
     """Raises UnsupportedError for a graph whose functions stand for too many nodes. name: that of its function."""
-    if graph.called > MOST_CALLED:
+    most = _MOST_CALLED + PER_NODE * len(graph.nodes)
+    if graph.called > most:
         bodies = {node.operator.name: node.body.called for node in graph.nodes if node.body is not None}
+        name = name or max(bodies, key=bodies.__getitem__, default="the model")
         raise UnsupportedError(
-            f"{name or max(bodies, key=bodies.__getitem__, default='the model')}: functions that call functions stand "
-            f"for {graph.called} nodes; jaxops runs {MOST_CALLED}"
+            f"{name}: functions that call functions stand for {graph.called} nodes; jaxops runs {most} at most"
         )
 
 

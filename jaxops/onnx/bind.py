@@ -14,7 +14,7 @@ from onnx import helper
 
 from jaxops.errors import ModelError, SignatureError, UnsupportedError
 from jaxops.graph.nodes import Graph, Node
-from jaxops.graph.trace import MOST_CALLED
+from jaxops.graph.trace import PER_NODE
 from jaxops.onnx.differentiated import with_differentiated
 from jaxops.onnx.functions import calls, resolved, shallow
 from jaxops.onnx.norms import with_norms
@@ -29,6 +29,8 @@ from jaxops.static import Subgraph, is_symbolic
 
 # So many callers of a function are told in an error inside it.
 _MOST_NOTES = 16
+# So many nodes the bodies of functions may have, and PER_NODE for each node of the graph.
+_MOST_BOUND = 1 << 12
 
 
 def bind(source: Source, operators: Mapping[tuple[str, str], Callable[..., Any]] | None = None) -> Graph:
@@ -37,6 +39,7 @@ def bind(source: Source, operators: Mapping[tuple[str, str], Callable[..., Any]]
     operators: functions by (domain, name), which go before those of jaxops.
     """
     binder = _Binder(source.functions, own_operators(operators or {}))
+    binder.room += PER_NODE * len(source.graph.nodes)
     graph = binder.graph(source.graph, source.opsets, frozenset(), {})
     binder.report()
     return with_wide_operators(graph)
@@ -111,7 +114,7 @@ class _Binder:
         self.functions = functions
         self.own = own or {}
         self.calls: set[OperatorName] = set()  # the functions being bound: one inside itself never ends
-        self.steps = 0  # the nodes of the functions that are bound
+        self.room = _MOST_BOUND  # for nodes of functions
         self.missing: dict[str, list[str]] = {}
         self.bodies: dict[Any, Graph] = {}  # a function is bound once for each way to call it
 
@@ -183,11 +186,11 @@ class _Binder:
         try:
             while path:
                 asked, node, attributes, inner = path[-1]
-                for node, attributes in inner:
-                    name = node.operator
+                for call, given in inner:
+                    name = call.operator
                     known = name in self.functions and (name.domain, name.name) not in self.own
-                    if known and (name, _frozen(attributes)) not in self.bodies:
-                        path.append(self._entered(name, node, attributes))
+                    if known and (name, _frozen(given)) not in self.bodies:
+                        path.append(self._entered(name, call, given))
                         break
                 else:
                     called = self.functions[asked]
@@ -206,11 +209,10 @@ class _Binder:
             raise ModelError(f"the function {asked.name} calls itself")
         self.calls.add(asked)
         function = self.functions[asked]
-        self.steps += len(function.graph.nodes)
-        if self.steps > MOST_CALLED:
+        self.room -= len(function.graph.nodes)
+        if self.room < 0:
             raise UnsupportedError(
-                f"{asked.name}: functions are called with so many attributes that their bodies have more than "
-                f"{MOST_CALLED} nodes"
+                f"{asked.name}: functions call each other with too many different attributes; each needs its own body"
             )
         return asked, node, attributes, calls(function, attributes)
 

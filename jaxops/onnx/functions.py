@@ -11,6 +11,8 @@ from typing import Any
 from jaxops.errors import UnsupportedError
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.graph.trace import check_called
+from jaxops.onnx.registry import find
+from jaxops.onnx.schemas import newest_opset
 from jaxops.onnx.source import Function, Reference
 
 # Up to so many bodies stand inside each other …
@@ -75,12 +77,17 @@ class _Opener:
         inputs = [*node.inputs, *[""] * (len(body.inputs) - len(node.inputs))]
         names = {value.name: name for value, name in zip(body.inputs, inputs, strict=True)}
         made = {name for inner in body.nodes for name in inner.outputs}
+        copies = []  # what comes in and goes out, or goes out twice
         for value, name in zip(body.outputs, node.outputs, strict=False):
-            if name and value.name not in names and value.name in made:
+            if name and value.name in made and value.name not in names:
                 names[value.name] = name
             elif name:
-                return [node]  # what comes in goes out, or goes out twice; no node makes it
-        return self.graph(self.renamed(body, names)).nodes
+                copies.append((value.name, name))
+        if not all(names.get(source) for source, _ in copies):
+            return [node]  # an input that was left out goes out
+        same = find("Identity", "", newest_opset())
+        after = [Node(same, name, (names[source],), (name,), {}) for source, name in copies]
+        return [*self.graph(self.renamed(body, names)).nodes, *after]
 
     def renamed(self, graph: Graph, names: dict[str, str]) -> Graph:
         """A graph with other names, also inside it. names: those that are chosen; it gets the others."""

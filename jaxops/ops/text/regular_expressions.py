@@ -1,7 +1,5 @@
 """Regular expressions in the notation of RE2, which onnxruntime runs: matching takes time linear in the text."""
 
-__all__: list[str] = []
-
 from typing import Any
 
 from jaxops.errors import ArgumentError, UnsupportedError
