@@ -151,6 +151,16 @@ def test_max_bytes_of_a_model():
         jaxops.onnx.load(graph([("Range", ["a", "b", "c"], ["y"])], a=[0], b=[10**6], c=[1]), max_bytes=1 << 20)
 
 
+@pytest.mark.parametrize("sizes", [(10**6, 10**6), (2**62,)], ids=str)
+def test_a_sparse_tensor_is_bounded(sizes):
+    made = graph([("Add", ["x", "s"], ["y"])], ["x"])
+    indices = helper.make_tensor("i", TensorProto.INT64, [1], [3])
+    values = helper.make_tensor("s", TensorProto.FLOAT, [1], [1.0])
+    made.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, sizes))
+    with pytest.raises(TooLargeError, match=r"sparse tensor 's' of shape .* takes"):
+        jaxops.onnx.load(made)
+
+
 def test_raw_errors_of_sizes_are_ours():
     def raising(kind):
         def fn(x):

@@ -50,10 +50,10 @@ def load(
     a size that no input has; TooLargeError for a static value beyond `max_bytes`; SignatureError and others for nodes
     that their opset does not allow, and for an option that does not fit the model.
     """
-    found = parsed(model)
-    source = read(found)
-    opsets = ", ".join(f"{domain or 'ai.onnx'} {n}" for domain, n in source.opsets.items())
     with memory.max_bytes(memory.LIMIT.get() if max_bytes is None else max_bytes):
+        found = parsed(model)
+        source = read(found)
+        opsets = ", ".join(f"{domain or 'ai.onnx'} {n}" for domain, n in source.opsets.items())
         return Model(
             fixed(bind(source, operators or {}), sizes or {}),
             opsets=source.opsets,
