@@ -86,11 +86,11 @@ def step(
         problem = _open_question(node.operator.name, str(error).partition("\n")[0], symbolic)
         problem.add_note(_context(node, inputs))
         raise problem from error
-    except (MemoryError, OverflowError) as error:
-        problem = error if isinstance(error, JaxopsError) else TooLargeError(f"{node.operator.name}: {error}")
-        problem.add_note(_context(node, inputs))
-        raise problem from error
     except Exception as error:
+        if isinstance(error, MemoryError | OverflowError) and not isinstance(error, JaxopsError):
+            problem = TooLargeError(f"{node.operator.name}: {error}")  # what NumPy and JAX say of huge sizes
+            problem.add_note(_context(node, inputs))
+            raise problem from error
         error.add_note(_context(node, inputs))
         raise
 
