@@ -17,11 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.attributes import element_type, integer, ints
+from jaxops.deferred import Deferred
 from jaxops.errors import ArgumentError, DTypeError, JaxopsError, SignatureError, StaticError, describe, message
 from jaxops.static import (
     ELEMENT_TYPE,
     STATIC,
-    Deferred,
     FromSizes,
     Ints,
     Tracer,

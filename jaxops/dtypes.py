@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, describe
+from jaxops.memory import bounded_operands
 from jaxops.static import Array, FromSizes, Sizes, array, as_array, is_symbolic
 
 # XLA:CPU of jaxlib 0.10.2 aborts the process when it concatenates these; an 8-bit integer holds them all.
@@ -104,7 +105,7 @@ def as_traced(value: Any, dtype: Any = None) -> jax.Array:
         return jnp.stack(dims).reshape(values.shape) if values.ndim else dims[0]
     if values.dtype.kind in "USTO":
         raise DTypeError(f"strings stay static (NumPy) and cannot become a JAX array: {values!r:.80}")
-    # Only JAX copies a broadcast view.
+    bounded_operands("conversion to a JAX array", (values,))
     return jnp.asarray(as_canonical(values, dtype))
 
 
@@ -196,6 +197,7 @@ def unify(op: str, values: tuple[Any, ...], names: tuple[str, ...] = ()) -> tupl
     arrays = tuple(map(array, values))
     if any(map(is_symbolic, arrays)):
         arrays = _beside_sizes(arrays)
+    bounded_operands(op, arrays)
     if any(isinstance(v, jax.Array) for v in arrays):
         arrays = tuple(as_traced(v) for v in arrays)
     if len({type_name(v) for v in arrays}) > 1:

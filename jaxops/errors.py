@@ -83,6 +83,10 @@ class OutOfRangeError(JaxopsError, OverflowError):
     """A 64-bit constant or result that does not fit the 32-bit type that replaces its own while x64 is off."""
 
 
+class TooLargeError(JaxopsError, MemoryError, OverflowError):
+    """A value or a result that takes more bytes than are allowed, or than a size can count."""
+
+
 class UnsupportedError(JaxopsError, NotImplementedError):
     """A feature of the standard that jaxops does not implement."""
 

@@ -21,6 +21,7 @@ from jaxops.graph.nodes import Graph, Value
 from jaxops.graph.params import Choice, prepare, renamed
 from jaxops.graph.pieces import Pieces
 from jaxops.graph.static_inputs import Need, StaticInputs
+from jaxops.memory import LIMIT
 from jaxops.tools.compare import Comparison, compare, names_of
 from jaxops.tools.exporting import export
 from jaxops.tools.listing import listing
@@ -65,8 +66,7 @@ class Model:
         sharding: Rule | None = None,
         precision: str | None = None,
     ) -> None:
-        """description: what a person should know of the file: its opsets, what wrote it. origin: where the front end
-        read it. static, trainable, names, sharding, precision: as `jaxops.onnx.load` takes them."""
+        """description: what a person should know of the file. origin: where it was read. The others: as in `load`."""
         if not isinstance(names, str) or names not in ("onnx", "module"):
             raise ArgumentError(f"`names` is {names!r}; it must be 'onnx' or 'module'")
         needs = StaticInputs()
@@ -87,7 +87,7 @@ class Model:
         self._shardings = {} if sharding is None else shardings(self._tensors, self._key_paths, sharding)
         self._origin = origin
         self._params: dict[str, jax.Array] = {}
-        self._pieces = Pieces(precision)
+        self._pieces = Pieces(LIMIT.get(), precision)
         self._other_outputs: dict[tuple[str, ...], Graph] = {}
         self._expected_cuts = expected_cuts(self.graph, {v.name: bool(v.static) for v in formals})
 
@@ -200,8 +200,8 @@ class Model:
         model.graph, model.inputs, model.outputs = found.graph, found.inputs, found.outputs
         model._defaults, model._tensors, model._params = found.defaults, found.tensors, found.params
         model._constants = dataclasses.replace(self._constants, tensors=found.tensors)
-        model._border, model._pieces = Border(found.inputs, found.defaults), Pieces(self._pieces.precision)
-        model._other_outputs = {}
+        model._border, model._other_outputs = Border(found.inputs, found.defaults), {}
+        model._pieces = Pieces(self._pieces.max_bytes, self._pieces.precision)
         return model
 
     def _giving(self, names: tuple[str, ...]) -> Graph:

@@ -19,12 +19,11 @@ from jax.extend.core import Primitive, get_opaque_trace_state, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
 from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, SizeError, StaticError, message
+from jaxops.memory import bounded_operands, bounded_results, operator_of, runs_here
 
 __all__ = [
     "A",
     "Array",
-    "ChosenStrings",
-    "Deferred",
     "Dim",
     "FromSizes",
     "Ints",
@@ -38,7 +37,6 @@ __all__ = [
     "Subgraph",
     "Tracer",
     "Undecided",
-    "ZippedMaps",
     "ad",
     "batching",
     "enable_x64",
@@ -114,11 +112,10 @@ def is_static(value: Any) -> TypeGuard[np.ndarray]:
 def tracing() -> bool:
     """Whether new arrays are traced, as under `jit`, so that a Python loop would be unrolled into the program."""
     state = get_opaque_trace_state()
-    if state == _CALM["state"]:
-        return False
-    if isinstance(jax.numpy.asarray(np.False_), Tracer):
-        return True
-    _CALM["state"] = state
+    if state != _CALM["state"]:
+        if isinstance(jax.numpy.asarray(np.False_), Tracer):
+            return True
+        _CALM["state"] = state
     return False
 
 
@@ -200,11 +197,15 @@ def jit_if_concrete(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     Static data: calls `fn` and settles its arrays. A tracer: calls `fn`, so that only its `lax` calls enter the jaxpr.
     A concrete JAX array: compiles `fn` once per shape and attributes, in JAX's own cache. The attributes must be
-    hashable.
+    hashable. Static data and results that take too many bytes raise TooLargeError.
     """
+    op_of = operator_of(fn)
 
     def entry(data: Any, attributes: tuple[Any, ...]) -> Any:
-        return fn(data, *attributes)
+        with runs_here():
+            found = fn(data, *attributes)
+            bounded_results(op_of(attributes), jax.tree.leaves(found))
+            return found
 
     entry.__name__ = fn.__name__  # profilers show this name
     compiled = jax.jit(entry, static_argnums=1)
@@ -216,9 +217,11 @@ def jit_if_concrete(fn: Callable[..., Any]) -> Callable[..., Any]:
         if type(data) is tuple and data and isinstance(data[0], jax.Array | np.ndarray):
             if _is_concrete(type(data[0])) and not any(isinstance(d, Tracer) for d in data):
                 return compiled(data, attributes)
-            return _settle_all(fn(data, *attributes), data)
+            bounded_operands(op_of(attributes), data)
+            return _settle_all(op_of(attributes), fn(data, *attributes), data)
         data = array(data)
-        return _settle_all(fn(data, *attributes), (data,))
+        bounded_operands(op_of(attributes), (data,))
+        return _settle_all(op_of(attributes), fn(data, *attributes), (data,))
 
     return run
 
@@ -230,11 +233,12 @@ def traced_once(fn: Callable[..., Any], *args: Any) -> Callable[..., Any]:
     return lambda *args: jax.tree.unflatten(tree, repeat(*jax.tree.leaves(args)))
 
 
-def _settle_all(result: Any, operands: tuple[Any, ...]) -> Any:
+def _settle_all(op: str, result: Any, operands: tuple[Any, ...]) -> Any:
     if type(result) is np.ndarray:
         return settled(result, *operands) if result.dtype == object else result
     if type(result) is tuple and result and type(result[0]) is np.ndarray:
         return tuple(settled(part, *operands) for part in result)
+    bounded_results(op, jax.tree.leaves(result))
     return result
 
 
@@ -243,6 +247,7 @@ class StaticValue:
     """A static value that passes through `jit`: part of the cache key as an argument, unchanged as a result."""
 
     def __init__(self, value: np.ndarray) -> None:
+        bounded_operands("the border of a compiled program", (value,))
         self.value = value
         content = tuple(value.flat) if value.dtype.kind in "OT" else value.tobytes()
         self._key = (value.dtype.name, value.shape, content)
@@ -294,84 +299,6 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
 for _name in ("neg", "abs", "lt", "le", "gt", "ge", "eq", "ne", "getitem"):
     setattr(FromSizes, f"__{_name}__", _of_traced(f"__{_name}__"))
 jax.tree_util.register_pytree_node(FromSizes, lambda v: ((v.traced,), None), lambda _, leaves: cast(Any, leaves[0]))
-
-
-class Deferred:
-    """What cannot be a JAX array, on its way through `jit`: an array, and the static items that it belongs to.
-
-    A pytree whose leaf is the array, so `jit` and `vmap` hand it through. `value` puts array and items together.
-    """
-
-    def __init__(self, array: Any, items: StaticValue) -> None:
-        self.array = array
-        self.items = items
-
-    def __init_subclass__(cls) -> None:
-        jax.tree_util.register_pytree_node(cls, lambda d: ((d.array,), d.items), lambda items, leaf: cls(*leaf, items))
-
-    @classmethod
-    def of(cls, array: Any, items: np.ndarray) -> Any:
-        """The value at once where the array is concrete, else what stands for it."""
-        return cls(array, StaticValue(items)).value
-
-    @property
-    def value(self) -> Any:
-        """What it stands for; itself while the array is traced."""
-        return self if isinstance(self.array, Tracer) else self.made(np.asarray(self.array), self.items.value)
-
-    @staticmethod
-    def made(array: np.ndarray, items: np.ndarray) -> Any:
-        """The value that an array and the items make."""
-        raise NotImplementedError
-
-
-class ChosenStrings(Deferred):
-    """Strings that a traced array of positions chooses among static ones: the labels of a classifier under `jit`.
-
-    `np.asarray` of it gives the strings, outside `jit`; inside it raises StaticError, so only what uses the strings
-    is refused. An operator takes it as strings. `array` has the positions and `items.value` the strings.
-    """
-
-    dtype = np.dtype(object)
-
-    @classmethod
-    def all_of(cls, strings: np.ndarray) -> "ChosenStrings":
-        """An array of strings as one that a transformation hands through."""
-        places = np.arange(strings.size, dtype=np.int32).reshape(strings.shape)
-        return cls(jax.numpy.asarray(places), StaticValue(strings.reshape(-1)))
-
-    @staticmethod
-    def made(array: np.ndarray, items: np.ndarray) -> np.ndarray:
-        return np.asarray(items[array], object)
-
-    @property
-    def shape(self) -> Sizes:
-        """The shape of the positions."""
-        return self.array.shape
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes of the positions."""
-        return self.array.ndim
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        found = self.value
-        if found is self:
-            raise StaticError(
-                "strings that traced numbers choose cannot be used under jit\n"
-                "  hint    use the scores, or a model with integer labels; or return the strings from the jitted "
-                "function and take np.asarray of them outside"
-            )
-        return found
-
-
-class ZippedMaps(Deferred):
-    """A list of dictionaries on its way through `jit`: a matrix, and the keys of its columns."""
-
-    @staticmethod
-    def made(array: np.ndarray, items: np.ndarray) -> list[dict[Any, Any]]:
-        keys = items.tolist()
-        return [dict(zip(keys, row, strict=True)) for row in array.tolist()]
 
 
 def beside(data: Any, op: str, operand: str, value: Any) -> Any:

@@ -9,11 +9,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxops.deferred import ChosenStrings, Deferred
 from jaxops.dtypes import as_canonical, as_traced, canonical, is_string
 from jaxops.errors import ArgumentError, DTypeError, ModelError, ShapeError, SignatureError, StaticError, describe
 from jaxops.graph.nodes import Value
+from jaxops.memory import bounded_operands
 from jaxops.sequences import SplitSequence
-from jaxops.static import ChosenStrings, Deferred, StaticValue, Tracer, is_concrete, is_static, is_symbolic, tracing
+from jaxops.static import StaticValue, Tracer, is_concrete, is_static, is_symbolic, tracing
 
 
 class Border:
@@ -101,6 +103,7 @@ def leave(outputs: Sequence[Any], formals: Sequence[Value], given: Any) -> Any:
             raise y.problem(f"output '{name}'")
 
     def left(y: Any) -> Any:
+        bounded_operands("an output of the model", (y,))
         if inside and isinstance(y, np.ndarray) and is_string(y):
             return ChosenStrings.all_of(y)
         return as_traced(y) if inside or is_symbolic(y) else y

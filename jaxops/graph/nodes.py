@@ -180,6 +180,25 @@ class Graph:
         """Whether a node of it draws random numbers."""
         return any(node.draws for node in self.nodes)
 
+    @property
+    def inner(self) -> Iterator["Graph"]:
+        """The subgraphs and bodies of its nodes."""
+        for node in self.nodes:
+            yield from node.subgraphs.values()
+            if node.body is not None:
+                yield node.body
+
+    @cached_property
+    def depth(self) -> int:
+        """How many graphs stand inside each other, this one included."""
+        return 1 + max((graph.depth for graph in self.inner), default=0)
+
+    @cached_property
+    def called(self) -> int:
+        """The number of nodes that bodies add to those of the graph when it runs, as each node runs its own."""
+        bodies = (len(node.body.nodes) for node in self.nodes if node.body is not None)
+        return sum(bodies) + sum(graph.called for graph in self.inner)
+
     @cached_property
     def spent(self) -> tuple[tuple[str, ...], ...]:
         """For each node, the names that nothing after it reads."""

@@ -23,6 +23,7 @@ from jaxops.errors import ArgumentError, JaxopsError, SignatureError, near
 from jaxops.graph.nodes import Graph, Node, Tensor
 from jaxops.graph.static_inputs import Needs
 from jaxops.graph.trace import step
+from jaxops.memory import fits
 from jaxops.static import STATISTICS
 
 # From this many elements on, bytes are data rather than structure.
@@ -144,7 +145,8 @@ class _Split:
         params: dict[str, str] = {}
 
         def keep(name: str, tensor: Tensor, value: Any = None, generated: bool = False) -> None:
-            if self._is_parameter(name, tensor, needed):
+            # A view that nobody computes with, of which a Shape is asked, stays what it is.
+            if (value is None or fits(value)) and self._is_parameter(name, tensor, needed):
                 params[name] = self._enter(name, tensor, owner)
                 if generated:
                     self.fixed.add(params[name])

@@ -24,7 +24,8 @@ from jaxops.graph.mesh import under_auto_axes
 from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.prepared import Prepared, compiler_options
 from jaxops.graph.rounding import Rounding
-from jaxops.graph.trace import run, scope_of, step
+from jaxops.graph.trace import check_called, run, scope_of, step
+from jaxops.memory import LIMIT, runs_here
 from jaxops.static import PREPARED, SHAPE_ONLY, UNKNOWN, StaticValue, Tracer, is_concrete, is_symbolic, tracing
 
 # From this many elements on, operands are worth a compiled program.
@@ -49,9 +50,10 @@ class Stop:
 
 @dataclass(eq=False)
 class Pieces:
-    """What runs the graphs of a model. cuts: for each node at which one was cut, why. precision: of its products, as
-    `jax.default_matmul_precision` names it; None for what holds around a call."""
+    """What runs the graphs of a model. max_bytes: how many a result may take. precision: of its products, as
+    `jax.default_matmul_precision` names it; None for what holds around a call. cuts: node → why it was cut there."""
 
+    max_bytes: int
     precision: str | None = None
     cuts: dict[str, str] = field(default_factory=dict)
     _rounding: Rounding = field(default_factory=Rounding)
@@ -64,7 +66,7 @@ class Pieces:
             raise ArgumentError(f"`precision` is {self.precision!r}; jax.default_matmul_precision: {error}") from error
 
     def __reduce__(self) -> Any:
-        return Pieces, (self.precision, dict(self.cuts))  # compiled functions stay behind
+        return Pieces, (self.max_bytes, self.precision, dict(self.cuts))  # compiled functions stay behind
 
     @cached_property
     def _compiled(self) -> Any:
@@ -79,7 +81,8 @@ class Pieces:
         def piece(graph: Graph, start: int, end: int, cut: bool, params: Any, given: Any, rng: Any) -> Any:
             before = PREPARED.set(prepared)
             try:
-                return under_auto_axes(self._piece, graph, start, end, cut, params, given, rng, like=given)
+                with runs_here():
+                    return under_auto_axes(self._piece, graph, start, end, cut, params, given, rng, like=given)
             finally:
                 PREPARED.reset(before)
 
@@ -95,10 +98,15 @@ class Pieces:
 
         Node by node inside a trace, whose program it becomes a part of, and under `jax.disable_jit`.
         """
-        if self.precision is None:
-            return self._call(graph, given, params, rng, own)
-        with jax.default_matmul_precision(self.precision):
-            return self._call(graph, given, params, rng, own)
+        check_called(graph)
+        before = LIMIT.set(self.max_bytes)
+        try:
+            if self.precision is None:
+                return self._call(graph, given, params, rng, own)
+            with jax.default_matmul_precision(self.precision):
+                return self._call(graph, given, params, rng, own)
+        finally:
+            LIMIT.reset(before)
 
     def _call(
         self, graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any, own: bool

@@ -10,9 +10,10 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from jaxops.errors import JaxopsError, SignatureError, SizeError, describe
+from jaxops.errors import JaxopsError, SignatureError, SizeError, TooLargeError, UnsupportedError, describe
 from jaxops.graph.nodes import Graph, Node
-from jaxops.static import UNKNOWN, Undecided, is_symbolic
+from jaxops.memory import bounded_operands, bounded_results
+from jaxops.static import SHAPE_ONLY, UNKNOWN, Undecided, is_symbolic
 
 # What JAX, and Chex, raise where they cannot do with symbolic sizes what they can with numbers.
 _OF_JAX = (Undecided, TypeError, ValueError, NotImplementedError, AssertionError)
@@ -34,6 +35,21 @@ class Learner(Protocol):
 
 # Who is asked, while an export looks for the limits that a model has.
 LEARNER: ContextVar[Learner | None] = ContextVar("LEARNER", default=None)
+# More nodes in the bodies of functions take many minutes to compile; a file of 31 functions may have 2^30.
+_MOST_CALLED = 1 << 16
+# For each node of a graph there may be so many more.
+PER_NODE = 64
+
+
+def check_called(graph: Graph, name: str = "") -> None:
+    """Raises UnsupportedError for a graph whose functions stand for too many nodes. name: that of its function."""
+    most = _MOST_CALLED + PER_NODE * len(graph.nodes)
+    if graph.called > most:
+        bodies = {node.operator.name: node.body.called for node in graph.nodes if node.body is not None}
+        name = name or max(bodies, key=bodies.__getitem__, default="the model")
+        raise UnsupportedError(
+            f"{name}: functions that call functions stand for {graph.called} nodes; jaxops runs {most} at most"
+        )
 
 
 def run(
@@ -49,6 +65,7 @@ def run(
         **{name: params[param] for name, param in graph.params.items() if name not in given},
         **given,
     }
+    check_called(graph)
     values = ChainMap(local, *(outer.maps if outer else ()))
     for index, (node, spent) in enumerate(zip(graph.nodes, graph.spent, strict=True)):
         inputs = [values[name] if name else None for name in node.inputs]
@@ -95,6 +112,10 @@ def _attempt(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: A
         problem.add_note(_context(node, inputs))
         raise problem from error
     except Exception as error:
+        if isinstance(error, MemoryError | OverflowError) and not isinstance(error, JaxopsError):
+            problem = TooLargeError(f"{node.operator.name}: {error}")  # what NumPy and JAX say of huge sizes
+            problem.add_note(_context(node, inputs))
+            raise problem from error
         error.add_note(_context(node, inputs))
         raise
 
@@ -120,6 +141,8 @@ def _symbolic_sizes(values: Sequence[Any]) -> list[Any]:
 
 def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: Any, runs: Any) -> Sequence[Any]:
     operator = node.operator
+    if node.body is None:  # a body may ask for the shape of an operand alone
+        bounded_operands(operator.name, (x for k, x in enumerate(inputs) if operator.mark(k) != SHAPE_ONLY))
     operator.check(inputs)
     body = node.body or operator.body(node, inputs)
     if body is not None:
@@ -131,6 +154,7 @@ def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: 
         attributes[name] = functools.partial(_subgraph, runs, graph, params, values, rng=rng)
         attributes[name].outputs = graph.outputs  # what the model declares of them
     outputs = operator.call(inputs, attributes, n_outputs=len(node.outputs), rng=rng)
+    bounded_results(operator.name, jax.tree.leaves(outputs))
     if len(outputs) < len(node.outputs):
         raise SignatureError(f"{operator.name}: makes {len(outputs)} outputs, not {len(node.outputs)}")
     return outputs

@@ -14,16 +14,23 @@ from onnx import helper
 
 from jaxops.errors import ModelError, SignatureError, UnsupportedError
 from jaxops.graph.nodes import Graph, Node
+from jaxops.graph.trace import PER_NODE
 from jaxops.onnx.differentiated import with_differentiated
+from jaxops.onnx.functions import calls, resolved, shallow
 from jaxops.onnx.norms import with_norms
 from jaxops.onnx.own_operators import OwnOperator, own_operators
 from jaxops.onnx.read import function
 from jaxops.onnx.registry import Operator
 from jaxops.onnx.schemas import newest_opset
-from jaxops.onnx.source import Function, OperatorName, Reference, Source
+from jaxops.onnx.source import Function, OperatorName, Source
 from jaxops.onnx.tolerant import in_order, opset_of, tolerant
 from jaxops.onnx.wide_integers import with_wide_operators
 from jaxops.static import Subgraph, is_symbolic
+
+# So many callers of a function are told in an error inside it.
+_MOST_NOTES = 16
+# So many nodes the bodies of functions may have, and PER_NODE for each node of the graph.
+_MOST_BOUND = 1 << 12
 
 
 def bind(source: Source, operators: Mapping[tuple[str, str], Callable[..., Any]] | None = None) -> Graph:
@@ -32,6 +39,7 @@ def bind(source: Source, operators: Mapping[tuple[str, str], Callable[..., Any]]
     operators: functions by (domain, name), which go before those of jaxops.
     """
     binder = _Binder(source.functions, own_operators(operators or {}))
+    binder.room += PER_NODE * len(source.graph.nodes)
     graph = binder.graph(source.graph, source.opsets, frozenset(), None)
     binder.report()
     return with_wide_operators(graph)
@@ -105,7 +113,8 @@ class _Binder:
     ) -> None:
         self.functions = functions
         self.own = own or {}
-        self.calls: list[OperatorName] = []  # the functions being bound: one inside itself never ends
+        self.calls: set[OperatorName] = set()  # the functions being bound: one inside itself never ends
+        self.room = _MOST_BOUND  # for nodes of functions
         self.missing: dict[str, list[str]] = {}
         self.bodies: dict[Any, Graph] = {}  # a function is bound once for each way to call it
 
@@ -134,19 +143,10 @@ class _Binder:
     def node(
         self, node: Node, opsets: Mapping[str, int], names: frozenset[str], references: Mapping[str, Any] | None
     ) -> Node:
-        attributes = {}
-        for name, value in node.attributes.items():
-            if isinstance(value, Reference):
-                if references is None:
-                    raise ModelError(
-                        f"the attribute `{name}` stands for `{value.name}` of a function, but no function is around it"
-                    )
-                if value.name not in references:
-                    continue  # an optional attribute that the call left out
-                value = references[value.name]
-            if isinstance(value, Graph):
-                value = self.graph(value, opsets, names, references)
-            attributes[name] = value
+        attributes = {
+            name: self.graph(value, opsets, names, references) if isinstance(value, Graph) else value
+            for name, value in resolved(node, references).items()
+        }
         asked: OperatorName = node.operator
         if (asked.domain, asked.name) in self.own:
             own = self.own[asked.domain, asked.name]
@@ -167,8 +167,6 @@ class _Binder:
         return self.with_body(bound)
 
     def call(self, node: Node, asked: OperatorName, attributes: Mapping[str, Any]) -> Node:
-        if asked in self.calls:
-            raise ModelError(f"the function {asked.name} calls itself")
         called = self.functions[asked]
         unknown = sorted(set(attributes) - set(called.attributes))
         if unknown:
@@ -181,11 +179,45 @@ class _Binder:
             )
         key = asked, _frozen(attributes)
         if key not in self.bodies:
-            self.calls.append(asked)
-            self.bodies[key] = self.function(called, {**called.defaults, **attributes})
-            self.calls.pop()
+            self.bind_functions(asked, node, attributes)
         operator = FunctionCall(asked.name, tuple(value.name for value in graph.inputs))
         return dataclasses.replace(node, operator=operator, attributes={}, body=self.bodies[key])
+
+    def bind_functions(self, asked: OperatorName, node: Node, attributes: Mapping[str, Any]) -> None:
+        """Binds the body of a function for these attributes after those of the functions that it calls."""
+        path = [self._entered(asked, node, attributes)]
+        try:
+            while path:
+                asked, node, attributes, inner = path[-1]
+                for call, given in inner:
+                    name = call.operator
+                    known = name in self.functions and (name.domain, name.name) not in self.own
+                    if known and (name, _frozen(given)) not in self.bodies:
+                        path.append(self._entered(name, call, given))
+                        break
+                else:
+                    called = self.functions[asked]
+                    body = shallow(asked.name, self.function(called, {**called.defaults, **attributes}))
+                    self.bodies[asked, _frozen(attributes)] = body
+                    self.calls.remove(asked)
+                    path.pop()
+        except Exception as error:
+            for asked, node, *_ in path[:0:-1][:_MOST_NOTES]:
+                error.add_note(f"in node '{node.label}' ({asked.name}, a function of the model)")
+            raise
+
+    def _entered(self, asked: OperatorName, node: Node, attributes: Mapping[str, Any]) -> Any:
+        """A function on the path to the one being bound, and what it calls."""
+        if asked in self.calls:
+            raise ModelError(f"the function {asked.name} calls itself")
+        self.calls.add(asked)
+        function = self.functions[asked]
+        self.room -= len(function.graph.nodes)
+        if self.room < 0:
+            raise UnsupportedError(
+                f"{asked.name}: functions call each other with too many different attributes; each needs its own body"
+            )
+        return asked, node, attributes, calls(function, attributes)
 
     def function(self, function: Function, attributes: Mapping[str, Any]) -> Graph:
         return self.graph(function.graph, function.opsets, frozenset(), attributes)

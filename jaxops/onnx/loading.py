@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from jaxops import memory
 from jaxops.contract import explained
 from jaxops.graph.params import Choice
 from jaxops.graph.sizes import fixed
@@ -26,6 +27,7 @@ def load(
     names: Literal["onnx", "module"] = "onnx",
     sizes: Mapping[str, int] | None = None,
     precision: str | None = None,
+    max_bytes: int | None = None,
 ) -> Model:
     """Loads an ONNX model as a JAX function.
 
@@ -45,23 +47,26 @@ def load(
     sizes: numbers for symbolic sizes of the inputs, such as {"sequence": 128}; a call then accepts no others.
     precision: of products and convolutions, as `jax.default_matmul_precision` names it: "bfloat16", "high" (three
     products of bfloat16), "highest" or "float32". On a CPU that has no products of bfloat16 all are exact.
+    max_bytes: how many bytes one static value, or one result of an operator, may take; by default half of the machine's
+    memory. What is only traced, by `jax.export` or under a caller's `jit`, may be larger.
 
     Raises PathError, a FileNotFoundError; ModelError for a file that is damaged, contradicts itself, has a cycle, or
     whose external data is missing or outside its folder; UnsupportedError with a list of all operators that jaxops does
-    not have; ArgumentError for a size that no input has; SignatureError and others for nodes that their opset does not
-    allow, and for an option that does not fit the model.
+    not have; ArgumentError for a size that no input has; TooLargeError for a static value beyond `max_bytes`;
+    SignatureError and others for nodes that their opset does not allow, and for an option that does not fit the model.
     """
-    found = parsed(model)
-    source = read(found)
-    opsets = ", ".join(f"{domain or 'ai.onnx'} {n}" for domain, n in source.opsets.items())
-    return Model(
-        fixed(bind(source, {} if operators is None else operators), {} if sizes is None else sizes),
-        opsets=source.opsets,
-        description=f"opset {opsets} · {source.producer}" if source.producer else f"opset {opsets}",
-        origin=Origin(Path(model) if isinstance(model, str | os.PathLike) else found.proto, found.folder),
-        static=static,
-        trainable=trainable,
-        sharding=sharding,
-        names=names,
-        precision=precision,
-    )
+    with memory.max_bytes(memory.LIMIT.get() if max_bytes is None else max_bytes):
+        found = parsed(model)
+        source = read(found)
+        opsets = ", ".join(f"{domain or 'ai.onnx'} {n}" for domain, n in source.opsets.items())
+        return Model(
+            fixed(bind(source, {} if operators is None else operators), {} if sizes is None else sizes),
+            opsets=source.opsets,
+            description=f"opset {opsets} · {source.producer}" if source.producer else f"opset {opsets}",
+            origin=Origin(Path(model) if isinstance(model, str | os.PathLike) else found.proto, found.folder),
+            static=static,
+            trainable=trainable,
+            sharding=sharding,
+            names=names,
+            precision=precision,
+        )

@@ -16,6 +16,7 @@ from onnx.external_data_helper import uses_external_data
 
 from jaxops.errors import ArgumentError, ModelError, PathError, SignatureError
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
+from jaxops.memory import bounded
 from jaxops.onnx.external import ExternalData, bits, external_data
 from jaxops.onnx.parts import read_part
 from jaxops.onnx.scopes import modules_of, scope_of
@@ -332,6 +333,7 @@ def _dense(proto: onnx.SparseTensorProto, external: _External) -> np.ndarray:
         raise ModelError(f"{what}: its indices are {indices.dtype.name}; they must be int64")
     if values.ndim != 1 or indices.shape not in ((len(values),), (len(values), len(sizes))):
         raise ModelError(f"{what}: {values.shape} values cannot stand at indices of shape {indices.shape}")
+    bounded(what, sizes, values.itemsize)
     limits = np.array(math.prod(sizes) if flat else sizes)
     if ((indices < 0) | (indices >= limits)).any():
         raise ModelError(f"{what}: an index lies outside of it")

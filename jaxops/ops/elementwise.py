@@ -12,6 +12,7 @@ from jax import lax
 
 from jaxops.dtypes import SUB_BYTE, as_traced, is_float, number, type_name, unify
 from jaxops.errors import DTypeError, SignatureError
+from jaxops.memory import bounded, bounded_operands
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import Array, Sizes, array, is_symbolic, jit_if_concrete
 
@@ -109,6 +110,7 @@ def broadcast_reduce(
     """Broadcasts the operands to each other and combines them from left to right."""
     sizes = broadcast(op, *(a.shape for a in arrays))
     if isinstance(arrays[0], np.ndarray):
+        bounded(op, sizes, max(a.dtype.itemsize for a in arrays))
         with np.errstate(all="ignore"):
             return np.asarray(reduce(static_fn, arrays))
     return reduce(traced_fn, [broadcast_to(a, sizes) for a in arrays])
@@ -130,5 +132,6 @@ def unary(x: Any, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]) 
 def one_of_kind(op: str, kind: str, value: Any) -> jax.Array:
     """One operand of a kind; see `require`."""
     x = array(value)
+    bounded_operands(op, (x,))
     require(op, kind, x)
     return x

@@ -8,6 +8,7 @@ from jax import lax
 
 from jaxops.dtypes import as_traced, require_integers
 from jaxops.errors import BoundsError
+from jaxops.memory import bounded_operands
 from jaxops.static import Array, array, is_static, is_symbolic
 
 
@@ -40,6 +41,7 @@ def checked_indices(op: str, indices: Any, limits: Any) -> tuple[Array, bool]:
     limits: a size, or one for each element of the last axis.
     """
     indices = array(indices)
+    bounded_operands(op, (indices,))
     if is_symbolic(indices):
         return as_traced(indices), False
     require_integers(op, "indices", indices)

@@ -14,7 +14,8 @@ LONGEST = 400
 STANDARD = set(sys.stdlib_module_names)
 ARRAYS = {"jax", "numpy", "ml_dtypes", "chex"}
 BASE = {
-    *("jaxops.errors", "jaxops.static", "jaxops.attributes", "jaxops.dtypes", "jaxops.contract", "jaxops.sequences"),
+    *("jaxops.errors", "jaxops.memory", "jaxops.static", "jaxops.attributes", "jaxops.dtypes"),
+    *("jaxops.contract", "jaxops.deferred", "jaxops.sequences"),
 }
 
 # Folder or module → what it may import besides the standard library; the longest name that fits decides.
@@ -32,16 +33,20 @@ ALLOWED = {
     "jaxops.preview": {"jaxops.ops"},
     "jaxops.training": {"jaxops.ops"},
     "jaxops.errors": {"numpy"},
-    "jaxops.static": {"jax", "numpy", "jaxops.errors"},
+    "jaxops.memory": {"numpy", "jaxops.errors"},
+    "jaxops.static": {"jax", "numpy", "jaxops.errors", "jaxops.memory"},
+    "jaxops.deferred": {"jax", "numpy", "jaxops.errors", "jaxops.static"},
     "jaxops.sequences": {"jax", "jaxops.errors", "jaxops.static"},
     "jaxops.attributes": {"jax", "numpy", "jaxops.errors", "jaxops.static", "jaxops.dtypes"},
-    "jaxops.dtypes": {"jax", "numpy", "ml_dtypes", "jaxops.errors", "jaxops.static"},
-    "jaxops.contract": {"jax", "numpy", "jaxops.errors", "jaxops.static", "jaxops.attributes", "jaxops.dtypes"},
+    "jaxops.dtypes": {"jax", "numpy", "ml_dtypes", "jaxops.errors", "jaxops.memory", "jaxops.static"},
+    "jaxops.contract": {"jax", "numpy"}
+    | {"jaxops." + name for name in ("errors", "static", "deferred", "attributes", "dtypes")},
     # Sizes in, sizes out: no array, so neither NumPy nor JAX.
-    "jaxops.shapes": {"jaxops.errors", "jaxops.static", "jaxops.shapes"},
+    "jaxops.shapes": {"jaxops.errors", "jaxops.memory", "jaxops.static", "jaxops.shapes"},
     # Never a node, a version, a proto.
     "jaxops.ops": ARRAYS | BASE | {"jaxops.shapes", "jaxops.ops"},
     "jaxops.ops.image.decoding": {"numpy", "PIL"} | BASE,  # files of images
+    "jaxops.ops.text.regular_expressions": {"re2"} | BASE,
     # Knows an operator as a protocol: no operator, no schema, no file format. Never computes on tensor data.
     "jaxops.graph": {"jax", "numpy", "jaxops.graph"} | BASE,
     # What people do with a graph: no file format, and not the model either.
@@ -52,7 +57,9 @@ ALLOWED = {
     "jaxops.model": {"jax", "numpy", "jaxops.graph", "jaxops.tools"} | BASE,
     # Only what is ONNX; never computes on tensor data either.
     "jaxops.onnx": {"jax", "numpy", "jaxops.graph", "jaxops.onnx"} | BASE,
-    "jaxops.onnx.loading": {"jaxops.contract", "jaxops.model", "jaxops.graph", "jaxops.tools", "jaxops.onnx"},
+    "jaxops.onnx.loading": {
+        *("jaxops.contract", "jaxops.memory", "jaxops.model", "jaxops.graph", "jaxops.tools", "jaxops.onnx"),
+    },
     "jaxops.onnx.contrib": {"onnx"},
     "jaxops.onnx.schemas": {"jax", "numpy", "onnx", "jaxops.onnx"} | BASE,
     "jaxops.onnx.registry": {"numpy", "onnx", "jaxops.ops", "jaxops.onnx"} | BASE,

@@ -16,6 +16,7 @@ from jax import lax
 from jaxops.attributes import integer
 from jaxops.dtypes import as_traced, canonical, is_string
 from jaxops.errors import ArgumentError, JaxopsError, ShapeError, SignatureError, SizeError, StaticError, describe
+from jaxops.ops.checked import bounded_like, check_counts
 from jaxops.ops.controlflow.branching import if_
 from jaxops.ops.controlflow.state import carried, condition, rows_of, same_state, value_of
 from jaxops.sequences import GrowingSequence, SplitSequence
@@ -195,6 +196,8 @@ class _Loop:
         while (self.count is None or len(rows) < self.count) and (keep or not self.conditional):
             keep, state, scans = first if first and not rows else self.step(np.array(len(rows)), keep, state)
             rows.append(scans)
+            if len(rows) == 1 and not self.conditional:
+                self.check_rows(scans)
             if self.conditional:
                 keep = condition("loop", _LIMIT, keep)
                 if isinstance(keep, jax.Array):
@@ -215,12 +218,19 @@ class _Loop:
         spaces = [jnp if any(map(is_symbolic, scan.shape)) else np for scan in shapes]
         return (*state, *(xp.zeros((0, *s.shape), s.dtype) for xp, s in zip(spaces, shapes, strict=True)))
 
+    def check_rows(self, scans: Sequence[Any]) -> None:
+        """Raises TooLargeError where the scan outputs of a loop that nothing ends do not fit in memory."""
+        for row in jax.tree.leaves(list(scans)):
+            if hasattr(row, "dtype"):
+                bounded_like("loop: a scan output", (self.count, *row.shape), row)
+
     def traced(self) -> tuple[Any, ...]:
         """Runs as `lax.scan`, as `lax.while_loop`, or unrolled."""
         seen = self.trace()
         counted = self.count is not None and not isinstance(self.count, jax.Array)
         iterate = seen.iterate
         if iterate and counted and not seen.exits:
+            check_counts("loop", "m", self.count)
             if self.keep is True:
                 return self.scanned(iterate)
             if not seen.scans:

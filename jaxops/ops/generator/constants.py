@@ -12,6 +12,7 @@ from jax import lax
 from jaxops.attributes import element_type, integer, ints
 from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, message
+from jaxops.memory import bounded
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.static import (
     Array,
@@ -89,6 +90,7 @@ def constant_of_shape(input: StaticInts, *, value: Any = _ZERO) -> Array:
         raise ArgumentError(f"constant_of_shape: shape {sizes} holds {negative[0]}; sizes must not be negative")
     if any(map(is_symbolic, sizes)):
         return jnp.broadcast_to(as_traced(fill.reshape(())), sizes)
+    bounded("constant_of_shape", sizes, fill.itemsize, computed=False)
     # A broadcast view: a large constant takes memory only once it becomes a JAX array.
     return np.broadcast_to(fill.reshape(()), sizes)
 
@@ -115,6 +117,8 @@ def eye_like(input: ShapeOnly, *, dtype: ElementType | None = None, k: int = 0) 
         raise DTypeError(f"eye_like: `dtype` is {kind.name}; it must be a numeric or boolean type")
     diagonal = integer("eye_like", "k", k)
     if isinstance(x, np.ndarray) and not is_symbolic(diagonal):
+        bounded("eye_like", x.shape, kind.itemsize)
+        diagonal = min(max(diagonal, -x.shape[0]), x.shape[1])  # NumPy takes none beyond the matrix
         return np.eye(x.shape[0], x.shape[1], diagonal).astype(kind)
     row, column = (lax.broadcasted_iota(np.int32, x.shape, i) for i in (0, 1))
     if isinstance(diagonal, int):

@@ -24,9 +24,21 @@ from jax import lax
 from jaxops.attributes import element_type, integer, ints
 from jaxops.dtypes import SUB_BYTE, accumulation_type, canonical, floating, is_float
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, shape_text
+from jaxops.memory import bounded
+from jaxops.ops.checked import bounded_like, check_counts
 from jaxops.ops.randomness import random_key
 from jaxops.shapes.tensor import reshaping as sizes_of
-from jaxops.static import Array, ElementType, Ints, ShapeOnly, Sizes, array, is_symbolic, jit_if_concrete
+from jaxops.static import (
+    Array,
+    ElementType,
+    Ints,
+    ShapeOnly,
+    Sizes,
+    array,
+    is_symbolic,
+    jit_if_concrete,
+    tracing,
+)
 
 
 def random_normal(
@@ -49,7 +61,7 @@ def random_normal(
     (2, 3)
     """
     sizes, kind = _sizes("random_normal", shape), _floats("random_normal", dtype)
-    return _normal(random_key("random_normal", rng, seed), sizes, kind, mean, scale)
+    return _normal("random_normal", rng, seed, sizes, kind, mean, scale)
 
 
 def random_normal_like(
@@ -71,7 +83,7 @@ def random_normal_like(
     (2, 3)
     """
     sizes, kind = _like("random_normal_like", input, dtype)
-    return _normal(random_key("random_normal_like", rng, seed), sizes, kind, mean, scale)
+    return _normal("random_normal_like", rng, seed, sizes, kind, mean, scale)
 
 
 def random_uniform(
@@ -94,7 +106,7 @@ def random_uniform(
     (2, 3)
     """
     sizes, kind = _sizes("random_uniform", shape), _floats("random_uniform", dtype)
-    return _uniform(random_key("random_uniform", rng, seed), sizes, kind, low, high)
+    return _uniform("random_uniform", rng, seed, sizes, kind, low, high)
 
 
 def random_uniform_like(
@@ -116,7 +128,7 @@ def random_uniform_like(
     (2, 3)
     """
     sizes, kind = _like("random_uniform_like", input, dtype)
-    return _uniform(random_key("random_uniform_like", rng, seed), sizes, kind, low, high)
+    return _uniform("random_uniform_like", rng, seed, sizes, kind, low, high)
 
 
 def bernoulli(
@@ -171,6 +183,8 @@ def multinomial(
     count = integer("multinomial", "sample_size", sample_size)
     if count < 1:
         raise ArgumentError(f"multinomial: `sample_size` is {count}; it must be at least 1")
+    check_counts("multinomial", "sample_size", count)
+    bounded_like("multinomial", (count, x.shape[0]), x, np.int64)
     kind = element_type("multinomial", "dtype", dtype)
     if kind not in (np.int32, np.int64):
         raise DTypeError(f"multinomial: `dtype` is {kind.name}; it must be int32 or int64")
@@ -209,14 +223,17 @@ def _floats(op: str, dtype: Any) -> np.dtype:
     return kind
 
 
-def _normal(key: Any, sizes: Sizes, dtype: np.dtype, mean: float, scale: float) -> jax.Array:
-    return _drawn(jax.random.normal, key, sizes, dtype, lambda x: x * scale + mean)
+def _normal(op: str, rng: Any, seed: Any, sizes: Sizes, dtype: np.dtype, mean: float, scale: float) -> jax.Array:
+    return _drawn(op, jax.random.normal, rng, seed, sizes, dtype, lambda x: x * scale + mean)
 
 
-def _uniform(key: Any, sizes: Sizes, dtype: np.dtype, low: float, high: float) -> jax.Array:
-    return _drawn(jax.random.uniform, key, sizes, dtype, lambda x: x * (high - low) + low)
+def _uniform(op: str, rng: Any, seed: Any, sizes: Sizes, dtype: np.dtype, low: float, high: float) -> jax.Array:
+    return _drawn(op, jax.random.uniform, rng, seed, sizes, dtype, lambda x: x * (high - low) + low)
 
 
-def _drawn(draw: Any, key: Any, sizes: Sizes, dtype: np.dtype, fn: Callable[[Any], Any]) -> jax.Array:
-    work = canonical(accumulation_type(dtype))
+def _drawn(
+    op: str, draw: Any, rng: Any, seed: Any, sizes: Sizes, dtype: np.dtype, fn: Callable[[Any], Any]
+) -> jax.Array:
+    key, work = random_key(op, rng, seed), canonical(accumulation_type(dtype))
+    bounded(op, sizes, work.itemsize, computed=None if tracing() else True)
     return lax.convert_element_type(fn(draw(key, sizes, work)), canonical(dtype))

@@ -13,6 +13,7 @@ from jax import lax
 from jaxops.attributes import stash
 from jaxops.dtypes import canonical, unify
 from jaxops.errors import ArgumentError, ShapeError, SizeError, message
+from jaxops.memory import bounded
 from jaxops.ops.computed_sizes import steps
 from jaxops.ops.elementwise import require
 from jaxops.shapes import arithmetic as of_sizes
@@ -55,10 +56,14 @@ def range(start: Static, limit: Static, delta: Static, *, stash_type: ElementTyp
     if dtype.kind in "iu":
         first, last, step = int(first), int(last), int(step)
         count = max(-((first - last) // step), 0)
+        bounded("range", (count,), np.dtype(np.int64).itemsize)
         return (first + np.arange(count, dtype=np.int64) * step).astype(dtype)
     if not all(np.isfinite(v) for v in (first, last, step)):
         raise ArgumentError(f"range: {first}, {last} and {step} must be finite")
-    count = max(math.ceil(float(last - first) / float(step)), 0)
+    length = (float(last) - float(first)) / float(step)
+    # Of subnormal steps, or of numbers far apart, the quotient may be infinite.
+    count = max(math.ceil(min(length, 2.0**64)), 0)
+    bounded("range", (count,), np.dtype(np.int64).itemsize)
     return (first + np.arange(count).astype(first.dtype) * step).astype(dtype)
 
 

@@ -8,6 +8,7 @@ from jax import lax
 from jaxops.attributes import ints
 from jaxops.dtypes import traced_for_sizes
 from jaxops.errors import ArgumentError
+from jaxops.memory import bounded
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.static import A, Array, Sizes, StaticInts, foldable, jit_if_concrete
@@ -33,6 +34,7 @@ def _expand(input: Array, shape: Sizes) -> Array:
     if negative:
         raise ArgumentError(f"expand: `shape` {shape} holds {negative[0]}; sizes must not be negative")
     sizes = sizes_of.countable("expand", broadcast("expand", input.shape, shape))
+    bounded("expand", sizes, input.dtype.itemsize, computed=False)  # of NumPy it is a view
     input = traced_for_sizes(input, sizes)
     if isinstance(input, np.ndarray):
         return np.broadcast_to(input, sizes)

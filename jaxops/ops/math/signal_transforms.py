@@ -16,6 +16,8 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, element_type, flag, integer
 from jaxops.dtypes import floating, is_float, is_string
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, message, shape_text
+from jaxops.memory import bounded
+from jaxops.ops.checked import bounded_like
 from jaxops.ops.elementwise import operands
 from jaxops.shapes.math import signal_transforms as sizes_of
 from jaxops.static import Array, ElementType, Static, foldable, jit_if_concrete, known
@@ -55,6 +57,7 @@ def dft(
         raise ArgumentError(f"dft: with onesided=1 and inverse={int(back)} it takes {kind}, got {shape_text(x.shape)}")
     count = None if dft_length is None else integer("dft", "dft_length", dft_length)
     count = sizes_of.transform_length("dft", x.shape[along], count, half and back)
+    bounded_like("dft", (*x.shape[:along], count, *x.shape[along + 1 :]), x)
     return _dft(x, along, count, back, half)
 
 
@@ -119,7 +122,8 @@ def stft(
     step = integer("stft", "frame_step", frame_step)
     each = None if frame_length is None else integer("stft", "frame_length", frame_length)
     count, each = sizes_of.frames("stft", x.shape[1], step, factors[0].shape if factors else None, each)
-    return _stft((x, *factors), count, each, step, half)
+    # A step beyond 32 bits is one between frames of which there is one.
+    return _stft((x, *factors), count, each, 1 if isinstance(count, int) and count == 1 else step, half)
 
 
 @jit_if_concrete
@@ -167,6 +171,7 @@ def mel_weight_matrix(
     dtype = element_type(op, "output_datatype", output_datatype)
     if is_string(np.empty(0, dtype)) or dtype.kind in "bc":
         raise DTypeError(f"{op}: `output_datatype` is {dtype.name}; it must be a type of real numbers")
+    bounded(op, (length // 2 + 1, bands), np.dtype(np.float64).itemsize)
     # The text leaves open where the bands lie. As in the standard's suite and in onnxruntime their edges divide the
     # range by bands + 2, not + 1, so the last band ends below the upper edge; each edge is rounded down to a point.
     first, last = (2595 * np.log10(1 + edge / 700) for edge in (low, high))

@@ -11,6 +11,7 @@ from jax import lax
 from jaxops.attributes import element_type, flag, integer
 from jaxops.dtypes import canonical, is_string
 from jaxops.errors import ArgumentError, DTypeError
+from jaxops.memory import bounded
 from jaxops.static import Array, ElementType, Static, foldable
 
 
@@ -64,6 +65,7 @@ def _window(op: str, size: Any, dtype: Any, periodic: int, factors: tuple[float,
     if isinstance(count, int):
         if count < 0:
             raise ArgumentError(f"{op}: `size` is {count}; it must be at least 0")
+        bounded(op, (count,), np.dtype(np.float64).itemsize)
         with np.errstate(invalid="ignore"):
             found = _factors(np, np.arange(count), np.float64(count if whole else count - 1), factors)
             # As in the standard's body they are float32 numbers; so a peak of 1 - 1e-16 is the integer 1.

@@ -2,8 +2,7 @@
 
 __all__ = ["dynamic_time_warping", "murmur_hash3", "n_gram_repeat_block", "tokenizer"]
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -15,6 +14,7 @@ from jaxops.attributes import flag, integer
 from jaxops.dtypes import as_traced, floating, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, describe, message
 from jaxops.ops.elementwise import require
+from jaxops.ops.text.regular_expressions import compiled, encoded
 from jaxops.shapes.microsoft import tokens as sizes_of
 from jaxops.static import Array, Static, Tracer, array, foldable, jit_if_concrete
 
@@ -107,7 +107,7 @@ def tokenizer(
 
     x: strings, (C,) or (N, C). separators: regular expressions, which cut a string one after the other; a single empty
     one makes each character a token. tokenexp: a regular expression that tokens match; '.' makes each character one.
-    One of the two is given; they are in Python's notation, and a token is the longest match of `tokenexp`.
+    One of the two is given; they are in the notation of RE2, and match as much as they can.
     mincharnum: positive; tokens of fewer characters are dropped. mark: 1 puts the characters 0x02 and 0x03 before and
     behind the tokens. pad_value: fills up behind them.
     Raises ShapeError for another rank, DTypeError for anything but strings, ArgumentError.
@@ -144,31 +144,27 @@ def _tokens(op: str, text: str, least: int, separators: Sequence[str] | None, to
     if tokenexp == "." or list(separators or ()) == [""]:
         return list(text)
     if tokenexp is not None:
-        return [token for token in _longest(text, re.compile(tokenexp)) if len(token) >= least]
+        pattern = compiled(op, "tokenexp", tokenexp, longest=True)
+        found = [match.group() for match in pattern.finditer(encoded(text))]
+        return _long_enough(found, least)
     pieces = [text]
     for separator in separators or ():
         if not separator:
             raise ArgumentError(f"{op}: `separators` has an empty string; it must then have nothing else")
-        pieces = [part for piece in pieces for part in _cut(piece, separator) if len(part) >= least]
+        pattern = compiled(op, "separators", separator, longest=True)
+        pieces = [part for piece in pieces for part in _long_enough(_cut(encoded(piece), pattern), least)]
     return pieces
 
 
-def _longest(text: str, pattern: re.Pattern[str]) -> Iterator[str]:
-    """The matches from left to right, each as long as possible; Python's own takes the first alternative."""
-    begin = 0
-    while match := pattern.search(text, begin):
-        start, end = match.span()
-        end = next(e for e in np.arange(len(text), end - 1, -1).tolist() if pattern.fullmatch(text, start, e))
-        if end > start:
-            yield text[start:end]
-        begin = max(end, start + 1)
-        if begin > len(text):
-            return
+def _long_enough(tokens: Sequence[bytes], least: int) -> list[str]:
+    """The tokens of enough characters."""
+    found = (token.decode(errors="surrogatepass") for token in tokens)
+    return [token for token in found if len(token) >= least]
 
 
-def _cut(text: str, separator: str) -> list[str]:
+def _cut(text: bytes, pattern: Any) -> list[bytes]:
     parts, begin = [], 0
-    for match in re.finditer(separator, text):
+    for match in pattern.finditer(text):
         if match.end() > match.start():
             parts.append(text[begin : match.start()])
             begin = match.end()

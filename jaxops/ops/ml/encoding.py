@@ -11,10 +11,11 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import flag, ints
+from jaxops.deferred import ChosenStrings
 from jaxops.dtypes import as_traced, canonical, converted, is_float, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe
 from jaxops.ops.elementwise import require
-from jaxops.static import Array, ChosenStrings, Ints, array, foldable, is_symbolic, jit_if_concrete, known
+from jaxops.static import Array, Ints, array, foldable, is_symbolic, jit_if_concrete, known
 
 
 @foldable

@@ -12,12 +12,13 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import ints
+from jaxops.deferred import ChosenStrings
 from jaxops.dtypes import is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe
 from jaxops.ops.ml.scores import rows
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.ml import features as sizes_of
-from jaxops.static import Array, ChosenStrings, Ints, array, foldable
+from jaxops.static import Array, Ints, array, foldable
 
 
 @foldable

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.attributes import integer, one_of
+from jaxops.deferred import ZippedMaps
 from jaxops.dtypes import as_traced, canonical, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError
 from jaxops.ops.ml.scores import class_labels, rows
-from jaxops.static import Array, Ints, ZippedMaps, array
+from jaxops.static import Array, Ints, array
 
 CastTo = Literal["TO_FLOAT", "TO_STRING", "TO_INT64"]
 MapForm = Literal["DENSE", "SPARSE"]

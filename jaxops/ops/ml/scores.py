@@ -8,11 +8,12 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import ints
+from jaxops.deferred import ChosenStrings
 from jaxops.dtypes import as_traced
 from jaxops.errors import SignatureError
 from jaxops.ops.elementwise import require
 from jaxops.shapes.ml.scaling import vector_or_matrix
-from jaxops.static import ChosenStrings, known
+from jaxops.static import known
 
 PostTransform = Literal["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"]
 

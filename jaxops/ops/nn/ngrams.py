@@ -14,6 +14,7 @@ from jax import lax
 from jaxops.attributes import integer, ints, one_of
 from jaxops.dtypes import is_string
 from jaxops.errors import ArgumentError, DTypeError, describe
+from jaxops.ops.checked import bounded_like, check_counts
 from jaxops.shapes.nn import ngrams as sizes_of
 from jaxops.static import Array, Ints, Sizes, array, jit_if_concrete
 
@@ -73,6 +74,8 @@ def tf_idf_vectorizer(
     if weights is not None and len(weights) != total:
         raise ArgumentError(f"{op}: `weights` has {len(weights)} items; the pool has {total} n-grams")
     sizes = sizes_of.counted(x.shape, max(columns, default=-1) + 1)
+    check_counts(op, "ngram_indexes", max(columns, default=-1))
+    bounded_like(op, sizes, x, np.float32)
     vocabulary, items = np.unique(pool, return_inverse=True)
     known = isinstance(x, np.ndarray)
     table = _Pool(
@@ -175,7 +178,10 @@ def _levels(grams: np.ndarray) -> tuple[list[_Level], np.ndarray]:
 def _occurrences(codes: Any, tree: tuple[list[_Level], np.ndarray], n: int, count: int, skips: int) -> Any:
     """(N, count): how often each n-gram of a tree stands in each row of (N, C)."""
     levels, leaves = tree
-    starts = {step: codes.shape[1] - step * (n - 1) for step in range(1, skips + 2 if n > 1 else 2)}
+    length = codes.shape[1]
+    most = skips + 1 if n > 1 else 1
+    most = min(most, (length - 1) // (n - 1)) if n > 1 and isinstance(length, int) else most
+    starts = {step: length - step * (n - 1) for step in range(1, most + 1)}
     starts = {step: m for step, m in starts.items() if not (isinstance(m, int) and m <= 0)}
     if not starts:
         return jnp.zeros((codes.shape[0], count), np.float32)

@@ -120,18 +120,19 @@ def lrn(x: Array, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: f
 
 @jit_if_concrete
 def _lrn(x: Any, size: int, alpha: float, beta: float, bias: float) -> Any:
-    before, after = sizes_of.window("lrn", size)
+    before, after = sizes_of.window("lrn", size, x.shape[1])
     work = accumulation_type(x.dtype)
     wider = x.astype(work)
     square = lax.square(wider)
     pads = [(before, after) if i == 1 else (0, 0) for i in range(x.ndim)]
-    if size <= _ADDED:
+    reach = before + after + 1
+    if reach <= _ADDED:
         padded = lax.pad(square, np.zeros((), work), [(low, high, 0) for low, high in pads])
-        total = square if size == 1 else lax.slice_in_dim(padded, 0, x.shape[1], axis=1)
-        for i in range(1, size):
+        total = square if reach == 1 else lax.slice_in_dim(padded, 0, x.shape[1], axis=1)
+        for i in range(1, reach):
             total = total + lax.slice_in_dim(padded, i, i + x.shape[1], axis=1)
     else:
-        window = [size if i == 1 else 1 for i in range(x.ndim)]
+        window = [reach if i == 1 else 1 for i in range(x.ndim)]
         total = lax.reduce_window(square, np.zeros((), work), lax.add, window, (1,) * x.ndim, pads)
     return (wider * _power(bias + alpha / size * total, beta)).astype(x.dtype)
 

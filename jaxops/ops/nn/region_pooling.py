@@ -12,6 +12,7 @@ from jax import lax
 
 from jaxops.attributes import ints
 from jaxops.dtypes import accumulation_type, floating, unify
+from jaxops.ops.checked import bounded_like
 from jaxops.ops.numerics import largest, quotient
 from jaxops.shapes.nn import region_pooling as sizes_of
 from jaxops.static import Array, Dim, Ints, Sizes, jit_if_concrete
@@ -40,6 +41,7 @@ def max_roi_pool(x: Array, rois: Array, *, pooled_shape: Ints, spatial_scale: fl
 def _max_roi_pool(operands: tuple[Any, Any], shape: Sizes, scale: float) -> Any:
     x, rois = operands
     sizes = sizes_of.pooled(x.shape, rois.shape, shape)
+    bounded_like("max_roi_pool", sizes, x)
     work = accumulation_type(rois.dtype)
     bounds = lax.convert_element_type(rois[:, 1:], work) * scale
     bounds = jnp.clip(lax.round(bounds, lax.RoundingMethod.AWAY_FROM_ZERO), -(2**30), 2**30)

@@ -13,6 +13,7 @@ from jax import lax
 
 from jaxops.attributes import ints
 from jaxops.dtypes import as_traced, integral, is_float
+from jaxops.ops.checked import bounded_like
 from jaxops.ops.elementwise import require
 from jaxops.ops.nn.windows import integers, options
 from jaxops.shapes.nn import unpooling as sizes_of
@@ -49,6 +50,7 @@ def col2im(
 @jit_if_concrete
 def _col2im(x: Any, image: Sizes, block: Sizes, given: Options) -> Any:
     sizes, windows = sizes_of.blocks(x.shape, image, block, given)
+    bounded_like("col2im", sizes, x)
     wide = is_float(x.dtype) and x.dtype.itemsize < 4
     y = lax.convert_element_type(x, np.float32) if wide else x
     y = y.reshape(*sizes[:2], *block, *windows.sizes)
@@ -107,6 +109,8 @@ def _max_unpool(
     sizes_of.same(x.shape, places.shape)
     sizes = (*x.shape[:2], *sizes_of.unpooled(x.shape[2:], kernel, strides, pads))
     wanted = sizes if shape is None else sizes_of.larger(shape, sizes)
+    bounded_like("max_unpool", sizes, x)
+    bounded_like("max_unpool", wanted, x)
     count = math.prod(sizes)
     flat = jnp.zeros(count, x.dtype).at[places.reshape(-1)]
     y = flat.set(x.reshape(-1), mode="drop", wrap_negative_indices=False).reshape(sizes)

@@ -129,11 +129,12 @@ def _count(size: Dim, windows: Windows, axis: int, include_pad: bool) -> Any:
     low, high = (0, begin + size + windows.ends[axis]) if include_pad else (begin, begin + size)
     number, step, dilation = windows.sizes[axis], windows.strides[axis], windows.dilations[axis]
     known = all(isinstance(d, int) for d in (number, low, high))
-    first: Any = np.arange(number, dtype=np.int32) if known else lax.iota(np.int32, number)
+    xp: Any = np if known else jnp
+    first: Any = np.arange(number) if known else lax.iota(np.int32, number)
     if not known:
         low, high = (jnp.asarray(d, np.int32) for d in (low, high))
-    total = first * 0
-    for i in range(windows.kernel[axis]):
-        at = first * step + i * dilation
-        total = total + ((at >= low) & (at < high)).astype(np.int32)
-    return total
+    start = first * step
+    # The elements of a window are at start + i · dilation: the first i inside, and the one after the last.
+    begin = xp.clip(-((start - low) // dilation), 0, windows.kernel[axis])
+    end = xp.clip(-((start - high) // dilation), 0, windows.kernel[axis])
+    return xp.maximum(end - begin, 0).astype(np.int32)

@@ -14,6 +14,7 @@ from jax import lax
 from jaxops.attributes import integer, one_of
 from jaxops.dtypes import floating, integral
 from jaxops.errors import ArgumentError
+from jaxops.ops.checked import bounded_like, check_counts
 from jaxops.ops.linear_maps import linear
 from jaxops.shapes.object_detection import regions as sizes_of
 from jaxops.static import Array, jit_if_concrete
@@ -61,6 +62,7 @@ def roi_align(
     samples = integer(op, "sampling_ratio", sampling_ratio)
     if samples < 0:
         raise ArgumentError(f"{op}: `sampling_ratio` is {samples}; it must not be negative")
+    check_counts(op, "sampling_ratio", samples**2)
     how = _Pooling(
         (integer(op, "output_height", output_height), integer(op, "output_width", output_width)),
         samples,
@@ -75,6 +77,7 @@ def roi_align(
 def _roi_align(operands: tuple[Any, Any, Any], how: _Pooling) -> Any:
     x, rois, batch = operands
     sizes = sizes_of.aligned(x.shape, rois.shape, batch.shape, *how.shape)
+    bounded_like("roi_align", sizes, x)
     work = np.promote_types(np.promote_types(x.dtype, rois.dtype), np.float32)
     rows = jnp.moveaxis(lax.convert_element_type(x, work), 1, -1)
     bounds = lax.convert_element_type(rois, work) * how.scale - (0.5 if how.half_pixel else 0.0)

@@ -12,6 +12,7 @@ from jax import lax
 from jaxops.attributes import flag, non_negative
 from jaxops.dtypes import as_traced, canonical, floating
 from jaxops.errors import ShapeError, StaticError, describe, message
+from jaxops.ops.checked import bounded_like, check_counts
 from jaxops.shapes.object_detection import suppression as sizes_of
 from jaxops.static import Array, Static, Tracer, is_static, jit_if_concrete
 
@@ -67,6 +68,8 @@ def non_max_suppression(
         found = np.concatenate([at[:, :2], np.asarray(chosen)[tuple(at.T)][:, None]], 1)
         return as_traced(found.astype(np.int64))
     count = non_negative(op, "size", size)
+    check_counts(op, "size", count)
+    bounded_like(op, (count, 3), areas, np.int64)
     if 0 in chosen.shape:
         return jnp.full((count, 3), -1, canonical(np.int64))
     batch, kind, rank = jnp.nonzero(chosen >= 0, size=count, fill_value=-1)

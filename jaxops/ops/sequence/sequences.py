@@ -22,6 +22,7 @@ import numpy as np
 from jaxops.attributes import axis as resolve_axis, element_type, flag, integer, ints
 from jaxops.dtypes import as_traced, canonical, type_name
 from jaxops.errors import ArgumentError, BoundsError, DTypeError, ShapeError, SignatureError
+from jaxops.memory import bounded
 from jaxops.ops.sequence import split_sequences
 from jaxops.ops.tensor.inspection import dims
 from jaxops.ops.tensor.joining import concat
@@ -181,6 +182,7 @@ def split_to_sequence(input: Array, split: Static = None, *, axis: int = 0, keep
     whole = number * each == size
     if not isinstance(number, int) or not (whole or (isinstance(size, int) and isinstance(each, int))):
         return SplitSequence(as_traced(data), each, at, keep)
+    bounded("split_to_sequence: the list of pieces", (number,), np.dtype(object).itemsize)
     pieces = split_into(data, (each,) * number + (() if whole else (size - number * each,)), axis=at)
     return list(pieces) if keep else [squeeze(piece, (at,)) for piece in pieces]
 

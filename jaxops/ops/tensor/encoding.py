@@ -11,6 +11,8 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import ArgumentError, ShapeError, describe
+from jaxops.memory import bounded
+from jaxops.ops.checked import bounded_like, check_counts
 from jaxops.ops.elementwise import one_of_kind, traced_if_symbolic
 from jaxops.static import Array, Static, array, beside, foldable, is_symbolic, jit_if_concrete, known, settled
 
@@ -36,6 +38,7 @@ def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wra
         raise ShapeError(f"one_hot: `values` must be two elements (elsewhere, at the index), got {describe(values)}")
     count = _depth(depth)
     if isinstance(indices, np.ndarray) and isinstance(values, np.ndarray) and not is_symbolic(count):
+        bounded("one_hot", (*indices.shape, count), max(values.itemsize, np.dtype(np.int64).itemsize))
         # A narrow type may not hold the depth.
         place = np.expand_dims(indices if indices.dtype == np.uint64 else indices.astype(np.int64), at)
         place = np.where(place < 0, place + count, place) if wrap else place
@@ -61,9 +64,11 @@ def _one_hot(operands: tuple[Any, Any], axis: int, depth: Any, wrap: bool) -> An
     if not whole or jnp.iinfo(indices.dtype).bits < 32:  # a narrow type may not hold the depth
         indices = lax.convert_element_type(indices, canonical(np.int64))
     kind = indices.dtype
+    sizes = (*indices.shape[:axis], depth, *indices.shape[axis:])
+    bounded_like("one_hot", sizes, values)
+    check_counts("one_hot", "depth", depth)
     place = lax.expand_dims(indices, (axis,))
     if wrap and jnp.issubdtype(kind, jnp.signedinteger):
         place = jnp.where(place < 0, place + jnp.asarray(depth, kind), place)
-    sizes = (*indices.shape[:axis], depth, *indices.shape[axis:])
     hot = jnp.broadcast_to(place, sizes) == lax.broadcasted_iota(kind, sizes, axis)
     return lax.select(hot, jnp.broadcast_to(values[1], sizes), jnp.broadcast_to(values[0], sizes))

@@ -16,6 +16,8 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import as_traced
 from jaxops.errors import BoundsError, DTypeError, describe
+from jaxops.memory import bounded_operands
+from jaxops.ops.checked import bounded_like
 from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.ops.indices import checked_indices, from_start
 from jaxops.shapes.tensor import indexing as sizes_of
@@ -38,6 +40,7 @@ def gather(data: A, indices: A, *, axis: int = 0) -> A:
     """
     data = array(data)
     places = array(beside(data, "gather", "indices", indices))
+    bounded_operands("gather", (places,))
     if not (jnp.issubdtype(places.dtype, jnp.integer) or is_symbolic(places)):
         raise DTypeError(f"gather: `indices` must be integers, got {describe(places)}")
     at = resolve_axis("gather", axis, data.ndim)
@@ -51,6 +54,7 @@ def gather(data: A, indices: A, *, axis: int = 0) -> A:
         if bad.size:
             raise BoundsError(f"gather: index {bad.flat[0]} is outside axis {at} of size {count} ({describe(data)})")
         if is_static(data):
+            bounded_like("gather", data.shape[:at] + places.shape + data.shape[at + 1 :], data)
             return settled(np.asarray(np.take(data, places, axis=at), data.dtype), data)
         return _gather((data, as_traced(np.where(places < 0, places + count, places))), at, True)
     return _gather((as_traced(data), as_traced(places)), at, False)
@@ -148,6 +152,7 @@ def gather_nd(data: A, indices: A, *, batch_dims: int = 0) -> A:
     count = sizes_of.tuples("gather_nd", data.shape, array(indices).shape, batch)
     found, inside = checked_indices("gather_nd", indices, data.shape[batch : batch + count])
     if is_static(data) and inside:
+        bounded_like("gather_nd", found.shape[:-1] + data.shape[batch + count :], data)
         rank = found.ndim - 1
         grid = [
             np.arange(d).reshape([-1 if i == j else 1 for j in range(rank)]) for i, d in enumerate(data.shape[:batch])

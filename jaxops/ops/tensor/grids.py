@@ -12,6 +12,7 @@ from jax import lax
 
 from jaxops.attributes import flag, ints, one_of
 from jaxops.dtypes import accumulation_type, as_traced, floating
+from jaxops.ops.checked import bounded_like
 from jaxops.ops.elementwise import require
 from jaxops.ops.interpolation import Tap, cubic_taps, gather_taps, inside, linear_taps
 from jaxops.shapes.tensor import grids as sizes_of
@@ -110,6 +111,7 @@ def affine_grid(theta: Array, size: StaticInts, *, align_corners: int = 0) -> ja
 @jit_if_concrete
 def _affine_grid(theta: Any, size: Sizes, align: bool) -> Any:
     sizes = sizes_of.affine(theta.shape, size)
+    bounded_like("affine_grid", sizes, theta)
     rank = len(size) - 2
     work = lax.convert_element_type(theta, accumulation_type(theta.dtype))
     rows = work.reshape(work.shape[0], *([1] * rank), rank, rank + 1)

@@ -11,6 +11,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import unify, widened
 from jaxops.errors import SignatureError
+from jaxops.ops.checked import bounded_like
 from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.shapes.tensor import joining as sizes_of
 from jaxops.static import Array, foldable, jit_if_concrete
@@ -39,6 +40,7 @@ def _concat(inputs: tuple[Array, ...], axis: int) -> Array:
     at = resolve_axis("concat", axis, inputs[0].ndim)
     sizes = sizes_of.concat([x.shape for x in inputs], at)
     if isinstance(inputs[0], np.ndarray):
+        bounded_like("concat", sizes, inputs[0])
         return np.concatenate(inputs, axis=at)
     joined = widened(lambda arrays: lax.concatenate(arrays, at), inputs)
     chex.assert_equal(joined.shape, sizes)

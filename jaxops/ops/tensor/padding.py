@@ -11,6 +11,7 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, ints, one_of
 from jaxops.dtypes import as_traced, is_string, number, unify, widened
 from jaxops.errors import ShapeError, describe, shape_text
+from jaxops.ops.checked import bounded_like
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.tensor import padding as sizes_of
 from jaxops.static import A, Array, Ints, Sizes, StaticInts, array, foldable, is_symbolic, jit_if_concrete
@@ -40,6 +41,8 @@ def pad(
     data = array(data)
     places = tuple(range(data.ndim)) if axes is None else resolve_axes("pad", axes, data.ndim)
     widths = sizes_of.pads(data.shape, ints("pad", "pads", pads), places)
+    padded = [size + low + high for size, (low, high) in zip(data.shape, widths, strict=True)]
+    bounded_like("pad", padded, data)
     if isinstance(data, np.ndarray) and any(is_symbolic(n) for width in widths for n in width):
         data = as_traced(data)
     if mode != "constant":

@@ -21,7 +21,8 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, flag, ints, one_of
 from jaxops.dtypes import as_traced, canonical, is_float, is_string, type_name, widened
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SizeError, message
-from jaxops.ops.checked import with_sizes
+from jaxops.memory import bounded
+from jaxops.ops.checked import bounded_like, with_sizes
 from jaxops.ops.elementwise import require
 from jaxops.ops.floats_of_sizes import scaled
 from jaxops.ops.symbolic_resizing import MODES, sampled
@@ -115,6 +116,9 @@ def resize(
         plan = _with_roi(plan, roi)
     if how.mode != "nearest":
         require(op, "numbers", x)
+    lengths = {p.axis: p.length for p in plan}
+    resized = [lengths.get(axis, size) for axis, size in enumerate(x.shape)]
+    bounded_like(op, resized, x)
     return _resize(x if is_string(x) else as_traced(x), plan, how)
 
 
@@ -236,6 +240,7 @@ def _unresolved(p: Resized) -> SizeError:
 
 def _coordinates(p: Resized, how: Sampling) -> np.ndarray:
     """The coordinate in the data of each element of the result. Needs known sizes."""
+    bounded("resize: the list of coordinates", (p.length,), np.dtype(np.float64).itemsize)
     at, mode, size = np.arange(p.length, dtype=np.float64), how.coordinates, p.size
     scale = p.scale or Fraction(1)
     # length_resized of the text is scale · length_original, which may be fractional, as in the suite. onnxruntime

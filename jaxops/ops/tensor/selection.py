@@ -15,6 +15,8 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, flag, non_negative
 from jaxops.dtypes import as_traced, canonical, widened
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, describe, message, shape_text
+from jaxops.memory import bounded_operands
+from jaxops.ops.checked import bounded_like, check_counts
 from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.ops.elementwise import broadcast_to, on_facts, operands, require
 from jaxops.shapes import arithmetic as of_sizes
@@ -47,6 +49,7 @@ def _where(arrays: tuple[Array, ...]) -> Any:
     test, x, y = arrays
     sizes = broadcast("where", test.shape, x.shape, y.shape)
     if isinstance(test, np.ndarray):
+        bounded_like("where", sizes, x)
         return np.where(test, x, y)
     # `lax.select` accepts a scalar condition.
     return lax.select(
@@ -93,13 +96,22 @@ def compress(input: Array, condition: Array, *, axis: int | None = None, size: S
         raise ShapeError(
             f"compress: `condition` has {condition.shape[0]} entries, more than axis {at} of {shape_text(x.shape)} has"
         )
+    bounded_operands("compress", (x, condition))
     if _unbounded("compress", "condition", condition, size):
         kept = np.flatnonzero(np.asarray(condition))
         if isinstance(x, np.ndarray):
             return settled(np.take(x, kept, axis=at), x)
         return jnp.take(x, as_traced(kept), axis=at, mode="clip")
-    (kept,) = _places(as_traced(condition), non_negative("compress", "size", size), x.shape[at])
+    count = _count("compress", size)
+    bounded_like("compress", (*x.shape[:at], count, *x.shape[at + 1 :]), x)
+    (kept,) = _places(as_traced(condition), count, x.shape[at])
     return jnp.take(as_traced(x), kept, axis=at, mode="fill", fill_value=0)
+
+
+def _count(op: str, size: Static) -> int:
+    count = non_negative(op, "size", size)
+    check_counts(op, "size", count)
+    return count
 
 
 def _places(x: Any, size: int, fill: Any) -> tuple[Any, ...]:
@@ -123,6 +135,7 @@ def nonzero(x: Array, *, size: Static = None) -> Array:
            [0, 0, 1]])
     """
     x = array(x)
+    bounded_operands("nonzero", (x,))
     if _unbounded("nonzero", "x", x, size):
         values = on_facts(_is_not_zero, x) if is_symbolic(x) else np.asarray(x)
         if not values.ndim:
@@ -130,7 +143,8 @@ def nonzero(x: Array, *, size: Static = None) -> Array:
         else:
             found = np.stack(np.nonzero(values)).astype(np.int64)
         return found if isinstance(x, np.ndarray) else as_traced(found)
-    count = non_negative("nonzero", "size", size)
+    count = _count("nonzero", size)
+    bounded_like("nonzero", (max(x.ndim, 1), count), x, np.int64)
     if not x.ndim:
         return jnp.zeros((0, count), canonical(np.int64))
     return jnp.stack(_places(as_traced(x), count, -1)).astype(canonical(np.int64))
@@ -156,6 +170,7 @@ def unique(
     [[2, 1, 3], [0, 1, 3], [0, 1, 1, 2], [1, 2, 1]]
     """
     x = array(x)
+    bounded_operands("unique", (x,))
     at = None if axis is None else resolve_axis("unique", axis, x.ndim)
     ascending = flag("unique", "sorted", sorted)
     if size is None and isinstance(x, Tracer) and (x.size if at is None else x.shape[at]) == 1:
@@ -164,7 +179,8 @@ def unique(
     if not _unbounded("unique", "x", x, size):
         if not ascending:
             raise ArgumentError("unique: `sorted` is 0; together with `size` it must be 1")
-        count = non_negative("unique", "size", size)
+        count = _count("unique", size)
+        bounded_like("unique", (count,) if at is None else (*x.shape[:at], count, *x.shape[at + 1 :]), x, np.int64)
         y, *places = widened(lambda xs: jnp.unique(xs[0], True, True, True, at, size=count), (as_traced(x),))
         first, inverse, counts = (v.reshape(-1).astype(canonical(np.int64)) for v in places)
         return y, first, inverse, counts

@@ -9,6 +9,7 @@ from jax import lax
 
 from jaxops.attributes import ints
 from jaxops.dtypes import as_traced
+from jaxops.ops.checked import bounded_like
 from jaxops.shapes.tensor import tiling as sizes_of
 from jaxops.static import A, Array, Sizes, StaticInts, foldable, is_symbolic, jit_if_concrete
 
@@ -31,6 +32,7 @@ def tile(input: A, repeats: StaticInts) -> A:
 def _tile(input: Array, repeats: Sizes) -> Array:
     sizes = sizes_of.tile(input.shape, repeats)
     if isinstance(input, np.ndarray) and not any(map(is_symbolic, sizes)):
+        bounded_like("tile", sizes, input)
         return np.tile(input, repeats)
     inner, outer, order = [], [], []
     for size, count in zip(input.shape, repeats, strict=True):

@@ -2,10 +2,7 @@
 
 __all__ = ["regex_full_match", "string_concat", "string_normalizer", "string_split"]
 
-import functools
 import re
-import sys
-import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -13,12 +10,16 @@ import numpy as np
 
 from jaxops.attributes import flag, integer, one_of
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, shape_text
+from jaxops.memory import bounded_operands
+from jaxops.ops.checked import bounded_like
+from jaxops.ops.text.regular_expressions import compiled, encoded
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import array, foldable
 
 
 def _strings(op: str, operand: str, value: Any) -> np.ndarray:
     values = array(value)
+    bounded_operands(op, (values,))
     if not isinstance(values, np.ndarray) or not all(isinstance(item, str) for item in values.flat):
         raise DTypeError(f"{op}: `{operand}` must be strings, in a NumPy array, but is {describe(values)}")
     return values.astype(object)
@@ -43,7 +44,7 @@ def string_concat(x: Any, y: Any) -> np.ndarray:
     array(['ac', 'bc'], dtype=object)
     """
     a, b = _strings("string_concat", "x", x), _strings("string_concat", "y", y)
-    broadcast("string_concat", a.shape, b.shape)
+    bounded_like("string_concat", broadcast("string_concat", a.shape, b.shape), a)
     return np.asarray(a + b, object)
 
 
@@ -131,98 +132,14 @@ def string_normalizer(
     return np.array(kept or [""], object).reshape((1, -1) if values.ndim == 2 else (-1,))
 
 
-# RE2 syntax that Python writes differently, and Python syntax that RE2 lacks (backreferences, lookaround, possessive
-# quantifiers).
-_TOKENS = re.compile(
-    r"\\Q(?P<quoted>.*?)(?:\\E|\Z)|(?P<end>\\z)|(?P<foreign>\\[1-9Z]|\(\?(?:[=!>#(]|<[=!]|P=|[imsU-]*[aLux]))"
-    r"|\(\?(?P<flags>[ims-]*U[imsU-]*)(?P<after>[:)])|(?P<name>\(\?<)|\\(?P<sign>[pP])(?:\{(?P<long>\^?\w+)\}|(?P<short>\w))"
-    r"|\\(?P<letter>[dswDSW])|\\.|\[:(?P<set>\^?\w+):\]|(?P<open>\[\^?\]?)|(?P<close>\])|(?P<dollar>\$)"
-    r"|(?P<possessive>[*+?}]\+)",
-    re.DOTALL,
-)
-_LETTERS = {"d": "0-9", "s": r"\t\n\f\r ", "w": "0-9A-Za-z_"}
-_CLASSES = {
-    "alnum": "0-9A-Za-z",
-    "alpha": "A-Za-z",
-    "ascii": r"\x00-\x7f",
-    "blank": r"\t ",
-    "cntrl": r"\x00-\x1f\x7f",
-    "digit": "0-9",
-    "graph": "!-~",
-    "lower": "a-z",
-    "print": " -~",
-    "punct": r"!-/:-@\[-`{-~",
-    "space": r"\t-\r ",
-    "upper": "A-Z",
-    "word": r"0-9A-Za-z_",
-    "xdigit": "0-9A-Fa-f",
-}
-
-
-@functools.cache
-def _category(name: str, inverted: bool) -> str:
-    """The characters of a general category of Unicode, such as L or Lu, as ranges of a class."""
-    held = [unicodedata.category(chr(code)).startswith(name) != inverted for code in range(sys.maxunicode + 1)]
-    edges = np.flatnonzero(np.diff([False, *held, False])).reshape(-1, 2)
-    if len(edges) < 2:  # no character or, inverted, all of them
-        raise re.error(f"the class {name!r} is not known; those of scripts are not supported")
-    return "".join(f"\\U{first:08x}-\\U{end - 1:08x}" for first, end in edges.tolist())
-
-
-class _ToPython:
-    """What a token of RE2 is in Python."""
-
-    def __init__(self, pattern: str) -> None:
-        self.inside = False  # a class in brackets
-        self.lines = re.search(r"\(\?[imsU]*m", pattern) is not None
-
-    def __call__(self, token: re.Match[str]) -> str:
-        found = token.groupdict()
-        if found["foreign"] or (found["possessive"] and not self.inside):
-            raise re.error(f"RE2 does not have {token[0]!r}")
-        if found["open"]:
-            if self.inside:  # Python warns of a bracket in a class
-                return "".join(f"\\{c}" for c in token[0])
-            self.inside = True
-            return token[0]
-        if found["close"]:
-            self.inside = False
-            return token[0]
-        if found["quoted"] is not None:
-            return re.escape(found["quoted"])
-        if found["flags"]:  # U swaps greedy and lazy, which does not change whether a whole string matches
-            kept = found["flags"].replace("U", "").rstrip("-")
-            return f"(?{kept}{found['after']}" if kept else "(?:" if found["after"] == ":" else "(?:)"
-        if found["name"]:
-            return "(?P<"
-        if found["end"] or (found["dollar"] and not self.inside and not self.lines):
-            return r"\Z"
-        return self._of_class(token, found)
-
-    def _of_class(self, token: re.Match[str], found: dict[str, str | None]) -> str:
-        if found["sign"]:
-            name = found["long"] or found["short"] or ""
-            items = _category(name.removeprefix("^"), (found["sign"] == "P") != name.startswith("^"))
-            return items if self.inside else f"[{items}]"
-        letter = found["letter"]
-        if letter in _LETTERS:
-            return _LETTERS[letter] if self.inside else f"[{_LETTERS[letter]}]"
-        if letter and not self.inside:
-            return f"[^{_LETTERS[letter.lower()]}]"
-        if found["set"]:
-            if found["set"] not in _CLASSES:
-                raise re.error(f"the class {token[0]!r} is not known")
-            return _CLASSES[found["set"]]
-        return token[0]
-
-
 @foldable
 def regex_full_match(x: Any, *, pattern: str | None = None) -> np.ndarray:
     """Whether a pattern matches each string from its first to its last character.
 
-    x: strings, any shape. pattern: in RE2 syntax, without classes of scripts (`\\\\p{Greek}`). Returns booleans.
-    Raises ArgumentError for a malformed pattern and for syntax that RE2 lacks (backreferences, lookaround,
-    possessive quantifiers); SignatureError without a pattern; DTypeError for anything but strings.
+    x: strings, any shape. pattern: in the notation of RE2. Returns booleans.
+    Raises ArgumentError for a malformed pattern and for what RE2 lacks (backreferences, lookaround, possessive
+    quantifiers); SignatureError without a pattern; DTypeError for anything but strings; UnsupportedError without
+    google-re2.
     Source: ONNX RegexFullMatch, opset 20.
 
     >>> regex_full_match(np.array(["a1", "a1b"]), pattern="[a-z][[:digit:]]")
@@ -231,10 +148,5 @@ def regex_full_match(x: Any, *, pattern: str | None = None) -> np.ndarray:
     values = _strings("regex_full_match", "x", x)
     if pattern is None:
         raise SignatureError("regex_full_match: `pattern` is missing")
-    try:
-        # RE2's \b and \W know ASCII only, but re.ASCII would also restrict (?i) to ASCII letters.
-        plain = pattern.isascii() or "(?i" not in pattern
-        compiled = re.compile(_TOKENS.sub(_ToPython(pattern), pattern), re.ASCII if plain else 0)
-    except re.error as error:
-        raise ArgumentError(f"regex_full_match: `pattern` {pattern!r} is not valid: {error}") from error
-    return _each(lambda item: compiled.fullmatch(item) is not None, values, bool)
+    matches = compiled("regex_full_match", "pattern", pattern).fullmatch
+    return _each(lambda item: matches(encoded(item)) is not None, values, bool)

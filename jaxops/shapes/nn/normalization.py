@@ -34,8 +34,9 @@ def groups(op: str, sizes: Sizes, num_groups: int) -> Sizes:
     return (sizes[0], num_groups, each, *sizes[2:])
 
 
-def window(op: str, size: int) -> tuple[int, int]:
-    """The number of neighbours before and after the centre of a window of `size` (ONNX LRN)."""
+def window(op: str, size: int, channels: Dim) -> tuple[int, int]:
+    """The number of neighbours before and after the centre of a window of `size`, at most `channels` (ONNX LRN)."""
     if size < 1:
         raise ArgumentError(f"{op}: `size` is {size}; it must be at least 1")
-    return (size - 1) // 2, size // 2
+    before, after = (size - 1) // 2, size // 2
+    return (min(before, channels), min(after, channels)) if isinstance(channels, int) else (before, after)

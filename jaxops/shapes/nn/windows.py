@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
+from jaxops.memory import bounded
 from jaxops.shapes.arithmetic import agree, all_agree, ceiled, floored, larger
 from jaxops.static import Dim, Sizes, Undecided, is_symbolic
 
@@ -62,7 +63,7 @@ def sliding(op: str, sizes: Sizes, kernel: Sizes, options: Options, ceil_mode: b
     """
     auto_pad = options.auto_pad
     kernel, strides, dilations, given = _attributes(op, sizes, kernel, options)
-    found, ends, out = [], [], []
+    found, ends, out, padded = [], [], [], []
     for axis, (size, k, step, d) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
         width = span(k, d)
         if auto_pad.startswith("SAME"):
@@ -85,7 +86,11 @@ def sliding(op: str, sizes: Sizes, kernel: Sizes, options: Options, ceil_mode: b
         found.append((lo, reach))
         ends.append(hi)
         out.append(count)
-    return Windows(kernel, strides, dilations, tuple(found), tuple(ends), tuple(out))
+        padded.append(size + lo + reach)
+    _check_padded(op, padded)
+    # A stride beyond the padded axis finds one window, as does one of its size, which XLA can count.
+    steps = tuple(min(s, max(d, 1)) if isinstance(d, int) else s for s, d in zip(strides, padded, strict=True))
+    return Windows(kernel, steps, _used(dilations, kernel), tuple(found), tuple(ends), tuple(out))
 
 
 def transposed(
@@ -117,7 +122,7 @@ def transposed(
         wanted = tuple(size * step for size, step in zip(sizes, strides, strict=True))
     if wanted is not None:
         _check(op, "output_shape", wanted, n, 0)
-    found, out = [], []
+    found, out, covered = [], [], []
     for i, (size, k, step, d, e) in enumerate(zip(sizes, kernel, strides, dilations, extra, strict=True)):
         full = (size - 1) * step + span(k, d)
         if wanted is None:
@@ -133,7 +138,20 @@ def transposed(
             )
         found.append((lo, full - lo - count))
         out.append(count)
-    return Windows(kernel, strides, dilations, tuple(found), tuple(hi for _, hi in found), tuple(out))
+        covered.append(larger(full, count) if isinstance(full, int) and isinstance(count, int) else full)
+    _check_padded(op, covered)
+    ends = tuple(hi for _, hi in found)
+    return Windows(kernel, _used(strides, sizes), _used(dilations, kernel), tuple(found), ends, tuple(out))
+
+
+def _used(distances: Sizes, counts: Sizes) -> Sizes:
+    """The distances between elements; that of a single one changes nothing, and XLA can count 1."""
+    return tuple(1 if isinstance(n, int) and n <= 1 else d for d, n in zip(distances, counts, strict=True))
+
+
+def _check_padded(op: str, sizes: Sequence[Dim]) -> None:
+    """Raises TooLargeError for more spatial elements, padding included, than fit in memory at a byte each."""
+    bounded(f"{op}: with its padding", sizes, 1, computed=None)
 
 
 def channels(op: str, x: Sizes, w: Sizes, group: int) -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from ml_peer import in_all_ways, ours, runtime
 
+from jaxops.deferred import ChosenStrings
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError
 from jaxops.ml import tree_ensemble, tree_ensemble_classifier, tree_ensemble_regressor
 from jaxops.onnx import registry
-from jaxops.static import ChosenStrings
 
 pytestmark = pytest.mark.usefixtures("optimized")
 

@@ -1,12 +1,15 @@
 """Strings: NumPy arrays of dtype object, known while tracing."""
 
+import sys
+
 import jax
 import numpy as np
 import pytest
 
 import jaxops.onnx
 from jaxops import ops
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError
+from jaxops.ops import microsoft
 
 
 def words(*items):
@@ -92,6 +95,8 @@ PATTERNS = [
     (r"\pL+", ["aäж"], ["a1", ""]),
     (r"[\p{Lu}\d]\P{N}", ["Äb", "1-"], ["ab", "A1"]),
     (r"\p{^L}", ["1"], ["a"]),
+    (r"\p{Greek}+", ["λό"], ["a"]),
+    (r".", ["😀"], ["ab"]),
     (r"(?i)ä\d\w", ["Ä1a"], ["ä٣a", "ä1ä"]),
     (r"\s\S\D", [" ab", "\tab"], ["\vab", " a1"]),
     (r"a$\n?", ["a"], ["a\n"]),
@@ -107,6 +112,24 @@ def test_regex_full_match(pattern, yes, no):
     found = ops.regex_full_match(words(*yes, *no), pattern=pattern)
     assert found.dtype == bool
     assert found.tolist() == [True] * len(yes) + [False] * len(no)
+
+
+def test_a_regular_expression_takes_time_linear_in_the_text():
+    # An engine that tries one way after the other takes 2^40 steps for each.
+    assert not ops.regex_full_match(words("a" * 40 + "b"), pattern="(a|a)*").item()
+    assert not ops.regex_full_match(words("a" * 2000), pattern="(a?){40}a{40}b").item()
+    tokens = microsoft.tokenizer(words("a" * 40 + "!"), mark=0, mincharnum=1, pad_value="", tokenexp="(a|aa)+$")
+    assert tokens.shape == (1, 0)
+
+
+def test_text_that_is_not_unicode():
+    assert ops.regex_full_match(words("\ud800"), pattern="a").tolist() == [False]
+
+
+def test_without_google_re2(monkeypatch):
+    monkeypatch.setitem(sys.modules, "re2", None)
+    with pytest.raises(UnsupportedError, match=r"google-re2; install it with `pip install 'jaxops\[onnx\]'`"):
+        ops.regex_full_match(words("a"), pattern="a")
 
 
 def test_strings_are_known_while_tracing():
@@ -137,13 +160,16 @@ ERRORS = [
     (lambda: ops.string_normalizer(words("a"), is_case_sensitive=3), ArgumentError, "`is_case_sensitive` is 3"),
     (lambda: ops.regex_full_match(words("a")), SignatureError, "`pattern` is missing"),
     (lambda: ops.regex_full_match(words("a"), pattern="(a"), ArgumentError, r"'\(a' is not valid"),
-    (lambda: ops.regex_full_match(words("a"), pattern=r"a(?=b)"), ArgumentError, r"RE2 does not have '\(\?='"),
-    (lambda: ops.regex_full_match(words("a"), pattern=r"(a)\1"), ArgumentError, "RE2 does not have"),
-    (lambda: ops.regex_full_match(words("a"), pattern="[[:^x:]]"), ArgumentError, "the class .* is not known"),
-    (lambda: ops.regex_full_match(words("a"), pattern=r"\p{Greek}"), ArgumentError, "the class 'Greek' is not known"),
-    (lambda: ops.regex_full_match(words("a"), pattern="a++"), ArgumentError, r"RE2 does not have '\+\+'"),
-    (lambda: ops.regex_full_match(words("a"), pattern=r"a\Z"), ArgumentError, "RE2 does not have"),
-    (lambda: ops.regex_full_match(words("a"), pattern="(?x) a"), ArgumentError, r"RE2 does not have '\(\?x'"),
+    (lambda: ops.regex_full_match(words("a"), pattern=r"a(?=b)"), ArgumentError, r"invalid perl operator: \(\?="),
+    (
+        lambda: ops.regex_full_match(words("a"), pattern=r"(a)\1"),
+        ArgumentError,
+        r"RE2's notation: invalid escape sequence: \\1",
+    ),
+    (lambda: ops.regex_full_match(words("a"), pattern="[[:^x:]]"), ArgumentError, "invalid character class range"),
+    (lambda: ops.regex_full_match(words("a"), pattern="a++"), ArgumentError, r"bad repetition operator: \+\+"),
+    (lambda: ops.regex_full_match(words("a"), pattern=r"a\Z"), ArgumentError, r"invalid escape sequence: \\Z"),
+    (lambda: ops.regex_full_match(words("a"), pattern="(?x) a"), ArgumentError, r"invalid perl operator: \(\?x"),
     (lambda: ops.string_normalizer(words("a"), locale="no such"), ArgumentError, "`locale` is 'no such'; it must be"),
 ]
 

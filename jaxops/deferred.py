@@ -1,0 +1,87 @@
+"""What cannot be a JAX array, on its way through `jit`: strings that traced numbers choose, lists of dictionaries."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxops.errors import StaticError
+from jaxops.static import Sizes, StaticValue, Tracer
+
+
+class Deferred:
+    """What cannot be a JAX array, on its way through `jit`: an array, and the static items that it belongs to.
+
+    A pytree whose leaf is the array, so `jit` and `vmap` hand it through. `value` puts array and items together.
+    """
+
+    def __init__(self, array: Any, items: StaticValue) -> None:
+        self.array = array
+        self.items = items
+
+    def __init_subclass__(cls) -> None:
+        jax.tree_util.register_pytree_node(cls, lambda d: ((d.array,), d.items), lambda items, leaf: cls(*leaf, items))
+
+    @classmethod
+    def of(cls, array: Any, items: np.ndarray) -> Any:
+        """The value at once where the array is concrete, else what stands for it."""
+        return cls(array, StaticValue(items)).value
+
+    @property
+    def value(self) -> Any:
+        """What it stands for; itself while the array is traced."""
+        return self if isinstance(self.array, Tracer) else self.made(np.asarray(self.array), self.items.value)
+
+    @staticmethod
+    def made(array: np.ndarray, items: np.ndarray) -> Any:
+        """The value that an array and the items make."""
+        raise NotImplementedError
+
+
+class ChosenStrings(Deferred):
+    """Strings that a traced array of positions chooses among static ones: the labels of a classifier under `jit`.
+
+    `np.asarray` of it gives the strings, outside `jit`; inside it raises StaticError, so only what uses the strings
+    is refused. An operator takes it as strings. `array` has the positions and `items.value` the strings.
+    """
+
+    dtype = np.dtype(object)
+
+    @classmethod
+    def all_of(cls, strings: np.ndarray) -> "ChosenStrings":
+        """An array of strings as one that a transformation hands through."""
+        places = np.arange(strings.size, dtype=np.int32).reshape(strings.shape)
+        return cls(jax.numpy.asarray(places), StaticValue(strings.reshape(-1)))
+
+    @staticmethod
+    def made(array: np.ndarray, items: np.ndarray) -> np.ndarray:
+        return np.asarray(items[array], object)
+
+    @property
+    def shape(self) -> Sizes:
+        """The shape of the positions."""
+        return self.array.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes of the positions."""
+        return self.array.ndim
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        found = self.value
+        if found is self:
+            raise StaticError(
+                "strings that traced numbers choose cannot be used under jit\n"
+                "  hint    use the scores, or a model with integer labels; or return the strings from the jitted "
+                "function and take np.asarray of them outside"
+            )
+        return found
+
+
+class ZippedMaps(Deferred):
+    """A list of dictionaries on its way through `jit`: a matrix, and the keys of its columns."""
+
+    @staticmethod
+    def made(array: np.ndarray, items: np.ndarray) -> list[dict[Any, Any]]:
+        keys = items.tolist()
+        return [dict(zip(keys, row, strict=True)) for row in array.tolist()]

@@ -1,0 +1,112 @@
+"""How many bytes a result may take, asked of its sizes before anything is computed.
+
+A result that is computed here, by NumPy or by a compiled program, may take `max_bytes`: half of the machine's memory,
+unless a model was loaded with another number. What is only traced, for `jax.export` or a caller's `jit`, may run on
+another machine; its sizes must fit the 64-bit numbers of XLA, which ends the process otherwise.
+"""
+
+import inspect
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+from jaxops.errors import ArgumentError, TooLargeError, shape_text
+
+# XLA ends the process from 2^63 bytes on; a step of an operator may take a few times as many as its result.
+_COUNTED = 1 << 60
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_HALF = 4 << 30  # where the system does not say
+if hasattr(os, "sysconf") and {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= os.sysconf_names.keys():
+    _HALF = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+# How many bytes a result may take.
+LIMIT: ContextVar[int] = ContextVar("LIMIT", default=_HALF)
+_RUNS_HERE: ContextVar[bool] = ContextVar("_RUNS_HERE", default=False)
+
+
+@contextmanager
+def max_bytes(limit: int) -> Iterator[None]:
+    """Calls of operators inside `with` may make results of so many bytes.
+
+    Raises ArgumentError unless `limit` is an integer >= 0.
+
+    >>> import jaxops as jo
+    >>> with max_bytes(2**40):
+    ...     jo.constant_of_shape((2**36,)).shape
+    (68719476736,)
+    """
+    if type(limit) is not int or limit < 0:
+        raise ArgumentError(f"`max_bytes` is {limit!r}; it must be an integer >= 0")
+    before = LIMIT.set(limit)
+    try:
+        yield
+    finally:
+        LIMIT.reset(before)
+
+
+@contextmanager
+def runs_here() -> Iterator[None]:
+    """What is traced inside `with` will run at once, on this machine."""
+    before = _RUNS_HERE.set(True)
+    try:
+        yield
+    finally:
+        _RUNS_HERE.reset(before)
+
+
+def bounded(what: str, sizes: Sequence[Any], itemsize: int, *, computed: bool | None = True) -> None:
+    """Raises TooLargeError where an array of these sizes may not be made. Symbolic sizes are left out.
+
+    what: the operator, and which value of it if that is not its result. computed: whether it takes memory on this
+    machine; None, for a result of JAX, asks whether what is traced runs here. Else its bytes need only be countable.
+    """
+    computed = _RUNS_HERE.get() if computed is None else computed
+    known = [d for d in sizes if isinstance(d, int)]
+    # NumPy and XLA multiply all sizes but zeros, though the array may be empty.
+    extent, limit = math.prod(d for d in known if d) * itemsize, LIMIT.get()
+    if extent < _COUNTED and (extent <= limit or not computed or 0 in known):
+        return
+    shape = f"{what}: an array of shape {shape_text(sizes)} with elements of {itemsize} bytes takes {_readable(extent)}"
+    if extent >= _COUNTED:
+        raise TooLargeError(f"{shape}; no array may take {_readable(_COUNTED)}")
+    raise TooLargeError(
+        f"{shape}, but `max_bytes` is {_readable(limit)}\n"
+        f"  hint    allow more by load(path, max_bytes={extent}), or by `with jaxops.memory.max_bytes({extent}):`"
+    )
+
+
+def operator_of(fn: Callable[..., Any]) -> Callable[[tuple[Any, ...]], str]:
+    """For the attributes of `fn(data, *attributes)` the operator that it computes: its parameter `op`, or its name."""
+    at, name = [*inspect.signature(fn).parameters], fn.__name__.strip("_")
+    place = at.index("op") - 1 if "op" in at else None
+    return lambda attributes: name if place is None else attributes[place]
+
+
+def fits(value: np.ndarray) -> bool:
+    """Whether a static array may be computed with; a broadcast view takes no memory until then."""
+    return value.nbytes <= LIMIT.get()
+
+
+def bounded_operands(op: str, values: Iterable[Any]) -> None:
+    """Raises TooLargeError for a static value that takes too many bytes, which a broadcast view may."""
+    for value in values:
+        if isinstance(value, np.ndarray) and not fits(value):
+            bounded(f"{op}: a static value", value.shape, value.itemsize)
+
+
+def bounded_results(op: str, values: Iterable[Any]) -> None:
+    """`bounded` for each result of an operator that is a part of a program."""
+    for value in values:
+        if not isinstance(value, np.ndarray) and hasattr(value, "dtype"):
+            bounded(op, value.shape, value.dtype.itemsize, computed=None)
+
+
+def _readable(count: int) -> str:
+    """A number of bytes in the unit that makes it short."""
+    power = min(max(count.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
+    return f"{count >> 10 * power} {_UNITS[power]}" if power else f"{count} bytes"

@@ -1,0 +1,31 @@
+"""Regular expressions in the notation of RE2, which onnxruntime runs: matching takes time linear in the text."""
+
+from typing import Any
+
+from jaxops.errors import ArgumentError, UnsupportedError
+
+
+def compiled(op: str, attribute: str, pattern: str, *, longest: bool = False) -> Any:
+    """A pattern of `re2`, for text that `encoded` made. longest: of matches at one place it takes the longest.
+
+    Raises ArgumentError for a malformed pattern and for what RE2 lacks (backreferences, lookaround, possessive
+    quantifiers), UnsupportedError without `google-re2`.
+    """
+    try:
+        import re2
+    except ImportError as error:
+        raise UnsupportedError(
+            f"{op}: regular expressions need google-re2; install it with `pip install 'jaxops[onnx]'`"
+        ) from error
+    options = re2.Options()
+    options.log_errors, options.longest_match = False, longest
+    try:
+        return re2.compile(encoded(pattern), options)
+    except re2.error as error:
+        problem = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else error.args[0]
+        raise ArgumentError(f"{op}: `{attribute}` {pattern!r} is not valid in RE2's notation: {problem}") from error
+
+
+def encoded(text: str) -> bytes:
+    """A string as RE2 reads it; one that is no Unicode text is not an error."""
+    return text.encode(errors="surrogatepass")
