@@ -18,8 +18,11 @@ import numpy as np
 
 from jaxops.errors import ModelError
 
-# No link is followed, and a pipe is not waited for.
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+# No link is followed, and a pipe is not waited for. Windows has other flags, and no descriptors of folders: there links
+# are followed, where the lookup allows them.
+_FLAGS = os.O_RDONLY
+for _name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
+    _FLAGS |= getattr(os, _name, 0)
 
 
 @dataclass(frozen=True)
@@ -110,15 +113,7 @@ def _number(what: str, entries: Mapping[str, str], key: str, default: int) -> in
 def _opened(what: str, root: Path, parts: tuple[str, ...]) -> BufferedReader:
     """A regular file below `root`, found without following a link."""
     try:
-        folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            for part in parts[:-1]:
-                inner = os.open(part, _FLAGS | os.O_DIRECTORY, dir_fd=folder)
-                os.close(folder)
-                folder = inner
-            found = os.open(parts[-1], _FLAGS, dir_fd=folder)
-        finally:
-            os.close(folder)
+        found = _descriptor(root, parts)
     except OSError as error:
         path = root.joinpath(*parts)
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
@@ -134,3 +129,17 @@ def _opened(what: str, root: Path, parts: tuple[str, ...]) -> BufferedReader:
         os.close(found)
         raise ModelError(f"{what}: '{root.joinpath(*parts)}' {problem}")
     return os.fdopen(found, "rb")
+
+
+def _descriptor(root: Path, parts: tuple[str, ...]) -> int:
+    if os.open not in os.supports_dir_fd:
+        return os.open(root.joinpath(*parts), _FLAGS)
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, _FLAGS | os.O_DIRECTORY, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        return os.open(parts[-1], _FLAGS, dir_fd=folder)
+    finally:
+        os.close(folder)
