@@ -4,6 +4,7 @@ __all__ = ["fused_matmul"]
 
 import chex
 import jax
+import jax.numpy as jnp  # noqa: F401 - the doctest uses it
 from jax import lax
 
 from jaxops.attributes import flag
