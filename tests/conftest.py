@@ -3,6 +3,7 @@
 import itertools
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 # Before JAX starts its backend. A flag that is already there is kept.
@@ -10,9 +11,16 @@ _FLAG = "--xla_force_host_platform_device_count"
 if _FLAG not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}=2".strip()
 
-# Most of the time is XLA's, and most tests look at few elements: its lowest level of optimization takes 0.6 of it. Set
-# this to 0 to test all programs as users get them; child processes inherit it.
-os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+# Two thirds of the time of all tests are XLA's. Most look at few elements: with few optimizations, and XLA's older
+# emitters, their programs take 0.4 of it. Those marked `optimized` look at numbers in many elements, where vectorised
+# loops may round otherwise: they run in processes of their own (test_optimized.py), compiled as users' programs are.
+# Set this to 0 to compile all so.
+FAST = os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1") == "1"
+_OLDER = "--xla_cpu_use_fusion_emitters"
+if (
+    FAST and _OLDER not in os.environ["XLA_FLAGS"] and version("jaxlib").startswith("0.10.")
+):  # later ones have no others
+    os.environ["XLA_FLAGS"] += f" {_OLDER}=false"
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
@@ -37,19 +45,9 @@ def _forgotten():
         jax.clear_caches()
 
 
-@pytest.fixture(scope="module")
-def optimized():
-    """Programs as users get them: for tests of numbers in many elements, as vectorised loops may round otherwise."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    _compile_with(False)
-    yield
-    _compile_with(before)
-
-
-def _compile_with(few_optimizations):
-    if few_optimizations != jax.config.read("jax_disable_most_optimizations"):
-        jax.clear_caches()  # the setting is no part of their keys
-        jax.config.update("jax_disable_most_optimizations", few_optimizations)
+def pytest_collection_modifyitems(items):
+    if FAST:
+        items[:] = [item for item in items if not item.get_closest_marker("optimized")]
 
 
 @pytest.fixture

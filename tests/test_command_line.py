@@ -201,7 +201,7 @@ def test_check_lists_the_operators(model, tmp_path, capsys):
     ("arguments", "text"),
     [
         (["run", "no_such_model"], "carries no model 'no_such_model'; it has light_bvlc_alexnet"),
-        (["run", "no_such_file.onnx"], "No such file"),
+        (["run", "no_such_file.onnx"], "there is no file 'no_such_file.onnx'"),
         (["show", __file__], "not an ONNX model"),
         (["run", "{model}", "--input=q=a.npy"], "--input q: the model's inputs are"),
         (["run", "{model}", "--input=a.npy"], "--input a.npy: write NAME=VALUE"),

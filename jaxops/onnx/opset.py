@@ -159,9 +159,9 @@ def _operands(operator: Operator, inputs: Sequence[Any], named: Mapping[str, Any
         operands += [None] * (position - len(operands)) + [value]
     while operands and operands[-1] is None:
         operands.pop()
-    for x in operands:
+    for k, (formal, x) in enumerate(zip(_formals(operator, operands), operands, strict=True)):
         if isinstance(x, jax.Array) and not isinstance(x.dtype, np.dtype):
-            raise DTypeError(f"{operator.version}: an input holds {x.dtype.name}, which are no numbers")
+            raise DTypeError(f"{operator.version}: input {k} `{formal}` holds {x.dtype.name}, which are no numbers")
     types = _types(operator, operands)
     for t, x, formal in zip(types, operands, _formals(operator, operands), strict=True):
         listed = x is not None and not hasattr(x, "dtype") and _is_sequence(operator, t, x)

@@ -10,7 +10,7 @@ from onnx import TensorProto as T, helper, numpy_helper
 
 import jaxops.onnx
 
-pytestmark = pytest.mark.usefixtures("optimized")
+pytestmark = pytest.mark.optimized
 
 RNG = np.random.default_rng(0)
 FILTERS = RNG.standard_normal((8, 3, 3, 3), np.float32)

@@ -12,7 +12,7 @@ import pytest
 from graphs import IN, OUT, build, function, info, node, tensor
 from onnx import AttributeProto, TensorProto, helper
 
-from jaxops.errors import ArgumentError, JaxopsError, ModelError, PathError, SignatureError
+from jaxops.errors import ArgumentError, JaxopsError, ModelError, PathError, SignatureError, TooLargeError
 from jaxops.onnx import check, load
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -219,9 +219,9 @@ def test_sparse_tensors_that_are_none():
     with pytest.raises(ModelError, match="its indices are float32; they must be int64"):
         load(proto)
     proto = sparse(np.float32([1]), np.int64([0]), [3])
-    for size, text in ((-1, "a size is negative"), (2**62, "it is too large")):
+    for size, error, text in ((-1, ModelError, "a size is negative"), (2**62, TooLargeError, "an array of shape")):
         proto.graph.sparse_initializer[0].dims[0] = size
-        with pytest.raises(ModelError, match=re.escape(f"sparse tensor 'w' of shape ({size},): {text}")):
+        with pytest.raises(error, match=re.escape(f"sparse tensor 'w' of shape ({size},): {text}")):
             load(proto)
 
 

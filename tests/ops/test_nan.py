@@ -8,7 +8,7 @@ from jax import export, lax
 
 import jaxops as jo
 
-pytestmark = pytest.mark.usefixtures("optimized")
+pytestmark = pytest.mark.optimized
 
 LAYOUTS = [
     ((64, 10), (1,)),
