@@ -159,7 +159,7 @@ def _operands(operator: Operator, inputs: Sequence[Any], named: Mapping[str, Any
         operands += [None] * (position - len(operands)) + [value]
     while operands and operands[-1] is None:
         operands.pop()
-    for k, (formal, x) in enumerate(zip(_formals(operator, operands), operands, strict=True)):
+    for k, (formal, x) in enumerate(zip(_formals(operator, operands), operands, strict=False)):
         if isinstance(x, jax.Array) and not isinstance(x.dtype, np.dtype):
             raise DTypeError(f"{operator.version}: input {k} `{formal}` holds {x.dtype.name}, which are no numbers")
     types = _types(operator, operands)
