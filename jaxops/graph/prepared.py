@@ -28,7 +28,6 @@ _MOST_BYTES = 1.5
 _SMALL = 1 << 20
 # What costs nothing, or is part of the operation that reads it.
 _FREE = {"reshape", "squeeze", "expand_dims", "broadcast_in_dim", "copy", "stop_gradient", "optimization_barrier"}
-# What decides how a function is traced, besides its arguments.
 _SETTINGS = "jax_default_matmul_precision", "jax_enable_x64", "jax_numpy_dtype_promotion", "jax_numpy_rank_promotion"
 
 

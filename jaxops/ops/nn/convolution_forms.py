@@ -121,7 +121,6 @@ def product_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> ja
 
 def taps_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
     """As `convolution_last`; in bfloat16 a sum of products, one for each position in a window."""
-
     rows = math.prod(windows.sizes)
     if products(x, w, rows) != 1:  # three products for each tap take longer
         return convolution_last(x, w, windows, group)
