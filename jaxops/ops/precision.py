@@ -1,8 +1,8 @@
 """Products of float32 at the precision that `jax.default_matmul_precision` names, on a CPU too.
 
 XLA:CPU multiplies float32 exactly, whatever is asked for. A processor that multiplies bfloat16 in hardware (AMX) takes
-a third of the time for one such product, and about as long as for float32 for three of them. The error of an element is then about
-4e-3 and 2e-5 of the scale of its terms, where float32 has 1e-6.
+a third of the time for one such product, and about as long as for float32 for three of them. The error of an element is
+then about 4e-3 and 2e-5 of the scale of its terms, where float32 has 1e-6.
 """
 
 import functools
