@@ -1,13 +1,26 @@
 """Two host devices and JAX's strictest promotion rules, for every test."""
 
+import itertools
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 # Before JAX starts its backend. A flag that is already there is kept.
 _FLAG = "--xla_force_host_platform_device_count"
 if _FLAG not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}=2".strip()
+
+# Two thirds of the time of all tests are XLA's. Most look at few elements: with few optimizations, and XLA's older
+# emitters, their programs take 0.4 of it. Those marked `optimized` look at numbers in many elements, where vectorised
+# loops may round otherwise: they run in processes of their own (test_optimized.py), compiled as users' programs are.
+# Set this to 0 to compile all so.
+FAST = os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1") == "1"
+_OLDER = "--xla_cpu_use_fusion_emitters"
+if (
+    FAST and _OLDER not in os.environ["XLA_FLAGS"] and version("jaxlib").startswith("0.10.")
+):  # later ones have no others
+    os.environ["XLA_FLAGS"] += f" {_OLDER}=false"
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
@@ -21,11 +34,20 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
-@pytest.fixture(autouse=True, scope="module")
+_since = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
 def _forgotten():
-    """Lets go of the programs of a file behind its tests: thousands of them make every further one slower."""
+    """Lets go of compiled programs now and then: thousands of them make every further one slower."""
     yield
-    jax.clear_caches()
+    if next(_since) % 1000 == 0:
+        jax.clear_caches()
+
+
+def pytest_collection_modifyitems(items):
+    if FAST:
+        items[:] = [item for item in items if not item.get_closest_marker("optimized")]
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from onnx import helper, numpy_helper
 
 import jaxops.onnx
 
+pytestmark = pytest.mark.optimized
+
 FOLDER = Path(onnx.__file__).parent / "backend/test/data/light"
 # Those whose layers differ; the other four repeat them, and run in the standard's suite.
 NAMES = ["densenet121", "inception_v2", "resnet50", "shufflenet", "squeezenet"]

@@ -10,6 +10,8 @@ from onnx import TensorProto as T, helper, numpy_helper
 
 import jaxops.onnx
 
+pytestmark = pytest.mark.optimized
+
 RNG = np.random.default_rng(0)
 FILTERS = RNG.standard_normal((8, 3, 3, 3), np.float32)
 MEAN, VAR, SCALE, SHIFT = (RNG.random(8, np.float32) + 0.5 for _ in range(4))

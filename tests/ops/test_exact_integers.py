@@ -11,6 +11,8 @@ import pytest
 import jaxops as jo
 from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError
 
+pytestmark = pytest.mark.optimized
+
 ODD = 2**24 + 1  # the first integer that float32 does not hold
 WAYS = [lambda f: f, jax.jit]
 

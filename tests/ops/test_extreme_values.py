@@ -12,6 +12,8 @@ from scipy import special
 import jaxops as jo
 from jaxops.onnx import opset
 
+pytestmark = pytest.mark.optimized
+
 SHAPES = [(1, 10), (1, 1000), (4, 1000), (64, 1000), (3, 5000)]
 SCALES = [1e3, 1e6, 7e9, 1e12]
 PRODUCERS = {

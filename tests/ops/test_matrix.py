@@ -11,6 +11,8 @@ import pytest
 
 import jaxops as jo
 
+pytestmark = pytest.mark.optimized  # XLA's older emitters change the bits of bfloat16
+
 CHILD = Path(__file__).with_name("matrix.py")
 MATRIX = runpy.run_path(str(CHILD))
 OPERATORS = [*MATRIX["ROWS"], "cast", "constant_of_shape"]

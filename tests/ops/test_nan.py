@@ -8,6 +8,8 @@ from jax import export, lax
 
 import jaxops as jo
 
+pytestmark = pytest.mark.optimized
+
 LAYOUTS = [
     ((64, 10), (1,)),
     ((64, 1000), (1,)),

@@ -14,6 +14,7 @@ from jaxops.errors import ArgumentError
 from jaxops.onnx import load
 from jaxops.ops import precision
 
+pytestmark = pytest.mark.optimized
 RNG = np.random.default_rng(0)
 # The error by the largest term, for each name: more than the type of a result alone has, less than the next level.
 BOUNDS = {

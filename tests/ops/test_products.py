@@ -7,6 +7,8 @@ import pytest
 
 import jaxops as jo
 
+pytestmark = pytest.mark.optimized
+
 X = np.array([[2, 0, 3, 4, -5], [1, 2, 0, 0, 2], [1, 2, 3, 4, 5]], float)
 
 

@@ -14,6 +14,8 @@ import jaxops as jo
 import jaxops.onnx
 from jaxops.errors import ArgumentError, DTypeError, ShapeError
 
+pytestmark = pytest.mark.optimized
+
 COUNT = 20_000
 X = np.zeros((100, COUNT // 100), np.float32)
 KEY = jax.random.key(7)

@@ -10,6 +10,8 @@ from jax.test_util import check_grads
 from jaxops import ops
 from jaxops.errors import DTypeError, ShapeError
 
+pytestmark = pytest.mark.optimized
+
 A, B = np.random.default_rng(0).normal(size=(2, 64, 96)).astype(np.float32)
 
 

@@ -13,6 +13,8 @@ from jax.export import export, symbolic_shape
 from jaxops import ops
 from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, SignatureError
 
+pytestmark = pytest.mark.optimized
+
 RNG = np.random.default_rng(0)
 BIG = 2**53 + 1  # not a float64
 

@@ -9,6 +9,8 @@ from jax.test_util import check_grads
 import jaxops as jo
 from jaxops.errors import ShapeError
 
+pytestmark = pytest.mark.optimized
+
 SPECIAL = np.float32([0.0, -0.0, 1, -1, np.nan, -np.nan, np.inf, -np.inf, 2])
 
 

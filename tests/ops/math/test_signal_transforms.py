@@ -83,6 +83,7 @@ def test_the_default_axis():
         close(jo.dft(x, axis=1), transformed(x, axis=2))
 
 
+@pytest.mark.optimized
 def test_large_transforms():
     x = draw(3, 4096, 1)
     close(jax.jit(lambda x: jo.dft(x, onesided=1))(x), pairs(np.fft.rfft(x[..., 0].astype(np.float64))), 2e-4)

@@ -7,6 +7,8 @@ import pytest
 
 import jaxops as jo
 
+pytestmark = pytest.mark.optimized
+
 ULP = 2.0**-10  # the distance of neighbours in float16, relative to the smaller ones of a binade
 
 

@@ -122,6 +122,7 @@ def test_a_traced_length_of_the_past():
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.optimized
 def test_16_bits_and_thousands_of_elements():
     operands = [x.astype(np.float16) for x in (floats(2, 64, 96), floats(2, 80, 96), floats(2, 80, 96), floats(288))]
     agree(OP, operands, ALL, rtol=1e-2, atol=1e-2, compiled=True, num_heads=6)

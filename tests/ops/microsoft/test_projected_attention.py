@@ -75,6 +75,7 @@ def test_16_bits():
     agree(OP, [v.astype(np.float16) for v in (X, W, B)], (True, True), rtol=2e-2, atol=2e-2, **ONE)
 
 
+@pytest.mark.optimized
 def test_thousands_of_elements():
     x, weights, lengths = floats(2, 128, 96), floats(96, 288) / 10, ints(128, 77)
     agree(OP, [x, weights, floats(288), lengths], (True, True), rtol=1e-4, atol=1e-4, compiled=True, num_heads=6)

@@ -91,6 +91,7 @@ def test_gemma_rotary_embedding():
         np.testing.assert_allclose(y.astype(np.float32), expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.optimized
 def test_16_bits_and_thousands_of_elements():
     x, ids = floats(2, 4, 50, 32, dtype=np.float16), np.array([7])
     angles = RNG.uniform(0, 6, (80, 16))

@@ -67,6 +67,7 @@ def test_linear_classifier(transform, classes, positive):
     agree(X, {**given, "classlabels_strings": ["a", "b", "c"][:classes]})
 
 
+@pytest.mark.optimized
 def test_classifier_of_large_and_other_inputs():
     given = machine(np.random.default_rng(24), 4, "RBF", True)
     agree(LARGE, given)

@@ -13,6 +13,8 @@ from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError,
 from jaxops.ml import tree_ensemble, tree_ensemble_classifier, tree_ensemble_regressor
 from jaxops.onnx import registry
 
+pytestmark = pytest.mark.optimized
+
 MODES = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"]
 TRANSFORMS = ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"]
 

@@ -19,6 +19,8 @@ from jaxops.ops import conv, conv_transpose
 from jaxops.ops.nn import convolution_forms
 from jaxops.shapes.nn import windows
 
+pytestmark = pytest.mark.optimized
+
 RNG = np.random.default_rng(0)
 
 

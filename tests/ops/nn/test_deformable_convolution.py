@@ -79,6 +79,7 @@ def test_formula(x, w, out, attributes):
             np.testing.assert_allclose(at_opset("DeformConv", opset, *given, **attributes)[0], expected, atol=2e-4)
 
 
+@pytest.mark.optimized
 def test_large_and_compiled():
     given = operands((2, 8, 20, 24), (8, 4, 3, 3), (20, 24), 2, spread=4)
     attributes = {"pads": (1, 1, 1, 1), "group": 2, "offset_group": 2}

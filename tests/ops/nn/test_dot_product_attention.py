@@ -176,6 +176,7 @@ def test_softmax_precision(precision):
     close(y, runtime("Attention", (Q, K, VALUE), 24, softmax_precision=precision)[0], tolerance)
 
 
+@pytest.mark.optimized
 def test_thousands_of_elements_compiled():
     q, k, v = floats(2, 6, 130, 16), floats(2, 2, 200, 16), floats(2, 2, 200, 24)
     mask = RNG.random((2, 1, 130, 200)) < 0.5

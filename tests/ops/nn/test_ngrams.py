@@ -69,6 +69,7 @@ def test_formula(lengths, skips, mode):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+@pytest.mark.optimized
 def test_large_and_compiled():
     pool, given = made(np.arange(60), (50, 500), True)
     how = {"mode": "TFIDF", "min_gram_length": 1, "max_gram_length": 2, "max_skip_count": 2}

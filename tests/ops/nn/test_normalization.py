@@ -17,6 +17,7 @@ from jaxops import ops
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, SignatureError, StaticError
 from jaxops.ops import dropout, hardmax, log_softmax, softmax
 
+pytestmark = pytest.mark.optimized
 RNG = np.random.default_rng(0)
 
 

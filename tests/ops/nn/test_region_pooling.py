@@ -55,6 +55,7 @@ def test_formula(shape, scale):
         assert at_opset("MaxRoiPool", opset, X, ROIS, **attributes)[0].tolist() == expected.tolist()
 
 
+@pytest.mark.optimized
 def test_large_and_compiled():
     x = RNG.normal(size=(2, 4, 40, 50)).astype(np.float32)
     corners = RNG.uniform(-10, 500, (30, 2, 2))

@@ -70,6 +70,7 @@ def test_element_types(dtype, x64):
     close(found, formula(*given), tolerance)
 
 
+@pytest.mark.optimized
 def test_thousands_of_elements_traced_positions():
     x = RNG.normal(size=(2, 4, 50, 32)).astype(np.float32)
     cos, sin, positions = *tables(64, 16), RNG.integers(0, 64, (2, 50))

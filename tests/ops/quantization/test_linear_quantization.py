@@ -15,6 +15,8 @@ from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from jaxops.ops.numerics import quotient
 from jaxops.ops.quantized import FLOAT8, in_precision
 
+pytestmark = pytest.mark.optimized
+
 RNG = np.random.default_rng(5)
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2"]
 ALL = [*INTEGERS, *FLOAT8, "float4_e2m1fn"]

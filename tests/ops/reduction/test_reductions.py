@@ -14,6 +14,8 @@ from jaxops import ops
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, SignatureError, StaticError
 from jaxops.shapes.math import linear_algebra
 
+pytestmark = pytest.mark.optimized
+
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 3, 4)).astype(np.float32)
 BIG = 2**53 + 1  # not a float64
