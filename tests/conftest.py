@@ -12,14 +12,13 @@ if _FLAG not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}=2".strip()
 
 # Two thirds of the time of all tests are XLA's. Most look at few elements: with few optimizations, and XLA's older
-# emitters, their programs take 0.4 of it. Those marked `optimized` look at numbers in many elements, where vectorised
-# loops may round otherwise: they run in processes of their own (test_optimized.py), compiled as users' programs are.
-# Set this to 0 to compile all so.
+# emitters, their programs take 0.3 of it. Those marked `optimized` run in processes of their own (test_optimized.py),
+# compiled as users' programs are: the standard's suite under `jit`, what looks at numbers in many elements, where
+# vectorised loops may round otherwise, and what the older emitters are known to compute wrongly.
+# JAX_DISABLE_MOST_OPTIMIZATIONS=0 compiles all so.
 FAST = os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1") == "1"
 _OLDER = "--xla_cpu_use_fusion_emitters"
-if (
-    FAST and _OLDER not in os.environ["XLA_FLAGS"] and version("jaxlib").startswith("0.10.")
-):  # later ones have no others
+if FAST and _OLDER not in os.environ["XLA_FLAGS"] and version("jaxlib").startswith("0.10."):  # the last that has them
     os.environ["XLA_FLAGS"] += f" {_OLDER}=false"
 
 import jax  # noqa: E402
@@ -46,8 +45,10 @@ def _forgotten():
 
 
 def pytest_collection_modifyitems(items):
+    """Those that run for minutes come first, so that no worker waits for another at the end."""
     if FAST:
         items[:] = [item for item in items if not item.get_closest_marker("optimized")]
+    items.sort(key=lambda item: "test_optimized.py" not in item.nodeid)
 
 
 @pytest.fixture

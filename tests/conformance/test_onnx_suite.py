@@ -118,9 +118,14 @@ def onnx_home(tmp_path_factory):
         yield
 
 
+def param(name: str, mode: str):
+    """XLA's older emitters cast to float8 FNUZ wrongly."""
+    marks = [pytest.mark.optimized] if mode == "jit" or "FNUZ" in name else []
+    return pytest.param(name, mode, marks=marks, id=f"{name}-{mode}")
+
+
 @pytest.mark.filterwarnings("ignore")  # the cases cast and divide out of range on purpose
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", sorted(CASES["jit"]))
+@pytest.mark.parametrize(("name", "mode"), [param(name, mode) for name in sorted(CASES["jit"]) for mode in MODES])
 def test_case(name, mode):
     wanted = LISTED.get(name, set()) & ({"jit", "pieces"} if mode == "jit" else {mode})
     try:
