@@ -14,9 +14,10 @@ FOLDERS = {path.parent.relative_to(TESTS) for path in FILES} - {Path()}
 
 @pytest.mark.skipif(os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "0", reason="all tests run so")
 @pytest.mark.parametrize("folder", sorted(FOLDERS), ids=str)
-def test_folder(folder):
+def test_folder(folder, pytestconfig):
     files = [str(path) for path in FILES if path.parent.relative_to(TESTS) == folder]
     environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "0", "XLA_FLAGS": ""}
-    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-m", "optimized", *files]
+    every = ["--all"] if pytestconfig.getoption("all") else []
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-m", "optimized", *every, *files]
     found = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert found.returncode == 0, found.stdout[-10_000:] + found.stderr[-2_000:]

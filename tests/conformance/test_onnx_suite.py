@@ -120,7 +120,7 @@ def onnx_home(tmp_path_factory):
 
 def param(name: str, mode: str):
     """XLA's older emitters cast to float8 FNUZ wrongly."""
-    marks = [pytest.mark.optimized] if mode == "jit" or "FNUZ" in name else []
+    marks = [pytest.mark.optimized] if "FNUZ" in name else []
     return pytest.param(name, mode, marks=marks, id=f"{name}-{mode}")
 
 

@@ -153,6 +153,7 @@ def compare(body, network, use, dtype):
     assert all(a[kind] <= b[kind] for kind in COUNTED), f"{a}\nby hand\n{b}"
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_same_program_as_by_hand(name, use):

@@ -319,6 +319,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_one_program_agrees_with_onnxruntime(row):
     agrees(row)

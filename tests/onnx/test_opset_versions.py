@@ -152,6 +152,7 @@ def test_value(op, version, inputs, attributes, expected):
     same(result if isinstance(result, tuple) else (result,), expected)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(("op", "version", "inputs", "attributes", "expected"), VALUES)
 def test_onnxruntime_agrees(op, version, inputs, attributes, expected):
     # What onnxruntime has no kernel for, it says when it loads the model; opset 7 is the first it promises.

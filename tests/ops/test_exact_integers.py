@@ -17,6 +17,7 @@ ODD = 2**24 + 1  # the first integer that float32 does not hold
 WAYS = [lambda f: f, jax.jit]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint32])
 @pytest.mark.parametrize("bias", [0, 0.5, 1.5, -2.25, 0.1, 3])

@@ -53,6 +53,7 @@ OPERATORS = {
 }
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("producer", PRODUCERS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_behind_a_producer(producer, shape):

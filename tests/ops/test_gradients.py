@@ -159,6 +159,7 @@ def check(cases: list[Run]) -> None:
         np.testing.assert_allclose(back, ahead, rtol=limit / 10, atol=limit / 10, err_msg=f"{what}, reverse mode")
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_derivatives(name):
     check(runs(name))

@@ -36,6 +36,7 @@ def announced(output: str, operator: str) -> list[str]:
     return [line.removeprefix(operator + " ") for line in output.splitlines() if line.startswith(operator + " ")]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_type(operator):
     status, output = run(str(CHILD), operator)

@@ -33,6 +33,7 @@ def _same(found, expected):
     np.testing.assert_array_equal(np.asarray(found, np.float64), np.asarray(expected, np.float64))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
 @pytest.mark.parametrize(("shape", "axes"), LAYOUTS, ids=str)

@@ -292,6 +292,7 @@ def traced(fn: Callable[..., Any], known: str, kind: type | None = None) -> Any:
     return export(jax.jit(program))(*specs)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("row", [r for r in ROWS if r not in ROWS_OF_ERRORS], ids=ids)
 def test_one_program_for_every_size(row):
     program = traced(row.fn, row.known, row.kind)

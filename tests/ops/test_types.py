@@ -95,6 +95,7 @@ def outcome(fn: Any, x: Any) -> Any:
     return [(v.dtype.name, v.shape, v.tolist() if v.dtype.kind == "O" else v.tobytes()) for v in traced]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("call", CALLS)
 def test_one_answer(call):
     fn = CALLS[call]

@@ -201,6 +201,7 @@ def test_static(case: Case) -> None:
     assert not differs(found, case.expected, np.dtype(bool) if boolean else case.expected.dtype), first.dtype
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("x64", [False, True])
 @pytest.mark.parametrize("jitted", [False, True])
 @pytest.mark.parametrize("case", STRUCTURAL + TRACED, ids=str)

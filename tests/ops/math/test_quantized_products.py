@@ -39,6 +39,7 @@ def requantized(total, factor, zero):
     return np.clip(ratio + int(zero), info.min, info.max).astype(zero.dtype)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 @pytest.mark.parametrize(("left", "right"), KINDS)
 def test_matmul_integer(left, right, shapes):
@@ -78,6 +79,7 @@ def test_sums_wrap_around_in_32_bits():
     same(jo.matmul_integer(a, b, np.int8(127)), total.astype(np.int32))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("scale", ["scalar", "columns"])
 @pytest.mark.parametrize("shapes", [*SHAPES[:3], ((64, 300), (300, 200))], ids=str)
 @pytest.mark.parametrize(("left", "right", "out"), [(a, b, a) for a, b in KINDS] + [(np.uint8, np.int8, np.int8)])

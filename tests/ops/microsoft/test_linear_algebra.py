@@ -51,6 +51,7 @@ NAMES = ("transA", "transB", "transBatchA", "transBatchB")
 FLAGS = list(itertools.product((0, 1), repeat=4))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("flags", FLAGS, ids=str)
 @pytest.mark.parametrize("batch", [(2,), (2, 5)], ids=str)
 def test_transposes(batch, flags):

@@ -106,7 +106,11 @@ TABLE = floats(8, 2)
 ERRORS = [
     (lambda: relative_position_bias(TABLE[0], 4, 4, max_distance=9), ShapeError, r"must be \(buckets, N\)"),
     (lambda: relative_position_bias(TABLE, 4, 5, max_distance=9), ShapeError, "is 4 and `key_length` is 5; they must"),
-    (lambda: relative_position_bias(TABLE, [4, 4], 4, max_distance=9), ShapeError, "`query_length` must be one int"),
+    (
+        lambda: relative_position_bias(TABLE, [4, 4], 4, max_distance=9),
+        ShapeError,
+        "`query_length` must hold one",
+    ),
     (lambda: relative_position_bias(TABLE, 4, 4, max_distance=4), ArgumentError, "is 4; with 8 buckets .* more than 4"),
     (
         lambda: jax.jit(lambda n: relative_position_bias(TABLE, n, n, max_distance=9))(4),

@@ -39,6 +39,7 @@ def test_scaler_of_more_axes_and_of_large_integers():
         assert scaler(jnp.array([2**31 - 1]), offset=[2147483648.0]).tolist() == [-1]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64])
 @pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
 def test_normalizer(norm, dtype):

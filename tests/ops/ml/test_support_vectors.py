@@ -41,6 +41,7 @@ def agree(x, given):
     np.testing.assert_allclose(scores, theirs[1], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("probabilities", [False, True])
 @pytest.mark.parametrize("classes", [2, 3, 5])
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -48,6 +49,7 @@ def test_classifier(kernel, classes, probabilities):
     agree(X, machine(np.random.default_rng(21), classes, kernel, probabilities))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("probabilities", [False, True])
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("transform", TRANSFORMS[1:])

@@ -85,6 +85,7 @@ def close(found, theirs, atol=1e-5):
     np.testing.assert_allclose(found, theirs, rtol=1e-3, atol=atol)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
 @pytest.mark.parametrize("modes", [[mode] for mode in MODES] + [MODES], ids=lambda m: m[0] if len(m) == 1 else "all")
 def test_regressor_of_each_mode(modes, dtype):
@@ -96,6 +97,7 @@ def test_regressor_of_each_mode(modes, dtype):
     close(jax.jit(lambda x: tree_ensemble_regressor(x, **given))(x), theirs)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
 @pytest.mark.parametrize("targets", [1, 3])
 def test_regressor_of_each_aggregate(targets, aggregate):
@@ -168,6 +170,7 @@ def test_thresholds_between_two_numbers(as_tensor):
                 assert found.tolist() == fn(wide, np.float64(cut)).tolist(), (mode, cut, x)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("transform", TRANSFORMS[:4])
 @pytest.mark.parametrize("base", [False, True])
 @pytest.mark.parametrize("votes", ["one", "all"])
@@ -185,6 +188,7 @@ def test_classifier_of_many_classes(votes, base, transform):
         close(found[1], theirs[1])
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("transform", TRANSFORMS[:4])
 @pytest.mark.parametrize("positive", [True, False])
 @pytest.mark.parametrize(("voter", "base"), [(0, []), (0, [0.25]), (1, []), (1, [0.25])])
@@ -246,6 +250,7 @@ def apart(given, rng, dtype=np.float32):
     return found
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("aggregate", range(4))
 def test_ensemble(aggregate, dtype):

@@ -181,6 +181,7 @@ def exported(case: Case) -> Any:
     return program.call(*case.inputs)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("run", [eager, static, jitted, mapped, exported])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_value(case, run):
@@ -302,6 +303,7 @@ def test_symbolic_spatial_sizes(case):
     close(program.call(x), case.expected())
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, np.float64])
 @pytest.mark.parametrize("case", named([*REWRITTEN, "plain", "transpose", "groups/large kernel"]), ids=str)
 def test_other_types(case, dtype):

@@ -110,6 +110,7 @@ OWN = {
 }
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("case", [*CASES, *OWN])
 def test_formula(case):
     more, attributes = (CASES | OWN)[case]

@@ -157,6 +157,7 @@ def exported(fn: Any, x: np.ndarray) -> Any:
     return export(jax.jit(fn))(jax.ShapeDtypeStruct((b, *x.shape[1:]), x.dtype)).call(x)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("run", [eager, static, mapped, exported])
 @pytest.mark.parametrize("variant", VARIANTS[:4], ids=label)
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -166,6 +167,7 @@ def test_value(case, variant, run):
     close(run(lambda x: FUNCTIONS[op](x, **case.attributes, **more), case.x), expected)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("variant", VARIANTS, ids=label)
 @pytest.mark.parametrize("case", [c for c in CASES if c.runtime], ids=str)
 def test_value_equals_onnxruntime(case, variant):
@@ -174,6 +176,7 @@ def test_value_equals_onnxruntime(case, variant):
     close(found, runtime(op, case.x, **case.attributes, **more))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("order", [0, 1])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_indices(case, order):

@@ -80,6 +80,7 @@ def same(found, wanted):
     assert differ == 0, f"{differ} of {wanted.size} differ"
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ALL)
 def test_quantize(name, way):
@@ -94,6 +95,7 @@ def test_quantize(name, way):
 
 
 # Two-bit types and float4 are not in onnxruntime.
+@pytest.mark.grid
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["int8", "uint8", "int16", "uint16", "int4", "uint4", *FLOAT8])
 def test_quantize_as_onnxruntime(name, way):
@@ -104,6 +106,7 @@ def test_quantize_as_onnxruntime(name, way):
     same(np.asarray(found).astype(theirs.dtype), theirs)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", [*ALL, "int32"])
 def test_dequantize(name, way):

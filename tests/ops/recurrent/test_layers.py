@@ -171,6 +171,7 @@ COEFFICIENTS = {"LeakyRelu": 1, "ThresholdedRelu": 1, "Elu": 1, "Affine": 2, "Sc
 DEFAULTS = {"LeakyRelu": (0.01, 0), "ThresholdedRelu": (1.0, 0), "Elu": (1.0, 0), "HardSigmoid": (0.2, 0.5)}
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.parametrize("op", GATES)
 def test_activations(op, name):

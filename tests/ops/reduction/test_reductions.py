@@ -47,6 +47,7 @@ def data(name: str) -> np.ndarray:
     return np.abs(X) if name == "log_sum" else X
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("axes", [None, (), (0,), (-1, 0), (1, 2), (0, 1, 2)])
 @pytest.mark.parametrize("keepdims", [0, 1])
 @pytest.mark.parametrize("name", FORMULAS)

@@ -46,6 +46,7 @@ CASES = [
 ]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("way", "case"), [pair for pair in table(CASES) if pair[0].__name__ != "differentiated"], ids=name
 )

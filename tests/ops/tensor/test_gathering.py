@@ -56,6 +56,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(("way", "case"), table(CASES), ids=name)
 def test_value(way, case):
     way(case)

@@ -83,6 +83,7 @@ def close(found, expected, digits=3e-5):
     np.testing.assert_allclose(np.asarray(found, np.float64), expected, rtol=digits, atol=digits)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("align", [0, 1])
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("mode", MODES)

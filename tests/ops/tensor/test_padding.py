@@ -95,6 +95,7 @@ CASES: list[tuple[str, Callable[[Any], Any], np.ndarray, np.ndarray]] = [
 ]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("run", ["static", "eager", "jit", "vmap"])
 @pytest.mark.parametrize(("fn", "x", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_value(fn: Callable[[Any], Any], x: np.ndarray, expected: np.ndarray, run: str) -> None:

@@ -105,6 +105,7 @@ CASES = [
 ]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(("way", "case"), table(CASES), ids=name)
 def test_value(way, case):
     way(case)

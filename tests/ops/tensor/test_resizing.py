@@ -145,6 +145,7 @@ KINDS = [
 SCALES = [(2, 3), (1.5, 0.75), (0.5, 2.6), (0.3, 0.6)]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("how", [*MODES, *EXTRA])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: "-".join(map(str, k.values())))
 def test_formula(kind, how):
@@ -161,6 +162,7 @@ def test_formula(kind, how):
         close(found, formula(X, (2, 3), lengths, exact, roi, **attributes))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("opset", [11, 13, 18, 19])
 @pytest.mark.parametrize("how", [*MODES, *EXTRA])
 def test_onnxruntime(how, opset):
@@ -261,6 +263,7 @@ def test_a_symbolic_size_that_cannot_be_resolved():
         exported(sizes=(5, 7), axes=(2, 3), keep_aspect_ratio_policy="not_larger")
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("scales", [(1, 1, 2, 2), (1, 1, 1.3, 0.4), (1, 1, 0.5, 3)])
 @pytest.mark.parametrize("kind", KINDS[:6], ids=lambda k: "-".join(map(str, k.values())))
 def test_gradients_and_vmap(kind, scales):

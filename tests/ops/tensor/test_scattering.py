@@ -107,6 +107,7 @@ case("gather_nd/empty", ops.gather_nd, [X, once[:0]], X[:0, 0])
 RUNS = ["static", "eager", "jit", "static indices", "vmap"]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize(("fn", "inputs", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_value(fn: Callable[..., Any], inputs: list[np.ndarray], expected: np.ndarray, run: str) -> None:

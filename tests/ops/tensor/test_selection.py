@@ -22,6 +22,7 @@ def best(x: np.ndarray, k: int, axis: int, largest: int) -> tuple[np.ndarray, np
     return np.take_along_axis(x, order, axis), order
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, np.int8, np.uint8])
 @pytest.mark.parametrize("largest", [0, 1])
 @pytest.mark.parametrize(("k", "axis"), [(2, -1), (4, 1), (0, 1), (1, 0)])

@@ -133,6 +133,7 @@ CASES = [
 NOTHING = data(0, 3)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(("way", "case"), table(CASES), ids=name)
 def test_value(way, case):
     # The start of this row lies before the axis and is clamped to element 0, and so is the end, to before it.
