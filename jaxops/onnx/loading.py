@@ -1,8 +1,6 @@
 """Loading: from an ONNX file to a model."""
 
-import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 from jaxops import memory
@@ -12,7 +10,8 @@ from jaxops.graph.sizes import fixed
 from jaxops.model import Model
 from jaxops.onnx.bind import bind
 from jaxops.onnx.origin import Origin
-from jaxops.onnx.read import Readable, parsed, read
+from jaxops.onnx.parsing import Readable, parsed
+from jaxops.onnx.read import read
 from jaxops.tools.sharding import Rule
 
 
@@ -63,7 +62,7 @@ def load(
             fixed(bind(source, {} if operators is None else operators), {} if sizes is None else sizes),
             opsets=source.opsets,
             description=f"opset {opsets} · {source.producer}" if source.producer else f"opset {opsets}",
-            origin=Origin(Path(model) if isinstance(model, str | os.PathLike) else found.proto, found.folder),
+            origin=Origin(found.source, found.folder),
             static=static,
             trainable=trainable,
             sharding=sharding,

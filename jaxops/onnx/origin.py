@@ -10,18 +10,18 @@ import numpy as np
 import onnx
 
 from jaxops.graph.nodes import Graph
-from jaxops.onnx.read import parsed
+from jaxops.onnx.parsing import whole
 from jaxops.onnx.save import save
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What a model was loaded from: a file, read again when it is needed, or a ModelProto.
+    """What a model was loaded from: a file, read again when it is needed, its bytes, or a ModelProto.
 
     folder: where its external data lies; None where there can be none.
     """
 
-    source: Path | onnx.ModelProto
+    source: Path | bytes | onnx.ModelProto
     folder: Path | None
 
     def tensors(self, inputs: Mapping[str, Any], dtypes: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,7 +35,7 @@ class Origin:
 
         Raises FileNotFoundError and ModelError for a file that is gone or damaged.
         """
-        return parsed(self.source).proto
+        return whole(self.source)
 
     def save(
         self,

@@ -10,6 +10,8 @@ from jaxops.errors import ModelError
 
 # Bytes that are read at once, where the part has gaps in the file.
 _BLOCK = 1 << 24
+# Where an array of NumPy begins whose memory an array of JAX on a CPU may share.
+_ALIGNMENT = 64
 
 
 class File(Protocol):
@@ -18,6 +20,14 @@ class File(Protocol):
     def open(self, mode: Literal["rb"], /) -> BufferedReader:
         """The file, to be read."""
         ...
+
+
+def shareable(sizes: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array, not set, that `jax.device_put` does not copy on a CPU."""
+    size = math.prod(sizes) * dtype.itemsize
+    room = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
+    return room[start : start + size].view(dtype).reshape(sizes)
 
 
 def read_part(
@@ -31,7 +41,7 @@ def read_part(
     if not sizes:
         return read_part(name, path, offset, dtype, (1,), (slice(None),)).reshape(())
     ranges = [range(size)[part] for size, part in zip(sizes, index, strict=True)]
-    found = np.empty(tuple(map(len, ranges)), dtype)
+    found = shareable(tuple(map(len, ranges)), dtype)
     if found.size == 0:
         return found
     rows, inner = ranges[0], sizes[1:]

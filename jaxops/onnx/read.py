@@ -3,21 +3,20 @@
 import dataclasses
 import functools
 import math
-import os
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from onnx.external_data_helper import uses_external_data
 
-from jaxops.errors import ArgumentError, ModelError, PathError, SignatureError
+from jaxops.errors import ModelError
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
 from jaxops.memory import bounded
 from jaxops.onnx.external import ExternalData, bits, external_data
+from jaxops.onnx.parsing import Parsed, Readable, parsed
 from jaxops.onnx.parts import read_part
 from jaxops.onnx.scopes import modules_of, scope_of
 from jaxops.onnx.source import Function, OperatorName, Reference, Source
@@ -35,16 +34,6 @@ from jaxops.onnx.wellformed import (
 _External: TypeAlias = Callable[[TensorProto, np.dtype], Tensor]
 # What writers of models put where they know no name for a size.
 _UNNAMED = {"", "?", "-1", "None", "_"}
-# Or an object with a `model_proto`, as torch.onnx.export returns.
-Readable: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto | BinaryIO | Any
-
-
-class Parsed(NamedTuple):
-    """A model as protobuf has it, the folder of its external data, and what messages call it."""
-
-    proto: onnx.ModelProto
-    folder: Path | None
-    where: str
 
 
 def read(model: Readable | Parsed, *, weights: bool = True) -> Source:
@@ -52,68 +41,11 @@ def read(model: Readable | Parsed, *, weights: bool = True) -> Source:
 
     weights: whether external data is looked for; without it, zeros stand for it.
     """
-    return _source(*(model if isinstance(model, Parsed) else parsed(model)), weights)
+    return _source(model if isinstance(model, Parsed) else parsed(model), weights)
 
 
-def parsed(model: Readable) -> Parsed:
-    """What protobuf makes of a model; raises what `read` raises."""
-    model = getattr(model, "model_proto", model)  # a torch.onnx.ONNXProgram
-    if isinstance(model, onnx.ModelProto):
-        own = onnx.ModelProto()  # the caller may change theirs, while weights are read when they are needed
-        own.CopyFrom(model)
-        return Parsed(own, None, "the ModelProto")
-    if isinstance(model, bytes | bytearray | memoryview):
-        return Parsed(_parse(bytes(model), "the bytes"), None, "the bytes")
-    if isinstance(model, str | os.PathLike):
-        path = Path(model)
-        return Parsed(_parse(_bytes_of(model, path), str(path)), path.parent, str(path))
-    try:
-        data = model.read() if hasattr(model, "read") else None
-    except (OSError, ValueError) as error:
-        raise ArgumentError(f"load: the file cannot be read: {error}") from error
-    if not isinstance(data, bytes):
-        given = "a file opened as text" if isinstance(data, str) else f"{type(model).__name__}: {model!r:.80}"
-        raise SignatureError(
-            f"load: a model is a path, a file opened as binary, its bytes, a ModelProto or an ONNXProgram, not {given}"
-        )
-    name = getattr(model, "name", None)  # a file on disk has one, and a folder with it
-    path = Path(name) if isinstance(name, str) and Path(name).is_file() else None
-    return Parsed(_parse(data, str(path or "the file")), path and path.parent, str(path or "the file"))
-
-
-def carried(name: str) -> Path:
-    """The path of one of the models that the onnx package carries, such as 'light_resnet50'.
-
-    Raises PathError, with the names there are.
-    """
-    folder = Path(onnx.__file__).parent / "backend/test/data/light"
-    path = folder / f"{name}.onnx"
-    if not path.is_file():
-        names = ", ".join(sorted(p.stem for p in folder.glob("*.onnx")))
-        raise PathError(f"the onnx package carries no model {name!r}; it has {names}")
-    return path
-
-
-def _bytes_of(given: Any, path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise PathError(f"load: there is no file {os.fspath(given)!r}") from error
-    except PermissionError:
-        raise
-    except (ValueError, OSError) as error:  # a directory, a NUL, too long a name
-        what = "is a directory" if isinstance(error, IsADirectoryError) else f"cannot be read: {error!s:.80}"
-        raise PathError(f"load: {os.fspath(given)!r:.80} {what}; give the path of a file") from error
-
-
-def _parse(data: bytes, where: str) -> onnx.ModelProto:
-    try:
-        return onnx.load_model_from_string(data)
-    except DecodeError as error:
-        raise ModelError(f"{where}: not an ONNX model, or a truncated one ({len(data)} bytes): {error}") from error
-
-
-def _source(proto: onnx.ModelProto, folder: Path | None, where: str, weights: bool) -> Source:
+def _source(found: Parsed, weights: bool) -> Source:
+    proto, where = found.proto, found.where
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise ModelError(f"{where}: not an ONNX model: it has no graph")
     if not 1 <= proto.ir_version <= onnx.IR_VERSION:
@@ -126,7 +58,7 @@ def _source(proto: onnx.ModelProto, folder: Path | None, where: str, weights: bo
         if proto.ir_version >= 3:
             raise ModelError(f"{where}: it imports no opset, as models must from IR version 3 on")
         opsets = {"": 1}
-    external = functools.partial(_external, folder) if weights else _zeros
+    external = functools.partial(_external, found.folder) if weights else _zeros
     functions = {}
     for f in proto.functions:
         name = OperatorName(text_of(f.name), domain_of(text_of(f.domain)), text_of(f.overload))
@@ -136,7 +68,7 @@ def _source(proto: onnx.ModelProto, folder: Path | None, where: str, weights: bo
         defaults = {a.name: attribute(a, external) for a in f.attribute_proto}
         functions[name] = function(f, attributes, defaults, opsets, external)
         check_references(f.name, functions[name])
-    graph = _graph(proto.graph, external)
+    graph = _graph(proto.graph, external, found.data)
     return Source(
         graph=_without_defaults(graph) if proto.ir_version < 4 else graph,
         opsets=opsets,
@@ -171,13 +103,14 @@ def function(
     return Function(graph, tuple(attributes), defaults, opsets_of(proto.opset_import) or opsets)
 
 
-def _graph(proto: onnx.GraphProto, external: _External) -> Graph:
-    tensors = _without_repeats(proto.initializer)
-    names = [t.name for t in tensors] + [sparse.values.name for sparse in proto.sparse_initializer]
+def _graph(proto: onnx.GraphProto, external: _External, data: Mapping[int, np.ndarray] | None = None) -> Graph:
+    """data: position among the initializers → the bytes of one that does not have them itself."""
+    tensors = _without_repeats(proto.initializer, data or {})
+    names = [t.name for t, _ in tensors] + [sparse.values.name for sparse in proto.sparse_initializer]
     check_names("initializer", names)
     check_names("input", [v.name for v in proto.input])
     check_names("output", dict.fromkeys(v.name for v in proto.output))  # two of one name are one value
-    initializers = {t.name: _tensor(t, external) for t in tensors}
+    initializers = {t.name: _tensor(t, external) if own is None else _embedded(t, own) for t, own in tensors}
     for sparse in proto.sparse_initializer:
         initializers[sparse.values.name] = _tensor_of(_dense(sparse, external))
     modules = modules_of(names)
@@ -192,14 +125,18 @@ def _graph(proto: onnx.GraphProto, external: _External) -> Graph:
     )
 
 
-def _without_repeats(tensors: Sequence[TensorProto]) -> list[TensorProto]:
-    """The initializers without exact repeats, which some tools write. Different ones of one name are left to raise."""
-    first: dict[str, TensorProto] = {}
+def _without_repeats(
+    tensors: Sequence[TensorProto], data: Mapping[int, np.ndarray]
+) -> list[tuple[TensorProto, np.ndarray | None]]:
+    """The initializers, and their bytes where they do not have them themselves, without exact repeats, which some tools
+    write. Different ones of one name are left to raise."""
+    first: dict[str, tuple[TensorProto, np.ndarray | None]] = {}
     kept = []
-    for tensor in tensors:
-        earlier = first.setdefault(tensor.name, tensor)
-        if earlier is tensor or earlier != tensor:
-            kept.append(tensor)
+    for position, tensor in enumerate(tensors):
+        found = tensor, data.get(position)
+        earlier = first.setdefault(tensor.name, found)
+        if earlier is found or earlier[0] != tensor or not np.array_equal(earlier[1], found[1]):
+            kept.append(found)
     return kept
 
 
@@ -275,13 +212,26 @@ def _tensor_of(values: np.ndarray) -> Tensor:
     return Tensor(values.dtype, values.shape, functools.partial(np.asarray, values))
 
 
-def _tensor(proto: TensorProto, external: _External) -> Tensor:
-    dtype = _dtype(f"tensor '{proto.name}'", proto.data_type)
+def _type(proto: TensorProto) -> np.dtype:
     if any(size < 0 for size in proto.dims):
         raise ModelError(f"tensor '{proto.name}': shape {tuple(proto.dims)} holds a negative size")
+    return _dtype(f"tensor '{proto.name}'", proto.data_type)
+
+
+def _tensor(proto: TensorProto, external: _External) -> Tensor:
+    dtype = _type(proto)
     if uses_external_data(proto):
         return external(proto, dtype)
     return Tensor(dtype, tuple(proto.dims), functools.partial(_to_array, proto))
+
+
+def _embedded(proto: TensorProto, data: np.ndarray) -> Tensor:
+    """A tensor whose bytes are not in its proto."""
+    dtype, sizes = _type(proto), tuple(proto.dims)
+    if bits(dtype) == 8 * dtype.itemsize and dtype.kind != "O" and math.prod(sizes) * dtype.itemsize == len(data):
+        return _tensor_of(data.view(dtype).reshape(sizes))
+    # protobuf unpacks small types, and says what is wrong with others.
+    return Tensor(dtype, sizes, lambda: _to_array(_filled(proto, data.tobytes())))
 
 
 def _to_array(proto: TensorProto) -> np.ndarray:
@@ -306,7 +256,7 @@ def _external(folder: Path | None, proto: TensorProto, dtype: np.dtype) -> Tenso
         return Tensor(dtype, sizes, functools.partial(part, (slice(None),) * len(sizes)), part)
     # A copy without the reference to the file: only type and shape are left of it.
     header = TensorProto(name=proto.name, data_type=proto.data_type, dims=list(proto.dims))
-    return Tensor(dtype, sizes, functools.partial(_read_packed, header, data))
+    return Tensor(dtype, sizes, lambda: _to_array(_filled(header, data.read())))
 
 
 def located(proto: TensorProto, folder: Path | None) -> ExternalData:
@@ -316,11 +266,11 @@ def located(proto: TensorProto, folder: Path | None) -> ExternalData:
     return external_data(proto.name, dtype, proto.dims, entries, folder)
 
 
-def _read_packed(header: TensorProto, data: ExternalData) -> np.ndarray:
+def _filled(header: TensorProto, data: bytes) -> TensorProto:
     filled = TensorProto()
     filled.CopyFrom(header)
-    filled.raw_data = data.read()
-    return _to_array(filled)
+    filled.raw_data = data
+    return filled
 
 
 def _dense(proto: onnx.SparseTensorProto, external: _External) -> np.ndarray:

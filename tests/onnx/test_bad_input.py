@@ -34,7 +34,7 @@ def test_every_truncation_is_told(tmp_path):
             load(data[:length])
     path = tmp_path / "half.onnx"
     path.write_bytes(data[: len(data) // 2])
-    with pytest.raises(ModelError, match=r"half.onnx: not an ONNX model, or a truncated one \(\d+ bytes\)"):
+    with pytest.raises(ModelError, match=r"half.onnx: not an ONNX model, or a truncated one"):
         load(path)
 
 

@@ -1,0 +1,111 @@
+"""From what a caller gives, a path, bytes, an open file or a ModelProto, to protobuf."""
+
+import io
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+
+from jaxops.errors import ArgumentError, ModelError, PathError, SignatureError
+from jaxops.onnx.embedded import cut
+
+# Or an object with a `model_proto`, as torch.onnx.export returns.
+Readable: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto | BinaryIO | Any
+
+
+@dataclass(frozen=True, eq=False)
+class Parsed:
+    """A model as protobuf has it, without the bytes of its large initializers.
+
+    data: position among the initializers → these bytes. folder: of its external data; None where there can be none.
+    where: what messages call the model. source: what has all of it.
+    """
+
+    proto: onnx.ModelProto
+    data: Mapping[int, np.ndarray]
+    folder: Path | None
+    where: str
+    source: Path | bytes | onnx.ModelProto
+
+
+def parsed(model: Readable) -> Parsed:
+    """What protobuf makes of a model. Raises PathError, and ModelError for what is damaged or no ONNX model."""
+    model = getattr(model, "model_proto", model)  # a torch.onnx.ONNXProgram
+    if isinstance(model, onnx.ModelProto):
+        own = onnx.ModelProto()  # the caller may change theirs, while weights are read when they are needed
+        own.CopyFrom(model)
+        return Parsed(own, {}, None, "the ModelProto", own)
+    if isinstance(model, bytes | bytearray | memoryview):
+        data = bytes(model)
+        return _parsed(io.BytesIO(data), None, "the bytes", data)
+    if isinstance(model, str | os.PathLike):
+        path = Path(model)
+        with _opened(model, path) as file:
+            if not file.seekable():  # a pipe
+                data = file.read()
+                return _parsed(io.BytesIO(data), path.parent, str(path), data)
+            return _parsed(file, path.parent, str(path), path)
+    try:
+        data = model.read() if hasattr(model, "read") else None
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"load: the file cannot be read: {error}") from error
+    if not isinstance(data, bytes):
+        given = "a file opened as text" if isinstance(data, str) else f"{type(model).__name__}: {model!r:.80}"
+        raise SignatureError(
+            f"load: a model is a path, a file opened as binary, its bytes, a ModelProto or an ONNXProgram, not {given}"
+        )
+    name = getattr(model, "name", None)  # a file on disk has one, and a folder with it
+    path = Path(name) if isinstance(name, str) and Path(name).is_file() else None
+    return _parsed(io.BytesIO(data), path and path.parent, str(path or "the file"), data)
+
+
+def whole(source: Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
+    """All of a model, its weights too, for the caller to change. Raises what `parsed` raises."""
+    if isinstance(source, onnx.ModelProto):
+        return parsed(source).proto
+    if isinstance(source, bytes):
+        return _proto(source, "the bytes")
+    with _opened(source, source) as file:
+        return _proto(file.read(), str(source))
+
+
+def carried(name: str) -> Path:
+    """The path of one of the models that the onnx package carries, such as 'light_resnet50'.
+
+    Raises PathError, with the names there are.
+    """
+    folder = Path(onnx.__file__).parent / "backend/test/data/light"
+    path = folder / f"{name}.onnx"
+    if not path.is_file():
+        names = ", ".join(sorted(p.stem for p in folder.glob("*.onnx")))
+        raise PathError(f"the onnx package carries no model {name!r}; it has {names}")
+    return path
+
+
+def _opened(given: Any, path: Path) -> io.BufferedReader:
+    try:
+        return path.open("rb")
+    except FileNotFoundError as error:
+        raise PathError(f"load: there is no file {os.fspath(given)!r}") from error
+    except PermissionError:
+        raise
+    except (ValueError, OSError) as error:  # a directory, a NUL, too long a name
+        what = "is a directory" if isinstance(error, IsADirectoryError) else f"cannot be read: {error!s:.80}"
+        raise PathError(f"load: {os.fspath(given)!r:.80} {what}; give the path of a file") from error
+
+
+def _parsed(file: BinaryIO, folder: Path | None, where: str, source: Path | bytes) -> Parsed:
+    found = cut(file)
+    return Parsed(_proto(found.rest, where), found.data, folder, where, source)
+
+
+def _proto(data: bytes, where: str) -> onnx.ModelProto:
+    try:
+        return onnx.load_model_from_string(data)
+    except DecodeError as error:
+        raise ModelError(f"{where}: not an ONNX model, or a truncated one: {error}") from error
