@@ -135,9 +135,13 @@ def _without_repeats(
     for position, tensor in enumerate(tensors):
         found = tensor, data.get(position)
         earlier = first.setdefault(tensor.name, found)
-        if earlier is found or earlier[0] != tensor or not np.array_equal(earlier[1], found[1]):
+        if earlier is found or earlier[0] != tensor or not _equal(earlier[1], found[1]):
             kept.append(found)
     return kept
+
+
+def _equal(one: np.ndarray | None, other: np.ndarray | None) -> bool:
+    return one is other or (one is not None and other is not None and np.array_equal(one, other))
 
 
 def _node(proto: onnx.NodeProto, external: _External, modules: Container[str] = ()) -> Node:
