@@ -50,11 +50,17 @@ def pytest_addoption(parser):
 
 def pytest_collection_modifyitems(config, items):
     """Those that run for minutes come first, so that no worker waits for another at the end."""
-    if not config.getoption("all"):
-        items[:] = [x for x in items if not x.get_closest_marker("grid") or zlib.crc32(x.nodeid.encode()) % 3 == 0]
-    if FAST:
-        items[:] = [item for item in items if not item.get_closest_marker("optimized")]
-    items.sort(key=lambda item: "test_optimized.py" not in item.nodeid)
+    kept = [item for item in items if _is_run(config, item)]
+    config.hook.pytest_deselected(items=[item for item in items if not _is_run(config, item)])
+    items[:] = sorted(kept, key=lambda item: "test_optimized.py" not in item.nodeid)
+
+
+def _is_run(config, item):
+    if FAST and item.get_closest_marker("optimized"):
+        return False
+    return bool(
+        config.getoption("all") or not item.get_closest_marker("grid") or zlib.crc32(item.nodeid.encode()) % 3 == 0
+    )
 
 
 @pytest.fixture
