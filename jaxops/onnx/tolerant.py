@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from jaxops.dtypes import as_traced
+from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ModelError
 from jaxops.graph.nodes import Graph, Node
 from jaxops.onnx.registry import Operator, adapters, choices, find, newest
 from jaxops.onnx.schemas import allowed_types, later_schemas, newest_opset, versions
-from jaxops.static import is_static
 
 # Optimisers wrote these into models of any opset: the first version of the standard is meant, …
 _EARLY = {"LayerNormalization", "MeanVarianceNormalization", "ThresholdedRelu"}
@@ -92,7 +91,10 @@ class TolerantOperator(Operator):
             if self.is_vector(position) and value.ndim == 0:
                 given[position] = value = value.reshape(1)
             if position in self._integers and value.dtype == np.int32:
-                given[position] = value.astype(np.int64) if is_static(value) else as_traced(value, np.int64)
+                if isinstance(value, np.ndarray):
+                    given[position] = value.astype(np.int64)
+                elif canonical(np.int64) != np.int32:  # else it stands for int64 already
+                    given[position] = as_traced(value, np.int64)
         return super().call(given, attributes, n_outputs=n_outputs, rng=rng)
 
 

@@ -211,3 +211,13 @@ def test_its_value_is_not_known_while_tracing():
 
     with pytest.raises(SizeError, match="its value is not known while tracing: it is computed from symbolic sizes"):
         exported(program)
+
+
+def test_a_size_that_may_be_minus_one_is_told_and_no_warning_is_given():
+    steps = """five = Constant<value_ints=[5]>()  minus = Constant<value_ints=[-1]>()  one = Constant<value_ints=[1]>()
+        o = Constant<value_floats=[1.0]>()  sh = Shape(x)  t = Sub(sh, five)  c = Equal(t, minus)
+        w = Where(c, one, t)  y = Expand(o, w)"""
+    loaded = jaxops.onnx.load(model("(float[n] x) => (float[t] y)", steps))
+    assert loaded(np.ones(7, np.float32)).shape == (2,)
+    with pytest.raises(SizeError, match="whether it holds for n - 5 and -1 depends on the value of a symbolic size"):
+        loaded.export()
