@@ -90,6 +90,14 @@ def canonical(dtype: Any) -> np.dtype:
     return jax.dtypes.canonicalize_dtype(dtype)
 
 
+_STAND_INS = {"int64": np.int32, "uint64": np.uint32, "float64": np.float32, "complex128": np.complex64}
+
+
+def stand_in(dtype: np.dtype) -> np.dtype:
+    """What JAX makes of a type while x64 is off, whether it is or not."""
+    return np.dtype(_STAND_INS.get(dtype.name, dtype))
+
+
 def as_traced(value: Any, dtype: Any = None) -> jax.Array:
     """A value as a JAX array of `dtype`, by default of its own canonical type.
 

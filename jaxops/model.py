@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -14,10 +14,10 @@ import jax.export
 
 from jaxops.contract import check_key, explained
 from jaxops.dtypes import canonical
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError
+from jaxops.errors import ArgumentError, SignatureError, UnsupportedError
 from jaxops.graph.border import Border, leave, opened
 from jaxops.graph.cuts import expected_cuts
-from jaxops.graph.nodes import Graph, Value
+from jaxops.graph.nodes import Graph, Tensor, Value
 from jaxops.graph.params import Choice, prepare, renamed
 from jaxops.graph.pieces import Pieces
 from jaxops.graph.static_inputs import Need, StaticInputs
@@ -32,6 +32,7 @@ from jaxops.tools.python.source import to_python
 from jaxops.tools.sharding import Rule, shardings
 from jaxops.tools.summary import Summary, example, summarize, symbolic, timed, traced
 from jaxops.tools.weights import matched, read_into
+from jaxops.tools.x64 import differentiable, under_its_x64
 
 
 class Model:
@@ -65,8 +66,10 @@ class Model:
         names: str = "onnx",
         sharding: Rule | None = None,
         precision: str | None = None,
+        x64: bool | Callable[[Graph, Mapping[str, Tensor], Mapping[str, bool]], bool] = False,
     ) -> None:
-        """description: what a person should know of the file. origin: where it was read. The others: as in `load`."""
+        """x64: whether it runs with 64-bit types, or what decides it: of the prepared graph, the parameters, and whether
+        each input is static. description: what a person should know of the file. origin: where it was read. The others: as in `load`."""
         if not isinstance(names, str) or names not in ("onnx", "module"):
             raise ArgumentError(f"`names` is {names!r}; it must be 'onnx' or 'module'")
         needs = StaticInputs()
@@ -89,7 +92,11 @@ class Model:
         self._params: dict[str, jax.Array] = {}
         self._pieces = Pieces(LIMIT.get(), precision)
         self._other_outputs: dict[tuple[str, ...], Graph] = {}
-        self._expected_cuts = expected_cuts(self.graph, {v.name: bool(v.static) for v in formals})
+        facts = {v.name: bool(v.static) for v in formals}
+        self._expected_cuts = expected_cuts(self.graph, facts)
+        if not isinstance(x64, bool) and not callable(x64):
+            raise ArgumentError(f"`x64` is {x64!r:.80}; it must be 'auto', True or False")
+        self.x64: bool = x64 if isinstance(x64, bool) else x64(self.graph, self._tensors, facts)
 
     @property
     def cuts(self) -> Mapping[str, str]:
@@ -101,6 +108,7 @@ class Model:
         return self.__dict__
 
     @property
+    @under_its_x64
     def params(self) -> dict[str, jax.Array]:
         """The weights under their names, read at the first use."""
         if len(self._params) < len(self._tensors):
@@ -108,12 +116,14 @@ class Model:
         return self._params
 
     @functools.cached_property
+    @under_its_x64
     def trainable(self) -> dict[str, bool]:
         """The keys of `params`, and whether gradient descent should change each: not so running statistics, masks,
         tables that nodes generate, and integers. For `optax.masked` and `equinox.partition`.
         """
         return self._constants.trained(self.params)
 
+    @under_its_x64
     def apply(
         self,
         params: Mapping[str, Any],
@@ -139,8 +149,12 @@ class Model:
             check_key("apply", rng)
         graph = self.graph if outputs is None else self._giving(_names(outputs))
         weights = params if params is self._params else matched(params, self._tensors, values)
-        found = self._pieces.call(graph, values, weights, rng, own=weights is self._params and not self._shardings)
-        return leave(found, graph.outputs, (weights, values, rng))
+
+        def run(weights: Any, values: Any, rng: Any) -> Any:
+            own = weights is self._params and not self._shardings
+            return leave(self._pieces.call(graph, values, weights, rng, own=own), graph.outputs, (weights, values, rng))
+
+        return differentiable(run, weights, values, rng) if self.x64 else run(weights, values, rng)
 
     def __call__(
         self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any
@@ -149,6 +163,7 @@ class Model:
         return self.apply(self.params, *inputs, rng=rng, outputs=outputs, **named)
 
     @explained
+    @under_its_x64
     def save(self, path: str | os.PathLike[str], params: Mapping[str, Any] | None = None) -> None:
         """Writes the file that the model came from with other weights; onnxruntime runs it to the same answer.
 
@@ -159,9 +174,10 @@ class Model:
         """
         if self._origin is None:
             raise UnsupportedError("save: the model came from no file; load one with jaxops.onnx.load")
-        self._origin.save(path, self.graph, self._fitting("save", params), self._written, self.params)
+        self._origin.save(path, self.graph, self._own_or("save", params), self._written, self.params)
 
     @explained
+    @under_its_x64
     def to_python(self, folder: str | os.PathLike[str], params: Mapping[str, Any] | None = None) -> None:
         """Writes the model as a Python package to be read and edited: a function for each module, calls of `jaxops`.
 
@@ -170,23 +186,10 @@ class Model:
         Raises SignatureError, ShapeError and DTypeError as `save`, and UnsupportedError for a node that no call of
         public operators says.
         """
-        to_python(folder, self.graph, self.inputs, self._fitting("to_python", params), self._description)
-
-    def _fitting(self, what: str, params: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """Parameters for a file, checked against those of the model."""
-        found = self.params if params is None else matched(params, self._tensors, {})
-        for name, own in self.params.items():
-            value = found[name]
-            if value.shape != own.shape:
-                raise ShapeError(f"{what}: '{name}' has shape {value.shape}, but the model has {own.shape}")
-            if value.dtype != own.dtype:
-                raise DTypeError(
-                    f"{what}: '{name}' is {value.dtype.name}, but the model has {own.dtype.name}\n"
-                    f"  hint    convert it with .astype(jnp.{own.dtype.name})"
-                )
-        return found
+        to_python(folder, self.graph, self.inputs, self._own_or("to_python", params), self._description)
 
     @explained
+    @under_its_x64
     def astype(self, dtype: Any, *, keep: Keep | None = None) -> "Model":
         """The model in bfloat16 or float16: floating-point parameters, inputs and outputs have that type.
 
@@ -204,6 +207,9 @@ class Model:
         model._pieces = Pieces(self._pieces.max_bytes, self._pieces.precision)
         return model
 
+    def _own_or(self, what: str, params: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        return self.params if params is None else matched(params, self._tensors, {}, what)
+
     def _giving(self, names: tuple[str, ...]) -> Graph:
         """The graph with these outputs, one for each question, as programs are compiled for it."""
         if names not in self._other_outputs:
@@ -211,6 +217,7 @@ class Model:
         return self._other_outputs[names]
 
     @explained
+    @under_its_x64
     def export(
         self, sizes: Mapping[str, int | str] | None = None, platforms: Sequence[str] | None = None
     ) -> jax.export.Exported:
@@ -281,6 +288,7 @@ class Model:
         return {path: path for path in self._tensors} if self._by_path else self._named.names
 
     @explained
+    @under_its_x64
     def compare(self, /, *inputs: Any, rtol: float = 1e-3, atol: float = 1e-5, **named: Any) -> Comparison:
         """Runs onnxruntime beside jaxops and compares every tensor; `print` names the first node that differs.
 
@@ -296,6 +304,7 @@ class Model:
         return compare(self.graph, self._every_tensor(values), theirs, rtol=rtol, atol=atol)
 
     @explained
+    @under_its_x64
     def summary(
         self,
         /,
@@ -323,6 +332,7 @@ class Model:
         return found
 
     @explained
+    @under_its_x64
     def plot(self, /, *inputs: Any, depth: int = 2, sizes: Mapping[str, int] | None = None, **named: Any) -> Plot:
         """A picture of the modules, as SVG: a notebook shows it, `save("model.svg")` writes it.
 

@@ -10,13 +10,12 @@ import jax
 import numpy as np
 
 from jaxops.deferred import ChosenStrings, Deferred
-from jaxops.dtypes import as_canonical, as_traced, canonical, is_string
+from jaxops.dtypes import as_canonical, as_traced, canonical, is_string, stand_in
 from jaxops.errors import ArgumentError, DTypeError, ModelError, ShapeError, SignatureError, StaticError, describe
 from jaxops.graph.nodes import Value
 from jaxops.memory import bounded_operands
 from jaxops.sequences import SplitSequence
 from jaxops.static import StaticValue, Tracer, is_concrete, is_static, is_symbolic, tracing
-
 
 class Border:
     """What a model takes.
@@ -156,7 +155,7 @@ def enter(formal: Value, value: Any) -> Any:
     """
     if is_concrete(value) and value.dtype == formal.dtype and formal.kind == "tensor" and not formal.static:
         _check_shape(formal, value.shape)  # the usual case
-        return value
+        return value if value.dtype.itemsize < 8 else _of_this_setting(formal, value)
     if value is None:
         if formal.kind == "optional":
             return None
@@ -178,6 +177,8 @@ def enter(formal: Value, value: Any) -> Any:
     value = _typed(formal, value)
     _check_shape(formal, value.shape)
     if not formal.static:
+        if isinstance(value, jax.Array):
+            return _of_this_setting(formal, value)
         numbers = type(value) is np.ndarray and value.dtype.kind not in "OUST"
         return as_canonical(value) if numbers else as_traced(value)
     if isinstance(value, Tracer):
@@ -202,8 +203,26 @@ def _numbers(formal: Value, value: Any) -> np.ndarray:
         raise ArgumentError(f"{problem}: {str(error).splitlines()[0]}") from error
 
 
+def _of_this_setting(formal: Value, value: jax.Array) -> jax.Array:
+    """A JAX array; with x64 off, one of 64 bits, as another model may have made it, is converted where that is exact.
+
+    Raises OutOfRangeError for a number that does not fit, DTypeError for a tracer, whose numbers are not known.
+    """
+    if value.dtype == canonical(value.dtype):
+        return value
+    if isinstance(value, Tracer):
+        raise DTypeError(
+            f"input '{formal.name}' is {describe(value)}, but the model runs with x64 off\n"
+            f"  hint    load it with x64=True, or convert the input: x.astype(jnp.{canonical(value.dtype).name})"
+        )
+    return as_traced(np.asarray(value))
+
+
 def _typed(formal: Value, value: Any) -> Any:
-    """An array of the type that the model declares; integers of another width are converted where that is exact."""
+    """An array of the type that the model declares; a number of another width is converted where that is exact.
+
+    A JAX array may have the type of 32 bits that stands for one of 64 while x64 is off.
+    """
     wanted = formal.dtype
     if wanted is None or value.dtype == wanted:
         return value
@@ -211,8 +230,8 @@ def _typed(formal: Value, value: Any) -> Any:
     if strings:
         if is_static(value) and value.dtype.kind in "USTO":
             return value
-    elif isinstance(value, jax.Array) and value.dtype == canonical(wanted):
-        return value
+    elif isinstance(value, jax.Array) and value.dtype in (canonical(wanted), stand_in(wanted)):
+        return value.astype(canonical(wanted))
     elif value.dtype.kind in "iu" and wanted.kind in "iu":
         if np.can_cast(value.dtype, wanted):
             return value.astype(canonical(wanted) if isinstance(value, jax.Array) else wanted)

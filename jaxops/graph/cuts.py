@@ -3,7 +3,7 @@
 An If whose branches turn out to differ, or a Loop whose state grows, is found when a call is traced.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxops.graph.nodes import Graph, Node
@@ -43,7 +43,7 @@ def _walk_once(graph: Graph, facts: _Facts, found: dict[str, str], walked: dict[
             reason = _reason(node, known)
             if reason:
                 found[node.title] = reason
-            outputs = [_result(node, known)] * len(node.outputs)
+            outputs = [result_is_static(node, known)] * len(node.outputs)
         facts |= {name: fact for name, fact in zip(node.outputs, outputs, strict=False) if name and fact is not None}
     return [facts.get(value.name) for value in graph.outputs]
 
@@ -59,8 +59,8 @@ def _reason(node: Node, known: list[bool | None]) -> str:
     return ""
 
 
-def _result(node: Node, known: list[bool | None]) -> bool | None:
-    """Whether the outputs of a node are static."""
+def result_is_static(node: Node, known: Sequence[bool | None]) -> bool | None:
+    """Whether the outputs of a node are static, where it is known of the inputs (True for one left out); None: open."""
     if not node.operator.foldable:
         return False
     facts = {fact for position, fact in enumerate(known) if node.operator.mark(position) != SHAPE_ONLY}

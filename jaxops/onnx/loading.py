@@ -12,6 +12,7 @@ from jaxops.onnx.bind import bind
 from jaxops.onnx.origin import Origin
 from jaxops.onnx.parsing import Readable, parsed
 from jaxops.onnx.read import read
+from jaxops.onnx.wide_results import needs_x64
 from jaxops.tools.sharding import Rule
 
 
@@ -26,6 +27,7 @@ def load(
     names: Literal["onnx", "module"] = "onnx",
     sizes: Mapping[str, int] | None = None,
     precision: str | None = None,
+    x64: Literal["auto"] | bool = "auto",
     max_bytes: int | None = None,
 ) -> Model:
     """Loads an ONNX model as a JAX function.
@@ -46,6 +48,10 @@ def load(
     sizes: numbers for symbolic sizes of the inputs, such as {"sequence": 128}; a call then accepts no others.
     precision: of products and convolutions, as `jax.default_matmul_precision` names it: "bfloat16", "high" (three
     products of bfloat16), "highest" or "float32". On a CPU that has no products of bfloat16 all are exact.
+    x64: whether the model runs with 64-bit types while JAX's own x64 is off: True, as the file declares them; False, as
+    JAX is set; "auto", where arithmetic on its values may exceed 32 bits, or they are float64: see
+    `jaxops.onnx.wide_results`. Such a model takes what JAX has of 32 bits too, and gives what it declares, int64 and
+    float64. JAX would cut these in further computations, so go on in NumPy or under `jax.enable_x64(True)`.
     max_bytes: how many bytes one static value, or one result of an operator, may take; by default half of the machine's
     memory. What is only traced, by `jax.export` or under a caller's `jit`, may be larger.
 
@@ -68,4 +74,5 @@ def load(
             sharding=sharding,
             names=names,
             precision=precision,
+            x64=needs_x64 if x64 == "auto" else x64,
         )

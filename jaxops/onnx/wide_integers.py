@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxops.errors import OutOfRangeError, message
 from jaxops.graph.nodes import Graph, Node, Value
+from jaxops.onnx.element_types import output_types
 from jaxops.onnx.tolerant import TolerantOperator
 
 _WIDE = np.dtype(np.uint64)
@@ -32,7 +33,8 @@ class WideOperator(TolerantOperator):
                     "its operands are uint64, and the result takes bits that uint32, which stands for uint64 while "
                     "x64 is off, does not have",
                     **dict(zip(self.formals, inputs, strict=True)),
-                    hint="turn x64 on with jax.config.update('jax_enable_x64', True)",
+                    hint="load the model with x64='auto' or True, or turn x64 on with "
+                    "jax.config.update('jax_enable_x64', True)",
                 )
             )
         return super().call(inputs, attributes, n_outputs=n_outputs, rng=rng)
@@ -81,7 +83,7 @@ class _Walk:
         elif node.subgraphs:
             node, outputs = self.subgraphs(node, inputs, wide)
         else:
-            outputs = _outputs(node, inputs)
+            outputs = [t == _WIDE for t in output_types(node, [_WIDE if is_wide else None for is_wide in inputs])]
         wide.update((name, is_wide) for name, is_wide in zip(node.outputs, outputs, strict=False) if name)
         if inputs and inputs[0] and _needs_bits(node):
             known = node.operator
@@ -112,20 +114,3 @@ class _Walk:
 
 def _declared(value: Value, given: bool) -> bool:
     return given if value.dtype is None else value.dtype == _WIDE
-
-
-def _outputs(node: Node, inputs: Sequence[bool]) -> list[bool]:
-    """Which outputs of a node are uint64, as far as its schema says it."""
-    schema = getattr(node.operator, "schema", None)
-    if schema is None:
-        return [False] * len(node.outputs)
-    formals, last = schema.inputs, len(schema.inputs) - 1
-    types = [formals[min(i, last)].type_str for i in range(len(inputs))]
-    attributes = [v for v in node.attributes.values() if isinstance(v, np.dtype | np.ndarray)]
-    said = any(getattr(v, "dtype", v) == _WIDE for v in attributes)
-    found = []
-    for i in range(len(node.outputs)):
-        kind = schema.outputs[min(i, len(schema.outputs) - 1)].type_str
-        own = [is_wide for other, is_wide in zip(types, inputs, strict=True) if other == kind]
-        found.append(any(own) if own else said or kind == "tensor(uint64)")
-    return found

@@ -10,8 +10,8 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from jaxops.contract import check_array
-from jaxops.dtypes import as_traced
-from jaxops.errors import JaxopsError, SignatureError
+from jaxops.dtypes import as_traced, canonical, stand_in
+from jaxops.errors import DTypeError, JaxopsError, ShapeError, SignatureError
 from jaxops.graph.nodes import Tensor
 from jaxops.tools.sharding import placed
 
@@ -38,11 +38,14 @@ def _spent() -> np.ndarray:
     raise AssertionError("a parameter is read once")
 
 
-def matched(params: Any, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> dict[str, jax.Array]:
+def matched(
+    params: Any, tensors: Mapping[str, Tensor], values: Mapping[str, Any], what: str = "params"
+) -> dict[str, jax.Array]:
     """The parameters that a caller gives as JAX arrays, as NumPy ones would work here and fail under `jit`.
 
-    values: the inputs of the call, which may replace some. Raises SignatureError for a missing or unknown parameter,
-    ArgumentError and DTypeError for one that is no array.
+    values: the inputs of the call, which may replace some. what: begins the messages about shapes and types.
+    Raises SignatureError for a missing or unknown parameter, ArgumentError and DTypeError for one that is no array,
+    ShapeError and DTypeError for one that the model has in another shape or type.
     """
     if not isinstance(params, Mapping):
         raise SignatureError(f"params is {params!r:.80}; give a dictionary like model.params")
@@ -52,8 +55,19 @@ def matched(params: Any, tensors: Mapping[str, Tensor], values: Mapping[str, Any
     surplus = [name for name in params if name not in tensors]
     if surplus:
         raise SignatureError(f"params: the model has no '{surplus[0]}'; give the {len(tensors)} of model.params")
-    given = {name: params[name] for name in tensors if name in params}
-    for name, value in given.items():
-        if not isinstance(value, jax.Array):
-            check_array("params", name, value)
-    return {name: as_traced(value) for name, value in given.items()}
+    return {name: _fitting(what, name, params[name], tensor) for name, tensor in tensors.items() if name in params}
+
+
+def _fitting(what: str, name: str, value: Any, tensor: Tensor) -> jax.Array:
+    """A parameter in the shape and type that the model has; float32 stands for float64, as JAX has it with x64 off."""
+    if not isinstance(value, jax.Array):
+        check_array("params", name, value)
+    array, wanted = as_traced(value), canonical(tensor.dtype)
+    if array.shape != tensor.shape:
+        raise ShapeError(f"{what}: '{name}' has shape {array.shape}, but the model has {tensor.shape}")
+    if array.dtype not in (wanted, stand_in(wanted)):
+        raise DTypeError(
+            f"{what}: '{name}' is {array.dtype.name}, but the model has {wanted.name}\n"
+            f"  hint    convert it with .astype(jnp.{wanted.name}), or all of the model with model.astype"
+        )
+    return array.astype(wanted)

@@ -1,0 +1,48 @@
+"""The element types of what a bound node makes, as its schema says them."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxops.graph.nodes import Node
+from jaxops.onnx.schemas import allowed_types, element_type
+
+
+def output_types(node: Node, inputs: Sequence[np.dtype | None]) -> list[np.dtype | None]:
+    """The element type of each output, of tensors in sequences too; None where the schema leaves it open.
+
+    inputs: those of the inputs; None for what is left out or not known.
+    """
+    schema = getattr(node.operator, "schema", None)
+    if schema is None:
+        return [None] * len(node.outputs)
+    kinds, results = _kinds(schema)
+    known = [(kinds[min(i, len(kinds) - 1)], dtype) for i, dtype in enumerate(inputs) if dtype is not None]
+    said = [v for v in node.attributes.values() if isinstance(v, np.dtype | np.ndarray)]
+    attribute = next((v if isinstance(v, np.dtype) else v.dtype for v in said), None)
+    found = []
+    for i in range(len(node.outputs)):
+        kind, allowed = results[min(i, len(results) - 1)]
+        same = next((dtype for other, dtype in known if other == kind), None)
+        if same is not None or len(allowed) == 1:
+            found.append(next(iter(allowed)) if same is None else same)
+        elif attribute in allowed:
+            found.append(attribute)
+        else:  # an element of a sequence, a random number like x
+            found.append(next((dtype for _, dtype in known if dtype in allowed), None))
+    return found
+
+
+@functools.cache
+def _kinds(schema: Any) -> tuple[list[str], list[tuple[str, frozenset[np.dtype]]]]:
+    """(the types of the inputs as the text has them, those of the outputs, each with the element types it permits)."""
+    made = [formal.type_str for formal in schema.outputs]
+    return [formal.type_str for formal in schema.inputs], [(kind, _element_types(schema, kind)) for kind in made]
+
+
+def _element_types(schema: Any, kind: str) -> frozenset[np.dtype]:
+    """The element types that a version permits where its text has `kind`, inside sequences, optionals and maps too."""
+    names = {t.rstrip(")").rpartition("(")[2].rpartition(", ")[2] for t in allowed_types(schema, kind)}
+    return frozenset(dtype for name in names if (dtype := element_type(name.upper())) is not None)
