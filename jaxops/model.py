@@ -20,7 +20,7 @@ from jaxops.graph.cuts import expected_cuts
 from jaxops.graph.nodes import Graph, Tensor, Value
 from jaxops.graph.params import Choice, prepare, renamed
 from jaxops.graph.pieces import Pieces
-from jaxops.graph.static_inputs import Need, StaticInputs
+from jaxops.graph.static_inputs import StaticInputs, reason
 from jaxops.memory import LIMIT
 from jaxops.tools.compare import Comparison, compare, names_of
 from jaxops.tools.exporting import export
@@ -68,13 +68,15 @@ class Model:
         precision: str | None = None,
         x64: bool | Callable[[Graph, Mapping[str, Tensor], Mapping[str, bool]], bool] = False,
     ) -> None:
-        """x64: whether it runs with 64-bit types, or what decides it: of the prepared graph, the parameters, and whether
-        each input is static. description: what a person should know of the file. origin: where it was read. The others: as in `load`."""
+        """description: what a person should know of the file. origin: where it was read. x64: whether it runs with
+        64-bit types, or what decides it: of the prepared graph, the parameters, and which inputs are static. The
+        others: as in `load`.
+        """
         if not isinstance(names, str) or names not in ("onnx", "module"):
             raise ArgumentError(f"`names` is {names!r}; it must be 'onnx' or 'module'")
         needs = StaticInputs()
         needed = needs.walk(graph)
-        formals = tuple(dataclasses.replace(v, static=_static(v, needed)) for v in graph.inputs)
+        formals = tuple(dataclasses.replace(v, static=reason(v, needed)) for v in graph.inputs)
         self.inputs: tuple[Value, ...] = tuple(v for v in formals if v.name not in graph.initializers)
         self.outputs: tuple[Value, ...] = graph.outputs
         self.opsets, self._description = dict(opsets), description
@@ -147,7 +149,7 @@ class Model:
         values = self._border.arrive(inputs, named)
         if rng is not None:
             check_key("apply", rng)
-        graph = self.graph if outputs is None else self._giving(_names(outputs))
+        graph = self.graph if outputs is None else self._giving(outputs)
         weights = params if params is self._params else matched(params, self._tensors, values)
 
         def run(weights: Any, values: Any, rng: Any) -> Any:
@@ -186,7 +188,7 @@ class Model:
         Raises SignatureError, ShapeError and DTypeError as `save`, and UnsupportedError for a node that no call of
         public operators says.
         """
-        to_python(folder, self.graph, self.inputs, self._own_or("to_python", params), self._description)
+        to_python(folder, self.graph, self.inputs, self._own_or("to_python", params), self._description, x64=self.x64)
 
     @explained
     @under_its_x64
@@ -210,8 +212,11 @@ class Model:
     def _own_or(self, what: str, params: Mapping[str, Any] | None) -> Mapping[str, Any]:
         return self.params if params is None else matched(params, self._tensors, {}, what)
 
-    def _giving(self, names: tuple[str, ...]) -> Graph:
+    def _giving(self, outputs: Any) -> Graph:
         """The graph with these outputs, one for each question, as programs are compiled for it."""
+        if not isinstance(outputs, list | tuple) or not all(isinstance(name, str) for name in outputs):
+            raise SignatureError(f"`outputs` is {outputs!r:.80}; give a list of names")
+        names = tuple(outputs)
         if names not in self._other_outputs:
             self._other_outputs[names] = self.graph.giving(names)
         return self._other_outputs[names]
@@ -372,7 +377,7 @@ class Model:
         """What each node makes, by name."""
         rng = jax.random.key(0) if self.graph.draws else None
         names = names_of(self.graph)
-        found = self._pieces.call(self._giving(tuple(names)), values, self.params, rng) if names else []
+        found = self._pieces.call(self._giving(names), values, self.params, rng) if names else []
         return dict(zip(names, found, strict=True))
 
     def __str__(self) -> str:
@@ -392,18 +397,3 @@ class Model:
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, values)) for values in (self.inputs, self.outputs))
         return f"<jaxops.Model {self.graph.name!r}: ({inputs}) → ({outputs}), {len(self.graph.nodes)} nodes>"
-
-
-def _names(outputs: Any) -> tuple[str, ...]:
-    if not isinstance(outputs, list | tuple) or not all(isinstance(name, str) for name in outputs):
-        raise SignatureError(f"`outputs` is {outputs!r:.80}; give a list of names")
-    return tuple(outputs)
-
-
-def _static(value: Value, needed: Mapping[str, Need]) -> str:
-    """Why an input must be static. Sizes come as numbers or vectors; from a larger one, they are computed as data."""
-    if value.dtype == object:
-        return "it holds strings"
-    if value.name not in needed or (value.shape is not None and len(value.shape) > 1):
-        return ""
-    return str(needed[value.name])

@@ -17,6 +17,7 @@ from jaxops.memory import bounded_operands
 from jaxops.sequences import SplitSequence
 from jaxops.static import StaticValue, Tracer, is_concrete, is_static, is_symbolic, tracing
 
+
 class Border:
     """What a model takes.
 

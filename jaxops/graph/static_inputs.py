@@ -8,7 +8,7 @@ reaches among the inputs of the graph must be given as NumPy values.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jaxops.graph.nodes import Graph, Node
+from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.static import SHAPE_ONLY, STATIC, Subgraph
 
 # Steps of a path that a message shows at either end.
@@ -117,3 +117,15 @@ class StaticInputs:
             deciding = zip(node.inputs, flow.decided_by, strict=False)
             found |= {name: Need(f"{node.title} `{formal}`") for name, formal in deciding}
         return {name: need for name, need in found.items() if name}
+
+
+def reason(value: Value, needed: Mapping[str, Need]) -> str:
+    """Why an input must be static; empty where it need not be.
+
+    Sizes come as numbers or vectors; from a larger one, they are computed as data.
+    """
+    if value.dtype == object:
+        return "it holds strings"
+    if value.name not in needed or (value.shape is not None and len(value.shape) > 1):
+        return ""
+    return str(needed[value.name])

@@ -24,6 +24,7 @@ from jaxops.tools.caches import Cache, find_caches
 from jaxops.tools.padded import Room
 from jaxops.tools.padding import run_padded
 from jaxops.tools.reach import first_beyond
+from jaxops.tools.x64 import under_its_x64
 
 
 class Decodable(Protocol):
@@ -31,6 +32,7 @@ class Decodable(Protocol):
 
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
+    x64: bool
 
     def apply(self, params: Mapping[str, Any], /, *inputs: Any, **named: Any) -> Any:
         """The pure function."""
@@ -72,7 +74,7 @@ class Decoder:
     """
 
     def __init__(self, model: Decodable, cache: Mapping[str, str] | None, length: int) -> None:
-        self.length = length
+        self.length, self.x64 = length, model.x64
         self._model = model
         self._tokens = _tokens_input(model.inputs, cache or {})
         batch = self._tokens.shape[0] if self._tokens.shape else None
@@ -92,6 +94,7 @@ class Decoder:
         self._reaches = False  # whether it is known that `length` tokens have positions
         self._compiled = jax.jit(self._step)
 
+    @under_its_x64
     def init(self, batch: int = 1, *, past: Mapping[str, Any] | None = None) -> DecoderState:
         """The state before the first token.
 
@@ -127,6 +130,7 @@ class Decoder:
             return None
         return jnp.zeros((batch, self.length), _dtype(self._mask)).at[:, :count].set(1)
 
+    @under_its_x64
     def __call__(
         self, params: Mapping[str, Any], state: DecoderState, tokens: Any, /, **named: Any
     ) -> tuple[DecoderState, jax.Array]:

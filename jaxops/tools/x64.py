@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar, cast
 import jax
 import numpy as np
 
-from jaxops.dtypes import canonical, is_float
+from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.ops.linear_maps import linear
 from jaxops.static import Tracer, enable_x64
 
@@ -44,7 +44,10 @@ def differentiable(fn: Callable[..., Any], *args: Any) -> Any:
     JAX transposes a program under the setting that holds around `jax.grad`, without which float64 has no zeros. So the
     derivative is one linear map, whose transpose is made with x64 on; it computes `fn` once more.
     """
-    leaves, tree = jax.tree.flatten(args)
+    found, tree = jax.tree.flatten(args)
+    # JAX remembers NumPy arrays that a trace closes over, by identity and whatever the setting: it would take the
+    # buffer of 64 bits where the caller gives the same array to a program of 32.
+    leaves = [as_traced(x) if isinstance(x, np.ndarray) else x for x in found]
     traced = [k for k, x in enumerate(leaves) if isinstance(x, Tracer)]
     free, rest = ([k for k in traced if _moves(leaves[k]) is moves] for moves in (True, False))
     if not free:

@@ -32,6 +32,18 @@ def load_params(file: str | Path = HERE / "params.safetensors") -> Params:
     return params
 '''
 
+_X64 = '''
+def with_x64(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that runs with 64-bit types, also where JAX is set to 32."""
+
+    @functools.wraps(fn)
+    def call(*args: Any, **named: Any) -> Any:
+        with jax.enable_x64(True):
+            return fn(*args, **named)
+
+    return call
+'''
+
 _KEYS = '''
 def fold_in(rng: jax.Array | None, number: int) -> jax.Array | None:
     """The random key of one operation, where there is a key."""
@@ -45,16 +57,19 @@ def to_python(
     inputs: Sequence[Value],
     params: Mapping[str, Any],
     description: str,
+    *,
+    x64: bool = False,
 ) -> None:
     """Writes a package that does what the graph does.
 
     graph: prepared. inputs: of the model, with what must be static. params: by name, as the file is to have them.
+    x64: whether the package turns x64 on, which is on here.
     Raises UnsupportedError for a node that no call of public operators says.
     """
     from safetensors.flax import save_file
 
     names = paths(graph).names
-    text, constants = source(graph, inputs, params, names, description)
+    text, constants = source(graph, inputs, params, names, description, x64)
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     (target / "__init__.py").write_text(text, encoding="utf-8")
@@ -64,7 +79,12 @@ def to_python(
 
 
 def source(
-    graph: Graph, inputs: Sequence[Value], params: Mapping[str, Any], names: Mapping[str, str], description: str
+    graph: Graph,
+    inputs: Sequence[Value],
+    params: Mapping[str, Any],
+    names: Mapping[str, str],
+    description: str,
+    x64: bool = False,
 ) -> tuple[str, dict[str, np.ndarray]]:
     """(the text of the module, the static arrays that it reads from a file)."""
     reader = Reader(params)
@@ -74,7 +94,7 @@ def source(
     scope = renderer.main(function)
     body = scope.lines()
     parts = [_function(written) for written in renderer.functions]
-    parts.append(_apply(graph, inputs, scope.args, body, graph.draws))
+    parts.append(_apply(graph, inputs, scope.args, body, graph.draws, x64))
     if len(graph.outputs) > 1:
         parts.insert(0, _outputs(graph.outputs))
     return _module(
@@ -90,7 +110,7 @@ def _module(
     assumed: Sequence[str],
     constants: bool,
 ) -> str:
-    fixed = [_LOADING]
+    fixed = [_X64, "@with_x64" + _LOADING] if any("@with_x64" in part for part in parts) else [_LOADING]
     for text, use in ((_KEYS, "fold_in("), (CONVERSION, "converted(")):
         fixed += [text] * any(use in part for part in parts)
     code = "\n\n\n".join(part.strip("\n") for part in [*fixed, *parts])
@@ -100,6 +120,7 @@ def _module(
         head += [f"Sizes: {', '.join(assumed)}.", ""]
     head += [">>> params = load_params()  # doctest: +SKIP", f">>> jax.jit(apply)(params, {named})  # doctest: +SKIP"]
     head += ['"""', ""]
+    head += ["import functools", "from collections.abc import Callable"] * (_X64 in fixed)
     head += ["from pathlib import Path", f"from typing import Any{', NamedTuple' if 'NamedTuple' in code else ''}", ""]
     used = [line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\.", code) or name in ("jax", "np")]
     own = re.findall(r"(?<![\w.\"])([\w.]+)\.\w+\(", code)  # functions that `load` was given
@@ -138,13 +159,14 @@ def _pattern(found: Sequence[tuple[str, ...]]) -> str:
     return ".".join(part[0] if len(set(part)) == 1 else "*" for part in zip(*found, strict=True))
 
 
-def _apply(graph: Graph, inputs: Sequence[Value], args: Sequence[str], body: list[str], draws: bool) -> str:
+def _apply(graph: Graph, inputs: Sequence[Value], args: Sequence[str], body: list[str], draws: bool, x64: bool) -> str:
     header = ["params: Params"]
     header += [f"{name}: Any" for name in args]
     if draws:
         header += ["*", "rng: jax.Array | None = None"]
     many = len(graph.outputs) > 1
-    lines = laid_out("def apply", Group("(", tuple(header), ")"), f" -> {'Outputs' if many else 'Any'}:")
+    lines = ["@with_x64"] * x64
+    lines += laid_out("def apply", Group("(", tuple(header), ")"), f" -> {'Outputs' if many else 'Any'}:")
     gives = "Gives the outputs." if many else f"Gives {graph.outputs[0]}."
     lines += [
         f'{INDENT}"""{gives}',
@@ -156,7 +178,11 @@ def _apply(graph: Graph, inputs: Sequence[Value], args: Sequence[str], body: lis
         if value.static:
             lines.append(f"{INDENT}{name} = np.asarray({name})")
         elif value.kind == "tensor":
-            lines.append(f"{INDENT}{name} = jnp.asarray({name})")
+            # Inputs that were made with x64 off have 32 bits.
+            declared = (
+                f", np.{value.dtype.name}" if x64 and value.dtype is not None and value.dtype.itemsize == 8 else ""
+            )
+            lines.append(f"{INDENT}{name} = jnp.asarray({name}{declared})")
     return "\n".join([*lines, *body])
 
 
