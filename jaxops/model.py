@@ -32,7 +32,7 @@ from jaxops.tools.python.source import to_python
 from jaxops.tools.sharding import Rule, shardings
 from jaxops.tools.summary import Summary, example, summarize, symbolic, timed, traced
 from jaxops.tools.weights import matched, read_into
-from jaxops.tools.x64 import differentiable, under_its_x64
+from jaxops.tools.x64 import differentiable, portable, restored, under_its_x64
 
 
 class Model:
@@ -96,8 +96,6 @@ class Model:
         self._other_outputs: dict[tuple[str, ...], Graph] = {}
         facts = {v.name: bool(v.static) for v in formals}
         self._expected_cuts = expected_cuts(self.graph, facts)
-        if not isinstance(x64, bool) and not callable(x64):
-            raise ArgumentError(f"`x64` is {x64!r:.80}; it must be 'auto', True or False")
         self.x64: bool = x64 if isinstance(x64, bool) else x64(self.graph, self._tensors, facts)
 
     @property
@@ -106,8 +104,11 @@ class Model:
         return MappingProxyType({**self._expected_cuts, **self._pieces.cuts})
 
     def __getstate__(self) -> dict[str, Any]:
-        self.params  # noqa: B018 - read, as the file need not be there when the copy is
-        return self.__dict__
+        # The parameters are read, as the file need not be there when the copy is.
+        return {**self.__dict__, "_params": portable(self.params)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _params=restored(state["_params"]))
 
     @property
     @under_its_x64

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from jaxops import memory
 from jaxops.contract import explained
+from jaxops.errors import ArgumentError
 from jaxops.graph.params import Choice
 from jaxops.graph.sizes import fixed
 from jaxops.model import Model
@@ -60,6 +61,8 @@ def load(
     not have; ArgumentError for a size that no input has; TooLargeError for a static value beyond `max_bytes`;
     SignatureError and others for nodes that their opset does not allow, and for an option that does not fit the model.
     """
+    if x64 != "auto" and not isinstance(x64, bool):
+        raise ArgumentError(f"`x64` is {x64!r:.80}; it must be 'auto', True or False")
     with memory.max_bytes(memory.LIMIT.get() if max_bytes is None else max_bytes):
         found = parsed(model)
         source = read(found)

@@ -1,13 +1,13 @@
 """A model of 64 bits in a program of 32: it runs with x64 on, whatever holds around it."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar, cast
 
 import jax
 import numpy as np
 
-from jaxops.dtypes import as_traced, canonical, is_float
+from jaxops.dtypes import as_traced, canonical, is_float, stand_in
 from jaxops.ops.linear_maps import linear
 from jaxops.static import Tracer, enable_x64
 
@@ -24,7 +24,7 @@ def under_its_x64(method: F) -> F:
     """A method that runs with x64 on where its object says so."""
 
     @functools.wraps(method)
-    def call(self: HasSetting, *args: Any, **named: Any) -> Any:
+    def call(self: HasSetting, /, *args: Any, **named: Any) -> Any:
         if not self.x64 or is_on():
             return method(self, *args, **named)
         with enable_x64(True):
@@ -36,6 +36,17 @@ def under_its_x64(method: F) -> F:
 def is_on() -> bool:
     """Whether x64 is on here."""
     return canonical(np.int64) == np.int64
+
+
+def portable(params: Mapping[str, jax.Array]) -> dict[str, Any]:
+    """Parameters for `copy` and `pickle`: those of 64 bits as NumPy arrays, which JAX would cut where x64 is off."""
+    return {name: np.asarray(x) if x.dtype != stand_in(x.dtype) else x for name, x in params.items()}
+
+
+def restored(params: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """What `portable` was given."""
+    with enable_x64(True):
+        return {name: as_traced(x) for name, x in params.items()}
 
 
 def differentiable(fn: Callable[..., Any], *args: Any) -> Any:

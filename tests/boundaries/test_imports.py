@@ -58,7 +58,8 @@ ALLOWED = {
     # Only what is ONNX; never computes on tensor data either.
     "jaxops.onnx": {"jax", "numpy", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.loading": {
-        *("jaxops.contract", "jaxops.memory", "jaxops.model", "jaxops.graph", "jaxops.tools", "jaxops.onnx"),
+        *("jaxops.contract", "jaxops.errors", "jaxops.memory", "jaxops.model"),
+        *("jaxops.graph", "jaxops.tools", "jaxops.onnx"),
     },
     "jaxops.onnx.contrib": {"onnx"},
     "jaxops.onnx.schemas": {"jax", "numpy", "onnx", "jaxops.onnx"} | BASE,

@@ -13,7 +13,7 @@ from jaxops.onnx import load, opset
 
 U64, U32, BOOL = TensorProto.UINT64, TensorProto.UINT32, TensorProto.BOOL
 X = np.uint64([1, 5, 2**31])
-TEXT = r"its operands are uint64.*\n(.*\n)*.*turn x64 on with jax\.config\.update\('jax_enable_x64', True\)"
+TEXT = r"its operands are uint64.*\n(.*\n)*.*load the model with x64='auto' or True, or turn x64 on with jax\.config"
 
 
 def model(*nodes, dtype=U64, **options):
@@ -61,15 +61,25 @@ REFUSED = {
 def test_what_32_bits_cannot_say_is_refused(name):
     x = X.astype(np.uint32) if name == "after a cast" else X
     with pytest.raises(OutOfRangeError, match=TEXT):
-        load(REFUSED[name])(x)
+        load(REFUSED[name], x64=False)(x)
 
 
 def test_the_error_names_the_operator_and_the_node():
     with pytest.raises(OutOfRangeError, match="BitwiseNot: its operands") as caught:
-        load(model(NOT))(X)
+        load(model(NOT), x64=False)(X)
     assert "in node 'y' (BitwiseNot, opset 18)" in "\n".join(caught.value.__notes__)
     with pytest.raises(OutOfRangeError, match="BitShift: its operands"):
-        load(REFUSED["left shift"])(X)
+        load(REFUSED["left shift"], x64=False)(X)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_by_default_such_models_run_in_64_bits(name):
+    x = X.astype(np.uint32) if name == "after a cast" else X
+    with jax.enable_x64(True):
+        expected = load(REFUSED[name])(x)
+    found = load(REFUSED[name])(x)
+    assert found.dtype == expected.dtype == np.uint64
+    np.testing.assert_array_equal(np.asarray(found), expected)
 
 
 def test_the_values_with_x64_on():
