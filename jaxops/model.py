@@ -32,7 +32,7 @@ from jaxops.tools.python.source import to_python
 from jaxops.tools.sharding import Rule, shardings
 from jaxops.tools.summary import Summary, example, summarize, symbolic, timed, traced
 from jaxops.tools.weights import matched, read_into
-from jaxops.tools.x64 import differentiable, portable, restored, under_its_x64
+from jaxops.tools.x64 import in_64_bits, is_on, portable, restored, under_its_x64, x64_on
 
 
 class Model:
@@ -104,8 +104,7 @@ class Model:
         return MappingProxyType({**self._expected_cuts, **self._pieces.cuts})
 
     def __getstate__(self) -> dict[str, Any]:
-        # The parameters are read, as the file need not be there when the copy is.
-        return {**self.__dict__, "_params": portable(self.params)}
+        return {**self.__dict__, "_params": portable(self.params)}  # read: the file need not be there when the copy is
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _params=restored(state["_params"]))
@@ -126,7 +125,6 @@ class Model:
         """
         return self._constants.trained(self.params)
 
-    @under_its_x64
     def apply(
         self,
         params: Mapping[str, Any],
@@ -147,17 +145,19 @@ class Model:
         Raises SignatureError for a missing, surplus or unknown input, parameter or output, ShapeError, DTypeError, and
         StaticError for a tracer where a static value is needed.
         """
-        values = self._border.arrive(inputs, named)
+        enters = self.x64 and not is_on()
+        with x64_on(enters):
+            values = self._border.arrive(inputs, named)
+            weights = params if params is self._params else matched(params, self._tensors, values)
         if rng is not None:
             check_key("apply", rng)
         graph = self.graph if outputs is None else self._giving(outputs)
-        weights = params if params is self._params else matched(params, self._tensors, values)
 
         def run(weights: Any, values: Any, rng: Any) -> Any:
             own = weights is self._params and not self._shardings
             return leave(self._pieces.call(graph, values, weights, rng, own=own), graph.outputs, (weights, values, rng))
 
-        return differentiable(run, weights, values, rng) if self.x64 else run(weights, values, rng)
+        return in_64_bits(run, weights, values, rng) if enters else run(weights, values, rng)
 
     def __call__(
         self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any

@@ -40,6 +40,7 @@ __all__ = [
     "ad",
     "batching",
     "enable_x64",
+    "jaxpr_as_fun",
     "mlir",
     "symbolic_shape",
 ]

@@ -1,5 +1,6 @@
 """A model of 64 bits in a program of 32: it runs with x64 on, whatever holds around it."""
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar, cast
@@ -7,9 +8,9 @@ from typing import Any, Protocol, TypeVar, cast
 import jax
 import numpy as np
 
-from jaxops.dtypes import as_traced, canonical, is_float, stand_in
+from jaxops.dtypes import as_traced, canonical, stand_in
 from jaxops.ops.linear_maps import linear
-from jaxops.static import Tracer, enable_x64
+from jaxops.static import Primitive, Tracer, batching, enable_x64, jaxpr_as_fun, mlir, tracing
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,12 +26,15 @@ def under_its_x64(method: F) -> F:
 
     @functools.wraps(method)
     def call(self: HasSetting, /, *args: Any, **named: Any) -> Any:
-        if not self.x64 or is_on():
-            return method(self, *args, **named)
-        with enable_x64(True):
+        with x64_on(self.x64):
             return method(self, *args, **named)
 
     return cast(F, call)
+
+
+def x64_on(needed: bool) -> contextlib.AbstractContextManager[Any]:
+    """A context with x64 on where it is needed; else as it is."""
+    return enable_x64(True) if needed else contextlib.nullcontext()
 
 
 def is_on() -> bool:
@@ -49,56 +53,84 @@ def restored(params: Mapping[str, Any]) -> dict[str, jax.Array]:
         return {name: as_traced(x) for name, x in params.items()}
 
 
-def differentiable(fn: Callable[..., Any], *args: Any) -> Any:
-    """`fn(*args)`, here where x64 is on, so that JAX can differentiate it where x64 is off.
+def in_64_bits(fn: Callable[..., Any], *args: Any) -> Any:
+    """`fn(*args)` with x64 on, to be a part of a program that is differentiated, mapped and compiled with x64 off.
 
-    JAX transposes a program under the setting that holds around `jax.grad`, without which float64 has no zeros. So the
-    derivative is one linear map, whose transpose is made with x64 on; it computes `fn` once more.
+    A derivative is one linear map, with a transpose of its own: JAX transposes under the setting that holds around
+    `jax.grad`, without which float64 has no zeros. It computes `fn` once more.
     """
     found, tree = jax.tree.flatten(args)
     # JAX remembers NumPy arrays that a trace closes over, by identity and whatever the setting: it would take the
     # buffer of 64 bits where the caller gives the same array to a program of 32.
-    leaves = [as_traced(x) if isinstance(x, np.ndarray) else x for x in found]
-    traced = [k for k, x in enumerate(leaves) if isinstance(x, Tracer)]
-    free, rest = ([k for k in traced if _moves(leaves[k]) is moves] for moves in (True, False))
-    if not free:
-        return fn(*args)
+    with enable_x64(True):
+        leaves = [as_traced(x) if isinstance(x, np.ndarray) else x for x in found]
+    if not any(isinstance(x, Tracer) for x in leaves) and not tracing():
+        return _run(fn, *args)
+    free = [k for k, x in enumerate(leaves) if isinstance(x, Tracer) and _moves(x)]
+    rest = [k for k in range(len(leaves)) if k not in set(free)]
 
-    def of_traced(free_leaves: Any, others: Any) -> Any:
+    def of_leaves(free_leaves: Any, others: Any) -> Any:
         given = dict(zip((*free, *rest), (*free_leaves, *others), strict=True))
-        with enable_x64(True):
-            return fn(*tree.unflatten([given.get(k, x) for k, x in enumerate(leaves)]))
+        return fn(*tree.unflatten([given[k] for k in range(len(leaves))]))
 
-    return _with_linear_derivative(of_traced)([leaves[k] for k in free], [leaves[k] for k in rest])
+    return _differentiable(of_leaves)([leaves[k] for k in free], [leaves[k] for k in rest])
 
 
-def _with_linear_derivative(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """`fn(free, others)`, whose derivative by `free` is one linear map."""
-    whole = jax.custom_jvp(fn)
-
-    def there(primals: Any, direction: Any) -> Any:
-        free, others = primals
-        with enable_x64(True):
-            return jax.jvp(lambda free: moving(fn(free, others)), (free,), (direction,))[1]
-
-    def back(primals: Any, cotangents: Any) -> Any:
-        free, others = primals
-        with enable_x64(True):
-            return jax.vjp(lambda free: moving(fn(free, others)), free)[1](cotangents)[0]
-
-    @whole.defjvp
-    def derivative(primals: Any, tangents: Any) -> Any:
-        outputs, tree = jax.tree.flatten(whole(*primals))
-        with enable_x64(True):
-            along = iter(linear(there, back, primals, tangents[0]))
-        found = [next(along) if _moves(y) else np.zeros(y.shape, jax.dtypes.float0) for y in outputs]
-        return tree.unflatten(outputs), tree.unflatten(found)
+def _differentiable(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """`fn(free, others)` in 64 bits, whose derivative by `free` is one linear map."""
+    whole = jax.custom_jvp(functools.partial(_run, fn))
 
     def moving(outputs: Any) -> list[Any]:
         return [y for y in jax.tree.leaves(outputs) if _moves(y)]
 
+    def there(primals: Any, direction: Any) -> Any:
+        free, others = primals
+        return jax.jvp(lambda free: moving(fn(free, others)), (free,), (direction,))[1]
+
+    def back(primals: Any, cotangents: Any) -> Any:
+        free, others = primals
+        return jax.vjp(lambda free: moving(fn(free, others)), free)[1](cotangents)[0]
+
+    @whole.defjvp
+    def derivative(primals: Any, tangents: Any) -> Any:
+        outputs, tree = jax.tree.flatten(whole(*primals))
+        maps = functools.partial(in_64_bits, there), functools.partial(in_64_bits, back)
+        along = iter(linear(*maps, primals, tangents[0]))
+        found = [next(along) if _moves(y) else np.zeros(y.shape, jax.dtypes.float0) for y in outputs]
+        return tree.unflatten(outputs), tree.unflatten(found)
+
     return whole
 
 
+def _run(fn: Callable[..., Any], *args: Any) -> Any:
+    """`fn(*args)` with x64 on, while it is traced and while what was traced is lowered."""
+    with enable_x64(True):
+        if not tracing():
+            return fn(*args)
+        program, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
+    return jax.tree.structure(shapes).unflatten(_program.bind(*jax.tree.leaves(args), program=program))
+
+
+_program = Primitive("in_64_bits")
+_program.multiple_results = True
+
+
+def _lowered(context: Any, *operands: Any, program: Any) -> Any:
+    with enable_x64(True):
+        return mlir.lower_fun(jaxpr_as_fun(program), multiple_results=True)(context, *operands)
+
+
+def _mapped(operands: Any, axes: Any, *, program: Any) -> Any:
+    with enable_x64(True):
+        mapped = jax.vmap(jaxpr_as_fun(program), [None if axis is batching.not_mapped else axis for axis in axes])
+        found = _program.bind(*operands, program=jax.make_jaxpr(mapped)(*operands))
+    return found, [0] * len(found)
+
+
+_program.def_abstract_eval(lambda *_, program: program.out_avals)
+batching.primitive_batchers[_program] = _mapped
+mlir.register_lowering(_program, _lowered)
+
+
 def _moves(x: Any) -> bool:
-    return is_float(x.dtype) or x.dtype.kind == "c"
+    return jax.numpy.issubdtype(x.dtype, np.inexact)

@@ -190,6 +190,18 @@ def test_params_of_32_bits_stand_for_64():
     bits(loaded.apply(narrow, x), expected)
 
 
+def test_what_a_callers_jit_lowers_later_has_64_bits():
+    """JAX writes an ArgMax, or random bits, out in simpler operations once the trace of a program has ended."""
+    scores = text(
+        "a = ArgMax<axis=0, keepdims=0>(x) y = Mul(a, k)", "float[3]", "int64", initializers={"k": LARGE[0] * 8}
+    )
+    assert int(jax.jit(load(scores))(jnp.float32([1, 2, 9]))) == 2**34
+    drawn = load(text("y = RandomUniformLike<seed=1.0>(x)", "double[4]", "double[4]"))
+    with jax.enable_x64(True):
+        x = jnp.zeros(4)
+    bits(jax.jit(drawn)(x), np.asarray(drawn(x)))
+
+
 def test_in_a_scan_of_the_caller():
     step = load(ARITHMETIC["add"][0])
     with jax.enable_x64(True):
