@@ -106,7 +106,10 @@ def leave(outputs: Sequence[Any], formals: Sequence[Value], given: Any) -> Any:
         bounded_operands("an output of the model", (y,))
         if inside and isinstance(y, np.ndarray) and is_string(y):
             return ChosenStrings.all_of(y)
-        return as_traced(y) if inside or is_symbolic(y) else y
+        if inside or is_symbolic(y):
+            return as_traced(y)
+        # The program keeps it for the next calls, and may give it under two names.
+        return y.copy() if isinstance(y, np.ndarray) else y
 
     traced = jax.tree.map(left, tuple(outputs))
     return traced[0] if len(traced) == 1 else named_outputs(names)(*traced)
@@ -189,7 +192,8 @@ def enter(formal: Value, value: Any) -> Any:
             f"  hint    give it as a NumPy array; under jax.jit close over it or use static_argnames"
         )
     # A concrete 32-bit JAX array may stand for 64 bits; what is static has them.
-    return StaticValue(np.asarray(value, formal.dtype))
+    # A copy, as the program keeps it, and the caller may write into the array that was given.
+    return StaticValue(np.array(value, formal.dtype))
 
 
 def _numbers(formal: Value, value: Any) -> np.ndarray:

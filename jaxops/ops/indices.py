@@ -1,4 +1,9 @@
-"""Shared by gathers and scatters: normalizes integer indices, and checks those that are known."""
+"""Shared by gathers and scatters: normalizes integer indices, and checks those that are known.
+
+The rule for an out-of-range index: a static one raises BoundsError. A traced one cannot, as no program can raise. To
+clamp it, as hardware would, is silent; so it reads NaN, or where there is none the smallest integer (the largest of an
+unsigned type, True), and an update that it places is dropped. onnxruntime raises.
+"""
 
 from typing import Any
 

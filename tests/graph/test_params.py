@@ -10,7 +10,7 @@ import pytest
 from graphs import build, function, info, node, tensor
 from onnx import TensorProto, helper
 
-from jaxops.errors import ShapeError
+from jaxops.errors import DTypeError, ShapeError
 from jaxops.onnx import load
 
 N = 65_536
@@ -165,3 +165,26 @@ def test_a_model_is_copied_and_pickled(name, again):
     np.testing.assert_array_equal(other(*inputs), model(*inputs))
     third = again(other)  # one that has been called
     np.testing.assert_array_equal(third(*inputs), model(*inputs))
+
+
+def test_params_have_the_shapes_and_types_of_the_model():
+    found = load(build(node("Add", ["x", "w"], ["y"]), inputs=[VEC], initializers=[tensor(np.float32([1, 2, 3]), "w")]))
+    x = np.ones(3, np.float32)
+    for wrong in (np.ones(1, np.float32), np.float32(1), np.ones((2, 3), np.float32), np.ones((3, 1), np.float32)):
+        for value in (wrong, jnp.asarray(wrong)):
+            with pytest.raises(ShapeError, match=r"params: 'w' has shape \(.*\), but the model has \(3,\)"):
+                found.apply({"w": value}, x)
+    for dtype in (jnp.bfloat16, np.float16, np.int32, np.complex64, np.bool_):
+        with pytest.raises(DTypeError, match=r"params: 'w' is \w+, but the model has float32\n.*astype\(jnp.float32\)"):
+            found.apply({"w": jnp.ones(3, dtype)}, x)
+    np.testing.assert_array_equal(found.apply({"w": np.ones(3)}, x), [2, 2, 2])  # float64 is float32 while x64 is off
+    narrow = found.astype(jnp.bfloat16)
+    assert narrow.apply({"w": jnp.ones(3, jnp.bfloat16)}, jnp.ones(3, jnp.bfloat16)).tolist() == [2, 2, 2]
+    with pytest.raises(DTypeError, match="params: 'w' is float32, but the model has bfloat16"):
+        narrow.apply({"w": jnp.ones(3)}, jnp.ones(3, jnp.bfloat16))
+    many = {"w": jnp.ones((4, 3))}
+    assert jax.vmap(found.apply, (0, None))(many, x).shape == (4, 3)
+    grads = jax.jit(jax.vmap(jax.grad(lambda p: found.apply(p, x).sum())))(many)
+    assert grads["w"].shape == (4, 3)
+    with pytest.raises(ShapeError, match=r"params: 'w' has shape \(4,\), but the model has \(3,\)"):
+        jax.jit(found.apply)({"w": jnp.ones(4)}, x)

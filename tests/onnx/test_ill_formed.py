@@ -182,8 +182,9 @@ def test_the_declared_type_of_an_output_may_be_the_wide_one_or_none():
     for op, number, kind in (("Shape", TensorProto.INT64, np.int64), ("Relu", TensorProto.FLOAT, np.float32)):
         assert load(build(node(op, ["x"], ["y"]), outputs=(info("y", None, number),)))(X).dtype == kind
     wide = build(node("Cast", ["x"], ["y"], to=TensorProto.INT64), outputs=(info("y", None, TensorProto.INT64),))
-    assert load(wide)(X).dtype == np.int32  # x64 is off
-    assert load(wide).apply({}, X, outputs=["y"]).dtype == np.int32
+    for x64, kind in ((False, np.int32), (True, np.int64)):
+        assert load(wide, x64=x64)(X).dtype == kind
+        assert load(wide, x64=x64).apply({}, X, outputs=["y"]).dtype == kind
     strings = build(
         node("Identity", ["s"], ["y"]), inputs=(info("s", [1], 8),), outputs=(info("y", None, TensorProto.STRING),)
     )

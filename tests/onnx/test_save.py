@@ -183,7 +183,7 @@ def test_types_of_the_file_are_kept(tmp_path):
     proto.graph.initializer.append(numpy_helper.from_array(np.arange(4.0), "w"))
     proto.graph.initializer.append(helper.make_tensor("b", TensorProto.BFLOAT16, [4], [1, 2, 3, 4]))
     model = jaxops.onnx.load(proto)
-    model.save(tmp_path / "tuned.onnx", {name: w * 2 for name, w in model.params.items()})
+    model.save(tmp_path / "tuned.onnx", {name: np.asarray(w) * 2 for name, w in model.params.items()})
     found = {t.name: t for t in onnx.load(tmp_path / "tuned.onnx").graph.initializer}
     assert found["w"].data_type == TensorProto.DOUBLE
     assert found["b"].data_type == TensorProto.BFLOAT16

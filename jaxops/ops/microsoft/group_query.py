@@ -176,7 +176,7 @@ def group_query_attention(
         scores=one_of(op, "qk_output", qk_output, ScoresOutput),
         scale=scale_of(scale, size),
         sink=smooth_softmax == 1,
-        softcap=float(softcap),
+        softcap=float(softcap) if softcap > 0 else 0.0,  # NaN, which no cache of programs finds again, is no cap either
         bits=bits,
     )
     tokens = as_traced(tokens).reshape(()) if total is None else None

@@ -1,7 +1,7 @@
 """Operators that read elements by index.
 
-An out-of-range static index raises BoundsError. An out-of-range traced index reads NaN, or the smallest integer
-(the largest of an unsigned type).
+An out-of-range static index raises BoundsError. A traced one reads NaN, or the smallest integer (the largest of an
+unsigned type, True): see `jaxops.ops.indices`.
 """
 
 __all__ = ["gather", "gather_elements", "gather_nd"]
@@ -86,8 +86,8 @@ def gather_elements(data: A, indices: A, *, axis: int = 0) -> A:
     """Picks one element per index, at the index's own coordinates, except along `axis`, where it gives the position.
 
     data: n axes, any dtype. indices: n axes, integers in [-d, d-1] of the axis; on other axes at most the size of
-    data. Returns the shape of indices. Raises BoundsError for an out-of-range static index, AxisError, ShapeError,
-    DTypeError.
+    data. Returns the shape of indices. Raises BoundsError for an out-of-range static index (a traced one reads as in
+    `gather`), AxisError, ShapeError, DTypeError.
     Source: ONNX GatherElements, opsets 11–13.
 
     >>> gather_elements(np.array([[1, 2], [3, 4]]), np.array([[0, 0], [1, 0]]), axis=1)
@@ -140,7 +140,8 @@ def gather_nd(data: A, indices: A, *, batch_dims: int = 0) -> A:
 
     data: (b…, d1, …), any dtype. indices: (b…, q…, k), integers; each tuple of k indexes the k axes after the
     `batch_dims` axes b…, which data and indices share. Returns (b…, q…) followed by the remaining axes of data.
-    Raises BoundsError for an out-of-range static index, ShapeError, ArgumentError, DTypeError.
+    Raises BoundsError for an out-of-range static index (a traced one reads as in `gather`), ShapeError, ArgumentError,
+    DTypeError.
     Source: ONNX GatherND, opsets 11–13.
 
     >>> gather_nd(np.array([[0, 1], [2, 3]]), np.array([[0, 0], [1, 1]]))

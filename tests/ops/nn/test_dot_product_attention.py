@@ -83,6 +83,7 @@ CASES = {
     "scale": ((), {"scale": 0.7}),
     "softcap": ((), {"softcap": 0.7}),
     "negative softcap": ((), {"softcap": -0.7}),
+    "softcap NaN": ((), {"softcap": np.nan}),
     "float mask": ((floats(S, L),), {"softcap": 1.5}),
     "mask of 3 axes": ((floats(HEADS, S, L),), {}),
     "boolean mask": ((ALLOWED,), {}),

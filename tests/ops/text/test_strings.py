@@ -149,6 +149,11 @@ def test_by_opset():
 
 
 ERRORS = [
+    (
+        lambda: ops.string_concat(np.array([1, 2], object), np.array([3, 4], object)),
+        DTypeError,
+        "string_concat: `x` must be strings, .* int64",
+    ),
     (lambda: ops.string_concat(np.ones(2), words("a")), DTypeError, "string_concat: `x` must be strings, .* float64"),
     (lambda: ops.string_concat(words("a", "b"), words("a", "b", "c")), ShapeError, "string_concat: "),
     (lambda: ops.string_normalizer(words(["a"], ["b"])), ShapeError, r"x of \(2, 1\) must be \(C,\) or \(1, C\)"),
