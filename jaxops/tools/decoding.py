@@ -6,6 +6,7 @@ token would be another program. Here the model is traced once with a symbolic p,
 or positions: they may come from an input, from the sizes, or be absent.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -24,7 +25,7 @@ from jaxops.tools.caches import Cache, find_caches
 from jaxops.tools.padded import Room
 from jaxops.tools.padding import run_padded
 from jaxops.tools.reach import first_beyond
-from jaxops.tools.x64 import under_its_x64
+from jaxops.tools.x64 import in_64_bits, is_on, under_its_x64, x64_on
 
 
 class Decodable(Protocol):
@@ -130,7 +131,6 @@ class Decoder:
             return None
         return jnp.zeros((batch, self.length), _dtype(self._mask)).at[:, :count].set(1)
 
-    @under_its_x64
     def __call__(
         self, params: Mapping[str, Any], state: DecoderState, tokens: Any, /, **named: Any
     ) -> tuple[DecoderState, jax.Array]:
@@ -145,7 +145,15 @@ class Decoder:
         Raises SignatureError for a missing or unknown input, DTypeError, and ShapeError for a prompt longer than
         `length`.
         """
-        tokens = as_traced(tokens)
+        enters = self.x64 and not is_on()
+        with x64_on(enters):
+            batched, given = self._arrived(as_traced(tokens), named)
+        run = functools.partial(in_64_bits, self._compiled) if enters else self._compiled
+        state, logits = run(params, state, batched, given)
+        return state, logits[:, 0] if np.ndim(tokens) == 1 and logits.ndim > 2 else logits
+
+    def _arrived(self, tokens: jax.Array, named: Mapping[str, Any]) -> tuple[jax.Array, dict[str, Any]]:
+        """The tokens (B, n) in the model's type, and the other inputs by name, checked."""
         if not jnp.issubdtype(tokens.dtype, jnp.integer) or tokens.ndim not in (1, 2):
             raise DTypeError(f"tokens are integers (B,) or (B, n), not {describe(tokens)}")
         batched = tokens.reshape(tokens.shape[0], -1).astype(_dtype(self._tokens))
@@ -161,9 +169,7 @@ class Decoder:
                     f"input '{name}' is missing: {value}\n"
                     f"  hint    give it by name at each step: step(params, state, tokens, {name}=…)"
                 )
-        given = {name: enter(formals[name], value) for name, value in named.items()}
-        state, logits = self._compiled(params, state, batched, given)
-        return state, logits[:, 0] if tokens.ndim == 1 and logits.ndim > 2 else logits
+        return batched, {name: enter(formals[name], value) for name, value in named.items()}
 
     def _step(
         self, params: Any, state: DecoderState, tokens: jax.Array, named: Mapping[str, Any]

@@ -42,6 +42,22 @@ def is_on() -> bool:
     return canonical(np.int64) == np.int64
 
 
+def with_x64(fn: F) -> F:
+    """A function that runs with x64 on wherever it is called; the packages that `to_python` writes use it.
+
+    >>> with_x64(lambda x: jax.numpy.asarray(x) * 2)(np.int64(2**40)).dtype
+    dtype('int64')
+    """
+
+    @functools.wraps(fn)
+    def call(*args: Any, **named: Any) -> Any:
+        if is_on():
+            return fn(*args, **named)
+        return in_64_bits(lambda args, named: fn(*args, **named), args, named)
+
+    return cast(F, call)
+
+
 def portable(params: Mapping[str, jax.Array]) -> dict[str, Any]:
     """Parameters for `copy` and `pickle`: those of 64 bits as NumPy arrays, which JAX would cut where x64 is off."""
     return {name: np.asarray(x) if x.dtype != stand_in(x.dtype) else x for name, x in params.items()}
@@ -60,20 +76,19 @@ def in_64_bits(fn: Callable[..., Any], *args: Any) -> Any:
     `jax.grad`, without which float64 has no zeros. It computes `fn` once more.
     """
     found, tree = jax.tree.flatten(args)
-    # JAX remembers NumPy arrays that a trace closes over, by identity and whatever the setting: it would take the
-    # buffer of 64 bits where the caller gives the same array to a program of 32.
-    with enable_x64(True):
-        leaves = [as_traced(x) if isinstance(x, np.ndarray) else x for x in found]
-    if not any(isinstance(x, Tracer) for x in leaves) and not tracing():
+    if not any(isinstance(x, Tracer) for x in found) and not tracing():
         return _run(fn, *args)
-    free = [k for k, x in enumerate(leaves) if isinstance(x, Tracer) and _moves(x)]
-    rest = [k for k in range(len(leaves)) if k not in set(free)]
+    # JAX remembers NumPy arrays that a trace closes over, by identity and whatever the setting: of the caller's own it
+    # would take the buffer of 64 bits where a program of 32 gets them.
+    known = {k: x.copy() if isinstance(x, np.ndarray) else x for k, x in enumerate(found)}
+    free = [k for k, x in known.items() if isinstance(x, Tracer) and _moves(x)]
+    rest = [k for k, x in known.items() if isinstance(x, jax.Array) and k not in set(free)]
 
-    def of_leaves(free_leaves: Any, others: Any) -> Any:
-        given = dict(zip((*free, *rest), (*free_leaves, *others), strict=True))
-        return fn(*tree.unflatten([given[k] for k in range(len(leaves))]))
+    def of_arrays(free_arrays: Any, others: Any) -> Any:
+        given = known | dict(zip((*free, *rest), (*free_arrays, *others), strict=True))
+        return fn(*tree.unflatten(given.values()))
 
-    return _differentiable(of_leaves)([leaves[k] for k in free], [leaves[k] for k in rest])
+    return _differentiable(of_arrays)([known[k] for k in free], [known[k] for k in rest])
 
 
 def _differentiable(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -122,7 +137,7 @@ def _lowered(context: Any, *operands: Any, program: Any) -> Any:
 
 def _mapped(operands: Any, axes: Any, *, program: Any) -> Any:
     with enable_x64(True):
-        mapped = jax.vmap(jaxpr_as_fun(program), [None if axis is batching.not_mapped else axis for axis in axes])
+        mapped = jax.vmap(jaxpr_as_fun(program), tuple(axes))
         found = _program.bind(*operands, program=jax.make_jaxpr(mapped)(*operands))
     return found, [0] * len(found)
 

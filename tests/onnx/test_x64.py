@@ -251,6 +251,11 @@ def test_a_written_package_computes_the_same(tmp_path, monkeypatch):
         bits(package.apply(package.load_params(), x), np.asarray(loaded(x)))
         narrow = jnp.asarray(x, np.int32 if name == "wide_integers" else np.float32)
         bits(jax.jit(package.apply)(package.load_params(), narrow), np.asarray(loaded(narrow)))
+    params = package.load_params()
+    assert params["w"].dtype == np.float64
+    with jax.enable_x64(True):
+        expected = jax.grad(lambda p: loaded.apply(p, x)[0, 0])(loaded.params)
+    bits(jax.jit(jax.grad(lambda p: package.apply(p, x)[0, 0]))(params)["w"], expected["w"])
 
 
 def test_in_pieces_and_in_subgraphs():
@@ -284,14 +289,12 @@ def test_the_tools_see_64_bits():
 
 def test_a_decoder_of_64_bits():
     proto = model(
-        """main (int64[b, n] ids, float[b, 1, p, 2] past_key_values.0.key) => (float[b, n, 3] logits,
-        float[b, 1, t, 2] present.0.key) {
+        """main (int64[b, n] ids, float[b, 1, p, 2] cache_k_0) => (float[b, n, 3] logits, float[b, 1, t, 2] new_cache_k_0) {
           big = Mul(ids, k) small = Div(big, k) e = Gather(w, small) u = Unsqueeze(e, one)
-          present.0.key = Concat<axis=2>(past_key_values.0.key, u) s = ReduceSum(present.0.key, two)
-          q = Squeeze(s, one) m = MatMul(e, v) a = MatMul(q, v) logits = Add(m, a) }""".replace("present.0.key", "pk")
-        .replace("past_key_values.0.key", "past")
-        .replace("past", "cache_k_0")
-        .replace("pk", "new_cache_k_0"),
+          new_cache_k_0 = Concat<axis=2>(cache_k_0, u) s = ReduceSum(new_cache_k_0, two)
+          q = Squeeze(s, one) m = MatMul(e, v) a = MatMul(q, v) f = Add(m, a)
+          top = ArgMax<axis=-1>(e) zero = Mul(top, k) none = Sub(zero, zero) g = Cast<to=1>(none)
+          logits = Add(f, g) }""",
         initializers={
             "k": np.int64(2**40),
             "one": np.int64([1]),

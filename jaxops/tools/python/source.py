@@ -32,18 +32,6 @@ def load_params(file: str | Path = HERE / "params.safetensors") -> Params:
     return params
 '''
 
-_X64 = '''
-def with_x64(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that runs with 64-bit types, also where JAX is set to 32."""
-
-    @functools.wraps(fn)
-    def call(*args: Any, **named: Any) -> Any:
-        with jax.enable_x64(True):
-            return fn(*args, **named)
-
-    return call
-'''
-
 _KEYS = '''
 def fold_in(rng: jax.Array | None, number: int) -> jax.Array | None:
     """The random key of one operation, where there is a key."""
@@ -110,7 +98,8 @@ def _module(
     assumed: Sequence[str],
     constants: bool,
 ) -> str:
-    fixed = [_X64, "@with_x64" + _LOADING] if any("@with_x64" in part for part in parts) else [_LOADING]
+    wide = "@with_x64" if any("@with_x64" in part for part in parts) else ""
+    fixed = [wide + _LOADING]
     for text, use in ((_KEYS, "fold_in("), (CONVERSION, "converted(")):
         fixed += [text] * any(use in part for part in parts)
     code = "\n\n\n".join(part.strip("\n") for part in [*fixed, *parts])
@@ -120,12 +109,12 @@ def _module(
         head += [f"Sizes: {', '.join(assumed)}.", ""]
     head += [">>> params = load_params()  # doctest: +SKIP", f">>> jax.jit(apply)(params, {named})  # doctest: +SKIP"]
     head += ['"""', ""]
-    head += ["import functools", "from collections.abc import Callable"] * (_X64 in fixed)
     head += ["from pathlib import Path", f"from typing import Any{', NamedTuple' if 'NamedTuple' in code else ''}", ""]
     used = [line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\.", code) or name in ("jax", "np")]
     own = re.findall(r"(?<![\w.\"])([\w.]+)\.\w+\(", code)  # functions that `load` was given
     used += [f"import {name}" for name in dict.fromkeys(own) if name in sys.modules and not name.startswith("jax")]
     used.sort(key=lambda line: line.split()[1])
+    used += ["from jaxops.tools.x64 import with_x64"] * bool(wide)
     used.append("from safetensors.flax import load_file")
     head += [*used, "", "Array = jax.Array | np.ndarray", "Params = dict[str, Any]", "HERE = Path(__file__).parent"]
     if constants:
