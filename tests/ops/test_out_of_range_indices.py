@@ -29,38 +29,38 @@ READ_AS = {
 
 
 @pytest.mark.parametrize("name", READS)
-@pytest.mark.parametrize("dtype", READ_AS)
-def test_what_is_read(name, dtype):
-    data, run = jnp.asarray(np.arange(5) % 2, dtype), READS[name]
-    expected = np.asarray([READ_AS[dtype]] * 4 + [0], dtype)
-    for found in (run(data, jnp.asarray(OUTSIDE)), jax.jit(run)(data, OUTSIDE)):
-        assert found.dtype == data.dtype
-        np.testing.assert_array_equal(np.asarray(found, np.float64), expected.astype(np.float64))
+def test_what_is_read(name):
+    every = {dtype: jnp.asarray(np.arange(5) % 2, dtype) for dtype in READ_AS}
+    found = jax.jit(lambda every, i: {dtype: READS[name](data, i) for dtype, data in every.items()})(every, OUTSIDE)
+    for dtype, value in READ_AS.items():
+        assert found[dtype].dtype == dtype
+        np.testing.assert_array_equal(np.asarray(found[dtype], np.float64), [value] * 4 + [0])
+    np.testing.assert_array_equal(READS[name](every["float32"], jnp.asarray(OUTSIDE)), found["float32"])
     with pytest.raises(BoundsError, match="index 5 "):
-        run(data, OUTSIDE)
+        READS[name](every["float32"], OUTSIDE)
 
 
 @pytest.mark.parametrize("name", WRITES)
-@pytest.mark.parametrize("how", ["none", "add", "mul", "max", "min"])
-@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
-def test_what_is_written(name, how, dtype):
-    data, updates = jnp.asarray([3, 4, 5, 6, 7], dtype), jnp.asarray([9, 9, 9, 9, 2], dtype)
-    last = {"none": 2, "add": 9, "mul": 14, "max": 7, "min": 2}[how]
-    run = jax.jit(lambda d, i, u: WRITES[name](d, i, u, how))
-    np.testing.assert_array_equal(run(data, OUTSIDE, updates), [3, 4, 5, 6, last])
+def test_what_is_written(name):
+    last = {"none": 2, "add": 9, "mul": 14, "max": 7, "min": 2}
+    types = "float32", "int32", "uint8"
+
+    def run(i):
+        every = {dtype: jnp.asarray([[3, 4, 5, 6, 7], [9, 9, 9, 9, 2]], dtype) for dtype in types}
+        return {(how, dtype): WRITES[name](x[0], i, x[1], how) for how in last for dtype, x in every.items()}
+
+    for (how, dtype), found in jax.jit(run)(OUTSIDE).items():
+        np.testing.assert_array_equal(found, np.asarray([3, 4, 5, 6, last[how]], dtype))
     with pytest.raises(BoundsError, match="index 5 "):
-        WRITES[name](data, OUTSIDE, updates, how)
+        run(OUTSIDE)
 
 
 def test_wide_and_narrow_indices(x64):
     data = jnp.arange(5.0)
-    for kind, outside in (
-        (np.int64, [2**32, -(2**32), -1]),
-        (np.uint64, [2**32, 2**64 - 1, 4]),
-        (np.int8, [5, -6, -1]),
-    ):
-        for run in READS.values():
-            np.testing.assert_array_equal(jax.jit(run)(data, np.asarray(outside, kind)), [np.nan, np.nan, 4])
+    outside = {"int64": [2**32, -(2**32), -1], "uint64": [2**32, 2**64 - 1, 4], "int8": [5, -6, -1]}
+    every = [np.asarray(values, kind) for kind, values in outside.items()]
+    for found in jax.jit(lambda every: [run(data, i) for i in every for run in READS.values()])(every):
+        np.testing.assert_array_equal(found, [np.nan, np.nan, 4])
 
 
 def test_one_hot_selects_nothing():
