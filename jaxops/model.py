@@ -46,7 +46,7 @@ class Model:
     not depend on traced values (a shape) is a NumPy array, of 64 bits. It can be copied and pickled.
 
     params: the weights, a flat dict of arrays under the model's names; read at the first use, in the types of that
-    moment's x64 setting. Single numbers, such as the exponent of a Pow, are not weights. trainable: which to train.
+    moment's x64 setting, or as declared if `x64` (see `load`); single numbers are no weights. trainable: which to train.
     inputs, outputs: name, shape with symbolic names, dtype; an input whose `static` is not empty must be given
     as a NumPy value, and each new value of it compiles anew.
     graph: the nodes; opsets: the version of each set of operators.
@@ -151,13 +151,13 @@ class Model:
             weights = params if params is self._params else matched(params, self._tensors, values)
         if rng is not None:
             check_key("apply", rng)
-        graph = self.graph if outputs is None else self._giving(outputs)
+        given, graph = (weights, values, rng), self.graph if outputs is None else self._giving(outputs)
 
         def run(weights: Any, values: Any, rng: Any) -> Any:
             own = weights is self._params and not self._shardings
-            return leave(self._pieces.call(graph, values, weights, rng, own=own), graph.outputs, (weights, values, rng))
+            return leave(self._pieces.call(graph, values, weights, rng, own=own), graph.outputs, given)
 
-        return in_64_bits(run, weights, values, rng) if enters else run(weights, values, rng)
+        return in_64_bits(run, *given) if enters else run(*given)
 
     def __call__(
         self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any

@@ -5,6 +5,7 @@ import functools
 import pickle
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import onnxruntime
@@ -185,6 +186,37 @@ def test_derivatives_are_those_with_x64_on(proto):
         jax.tree.map(bits, compiled(params, x), expected)
         if ways == "grad":
             jax.tree.map(bits, every(params, x, ways), expected)
+
+
+def test_derivatives_beside_outputs_of_other_kinds():
+    """An integer has no derivative, and the static shape is an array of the program."""
+    loaded = load(
+        model(
+            """main (float[N] x) => (int64[K] a, float[N] y, int64[R] s, string[1] t) {
+              c = Cast<to=7>(x) a = Mul(c, c) f = Cast<to=1>(a) y = Mul(x, f) s = Shape(x) t = Identity(w) }""",
+            initializers={"w": np.array(["a"], object)},
+        )
+    )
+    x = jnp.float32([1e5, 2])
+    for way in (lambda fn: fn, jax.jit):
+        (value, others), grad = way(jax.value_and_grad(lambda x: (loaded(x).y[1], loaded(x)[:3]), has_aux=True))(x)
+        assert float(value) == 8
+        bits(grad, np.float32([0, 4]))
+        bits(others[0], np.int64([10**10, 4]))
+        assert np.asarray(others[2]).tolist() == [2]
+
+
+def test_on_two_devices():
+    mesh, spec = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("i",)), jax.sharding.PartitionSpec("i")
+    add = load(text("y = Add(x, x)", "int64[N]"))
+    run = jax.shard_map(add, mesh=mesh, in_specs=spec, out_specs=spec)
+    bits(jax.jit(run)(jnp.int32([2**30] * 4)), np.int64([2**31] * 4))
+
+
+def test_a_callers_export():
+    square = load(text("y = Mul(x, x)", "int64[N]"))
+    spec = jax.ShapeDtypeStruct(jax.export.symbolic_shape("n"), np.int32)
+    bits(jax.export.export(jax.jit(square))(spec).call(jnp.int32([2**20, 3])), np.int64([2**40, 9]))
 
 
 def test_params_of_32_bits_stand_for_64():
