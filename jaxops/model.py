@@ -46,7 +46,7 @@ class Model:
     not depend on traced values (a shape) is a NumPy array, of 64 bits. It can be copied and pickled.
 
     params: the weights, a flat dict of arrays under the model's names; read at the first use, in the types of that
-    moment's x64 setting, or as declared if `x64` (see `load`); single numbers are no weights. trainable: which to train.
+    moment's x64 setting, or as declared if `x64` (see `load`); single numbers are none. trainable: which to train.
     inputs, outputs: name, shape with symbolic names, dtype; an input whose `static` is not empty must be given
     as a NumPy value, and each new value of it compiles anew.
     graph: the nodes; opsets: the version of each set of operators.
