@@ -236,7 +236,7 @@ def _typed(formal: Value, value: Any) -> Any:
         if is_static(value) and value.dtype.kind in "USTO":
             return value
     elif isinstance(value, jax.Array) and value.dtype in (canonical(wanted), stand_in(wanted)):
-        return value.astype(canonical(wanted))
+        return as_traced(value, wanted)
     elif value.dtype.kind in "iu" and wanted.kind in "iu":
         if np.can_cast(value.dtype, wanted):
             return value.astype(canonical(wanted) if isinstance(value, jax.Array) else wanted)

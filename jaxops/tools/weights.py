@@ -65,7 +65,9 @@ def _fitting(what: str, name: str, value: Any, tensor: Tensor) -> jax.Array:
     array, wanted = as_traced(value), canonical(tensor.dtype)
     if array.shape != tensor.shape:
         raise ShapeError(f"{what}: '{name}' has shape {array.shape}, but the model has {tensor.shape}")
-    if array.dtype not in (wanted, stand_in(wanted)):
+    if array.dtype == wanted:
+        return array
+    if array.dtype != stand_in(wanted):
         raise DTypeError(
             f"{what}: '{name}' is {array.dtype.name}, but the model has {wanted.name}\n"
             f"  hint    convert it with .astype(jnp.{wanted.name}), or all of the model with model.astype"
