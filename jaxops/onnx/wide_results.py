@@ -19,12 +19,13 @@ from jaxops.onnx.element_types import output_types
 # Operators whose integer result may exceed 32 bits where their operands do not. Not among them are those that move,
 # choose or compare elements, combine bits, give indices or counts of elements, or divide with remainder.
 _GROWING = {
-    "Abs", "Add", "BitShift", "BitwiseNot", "CumProd", "CumSum", "Det", "Div", "Einsum", "Gemm", "MatMul", "Mean",
-    "Mul", "Neg", "Pow", "Range", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd",
-    "ReduceSum", "ReduceSumSquare", "Sub", "Sum",
+    "Abs", "Add", "BitShift", "BitwiseNot", "CastMap", "Col2Im", "CumProd", "CumSum", "Det", "Div", "Einsum", "Gemm",
+    "GridSample", "MatMul", "Mean", "Mul", "NGramHashMapping", "Neg", "PRelu", "Pow", "Range", "ReduceL1", "ReduceL2",
+    "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Resize", "Shrink",
+    "SparseToDenseMatMul", "Sub", "Sum", "Upsample", "VarlenNGramHashMapping",
 }  # fmt: skip
 # Likewise where they add or multiply what meets at one place.
-_SCATTERING = {"ScatterElements", "ScatterND", "TensorScatter"}
+_SCATTERING = {"ScatterElements", "ScatterND"}
 _CASTS = {"Cast", "CastLike"}
 _OF_64_BITS = ("int64", "uint64")
 # (element type, whether the value is static); each None where that is open.

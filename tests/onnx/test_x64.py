@@ -36,6 +36,7 @@ ARITHMETIC = {
     "reduce_sum": (text("y = ReduceSum<keepdims=0>(x)", y="int64"), np.int64([2**30] * 3)),
     "reduce_prod": (text("y = ReduceProd<keepdims=0>(x)", y="int64"), np.int64([2**20] * 3)),
     "cumsum": (text("y = CumSum(x, a)", initializers={"a": np.int64(0)}), np.int64([2**30] * 3)),
+    "prelu": (text("y = PRelu(x, s)", initializers={"s": np.int64([2**20])}), LARGE),
     "matmul": (text("y = MatMul(x, x)", y="int64"), LARGE),
     "uint64": (text("y = Add(x, x)", "uint64[3]", "uint64[K]"), np.uint64([1, 2**31, 2**32 - 1])),
     "uint32 as int64": (text("y = Cast<to=7>(x)", "uint32[3]"), np.uint32([1, 2**31, 2**32 - 1])),
