@@ -51,8 +51,9 @@ def load(
     products of bfloat16), "highest" or "float32". On a CPU that has no products of bfloat16 all are exact.
     x64: whether the model runs with 64-bit types while JAX's own x64 is off: True, as the file declares them; False, as
     JAX is set; "auto", where arithmetic on its values may exceed 32 bits, or they are float64: see
-    `jaxops.onnx.wide_results`. Such a model takes what JAX has of 32 bits too, and gives what it declares, int64 and
-    float64. JAX would cut these in further computations, so go on in NumPy or under `jax.enable_x64(True)`.
+    `jaxops.onnx.wide_results`. Such a model takes JAX arrays of 32 bits for those of 64, and gives what it declares.
+    All transformations of JAX go through it; a derivative with x64 off computes it once more. What a caller computes
+    of an int64 or float64 with x64 off, JAX cuts to 32 bits: go on in NumPy, or under `jax.enable_x64(True)`.
     max_bytes: how many bytes one static value, or one result of an operator, may take; by default half of the machine's
     memory. What is only traced, by `jax.export` or under a caller's `jit`, may be larger.
 
