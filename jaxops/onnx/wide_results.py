@@ -27,7 +27,6 @@ _GROWING = {
 # Likewise where they add or multiply what meets at one place.
 _SCATTERING = {"ScatterElements", "ScatterND"}
 _CASTS = {"Cast", "CastLike"}
-_OF_64_BITS = ("int64", "uint64")
 # (element type, whether the value is static); each None where that is open.
 _Fact = tuple[np.dtype | None, bool | None]
 _OPEN: _Fact = (None, None)
@@ -75,9 +74,9 @@ class _Walk:
 
     def _seen(self, fact: _Fact, grows: bool = False) -> _Fact:
         dtype, static = fact
-        if dtype is not None and not static:
-            wide = dtype.name in ("float64", "complex128") or (grows and dtype.name in _OF_64_BITS)
-            self.found = self.found or wide
+        if dtype is not None and not static and dtype.itemsize >= 8:
+            floats = dtype in (np.float64, np.complex128)
+            self.found = self.found or floats or (grows and dtype.kind in "iu")
         return fact
 
     def _outputs(self, node: Node, inputs: Sequence[_Fact], facts: Mapping[str, _Fact]) -> list[_Fact]:
