@@ -4,6 +4,7 @@ A function makes what the newest version takes. `case` chooses opset and element
 that opset into the attributes.
 """
 
+import functools
 import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,12 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import defs
 
+from jaxops.onnx import contrib
+
 NEWEST = 24
 # Before these opsets the text allows less than what is made here.
 OLDEST = {"QuantizeLinear": 13, "DequantizeLinear": 13}
 FLOATS = (np.float32, np.float32, np.float64, np.float16)
 WHOLE = (np.int32, np.int64, np.uint8, np.int8, np.uint32, np.int16)
 REAL, ALL = FLOATS + WHOLE, (*FLOATS, *WHOLE, np.bool_)
+
+
+# Tolerances, relative to the largest number of an output.
+CLOSE = {"float64": 1e-6, "float32": 2e-4, "float16": 1e-2}
 
 
 class Case(NamedTuple):
@@ -257,29 +264,69 @@ def case(seed: int, number: int, only: tuple[str, ...] = ()) -> Case:
     rng = np.random.default_rng([seed, number])
     names = only or tuple(sorted(MAKERS))
     name = names[number % len(names)]
+    return node(rng, name, *MAKERS[name])
+
+
+def node(rng: Any, name: str, fn: Callable[..., Made], types: tuple[Any, ...], given: int | None = None) -> Case:
+    """A node of this operator, by its maker. given: the opset of its domain, where it is not drawn.
+
+    Raises LookupError where that opset has no such operator, or none of types that are made here.
+    """
     domain, _, op = name.rpartition(".")
-    fn, types = MAKERS[name]
-    history = [s for s in defs.get_all_schemas_with_history() if (s.name, s.domain) == (op, domain)]
+    history = _history(op, domain)
     newest = max(history, key=lambda s: s.since_version)
     versions = sorted(
         {max(s.since_version, OLDEST.get(op, 1 if domain else 7)) for s in history if s.since_version <= NEWEST}
     )
-    opset = int(one(rng, *versions, versions[-1] if domain else NEWEST))
-    schema = defs.get_schema(op, opset, domain)
+    opset = int(one(rng, *versions, versions[-1] if domain else NEWEST)) if given is None else given
+    if opset < versions[0]:
+        raise LookupError(f"{name} has no opset {opset}")
+    schema = max((s for s in history if s.since_version <= opset), key=lambda s: s.since_version)
     allowed = [t for t in types if _name(t) in schema.inputs[0].types]
+    if not allowed and given is not None and schema is not newest:
+        raise LookupError(f"{name} of opset {opset} takes none of the types that are made here")
     if not allowed:
-        opset, schema, allowed = newest.since_version, newest, list(types)
+        opset, schema, allowed = given or newest.since_version, newest, list(types)
     dtype = one(rng, *allowed)
     inputs, attributes, *more = fn(rng, dtype, op) if op in ("RNN", "GRU", "LSTM") else fn(rng, dtype)
     variadic = schema.inputs[-1].option == defs.OpSchema.FormalParameterOption.Variadic
     for formal, value in list(zip(newest.inputs, inputs, strict=False))[schema.max_input :] if not variadic else ():
         if value is not None and formal.name in schema.attributes:
             attributes[formal.name] = value.tolist()
-    inputs = [None if x is None else np.asarray(x) for x in (inputs if variadic else inputs[: schema.max_input])]
+    inputs = [
+        x if x is None or isinstance(x, list) else np.asarray(x)
+        for x in (inputs if variadic else inputs[: schema.max_input])
+    ]
     while inputs and inputs[-1] is None:
         inputs.pop()
     attributes = {k: v for k, v in attributes.items() if k in schema.attributes}
     return Case(op, domain, opset, inputs, attributes, min(*more, schema.max_output) if more else 1)
+
+
+def difference(found: Any, expected: Any) -> str:
+    """What is wrong, or nothing."""
+    for i, (a, b) in enumerate(zip(found, expected, strict=False)):
+        if a is None or b is None:
+            continue
+        if (a.dtype, a.shape) != (b.dtype, b.shape):
+            return f"output {i} is {a.dtype}{list(a.shape)}, not {b.dtype}{list(b.shape)}"
+        if a.dtype.kind != "f":
+            same = np.array_equal(a, b)
+        else:
+            finite = np.abs(b[np.isfinite(b)].astype(np.float64))
+            digits = CLOSE[a.dtype.name]
+            scale = digits * max(finite.max(initial=0), 1e-2)
+            same = np.allclose(a.astype(np.float64), b.astype(np.float64), digits, scale, equal_nan=True)
+        if not same:
+            return f"output {i} is {a.ravel()[:8]}, not {b.ravel()[:8]}"
+    return ""
+
+
+@functools.cache
+def _history(op: str, domain: str) -> list[Any]:
+    """The versions of an operator."""
+    known = contrib.schemas() if domain == "com.microsoft" else defs.get_all_schemas_with_history()
+    return [schema for schema in known if (schema.name, schema.domain) == (op, domain)]
 
 
 def _name(dtype: Any) -> str:

@@ -16,7 +16,7 @@ import onnxruntime
 import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
-from random_nodes import Case, case
+from random_nodes import Case, case, difference
 
 from jaxops.errors import JaxopsError, OutOfRangeError
 from jaxops.onnx import load, registry
@@ -27,8 +27,6 @@ SEED = int(os.environ.get("JAXOPS_RANDOM_SEED", "0"))
 ONLY = tuple(filter(None, os.environ.get("JAXOPS_RANDOM_ONLY", "").split(",")))
 PIECES = 16
 PACE = 7  # from one compiled case to the next; no divisor of the number of operators
-# Tolerances, relative to the largest number of an output.
-CLOSE = {"float64": 1e-6, "float32": 2e-4, "float16": 1e-2}
 
 
 def model(given: Case) -> Any:
@@ -91,25 +89,6 @@ def narrowed(theirs: list[Any], found: list[Any]) -> list[Any]:
             y if y is None or x is None or x.dtype == y.dtype else y.astype(jax.dtypes.canonicalize_dtype(y.dtype))
             for y, x in zip(theirs, found, strict=False)
         ]
-
-
-def difference(found: Any, expected: Any) -> str:
-    """What is wrong, or nothing."""
-    for i, (a, b) in enumerate(zip(found, expected, strict=False)):
-        if a is None or b is None:
-            continue
-        if (a.dtype, a.shape) != (b.dtype, b.shape):
-            return f"output {i} is {a.dtype}{list(a.shape)}, not {b.dtype}{list(b.shape)}"
-        if a.dtype.kind != "f":
-            same = np.array_equal(a, b)
-        else:
-            finite = np.abs(b[np.isfinite(b)].astype(np.float64))
-            digits = CLOSE[a.dtype.name]
-            scale = digits * max(finite.max(initial=0), 1e-2)
-            same = np.allclose(a.astype(np.float64), b.astype(np.float64), digits, scale, equal_nan=True)
-        if not same:
-            return f"output {i} is {a.ravel()[:8]}, not {b.ravel()[:8]}"
-    return ""
 
 
 def problem(given: Case, *, compiles: bool = False) -> str:
