@@ -161,6 +161,17 @@ def test_a_sparse_tensor_is_bounded(sizes):
         jaxops.onnx.load(made)
 
 
+@pytest.mark.parametrize("grows", ["scan output", "sequence"])
+def test_what_an_endless_loop_keeps_is_bounded(grows):
+    row = np.zeros(1000, np.float32)
+
+    def body(number, keep, *state):
+        return (keep, [*state[0], row]) if grows == "sequence" else (keep, row)
+
+    with memory.max_bytes(1 << 20), pytest.raises(TooLargeError, match=f"loop: a {grows}: .* takes 1 MiB"):
+        ops.loop(None, True, [[row]] if grows == "sequence" else [], body)
+
+
 def test_raw_errors_of_sizes_are_ours():
     def raising(kind):
         def fn(x):

@@ -45,7 +45,7 @@ def with_norms(graph: Graph) -> Graph:
     for node in graph.nodes:
         if not getattr(getattr(node.operator, "schema", None), "domain", "?"):
             if node.operator.name == "Constant":
-                constants[node.outputs[0]] = np.asarray(*node.attributes.values())
+                [constants[node.outputs[0]]] = node.operator.call((), node.attributes, n_outputs=1, rng=None)
             elif _is_root(node, squares, constants):
                 known = node.operator
                 node = replace(node, operator=NormRoot(known.schema, known.fn, known.opset))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from mutants import mutant
+from mutants import KINDS, mutant
 
 from jaxops.errors import JaxopsError
 from jaxops.onnx import load
@@ -97,7 +97,7 @@ def work(folder: Path, kind: str | None, seed: int, start: int, stop: int, step:
             if any("is external" in text for text in given.steps):
                 model = place / "model.onnx"
                 model.write_bytes(given.data)
-            outcome = attacked(model, calls=number // step % calls == 0)
+            outcome = attacked(model, calls=number // (step * len(KINDS)) % calls == 0)
             counts[f"{given.kind} {outcome.what}"] += 1
             if outcome.wrong and outcome.error is not None:
                 text = "".join(traceback.format_exception(outcome.error, limit=-6))

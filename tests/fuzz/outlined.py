@@ -77,12 +77,11 @@ def _if(
 ) -> list[Any]:
     taken = bool(rng.integers(2))
     same = helper.make_graph(_renamed(part, made, " t"), "taken", [], _infos(results, " t"))
-    # The other branch gives zeros of the same shapes, by an initializer or by Constants.
-    zeros = {name: numpy_helper.from_array(np.zeros_like(values[name]), f"{name} e") for name in results}
+    # The other branch does the same, or gives zeros of the same shapes.
     if any(values[name].dtype.kind == "O" for name in results) or rng.uniform() < 0.3:
         other = helper.make_graph(_renamed(part, made, " e"), "other", [], _infos(results, " e"))
     else:
-        nodes = [helper.make_node("Constant", [], [t.name], value=t) for t in zeros.values()]
+        nodes = [_constant(f"{name} e", np.zeros_like(values[name])) for name in results]
         other = helper.make_graph(nodes, "other", [], _infos(results, " e"))
     then, otherwise = (same, other) if taken else (other, same)
     condition = f"{results[0]} condition"

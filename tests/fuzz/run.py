@@ -27,7 +27,8 @@ MODELS = Path(__file__).parents[1] / "models"
 SEEDS = Path(__file__).parent / "seeds"
 # A case may take so many seconds.
 PATIENCE = 60
-COLUMNS = ("tried", "ran", "refused", "exception", "abort", "hang", "refused raw", "wrong", "drift")
+COMMAND = [sys.executable, __file__, "_work"]
+COLUMNS = ("tried", "loaded", "ran", "refused", "exception", "abort", "hang", "refused raw", "wrong", "drift")
 
 
 def pool(seed: int, count: int, suite: bool) -> list[bytes]:
@@ -59,9 +60,8 @@ class Worker:
         """Starts at a case."""
         self.at.write_bytes(struct.pack("<q", -1))
         given = {**vars(self.options), "start": start, "folder": str(self.folder)}
-        command = [sys.executable, __file__, "_work", json.dumps(given)]
         with (self.folder / f"log-{self.lane}").open("w") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen([*COMMAND, json.dumps(given)], stdout=log, stderr=subprocess.STDOUT)
         self.number, self.since = -1, time.monotonic()
 
     def look(self) -> tuple[str, int] | None:
@@ -128,7 +128,7 @@ def _take(line: Any, out: Path, options: Any, counts: Counter[tuple[str, str]], 
         for key, count in line.items():
             kind, _, what = key.partition(" ")
             counts[kind, "tried"] += count
-            counts[kind, {"refused later": "refused", "not called": "ran"}.get(what, what)] += count
+            counts[kind, {"refused later": "refused", "not called": "loaded"}.get(what, what)] += count
     else:
         _keep(out, options, classes, line)
 

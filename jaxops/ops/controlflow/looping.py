@@ -16,6 +16,7 @@ from jax import lax
 from jaxops.attributes import integer
 from jaxops.dtypes import as_traced, canonical, is_string
 from jaxops.errors import ArgumentError, JaxopsError, ShapeError, SignatureError, SizeError, StaticError, describe
+from jaxops.memory import bounded
 from jaxops.ops.checked import bounded_like, check_counts
 from jaxops.ops.controlflow.branching import if_
 from jaxops.ops.controlflow.state import carried, condition, rows_of, same_state, value_of
@@ -196,8 +197,7 @@ class _Loop:
         while (self.count is None or len(rows) < self.count) and (keep or not self.conditional):
             keep, state, scans = first if first and not rows else self.step(np.array(len(rows)), keep, state)
             rows.append(scans)
-            if len(rows) == 1 and not self.conditional:
-                self.check_rows(scans)
+            self.check_kept(len(rows), state, scans)
             if self.conditional:
                 keep = condition("loop", _LIMIT, keep)
                 if isinstance(keep, jax.Array):
@@ -218,11 +218,20 @@ class _Loop:
         spaces = [jnp if any(map(is_symbolic, scan.shape)) else np for scan in shapes]
         return (*state, *(xp.zeros((0, *s.shape), s.dtype) for xp, s in zip(spaces, shapes, strict=True)))
 
-    def check_rows(self, scans: Sequence[Any]) -> None:
-        """Raises TooLargeError where the scan outputs of a loop that nothing ends do not fit in memory."""
+    def check_kept(self, done: int, state: Sequence[Any], scans: Sequence[Any]) -> None:
+        """Raises TooLargeError where scan outputs, or sequences that grow, do not fit in memory.
+
+        Where nothing but the count ends the loop, their size is known after the first iteration; else it is looked at
+        each time that it may have doubled.
+        """
+        if done > 1 if not self.conditional else done & (done - 1):
+            return
         for row in jax.tree.leaves(list(scans)):
             if hasattr(row, "dtype"):
-                bounded_like("loop: a scan output", (self.count, *row.shape), row)
+                bounded_like("loop: a scan output", (done if self.conditional else self.count, *row.shape), row)
+        for value in state:
+            if isinstance(value, list):
+                bounded("loop: a sequence", [sum(x.nbytes for x in value if isinstance(x, np.ndarray))], 1)
 
     def traced(self) -> tuple[Any, ...]:
         """Runs as `lax.scan`, as `lax.while_loop`, or unrolled."""
