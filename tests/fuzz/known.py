@@ -46,6 +46,11 @@ KNOWN = [
         lambda case, inputs, theirs: inputs[1].ndim == 3 and inputs[1].shape[1] > 1,
     ),
     Known(
+        "MoE",
+        "onnxruntime's kernel of float16 disagrees with its own of float32, with which jaxops agrees",
+        lambda case, inputs, theirs: inputs[0].dtype == np.float16,
+    ),
+    Known(
         "Cast CastLike QuantizeLinear DynamicQuantizeLinear",
         "a NaN or an infinity has no integer; what comes out is not defined",
         _not_finite,
