@@ -172,6 +172,27 @@ def test_what_an_endless_loop_keeps_is_bounded(grows):
         ops.loop(None, True, [[row]] if grows == "sequence" else [], body)
 
 
+def test_results_that_do_not_fit_together():
+    """Half of the memory is allowed to each; XLA asks the system for what they take together."""
+    made = graph([("Expand", ["x", "n"], [f"y{k}"]) for k in range(3)], ["x"], [f"y{k}" for k in range(3)], n=[2**28])
+    script = f"""
+import resource, sys
+import jax, numpy as np
+from jaxops.errors import TooLargeError
+from jaxops.onnx import load
+jax.numpy.zeros(1)
+model = load({made.SerializeToString()!r}, max_bytes=2**31)
+limit = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + 3 * 2**29
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+try:
+    model(np.ones(1, np.float32))
+except TooLargeError as error:
+    print(error)
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert "its results do not fit in memory together: RESOURCE_EXHAUSTED" in run.stdout, run.stderr[-2000:]
+
+
 def test_raw_errors_of_sizes_are_ours():
     def raising(kind):
         def fn(x):
@@ -188,4 +209,7 @@ def test_raw_errors_of_sizes_are_ours():
         model = jaxops.onnx.load(made, operators={("my", "MyOp"): raising(kind)})
         with pytest.raises(TooLargeError, match="MyOp: a size"):
             model(np.ones(2, np.float32))
+    model = jaxops.onnx.load(made, operators={("my", "MyOp"): raising(jax.errors.JaxRuntimeError)})
+    with pytest.raises(jax.errors.JaxRuntimeError, match="a size"):
+        model(np.ones(2, np.float32))
     assert issubclass(TooLargeError, JaxopsError)

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from jaxops.dtypes import as_traced, is_string
-from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError
+from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, TooLargeError
 from jaxops.graph.border import opened
 from jaxops.graph.mesh import under_auto_axes
 from jaxops.graph.nodes import Graph, Node
@@ -105,6 +105,11 @@ class Pieces:
                 return self._call(graph, given, params, rng, own)
             with jax.default_matmul_precision(self.precision):
                 return self._call(graph, given, params, rng, own)
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            # Each result fits, but not all that are needed at one time.
+            raise TooLargeError(f"'{graph.name}': its results do not fit in memory together: {error}") from error
         finally:
             LIMIT.reset(before)
 
