@@ -282,6 +282,8 @@ def node(rng: Any, name: str, fn: Callable[..., Made], types: tuple[Any, ...], g
     if opset < versions[0]:
         raise LookupError(f"{name} has no opset {opset}")
     schema = max((s for s in history if s.since_version <= opset), key=lambda s: s.since_version)
+    if given is not None and schema.deprecated:
+        raise LookupError(f"{name} is deprecated in opset {opset}")
     allowed = [t for t in types if _name(t) in schema.inputs[0].types]
     if not allowed and given is not None and schema is not newest:
         raise LookupError(f"{name} of opset {opset} takes none of the types that are made here")

@@ -8,20 +8,36 @@ from random_nodes import Case
 
 
 class Known(NamedTuple):
-    """ops: operators, or "*". holds: whether a node (with its operands and onnxruntime's outputs) is such a case."""
+    """ops: operators. holds: whether a node with its operands, and our and onnxruntime's outputs, is such a case."""
 
     ops: str
     reason: str
-    holds: Callable[[Case, Sequence[Any], Sequence[Any]], bool]
+    holds: Callable[[Case, Sequence[Any], Sequence[Any], Sequence[Any]], bool]
 
 
-def _has_nan(case: Case, inputs: Sequence[Any], theirs: Sequence[Any]) -> bool:
+def _has_nan(case: Case, inputs: Sequence[Any], ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
     return any(x is not None and x.dtype.kind == "f" and np.isnan(x.astype(np.float32)).any() for x in inputs)
 
 
-def _not_finite(case: Case, inputs: Sequence[Any], theirs: Sequence[Any]) -> bool:
+def _not_finite(case: Case, inputs: Sequence[Any], ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
     found = [x for x in inputs if x is not None and x.dtype.kind == "f"]
     return any(not np.isfinite(x.astype(np.float32)).all() for x in found)
+
+
+def _huge_integers(case: Case, inputs: Sequence[Any], ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
+    x = inputs[0]
+    return x.dtype.kind in "iu" and x.size > 0 and bool(max(int(x.max()), -int(x.min())) > np.iinfo(x.dtype).max // 64)
+
+
+def _one_step(case: Case, inputs: Sequence[Any], ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
+    """Integers that differ by one at most."""
+    return len(ours) == len(theirs) and all(
+        a.shape == b.shape
+        and a.dtype == b.dtype
+        and np.abs(a.astype(np.int64) - b.astype(np.int64)).max(initial=0) <= 1
+        for a, b in zip(ours, theirs, strict=True)
+        if b.dtype.kind in "iu"
+    )
 
 
 KNOWN = [
@@ -33,22 +49,38 @@ KNOWN = [
     Known(
         "NonZero",
         "of a scalar it has shape (0, N), as the standard says; onnxruntime gives (1, N), as NumPy did",
-        lambda case, inputs, theirs: inputs[0].ndim == 0,
+        lambda case, inputs, ours, theirs: inputs[0].ndim == 0,
     ),
     Known(
         "SkipSimplifiedLayerNormalization SkipLayerNormalization SimplifiedLayerNormalization EmbedLayerNormalization",
         "onnxruntime leaves the mean and the inverse deviation as its memory is",
-        lambda case, inputs, theirs: case.n_outputs > 1 and not case.domain.startswith("ai"),
+        lambda case, inputs, ours, theirs: case.n_outputs > 1 and not case.domain.startswith("ai"),
     ),
     Known(
         "DecoderMaskedMultiHeadAttention",
         "one step at a time: onnxruntime reads the first of several keys alone",
-        lambda case, inputs, theirs: inputs[1].ndim == 3 and inputs[1].shape[1] > 1,
+        lambda case, inputs, ours, theirs: inputs[1].ndim == 3 and inputs[1].shape[1] > 1,
     ),
     Known(
         "MoE",
         "onnxruntime's kernel of float16 disagrees with its own of float32, with which jaxops agrees",
-        lambda case, inputs, theirs: inputs[0].dtype == np.float16,
+        lambda case, inputs, ours, theirs: inputs[0].dtype == np.float16,
+    ),
+    Known(
+        "ReduceSum ReduceSumSquare ReduceL1 ReduceL2 ReduceProd ReduceMean ReduceLogSum ReduceLogSumExp",
+        "integers that overflow wrap, as NumPy's; some kernels of onnxruntime saturate",
+        _huge_integers,
+    ),
+    Known(
+        "QLinearConv QLinearMatMul QLinearAdd QLinearMul QLinearLeakyRelu QLinearSigmoid QLinearGlobalAveragePool "
+        "QuantizeLinear DynamicQuantizeLinear",
+        "a quotient at a half may be rounded the other way, as a product of two float32 scales is rounded before it",
+        _one_step,
+    ),
+    Known(
+        "BlackmanWindow HannWindow HammingWindow",
+        "zeros at the ends, up to a rounding of terms that cancel",
+        lambda case, inputs, ours, theirs: np.allclose(ours[0], theirs[0], atol=1e-6),
     ),
     Known(
         "Cast CastLike QuantizeLinear DynamicQuantizeLinear",
@@ -58,6 +90,6 @@ KNOWN = [
 ]
 
 
-def known(case: Case, inputs: Sequence[Any], theirs: Sequence[Any]) -> Known | None:
+def known(case: Case, inputs: Sequence[Any], ours: Sequence[Any], theirs: Sequence[Any]) -> Known | None:
     """The known difference of a node; None for a finding."""
-    return next((k for k in KNOWN if case.op in k.ops.split() and k.holds(case, inputs, theirs)), None)
+    return next((k for k in KNOWN if case.op in k.ops.split() and k.holds(case, inputs, ours, theirs)), None)

@@ -1,6 +1,6 @@
 """Makers of nodes for the fuzzer: those of `random_nodes`, the calls of `gradient_cases`, and those that are neither.
 
-`drawn` gives a node of any of them at an opset. Calls of `gradient_cases` keep their sizes; their floats are drawn anew.
+`drawn` gives a node of any of them at an opset. Calls of `gradient_cases` keep their sizes, with other floats.
 """
 
 import importlib
@@ -18,7 +18,8 @@ for _name in ("random_attention", "random_layers", "random_tables"):
 
 _Maker = tuple[Callable[[Any, Any], Made], tuple[Any, ...]]
 # Operators without a maker that move data of any type.
-_MOVING = "Reshape Squeeze Unsqueeze Concat Split Expand Identity Cast CastLike Scatter Where CenterCropPad".split()
+_MOVING = {"Reshape", "Squeeze", "Unsqueeze", "Concat", "Split", "Expand", "Identity", "Cast", "CastLike", "Where"}
+_MOVING |= {"Scatter", "CenterCropPad"}
 # Numbers drawn anew would leave what these take.
 _FIXED = {"com.microsoft.CropAndResize", "com.microsoft.MatMulNBits", "com.microsoft.MatMulBnb4"}
 OWN: dict[str, _Maker] = {}

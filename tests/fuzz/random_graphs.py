@@ -22,7 +22,8 @@ _MEANT = {"ConstantOfShape", "Range", "HannWindow", "HammingWindow", "BlackmanWi
 _MEANT |= {"com.microsoft.EmbedLayerNormalization", "com.microsoft.WordConvEmbedding", "com.microsoft.NGramRepeatBlock"}
 _MEANT |= {"com.microsoft.RelativePositionBias", "com.microsoft.MaxpoolWithMask", "com.microsoft.RemovePadding"}
 # Operators whose second operand may be any number, too.
-_ANY = set("Add Sub Mul Max Min Sum Mean MatMul Conv Gemm Concat Equal Greater Less Where PRelu".split())
+_ANY = {"Add", "Sub", "Mul", "Max", "Min", "Sum", "Mean", "MatMul", "Conv", "Gemm", "Concat", "Where", "PRelu"}
+_ANY |= {"Equal", "Greater", "Less"}
 _SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-30, 3e38, -65504.0)
 # onnxruntime ends the process on an integer divided by zero, and on the least one divided by -1.
 _DIVIDING = {"Div", "Mod"}
@@ -65,7 +66,7 @@ class Builder:
 
     def fresh(self, x: np.ndarray) -> str:
         """A new operand: an input, an initializer or a Constant."""
-        meant = x.dtype.kind in "iu" and x.ndim <= 1 or x.dtype.kind == "b"
+        meant = (x.dtype.kind in "iu" and x.ndim <= 1) or x.dtype.kind == "b"
         how = self.rng.uniform()
         name = self.name("x")
         if how < (0.1 if meant else 0.5) or x.dtype.kind == "O":
@@ -135,7 +136,7 @@ class Builder:
             if x is None:
                 inputs.append("")
                 continue
-            free = place == 0 and name not in _MEANT or place == 1 and case.op in _ANY
+            free = (place == 0 and name not in _MEANT) or (place == 1 and case.op in _ANY)
             free = free and x.dtype.kind in "fiu" and not (case.op in _DIVIDING and x.dtype.kind in "iu")
             reached = self.connected(x) if free and self.rng.uniform() < 0.75 else None
             inputs.append(reached or self.fresh(self._special(x) if free else x))
@@ -173,7 +174,9 @@ def _usable(value: np.ndarray, x: np.ndarray) -> bool:
         return False
     if value.dtype.kind == "f":
         wide = value.astype(np.float64)
-        return bool(np.isfinite(wide).all()) and (x.dtype.kind == "f" or np.abs(wide).max() < 100 and (wide >= 0).all())
+        if not np.isfinite(wide).all():
+            return False
+        return x.dtype.kind == "f" or bool(np.abs(wide).max() < 100 and (wide >= 0).all())
     return x.dtype.kind == "f" or value.dtype == x.dtype
 
 

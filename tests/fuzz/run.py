@@ -1,4 +1,5 @@
 """Long runs of the fuzzer: `python tests/fuzz/run.py graphs --count 50000 --seed 1`, `… mutants --count 1000000`.
+`static` makes graphs, too, and checks only the nodes that NumPy computes where their operands are known.
 
 The work is done in child processes, which say where they are: what ends one, or takes too long, is a finding and the
 next one goes on behind it. Findings are counted by class and the first of each is written to `--out` as a reproducer.
@@ -35,7 +36,9 @@ def pool(seed: int, count: int, suite: bool) -> list[bytes]:
     """Models to be damaged: random graphs and nodes, those of the tests, and the standard's node models."""
     from random_graphs import random_graph
 
-    found = [random_graph(seed, number, most=1 if number % 3 else 4).model.SerializeToString() for number in range(count)]
+    found = [
+        random_graph(seed, number, most=1 if number % 3 else 4).model.SerializeToString() for number in range(count)
+    ]
     found += [p.read_bytes() for p in sorted(SEEDS.glob("*.onnx"))]
     small = sorted((p for p in MODELS.glob("*.onnx")), key=lambda p: p.stat().st_size)
     found += [p.read_bytes() for p in small[: max(1, count // 100)]]
@@ -51,7 +54,7 @@ class Worker:
 
     def __init__(self, folder: Path, options: argparse.Namespace, start: int) -> None:
         self.folder, self.options, self.lane = folder, options, start % options.workers
-        self.at, self.found = folder / f"at-{self.lane}", folder / f"found-{self.lane}"
+        self.at, self.found, self.log = (folder / f"{name}-{self.lane}" for name in ("at", "found", "log"))
         (folder / f"cwd-{self.lane}").mkdir(exist_ok=True)
         self.found.touch()
         self.begin(start)
@@ -60,12 +63,12 @@ class Worker:
         """Starts at a case."""
         self.at.write_bytes(struct.pack("<q", -1))
         given = {**vars(self.options), "start": start, "folder": str(self.folder)}
-        with (self.folder / f"log-{self.lane}").open("w") as log:
+        with self.log.open("w") as log:
             self.process = subprocess.Popen([*COMMAND, json.dumps(given)], stdout=log, stderr=subprocess.STDOUT)
         self.number, self.since = -1, time.monotonic()
 
-    def look(self) -> tuple[str, int] | None:
-        """("abort" or "hang", number) where that happened; the next case has begun then."""
+    def look(self) -> tuple[str, int, str] | None:
+        """("abort" or "hang", number, what it printed) where that happened; the next case has begun then."""
         number = struct.unpack("<q", self.at.read_bytes())[0]
         if number != self.number:
             self.number, self.since = number, time.monotonic()
@@ -76,29 +79,40 @@ class Worker:
         self.process.kill()
         self.process.wait()
         if number < 0:
-            raise RuntimeError((self.folder / f"log-{self.lane}").read_text()[-3000:])
+            raise RuntimeError(self.log.read_text()[-3000:])
+        log = f"exit status {self.process.returncode}\n{self.log.read_text(errors='replace')[-3000:]}"
         self.begin(number + self.options.workers)
-        return what, number
+        return what, number, log
 
 
-def run(options: argparse.Namespace, folder: Path) -> Counter[tuple[str, str]]:
+def run(options: Any, folder: Path) -> Counter[tuple[str, str]]:
     """Tries all cases; returns how many came out how: (kind, what) → count."""
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     counts: Counter[tuple[str, str]] = Counter()
     classes: Counter[str] = Counter()
     workers = [Worker(folder, options, options.start + lane) for lane in range(options.workers)]
+    try:
+        _follow(workers, out, options, counts, classes)
+    finally:
+        for worker in workers:
+            worker.process.kill()
+    return counts
+
+
+def _follow(workers: list[Worker], out: Path, options: Any, counts: Any, classes: Counter[str]) -> None:
+    """Reads what the children find until all have ended."""
     read = dict.fromkeys(workers, 0)
     said = time.monotonic()
     while True:
         running = [w for w in workers if w.process.poll() is None or w.process.returncode]
         for worker in workers:
             if worker in running and (ended := worker.look()):
-                what, number = ended
+                what, number, log = ended
                 kind = _kind(options, number)
                 counts[kind, what] += 1
                 counts[kind, "tried"] += 1
-                _keep(out, options, classes, [number, kind, what, f"{what} {number}", _log(worker), []])
+                _keep(out, options, classes, [number, kind, what, f"{what} {number}", log, []])
             with worker.found.open() as file:
                 file.seek(read[worker])
                 while (line := file.readline()).endswith("\n"):
@@ -108,18 +122,16 @@ def run(options: argparse.Namespace, folder: Path) -> Counter[tuple[str, str]]:
             said = time.monotonic()
             print(table(counts, classes), flush=True)
         if not running:
-            return counts
+            return
         time.sleep(0.3)
 
 
-def _log(worker: Worker) -> str:
-    return (worker.folder / f"log-{worker.lane}").read_text(errors="replace")[-3000:]
-
-
-def _kind(options: argparse.Namespace, number: int) -> str:
+def _kind(options: Any, number: int) -> str:
     from mutants import KINDS
 
-    return "graphs" if options.what == "graphs" else options.kind or KINDS[number % len(KINDS)]
+    if options.what != "mutants":
+        return "graphs"
+    return options.kind or KINDS[number % len(KINDS)]
 
 
 def _take(line: Any, out: Path, options: Any, counts: Counter[tuple[str, str]], classes: Counter[str]) -> None:
@@ -171,12 +183,12 @@ def work(given: dict[str, Any]) -> None:
     else:
         import graph_work
 
-        graph_work.work(folder, options.seed, options.start, stop, options.workers)
+        graph_work.work(folder, options.seed, options.start, stop, options.workers, static=options.what == "static")
 
 
 def main(arguments: list[str]) -> Counter[tuple[str, str]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("graphs", "mutants"))
+    parser.add_argument("what", choices=("graphs", "static", "mutants"))
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--seed", type=int, default=1)
