@@ -1,13 +1,17 @@
 """Operators that the caller of `load` brings: their signature is all that is known of them."""
 
+import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
 
 from jaxops.errors import ArgumentError, SignatureError
 from jaxops.onnx.registry import RESERVED, marks
+from jaxops.sequences import GrowingSequence
 from jaxops.static import SHAPE_ONLY, STATIC, STATISTICS, Subgraph
 
 if TYPE_CHECKING:
@@ -28,12 +32,12 @@ class OwnOperator:
         """The operator in the context of an error."""
         return f"{self.name}, of {self.domain or 'ai.onnx'}, as given to load"
 
-    @cached_property
+    @functools.cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
         """The parameters of the function."""
         return inspect.signature(self.fn, eval_str=True).parameters
 
-    @cached_property
+    @functools.cached_property
     def _positional(self) -> Sequence[inspect.Parameter]:
         return [p for p in self.parameters.values() if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
 
@@ -52,7 +56,7 @@ class OwnOperator:
         """Whether it takes a random key."""
         return "rng" in self.parameters
 
-    @cached_property
+    @functools.cached_property
     def subgraphs(self) -> Mapping[str, Subgraph]:
         """How operands and outputs pass through the graphs among its attributes."""
         found = {name: m for name, p in self.parameters.items() for m in marks(p.annotation)}
@@ -78,14 +82,37 @@ class OwnOperator:
         """Nothing: the function says what it takes."""
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
-        """The outputs of the function: several come as a tuple or list."""
+        """The outputs of the function: several come as a tuple or list. Numbers become arrays, as JAX makes them.
+
+        Raises SignatureError for what is no array, sequence or map of arrays.
+        """
         context = {"n_outputs": n_outputs, "rng": rng}
         extra = {name: value for name, value in context.items() if name in self.parameters}
         found = self.fn(*inputs, **attributes, **extra)
-        return found if isinstance(found, tuple | list) else (found,)
+        outputs = found if isinstance(found, tuple | list) else (found,)
+        return [
+            jax.tree.map(functools.partial(self._array, k), value, is_leaf=_is_iterator)
+            for k, value in enumerate(outputs)
+        ]
+
+    def _array(self, position: int, value: Any) -> Any:
+        if isinstance(value, bool | int | float | complex):
+            return jnp.asarray(value, jnp.result_type(value))
+        known = hasattr(value, "dtype") or isinstance(value, GrowingSequence)
+        if not known or isinstance(value, jax.ShapeDtypeStruct):
+            raise SignatureError(
+                f"{self.name}: output {position} of the function given to load is {value!r:.80}; it must be an array, "
+                "a list or a dictionary of arrays, or None"
+            )
+        return value
 
     def body(self, node: "Node", inputs: Sequence[Any]) -> "Graph | None":
         """None: the function does it."""
+
+
+def _is_iterator(value: Any) -> bool:
+    """Whether it is what JAX would take for a sequence for now."""
+    return isinstance(value, Iterator)
 
 
 def own_operators(given: Mapping[tuple[str, str], Callable[..., Any]]) -> dict[tuple[str, str], OwnOperator]:

@@ -91,11 +91,7 @@ def _in_a_tensor(rng: random.Random, model: Any, donor: Any) -> str:
 
 
 def _huge_number(rng: random.Random, model: Any, donor: Any) -> str:
-    """A declared size, a size of a tensor, an integer attribute or an element of an integer tensor.
-
-    Trip counts stay: a Loop that asks for 2^40 iterations gets them.
-    """
-    trips = {n.input[0] for n in _nodes(model) if n.op_type == "Loop" and n.input}
+    """A declared size, a size of a tensor, an integer attribute or an element of an integer tensor."""
     places: list[Callable[[int], str]] = []
 
     def element(owner: Any, at: int, what: str) -> Callable[[int], str]:
@@ -109,8 +105,7 @@ def _huge_number(rng: random.Random, model: Any, donor: Any) -> str:
         if attribute.type == AttributeProto.INT:
             places.append(lambda v, a=attribute: (setattr(a, "i", v), f"`{a.name}` is {v}")[1])
         places += [element(attribute.ints, k, attribute.name) for k in range(len(attribute.ints))]
-    constants = [a.t for n in _nodes(model) for a in n.attribute if a.HasField("t") and trips.isdisjoint(n.output)]
-    for tensor in (*constants, *(t for t in model.graph.initializer if t.name not in trips)):
+    for tensor in _tensors(model):
         places += [element(tensor.dims, k, f"dims of {tensor.name}") for k in range(len(tensor.dims))]
         if tensor.data_type == TensorProto.INT64 and tensor.raw_data:
             places += [_raw_element(tensor, k) for k in range(min(len(tensor.raw_data) // 8, 16))]
@@ -133,8 +128,7 @@ def _raw_element(tensor: TensorProto, at: int) -> Callable[[int], str]:
 
 def _constant_sizes(rng: random.Random, model: Any, donor: Any) -> str:
     """An input of integers becomes an initializer, whose numbers may then be changed."""
-    trips = {n.input[0] for n in _nodes(model) if n.op_type == "Loop" and n.input}
-    inputs = [v for v in model.graph.input if v.type.tensor_type.elem_type == TensorProto.INT64 and v.name not in trips]
+    inputs = [v for v in model.graph.input if v.type.tensor_type.elem_type == TensorProto.INT64]
     if not inputs:
         return "no integers"
     value = rng.choice(inputs)

@@ -109,7 +109,7 @@ def _follow(workers: list[Worker], out: Path, options: Any, counts: Any, classes
         for worker in workers:
             if worker in running and (ended := worker.look()):
                 what, number, log = ended
-                kind = _kind(options, number)
+                kind = str(_kind(options, number))
                 counts[kind, what] += 1
                 counts[kind, "tried"] += 1
                 _keep(out, options, classes, [number, kind, what, f"{what} {number}", log, []])

@@ -92,3 +92,18 @@ def test_errors(operators, error, text):
 def test_fewer_results_than_outputs():
     with pytest.raises(SignatureError, match="Scaled: makes 1 outputs, not 2"):
         own(lambda *x, **attributes: x[0])(X)
+
+
+@pytest.mark.parametrize(
+    "value", ["a", object(), {1, 2}, iter([1]), ([["a"]], X), jax.ShapeDtypeStruct((2,), np.float32)]
+)
+def test_results_that_are_no_arrays(value):
+    with pytest.raises(SignatureError, match=r"Scaled: output 0 of the function given to load .*; it must be an arr"):
+        own(lambda *x, **attributes: value)(X)
+
+
+@pytest.mark.parametrize("value", [2.5, np.float32(3)])
+def test_numbers_become_arrays(value):
+    found = jax.tree.leaves(own(lambda *x, **attributes: (value, value))(X))
+    assert [(y.dtype, y.item()) for y in found] == [(jnp.asarray(value).dtype, value)] * 2
+    assert not any(getattr(y, "weak_type", False) for y in found)
