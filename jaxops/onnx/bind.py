@@ -301,7 +301,7 @@ def _check_order(graph: Graph, outer: frozenset[str]) -> None:
         for name in node.uses():
             if name in defined or name in outer:
                 continue
-            if any(name in inner.defined for inner in node.subgraphs.values()):
+            if name not in node.inputs and any(name in inner.defined for inner in node.subgraphs.values()):
                 continue  # a cycle in that subgraph, which says so when it is bound
             if name not in producers:
                 raise ModelError(f"node '{node.label}' ({node.operator.name}) reads '{name}', which nothing defines")

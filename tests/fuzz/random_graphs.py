@@ -121,9 +121,9 @@ class Builder:
             name = self.plain("Slice", name, *ends) if name in self.values else name
         return self.plain("Reshape", name, self.fresh(np.array(sizes, np.int64)))
 
-    def draw(self) -> None:
-        """Adds a random node on operands that are new or made before."""
-        name = one(self.rng, *NAMES)
+    def draw(self, names: Sequence[str]) -> None:
+        """Adds a random node, one of these operators, on operands that are new or made before."""
+        name = one(self.rng, *names)
         try:
             case = drawn(self.rng, name, self.opsets[name.rpartition(".")[0]])
         except LookupError:
@@ -180,12 +180,12 @@ def _usable(value: np.ndarray, x: np.ndarray) -> bool:
     return x.dtype.kind == "f" or value.dtype == x.dtype
 
 
-def random_graph(seed: int, number: int, most: int = 9) -> RandomGraph:
-    """The graph of this number, of up to `most` random nodes and those that connect them."""
+def random_graph(seed: int, number: int, most: int = 9, names: Sequence[str] = NAMES) -> RandomGraph:
+    """The graph of this number, of up to `most` random nodes, of these operators, and those that connect them."""
     rng = np.random.default_rng([seed, number, 77])
     builder = Builder(rng, int(one(rng, *OPSETS)))
     for _ in range(int(rng.integers(1, most + 1))):
-        builder.draw()
+        builder.draw(names)
     if not builder.steps:
         builder.plain("Identity", builder.fresh(np.ones(2, np.float32)))
     outputs = [n for n in builder.made if n not in builder.read or rng.uniform() < 0.1]

@@ -29,13 +29,20 @@ SEEDS = Path(__file__).parent / "seeds"
 # A case may take so many seconds.
 PATIENCE = 60
 COMMAND = [sys.executable, __file__, "_work"]
+SHOWN = {"refused later": "refused", "not called": "loaded"}
 COLUMNS = ("tried", "loaded", "ran", "refused", "exception", "abort", "hang", "refused raw", "wrong", "drift")
 
 
-def pool(seed: int, count: int, suite: bool) -> list[bytes]:
-    """Models to be damaged: random graphs and nodes, those of the tests, and the standard's node models."""
+def pool(seed: int, count: int, *, suite: bool = False, only: str = "") -> list[bytes]:
+    """Models to be damaged: random graphs and nodes, those of the tests, and the standard's node models.
+
+    only: operators, separated by commas; without it all, and the other models, too.
+    """
     from random_graphs import random_graph
 
+    if only:
+        made = (random_graph(seed, number, 1, only.split(",")) for number in range(count))
+        return [graph.model.SerializeToString() for graph in made]
     found = [
         random_graph(seed, number, most=1 if number % 3 else 4).model.SerializeToString() for number in range(count)
     ]
@@ -109,7 +116,7 @@ def _follow(workers: list[Worker], out: Path, options: Any, counts: Any, classes
         for worker in workers:
             if worker in running and (ended := worker.look()):
                 what, number, log = ended
-                kind = str(_kind(options, number))
+                kind = _kind(options, number)
                 counts[kind, what] += 1
                 counts[kind, "tried"] += 1
                 _keep(out, options, classes, [number, kind, what, f"{what} {number}", log, []])
@@ -140,7 +147,7 @@ def _take(line: Any, out: Path, options: Any, counts: Counter[tuple[str, str]], 
         for key, count in line.items():
             kind, _, what = key.partition(" ")
             counts[kind, "tried"] += count
-            counts[kind, {"refused later": "refused", "not called": "loaded"}.get(what, what)] += count
+            counts[kind, SHOWN.get(what) or what] += count
     else:
         _keep(out, options, classes, line)
 
@@ -183,7 +190,9 @@ def work(given: dict[str, Any]) -> None:
     else:
         import graph_work
 
-        graph_work.work(folder, options.seed, options.start, stop, options.workers, static=options.what == "static")
+        graph_work.work(
+            folder, options.seed, options.start, stop, options.workers, options.what == "static", options.only
+        )
 
 
 def main(arguments: list[str]) -> Counter[tuple[str, str]]:
@@ -197,13 +206,16 @@ def main(arguments: list[str]) -> Counter[tuple[str, str]]:
     parser.add_argument("--calls", type=int, default=20, help="one of so many mutants is called, if it loads")
     parser.add_argument("--pool", type=int, default=600, help="how many random models are damaged")
     parser.add_argument("--suite", action="store_true", help="the standard's node models are damaged, too")
+    parser.add_argument("--only", default="", help="operators, such as Conv,com.microsoft.QGemm; all without it")
     parser.add_argument("--every", type=float, default=60, help="seconds between two tables")
     parser.add_argument("--out", default="fuzz-findings")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as name:
         options.folder, options.start = name, options.first
         if options.what == "mutants":
-            (Path(name) / "pool").write_bytes(pickle.dumps(pool(options.seed, options.pool, options.suite)))
+            (Path(name) / "pool").write_bytes(
+                pickle.dumps(pool(options.seed, options.pool, suite=options.suite, only=options.only))
+            )
         return run(options, Path(name))
 
 

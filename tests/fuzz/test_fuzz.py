@@ -26,7 +26,7 @@ MUTANTS, CALLED = 1200, 60
 
 @pytest.fixture(scope="module")
 def pool():
-    return run.pool(0, 40, suite=False)
+    return run.pool(0, 40)
 
 
 @pytest.mark.parametrize("piece", range(PIECES))

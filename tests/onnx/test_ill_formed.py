@@ -86,7 +86,15 @@ def unnamed_output():
     return build(found, initializers=[tensor(np.bool_(True), "c")])
 
 
+def reading_from_inside():
+    """An If whose condition is made in one of its branches."""
+    body = helper.make_graph([node("Not", ["c"], ["inside"])], "g", [], [onnx.ValueInfoProto(name="inside")])
+    found = node("If", ["inside"], ["y"], then_branch=body, else_branch=body)
+    return build(found, initializers=[tensor(np.bool_(True), "c")])
+
+
 REFUSED = [
+    (reading_from_inside(), ModelError, r"node 'y' \(If\) reads 'inside', which nothing defines"),
     (twice(1, 0), ModelError, r"node 'Flatten' \(Flatten\) has the attribute `axis` twice"),
     (twice(1, 1), ModelError, "has the attribute `axis` twice"),
     (in_a_subgraph(twice(1, 0).graph.node[0]), ModelError, "has the attribute `axis` twice"),

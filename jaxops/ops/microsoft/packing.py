@@ -79,6 +79,8 @@ def _packed_projected(operands: tuple[Any, ...], heads: int, width: int, scale: 
 
 def _within_sequences(parts: Any, offset: Any, ends: Any, bias: Any, heads: int, scale: float) -> Any:
     """Attention of packed queries, keys and values (T, …) within each sequence, packed again."""
+    if isinstance(parts[0].shape[0], int) and parts[0].shape[0] == 0:  # all is padding
+        return jnp.zeros((0, parts[2].shape[1]), parts[0].dtype)
     batch, length = offset.shape
     starts, counts = ends[:-1], ends[1:] - ends[:-1]
     steps = lax.broadcasted_iota(ends.dtype, (batch, length), 1)

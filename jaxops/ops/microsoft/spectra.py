@@ -59,6 +59,8 @@ def _axes(op: str, normalized: Any, onesided: Any, signal_ndim: Any) -> int:
 def _rfft(x: jax.Array, count: int) -> jax.Array:
     if x.ndim < count:
         raise ShapeError(f"rfft: x of {shape_text(x.shape)} has fewer axes than `signal_ndim`, {count}")
+    if any(isinstance(d, int) and d == 0 for d in x.shape[-count:]):
+        raise ShapeError(f"rfft: a signal of {shape_text(x.shape[-count:])} has no elements")
     values = jnp.fft.rfftn(x.astype(accumulation_type(x.dtype)), axes=range(-count, 0))
     return lax.convert_element_type(jnp.stack([jnp.real(values), jnp.imag(values)], -1), x.dtype)
 

@@ -42,6 +42,8 @@ def _max_roi_pool(operands: tuple[Any, Any], shape: Sizes, scale: float) -> Any:
     x, rois = operands
     sizes = sizes_of.pooled(x.shape, rois.shape, shape)
     bounded_like("max_roi_pool", sizes, x)
+    if isinstance(sizes[0], int) and sizes[0] == 0:
+        return jnp.zeros(sizes, x.dtype)
     work = accumulation_type(rois.dtype)
     bounds = lax.convert_element_type(rois[:, 1:], work) * scale
     bounds = jnp.clip(lax.round(bounds, lax.RoundingMethod.AWAY_FROM_ZERO), -(2**30), 2**30)

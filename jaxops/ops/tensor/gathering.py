@@ -98,6 +98,7 @@ def gather_elements(data: A, indices: A, *, axis: int = 0) -> A:
     indices = beside(data, "gather_elements", "indices", indices)
     at = resolve_axis("gather_elements", axis, data.ndim)
     sizes_of.elements("gather_elements", data.shape, array(indices).shape, at)
+    sizes_of.check_inhabited("gather_elements: `data`", data.shape, (at,), array(indices).shape)
     found, inside = checked_indices("gather_elements", indices, data.shape[at])
     if is_static(data) and inside:
         return settled(np.take_along_axis(_same_length(data, found.shape, at), np.asarray(found), at), data)
@@ -151,6 +152,8 @@ def gather_nd(data: A, indices: A, *, batch_dims: int = 0) -> A:
     indices = beside(data, "gather_nd", "indices", indices)
     batch = integer("gather_nd", "batch_dims", batch_dims)
     count = sizes_of.tuples("gather_nd", data.shape, array(indices).shape, batch)
+    named = range(batch, batch + count)
+    sizes_of.check_inhabited("gather_nd: `data`", data.shape, named, array(indices).shape[:-1])
     found, inside = checked_indices("gather_nd", indices, data.shape[batch : batch + count])
     if is_static(data) and inside:
         bounded_like("gather_nd", found.shape[:-1] + data.shape[batch + count :], data)

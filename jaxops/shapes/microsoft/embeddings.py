@@ -36,5 +36,7 @@ def word_filters(op: str, sequence: Sizes, w: Sizes, b: Sizes, c: Sizes) -> None
     if tuple(b) != (w[0],):
         raise ShapeError(f"{op}: `b` has the shape {shape_text(b)}; it must be {shape_text((w[0],))}")
     table(op, "c", c, w[3])
+    if w[2] == 0:
+        raise ShapeError(f"{op}: `w` has the shape {shape_text(w)}; filters must be at least one letter wide")
     if isinstance(sequence[1], int) and sequence[1] < w[2]:
         raise ShapeError(f"{op}: words of {sequence[1]} letters are shorter than the filters, which are {w[2]} wide")

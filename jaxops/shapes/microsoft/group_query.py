@@ -55,7 +55,7 @@ def rows(op: str, total: Dim | None, before: Dim, new: Dim) -> Dim:
         f"{before + new} (a cache that grows), or at most {before} (a buffer)"
     )
     try:
-        if total <= before:
+        if total <= before and not (isinstance(before, int) and isinstance(new, int) and new > before):
             return before
     except Undecided as error:
         raise SizeError(problem, total, before, new, needs=f"{total} == {before + new}") from error

@@ -2,6 +2,7 @@
 
 from jaxops.errors import ShapeError, shape_text
 from jaxops.shapes.arithmetic import all_agree
+from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.static import Sizes
 
 
@@ -14,3 +15,4 @@ def crops(op: str, x: Sizes, rois: Sizes, batch_indices: Sizes) -> None:
     problem = f"{op}: `batch_indices` of {shape_text(batch_indices)} must have one index for each of {rois[0]} regions"
     if not all_agree(problem, batch_indices, rois[:1]):
         raise ShapeError(problem)
+    check_inhabited(f"{op}: x", x, (0, 2, 3), rois[:1])

@@ -1,6 +1,7 @@
 """Sizes of pooled regions."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.static import Sizes
 
 
@@ -13,4 +14,5 @@ def pooled(x: Sizes, rois: Sizes, shape: Sizes) -> Sizes:
         )
     if len(shape) != 2 or min(shape) < 1:
         raise ArgumentError(f"max_roi_pool: `pooled_shape` {shape_text(shape)} must be two positive numbers")
+    check_inhabited("max_roi_pool: `x`", x, (0,), rois[:1])
     return (rois[0], x[1], *shape)

@@ -124,6 +124,8 @@ def transposed(
         _check(op, "output_shape", wanted, n, 0)
     found, out, covered = [], [], []
     for i, (size, k, step, d, e) in enumerate(zip(sizes, kernel, strides, dilations, extra, strict=True)):
+        if isinstance(size, int) and size == 0 and step > 1:
+            raise ShapeError(f"{op}: spatial axis {i} of the data, {shape_text(sizes)}, is empty")
         full = (size - 1) * step + span(k, d)
         if wanted is None:
             count = full + e - given[i] - given[i + n]

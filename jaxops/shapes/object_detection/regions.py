@@ -2,6 +2,7 @@
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.shapes.arithmetic import all_agree
+from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.static import Sizes
 
 
@@ -17,4 +18,5 @@ def aligned(x: Sizes, rois: Sizes, batch_indices: Sizes, height: int, width: int
         raise ShapeError(problem)
     if height < 1 or width < 1:
         raise ArgumentError(f"roi_align: `output_height` {height} and `output_width` {width} must be positive")
+    check_inhabited("roi_align: `x`", x, (0, 2, 3), rois[:1])
     return (rois[0], x[1], height, width)

@@ -2,6 +2,7 @@
 
 from jaxops.errors import ShapeError, shape_text
 from jaxops.shapes.arithmetic import all_agree
+from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.static import Sizes
 
 
@@ -14,6 +15,7 @@ def sampled(x: Sizes, grid: Sizes) -> Sizes:
     )
     if rank < 1 or len(grid) != rank + 2 or not all_agree(problem, (grid[-1], grid[0]), (rank, x[0])):
         raise ShapeError(problem)
+    check_inhabited("grid_sample: `x`", x, range(2, len(x)), grid[:-1])
     return (*x[:2], *grid[1:-1])
 
 

@@ -1,8 +1,22 @@
 """Sizes of the operators that gather and scatter by index."""
 
-from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
+from collections.abc import Iterable
+
+from jaxops.errors import ArgumentError, BoundsError, ShapeError, SizeError, shape_text
 from jaxops.shapes.arithmetic import all_agree
 from jaxops.static import Sizes
+
+
+def check_inhabited(what: str, sizes: Sizes, axes: Iterable[int], read: Sizes) -> None:
+    """Raises BoundsError where something of these sizes has no element along one of `axes`, and places are read of it.
+
+    what: begins the message. read: the sizes of the places; where one is 0, nothing is read.
+    """
+    empty = [i for i in axes if isinstance(sizes[i], int) and sizes[i] == 0]
+    if empty and not any(isinstance(d, int) and d == 0 for d in read):
+        raise BoundsError(
+            f"{what} of {shape_text(sizes)} is empty along axis {empty[0]}, but elements are read of it"
+        )
 
 
 def elements(op: str, sizes: Sizes, indices: Sizes, axis: int) -> None:
