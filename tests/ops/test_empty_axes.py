@@ -98,6 +98,14 @@ REFUSED = [
         lambda: jo.microsoft.crop_and_resize(zeros(1, 2, 0, 5), zeros(1, 4), places(1), (2, 3)),
         "crop_and_resize: x of .* is empty along axis 2",
     ),
+    (
+        lambda: jo.negative_log_likelihood_loss(zeros(2, 0), places(2), zeros(0)),
+        r"`weights` of \(0,\) is empty along axis 0, but elements are read of it",
+    ),
+    (
+        lambda: jo.microsoft.rotary_embedding(zeros(1, 2, 3, 4), places(1, 3), zeros(0, 2), zeros(0, 2)),
+        r"rotary_embedding: a table of \(0, 2\) is empty along axis 0",
+    ),
     (lambda: jo.microsoft.rfft(zeros(2, 0)), r"rfft: a signal of \(0,\) has no elements"),
     (
         lambda: jo.conv_transpose(zeros(1, 2, 0), zeros(2, 3, 2), strides=(2,)),

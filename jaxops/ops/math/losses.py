@@ -18,6 +18,7 @@ from jaxops.dtypes import accumulation_type, as_traced, floating, require_intege
 from jaxops.errors import BoundsError
 from jaxops.ops.math.softmax_like import log_softmax
 from jaxops.shapes.math import losses as sizes_of
+from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.static import Array, array, is_symbolic, jit_if_concrete
 
 LossReduction = Literal["mean", "sum", "none"]
@@ -113,6 +114,8 @@ def _loss(operands: tuple[Any, Any, Any], ignored: int | None, reduction: LossRe
     # Out-of-range labels read NaN, so no negative label may count from the end.
     labels = jnp.where(labels < 0, jnp.asarray(x.shape[1], labels.dtype), labels)
     loss = -_pick(x, labels, work)
+    if weights is not None:
+        check_inhabited("`weights`", weights.shape, (0,), labels.shape)
     factor: Any = None if weights is None else jnp.take(weights.astype(work), labels, mode="fill")
     if counts is not None:
         # Before the multiplication, so that neither NaN nor infinity reaches a gradient.

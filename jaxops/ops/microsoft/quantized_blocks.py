@@ -16,6 +16,7 @@ from jaxops.errors import ArgumentError, DTypeError, UnsupportedError
 from jaxops.ops.elementwise import broadcast_to, traced_operands
 from jaxops.ops.quantized import FLOAT8, quantized
 from jaxops.shapes.microsoft import quantized_blocks as sizes_of
+from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.static import Array, jit_if_concrete
 
 # The numbers that the codes of bitsandbytes stand for: a sign with a 3-bit float, and the quantiles of a normal
@@ -233,6 +234,7 @@ def _gather(operands: tuple[Any, ...], at: int, along: int, block_size: int, bit
     count = data.shape[at]
     valid = (indices >= -count) & (indices < count)
     places = jnp.where(valid, jnp.where(indices < 0, indices + count, indices), 0)
+    check_inhabited("gather_block_quantized: `data`", data.shape, (at,), places.shape)
     x = jnp.take(_movable(data), places, at)
     # Where blocks lie on the axis that is gathered, each place has the scale of its block.
     of_blocks = places // block if at == along else places

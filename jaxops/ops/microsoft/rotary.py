@@ -19,6 +19,7 @@ from jaxops.dtypes import accumulation_type, as_traced, floating, require_intege
 from jaxops.errors import BoundsError, ShapeError, describe, shape_text
 from jaxops.ops.attending import rotated
 from jaxops.shapes.microsoft import rotary as sizes_of
+from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.static import Array, array, is_symbolic, jit_if_concrete
 
 Layout = Literal[0, 1]
@@ -75,6 +76,7 @@ def checked_positions(op: str, position_ids: Any, limit: Any) -> Any:
 
 def rows(table: Any, ids: Any) -> Any:
     """The rows of a table at these positions; NaN for a position that it does not have."""
+    check_inhabited("rotary_embedding: a table", table.shape, (0,), ids.shape)
     ids = jnp.where(ids < 0, jnp.asarray(table.shape[0], ids.dtype), ids)  # no negative position counts from the end
     return jnp.take(table, ids, 0, mode="fill", fill_value=np.nan)
 

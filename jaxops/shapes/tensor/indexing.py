@@ -14,9 +14,7 @@ def check_inhabited(what: str, sizes: Sizes, axes: Iterable[int], read: Sizes) -
     """
     empty = [i for i in axes if isinstance(sizes[i], int) and sizes[i] == 0]
     if empty and not any(isinstance(d, int) and d == 0 for d in read):
-        raise BoundsError(
-            f"{what} of {shape_text(sizes)} is empty along axis {empty[0]}, but elements are read of it"
-        )
+        raise BoundsError(f"{what} of {shape_text(sizes)} is empty along axis {empty[0]}, but elements are read of it")
 
 
 def elements(op: str, sizes: Sizes, indices: Sizes, axis: int) -> None:
