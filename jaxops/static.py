@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeAlias, TypeGuard, TypeVar, cast
 import jax
 import numpy as np
 from jax.core import Tracer
-from jax.errors import InconclusiveDimensionOperation as Undecided
+from jax.errors import InconclusiveDimensionOperation as Undecided, JaxRuntimeError
 from jax.export import is_symbolic_dim, symbolic_shape
 from jax.extend.core import Primitive, get_opaque_trace_state, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
@@ -27,6 +27,7 @@ __all__ = [
     "Dim",
     "FromSizes",
     "Ints",
+    "JaxRuntimeError",
     "Primitive",
     "ShapeOnly",
     "Sizes",

@@ -26,7 +26,17 @@ from jaxops.graph.prepared import Prepared, compiler_options
 from jaxops.graph.rounding import Rounding
 from jaxops.graph.trace import check_called, run, scope_of, step
 from jaxops.memory import LIMIT, runs_here
-from jaxops.static import PREPARED, SHAPE_ONLY, UNKNOWN, StaticValue, Tracer, is_concrete, is_symbolic, tracing
+from jaxops.static import (
+    PREPARED,
+    SHAPE_ONLY,
+    UNKNOWN,
+    JaxRuntimeError,
+    StaticValue,
+    Tracer,
+    is_concrete,
+    is_symbolic,
+    tracing,
+)
 
 # From this many elements on, operands are worth a compiled program.
 _MANY = 1 << 20
@@ -105,7 +115,7 @@ class Pieces:
                 return self._call(graph, given, params, rng, own)
             with jax.default_matmul_precision(self.precision):
                 return self._call(graph, given, params, rng, own)
-        except jax.errors.JaxRuntimeError as error:
+        except JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             # Each result fits, but not all that are needed at one time.

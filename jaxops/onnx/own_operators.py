@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
+from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, SignatureError
 from jaxops.onnx.registry import RESERVED, marks
 from jaxops.sequences import GrowingSequence
@@ -97,7 +98,7 @@ class OwnOperator:
 
     def _array(self, position: int, value: Any) -> Any:
         if isinstance(value, bool | int | float | complex):
-            return jnp.asarray(value, jnp.result_type(value))
+            return as_traced(np.asarray(value))
         known = hasattr(value, "dtype") or isinstance(value, GrowingSequence)
         if not known or isinstance(value, jax.ShapeDtypeStruct):
             raise SignatureError(

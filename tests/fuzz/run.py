@@ -25,6 +25,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 MODELS = Path(__file__).parents[1] / "models"
+# Models on which something else than an error of jaxops got out once.
 SEEDS = Path(__file__).parent / "seeds"
 # A case may take so many seconds.
 PATIENCE = 60

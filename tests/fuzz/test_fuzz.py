@@ -45,6 +45,13 @@ def test_mutants(kind, pool, tmp_path, monkeypatch):
         assert not outcome.wrong, f"{number}: {outcome.error!r}\n{given.steps}"
 
 
+@pytest.mark.parametrize("path", sorted(run.SEEDS.glob("*.onnx")), ids=lambda path: path.stem)
+def test_what_was_found_once_is_refused(path):
+    outcome = attacked(path.read_bytes(), calls=True)
+    assert not outcome.wrong, repr(outcome.error)
+    assert outcome.what.startswith("refused")
+
+
 def one(op, *inputs, **attributes):
     """A graph of one node, with what onnxruntime would give where there is a known value for it: tanh."""
     case = Case(op, "", 18, list(inputs), attributes)
