@@ -4,7 +4,6 @@ import itertools
 import os
 import sys
 import zlib
-from importlib.metadata import version
 from pathlib import Path
 
 # Before JAX starts its backend. A flag that is already there is kept.
@@ -12,20 +11,18 @@ _FLAG = "--xla_force_host_platform_device_count"
 if _FLAG not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}=2".strip()
 
-# Two thirds of the time of all tests are XLA's. Most look at few elements: with few optimizations, and XLA's older
-# emitters, their programs take 0.3 of it. Those marked `optimized` run in processes of their own (test_optimized.py),
-# compiled as users' programs are: what looks at numbers in many elements, where vectorised loops may round otherwise,
-# and what the older emitters are known to compute wrongly. JAX_DISABLE_MOST_OPTIMIZATIONS=0 compiles all so.
-FAST = os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1") == "1"
-_OLDER = "--xla_cpu_use_fusion_emitters"
-if FAST and _OLDER not in os.environ["XLA_FLAGS"] and version("jaxlib").startswith("0.10."):  # the last that has them
-    os.environ["XLA_FLAGS"] += f" {_OLDER}=false"
+# Test folders are not packages; this makes `harness` importable in all of them.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fast_compiling import compile_fast  # noqa: E402
+
+# Two thirds of the time of all tests are XLA's, and most look at few elements. Those marked `optimized` run in other
+# processes (test_optimized.py), compiled as users' programs are: what looks at numbers in many elements, where
+# vectorised loops may round otherwise, and what XLA's older emitters are known to compute wrongly.
+FAST = compile_fast()
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
-
-# Test folders are not packages; this makes `harness` importable in all of them.
-sys.path.insert(0, str(Path(__file__).parent))
 
 collect_ignore = ["models", "benchmarks/export.py"]  # what writes models needs torch
 

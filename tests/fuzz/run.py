@@ -7,7 +7,6 @@ next one goes on behind it. Findings are counted by class and the first of each 
 
 import argparse
 import json
-import os
 import pickle
 import re
 import struct
@@ -19,10 +18,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-# As in tests/conftest.py, before JAX starts: programs are small, and compiling them is what takes the time.
-os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fast_compiling import compile_fast
+
+compile_fast()
 
 MODELS = Path(__file__).parents[1] / "models"
 # Models on which something else than an error of jaxops got out once.
