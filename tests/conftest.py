@@ -47,17 +47,23 @@ def pytest_addoption(parser):
 
 def pytest_collection_modifyitems(config, items):
     """Those that run for minutes come first, so that no worker waits for another at the end."""
-    kept = [item for item in items if _is_run(config, item)]
-    config.hook.pytest_deselected(items=[item for item in items if not _is_run(config, item)])
-    items[:] = sorted(kept, key=lambda item: "test_optimized.py" not in item.nodeid)
+    left_out = {item for item in items if FAST and item.get_closest_marker("optimized")}
+    if not config.getoption("all"):
+        left_out |= set(_two_of_three(items))
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+    items.sort(key=lambda item: "test_optimized.py" not in item.nodeid)
 
 
-def _is_run(config, item):
-    if FAST and item.get_closest_marker("optimized"):
-        return False
-    return bool(
-        config.getoption("all") or not item.get_closest_marker("grid") or zlib.crc32(item.nodeid.encode()) % 3 == 0
-    )
+def _two_of_three(items):
+    """Of the tests marked `grid`, but not the first case of any."""
+    seen = set()
+    for item in items:
+        if item.get_closest_marker("grid"):
+            function = item.path, item.originalname
+            if function in seen and zlib.crc32(item.nodeid.encode()) % 3:
+                yield item
+            seen.add(function)
 
 
 @pytest.fixture

@@ -58,6 +58,7 @@ def dense_model(name: str) -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", NAMES)
 def test_dense_weights_agree_with_onnxruntime(name):
     data = dense_model(name).SerializeToString()

@@ -164,6 +164,7 @@ def test_of_zero_the_logarithm_of_the_sum_is_zero():
     assert lse(jnp.zeros((1, 1)), (1,)).tolist() == [[0.0]]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("shape", [(3, 5), (2, 1000)], ids=str)
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "reduce_log_sum_exp"])
 def test_derivatives(name, shape):

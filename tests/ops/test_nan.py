@@ -58,6 +58,7 @@ def test_reductions(kind, dtype, shape, axes):
             _same(found, np.broadcast_to(x.flat[0], found.shape))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
 def test_pools(dtype):
     with jax.enable_x64(dtype == np.float64):
@@ -94,6 +95,7 @@ def test_other_operators(shape):
         assert not found[3:].any()
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", [(4, 6), (8, 1000)], ids=str)
 def test_derivatives(kind, shape):

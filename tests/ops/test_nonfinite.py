@@ -71,6 +71,7 @@ def _inputs(shape, dtype):
         yield name, np.full(shape, value, dtype)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(("shape", "axis", "dtype"), LAYOUTS, ids=str)
 def test_as_numpy(shape, axis, dtype):
     operators = EXACT | CLOSE

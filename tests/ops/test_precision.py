@@ -66,6 +66,7 @@ def error(found, expected):
     return np.abs(np.asarray(found, np.float64) - expected).max() / np.abs(expected).max()
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("asked", BOUNDS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_error(name, asked, amx):

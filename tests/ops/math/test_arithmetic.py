@@ -225,6 +225,7 @@ def test_small_floats(case: Case, dtype: Any) -> None:
     np.testing.assert_allclose(np.asarray(found).astype(np.float64), case.expected, rtol=0.1, atol=0.05)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("case", [c for c in STRUCTURAL + TRACED if c.inputs[0] is X], ids=str)
 def test_vmap_grad_and_symbolic_export(case: Case) -> None:
     rest = case.inputs[1:]

@@ -60,6 +60,7 @@ def close(found, expected, dtype=np.float32):
     np.testing.assert_allclose(np.asarray(found, np.float64), expected, rtol=digits, atol=digits)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("ignore", [None, 2, -100, 2**40])
 @pytest.mark.parametrize("weighted", [False, True])

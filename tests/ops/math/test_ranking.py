@@ -14,6 +14,7 @@ pytestmark = pytest.mark.optimized
 SPECIAL = np.float32([0.0, -0.0, 1, -1, np.nan, -np.nan, np.inf, -np.inf, 2])
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("largest", [0, 1])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16, np.int32, np.uint8])
 def test_static_and_compiled_agree(dtype, largest):

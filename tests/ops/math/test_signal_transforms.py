@@ -59,6 +59,7 @@ def runtime(op, inputs, version, **attributes):
     return onnxruntime.InferenceSession(model.SerializeToString()).run(None, {})[0]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("length", [None, 4, 9, 1])
 @pytest.mark.parametrize("axis", [1, 2, -2])
 def test_dft(axis, length):

@@ -109,6 +109,7 @@ TRACED = [
 ]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(("x", "attributes"), TRACED, ids=range(len(TRACED)))
 def test_traced(x, attributes):
     expected = label_encoder(x, **attributes).tolist()

@@ -14,6 +14,7 @@ X = RNG.normal(size=(3, 4)).astype(np.float32)
 WORDS = np.array([["a", "b", "c", "d"], ["e", "f", "g", "h"], ["i", "j", "k", "l"]], object)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("x", [X, X.astype(np.float64), (X * 9).astype(np.int64), (X * 9).astype(np.int32), WORDS])
 def test_extractor(x):
     for data in (x, x[0], x[None], x[:0]):

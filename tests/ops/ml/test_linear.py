@@ -21,6 +21,7 @@ ADDED = [0.1, 0.0, -0.2]
 STRINGS, INTS = ["no", "yes", "ä"], [7, -1, 3]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_regressor(transform):
     given = {"coefficients": WEIGHTS, "intercepts": ADDED, "targets": 3, "post_transform": transform}

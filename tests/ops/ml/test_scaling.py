@@ -19,6 +19,7 @@ LARGE = RNG.normal(size=(700, 9)).astype(np.float32)
 STEPS = [([1.5], [2.0]), ([1.0, 2.0, 3.0], [0.5, -1.0, 2.0])]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64])
 @pytest.mark.parametrize(("offset", "scale"), STEPS)
 def test_scaler(offset, scale, dtype):
@@ -84,6 +85,7 @@ def test_imputer_of_integers(imputed):
         ]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("threshold", [0.0, 1.5, -0.25, 1e30, -1e30, NAN])
 def test_binarizer(threshold):
     for x in (np.float32([[1.5, 0, -0.25], [2, np.inf, -np.inf]]), LARGE):

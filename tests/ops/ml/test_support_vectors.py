@@ -85,6 +85,7 @@ def test_classifier_of_large_and_other_inputs():
     check_grads(lambda x: svm_classifier(x, **given)[1], (X[:2],), order=1, modes=["rev"], atol=2e-2, rtol=2e-2)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("supports", [0, 4])
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_regressor(kernel, supports):

@@ -149,6 +149,7 @@ def test_many_trees_are_few_operations():
     assert not jax.grad(lambda x: tree_ensemble_regressor(x, **given).sum())(x).any()
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("as_tensor", [False, True])
 def test_thresholds_between_two_numbers(as_tensor):
     """Comparisons are exact: of float32 with float64, and of integers with fractions."""

@@ -200,6 +200,7 @@ def test_value_equals_onnxruntime(case):
 REWRITTEN = ["pointwise/strided", "depthwise", "groups/columns", "columns", "transpose/groups", "transpose/3d"]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("case", named(REWRITTEN), ids=str)
 def test_gradient_equals_a_plain_convolution(case, monkeypatch):
     """The ways to write it for a CPU against the one convolution that it is elsewhere."""

@@ -65,6 +65,7 @@ CASES = [
 ]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(("x", "w", "out", "attributes"), CASES, ids=[str(c[0]) for c in CASES])
 def test_formula(x, w, out, attributes):
     given = operands(x, w, out, attributes.get("offset_group", 1))

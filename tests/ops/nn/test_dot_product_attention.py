@@ -124,6 +124,7 @@ def test_formula(case):
             close(ours, expected)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("case", CASES)
 def test_as_onnxruntime(case):
     more, attributes = CASES[case]

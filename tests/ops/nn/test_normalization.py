@@ -179,6 +179,7 @@ def test_a_wrong_operator_is_caught() -> None:
         test_value(wrong, jitted)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16, np.float64])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_other_types(case: Case, dtype: Any) -> None:

@@ -53,6 +53,7 @@ def convolution(x, w, x_zero, w_zero, attributes):
 KINDS = [(np.uint8, np.int8), (np.int8, np.int8), (np.uint8, np.uint8), (np.int8, np.uint8)]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(("name", "kinds"), [(n, k) for n in CONVOLUTIONS for k in KINDS[: 4 if n == "plain" else 1]])
 def test_values(name, kinds):
     shape, filters, attributes = CONVOLUTIONS[name]

@@ -54,6 +54,7 @@ def runtime(inputs, opset, **attributes):
     return onnxruntime.InferenceSession(model.SerializeToString()).run(None, dict(zip("abc", inputs, strict=True)))[0]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("samples", [0, 1, 2])
 @pytest.mark.parametrize("mode", ["avg", "max"])
 @pytest.mark.parametrize("coordinates", ["half_pixel", "output_half_pixel"])
@@ -81,6 +82,7 @@ def test_types_gradients_and_symbolic_sizes():
     assert jo.roi_align(X, ROIS[:0], BATCH[:0]).shape == (0, 3, 1, 1)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("mode", ["avg", "max"])
 def test_derivatives_of_bins_of_any_size(x64, mode):
     """`sampling_ratio` 0 is a loop whose length depends on the data: both modes, twice, and under `vmap`."""

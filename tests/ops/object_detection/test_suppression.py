@@ -47,6 +47,7 @@ def runtime(inputs, **attributes):
     return onnxruntime.InferenceSession(model.SerializeToString()).run(None, given)[0]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("centred", [0, 1])
 @pytest.mark.parametrize(
     ("most", "overlap", "least"), [(5, 0.5, 0.3), (300, 0.3, None), (7, None, 0.9), (0, 0.5, 0.0), (None, None, None)]

@@ -111,6 +111,7 @@ def close(found, expected, tolerance=5e-6):
         np.testing.assert_allclose(np.asarray(f, np.float64), e, atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("op", GATES)
 def test_equations(op, direction):
@@ -210,6 +211,7 @@ def test_layout(op, direction):
     close((found, *last), (np.transpose(y, (2, 0, 1, 3)), *(np.swapaxes(v, 0, 1) for v in states)))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("op", GATES)
 def test_lengths(op, direction):
@@ -254,6 +256,7 @@ def test_element_types(op, dtype, x64):
     close(found, formula(op, given, "bidirectional"), tolerance)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("op", GATES)
 def test_gradients(op, x64):
     given = operands(op, (3, 2, 2, 2), "bidirectional", np.float64, lens=[3, 1])

@@ -226,6 +226,7 @@ def patterns(width, dtype):
     return np.frombuffer(np.random.default_rng(3).bytes(width // 8 * 3000), dtype).reshape(3, -1)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("width", BITS)
 def test_bit_cast(width, x64):
     for source in BITS[width]:

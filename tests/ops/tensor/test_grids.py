@@ -119,6 +119,7 @@ def test_what_is_outside_does_not_count():
     assert jo.grid_sample(x, np.full((1, 1, 1, 2), 5, np.float32)).tolist() == [[[[0]]]]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 def test_gradients_vmap_and_symbolic_sizes(mode, padding):
