@@ -40,6 +40,12 @@ class _Sealed:
     value: Any
 
 
+class _SealedOwn(_Sealed):
+    """That of an operator of one's own, which must return what has a type."""
+
+    dtype = None
+
+
 @dataclass
 class Recorded:
     """A call that a node makes: values, and the expression that makes them."""
@@ -73,10 +79,12 @@ class Recorder:
         if fn is operator.fn:
             raise UnsupportedError(f"to_python: {self._what()} is done by {operator.fn}, which cannot be imported")
 
+        seal = _SealedOwn if _is_own(operator.fn) else _Sealed
+
         @functools.wraps(operator.fn)
         def sealed(*args: Any, **kwargs: Any) -> Any:
             result = fn(*args, **kwargs)
-            return tuple(map(_Sealed, result)) if isinstance(result, tuple) else _Sealed(result)
+            return tuple(map(seal, result)) if isinstance(result, tuple) else seal(result)
 
         recorded = replace(operator, fn=sealed)
         try:
@@ -106,7 +114,7 @@ class Recorder:
             return self._recording(value, _PUBLIC[value])
         if value in _CONVERSIONS:
             return _passing(value, _CONVERSIONS[value])
-        if value is self.node.operator.fn and value.__module__.partition(".")[0] != "jaxops":
+        if value is self.node.operator.fn and _is_own(value):
             return self._recording(value, self._own(value))
         if value.__module__.rpartition(".")[0] == self.node.operator.fn.__module__.rpartition(".")[0]:
             return self._rebuild(value)
@@ -317,3 +325,7 @@ def _draws(fn: Callable[..., Any], args: Any, kwargs: Any) -> bool:
 def _call(fn: Callable[..., Any], tree: Any, leaves: Sequence[Any], values: Any) -> Any:
     args, kwargs = jax.tree.unflatten(tree, [next(values) if isinstance(x, Operand) else x for x in leaves])
     return fn(*args, **kwargs)
+
+
+def _is_own(fn: Any) -> bool:
+    return fn.__module__.partition(".")[0] != "jaxops"
