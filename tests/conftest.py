@@ -14,7 +14,7 @@ if _FLAG not in os.environ.get("XLA_FLAGS", ""):
 # Test folders are not packages; this makes `harness` importable in all of them.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fast_compiling import compile_fast  # noqa: E402
+from fast_compiling import compile_fast, lower_fast  # noqa: E402
 
 # Two thirds of the time of all tests are XLA's, and most look at few elements. Those marked `optimized` run in other
 # processes (test_optimized.py), compiled as users' programs are: what looks at numbers in many elements, where
@@ -24,6 +24,7 @@ FAST = compile_fast()
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+lower_fast()
 collect_ignore = ["models", "benchmarks/export.py"]  # what writes models needs torch
 
 jax.config.update("jax_numpy_rank_promotion", "raise")

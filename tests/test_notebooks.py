@@ -4,6 +4,7 @@ A cell tagged `varies` prints numbers or programs that differ between machines a
 """
 
 import ast
+import os
 from pathlib import Path
 
 import nbformat
@@ -21,7 +22,8 @@ def text(cell) -> str:
 @pytest.mark.filterwarnings("ignore")  # of Jupyter's own machinery
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_runs_and_prints_what_is_committed(path, monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", "")  # one device, as a reader has
+    one = "--xla_force_host_platform_device_count=1"  # as a reader has; the last of two flags holds
+    monkeypatch.setenv("XLA_FLAGS", f"{os.environ['XLA_FLAGS']} {one}")
     committed = nbformat.read(path, as_version=4)
     fresh = nbformat.from_dict(committed)
     NotebookClient(fresh, timeout=600, kernel_name="python3", resources={"metadata": {"path": FOLDER}}).execute()

@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fast_compiling import compile_fast
+from fast_compiling import compile_fast, lower_fast
 
 compile_fast()
 
@@ -181,6 +181,7 @@ def table(counts: Counter[tuple[str, str]], classes: Counter[str]) -> str:
 
 def work(given: dict[str, Any]) -> None:
     """The life of a child."""
+    lower_fast()
     options = argparse.Namespace(**given)
     stop = options.first + options.count
     folder = Path(options.folder)

@@ -166,7 +166,7 @@ def exported(fn):
 
 
 def test_each_rounding_is_that_of_numbers():
-    """Every factor, at every size up to 2000: the program has NumPy's size, or none."""
+    """Every factor, at sizes up to 2000: the program has NumPy's size, or none."""
 
     def sized(x, factor, rounding):
         size = jo.gather(jo.shape(x), np.array(0))
@@ -187,7 +187,7 @@ def test_each_rounding_is_that_of_numbers():
             except SizeError:
                 continue
             tried += 1
-            for size in (1, 2, 5, 10, 15, 30, 333, 1000, 1999):
+            for size in (1, 15, 333, 1999):
                 x = np.zeros((size, 3), np.float32)
                 assert compiled.call(x) == sized(x, factor, rounding)
     assert tried > 20

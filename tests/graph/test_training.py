@@ -157,6 +157,7 @@ def folded(model, params, gradients, theirs):
     return *({k: v for k, v in tree.items() if k not in seen} for tree in (params, gradients)), theirs
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("file", FILES)
 def test_gradients_are_those_of_pytorch(file):
     model, params, gradients, losses, _ = trained(file)

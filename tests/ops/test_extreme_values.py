@@ -185,11 +185,11 @@ def test_derivatives(name, shape):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-6), *values)
 
     close(both(lambda f: jax.jit(lambda: jax.jvp(f, (x,), (t,)))()))
-    close(both(lambda f: jax.grad(lambda x: jnp.sum(f(x) * w))(x)))
-    close(both(lambda f: jax.vmap(jax.grad(lambda x, w: jnp.sum(f(x) * w)))(x, w)))
+    close(both(lambda f: jax.jit(jax.grad(lambda x: jnp.sum(f(x) * w)))(x)))
+    close(both(lambda f: jax.jit(jax.vmap(jax.grad(lambda x, w: jnp.sum(f(x) * w))))(x, w)))
     # Second derivatives, forward over reverse and reverse over forward.
     close(both(lambda f: jax.jit(lambda: jax.jvp(jax.grad(lambda x: jnp.sum(f(x) * w)), (x,), (u,))[1])()))
-    close(both(lambda f: jax.grad(lambda x: jnp.sum(jax.jvp(f, (x,), (t,))[1] * w))(x)))
+    close(both(lambda f: jax.jit(jax.grad(lambda x: jnp.sum(jax.jvp(f, (x,), (t,))[1] * w)))(x)))
 
 
 def test_gradient_behind_a_large_product():

@@ -46,6 +46,7 @@ def agree(got, want, tolerance=1e-4):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.name)
 def test_each_model_is_one_program(path):
     """All sizes symbolic, serialized and read again; onnxruntime says what comes out."""

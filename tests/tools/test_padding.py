@@ -98,6 +98,7 @@ CASES = {
 }
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", CASES)
 def test_same_as_with_exact_sizes(name):
     fn, *shapes = CASES[name]

@@ -66,6 +66,7 @@ def inputs_of(name):
     return [values[key] for key in values if key.startswith("in:")]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", NAMES)
 def test_results_are_those_of_the_model(packages, name):
     folder, model = packages[name]

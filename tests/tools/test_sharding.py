@@ -23,7 +23,7 @@ ROOT = str(CHILD.parents[2])
 
 
 def start(models, devices, **more):
-    flags = f"--xla_force_host_platform_device_count={devices}"
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"  # the last one holds
     environment = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": ROOT, **more}
     return subprocess.Popen(
         [sys.executable, str(CHILD), *models],

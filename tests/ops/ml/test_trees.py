@@ -13,8 +13,6 @@ from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError,
 from jaxops.ml import tree_ensemble, tree_ensemble_classifier, tree_ensemble_regressor
 from jaxops.onnx import registry
 
-pytestmark = pytest.mark.optimized
-
 MODES = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"]
 TRANSFORMS = ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"]
 
@@ -85,6 +83,7 @@ def close(found, theirs, atol=1e-5):
     np.testing.assert_allclose(found, theirs, rtol=1e-3, atol=atol)
 
 
+@pytest.mark.optimized
 @pytest.mark.grid
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
 @pytest.mark.parametrize("modes", [[mode] for mode in MODES] + [MODES], ids=lambda m: m[0] if len(m) == 1 else "all")
@@ -153,22 +152,21 @@ def test_many_trees_are_few_operations():
 @pytest.mark.parametrize("as_tensor", [False, True])
 def test_thresholds_between_two_numbers(as_tensor):
     """Comparisons are exact: of float32 with float64, and of integers with fractions."""
-    kind = {"nodes_modes": ["", "LEAF", "LEAF"], "nodes_nodeids": [0, 1, 2], "nodes_treeids": [0, 0, 0]}
-    kind |= {"nodes_featureids": [0, 0, 0], "nodes_truenodeids": [1, 0, 0], "nodes_falsenodeids": [2, 0, 0]}
-    kind |= {"target_nodeids": [1, 2], "target_treeids": [0, 0], "target_ids": [0, 0], "target_weights": [1.0, 0.0]}
-    compare = dict(
-        zip(MODES, (np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal), strict=True)
-    )
     cuts = [0.1, 0.5, 2.0, -3e9, 3e9, float("inf"), float("-inf"), float("nan")]
-    for mode, fn in compare.items():
-        for cut in cuts:
-            cut = np.float64(cut) if as_tensor else np.float32(cut)
-            name, wrap = ("nodes_values_as_tensor", np.array) if as_tensor else ("nodes_values", list)
-            given = {**kind, "nodes_modes": [mode, "LEAF", "LEAF"], name: wrap([cut, 0, 0]), "n_targets": 1}
-            for x in (np.float32([0.1, 0.5, 2, np.nan, np.inf]), np.int32([0, 1, 2, -(2**31), 2**31 - 1])):
-                found = tree_ensemble_regressor(x[:, None], **given)[:, 0]
-                wide = x.astype(np.float64)
-                assert found.tolist() == fn(wide, np.float64(cut)).tolist(), (mode, cut, x)
+    cuts = np.array(cuts, np.float64 if as_tensor else np.float32)
+    trees, n = len(cuts), 3  # a tree and a target for each cut, of three nodes
+    given = {"nodes_nodeids": [0, 1, 2] * trees, "nodes_treeids": np.repeat(range(trees), n).tolist()}
+    given |= {"nodes_featureids": [0] * trees * n, "n_targets": trees}
+    given |= {"nodes_truenodeids": [1, 0, 0] * trees, "nodes_falsenodeids": [2, 0, 0] * trees}
+    given |= {"target_nodeids": [1] * trees, "target_treeids": [*range(trees)], "target_ids": [*range(trees)]}
+    given |= {"target_weights": [1.0] * trees}
+    values = np.stack([cuts, np.zeros_like(cuts), np.zeros_like(cuts)], 1).ravel()
+    given |= {"nodes_values_as_tensor": values} if as_tensor else {"nodes_values": values.tolist()}
+    compare = (np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal)
+    for mode, fn in zip(MODES, compare, strict=True):
+        for x in (np.float32([0.1, 0.5, 2, np.nan, np.inf]), np.int32([0, 1, 2, -(2**31), 2**31 - 1])):
+            found = tree_ensemble_regressor(x[:, None], **given, nodes_modes=[mode, "LEAF", "LEAF"] * trees)
+            assert found.tolist() == fn(x.astype(np.float64)[:, None], cuts.astype(np.float64)).tolist(), (mode, x)
 
 
 @pytest.mark.grid
@@ -251,6 +249,7 @@ def apart(given, rng, dtype=np.float32):
     return found
 
 
+@pytest.mark.optimized
 @pytest.mark.grid
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("aggregate", range(4))
