@@ -29,6 +29,17 @@ def _huge_integers(case: Case, inputs: Sequence[Any], ours: Sequence[Any], their
     return x.dtype.kind in "iu" and x.size > 0 and bool(max(int(x.max()), -int(x.min())) > np.iinfo(x.dtype).max // 64)
 
 
+def _overflows(case: Case, inputs: Sequence[Any], ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
+    """A power, or a product of all elements, that the type cannot hold."""
+    x = inputs[0]
+    if x.dtype.kind not in "iu" or not x.size:
+        return False
+    wide = [np.abs(v.astype(np.float64)) for v in inputs if v is not None]
+    with np.errstate(all="ignore"):
+        found = wide[0] ** wide[1] if case.op == "Pow" else np.prod(np.maximum(wide[0], 1))
+    return bool(np.max(found) > np.iinfo(x.dtype).max)
+
+
 def _one_step(case: Case, inputs: Sequence[Any], ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
     """Integers that differ by one at most."""
     return len(ours) == len(theirs) and all(
@@ -70,6 +81,11 @@ KNOWN = [
         "ReduceSum ReduceSumSquare ReduceL1 ReduceL2 ReduceProd ReduceMean ReduceLogSum ReduceLogSumExp",
         "integers that overflow wrap, as NumPy's; some kernels of onnxruntime saturate",
         _huge_integers,
+    ),
+    Known(
+        "Pow ReduceProd",
+        "integers that overflow wrap, as NumPy's; onnxruntime casts a float64, which C++ leaves undefined then",
+        _overflows,
     ),
     Known(
         "QLinearConv QLinearMatMul QLinearAdd QLinearMul QLinearLeakyRelu QLinearSigmoid QLinearGlobalAveragePool "
