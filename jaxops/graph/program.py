@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxops.graph.rows import wrapped
 
@@ -52,9 +53,13 @@ class Program:
 
 
 def opened_program(closed: Any, platform: str) -> Program:
-    """The operations of a closed jaxpr, as they run on a platform. Its inputs are the values 0, 1, …"""
+    """The operations of a closed jaxpr, as they run on a platform. Its inputs are the values 0, 1, …
+
+    A transpose that undoes the one before is left out: weights that are transposed twice stay as the file has them.
+    """
     types: list[Any] = [v.aval for v in closed.jaxpr.invars]
     operations: list[Operation] = []
+    undone: dict[Any, int] = {}  # (a transposed value, the permutation that undoes it) → the value before
 
     def walk(program: Any, inputs: Sequence[Any], scope: str) -> list[Any]:
         jaxpr = getattr(program, "jaxpr", program)
@@ -73,10 +78,14 @@ def opened_program(closed: Any, platform: str) -> Program:
                 results = walk(eqn.params["branches"][operands[0].value], operands[1:], where)
             elif (inner := wrapped(eqn)) is not None:
                 results = walk(inner, operands, where)
+            elif name == "transpose" and (operands[0], eqn.params["permutation"]) in undone:
+                results = [undone[operands[0], eqn.params["permutation"]]]
             else:
                 results = list(range(len(types), len(types) + len(eqn.outvars)))
                 types.extend(v.aval for v in eqn.outvars)
                 operations.append(Operation(eqn, tuple(operands), tuple(results), where))
+                if name == "transpose" and not isinstance(operands[0], Known):
+                    undone[results[0], tuple(np.argsort(eqn.params["permutation"]))] = operands[0]
             values.update(zip(eqn.outvars, results, strict=True))
         return [read(v) for v in jaxpr.outvars]
 

@@ -183,6 +183,18 @@ def test_what_would_be_much_larger_is_computed_at_each_call():
     assert sum(value.nbytes for value in model._pieces.prepared.values) < quantized.nbytes
 
 
+@pytest.mark.parametrize("rows", [1, 2, 64])
+def test_a_wide_product_reads_the_words_as_the_file_has_them(rows):
+    """The last product of a language model, with the table of its words transposed: no second table is made."""
+    words = RNG.standard_normal((9000, 6), np.float32)
+    model = loaded(
+        [("Transpose", ["words"], ["w"], {"perm": [1, 0]}), ("MatMul", ["x", "w"], ["y"], {})], ["n", 6], words=words
+    )
+    x = image(rows, 6)
+    np.testing.assert_allclose(model(x), x @ words.T, rtol=1e-4, atol=1e-5)
+    assert len(model._pieces.prepared.values) == (rows == 1)  # a single row is faster with its transpose
+
+
 def test_zero_and_minus_zero_are_two_constants():
     """Two expressions that differ in the sign of a zero alone."""
     model = loaded(
