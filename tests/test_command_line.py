@@ -27,6 +27,12 @@ sums (float[N, 3] x, int64[N, 3] k) => (float[N] total)
 """
 
 
+@pytest.fixture(autouse=True)
+def _without_cache(monkeypatch):
+    """`run` would keep programs in the home of who tests; test_kept_programs.py looks at that."""
+    monkeypatch.setattr("jaxops.onnx.loading.keep_programs", lambda folder: None)
+
+
 @pytest.fixture
 def model(tmp_path):
     path = tmp_path / "sums.onnx"

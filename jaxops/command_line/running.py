@@ -1,8 +1,10 @@
 """The commands that run a model: run, compare."""
 
 import argparse
+import os
 import time
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -22,6 +24,9 @@ def add(commands: Any) -> None:
     )
     takes_inputs(parser)
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="timed calls after the first (default 5)")
+    parser.add_argument(
+        "--cache", default=_folder(), metavar="FOLDER", help=f"keeps compiled programs (default {_folder()})"
+    )
     parser.add_argument("--top", type=int, default=5, metavar="N", help="how many outputs to print (default 5)")
     parser = command(
         commands,
@@ -39,7 +44,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.repeat < 1 or options.top < 1:
         raise ArgumentError("--repeat and --top must be at least 1")
     start = time.perf_counter()
-    model = loaded(options.model)
+    model = loaded(options.model, options.cache)
     ready = time.perf_counter()
     given = inputs(model.inputs, options)
     with busy("compiling"):
@@ -56,6 +61,12 @@ def _run(options: argparse.Namespace) -> int:
     seconds = {"load": ready - start, "first call": first - ready, "call": min(times)}
     show(" · ".join(f"{name} {value * 1e3:.1f} ms" for name, value in seconds.items()))
     return 0
+
+
+def _folder() -> str:
+    """Where compiled programs are kept: where JAX was told to, or beside other caches of the user."""
+    given = cast(Any, jax.config).jax_compilation_cache_dir
+    return given or str(Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "jaxops")
 
 
 def _compare(options: argparse.Namespace) -> int:

@@ -45,12 +45,12 @@ def path_of(name: str) -> Any:
     return name if Path(name).exists() or Path(name).suffix else jaxops.onnx.carried(name)
 
 
-def loaded(name: str) -> Any:
-    """The model of that name."""
+def loaded(name: str, cache: str | None = None) -> Any:
+    """The model of that name. cache: as in `jaxops.onnx.load`."""
     import jaxops.onnx
 
     with busy(f"loading {name}"):
-        return jaxops.onnx.load(path_of(name))
+        return jaxops.onnx.load(path_of(name), cache=cache)
 
 
 @contextmanager

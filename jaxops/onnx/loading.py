@@ -1,5 +1,6 @@
 """Loading: from an ONNX file to a model."""
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from jaxops.onnx.origin import Origin
 from jaxops.onnx.parsing import Readable, parsed
 from jaxops.onnx.read import read
 from jaxops.onnx.wide_results import needs_x64
+from jaxops.tools.kept_programs import keep_programs
 from jaxops.tools.sharding import Rule
 
 
@@ -30,6 +32,7 @@ def load(
     precision: str | None = None,
     x64: Literal["auto"] | bool = "auto",
     max_bytes: int | None = None,
+    cache: str | os.PathLike[str] | None = None,
 ) -> Model:
     """Loads an ONNX model as a JAX function.
 
@@ -56,14 +59,19 @@ def load(
     of an int64 or float64 with x64 off, JAX cuts to 32 bits: go on in NumPy, or under `jax.enable_x64(True)`.
     max_bytes: how many bytes one static value, or one result of an operator, may take; by default half of the machine's
     memory. What is only traced, by `jax.export` or under a caller's `jit`, may be larger.
+    cache: a folder for compiled programs, so that the next process need not compile them again. It becomes JAX's
+    persistent compilation cache, for all programs of this process; who may write there, may run code here.
 
     Raises PathError, a FileNotFoundError; ModelError for a file that is damaged, contradicts itself, has a cycle, or
     whose external data is missing or outside its folder; UnsupportedError with a list of all operators that jaxops does
     not have; ArgumentError for a size that no input has; TooLargeError for a static value beyond `max_bytes`;
-    SignatureError and others for nodes that their opset does not allow, and for an option that does not fit the model.
+    SignatureError and others for nodes that their opset does not allow, and for an option that does not fit the model;
+    ArgumentError where JAX has its cache in another folder than `cache`.
     """
     if x64 != "auto" and not isinstance(x64, bool):
         raise ArgumentError(f"`x64` is {x64!r:.80}; it must be 'auto', True or False")
+    if cache is not None:
+        keep_programs(cache)
     with memory.max_bytes(memory.LIMIT.get() if max_bytes is None else max_bytes):
         found = parsed(model)
         source = read(found)

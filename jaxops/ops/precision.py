@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
+from jaxops.ops.platforms import by_platform
 from jaxops.static import PREPARED
 
 # JAX's names → how many products of bfloat16 stand for one of float32.
@@ -80,7 +81,7 @@ def bilinear(multiply: Callable[[Any, Any], Any], a: Any, b: Any, rows: Any) -> 
 
     @jax.custom_jvp
     def run(a: Any, b: Any) -> Any:
-        return lax.platform_dependent(a, b, cpu=functools.partial(_in_bfloat16, multiply, count), default=multiply)
+        return by_platform(a, b, cpu=functools.partial(_in_bfloat16, multiply, count), default=multiply)
 
     def rule(values: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
         (a, b), (along_a, along_b) = values, tangents

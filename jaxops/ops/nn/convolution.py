@@ -16,6 +16,7 @@ from jaxops.dtypes import as_traced, unify
 from jaxops.ops.checked import with_sizes
 from jaxops.ops.nn.convolution_forms import as_overlaps, fast_form, padded
 from jaxops.ops.nn.windows import integers, options
+from jaxops.ops.platforms import by_platform
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.static import PREPARED, Array, Ints, Sizes, jit_if_concrete
@@ -123,7 +124,7 @@ def convolved(
         assert fast is not None
         return fast(x, w, windows, group)
 
-    y = plain(x, w) if fast is None else lax.platform_dependent(x, w, cpu=quick, default=plain)
+    y = plain(x, w) if fast is None else by_platform(x, w, cpu=quick, default=plain)
     return with_sizes(op, y, (x.shape[0], w.shape[0], *windows.sizes))
 
 
@@ -184,7 +185,7 @@ def _conv_transpose(
     # as long as its value. 128→64, 2×2, stride 2 at 56×56, value and gradient: 3.9 and 183 → 3.3 and 12 ms.
     known = all(isinstance(d, int) and d > 0 for d in (*x.shape[1:], *windows.sizes)) and 0 not in w.shape
     strided = known and any(s > 1 for s in windows.strides)
-    y = lax.platform_dependent(x, w, cpu=quick, default=plain) if strided else plain(x, w)
+    y = by_platform(x, w, cpu=quick, default=plain) if strided else plain(x, w)
     y = with_sizes(op, y, (x.shape[0], w.shape[1] * group, *windows.sizes))
     return add_bias(op, y, b)
 
