@@ -25,6 +25,11 @@ with warnings.catch_warnings():
     from onnx.backend.test.runner import Runner
 
 
+RUNNING: list[str] = []  # the name of the case
+# What is expected is computed by NumPy when the cases are made: 2.5 rounds zeros beside 45 to 2e-7, more than 1e-7.
+ROUNDED = {"test_dft_inverse": 1e-6, "test_dft_inverse_opset19": 1e-6}
+
+
 class SuiteRunner(Runner):
     """The standard's runner, which cannot compare scalars in a sequence: it asks for the length of each item."""
 
@@ -32,6 +37,7 @@ class SuiteRunner(Runner):
     def assert_similar_outputs(cls, ref_outputs, outputs, rtol, atol, model_dir=None):
         if isinstance(ref_outputs, np.ndarray):
             ref_outputs, outputs = [ref_outputs], [outputs]
+        atol = max([atol, *(ROUNDED.get(name, 0) for name in RUNNING)])
         super().assert_similar_outputs(ref_outputs, outputs, rtol, atol, model_dir)
 
 
@@ -76,6 +82,7 @@ EXCEPTIONS = {f"test_bernoulli{kind}{form}": RANDOM for kind in ("", "_double", 
 def run(mode: str, name: str) -> str:
     """The mode in which the case passed: compiled ones may have been cut into pieces."""
     PREPARED.clear()
+    RUNNING[:] = [name]
     try:
         CASES[mode][name][1](None)
     except unittest.SkipTest as skip:  # it would pass for an expected failure, or for no failure at all
