@@ -4,6 +4,7 @@ With x64 off, int64 becomes int32, uint64 becomes uint32, float64 becomes float3
 as in JAX itself; but a constant that does not fit raises an error. Static values keep their 64 bits.
 """
 
+import functools
 import math
 from fractions import Fraction
 from typing import Any
@@ -93,6 +94,7 @@ def canonical(dtype: Any) -> np.dtype:
 _STAND_INS = {"int64": np.int32, "uint64": np.uint32, "float64": np.float32, "complex128": np.complex64}
 
 
+@functools.cache  # NumPy makes the name of a type anew each time, and each input of a model is asked for it
 def stand_in(dtype: np.dtype) -> np.dtype:
     """What JAX makes of a type while x64 is off, whether it is or not."""
     return np.dtype(_STAND_INS.get(dtype.name, dtype))
