@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fast_compiling import compile_fast, lower_fast  # noqa: E402
 
-# Two thirds of the time of all tests are XLA's, and most look at few elements. Those marked `optimized` run in other
-# processes (test_optimized.py), compiled as users' programs are: what looks at numbers in many elements, where
+# Two thirds of the time of all tests are XLA's, and most look at few elements. Those marked `optimized` run in
+# another process (test_optimized.py), compiled as users' programs are: what looks at numbers in many elements, where
 # vectorised loops may round otherwise, and what XLA's older emitters are known to compute wrongly.
 FAST = compile_fast()
 
