@@ -27,8 +27,9 @@ _PRODUCTS = {
 # The features of a processor, as Linux names them, that make so many products faster than one of float32.
 _FEATURES = {1: {"amx_bf16", "avx512_bf16"}, 3: {"amx_bf16"}}
 # From this many columns on, the product with weights kept as columns (N, K) takes 0.6 of the time from two rows on:
-# 64×768×50257 74 → 43 ms, 8 rows 32 → 18; for fewer columns both take as long.
-_MANY_COLUMNS = 8192
+# 64×768×50257 74 → 43 ms, 8 rows 32 → 18. For 32,000 columns 64 rows take as long, and 8 rows 20 → 15: not enough for
+# a second table of 98 MB, where the file has (K, N).
+_MANY_COLUMNS = 40_000
 # A row times a matrix takes as long as to read the matrix: 1×768×3072 0.6 ms, in bfloat16 2.8.
 _FEW_ROWS = 8
 

@@ -186,7 +186,7 @@ def test_what_would_be_much_larger_is_computed_at_each_call():
 @pytest.mark.parametrize("rows", [1, 2, 64])
 def test_a_wide_product_reads_the_words_as_the_file_has_them(rows):
     """The last product of a language model, with the table of its words transposed: no second table is made."""
-    words = RNG.standard_normal((9000, 6), np.float32)
+    words = RNG.standard_normal((41_000, 6), np.float32)
     model = loaded(
         [("Transpose", ["words"], ["w"], {"perm": [1, 0]}), ("MatMul", ["x", "w"], ["y"], {})], ["n", 6], words=words
     )
