@@ -21,18 +21,21 @@ def run_node(
     opsets: Mapping[str, int],
     domain: str = "",
 ) -> list[Any]:
-    """The outputs that are asked for; None is an input left out.
+    """The outputs that are asked for; None is an input left out, a list of arrays a sequence.
 
     outputs: for each output True, or its element type where onnxruntime cannot infer it; False or None leaves it out.
     Operands of types that NumPy lacks become initializers; all outputs are float32 then.
     """
     onnxruntime.set_default_logger_severity(4)
     names = ["" if x is None else f"x{i}" for i, x in enumerate(inputs)]
-    given = {n: np.asarray(x) for n, x in zip(names, inputs, strict=True) if n}
+    lists = {n: [f"{n}_{k}" for k in range(len(x))] for n, x in zip(names, inputs, strict=True) if isinstance(x, list)}
+    given = {n: np.asarray(x) for n, x in zip(names, inputs, strict=True) if n and n not in lists}
+    given |= {item: x for n in lists for item, x in zip(lists[n], inputs[names.index(n)], strict=True)}
     plain = {n: x for n, x in given.items() if x.dtype.isbuiltin == 1}
     made = {f"y{i}": kind for i, kind in enumerate(outputs) if kind not in (False, None)}
     results = [f"y{i}" if f"y{i}" in made else "" for i in range(len(outputs))]
-    nodes = [helper.make_node(op, names, results, domain=domain, **attributes)]
+    nodes = [helper.make_node("SequenceConstruct", items, [n]) for n, items in lists.items()]
+    nodes.append(helper.make_node(op, names, results, domain=domain, **attributes))
     kept = [
         helper.make_empty_tensor_value_info(n) if kind is True else helper.make_tensor_value_info(n, _code(kind), None)
         for n, kind in made.items()

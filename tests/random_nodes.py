@@ -37,8 +37,14 @@ class Case(NamedTuple):
     n_outputs: int = 1
 
     def __str__(self) -> str:
-        inputs = ", ".join("-" if x is None else f"{x.dtype}{list(x.shape)}" for x in self.inputs)
+        inputs = ", ".join(map(_said, self.inputs))
         return f"{self.domain}{self.op} opset {self.opset} ({inputs}) {self.attributes}"
+
+
+def _said(x: Any) -> str:
+    if isinstance(x, list):
+        return f"[{', '.join(map(_said, x))}]"
+    return "-" if x is None else f"{x.dtype}{list(x.shape)}"
 
 
 Made = tuple[list[Any], dict[str, Any]] | tuple[list[Any], dict[str, Any], int]
@@ -276,7 +282,7 @@ def node(rng: Any, name: str, fn: Callable[..., Made], types: tuple[Any, ...], g
     history = _history(op, domain)
     newest = max(history, key=lambda s: s.since_version)
     versions = sorted(
-        {max(s.since_version, OLDEST.get(op, 1 if domain else 7)) for s in history if s.since_version <= NEWEST}
+        {max(s.since_version, 1 if domain else OLDEST.get(op, 7)) for s in history if s.since_version <= NEWEST}
     )
     opset = int(one(rng, *versions, versions[-1] if domain else NEWEST)) if given is None else given
     if opset < versions[0]:
@@ -309,6 +315,11 @@ def difference(found: Any, expected: Any) -> str:
     """What is wrong, or nothing."""
     for i, (a, b) in enumerate(zip(found, expected, strict=False)):
         if a is None or b is None:
+            continue
+        if isinstance(b, list):
+            text = difference(a, b) if len(a) == len(b) else f"{len(a)} items, not {len(b)}"
+            if text:
+                return f"output {i}, a sequence: {text}"
             continue
         if (a.dtype, a.shape) != (b.dtype, b.shape):
             return f"output {i} is {a.dtype}{list(a.shape)}, not {b.dtype}{list(b.shape)}"

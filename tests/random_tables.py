@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from onnx import numpy_helper
 from random_nodes import Made, data, maker, one, some
 
 F32 = (np.float32,)
@@ -95,6 +96,35 @@ def tree_classifier(rng: Any, dtype: Any) -> Made:
     how = forest(rng, trees) | leaves(rng, "class", trees, classes)
     how["classlabels_int64s"] = (rng.permutation(classes) * 3).tolist()
     return [holed(rng, dtype)], how | some(rng, base_values=numbers(rng, classes)) | transform(rng, classes), 2
+
+
+@maker("ai.onnx.ml.TreeEnsemble", (np.float32, np.float64))
+def tree_ensemble(rng: Any, dtype: Any) -> Made:
+    trees, targets = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    inner, outer = 3 * trees, 4 * trees
+    side = rng.permutation([1, 2])
+    how: dict[str, Any] = {
+        "tree_roots": list(range(0, inner, 3)),
+        "nodes_featureids": rng.integers(0, FEATURES, inner).tolist(),
+        "nodes_splits": numpy_helper.from_array(data(rng, dtype, inner)),
+        "nodes_modes": numpy_helper.from_array(np.uint8(rng.integers(0, 6, inner))),
+        "nodes_missing_value_tracks_true": rng.integers(0, 2, inner).tolist(),
+        "leaf_targetids": rng.integers(0, targets, outer).tolist(),
+        "leaf_weights": numpy_helper.from_array(data(rng, dtype, outer)),
+        "n_targets": targets,
+    }
+    for name, child, first in (("true", side[0], 0), ("false", side[1], 2)):
+        how[f"nodes_{name}nodeids"] = [
+            v for t in range(trees) for v in (3 * t + int(child), 4 * t + first, 4 * t + first + 1)
+        ]
+        how[f"nodes_{name}leafs"] = [0, 1, 1] * trees
+    return [holed(rng, dtype)], how | some(rng, aggregate_function=int(rng.integers(4)))
+
+
+@maker("ai.onnx.ml.CategoryMapper", (np.int64,))
+def category_mapper(rng: Any, dtype: Any) -> Made:
+    how = {"cats_int64s": [0, 2, 5, 3], "cats_strings": ["a", "b", "c", "d"]}
+    return [rng.integers(0, 6, (2, 3)).astype(dtype)], how | some(rng, default_string="none")
 
 
 @maker("ai.onnx.ml.SVMRegressor", F32)

@@ -37,7 +37,14 @@ def outputs_of(model: Any, feeds: Mapping[str, Any], names: Sequence[str], *, pr
     given = model.params if prepared else dict(model.params)
     found = model.apply(given, dict(feeds), outputs=list(names))
     found = found if isinstance(found, tuple) else (found,)
-    return [None if y is None or isinstance(y, list | dict | tuple) else np.asarray(y) for y in found]
+    return [_as_numpy(y) for y in found]
+
+
+def _as_numpy(y: Any) -> Any:
+    """Lists stay lists; None for a map."""
+    if isinstance(y, list):
+        return [np.asarray(item) for item in y]
+    return None if y is None or isinstance(y, dict | tuple) else np.asarray(y)
 
 
 def check(graph: RandomGraph, ways: Sequence[str] = ("prepared", "op by op", "x64 off")) -> list[Finding] | None:
@@ -89,13 +96,16 @@ def ours(step: Step, inputs: Sequence[Any], opset: int, *, static: bool = False)
     case = step.case
     operator = tolerant(case.op, case.domain, opset)
     operator.check_arity([x is not None for x in inputs], case.n_outputs)
-    given = [
-        x if static or x is None or operator.mark(i) or x.dtype.kind in "UO" else jnp.asarray(x)
-        for i, x in enumerate(inputs)
-    ]
+    given = [x if static or operator.mark(i) else _on_device(x) for i, x in enumerate(inputs)]
     operator.check(given)
     found = operator.call(given, operator.complete(case.attributes), n_outputs=case.n_outputs, rng=None)
-    return [None if y is None else np.asarray(y) for y in found[: case.n_outputs]]
+    return [_as_numpy(y) for y in found[: case.n_outputs]]
+
+
+def _on_device(x: Any) -> Any:
+    if isinstance(x, list):
+        return [_on_device(item) for item in x]
+    return x if x is None or x.dtype.kind in "UO" else jnp.asarray(x)
 
 
 def blame(graph: RandomGraph, *, static: bool = False) -> list[Finding | None]:
@@ -128,7 +138,8 @@ def blame(graph: RandomGraph, *, static: bool = False) -> list[Finding | None]:
 def said(step: Step, inputs: Sequence[Any]) -> str:
     """A node with its operands."""
     case = step.case._replace(inputs=list(inputs))
-    return f"{case}\n" + "\n".join(f"  {np.array2string(x, threshold=40)}" for x in inputs if x is not None)
+    with np.printoptions(threshold=40):
+        return f"{case}\n" + "\n".join(f"  {x}" for x in inputs if x is not None)
 
 
 def _refused(graph: RandomGraph, error: JaxopsError) -> list[Finding]:
@@ -163,13 +174,15 @@ def _compiled_and_not(
         if not all(n in compiled for n in step.outputs):
             continue
         if difference([compiled[n] for n in step.outputs], [apart[n] for n in step.outputs]):
-            same = all(
-                np.array_equal(compiled[n], apart[n], equal_nan=True)
-                for n in step.inputs
-                if n in compiled and compiled[n].dtype.kind != "O"
-            )
+            same = all(_same(compiled[n], apart[n]) for n in step.inputs if n in compiled)
             return [Finding("compiled", step.case.op, text)] if same else []
     return [Finding("compiled", "outputs", text)]
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
 
 
 def _made(graph: RandomGraph) -> set[str]:
@@ -191,7 +204,7 @@ def _narrow(graph: RandomGraph, names: Sequence[str], found: Sequence[Any]) -> l
     except Exception as error:
         return [Finding("exception", type(error).__name__, f"x64 off: {error!r:.500}")]
     for name, a, b in zip(names, narrow, found, strict=True):
-        if a is None or b is None or (a.dtype.kind != "f" and a.dtype.kind not in "iu"):
+        if a is None or isinstance(a, list) or a.dtype.kind not in "fiu":
             continue
         expected = b if a.dtype == b.dtype else b.astype(jax.dtypes.canonicalize_dtype(b.dtype))
         if (text := difference([a], [expected])) and b.dtype.itemsize < 8:
@@ -201,7 +214,9 @@ def _narrow(graph: RandomGraph, names: Sequence[str], found: Sequence[Any]) -> l
     return []
 
 
-def _fits(x: np.ndarray) -> bool:
+def _fits(x: Any) -> bool:
+    if isinstance(x, list):
+        return all(map(_fits, x))
     if x.dtype.kind not in "iu" or x.dtype.itemsize < 8 or not x.size:
         return x.dtype != np.float64
     return bool(abs(int(x.max())) < 2**31 and abs(int(x.min())) < 2**31)

@@ -51,6 +51,12 @@ def _one_step(case: Case, inputs: Sequence[Any], ours: Sequence[Any], theirs: Se
     )
 
 
+def _saturated(case: Case, inputs: Sequence[Any], ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
+    """Integers that differ by one at most, but where ours are the largest of their type."""
+    most = ours[0] == np.iinfo(ours[0].dtype).max
+    return bool(most.any()) and _one_step(case, inputs, [np.where(most, theirs[0], ours[0])], theirs)
+
+
 KNOWN = [
     Known(
         "MaxPool LpPool AveragePool GlobalMaxPool Max Min ReduceMax ReduceMin Clip ArgMax ArgMin TopK Relu MaxRoiPool",
@@ -92,6 +98,11 @@ KNOWN = [
         "QuantizeLinear DynamicQuantizeLinear",
         "a quotient at a half may be rounded the other way, as a product of two float32 scales is rounded before it",
         _one_step,
+    ),
+    Known(
+        "QLinearSoftmax",
+        "a probability beyond the largest integer of the type saturates; onnxruntime wraps it",
+        _saturated,
     ),
     Known(
         "MeanVarianceNormalization",

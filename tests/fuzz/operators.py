@@ -1,31 +1,32 @@
 """Makers of nodes for the fuzzer: those of `random_nodes`, the calls of `gradient_cases`, and those that are neither.
 
 `drawn` gives a node of any of them at an opset. Calls of `gradient_cases` keep their sizes, with other floats.
+Without a maker: what onnxruntime has no kernel of on a CPU, maps, images, random numbers, and nodes with a body but for
+those that `outlined` makes.
 """
 
 import importlib
-from collections.abc import Callable
 from typing import Any
 
 import gradient_cases
 import microsoft_gradient_cases  # noqa: F401 - adds its cases
 import numpy as np
+import quantized_operators  # noqa: F401 - its makers register themselves
 import random_nodes
-from random_nodes import ALL, FLOATS, MAKERS, REAL, WHOLE, Case, Made, data, node, one, shape, some
+from makers import OWN, Maker, own
+from random_nodes import ALL, MAKERS, REAL, WHOLE, Case, Made, data, node, one, shape, some
 
 for _name in ("random_attention", "random_layers", "random_tables"):
     importlib.import_module(_name)  # its makers register themselves
 
-_Maker = tuple[Callable[[Any, Any], Made], tuple[Any, ...]]
 # Operators without a maker that move data of any type.
 _MOVING = {"Reshape", "Squeeze", "Unsqueeze", "Concat", "Split", "Expand", "Identity", "Cast", "CastLike", "Where"}
 _MOVING |= {"Scatter", "CenterCropPad"}
 # Numbers drawn anew would leave what these take.
 _FIXED = {"com.microsoft.CropAndResize", "com.microsoft.MatMulNBits", "com.microsoft.MatMulBnb4"}
-OWN: dict[str, _Maker] = {}
 
 
-def _from_cases(name: str) -> _Maker:
+def _from_cases(name: str) -> Maker:
     cases = [c for c in gradient_cases.CASES[name] if c.opset is None] or gradient_cases.CASES[name]
 
     def make(rng: Any, dtype: Any) -> Made:
@@ -46,16 +47,6 @@ def _from_cases(name: str) -> _Maker:
 
     types = (*ALL, np.float32) if name in _MOVING else (np.float32, np.float32, np.float64, np.float16)
     return make, types
-
-
-def own(names: str, types: tuple[Any, ...] = FLOATS) -> Any:
-    """Registers a maker, as `random_nodes.maker`."""
-
-    def register(fn: Any) -> Any:
-        OWN.update(dict.fromkeys(names.split(), (fn, types)))
-        return fn
-
-    return register
 
 
 @own("Shape Size NonZero", ALL)
@@ -86,46 +77,9 @@ def eye_like(rng: Any, dtype: Any) -> Made:
     return [data(rng, dtype, shape(rng, 2, 2))], some(rng, k=int(rng.integers(-6, 7)), dtype=one(rng, 1, 6, 7, 11))
 
 
-@own("Range", (np.float32, np.float64, np.int16, np.int32, np.int64))
+@own("Range com.microsoft.Range", (np.float32, np.float64, np.int16, np.int32, np.int64))
 def ranged(rng: Any, dtype: Any) -> Made:
     return [np.array(v, dtype) for v in (*rng.integers(-5, 6, 2), one(rng, 1, 2, -1))], {}
-
-
-@own("ConvInteger", (np.uint8, np.int8))
-def conv_integer(rng: Any, dtype: Any) -> Made:
-    x, w = data(rng, dtype, (1, 2, 5, 4)), data(rng, dtype, (3, 2, 2, 3))
-    return [x, w, data(rng, dtype, ()), one(rng, None, data(rng, dtype, ()))], some(rng, pads=[1, 0, 0, 1])
-
-
-@own("QLinearConv", (np.uint8, np.int8))
-def quantized_conv(rng: Any, dtype: Any) -> Made:
-    scales = [np.asarray(rng.uniform(0.1, 1), np.float32) for _ in range(3)]
-    x, w = data(rng, dtype, (1, 2, 5, 4)), data(rng, dtype, (3, 2, 2, 3))
-    zero, none, last = data(rng, dtype, ()), np.zeros((), dtype), data(rng, dtype, ())
-    return [x, scales[0], zero, w, scales[1], none, scales[2], last], some(rng, pads=[1, 0, 0, 1])
-
-
-@own("com.microsoft.QLinearAdd com.microsoft.QLinearMul", (np.uint8, np.int8))
-def quantized_pair(rng: Any, dtype: Any) -> Made:
-    sizes = shape(rng, 1, empty=False)
-    found: list[Any] = []
-    for each in (sizes, random_nodes.broadcastable(rng, sizes)):
-        found += [data(rng, dtype, each), np.float32(rng.uniform(0.1, 1)), data(rng, dtype, ())]
-    return [*found, np.float32(rng.uniform(0.5, 2)), data(rng, dtype, ())], {}
-
-
-@own("com.microsoft.QLinearLeakyRelu com.microsoft.QLinearSigmoid", (np.uint8, np.int8))
-def quantized_one(rng: Any, dtype: Any) -> Made:
-    x = data(rng, dtype, shape(rng, 1, empty=False))
-    scales = [np.float32(rng.uniform(0.1, 1)) for _ in range(2)]
-    return [x, scales[0], data(rng, dtype, ()), scales[1], data(rng, dtype, ())], some(rng, alpha=0.25)
-
-
-@own("com.microsoft.QLinearGlobalAveragePool", (np.uint8, np.int8))
-def quantized_pool(rng: Any, dtype: Any) -> Made:
-    return [
-        data(rng, dtype, (2, 3, 4, 2)), np.float32(0.5), data(rng, dtype, ()), np.float32(0.3), data(rng, dtype, ())
-    ], {}  # fmt: skip
 
 
 @own("com.microsoft.Unique", (np.float32,))
@@ -155,11 +109,44 @@ def split(rng: Any, dtype: Any) -> Made:
     return [words(rng, shape(rng))], some(rng, delimiter=one(rng, " ", ",", "ab"), maxsplit=int(rng.integers(0, 3))), 2
 
 
+@own("com.microsoft.Tokenizer", (np.float32,))
+def tokens(rng: Any, dtype: Any) -> Made:
+    how = {"mark": int(rng.integers(2)), "pad_value": "#", "mincharnum": int(rng.integers(1, 3))}
+    cut = one(rng, {"separators": one(rng, [" "], [",", "b"])}, {"tokenexp": one(rng, "[a-z]+", ".")})
+    return [words(rng, one(rng, (3,), (2, 3)))], how | cut
+
+
+@own("com.microsoft.MurmurHash3", (np.float32, np.float64, np.int32, np.int64, np.uint32))
+def hashed(rng: Any, dtype: Any) -> Made:
+    return [data(rng, dtype, shape(rng))], some(rng, seed=7, positive=one(rng, 0, 1))
+
+
+@own("com.microsoft.DynamicTimeWarping", (np.float32,))
+def warped(rng: Any, dtype: Any) -> Made:
+    return [data(rng, dtype, one(rng, (3, 5), (1, 5, 4)))], {}
+
+
+@own("SequenceLength", (np.float32,))
+def length(rng: Any, dtype: Any) -> Made:
+    return [[data(rng, dtype, shape(rng)) for _ in range(int(rng.integers(1, 4)))]], {}
+
+
+@own("OptionalHasElement", ALL)
+def has_element(rng: Any, dtype: Any) -> Made:
+    return [data(rng, dtype, shape(rng))], {}
+
+
+@own("MelWeightMatrix", (np.int64,))
+def mel(rng: Any, dtype: Any) -> Made:
+    given = [np.array(v, dtype) for v in (rng.integers(2, 9), 64, 8192)]
+    return [*given, np.float32(rng.uniform(0, 100)), np.float32(rng.uniform(1000, 4000))], {}
+
+
 def words(rng: Any, sizes: Any) -> np.ndarray:
     return np.array(rng.choice(["a", "ab", "", "A b", "a,b,,c", " é "], sizes), object).reshape(sizes)
 
 
-OPERATORS: dict[str, _Maker] = {
+OPERATORS: dict[str, Maker] = {
     **{name: _from_cases(name) for name in gradient_cases.CASES if not name.startswith("ai.onnx.preview")},
     **OWN,
     **MAKERS,

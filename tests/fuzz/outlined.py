@@ -9,17 +9,21 @@ from onnx import helper, numpy_helper
 from random_nodes import one
 
 _HOW = ("", "", "function", "If", "Loop", "Scan")
+# Before these opsets a Loop has a state, a Scan a batch, and the bodies' outputs types of their own.
+_SINCE = {"Loop": 11, "Scan": 9}
 
 
 def outlined(
     rng: Any,
     nodes: Sequence[Any],
     outputs: Sequence[str],
-    values: Mapping[str, np.ndarray],
+    values: Mapping[str, Any],
     opsets: Mapping[str, int],
 ) -> tuple[list[Any], list[Any], str]:
     """The nodes, with a run of them in a body of its own; the functions; and what was done."""
     how = one(rng, *_HOW)
+    if opsets[""] < _SINCE.get(how, 1):
+        how = "function"
     start = int(rng.integers(0, len(nodes)))
     part = list(nodes[start : start + int(rng.integers(1, 7))])
     rest = [*nodes[:start], *nodes[start + len(part) :]]
@@ -27,7 +31,7 @@ def outlined(
     read = {name for n in rest for name in n.input} | set(outputs)
     results = [name for name in made if name in read]
     # A tensor whose value is unknown may be a sequence, which no Loop stacks.
-    if not how or not results or (how != "function" and not all(name in values for name in results)):
+    if not how or not results or (how != "function" and not all(_is_tensor(values.get(name)) for name in results)):
         return list(nodes), [], ""
     before, after = list(nodes[:start]), list(nodes[start + len(part) :])
     if how == "function":
@@ -36,6 +40,10 @@ def outlined(
     if how == "If":
         return [*before, *_if(rng, part, made, results, values), *after], [], f" | {len(part)} in an If"
     return [*before, *_stacked(rng, how, part, made, results), *after], [], f" | {len(part)} in a {how}"
+
+
+def _is_tensor(value: Any) -> bool:
+    return value is not None and not isinstance(value, list)
 
 
 def _renamed(part: Sequence[Any], made: Sequence[str], suffix: str) -> list[Any]:
@@ -73,7 +81,7 @@ def _function(
 
 
 def _if(
-    rng: Any, part: Sequence[Any], made: Sequence[str], results: Sequence[str], values: Mapping[str, np.ndarray]
+    rng: Any, part: Sequence[Any], made: Sequence[str], results: Sequence[str], values: Mapping[str, Any]
 ) -> list[Any]:
     taken = bool(rng.integers(2))
     same = helper.make_graph(_renamed(part, made, " t"), "taken", [], _infos(results, " t"))

@@ -15,8 +15,9 @@ from outlined import outlined
 from peer import run_node
 from random_nodes import Case, one
 
-OPSETS = (*range(11, 25), 21, 22, 23, 24, 24)
-ML, MICROSOFT = 4, 1
+OPSETS = (*range(7, 25), *range(11, 25), 21, 22, 23, 24, 24)
+ML = (1, 2, 3, 4, 4, 4, 5)
+SEVERAL = 9
 # Integers at position 0 that mean sizes or places.
 _MEANT = {"ConstantOfShape", "Range", "HannWindow", "HammingWindow", "BlackmanWindow", "OneHot", "TopK"}
 _MEANT |= {"com.microsoft.EmbedLayerNormalization", "com.microsoft.WordConvEmbedding", "com.microsoft.NGramRepeatBlock"}
@@ -38,11 +39,14 @@ class Step(NamedTuple):
 
 
 class RandomGraph(NamedTuple):
-    """values: of the tensors that onnxruntime computed. steps: the nodes before any of them was put into a body."""
+    """values: of the tensors that onnxruntime computed; a sequence is a list.
+
+    steps: the nodes before any of them was put into a body.
+    """
 
     model: onnx.ModelProto
     feeds: dict[str, np.ndarray]
-    values: dict[str, np.ndarray]
+    values: dict[str, Any]
     steps: tuple[Step, ...]
     opsets: dict[str, int]
     text: str
@@ -52,10 +56,10 @@ class Builder:
     """A graph in the making."""
 
     def __init__(self, rng: Any, opset: int) -> None:
-        self.rng, self.opsets = rng, {"": opset, "ai.onnx.ml": ML, "com.microsoft": MICROSOFT}
+        self.rng, self.opsets = rng, {"": opset, "ai.onnx.ml": int(one(rng, *ML)), "com.microsoft": 1}
         self.nodes: list[onnx.NodeProto] = []
         self.steps: list[Step] = []
-        self.values: dict[str, np.ndarray] = {}
+        self.values: dict[str, Any] = {}
         self.feeds: dict[str, np.ndarray] = {}
         self.initializers: dict[str, np.ndarray] = {}
         self.made: list[str] = []
@@ -156,8 +160,8 @@ class Builder:
         return x
 
 
-def their(case: Case, inputs: Sequence[Any], opsets: Mapping[str, int]) -> list[np.ndarray] | None:
-    """What onnxruntime computes; None where it refuses the node, or gives what is no tensor."""
+def their(case: Case, inputs: Sequence[Any], opsets: Mapping[str, int]) -> list[Any] | None:
+    """What onnxruntime computes; None where it refuses the node, or gives what is neither tensor nor sequence."""
     if case.op in _DIVIDING and inputs[1] is not None and inputs[1].dtype.kind in "iu" and (inputs[1] == 0).any():
         return None
     used = {"": opsets[""]} | ({case.domain: opsets[case.domain]} if case.domain else {})
@@ -165,12 +169,14 @@ def their(case: Case, inputs: Sequence[Any], opsets: Mapping[str, int]) -> list[
         found = run_node(case.op, inputs, (True,) * case.n_outputs, case.attributes, used, case.domain)
     except Exception:  # whatever it raises: it has no such node
         return None
-    return found if all(isinstance(y, np.ndarray) for y in found) else None
+    return found if all(isinstance(y, np.ndarray | list) for y in found) else None
 
 
-def _usable(value: np.ndarray, x: np.ndarray) -> bool:
+def _usable(value: Any, x: np.ndarray) -> bool:
     """Whether a tensor can stand in for x."""
-    if value.dtype.kind not in "fiub" or value.size == 0 or value.dtype.isbuiltin != 1 or x.size == 0:
+    if isinstance(value, list) or value.dtype.kind not in "fiub" or value.dtype.isbuiltin != 1:
+        return False
+    if value.size == 0 or x.size == 0:
         return False
     if value.dtype.kind == "f":
         wide = value.astype(np.float64)
@@ -180,8 +186,12 @@ def _usable(value: np.ndarray, x: np.ndarray) -> bool:
     return x.dtype.kind == "f" or value.dtype == x.dtype
 
 
-def random_graph(seed: int, number: int, most: int = 9, names: Sequence[str] = NAMES) -> RandomGraph:
-    """The graph of this number, of up to `most` random nodes, of these operators, and those that connect them."""
+def random_graph(seed: int, number: int, most: int | None = None, names: Sequence[str] = NAMES) -> RandomGraph:
+    """The graph of this number, of up to `most` random nodes, of these operators, and those that connect them.
+
+    most: mostly 3, which tries many nodes in little time; each fourth graph has up to SEVERAL.
+    """
+    most = most or (3 if number % 4 else SEVERAL)
     rng = np.random.default_rng([seed, number, 77])
     builder = Builder(rng, int(one(rng, *OPSETS)))
     for _ in range(int(rng.integers(1, most + 1))):

@@ -14,12 +14,12 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import integer
-from jaxops.dtypes import as_traced, canonical, is_string
+from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ArgumentError, JaxopsError, ShapeError, SignatureError, SizeError, StaticError, describe
 from jaxops.memory import bounded
 from jaxops.ops.checked import bounded_like, check_counts
 from jaxops.ops.controlflow.branching import if_
-from jaxops.ops.controlflow.state import carried, condition, rows_of, same_state, value_of
+from jaxops.ops.controlflow.state import carried, condition, has_strings, rows_of, same_state, value_of
 from jaxops.sequences import GrowingSequence, SplitSequence
 from jaxops.static import UNKNOWN, FromSizes, Subgraph, Tracer, Undecided, is_symbolic, traced_once, tracing
 
@@ -254,12 +254,15 @@ class _Loop:
 
     def trace(self) -> _Traced:
         """Traces one iteration, with a traced number and state, and True as the condition if it can end the loop."""
-        if any(isinstance(leaf, np.ndarray) and is_string(leaf) for leaf in jax.tree.leaves(self.state)):
+        if has_strings(self.state):
             return _Traced("the state holds strings")
         found: list[_Traced] = []
 
         def iteration(number: Any, flag: Any, state: Sequence[Any]) -> Any:
             keep, after, scans = self.step(number, _TRUE if self.conditional else flag, state)
+            if has_strings(scans):
+                found.append(_Traced("a scan output holds strings"))
+                return ()
             continues = isinstance(keep, np.ndarray) and bool(keep.all())
             try:
                 after = same_state("loop", state, after)

@@ -10,9 +10,9 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, flag, integer, ints
-from jaxops.dtypes import as_traced, is_string
+from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, ShapeError, SignatureError, shape_text
-from jaxops.ops.controlflow.state import rows_of, same_state, value_of
+from jaxops.ops.controlflow.state import has_strings, rows_of, same_state, value_of
 from jaxops.ops.tensor.reordering import transpose
 from jaxops.static import UNKNOWN, Array, Ints, Subgraph, Tracer, array
 
@@ -120,17 +120,24 @@ def _reversed(values: Array, at: int, reverse: bool) -> Array:
     return np.flip(values, at) if isinstance(values, np.ndarray) else lax.rev(values, (at,))
 
 
+class _Strings(Exception):
+    """A body stacks strings."""
+
+
 def _scan(
     state: list[Array], rows: list[Array], length: Any, step: Callable[..., Any]
 ) -> tuple[Sequence[Any], Sequence[Any]]:
     def one(state: Any, slices: Any) -> Any:
         after, outputs = step(state, slices)
+        if has_strings(outputs):
+            raise _Strings
         return same_state("scan", state, after), [as_traced(output) for output in outputs]
 
-    strings = any(isinstance(value, np.ndarray) and is_string(value) for value in (*state, *rows))
-    if not strings:
+    if not has_strings([*state, *rows]):
         try:
             return lax.scan(one, [as_traced(value) for value in state], [as_traced(row) for row in rows])
+        except _Strings:
+            pass
         except UNKNOWN:
             # A Python loop keeps the slices of known inputs known.
             if not isinstance(length, int) or all(isinstance(value, Tracer) for value in (*state, *rows)):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.dtypes import as_traced, widened
+from jaxops.dtypes import as_traced, is_string, widened
 from jaxops.errors import DTypeError, ShapeError, describe
 from jaxops.sequences import GrowingSequence, SplitSequence
 from jaxops.static import Array, Tracer, array
@@ -30,6 +30,11 @@ def value_of(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [array(item) for item in value]
     return value if value is None or isinstance(value, SplitSequence | GrowingSequence) else array(value)
+
+
+def has_strings(values: Any) -> bool:
+    """Whether some array holds strings, which JAX has none of: no loop of its own carries or stacks them."""
+    return any(isinstance(leaf, np.ndarray) and is_string(leaf) for leaf in jax.tree.leaves(values))
 
 
 def carried(value: Any) -> Any:

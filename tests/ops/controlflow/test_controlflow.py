@@ -291,6 +291,20 @@ def test_scan_of_known_values_that_body_needs():
     assert words.tolist() == ["b", "a"]
 
 
+def test_a_body_may_stack_strings():
+    word, seen = np.array(["a", "b"], object), []
+
+    def traced(x):
+        total, words = loop(2, None, [x], lambda i, keep, total: (keep, total + 1, word))
+        last, more = scan([x], [jnp.stack([x, x])], lambda total, row: (total + row, word))
+        seen[:] = [words, more]
+        return total, last
+
+    total, last = jax.jit(traced)(np.float32(3))
+    assert [w.tolist() for w in seen] == [[["a", "b"]] * 2] * 2
+    assert (total, last) == (5, 9)
+
+
 def test_a_wrong_loop_is_caught():
     with pytest.raises(AssertionError):
         np.testing.assert_array_equal(loop(3, None, [X], doubling)[0], X * 16)
