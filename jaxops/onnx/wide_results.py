@@ -26,6 +26,8 @@ _GROWING = {
 }  # fmt: skip
 # Likewise where they add or multiply what meets at one place.
 _SCATTERING = {"ScatterElements", "ScatterND"}
+# They look at all bits of an operand, also at those that are zero.
+_HASHING = {"MurmurHash3"}
 _CASTS = {"Cast", "CastLike"}
 # (element type, whether the value is static); each None where that is open.
 _Fact = tuple[np.dtype | None, bool | None]
@@ -87,6 +89,8 @@ class _Walk:
             return self._of_subgraphs(node, inputs, facts)
         static = result_is_static(node, [fact[1] for fact in inputs])
         types = [fact[0] for fact in inputs]
+        for fact in inputs if node.operator.name in _HASHING else ():
+            self._seen(fact, grows=True)
         grows = _grows(node, types)
         return [self._seen((dtype, static), grows) for dtype in output_types(node, types)]
 

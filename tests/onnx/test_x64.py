@@ -68,6 +68,15 @@ ARITHMETIC = {
         ),
         LARGE,
     ),
+    "hash of 64 bits": (
+        build(
+            node("MurmurHash3", ["x"], ["y"], domain="com.microsoft"),
+            inputs=[info("x", [3], TensorProto.INT64)],
+            outputs=[info("y", [3], TensorProto.UINT32)],
+            opsets=(("", 18), ("com.microsoft", 1)),
+        ),
+        np.int64([1, 2, -3]),
+    ),
 }
 FITTING = {name: case for name, case in ARITHMETIC.items() if name not in ("uint64", "uint32 as int64")}
 

@@ -26,8 +26,8 @@ def murmur_hash3(x: Array, *, positive: int = 1, seed: int = 0) -> Array:
     """The 32-bit MurmurHash3 of the bytes of each element.
 
     x: any shape; strings (static, as UTF-8), or int32, uint32, int64, uint64, float32 or float64. With x64 off a traced
-    64-bit number has lost its upper half, so it hashes as 32 bits: keep it static. positive: 1 returns uint32, 0 the
-    same bits as int32. seed: an integer of 32 bits.
+    64-bit number has lost its upper half, so it hashes as 32 bits: keep it static. (A model that hashes one runs with
+    x64.) positive: 1 returns uint32, 0 the same bits as int32. seed: an integer of 32 bits.
     Raises DTypeError for another dtype. Source: com.microsoft MurmurHash3, opset 1.
 
     >>> murmur_hash3(np.array([1, 2], np.int32), positive=0)
