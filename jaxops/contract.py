@@ -258,7 +258,7 @@ def _sequence(item: Any, op: str, operand: str, value: Any) -> None:
         raise _refusal(op, operand, value, "a list", hint)
     check = next(filter(None, map(_check_of, _parts(item))), None)
     for position, part in enumerate(value):
-        if check is not None and part is not None:
+        if check is not None and (part is not None or item in (int, float, str)):
             check(op, f"{operand}[{position}]", part)
 
 

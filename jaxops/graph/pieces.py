@@ -24,7 +24,7 @@ from jaxops.graph.mesh import under_auto_axes
 from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.prepared import Prepared, compiler_options
 from jaxops.graph.rounding import Rounding
-from jaxops.graph.trace import check_called, run, scope_of, step
+from jaxops.graph.trace import apart, check_called, is_long, run, scope_of, sections, step
 from jaxops.memory import LIMIT, runs_here
 from jaxops.static import (
     PREPARED,
@@ -130,7 +130,7 @@ class Pieces:
             with jax.disable_jit(False):  # a node is one operation, however it is written
                 return under_auto_axes(run, graph, opened(given), params, rng, like=given)
         leaves, tree = jax.tree.flatten((given, rng))
-        ours = self.prepared.own(params) if own else None
+        ours = self.prepared.own(params) if own and not is_long(graph) else None
         concrete = ours.concrete if ours else all(map(is_concrete, params.values()))
         concrete = concrete and all(type(x) is np.ndarray or is_concrete(x) for x in leaves)
         # Nothing can be read of what a transformation follows: such a call is one piece.
@@ -210,8 +210,35 @@ class Pieces:
     ) -> tuple[Stop, dict[str, Any]]:
         """What is compiled: (the index of the node to stop at, the computed values that are needed from there on)."""
         local: dict[str, Any] = {}
+        stop, parts = start, sections(graph, start, end)
+        for first, last in parts:
+            if len(parts) == 1:
+                stop = self._section(graph, first, last, cut, local, params, given, rng)
+                continue
+
+            def part(first: int = first, last: int = last, mine: dict[str, Any] = local) -> tuple[Stop, dict[str, Any]]:
+                mine = dict(mine)
+                return Stop(self._section(graph, first, last, cut, mine, params, given, rng)), mine
+
+            found, local = apart(part)
+            stop = found.value
+            if stop < last:
+                break
+        return Stop(stop), _closed(local)
+
+    def _section(
+        self,
+        graph: Graph,
+        start: int,
+        end: int,
+        cut: bool,
+        local: dict[str, Any],
+        params: Mapping[str, Any],
+        given: Mapping[str, Any],
+        rng: Any,
+    ) -> int:
+        """Where the nodes from `start` on stop. local: the computed values, before them and after them."""
         values = ChainMap(local, *scope_of(graph, opened(given), params).maps)
-        stop = end
         for index, node in enumerate(graph.nodes[start:end], start):
             inputs = [values[name] if name else None for name in node.inputs]
             try:
@@ -220,11 +247,10 @@ class Pieces:
                 if not (cut and _may_need_data(node, error)):
                     raise
                 self.cuts[node.title] = str(error).splitlines()[0]
-                stop = index
-                break
+                return index
             local.update(_named(node, outputs))
             _forget(graph, index, index + 1, local)
-        return Stop(stop), _closed(local)
+        return end
 
     def _now(self, node: Node, scope: _Scope, params: Mapping[str, Any], rng: Any) -> list[Any]:
         """The outputs of a node whose operands are known: data, unless they follow from static values alone."""

@@ -1,6 +1,7 @@
 """The walk over the nodes of a graph that calls the operators; JAX's tracing does the rest."""
 
 import functools
+import itertools
 import re
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
@@ -9,11 +10,13 @@ from typing import Any, Protocol
 
 import jax
 import numpy as np
+from jax.experimental.xla_metadata import set_xla_metadata
 
 from jaxops.errors import JaxopsError, SignatureError, SizeError, TooLargeError, UnsupportedError, describe
+from jaxops.graph.border import opened
 from jaxops.graph.nodes import Graph, Node
 from jaxops.memory import bounded_operands, bounded_results
-from jaxops.static import SHAPE_ONLY, UNKNOWN, Undecided, is_symbolic
+from jaxops.static import SHAPE_ONLY, UNKNOWN, StaticValue, Undecided, is_symbolic, tracing
 
 # What JAX, and Chex, raise where they cannot do with symbolic sizes what they can with numbers.
 _OF_JAX = (Undecided, TypeError, ValueError, NotImplementedError, AssertionError)
@@ -37,6 +40,10 @@ class Learner(Protocol):
 LEARNER: ContextVar[Learner | None] = ContextVar("LEARNER", default=None)
 # More nodes in the bodies of functions take many minutes to compile; a file of 31 functions may have 2^30.
 _MOST_CALLED = 1 << 16
+# XLA fuses elementwise operations without limit, and recurs through what it has fused: a chain of 16,000 additions
+# takes it more than a minute, one of 40,000 ends the process. A program of many more nodes than these is given to it
+# as functions, each of so many.
+_FUSED = 2500
 # For each node of a graph there may be so many more.
 PER_NODE = 64
 
@@ -66,16 +73,77 @@ def run(
         **given,
     }
     check_called(graph)
+    parts = sections(graph, 0, len(graph.nodes))
+    for start, stop in parts:
+        if len(parts) == 1 or not tracing():
+            _walk(graph, start, stop, local, params, rng, outer)
+            continue
+
+        def part(start: int = start, stop: int = stop) -> dict[str, Any]:
+            mine = dict(local)
+            _walk(graph, start, stop, mine, params, rng, outer)
+            made = {name for node in graph.nodes[start:stop] for name in node.outputs}
+            return {name: value for name, value in mine.items() if name in made}
+
+        found = apart(part)
+        for name in itertools.chain(*graph.spent[start:stop]):
+            local.pop(name, None)
+        local.update(found)
     values = ChainMap(local, *(outer.maps if outer else ()))
-    for index, (node, spent) in enumerate(zip(graph.nodes, graph.spent, strict=True)):
+    return [values[value.name] if value.name else None for value in graph.outputs]
+
+
+def _walk(
+    graph: Graph,
+    start: int,
+    stop: int,
+    local: dict[str, Any],
+    params: Mapping[str, Any],
+    rng: Any,
+    outer: ChainMap[str, Any] | None,
+) -> None:
+    """Runs nodes of a graph; local: the values by name before it, and after it."""
+    values = ChainMap(local, *(outer.maps if outer else ()))
+    for index in range(start, stop):
+        node = graph.nodes[index]
         inputs = [values[name] if name else None for name in node.inputs]
         key = jax.random.fold_in(rng, index) if rng is not None and node.draws else None
         outputs = step(node, inputs, params, key, values)
         local.update((name, value) for name, value in zip(node.outputs, outputs, strict=False) if name)
         del inputs, outputs
-        for name in spent:
+        for name in graph.spent[index]:
             del local[name]
-    return [values[value.name] if value.name else None for value in graph.outputs]
+
+
+def is_long(graph: Graph) -> bool:
+    """Whether XLA is given the program of a graph in sections."""
+    return len(graph.nodes) + graph.called > 4 * _FUSED
+
+
+def sections(graph: Graph, start: int, stop: int) -> list[tuple[int, int]]:
+    """Where to divide a range of nodes so that XLA need not fuse too many: (start, stop) of each section."""
+    if not is_long(graph):
+        return [(start, stop)]
+    found, first, count = [], start, 0
+    for index in range(start, stop):
+        body = graph.nodes[index].body
+        more = 1 if body is None else len(body.nodes) + body.called
+        if count and count + more > _FUSED:
+            found.append((first, index))
+            first, count = index, 0
+        count += more
+    return [*found, (first, stop)]
+
+
+def apart(part: Callable[[], Any]) -> Any:
+    """What a part of a program gives, which XLA compiles as a function of its own."""
+
+    def closed() -> Any:
+        with set_xla_metadata(inlineable=None):  # the calls in it are inlined
+            return jax.tree.map(lambda x: StaticValue(x) if isinstance(x, np.ndarray) else x, part())
+
+    with set_xla_metadata(inlineable="false"):
+        return opened({"": jax.jit(closed)()})[""]
 
 
 def step(

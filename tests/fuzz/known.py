@@ -84,8 +84,8 @@ KNOWN = [
         lambda case, inputs, ours, theirs: inputs[0].dtype == np.float16,
     ),
     Known(
-        "ReduceSum ReduceSumSquare ReduceL1 ReduceL2 ReduceProd ReduceMean ReduceLogSum ReduceLogSumExp",
-        "integers that overflow wrap, as NumPy's; some kernels of onnxruntime saturate",
+        "ReduceSum ReduceSumSquare ReduceL1 ReduceL2 ReduceProd ReduceMean ReduceLogSum ReduceLogSumExp Normalizer",
+        "integers that overflow wrap, as NumPy's, or are floats before they can; some kernels of onnxruntime saturate",
         _huge_integers,
     ),
     Known(
@@ -121,6 +121,45 @@ KNOWN = [
         lambda case, inputs, ours, theirs: (
             bool(case.attributes.get("is_causal")) and len(inputs) > 4 and inputs[0].shape[-2] != inputs[1].shape[-2]
         ),
+    ),
+    Known(
+        "DFT STFT",
+        "a sum with an infinity or a NaN in it: both give infinities and NaNs, at other places",
+        _not_finite,
+    ),
+    Known(
+        "Attention MultiHeadAttention PackedAttention PackedMultiHeadAttention GroupQueryAttention",
+        "float16 that overflows: onnxruntime computes float16 in float32 on a CPU",
+        lambda case, inputs, ours, theirs: (
+            inputs[0].dtype == np.float16 and any(np.abs(x).max(initial=0) > 1e4 for x in inputs if x is not None)
+        ),
+    ),
+    Known(
+        "Det",
+        "of a singular matrix: 0 but for the rounding of products",
+        lambda case, inputs, ours, theirs: bool(
+            np.allclose(ours[0], theirs[0], atol=1e-5 * float(np.abs(inputs[0]).max(initial=0)) ** inputs[0].shape[-1])
+        ),
+    ),
+    Known(
+        "ReduceLogSum",
+        "a sum below 0 has a logarithm of NaN, which no integer is",
+        lambda case, inputs, ours, theirs: inputs[0].dtype.kind in "iu",
+    ),
+    Known(
+        "CDist",
+        "onnxruntime subtracts twice the product from the squares: of infinities it is NaN",
+        _not_finite,
+    ),
+    Known(
+        "DynamicQuantizeMatMul",
+        "an infinity has no scale: both give NaNs and infinities, at other places",
+        _not_finite,
+    ),
+    Known(
+        "LinearAttention",
+        "products that overflow: both give infinities and NaNs, at other places",
+        lambda case, inputs, ours, theirs: any(np.abs(x).max(initial=0) > 1e30 for x in inputs if x is not None),
     ),
     Known(
         "Inverse",

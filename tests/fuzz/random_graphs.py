@@ -19,23 +19,10 @@ OPSETS = (*range(7, 25), *range(11, 25), 21, 22, 23, 24, 24)
 ML = (1, 2, 3, 4, 4, 4, 5)
 SEVERAL = 9
 # Integers at position 0 that mean sizes or places.
-_MEANT = {
-    "ConstantOfShape",
-    "MelWeightMatrix",
-    "Range",
-    "HannWindow",
-    "HammingWindow",
-    "BlackmanWindow",
-    "OneHot",
-    "TopK",
-}
+_MEANT = {"ConstantOfShape", "Range", "HannWindow", "HammingWindow", "BlackmanWindow", "OneHot", "TopK"}
 _MEANT |= {"com.microsoft.EmbedLayerNormalization", "com.microsoft.WordConvEmbedding", "com.microsoft.NGramRepeatBlock"}
-_MEANT |= {
-    "MelWeightMatrix",
-    "com.microsoft.RelativePositionBias",
-    "com.microsoft.MaxpoolWithMask",
-    "com.microsoft.RemovePadding",
-}
+_MEANT |= {"com.microsoft.RelativePositionBias", "com.microsoft.MaxpoolWithMask", "com.microsoft.RemovePadding"}
+_MEANT |= {"MelWeightMatrix", "com.microsoft.Range"}
 # Operators whose second operand may be any number, too.
 _ANY = {"Add", "Sub", "Mul", "Max", "Min", "Sum", "Mean", "MatMul", "Conv", "Gemm", "Concat", "Where", "PRelu"}
 _ANY |= {"Equal", "Greater", "Less"}

@@ -220,6 +220,15 @@ NAMED = [
     (lambda: jo.gru(X[None], X[None], X[None], hidden_size=1, activations=3), ArgumentError, "it must be a list"),
     (lambda: jo.string_split(np.array(["a", None], object)), DTypeError, "string_split: `x` must be strings"),
     (lambda: jo.tensor_scatter(X[None], X), ShapeError, "`update` has 2 axes, but `past_cache` has 3"),
+    (lambda: jo.microsoft.image_scaler(X[None, None], bias=[None, 1]), ArgumentError, r"`bias\[0\]` is None"),
+    (
+        lambda: jo.microsoft.attention(X[None], X.T @ X, X[0], 70, num_heads=1),
+        ShapeError,
+        r"`mask_index` of \(\) must be",
+    ),
+    (lambda: jo.microsoft.multi_head_attention(X[None], F[0, 0], num_heads=1), ShapeError, "keys of the same B"),
+    (lambda: jo.microsoft.remove_padding(X[None], ["a"]), DTypeError, "`sequence_token_count` must be integers"),
+    (lambda: jo.microsoft.restore_padding(X[None], [[0]]), ShapeError, r"`input` of \(1, 2, 3\) must be \(T, D\)"),
     (
         lambda: jo.tensor_scatter(X[None], X[None], [0, 0]),
         ShapeError,

@@ -95,11 +95,12 @@ version("Mod", 28)(ops.mod)
 def clip_1(input: Array, *, min: float | None = None, max: float | None = None) -> Array:
     x = array(input)
     limit = float(np.finfo(np.float32).max)
-    # The defaults of Clip-6 stand for the limits of the element type, whichever that is.
+    # The defaults of Clip-6 are float32's limits: no limits for float16, as in onnxruntime, and double's for double.
+    widest = np.asarray(np.inf, x.dtype) if x.dtype == np.float16 else None
     return ops.clip(
         x,
-        None if min is None or min <= -limit else np.asarray(min, x.dtype),
-        None if max is None or max >= limit else np.asarray(max, x.dtype),
+        (None if widest is None else -widest) if min is None or min <= -limit else np.asarray(min, x.dtype),
+        widest if max is None or max >= limit else np.asarray(max, x.dtype),
     )
 
 

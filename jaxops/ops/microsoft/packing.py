@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import ints
-from jaxops.dtypes import floating, floats_of_one_type, integral
+from jaxops.dtypes import floating, floats_of_one_type, integral, require_integers
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.attending import attend, merge_heads, split_heads
 from jaxops.ops.microsoft.cached_attention import scale_of
@@ -63,7 +63,7 @@ def packed_attention(
 def _offsets(op: str, tokens: Any, offset: Any, cumulative: Any, bias: Any, heads: int) -> tuple[Any, Any]:
     (offset,) = integral(op, token_offset=offset)
     (ends,) = integral(op, cumulative_sequence_length=cumulative)
-    packed_sizes.offsets(op, tokens.shape, offset.shape, ends.shape)
+    packed_sizes.places(op, tokens.shape, offset.shape, ends.shape)
     batch, length = offset.shape
     sizes_of.bias(op, None if bias is None else bias.shape, batch, heads, length, length)
     return offset, ends
@@ -166,6 +166,7 @@ def remove_padding(input: Array, sequence_token_count: Static) -> tuple[Array, A
     op = "remove_padding"
     (x,) = floating(op, input=input)
     counts = known(op, "sequence_token_count", sequence_token_count)
+    require_integers(op, "sequence_token_count", counts)
     if x.ndim != 3 or counts.shape != x.shape[:1]:
         raise ShapeError(
             f"{op}: `input` of {shape_text(x.shape)} must be (B, S, D), and `sequence_token_count` of "
@@ -198,9 +199,7 @@ def restore_padding(input: Array, token_offset: Array) -> jax.Array:
     op = "restore_padding"
     (x,) = floating(op, input=input)
     (offset,) = integral(op, token_offset=token_offset)
-    if x.ndim != 2:
-        raise ShapeError(f"{op}: `input` of {shape_text(x.shape)} must be (T, D)")
-    packed_sizes.offsets(op, x.shape, offset.shape, None)
+    packed_sizes.offsets(op, "input", x.shape, offset.shape)
     return restored((x, offset))
 
 

@@ -117,7 +117,7 @@ def gated_relative_position_bias(
     query, first, rel, w, b, eco = arrays
     (offset,) = integral(op, token_offset=token_offset)
     if offset is not None:
-        packed_sizes.offsets(op, query.shape, offset.shape, None)
+        packed_sizes.offsets(op, "query_layer", query.shape, offset.shape)
         query = restored((query, offset))
     if query.ndim != 3:
         raise ShapeError(f"{op}: `query_layer` of {shape_text(query.shape)} must be (B, S, N · H)")

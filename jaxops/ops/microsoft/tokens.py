@@ -39,7 +39,7 @@ def murmur_hash3(x: Array, *, positive: int = 1, seed: int = 0) -> Array:
     if is_string(data):
         found = np.empty(data.shape, np.uint32)
         for place, text in np.ndenumerate(data):
-            found[place] = _hash_of_bytes(str(text).encode(), start)
+            found[place] = _hash_of_bytes(str(text).encode(errors="surrogatepass"), start)
         return found.view(kind)
     if data.dtype.name not in _HASHED:
         raise DTypeError(f"{op}: x must be strings or of {', '.join(_HASHED)}, got {describe(data)}")

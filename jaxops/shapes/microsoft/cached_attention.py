@@ -49,7 +49,7 @@ def mask(op: str, name: str, sizes: Sizes | None, batch: Dim, queries: Dim, keys
         f"{op}: `{name}` of {shape_text(sizes)} must be ({batch},), ({2 * batch},), ({3 * batch + 2},), "
         f"({batch}, {total}), ({batch}, {queries}, {total}) or ({batch}, 1, M, M)"
     )
-    square = (batch, 1, sizes[-1], sizes[-1])
+    square = (batch, 1, *sizes[-1:] * 2)
     fits = one_of(
         problem,
         sizes,

@@ -17,7 +17,7 @@ def heads(op: str, query: Sizes, key: Sizes | None, value: Sizes | None, count: 
         size = query[-1] if packed else head_size(op, "query", query[2], 3 * count)
         return query[0], query[1], query[1], size, size
     same = problem + "(B, S, N · H) and keys of the same B"
-    if len(query) != 3 or not agree(same, key[0], query[0]):
+    if len(query) != 3 or not key or not agree(same, key[0], query[0]):
         raise ShapeError(same)
     size = head_size(op, "query", query[2], count)
     if len(key) == 5 and value is None and key[2:] == (count, 2, size):

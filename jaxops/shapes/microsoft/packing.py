@@ -5,7 +5,14 @@ from jaxops.shapes.arithmetic import one_of
 from jaxops.static import Sizes
 
 
-def offsets(op: str, tokens: Sizes, offset: Sizes, cumulative: Sizes | None) -> None:
+def offsets(op: str, operand: str, tokens: Sizes, offset: Sizes) -> None:
+    """Checks packed tokens, an operand of (T, D), and their token_offset (B, S)."""
+    if len(tokens) != 2:
+        raise ShapeError(f"{op}: `{operand}` of {shape_text(tokens)} must be (T, D)")
+    places(op, tokens, offset, None)
+
+
+def places(op: str, tokens: Sizes, offset: Sizes, cumulative: Sizes | None) -> None:
     """Checks token_offset (B, S) and cumulative lengths (B + 1,) of packed `tokens` (T, …)."""
     known = [d for d in (tokens[0], *offset) if isinstance(d, int)]
     if len(offset) != 2 or (len(known) == 3 and tokens[0] > offset[0] * offset[1]):

@@ -171,6 +171,13 @@ def test_the_norm_of_queries_and_keys():
     compare(found, formula(operands, attributes)[:3], operands[5] + 1, 2e-5)
 
 
+def test_no_number_is_no_cap():
+    operands = given(3, None, (3, 2), 3)
+    for _ in range(2):  # the second time the program is there already
+        found = ours(OP, [*map(jnp.asarray, operands[:1]), *operands[1:]], 3, **HEADS, softcap=np.nan)
+        compare(found, formula(operands, {})[:3], operands[5] + 1, 2e-5)
+
+
 def test_16_bits():
     operands = [x.astype(np.float16) if x is not None and x.dtype == np.float32 else x for x in given(1, 5, (6, 4), 6)]
     found = ours(OP, operands, 3, **HEADS)
