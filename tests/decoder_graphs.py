@@ -193,7 +193,7 @@ def attention_23():
     return decoder(body, opset=23)
 
 
-def in_place(room="M", attention=False):
+def in_place(room="M", attention=False, mode="linear"):
     """TensorScatter writes into caches of fixed size; the mask, or Attention itself, leaves out what is behind."""
     body = """
         starts = Unsqueeze(write_indices, axes_1)  ids_shape = Shape(input_ids)  n = Gather(ids_shape, one)
@@ -202,11 +202,12 @@ def in_place(room="M", attention=False):
     body += (
         HEADS_APART
         + """
-        present_k = TensorScatter(past_k, k, write_indices)  present_v = TensorScatter(past_v, v, write_indices)
+        present_k = TensorScatter<MODE>(past_k, k, write_indices)
+        present_v = TensorScatter<MODE>(past_v, v, write_indices)
         keys = Identity(present_k)  values = Identity(present_v)  past_shape = Shape(past_k)
         t = Gather(past_shape, two)  columns = Range(zero, t, one)  axes_13 = Constant<value_ints = [1, 3]>()
         rows = Unsqueeze(places, axes_13)  mask = LessOrEqual(columns, rows)
-    """
+    """.replace("MODE", f'mode = "{mode}"')
     )
     inputs = "int64[N] write_indices"
     if attention:

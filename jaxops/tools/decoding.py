@@ -19,7 +19,7 @@ from jaxops.contract import explained
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import BoundsError, DTypeError, JaxopsError, ModelError, ShapeError, SignatureError, describe
 from jaxops.graph.border import enter
-from jaxops.graph.nodes import Value
+from jaxops.graph.nodes import Graph, Value
 from jaxops.static import Dim, StaticValue, Undecided, symbolic_shape
 from jaxops.tools.caches import Cache, find_caches
 from jaxops.tools.padded import Room
@@ -31,6 +31,7 @@ from jaxops.tools.x64 import in_64_bits, is_on, under_its_x64, x64_on
 class Decodable(Protocol):
     """What a decoder needs of a model."""
 
+    graph: Graph
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     x64: bool
@@ -92,6 +93,8 @@ class Decoder:
         self._logits = next((k for k, v in enumerate(model.outputs) if v.name not in kept), -1)
         if self._logits < 0:
             raise ModelError("the model has no output beside its caches, so a step would give no logits")
+        # Then a mask of the caches would have to forget, too.
+        self._endless = self._mask is None and all(_is_circular(model.graph, c.past.name) for c in self.caches)
         self._reaches = False  # whether it is known that `length` tokens have positions
         self._compiled = jax.jit(self._step)
 
@@ -141,7 +144,7 @@ class Decoder:
         decoder fills itself may be given too: the attention mask of these tokens, (B, n), with 0 for padding;
         position_ids.
         Returns logits of the model's shape, (B, n, V), and (B, V) for tokens of shape (B,). They are NaN after more
-        tokens than `length`, which no error can say while tracing.
+        tokens than `length`, which no error can say while tracing; but not where the caches are circular.
         Raises SignatureError for a missing or unknown input, DTypeError, and ShapeError for a prompt longer than
         `length`.
         """
@@ -232,11 +235,9 @@ class Decoder:
 
     def _valid(self, logits: Any, reached: Any) -> Any:
         """The logits, NaN where there was no room for the tokens."""
-        return (
-            jnp.where(reached <= self.length, logits, jnp.asarray(np.nan, logits.dtype))
-            if is_float(logits.dtype)
-            else logits
-        )
+        if self._endless or not is_float(logits.dtype):
+            return logits
+        return jnp.where(reached <= self.length, logits, jnp.asarray(np.nan, logits.dtype))
 
     def _check_reach(self, params: Any, state: DecoderState, batch: int, count: int, named: Mapping[str, Any]) -> None:
         """Raises ShapeError where the last of `length` tokens is beyond a table, such as that of the positions."""
@@ -298,7 +299,7 @@ def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length:
     cache: input → output for each cache; by default found by name (`past_key_values.0.key` and `present.0.key`,
     `cache_k_0` and `new_cache_k_0`, …) and shape. Caches of an encoder do not grow; give them by name at each step.
     Caches of fixed size are written in place where the model has an input `write_indices` or `cache_position` (the
-    TensorScatter of opset 24), which is filled too.
+    TensorScatter of opset 24), which is filled too. Circular ones hold the last `length` tokens, of any number.
     length: the most tokens of prompt and continuation; the size of caches that are written in place.
     Raises ModelError where no cache is found or one does not grow, SignatureError for a name that the model has not.
 
@@ -326,6 +327,12 @@ def _tokens_input(inputs: tuple[Value, ...], caches: Mapping[str, str]) -> Value
         if integers and not other and (value.shape is None or len(value.shape) == 2):
             return value
     raise ModelError(f"no input for tokens was found, integers (B, n): the inputs are {', '.join(map(str, inputs))}")
+
+
+def _is_circular(graph: Graph, cache: str) -> bool:
+    """Whether what a model writes into a cache goes on at its beginning."""
+    written = [n for n in graph.nodes if n.operator.name == "TensorScatter" and n.inputs[0] == cache]
+    return bool(written) and all(n.attributes.get("mode") == "circular" for n in written)
 
 
 def _is_mask(value: Value) -> bool:
@@ -363,6 +370,13 @@ def _last_places(value: Value, tokens: Tokens) -> Any:
     return (found - 1).reshape(-1, *[1] * (len(value.shape or (0,)) - 1)).astype(_dtype(value))
 
 
+def _filled_rows(value: Value, tokens: Tokens) -> Any:
+    """How many rows of a cache hold a token: all of a circular one that has begun anew."""
+    reached = tokens.position + tokens.count
+    found = jnp.minimum(reached, tokens.total) if isinstance(tokens.total, int) else reached
+    return jnp.full((tokens.batch,), found, _dtype(value))
+
+
 def _size(of: Callable[[Tokens], Dim]) -> Callable[[Value, Tokens], Any]:
     def fill(value: Value, tokens: Tokens) -> Any:
         size = of(tokens)
@@ -378,7 +392,7 @@ _FILLED: dict[str, Callable[[Value, Tokens], Any]] = {
     "positions": _positions,
     "cache_position": lambda value, tokens: (tokens.position + jnp.arange(tokens.count)).astype(_dtype(value)),
     "write_indices": lambda value, tokens: jnp.full((tokens.batch,), tokens.position, _dtype(value)),
-    "nonpad_kv_seqlen": lambda value, tokens: jnp.full((tokens.batch,), tokens.position + tokens.count, _dtype(value)),
+    "nonpad_kv_seqlen": _filled_rows,
     "seqlens_k": _last_places,
     "total_sequence_length": _size(lambda tokens: tokens.total),
     "past_sequence_length": _size(lambda tokens: tokens.total - tokens.count),

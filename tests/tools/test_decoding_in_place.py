@@ -32,6 +32,23 @@ def test_caches_that_are_written_in_place(room, attention):
     assert jnp.isnan(logits).all()
 
 
+@pytest.mark.parametrize("attention", [False, True])
+def test_circular_caches_hold_the_last_tokens(attention):
+    """Beside a loop of onnxruntime, which is handed the same caches; generates three times what they hold."""
+    room, count = 8, 24
+    proto = in_place(room, attention, "circular")
+    step = jaxops.onnx.decoder(model := jaxops.onnx.load(proto), length=room)
+    past = {name: np.zeros((2, 2, room, 8), np.float32) for name in ("past_k", "past_v")}
+
+    def others(batch, before, new):
+        rows = {"nonpad_kv_seqlen": np.full(batch, min(before + new, room))} if attention else {}
+        return {"write_indices": np.full(batch, before), **rows}
+
+    names = {"past_k": "present_k", "past_v": "present_v"}
+    expected = growing(proto, names, {"input_ids": PROMPT, **past}, count, others=others)
+    agree(fixed(step, model.params, step.init(2), PROMPT, count), expected, 3e-5)
+
+
 def test_caches_in_place_have_a_size():
     with pytest.raises(ShapeError, match=r"past_k: .* has room for 16 tokens, not for 32\n.*length=16\)"):
         jaxops.onnx.decoder(jaxops.onnx.load(in_place(16)), length=32)
