@@ -154,7 +154,7 @@ class Model:
         given, graph = (weights, values, rng), self.graph if outputs is None else self._giving(outputs)
 
         def run(weights: Any, values: Any, rng: Any) -> Any:
-            own = weights is self._params and not self._shardings
+            own = (inputs if outputs is None else ()) if weights is self._params and not self._shardings else None
             return leave(self._pieces.call(graph, values, weights, rng, own=own), graph.outputs, given)
 
         return in_64_bits(run, *given) if enters else run(*given)
@@ -163,7 +163,9 @@ class Model:
         self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any
     ) -> Any:
         """Runs the model with its own parameters; as `apply` else."""
-        return self.apply(self.params, *inputs, rng=rng, outputs=outputs, **named)
+        plain = rng is None and outputs is None and not named and not self.x64
+        found = self._pieces.again(self._params, inputs) if plain else None
+        return self.apply(self.params, *inputs, rng=rng, outputs=outputs, **named) if found is None else found
 
     @explained
     @under_its_x64
@@ -256,8 +258,7 @@ class Model:
         Paths of parameters differ from each other. A name that is a path already stays as it is; else the node that
         uses the parameter says it, by its name or metadata.
         """
-        nodes = {node.name: node.scope for node in self.graph.nodes if node.name and node.scope}
-        return {**nodes, **self._named.names}
+        return {n.name: n.scope for n in self.graph.nodes if n.name and n.scope} | self._named.names
 
     @property
     def tied(self) -> dict[str, str]:
@@ -347,7 +348,7 @@ class Model:
         Raises ModuleNotFoundError without igraph (`pip install 'jaxops[plot]'`).
         """
         if inputs or named or sizes:
-            shapes, _ = traced(self.graph, self._shapes, self._examples("plot", inputs, named, sizes))
+            shapes = traced(self.graph, self._shapes, self._examples("plot", inputs, named, sizes))[0]
         else:
             shapes = symbolic(self.graph, self._shapes, self.inputs)
         return plot(self.graph, self._tensors, shapes, depth=depth)
@@ -388,8 +389,7 @@ class Model:
         size = sum(math.prod(t.shape) for t in self._tensors.values())
         head = [f"model {self.graph.name or '(unnamed)'} · {self._description}"]
         head.append(f"  {len(self.graph.nodes)} nodes, {len(self._tensors)} parameters with {size:,} elements")
-        for value in self.inputs:
-            head.append(f"  in   {value}" + (f"  static: {value.static}" if value.static else ""))
+        head += [f"  in   {value}" + (f"  static: {value.static}" if value.static else "") for value in self.inputs]
         head += [f"  out  {value}" for value in self.outputs]
         if self._pieces.prepared.values:
             head.append(f"  prepared  {self._pieces.prepared}")

@@ -100,11 +100,21 @@ class Pieces:
         options = compiler_options() if prepared else None
         return jax.jit(piece, static_argnums=(0, 1, 2, 3), compiler_options=options)
 
+    def again(self, params: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
+        """The result of a call like an earlier one; None for another."""
+        return None if self.precision is not None else self.prepared.again(params, inputs)
+
     def call(
-        self, graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any, own: bool = False
+        self,
+        graph: Graph,
+        given: Mapping[str, Any],
+        params: Mapping[str, Any],
+        rng: Any,
+        own: Sequence[Any] | None = None,
     ) -> list[Any]:
-        """The outputs of a whole model. given: its inputs as `border.arrive` gives them. own: whether the parameters
-        stay the same in the next calls, so that it pays to prepare them.
+        """The outputs of a whole model. given: its inputs as `border.arrive` gives them. own: as they came in order,
+        where the parameters stay the same in the next calls, so that it pays to prepare them; none where other
+        outputs are asked for than usually.
 
         Node by node inside a trace, whose program it becomes a part of, and under `jax.disable_jit`.
         """
@@ -124,21 +134,26 @@ class Pieces:
             LIMIT.reset(before)
 
     def _call(
-        self, graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any, own: bool
+        self,
+        graph: Graph,
+        given: Mapping[str, Any],
+        params: Mapping[str, Any],
+        rng: Any,
+        own: Sequence[Any] | None,
     ) -> list[Any]:
         if cast(Any, jax.config).jax_disable_jit or tracing():
             with jax.disable_jit(False):  # a node is one operation, however it is written
                 return under_auto_axes(run, graph, opened(given), params, rng, like=given)
         leaves, tree = jax.tree.flatten((given, rng))
-        ours = self.prepared.own(params) if own and not is_long(graph) else None
+        ours = self.prepared.own(params) if own is not None and not is_long(graph) else None
         concrete = ours.concrete if ours else all(map(is_concrete, params.values()))
         concrete = concrete and all(type(x) is np.ndarray or is_concrete(x) for x in leaves)
         # Nothing can be read of what a transformation follows: such a call is one piece.
         traced = not concrete and any(isinstance(x, Tracer) for x in (*params.values(), *leaves))
-        static = graph, 0, len(graph.nodes), not traced
+        static, part = (graph, 0, len(graph.nodes), not traced), None
         try:
             if ours and concrete:
-                stop, values = self.prepared.call(ours, static, given, rng, leaves, tree)
+                part, (stop, values) = self.prepared.call(ours, static, given, rng, leaves, tree)
             else:
                 stop, values = self._compiled(*static, params, given, rng)
         except UNKNOWN:
@@ -150,7 +165,10 @@ class Pieces:
         if not complete or any(name not in local for name in graph.output_names):
             local = {**opened(given), **local}
         if complete:
-            return _outputs(graph, local, params)
+            outputs = _outputs(graph, local, params)
+            if ours and part and own and rng is None:
+                ours.remember(part, graph, own, given, outputs)
+            return outputs
         _forget(graph, 0, stop.value, local)
         return under_auto_axes(self._rest, graph, stop.value, True, local, params, rng, like=given)
 

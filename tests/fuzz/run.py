@@ -3,6 +3,7 @@
 
 The work is done in child processes, which say where they are: what ends one, or takes too long, is a finding and the
 next one goes on behind it. Findings are counted by class and the first of each is written to `--out` as a reproducer.
+The numbers of all are in `numbers` there; `--first N --count 1` tries one again.
 """
 
 import argparse
@@ -156,6 +157,8 @@ def _take(line: Any, out: Path, options: Any, counts: Counter[tuple[str, str]], 
 def _keep(out: Path, options: Any, classes: Counter[str], line: list[Any]) -> None:
     """Counts a finding, and writes the first of its class."""
     number, kind, what, where, text, steps = line
+    with (out / "numbers").open("a") as numbers:
+        print(number, kind, what, where, file=numbers)
     classes[f"{kind}: {what}: {where}"] += 1
     if classes[f"{kind}: {what}: {where}"] > 1:
         return

@@ -179,6 +179,8 @@ def test_what_ends_or_stops_a_child_is_found(tmp_path, monkeypatch, capsys):
     assert time.monotonic() - started < 20
     assert counts == {("graphs", "abort"): 1, ("graphs", "hang"): 1, ("graphs", "tried"): 7, ("graphs", "ran"): 5}
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
-        "graphs-abort-abort-3.txt", "graphs-hang-hang-5.txt", "graphs-wrong-Tanh.txt"
+        "graphs-abort-abort-3.txt", "graphs-hang-hang-5.txt", "graphs-wrong-Tanh.txt", "numbers"
     }  # fmt: skip
+    numbers = (tmp_path / "out" / "numbers").read_text().splitlines()
+    assert numbers == ["3 graphs abort abort 3", "5 graphs hang hang 5", "7 graphs wrong Tanh"]
     assert "| graphs | 7 |" in capsys.readouterr().out
