@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxops.errors import ModelError, ShapeError, SignatureError
-from jaxops.graph.nodes import Value
+from jaxops.graph.nodes import Graph, Value
 
 # What tells the two sides of a cache apart; without these words their names are equal.
 _SIDES = {"past", "present", "cache", "caches", "kv", "in", "out", "input", "output", "inputs", "outputs"}
@@ -157,3 +157,9 @@ def _belongs_to_encoder(past: Value, axis: int) -> bool:
     text = f"{past.name} {past.shape[axis]}".lower()
     of_decoder = ".decoder." in text or "self" in text
     return not of_decoder and ("encoder" in text.replace("decoder", "") or "cross" in text)
+
+
+def is_circular(graph: Graph, cache: str) -> bool:
+    """Whether what a model writes into a cache goes on at its beginning."""
+    written = [n for n in graph.nodes if n.operator.name == "TensorScatter" and n.inputs[0] == cache]
+    return bool(written) and all(n.attributes.get("mode") == "circular" for n in written)

@@ -21,7 +21,7 @@ from jaxops.errors import BoundsError, DTypeError, JaxopsError, ModelError, Shap
 from jaxops.graph.border import enter
 from jaxops.graph.nodes import Graph, Value
 from jaxops.static import Dim, StaticValue, Undecided, symbolic_shape
-from jaxops.tools.caches import Cache, find_caches
+from jaxops.tools.caches import Cache, find_caches, is_circular
 from jaxops.tools.padded import Room
 from jaxops.tools.padding import run_padded
 from jaxops.tools.reach import first_beyond
@@ -94,7 +94,7 @@ class Decoder:
         if self._logits < 0:
             raise ModelError("the model has no output beside its caches, so a step would give no logits")
         # Then a mask of the caches would have to forget, too.
-        self._endless = self._mask is None and all(_is_circular(model.graph, c.past.name) for c in self.caches)
+        self._endless = self._mask is None and all(is_circular(model.graph, c.past.name) for c in self.caches)
         self._reaches = False  # whether it is known that `length` tokens have positions
         self._compiled = jax.jit(self._step)
 
@@ -327,12 +327,6 @@ def _tokens_input(inputs: tuple[Value, ...], caches: Mapping[str, str]) -> Value
         if integers and not other and (value.shape is None or len(value.shape) == 2):
             return value
     raise ModelError(f"no input for tokens was found, integers (B, n): the inputs are {', '.join(map(str, inputs))}")
-
-
-def _is_circular(graph: Graph, cache: str) -> bool:
-    """Whether what a model writes into a cache goes on at its beginning."""
-    written = [n for n in graph.nodes if n.operator.name == "TensorScatter" and n.inputs[0] == cache]
-    return bool(written) and all(n.attributes.get("mode") == "circular" for n in written)
 
 
 def _is_mask(value: Value) -> bool:

@@ -44,6 +44,9 @@ def test_large_integers():
         assert jo.reduce_l2(convert(np.array([50000, 50000], np.int32)), keepdims=0) == 70710
         assert jo.pow(convert(x), convert(np.array([1.0, 1.0], np.float32))).tolist() == [ODD, -ODD]
     assert jo.reduce_l2(np.array([94906267, 0]), keepdims=0) == 94906267
+    largest = np.array([2**31 - 1, 3], np.int32)  # as float32 its norm is 2**31
+    for found in (jo.reduce_l2(largest), jo.reduce_l2(jnp.asarray(largest)), jax.jit(jo.reduce_l2)(largest)):
+        assert found == 2**31 - 1
     assert jo.reduce_sum_square(np.array(1e30)) == 1e30 * 1e30
 
 

@@ -146,6 +146,8 @@ def _whole_norm2(x: Array, over: Axes) -> Any:
     total = _total(xp.asarray(xp.square(_magnitude(x).astype(whole))), over)
     exact = about < 2.0 ** (8 * whole.itemsize - 1)
     root = xp.sqrt(xp.where(exact, total.astype(real), about)).astype(whole)
+    # A root that was rounded up to the next power of 2 is no negative number.
+    root = xp.where(exact, root, xp.minimum(root, whole.type(np.iinfo(x.dtype).max)))
     one = whole.type(1)
     root = root - (exact & (root * root > total)).astype(whole)
     return root + (exact & ((root + one) * (root + one) <= total)).astype(whole)
