@@ -6,11 +6,11 @@ that opset into the attributes.
 
 import functools
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from onnx import defs
+from onnx import TensorProto, defs, numpy_helper
 
 from jaxops.onnx import contrib
 
@@ -309,6 +309,11 @@ def node(rng: Any, name: str, fn: Callable[..., Made], types: tuple[Any, ...], g
         inputs.pop()
     attributes = {k: v for k, v in attributes.items() if k in schema.attributes}
     return Case(op, domain, opset, inputs, attributes, min(*more, schema.max_output) if more else 1)
+
+
+def decoded(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes as operators take them: tensors as arrays."""
+    return {k: numpy_helper.to_array(v) if isinstance(v, TensorProto) else v for k, v in attributes.items()}
 
 
 def difference(found: Any, expected: Any) -> str:

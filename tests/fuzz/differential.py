@@ -13,9 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from known import known
-from onnx import TensorProto, numpy_helper
 from random_graphs import RandomGraph, Step
-from random_nodes import difference
+from random_nodes import decoded, difference
 
 from jaxops.errors import JaxopsError, OutOfRangeError
 from jaxops.onnx import load
@@ -99,8 +98,7 @@ def ours(step: Step, inputs: Sequence[Any], opset: int, *, static: bool = False)
     operator.check_arity([x is not None for x in inputs], case.n_outputs)
     given = [x if static or operator.mark(i) else _on_device(x) for i, x in enumerate(inputs)]
     operator.check(given)
-    attributes = {k: numpy_helper.to_array(v) if isinstance(v, TensorProto) else v for k, v in case.attributes.items()}
-    found = operator.call(given, operator.complete(attributes), n_outputs=case.n_outputs, rng=None)
+    found = operator.call(given, operator.complete(decoded(case.attributes)), n_outputs=case.n_outputs, rng=None)
     return [_as_numpy(y) for y in found[: case.n_outputs]]
 
 

@@ -54,8 +54,11 @@ def murmur_hash3(x: Array, *, positive: int = 1, seed: int = 0) -> Array:
 def _murmur_hash3(x: Any, seed: int, kind: np.dtype) -> Any:
     if isinstance(x, np.ndarray):
         x = as_traced(x)
-    bits = lax.bitcast_convert_type(x, np.uint32)
-    words = [bits] if x.dtype.itemsize == 4 else [bits[..., 0], bits[..., 1]]
+    if x.dtype.itemsize == 4:
+        words = [lax.bitcast_convert_type(x, np.uint32)]
+    else:  # not by a cast to two words, whose sizes no export of symbolic ones can refine
+        bits = lax.bitcast_convert_type(x, np.uint64)
+        words = [bits.astype(np.uint32), (bits >> np.uint64(32)).astype(np.uint32)]
     return lax.bitcast_convert_type(_mixed(words, seed), kind)
 
 
@@ -270,7 +273,7 @@ def _warping(cost: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
 
     end = (jnp.asarray(rows, np.int32), jnp.asarray(columns, np.int32))
     _, found = lax.scan(back, end, None, length=rows + columns - 1)
-    length = found[:, 2].sum()
+    length = found[:, 2].sum(dtype=np.int32)
     index = length - 1 - jnp.arange(size, dtype=np.int32)
     path = found[jnp.maximum(index, 0), :2].T
     return jnp.where(index >= 0, path, -1), length
