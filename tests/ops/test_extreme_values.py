@@ -196,3 +196,10 @@ def test_gradient_behind_a_large_product():
     x = jnp.asarray(np.random.default_rng(0).normal(size=(4, 1000)).astype(np.float32))
     grad = jax.jit(jax.grad(lambda x, c: jnp.sum(jo.reduce_log_sum_exp(x * c, (-1,)))))(x, jnp.float32(7e9))
     np.testing.assert_allclose(grad, np.where(x == x.max(-1, keepdims=True), 7e9, 0).astype(np.float32))
+
+
+def test_a_norm_whose_reciprocal_is_subnormal():
+    x = np.full((2, 5000), 1, np.float32)
+    x[1] = 3e38
+    found = jax.jit(lambda x: jo.lp_normalization(x, axis=0, p=1))(x)
+    np.testing.assert_array_equal(found[1], np.ones(5000, np.float32))

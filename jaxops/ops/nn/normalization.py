@@ -24,7 +24,7 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, axis as resolve_axis, flag, integer, ints, one_of, stash
 from jaxops.dtypes import accumulation_type, floating
 from jaxops.errors import ShapeError, shape_text
-from jaxops.ops.numerics import magnitude, root_of_squares
+from jaxops.ops.numerics import magnitude, quotient, root_of_squares
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.nn import normalization as sizes_of
 from jaxops.static import Array, ElementType, Ints, Static, Statistics, jit_if_concrete
@@ -302,7 +302,8 @@ def _lp_normalization(x: Any, axis: int, p: int) -> Any:
     total = jnp.sum(magnitude(wider) if p == 1 else lax.square(wider), axis, keepdims=True)
     # Before the root, so that the gradient at zero is finite.
     total = jnp.where(total == 0, jnp.ones_like(total), total)
-    return (wider / (total if p == 1 else lax.sqrt(total))).astype(x.dtype)
+    norm = jnp.broadcast_to(total if p == 1 else lax.sqrt(total), wider.shape)
+    return quotient(wider, norm).astype(x.dtype)  # the reciprocal of a large norm is 0
 
 
 def mean_variance_normalization(x: Array, *, axes: Static | Ints = (0, 2, 3)) -> jax.Array:
