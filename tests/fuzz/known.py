@@ -144,7 +144,7 @@ KNOWN = [
     ),
     Known(
         "LRN DFT STFT CDist DynamicQuantizeMatMul LinearAttention LayerNormalization Resize Upsample Attention "
-        "Det",
+        "Det DynamicQuantizeLSTM",
         "infinities, and numbers whose squares are: both give infinities and NaNs, at other places",
         _extreme,
     ),
