@@ -138,7 +138,7 @@ class Prepared:
         own = self._own
         try:
             found = own.again.get(tuple(map(_kind, inputs)))
-        except AttributeError:
+        except (AttributeError, TypeError):  # no arrays
             return None
         if found is None or cast(Any, jax.config).jax_disable_jit or tracing():
             return None

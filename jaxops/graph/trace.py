@@ -40,7 +40,7 @@ class Learner(Protocol):
 LEARNER: ContextVar[Learner | None] = ContextVar("LEARNER", default=None)
 # More nodes in the bodies of functions take many minutes to compile; a file of 31 functions may have 2^30.
 _MOST_CALLED = 1 << 16
-# XLA fuses elementwise operations without limit, and recurs through what it has fused: a chain of 16,000 additions
+# XLA:CPU fuses elementwise operations without limit, and recurs through what it has fused: a chain of 16,000 additions
 # takes it more than a minute, one of 40,000 ends the process. A program of many more nodes than these is given to it
 # as functions, each of so many.
 _FUSED = 2500
@@ -116,8 +116,8 @@ def _walk(
 
 
 def is_long(graph: Graph) -> bool:
-    """Whether XLA is given the program of a graph in sections."""
-    return len(graph.nodes) + graph.called > 4 * _FUSED
+    """Whether XLA is given the program of a graph in sections. Only a CPU's calls functions that are not inlined."""
+    return len(graph.nodes) + graph.called > 4 * _FUSED and jax.default_backend() == "cpu"
 
 
 def sections(graph: Graph, start: int, stop: int) -> list[tuple[int, int]]:

@@ -96,12 +96,10 @@ def clip_1(input: Array, *, min: float | None = None, max: float | None = None) 
     x = array(input)
     limit = float(np.finfo(np.float32).max)
     # The defaults of Clip-6 are float32's limits: no limits for float16, as in onnxruntime, and double's for double.
-    widest = np.asarray(np.inf, x.dtype) if x.dtype == np.float16 else None
-    return ops.clip(
-        x,
-        (None if widest is None else -widest) if min is None or min <= -limit else np.asarray(min, x.dtype),
-        widest if max is None or max >= limit else np.asarray(max, x.dtype),
-    )
+    least, most = (-np.inf, np.inf) if x.dtype == np.float16 else (None, None)
+    low = least if min is None or min <= -limit else min
+    high = most if max is None or max >= limit else max
+    return ops.clip(x, *(None if bound is None else np.asarray(bound, x.dtype) for bound in (low, high)))
 
 
 version("Clip", 11)(ops.clip)
