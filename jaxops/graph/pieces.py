@@ -24,7 +24,7 @@ from jaxops.graph.mesh import under_auto_axes
 from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.prepared import Prepared, compiler_options
 from jaxops.graph.rounding import Rounding
-from jaxops.graph.trace import apart, check_called, is_long, run, scope_of, sections, step
+from jaxops.graph.trace import check_called, in_sections, is_long, run, scope_of, step
 from jaxops.memory import LIMIT, runs_here
 from jaxops.static import (
     PREPARED,
@@ -228,47 +228,24 @@ class Pieces:
     ) -> tuple[Stop, dict[str, Any]]:
         """What is compiled: (the index of the node to stop at, the computed values that are needed from there on)."""
         local: dict[str, Any] = {}
-        stop, parts = start, sections(graph, start, end)
-        for first, last in parts:
-            if len(parts) == 1:
-                stop = self._section(graph, first, last, cut, local, params, given, rng)
-                continue
-
-            def part(first: int = first, last: int = last, mine: dict[str, Any] = local) -> tuple[Stop, dict[str, Any]]:
-                mine = dict(mine)
-                return Stop(self._section(graph, first, last, cut, mine, params, given, rng)), mine
-
-            found, local = apart(part)
-            stop = found.value
-            if stop < last:
-                break
-        return Stop(stop), _closed(local)
-
-    def _section(
-        self,
-        graph: Graph,
-        start: int,
-        end: int,
-        cut: bool,
-        local: dict[str, Any],
-        params: Mapping[str, Any],
-        given: Mapping[str, Any],
-        rng: Any,
-    ) -> int:
-        """Where the nodes from `start` on stop. local: the computed values, before them and after them."""
         values = ChainMap(local, *scope_of(graph, opened(given), params).maps)
-        for index, node in enumerate(graph.nodes[start:end], start):
-            inputs = [values[name] if name else None for name in node.inputs]
-            try:
-                outputs = step(node, inputs, params, _key(rng, index, node), values)
-            except (*UNKNOWN, JaxopsError) as error:
-                if not (cut and _may_need_data(node, error)):
-                    raise
-                self.cuts[node.title] = str(error).splitlines()[0]
-                return index
-            local.update(_named(node, outputs))
-            _forget(graph, index, index + 1, local)
-        return end
+
+        def walk(start: int, end: int) -> int:
+            for index, node in enumerate(graph.nodes[start:end], start):
+                inputs = [values[name] if name else None for name in node.inputs]
+                try:
+                    outputs = step(node, inputs, params, _key(rng, index, node), values)
+                except (*UNKNOWN, JaxopsError) as error:
+                    if not (cut and _may_need_data(node, error)):
+                        raise
+                    self.cuts[node.title] = str(error).splitlines()[0]
+                    return index
+                local.update(_named(node, outputs))
+                _forget(graph, index, index + 1, local)
+            return end
+
+        stop = in_sections(graph, start, end, local, walk)
+        return Stop(stop), _closed(local)
 
     def _now(self, node: Node, scope: _Scope, params: Mapping[str, Any], rng: Any) -> list[Any]:
         """The outputs of a node whose operands are known: data, unless they follow from static values alone."""

@@ -1,7 +1,6 @@
 """The walk over the nodes of a graph that calls the operators; JAX's tracing does the rest."""
 
 import functools
-import itertools
 import re
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
@@ -73,46 +72,22 @@ def run(
         **given,
     }
     check_called(graph)
-    parts = sections(graph, 0, len(graph.nodes))
-    for start, stop in parts:
-        if len(parts) == 1 or not tracing():
-            _walk(graph, start, stop, local, params, rng, outer)
-            continue
-
-        def part(start: int = start, stop: int = stop) -> dict[str, Any]:
-            mine = dict(local)
-            _walk(graph, start, stop, mine, params, rng, outer)
-            made = {name for node in graph.nodes[start:stop] for name in node.outputs}
-            return {name: value for name, value in mine.items() if name in made}
-
-        found = apart(part)
-        for name in itertools.chain(*graph.spent[start:stop]):
-            local.pop(name, None)
-        local.update(found)
     values = ChainMap(local, *(outer.maps if outer else ()))
+
+    def walk(start: int, stop: int) -> int:
+        for index in range(start, stop):
+            node = graph.nodes[index]
+            inputs = [values[name] if name else None for name in node.inputs]
+            key = jax.random.fold_in(rng, index) if rng is not None and node.draws else None
+            outputs = step(node, inputs, params, key, values)
+            local.update((name, value) for name, value in zip(node.outputs, outputs, strict=False) if name)
+            del inputs, outputs
+            for name in graph.spent[index]:
+                del local[name]
+        return stop
+
+    in_sections(graph, 0, len(graph.nodes), local, walk)
     return [values[value.name] if value.name else None for value in graph.outputs]
-
-
-def _walk(
-    graph: Graph,
-    start: int,
-    stop: int,
-    local: dict[str, Any],
-    params: Mapping[str, Any],
-    rng: Any,
-    outer: ChainMap[str, Any] | None,
-) -> None:
-    """Runs nodes of a graph; local: the values by name before it, and after it."""
-    values = ChainMap(local, *(outer.maps if outer else ()))
-    for index in range(start, stop):
-        node = graph.nodes[index]
-        inputs = [values[name] if name else None for name in node.inputs]
-        key = jax.random.fold_in(rng, index) if rng is not None and node.draws else None
-        outputs = step(node, inputs, params, key, values)
-        local.update((name, value) for name, value in zip(node.outputs, outputs, strict=False) if name)
-        del inputs, outputs
-        for name in graph.spent[index]:
-            del local[name]
 
 
 def is_long(graph: Graph) -> bool:
@@ -120,10 +95,33 @@ def is_long(graph: Graph) -> bool:
     return len(graph.nodes) + graph.called > 4 * _FUSED and jax.default_backend() == "cpu"
 
 
-def sections(graph: Graph, start: int, stop: int) -> list[tuple[int, int]]:
-    """Where to divide a range of nodes so that XLA need not fuse too many: (start, stop) of each section."""
-    if not is_long(graph):
-        return [(start, stop)]
+def in_sections(graph: Graph, start: int, stop: int, local: dict[str, Any], walk: Callable[[int, int], int]) -> int:
+    """Where `walk(start, stop)` stops, which runs these nodes and keeps the values by name in `local`.
+
+    A long graph is walked in sections, each a function of its own, so that XLA need not fuse too many nodes.
+    """
+    if not (is_long(graph) and tracing()):
+        return walk(start, stop)
+    at = start
+    for first, last in _sections(graph, start, stop):
+        before = dict(local)
+
+        def section(first: int = first, last: int = last, before: dict[str, Any] = before) -> dict[str, Any]:
+            nonlocal at
+            with set_xla_metadata(inlineable=None):  # the calls in it are inlined
+                at = walk(first, last)
+            made = {name: value for name, value in local.items() if before.get(name) is not value}
+            return jax.tree.map(lambda x: StaticValue(x) if isinstance(x, np.ndarray) else x, made)
+
+        with set_xla_metadata(inlineable="false"):
+            local.update(opened(jax.jit(section)()))
+        if at < last:
+            break
+    return at
+
+
+def _sections(graph: Graph, start: int, stop: int) -> list[tuple[int, int]]:
+    """Where to divide a range of nodes: (start, stop) of each section."""
     found, first, count = [], start, 0
     for index in range(start, stop):
         body = graph.nodes[index].body
@@ -133,17 +131,6 @@ def sections(graph: Graph, start: int, stop: int) -> list[tuple[int, int]]:
             first, count = index, 0
         count += more
     return [*found, (first, stop)]
-
-
-def apart(part: Callable[[], Any]) -> Any:
-    """What a part of a program gives, which XLA compiles as a function of its own."""
-
-    def closed() -> Any:
-        with set_xla_metadata(inlineable=None):  # the calls in it are inlined
-            return jax.tree.map(lambda x: StaticValue(x) if isinstance(x, np.ndarray) else x, part())
-
-    with set_xla_metadata(inlineable="false"):
-        return opened({"": jax.jit(closed)()})[""]
 
 
 def step(
