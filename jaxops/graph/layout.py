@@ -11,6 +11,7 @@ from typing import Any
 
 from jax import lax
 
+from jaxops.graph import extremes
 from jaxops.graph.program import Operation
 from jaxops.graph.rows import ELEMENTWISE
 
@@ -61,7 +62,8 @@ def bind(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
     moved = next((x for x in operands if isinstance(x, Moved)), None)
     rule = RULES.get(name)
     if moved is None or rule is None:
-        return operation.bind(list(map(settled, operands)), params)
+        arrays = list(map(settled, operands))
+        return [extremes.bind(operation, *arrays)] if name in extremes.PAIRS else operation.bind(arrays)
     return rule(operation, operands, moved.perm)
 
 
