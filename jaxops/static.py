@@ -29,6 +29,7 @@ __all__ = [
     "Ints",
     "JaxRuntimeError",
     "Primitive",
+    "Quantizable",
     "ShapeOnly",
     "Sizes",
     "Static",
@@ -53,6 +54,7 @@ Sizes: TypeAlias = tuple[Dim, ...]
 Ints: TypeAlias = int | np.integer | Sequence[int] | np.ndarray | jax.Array
 
 STATIC, VECTOR, SHAPE_ONLY, STATISTICS, ELEMENT_TYPE = "static", "1-D", "shape only", "statistics", "element type"
+QUANTIZABLE = "quantizable"
 # The marks that the front ends read off a signature.
 Static: TypeAlias = Annotated[Any, STATIC]  # must be known while tracing
 # Likewise, 1-D. A single number is a list of one in a file; in a direct call where the function says so.
@@ -60,6 +62,7 @@ StaticInts: TypeAlias = Annotated[Any, STATIC, VECTOR]
 StaticNumbers: TypeAlias = Annotated[Any, STATIC, VECTOR]
 ShapeOnly: TypeAlias = Annotated[Any, SHAPE_ONLY]  # any array: only its sizes are looked at
 Statistics: TypeAlias = Annotated[Array, STATISTICS]  # gathered from data while training, and not learned
+Quantizable: TypeAlias = Annotated[Array, QUANTIZABLE]  # a `Dequantized` array comes as it is
 ElementType: TypeAlias = Annotated[Any, ELEMENT_TYPE]  # an attribute that names a type: np.float32, "int8", str
 
 

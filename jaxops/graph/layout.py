@@ -151,6 +151,13 @@ def _convolution(operation: Operation, operands: Sequence[Any], perm: _Perm) -> 
     return list(operation.bind(arrays, {**operation.equation.params, "dimension_numbers": numbers}))
 
 
+def _same_bits(operation: Operation, operands: Sequence[Any], perm: _Perm) -> list[Any]:
+    formal, result = operation.equation.invars[0].aval, operation.equation.outvars[0].aval
+    if formal.shape == result.shape:
+        return _elementwise(operation, operands, perm)
+    return list(operation.bind(list(map(settled, operands))))  # elements of other sizes make an axis
+
+
 RULES: dict[str, Callable[..., list[Any]]] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
     **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod"), _reduce),
@@ -158,6 +165,7 @@ RULES: dict[str, Callable[..., list[Any]]] = {
         ("reduce_window_sum", "reduce_window_max", "reduce_window_min"),
         _along_axes("window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation"),
     ),
+    "bitcast_convert_type": _same_bits,
     "concatenate": _concatenate,
     "conv_general_dilated": _convolution,
     "pad": _along_axes("padding_config"),

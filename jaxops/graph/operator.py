@@ -48,7 +48,7 @@ class Operator(Protocol):
         ...
 
     def mark(self, position: int) -> str | None:
-        """What the input at `position` is: static, only its sizes looked at, statistics, or just data (None)."""
+        """What the input at `position` is: static, only its sizes looked at, statistics, quantizable; else None."""
         ...
 
     def check(self, inputs: Sequence[Any]) -> None:

@@ -26,8 +26,8 @@ from jaxops.graph.trace import step
 from jaxops.memory import fits
 from jaxops.static import STATISTICS
 
-# From this many elements on, bytes are data rather than structure.
-_LARGE = 1024
+# From this many elements on, bytes are data rather than structure; along one axis they may be zero points of channels.
+_LARGE, _LONG = 1024, 1 << 16
 # What a mask adds to a score that must not count: from BERT's -10,000 to -inf.
 _LEFT_OUT = -9999.0
 
@@ -212,7 +212,8 @@ def _is_parameter(tensor: Tensor) -> bool:
     size = math.prod(tensor.shape)
     if _is_continuous(tensor):
         return size != 1
-    return tensor.dtype.itemsize == 1 and tensor.dtype.kind != "b" and size >= _LARGE
+    bytes_ = tensor.dtype.itemsize == 1 and tensor.dtype.kind != "b"
+    return bytes_ and size >= (_LARGE if len(tensor.shape) > 1 else _LONG)
 
 
 def _is_mask(parameter: Any) -> bool:

@@ -32,7 +32,7 @@ from jaxops.onnx.schemas import (
     type_names,
 )
 from jaxops.ops import microsoft, ml, preview, training
-from jaxops.static import ELEMENT_TYPE, SHAPE_ONLY, STATIC, STATISTICS, VECTOR, Subgraph
+from jaxops.static import ELEMENT_TYPE, QUANTIZABLE, SHAPE_ONLY, STATIC, STATISTICS, VECTOR, Subgraph
 
 # Where the functions of a domain are.
 DOMAINS: dict[str, ModuleType] = {
@@ -171,8 +171,8 @@ class Operator:
         return bool(self.formals) and self.schema.inputs[-1].option == VARIADIC
 
     def mark(self, position: int) -> str | None:
-        """STATIC, SHAPE_ONLY or STATISTICS where the input at `position` is marked so; a variadic input shares one."""
-        return next((m for m in (STATIC, SHAPE_ONLY, STATISTICS) if m in self._marks_of(position)), None)
+        """The mark of the input at `position`, if it has one; a variadic input shares one."""
+        return next((m for m in (STATIC, SHAPE_ONLY, STATISTICS, QUANTIZABLE) if m in self._marks_of(position)), None)
 
     def is_vector(self, position: int) -> bool:
         """Whether the text says that the input at `position` is 1-D, where the function takes a single integer too."""

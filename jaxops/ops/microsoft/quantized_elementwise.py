@@ -26,7 +26,7 @@ from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import as_traced
 from jaxops.errors import DTypeError, SignatureError
 from jaxops.ops.elementwise import broadcast_to
-from jaxops.ops.numerics import quotient
+from jaxops.ops.numerics import computed_once, quotient
 from jaxops.ops.quantized import (
     BYTES,
     dequantized,
@@ -113,7 +113,7 @@ def _combined(operands: tuple[jax.Array, ...], op: str) -> jax.Array:
     one, other = (
         x.astype(jnp.float32) * broadcast_to(quotient(by, c_by), sizes) for x, by in ((left, a_by), (right, b_by))
     )
-    return saturated(one + other, c_zero, c_zero.dtype)
+    return saturated(computed_once(one + other), c_zero, c_zero.dtype)
 
 
 def mul_integer(a: Array, a_zero_point: Array | None, b: Array, b_zero_point: Array | None = None) -> jax.Array:

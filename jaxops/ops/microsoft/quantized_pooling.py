@@ -86,7 +86,7 @@ def _average_pool(
     return jnp.moveaxis(y, 1, -1) if channels_last else y
 
 
-def _operands(op: str, x: Any, by: Any, zero: Any, y_by: Any, y_zero: Any) -> tuple[jax.Array, ...]:
+def _operands(op: str, x: Any, by: Any, zero: Any, y_by: Any, y_zero: Any) -> tuple[Array, ...]:
     data, factor, origin = with_parameters(op, "x", x, by, zero)
     return (data, factor, origin, *parameters(op, "y", y_by, y_zero, data.dtype))
 

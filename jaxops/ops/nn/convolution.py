@@ -1,7 +1,6 @@
 """Convolution and its transpose, over any number of spatial axes.
 
-Each is one `lax` convolution, except on a CPU. There XLA runs some shapes many times slower than the same sums
-written as matrix products or elementwise operations (figures beside each rule).
+On a CPU they take other forms than a `lax` convolution where that is faster (`convolution_forms`).
 """
 
 __all__ = ["conv", "conv_transpose"]
@@ -12,19 +11,22 @@ import jax.numpy as jnp  # noqa: F401 - the doctests use it
 from jax import lax
 
 from jaxops.attributes import integer
+from jaxops.dequantized import plain
 from jaxops.dtypes import as_traced, unify
 from jaxops.ops.checked import with_sizes
-from jaxops.ops.nn.convolution_forms import as_overlaps, fast_form, padded
+from jaxops.ops.nn.convolution_forms import as_overlaps
+from jaxops.ops.nn.convolving import add_bias, channels_first, convolved
+from jaxops.ops.nn.integer_convolution import of_dequantized
 from jaxops.ops.nn.windows import integers, options
 from jaxops.ops.platforms import by_platform
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
-from jaxops.static import PREPARED, Array, Ints, Sizes, jit_if_concrete
+from jaxops.static import Array, Ints, Quantizable, Sizes, jit_if_concrete
 
 
 def conv(
-    x: Array,
-    w: Array,
+    x: Quantizable,
+    w: Quantizable,
     b: Array | None = None,
     *,
     auto_pad: AutoPad = "NOTSET",
@@ -49,12 +51,14 @@ def conv(
     >>> conv(jnp.ones((1, 1, 5, 5)), jnp.ones((2, 1, 3, 3)), strides=(2, 2), pads=(1, 1, 1, 1)).shape
     (1, 2, 3, 3)
     """
-    return _conv(
-        _operands("conv", x, w, b),
+    attributes = (
         options("conv", auto_pad, pads, strides, dilations),
         integer("conv", "group", group),
         integers("conv", "kernel_shape", kernel_shape),
     )
+    operands = _operands("conv", plain(x), plain(w), b)
+    found = of_dequantized("conv", x, w, *attributes)
+    return _conv(operands, *attributes) if found is None else add_bias("conv", found, list(operands[2:]))
 
 
 def conv_transpose(
@@ -108,57 +112,6 @@ def _conv(operands: tuple[jax.Array, ...], options: Options, group: int, kernel_
     return add_bias("conv", convolved("conv", x, w, options, group, kernel_shape), b)
 
 
-def convolved(
-    op: str, x: jax.Array, w: jax.Array, options: Options, group: int, kernel_shape: Sizes | None
-) -> jax.Array:
-    """The convolution of data with filters of one type, in that type."""
-    sizes = sizes_of.spatial(op, x.shape)
-    sizes_of.channels(op, x.shape, w.shape, group)
-    windows = sizes_of.sliding(op, sizes, sizes_of.kernel_of(op, w.shape, kernel_shape), options)
-    fast = fast_form(x.shape, w.shape, windows, group, PREPARED.get())
-
-    def plain(x: jax.Array, w: jax.Array) -> jax.Array:
-        return _convolve(x, w, windows, group)
-
-    def quick(x: jax.Array, w: jax.Array) -> jax.Array:
-        assert fast is not None
-        return fast(x, w, windows, group)
-
-    y = plain(x, w) if fast is None else by_platform(x, w, cpu=quick, default=plain)
-    return with_sizes(op, y, (x.shape[0], w.shape[0], *windows.sizes))
-
-
-def add_bias(op: str, y: jax.Array, b: list[jax.Array]) -> jax.Array:
-    """The result and a bias for each of its channels; `b` holds it, or is empty."""
-    if not b:
-        return y
-    sizes_of.bias(op, b[0].shape, y.shape[1])
-    return lax.add(y, lax.broadcast_in_dim(b[0], y.shape, (1,)))
-
-
-def _layout(rank: int) -> lax.ConvDimensionNumbers:
-    """Batch and channels first, for the data, the filters and the result."""
-    order = tuple(range(rank))
-    return lax.ConvDimensionNumbers(order, order, order)
-
-
-def _convolve(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    pads = windows.pads
-    if not all(isinstance(p, int) for pair in pads for p in pair):
-        # The convolution takes numbers as padding, so a symbolic padding becomes a separate pad.
-        x, windows = padded(x, windows, x.dtype.type(0))
-        pads = windows.pads
-    return lax.conv_general_dilated(
-        x,
-        w,
-        windows.strides,
-        pads,
-        rhs_dilation=windows.dilations,
-        dimension_numbers=_layout(x.ndim),
-        feature_group_count=group,
-    )
-
-
 @jit_if_concrete
 def _conv_transpose(
     operands: tuple[jax.Array, ...],
@@ -204,6 +157,6 @@ def _dilated(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Ar
         [(v - 1 - lo, v - 1 - hi) for v, (lo, hi) in zip(widths, windows.pads, strict=True)],
         lhs_dilation=windows.strides,
         rhs_dilation=windows.dilations,
-        dimension_numbers=_layout(rank),
+        dimension_numbers=channels_first(rank),
         feature_group_count=group,
     )

@@ -2,28 +2,20 @@
 
 __all__ = ["conv_integer", "qlinear_conv"]
 
-import math
-
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from jaxops.attributes import integer
 from jaxops.dtypes import as_traced
 from jaxops.errors import DTypeError
-from jaxops.ops.integer_products import as_int8
-from jaxops.ops.nn.convolution import add_bias, convolved
-from jaxops.ops.nn.convolution_forms import as_columns, padded
+from jaxops.ops.nn.convolving import add_bias
+from jaxops.ops.nn.integer_convolution import integer_convolution
 from jaxops.ops.nn.windows import integers, options
-from jaxops.ops.quantized import BYTES, quantized, requantized, scale, without_zero, zero_point
+from jaxops.ops.quantized import BYTES, quantized, requantized, scale, zero_point
 from jaxops.shapes.math.quantized_products import single
-from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.quantized_convolution import of_filters
-from jaxops.shapes.nn.windows import AutoPad, Options, Windows
+from jaxops.shapes.nn.windows import AutoPad, Options
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete
-
-# The most shifted copies of the data in one product.
-_MOST_TAPS = 64
 
 
 def conv_integer(
@@ -82,70 +74,6 @@ def _convolution(
     if w_zero is not None:
         w_zero = w_zero.reshape(of_filters(op, "w_zero_point", w_zero.shape, w.shape))
     return integer_convolution(op, x, w, (x_zero, w_zero), options, group, kernel_shape)
-
-
-def integer_convolution(
-    op: str,
-    x: jax.Array,
-    w: jax.Array,
-    zeros: tuple[jax.Array | None, jax.Array | None],
-    options: Options,
-    group: int,
-    kernel_shape: Sizes | None,
-) -> jax.Array:
-    """The convolution of x - zeros[0] with the filters w - zeros[1] in int32; padding is zeros[0].
-
-    x: (N, C, d1, …, dn). w: (M, C/group, k1, …, kn). int8 or uint8, each. zeros: a scalar for x; a scalar, or sizes
-    that broadcast to w, (M, 1, …, 1), for w. None is 0.
-
-    As columns it is one product of int8: a 3×3 convolution 64→64 at 56×56 takes 1.4 ms on two cores, in int32 32 ms
-    and in float32 2.6 ms.
-    """
-    windows = _windows(op, x.shape, w.shape, options, group, kernel_shape)
-    taps = math.prod(windows.kernel)
-    whole = all(isinstance(d, int) and d > 0 for d in (*x.shape[1:], *w.shape, *windows.sizes))
-    # Few channels a group: a sum of shifted data, which is fast for any type. Unknown sizes: no columns.
-    if not whole or taps > _MOST_TAPS or (group > 1 and taps * w.shape[1] <= _MOST_TAPS):
-        data, filters = (without_zero(v, z, jnp.int32) for v, z in zip((x, w), zeros, strict=True))
-        return convolved(op, data, filters, options, group, kernel_shape)
-    data, x_zero = as_int8(x, zeros[0])
-    filters, w_zero = as_int8(w, zeros[1])
-    fill = jnp.int8(0) if x_zero is None else x_zero.astype(jnp.int8)
-    data, windows = padded(data, windows, fill)
-    y = as_columns(data, filters, windows, group, jnp.int32)
-    if x_zero is not None:
-        origin = without_zero(filters, w_zero, jnp.int32)
-        y = y - _by_channel(x_zero * jnp.sum(origin, tuple(range(1, w.ndim)), jnp.int32), y.shape)
-    if w_zero is not None:
-        sums = jnp.repeat(_window_sums(data, windows, group), w.shape[0] // group, 1)
-        y = y - _by_channel(w_zero.reshape(-1) if w_zero.ndim else w_zero, y.shape) * sums
-    return y
-
-
-def _windows(op: str, x: Sizes, w: Sizes, options: Options, group: int, kernel_shape: Sizes | None) -> Windows:
-    sizes = sizes_of.spatial(op, x)
-    sizes_of.channels(op, x, w, group)
-    return sizes_of.sliding(op, sizes, sizes_of.kernel_of(op, w, kernel_shape), options)
-
-
-def _by_channel(x: jax.Array, sizes: Sizes) -> jax.Array:
-    """A scalar, or a number for each channel, in the sizes of the result."""
-    return lax.broadcast_in_dim(x, sizes, (1,) if x.ndim else ())
-
-
-def _window_sums(x: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """The sum of each window over the channels of each group: (N, group, o1, …, on)."""
-    n, c = x.shape[:2]
-    planes = jnp.sum(lax.reshape(x, (n, group, c // group, *x.shape[2:])), 2, jnp.int32)
-    return lax.reduce_window(
-        planes,
-        jnp.int32(0),
-        lax.add,
-        (1, 1, *windows.kernel),
-        (1, 1, *windows.strides),
-        "VALID",
-        window_dilation=(1, 1, *windows.dilations),
-    )
 
 
 def qlinear_conv(

@@ -11,12 +11,13 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, element_type, flag, integer
+from jaxops.dequantized import Dequantized
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import DTypeError
 from jaxops.ops.numerics import largest, quotient, smallest
-from jaxops.ops.quantized import QUANTIZED, in_precision, quantized, saturated, scale, wide, zero_point
+from jaxops.ops.quantized import BYTES, QUANTIZED, in_precision, quantized, saturated, scale, wide, zero_point
 from jaxops.shapes.quantization.linear_quantization import Layout, layout, per_tensor, same_layout
-from jaxops.static import Array, ElementType, Sizes, jit_if_concrete
+from jaxops.static import PREPARED, Array, ElementType, Sizes, jit_if_concrete
 
 
 def quantize_linear(
@@ -164,7 +165,7 @@ def dequantize_linear(
 
 
 @jit_if_concrete
-def _dequantize(operands: tuple[jax.Array, ...], axis: int, block_size: int, target: np.dtype) -> jax.Array:
+def _dequantize(operands: tuple[jax.Array, ...], axis: int, block_size: int, target: np.dtype) -> Any:
     op, (x, by, *zero) = "dequantize_linear", operands
     way = _layout(op, "x_scale", x.shape, by.shape, axis, block_size)
     found = wide(x)
@@ -174,7 +175,8 @@ def _dequantize(operands: tuple[jax.Array, ...], axis: int, block_size: int, tar
     work = target if target.itemsize > 4 else jnp.float32
     y = (found.astype(work) * _spread(by.astype(work), way, x.shape)).astype(target)
     chex.assert_equal(y.shape, x.shape)
-    return y
+    comes_along = PREPARED.get() and x.dtype.name in BYTES and by.dtype == target == jnp.float32 and block_size == 0
+    return Dequantized(y, x, by, zero[0] if zero else None, axis % max(x.ndim, 1)) if comes_along else y
 
 
 def dynamic_quantize_linear(x: Array) -> tuple[jax.Array, jax.Array, jax.Array]:
