@@ -1,0 +1,63 @@
+"""What NumPy computes of weights is what XLA computes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from jaxops.graph import on_host
+from jaxops.graph.program import evaluate, opened_program
+
+RNG = np.random.default_rng(0)
+BYTES = RNG.integers(-128, 128, (6, 5, 4)).astype(np.int8)
+WHOLE = RNG.integers(-(2**31), 2**31, (6, 5, 4)).astype(np.int32)
+FLOATS = RNG.standard_normal((6, 5, 4)).astype(np.float32)
+FUNCTIONS = {
+    "sums of bytes": (lambda x: jnp.sum(x, (0, 2), jnp.int32), BYTES),
+    "sums wrap around": (lambda x: lax.reduce_sum(x, (1,)), WHOLE),
+    "products wrap around": (lambda x: x * x - x + 7, WHOLE),
+    "integers as floats": (lambda x: x.astype(jnp.float32) * 0.5, WHOLE),
+    "wide integers as narrow": (lambda x: x.astype(jnp.int8), WHOLE),
+    "a choice": (lambda x: lax.select(x != x, x, 2 - x), FLOATS.astype(np.float32)),
+    "quotients": (lambda x: lax.stop_gradient(x) / (1 + x * x), FLOATS),
+    "moves": (lambda x: lax.transpose(lax.slice(x, (1, 0, 0), (6, 5, 3)), (2, 0, 1))[:, None], FLOATS),
+    "rounded": (lambda x: x.astype(jnp.bfloat16), FLOATS),
+}
+
+
+def on_both(fn, x):
+    """(what NumPy computes, what XLA computes), or None where NumPy is not asked."""
+    program = opened_program(jax.make_jaxpr(fn)(x), "cpu")
+    found = on_host.computed(program, program.operations, [0])
+    if program.outputs[0] not in found:
+        return None
+    return evaluate(program.operations, {0: x}, program.outputs, on_host.bind)[0], jax.jit(fn)(x)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_same_numbers(name):
+    results = on_both(*FUNCTIONS[name])
+    assert results is not None
+    found, expected = results
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_choice_keeps_what_is_no_number():
+    x = np.where(FLOATS > 0, FLOATS, np.nan).astype(np.float32)
+    found, expected = on_both(FUNCTIONS["a choice"][0], x)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("fn", "x"),
+    [
+        (lambda x: jnp.sum(x, 1), FLOATS),  # the order of a sum decides about its last digits
+        (lambda x: x.astype(jnp.int8), FLOATS),  # out of range XLA saturates
+        (jnp.exp, FLOATS),
+        (lambda x: x // 3, WHOLE),
+    ],
+)
+def test_what_numpy_computes_in_another_way_is_left_to_xla(fn, x):
+    assert on_both(fn, x) is None
