@@ -14,8 +14,8 @@ from jax import lax
 from jaxops.graph.program import Operation
 
 PAIRS = {"reduce_max": lax.max, "reduce_min": lax.min}
-# A row of fewer elements is not worth it. Each step leaves a 16th of the others.
-_SHORTEST, _SLICES, _LONGEST = 64, 16, 2048
+# A row of fewer elements is not worth it. Each step leaves an eighth of the others.
+_SHORTEST, _SLICES, _LONGEST = 64, 8, 2048
 
 
 def bind(operation: Operation, x: Any) -> Any:
