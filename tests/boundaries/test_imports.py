@@ -15,7 +15,7 @@ STANDARD = set(sys.stdlib_module_names)
 ARRAYS = {"jax", "numpy", "ml_dtypes", "chex"}
 BASE = {
     *("jaxops.errors", "jaxops.memory", "jaxops.static", "jaxops.attributes", "jaxops.dtypes"),
-    *("jaxops.contract", "jaxops.deferred", "jaxops.sequences"),
+    *("jaxops.contract", "jaxops.deferred", "jaxops.dequantized", "jaxops.sequences"),
 }
 
 # Folder or module → what it may import besides the standard library; the longest name that fits decides.
@@ -36,6 +36,7 @@ ALLOWED = {
     "jaxops.memory": {"numpy", "jaxops.errors"},
     "jaxops.static": {"jax", "numpy", "jaxops.errors", "jaxops.memory"},
     "jaxops.deferred": {"jax", "numpy", "jaxops.errors", "jaxops.static"},
+    "jaxops.dequantized": {"jax", "jaxops.static"},
     "jaxops.sequences": {"jax", "jaxops.errors", "jaxops.static"},
     "jaxops.attributes": {"jax", "numpy", "jaxops.errors", "jaxops.static", "jaxops.dtypes"},
     "jaxops.dtypes": {"jax", "numpy", "ml_dtypes", "jaxops.errors", "jaxops.memory", "jaxops.static"},
@@ -87,7 +88,7 @@ SIZES_ONLY = {"Dim", "Sizes", "Undecided", "is_symbolic", "at_zero"}
 # Computing on data, which a front end leaves to the operators. Adapters may shape an argument.
 COMPUTING = {"jax.numpy", "jax.lax"}
 # What writes a traced program again.
-REWRITING = {"jaxops.graph.layout"}
+REWRITING = {"jaxops.graph.layout", "jaxops.graph.extremes"}
 # The one file whose JAX names change between releases.
 FRAGILE, FRAGILE_AT = {"jax.core", "jax.extend", "jax.interpreters", "jax.errors"}, "jaxops.static"
 
