@@ -1,133 +1,123 @@
-"""Whole models, jaxops beside onnxruntime (and OpenVINO where it is installed): start, call, peak memory.
+"""Whole models, jaxops beside onnxruntime and OpenVINO: start, call, peak memory.
 
     python tests/benchmarks/export.py FOLDER          # once; needs torch
-    python tests/benchmarks/models.py FOLDER/*.onnx [--rounds 3] [--json figures.json]
+    python tests/benchmarks/quantize.py FOLDER        # once; quantized ones, made of those
+    python tests/benchmarks/models.py FOLDER/*.onnx [--engines onnxruntime jaxops …] [--rounds 3]
+        [--json figures.json] [--chart figures.svg]
 
-Names such as light_resnet50 are files of the onnx package. Each engine runs in processes of its own, in turns, as the
-machine may be shared; the best of each figure counts. A start is loading and the first call. The peak is that of the
-whole process, its libraries included. `call` is a median; ratios are to onnxruntime.
+Names such as light_resnet50 are files of the onnx package, whose weights are all one value. Each engine runs in
+processes of its own (`engines.py` says what is measured), in turns, as the machine may be shared; the best of each
+figure counts. Ratios are to onnxruntime; their geometric means are over the models in `report.COUNTED`, and what else
+was measured stands below them. `jaxops-cached` finds its programs compiled: its start is what counts.
 """
 
 import argparse
+import compileall
 import importlib.util
 import json
-import math
-import resource
-import statistics
+import os
 import subprocess
 import sys
-import time
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import onnx
-from rich.console import Console
+from engines import ENGINES
+from report import BASE, FIGURES, chart, show
 from rich.progress import track
-from rich.table import Table
 
-ENGINES = ["onnxruntime", "jaxops"] + ["openvino"] * (importlib.util.find_spec("openvino") is not None)
-FIGURES = {"start": "s", "call": "ms", "peak": "MiB"}
-CALLS = 15
+LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
+PEERS = ["openvino-f32", "openvino"] * (importlib.util.find_spec("openvino") is not None)
+DEFAULTS = [BASE, "jaxops", *PEERS]
+LIGHT_MODELS = ["light_resnet50", "light_densenet121", "light_inception_v2", "light_squeezenet"]
 
 
 def example(path):
-    """The name of the one input, and an array for it; sizes that are not fixed are 1."""
+    """An array for each input by name, as the file declares it; sizes that are not fixed are 1."""
     graph = onnx.load(path, load_external_data=False).graph
     weights = {t.name for t in graph.initializer}
-    (formal,) = (v for v in graph.input if v.name not in weights)
-    kind = onnx.helper.tensor_dtype_to_np_dtype(formal.type.tensor_type.elem_type)
-    shape = [d.dim_value or 1 for d in formal.type.tensor_type.shape.dim]
     rng = np.random.default_rng(0)
-    if kind.kind == "i":
-        return formal.name, rng.integers(0, 1000, shape).astype(kind)
-    return formal.name, rng.random(shape, np.float32).astype(kind)
+
+    def array(formal):
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(formal.elem_type)
+        shape = [d.dim_value or 1 for d in formal.shape.dim]
+        return (rng.integers(0, 1000, shape) if dtype.kind in "iu" else rng.random(shape, np.float32)).astype(dtype)
+
+    return {v.name: array(v.type.tensor_type) for v in graph.input if v.name not in weights}
 
 
-def opened(engine, path, name):
-    """A function of an array."""
-    if engine == "jaxops":
-        import jaxops.onnx
-
-        model = jaxops.onnx.load(path)
-        return lambda x: np.asarray(model(x))
-    if engine == "openvino":
-        import openvino
-
-        compiled = openvino.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-        return lambda x: compiled({name: x})[0]
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    return lambda x: session.run(None, {name: x})[0]
+def error(outputs, expected):
+    """The largest difference of two lists of outputs, as a part of the largest number expected; inf for a NaN."""
+    found = 0.0
+    for y, z in zip(outputs, expected, strict=True):
+        y, z = np.asarray(y, np.float64), np.asarray(z, np.float64)
+        if y.shape != z.shape or not np.array_equal(np.isfinite(y), np.isfinite(z)):
+            return float("inf")
+        y, z = y[np.isfinite(z)], z[np.isfinite(z)]
+        found = max(found, np.abs(y - z).max(initial=0) / max(np.abs(z).max(initial=0), np.finfo(np.float32).tiny))
+    return float(found)
 
 
-def measure(engine, path):
-    """The figures of one engine in this process."""
-    name, x = example(path)
-    start = time.perf_counter()
-    call = opened(engine, path, name)
-    call(x)
-    first = time.perf_counter()
-    times = []
-    for _ in range(CALLS):
-        begin = time.perf_counter()
-        call(x)
-        times.append(time.perf_counter() - begin)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"start": first - start, "call": statistics.median(times) * 1e3, "peak": peak}
+def outputs(engine, folder):
+    """What an engine gave."""
+    with np.load(folder / f"{engine}.npz") as file:
+        return list(file.values())
 
 
-def found(paths, rounds):
-    """model → engine → figures."""
-    best = {path.stem: {} for path in paths}
-    for path, _ in track([(path, k) for path in paths for k in range(rounds)], "measuring"):
-        for engine in ENGINES:
-            command = [sys.executable, __file__, "--measure", engine, str(path)]
-            now = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-            before = best[path.stem].get(engine, now)
-            best[path.stem][engine] = {figure: min(now[figure], before[figure]) for figure in FIGURES}
+def run(engine, path, folder):
+    """The figures of one process; None where the engine cannot run the model, whose last words are printed."""
+    # Users have bytecode: without it, each start would compile each module.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    command = [sys.executable, str(Path(__file__).with_name("engines.py")), engine, str(path), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        print(f"{path.stem}: {engine} fails: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+        return None
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def measured(path, engines, rounds):
+    """engine → figures, the best of some rounds; `error` is the distance of the outputs from onnxruntime's."""
+    best = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        np.savez(folder / "inputs.npz", **example(path))
+        running = list(engines)
+        if "jaxops-cached" in running:
+            run("jaxops-cached", path, folder)  # what it keeps is there from now on
+        for _ in range(rounds):
+            for engine in list(running):
+                now = run(engine, path, folder)
+                if now is None:
+                    running.remove(engine)
+                else:
+                    before = best.get(engine, now)
+                    best[engine] = {figure: min(now[figure], before[figure]) for figure in FIGURES}
+        for engine in set(best) - {BASE} if BASE in best else ():
+            best[engine]["error"] = error(outputs(engine, folder), outputs(BASE, folder))
     return best
-
-
-def table(figures):
-    """A row for each model, and the geometric mean of the ratios."""
-    shown = Table("model")
-    ratios = {}
-    for engine in ENGINES:
-        for figure, unit in FIGURES.items():
-            shown.add_column(f"{engine}\n{figure} [{unit}]", justify="right")
-    for model, engines in figures.items():
-        row = [model]
-        for engine in ENGINES:
-            for figure in FIGURES:
-                ours, theirs = engines[engine][figure], engines["onnxruntime"][figure]
-                ratios.setdefault((engine, figure), []).append(ours / theirs)
-                row.append(f"{ours:.3g}" if engine == "onnxruntime" else f"{ours:.3g} ({ours / theirs:.2f})")
-        shown.add_row(*row)
-    means = [math.exp(statistics.fmean(map(math.log, values))) for values in ratios.values()]
-    shown.add_section()
-    shown.add_row("geometric mean", *(f"{mean:.2f}" for mean in means))
-    return shown
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", default=["light_resnet50", "light_densenet121"])
+    parser.add_argument("models", nargs="*", default=LIGHT_MODELS)
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=DEFAULTS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--chart", type=Path)
     given = parser.parse_args()
-    light = Path(onnx.__file__).parent / "backend/test/data/light"
-    paths = [Path(name) if name.endswith(".onnx") else light / f"{name}.onnx" for name in given.models]
-    figures = found(paths, given.rounds)
-    Console(width=200).print(table(figures))
-    if given.json:
-        given.json.write_text(json.dumps(figures, indent=1))
+    compileall.compile_dir(Path(importlib.util.find_spec("jaxops").origin).parent, quiet=1)
+    paths = [Path(name) if name.endswith(".onnx") else LIGHT / f"{name}.onnx" for name in given.models]
+    figures = {}
+    for path in track(paths, "measuring"):
+        figures[path.stem] = measured(path, given.engines, given.rounds)
+        if given.json:  # after each model, as all together take an hour
+            given.json.write_text(json.dumps(figures, indent=1))
+    show(figures)
+    if given.chart:
+        chart(figures, given.chart)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--measure"]:
-        print(json.dumps(measure(sys.argv[2], sys.argv[3])))
-    else:
-        main()
+    main()

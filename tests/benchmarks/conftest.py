@@ -1,0 +1,6 @@
+"""The benchmarks' modules stand beside each other, as they are scripts."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

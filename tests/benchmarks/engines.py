@@ -1,0 +1,101 @@
+"""One engine on one model, in a process that does nothing else: `python engines.py ENGINE MODEL.onnx FOLDER`.
+
+FOLDER/inputs.npz holds the inputs, and gets the outputs as FOLDER/ENGINE.npz; FOLDER/programs keeps compiled programs.
+Prints the figures as JSON. `import` is that of the engine, a start is loading and the first call, `call` is the median
+of later ones; the peak is that of the whole process, its libraries included. Nothing but NumPy is imported besides.
+"""
+
+import json
+import re
+import statistics
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+CALLS = 15
+
+
+def by_onnxruntime(folder):
+    import onnxruntime
+
+    def opened(path):
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        return lambda inputs: session.run(None, inputs)
+
+    return opened
+
+
+def by_jaxops(folder, precision=None, cached=False):
+    import jaxops.onnx
+
+    def opened(path):
+        model = jaxops.onnx.load(path, precision=precision, cache=folder / "programs" if cached else None)
+        names = [value.name for value in model.inputs]
+
+        def call(inputs):
+            # In order, as the fastest call of a model takes them.
+            found = model(*[inputs[name] for name in names if name in inputs])
+            return [np.asarray(y) for y in (found if isinstance(found, tuple) else [found])]
+
+        return call
+
+    return opened
+
+
+def by_openvino(folder, **options):
+    import openvino
+
+    def opened(path):
+        compiled = openvino.Core().compile_model(path, "CPU", options)
+        return lambda inputs: list(compiled(inputs).values())
+
+    return opened
+
+
+# Name → what imports the engine, and gives a function of a path, which gives one of inputs by name to all outputs.
+ENGINES = {
+    "onnxruntime": by_onnxruntime,
+    "jaxops": by_jaxops,
+    "jaxops-cached": partial(by_jaxops, cached=True),
+    "jaxops-high": partial(by_jaxops, precision="high"),
+    "jaxops-bfloat16": partial(by_jaxops, precision="bfloat16"),
+    "openvino-f32": partial(by_openvino, INFERENCE_PRECISION_HINT="f32"),
+    "openvino": by_openvino,  # in its own default: bfloat16 where the processor multiplies it
+}
+
+
+def peak():
+    """The most MiB that this process held, as Linux says it. `getrusage` would include the parent's peak."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s*(\d+) kB", status)[1]) / 1024
+
+
+def measure(engine, path, folder):
+    """The figures of one engine, and its outputs."""
+    with np.load(folder / "inputs.npz") as file:
+        inputs = dict(file)
+    begin = time.perf_counter()
+    opened = ENGINES[engine](folder)
+    imported = time.perf_counter()
+    call = opened(path)
+    outputs = call(inputs)
+    first = time.perf_counter()
+    times = []
+    for _ in range(CALLS):
+        begin = time.perf_counter()
+        call(inputs)
+        times.append(time.perf_counter() - begin)
+    figures = {"import": imported - begin, "start": first - imported, "call": statistics.median(times) * 1e3}
+    return {**figures, "peak": peak()}, outputs
+
+
+if __name__ == "__main__":
+    engine, path, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    figures, outputs = measure(engine, path, folder)
+    np.savez(folder / f"{engine}.npz", *outputs)
+    print(json.dumps(figures))
