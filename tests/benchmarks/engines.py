@@ -79,19 +79,17 @@ def measure(engine, path, folder):
     """The figures of one engine, and its outputs."""
     with np.load(folder / "inputs.npz") as file:
         inputs = dict(file)
-    begin = time.perf_counter()
+    moments = [time.perf_counter()]
     opened = ENGINES[engine](folder)
-    imported = time.perf_counter()
+    moments.append(time.perf_counter())
     call = opened(path)
     outputs = call(inputs)
-    first = time.perf_counter()
-    times = []
+    moments.append(time.perf_counter())
     for _ in range(CALLS):
-        begin = time.perf_counter()
         call(inputs)
-        times.append(time.perf_counter() - begin)
-    figures = {"import": imported - begin, "start": first - imported, "call": statistics.median(times) * 1e3}
-    return {**figures, "peak": peak()}, outputs
+        moments.append(time.perf_counter())
+    imported, start, *calls = np.diff(moments).tolist()
+    return {"import": imported, "start": start, "call": statistics.median(calls) * 1e3, "peak": peak()}, outputs
 
 
 if __name__ == "__main__":

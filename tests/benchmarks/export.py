@@ -1,6 +1,7 @@
 """Exports the models that benchmarks run, full size with random weights: `python export.py FOLDER [NAME …]`.
 
-Needs torch, torchvision, transformers and onnxscript. Writes FOLDER/NAME.onnx; batch 1, sequences of 64.
+Needs torch, torchvision, transformers and onnxscript. Writes FOLDER/NAME.onnx; batch 1 and sequences of 64, where the
+name says no other. `quantize.py` makes quantized ones of them.
 """
 
 import sys
@@ -25,13 +26,14 @@ class First(torch.nn.Module):
         return self.call(self.model, x)
 
 
-def image(model):
-    return First(model, lambda m, x: m(x)), torch.randn(1, 3, 224, 224)
+def image(model, batch=1):
+    return First(model, lambda m, x: m(x)), torch.randn(batch, 3, 224, 224)
 
 
-def bert():
+def bert(batch=1, sequence=64):
     model = transformers.BertModel(transformers.BertConfig(), add_pooling_layer=False)
-    return First(model, lambda m, x: m(input_ids=x).last_hidden_state), torch.randint(0, 30522, (1, 64))
+    ids = torch.randint(0, 30522, (batch, sequence))
+    return First(model, lambda m, x: m(input_ids=x).last_hidden_state), ids
 
 
 def gpt2():
@@ -68,6 +70,8 @@ MODELS = {
     "gpt2": gpt2,
     "llama_110m": llama,
     "whisper_base_encoder": whisper,
+    "resnet50_batch8": lambda: image(torchvision.models.resnet50(), batch=8),
+    "bert_base_batch8_sequence128": lambda: bert(batch=8, sequence=128),
 }
 
 
