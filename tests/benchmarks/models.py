@@ -48,14 +48,17 @@ def example(path):
 
 
 def error(outputs, expected):
-    """The largest difference of two lists of outputs, as a part of the largest number expected; inf for a NaN."""
+    """The largest difference of two lists of outputs, as a part of the largest number; inf where one has a NaN."""
     found = 0.0
     for y, z in zip(outputs, expected, strict=True):
         y, z = np.asarray(y, np.float64), np.asarray(z, np.float64)
-        if y.shape != z.shape or not np.array_equal(np.isfinite(y), np.isfinite(z)):
+        if y.shape != z.shape:
             return float("inf")
-        y, z = y[np.isfinite(z)], z[np.isfinite(z)]
-        found = max(found, np.abs(y - z).max(initial=0) / max(np.abs(z).max(initial=0), np.finfo(np.float32).tiny))
+        finite = np.isfinite(y) & np.isfinite(z)
+        if not np.array_equal(y[~finite], z[~finite], equal_nan=True):
+            return float("inf")
+        most, scale = (np.abs(numbers[finite]).max(initial=0) for numbers in (y - z, z))
+        found = max(found, most / scale if scale else most)
     return float(found)
 
 
@@ -65,12 +68,15 @@ def outputs(engine, folder):
         return list(file.values())
 
 
+def run_environment():
+    """That of this process, but for what would make each start compile each module: users have bytecode."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def run(engine, path, folder):
     """The figures of one process; None where the engine cannot run the model, whose last words are printed."""
-    # Users have bytecode: without it, each start would compile each module.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     command = [sys.executable, str(Path(__file__).with_name("engines.py")), engine, str(path), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=run_environment(), check=False)
     if done.returncode:
         print(f"{path.stem}: {engine} fails: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
         return None

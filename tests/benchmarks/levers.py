@@ -1,0 +1,147 @@
+"""What each lever of jaxops brings: the time of a call with it switched off alone, as a ratio to the time with all.
+
+    python tests/benchmarks/levers.py FOLDER/*.onnx [--rounds 10] [--json levers.json]
+
+Above 1 a lever pays. `nothing` switches nothing off: how far it is from 1 is what the machine's noise does. All
+variants of a model run in one process, in turns; each ratio is the median of those of the rounds. `cache` is about the
+start: that of a process that finds no compiled program, as a ratio to that of one that does.
+"""
+
+import argparse
+import contextlib
+import functools
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from unittest import mock
+
+import jax
+import numpy as np
+from engines import by_jaxops
+from models import error, example, measured
+from report import geometric_mean, mean_of
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from jaxops.graph.prepared import compiler_options
+from jaxops.ops.nn.convolution_forms import fast_form
+
+ALL, CALLS, TOLERANCE = "all, ms", 3, 0.05
+
+
+@functools.cache
+def _jitted(model):
+    return jax.jit(model.apply, compiler_options=compiler_options())
+
+
+def whole(model, *inputs):
+    """The pure function in one program."""
+    return _jitted(model)(model.params, *inputs)
+
+
+def unprepared(x, w, windows, group, prepared):
+    """The fastest form of a convolution whose filters stay in their layout."""
+    return fast_form(x, w, windows, group)
+
+
+# Lever → what replaces the functions of jaxops that it is made of, by their full names. A new one is a line here.
+LEVERS = {
+    "nothing": {},
+    # No weights are prepared, so no operator asks for another layout of them, and no transpose is held back.
+    "prepared programs": {"jaxops.model.Model.__call__": whole},
+    # The same forms as with it, but what they make of the weights is made at each call.
+    "prepared weights": {"jaxops.graph.prepared._Division._is_worth_it": lambda division, value: False},
+    "channels last": {"jaxops.ops.nn.convolution.fast_form": unprepared},
+    "held-back transposes": {"jaxops.graph.layout._moves_one_axis": lambda perm: False},
+    "weights as columns": {"jaxops.ops.precision._reads_columns": lambda b, rows: False},
+    "maxima by slices": {"jaxops.graph.extremes.bind": lambda operation, x: operation.bind([x])[0]},
+    "compiler options": dict.fromkeys(
+        ("jaxops.graph.prepared.compiler_options", "jaxops.graph.pieces.compiler_options"), lambda: None
+    ),
+}
+
+
+@contextlib.contextmanager
+def without(lever):
+    """Switches a lever off; a name that jaxops no longer has is an error."""
+    with contextlib.ExitStack() as stack:
+        for name, replacement in LEVERS.get(lever, {}).items():
+            stack.enter_context(mock.patch(name, replacement))
+        yield
+
+
+def compared(path, inputs, rounds):
+    """Milliseconds of a call with all levers, and for each lever the ratio of the time without it."""
+    calls, expected = {}, None
+    for lever in (ALL, *LEVERS):
+        with without(lever):
+            calls[lever] = by_jaxops(None)(path)
+            found = calls[lever](inputs)
+        expected = found if expected is None else expected
+        if error(found, expected) > TOLERANCE:
+            raise SystemExit(f"{path}: without {lever} the outputs differ by {error(found, expected):.1e}")
+    times = {lever: [] for lever in calls}
+    for _ in range(rounds):
+        for lever, call in calls.items():
+            with without(lever):  # should a program be traced again
+                call(inputs)  # what the others left in the processor's caches is not counted
+                moments = [time.perf_counter()]
+                for _ in range(CALLS):
+                    call(inputs)
+                    moments.append(time.perf_counter())
+            times[lever].append(statistics.median(np.diff(moments)))
+    every = np.array(times.pop(ALL))
+    ratios = {lever: float(np.median(np.array(found) / every)) for lever, found in times.items()}
+    return {ALL: float(np.median(every)) * 1e3, **ratios}
+
+
+def measure(path, rounds):
+    """The same in a process of its own, and what the cache does to a start."""
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = Path(folder) / "inputs.npz"
+        np.savez(inputs, **example(path))
+        command = [sys.executable, __file__, "--measure", str(path), str(inputs), str(rounds)]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    starts = {engine: found["start"] for engine, found in measured(path, ["jaxops", "jaxops-cached"], 1).items()}
+    return {**json.loads(done.stdout), "cache": starts["jaxops"] / starts["jaxops-cached"]}
+
+
+def table(ratios):
+    """A row for each model, and the geometric means."""
+    levers = [lever for lever in (ALL, *LEVERS, "cache") if any(lever in row for row in ratios.values())]
+    shown = Table(
+        "model", *(lever.replace(" ", "\n") for lever in levers), title="without / with", title_justify="left"
+    )
+    for model, row in ratios.items():
+        shown.add_row(model, *(f"{row[lever]:.3g}" if lever == ALL else f"{row[lever]:.2f}" for lever in levers))
+    shown.add_section()
+    means = ("" if v == ALL else f"{geometric_mean([row[v] for row in ratios.values()]):.2f}" for v in levers)
+    shown.add_row(mean_of(ratios), *means)
+    return shown
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", type=Path)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    ratios = {}
+    for path in track(given.models, "measuring"):
+        ratios[path.stem] = measure(path, given.rounds)
+        if given.json:
+            given.json.write_text(json.dumps(ratios, indent=1))
+    Console(width=160).print(table(ratios))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--measure"]:
+        with np.load(sys.argv[3]) as file:
+            print(json.dumps(compared(sys.argv[2], dict(file), int(sys.argv[4]))))
+    else:
+        main()

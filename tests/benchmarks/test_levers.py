@@ -1,0 +1,71 @@
+"""That each lever is switched off where it is, and that a wrong answer or a stale name is told."""
+
+import levers
+import numpy as np
+import pytest
+from graphs import build, info, node, tensor
+from levers import ALL, LEVERS, compared, without
+from onnx import save
+
+# Whatever a lever is about: convolutions with weights to prepare, maxima, a product.
+NODES = [
+    node("Conv", ["x", "w3"], ["a"], pads=[1, 1, 1, 1]),
+    node("Conv", ["a", "w1"], ["b"]),
+    node("GlobalAveragePool", ["b"], ["c"]),
+    node("Flatten", ["c"], ["d"]),
+    node("MatMul", ["d", "w"], ["e"]),
+    node("ReduceMax", ["e"], ["y"]),
+]
+RNG = np.random.default_rng(0)
+SIZES = {"w3": (4, 3, 3, 3), "w1": (6, 4, 1, 1), "w": (6, 8)}
+WEIGHTS = [tensor(RNG.normal(size=size).astype(np.float32), name) for name, size in SIZES.items()]
+X = RNG.normal(size=(2, 3, 8, 8)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("levers") / "m.onnx"
+    save(build(*NODES, inputs=[info("x", [2, 3, 8, 8])], initializers=WEIGHTS), path)
+    return str(path)
+
+
+def test_each_lever_is_measured_and_replaces_what_runs(path, monkeypatch):
+    reached = set()
+
+    def noted(lever, name, replacement):
+        def run(*args):
+            reached.add((lever, name))
+            return replacement(*args)
+
+        return run
+
+    noting = {lever: {name: noted(lever, name, f) for name, f in made.items()} for lever, made in LEVERS.items()}
+    monkeypatch.setattr(levers, "LEVERS", noting)
+    found = compared(path, {"x": X}, rounds=2)
+    assert list(found) == [ALL, *LEVERS]
+    assert all(value > 0 for value in found.values())
+    assert reached == {(lever, name) for lever, made in LEVERS.items() for name in made}
+
+
+def test_a_lever_is_on_again_behind_its_context():
+    from jaxops.ops import precision
+
+    on = precision._reads_columns
+    with without("weights as columns"):
+        assert precision._reads_columns is not on
+    assert precision._reads_columns is on
+
+
+def test_a_lever_that_changes_the_answer_is_told(path, monkeypatch):
+    def wrong(*_):
+        return lambda x, w, windows, group: x[:, :1] * w[:, 0, :1, :1].reshape(1, -1, 1, 1)
+
+    monkeypatch.setattr(levers, "LEVERS", {"wrong": {"jaxops.ops.nn.convolution.fast_form": wrong}})
+    with pytest.raises(SystemExit, match=r"without wrong the outputs differ by \d"):
+        compared(path, {"x": X}, rounds=1)
+
+
+def test_a_name_that_is_gone_is_told(monkeypatch):
+    monkeypatch.setattr(levers, "LEVERS", {"old": {"jaxops.ops.precision.gone": None}})
+    with pytest.raises(AttributeError, match="gone"), without("old"):
+        pass
