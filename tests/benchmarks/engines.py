@@ -6,7 +6,6 @@ of later ones; the peak is that of the whole process, its libraries included. No
 """
 
 import json
-import re
 import statistics
 import sys
 import time
@@ -71,8 +70,8 @@ ENGINES = {
 
 def peak():
     """The most MiB that this process held, as Linux says it. `getrusage` would include the parent's peak."""
-    status = Path("/proc/self/status").read_text()
-    return int(re.search(r"VmHWM:\s*(\d+) kB", status)[1]) / 1024
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024  # in kB
 
 
 def measure(engine, path, folder):

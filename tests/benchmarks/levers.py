@@ -104,7 +104,7 @@ def measure(path, rounds):
     """The same in a process of its own, and what the cache does to a start."""
     with tempfile.TemporaryDirectory() as folder:
         inputs = Path(folder) / "inputs.npz"
-        np.savez(inputs, **example(path))
+        np.savez(inputs, allow_pickle=False, **example(path))
         command = [sys.executable, __file__, "--measure", str(path), str(inputs), str(rounds)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     starts = {engine: found["start"] for engine, found in measured(path, ["jaxops", "jaxops-cached"], 1).items()}

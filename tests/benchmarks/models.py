@@ -27,6 +27,8 @@ from engines import ENGINES
 from report import BASE, FIGURES, chart, show
 from rich.progress import track
 
+import jaxops
+
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 PEERS = ["openvino-f32", "openvino"] * (importlib.util.find_spec("openvino") is not None)
 DEFAULTS = [BASE, "jaxops", *PEERS]
@@ -88,7 +90,7 @@ def measured(path, engines, rounds):
     best = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        np.savez(folder / "inputs.npz", **example(path))
+        np.savez(folder / "inputs.npz", allow_pickle=False, **example(path))
         running = list(engines)
         if "jaxops-cached" in running:
             run("jaxops-cached", path, folder)  # what it keeps is there from now on
@@ -113,7 +115,7 @@ def main():
     parser.add_argument("--json", type=Path)
     parser.add_argument("--chart", type=Path)
     given = parser.parse_args()
-    compileall.compile_dir(Path(importlib.util.find_spec("jaxops").origin).parent, quiet=1)
+    compileall.compile_dir(jaxops.__path__[0], quiet=1)
     paths = [Path(name) if name.endswith(".onnx") else LIGHT / f"{name}.onnx" for name in given.models]
     figures = {}
     for path in track(paths, "measuring"):

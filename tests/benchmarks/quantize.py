@@ -6,6 +6,7 @@ Needs onnxruntime, and onnx_ir for weights of 4 bits. FOLDER has resnet50.onnx, 
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -21,7 +22,7 @@ class Images(CalibrationDataReader):
         self.left = [{"x": rng.random((1, 3, 224, 224), np.float32)} for _ in range(2)]
 
     def get_next(self):
-        return self.left.pop() if self.left else None
+        return self.left.pop() if self.left else {}
 
 
 def dynamic(source, path):
@@ -42,7 +43,7 @@ def four_bits(source, path):
     """Weights of 4 bits in blocks of 32, activations of float32 (MatMulNBits)."""
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
-    made = MatMulNBitsQuantizer(onnx.load(source), bits=4, block_size=32, is_symmetric=True)
+    made: Any = MatMulNBitsQuantizer(onnx.load(source), bits=4, block_size=32, is_symmetric=True)
     made.process()
     made.model.save_model_to_file(str(path), use_external_data_format=False)
 

@@ -102,7 +102,7 @@ def test_the_chart_has_a_bar_for_each_ratio(figures, tmp_path):
     chart(figures, tmp_path / "b.svg")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     drawn = ElementTree.parse(tmp_path / "a.svg").getroot()
-    words = [element.text for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    words = [element.text or "" for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
     models = ["geometric mean of 3", "resnet50", "bert_base", "gpt2", "resnet50_int8_qdq"]
     assert [word for word in words if word in models] == models
     assert sorted(word for word in words if re.fullmatch(r"\d\.\d\d", word)) == sorted(
