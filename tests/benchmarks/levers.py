@@ -3,15 +3,16 @@
     python tests/benchmarks/levers.py FOLDER/*.onnx [--rounds 10] [--json levers.json]
 
 Above 1 a lever pays. `nothing` switches nothing off: how far it is from 1 is what the machine's noise does. All
-variants of a model run in one process, in turns; each ratio is the median of those of the rounds. `cache` is about the
-start: that of a process that finds no compiled program, as a ratio to that of one that does.
+variants of a model run in one process, in turns; a ratio is the median of those of the rounds, each of the best of
+three calls. `cache` is about the start: that of a process that finds no compiled program, as a ratio to that of one
+that does.
 """
 
 import argparse
 import contextlib
 import functools
 import json
-import statistics
+import random
 import subprocess
 import sys
 import tempfile
@@ -86,15 +87,18 @@ def compared(path, inputs, rounds):
         if error(found, expected) > TOLERANCE:
             raise SystemExit(f"{path}: without {lever} the outputs differ by {error(found, expected):.1e}")
     times = {lever: [] for lever in calls}
+    order = list(calls)
     for _ in range(rounds):
-        for lever, call in calls.items():
+        random.Random(len(times[ALL])).shuffle(order)  # what comes before one may disturb it
+        for lever in order:
+            call = calls[lever]
             with without(lever):  # should a program be traced again
                 call(inputs)  # what the others left in the processor's caches is not counted
                 moments = [time.perf_counter()]
                 for _ in range(CALLS):
                     call(inputs)
                     moments.append(time.perf_counter())
-            times[lever].append(statistics.median(np.diff(moments)))
+            times[lever].append(np.diff(moments).min())
     every = np.array(times.pop(ALL))
     ratios = {lever: float(np.median(np.array(found) / every)) for lever, found in times.items()}
     return {ALL: float(np.median(every)) * 1e3, **ratios}
