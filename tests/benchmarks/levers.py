@@ -21,6 +21,7 @@ from pathlib import Path
 from unittest import mock
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from engines import by_jaxops
 from models import error, example, measured
@@ -30,7 +31,8 @@ from rich.progress import track
 from rich.table import Table
 
 from jaxops.graph.prepared import compiler_options
-from jaxops.ops.nn.convolution_forms import fast_form
+from jaxops.ops.nn.convolution_forms import as_columns, fast_form
+from jaxops.ops.precision import matrix_product
 
 ALL, CALLS, TOLERANCE = "all, ms", 3, 0.05
 
@@ -57,9 +59,14 @@ LEVERS = {
     "prepared programs": {"jaxops.model.Model.__call__": whole},
     # The same forms as with it, but what they make of the weights is made at each call.
     "prepared weights": {"jaxops.graph.prepared._Division._is_worth_it": lambda division, value: False},
-    "channels last": {"jaxops.ops.nn.convolution.fast_form": unprepared},
+    "channels last": {
+        "jaxops.ops.nn.convolving.fast_form": unprepared,
+        "jaxops.ops.nn.integer_convolution.columns_last": as_columns,
+    },
     "held-back transposes": {"jaxops.graph.layout._moves_one_axis": lambda perm: False},
     "weights as columns": {"jaxops.ops.precision._reads_columns": lambda b, rows: False},
+    "products of integers": {"jaxops.ops.quantization.linear_quantization.Dequantized": lambda array, *made_of: array},
+    "integers by eight rows": {"jaxops.ops.integer_products._product": lambda a, b: matrix_product(a, b, jnp.int32)},
     "maxima by slices": {"jaxops.graph.extremes.bind": lambda operation, x: operation.bind([x])[0]},
     "compiler options": dict.fromkeys(
         ("jaxops.graph.prepared.compiler_options", "jaxops.graph.pieces.compiler_options"), lambda: None

@@ -7,18 +7,36 @@ from graphs import build, info, node, tensor
 from levers import ALL, LEVERS, compared, without
 from onnx import save
 
-# Whatever a lever is about: convolutions with weights to prepare, maxima, a product.
+
+def quantized(name):
+    """A value, quantized and dequantized; the name of what comes out ends in Q."""
+    return [
+        node("QuantizeLinear", [name, "scale", "zero"], [f"{name}q"]),
+        node("DequantizeLinear", [f"{name}q", "scale", "zero"], [f"{name}Q"]),
+    ]
+
+
+# Whatever a lever is about: convolutions with weights to prepare, of floats and of integers, products, maxima.
 NODES = [
-    node("Conv", ["x", "w3"], ["a"], pads=[1, 1, 1, 1]),
+    *quantized("x"),
+    node("DequantizeLinear", ["wc", "scale", "zero"], ["wcQ"]),
+    node("Conv", ["xQ", "wcQ"], ["z"], pads=[1, 1, 1, 1]),
+    node("Conv", ["z", "w3"], ["a"], pads=[1, 1, 1, 1]),
     node("Conv", ["a", "w1"], ["b"]),
     node("GlobalAveragePool", ["b"], ["c"]),
     node("Flatten", ["c"], ["d"]),
-    node("MatMul", ["d", "w"], ["e"]),
+    *quantized("d"),
+    node("DequantizeLinear", ["wm", "scale", "zero"], ["wmQ"]),
+    node("MatMul", ["dQ", "wmQ"], ["m"]),
+    node("MatMul", ["m", "w"], ["e"]),
     node("ReduceMax", ["e"], ["y"]),
 ]
 RNG = np.random.default_rng(0)
 SIZES = {"w3": (4, 3, 3, 3), "w1": (6, 4, 1, 1), "w": (6, 8)}
+INTEGERS = {"wc": (3, 3, 3, 3), "wm": (6, 6), "zero": ()}
 WEIGHTS = [tensor(RNG.normal(size=size).astype(np.float32), name) for name, size in SIZES.items()]
+WEIGHTS += [tensor(RNG.integers(-9, 9, size, np.int8), name) for name, size in INTEGERS.items()]
+WEIGHTS += [tensor(np.float32(0.05), "scale")]
 X = RNG.normal(size=(2, 3, 8, 8)).astype(np.float32)
 
 
@@ -60,7 +78,7 @@ def test_a_lever_that_changes_the_answer_is_told(path, monkeypatch):
     def wrong(*_):
         return lambda x, w, windows, group: x[:, :1] * w[:, 0, :1, :1].reshape(1, -1, 1, 1)
 
-    monkeypatch.setattr(levers, "LEVERS", {"wrong": {"jaxops.ops.nn.convolution.fast_form": wrong}})
+    monkeypatch.setattr(levers, "LEVERS", {"wrong": {"jaxops.ops.nn.convolving.fast_form": wrong}})
     with pytest.raises(SystemExit, match=r"without wrong the outputs differ by \d"):
         compared(path, {"x": X}, rounds=1)
 
