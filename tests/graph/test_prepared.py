@@ -17,11 +17,12 @@ FILTERS = RNG.standard_normal((8, 3, 3, 3), np.float32)
 MEAN, VAR, SCALE, SHIFT = (RNG.random(8, np.float32) + 0.5 for _ in range(4))
 
 
-def loaded(nodes, shape, **tensors):
+def loaded(nodes, shape, how=None, **tensors):
     kept = [numpy_helper.from_array(value, name) for name, value in tensors.items()]
     x, y = helper.make_tensor_value_info("x", T.FLOAT, shape), helper.make_tensor_value_info("y", T.FLOAT, None)
     graph = helper.make_graph([helper.make_node(*node, **given) for *node, given in nodes], "g", [x], [y], kept)
-    return jaxops.onnx.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return jaxops.onnx.load(model, **how or {})
 
 
 @pytest.fixture
@@ -166,21 +167,26 @@ def test_inside_a_transformation_nothing_is_prepared(model):
     assert not model._pieces.prepared.values
 
 
-def test_what_would_be_much_larger_is_computed_at_each_call():
-    """Four times the bytes: reading them would take longer than computing them."""
-    quantized = RNG.integers(-100, 100, (1024, 512)).astype(np.int8)
+@pytest.mark.parametrize(("room", "kept"), [(1 << 30, 2), (24 << 20, 1), (8 << 20, 0)])
+def test_what_is_much_larger_is_kept_while_there_is_room(room, kept):
+    """Two matrices of four times the bytes that they are made of, 4 MiB each: a quarter of `max_bytes` is for them."""
+    weights = {name: RNG.integers(-100, 100, (1024, 1024)).astype(np.int8) for name in ("q", "r")}
     model = loaded(
         [
-            ("DequantizeLinear", ["q", "s"], ["w"], {}),
-            ("MatMul", ["x", "w"], ["y"], {}),
+            ("DequantizeLinear", ["q", "s"], ["v"], {}),
+            ("DequantizeLinear", ["r", "s"], ["w"], {}),
+            ("MatMul", ["x", "v"], ["z"], {}),
+            ("MatMul", ["z", "w"], ["y"], {}),
         ],
         ["n", 1024],
-        q=quantized,
-        s=np.float32(0.5),
+        {"max_bytes": room},
+        s=np.float32(0.01),
+        **weights,
     )
     x = image(2, 1024)
-    np.testing.assert_allclose(model(x), x @ (quantized * np.float32(0.5)), rtol=1e-3, atol=1e-2)
-    assert sum(value.nbytes for value in model._pieces.prepared.values) < quantized.nbytes
+    first, second = (value * np.float32(0.01) for value in weights.values())
+    np.testing.assert_allclose(model(x), x @ first @ second, rtol=1e-3, atol=1e-2)
+    assert [value.nbytes for value in model._pieces.prepared.values] == [4 << 20] * kept
 
 
 @pytest.mark.parametrize("rows", [1, 2, 64])
