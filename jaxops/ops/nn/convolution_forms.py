@@ -14,6 +14,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from jaxops.dtypes import accumulation_type
 from jaxops.ops.linear_maps import linear
+from jaxops.ops.numerics import computed_once
 from jaxops.ops.precision import bilinear, dot, products
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes
@@ -156,7 +157,7 @@ def by_channel(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.
         term = lax.mul(_shifted(x, at, windows), lax.broadcast_in_dim(weight, sizes, (1,)))
         total = term if total is None else lax.add(total, term)
     assert total is not None
-    return total.astype(dtype)
+    return computed_once(total).astype(dtype)
 
 
 def as_columns(x: jax.Array, w: jax.Array, windows: Windows, group: int, dtype: Any = None) -> jax.Array:
