@@ -42,7 +42,7 @@ def matrix_product(a: jax.Array, b: jax.Array, a_zero: Array | None, b_zero: Arr
     """
     left, a_zero = as_int8(a, a_zero)
     right, b_zero = as_int8(b, b_zero)
-    y = _product(left, right)
+    y = product(left, right)
 
     def placed(x: jax.Array, other_rank: int, axis: int) -> jax.Array:
         """What one operand gives for each row or column, in the sizes of the product."""
@@ -82,7 +82,9 @@ def of_dequantized(a: Any, b: Any) -> jax.Array | None:
     return y.astype(jnp.float32) * jnp.broadcast_to(scale, y.shape)
 
 
-def _product(a: jax.Array, b: jax.Array) -> jax.Array:
+def product(a: jax.Array, b: jax.Array) -> jax.Array:
+    """The product of matrices of int8, in int32."""
+
     def plain(a: jax.Array, b: jax.Array) -> jax.Array:
         return precision.matrix_product(a, b, jnp.int32)
 

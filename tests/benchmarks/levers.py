@@ -52,6 +52,11 @@ def unprepared(x, w, windows, group, prepared):
     return fast_form(x, w, windows, group)
 
 
+def columns_first(x, w, windows, multiply):
+    """The columns of a convolution of integers, channels first."""
+    return as_columns(x, w, windows, 1, jnp.int32)
+
+
 # Lever → what replaces the functions of jaxops that it is made of, by their full names. A new one is a line here.
 LEVERS = {
     "nothing": {},
@@ -61,12 +66,19 @@ LEVERS = {
     "prepared weights": {"jaxops.graph.prepared._Division._is_worth_it": lambda division, value: False},
     "channels last": {
         "jaxops.ops.nn.convolving.fast_form": unprepared,
-        "jaxops.ops.nn.integer_convolution.columns_last": as_columns,
+        "jaxops.ops.nn.integer_convolution.columns_last": columns_first,
     },
     "held-back transposes": {"jaxops.graph.layout._moves_one_axis": lambda perm: False},
     "weights as columns": {"jaxops.ops.precision._reads_columns": lambda b, rows: False},
     "products of integers": {"jaxops.ops.quantization.linear_quantization.Dequantized": lambda array, *made_of: array},
-    "integers by eight rows": {"jaxops.ops.integer_products._product": lambda a, b: matrix_product(a, b, jnp.int32)},
+    "integers by eight rows": dict.fromkeys(
+        ("jaxops.ops.integer_products.product", "jaxops.ops.nn.integer_convolution.product"),
+        lambda a, b: matrix_product(a, b, jnp.int32),
+    ),
+    "computed once": {
+        f"jaxops.ops.{module}.computed_once": lambda x: x
+        for module in ("nn.convolution_forms", "quantized", "microsoft.quantized_elementwise")
+    },
     "maxima by slices": {"jaxops.graph.extremes.bind": lambda operation, x: operation.bind([x])[0]},
     "compiler options": dict.fromkeys(
         ("jaxops.graph.prepared.compiler_options", "jaxops.graph.pieces.compiler_options"), lambda: None

@@ -16,13 +16,19 @@ def quantized(name):
     ]
 
 
+Q = "scale", "zero"
 # Whatever a lever is about: convolutions with weights to prepare, of floats and of integers, products, maxima.
 NODES = [
     *quantized("x"),
     node("DequantizeLinear", ["wc", "scale", "zero"], ["wcQ"]),
     node("Conv", ["xQ", "wcQ"], ["z"], pads=[1, 1, 1, 1]),
-    node("Conv", ["z", "w3"], ["a"], pads=[1, 1, 1, 1]),
-    node("Conv", ["a", "w1"], ["b"]),
+    node("QLinearConv", ["xq", *Q, "wc", *Q, *Q], ["rq"], pads=[1, 1, 1, 1]),
+    node("QLinearAdd", ["rq", *Q, "xq", *Q, *Q], ["sq"], domain="com.microsoft"),
+    node("DequantizeLinear", ["sq", *Q], ["sQ"]),
+    node("Add", ["z", "sQ"], ["s"]),
+    node("Conv", ["s", "w3"], ["a"], pads=[1, 1, 1, 1]),
+    node("Conv", ["a", "w2"], ["a2"], group=4, pads=[1, 1, 1, 1]),
+    node("Conv", ["a2", "w1"], ["b"]),
     node("GlobalAveragePool", ["b"], ["c"]),
     node("Flatten", ["c"], ["d"]),
     *quantized("d"),
@@ -32,7 +38,7 @@ NODES = [
     node("ReduceMax", ["e"], ["y"]),
 ]
 RNG = np.random.default_rng(0)
-SIZES = {"w3": (4, 3, 3, 3), "w1": (6, 4, 1, 1), "w": (6, 8)}
+SIZES = {"w3": (4, 3, 3, 3), "w2": (4, 1, 3, 3), "w1": (6, 4, 1, 1), "w": (6, 8)}
 INTEGERS = {"wc": (3, 3, 3, 3), "wm": (6, 6), "zero": ()}
 WEIGHTS = [tensor(RNG.normal(size=size).astype(np.float32), name) for name, size in SIZES.items()]
 WEIGHTS += [tensor(RNG.integers(-9, 9, size, np.int8), name) for name, size in INTEGERS.items()]

@@ -174,12 +174,12 @@ def as_columns(x: jax.Array, w: jax.Array, windows: Windows, group: int, dtype: 
     return lax.reshape(lax.transpose(y, (2, 0, 1, 3)), (n, m, *windows.sizes))
 
 
-def columns_last(x: jax.Array, w: jax.Array, windows: Windows, group: int, dtype: Any) -> jax.Array:
-    """As `as_columns`, for one group, channels last."""
+def columns_last(x: jax.Array, w: jax.Array, windows: Windows, multiply: Any) -> jax.Array:
+    """As `as_columns`, for one group, channels last. multiply: the product of matrices (…, K) and (K, M)."""
     columns = [_last(_shifted(x, at, windows)) for at in _positions(windows)]
     columns = columns[0] if len(columns) == 1 else lax.concatenate(columns, x.ndim - 1)
     filters = lax.reshape(_last(w), (w.shape[0], math.prod(w.shape[1:])))
-    return _first(dot(columns, filters, (((x.ndim - 1,), (1,)), ((), ())), dtype))
+    return _first(multiply(columns, lax.transpose(filters, (1, 0))))
 
 
 def as_sum(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:

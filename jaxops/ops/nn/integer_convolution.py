@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxops.dequantized import Dequantized
-from jaxops.ops.integer_products import as_int8, exact_sum
+from jaxops.ops.integer_products import as_int8, exact_sum, product
 from jaxops.ops.nn.convolution_forms import as_columns, columns_last, padded
 from jaxops.ops.nn.convolving import convolved
 from jaxops.ops.quantized import without_zero
@@ -53,8 +53,10 @@ def integer_convolution(
     filters, w_zero = as_int8(w, zeros[1])
     fill = jnp.int8(0) if x_zero is None else x_zero.astype(jnp.int8)
     data, windows = padded(data, windows, fill)
-    columns = columns_last if PREPARED.get() and group == 1 else as_columns
-    y = columns(data, filters, windows, group, jnp.int32)
+    if PREPARED.get() and group == 1:
+        y = columns_last(data, filters, windows, product)
+    else:
+        y = as_columns(data, filters, windows, group, jnp.int32)
     if x_zero is not None:
         origin = without_zero(filters, w_zero, jnp.int32)
         y = y - _by_channel(x_zero * jnp.sum(origin, tuple(range(1, w.ndim)), jnp.int32), y.shape)
