@@ -50,8 +50,8 @@ def load(
     names: of the keys of `Model.params`: the file's, or the module paths of `Model.paths`. The other options take the
     file's names in any case.
     sizes: numbers for symbolic sizes of the inputs, such as {"sequence": 128}; a call then accepts no others.
-    precision: of products and convolutions, as `jax.default_matmul_precision` names it: "bfloat16", "high" (three
-    products of bfloat16), "highest" or "float32". On a CPU that has no products of bfloat16 all are exact.
+    precision: of products and convolutions, as `jax.default_matmul_precision` names it: "bfloat16", "high",
+    "highest" or "float32". On a CPU all but "bfloat16" are exact, and that too where it has no products of bfloat16.
     x64: whether the model runs with 64-bit types while JAX's own x64 is off: True, as the file declares them; False, as
     JAX is set; "auto", where arithmetic on its values may exceed 32 bits, or they are float64: see
     `jaxops.onnx.wide_results`. Such a model takes JAX arrays of 32 bits for those of 64, and gives what it declares.

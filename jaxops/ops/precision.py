@@ -1,8 +1,9 @@
 """Products of float32 at the precision that `jax.default_matmul_precision` names, on a CPU too.
 
 XLA:CPU multiplies float32 exactly, whatever is asked for. A processor that multiplies bfloat16 in hardware (AMX) takes
-a third of the time for one such product, and about as long as for float32 for three of them. The error of an element is
-then about 4e-3 and 2e-5 of the scale of its terms, where float32 has 1e-6.
+a third of the time for such a product. The error of an element is then about 4e-3 of the scale of its terms, where
+float32 has 1e-6. Three such products in place of one, which "high" allows, have 2e-5; they took 1.3 times as long as
+float32 (geometric mean of 13 models), and the memory of twice the weights, so "high" is float32 here.
 """
 
 import functools
@@ -19,13 +20,10 @@ from jax.custom_derivatives import SymbolicZero
 from jaxops.ops.platforms import by_platform
 from jaxops.static import PREPARED
 
-# JAX's names → how many products of bfloat16 stand for one of float32.
-_PRODUCTS = {
-    **dict.fromkeys(("bfloat16", "BF16_BF16_F32"), 1),
-    **dict.fromkeys(("high", "tensorfloat32", "BF16_BF16_F32_X3"), 3),
-}
-# The features of a processor, as Linux names them, that make so many products faster than one of float32.
-_FEATURES = {1: {"amx_bf16", "avx512_bf16"}, 3: {"amx_bf16"}}
+# JAX's names for products of bfloat16.
+_BFLOAT16 = {"bfloat16", "BF16_BF16_F32"}
+# The features of a processor, as Linux names them, that make them faster than those of float32.
+_FEATURES = {"amx_bf16", "avx512_bf16"}
 # From this many columns on, the product with weights kept as columns (N, K) takes 0.6 of the time from two rows on:
 # 64×768×50257 74 → 43 ms, 8 rows 32 → 18. For 32,000 columns 64 rows take as long, and 8 rows 20 → 15: not enough for
 # a second table of 98 MB, where the file has (K, N).
@@ -34,15 +32,13 @@ _MANY_COLUMNS = 40_000
 _FEW_ROWS = 8
 
 
-def products(a: Any, b: Any, rows: Any) -> int:
-    """How many products of bfloat16 this processor should take for one of these; 0 for one in their own type.
-
-    rows: how many of them `b` is multiplied by.
-    """
-    asked = _PRODUCTS.get(str(cast(Any, jax.config).jax_default_matmul_precision), 0)
-    if not asked or a.dtype != jnp.float32 or b.dtype != jnp.float32 or (isinstance(rows, int) and rows < _FEW_ROWS):
-        return 0
-    return asked if _FEATURES[asked] & _features() else 0
+def in_bfloat16(a: Any, b: Any, rows: Any) -> bool:
+    """Whether this processor should multiply these in bfloat16. rows: how many of them `b` is multiplied by."""
+    if str(cast(Any, jax.config).jax_default_matmul_precision) not in _BFLOAT16:
+        return False
+    if a.dtype != jnp.float32 or b.dtype != jnp.float32 or (isinstance(rows, int) and rows < _FEW_ROWS):
+        return False
+    return bool(_FEATURES & _features())
 
 
 def dot(a: Any, b: Any, dimensions: Any, dtype: Any) -> Any:
@@ -76,17 +72,16 @@ def matrix_product(a: Any, b: Any, dtype: Any) -> Any:
 
 
 def bilinear(multiply: Callable[[Any, Any], Any], a: Any, b: Any, rows: Any) -> Any:
-    """`multiply(a, b)`, linear in each operand, at the precision asked for; rows: as in `products`.
+    """`multiply(a, b)`, linear in each operand, at the precision asked for; rows: as in `in_bfloat16`.
 
     It must give float32 for operands of bfloat16. Derivatives are those of `multiply`.
     """
-    count = products(a, b, rows)
-    if not count:
+    if not in_bfloat16(a, b, rows):
         return multiply(a, b)
 
     @jax.custom_jvp
     def run(a: Any, b: Any) -> Any:
-        return by_platform(a, b, cpu=functools.partial(_in_bfloat16, multiply, count), default=multiply)
+        return by_platform(a, b, cpu=functools.partial(_narrowed, multiply), default=multiply)
 
     def rule(values: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
         (a, b), (along_a, along_b) = values, tangents
@@ -98,21 +93,9 @@ def bilinear(multiply: Callable[[Any, Any], Any], a: Any, b: Any, rows: Any) -> 
     return run(a, b)
 
 
-def _in_bfloat16(multiply: Callable[[Any, Any], Any], count: int, a: Any, b: Any) -> Any:
-    # Behind the barrier XLA moves no transpose into the product: not all that it would make runs in bfloat16. And it
-    # takes `x - high` for 0 without one, as excess precision is allowed.
-    high_a, high_b = (lax.optimization_barrier(x.astype(jnp.bfloat16)) for x in (a, b))
-    whole = multiply(high_a, high_b)
-    if count == 1:
-        return whole
-    rest = multiply(high_a, _low(b, high_b)) + multiply(_low(a, high_a), high_b)
-    # Infinity times a rest of 0 is not a number, but the whole is right.
-    return whole + jnp.where(jnp.isnan(rest), 0, rest)
-
-
-def _low(x: Any, high: Any) -> Any:
-    """What bfloat16 leaves of numbers, as bfloat16."""
-    return lax.optimization_barrier((x - high.astype(x.dtype)).astype(jnp.bfloat16))
+def _narrowed(multiply: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+    # Behind the barrier XLA moves no transpose into the product: not all that it would make runs in bfloat16.
+    return multiply(*(lax.optimization_barrier(x.astype(jnp.bfloat16)) for x in (a, b)))
 
 
 @functools.cache

@@ -61,7 +61,6 @@ ENGINES = {
     "onnxruntime": by_onnxruntime,
     "jaxops": by_jaxops,
     "jaxops-cached": partial(by_jaxops, cached=True),
-    "jaxops-high": partial(by_jaxops, precision="high"),
     "jaxops-bfloat16": partial(by_jaxops, precision="bfloat16"),
     "openvino-f32": partial(by_openvino, INFERENCE_PRECISION_HINT="f32"),
     "openvino": by_openvino,  # in its own default: bfloat16 where the processor multiplies it

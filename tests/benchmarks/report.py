@@ -27,7 +27,6 @@ COUNTED = (
 COLOURS = {
     "jaxops": "#f2a65a",
     "jaxops-cached": "#e8c468",
-    "jaxops-high": "#e07b39",
     "jaxops-bfloat16": "#b5482a",
     "openvino-f32": "#6fb1e8",
     "openvino": "#3a78c9",

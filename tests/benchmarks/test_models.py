@@ -31,7 +31,7 @@ def test_an_example_is_what_the_file_declares(tmp_path):
     assert len(np.unique(found["ids"])) > 5
 
 
-@pytest.mark.parametrize("engine", ["onnxruntime", "jaxops", "jaxops-high"])
+@pytest.mark.parametrize("engine", ["onnxruntime", "jaxops", "jaxops-bfloat16"])
 def test_an_engine_is_measured_on_the_inputs_of_its_folder(engine, path, tmp_path):
     x = np.array([[-1, 0, 2]], np.float32)
     np.savez(tmp_path / "inputs.npz", x=x)

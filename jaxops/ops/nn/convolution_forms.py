@@ -15,7 +15,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxops.dtypes import accumulation_type
 from jaxops.ops.linear_maps import linear
 from jaxops.ops.numerics import computed_once
-from jaxops.ops.precision import bilinear, dot, products
+from jaxops.ops.precision import bilinear, dot, in_bfloat16
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes
 
@@ -125,7 +125,7 @@ def product_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> ja
 def taps_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
     """As `convolution_last`; in bfloat16 a sum of products, one for each position in a window."""
     rows = math.prod(windows.sizes)
-    if products(x, w, rows) != 1:  # three products for each tap take longer
+    if not in_bfloat16(x, w, rows):
         return convolution_last(x, w, windows, group)
 
     def multiply(x: jax.Array, w: jax.Array) -> jax.Array:

@@ -175,8 +175,10 @@ def _dequantize(operands: tuple[jax.Array, ...], axis: int, block_size: int, tar
     work = target if target.itemsize > 4 else jnp.float32
     y = (found.astype(work) * _spread(by.astype(work), way, x.shape)).astype(target)
     chex.assert_equal(y.shape, x.shape)
-    comes_along = PREPARED.get() and x.dtype.name in BYTES and by.dtype == target == jnp.float32 and block_size == 0
-    return Dequantized(y, x, by, zero[0] if zero else None, axis % max(x.ndim, 1)) if comes_along else y
+    bytes_ = x.dtype.name in BYTES and by.dtype == target == jnp.float32 and block_size == 0
+    if not (bytes_ and PREPARED.get() and jax.default_backend() == "cpu"):
+        return y
+    return Dequantized(y, x, by, zero[0] if zero else None, axis % max(x.ndim, 1))
 
 
 def dynamic_quantize_linear(x: Array) -> tuple[jax.Array, jax.Array, jax.Array]:
