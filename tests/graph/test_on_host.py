@@ -41,7 +41,8 @@ def test_the_same_numbers(name):
     assert results is not None
     found, expected = results
     assert found.dtype == expected.dtype
-    np.testing.assert_array_equal(found, expected)
+    # XLA may multiply and add at once, with one rounding.
+    np.testing.assert_allclose(found, expected, rtol=0 if found.dtype.kind == "i" else 2e-7)
 
 
 def test_a_choice_keeps_what_is_no_number():
