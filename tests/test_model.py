@@ -351,8 +351,8 @@ def test_parameters_first_read_inside_a_trace_outlive_it(mlp):
 
 
 def test_integers_are_parameters_only_when_they_look_like_quantised_weights():
-    text = "main (int32[N] i) => (float[M] y, int8[K] q) { y = Gather(w, t) q = Gather(b, i) }"
-    values = {"w": np.ones(9, np.float32), "t": np.zeros(2000, np.int32), "b": np.zeros(2000, np.int8)}
+    text = "main (int32[N] i) => (float[M] y, int8[K, L] q) { y = Gather(w, t) q = Gather(b, i) }"
+    values = {"w": np.ones(9, np.float32), "t": np.zeros(2000, np.int32), "b": np.zeros((40, 50), np.int8)}
     found = load(model(text, initializers=values))
     assert sorted(found.params) == ["b", "w"]
 

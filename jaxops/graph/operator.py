@@ -48,7 +48,11 @@ class Operator(Protocol):
         ...
 
     def mark(self, position: int) -> str | None:
-        """What the input at `position` is: static, only its sizes looked at, statistics, quantizable; else None."""
+        """What the input at `position` is: static, only its sizes looked at, statistics, or just data (None)."""
+        ...
+
+    def takes_dequantized(self, position: int) -> bool:
+        """Whether the input at `position` may be a `Dequantized` array."""
         ...
 
     def check(self, inputs: Sequence[Any]) -> None:

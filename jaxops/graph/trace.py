@@ -16,7 +16,7 @@ from jaxops.errors import JaxopsError, SignatureError, SizeError, TooLargeError,
 from jaxops.graph.border import opened
 from jaxops.graph.nodes import Graph, Node
 from jaxops.memory import bounded_operands, bounded_results
-from jaxops.static import QUANTIZABLE, SHAPE_ONLY, UNKNOWN, StaticValue, Undecided, is_symbolic, tracing
+from jaxops.static import SHAPE_ONLY, UNKNOWN, StaticValue, Undecided, is_symbolic, tracing
 
 # What JAX, and Chex, raise where they cannot do with symbolic sizes what they can with numbers.
 _OF_JAX = (Undecided, TypeError, ValueError, NotImplementedError, AssertionError)
@@ -147,7 +147,7 @@ def step(
     runs: what runs its subgraphs, or the body of a function; else `run`.
     """
     learner = LEARNER.get()
-    inputs = [x if node.operator.mark(k) == QUANTIZABLE else plain(x) for k, x in enumerate(inputs)]
+    inputs = [x if node.operator.takes_dequantized(k) else plain(x) for k, x in enumerate(inputs)]
     while True:
         try:
             return _attempt(node, learner.renewed(inputs) if learner else inputs, params, rng, values, runs or run)

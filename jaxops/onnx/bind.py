@@ -70,6 +70,10 @@ class FunctionCall:
     def mark(self, position: int) -> str | None:
         """None: what an operand is for, the body says."""
 
+    def takes_dequantized(self, position: int) -> bool:
+        """As the nodes of the body do, each of which asks."""
+        return True
+
     def check(self, inputs: Sequence[Any]) -> None:
         """Nothing: the nodes of the body check what they get."""
 

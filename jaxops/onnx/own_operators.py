@@ -68,6 +68,10 @@ class OwnOperator:
         found = marks(self._positional[min(position, len(self._positional) - 1)].annotation)
         return next((m for m in (STATIC, SHAPE_ONLY, STATISTICS) if m in found), None)
 
+    def takes_dequantized(self, position: int) -> bool:
+        """Never: the function gets arrays."""
+        return False
+
     def fit(self, node: "Node", attributes: Mapping[str, Any]) -> None:
         """Raises SignatureError for a node whose inputs or attributes the function does not take."""
         extra = {name: None for name in RESERVED if name in self.parameters}

@@ -171,8 +171,12 @@ class Operator:
         return bool(self.formals) and self.schema.inputs[-1].option == VARIADIC
 
     def mark(self, position: int) -> str | None:
-        """The mark of the input at `position`, if it has one; a variadic input shares one."""
-        return next((m for m in (STATIC, SHAPE_ONLY, STATISTICS, QUANTIZABLE) if m in self._marks_of(position)), None)
+        """STATIC, SHAPE_ONLY or STATISTICS where the input at `position` is marked so; a variadic input shares one."""
+        return next((m for m in (STATIC, SHAPE_ONLY, STATISTICS) if m in self._marks_of(position)), None)
+
+    def takes_dequantized(self, position: int) -> bool:
+        """Whether the input at `position` may be a `Dequantized` array."""
+        return QUANTIZABLE in self._marks_of(position)
 
     def is_vector(self, position: int) -> bool:
         """Whether the text says that the input at `position` is 1-D, where the function takes a single integer too."""

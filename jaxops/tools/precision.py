@@ -96,6 +96,10 @@ class Converting:
         """As the operator's."""
         return self.inner.mark(position)
 
+    def takes_dequantized(self, position: int) -> bool:
+        """Never: all operands are converted."""
+        return False
+
     def check(self, inputs: Sequence[Any]) -> None:
         """Nothing: the model was legal in its own types, and an old opset does not list bfloat16."""
 

@@ -169,6 +169,20 @@ def test_what_else_reads_it_gets_floats():
     check(model_of(("MatMul", [], {}), -x, tensors, after=after), -x)
 
 
+def test_a_function_of_the_model():
+    x = RNG.standard_normal((7, 12)).astype(np.float32)
+    proto = model_of(("MatMul", [], {}), x, weights((12, 10), None))
+    inner, outer = list(proto.graph.node[1:]), proto.graph.node[0]
+    names = ["x_int", "x_scale", "x_zero", "w", "w_scale", "w_zero"]
+    opset = helper.make_opsetid("", 17)
+    proto.functions.append(helper.make_function("own", "Product", names, ["y"], inner, [opset]))
+    del proto.graph.node[:]
+    proto.graph.node.extend([outer, helper.make_node("Product", names, ["y"], domain="own")])
+    proto.opset_import.append(helper.make_opsetid("own", 1))
+    model = check(proto, x)
+    assert products(model, x)["dot_general"] == {"int32"}
+
+
 def test_gradients_follow_the_floats():
     x = RNG.standard_normal((3, 12)).astype(np.float32)
     tensors = weights((12, 10), 1) | {"b": RNG.standard_normal(10).astype(np.float32)}

@@ -11,7 +11,7 @@ from jaxops.errors import ArgumentError, UnsupportedError
 from jaxops.onnx import registry
 from jaxops.onnx.registry import RESERVED, Operator, function
 from jaxops.onnx.schemas import OPTIONAL, VARIADIC, element_type, find_schema, newest_opset, operators, versions
-from jaxops.static import ELEMENT_TYPE, Static, StaticInts, foldable
+from jaxops.static import ELEMENT_TYPE, QUANTIZABLE, Static, StaticInts, foldable
 
 
 def split_parameters(fn, inputs):
@@ -51,10 +51,11 @@ def misfits(operator):
 
 
 def wrong_marks(adapter, fn):
-    """Operands that only one of the two wants static, or only the sizes of."""
+    """Operands that only one of the two wants static, or only the sizes of; none need take `Dequantized` arrays."""
     inputs = [p for p in inspect.signature(adapter).parameters.values() if p.kind is not p.KEYWORD_ONLY]
     theirs = inspect.signature(fn).parameters
-    marks = {p.name: [registry.marks(q.annotation) for q in (p, theirs.get(p.name, p))] for p in inputs}
+    both = ((p.name, (p.annotation, theirs.get(p.name, p).annotation)) for p in inputs)
+    marks = {name: [{*registry.marks(a)} - {QUANTIZABLE} for a in pair] for name, pair in both}
     found = [name for name, (one, other) in marks.items() if one != other]
     return found + (["foldable"] if getattr(adapter, "foldable", False) != getattr(fn, "foldable", False) else [])
 
