@@ -67,7 +67,7 @@ def products(model, x):
     return found
 
 
-def check(proto, x):
+def check(proto, x, most=1e-5):
     """A model's own program gives what `apply` gives, and what onnxruntime gives unoptimized."""
     model = jaxops.onnx.load(proto)
     found = np.asarray(model(x))
@@ -75,7 +75,7 @@ def check(proto, x):
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
     for expected in (jax.jit(model.apply)(model.params, x), session.run(None, {"x": x})[0]):
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+        np.testing.assert_allclose(found, expected, rtol=most, atol=most * np.abs(expected).max())
     return model
 
 
@@ -148,7 +148,7 @@ def test_a_transposed_left_operand():
 )
 def test_other_products_stay_those_of_floats(node, shape, axis):
     x = RNG.standard_normal((2, 12, 2900) if node[0] == "Conv" else (7, 12)).astype(np.float32)
-    model = check(model_of(node, x, weights(shape, axis), axis), x)
+    model = check(model_of(node, x, weights(shape, axis), axis), x, 1e-3)  # sums of up to 34,800 floats
     assert products(model, x)["dot_general"] | products(model, x)["conv_general_dilated"] == {"float32"}
 
 
