@@ -13,7 +13,8 @@ from jax import lax
 
 from jaxops.graph.program import Operation
 
-PAIRS = {"reduce_max": lax.max, "reduce_min": lax.min}
+# Of two arrays, and of a row.
+PAIRS = {"reduce_max": (lax.max, lax.reduce_max), "reduce_min": (lax.min, lax.reduce_min)}
 # A row of fewer elements is not worth it. Each step leaves an eighth of the others.
 _SHORTEST, _SLICES, _LONGEST = 64, 8, 2048
 
@@ -24,11 +25,11 @@ def bind(operation: Operation, x: Any) -> Any:
     rows = tuple(axes) == tuple(range(x.ndim - len(axes), x.ndim))
     size = math.prod(x.shape[axis] for axis in axes)
     if rows and size >= _SHORTEST and jax.default_backend() == "cpu":
-        return _of_rows(PAIRS[operation.name], lax.reshape(x, (*x.shape[: x.ndim - len(axes)], size)))
+        return _of_rows(*PAIRS[operation.name], lax.reshape(x, (*x.shape[: x.ndim - len(axes)], size)))
     return operation.bind([x])[0]
 
 
-def _of_rows(pair: Any, x: Any) -> Any:
+def _of_rows(pair: Any, reduce: Any, x: Any) -> Any:
     """The maximum or minimum along the last axis; NaN where there is one."""
     while True:
         count = x.shape[-1]
@@ -37,4 +38,4 @@ def _of_rows(pair: Any, x: Any) -> Any:
         starts = [min(k * size, count - size) for k in range(_SLICES)]
         x = functools.reduce(pair, (lax.slice_in_dim(x, at, at + size, axis=x.ndim - 1) for at in starts))
         if size <= _LONGEST:
-            return (lax.reduce_max if pair is lax.max else lax.reduce_min)(x, (x.ndim - 1,))
+            return reduce(x, (x.ndim - 1,))

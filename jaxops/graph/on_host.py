@@ -22,14 +22,13 @@ def _sliced(x: np.ndarray, start_indices: Any, limit_indices: Any, strides: Any)
     return x[tuple(map(slice, start_indices, limit_indices, steps))]
 
 
-# What moves elements of any type.
+# What moves elements of any type, or chooses among them.
 _MOVES: dict[str, _Rule] = {
     "broadcast_in_dim": _spread,
     "concatenate": lambda *parts, dimension: np.concatenate(parts, dimension),
     "convert_element_type": lambda x, new_dtype, **_: x.astype(new_dtype),
     "expand_dims": lambda x, dimensions: np.expand_dims(x, dimensions),
     "optimization_barrier": lambda x: x,
-    "reduce_sum": lambda x, axes, **_: x.sum(axes, x.dtype),
     "reshape": lambda x, new_sizes, **_: x.reshape(new_sizes),
     "select_n": lambda which, *cases: np.choose(which, cases) if which.ndim else cases[int(which)],
     "slice": _sliced,
@@ -39,21 +38,24 @@ _MOVES: dict[str, _Rule] = {
 }
 # What IEEE defines to the last digit, or nearly so, for wide floats; integers wrap around.
 _ARITHMETIC: dict[str, _Rule] = {
-    "add": np.add,
-    "div": np.divide,
-    "mul": np.multiply,
-    "ne": np.not_equal,
-    "neg": np.negative,
+    "add": lambda x, y, **_: x + y,
+    "div": lambda x, y, **_: x / y,
+    "mul": lambda x, y, **_: x * y,
+    "ne": lambda x, y, **_: x != y,
+    "neg": lambda x, **_: -x,
+    "reduce_sum": lambda x, axes, **_: x.sum(axes, x.dtype),
     "rsqrt": lambda x, **_: np.asarray(1, x.dtype) / np.sqrt(x),
     "sqrt": lambda x, **_: np.sqrt(x),
-    "sub": np.subtract,
+    "sub": lambda x, y, **_: x - y,
 }
 
 
 _WIDE = {"float32", "float64"}
 _FLOATS = {*_WIDE, "bfloat16"}  # converted to each other by rounding to the nearest, as are integers to them
 _INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
-_EXACT = {"add", "mul", "ne", "neg", "sub"}  # for integers, too
+# For which types a rule holds; a sum of floats depends on its order.
+_TYPES = dict.fromkeys(_ARITHMETIC, _WIDE) | dict.fromkeys(("add", "mul", "ne", "neg", "sub"), _WIDE | _INTEGERS)
+_TYPES["reduce_sum"] = _INTEGERS
 
 
 def computed(program: Program, operations: Sequence[Operation], given: Iterable[int]) -> set[int]:
@@ -66,12 +68,10 @@ def computed(program: Program, operations: Sequence[Operation], given: Iterable[
     for operation in operations:
         operands = operation.operands
         if operation.name == "convert_element_type":
-            whole = has(operation.operands[0], _INTEGERS) and has(operation.results[0], _INTEGERS | _WIDE)
+            whole = has(operands[0], _INTEGERS) and has(operation.results[0], _INTEGERS | _WIDE)
             runs = whole or all(has(v, _FLOATS) for v in (*operands, *operation.results))
-        elif operation.name == "reduce_sum":
-            runs = has(operands[0], _INTEGERS)
         elif operation.name in _ARITHMETIC:
-            runs = all(has(v, _WIDE | (_INTEGERS if operation.name in _EXACT else set())) for v in operands)
+            runs = all(has(v, _TYPES[operation.name]) for v in operands)
         else:
             runs = operation.name in _MOVES and len(operation.results) == 1
         if runs and all(isinstance(v, Known) or v in found for v in operands):
@@ -82,8 +82,7 @@ def computed(program: Program, operations: Sequence[Operation], given: Iterable[
 def bind(operation: Operation, operands: Sequence[Any]) -> Sequence[np.ndarray]:
     """The result of an operation on NumPy arrays."""
     rule = _MOVES.get(operation.name) or _ARITHMETIC[operation.name]
-    given = operation.equation.params if operation.name in _MOVES else {}
     kinds = [v.aval.dtype for v in operation.equation.invars]
     arrays = [x if isinstance(x, np.ndarray) else np.asarray(x, kind) for x, kind in zip(operands, kinds, strict=True)]
     with np.errstate(all="ignore"):  # XLA gives inf and NaN without a word
-        return [rule(*arrays, **given)]
+        return [rule(*arrays, **operation.equation.params)]

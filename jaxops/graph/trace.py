@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
 
-from jaxops.dequantized import plain
+from jaxops.dequantized import Dequantized
 from jaxops.errors import JaxopsError, SignatureError, SizeError, TooLargeError, UnsupportedError, describe
 from jaxops.graph.border import opened
 from jaxops.graph.nodes import Graph, Node
@@ -147,7 +147,8 @@ def step(
     runs: what runs its subgraphs, or the body of a function; else `run`.
     """
     learner = LEARNER.get()
-    inputs = [x if node.operator.takes_dequantized(k) else plain(x) for k, x in enumerate(inputs)]
+    takes = node.operator.takes_dequantized
+    inputs = [x.array if isinstance(x, Dequantized) and not takes(k) else x for k, x in enumerate(inputs)]
     while True:
         try:
             return _attempt(node, learner.renewed(inputs) if learner else inputs, params, rng, values, runs or run)

@@ -19,7 +19,7 @@ FUNCTIONS = {
     "products wrap around": (lambda x: x * x - x + 7, WHOLE),
     "integers as floats": (lambda x: x.astype(jnp.float32) * 0.5, WHOLE),
     "wide integers as narrow": (lambda x: x.astype(jnp.int8), WHOLE),
-    "a choice": (lambda x: lax.select(x != x, x, 2 - x), FLOATS.astype(np.float32)),
+    "a choice": (lambda x: lax.select(x != x, x, 2 - x), FLOATS),
     "quotients": (lambda x: lax.stop_gradient(x) / (1 + x * x), FLOATS),
     "moves": (lambda x: lax.transpose(lax.slice(x, (1, 0, 0), (6, 5, 3)), (2, 0, 1))[:, None], FLOATS),
     "rounded": (lambda x: x.astype(jnp.bfloat16), FLOATS),

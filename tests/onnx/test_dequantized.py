@@ -153,7 +153,7 @@ def test_other_products_stay_those_of_floats(node, shape, axis):
 
 
 def test_what_else_reads_it_gets_floats():
-    """Another operator, an output, a subgraph and a Loop."""
+    """Other operators, and the two branches of an If."""
     x = RNG.standard_normal((7, 12)).astype(np.float32)
     y = helper.make_tensor_value_info("t", T.FLOAT, None)
     branch = helper.make_graph([helper.make_node("Sub", ["x_float", "y"], ["t"])], "then", [], [y])
@@ -187,5 +187,28 @@ def test_gradients_follow_the_floats():
     x = RNG.standard_normal((3, 12)).astype(np.float32)
     tensors = weights((12, 10), 1) | {"b": RNG.standard_normal(10).astype(np.float32)}
     model = jaxops.onnx.load(model_of(("Gemm", ["b"], {}), x, tensors, 1))
+    model(x)  # by integers
     found = jax.grad(lambda p: model.apply(p, x).sum())(model.params)
     np.testing.assert_allclose(found["b"], np.full(10, 3.0), rtol=1e-6)
+    rounded = (np.clip(np.round(x / np.float32(0.02)) + 117, 0, 255) - 117) * np.float32(0.02)
+    np.testing.assert_allclose(found["w_scale"], (rounded @ tensors["w"]).sum(0), rtol=1e-4, atol=1e-3)
+
+
+LARGE = {
+    "3×3": (("Conv", ["b"], {"pads": [1, 1, 1, 1]}), (1, 64, 28, 28), (64, 64, 3, 3), 0),
+    "1×1": (("Conv", ["b"], {}), (1, 128, 28, 28), (64, 128, 1, 1), 0),
+    "depthwise": (("Conv", ["b"], {"group": 64, "pads": [1, 1, 1, 1]}), (1, 64, 28, 28), (64, 1, 3, 3), 0),
+    "one place": (("Conv", ["b"], {}), (1, 256, 1, 1), (64, 256, 1, 1), 0),
+    "rows": (("Gemm", ["b"], {"transB": 1}), (96, 256), (64, 256), 0),
+    "one row": (("Gemm", ["b"], {"transB": 1}), (1, 512), (64, 512), 0),
+}
+
+
+@pytest.mark.optimized
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("name", LARGE)
+def test_thousands_of_elements(name, kind):
+    node, sizes, shape, axis = LARGE[name]
+    x = RNG.standard_normal(sizes).astype(np.float32)
+    tensors = weights(shape, axis, kind, 3) | {"b": RNG.standard_normal(64).astype(np.float32)}
+    check(model_of(node, x, tensors, axis), x, 1e-4)

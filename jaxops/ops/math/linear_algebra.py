@@ -44,7 +44,8 @@ def gemm(
     >>> gemm(jnp.ones((2, 3)), jnp.ones((4, 3)), jnp.array([1.0]), alpha=0.5, transB=1).shape
     (2, 4)
     """
-    arrays = traced_operands("gemm", (plain(a), plain(b)) if c is None else (plain(a), plain(b), c), "numbers")
+    given = (plain(a), plain(b), *(() if c is None else (c,)))
+    arrays = traced_operands("gemm", given, "numbers")
     trans_a, trans_b = flag("gemm", "transA", transA), flag("gemm", "transB", transB)
     product = None
     if isinstance(a, Dequantized) and isinstance(b, Dequantized):
