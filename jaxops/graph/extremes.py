@@ -16,7 +16,7 @@ from jaxops.graph.program import Operation
 # Of two arrays, and of a row.
 PAIRS = {"reduce_max": (lax.max, lax.reduce_max), "reduce_min": (lax.min, lax.reduce_min)}
 # A row of fewer elements is not worth it. Each step leaves an eighth of the others.
-_SHORTEST, _SLICES, _LONGEST = 64, 8, 2048
+_SHORTEST, _SLICES, _LONGEST = 64, 8, 256
 
 
 def bind(operation: Operation, x: Any) -> Any:

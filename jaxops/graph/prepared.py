@@ -42,6 +42,10 @@ def compiler_options() -> dict[str, Any] | None:
 
     On a CPU XLA gives convolutions and reductions to a library that runs one example on one core, and whose maximum
     loses NaNs. Products stay there: it is the fastest for them. ResNet-50: 183 → 159 ms of processor time.
+
+    XLA has oneDNN on board, too (`xla_cpu_experimental_onednn_custom_call`; in jaxlib 0.10 only by the name of the
+    call). It takes half of the time for convolutions and products of bytes, but ends the process where XLA has more
+    threads than oneDNN counts, waits forever for some dilated convolutions, and no program with it can be kept.
     """
     if jax.default_backend() != "cpu":
         return None
