@@ -15,7 +15,8 @@ from jaxops.graph.program import Operation
 
 # Of two arrays, and of a row.
 PAIRS = {"reduce_max": (lax.max, lax.reduce_max), "reduce_min": (lax.min, lax.reduce_min)}
-# A row of fewer elements is not worth it. Each step leaves an eighth of the others.
+# A row of fewer elements is not worth it. Each step leaves an eighth of the others. A longer rest XLA would cut into
+# windows again: int8 BERT-base 73 → 70 ms, against a rest of up to 2,048.
 _SHORTEST, _SLICES, _LONGEST = 64, 8, 256
 
 

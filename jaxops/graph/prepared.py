@@ -44,8 +44,8 @@ def compiler_options() -> dict[str, Any] | None:
     loses NaNs. Products stay there: it is the fastest for them. ResNet-50: 183 → 159 ms of processor time.
 
     XLA has oneDNN on board, too (`xla_cpu_experimental_onednn_custom_call`; in jaxlib 0.10 only by the name of the
-    call). It takes half of the time for convolutions and products of bytes, but ends the process where XLA has more
-    threads than oneDNN counts, waits forever for some dilated convolutions, and no program with it can be kept.
+    call). It takes half of the time for 8-bit integers, but ends the process where XLA has more threads than oneDNN
+    counts, waits forever for some dilated convolutions, and no program with it can be written into the cache.
     """
     if jax.default_backend() != "cpu":
         return None

@@ -1,8 +1,6 @@
-"""Forms of an operator that are for one platform, or for processors with some instructions."""
+"""Forms of an operator that are for one platform."""
 
-import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,11 +18,3 @@ def by_platform(*operands: Any, cpu: Callable[..., Any], default: Callable[..., 
     if PREPARED.get():
         return (cpu if jax.default_backend() == "cpu" else default)(*operands)
     return lax.platform_dependent(*operands, cpu=cpu, default=default)
-
-
-@functools.cache
-def features() -> frozenset[str]:
-    """What this processor can do, as Linux names it: "amx_bf16", …; nothing, where no file says it."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    return frozenset(next((line for line in lines if line.startswith("flags")), "").split())

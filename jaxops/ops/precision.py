@@ -9,6 +9,7 @@ float32 (geometric mean of 13 models), and the memory of twice the weights, so "
 import functools
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import jax
@@ -16,13 +17,13 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
-from jaxops.ops.platforms import by_platform, features
+from jaxops.ops.platforms import by_platform
 from jaxops.static import PREPARED
 
 # JAX's names for products of bfloat16.
 _BFLOAT16 = {"bfloat16", "BF16_BF16_F32"}
-# The feature of a processor that makes them faster than those of float32. With AVX512-BF16 alone they are slower:
-# 64×768×3072 1.3 → 2.0 ms, BERT-base 66 → 87, ResNet-50 51 → 79.
+# The feature of a processor, as Linux names it, that makes them faster than those of float32. With AVX512-BF16 alone
+# they are slower: 64×768×3072 1.3 → 2.0 ms, BERT-base 66 → 87, ResNet-50 51 → 79.
 _FEATURE = "amx_bf16"
 # From this many columns on, the product with weights kept as columns (N, K) takes 0.6 of the time from two rows on:
 # 64×768×50257 74 → 43 ms, 8 rows 32 → 18. For 32,000 columns 64 rows take as long, and 8 rows 20 → 15: not enough for
@@ -38,7 +39,7 @@ def in_bfloat16(a: Any, b: Any, rows: Any) -> bool:
         return False
     if a.dtype != jnp.float32 or b.dtype != jnp.float32 or (isinstance(rows, int) and rows < _FEW_ROWS):
         return False
-    return _FEATURE in features()
+    return _FEATURE in _features()
 
 
 def dot(a: Any, b: Any, dimensions: Any, dtype: Any) -> Any:
@@ -96,3 +97,11 @@ def bilinear(multiply: Callable[[Any, Any], Any], a: Any, b: Any, rows: Any) -> 
 def _narrowed(multiply: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     # Behind the barrier XLA moves no transpose into the product: not all that it would make runs in bfloat16.
     return multiply(*(lax.optimization_barrier(x.astype(jnp.bfloat16)) for x in (a, b)))
+
+
+@functools.cache
+def _features() -> frozenset[str]:
+    """What this processor can do; nothing, where no file says it."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    return frozenset(next((line for line in lines if line.startswith("flags")), "").split())
