@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from engines import by_jaxops
 from models import error, example, measured
-from report import geometric_mean, mean_of
+from report import geometric_mean, mean_of, order
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -135,15 +135,24 @@ def measure(path, rounds):
 
 
 def table(ratios):
-    """A row for each model, and the geometric means."""
+    """A row for each model, the geometric means, and the rows that they leave out, as in `report`."""
+    counted, others = order(ratios)
     levers = [lever for lever in (ALL, *LEVERS, "cache") if any(lever in row for row in ratios.values())]
     heads = (lever.replace(" ", "\n") for lever in levers)
     shown = Table("model", *heads, title="time without a lever / with all", title_justify="left")
-    for model, row in ratios.items():
-        shown.add_row(model, *(f"{row[lever]:.3g}" if lever == ALL else f"{row[lever]:.2f}" for lever in levers))
-    shown.add_section()
-    means = ("" if v == ALL else f"{geometric_mean([row[v] for row in ratios.values()]):.2f}" for v in levers)
-    shown.add_row(mean_of(ratios), *means)
+
+    def add(models):
+        for model in models:
+            row = ratios[model]
+            shown.add_row(model, *(f"{row[lever]:.3g}" if lever == ALL else f"{row[lever]:.2f}" for lever in levers))
+
+    add(counted)
+    if counted:
+        shown.add_section()
+        means = ("" if v == ALL else f"{geometric_mean([ratios[m][v] for m in counted]):.2f}" for v in levers)
+        shown.add_row(mean_of(counted), *means)
+        shown.add_section()
+    add(others)
     return shown
 
 

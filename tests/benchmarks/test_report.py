@@ -1,12 +1,16 @@
 """The tables and the chart that given figures make."""
 
+import json
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import levers
 import pytest
 from report import BASE, COUNTED, FIGURES, chart, errors, geometric_mean, ratios, show, table
 from rich.console import Console
+
+HERE = Path(__file__).parent
 
 
 def row(**calls):
@@ -86,14 +90,32 @@ def test_every_table_is_printed(figures, capsys):
 
 
 def test_the_table_of_levers_has_each_and_the_means():
-    given = {"a": {levers.ALL: 5.0, "nothing": 1, "cache": 2}, "b": {levers.ALL: 20.0, "nothing": 1, "cache": 8}}
-    assert text(levers.table(given))[1] == {
+    given = {
+        "resnet50_int8_qdq": {levers.ALL: 7.0, "nothing": 1, "cache": 100},
+        "gpt2": {levers.ALL: 20.0, "nothing": 1, "cache": 8},
+        "resnet50": {levers.ALL: 5.0, "nothing": 1, "cache": 2},
+    }
+    rows = text(levers.table(given))[1]
+    assert rows == {
         "": ["all,", "", ""],
         "model": ["ms", "nothing", "cache"],
-        "a": ["5", "1.00", "2.00"],
-        "b": ["20", "1.00", "8.00"],
+        "resnet50": ["5", "1.00", "2.00"],
+        "gpt2": ["20", "1.00", "8.00"],
         "geometric mean of 2": ["", "1.00", "4.00"],
+        "resnet50_int8_qdq": ["7", "1.00", "100.00"],
     }
+    assert list(rows)[-2:] == ["geometric mean of 2", "resnet50_int8_qdq"]
+
+
+def test_the_readme_says_what_the_levers_were_measured_to_bring():
+    figures = json.loads(HERE.joinpath("levers.json").read_text())
+    counted = [figures[model] for model in COUNTED]
+    told = "channels last", "prepared weights", "held-back transposes", "compiler options", "cache"
+    means = [f"{geometric_mean([row[lever] for row in counted]):.2f}" for lever in told]
+    readme = HERE.parents[1].joinpath("README.md").read_text()
+    sentence = re.search(r"Without channels last.*?levers\.json", readme, re.DOTALL)
+    assert sentence
+    assert re.findall(r"\d\.\d\d", sentence[0]) == means
 
 
 def test_the_chart_has_a_bar_for_each_ratio(figures, tmp_path):
