@@ -16,6 +16,8 @@ from jax.core import Tracer
 from jax.errors import InconclusiveDimensionOperation as Undecided, JaxRuntimeError
 from jax.export import is_symbolic_dim, symbolic_shape
 from jax.extend.core import Primitive, get_opaque_trace_state, jaxpr_as_fun
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import ad, batching, mlir
 
 from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, SizeError, StaticError, message
@@ -42,8 +44,10 @@ __all__ = [
     "ad",
     "batching",
     "enable_x64",
+    "ir",
     "jaxpr_as_fun",
     "mlir",
+    "stablehlo",
     "symbolic_shape",
 ]
 

@@ -1,6 +1,8 @@
-"""Forms of an operator that are for one platform."""
+"""Forms of an operator that are for one platform, or for one kind of processor."""
 
+import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,3 +20,11 @@ def by_platform(*operands: Any, cpu: Callable[..., Any], default: Callable[..., 
     if PREPARED.get():
         return (cpu if jax.default_backend() == "cpu" else default)(*operands)
     return lax.platform_dependent(*operands, cpu=cpu, default=default)
+
+
+@functools.cache
+def processor_features() -> frozenset[str]:
+    """What this processor can do, as Linux names it; nothing, where no file says it."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    return frozenset(next((line for line in lines if line.startswith("flags")), "").split())

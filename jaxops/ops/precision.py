@@ -9,7 +9,6 @@ float32 (geometric mean of 13 models), and the memory of twice the weights, so "
 import functools
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, cast
 
 import jax
@@ -17,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
-from jaxops.ops.platforms import by_platform
+from jaxops.ops.platforms import by_platform, processor_features
 from jaxops.static import PREPARED
 
 # JAX's names for products of bfloat16.
@@ -39,7 +38,7 @@ def in_bfloat16(a: Any, b: Any, rows: Any) -> bool:
         return False
     if a.dtype != jnp.float32 or b.dtype != jnp.float32 or (isinstance(rows, int) and rows < _FEW_ROWS):
         return False
-    return _FEATURE in _features()
+    return _FEATURE in processor_features()
 
 
 def dot(a: Any, b: Any, dimensions: Any, dtype: Any) -> Any:
@@ -97,11 +96,3 @@ def bilinear(multiply: Callable[[Any, Any], Any], a: Any, b: Any, rows: Any) -> 
 def _narrowed(multiply: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     # Behind the barrier XLA moves no transpose into the product: not all that it would make runs in bfloat16.
     return multiply(*(lax.optimization_barrier(x.astype(jnp.bfloat16)) for x in (a, b)))
-
-
-@functools.cache
-def _features() -> frozenset[str]:
-    """What this processor can do; nothing, where no file says it."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    return frozenset(next((line for line in lines if line.startswith("flags")), "").split())

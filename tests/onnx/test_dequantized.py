@@ -58,8 +58,9 @@ def products(model, x):
 
     def walk(jaxpr):
         for eqn in jaxpr.eqns:
-            if eqn.primitive.name in found:
-                found[eqn.primitive.name].add(eqn.outvars[0].aval.dtype.name)
+            name = {"mixed_product": "dot_general"}.get(eqn.primitive.name, eqn.primitive.name)
+            if name in found:
+                found[name].add(eqn.outvars[0].aval.dtype.name)
             for inner in jaxprs(eqn.params):
                 walk(inner)
 

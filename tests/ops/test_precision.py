@@ -51,7 +51,7 @@ FUNCTIONS = {
 @pytest.fixture
 def amx(monkeypatch):
     """A processor that multiplies bfloat16, whatever this one is."""
-    monkeypatch.setattr(precision, "_features", lambda: frozenset({"amx_bf16"}))
+    monkeypatch.setattr(precision, "processor_features", lambda: frozenset({"amx_bf16"}))
     jax.clear_caches()  # operators are traced once
     yield
     jax.clear_caches()
@@ -81,7 +81,7 @@ def test_error(name, asked, amx):
 
 @pytest.mark.parametrize("asked", ["bfloat16", "BF16_BF16_F32"])
 def test_a_processor_without_such_products_changes_nothing(asked, monkeypatch):
-    monkeypatch.setattr(precision, "_features", lambda: frozenset({"avx2", "avx512_bf16"}))
+    monkeypatch.setattr(precision, "processor_features", lambda: frozenset({"avx2", "avx512_bf16"}))
     jax.clear_caches()
     expected = np.asarray(jo.matmul(A, B))
     with jax.default_matmul_precision(asked):

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxops.dequantized import Dequantized
-from jaxops.ops.integer_products import as_int8, exact_sum, product
+from jaxops.ops.integer_products import as_bytes, exact_sum, product
+from jaxops.ops.mixed_products import data_type
 from jaxops.ops.nn.convolution_forms import as_columns, columns_last, padded
 from jaxops.ops.nn.convolving import convolved
 from jaxops.ops.quantized import without_zero
@@ -49,14 +50,12 @@ def integer_convolution(
         wide = jnp.float32 if few and PREPARED.get() else jnp.int32
         data, filters = (without_zero(v, z, wide) for v, z in zip((x, w), zeros, strict=True))
         return convolved(op, data, filters, options, group, kernel_shape).astype(jnp.int32)
-    data, x_zero = as_int8(x, zeros[0])
-    filters, w_zero = as_int8(w, zeros[1])
-    fill = jnp.int8(0) if x_zero is None else x_zero.astype(jnp.int8)
+    last = PREPARED.get() and group == 1
+    data, x_zero = as_bytes(x, zeros[0], data_type() if last else jnp.int8)
+    filters, w_zero = as_bytes(w, zeros[1])
+    fill = data.dtype.type(0) if x_zero is None else x_zero.astype(data.dtype)
     data, windows = padded(data, windows, fill)
-    if PREPARED.get() and group == 1:
-        y = columns_last(data, filters, windows, product)
-    else:
-        y = as_columns(data, filters, windows, group, jnp.int32)
+    y = columns_last(data, filters, windows, product) if last else as_columns(data, filters, windows, group, jnp.int32)
     if x_zero is not None:
         origin = without_zero(filters, w_zero, jnp.int32)
         y = y - _by_channel(x_zero * jnp.sum(origin, tuple(range(1, w.ndim)), jnp.int32), y.shape)
