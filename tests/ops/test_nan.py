@@ -7,6 +7,8 @@ import pytest
 from jax import export, lax
 
 import jaxops as jo
+from jaxops.graph.prepared import compiler_options
+from jaxops.static import PREPARED
 
 pytestmark = pytest.mark.optimized
 
@@ -25,6 +27,22 @@ DTYPES = [np.float32, np.float16, jnp.bfloat16, np.float64]
 KINDS = {"max": (jo.reduce_max, np.max), "min": (jo.reduce_min, np.min)}
 
 
+def own(fn):
+    """A function as a program of a model's own, whose weights are prepared."""
+
+    def call(*operands):
+        before = PREPARED.set(True)
+        try:
+            return fn(*operands)
+        finally:
+            PREPARED.reset(before)
+
+    return jax.jit(call, compiler_options=compiler_options())
+
+
+PROGRAMS = pytest.mark.parametrize("jit", [jax.jit, own])
+
+
 def _data(shape, dtype=np.float32):
     return np.random.default_rng(0).normal(size=shape).astype(dtype)
 
@@ -37,10 +55,11 @@ def _same(found, expected):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
 @pytest.mark.parametrize(("shape", "axes"), LAYOUTS, ids=str)
-def test_reductions(kind, dtype, shape, axes):
+@PROGRAMS
+def test_reductions(jit, kind, dtype, shape, axes):
     ours, theirs = KINDS[kind]
     with jax.enable_x64(dtype == np.float64):
-        run = jax.jit(lambda x: ours(x, axes))
+        run = jit(lambda x: ours(x, axes))
         clean = _data(shape, dtype)
         flat = clean.size
         for place in (None, 0, 1, flat // 2, flat - 1):
@@ -60,37 +79,41 @@ def test_reductions(kind, dtype, shape, axes):
 
 @pytest.mark.grid
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
-def test_pools(dtype):
+@PROGRAMS
+def test_pools(jit, dtype):
     with jax.enable_x64(dtype == np.float64):
         x = _data((1, 4, 48, 48), dtype)
         x[0, 1, 7, 9], x[0, 2, 47, 47], x[0, 3, 5, 5], x[0, 3, 5, 6] = np.nan, -np.nan, np.inf, -np.inf
         wide = x.astype(np.float64)
-        _same(jax.jit(jo.global_max_pool)(x), np.max(wide, (2, 3), keepdims=True))
+        _same(jit(jo.global_max_pool)(x), np.max(wide, (2, 3), keepdims=True))
         # Slices; windows that overlap, touch, or are all there is.
         for size, step in ((2, 2), (3, 1), (9, 1), (9, 4), (6, 6), (8, 12), (48, 1), (48, 48)):
             windows = np.lib.stride_tricks.sliding_window_view(wide, (size, size), (2, 3))[:, :, ::step, ::step]
             attributes = {"kernel_shape": (size, size), "strides": (step, step)}
-            found = jax.jit(lambda x, attributes=attributes: jo.max_pool(x, **attributes))(x)
+            found = jit(lambda x, attributes=attributes: jo.max_pool(x, **attributes))(x)
             _same(found, np.max(windows, (4, 5)))
 
 
 @pytest.mark.parametrize("shape", [(64, 10), (64, 1000), (3, 5000)], ids=str)
-def test_other_operators(shape):
+@PROGRAMS
+def test_other_operators(jit, shape):
     x = _data(shape)
     x[0, 5], x[1, -2] = np.nan, np.nan  # before and behind the largest number
     x[2, 3], x[2, 4] = np.inf, -np.inf
     place = np.argmax(x, -1)
-    _same(jax.jit(jo.hardmax)(x), np.arange(shape[1]) == place[:, None])
-    _same(jax.jit(lambda x: jo.arg_max(x, axis=1, keepdims=0))(x), place)
-    _same(jax.jit(lambda x: jo.arg_min(x, axis=1, keepdims=0))(x), np.argmin(x, -1))
-    _same(jax.jit(lambda x: jo.clip(x, -1.0, 1.0))(x), np.clip(x, -1, 1))
-    _same(jax.jit(lambda x: jo.max([x, x[:, ::-1]]))(x), np.maximum(x, x[:, ::-1]))
-    _same(jax.jit(lambda x: jo.min([x, x[:, ::-1]]))(x), np.minimum(x, x[:, ::-1]))
-    values, indices = jax.jit(lambda x: jo.top_k(x, 2))(x)
+    _same(jit(jo.hardmax)(x), np.arange(shape[1]) == place[:, None])
+    _same(jit(lambda x: jo.arg_max(x, axis=1, keepdims=0))(x), place)
+    _same(jit(lambda x: jo.arg_min(x, axis=1, keepdims=0))(x), np.argmin(x, -1))
+    _same(jit(lambda x: jo.clip(x, -1.0, 1.0))(x), np.clip(x, -1, 1))
+    _same(jit(lambda x: jo.max([x, x[:, ::-1]]))(x), np.maximum(x, x[:, ::-1]))
+    _same(jit(lambda x: jo.min([x, x[:, ::-1]]))(x), np.minimum(x, x[:, ::-1]))
+    values, indices = jit(lambda x: jo.top_k(x, 2))(x)
     _same(indices[:2, 0], place[:2])
     assert np.isnan(values[:2, 0]).all()
+    _, scale, _ = jit(jo.dynamic_quantize_linear)(x)
+    assert np.isnan(scale)
     for op in (jo.softmax, jo.log_softmax, lambda x: jo.reduce_log_sum_exp(x, (1,)), lambda x: jo.cumsum(x, 1)):
-        found = np.isnan(jax.jit(op)(x))
+        found = np.isnan(jit(op)(x))
         assert found[:2, -1].all()
         assert not found[3:].any()
 
