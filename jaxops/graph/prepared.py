@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import get_abstract_mesh
 
 from jaxops.dtypes import canonical
-from jaxops.graph import layout, on_host
+from jaxops.graph import layout, loops, on_host
 from jaxops.graph.border import named_outputs
 from jaxops.graph.mesh import is_on_mesh
 from jaxops.graph.nodes import Graph, Value
@@ -205,6 +205,8 @@ class Prepared:
             )
         prepared = tuple(own.prepared[expressions[v]] for v in found.prepared)
         made_for = _settings(), list(map(jax.typeof, jax.tree.leaves((given, rng))))
+        shapes = {v: getattr(type, "shape", ()) for v, type in enumerate(program.types)}
+        rest = loops.looped(found.rest, shapes, program.outputs) if jax.default_backend() == "cpu" else found.rest
 
         def run(values: Any, weights: Any, leaves: Any) -> list[Any]:
             if made_for != (_settings(), list(map(jax.typeof, leaves))):
@@ -212,7 +214,7 @@ class Prepared:
             known = dict(zip(found.prepared, values, strict=True))
             known |= dict(zip(found.read, weights, strict=True))
             known |= dict(zip(range(len(params), program.inputs), leaves, strict=True))
-            return [layout.settled(y) for y in evaluate(found.rest, known, program.outputs, layout.bind)]
+            return [layout.settled(y) for y in evaluate(rest, known, program.outputs, loops.bind)]
 
         return _Part(
             jax.jit(run, compiler_options=compiler_options()),

@@ -104,12 +104,15 @@ def _chosen(platforms: Sequence[Any], platform: str) -> int:
 
 
 def evaluate(
-    operations: Iterable[Operation],
-    values: dict[int, Any],
+    operations: Iterable[Any],
+    values: dict[Any, Any],
     outputs: Iterable[Any],
-    bind: Callable[[Operation, Sequence[Any]], Sequence[Any]] = Operation.bind,
+    bind: Callable[[Any, Sequence[Any]], Sequence[Any]] = Operation.bind,
 ) -> list[Any]:
-    """Runs operations on values by number, which it adds to; returns the outputs. bind: what runs one of them."""
+    """Runs operations on values by number, which it adds to; returns the outputs.
+
+    operations: or what has operands, results and a scope as they have. bind: what runs one of them.
+    """
 
     def read(operand: Any) -> Any:
         return operand.value if isinstance(operand, Known) else values[operand]

@@ -71,6 +71,9 @@ LEVERS = {
     "held-back transposes": {"jaxops.graph.layout._moves_one_axis": lambda perm: False},
     "weights as columns": {"jaxops.ops.precision._reads_columns": lambda b, rows: False},
     "products of integers": {"jaxops.ops.quantization.linear_quantization.Dequantized": lambda array, *made_of: array},
+    "bytes without sign": dict.fromkeys(
+        ("jaxops.ops.integer_products.data_type", "jaxops.ops.nn.integer_convolution.data_type"), lambda: jnp.int8
+    ),
     "integers by eight rows": dict.fromkeys(
         ("jaxops.ops.integer_products.product", "jaxops.ops.nn.integer_convolution.product"),
         lambda a, b: matrix_product(a, b, jnp.int32),
@@ -79,6 +82,7 @@ LEVERS = {
         f"jaxops.ops.{module}.computed_once": lambda x: x
         for module in ("nn.convolution_forms", "quantized", "microsoft.quantized_elementwise")
     },
+    "attention in parts": {"jaxops.graph.loops.looped": lambda operations, *_: operations},
     "maxima by slices": {"jaxops.graph.extremes.bind": lambda operation, x: operation.bind([x])[0]},
     "compiler options": dict.fromkeys(
         ("jaxops.graph.prepared.compiler_options", "jaxops.graph.pieces.compiler_options"), lambda: None
