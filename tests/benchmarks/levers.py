@@ -31,6 +31,7 @@ from rich.progress import track
 from rich.table import Table
 
 from jaxops.graph.prepared import compiler_options
+from jaxops.ops.mixed_products import mixed_product
 from jaxops.ops.nn.convolution_forms import as_columns, fast_form
 from jaxops.ops.precision import matrix_product
 
@@ -57,6 +58,16 @@ def columns_first(x, w, windows, multiply):
     return as_columns(x, w, windows, 1, jnp.int32)
 
 
+def signed():
+    """The type of 8-bit data in a product: always int8."""
+    return jnp.int8
+
+
+def any_rows(a, b):
+    """A product of bytes, of one row, too."""
+    return mixed_product(a, b) if a.dtype == jnp.uint8 else matrix_product(a, b, jnp.int32)
+
+
 # Lever → what replaces the functions of jaxops that it is made of, by their full names. A new one is a line here.
 LEVERS = {
     "nothing": {},
@@ -67,16 +78,17 @@ LEVERS = {
     "channels last": {
         "jaxops.ops.nn.convolving.fast_form": unprepared,
         "jaxops.ops.nn.integer_convolution.columns_last": columns_first,
+        "jaxops.ops.nn.integer_convolution.data_type": signed,
     },
     "held-back transposes": {"jaxops.graph.layout._moves_one_axis": lambda perm: False},
     "weights as columns": {"jaxops.ops.precision._reads_columns": lambda b, rows: False},
     "products of integers": {"jaxops.ops.quantization.linear_quantization.Dequantized": lambda array, *made_of: array},
     "bytes without sign": dict.fromkeys(
-        ("jaxops.ops.integer_products.data_type", "jaxops.ops.nn.integer_convolution.data_type"), lambda: jnp.int8
+        ("jaxops.ops.integer_products.data_type", "jaxops.ops.nn.integer_convolution.data_type"), signed
     ),
     "integers by eight rows": dict.fromkeys(
         ("jaxops.ops.integer_products.product", "jaxops.ops.nn.integer_convolution.product"),
-        lambda a, b: matrix_product(a, b, jnp.int32),
+        any_rows,
     ),
     "computed once": {
         f"jaxops.ops.{module}.computed_once": lambda x: x
