@@ -167,7 +167,6 @@ _RULES: dict[str, Callable[..., bool]] = {
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
     "gather": _gather,
-    "mixed_product": _dot,
     "pad": _pad,
     "reduce": _apart("dimensions"),
     "reshape": _reshape,

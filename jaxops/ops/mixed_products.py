@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxops.ops.platforms import processor_features
@@ -28,28 +29,27 @@ def data_type() -> Any:
 
 def mixed_product(a: jax.Array, b: jax.Array) -> jax.Array:
     """The product of uint8 (…, K) and int8 (K, N) in int32: (…, N)."""
-    return _MIXED.bind(a, lax.transpose(b, (1, 0)), dimension_numbers=(((a.ndim - 1,), (1,)), ((), ())))
+    return _MIXED.bind(a, lax.transpose(b, (1, 0)))
 
 
-_MIXED = Primitive("mixed_product")
+_MIXED = Primitive("mixed_product")  # of (…, K) and (N, K)
 
 
 @_MIXED.def_abstract_eval
-def _sizes(a: Any, b: Any, **params: Any) -> Any:
-    found = jax.eval_shape(lambda a, b: lax.dot_general(a, b, **params, preferred_element_type=jnp.int32), a, b)
-    return a.update(shape=found.shape, dtype=found.dtype)
+def _sizes(a: Any, b: Any) -> Any:
+    return a.update(shape=(*a.shape[:-1], b.shape[0]), dtype=np.dtype(np.int32))
 
 
-def _lowered(context: Any, a: Any, b: Any, *, dimension_numbers: Any) -> list[Any]:
-    (of_a, of_b), (batch_a, batch_b) = dimension_numbers
+def _lowered(context: Any, a: Any, b: Any) -> list[Any]:
+    (result,) = context.avals_out
     numbers = stablehlo.DotDimensionNumbers.get(
-        lhs_batching_dimensions=batch_a,
-        rhs_batching_dimensions=batch_b,
-        lhs_contracting_dimensions=of_a,
-        rhs_contracting_dimensions=of_b,
+        lhs_batching_dimensions=[],
+        rhs_batching_dimensions=[],
+        lhs_contracting_dimensions=[len(result.shape) - 1],
+        rhs_contracting_dimensions=[1],
     )
-    result = ir.RankedTensorType.get(context.avals_out[0].shape, ir.IntegerType.get_signless(32))
-    return [stablehlo.dot_general(result, a, b, numbers)]
+    type = ir.RankedTensorType.get(result.shape, ir.IntegerType.get_signless(32))
+    return [stablehlo.dot_general(type, a, b, numbers)]
 
 
 mlir.register_lowering(_MIXED, _lowered, platform="cpu")
