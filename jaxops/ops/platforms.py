@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,3 +29,9 @@ def processor_features() -> frozenset[str]:
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     return frozenset(next((line for line in lines if line.startswith("flags")), "").split())
+
+
+@functools.cache
+def divides_batches() -> bool:
+    """Whether XLA:CPU divides a batch of small products among the cores; those of jaxlib before 0.11 take one core."""
+    return tuple(map(int, version("jaxlib").split(".")[:2])) >= (0, 11)

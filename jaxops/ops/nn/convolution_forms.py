@@ -14,6 +14,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from jaxops.dtypes import accumulation_type
 from jaxops.ops.linear_maps import linear
+from jaxops.ops.nn import winograd
 from jaxops.ops.numerics import computed_once
 from jaxops.ops.precision import bilinear, dot, in_bfloat16
 from jaxops.shapes.nn.windows import Windows
@@ -32,8 +33,7 @@ def fast_form(x: Sizes, w: Sizes, windows: Windows, group: int, prepared: bool =
 
     Milliseconds of a float32 layer on two cores, plain → this form (onnxruntime): pointwise 64→256 at 56×56
     2.2 → 0.7 (0.8); depthwise 96 at 56×56 10 → 0.2 (0.2); 32 groups of 4 11.6 → 0.6 (0.7); 3×3 512→512 at 7×7
-    4.3 → 1.9 (1.2). Channels last, ResNet-50 takes 0.8 of the time, ConvNeXt-T 0.35. What gains nothing: Winograd's
-    F(2×2, 3×3) written in XLA's operations (1.0 to 1.1 of the time, 64 channels at 56×56 to 512 at 7×7), and a
+    4.3 → 1.9 (1.2). Channels last, ResNet-50 takes 0.8 of the time, ConvNeXt-T 0.35. What gains nothing: a
     BatchNormalization folded into the filters (1.0 for ResNet-50, DenseNet-121 and Inception v2: XLA fuses it).
     """
     taps = math.prod(windows.kernel)
@@ -44,7 +44,7 @@ def fast_form(x: Sizes, w: Sizes, windows: Windows, group: int, prepared: bool =
     if not whole or taps > _MOST_TAPS or 0 in (*x[1:], *w, *windows.sizes):
         return None
     if prepared and group == 1:
-        return taps_last if w[1] >= _MANY_CHANNELS else convolution_last
+        return dense_last
     if prepared and (w[0], w[1]) == (group, 1):
         return by_channel
     if group > 1:
@@ -122,11 +122,18 @@ def product_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> ja
     return _first(y)
 
 
-def taps_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """As `convolution_last`; in bfloat16 a sum of products, one for each position in a window."""
+def dense_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    """Channels last, by Winograd's products or as `convolution_last`; of bfloat16, a product for each tap."""
     rows = math.prod(windows.sizes)
-    if not in_bfloat16(x, w, rows):
-        return convolution_last(x, w, windows, group)
+    if w.shape[1] >= _MANY_CHANNELS and in_bfloat16(x, w, rows):
+        return _taps_last(x, w, windows, group)
+    if winograd.pays(x, w, windows):
+        return _first(winograd.convolve(_last(x), w, windows))
+    return convolution_last(x, w, windows, group)
+
+
+def _taps_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    """In bfloat16 a sum of products, one for each position in a window."""
 
     def multiply(x: jax.Array, w: jax.Array) -> jax.Array:
         if x.dtype != jnp.bfloat16:
@@ -141,7 +148,7 @@ def taps_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.A
         )
         return _first(functools.reduce(lax.add, terms))
 
-    return bilinear(multiply, x, w, rows)
+    return bilinear(multiply, x, w, math.prod(windows.sizes))
 
 
 def by_channel(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:

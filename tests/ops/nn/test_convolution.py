@@ -259,7 +259,7 @@ def test_form_chosen_on_a_cpu():
 
     (b,) = symbolic_shape("b")
     assert way((8, 64, 56, 56), (256, 64, 1, 1), prepared=True) == "product_last"
-    assert way((8, 64, 56, 56), (64, 64, 3, 3), prepared=True) == "convolution_last"
+    assert way((8, 64, 56, 56), (64, 64, 3, 3), prepared=True) == "dense_last"
     assert way((8, 64, 56, 56), (64, 1, 3, 3), 64, prepared=True) == "by_channel"
     assert way((8, 64, 56, 56), (128, 1, 3, 3), 64, prepared=True) == "as_sum"
     assert way((8, 64, 56, 56), (256, 64, 1, 1)) == "as_product"
