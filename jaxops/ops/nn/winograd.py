@@ -11,6 +11,7 @@ Source: S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin and S
 
 import functools
 import math
+import os
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,9 @@ from jaxops.shapes.nn.windows import Windows
 # layer on two cores, plain → this form (onnxruntime), with jaxlib 0.10 and 0.12: 64 channels at 56×56 1.4 → 1.2 and
 # 1.3 → 0.9 (1.0), 256 at 14×14 1.5 → 1.1 and 1.3 → 0.9 (1.0), 512 at 7×7 2.1 → 1.5 and 2.1 → 1.3 (1.2); 64→96 at
 # 28×28 0.5 → 0.5 and 0.5 → 0.3 (0.4), 128→32 at 14×14 0.13 → 0.13 and 0.14 → 0.08 (0.07).
-_FEWEST, _FEWEST_ON_ONE_CORE = 40e6, 100e6
+_FEWEST, _FEWEST_IN_FEW_PARTS = 40e6, 100e6
+# XLA that does not divide batches cuts such a product into four to eight parts, of different sizes.
+_MOST_CORES = 4
 # Products to keep until they are summed, for each channel of the data and in all. With more, memory takes the time that
 # is won: 64 channels at 56×56 and a batch of eight (9.6 million) 11 → 16 ms, 256 channels (4.8 million) 18 → 13.
 _MOST_BY_CHANNEL, _MOST = 40_000, 6_000_000
@@ -37,7 +40,9 @@ def pays(x: jax.Array, w: jax.Array, windows: Windows) -> bool:
         return False
     results = x.shape[0] * w.shape[0] * math.prod(windows.sizes)
     products = 2 * windows.kernel[0] * results
-    fewest = _FEWEST if divides_batches() else _FEWEST_ON_ONE_CORE
+    fewest = _FEWEST if divides_batches() else _FEWEST_IN_FEW_PARTS
+    if not divides_batches() and (os.cpu_count() or 1) > _MOST_CORES:
+        return False
     return results * math.prod(w.shape[1:]) >= fewest and products <= min(_MOST_BY_CHANNEL * x.shape[1], _MOST)
 
 

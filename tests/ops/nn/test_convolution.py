@@ -251,39 +251,6 @@ def plainly(x, w, over, group):
     return jax.lax.conv_general_dilated(x, w, over.strides, over.pads, **numbers)
 
 
-def test_form_chosen_on_a_cpu():
-    def way(x, w, group=1, prepared=False, **attributes):
-        options = windows.Options("NOTSET", *(attributes.get(a) for a in ("pads", "strides", "dilations")))
-        found = convolution_forms.fast_form(x, w, windows.sliding("conv", x[2:], w[2:], options), group, prepared)
-        return found and found.__name__
-
-    (b,) = symbolic_shape("b")
-    assert way((8, 64, 56, 56), (256, 64, 1, 1), prepared=True) == "product_last"
-    assert way((8, 64, 56, 56), (64, 64, 3, 3), prepared=True) == "dense_last"
-    assert way((8, 64, 56, 56), (64, 1, 3, 3), 64, prepared=True) == "by_channel"
-    assert way((8, 64, 56, 56), (128, 1, 3, 3), 64, prepared=True) == "as_sum"
-    assert way((8, 64, 56, 56), (256, 64, 1, 1)) == "as_product"
-    assert way((b, 64, b, 56), (256, 64, 1, 1)) == "as_product"
-    assert way((b, 64, b, 56), (256, 64, 1, 1), strides=(2, 2)) is None
-    assert way((b, 32, 56, 56), (32, 1, 3, 3), 32) == "as_sum"
-    assert way((1, 64, 14, 14), (64, 32, 3, 3), 2) == "as_columns"
-    assert way((1, 512, 7, 7), (512, 512, 3, 3), pads=(1, 1, 1, 1)) == "as_columns"
-    assert way((b, 512, 7, 7), (512, 512, 3, 3), pads=(1, 1, 1, 1)) is None
-    assert way((1, 64, 56, 56), (64, 64, 3, 3)) is None
-
-
-@pytest.mark.parametrize("way", [convolution_forms.as_product, convolution_forms.as_columns, convolution_forms.as_sum])
-def test_other_platforms_get_a_plain_convolution(way):
-    attributes = {"as_product": {}, "as_columns": {}, "as_sum": {"group": 4}}[way.__name__]
-    shape = {"as_product": (6, 4, 1, 1), "as_columns": (64, 4, 3, 3), "as_sum": (4, 1, 3, 3)}[way.__name__]
-    lowered = {}
-    for platform in ("cpu", "cuda"):
-        traced = jax.jit(lambda x, w: conv(x, w, **attributes)).trace(f32(1, 4, 5, 5), f32(*shape))
-        lowered[platform] = traced.lower(lowering_platforms=(platform,)).as_text()
-    assert "stablehlo.convolution" in lowered["cuda"]
-    assert "stablehlo.convolution" not in lowered["cpu"]
-
-
 SPATIAL = [
     Case("pads", [X2, f32(6, 4, 3, 3)], {"pads": (1, 1, 1, 1), "strides": (2, 2)}),
     Case("same, stride 1", [X2, f32(6, 4, 3, 3)], {"auto_pad": "SAME_UPPER"}),

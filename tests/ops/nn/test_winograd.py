@@ -1,5 +1,7 @@
 """Winograd's products: the sums of a plain convolution, to as many digits, wherever its numbers are finite."""
 
+import os
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -74,6 +76,7 @@ def test_numbers_that_are_not_finite_reach_the_same_results(value):
 @pytest.mark.parametrize("shared", [True, False])
 def test_when_it_pays(monkeypatch, shared):
     monkeypatch.setattr(winograd, "divides_batches", lambda: shared)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
 
     def pays(x, w, pads=(1, 1, 1, 1), dtype=np.float32, **attributes):
         x, w = np.empty(x, dtype), np.empty(w, dtype)
@@ -90,9 +93,12 @@ def test_when_it_pays(monkeypatch, shared):
     assert not pays((1, 256, 28, 28), (256, 256, 3, 3), dilations=(2, 2))
     assert not pays((1, 256, 28, 28), (256, 256, 5, 5))
     assert not pays((1, 256, 28, 28), (256, 256, 3, 3), dtype=np.float16)
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    assert pays((1, 64, 56, 56), (64, 64, 3, 3)) == shared  # few parts for many cores
 
 
-def test_a_model_uses_it_for_weights_that_it_prepares():
+def test_a_model_uses_it_for_weights_that_it_prepares(monkeypatch):
+    monkeypatch.setattr(winograd, "divides_batches", lambda: True)
     x, w = f32(1, 128, 28, 28), f32(128, 128, 3, 3)
     made = build(
         node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1]), inputs=[info("x", x.shape)], initializers=[tensor(w, "w")]
@@ -104,7 +110,8 @@ def test_a_model_uses_it_for_weights_that_it_prepares():
     assert filters.shape == (4, 128, 3, 128)
 
 
-def test_only_a_program_with_prepared_weights_uses_it():
+def test_only_a_program_with_prepared_weights_uses_it(monkeypatch):
+    monkeypatch.setattr(winograd, "divides_batches", lambda: True)
     x, w = f32(1, 128, 28, 28), f32(128, 128, 3, 3)
     found = over(x, w, (1, 1, 1, 1))
 
