@@ -80,6 +80,8 @@ LEVERS = {
         "jaxops.ops.nn.integer_convolution.columns_last": columns_first,
         "jaxops.ops.nn.integer_convolution.data_type": signed,
     },
+    "Winograd's products": {"jaxops.ops.nn.winograd.pays": lambda x, w, windows: False},
+    "small convolutions": {"jaxops.ops.nn.convolution_forms._is_small_product": lambda x, w, rows: False},
     "held-back transposes": {"jaxops.graph.layout._moves_one_axis": lambda perm: False},
     "weights as columns": {"jaxops.ops.precision._reads_columns": lambda b, rows: False},
     "products of integers": {"jaxops.ops.quantization.linear_quantization.Dequantized": lambda array, *made_of: array},

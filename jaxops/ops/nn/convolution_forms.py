@@ -124,12 +124,16 @@ def product_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> ja
     if any(s != 1 for s in windows.strides):
         x = _shifted(x, (0,) * len(windows.kernel), windows)
         windows = dataclasses.replace(windows, strides=(1,) * len(windows.strides))
-    rows = x.shape[0] * math.prod(windows.sizes)
-    small = isinstance(rows, int) and rows >= _MANY_ROWS and rows * math.prod(w.shape) <= _FEW_MULTIPLICATIONS
-    if small and x.dtype == jnp.float32 and not in_bfloat16(x, w, rows):
+    if _is_small_product(x, w, x.shape[0] * math.prod(windows.sizes)):
         return convolution_last(x, w, windows, group)
     y = dot(_last(x), lax.reshape(w, w.shape[:2]), (((x.ndim - 1,), (1,)), ((), ())), x.dtype)
     return _first(y)
+
+
+def _is_small_product(x: jax.Array, w: jax.Array, rows: Any) -> bool:
+    if not isinstance(rows, int) or x.dtype != jnp.float32 or in_bfloat16(x, w, rows):
+        return False
+    return rows >= _MANY_ROWS and rows * math.prod(w.shape) <= _FEW_MULTIPLICATIONS
 
 
 def dense_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
