@@ -140,13 +140,13 @@ def dense_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.
     """Channels last, by Winograd's products or as `convolution_last`; of bfloat16, a product for each tap."""
     rows = math.prod(windows.sizes)
     if w.shape[1] >= _MANY_CHANNELS and in_bfloat16(x, w, rows):
-        return _taps_last(x, w, windows, group)
+        return _taps_last(x, w, windows, group, rows)
     if winograd.pays(x, w, windows):
         return _first(winograd.convolve(_last(x), w, windows))
     return convolution_last(x, w, windows, group)
 
 
-def _taps_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+def _taps_last(x: jax.Array, w: jax.Array, windows: Windows, group: int, rows: int) -> jax.Array:
     """In bfloat16 a sum of products, one for each position in a window."""
 
     def multiply(x: jax.Array, w: jax.Array) -> jax.Array:
@@ -162,7 +162,7 @@ def _taps_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.
         )
         return _first(functools.reduce(lax.add, terms))
 
-    return bilinear(multiply, x, w, math.prod(windows.sizes))
+    return bilinear(multiply, x, w, rows)
 
 
 def by_channel(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:

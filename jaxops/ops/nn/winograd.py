@@ -38,11 +38,14 @@ def pays(x: jax.Array, w: jax.Array, windows: Windows) -> bool:
         return False
     if {*windows.strides, *windows.dilations} != {1}:
         return False
+    if divides_batches():
+        fewest = _FEWEST
+    elif (os.cpu_count() or 1) <= _MOST_CORES:
+        fewest = _FEWEST_IN_FEW_PARTS
+    else:
+        return False
     results = x.shape[0] * w.shape[0] * math.prod(windows.sizes)
     products = 2 * windows.kernel[0] * results
-    fewest = _FEWEST if divides_batches() else _FEWEST_IN_FEW_PARTS
-    if not divides_batches() and (os.cpu_count() or 1) > _MOST_CORES:
-        return False
     return results * math.prod(w.shape[1:]) >= fewest and products <= min(_MOST_BY_CHANNEL * x.shape[1], _MOST)
 
 

@@ -54,13 +54,15 @@ def test_other_platforms_get_a_plain_convolution(way):
 def test_small_pointwise_convolutions_stay_convolutions():
     """With prepared weights and float32 alone; the values are those of the product."""
 
-    def program(x, w):
-        found = windows.sliding("conv", x.shape[2:], w.shape[2:], windows.Options("NOTSET", None, None, None))
+    def program(x, w, strides=(1, 1)):
+        found = windows.sliding("conv", x.shape[2:], w.shape[2:], windows.Options("NOTSET", None, strides, None))
         form = convolution_forms.fast_form(x.shape, w.shape, found, 1, prepared=True)
-        np.testing.assert_allclose(jax.jit(lambda x, w: form(x, w, found, 1))(x, w), conv(x, w), rtol=1e-3, atol=1e-3)
+        y = jax.jit(lambda x, w: form(x, w, found, 1))(x, w)
+        np.testing.assert_allclose(y, conv(x, w, strides=strides), rtol=1e-3, atol=1e-3)
         return str(jax.make_jaxpr(lambda x, w: form(x, w, found, 1))(x, w))
 
     assert "conv_general_dilated" in program(f32(1, 80, 14, 14), f32(200, 80, 1, 1))
+    assert "conv_general_dilated" in program(f32(1, 80, 28, 27), f32(200, 80, 1, 1), strides=(2, 2))
     assert "dot_general" in program(f32(1, 160, 7, 7), f32(96, 160, 1, 1))  # few rows
     assert "dot_general" in program(f32(1, 256, 28, 28), f32(256, 256, 1, 1))  # many multiplications
     assert "dot_general" in program(f32(1, 80, 14, 14).astype(np.float16), f32(20, 80, 1, 1).astype(np.float16))
