@@ -122,7 +122,7 @@ def tracing() -> bool:
     """Whether new arrays are traced, as under `jit`, so that a Python loop would be unrolled into the program."""
     state = get_opaque_trace_state()
     if state != _CALM["state"]:
-        if isinstance(jax.numpy.asarray(np.False_), Tracer):
+        if isinstance(jax.device_put(np.False_), Tracer):
             return True
         _CALM["state"] = state
     return False

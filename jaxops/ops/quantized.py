@@ -9,7 +9,7 @@ from jax import lax
 
 from jaxops.dtypes import as_traced, is_float, number
 from jaxops.errors import DTypeError
-from jaxops.ops.numerics import computed_once, quotient
+from jaxops.ops.numerics import quotient
 from jaxops.ops.tensor.casting import cast
 from jaxops.shapes.math.quantized_products import single
 from jaxops.static import Array, array
@@ -108,7 +108,7 @@ def requantized(
         jnp.broadcast_to(a, sizes) * jnp.broadcast_to(b, sizes), jnp.broadcast_to(jnp.reshape(y, ()), sizes)
     )
     ratio = product.astype(jnp.float32) * jnp.broadcast_to(factor, product.shape)
-    return saturated(computed_once(ratio), jnp.reshape(y_zero, ()), y_zero.dtype)
+    return saturated(ratio, jnp.reshape(y_zero, ()), y_zero.dtype)
 
 
 def with_parameters(
