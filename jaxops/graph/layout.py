@@ -11,7 +11,7 @@ from typing import Any
 
 from jax import lax
 
-from jaxops.graph import extremes
+from jaxops.graph import reductions
 from jaxops.graph.program import Operation
 from jaxops.graph.rows import ELEMENTWISE
 
@@ -63,7 +63,9 @@ def bind(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
     rule = RULES.get(name)
     if moved is None or rule is None:
         arrays = list(map(settled, operands))
-        return [extremes.bind(operation, *arrays)] if name in extremes.PAIRS else operation.bind(arrays)
+        if name in reductions.NAMES:
+            return [reductions.bind(operation, *arrays, tuple(sorted(params["axes"])))]
+        return operation.bind(arrays)
     return rule(operation, operands, moved.perm)
 
 
@@ -134,10 +136,10 @@ def _concatenate(operation: Operation, operands: Sequence[Any], perm: _Perm) -> 
 
 def _reduce(operation: Operation, operands: Sequence[Any], perm: _Perm) -> list[Any]:
     axes = operation.equation.params["axes"]
-    params = {**operation.equation.params, "axes": tuple(sorted(perm[axis] for axis in axes))}
+    moved = tuple(sorted(perm[axis] for axis in axes))
     kept = [perm[axis] for axis in range(len(perm)) if axis not in axes]
     places = tuple(sorted(kept).index(axis) for axis in kept)
-    return [_as_moved(y, places) for y in operation.bind([_alike(x, perm) for x in operands], params)]
+    return [_as_moved(reductions.bind(operation, _alike(operands[0], perm), moved), places)]
 
 
 def _convolution(operation: Operation, operands: Sequence[Any], perm: _Perm) -> list[Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from onnx import defs, helper
 
+DOMAIN = "com.microsoft"
 _Schema = defs.OpSchema
 
 
@@ -32,7 +33,7 @@ def _schema(
 ) -> Any:
     return _Schema(
         name,
-        "com.microsoft",
+        DOMAIN,
         1,
         inputs=[_formal(*formal) for formal in inputs],
         outputs=[_formal(*formal) for formal in outputs],

@@ -24,23 +24,33 @@ OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 
 
 @functools.cache
-def _history() -> dict[tuple[str, str], dict[int, Any]]:
-    """(domain, operator) → version → schema, in ascending order."""
-    found: dict[tuple[str, str], dict[int, Any]] = {}
-    schemas = [*defs.get_all_schemas_with_history(), *contrib.schemas()]
-    for schema in sorted(schemas, key=lambda s: s.since_version):
-        found.setdefault((schema.domain, schema.name), {})[schema.since_version] = schema
-    return found
+def _history(op_type: str, domain: str) -> dict[int, Any]:
+    """version → schema, in ascending order; one by one, as all schemas of the standard take 20 ms."""
+    if domain == contrib.DOMAIN:
+        return {schema.since_version: schema for schema in contrib.schemas() if schema.name == op_type}
+    found: list[Any] = []
+    version = newest_opset(domain) if defs.has(op_type, domain) else 0
+    while version:
+        try:
+            found.append(defs.get_schema(op_type, version, domain))
+        except defs.SchemaError:  # it begins later
+            break
+        version = found[-1].since_version - 1
+    return {schema.since_version: schema for schema in reversed(found)}
+
+
+def _all_schemas() -> list[Any]:
+    return [*defs.get_all_schemas_with_history(), *contrib.schemas()]
 
 
 def operators(domain: str) -> list[str]:
     """The operators of a domain, at whichever version."""
-    return sorted(name for where, name in _history() if where == domain)
+    return sorted({schema.name for schema in _all_schemas() if schema.domain == domain})
 
 
 def versions(op_type: str, domain: str) -> tuple[int, ...]:
     """The versions at which the signature or the text of an operator changed."""
-    return tuple(_history().get((domain, op_type), ()))
+    return tuple(_history(op_type, domain))
 
 
 @functools.cache
@@ -50,7 +60,7 @@ def newest_opset(domain: str = "") -> int:
         return defs.onnx_opset_version()
     if domain == defs.ONNX_ML_DOMAIN:
         return defs.onnx_ml_opset_version()
-    return max((since for (where, _), found in _history().items() if where == domain for since in found), default=0)
+    return max((schema.since_version for schema in _all_schemas() if schema.domain == domain), default=0)
 
 
 def find_schema(op_type: str, domain: str, opset: int) -> Any:
@@ -71,13 +81,13 @@ def find_schema(op_type: str, domain: str, opset: int) -> Any:
         raise UnsupportedError(f"{op_type}: not in {where}; the standard has no such operator")
     if opset < known[0]:
         raise UnsupportedError(f"{op_type}: not in {where}; it begins with opset {known[0]}")
-    return _history()[domain, op_type][max(since for since in known if since <= opset)]
+    return _history(op_type, domain)[max(since for since in known if since <= opset)]
 
 
 @functools.cache
 def later_schemas(schema: Any) -> tuple[Any, ...]:
     """The schemas of the later versions of an operator."""
-    history = _history()[schema.domain, schema.name].items()
+    history = _history(schema.name, schema.domain).items()
     return tuple(found for since, found in history if since > schema.since_version and not found.deprecated)
 
 

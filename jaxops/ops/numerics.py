@@ -38,7 +38,7 @@ def quotient(x: Any, divisor: Any) -> Any:
 
     x: float32 or float64. divisor: same dtype and sizes.
     """
-    return lax.div(x, lax.select(x != x, lax.stop_gradient(x), divisor))
+    return lax.div(x, lax.select(lax.ne(x, x), lax.stop_gradient(x), divisor))
 
 
 def computed_once(x: Any) -> Any:

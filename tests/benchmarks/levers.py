@@ -94,10 +94,11 @@ LEVERS = {
     ),
     "computed once": {
         f"jaxops.ops.{module}.computed_once": lambda x: x
-        for module in ("nn.convolution_forms", "quantized", "microsoft.quantized_elementwise")
+        for module in ("nn.convolution_forms", "microsoft.quantized_elementwise")
     },
     "attention in parts": {"jaxops.graph.loops.looped": lambda operations, *_: operations},
-    "maxima by slices": {"jaxops.graph.extremes.bind": lambda operation, x: operation.bind([x])[0]},
+    "maxima by slices": {"jaxops.graph.reductions.by_slices": lambda *_: None},
+    "sums by products": {"jaxops.graph.reductions.sum_of_columns": lambda x, axes: None},
     "compiler options": dict.fromkeys(
         ("jaxops.graph.prepared.compiler_options", "jaxops.graph.pieces.compiler_options"), lambda: None
     ),

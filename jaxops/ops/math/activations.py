@@ -51,7 +51,13 @@ def relu(x: A) -> A:
     >>> relu(jnp.array([-1.0, 2.0]))
     Array([0., 2.], dtype=float32)
     """
-    return unary(one_of_kind("relu", "real numbers", x), _not_below_zero, jax.nn.relu)
+    return unary(one_of_kind("relu", "real numbers", x), _not_below_zero, _relu)
+
+
+def _relu(x: jax.Array) -> jax.Array:
+    # `jax.nn.relu` without the rule of its derivative, which takes 1 ms to trace.
+    zero = lax.full_like(x, 0)
+    return lax.select(lax.le(x, zero), zero, x)
 
 
 def _not_below_zero(x: np.ndarray) -> np.ndarray:
@@ -152,7 +158,7 @@ def _elu(x: jax.Array, below: float, width: float, above: float) -> jax.Array:
 
 
 def _times(x: jax.Array, factor: float) -> jax.Array:
-    return x if factor == 1 else x * factor
+    return x if factor == 1 else lax.mul(x, lax.full_like(x, factor))
 
 
 def gelu(x: Array, *, approximate: Approximation = "none") -> jax.Array:
@@ -199,7 +205,8 @@ def hard_sigmoid(x: Array, *, alpha: float = 0.2, beta: float = 0.5) -> jax.Arra
 
 @jit_if_concrete
 def _hard_sigmoid(x: jax.Array, alpha: float, beta: float) -> jax.Array:
-    return lax.clamp(np.asarray(0, x.dtype), x * alpha + beta, np.asarray(1, x.dtype))
+    line = lax.add(_times(x, alpha), lax.full_like(x, beta))
+    return lax.clamp(np.asarray(0, x.dtype), line, np.asarray(1, x.dtype))
 
 
 def hard_swish(x: Array) -> jax.Array:
@@ -216,7 +223,7 @@ def hard_swish(x: Array) -> jax.Array:
 
 @jit_if_concrete
 def _hard_swish(x: jax.Array) -> jax.Array:
-    return x * _hard_sigmoid(x, 1 / 6, 0.5)
+    return lax.mul(x, _hard_sigmoid(x, 1 / 6, 0.5))
 
 
 def swish(x: Array, *, alpha: float = 1.0) -> jax.Array:
@@ -234,7 +241,7 @@ def swish(x: Array, *, alpha: float = 1.0) -> jax.Array:
 
 @jit_if_concrete
 def _swish(x: jax.Array, alpha: float) -> jax.Array:
-    return x * lax.logistic(_times(x, alpha))
+    return lax.mul(x, lax.logistic(_times(x, alpha)))
 
 
 def swiglu(a: Array, b: Array, *, alpha: float = 1.0) -> jax.Array:

@@ -87,8 +87,10 @@ def _batch_normalization(operands: tuple[Any, ...], epsilon: float, momentum: fl
     place = (lambda v: _along(v, 1, x.ndim)) if axis else (lambda v: v)
     if not training:
         # One multiply-add per element: per-channel factors are computed once.
-        factor = scale * lax.rsqrt(var + epsilon)
-        return (wider * place(factor) + place(b - mean * factor)).astype(x.dtype)
+        factor = lax.mul(scale, lax.rsqrt(lax.add(var, lax.full_like(var, epsilon))))
+        shift = lax.sub(b, lax.mul(mean, factor))
+        factor, shift = (lax.broadcast_in_dim(v, x.shape, (axis or 0,)) for v in (factor, shift))
+        return lax.add(lax.mul(wider, factor), shift).astype(x.dtype)
     others = tuple(i for i in range(x.ndim) if i != axis)
     mean_now = jnp.mean(wider, others)
     centred = wider - place(jnp.reshape(mean_now, scale.shape))

@@ -1,4 +1,4 @@
-"""Maxima and minima in the form that is fastest on a CPU: the same numbers as by one reduction."""
+"""Reductions in the form that is fastest on a CPU: the same numbers as by one reduction."""
 
 import jax
 import jax.numpy as jnp
@@ -51,10 +51,50 @@ def test_a_nan_stays(place):
         (lambda x: lax.reduce_max(x, (0,)), (3000, 4)),  # columns
         (lambda x: jnp.argmax(x, 1), (3, 3000)),
         (lambda x: lax.reduce_sum(x, (1,)), (3, 3000)),
+        (lambda x: lax.reduce_sum(x, (0, 2)), (64, 64, 64)),
+        (lambda x: lax.reduce_sum(x, (0,)), (31, 3000)),  # few rows
+        (lambda x: lax.reduce_sum(x, (0,)), (60, 60)),  # few numbers
+        (lambda x: lax.reduce_sum(x, (0,)), (70_000, 2)),  # many ones
+        (lambda x: lax.reduce_sum(x.astype(jnp.int32), (0,)), (300, 300)),
+        (lambda x: lax.reduce_prod(x, (0,)), (300, 300)),
     ],
 )
 def test_others_are_left_as_they_are(fn, shape):
     x = RNG.standard_normal(shape, np.float32)
     found, operations = run(fn, x)
     np.testing.assert_array_equal(found, jax.jit(fn)(x))
-    assert "slice" not in operations
+    assert operations.isdisjoint({"slice", "dot_general"})
+
+
+COLUMNS = [
+    ((3136, 96), (0,)),
+    ((1, 56, 56, 32), (1, 2)),
+    ((8, 7, 7, 512), (1, 2)),
+    ((2, 3, 40, 600), (2,)),
+    ((50, 5, 5, 70), (0, 1, 2)),
+]
+
+
+@pytest.mark.parametrize(("shape", "axes"), COLUMNS)
+def test_columns_are_summed_by_a_product(shape, axes):
+    x = RNG.random(shape, np.float32) + 1
+    found, operations = run(lambda x: lax.reduce_sum(x, axes), x)
+    np.testing.assert_allclose(found, x.sum(axes, np.float64), rtol=1e-6)
+    assert "dot_general" in operations
+
+
+def test_channels_that_are_last_are_summed_by_a_product():
+    x = RNG.random((2, 20, 20, 64), np.float32)
+    found, operations = run(lambda x: lax.reduce_sum(lax.transpose(x, (0, 3, 1, 2)), (2, 3)), x)
+    np.testing.assert_allclose(found, x.sum((1, 2), np.float64), rtol=1e-6)
+    assert "dot_general" in operations
+    assert "transpose" not in operations
+
+
+def test_what_is_not_finite_stays_in_its_column():
+    x = RNG.random((400, 64), np.float32)
+    x[7, 3], x[300, 5], x[20, 8], x[21, 8] = np.nan, np.inf, np.inf, -np.inf
+    found, _ = run(lambda x: lax.reduce_sum(x, (0,)), x)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(found, x.sum(0), rtol=1e-6)
+    assert np.isfinite(found).sum() == 61
