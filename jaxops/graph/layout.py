@@ -64,7 +64,7 @@ def bind(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
     if moved is None or rule is None:
         arrays = list(map(settled, operands))
         if name in reductions.NAMES:
-            return [reductions.bind(operation, *arrays, tuple(sorted(params["axes"])))]
+            return [reductions.bind(operation, arrays[0], tuple(sorted(params["axes"])))]
         return operation.bind(arrays)
     return rule(operation, operands, moved.perm)
 

@@ -83,4 +83,3 @@ def sum_of_columns(x: Any, axes: tuple[int, ...]) -> Any:
         ones = np.ones((count, _ROWS, rows), np.float32)
     y = lax.dot_general(ones, lax.reshape(x, sizes), dimensions, precision=lax.Precision.HIGHEST)
     return lax.reshape(lax.index_in_dim(y, 0, y.ndim - 2, keepdims=False), (*kept, channels))
-

@@ -2,7 +2,8 @@
 
 FOLDER/inputs.npz holds the inputs, and gets the outputs as FOLDER/ENGINE.npz; FOLDER/programs keeps compiled programs.
 Prints the figures as JSON. `import` is that of the engine, a start is loading and the first call, `call` is the median
-of later ones, of a second at least; the peak is that of the whole process, its libraries included. Nothing but NumPy is imported besides.
+of later ones, for a second at least; the peak is that of the whole process, its libraries included. Nothing but NumPy
+is imported besides.
 """
 
 import json
