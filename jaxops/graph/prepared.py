@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import get_abstract_mesh
 
 from jaxops.dtypes import canonical
-from jaxops.graph import layout, loops, on_host
+from jaxops.graph import kept, layout, loops, on_host
 from jaxops.graph.border import named_outputs
 from jaxops.graph.mesh import is_on_mesh
 from jaxops.graph.nodes import Graph, Value
@@ -194,7 +194,7 @@ class Prepared:
         if not params or is_on_mesh((params, given)):
             return None
         traced = self.compiled.trace(*static, params, given, rng)
-        program = opened_program(traced.jaxpr, jax.default_backend())
+        program = kept.kept_late(opened_program(traced.jaxpr, jax.default_backend()))
         weights = dict(enumerate(sorted(params)))  # the leaves of a dictionary come in the order of its keys
         found = _Division(program, weights)
         expressions = self._expressions(program, weights, found)

@@ -31,9 +31,7 @@ NAMES = {*_PAIRS, "reduce_sum"}
 _SHORTEST, _SLICES, _LONGEST = 64, 8, 256
 # Sums of fewer numbers, or of fewer in all, take no longer than it takes to begin a product.
 _FEWEST_ROWS, _FEWEST = 32, 1 << 15
-# XLA multiplies one row in a form of its own, two rows as it does any matrix.
-_ROWS = 2
-# The most ones that stand in a program: 256 KiB.
+# The most numbers to multiply by that stand in a program: 256 KiB.
 _MOST_ONES = 1 << 16
 
 
@@ -67,19 +65,21 @@ def by_slices(pair: Callable[..., Any], reduce: Callable[..., Any], x: Any, axes
 
 
 def sum_of_columns(x: Any, axes: tuple[int, ...]) -> Any:
-    """The sum over all axes between the first ones and the last one; None where it would be no faster."""
+    """The sum over all axes between the first ones and the last one; None where it would be no faster.
+
+    By two rows, as XLA multiplies one row in a form of its own.
+    """
     if not axes or axes != tuple(range(axes[0], x.ndim - 1)) or x.dtype != np.float32:
         return None
     kept, channels = x.shape[: axes[0]], x.shape[-1]
     count, rows = math.prod(kept), math.prod(x.shape[axes[0] : -1])
-    if rows < _FEWEST_ROWS or rows * channels < _FEWEST or _ROWS * count * rows > _MOST_ONES:
+    if rows < _FEWEST_ROWS or rows * channels < _FEWEST or 2 * count * rows > _MOST_ONES:
         return None
-    # Of one matrix without an axis for it, which XLA would keep.
-    if count == 1:
-        dimensions, sizes = (((1,), (0,)), ((), ())), (rows, channels)
-        ones = np.ones((_ROWS, rows), np.float32)
-    else:
+    # The second row is not read. If it held ones, too, XLA would fill the whole at each call.
+    ones = np.repeat(np.array([1, 0], np.float32)[:, None], rows, 1)
+    dimensions, sizes = (((1,), (0,)), ((), ())), (rows, channels)
+    if count != 1:  # of one matrix XLA would keep the axis
+        ones = np.repeat(ones[None], count, 0)
         dimensions, sizes = (((2,), (1,)), ((0,), (0,))), (count, rows, channels)
-        ones = np.ones((count, _ROWS, rows), np.float32)
     y = lax.dot_general(ones, lax.reshape(x, sizes), dimensions, precision=lax.Precision.HIGHEST)
     return lax.reshape(lax.index_in_dim(y, 0, y.ndim - 2, keepdims=False), (*kept, channels))

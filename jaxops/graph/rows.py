@@ -13,7 +13,7 @@ import numpy as np
 # Each element of the result depends on the elements at its own place, in operands of its shape or scalars.
 ELEMENTWISE = {
     *("abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2", "atanh"),
-    *("cbrt", "ceil", "clamp", "convert_element_type", "copy", "copy_p"),
+    *("cbrt", "ceil", "clamp", "computed_once", "convert_element_type", "copy", "copy_p"),
     *("cos", "cosh", "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1"),
     *("floor", "ge", "gt", "integer_pow", "is_finite", "le", "lgamma", "log", "log1p", "logistic", "lt"),
     *("max", "min", "mul", "ne", "neg", "nextafter", "not", "or", "population_count", "pow"),

@@ -7,7 +7,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.dtypes import accumulation_type, is_float
-from jaxops.static import PREPARED
+from jaxops.static import PREPARED, Primitive, mlir
 
 
 def least(dtype: Any) -> Any:
@@ -45,9 +45,19 @@ def computed_once(x: Any) -> Any:
     """x, written so that XLA computes it once, though several operations read it.
 
     XLA computes what is elementwise again in each loop that reads it, back to the last operation that it takes for
-    costly, such as a division. Of a chain of residual sums the last would be the sum of all.
+    costly, such as a division. Of a chain of residual sums the last would be the sum of all. Where weights are
+    prepared, it is an operation of its own, so that `graph.kept` can find it.
     """
+    return _COMPUTED_ONCE.bind(x) if PREPARED.get() else _divided_by_one(x)
+
+
+def _divided_by_one(x: Any) -> Any:
     return quotient(x, lax.full_like(x, 1))
+
+
+_COMPUTED_ONCE = Primitive("computed_once")
+_COMPUTED_ONCE.def_abstract_eval(lambda x: x)
+mlir.register_lowering(_COMPUTED_ONCE, mlir.lower_fun(_divided_by_one, multiple_results=False))
 
 
 def magnitude(x: Any) -> Any:
