@@ -160,6 +160,12 @@ def _same_bits(operation: Operation, operands: Sequence[Any], perm: _Perm) -> li
     return list(operation.bind(list(map(settled, operands))))  # elements of other sizes make an axis
 
 
+def _one_by_one(operation: Operation, operands: Sequence[Any], perm: _Perm) -> list[Any]:
+    arrays = [x.array if isinstance(x, Moved) else settled(x) for x in operands]
+    found = zip(operands, operation.bind(arrays), strict=True)
+    return [Moved(y, x.perm) if isinstance(x, Moved) else y for x, y in found]
+
+
 RULES: dict[str, Callable[..., list[Any]]] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
     **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod"), _reduce),
@@ -168,6 +174,7 @@ RULES: dict[str, Callable[..., list[Any]]] = {
         _along_axes("window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation"),
     ),
     "bitcast_convert_type": _same_bits,
+    "optimization_barrier": _one_by_one,
     "concatenate": _concatenate,
     "conv_general_dilated": _convolution,
     "pad": _along_axes("padding_config"),

@@ -96,6 +96,7 @@ LEVERS = {
         f"jaxops.ops.{module}.computed_once": lambda x: x
         for module in ("nn.convolution_forms", "microsoft.quantized_elementwise")
     },
+    "kept late": {"jaxops.graph.kept.kept_late": lambda program: program},
     "attention in parts": {"jaxops.graph.loops.looped": lambda operations, *_: operations},
     "maxima by slices": {"jaxops.graph.reductions.by_slices": lambda *_: None},
     "sums by products": {"jaxops.graph.reductions.sum_of_columns": lambda x, axes: None},

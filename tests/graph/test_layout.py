@@ -56,6 +56,7 @@ BODIES = {
     "reduce channels": lambda x: jnp.max(x, 1),
     "select": lambda x: lax.select(x > 0, x, lax.full_like(x, 2.0)),
     "clamp": lambda x: lax.clamp(-0.5, x, 0.5),
+    "barrier": lambda x: (lambda y, z: y + z[0])(*lax.optimization_barrier((x, jnp.arange(4.0)))),
     "no rule": lambda x: lax.rev(x, (1, 3)),
 }
 

@@ -169,7 +169,8 @@ def by_channel(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.
     """A filter for each channel, as `as_sum`. No axis is split, so that the data may be channels last."""
     dtype = x.dtype
     wide = accumulation_type(dtype)
-    x, w = _padded(x, windows).astype(wide), w.astype(wide)
+    # XLA would read the middle of padded data from what was padded, and so compute that in a loop of its own.
+    x, w = lax.optimization_barrier(_padded(x, windows).astype(wide)), w.astype(wide)
     sizes = (x.shape[0], w.shape[0], *windows.sizes)
     weights = lax.transpose(lax.reshape(w, (w.shape[0], math.prod(windows.kernel))), (1, 0))
     total = None
