@@ -99,7 +99,7 @@ LEVERS = {
     "kept late": {"jaxops.graph.kept.kept_late": lambda program: program},
     "attention in parts": {"jaxops.graph.loops.looped": lambda operations, *_: operations},
     "maxima by slices": {"jaxops.graph.reductions.by_slices": lambda *_: None},
-    "sums by products": {"jaxops.graph.reductions.sum_of_columns": lambda x, axes: None},
+    "sums by windows": {"jaxops.graph.reductions.sum_of_columns": lambda x, axes: None},
     "compiler options": dict.fromkeys(
         ("jaxops.graph.prepared.compiler_options", "jaxops.graph.pieces.compiler_options"), lambda: None
     ),
