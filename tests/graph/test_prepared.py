@@ -1,5 +1,7 @@
 """Calls of a model compute once what depends on its parameters alone."""
 
+import contextlib
+import gc
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -240,3 +242,34 @@ def test_under_a_mesh_nothing_is_prepared(model):
     *_, part = model._pieces.prepared._own.parts.values()
     assert part is None
     assert len(model._pieces.prepared.values) == prepared
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_python_collects_garbage_behind_a_first_call(monkeypatch, enabled, fails):
+    seen = []
+
+    def noting(x):
+        seen.append(gc.isenabled())
+        if fails:
+            raise ValueError("on purpose")
+        return jnp.exp(x)
+
+    node = helper.make_node("Noting", ["a"], ["y"], domain="here")
+    x, y = helper.make_tensor_value_info("x", T.FLOAT, [3]), helper.make_tensor_value_info("y", T.FLOAT, [3])
+    add = helper.make_node("Add", ["x", "w"], ["a"])
+    graph = helper.make_graph([add, node], "g", [x], [y], [numpy_helper.from_array(np.ones(3, np.float32), "w")])
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("here", 1)]
+    model = jaxops.onnx.load(
+        helper.make_model(graph, opset_imports=opsets, ir_version=10), operators={("here", "Noting"): noting}
+    )
+    was = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        for _ in range(2):
+            with pytest.raises(Exception, match="on purpose") if fails else contextlib.nullcontext():
+                model(np.zeros(3, np.float32))
+            assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if was else gc.disable)()
+    assert seen[0] is False
