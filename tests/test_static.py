@@ -228,3 +228,12 @@ def test_known_keys_a_compilation():
         assert list(found.shape) == value
         assert kept.value.tolist() == value
     assert traces == [[2, 3], [3, 2]]
+
+
+def test_no_program_is_compiled_to_see_whether_arrays_are_traced(monkeypatch, caplog):
+    monkeypatch.setitem(static._CALM, "state", None)
+    jax.clear_caches()
+    with jax.log_compiles():
+        assert not static.tracing()
+    assert not [record for record in caplog.records if "ompil" in record.getMessage()]
+    assert jax.make_jaxpr(lambda x: x if static.tracing() else 1 / 0)(1.0)

@@ -30,11 +30,8 @@ def _history(op_type: str, domain: str) -> dict[int, Any]:
         return {schema.since_version: schema for schema in contrib.schemas() if schema.name == op_type}
     found: list[Any] = []
     version = newest_opset(domain) if defs.has(op_type, domain) else 0
-    while version:
-        try:
-            found.append(defs.get_schema(op_type, version, domain))
-        except defs.SchemaError:  # it begins later
-            break
+    while defs.has(op_type, version, domain):
+        found.append(defs.get_schema(op_type, version, domain))
         version = found[-1].since_version - 1
     return {schema.since_version: schema for schema in reversed(found)}
 

@@ -86,10 +86,12 @@ def measure(engine, path, folder):
     call = opened(path)
     outputs = call(inputs)
     moments.append(time.perf_counter())
-    while len(moments) < CALLS + 3 or moments[-1] - moments[2] < SECONDS:
+    imported, start = np.diff(moments).tolist()
+    calls = []
+    while len(calls) < CALLS or sum(calls) < SECONDS:
+        begin = time.perf_counter()
         call(inputs)
-        moments.append(time.perf_counter())
-    imported, start, *calls = np.diff(moments).tolist()
+        calls.append(time.perf_counter() - begin)
     return {"import": imported, "start": start, "call": statistics.median(calls) * 1e3, "peak": peak()}, outputs
 
 

@@ -10,6 +10,7 @@ from peer import runtime
 
 import jaxops as jo
 from jaxops.errors import ArgumentError, DTypeError, ShapeError
+from jaxops.static import PREPARED
 
 RNG = np.random.default_rng(13)
 # data, filters, attributes; the ways in which a convolution is written on a CPU, and the plain one
@@ -83,6 +84,19 @@ def test_values(name, kinds):
             if kinds[0] is np.uint8:
                 operands = (x, w, x_zero, w_zero)
                 same(found, runtime("ConvInteger", operands, 10, **attributes)[0])
+
+
+@pytest.mark.parametrize("kinds", KINDS[:2])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_values_where_weights_are_prepared(name, kinds):
+    shape, filters, attributes = CONVOLUTIONS[name]
+    x, w, x_zero, w_zero = whole(kinds[0], *shape), whole(kinds[1], *filters), whole(kinds[0]), whole(kinds[1])
+    before = PREPARED.set(True)
+    try:
+        found = jax.jit(lambda *v: jo.conv_integer(*v, **attributes))(x, w, x_zero, w_zero)
+    finally:
+        PREPARED.reset(before)
+    same(found, convolution(x, w, x_zero, w_zero, attributes).astype(np.int32))
 
 
 def test_scales_of_channels_as_onnxruntime():
