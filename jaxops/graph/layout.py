@@ -54,7 +54,7 @@ class Spread:
 
 def bind(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
     """The results of an operation, some of them not arrays yet, as its operands may be."""
-    name, params = operation.name, operation.equation.params
+    name, params = operation.name, operation.params
     if name == "transpose":
         return [_transposed(operands[0], params["permutation"])]
     if name == "broadcast_in_dim" and len(operands) == 1:
@@ -114,7 +114,7 @@ def _by_axis(items: Sequence[Any], perm: _Perm) -> tuple[Any, ...]:
 
 
 def _elementwise(operation: Operation, operands: Sequence[Any], perm: _Perm) -> list[Any]:
-    found = operation.bind([_alike(x, perm) for x in operands], operation.equation.params)
+    found = operation.bind([_alike(x, perm) for x in operands], operation.params)
     return [Moved(y, perm) for y in found]
 
 
@@ -122,7 +122,7 @@ def _along_axes(*names: str) -> Callable[..., list[Any]]:
     """The rule of an operation with parameters that say something for each axis."""
 
     def rule(operation: Operation, operands: Sequence[Any], perm: _Perm) -> list[Any]:
-        params = dict(operation.equation.params)
+        params = dict(operation.params)
         params |= {name: _by_axis(params[name], perm) for name in names if params[name] is not None}
         return [Moved(y, perm) for y in operation.bind([_alike(x, perm) for x in operands], params)]
 
@@ -130,12 +130,12 @@ def _along_axes(*names: str) -> Callable[..., list[Any]]:
 
 
 def _concatenate(operation: Operation, operands: Sequence[Any], perm: _Perm) -> list[Any]:
-    params = {**operation.equation.params, "dimension": perm[operation.equation.params["dimension"]]}
+    params = {**operation.params, "dimension": perm[operation.params["dimension"]]}
     return [Moved(y, perm) for y in operation.bind([_alike(x, perm) for x in operands], params)]
 
 
 def _reduce(operation: Operation, operands: Sequence[Any], perm: _Perm) -> list[Any]:
-    axes = operation.equation.params["axes"]
+    axes = operation.params["axes"]
     moved = tuple(sorted(perm[axis] for axis in axes))
     kept = [perm[axis] for axis in range(len(perm)) if axis not in axes]
     places = tuple(sorted(kept).index(axis) for axis in kept)
@@ -143,14 +143,14 @@ def _reduce(operation: Operation, operands: Sequence[Any], perm: _Perm) -> list[
 
 
 def _convolution(operation: Operation, operands: Sequence[Any], perm: _Perm) -> list[Any]:
-    numbers = operation.equation.params["dimension_numbers"]
+    numbers = operation.params["dimension_numbers"]
     specs = [numbers.lhs_spec, numbers.rhs_spec]
     for k, x in enumerate(operands):
         if isinstance(x, Moved):
             specs[k] = tuple(x.perm[axis] for axis in specs[k])
     numbers = lax.ConvDimensionNumbers(specs[0], specs[1], numbers.out_spec)
     arrays = [x.array if isinstance(x, Moved) else settled(x) for x in operands]
-    return list(operation.bind(arrays, {**operation.equation.params, "dimension_numbers": numbers}))
+    return list(operation.bind(arrays, {**operation.params, "dimension_numbers": numbers}))
 
 
 def _same_bits(operation: Operation, operands: Sequence[Any], perm: _Perm) -> list[Any]:

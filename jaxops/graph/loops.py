@@ -110,14 +110,14 @@ def looped(
 
 def _bytes(operation: Operation, shapes: Mapping[Any, Sizes]) -> int:
     """Those of a product of batches; 0 for any other operation."""
-    if operation.name != "dot_general" or not operation.equation.params["dimension_numbers"][1][0]:
+    if operation.name != "dot_general" or not operation.params["dimension_numbers"][1][0]:
         return 0
     return math.prod(shapes[operation.results[0]]) * operation.equation.outvars[0].aval.dtype.itemsize
 
 
 def _axes(operation: Operation, shapes: Mapping[Any, Sizes]) -> Iterator[int]:
     """The axes of a product of batches over which a loop may run: the largest of the batches, or one of the rest."""
-    sizes, batches = shapes[operation.results[0]], len(operation.equation.params["dimension_numbers"][1][0])
+    sizes, batches = shapes[operation.results[0]], len(operation.params["dimension_numbers"][1][0])
     largest = max(range(batches), key=sizes.__getitem__)
     yield from (axis for axis in (largest, *range(batches, len(sizes))) if sizes[axis] > 1)
 
@@ -156,7 +156,7 @@ class _Region:
                 continue
             rule = _RULES.get(operation.name)
             sizes = [np.shape(v.value) if isinstance(v, Known) else shapes[v] for v in operation.operands]
-            numbers = operation.equation.params
+            numbers = operation.params
             entry = _entries(numbers, sizes)[axis] if operation is first else rule and rule(numbers, sizes, at)
             if entry is None:
                 return

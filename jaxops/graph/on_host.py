@@ -1,6 +1,7 @@
 """Operations on weights by NumPy: to compile a program that runs once takes longer than to run it here."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,17 @@ def _sliced(x: np.ndarray, start_indices: Any, limit_indices: Any, strides: Any)
     return x[tuple(map(slice, start_indices, limit_indices, steps))]
 
 
+def _rows(x: np.ndarray, indices: np.ndarray, **_: Any) -> np.ndarray:
+    return x.take(indices[..., 0], 0, mode="clip")  # as XLA reads where an index is promised to be right
+
+
 # What moves elements of any type, or chooses among them.
 _MOVES: dict[str, _Rule] = {
     "broadcast_in_dim": _spread,
     "concatenate": lambda *parts, dimension: np.concatenate(parts, dimension),
     "convert_element_type": lambda x, new_dtype, **_: x.astype(new_dtype),
     "expand_dims": lambda x, dimensions: np.expand_dims(x, dimensions),
+    "gather": _rows,
     "optimization_barrier": lambda x: x,
     "reshape": lambda x, new_sizes, **_: x.reshape(new_sizes),
     "select_n": lambda which, *cases: np.choose(which, cases) if which.ndim else cases[int(which)],
@@ -70,6 +76,8 @@ def computed(program: Program, operations: Sequence[Operation], given: Iterable[
         if operation.name == "convert_element_type":
             whole = has(operands[0], _INTEGERS) and has(operation.results[0], _INTEGERS | _WIDE)
             runs = whole or all(has(v, _FLOATS) for v in (*operands, *operation.results))
+        elif operation.name == "gather":
+            runs = _takes_rows(program, operation)
         elif operation.name in _ARITHMETIC:
             runs = all(has(v, _TYPES[operation.name]) for v in operands)
         else:
@@ -79,10 +87,40 @@ def computed(program: Program, operations: Sequence[Operation], given: Iterable[
     return found
 
 
-def bind(operation: Operation, operands: Sequence[Any]) -> Sequence[np.ndarray]:
+def _takes_rows(program: Program, operation: Operation) -> bool:
+    """Whether a gather reads whole rows of the first axis, and puts each where its index was."""
+    x, result, params = operation.operands[0], program.types[operation.results[0]], operation.params
+    numbers, sizes = params["dimension_numbers"], params["slice_sizes"]
+    last = tuple(range(len(result.shape) - len(sizes) + 1, len(result.shape)))
+    whole = isinstance(x, int) and sizes == (1, *program.types[x].shape[1:])
+    along = numbers.collapsed_slice_dims == numbers.start_index_map == (0,) and numbers.offset_dims == last
+    return whole and along and params["mode"].name == "PROMISE_IN_BOUNDS"
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operation without what JAX alone knows of it: a file can keep it."""
+
+    name: str
+    params: Mapping[str, Any]
+    dtypes: tuple[Any, ...]
+    operands: tuple[int | Known, ...]
+    results: tuple[int, ...]
+    scope: str = ""
+    effects: frozenset[Any] = frozenset()
+
+
+def step(operation: Operation) -> Step:
+    """An operation that NumPy computes, as a step."""
+    pairs = zip(operation.operands, operation.dtypes, strict=True)
+    operands = tuple(Known(np.asarray(v.value, dtype)) if isinstance(v, Known) else v for v, dtype in pairs)
+    return Step(operation.name, dict(operation.params), operation.dtypes, operands, operation.results)
+
+
+def bind(operation: Operation | Step, operands: Sequence[Any]) -> Sequence[np.ndarray]:
     """The result of an operation on NumPy arrays."""
     rule = _MOVES.get(operation.name) or _ARITHMETIC[operation.name]
-    kinds = [v.aval.dtype for v in operation.equation.invars]
-    arrays = [x if isinstance(x, np.ndarray) else np.asarray(x, kind) for x, kind in zip(operands, kinds, strict=True)]
+    pairs = zip(operands, operation.dtypes, strict=True)
+    arrays = [x if isinstance(x, np.ndarray) else np.asarray(x, dtype) for x, dtype in pairs]
     with np.errstate(all="ignore"):  # XLA gives inf and NaN without a word
-        return [rule(*arrays, **operation.equation.params)]
+        return [rule(*arrays, **operation.params)]

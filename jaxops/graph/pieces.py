@@ -22,7 +22,7 @@ from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, TooLargeE
 from jaxops.graph.border import opened
 from jaxops.graph.mesh import under_auto_axes
 from jaxops.graph.nodes import Graph, Node
-from jaxops.graph.prepared import Prepared, compiler_options
+from jaxops.graph.prepared import Prepared, Programs, compiler_options
 from jaxops.graph.rounding import Rounding
 from jaxops.graph.trace import check_called, in_sections, is_long, run, scope_of, step
 from jaxops.memory import LIMIT, runs_here
@@ -61,10 +61,12 @@ class Stop:
 @dataclass(eq=False)
 class Pieces:
     """What runs the graphs of a model. max_bytes: how many a result may take. precision: of its products, as
-    `jax.default_matmul_precision` names it; None for what holds around a call. cuts: node → why it was cut there."""
+    `jax.default_matmul_precision` names it; None for what holds around a call. programs: what keeps them for other
+    processes. cuts: node → why it was cut there."""
 
     max_bytes: int
     precision: str | None = None
+    programs: Programs | None = None
     cuts: dict[str, str] = field(default_factory=dict)
     _rounding: Rounding = field(default_factory=Rounding)
 
@@ -76,7 +78,12 @@ class Pieces:
             raise ArgumentError(f"`precision` is {self.precision!r}; jax.default_matmul_precision: {error}") from error
 
     def __reduce__(self) -> Any:
-        return Pieces, (self.max_bytes, self.precision, dict(self.cuts))  # compiled functions stay behind
+        return Pieces, (
+            self.max_bytes,
+            self.precision,
+            self.programs,
+            dict(self.cuts),
+        )  # compiled functions stay behind
 
     @cached_property
     def _compiled(self) -> Any:
@@ -85,7 +92,7 @@ class Pieces:
     @cached_property
     def prepared(self) -> Prepared:
         """The programs whose weights are prepared."""
-        return Prepared(self._jitted(True), self._compiled)
+        return Prepared(self._jitted(True), self._compiled, self.programs)
 
     def _jitted(self, prepared: bool) -> Any:
         def piece(graph: Graph, start: int, end: int, cut: bool, params: Any, given: Any, rng: Any) -> Any:

@@ -8,34 +8,26 @@ layout of their weights (`static.PREPARED`), and gradients, which follow `apply`
 
 import contextlib
 import gc
-import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import jax
 import numpy as np
 from jax.sharding import get_abstract_mesh
 
 from jaxops.dtypes import canonical
-from jaxops.graph import kept, layout, loops, on_host
+from jaxops.graph import kept, layout, loops
 from jaxops.graph.border import named_outputs
+from jaxops.graph.division import Division
 from jaxops.graph.mesh import is_on_mesh
 from jaxops.graph.nodes import Graph, Value
-from jaxops.graph.program import Known, Operation, Program, evaluate, needed, opened_program
+from jaxops.graph.preparation import Preparation, preparation
+from jaxops.graph.program import evaluate, opened_program
 from jaxops.memory import LIMIT
 from jaxops.static import JaxRuntimeError, is_concrete, tracing
 
-# The most that a prepared value may hold, for each byte of the parameters that it is made of.
-_MOST_BYTES = 1.5
-# What is no larger than this is kept anyway: a table of relative positions, made of a few numbers.
-_SMALL = 1 << 20
-# Dequantized weights of four bits hold eight times as much. All that grows so may take this part of what a result may
-# take. Llama of 110 M with 4-bit weights: 0.4 of the time, and the memory that each call would take anew.
-_GROWN = 1 / 4
-# What costs nothing, or is part of the operation that reads it.
-_FREE = {"reshape", "squeeze", "expand_dims", "broadcast_in_dim", "copy", "stop_gradient", "optimization_barrier"}
 _SETTINGS = "jax_default_matmul_precision", "jax_enable_x64", "jax_numpy_dtype_promotion", "jax_numpy_rank_promotion"
 
 
@@ -81,6 +73,36 @@ class _NotForThese(Exception):
 
 
 @dataclass(frozen=True)
+class Divided:
+    """A program in two parts. run: the second, of (what is prepared, the parameters that it reads, inputs).
+
+    read: the numbers of these parameters, in the order of their names. tree: of the results.
+    """
+
+    preparation: Preparation
+    read: tuple[int, ...]
+    tree: Any
+    run: Any
+
+
+class Place(Protocol):
+    """Where a file keeps a divided program, or may."""
+
+    def read(self) -> Divided | None:
+        """What it keeps, which runs without being traced and compiled; None where there is nothing."""
+
+    def write(self, divided: Divided, arguments: tuple[Any, ...]) -> Divided:
+        """The same, compiled for such arguments and kept, where a file can keep it."""
+
+
+class Programs(Protocol):
+    """What keeps programs for other processes."""
+
+    def place(self, *of: Any) -> Place | None:
+        """The place of the program that all this, and this process, makes; None where none can be kept."""
+
+
+@dataclass(frozen=True)
 class _Part:
     """What runs at each call: `run(prepared, the parameters that it still reads, inputs)`. tree: of its results."""
 
@@ -108,7 +130,7 @@ class Own:
     """What is made of the parameters that a model has. A caller who replaces some gets another.
 
     latest: signature → the part that ran last, which raises `_NotForThese` where another one must. parts: all, by types
-    and settings, None where nothing can be prepared. prepared: number of an expression → its value. again: types of the
+    and settings, None where nothing can be prepared. prepared: expression → its value. again: types of the
     inputs, as they were given → what such a call needs.
     """
 
@@ -116,7 +138,7 @@ class Own:
     concrete: bool
     latest: dict[Any, _Part] = field(default_factory=dict)
     parts: dict[Any, _Part | None] = field(default_factory=dict)
-    prepared: dict[int, Any] = field(default_factory=dict)
+    prepared: dict[str, Any] = field(default_factory=dict)
     again: dict[Any, _Again] = field(default_factory=dict)
 
     def remember(
@@ -141,13 +163,13 @@ class Prepared:
     """The programs of one model whose weights are prepared, one for each signature, and these weights.
 
     compiled: the jitted function of (*what is static, params, given, rng) that they are made of. plain: the one for
-    models without parameters and for meshes.
+    models without parameters and for meshes. programs: what keeps them for other processes, if anything does.
     """
 
     compiled: Any
     plain: Any
+    programs: Programs | None = None
     _own: Own = field(default_factory=lambda: Own({}, True))
-    _numbers: dict[Any, int] = field(default_factory=dict)  # expression → its number
 
     def own(self, params: Mapping[str, Any]) -> Own:
         """What is made of these parameters."""
@@ -192,7 +214,7 @@ class Prepared:
         with _garbage_later():
             key = static, tree, *map(jax.typeof, leaves), _settings()
             if key not in own.parts:
-                own.parts[key] = self._part(own, static, given, rng)
+                own.parts[key] = self._part(own, static, given, rng, leaves)
             part = own.parts[key]
             if part is None:
                 return None, self.plain(*static, own.params, given, rng)
@@ -208,22 +230,38 @@ class Prepared:
         size = sum(x.nbytes for x in self.values)
         return f"{len(self.values)} values of {size:,} bytes, computed once from parameters"
 
-    def _part(self, own: Own, static: tuple[Any, ...], given: Any, rng: Any) -> _Part | None:
+    def _part(self, own: Own, static: tuple[Any, ...], given: Any, rng: Any, leaves: list[Any]) -> _Part | None:
         """The program for one signature; None where nothing can be prepared."""
-        params = own.params
+        params, settings = own.params, _settings()
         if not params or is_on_mesh((params, given)):
             return None
-        traced = self.compiled.trace(*static, params, given, rng)
+        weights = [params[name] for name in sorted(params)]
+        place = None
+        if self.programs is not None and rng is None:
+            types = {name: str(jax.typeof(x)) for name, x in params.items()}
+            place = self.programs.place(*static, given, types, settings, LIMIT.get())
+        found = place.read() if place is not None else None
+        divided = found or self._divided(own, static, given, rng, "run" if place is None else "kept")
+        values = divided.preparation.computed(own.prepared, weights)
+        read = tuple(weights[v] for v in divided.read)
+        if found is None and place is not None:
+            divided = place.write(divided, (values, read, leaves))
+        run = divided.run
+        if isinstance(run, jax.stages.Compiled):
+            # It takes what has its types, and asks nothing else.
+            def run(values: Any, weights: Any, leaves: Any) -> Any:
+                if settings != _settings():
+                    raise _NotForThese
+                return divided.run(values, weights, leaves)
+
+        return _Part(run, values, read, divided.tree)
+
+    def _divided(self, own: Own, static: tuple[Any, ...], given: Any, rng: Any, name: str) -> Divided:
+        """name: of the program, which is a part of its key in JAX's own cache."""
+        traced = self.compiled.trace(*static, own.params, given, rng)
         program = kept.kept_late(opened_program(traced.jaxpr, jax.default_backend()))
-        weights = dict(enumerate(sorted(params)))  # the leaves of a dictionary come in the order of its keys
-        found = _Division(program, weights)
-        expressions = self._expressions(program, weights, found)
-        missing = [v for v in found.prepared if expressions[v] not in own.prepared]
-        if missing:
-            own.prepared.update(
-                self._computed(program, missing, [params[name] for name in weights.values()], expressions)
-            )
-        prepared = tuple(own.prepared[expressions[v]] for v in found.prepared)
+        names = dict(enumerate(sorted(own.params)))  # the leaves of a dictionary come in the order of its keys
+        found = Division(program, names)
         made_for = _settings(), list(map(jax.typeof, jax.tree.leaves((given, rng))))
         shapes = {v: getattr(type, "shape", ()) for v, type in enumerate(program.types)}
         rest = loops.looped(found.rest, shapes, program.outputs) if jax.default_backend() == "cpu" else found.rest
@@ -233,57 +271,16 @@ class Prepared:
                 raise _NotForThese
             known = dict(zip(found.prepared, values, strict=True))
             known |= dict(zip(found.read, weights, strict=True))
-            known |= dict(zip(range(len(params), program.inputs), leaves, strict=True))
+            known |= dict(zip(range(len(names), program.inputs), leaves, strict=True))
             return [layout.settled(y) for y in evaluate(rest, known, program.outputs, loops.bind)]
 
-        return _Part(
-            jax.jit(run, compiler_options=compiler_options()),
-            prepared,
-            tuple(params[weights[v]] for v in found.read),
+        run.__name__ = name
+        return Divided(
+            preparation(program, found, names, [own.params[name] for name in names.values()]),
+            tuple(found.read),
             jax.tree.structure(traced.out_info),
+            jax.jit(run, compiler_options=compiler_options()),
         )
-
-    def _computed(
-        self, program: Program, missing: list[int], weights: list[Any], expressions: Mapping[int, int]
-    ) -> dict[int, Any]:
-        needs = needed(program.operations, missing)
-        here = on_host.computed(program, needs, (v for v, x in enumerate(weights) if x.is_fully_addressable))
-
-        def given(operations: Sequence[Operation]) -> dict[int, Any]:
-            return {v: weights[v] for o in operations for v in o.operands if isinstance(v, int) and v < len(weights)}
-
-        def by_numpy(operations: Sequence[Operation], wanted: Sequence[int]) -> list[Any]:
-            arrays = {v: np.asarray(x) for v, x in given(operations).items()}
-            found = evaluate(operations, arrays, wanted, on_host.bind)
-            return [jax.device_put(np.array(x, order="C")) for x in found]
-
-        def compiled(operations: Sequence[Operation], wanted: Sequence[int]) -> list[Any]:
-            return jax.jit(lambda given: evaluate(operations, given, wanted))(given(operations))
-
-        found: dict[int, Any] = {}
-        for compute, numbers in (
-            (by_numpy, [v for v in missing if v in here]),
-            (compiled, [v for v in missing if v not in here]),
-        ):
-            if numbers:
-                results = compute(needed(needs, numbers), numbers)
-                found.update(zip((expressions[v] for v in numbers), results, strict=True))
-        return found
-
-    def _expressions(self, program: Program, weights: Mapping[int, str], found: "_Division") -> dict[int, int]:
-        """For each value that depends on parameters alone, the number of its expression, the same in each program."""
-        numbers = {v: self._number(("parameter", name)) for v, name in weights.items()}
-        for operation in found.known:
-            params = operation.equation.params
-            operands = tuple(_constant(v) if isinstance(v, Known) else numbers[v] for v in operation.operands)
-            made = tuple(map(str, (program.types[v] for v in operation.results)))
-            key = operation.name, tuple(params.items()), operands, made
-            number = self._number(key if _is_hashable(key) else (operation.name, str(params), operands, made))
-            numbers.update((v, self._number((number, place))) for place, v in enumerate(operation.results))
-        return numbers
-
-    def _number(self, key: Any) -> int:
-        return self._numbers.setdefault(key, len(self._numbers))
 
 
 def _kind(x: Any) -> tuple[Any, ...]:
@@ -296,70 +293,3 @@ def _is_array(x: Any) -> bool:
 
 def _is_declared(formal: Value, y: Any) -> bool:
     return is_concrete(y) and (formal.dtype is None or y.dtype in (formal.dtype, canonical(formal.dtype)))
-
-
-def _constant(operand: Known) -> Any:
-    """A number by its value, 0.0 and -0.0 apart; an array is only equal to itself."""
-    return operand if getattr(operand.value, "shape", ()) else repr(operand.value)
-
-
-def _is_hashable(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
-
-
-class _Division:
-    """A program in two parts: what is prepared, and the rest.
-
-    known: the operations that need nothing but parameters and constants. prepared: the values to keep. rest: the
-    operations of each call. read: the parameters that they read.
-    """
-
-    def __init__(self, program: Program, weights: Mapping[int, str]) -> None:
-        live = needed(program.operations, program.outputs)
-        self._types = program.types
-        self._roots: dict[int, frozenset[int]] = {v: frozenset([v]) for v in weights}
-        self._costly: set[int] = set()
-        self._room = _GROWN * LIMIT.get()
-        self.known = [operation for operation in live if self._is_known(operation)]
-        wanted = {v for v in program.outputs if not isinstance(v, Known)}
-        known, prepared, rest = set(self.known), set(), []
-        for operation in reversed(live):
-            if operation in known:
-                kept = wanted.intersection(operation.results)
-                if all(map(self._is_worth_it, kept)):
-                    prepared |= kept
-                    continue
-            rest.append(operation)
-            wanted.update(v for v in operation.operands if not isinstance(v, Known))
-        self.prepared = sorted(prepared)
-        self.rest = rest[::-1]
-        self.read = sorted(wanted.intersection(weights))
-
-    def _is_known(self, operation: Operation) -> bool:
-        """Whether an operation needs parameters and constants only; if so, what follows for its results."""
-        operands = [v for v in operation.operands if not isinstance(v, Known)]
-        if operation.equation.effects or not all(v in self._roots for v in operands):
-            return False
-        roots = frozenset[int]().union(*(self._roots[v] for v in operands))
-        self._roots.update(dict.fromkeys(operation.results, roots))
-        if operation.name not in _FREE:
-            self._costly.update(operation.results)
-        return True
-
-    def _is_worth_it(self, value: int) -> bool:
-        roots, size = self._roots[value], self._bytes(value)
-        if not roots or value not in self._costly:
-            return False
-        if size > max(_SMALL, _MOST_BYTES * sum(map(self._bytes, roots))):
-            if size > self._room:
-                return False
-            self._room -= size
-        return True
-
-    def _bytes(self, value: int) -> int:
-        found = self._types[value]
-        return math.prod(found.shape) * found.dtype.itemsize

@@ -35,10 +35,25 @@ class Operation:
         """The name of its primitive."""
         return self.equation.primitive.name
 
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """What else its primitive is told."""
+        return self.equation.params
+
+    @property
+    def dtypes(self) -> tuple[Any, ...]:
+        """The types of its operands."""
+        return tuple(v.aval.dtype for v in self.equation.invars)
+
+    @property
+    def effects(self) -> Any:
+        """What it does besides computing its results."""
+        return self.equation.effects
+
     def bind(self, operands: Sequence[Any], params: Mapping[str, Any] | None = None) -> Sequence[Any]:
         """The results for these operands, with other parameters where some are given."""
         primitive = self.equation.primitive
-        found = primitive.bind(*operands, **(self.equation.params if params is None else params))
+        found = primitive.bind(*operands, **(self.params if params is None else params))
         return found if primitive.multiple_results else [found]
 
 
@@ -124,12 +139,12 @@ def evaluate(
     return [read(output) for output in outputs]
 
 
-def needed(operations: Sequence[Operation], outputs: Iterable[Any]) -> list[Operation]:
+def needed(operations: Sequence[Any], outputs: Iterable[Any]) -> list[Any]:
     """The operations that these outputs need, and those with effects."""
     wanted = {v for v in outputs if not isinstance(v, Known)}
-    found: list[Operation] = []
+    found: list[Any] = []
     for operation in reversed(operations):
-        if operation.equation.effects or not wanted.isdisjoint(operation.results):
+        if operation.effects or not wanted.isdisjoint(operation.results):
             found.append(operation)
             wanted.update(v for v in operation.operands if not isinstance(v, Known))
     return found[::-1]

@@ -45,7 +45,7 @@ def bind(operation: Operation, x: Any, axes: tuple[int, ...]) -> Any:
             found = by_slices(*pair, x, axes)
         elif operation.name == "reduce_sum":
             found = sum_of_columns(x, axes)
-    return operation.bind([x], {**operation.equation.params, "axes": axes})[0] if found is None else found
+    return operation.bind([x], {**operation.params, "axes": axes})[0] if found is None else found
 
 
 def by_slices(pair: Callable[..., Any], reduce: Callable[..., Any], x: Any, axes: tuple[int, ...]) -> Any:

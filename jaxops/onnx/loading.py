@@ -70,8 +70,7 @@ def load(
     """
     if x64 != "auto" and not isinstance(x64, bool):
         raise ArgumentError(f"`x64` is {x64!r:.80}; it must be 'auto', True or False")
-    if cache is not None:
-        keep_programs(cache)
+    programs = None if cache is None else keep_programs(cache)
     with memory.max_bytes(memory.LIMIT.get() if max_bytes is None else max_bytes):
         found = parsed(model)
         source = read(found)
@@ -86,5 +85,6 @@ def load(
             sharding=sharding,
             names=names,
             precision=precision,
+            programs=None if operators else programs,  # a file does not tell one function of a caller's from another
             x64=needs_x64 if x64 == "auto" else x64,
         )

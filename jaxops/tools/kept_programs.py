@@ -1,27 +1,206 @@
-"""Compiled programs that outlive the process, in JAX's persistent compilation cache."""
+"""Compiled programs that outlive the process: a folder of them, for the models of the next one.
 
+What `jax.jit` compiles goes into JAX's own persistent compilation cache. JAX looks a program up when it has been traced
+and lowered, which takes longer than to compile nothing: so the program that a model runs at each call, and how its
+weights are prepared, are kept under what they are made of instead: the nodes of the model, the types of its inputs and
+parameters, the code of this package, the settings of JAX, and the processor.
+"""
+
+import dataclasses
+import enum
+import functools
+import hashlib
+import math
 import os
+import pickle
+import platform
+import threading
+import uuid
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
 
 import jax
+import numpy as np
+from jax.experimental.serialize_executable import deserialize_and_load, serialize
 
 from jaxops.errors import ArgumentError
+from jaxops.graph.nodes import Graph, Node
+from jaxops.graph.prepared import Divided
+from jaxops.ops.platforms import processor_features
+from jaxops.static import JaxRuntimeError
+
+_LEAST_SECONDS = "jax_persistent_cache_min_compile_time_secs"
+# Settings of JAX belong to the process: one thread at a time changes them.
+_SETTING = threading.Lock()
+_PACKAGES = "jax", "jaxlib", "numpy", "ml_dtypes", "onnx"
 
 
-def keep_programs(folder: str | os.PathLike[str]) -> None:
+def keep_programs(folder: str | os.PathLike[str]) -> "KeptPrograms":
     """From now on this process keeps what it compiles in a folder, however small, and looks there first.
 
-    It is the cache of JAX itself, so it holds for all programs of the process. JAX decides what is the same program:
-    the operations, the types, the options, the version of XLA and the processor.
+    It is the cache of JAX itself, so it holds for all programs of the process, beside those of models.
     Raises ArgumentError where JAX keeps programs in another folder already: a process has one.
     """
-    path = str(Path(folder).expanduser().absolute())
+    path = Path(folder).expanduser().absolute()
     given = cast(Any, jax.config).jax_compilation_cache_dir
-    if given is not None and str(Path(given).absolute()) != path:
+    if given is not None and Path(given).absolute() != path:
         raise ArgumentError(
-            f"cache {path!r}: JAX keeps compiled programs in {given!r} already, and a process has one such folder; "
-            "give that one, or None"
+            f"cache {os.fspath(path)!r}: JAX keeps compiled programs in {given!r} already, and a process has one such "
+            "folder; give that one, or None"
         )
-    jax.config.update("jax_compilation_cache_dir", path)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_compilation_cache_dir", os.fspath(path))
+    jax.config.update(_LEAST_SECONDS, 0)
+    return KeptPrograms(path)
+
+
+@dataclass(frozen=True)
+class KeptPrograms:
+    """The programs of models in a folder."""
+
+    folder: Path
+
+    def place(self, graph: Graph, start: int, end: int, cut: bool, given: Any, *other: Any) -> "KeptProgram | None":
+        """Where the program is that all this makes; None where it is not kept.
+
+        That is so while JAX looks for NaNs, which a program does not do by itself, for several devices, and for
+        processors that cannot be told from others.
+        """
+        config = cast(Any, jax.config)
+        if config.jax_debug_nans or config.jax_debug_infs:
+            return None
+        if jax.default_backend() != "cpu" or jax.device_count() > 1 or not processor_features():
+            return None
+        types = jax.tree.map(lambda x: repr(jax.typeof(x)), given)
+        settings = sorted((name, str(value)) for name, value in config.values.items())
+        text = _Said().of((graph, start, end, cut, types, other, settings, *_process()))
+        return KeptProgram(self.folder / f"{hashlib.blake2b(text.encode(), digest_size=20).hexdigest()}-program", end)
+
+
+@dataclass(frozen=True)
+class KeptProgram:
+    """The file of one program. end: the number of nodes of its model."""
+
+    path: Path
+    end: int
+
+    def read(self) -> Divided | None:
+        """The program. None where there is no file, or none that is whole: it is written again then."""
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            warnings.warn(f"cache: '{self.path}' cannot be read, so the model is compiled: {error}", stacklevel=2)
+            return None
+        content = memoryview(data)[_SIZE:]
+        if _checksum(content) != data[:_SIZE]:
+            return None
+        preparation, read, results, program, arguments, given = pickle.loads(content)
+        structures = jax.tree.structure(arguments), jax.tree.structure(given)
+        try:
+            run = deserialize_and_load(program, *structures, execution_devices=jax.devices())
+        except JaxRuntimeError as error:
+            warnings.warn(f"cache: '{self.path}' cannot be loaded, so the model is compiled: {error}", stacklevel=2)
+            return None
+        return Divided(preparation, read, jax.tree.structure(results), run)
+
+    def write(self, divided: Divided, arguments: tuple[Any, ...]) -> Divided:
+        """The program, compiled and kept; as it was where it cannot be kept.
+
+        That is so where the model is cut, where weights are prepared by a program, and where the program calls
+        functions that JAX finds when it lowers it, such as those of LAPACK.
+        """
+        preparation = divided.preparation.portable()
+        results = _structure(divided.tree)
+        if preparation is None or results[0].value != self.end:
+            return divided
+        lowered = divided.run.lower(*arguments)
+        if "custom_call" in lowered.as_text():
+            return divided
+        # XLA cannot write down what it has read from JAX's cache: some of its functions are missing then (jaxlib 0.10
+        # and 0.12). So JAX must not write it, and never finds it, as no other program has its name.
+        with _SETTING:
+            before = getattr(jax.config, _LEAST_SECONDS)
+            jax.config.update(_LEAST_SECONDS, math.inf)
+            try:
+                run = lowered.compile()
+            finally:
+                jax.config.update(_LEAST_SECONDS, before)
+        program, *trees = serialize(run)
+        content = pickle.dumps((preparation, divided.read, results, program, *map(_structure, trees)))
+        try:
+            self._replace(_checksum(content) + content)
+        except OSError as error:
+            warnings.warn(f"cache: '{self.path}' cannot be written: {error}", stacklevel=2)
+        return dataclasses.replace(divided, run=run)
+
+    def _replace(self, data: bytes) -> None:
+        """Another process sees the file whole, or not at all."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = self.path.with_suffix(f".{uuid.uuid4().hex}")
+        unfinished.write_bytes(data)
+        unfinished.replace(self.path)
+
+
+_SIZE = 20
+
+
+def _checksum(content: Any) -> bytes:
+    return hashlib.blake2b(content, digest_size=_SIZE).digest()
+
+
+def _structure(tree: Any) -> Any:
+    """The structure of a tree as a tree of numbers: one of JAX cannot be pickled."""
+    return jax.tree.unflatten(tree, range(tree.num_leaves))
+
+
+@functools.cache
+def _process() -> tuple[Any, ...]:
+    """What is the same for all programs of a process: code, versions, and the processor."""
+    # `Path.rglob` takes ten times as long.
+    found = os.walk(Path(__file__).parents[1])
+    paths = sorted(os.path.join(folder, name) for folder, _, names in found for name in names if name.endswith(".py"))
+    stamps = tuple(
+        (path, stat.st_size, stat.st_mtime_ns) for path, stat in zip(paths, map(os.stat, paths), strict=True)
+    )
+    versions = tuple(map(_version, _PACKAGES))
+    processor = platform.machine(), os.cpu_count(), tuple(sorted(processor_features()))
+    return stamps, versions, platform.python_version(), os.environ.get("XLA_FLAGS"), processor
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+_PLAIN = {str, int, float, complex, bool, bytes, type(None)}
+
+
+class _Said:
+    """Says all that a model is, the same in each process. What has nothing to say for itself is pickled."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, str] = {}
+
+    def of(self, x: Any) -> str:
+        """A text that only an equal value has."""
+        if type(x) in _PLAIN or isinstance(x, enum.Enum | np.dtype | np.generic):
+            return repr(x)
+        if isinstance(x, tuple | list):
+            return f"{type(x).__name__}[{','.join(map(self.of, x))}]"
+        if isinstance(x, Mapping):
+            return f"{{{','.join(f'{self.of(k)}:{self.of(v)}' for k, v in x.items())}}}"
+        if isinstance(x, np.ndarray):
+            content = self.of(x.tolist()) if x.dtype == object else hashlib.blake2b(x.tobytes()).hexdigest()
+            return f"{x.dtype.name}{x.shape}{content}"
+        if isinstance(x, Graph | Node) or (dataclasses.is_dataclass(x) and type(x).__module__ == Node.__module__):
+            return f"{type(x).__name__}({','.join(self.of(getattr(x, f.name)) for f in dataclasses.fields(x))})"
+        if id(x) not in self._known:
+            self._known[id(x)] = hashlib.blake2b(pickle.dumps(x)).hexdigest()
+        return self._known[id(x)]

@@ -1,0 +1,97 @@
+"""How values that depend on parameters alone are computed, once, and what tells one from another."""
+
+import dataclasses
+import enum
+import hashlib
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxops.graph import on_host
+from jaxops.graph.division import Division
+from jaxops.graph.program import Known, Program, evaluate, needed
+
+_UNLIKE = itertools.count()
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """operations: what computes the values, of parameters by number. here: those that NumPy computes.
+
+    expressions: what each value is, the same text in each program of a model, and in each process.
+    """
+
+    operations: tuple[Any, ...]
+    values: tuple[int, ...]
+    expressions: tuple[str, ...]
+    here: frozenset[int]
+
+    def computed(self, found: dict[str, Any], weights: Sequence[Any]) -> tuple[Any, ...]:
+        """The values. found: expression → value, for what is computed already; gets the rest. weights: by number."""
+        missing = {v: e for v, e in zip(self.values, self.expressions, strict=True) if e not in found}
+        for compute, wanted in (
+            (_by_numpy, [v for v in missing if v in self.here]),
+            (_compiled, [v for v in missing if v not in self.here]),
+        ):
+            if wanted:
+                operations = needed(self.operations, wanted)
+                given = {
+                    v: weights[v] for o in operations for v in o.operands if isinstance(v, int) and v < len(weights)
+                }
+                found.update(zip(map(missing.__getitem__, wanted), compute(operations, given, wanted), strict=True))
+        return tuple(found[e] for e in self.expressions)
+
+    def portable(self) -> "Preparation | None":
+        """The same for a file; None where XLA computes a part of it."""
+        if not self.here.issuperset(self.values):
+            return None
+        return dataclasses.replace(self, operations=tuple(map(on_host.step, self.operations)))
+
+
+def preparation(program: Program, division: Division, names: Mapping[int, str], weights: Sequence[Any]) -> Preparation:
+    """How what a division prepares is computed. names, weights: of the parameters, by number."""
+    operations = needed(division.known, division.prepared)
+    here = on_host.computed(program, operations, (v for v, x in enumerate(weights) if x.is_fully_addressable))
+    known = _expressions(program, operations, names)
+    values = tuple(division.prepared)
+    return Preparation(tuple(operations), values, tuple(known[v] for v in values), frozenset(here.intersection(values)))
+
+
+def _by_numpy(operations: Sequence[Any], given: Mapping[int, Any], wanted: Sequence[int]) -> list[Any]:
+    found = evaluate(operations, {v: np.asarray(x) for v, x in given.items()}, wanted, on_host.bind)
+    return [jax.device_put(np.array(x, order="C")) for x in found]
+
+
+def _compiled(operations: Sequence[Any], given: Mapping[int, Any], wanted: Sequence[int]) -> list[Any]:
+    return jax.jit(lambda given: evaluate(operations, dict(given), wanted))(given)
+
+
+def _expressions(program: Program, operations: Sequence[Any], names: Mapping[int, str]) -> dict[int, str]:
+    """For each value that depends on parameters alone, the digest of its expression."""
+    found = {v: _digest("parameter", name) for v, name in names.items()}
+    for operation in operations:
+        operands = [_text(v.value) if isinstance(v, Known) else found[v] for v in operation.operands]
+        params = [(name, _text(value)) for name, value in sorted(operation.params.items())]
+        key = _digest(operation.name, params, operands, [str(program.types[v]) for v in operation.results])
+        found.update((v, _digest(key, place)) for place, v in enumerate(operation.results))
+    return found
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+
+def _text(value: Any) -> str:
+    """What is the same text is the same value: 0.0 and -0.0 are not. What no text says, a program, equals nothing."""
+    if isinstance(value, tuple):
+        return repr((type(value).__name__, *map(_text, value)))
+    if isinstance(value, str | int | float | complex | enum.Enum | np.dtype | np.generic | type | None):
+        return repr(value)
+    if isinstance(getattr(value, "dtype", None), np.dtype):
+        array = np.asarray(value)
+        return _digest(array.dtype.name, array.shape, hashlib.blake2b(array.tobytes()).digest())
+    return f"unlike any other {next(_UNLIKE)}"
