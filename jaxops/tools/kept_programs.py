@@ -102,7 +102,7 @@ class KeptProgram:
         preparation, read, results, program, arguments, given = pickle.loads(content)
         structures = jax.tree.structure(arguments), jax.tree.structure(given)
         try:
-            run = deserialize_and_load(program, *structures, execution_devices=jax.devices())
+            run = deserialize_and_load(program, *structures, execution_devices=jax.devices()[:1])
         except JaxRuntimeError as error:
             warnings.warn(f"cache: '{self.path}' cannot be loaded, so the model is compiled: {error}", stacklevel=2)
             return None
