@@ -24,7 +24,6 @@ from jaxops.graph.static_inputs import StaticInputs, reason
 from jaxops.memory import LIMIT
 from jaxops.tools.compare import Comparison, compare, names_of
 from jaxops.tools.exporting import export
-from jaxops.tools.kept_programs import KeptPrograms
 from jaxops.tools.listing import listing
 from jaxops.tools.paths import Paths, flat, nested, paths
 from jaxops.tools.plot import Plot, plot
@@ -61,18 +60,17 @@ class Model:
         *,
         opsets: Mapping[str, int],
         description: str,
+        pieces: Pieces | None = None,
         origin: Any = None,
         static: Choice | None = None,
         trainable: Choice | None = None,
         names: str = "onnx",
         sharding: Rule | None = None,
-        precision: str | None = None,
-        programs: KeptPrograms | None = None,
         x64: bool | Callable[[Graph, Mapping[str, Tensor], Mapping[str, bool]], bool] = False,
     ) -> None:
-        """description: what a person should know of the file. origin: where it was read. programs: what keeps compiled
-        ones. x64: whether it runs with 64-bit types, or what decides it: of the prepared graph, the parameters, and
-        which inputs are static. The others: as in `load`.
+        """description: what a person should know of the file. pieces: what runs it. origin: where it was read. x64:
+        whether it runs with 64-bit types, or what decides it: of the prepared graph, the parameters, and which inputs
+        are static. The others: as in `load`.
         """
         if not isinstance(names, str) or names not in ("onnx", "module"):
             raise ArgumentError(f"`names` is {names!r}; it must be 'onnx' or 'module'")
@@ -94,7 +92,7 @@ class Model:
         self._shardings = {} if sharding is None else shardings(self._tensors, self._key_paths, sharding)
         self._origin = origin
         self._params: dict[str, jax.Array] = {}
-        self._pieces = Pieces(LIMIT.get(), precision, programs)
+        self._pieces = pieces or Pieces(LIMIT.get())
         self._other_outputs: dict[tuple[str, ...], Graph] = {}
         facts = {v.name: bool(v.static) for v in formals}
         self._expected_cuts = expected_cuts(self.graph, facts)

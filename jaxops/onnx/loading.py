@@ -8,6 +8,7 @@ from jaxops import memory
 from jaxops.contract import explained
 from jaxops.errors import ArgumentError
 from jaxops.graph.params import Choice
+from jaxops.graph.pieces import Pieces
 from jaxops.graph.sizes import fixed
 from jaxops.model import Model
 from jaxops.onnx.bind import bind
@@ -59,8 +60,9 @@ def load(
     of an int64 or float64 with x64 off, JAX cuts to 32 bits: go on in NumPy, or under `jax.enable_x64(True)`.
     max_bytes: how many bytes one static value, or one result of an operator, may take; by default half of the machine's
     memory. What is only traced, by `jax.export` or under a caller's `jit`, may be larger.
-    cache: a folder for compiled programs, so that the next process need not compile them again. It becomes JAX's
-    persistent compilation cache, for all programs of this process; who may write there, may run code here.
+    cache: a folder for compiled programs, so that the next process need not trace and compile them again. It becomes
+    JAX's persistent compilation cache, for all programs of this process; what models run is kept beside that, on a CPU
+    with one device, without `operators` of your own. Who may write there, may run code here.
 
     Raises PathError, a FileNotFoundError; ModelError for a file that is damaged, contradicts itself, has a cycle, or
     whose external data is missing or outside its folder; UnsupportedError with a list of all operators that jaxops does
@@ -79,12 +81,12 @@ def load(
             fixed(bind(source, {} if operators is None else operators), {} if sizes is None else sizes),
             opsets=source.opsets,
             description=f"opset {opsets} · {source.producer}" if source.producer else f"opset {opsets}",
+            # A file does not tell one function of a caller's from another.
+            pieces=Pieces(memory.LIMIT.get(), precision, None if operators else programs),
             origin=Origin(found.source, found.folder),
             static=static,
             trainable=trainable,
             sharding=sharding,
             names=names,
-            precision=precision,
-            programs=None if operators else programs,  # a file does not tell one function of a caller's from another
             x64=needs_x64 if x64 == "auto" else x64,
         )

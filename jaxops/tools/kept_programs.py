@@ -142,8 +142,11 @@ class KeptProgram:
         """Another process sees the file whole, or not at all."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = self.path.with_suffix(f".{uuid.uuid4().hex}")
-        unfinished.write_bytes(data)
-        unfinished.replace(self.path)
+        try:
+            unfinished.write_bytes(data)
+            unfinished.replace(self.path)
+        finally:
+            unfinished.unlink(missing_ok=True)
 
 
 _SIZE = 20

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+import jaxops
 from jaxops.graph import on_host
 from jaxops.graph.program import evaluate, opened_program
 
@@ -22,6 +23,7 @@ FUNCTIONS = {
     "a choice": (lambda x: lax.select(x != x, x, 2 - x), FLOATS),
     "quotients": (lambda x: lax.stop_gradient(x) / (1 + x * x), FLOATS),
     "moves": (lambda x: lax.transpose(lax.slice(x, (1, 0, 0), (6, 5, 3)), (2, 0, 1))[:, None], FLOATS),
+    "rows": (lambda x: jaxops.gather(x, np.array([[5, 0, -1], [2, 2, 1]])), FLOATS),
     "rounded": (lambda x: x.astype(jnp.bfloat16), FLOATS),
 }
 
@@ -55,6 +57,7 @@ def test_a_choice_keeps_what_is_no_number():
     ("fn", "x"),
     [
         (lambda x: jnp.sum(x, 1), FLOATS),  # the order of a sum decides about its last digits
+        (lambda x: jaxops.gather(x, np.array([3, 0]), axis=1), FLOATS),  # rows only
         (lambda x: x.astype(jnp.int8), FLOATS),  # out of range XLA saturates
         (jnp.exp, FLOATS),
         (lambda x: x // 3, WHOLE),
