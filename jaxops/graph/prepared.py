@@ -28,7 +28,10 @@ from jaxops.graph.program import evaluate, opened_program
 from jaxops.memory import LIMIT
 from jaxops.static import JaxRuntimeError, is_concrete, tracing
 
-_SETTINGS = "jax_default_matmul_precision", "jax_enable_x64", "jax_numpy_dtype_promotion", "jax_numpy_rank_promotion"
+_SETTINGS = (
+    *("jax_default_matmul_precision", "jax_enable_x64", "jax_numpy_dtype_promotion", "jax_numpy_rank_promotion"),
+    *("jax_debug_nans", "jax_debug_infs"),
+)
 
 
 def compiler_options() -> dict[str, Any] | None:
@@ -47,7 +50,7 @@ def compiler_options() -> dict[str, Any] | None:
 
 
 def _settings() -> tuple[Any, ...]:
-    """What decides how a function is traced, besides its arguments."""
+    """What decides how a function is traced and run, besides its arguments."""
     return (*(getattr(jax.config, name) for name in _SETTINGS), get_abstract_mesh())
 
 
@@ -93,6 +96,7 @@ class Place(Protocol):
 
     def write(self, divided: Divided, arguments: tuple[Any, ...]) -> Divided:
         """The same, compiled for such arguments and kept, where a file can keep it."""
+        ...
 
 
 class Programs(Protocol):

@@ -36,7 +36,7 @@ from jaxops.static import JaxRuntimeError
 _LEAST_SECONDS = "jax_persistent_cache_min_compile_time_secs"
 # Settings of JAX belong to the process: one thread at a time changes them.
 _SETTING = threading.Lock()
-_PACKAGES = "jax", "jaxlib", "numpy", "ml_dtypes", "onnx"
+_PACKAGES = "jaxops", "jax", "jaxlib", "numpy", "ml_dtypes", "onnx"
 
 
 def keep_programs(folder: str | os.PathLike[str]) -> "KeptPrograms":
@@ -75,7 +75,7 @@ class KeptPrograms:
         if jax.default_backend() != "cpu" or jax.device_count() > 1 or not processor_features():
             return None
         types = jax.tree.map(lambda x: repr(jax.typeof(x)), given)
-        settings = sorted((name, str(value)) for name, value in config.values.items())
+        settings = sorted((name, str(value)) for name, value in config.values.items() if "cache" not in name)
         text = _Said().of((graph, start, end, cut, types, other, settings, *_process()))
         return KeptProgram(self.folder / f"{hashlib.blake2b(text.encode(), digest_size=20).hexdigest()}-program", end)
 

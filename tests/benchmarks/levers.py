@@ -74,7 +74,7 @@ LEVERS = {
     # No weights are prepared, so no operator asks for another layout of them, and no transpose is held back.
     "prepared programs": {"jaxops.model.Model.__call__": whole},
     # The same forms as with it, but what they make of the weights is made at each call.
-    "prepared weights": {"jaxops.graph.prepared._Division._is_worth_it": lambda division, value: False},
+    "prepared weights": {"jaxops.graph.division.Division._is_worth_it": lambda division, value: False},
     "channels last": {
         "jaxops.ops.nn.convolving.fast_form": unprepared,
         "jaxops.ops.nn.integer_convolution.columns_last": columns_first,

@@ -8,18 +8,15 @@ import pytest
 from graphs import at_opset
 from jax.export import export, symbolic_args_specs
 from peer import runtime
+from whole_numbers import whole_numbers
 
 import jaxops as jo
 from jaxops.errors import DTypeError, ShapeError
 
 RNG = np.random.default_rng(9)
+whole = whole_numbers(RNG)
 KINDS = [(a, b) for a in (np.int8, np.uint8) for b in (np.int8, np.uint8)]
 SHAPES = [((7, 90), (90, 11)), ((2, 3, 5, 64), (2, 3, 64, 6)), ((3, 5, 64), (64, 6)), ((40,), (40, 3)), ((4, 9), (9,))]
-
-
-def whole(kind, *shape):
-    info = np.iinfo(kind)
-    return RNG.integers(info.min, info.max + 1, shape).astype(kind)
 
 
 def same(found, wanted):

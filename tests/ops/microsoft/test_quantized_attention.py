@@ -6,18 +6,15 @@ import numpy as np
 import pytest
 from jax.export import export, symbolic_args_specs
 from quantized_peer import agree, close
+from whole_numbers import whole_numbers
 
 from jaxops import microsoft as ms
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 
 RNG = np.random.default_rng(12)
+whole = whole_numbers(RNG)
 f32 = np.float32
 HEADS, SIZE, BATCH, LENGTH = 2, 4, 3, 5
-
-
-def whole(kind, *shape):
-    info = np.iinfo(kind)
-    return RNG.integers(info.min, info.max + 1, shape).astype(kind)
 
 
 def operands(kind=np.int8, columns=False, mask=None, past=0):

@@ -4,14 +4,11 @@ import numpy as np
 import pytest
 from microsoft_peer import ours
 from quantized_peer import agree
+from whole_numbers import whole_numbers
 
 RNG = np.random.default_rng(8)
+whole = whole_numbers(RNG)
 f32 = np.float32
-
-
-def whole(kind, *shape):
-    info = np.iinfo(kind)
-    return RNG.integers(info.min, info.max + 1, shape).astype(kind)
 
 
 @pytest.mark.parametrize(("left", "right"), [(np.uint8, np.uint8), (np.uint8, np.int8), (np.int8, np.int8)])

@@ -7,18 +7,15 @@ import pytest
 from jax.export import export, symbolic_args_specs
 from microsoft_peer import ours
 from quantized_peer import agree, close
+from whole_numbers import whole_numbers
 
 from jaxops import microsoft as ms
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError
 
 RNG = np.random.default_rng(9)
+whole = whole_numbers(RNG)
 f32 = np.float32
 KINDS = pytest.mark.parametrize("kind", [np.uint8, np.int8])
-
-
-def whole(kind, *shape):
-    info = np.iinfo(kind)
-    return RNG.integers(info.min, info.max + 1, shape).astype(kind)
 
 
 def operands(kind, both=1, columns=False, batch=3, steps=5, size=4, hidden=6):

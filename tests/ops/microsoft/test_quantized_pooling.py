@@ -6,19 +6,15 @@ import numpy as np
 import pytest
 from jax.export import export, symbolic_args_specs
 from quantized_peer import agree, close
+from whole_numbers import whole_numbers
 
 from jaxops import microsoft as ms
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError
 
 RNG = np.random.default_rng(4)
+whole = whole_numbers(RNG)
 KINDS = pytest.mark.parametrize("kind", [np.uint8, np.int8])
 f32 = np.float32
-
-
-def whole(kind, *shape):
-    info = np.iinfo(kind)
-    return RNG.integers(info.min, info.max + 1, shape).astype(kind)
-
 
 POOLS = {
     "plain": {"kernel_shape": [3, 2]},

@@ -7,12 +7,14 @@ import pytest
 from graphs import at_opset
 from jax.export import export, symbolic_args_specs
 from peer import runtime
+from whole_numbers import whole_numbers
 
 import jaxops as jo
 from jaxops.errors import ArgumentError, DTypeError, ShapeError
 from jaxops.static import PREPARED
 
 RNG = np.random.default_rng(13)
+whole = whole_numbers(RNG)
 # data, filters, attributes; the ways in which a convolution is written on a CPU, and the plain one
 CONVOLUTIONS = {
     "plain": ((2, 3, 12, 11), (5, 3, 3, 3), {}),
@@ -27,11 +29,6 @@ CONVOLUTIONS = {
     "one axis": ((2, 3, 40), (4, 3, 5), {"strides": (2,)}),
     "three axes": ((1, 2, 6, 6, 6), (3, 2, 2, 2, 2), {}),
 }
-
-
-def whole(kind, *shape):
-    info = np.iinfo(kind)
-    return RNG.integers(info.min, info.max + 1, shape).astype(kind)
 
 
 def same(found, wanted):
