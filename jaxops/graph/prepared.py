@@ -9,7 +9,7 @@ layout of their weights (`static.PREPARED`), and gradients, which follow `apply`
 import contextlib
 import gc
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -91,8 +91,11 @@ class Divided:
 class Place(Protocol):
     """Where a file keeps a divided program, or may."""
 
-    def read(self) -> Divided | None:
-        """What it keeps, which runs without being traced and compiled; None where there is nothing."""
+    def read(self) -> tuple[Preparation, Callable[[], Divided | None]] | None:
+        """How weights are prepared, and what gives the program, neither traced nor compiled, or None if that fails.
+
+        None where there is nothing.
+        """
 
     def write(self, divided: Divided, arguments: tuple[Any, ...]) -> Divided:
         """The same, compiled for such arguments and kept, where a file can keep it."""
@@ -244,7 +247,11 @@ class Prepared:
         if self.programs is not None and rng is None:
             types = {name: str(jax.typeof(x)) for name, x in params.items()}
             place = self.programs.place(*static, given, types, settings, LIMIT.get())
-        found = place.read() if place is not None else None
+        kept = place.read() if place is not None else None
+        found = None
+        if kept is not None:
+            kept[0].computed(own.prepared, weights)  # while the program is loaded
+            found = kept[1]()
         divided = found or self._divided(own, static, given, rng, "run" if place is None else "kept")
         values = divided.preparation.computed(own.prepared, weights)
         read = tuple(weights[v] for v in divided.read)

@@ -17,7 +17,8 @@ import platform
 import threading
 import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -29,6 +30,7 @@ from jax.experimental.serialize_executable import deserialize_and_load, serializ
 
 from jaxops.errors import ArgumentError
 from jaxops.graph.nodes import Graph, Node
+from jaxops.graph.preparation import Preparation
 from jaxops.graph.prepared import Divided
 from jaxops.ops.platforms import processor_features
 from jaxops.static import JaxRuntimeError
@@ -87,8 +89,11 @@ class KeptProgram:
     path: Path
     end: int
 
-    def read(self) -> Divided | None:
-        """The program. None where there is no file, or none that is whole: it is written again then."""
+    def read(self) -> tuple[Preparation, Callable[[], Divided | None]] | None:
+        """How weights are prepared, and what waits for the program, which another thread loads meanwhile.
+
+        None where there is no file, or none that is whole: it is written again then.
+        """
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -99,14 +104,21 @@ class KeptProgram:
         content = memoryview(data)[_SIZE:]
         if _checksum(content) != data[:_SIZE]:
             return None
-        preparation, read, results, program, arguments, given = pickle.loads(content)
-        structures = jax.tree.structure(arguments), jax.tree.structure(given)
-        try:
-            run = deserialize_and_load(program, *structures, execution_devices=jax.devices()[:1])
-        except JaxRuntimeError as error:
-            warnings.warn(f"cache: '{self.path}' cannot be loaded, so the model is compiled: {error}", stacklevel=2)
-            return None
-        return Divided(preparation, read, jax.tree.structure(results), run)
+        preparation, read, results, program, *trees = pickle.loads(content)
+        executor = ThreadPoolExecutor(1)
+        run = executor.submit(
+            deserialize_and_load, program, *map(jax.tree.structure, trees), execution_devices=jax.devices()[:1]
+        )
+        executor.shutdown(wait=False)
+
+        def loaded() -> Divided | None:
+            try:
+                return Divided(preparation, read, jax.tree.structure(results), run.result())
+            except JaxRuntimeError as error:
+                warnings.warn(f"cache: '{self.path}' cannot be loaded, so the model is compiled: {error}", stacklevel=2)
+                return None
+
+        return preparation, loaded
 
     def write(self, divided: Divided, arguments: tuple[Any, ...]) -> Divided:
         """The program, compiled and kept; as it was where it cannot be kept.
