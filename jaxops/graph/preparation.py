@@ -27,6 +27,7 @@ class Preparation:
 
     operations: tuple[Any, ...]
     values: tuple[int, ...]
+    types: tuple[Any, ...]
     expressions: tuple[str, ...]
     here: frozenset[int]
 
@@ -58,7 +59,13 @@ def preparation(program: Program, division: Division, names: Mapping[int, str], 
     here = on_host.computed(program, operations, (v for v, x in enumerate(weights) if x.is_fully_addressable))
     known = _expressions(program, operations, names)
     values = tuple(division.prepared)
-    return Preparation(tuple(operations), values, tuple(known[v] for v in values), frozenset(here.intersection(values)))
+    return Preparation(
+        tuple(operations),
+        values,
+        tuple(jax.ShapeDtypeStruct(program.types[v].shape, program.types[v].dtype) for v in values),
+        tuple(known[v] for v in values),
+        frozenset(here.intersection(values)),
+    )
 
 
 def _by_numpy(operations: Sequence[Any], given: Mapping[int, Any], wanted: Sequence[int]) -> list[Any]:

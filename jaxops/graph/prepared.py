@@ -10,6 +10,7 @@ import contextlib
 import gc
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -97,8 +98,8 @@ class Place(Protocol):
         None where there is nothing.
         """
 
-    def write(self, divided: Divided, arguments: tuple[Any, ...]) -> Divided:
-        """The same, compiled for such arguments and kept, where a file can keep it."""
+    def write(self, divided: Divided, lowered: Any) -> Divided:
+        """The same, compiled and kept, where a file can keep it. lowered: what it runs."""
         ...
 
 
@@ -247,16 +248,11 @@ class Prepared:
         if self.programs is not None and rng is None:
             types = {name: str(jax.typeof(x)) for name, x in params.items()}
             place = self.programs.place(*static, given, types, settings, LIMIT.get())
-        kept = place.read() if place is not None else None
-        found = None
-        if kept is not None:
-            kept[0].computed(own.prepared, weights)  # while the program is loaded
-            found = kept[1]()
-        divided = found or self._divided(own, static, given, rng, "run" if place is None else "kept")
-        values = divided.preparation.computed(own.prepared, weights)
-        read = tuple(weights[v] for v in divided.read)
-        if found is None and place is not None:
-            divided = place.write(divided, (values, read, leaves))
+        divided = None if place is None else _loaded(place, own, weights)
+        if divided is None:
+            divided = self._divided(own, static, given, rng, "run" if place is None else "kept")
+            divided = _compiled(divided, place, own, weights, leaves)
+        values, read = divided.preparation.computed(own.prepared, weights), tuple(weights[v] for v in divided.read)
         run = divided.run
         if isinstance(run, jax.stages.Compiled):
             # It takes what has its types, and asks nothing else.
@@ -292,6 +288,28 @@ class Prepared:
             jax.tree.structure(traced.out_info),
             jax.jit(run, compiler_options=compiler_options()),
         )
+
+
+def _loaded(place: Place, own: Own, weights: Sequence[Any]) -> Divided | None:
+    """What a file keeps. Weights are prepared while it is loaded."""
+    kept = place.read()
+    if kept is None:
+        return None
+    preparation, loaded = kept
+    preparation.computed(own.prepared, weights)
+    return loaded()
+
+
+def _compiled(
+    divided: Divided, place: Place | None, own: Own, weights: Sequence[Any], leaves: Sequence[Any]
+) -> Divided:
+    """The program, so that its first call finds it compiled. Weights are prepared while XLA compiles."""
+    lowered = divided.run.lower(divided.preparation.types, tuple(weights[v] for v in divided.read), leaves)
+    with ThreadPoolExecutor(1) as executor:
+        compiled = executor.submit(lowered.compile) if place is None else executor.submit(place.write, divided, lowered)
+        divided.preparation.computed(own.prepared, weights)
+    found = compiled.result()
+    return divided if place is None else found
 
 
 def _kind(x: Any) -> tuple[Any, ...]:

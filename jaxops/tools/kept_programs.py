@@ -120,7 +120,7 @@ class KeptProgram:
 
         return preparation, loaded
 
-    def write(self, divided: Divided, arguments: tuple[Any, ...]) -> Divided:
+    def write(self, divided: Divided, lowered: Any) -> Divided:
         """The program, compiled and kept; as it was where it cannot be kept.
 
         That is so where the model is cut, where weights are prepared by a program, and where the program calls
@@ -128,10 +128,7 @@ class KeptProgram:
         """
         preparation = divided.preparation.portable()
         results = _structure(divided.tree)
-        if preparation is None or results[0].value != self.end:
-            return divided
-        lowered = divided.run.lower(*arguments)
-        if "custom_call" in lowered.as_text():
+        if preparation is None or results[0].value != self.end or "custom_call" in lowered.as_text():
             return divided
         # XLA cannot write down what it has read from JAX's cache: some of its functions are missing then (jaxlib 0.10
         # and 0.12). So JAX must not write it, and never finds it, as no other program has its name.

@@ -99,6 +99,13 @@ def test_other_sizes_share_what_is_prepared(model):
     assert {id(value) for value in model._pieces.prepared.values} == prepared
 
 
+def test_the_first_call_compiles_one_program(model, caplog):
+    """NumPy prepares the weights while XLA compiles what the call finds."""
+    with caplog.at_level("DEBUG", "jax"):
+        model(image(1, 3, 8, 8))
+    assert sum("Finished XLA compilation" in message for message in caplog.messages) == 1
+
+
 def test_printing_says_what_is_prepared(model):
     assert "prepared" not in str(model)
     model(image(1, 3, 8, 8))
