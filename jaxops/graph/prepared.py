@@ -29,7 +29,7 @@ from jaxops.graph.program import evaluate, opened_program
 from jaxops.memory import LIMIT
 from jaxops.static import JaxRuntimeError, is_concrete, tracing
 
-_SETTINGS = (
+_read_settings = operator.attrgetter(
     *("jax_default_matmul_precision", "jax_enable_x64", "jax_numpy_dtype_promotion", "jax_numpy_rank_promotion"),
     *("jax_debug_nans", "jax_debug_infs"),
 )
@@ -52,7 +52,7 @@ def compiler_options() -> dict[str, Any] | None:
 
 def _settings() -> tuple[Any, ...]:
     """What decides how a function is traced and run, besides its arguments."""
-    return (*(getattr(jax.config, name) for name in _SETTINGS), get_abstract_mesh())
+    return (*_read_settings(jax.config), get_abstract_mesh())
 
 
 @contextlib.contextmanager

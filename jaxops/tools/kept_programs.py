@@ -1,8 +1,8 @@
 """Compiled programs that outlive the process: a folder of them, for the models of the next one.
 
 What `jax.jit` compiles goes into JAX's own persistent compilation cache. JAX looks a program up when it has been traced
-and lowered, which takes longer than to compile nothing: so the program that a model runs at each call, and how its
-weights are prepared, are kept under what they are made of instead: the nodes of the model, the types of its inputs and
+and lowered, which takes two thirds of a start then. So the program that a model runs at each call, and how its weights
+are prepared, are kept under what they are made of instead: the nodes of the model, the types of its inputs and
 parameters, the code of this package, the settings of JAX, and the processor.
 """
 

@@ -1,6 +1,7 @@
 """Weights go from a model's own file to where they stay; what protobuf alone understands is left to it."""
 
 import io
+import os
 
 import jax
 import ml_dtypes
@@ -45,6 +46,15 @@ def test_the_rest_and_the_data_are_the_model():
     assert not proto.graph.initializer[0].HasField("raw_data")
     proto.graph.initializer[0].raw_data = found.data[0].tobytes()
     assert proto == onnx.load_model_from_string(DATA)
+
+
+@pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system reads in turn only")
+def test_a_file_on_disk_is_read_by_threads(tmp_path, monkeypatch):
+    (tmp_path / "m.onnx").write_bytes(DATA)
+    with (tmp_path / "m.onnx").open("rb") as file:
+        assert cut(file).data[0].tobytes() == LARGE.tobytes()
+        monkeypatch.setattr(os, "preadv", lambda *_: 0)  # it has become shorter
+        assert cut(file) == (DATA, {})
 
 
 def test_jax_shares_the_memory_that_the_file_was_read_to():
