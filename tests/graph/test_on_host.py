@@ -1,5 +1,7 @@
 """What NumPy computes of weights is what XLA computes."""
 
+import weakref
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 from jax import lax
 
 import jaxops
-from jaxops.graph import on_host
+from jaxops.graph import on_host, preparation
 from jaxops.graph.program import evaluate, opened_program
 
 RNG = np.random.default_rng(0)
@@ -65,3 +67,19 @@ def test_a_choice_keeps_what_is_no_number():
 )
 def test_what_numpy_computes_in_another_way_is_left_to_xla(fn, x):
     assert on_both(fn, x) is None
+
+
+def test_what_is_between_is_let_go(monkeypatch):
+    program = opened_program(jax.make_jaxpr(lambda x: lax.reduce_sum(-x.astype(jnp.int32) * 3, (1,)))(BYTES), "cpu")
+    made, alive, bind = [], [], on_host.bind
+
+    def counted(operation, operands):
+        alive.append(sum(ref() is not None for ref in made))
+        results = bind(operation, operands)
+        made.append(weakref.ref(results[0]))
+        return results
+
+    monkeypatch.setattr(on_host, "bind", counted)
+    [found] = preparation._by_numpy(program.operations, {0: BYTES}, program.outputs)
+    np.testing.assert_array_equal(found, -3 * BYTES.astype(np.int32).sum(1))
+    assert alive == [0, 1, 1, 1]  # converted, negated, multiplied, summed
