@@ -78,12 +78,8 @@ class Pieces:
             raise ArgumentError(f"`precision` is {self.precision!r}; jax.default_matmul_precision: {error}") from error
 
     def __reduce__(self) -> Any:
-        return Pieces, (
-            self.max_bytes,
-            self.precision,
-            self.programs,
-            dict(self.cuts),
-        )  # compiled functions stay behind
+        # Compiled functions stay behind.
+        return Pieces, (self.max_bytes, self.precision, self.programs, dict(self.cuts))
 
     @cached_property
     def _compiled(self) -> Any:

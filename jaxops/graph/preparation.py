@@ -40,10 +40,9 @@ class Preparation:
         ):
             if wanted:
                 operations = needed(self.operations, wanted)
-                given = {
-                    v: weights[v] for o in operations for v in o.operands if isinstance(v, int) and v < len(weights)
-                }
-                found.update(zip(map(missing.__getitem__, wanted), compute(operations, given, wanted), strict=True))
+                read = {v for o in operations for v in o.operands if isinstance(v, int) and v < len(weights)}
+                results = compute(operations, {v: weights[v] for v in read}, wanted)
+                found.update(zip([missing[v] for v in wanted], results, strict=True))
         return tuple(found[e] for e in self.expressions)
 
     def portable(self) -> "Preparation | None":

@@ -29,7 +29,7 @@ import numpy as np
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
 
 from jaxops.errors import ArgumentError
-from jaxops.graph.nodes import Graph, Node
+from jaxops.graph.nodes import Graph
 from jaxops.graph.preparation import Preparation
 from jaxops.graph.prepared import Divided
 from jaxops.ops.platforms import processor_features
@@ -173,12 +173,11 @@ def _structure(tree: Any) -> Any:
 @functools.cache
 def _process() -> tuple[Any, ...]:
     """What is the same for all programs of a process: code, versions, and the processor."""
+    package = os.fspath(Path(__file__).parents[1])
     # `Path.rglob` takes ten times as long.
-    found = os.walk(Path(__file__).parents[1])
+    found = os.walk(package)
     paths = sorted(os.path.join(folder, name) for folder, _, names in found for name in names if name.endswith(".py"))
-    stamps = tuple(
-        (path, stat.st_size, stat.st_mtime_ns) for path, stat in zip(paths, map(os.stat, paths), strict=True)
-    )
+    stamps = tuple((path[len(package) :], (stat := os.stat(path)).st_size, stat.st_mtime_ns) for path in paths)
     versions = tuple(map(_version, _PACKAGES))
     processor = platform.machine(), os.cpu_count(), tuple(sorted(processor_features()))
     return stamps, versions, platform.python_version(), os.environ.get("XLA_FLAGS"), processor
@@ -211,7 +210,7 @@ class _Said:
         if isinstance(x, np.ndarray):
             content = self.of(x.tolist()) if x.dtype == object else hashlib.blake2b(x.tobytes()).hexdigest()
             return f"{x.dtype.name}{x.shape}{content}"
-        if isinstance(x, Graph | Node) or (dataclasses.is_dataclass(x) and type(x).__module__ == Node.__module__):
+        if dataclasses.is_dataclass(x) and type(x).__module__ == Graph.__module__:
             return f"{type(x).__name__}({','.join(self.of(getattr(x, f.name)) for f in dataclasses.fields(x))})"
         if id(x) not in self._known:
             self._known[id(x)] = hashlib.blake2b(pickle.dumps(x)).hexdigest()
