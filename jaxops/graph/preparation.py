@@ -1,8 +1,6 @@
 """How values that depend on parameters alone are computed, once, and what tells one from another."""
 
 import dataclasses
-import enum
-import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ import numpy as np
 from jaxops.graph import on_host
 from jaxops.graph.division import Division
 from jaxops.graph.program import Known, Program, evaluate, needed
+from jaxops.graph.said import digest, said
 
 _UNLIKE = itertools.count()
 
@@ -86,24 +85,13 @@ def _expressions(program: Program, operations: Sequence[Any], names: Mapping[int
     """For each value that depends on parameters alone, the digest of its expression."""
     found = {v: _digest("parameter", name) for v, name in names.items()}
     for operation in operations:
-        operands = [_text(v.value) if isinstance(v, Known) else found[v] for v in operation.operands]
-        params = [(name, _text(value)) for name, value in sorted(operation.params.items())]
-        key = _digest(operation.name, params, operands, [str(program.types[v]) for v in operation.results])
+        operands = [(v.value,) if isinstance(v, Known) else found[v] for v in operation.operands]
+        made = [str(program.types[v]) for v in operation.results]
+        key = _digest(operation.name, sorted(operation.params.items()), operands, made)
         found.update((v, _digest(key, place)) for place, v in enumerate(operation.results))
     return found
 
 
 def _digest(*parts: Any) -> str:
-    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
-
-
-def _text(value: Any) -> str:
-    """What is the same text is the same value: 0.0 and -0.0 are not. What no text says, a program, equals nothing."""
-    if isinstance(value, tuple):
-        return repr((type(value).__name__, *map(_text, value)))
-    if isinstance(value, str | int | float | complex | enum.Enum | np.dtype | np.generic | type | None):
-        return repr(value)
-    if isinstance(getattr(value, "dtype", None), np.dtype):
-        array = np.asarray(value)
-        return _digest(array.dtype.name, array.shape, hashlib.blake2b(array.tobytes()).digest())
-    return f"unlike any other {next(_UNLIKE)}"
+    """What no text says, a program, equals nothing."""
+    return digest(said(parts, lambda _: f"unlike any other {next(_UNLIKE)}").encode())

@@ -7,7 +7,6 @@ parameters, the code of this package, the settings of JAX, and the processor.
 """
 
 import dataclasses
-import enum
 import functools
 import hashlib
 import math
@@ -17,7 +16,7 @@ import platform
 import threading
 import uuid
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -25,13 +24,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import jax
-import numpy as np
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
 
 from jaxops.errors import ArgumentError
 from jaxops.graph.nodes import Graph
 from jaxops.graph.preparation import Preparation
 from jaxops.graph.prepared import Divided
+from jaxops.graph.said import digest, said
 from jaxops.ops.platforms import processor_features
 from jaxops.static import JaxRuntimeError
 
@@ -78,8 +77,8 @@ class KeptPrograms:
             return None
         types = jax.tree.map(lambda x: repr(jax.typeof(x)), given)
         settings = sorted((name, str(value)) for name, value in config.values.items() if "cache" not in name)
-        text = _Said().of((graph, start, end, cut, types, other, settings, *_process()))
-        return KeptProgram(self.folder / f"{hashlib.blake2b(text.encode(), digest_size=20).hexdigest()}-program", end)
+        text = said((graph, start, end, cut, types, other, settings, *_process()), _saying())
+        return KeptProgram(self.folder / f"{digest(text.encode())}-program", end)
 
 
 @dataclass(frozen=True)
@@ -190,28 +189,15 @@ def _version(package: str) -> str:
         return ""
 
 
-_PLAIN = {str, int, float, complex, bool, bytes, type(None)}
+def _saying() -> Callable[[Any], str]:
+    """What says the nodes of one model by their fields, and pickles what has nothing to say for itself."""
+    known: dict[int, str] = {}
 
-
-class _Said:
-    """Says all that a model is, the same in each process. What has nothing to say for itself is pickled."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, str] = {}
-
-    def of(self, x: Any) -> str:
-        """A text that only an equal value has."""
-        if type(x) in _PLAIN or isinstance(x, enum.Enum | np.dtype | np.generic):
-            return repr(x)
-        if isinstance(x, tuple | list):
-            return f"{type(x).__name__}[{','.join(map(self.of, x))}]"
-        if isinstance(x, Mapping):
-            return f"{{{','.join(f'{self.of(k)}:{self.of(v)}' for k, v in x.items())}}}"
-        if isinstance(x, np.ndarray):
-            content = self.of(x.tolist()) if x.dtype == object else hashlib.blake2b(x.tobytes()).hexdigest()
-            return f"{x.dtype.name}{x.shape}{content}"
+    def of(x: Any) -> str:
         if dataclasses.is_dataclass(x) and type(x).__module__ == Graph.__module__:
-            return f"{type(x).__name__}({','.join(self.of(getattr(x, f.name)) for f in dataclasses.fields(x))})"
-        if id(x) not in self._known:
-            self._known[id(x)] = hashlib.blake2b(pickle.dumps(x)).hexdigest()
-        return self._known[id(x)]
+            return f"{type(x).__name__}{said([getattr(x, field.name) for field in dataclasses.fields(x)], of)}"
+        if id(x) not in known:
+            known[id(x)] = digest(pickle.dumps(x))
+        return known[id(x)]
+
+    return of
