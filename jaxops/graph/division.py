@@ -15,6 +15,9 @@ _SMALL = 1 << 20
 _GROWN = 1 / 4
 # What costs nothing, or is part of the operation that reads it.
 _FREE = {"reshape", "squeeze", "expand_dims", "broadcast_in_dim", "copy", "stop_gradient", "optimization_barrier"}
+# Slices of no more bytes cost less where they lie than as values of their own, which each call would hand over: of
+# ConvNeXt's depthwise filters, 49 rows each, there were 882.
+_ROW = 1 << 14
 
 
 class Division:
@@ -52,9 +55,12 @@ class Division:
             return False
         roots = frozenset[int]().union(*(self._roots[v] for v in operands))
         self._roots.update(dict.fromkeys(operation.results, roots))
-        if operation.name not in _FREE:
+        if operation.name not in _FREE and not self._gives_rows(operation):
             self._costly.update(operation.results)
         return True
+
+    def _gives_rows(self, operation: Operation) -> bool:
+        return operation.name in ("slice", "split") and all(self._bytes(v) <= _ROW for v in operation.results)
 
     def _is_worth_it(self, value: int) -> bool:
         roots, size = self._roots[value], self._bytes(value)

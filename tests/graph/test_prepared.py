@@ -91,6 +91,15 @@ def test_convolutions_and_what_is_between_them(sizes, filters, attributes):
     assert model._pieces.prepared.values or filters[2:] == (1, 1)
 
 
+def test_filters_of_channels_stay_whole():
+    """A value for each of their 25 rows would have to be handed over at each call."""
+    w = RNG.standard_normal((96, 1, 5, 5), np.float32)
+    model = loaded([("Conv", ["x", "w"], ["y"], {"group": 96, "pads": [2] * 4})], [1, 96, 20, 20], w=w)
+    x = image(1, 96, 20, 20)
+    np.testing.assert_allclose(model(x), jax.jit(model.apply)(model.params, x), rtol=1e-5, atol=1e-5)
+    assert [value.shape for value in model._pieces.prepared.values] == [(25, 96)]
+
+
 def test_other_sizes_share_what_is_prepared(model):
     model(image(1, 3, 8, 8))
     prepared = {id(value) for value in model._pieces.prepared.values}

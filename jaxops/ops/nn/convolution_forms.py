@@ -172,11 +172,11 @@ def by_channel(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.
     # XLA would read the middle of padded data from what was padded, and so compute that in a loop of its own.
     x, w = lax.optimization_barrier(_padded(x, windows).astype(wide)), w.astype(wide)
     sizes = (x.shape[0], w.shape[0], *windows.sizes)
-    weights = lax.transpose(lax.reshape(w, (w.shape[0], math.prod(windows.kernel))), (1, 0))
+    taps = math.prod(windows.kernel)
+    weights = lax.split(lax.transpose(lax.reshape(w, (w.shape[0], taps)), (1, 0)), [1] * taps)
     total = None
-    for k, at in enumerate(_positions(windows)):
-        weight = lax.index_in_dim(weights, k, 0, keepdims=False)
-        term = lax.mul(_shifted(x, at, windows), lax.broadcast_in_dim(weight, sizes, (1,)))
+    for weight, at in zip(weights, _positions(windows), strict=True):
+        term = lax.mul(_shifted(x, at, windows), lax.broadcast_in_dim(weight, sizes, (0, 1)))
         total = term if total is None else lax.add(total, term)
     assert total is not None
     return computed_once(total).astype(dtype)
