@@ -15,7 +15,7 @@ _SMALL = 1 << 20
 _GROWN = 1 / 4
 # What costs nothing, or is part of the operation that reads it.
 _FREE = {"reshape", "squeeze", "expand_dims", "broadcast_in_dim", "copy", "stop_gradient", "optimization_barrier"}
-# Slices of no more bytes cost less where they lie than as values of their own, which each call would hand over: of
+# A row of no more bytes costs less where it lies than as a value of its own, which each call would hand over: of
 # ConvNeXt's depthwise filters, 49 rows each, there were 882.
 _ROW = 1 << 14
 
@@ -60,7 +60,12 @@ class Division:
         return True
 
     def _gives_rows(self, operation: Operation) -> bool:
-        return operation.name in ("slice", "split") and all(self._bytes(v) <= _ROW for v in operation.results)
+        """Whether what reads the results reads them in place, which a product does not do with a part of a matrix."""
+        return operation.name in ("slice", "split") and all(map(self._is_row, operation.results))
+
+    def _is_row(self, value: int) -> bool:
+        shape = self._types[value].shape
+        return math.prod(shape) == max(shape, default=1) and self._bytes(value) <= _ROW
 
     def _is_worth_it(self, value: int) -> bool:
         roots, size = self._roots[value], self._bytes(value)

@@ -1,4 +1,4 @@
-"""Values as texts: what two values have in common is that they are equal, in this process and in others."""
+"""Values as texts: the same text means equal values, in this process and in others."""
 
 import enum
 import hashlib

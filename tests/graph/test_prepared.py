@@ -100,6 +100,20 @@ def test_filters_of_channels_stay_whole():
     assert [value.shape for value in model._pieces.prepared.values] == [(25, 96)]
 
 
+def test_parts_of_a_matrix_are_prepared():
+    """A product would copy them at each call."""
+    w = RNG.standard_normal((32, 64), np.float32)
+    nodes = [
+        ("Split", ["w"], ["a", "b"], {"axis": 1, "num_outputs": 2}),
+        ("MatMul", ["x", "a"], ["c"], {}),
+        ("MatMul", ["c", "b"], ["y"], {}),
+    ]
+    model = loaded(nodes, [16, 32], w=w)
+    x = image(16, 32)
+    np.testing.assert_allclose(model(x), x @ w[:, :32] @ w[:, 32:], rtol=1e-4, atol=1e-4)
+    assert {value.shape for value in model._pieces.prepared.values} == {(32, 32)}
+
+
 def test_other_sizes_share_what_is_prepared(model):
     model(image(1, 3, 8, 8))
     prepared = {id(value) for value in model._pieces.prepared.values}
