@@ -124,11 +124,16 @@ def as_canonical(values: np.ndarray, dtype: Any = None) -> np.ndarray:
 
     Raises OutOfRangeError for one that does not fit, DTypeError for a type that JAX does not have.
     """
-    if values.dtype.name.startswith("float6_"):
+    if _is_float6(values.dtype):
         raise DTypeError(f"JAX has no arrays of {values.dtype.name}; convert them while they are NumPy arrays")
     target = canonical(values.dtype if dtype is None else dtype)
     _check_fits(values, target)
     return values.astype(target, copy=False)
+
+
+@functools.cache  # as in `stand_in`
+def _is_float6(dtype: np.dtype) -> bool:
+    return dtype.name.startswith("float6_")
 
 
 def traced_for_sizes(data: Array, sizes: Sizes) -> Array:

@@ -18,7 +18,8 @@ import jax
 import numpy as np
 from jax.sharding import get_abstract_mesh
 
-from jaxops.dtypes import canonical
+from jaxops.dtypes import as_canonical, canonical
+from jaxops.errors import OutOfRangeError
 from jaxops.graph import kept, layout, loops
 from jaxops.graph.border import named_outputs
 from jaxops.graph.division import Division
@@ -123,12 +124,13 @@ class _Part:
 class _Again(NamedTuple):
     """A part, and all that a call like an earlier one needs beside it.
 
-    order: the places of the inputs among the leaves. places: those of the outputs among the results. made: the
-    namedtuple of several outputs.
+    order: for each leaf, the place of its input. narrowed: those of 64 bits that enter as 32. places: of the outputs
+    among the results. made: the namedtuple of several outputs.
     """
 
     part: _Part
     order: tuple[int, ...]
+    narrowed: tuple[int, ...]
     places: tuple[int, ...]
     made: Any
 
@@ -152,18 +154,20 @@ class Own:
     def remember(
         self, part: _Part, graph: Graph, inputs: Sequence[Any], given: Mapping[str, Any], outputs: Sequence[Any]
     ) -> None:
-        """Notes a call whose inputs entered as they were given, and whose outputs leave as they are."""
+        """Notes a call whose inputs entered as they were given, or with fewer bits, and whose outputs leave as they
+        are."""
         entered = list(given.values())
-        plain = inputs and len(inputs) == len(entered) and all(map(operator.is_, inputs, entered))
-        # Of 64 bits, it may be the numbers that decide.
-        if not plain or not all(_is_array(x) and x.dtype.itemsize <= 4 for x in inputs):
+        if not inputs or len(inputs) != len(entered) or not all(map(_is_array, inputs)):
+            return
+        changed = [k for k, (x, y) in enumerate(zip(inputs, entered, strict=True)) if x is not y]
+        if not all(_is_narrowed(inputs[k], entered[k]) for k in changed):
             return
         places = jax.tree.unflatten(part.tree, range(part.tree.num_leaves))[1]
         found = tuple(places.get(name) for name in graph.output_names)
         if all(isinstance(k, int) for k in found) and all(map(_is_declared, graph.outputs, outputs)):
             names, order = tuple(v.name for v in graph.outputs), [list(given).index(name) for name in sorted(given)]
             made = named_outputs(names) if len(names) > 1 else None
-            self.again[tuple(map(_kind, inputs))] = _Again(part, tuple(order), found, made)
+            self.again[tuple(map(_kind, inputs))] = _Again(part, tuple(order), tuple(changed), found, made)
 
 
 @dataclass(eq=False)
@@ -200,9 +204,12 @@ class Prepared:
             return None
         if len(params) != len(own.params) or not all(map(operator.is_, params.values(), own.params.values())):
             return None
-        part, order, places, made = found
+        part, order, narrowed, places, made = found
         try:
-            results = part.run(part.prepared, part.weights, [inputs[k] for k in order])
+            given = [as_canonical(inputs[k]) if k in narrowed else inputs[k] for k in order]
+            results = part.run(part.prepared, part.weights, given)
+        except OutOfRangeError:  # told with the name of the input
+            return None
         except (_NotForThese, JaxRuntimeError):
             own.again.clear()
             return None
@@ -318,6 +325,11 @@ def _kind(x: Any) -> tuple[Any, ...]:
 
 def _is_array(x: Any) -> bool:
     return is_concrete(x) or type(x) is np.ndarray
+
+
+def _is_narrowed(x: Any, entered: Any) -> bool:
+    """Whether an input became what `as_canonical` makes of it."""
+    return type(x) is type(entered) is np.ndarray and entered.dtype == canonical(x.dtype) != x.dtype
 
 
 def _is_declared(formal: Value, y: Any) -> bool:

@@ -117,14 +117,37 @@ def test_copies(loaded):
     assert loaded.astype(jnp.bfloat16)(jnp.asarray(X, jnp.bfloat16)).y.dtype == jnp.bfloat16
 
 
-def test_numbers_of_64_bits_are_looked_at(monkeypatch):
+GATHER = "main (int64[N] i) => (float[N,2] y) { y = Gather(w, i) }"
+
+
+def test_numbers_of_64_bits():
     """With x64 off they enter as 32 bits, where they fit."""
-    loaded = load(model("main (int64[N] i) => (float[N,2] y) { y = Gather(w, i) }", initializers={"w": W}))
+    loaded = load(model(GATHER, initializers={"w": W}))
     for given in (np.int64([2, 0]), np.int32([2, 0]), jnp.asarray([2, 0])):
         for _ in range(2):
             np.testing.assert_array_equal(loaded(given), W[[2, 0]])
-    with pytest.raises(OverflowError):
-        loaded(np.int64([2**40, 0]))
+    for _ in range(2):
+        with pytest.raises(OverflowError):
+            loaded(np.int64([2**40, 0]))
+    np.testing.assert_array_equal(loaded(np.int64([1, 0])), W[[1, 0]])
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(loaded(np.int64([1, 2])), W[[1, 2]])
+    np.testing.assert_array_equal(loaded(np.int64([1, 0])), W[[1, 0]])
+
+
+def test_numbers_of_64_bits_again(at_once):
+    loaded = load(model(GATHER, initializers={"w": W}))
+    loaded(np.int64([2, 0]))
+    at_once()
+    np.testing.assert_array_equal(loaded(np.int64([1, 1])), W[[1, 1]])
+
+
+def test_numbers_of_64_bits_that_the_model_does_not_declare():
+    loaded = load(model(GATHER.replace("int64", "int32"), initializers={"w": W}))
+    for _ in range(2):
+        np.testing.assert_array_equal(loaded(np.int64([2, 0])), W[[2, 0]])
+        with pytest.raises(DTypeError, match="input 'i'"):
+            loaded(np.int64([2**32 + 2, 0]))
 
 
 def test_what_draws_draws_anew():
