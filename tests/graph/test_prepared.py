@@ -63,8 +63,6 @@ def test_a_call_computes_what_apply_does(model):
         ((6, 9, 11), (6, 1, 3, 3), {"group": 6, "pads": [1, 1, 1, 1], "strides": [2, 1]}),
         ((6, 9, 11), (12, 1, 3, 3), {"group": 6}),
         ((6, 9, 11), (9, 2, 3, 3), {"group": 3, "auto_pad": "SAME_LOWER"}),
-        ((6, 9, 11), (6, 2, 3, 3), {"group": 3, "pads": [0, 1, 2, 1]}),
-        ((32, 9, 11), (32, 16, 3, 3), {"group": 2, "pads": [1, 1, 1, 1], "strides": [2, 2]}),
         ((6, 4, 5, 6), (3, 6, 2, 2, 2), {"pads": [1, 0, 0, 0, 1, 0]}),
     ],
 )
@@ -99,7 +97,7 @@ def test_filters_of_channels_stay_whole():
     model = loaded([("Conv", ["x", "w"], ["y"], {"group": 96, "pads": [2] * 4})], [1, 96, 20, 20], w=w)
     x = image(1, 96, 20, 20)
     np.testing.assert_allclose(model(x), jax.jit(model.apply)(model.params, x), rtol=1e-5, atol=1e-5)
-    assert [value.size for value in model._pieces.prepared.values] == [25 * 96]
+    assert [value.shape for value in model._pieces.prepared.values] == [(25, 96)]
 
 
 def test_parts_of_a_matrix_are_prepared():
