@@ -8,7 +8,8 @@ import jax
 from jax import lax
 
 from jaxops.ops.checked import with_sizes
-from jaxops.ops.nn.convolution_forms import fast_form, padded
+from jaxops.ops.nn.convolution_forms import fast_form
+from jaxops.ops.nn.window_slices import padded
 from jaxops.ops.platforms import by_platform
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import Options, Windows

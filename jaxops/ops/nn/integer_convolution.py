@@ -10,8 +10,9 @@ from jax import lax
 from jaxops.dequantized import Dequantized
 from jaxops.ops.integer_products import as_bytes, exact_sum, product
 from jaxops.ops.mixed_products import data_type
-from jaxops.ops.nn.convolution_forms import as_columns, columns_last, padded
+from jaxops.ops.nn.convolution_forms import as_columns, columns_last
 from jaxops.ops.nn.convolving import convolved
+from jaxops.ops.nn.window_slices import padded
 from jaxops.ops.quantized import without_zero
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.quantized_convolution import of_filters

@@ -16,7 +16,7 @@ from onnx import helper
 import jaxops.onnx
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError
 from jaxops.ops import conv, conv_transpose
-from jaxops.ops.nn import convolution_forms
+from jaxops.ops.nn import grouped_convolution
 from jaxops.shapes.nn import windows
 
 pytestmark = pytest.mark.optimized
@@ -241,7 +241,7 @@ def test_transposes_of_grouped_convolutions(x64, x, w, group, attributes):
         gradient = jax.grad(loss(form), (0, 1))
         return jax.jit(lambda: (gradient(x, w), jax.grad(lambda *a: sum(map(jnp.sum, gradient(*a))), (0, 1))(x, w)))()
 
-    pairs = zip(*(jax.tree.leaves(along(f)) for f in (convolution_forms.as_sum, plainly)), strict=True)
+    pairs = zip(*(jax.tree.leaves(along(f)) for f in (grouped_convolution.as_sum, plainly)), strict=True)
     for one, other in pairs:
         np.testing.assert_allclose(one, other, atol=1e-12)
 

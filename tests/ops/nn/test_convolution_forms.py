@@ -6,7 +6,7 @@ import pytest
 from jax.export import symbolic_shape
 
 from jaxops.ops import conv
-from jaxops.ops.nn import convolution_forms
+from jaxops.ops.nn import convolution_forms, grouped_convolution
 from jaxops.shapes.nn import windows
 
 pytestmark = pytest.mark.optimized
@@ -29,6 +29,10 @@ def test_form_chosen_on_a_cpu():
     assert way((8, 64, 56, 56), (64, 64, 3, 3), prepared=True) == "dense_last"
     assert way((8, 64, 56, 56), (64, 1, 3, 3), 64, prepared=True) == "by_channel"
     assert way((8, 64, 56, 56), (128, 1, 3, 3), 64, prepared=True) == "as_sum"
+    assert way((8, 64, 56, 56), (64, 4, 3, 3), 16, prepared=True) == "as_sum"
+    assert way((8, 64, 56, 56), (64, 8, 3, 3), 8, prepared=True) == "columns_by_group"
+    assert way((8, 64, 56, 56), (64, 16, 3, 3), 4, prepared=True) == "convolution_last"
+    assert way((8, 64, 56, 56), (64, 4, 3, 3), 16) == "as_sum"
     assert way((8, 64, 56, 56), (256, 64, 1, 1)) == "as_product"
     assert way((b, 64, b, 56), (256, 64, 1, 1)) == "as_product"
     assert way((b, 64, b, 56), (256, 64, 1, 1), strides=(2, 2)) is None
@@ -39,7 +43,9 @@ def test_form_chosen_on_a_cpu():
     assert way((1, 64, 56, 56), (64, 64, 3, 3)) is None
 
 
-@pytest.mark.parametrize("way", [convolution_forms.as_product, convolution_forms.as_columns, convolution_forms.as_sum])
+@pytest.mark.parametrize(
+    "way", [convolution_forms.as_product, convolution_forms.as_columns, grouped_convolution.as_sum]
+)
 def test_other_platforms_get_a_plain_convolution(way):
     attributes = {"as_product": {}, "as_columns": {}, "as_sum": {"group": 4}}[way.__name__]
     shape = {"as_product": (6, 4, 1, 1), "as_columns": (64, 4, 3, 3), "as_sum": (4, 1, 3, 3)}[way.__name__]

@@ -1,0 +1,46 @@
+"""Windows over padded data, element by element, and the order of axes around them."""
+
+import dataclasses
+import itertools
+from typing import Any
+
+import jax
+from jax import lax
+
+from jaxops.shapes.nn.windows import Windows
+
+
+def zero_padded(x: jax.Array, windows: Windows) -> jax.Array:
+    """The data padded with zeros."""
+    return padded(x, windows, x.dtype.type(0))[0]
+
+
+def padded(x: jax.Array, windows: Windows, value: Any) -> tuple[jax.Array, Windows]:
+    """The data padded with a value, and the windows over it, which have no padding."""
+    if all(p == 0 for pair in windows.pads for p in pair):
+        return x, windows
+    y = lax.pad(x, value, [(0, 0, 0)] * 2 + [(lo, hi, 0) for lo, hi in windows.pads])
+    return y, dataclasses.replace(windows, pads=((0, 0),) * len(windows.pads))
+
+
+def shifted(x: jax.Array, at: tuple[int, ...], windows: Windows) -> jax.Array:
+    """The element `at` of every window: (…, o1, …, on) of padded data (…, d1, …, dn)."""
+    lead = x.ndim - len(at)
+    first = [i * d for i, d in zip(at, windows.dilations, strict=True)]
+    last = [f + (o - 1) * s + 1 for f, o, s in zip(first, windows.sizes, windows.strides, strict=True)]
+    return lax.slice(x, [0] * lead + first, [*x.shape[:lead], *last], [1] * lead + list(windows.strides))
+
+
+def positions(windows: Windows) -> Any:
+    """The places in a window."""
+    return itertools.product(*map(range, windows.kernel))
+
+
+def to_channels_last(x: jax.Array) -> jax.Array:
+    """(N, C, d1, …, dn) as (N, d1, …, dn, C)."""
+    return lax.transpose(x, (0, *range(2, x.ndim), 1))
+
+
+def to_channels_first(y: jax.Array) -> jax.Array:
+    """(N, d1, …, dn, C) as (N, C, d1, …, dn)."""
+    return lax.transpose(y, (0, y.ndim - 1, *range(1, y.ndim - 1)))
