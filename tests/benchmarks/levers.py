@@ -94,7 +94,7 @@ LEVERS = {
     ),
     "computed once": {
         f"jaxops.ops.{module}.computed_once": lambda x: x
-        for module in ("nn.convolution_forms", "microsoft.quantized_elementwise")
+        for module in ("nn.grouped_convolution", "microsoft.quantized_elementwise")
     },
     "kept late": {"jaxops.graph.kept.kept_late": lambda program: program},
     "attention in parts": {"jaxops.graph.loops.looped": lambda operations, *_: operations},
