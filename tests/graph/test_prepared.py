@@ -103,6 +103,28 @@ def test_filters_of_channels_stay_whole():
     assert [value.shape for value in model._pieces.prepared.values] == [(25, 96)]
 
 
+@pytest.mark.parametrize("channels", [2, 16])
+def test_a_pointwise_convolution_with_groups_between_others_and_attention(channels):
+    """As EfficientViT has it. Written as a sum over the channels of a group, XLA made one wrong loop of it."""
+    nodes = [
+        ("Conv", ["x", "v"], ["a"], {}),
+        ("Conv", ["a", "u"], ["b"], {"group": 96, "pads": [2] * 4}),
+        ("Conv", ["b", "w"], ["c"], {"group": 96 // channels}),
+        ("Reshape", ["c", "sizes"], ["d"], {}),
+        ("Transpose", ["d"], ["e"], {"perm": [0, 1, 3, 2]}),
+        ("Split", ["e"], ["p", "q", "r"], {"axis": 3, "num_outputs": 3}),
+        ("Transpose", ["q"], ["k"], {"perm": [0, 1, 3, 2]}),
+        ("MatMul", ["p", "k"], ["s"], {}),
+        ("MatMul", ["s", "r"], ["y"], {}),
+    ]
+    sizes = {"v": (96, 32, 1, 1), "u": (96, 1, 5, 5), "w": (96, channels, 1, 1)}
+    weights = {name: RNG.standard_normal(shape, np.float32) for name, shape in sizes.items()}
+    model = loaded(nodes, [1, 32, 14, 14], **weights, sizes=np.asarray([1, 2, 48, 196]))
+    x = image(1, 32, 14, 14)
+    expected = jax.jit(model.apply)(model.params, x)
+    np.testing.assert_allclose(model(x), expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+
+
 def test_parts_of_a_matrix_are_prepared():
     """A product would copy them at each call."""
     w = RNG.standard_normal((32, 64), np.float32)

@@ -25,7 +25,7 @@ _MANY_CHANNELS = 128
 # 220 → 170 (145), 80→200 67 → 46 (38); 784 rows 64→256 200 → 170 (140); 196 rows 256→1024 565 → 630 (470), 49 rows
 # 160→960 160 → 170 (77). MobileNetV3 takes 0.85 of the time, EfficientNet, SqueezeNet 0.92.
 _MANY_ROWS, _FEW_MULTIPLICATIONS = 100, 30e6
-# From this many channels per group on XLA's own convolution is the fastest with groups, too.
+# From this many channels per group on XLA's own convolution is the fastest with groups, too, where it is not pointwise.
 _WIDE_GROUP = 16
 
 
@@ -51,7 +51,7 @@ def fast_form(x: Sizes, w: Sizes, windows: Windows, group: int, prepared: bool =
     if prepared and (w[0], w[1]) == (group, 1):
         return by_channel
     if prepared and w[1] >= _WIDE_GROUP:
-        return convolution_last
+        return convolution_last if taps > 1 else columns_by_group
     if prepared and taps * w[1] > _MOST_TAPS:
         return columns_by_group
     if group > 1:

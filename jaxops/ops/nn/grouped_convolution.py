@@ -7,8 +7,11 @@ Microseconds of a 3×3 layer on two cores, with relu, channels last around it (o
 | 104, 8, 28×28 | 1480 | 760–890 (280) | 1040 |
 | 208, 8, 14×14 | 760 | 420–450 (150) | 570–670 |
 | 256, 8, 28×28 | 4770 | 3000–3300 (690) | 2690 |
+| 64, 16, 56×56 | 3880 | 2970 (840) | 3930 |
+| 144, 24, 28×28 | 3390 | 2140 (670) | 1850 |
 | 512, 16, 14×14 | 3110 | 1700–1900 (460) | 1380–1470 |
 | 1024, 32, 7×7 | 1780 | 1370–1470 (420) | 1130–1170 |
+| 768, 16, 7×7, pointwise | 168 | 126 | 267 |
 
 What gained a third at 4 channels per group, and was wrong for 16 where XLA put all of it into one loop: a sum over
 copies of the data whose channels are turned within their group.

@@ -16,8 +16,6 @@ from onnx import helper
 import jaxops.onnx
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError
 from jaxops.ops import conv, conv_transpose
-from jaxops.ops.nn import grouped_convolution
-from jaxops.shapes.nn import windows
 
 pytestmark = pytest.mark.optimized
 
@@ -217,38 +215,6 @@ def test_gradient_equals_a_plain_convolution(case, monkeypatch):
     for one, other in zip(found, expected, strict=True):
         close(one, np.asarray(other), 1e-4)
     np.testing.assert_allclose(forward, sum(g.sum() for g in expected), rtol=1e-3, atol=1e-2)
-
-
-@pytest.mark.parametrize(
-    ("x", "w", "group", "attributes"),
-    [
-        ((2, 4, 7, 6), (8, 2, 3, 2), 2, {"pads": (2, 0, 1, 3), "strides": (2, 3), "dilations": (1, 2)}),
-        ((1, 3, 9), (3, 1, 5), 3, {"strides": (3,), "pads": (7, 0)}),  # windows of padding alone, and a rest
-    ],
-)
-def test_transposes_of_grouped_convolutions(x64, x, w, group, attributes):
-    """They are written by hand; so are those that their own derivatives need."""
-    rng = np.random.default_rng(3)
-    x, w = rng.normal(size=x), rng.normal(size=w)
-    found = windows.Options("NOTSET", *(attributes.get(a) for a in ("pads", "strides", "dilations")))
-    over = windows.sliding("conv", x.shape[2:], w.shape[2:], found)
-
-    def loss(form):
-        return lambda x, w: jnp.sum(jnp.sin(form(x, w, over, group)))
-
-    def along(form):
-        """The gradient, and its own gradient along a direction."""
-        gradient = jax.grad(loss(form), (0, 1))
-        return jax.jit(lambda: (gradient(x, w), jax.grad(lambda *a: sum(map(jnp.sum, gradient(*a))), (0, 1))(x, w)))()
-
-    pairs = zip(*(jax.tree.leaves(along(f)) for f in (grouped_convolution.as_sum, plainly)), strict=True)
-    for one, other in pairs:
-        np.testing.assert_allclose(one, other, atol=1e-12)
-
-
-def plainly(x, w, over, group):
-    numbers = {"rhs_dilation": over.dilations, "feature_group_count": group}
-    return jax.lax.conv_general_dilated(x, w, over.strides, over.pads, **numbers)
 
 
 SPATIAL = [

@@ -32,6 +32,7 @@ def test_form_chosen_on_a_cpu():
     assert way((8, 64, 56, 56), (64, 4, 3, 3), 16, prepared=True) == "as_sum"
     assert way((8, 64, 56, 56), (64, 8, 3, 3), 8, prepared=True) == "columns_by_group"
     assert way((8, 64, 56, 56), (64, 16, 3, 3), 4, prepared=True) == "convolution_last"
+    assert way((8, 64, 56, 56), (64, 16, 1, 1), 4, prepared=True) == "columns_by_group"
     assert way((8, 64, 56, 56), (64, 4, 3, 3), 16) == "as_sum"
     assert way((8, 64, 56, 56), (256, 64, 1, 1)) == "as_product"
     assert way((b, 64, b, 56), (256, 64, 1, 1)) == "as_product"

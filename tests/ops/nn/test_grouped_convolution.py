@@ -8,6 +8,8 @@ import pytest
 from jaxops.ops.nn import grouped_convolution
 from jaxops.shapes.nn import windows
 
+pytestmark = pytest.mark.optimized
+
 RNG = np.random.default_rng(5)
 
 
@@ -36,7 +38,10 @@ CASES = [
     ((2, 12, 9, 8), (24, 4, 3, 2), 3, {"pads": (0, 2, 1, 0), "strides": (2, 1), "dilations": (1, 2)}),
     ((1, 6, 30), (12, 3, 5), 2, {"strides": (3,), "pads": (4, 0)}),
     ((1, 4, 5, 6, 7), (4, 2, 2, 1, 3), 2, {"pads": (1, 0, 0, 0, 0, 1)}),
-    ((1, 128, 28, 28), (128, 4, 3, 3), 32, {"pads": (1, 1, 1, 1)}),  # large enough for vectors and threads
+    ((2, 32, 9, 8), (48, 16, 1, 1), 2, {"strides": (2, 2)}),
+    # Large enough for vectors and threads.
+    ((1, 128, 28, 28), (128, 4, 3, 3), 32, {"pads": (1, 1, 1, 1)}),
+    ((1, 104, 28, 28), (104, 8, 3, 3), 13, {"pads": (1, 1, 1, 1)}),
 ]
 
 
@@ -54,3 +59,29 @@ def test_numbers_that_are_not_finite_stay_in_their_group(form):
     y = form(jnp.asarray(x), jnp.asarray(w), over(x, w), 2)
     assert np.isinf(np.asarray(y[0, :4])).all()
     assert np.isfinite(np.asarray(y[0, 4:])).all()
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "group", "attributes"),
+    [
+        ((2, 4, 7, 6), (8, 2, 3, 2), 2, {"pads": (2, 0, 1, 3), "strides": (2, 3), "dilations": (1, 2)}),
+        ((1, 3, 9), (3, 1, 5), 3, {"strides": (3,), "pads": (7, 0)}),  # windows of padding alone, and a rest
+    ],
+)
+def test_transposes_of_grouped_convolutions(x64, x, w, group, attributes):
+    """They are written by hand; so are those that their own derivatives need."""
+    rng = np.random.default_rng(3)
+    x, w = rng.normal(size=x), rng.normal(size=w)
+    found = over(x, w, **attributes)
+
+    def loss(form):
+        return lambda x, w: jnp.sum(jnp.sin(form(x, w, found, group)))
+
+    def along(form):
+        """The gradient, and its own gradient along a direction."""
+        gradient = jax.grad(loss(form), (0, 1))
+        return jax.jit(lambda: (gradient(x, w), jax.grad(lambda *a: sum(map(jnp.sum, gradient(*a))), (0, 1))(x, w)))()
+
+    pairs = zip(*(jax.tree.leaves(along(f)) for f in (grouped_convolution.as_sum, plainly)), strict=True)
+    for one, other in pairs:
+        np.testing.assert_allclose(one, other, atol=1e-12)
