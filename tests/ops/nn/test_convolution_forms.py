@@ -1,10 +1,14 @@
 """Which form of a convolution is chosen, and where."""
 
+import math
+import re
+
 import jax
 import numpy as np
 import pytest
 from jax.export import symbolic_shape
 
+from jaxops.graph.prepared import compiler_options
 from jaxops.ops import conv
 from jaxops.ops.nn import convolution_forms, grouped_convolution
 from jaxops.shapes.nn import windows
@@ -73,3 +77,30 @@ def test_small_pointwise_convolutions_stay_convolutions():
     assert "dot_general" in program(f32(1, 160, 7, 7), f32(96, 160, 1, 1))  # few rows
     assert "dot_general" in program(f32(1, 256, 28, 28), f32(256, 256, 1, 1))  # many multiplications
     assert "dot_general" in program(f32(1, 80, 14, 14).astype(np.float16), f32(20, 80, 1, 1).astype(np.float16))
+
+
+@pytest.mark.parametrize(
+    ("x", "w"),
+    [
+        ((1, 72, 1, 1), (24, 72, 1, 1)),
+        ((1, 7, 1, 1), (300, 7, 1, 1)),  # a prime number of channels
+        ((1, 45, 1), (8, 45, 1)),
+        ((1, 480, 1, 1, 1), (120, 480, 1, 1, 1)),
+        ((1, 64, 2, 2), (48, 64, 1, 1)),  # a stride leaves one row
+        ((1, 480, 1, 1), (240, 480, 1, 1)),  # more weights: pointwise
+        ((1, 1, 1, 1), (4, 1, 1, 1)),
+    ],
+)
+def test_one_row_is_multiplied_by_a_convolution(x, w):
+    """XLA compiles no kernel for one with several taps; NaNs and infinities reach what they reach in the product."""
+    found = windows.sliding("conv", x[2:], w[2:], windows.Options("NOTSET", None, x[2:], None))
+    form = convolution_forms.fast_form(x, w, found, 1, prepared=True)
+    data, filters = f32(*x), f32(*w)
+    if x[1] > 4:
+        data[0, 3] = np.nan
+        filters[1, 3:5], filters[2, 4] = 0, np.inf
+    run = jax.jit(lambda x, w: form(x, w, found, 1), compiler_options=compiler_options())
+    compiled = run.lower(data, filters).compile()
+    np.testing.assert_allclose(compiled(data, filters), conv(data, filters, strides=x[2:]), rtol=1e-4, atol=1e-4)
+    operations = set(re.findall(r" (dot|convolution)\(", compiled.as_text()))
+    assert operations == ({"convolution"} if w[1] > 1 and math.prod(w) <= 1 << 16 else {"dot"})
