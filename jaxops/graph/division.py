@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 
+from jaxops.graph.on_host import NUMBER
 from jaxops.graph.program import Known, Operation, Program, needed
 from jaxops.memory import LIMIT
 
@@ -32,6 +33,7 @@ class Division:
         self._types = program.types
         self._roots: dict[int, frozenset[int]] = {v: frozenset([v]) for v in weights}
         self._costly: set[int] = set()
+        self._numbers: set[int] = set()
         self._room = _GROWN * LIMIT.get()
         self.known = [operation for operation in live if self._is_known(operation)]
         wanted = {v for v in program.outputs if not isinstance(v, Known)}
@@ -53,6 +55,11 @@ class Division:
         operands = [v for v in operation.operands if not isinstance(v, Known)]
         if operation.effects or not all(v in self._roots for v in operands):
             return False
+        if operation.name == NUMBER:
+            self._numbers.update(operation.results)
+            self._roots.update((v, frozenset([v])) for v in operation.results)
+            self._costly.update(operation.results)
+            return True
         roots = frozenset[int]().union(*(self._roots[v] for v in operands))
         self._roots.update(dict.fromkeys(operation.results, roots))
         if operation.name not in _FREE and not self._gives_rows(operation):
@@ -71,6 +78,8 @@ class Division:
         roots, size = self._roots[value], self._bytes(value)
         if not roots or value not in self._costly:
             return False
+        if roots <= self._numbers:
+            return math.prod(self._types[value].shape) == 1  # in an array of them, XLA reads one number in each place
         if size > max(_SMALL, _MOST_BYTES * sum(map(self._bytes, roots))):
             if size > self._room:
                 return False

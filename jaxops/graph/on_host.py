@@ -27,6 +27,8 @@ def _rows(x: np.ndarray, indices: np.ndarray, **_: Any) -> np.ndarray:
     return x.take(indices[..., 0], 0, mode="clip")  # as XLA reads where an index is promised to be right
 
 
+# The name of a step that gives a constant: a value for itself.
+NUMBER = "number"
 # What moves elements of any type, or chooses among them.
 _MOVES: dict[str, _Rule] = {
     "broadcast_in_dim": _spread,
@@ -34,6 +36,7 @@ _MOVES: dict[str, _Rule] = {
     "convert_element_type": lambda x, new_dtype, **_: x.astype(new_dtype),
     "expand_dims": lambda x, dimensions: np.expand_dims(x, dimensions),
     "gather": _rows,
+    NUMBER: lambda x: x,
     "optimization_barrier": lambda x: x,
     "reshape": lambda x, new_sizes, **_: x.reshape(new_sizes),
     "select_n": lambda which, *cases: np.choose(which, cases) if which.ndim else cases[int(which)],
@@ -97,7 +100,7 @@ def _takes_rows(program: Program, operation: Operation) -> bool:
     return whole and along and params["mode"].name == "PROMISE_IN_BOUNDS"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Step:
     """An operation without what JAX alone knows of it: a file can keep it."""
 
@@ -110,7 +113,7 @@ class Step:
     effects: frozenset[Any] = frozenset()
 
 
-def step(operation: Operation) -> Step:
+def step(operation: Operation | Step) -> Step:
     """An operation that NumPy computes, as a step."""
     pairs = zip(operation.operands, operation.dtypes, strict=True)
     operands = tuple(Known(np.asarray(v.value, dtype)) if isinstance(v, Known) else v for v, dtype in pairs)

@@ -25,6 +25,7 @@ from jaxops.graph.border import named_outputs
 from jaxops.graph.division import Division
 from jaxops.graph.mesh import is_on_mesh
 from jaxops.graph.nodes import Graph, Value
+from jaxops.graph.numbers import numbers_as_arguments
 from jaxops.graph.preparation import Preparation, preparation
 from jaxops.graph.program import evaluate, opened_program
 from jaxops.memory import LIMIT
@@ -273,7 +274,7 @@ class Prepared:
     def _divided(self, own: Own, static: tuple[Any, ...], given: Any, rng: Any, name: str) -> Divided:
         """name: of the program, which is a part of its key in JAX's own cache."""
         traced = self.compiled.trace(*static, own.params, given, rng)
-        program = kept.kept_late(opened_program(traced.jaxpr, jax.default_backend()))
+        program = numbers_as_arguments(kept.kept_late(opened_program(traced.jaxpr, jax.default_backend())))
         names = dict(enumerate(sorted(own.params)))  # the leaves of a dictionary come in the order of its keys
         found = Division(program, names)
         made_for = _settings(), list(map(jax.typeof, jax.tree.leaves((given, rng))))

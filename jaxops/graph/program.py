@@ -59,9 +59,10 @@ class Operation:
 
 @dataclass(frozen=True)
 class Program:
-    """operations: in order. types: number → type of the value. outputs: numbers, or constants."""
+    """operations: in order, or what has all that they have but an equation. types: number → type of the value. outputs:
+    numbers, or constants."""
 
-    operations: tuple[Operation, ...]
+    operations: tuple[Any, ...]
     types: tuple[Any, ...]
     inputs: int
     outputs: tuple["int | Known", ...]
