@@ -112,6 +112,10 @@ class Step:
     scope: str = ""
     effects: frozenset[Any] = frozenset()
 
+    def bind(self, operands: Sequence[Any]) -> Sequence[np.ndarray]:
+        """The results for these operands."""
+        return bind(self, operands)
+
 
 def step(operation: Operation | Step) -> Step:
     """An operation that NumPy computes, as a step."""

@@ -22,6 +22,7 @@ from jaxops.dtypes import as_canonical, canonical
 from jaxops.errors import OutOfRangeError
 from jaxops.graph import kept, layout, loops
 from jaxops.graph.border import named_outputs
+from jaxops.graph.concatenations import concatenated_first
 from jaxops.graph.division import Division
 from jaxops.graph.mesh import is_on_mesh
 from jaxops.graph.nodes import Graph, Value
@@ -274,7 +275,8 @@ class Prepared:
     def _divided(self, own: Own, static: tuple[Any, ...], given: Any, rng: Any, name: str) -> Divided:
         """name: of the program, which is a part of its key in JAX's own cache."""
         traced = self.compiled.trace(*static, own.params, given, rng)
-        program = numbers_as_arguments(kept.kept_late(opened_program(traced.jaxpr, jax.default_backend())))
+        program = kept.kept_late(opened_program(traced.jaxpr, jax.default_backend()))
+        program = numbers_as_arguments(concatenated_first(program) if jax.default_backend() == "cpu" else program)
         names = dict(enumerate(sorted(own.params)))  # the leaves of a dictionary come in the order of its keys
         found = Division(program, names)
         made_for = _settings(), list(map(jax.typeof, jax.tree.leaves((given, rng))))

@@ -123,7 +123,7 @@ def evaluate(
     operations: Iterable[Any],
     values: dict[Any, Any],
     outputs: Iterable[Any],
-    bind: Callable[[Any, Sequence[Any]], Sequence[Any]] = Operation.bind,
+    bind: Callable[[Any, Sequence[Any]], Sequence[Any]] = lambda operation, operands: operation.bind(operands),
 ) -> list[Any]:
     """Runs operations on values by number, which it adds to; returns the outputs.
 

@@ -109,3 +109,13 @@ def test_what_is_made_of_numbers_is_prepared():
 def test_one_layer_has_constants():
     values, *_ = kernels(lambda w, x: lax.max(lax.dot(x, w[0]) * np.float32(0.3), 0.0))
     assert values == 0
+
+
+@pytest.mark.optimized
+def test_weights_that_xla_prepares_of_numbers():
+    def fn(w, x):
+        for k, scale in enumerate(SCALES):
+            x = lax.dot(x, lax.tanh(w[k] * np.float32(scale)))
+        return x
+
+    kernels(fn, *SCALES)

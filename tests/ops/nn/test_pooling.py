@@ -1,7 +1,6 @@
 """Pooling: values by loops in NumPy and by onnxruntime; indices, gradients, every version; errors."""
 
 import math
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,9 +15,7 @@ from onnx import helper
 
 import jaxops.onnx
 from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, SignatureError, UnsupportedError
-from jaxops.graph.prepared import compiler_options
 from jaxops.ops import average_pool, global_average_pool, global_lp_pool, global_max_pool, lp_pool, max_pool
-from jaxops.static import PREPARED
 
 RNG = np.random.default_rng(0)
 FUNCTIONS = {"MaxPool": max_pool, "AveragePool": average_pool, "LpPool": lp_pool}
@@ -400,34 +397,3 @@ def test_a_wrong_operator_is_caught(monkeypatch):
     monkeypatch.setattr(lax, "pad", lambda x, fill, config: lax.concatenate([x, x], 2))
     with pytest.raises((AssertionError, TypeError)):
         test_value(CASES[1], ("MaxPool", {}), mapped)
-
-
-@pytest.mark.parametrize("op", FUNCTIONS)
-@pytest.mark.parametrize(
-    "attributes",
-    [
-        {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)},
-        {"kernel_shape": (3, 3), "pads": (1, 0, 0, 2), "strides": (2, 2), "ceil_mode": 1},
-        {"kernel_shape": (2, 3), "strides": (2, 1), "auto_pad": "SAME_LOWER", "dilations": (1, 2)},
-        {"kernel_shape": (5, 2), "pads": (4, 1, 2, 0)},
-    ],
-    ids=["3×3", "strides", "dilations", "5×2"],
-)
-@pytest.mark.optimized
-def test_programs_with_prepared_weights_pad_once(op, attributes):
-    """One padded copy, and one loop over it; numbers that are not finite reach the windows that hold them."""
-    x = f32(2, 40, 21, 18)
-    x[0, 3, 4, 5], x[1, 7, 0, 17], x[1, 8, 20, 3] = np.nan, np.inf, -np.inf
-
-    def run(x):
-        return FUNCTIONS[op](x, **attributes)
-
-    before = PREPARED.set(True)
-    try:
-        compiled = jax.jit(run, compiler_options=compiler_options()).lower(x).compile()
-    finally:
-        PREPARED.reset(before)
-    np.testing.assert_allclose(compiled(x), jax.jit(run)(x), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(compiled(x), by_hand(op, x, **attributes), rtol=1e-5, atol=1e-6)
-    if attributes["kernel_shape"] == (3, 3):
-        assert len(re.findall(r" pad\(", compiled.as_text())) == 1
