@@ -103,7 +103,5 @@ def test_one_row_is_multiplied_by_a_convolution(x, w):
     compiled = run.lower(data, filters).compile()
     np.testing.assert_allclose(compiled(data, filters), conv(data, filters, strides=x[2:]), rtol=1e-4, atol=1e-4)
     operations = set(re.findall(r" (dot|convolution)\(", compiled.as_text()))
-    if w[1] > 1 and math.prod(w) <= 1 << 16:
-        assert operations == {"convolution"}
-    else:
-        assert "convolution" not in operations
+    if w[1] > 1:  # what becomes of one channel differs between releases of XLA
+        assert operations == {"convolution" if math.prod(w) <= 1 << 16 else "dot"}
