@@ -25,11 +25,10 @@ _MANY_CHANNELS = 128
 # 220 → 170 (145), 80→200 67 → 46 (38); 784 rows 64→256 200 → 170 (140); 196 rows 256→1024 565 → 630 (470), 49 rows
 # 160→960 160 → 170 (77). MobileNetV3 takes 0.85 of the time, EfficientNet, SqueezeNet 0.92.
 _MANY_ROWS, _FEW_MULTIPLICATIONS = 100, 30e6
-# A product of one row (squeeze and excitation) is a kernel of its own to compile, in 35 to 50 ms of processor time, in
-# 14 as a pointwise convolution, and none as a convolution of several taps. That takes 1 to 6 µs longer for up to the
-# first number of weights, and twice the time for more. MobileNetV3, with 18 such rows, and EfficientNet-B0, with 32,
-# compile in 0.92 and 0.8 of the time, start in 0.96 and 0.88, and a call takes 1.02.
-_FEW_WEIGHTS, _MANY_WEIGHTS = 1 << 16, 1 << 20
+# A product of one row (squeeze and excitation) is a kernel of its own to compile, in 35 to 50 ms of processor time, and
+# none as a convolution of several taps. That takes 1 to 6 µs longer for up to so many weights, and twice the time for
+# more. EfficientNet-B0, with 32 such rows, compiles in 0.8 of the time, starts in 0.88, and a call takes 1.02.
+_FEW_WEIGHTS = 1 << 16
 # From this many channels per group on XLA's own convolution is the fastest with groups, too, where it is not pointwise.
 _WIDE_GROUP = 16
 
@@ -99,8 +98,7 @@ def product_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> ja
         windows = dataclasses.replace(windows, strides=(1,) * len(windows.strides))
     rows = x.shape[0] * math.prod(windows.sizes)
     if _is_small_product(x, w, rows):
-        by_taps = rows == 1 < w.shape[1] and math.prod(w.shape) <= _FEW_WEIGHTS
-        return _row_by_taps(x, w, windows) if by_taps else convolution_last(x, w, windows, group)
+        return _row_by_taps(x, w, windows) if rows == 1 else convolution_last(x, w, windows, group)
     y = dot(to_channels_last(x), lax.reshape(w, w.shape[:2]), (((x.ndim - 1,), (1,)), ((), ())), x.dtype)
     return to_channels_first(y)
 
@@ -109,7 +107,9 @@ def _is_small_product(x: jax.Array, w: jax.Array, rows: Any) -> bool:
     if not isinstance(rows, int) or x.dtype != jnp.float32 or in_bfloat16(x, w, rows):
         return False
     weights = math.prod(w.shape)
-    return weights <= _MANY_WEIGHTS if rows == 1 else rows >= _MANY_ROWS and rows * weights <= _FEW_MULTIPLICATIONS
+    if rows == 1:
+        return w.shape[1] > 1 and weights <= _FEW_WEIGHTS
+    return rows >= _MANY_ROWS and rows * weights <= _FEW_MULTIPLICATIONS
 
 
 def _row_by_taps(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:

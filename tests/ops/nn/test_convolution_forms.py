@@ -87,7 +87,7 @@ def test_small_pointwise_convolutions_stay_convolutions():
         ((1, 45, 1), (8, 45, 1)),
         ((1, 480, 1, 1, 1), (120, 480, 1, 1, 1)),
         ((1, 64, 2, 2), (48, 64, 1, 1)),  # a stride leaves one row
-        ((1, 480, 1, 1), (240, 480, 1, 1)),  # more weights: pointwise
+        ((1, 480, 1, 1), (240, 480, 1, 1)),  # more weights: a product
         ((1, 1, 1, 1), (4, 1, 1, 1)),
     ],
 )
