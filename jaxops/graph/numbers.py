@@ -1,7 +1,8 @@
 """Numbers in which equal layers differ become arguments, so that XLA compiles one kernel for all of these layers.
 
 XLA compiles equal kernels of a program once, but a constant is a part of its kernel: the scales of a quantized model
-made each layer's kernels new ones.
+made each layer's kernels new ones. A formula of many numbers is no layers but one kernel, and an argument costs each
+call 0.3 µs, so there must be products between them.
 """
 
 import dataclasses
@@ -22,6 +23,9 @@ _BETWEEN = {"broadcast_in_dim", "convert_element_type", "copy", "expand_dims", "
 _TYPES = {np.dtype(name) for name in ("float32", "int32", "int8", "uint8")}
 # The part of the uses of one kind that a number may have, and still be one of many.
 _RARE = 1 / 4
+# The most numbers for each product: a quantized convolution, with what is behind it, reads about four.
+_MOST = 8
+_PRODUCTS = {"conv_general_dilated", "dot_general", "mixed_product"}
 
 
 def numbers_as_arguments(program: Program) -> Program:
@@ -51,6 +55,8 @@ def numbers_as_arguments(program: Program) -> Program:
         for (place, position), number in zip(found, numbers, strict=True):
             if often[number] <= _RARE * len(found) or often[number] == 1 < once:
                 chosen[place, position] = number
+    if len(set(chosen.values())) > _MOST * sum(operation.name in _PRODUCTS for operation in operations):
+        return program
     for (place, position), number in chosen.items():
         operation = operations[place]
         if number not in steps:

@@ -119,3 +119,17 @@ def test_weights_that_xla_prepares_of_numbers():
         return x
 
     kernels(fn, *SCALES)
+
+
+@pytest.mark.optimized
+def test_a_formula_of_many_numbers_keeps_them():
+    """XLA makes one loop of it, and each argument would take its time at each call."""
+
+    def fn(w, x):
+        x = lax.dot(x, w[0])
+        for k in range(40):
+            x = x * np.float32(1 + k / 100) + np.float32(k / 7)
+        return x
+
+    values, *_ = kernels(fn)
+    assert values == 0
