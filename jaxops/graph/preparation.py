@@ -74,7 +74,7 @@ def _by_numpy(operations: Sequence[Any], given: Mapping[int, Any], wanted: Seque
         evaluate([operation], values, (), on_host.bind)
         for v in {v for v in operation.operands if last.get(v) is operation}.difference(wanted):
             del values[v]
-    return [jax.device_put(np.array(values[v], order="C")) for v in wanted]
+    return jax.device_put([np.array(values[v], order="C") for v in wanted])
 
 
 def _compiled(operations: Sequence[Any], given: Mapping[int, Any], wanted: Sequence[int]) -> list[Any]:

@@ -153,6 +153,10 @@ class Operator:
         return tuple(marks(p.annotation) for p in positional[: len(self.formals)])
 
     @functools.cached_property
+    def _mark(self) -> tuple[str | None, ...]:
+        return tuple(next((m for m in (STATIC, SHAPE_ONLY, STATISTICS) if m in found), None) for found in self._marks)
+
+    @functools.cached_property
     def defaults(self) -> Mapping[str, Any]:
         """The schema's defaults of the attributes that have one."""
         attributes = self.schema.attributes.items()
@@ -172,7 +176,7 @@ class Operator:
 
     def mark(self, position: int) -> str | None:
         """STATIC, SHAPE_ONLY or STATISTICS where the input at `position` is marked so; a variadic input shares one."""
-        return next((m for m in (STATIC, SHAPE_ONLY, STATISTICS) if m in self._marks_of(position)), None)
+        return self._mark[min(position, len(self._mark) - 1)] if self._mark else None
 
     def takes_dequantized(self, position: int) -> bool:
         """Whether the input at `position` may be a `Dequantized` array."""

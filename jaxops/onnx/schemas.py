@@ -138,8 +138,13 @@ def type_name(value: Any) -> str:
         return f"seq({type_name(value[0])})" if value else "seq(tensor)"
     if isinstance(value, np.ndarray) and value.dtype.kind in "USTO":
         return "tensor(string)" if is_string(value) else "tensor(int64)"
-    # A type that no operator takes keeps its own name.
-    return f"tensor({_tensor_names().get(value.dtype.name, value.dtype.name)})"
+    return _tensor_name(value.dtype)
+
+
+@functools.cache
+def _tensor_name(dtype: Any) -> str:
+    """The standard's name for a tensor of an element type; one that no operator takes keeps its own name."""
+    return f"tensor({_tensor_names().get(dtype.name, dtype.name)})"
 
 
 def type_names(value: Any) -> frozenset[str]:
