@@ -20,8 +20,9 @@ from jax.sharding import get_abstract_mesh
 
 from jaxops.dtypes import as_canonical, canonical
 from jaxops.errors import OutOfRangeError
-from jaxops.graph import kept, layout, loops
+from jaxops.graph import kept, layers, layout, loops
 from jaxops.graph.border import named_outputs
+from jaxops.graph.chain import Chain, chained
 from jaxops.graph.concatenations import concatenated_first
 from jaxops.graph.division import Division
 from jaxops.graph.mesh import is_on_mesh
@@ -263,8 +264,8 @@ class Prepared:
             divided = _compiled(divided, place, own, weights, leaves)
         values, read = divided.preparation.computed(own.prepared, weights), tuple(weights[v] for v in divided.read)
         run = divided.run
-        if isinstance(run, jax.stages.Compiled):
-            # It takes what has its types, and asks nothing else.
+        if isinstance(run, jax.stages.Compiled | Chain):
+            # A compiled program takes what has its types, and asks nothing else; a chain is compiled anew for others.
             def run(values: Any, weights: Any, leaves: Any) -> Any:
                 if settings != _settings():
                     raise _NotForThese
@@ -279,24 +280,33 @@ class Prepared:
         program = numbers_as_arguments(concatenated_first(program) if jax.default_backend() == "cpu" else program)
         names = dict(enumerate(sorted(own.params)))  # the leaves of a dictionary come in the order of its keys
         found = Division(program, names)
-        made_for = _settings(), list(map(jax.typeof, jax.tree.leaves((given, rng))))
         shapes = {v: getattr(type, "shape", ()) for v, type in enumerate(program.types)}
-        rest = loops.looped(found.rest, shapes, program.outputs) if jax.default_backend() == "cpu" else found.rest
+        inputs = *found.prepared, *found.read, *range(len(names), program.inputs)
+        is_cpu = jax.default_backend() == "cpu"
+        parts = layers.parts(found.rest, program.outputs) if is_cpu else []
 
-        def run(values: Any, weights: Any, leaves: Any) -> list[Any]:
-            if made_for != (_settings(), list(map(jax.typeof, leaves))):
-                raise _NotForThese
-            known = dict(zip(found.prepared, values, strict=True))
-            known |= dict(zip(found.read, weights, strict=True))
-            known |= dict(zip(range(len(names), program.inputs), leaves, strict=True))
-            return [layout.settled(y) for y in evaluate(rest, known, program.outputs, loops.bind)]
+        def jitted(run: Any) -> Any:
+            run.__name__ = name
+            return jax.jit(run, compiler_options=compiler_options())
 
-        run.__name__ = name
+        if parts:
+            whole = chained(parts, inputs, program.outputs, shapes, jitted)
+        else:
+            made_for = _settings(), list(map(jax.typeof, jax.tree.leaves((given, rng))))
+            rest = loops.looped(found.rest, shapes, program.outputs) if is_cpu else found.rest
+
+            def run(values: Any, weights: Any, leaves: Any) -> list[Any]:
+                if made_for != (_settings(), list(map(jax.typeof, leaves))):
+                    raise _NotForThese
+                known = dict(zip(inputs, (*values, *weights, *leaves), strict=True))
+                return [layout.settled(y) for y in evaluate(rest, known, program.outputs, loops.bind)]
+
+            whole = jitted(run)
         return Divided(
             preparation(program, found, names, [own.params[name] for name in names.values()]),
             tuple(found.read),
             jax.tree.structure(traced.out_info),
-            jax.jit(run, compiler_options=compiler_options()),
+            whole,
         )
 
 

@@ -16,7 +16,7 @@ import platform
 import threading
 import uuid
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -27,6 +27,7 @@ import jax
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
 
 from jaxops.errors import ArgumentError
+from jaxops.graph.chain import Chain, LoweredChain
 from jaxops.graph.nodes import Graph
 from jaxops.graph.preparation import Preparation
 from jaxops.graph.prepared import Divided
@@ -103,11 +104,9 @@ class KeptProgram:
         content = memoryview(data)[_SIZE:]
         if _checksum(content) != data[:_SIZE]:
             return None
-        preparation, read, results, program, *trees = pickle.loads(content)
+        preparation, read, results, chain, programs = pickle.loads(content)
         executor = ThreadPoolExecutor(1)
-        run = executor.submit(
-            deserialize_and_load, program, *map(jax.tree.structure, trees), execution_devices=jax.devices()[:1]
-        )
+        run = executor.submit(_loaded, chain, programs)
         executor.shutdown(wait=False)
 
         def loaded() -> Divided | None:
@@ -135,16 +134,19 @@ class KeptProgram:
             before = getattr(jax.config, _LEAST_SECONDS)
             jax.config.update(_LEAST_SECONDS, math.inf)
             try:
-                run = lowered.compile()
+                compiled = lowered.compile()
             finally:
                 jax.config.update(_LEAST_SECONDS, before)
-        program, *trees = serialize(run)
-        content = pickle.dumps((preparation, divided.read, results, program, *map(_structure, trees)))
+        chain, runs = lowered.wiring if isinstance(lowered, LoweredChain) else None, compiled
+        if chain is None:
+            runs = [compiled]
+        programs = [(program, *map(_structure, trees)) for program, *trees in map(serialize, runs)]
+        content = pickle.dumps((preparation, divided.read, results, chain, programs))
         try:
             self._replace(_checksum(content) + content)
         except OSError as error:
             warnings.warn(f"cache: '{self.path}' cannot be written: {error}", stacklevel=2)
-        return dataclasses.replace(divided, run=run)
+        return dataclasses.replace(divided, run=_whole(chain, runs))
 
     def _replace(self, data: bytes) -> None:
         """Another process sees the file whole, or not at all."""
@@ -155,6 +157,20 @@ class KeptProgram:
             unfinished.replace(self.path)
         finally:
             unfinished.unlink(missing_ok=True)
+
+
+def _loaded(chain: Chain | None, programs: Iterable[tuple[bytes, Any, Any]]) -> Any:
+    device = jax.devices()[:1]
+    runs = [
+        deserialize_and_load(program, *map(jax.tree.structure, trees), execution_devices=device)
+        for program, *trees in programs
+    ]
+    return _whole(chain, runs)
+
+
+def _whole(chain: Chain | None, runs: Sequence[Any]) -> Any:
+    """What runs a program: the only one of `runs`, or a chain in which each link has the place of its own."""
+    return runs[0] if chain is None else chain.with_runs([runs[link.run] for link in chain.links])
 
 
 _SIZE = 20

@@ -16,7 +16,7 @@ from jax.experimental.compilation_cache import compilation_cache
 import jaxops.onnx
 from jaxops.command_line import main
 from jaxops.errors import ArgumentError
-from jaxops.graph import prepared
+from jaxops.graph import layers, prepared
 from jaxops.tools import kept_programs
 
 TEXT = "main (float[n] x) => (float[n] y) { z = Exp(x) y = Add(z, x) }"
@@ -123,6 +123,22 @@ class TestOfModels:
         assert len(traced) == 2  # by the model without a cache, and by the first with one
         assert str(second).splitlines()[-1] == str(first).splitlines()[-1]
         assert "prepared  3 values" in str(second)
+
+    def test_a_program_of_equal_layers(self, tmp_path, traced, monkeypatch):
+        """Its parts are kept; the first of the equal ones takes data in another layout than the next."""
+        monkeypatch.setattr(layers, "_LEAST_WORK", 1)
+        names = [f"w{k}" for k in range(9)]
+        text = " ".join(f"c{k} = Conv<pads=[1,1,1,1]>(h{k}, {w}) h{k + 1} = Relu(c{k})" for k, w in enumerate(names))
+        proto = model(
+            f"main (float[1,8,8,8] x) => (float[a,b,c,d] y) {{ h0 = Tanh(x) {text} y = Tanh(h9) }}",
+            initializers={name: RNG.standard_normal((8, 8, 3, 3), np.float32) / 8 for name in names},
+        )
+        x = RNG.standard_normal((1, 8, 8, 8), np.float32)
+        plain = jaxops.onnx.load(proto)
+        found = [jaxops.onnx.load(proto, cache=tmp_path)(x) for _ in range(2)]
+        assert [len(divided.run.links) for divided in traced] == [6]
+        np.testing.assert_allclose(found[0], jax.jit(plain.apply)(plain.params, x), rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(found[0], found[1])
 
     def test_weights_are_not_kept(self, tmp_path, proto, traced):
         other = model(WEIGHTED, initializers=weights())

@@ -1,0 +1,118 @@
+"""A program in parts that run one after the other, some of them equal."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax import lax
+
+from jaxops.graph import layout, loops
+from jaxops.graph.layers import Part
+from jaxops.graph.program import evaluate
+from jaxops.static import Sizes
+
+# Values cross from one part to the next in the layout that they have.
+jax.tree_util.register_dataclass(layout.Moved, ["array"], ["perm"])
+jax.tree_util.register_dataclass(layout.Spread, ["array"], ["shape", "axes"])
+
+
+@dataclass(frozen=True)
+class Link:
+    """A part. run: what runs it, the same for equal parts. operands, results: the numbers of values.
+
+    done: those that nothing reads after it.
+    """
+
+    run: Any
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    done: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A function of lists of values, as `jax.jit` makes one of a whole program. inputs: the numbers of these values."""
+
+    links: tuple[Link, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    def __call__(self, *given: Iterable[Any]) -> list[Any]:
+        known = dict(zip(self.inputs, (x for values in given for x in values), strict=True))
+        for link in self.links:
+            known.update(zip(link.results, link.run(*[known[v] for v in link.operands]), strict=True))
+            for v in link.done:
+                del known[v]
+        return [known[v] for v in self.outputs]
+
+    def lower(self, *given: Iterable[Any]) -> "LoweredChain":
+        """Each part for operands of these types, equal ones once."""
+        known = dict(zip(self.inputs, (x for values in given for x in values), strict=True))
+        found: dict[Any, Any] = {}
+        places = []
+        for link in self.links:
+            operands = [known[v] for v in link.operands]
+            leaves, tree = jax.tree.flatten(operands)
+            key = link.run, tree, tuple((x.shape, x.dtype) for x in leaves)
+            if key not in found:
+                found[key] = link.run.lower(*operands)
+            places.append(list(found).index(key))
+            known.update(zip(link.results, found[key].out_info, strict=True))
+        return LoweredChain(self.with_runs(places), tuple(found.values()))
+
+    def with_runs(self, runs: Sequence[Any]) -> "Chain":
+        """The same, where each link has the function of its place."""
+        links = (dataclasses.replace(link, run=run) for link, run in zip(self.links, runs, strict=True))
+        return dataclasses.replace(self, links=tuple(links))
+
+
+@dataclass(frozen=True)
+class LoweredChain:
+    """A chain whose parts are lowered. wiring: the chain, in which each link has the place of its part."""
+
+    wiring: Chain
+    parts: tuple[Any, ...]
+
+    def as_text(self) -> str:
+        """The text of all parts."""
+        return "\n".join(part.as_text() for part in self.parts)
+
+    def compile(self) -> list[Any]:
+        """Each part compiled, several at a time."""
+        with ThreadPoolExecutor(len(self.parts)) as executor:
+            return list(executor.map(lambda part: part.compile(), self.parts))
+
+
+def chained(
+    parts: Sequence[Part],
+    inputs: Iterable[int],
+    outputs: Sequence[Any],
+    shapes: Mapping[Any, Sizes],
+    jit: Callable[[Callable[..., Any]], Any],
+) -> Chain:
+    """A program of several parts. jit: what makes a function of arrays of its operations run."""
+    runs: dict[Any, Any] = {}
+    links: list[Link] = []
+    needed = set(outputs)
+    for part in reversed(parts):
+        run = runs.setdefault(part.form, None) or jit(_function(part, outputs, shapes))
+        runs[part.form] = run
+        done = {*part.operands, *part.results} - needed
+        links.append(Link(run, part.operands, part.results, tuple(sorted(done))))
+        needed.update(part.operands)
+    return Chain(tuple(reversed(links)), tuple(inputs), tuple(outputs))
+
+
+def _function(part: Part, outputs: Sequence[Any], shapes: Mapping[Any, Sizes]) -> Callable[..., Any]:
+    operations = loops.looped(part.operations, shapes, part.results)
+
+    def run(*operands: Any) -> list[Any]:
+        found = evaluate(operations, dict(zip(part.operands, operands, strict=True)), part.results, loops.bind)
+        found = [layout.settled(y) if v in outputs else y for v, y in zip(part.results, found, strict=True)]
+        # A weak type would not be told by what a lowered part says of its results.
+        return jax.tree.map(lambda y: lax.convert_element_type(y, lax.dtype(y)), found)
+
+    return run
