@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxops.graph.program import Known, Operation
+from jaxops.graph.program import Known
 from jaxops.graph.said import said
 
 # The most equal parts, and the fewest multiplications of one: 5 to 15 ms on two cores.
@@ -30,37 +30,36 @@ class Part(NamedTuple):
     form: the same for parts that do the same.
     """
 
-    operations: Sequence[Operation]
+    operations: Sequence[Any]
     operands: tuple[int, ...]
     results: tuple[int, ...]
     form: Any
 
 
-def parts(operations: Sequence[Operation], outputs: Sequence[Any]) -> list[Part]:
-    """The operations in parts; none, where it does not pay to cut them."""
+def parts(operations: Sequence[Any], types: Sequence[Any], outputs: Sequence[Any]) -> list[Part]:
+    """The operations in parts; none, where it does not pay to cut them. types: of the values, by number."""
     made = {v for operation in operations for v in operation.results}
     if not made.issuperset(outputs) or any(operation.effects for operation in operations):
         return []
     if sum(map(_multiplications, operations)) < 2 * _LEAST_WORK:
         return []
-    kinds = _kinds(operations)
-    cuts = _cuts(operations, kinds, outputs)
+    kinds = _kinds(operations, types)
+    cuts = _cuts(operations, types, kinds, outputs)
     ends = itertools.pairwise([0, *cuts, len(operations)])
     found = [_part(operations, kinds, outputs, begin, end) for begin, end in ends if begin < end]
     equal = Counter(part.form for part in found).most_common(1)
     return found if cuts and equal[0][1] == len(cuts) - 1 else []
 
 
-def _kinds(operations: Sequence[Operation]) -> np.ndarray:
+def _kinds(operations: Sequence[Any], types: Sequence[Any]) -> np.ndarray:
     """A number for each operation, the same for those that differ in their operands alone, constants excepted."""
     known: dict[Any, int] = {}
-    return np.array([known.setdefault(_kind(operation), len(known)) for operation in operations])
+    return np.array([known.setdefault(_kind(operation, types), len(known)) for operation in operations])
 
 
-def _kind(operation: Operation) -> Any:
-    constants = tuple(said(v.value, repr) if isinstance(v, Known) else "" for v in operation.operands)
-    types = (*(v.aval for v in operation.equation.invars), *(v.aval for v in operation.equation.outvars))
-    kind = operation.name, tuple(operation.params.values()), constants, types
+def _kind(operation: Any, types: Sequence[Any]) -> Any:
+    operands = tuple(said(v.value, repr) if isinstance(v, Known) else types[v] for v in operation.operands)
+    kind = operation.name, tuple(operation.params.values()), operands, tuple(types[v] for v in operation.results)
     try:
         hash(kind)
     except TypeError:  # unlike any other
@@ -68,7 +67,7 @@ def _kind(operation: Operation) -> Any:
     return kind
 
 
-def _cuts(operations: Sequence[Operation], kinds: np.ndarray, outputs: Sequence[Any]) -> list[int]:
+def _cuts(operations: Sequence[Any], types: Sequence[Any], kinds: np.ndarray, outputs: Sequence[Any]) -> list[int]:
     """Where equal parts begin, and where the last of them ends."""
     begin, end, period = _repeated(operations, kinds)
     if not period:
@@ -83,12 +82,12 @@ def _cuts(operations: Sequence[Operation], kinds: np.ndarray, outputs: Sequence[
     count, size = layers // size, size * period
     if (count - 1) * size < _SPARED * len(operations):
         return []
-    live = _live(operations, outputs)
+    live = _live(operations, types, outputs)
     begin = min(range(begin, end - count * size + 1), key=lambda at: sum(live[at : at + count * size + 1 : size]))
     return list(range(begin, begin + count * size + 1, size))
 
 
-def _repeated(operations: Sequence[Operation], kinds: np.ndarray) -> tuple[int, int, int]:
+def _repeated(operations: Sequence[Any], kinds: np.ndarray) -> tuple[int, int, int]:
     """(begin, end, period) of the stretch that repeats itself with the most operations spared; a period of 0 for none.
 
     Each operation of a stretch is of the same kind as the one a period before it.
@@ -104,7 +103,7 @@ def _repeated(operations: Sequence[Operation], kinds: np.ndarray) -> tuple[int, 
     return found
 
 
-def _periods(operations: Sequence[Operation], kinds: np.ndarray) -> list[int]:
+def _periods(operations: Sequence[Any], kinds: np.ndarray) -> list[int]:
     """How far equal products are from each other, the distances of most of them."""
     places: dict[int, list[int]] = defaultdict(list)
     for place, operation in enumerate(operations):
@@ -116,33 +115,32 @@ def _periods(operations: Sequence[Operation], kinds: np.ndarray) -> list[int]:
     return [period for period, _ in counts.most_common(_TRIED)]
 
 
-def _multiplications(operation: Operation) -> float:
+def _multiplications(operation: Any) -> float:
     """Those of a product, in whole matrices or in windows."""
-    equation, name = operation.equation, operation.name
+    name = operation.name
     if name not in ("conv_general_dilated", "dot_general", "mixed_product"):
         return 0
-    (x, w), y = (v.aval for v in equation.invars), equation.outvars[0].aval
+    (x, w), y = (v.aval for v in operation.equation.invars), operation.equation.outvars[0].aval
     if name == "conv_general_dilated":
         return y.size * w.size / max(w.shape[operation.params["dimension_numbers"].rhs_spec[0]], 1)
     contracted = operation.params["dimension_numbers"][0][0] if name == "dot_general" else (x.ndim - 1,)
     return y.size * math.prod(x.shape[axis] for axis in contracted)
 
 
-def _live(operations: Sequence[Operation], outputs: Sequence[Any]) -> np.ndarray:
+def _live(operations: Sequence[Any], types: Sequence[Any], outputs: Sequence[Any]) -> np.ndarray:
     """For each place between operations, and both ends, the bytes of what was computed before it and is read after."""
     changes = np.zeros(len(operations) + 2)
-    made = {v: place for place, operation in enumerate(operations) for v in operation.results}
     last = {v: place for place, operation in enumerate(operations) for v in operation.operands if isinstance(v, int)}
     last |= {v: len(operations) for v in outputs if isinstance(v, int)}
-    for v, place in made.items():
-        position = operations[place].results.index(v)
-        aval = operations[place].equation.outvars[position].aval
-        changes[place + 1] += aval.size * aval.dtype.itemsize
-        changes[last.get(v, place) + 1] -= aval.size * aval.dtype.itemsize
+    for place, operation in enumerate(operations):
+        for v in operation.results:
+            size = types[v].size * types[v].dtype.itemsize
+            changes[place + 1] += size
+            changes[last.get(v, place) + 1] -= size
     return np.cumsum(changes)
 
 
-def _part(operations: Sequence[Operation], kinds: np.ndarray, outputs: Sequence[Any], begin: int, end: int) -> Part:
+def _part(operations: Sequence[Any], kinds: np.ndarray, outputs: Sequence[Any], begin: int, end: int) -> Part:
     within = operations[begin:end]
     own = {v for operation in within for v in operation.results}
     later = {v for operation in operations[end:] for v in operation.operands} | set(outputs)

@@ -283,7 +283,7 @@ class Prepared:
         shapes = {v: getattr(type, "shape", ()) for v, type in enumerate(program.types)}
         inputs = *found.prepared, *found.read, *range(len(names), program.inputs)
         is_cpu = jax.default_backend() == "cpu"
-        parts = layers.parts(found.rest, program.outputs) if is_cpu else []
+        parts = layers.parts(found.rest, program.types, program.outputs) if is_cpu else []
 
         def jitted(run: Any) -> Any:
             run.__name__ = name

@@ -13,6 +13,8 @@ from onnx import helper, numpy_helper
 
 import jaxops.onnx
 from jaxops.graph import layers, prepared
+from jaxops.graph.numbers import numbers_as_arguments
+from jaxops.graph.on_host import NUMBER
 from jaxops.graph.program import opened_program
 
 RNG = np.random.default_rng(0)
@@ -28,7 +30,7 @@ def _however_short(monkeypatch):
 
 def parts(fn, *given):
     program = opened_program(jax.make_jaxpr(fn)(*given), "cpu")
-    found = layers.parts(program.operations, program.outputs)
+    found = layers.parts(program.operations, program.types, program.outputs)
     if found:
         assert list(itertools.chain(*(part.operations for part in found))) == list(program.operations)
     return found
@@ -90,6 +92,20 @@ def test_what_is_not_cut(fn):
     assert not parts(fn, W, X)
 
 
+def test_numbers_as_arguments_make_layers_equal():
+    """What gives them is no operation of JAX: it has no equation."""
+
+    def fn(w, x):
+        for k in range(12):
+            x = lax.dot(x, w[k]) * np.float32(k + 0.5)
+        return x
+
+    program = numbers_as_arguments(opened_program(jax.make_jaxpr(fn)(W, X), "cpu"))
+    assert any(operation.name == NUMBER for operation in program.operations)
+    found = layers.parts(program.operations, program.types, program.outputs)
+    assert max(sum(part.form == other.form for other in found) for part in found) == 3
+
+
 def test_a_short_program_is_not_cut(monkeypatch):
     monkeypatch.setattr(layers, "_LEAST_WORK", 2 * 12 * SIZE**3 / 4)  # half of what four parts would need
     assert sum(len(part.operations) > 0 for part in parts(stack(12), W, X)) == 4  # two of six layers, and both ends
@@ -105,7 +121,7 @@ def test_zeros_of_either_sign_are_different_constants(number, period):
         return x
 
     program = opened_program(jax.make_jaxpr(fn)(W, X), "cpu")
-    _, _, found = layers._repeated(program.operations, layers._kinds(program.operations))
+    _, _, found = layers._repeated(program.operations, layers._kinds(program.operations, program.types))
     assert found == period * len(program.operations) / 12
 
 
