@@ -46,7 +46,7 @@ class Chain:
             known.update(zip(link.results, link.run(*[known[v] for v in link.operands]), strict=True))
             for v in link.done:
                 del known[v]
-        return [known[v] for v in self.outputs]
+        return [layout.settled(known[v]) for v in self.outputs]
 
     def lower(self, *given: Iterable[Any]) -> "LoweredChain":
         """Each part for operands of these types, equal ones once."""
@@ -98,7 +98,7 @@ def chained(
     links: list[Link] = []
     needed = set(outputs)
     for part in reversed(parts):
-        run = runs.setdefault(part.form, None) or jit(_function(part, outputs, shapes))
+        run = runs.setdefault(part.form, None) or jit(_function(part, shapes))
         runs[part.form] = run
         done = {*part.operands, *part.results} - needed
         links.append(Link(run, part.operands, part.results, tuple(sorted(done))))
@@ -106,12 +106,11 @@ def chained(
     return Chain(tuple(reversed(links)), tuple(inputs), tuple(outputs))
 
 
-def _function(part: Part, outputs: Sequence[Any], shapes: Mapping[Any, Sizes]) -> Callable[..., Any]:
+def _function(part: Part, shapes: Mapping[Any, Sizes]) -> Callable[..., Any]:
     operations = loops.looped(part.operations, shapes, part.results)
 
     def run(*operands: Any) -> list[Any]:
         found = evaluate(operations, dict(zip(part.operands, operands, strict=True)), part.results, loops.bind)
-        found = [layout.settled(y) if v in outputs else y for v, y in zip(part.results, found, strict=True)]
         # A weak type would not be told by what a lowered part says of its results.
         return jax.tree.map(lambda y: lax.convert_element_type(y, lax.dtype(y)), found)
 

@@ -151,7 +151,6 @@ def _part(operations: Sequence[Any], kinds: np.ndarray, outputs: Sequence[Any], 
         wiring.append(tuple(numbers.setdefault(v, len(numbers)) for v in (*read, *operation.results)))
     operands = tuple(v for v in numbers if v not in own)
     results = tuple(v for v in numbers if v in own and v in later)
-    places = [[numbers[v] for v in values] for values in (operands, results)]
-    last = [results.index(v) for v in outputs if v in results]
-    form = kinds[begin:end].tobytes(), tuple(wiring), *map(tuple, (*places, last))
+    places = (tuple(numbers[v] for v in values) for values in (operands, results))
+    form = kinds[begin:end].tobytes(), tuple(wiring), *places
     return Part(within, operands, results, form)
