@@ -7,6 +7,7 @@ parts, some of which are equal, int8 BERT-base gives its first result in 1.7 s, 
 
 import itertools
 import math
+import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,8 +17,8 @@ import numpy as np
 from jaxops.graph.program import Known
 from jaxops.graph.said import said
 
-# The most equal parts, and the fewest multiplications of one: 5 to 15 ms on two cores.
-_MOST, _LEAST_WORK = 4, 1e9
+# The most equal parts, and the fewest multiplications of one for each core, which take 5 to 15 ms.
+_MOST, _LEAST_WORK = 4, 5e8
 # The least part of all operations that XLA must be spared.
 _SPARED = 1 / 3
 # How many of the next equal products are looked at from each, and how many distances between them are tried.
@@ -41,7 +42,7 @@ def parts(operations: Sequence[Any], types: Sequence[Any], outputs: Sequence[Any
     made = {v for operation in operations for v in operation.results}
     if not made.issuperset(outputs) or any(operation.effects for operation in operations):
         return []
-    if sum(map(_multiplications, operations)) < 2 * _LEAST_WORK:
+    if _most(operations) < 2:
         return []
     kinds = _kinds(operations, types)
     cuts = _cuts(operations, types, kinds, outputs)
@@ -72,9 +73,7 @@ def _cuts(operations: Sequence[Any], types: Sequence[Any], kinds: np.ndarray, ou
     begin, end, period = _repeated(operations, kinds)
     if not period:
         return []
-    layers = (end - begin) // period
-    work = sum(map(_multiplications, operations[begin : begin + period]))
-    most = int(min(_MOST, layers * work / _LEAST_WORK))
+    layers, most = (end - begin) // period, _most(operations[begin:end])
     if most < 2:
         return []
     # How many layers a part has: as few operations as can be are left to compile.
@@ -85,6 +84,12 @@ def _cuts(operations: Sequence[Any], types: Sequence[Any], kinds: np.ndarray, ou
     live = _live(operations, types, outputs)
     begin = min(range(begin, end - count * size + 1), key=lambda at: sum(live[at : at + count * size + 1 : size]))
     return list(range(begin, begin + count * size + 1, size))
+
+
+def _most(operations: Sequence[Any]) -> int:
+    """The most equal parts that these operations may be cut into."""
+    work = sum(map(_multiplications, operations)) / (os.cpu_count() or 1)
+    return int(min(_MOST, work / _LEAST_WORK))
 
 
 def _repeated(operations: Sequence[Any], kinds: np.ndarray) -> tuple[int, int, int]:

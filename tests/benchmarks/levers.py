@@ -97,8 +97,9 @@ LEVERS = {
         for module in ("nn.grouped_convolution", "microsoft.quantized_elementwise")
     },
     "kept late": {"jaxops.graph.kept.kept_late": lambda program: program},
-    # These two are about the start: kernels that need not be compiled.
+    # These three are about the start: what need not be compiled.
     "concatenations first": {"jaxops.graph.prepared.concatenated_first": lambda program: program},
+    "equal layers once": {"jaxops.graph.layers.parts": lambda *_: []},
     "numbers as arguments": {"jaxops.graph.prepared.numbers_as_arguments": lambda program: program},
     "attention in parts": {"jaxops.graph.loops.looped": lambda operations, *_: operations},
     "maxima by slices": {"jaxops.graph.reductions.by_slices": lambda *_: None},

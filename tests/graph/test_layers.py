@@ -107,9 +107,10 @@ def test_numbers_as_arguments_make_layers_equal():
 
 
 def test_a_short_program_is_not_cut(monkeypatch):
-    monkeypatch.setattr(layers, "_LEAST_WORK", 2 * 12 * SIZE**3 / 4)  # half of what four parts would need
-    assert sum(len(part.operations) > 0 for part in parts(stack(12), W, X)) == 4  # two of six layers, and both ends
-    monkeypatch.setattr(layers, "_LEAST_WORK", 12 * SIZE**3 / 2 + 1)
+    monkeypatch.setattr("os.cpu_count", lambda: 3)  # which the least work is divided by
+    monkeypatch.setattr(layers, "_LEAST_WORK", 12 * SIZE**3 / 2 / 3)  # as much as one of two parts has
+    assert len(parts(stack(12), W, X)) == 4  # two of six layers, and both ends
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
     assert not parts(stack(12), W, X)
 
 
