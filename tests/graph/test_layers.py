@@ -26,6 +26,7 @@ W = list(RNG.standard_normal((16, SIZE, SIZE), np.float32) / 4)
 @pytest.fixture(autouse=True)
 def _however_short(monkeypatch):
     monkeypatch.setattr(layers, "_LEAST_WORK", 1)
+    monkeypatch.setattr(layers, "_WORTH", 0)
 
 
 def parts(fn, *given):
@@ -111,6 +112,17 @@ def test_a_short_program_is_not_cut(monkeypatch):
     monkeypatch.setattr(layers, "_LEAST_WORK", 12 * SIZE**3 / 2 / 3)  # as much as one of two parts has
     assert len(parts(stack(12), W, X)) == 4  # two of six layers, and both ends
     monkeypatch.setattr("os.cpu_count", lambda: 4)
+    assert not parts(stack(12), W, X)
+
+
+def test_what_is_not_worth_it(monkeypatch):
+    """Operations spared, times the multiplications of a part for each core."""
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    found = parts(stack(12), W, X)
+    spared = 3 * len(found[1].operations)
+    monkeypatch.setattr(layers, "_WORTH", spared * 3 * SIZE**3 / 2)
+    assert parts(stack(12), W, X)
+    monkeypatch.setattr(layers, "_WORTH", spared * 3 * SIZE**3 / 2 + 1)
     assert not parts(stack(12), W, X)
 
 

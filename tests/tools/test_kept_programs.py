@@ -127,6 +127,7 @@ class TestOfModels:
     def test_a_program_of_equal_layers(self, tmp_path, traced, monkeypatch):
         """Its parts are kept; the first of the equal ones takes data in another layout than the next."""
         monkeypatch.setattr(layers, "_LEAST_WORK", 1)
+        monkeypatch.setattr(layers, "_WORTH", 0)
         names = [f"w{k}" for k in range(9)]
         text = " ".join(f"c{k} = Conv<pads=[1,1,1,1]>(h{k}, {w}) h{k + 1} = Relu(c{k})" for k, w in enumerate(names))
         proto = model(
