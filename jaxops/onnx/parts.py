@@ -11,7 +11,7 @@ from jaxops.errors import ModelError
 # Bytes that are read at once, where the part has gaps in the file.
 _BLOCK = 1 << 24
 # Where an array of NumPy begins whose memory an array of JAX on a CPU may share.
-ALIGNMENT = 64
+_ALIGNMENT = 64
 
 
 class File(Protocol):
@@ -25,8 +25,8 @@ class File(Protocol):
 def shareable(sizes: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An array, not set, that `jax.device_put` does not copy on a CPU."""
     size = math.prod(sizes) * dtype.itemsize
-    room = np.empty(size + ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
+    room = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
     return room[start : start + size].view(dtype).reshape(sizes)
 
 

@@ -66,26 +66,6 @@ def test_jax_shares_the_memory_that_the_file_was_read_to():
         values[0, 0] = 1
 
 
-def test_weights_of_odd_sizes_lie_in_one_piece_each_where_jax_shares_it():
-    odd = {name: np.arange(size, dtype=np.uint8) for name, size in zip("abc", (1025, 1088, 3001), strict=True)}
-    names = "".join(odd)
-    nodes = [helper.make_node("Concat", list(names), ["y"], axis=0)]
-    initializers = [numpy_helper.from_array(array, name) for name, array in odd.items()]
-    y = helper.make_tensor_value_info("y", TensorProto.UINT8, None)
-    graph = helper.make_graph(nodes, "g", [], [y], initializers)
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    data = cut(io.BytesIO(proto.SerializeToString())).data
-    assert [(array.ctypes.data - data[0].ctypes.data, array.ctypes.data % 64) for array in data.values()] == [
-        (0, 0),
-        (1088, 0),
-        (2176, 0),
-    ]
-    for array, expected in zip(data.values(), odd.values(), strict=True):
-        np.testing.assert_array_equal(array, expected)
-    model = jaxops.onnx.load(proto.SerializeToString())
-    np.testing.assert_array_equal(model(), np.concatenate(list(odd.values())))
-
-
 @pytest.mark.parametrize("given", ["path", "bytes", "file", "proto"])
 def test_every_form_runs_and_saves(given, tmp_path):
     path = tmp_path / "a.onnx"
