@@ -1,8 +1,8 @@
 """Where a deep program is cut, so that equal layers are compiled once.
 
 XLA compiles equal kernels once, but each of its passes looks at all layers, and so do tracing and lowering. Cut into
-parts, some of which are equal, int8 BERT-base gives its first result in 1.5 s, not 2.7, Whisper's encoder in 1.4 s, not
-1.8, and ViT-B/16 in 1.1 s, not 1.3.
+parts, some of which are equal, int8 BERT-base gives its first result in 1.4 s, not 3.0, Whisper's encoder in 1.5 s, not
+1.7, and ViT-B/16 in 1.05 s, not 1.17.
 
 A part costs a call about a millisecond: a thread of its own begins it, beside those of all cores, until XLA hands the
 rest to these. So there are few parts, and none where that would be felt: BERT-base with 64 tokens would start in 0.7 s,
