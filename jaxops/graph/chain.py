@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax import lax
 
 from jaxops.graph import layout, loops
 from jaxops.graph.layers import Part
@@ -112,6 +111,6 @@ def _function(part: Part, shapes: Mapping[Any, Sizes]) -> Callable[..., Any]:
     def run(*operands: Any) -> list[Any]:
         found = evaluate(operations, dict(zip(part.operands, operands, strict=True)), part.results, loops.bind)
         # A weak type would not be told by what a lowered part says of its results.
-        return jax.tree.map(lambda y: lax.convert_element_type(y, lax.dtype(y)), found)
+        return jax.tree.map(layout.of_strong_type, found)
 
     return run

@@ -76,6 +76,11 @@ def settled(value: Any) -> Any:
     return lax.transpose(value.array, value.perm) if isinstance(value, Moved) else value
 
 
+def of_strong_type(array: Any) -> Any:
+    """The same array, whose type no operation with another array would change."""
+    return lax.convert_element_type(array, lax.dtype(array))
+
+
 def _transposed(value: Any, perm: _Perm) -> Any:
     if isinstance(value, Spread):
         return value.like(_inverse(perm))

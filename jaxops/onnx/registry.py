@@ -366,9 +366,6 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "INT": (int, np.integer),
     "FLOAT": (float, int, np.floating, np.integer),
     "STRING": (str,),
-    "INTS": (int, np.integer),
-    "FLOATS": (float, int, np.floating, np.integer),
-    "STRINGS": (str,),
     "TENSOR": (np.ndarray, np.generic),
     "SPARSE_TENSOR": (np.ndarray, np.generic),
 }
@@ -378,7 +375,7 @@ def _check_kind(op: str, attribute: Any, value: Any) -> None:
     kind = attribute.type.name
     if kind == "GRAPH" and not hasattr(value, "nodes"):
         raise ArgumentError(f"{op}: attribute `{attribute.name}` is {value!r}; it must be of type {kind}")
-    expected = _KINDS.get(kind, (object,))
+    expected = _KINDS.get(kind.removesuffix("S"), (object,))
     items = value if kind.endswith("S") else (value,)
     if kind.endswith("S") and (isinstance(value, str) or not isinstance(value, Sequence | np.ndarray)):
         raise ArgumentError(f"{op}: attribute `{attribute.name}` is {value!r}; it must be a sequence ({kind})")
