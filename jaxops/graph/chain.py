@@ -97,10 +97,10 @@ def chained(
     links: list[Link] = []
     needed = set(outputs)
     for part in reversed(parts):
-        run = runs.setdefault(part.form, None) or jit(_function(part, shapes))
-        runs[part.form] = run
+        if part.form not in runs:
+            runs[part.form] = jit(_function(part, shapes))
         done = {*part.operands, *part.results} - needed
-        links.append(Link(run, part.operands, part.results, tuple(sorted(done))))
+        links.append(Link(runs[part.form], part.operands, part.results, tuple(sorted(done))))
         needed.update(part.operands)
     return Chain(tuple(reversed(links)), tuple(inputs), tuple(outputs))
 

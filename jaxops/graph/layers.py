@@ -10,7 +10,6 @@ not 1.0, and a call take 1.05 of the time.
 """
 
 import itertools
-import math
 import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxops.graph.program import Known
+from jaxops.graph.program import PRODUCTS, Known, multiplications
 from jaxops.graph.said import said
 
 # The most equal parts, and the fewest multiplications of one for each core, which take 5 to 15 ms.
@@ -99,7 +98,8 @@ def _most(operations: Sequence[Any]) -> int:
 
 def _work(operations: Sequence[Any]) -> float:
     """The multiplications of one core."""
-    return sum(map(_multiplications, operations)) / (os.cpu_count() or 1)
+    products = (operation.equation for operation in operations if operation.name in PRODUCTS)
+    return sum(map(multiplications, products)) / (os.cpu_count() or 1)
 
 
 def _repeated(operations: Sequence[Any], kinds: np.ndarray) -> tuple[int, int, int]:
@@ -122,24 +122,12 @@ def _periods(operations: Sequence[Any], kinds: np.ndarray) -> list[int]:
     """How far equal products are from each other, the distances of most of them."""
     places: dict[int, list[int]] = defaultdict(list)
     for place, operation in enumerate(operations):
-        if _multiplications(operation):
+        if operation.name in PRODUCTS:
             places[int(kinds[place])].append(place)
     counts = Counter(
         later - place for equal in places.values() for k, place in enumerate(equal) for later in equal[k + 1 : k + _FAR]
     )
     return [period for period, _ in counts.most_common(_TRIED)]
-
-
-def _multiplications(operation: Any) -> float:
-    """Those of a product, in whole matrices or in windows."""
-    name = operation.name
-    if name not in ("conv_general_dilated", "dot_general", "mixed_product"):
-        return 0
-    (x, w), y = (v.aval for v in operation.equation.invars), operation.equation.outvars[0].aval
-    if name == "conv_general_dilated":
-        return y.size * w.size / max(w.shape[operation.params["dimension_numbers"].rhs_spec[0]], 1)
-    contracted = operation.params["dimension_numbers"][0][0] if name == "dot_general" else (x.ndim - 1,)
-    return y.size * math.prod(x.shape[axis] for axis in contracted)
 
 
 def _live(operations: Sequence[Any], types: Sequence[Any], outputs: Sequence[Any]) -> np.ndarray:

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jaxops.graph.on_host import NUMBER, Step
-from jaxops.graph.program import Known, Operation, Program
+from jaxops.graph.program import PRODUCTS, Known, Operation, Program
 from jaxops.graph.said import said
 
 # What does the same with any number; a bound of 0, say, or an exponent of 2 may have a kernel of its own.
@@ -25,7 +25,6 @@ _TYPES = {np.dtype(name) for name in ("float32", "int32", "int8", "uint8")}
 _RARE = 1 / 4
 # The most numbers for each product: a quantized convolution, with what is behind it, reads about four.
 _MOST = 8
-_PRODUCTS = {"conv_general_dilated", "dot_general", "mixed_product"}
 
 
 def numbers_as_arguments(program: Program) -> Program:
@@ -55,7 +54,7 @@ def numbers_as_arguments(program: Program) -> Program:
         for (place, position), number in zip(found, numbers, strict=True):
             if often[number] <= _RARE * len(found) or often[number] == 1 < once:
                 chosen[place, position] = number
-    if len(set(chosen.values())) > _MOST * sum(operation.name in _PRODUCTS for operation in operations):
+    if len(set(chosen.values())) > _MOST * sum(operation.name in PRODUCTS for operation in operations):
         return program
     for (place, position), number in chosen.items():
         operation = operations[place]

@@ -277,12 +277,12 @@ class Prepared:
         """name: of the program, which is a part of its key in JAX's own cache."""
         traced = self.compiled.trace(*static, own.params, given, rng)
         program = kept.kept_late(opened_program(traced.jaxpr, jax.default_backend()))
-        program = numbers_as_arguments(concatenated_first(program) if jax.default_backend() == "cpu" else program)
+        is_cpu = jax.default_backend() == "cpu"
+        program = numbers_as_arguments(concatenated_first(program) if is_cpu else program)
         names = dict(enumerate(sorted(own.params)))  # the leaves of a dictionary come in the order of its keys
         found = Division(program, names)
         shapes = {v: getattr(type, "shape", ()) for v, type in enumerate(program.types)}
         inputs = *found.prepared, *found.read, *range(len(names), program.inputs)
-        is_cpu = jax.default_backend() == "cpu"
         parts = layers.parts(found.rest, program.types, program.outputs) if is_cpu else []
 
         def jitted(run: Any) -> Any:

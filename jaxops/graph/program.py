@@ -4,6 +4,7 @@
 program came about. Here they are opened, so that a walk over the list sees every operation and its operands.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,9 @@ import jax
 import numpy as np
 
 from jaxops.graph.rows import wrapped
+
+# Products of matrices, and of windows.
+PRODUCTS = {"conv_general_dilated", "dot_general", "mixed_product"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +142,16 @@ def evaluate(
             found = bind(operation, list(map(read, operation.operands)))
         values.update(zip(operation.results, found, strict=True))
     return [read(output) for output in outputs]
+
+
+def multiplications(product: Any) -> float:
+    """How many numbers the equation of a product multiplies."""
+    name, given = product.primitive.name, product.params
+    (x, w), y = (v.aval for v in product.invars), product.outvars[0].aval
+    if name == "conv_general_dilated":
+        return y.size * w.size / max(w.shape[given["dimension_numbers"].rhs_spec[0]], 1)
+    contracted = given["dimension_numbers"][0][0] if name == "dot_general" else (x.ndim - 1,)
+    return float(y.size * math.prod(x.shape[axis] for axis in contracted))
 
 
 def needed(operations: Sequence[Any], outputs: Iterable[Any]) -> list[Any]:

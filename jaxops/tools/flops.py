@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from jaxops.graph.program import PRODUCTS, multiplications
+
 # One operation for each element of the result.
 _ELEMENTWISE = frozenset(
     [
@@ -93,12 +95,8 @@ def of_equation(equation: Any) -> float:
         return inner * given.get("length", 1)
     shapes: list[Any] = [getattr(v.aval, "shape", ()) for v in equation.invars]
     size = math.prod(equation.outvars[0].aval.shape) if equation.outvars else 0
-    if name == "dot_general":
-        contracted = given["dimension_numbers"][0][0]
-        return 2.0 * size * math.prod(shapes[0][d] for d in contracted)
-    if name == "conv_general_dilated":
-        channels = shapes[1][given["dimension_numbers"].rhs_spec[0]]
-        return 2.0 * size * math.prod(shapes[1]) / max(channels, 1)
+    if name in PRODUCTS:
+        return 2.0 * multiplications(equation)
     if name.startswith("reduce_window"):
         return float(size * math.prod(given["window_dimensions"]))
     if name in _REDUCTIONS:

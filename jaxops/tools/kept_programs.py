@@ -137,9 +137,7 @@ class KeptProgram:
                 compiled = lowered.compile()
             finally:
                 jax.config.update(_LEAST_SECONDS, before)
-        chain, runs = lowered.wiring if isinstance(lowered, LoweredChain) else None, compiled
-        if chain is None:
-            runs = [compiled]
+        chain, runs = (lowered.wiring, compiled) if isinstance(lowered, LoweredChain) else (None, [compiled])
         programs = [(program, *map(_structure, trees)) for program, *trees in map(serialize, runs)]
         content = pickle.dumps((preparation, divided.read, results, chain, programs))
         try:
