@@ -91,11 +91,13 @@ class Pieces:
         return Prepared(self._jitted(True), self._compiled, self.programs)
 
     def _jitted(self, prepared: bool) -> Any:
+        cuts = self.cuts  # not self: weights would stay in memory until Python looks for garbage
+
         def piece(graph: Graph, start: int, end: int, cut: bool, params: Any, given: Any, rng: Any) -> Any:
             before = PREPARED.set(prepared)
             try:
                 with runs_here():
-                    return under_auto_axes(self._piece, graph, start, end, cut, params, given, rng, like=given)
+                    return under_auto_axes(_piece, cuts, graph, start, end, cut, params, given, rng, like=given)
             finally:
                 PREPARED.reset(before)
 
@@ -219,37 +221,6 @@ class Pieces:
         stop, values = self._compiled(graph, start, plan.stop, True, params, plan.padded(given), rng)
         return stop.value, plan.cropped(opened(values))
 
-    def _piece(
-        self,
-        graph: Graph,
-        start: int,
-        end: int,
-        cut: bool,
-        params: Mapping[str, Any],
-        given: Mapping[str, Any],
-        rng: Any,
-    ) -> tuple[Stop, dict[str, Any]]:
-        """What is compiled: (the index of the node to stop at, the computed values that are needed from there on)."""
-        local: dict[str, Any] = {}
-        values = ChainMap(local, *scope_of(graph, opened(given), params).maps)
-
-        def walk(start: int, end: int) -> int:
-            for index, node in enumerate(graph.nodes[start:end], start):
-                inputs = [values[name] if name else None for name in node.inputs]
-                try:
-                    outputs = step(node, inputs, params, _key(rng, index, node), values)
-                except (*UNKNOWN, JaxopsError) as error:
-                    if not (cut and _may_need_data(node, error)):
-                        raise
-                    self.cuts[node.title] = str(error).splitlines()[0]
-                    return index
-                local.update(_named(node, outputs))
-                _forget(graph, index, index + 1, local)
-            return end
-
-        stop = in_sections(graph, start, end, local, walk)
-        return Stop(stop), _closed(local)
-
     def _now(self, node: Node, scope: _Scope, params: Mapping[str, Any], rng: Any) -> list[Any]:
         """The outputs of a node whose operands are known: data, unless they follow from static values alone."""
         inputs = [scope[name] if name else None for name in node.inputs]
@@ -263,6 +234,41 @@ class Pieces:
                 # A 32-bit array that stands for 64 bits is no match for a 64-bit one; as JAX arrays both have 32.
                 pass
         return [_as_data(y) for y in step(node, _operands(inputs), params, rng, scope, self.run)]
+
+
+def _piece(
+    cuts: dict[str, str],
+    graph: Graph,
+    start: int,
+    end: int,
+    cut: bool,
+    params: Mapping[str, Any],
+    given: Mapping[str, Any],
+    rng: Any,
+) -> tuple[Stop, dict[str, Any]]:
+    """What is compiled: (the index of the node to stop at, the computed values that are needed from there on).
+
+    cuts: gets the node that it stops at, and why.
+    """
+    local: dict[str, Any] = {}
+    values = ChainMap(local, *scope_of(graph, opened(given), params).maps)
+
+    def walk(start: int, end: int) -> int:
+        for index, node in enumerate(graph.nodes[start:end], start):
+            inputs = [values[name] if name else None for name in node.inputs]
+            try:
+                outputs = step(node, inputs, params, _key(rng, index, node), values)
+            except (*UNKNOWN, JaxopsError) as error:
+                if not (cut and _may_need_data(node, error)):
+                    raise
+                cuts[node.title] = str(error).splitlines()[0]
+                return index
+            local.update(_named(node, outputs))
+            _forget(graph, index, index + 1, local)
+        return end
+
+    stop = in_sections(graph, start, end, local, walk)
+    return Stop(stop), _closed(local)
 
 
 def _outputs(graph: Graph, local: dict[str, Any], params: Mapping[str, Any]) -> list[Any]:

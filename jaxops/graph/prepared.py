@@ -6,10 +6,8 @@ the place of the parameters in the second, which runs at each call. Operators kn
 layout of their weights (`static.PREPARED`), and gradients, which follow `apply`, see the whole.
 """
 
-import contextlib
-import gc
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, cast
@@ -20,6 +18,7 @@ from jax.sharding import get_abstract_mesh
 
 from jaxops.dtypes import as_canonical, canonical
 from jaxops.errors import OutOfRangeError
+from jaxops.garbage import garbage_later
 from jaxops.graph import kept, layers, layout, loops
 from jaxops.graph.border import named_outputs
 from jaxops.graph.chain import Chain, chained
@@ -57,23 +56,6 @@ def compiler_options() -> dict[str, Any] | None:
 def _settings() -> tuple[Any, ...]:
     """What decides how a function is traced and run, besides its arguments."""
     return (*_read_settings(jax.config), get_abstract_mesh())
-
-
-@contextlib.contextmanager
-def _garbage_later() -> Iterator[None]:
-    """Python looks for garbage behind it.
-
-    A program is traced into very many objects, nearly all of which stay. To look through them again and again, and
-    through all modules each time, takes 0.1 to 0.35 s: a third of ConvNeXt-T's start from the cache.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 class _NotForThese(Exception):
@@ -229,7 +211,7 @@ class Prepared:
                 return part, jax.tree.unflatten(part.tree, part.run(part.prepared, part.weights, leaves))
             except _NotForThese:
                 own.latest.pop(signature, None)
-        with _garbage_later():
+        with garbage_later():
             key = static, tree, *map(jax.typeof, leaves), _settings()
             if key not in own.parts:
                 own.parts[key] = self._part(own, static, given, rng, leaves)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from jaxops import memory
 from jaxops.contract import explained
 from jaxops.errors import ArgumentError
+from jaxops.garbage import garbage_later
 from jaxops.graph.params import Choice
 from jaxops.graph.pieces import Pieces
 from jaxops.graph.sizes import fixed
@@ -73,7 +74,7 @@ def load(
     if x64 != "auto" and not isinstance(x64, bool):
         raise ArgumentError(f"`x64` is {x64!r:.80}; it must be 'auto', True or False")
     programs = None if cache is None else keep_programs(cache)
-    with memory.max_bytes(memory.LIMIT.get() if max_bytes is None else max_bytes):
+    with memory.max_bytes(memory.LIMIT.get() if max_bytes is None else max_bytes), garbage_later():
         found = parsed(model)
         source = read(found)
         opsets = ", ".join(f"{domain or 'ai.onnx'} {n}" for domain, n in source.opsets.items())
