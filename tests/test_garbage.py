@@ -30,9 +30,8 @@ def disabled(enabled):
 
 
 def product():
-    graph = helper.make_graph(
-        [node("MatMul", ["x", "w"], ["y"])], "g", [info("x", [2, 8])], [info("y", [2, 8])], [numpy_helper.from_array(W, "w")]
-    )
+    nodes, weights = [node("MatMul", ["x", "w"], ["y"])], [numpy_helper.from_array(W, "w")]
+    graph = helper.make_graph(nodes, "g", [info("x", [2, 8])], [info("y", [2, 8])], weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 

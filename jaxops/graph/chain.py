@@ -1,8 +1,7 @@
 """A program in parts that run one after the other, some of them equal."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,20 +46,23 @@ class Chain:
                 del known[v]
         return [layout.settled(known[v]) for v in self.outputs]
 
-    def lower(self, *given: Iterable[Any]) -> "LoweredChain":
-        """Each part for operands of these types, equal ones once."""
+    def lowered(self, *given: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+        """For each link the place of its part, which equal ones share, and the part, for operands of these types."""
         known = dict(zip(self.inputs, (x for values in given for x in values), strict=True))
-        found: dict[Any, Any] = {}
-        places = []
+        found: dict[Any, tuple[int, Any]] = {}
         for link in self.links:
             operands = [known[v] for v in link.operands]
             leaves, tree = jax.tree.flatten(operands)
             key = link.run, tree, tuple((x.shape, x.dtype) for x in leaves)
             if key not in found:
-                found[key] = link.run.lower(*operands)
-            places.append(list(found).index(key))
-            known.update(zip(link.results, found[key].out_info, strict=True))
-        return LoweredChain(self.with_runs(places), tuple(found.values()))
+                found[key] = len(found), link.run.lower(*operands)
+            yield found[key]
+            known.update(zip(link.results, found[key][1].out_info, strict=True))
+
+    def lower(self, *given: Iterable[Any]) -> "LoweredChain":
+        """Each part for operands of these types, equal ones once."""
+        places, parts = zip(*self.lowered(*given), strict=True)
+        return LoweredChain(self.with_runs(places), tuple(dict(zip(places, parts, strict=True)).values()))
 
     def with_runs(self, runs: Sequence[Any]) -> "Chain":
         """The same, where each link has the function of its place."""
@@ -80,9 +82,8 @@ class LoweredChain:
         return "\n".join(part.as_text() for part in self.parts)
 
     def compile(self) -> list[Any]:
-        """Each part compiled, several at a time."""
-        with ThreadPoolExecutor(len(self.parts)) as executor:
-            return list(executor.map(lambda part: part.compile(), self.parts))
+        """Each part compiled, one after the other: XLA has work for all cores, and needs much memory for each."""
+        return [part.compile() for part in self.parts]
 
 
 def chained(

@@ -305,13 +305,22 @@ def _loaded(place: Place, own: Own, weights: Sequence[Any]) -> Divided | None:
 def _compiled(
     divided: Divided, place: Place | None, own: Own, weights: Sequence[Any], leaves: Sequence[Any]
 ) -> Divided:
-    """The program, so that its first call finds it compiled. Weights are prepared while XLA compiles."""
-    lowered = divided.run.lower(divided.preparation.types, tuple(weights[v] for v in divided.read), leaves)
+    """The program, so that its first call finds it compiled. While XLA compiles one part, the next one is lowered, and
+    weights are prepared."""
+    given = divided.preparation.types, tuple(weights[v] for v in divided.read), leaves
+    compiled: dict[int, Any] = {}
     with ThreadPoolExecutor(1) as executor:
-        compiled = executor.submit(lowered.compile) if place is None else executor.submit(place.write, divided, lowered)
+        if place is not None:
+            compiled[0] = executor.submit(place.write, divided, divided.run.lower(*given))
+        elif isinstance(divided.run, Chain):
+            for k, part in divided.run.lowered(*given):
+                if k not in compiled:
+                    compiled[k] = executor.submit(part.compile)
+        else:
+            compiled[0] = executor.submit(divided.run.lower(*given).compile)
         divided.preparation.computed(own.prepared, weights)
-    found = compiled.result()
-    return divided if place is None else found
+    found = [future.result() for future in compiled.values()]
+    return divided if place is None else found[0]
 
 
 def _kind(x: Any) -> tuple[Any, ...]:

@@ -33,6 +33,7 @@ ALLOWED = {
     "jaxops.preview": {"jaxops.ops"},
     "jaxops.training": {"jaxops.ops"},
     "jaxops.errors": {"numpy"},
+    "jaxops.garbage": set(),
     "jaxops.memory": {"numpy", "jaxops.errors"},
     "jaxops.static": {"jax", "numpy", "jaxops.errors", "jaxops.memory"},
     "jaxops.deferred": {"jax", "numpy", "jaxops.errors", "jaxops.static"},
@@ -49,7 +50,7 @@ ALLOWED = {
     "jaxops.ops.image.decoding": {"numpy", "PIL"} | BASE,  # files of images
     "jaxops.ops.text.regular_expressions": {"re2"} | BASE,
     # Knows an operator as a protocol: no operator, no schema, no file format. Never computes on tensor data.
-    "jaxops.graph": {"jax", "numpy", "jaxops.graph"} | BASE,
+    "jaxops.graph": {"jax", "numpy", "jaxops.garbage", "jaxops.graph"} | BASE,
     # What people do with a graph: no file format, and not the model either.
     "jaxops.tools": {"jax", "numpy", "rich", "jaxops.graph", "jaxops.ops", "jaxops.tools"} | BASE,
     "jaxops.tools.layout": {"igraph"},
@@ -59,7 +60,7 @@ ALLOWED = {
     # Only what is ONNX; never computes on tensor data either.
     "jaxops.onnx": {"jax", "numpy", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.loading": {
-        *("jaxops.contract", "jaxops.errors", "jaxops.memory", "jaxops.model"),
+        *("jaxops.contract", "jaxops.errors", "jaxops.garbage", "jaxops.memory", "jaxops.model"),
         *("jaxops.graph", "jaxops.tools", "jaxops.onnx"),
     },
     "jaxops.onnx.contrib": {"onnx"},

@@ -1,6 +1,7 @@
 """A program of equal layers is cut into parts, of which equal ones are compiled once."""
 
 import itertools
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,7 @@ W = list(RNG.standard_normal((16, SIZE, SIZE), np.float32) / 4)
 def _however_short(monkeypatch):
     monkeypatch.setattr(layers, "_LEAST_WORK", 1)
     monkeypatch.setattr(layers, "_WORTH", 0)
+    monkeypatch.setattr(layers, "_HALVED", 0)
 
 
 def parts(fn, *given):
@@ -260,3 +262,99 @@ def test_values_are_let_go_when_nothing_reads_them(chains):
     for link, following in itertools.pairwise(links):
         assert set(link.operands).isdisjoint(following.operands)
         assert set(link.operands) <= set(link.done)
+
+
+FILTERS = RNG.standard_normal((12, 4, 4, 3, 3), np.float32) / 6
+
+
+def convolutions(where, count=12):
+    """Layers none of which equals another, some of them convolutions: where."""
+    kinds = [lax.sin, lax.cos, lax.tanh, lax.exp, lax.neg, lax.abs]
+
+    def fn(w, x):
+        for k in range(count):
+            x = kinds[k // 3 % 6](kinds[k % 3](x))
+            x = lax.conv(x, w[k], (1, 1), "SAME") if k in where else lax.mul(x, np.float32(k + 0.5))
+        return x
+
+    return fn
+
+
+@pytest.mark.parametrize(
+    ("where", "cut"),
+    [(range(12), True), ([5], True), ([0, 1, 2, 3, 9, 10, 11], False), ([], False)],
+    ids=["each", "middle", "ends", "none"],
+)
+def test_a_network_of_convolutions_is_cut_in_two(where, cut):
+    """Before one in the middle third."""
+    x = np.ones((1, 4, 8, 8), np.float32)
+    found = parts(convolutions(where), list(FILTERS), x)
+    assert len(found) == 2 * cut
+    if cut:
+        assert found[1].operations[0].name == "conv_general_dilated"
+        sizes = [len(part.operations) for part in found]
+        assert max(sizes) <= 2 / 3 * sum(sizes)
+
+
+def test_a_short_network_is_not_cut_in_two(monkeypatch):
+    x = np.ones((1, 4, 8, 8), np.float32)
+    fn = convolutions(range(12))
+    size = len(opened_program(jax.make_jaxpr(fn)(list(FILTERS), x), "cpu").operations)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr(layers, "_HALVED", size * 12 * (4 * 64 * 4 * 9) / 2)
+    assert parts(fn, list(FILTERS), x)
+    monkeypatch.setattr(layers, "_HALVED", size * 12 * (4 * 64 * 4 * 9) / 2 + 1)
+    assert not parts(fn, list(FILTERS), x)
+
+
+def unequal(count):
+    """A model of convolutions of different sizes."""
+    sizes = range(4, 4 + 2 * count, 2)
+    tensors = [
+        numpy_helper.from_array(RNG.standard_normal((b, a, 3, 3), np.float32) / 6, f"w{a}")
+        for a, b in itertools.pairwise([3, *sizes])
+    ]
+    nodes, before = [], "x"
+    for k, a in enumerate([3, *sizes[:-1]]):
+        nodes += [node("Conv", [before, f"w{a}"], [f"c{k}"], pads=[1] * 4), node("Relu", [f"c{k}"], [f"h{k}"])]
+        before = f"h{k}"
+    graph = helper.make_graph(nodes, "g", [info("x", [1, 3, 40, 40])], [info(before, None)], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+@pytest.mark.optimized
+def test_halves_compute_what_the_whole_does(chains):
+    model = jaxops.onnx.load(unequal(8))
+    x = image(1, 3, 40, 40)
+    for _ in range(2):
+        close(model(x), jax.jit(model.apply)(model.params, x))
+    assert len(chains[0].links) == 2
+
+
+def test_one_half_is_lowered_while_the_other_is_compiled(monkeypatch, chains):
+    """And one is compiled at a time."""
+    events = []
+    began, second = threading.Event(), threading.Event()
+    lower, compiled = jax.stages.Traced.lower, jax.stages.Lowered.compile
+
+    def lowering(self, *of, **options):
+        if events:
+            events.append(began.wait(20))
+        found = lower(self, *of, **options)
+        events.append("lowered")
+        if events.count("lowered") == 2:
+            second.set()
+        return found
+
+    def compiling(self, *of, **options):
+        events.append("begins")
+        began.set()
+        second.wait(20)
+        found = compiled(self, *of, **options)
+        events.append("ends")
+        return found
+
+    monkeypatch.setattr(jax.stages.Traced, "lower", lowering)
+    monkeypatch.setattr(jax.stages.Lowered, "compile", compiling)
+    jaxops.onnx.load(unequal(8))(image(1, 3, 40, 40))
+    assert events == ["lowered", "begins", True, "lowered", "ends", "begins", "ends"]

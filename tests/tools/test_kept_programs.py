@@ -128,6 +128,7 @@ class TestOfModels:
         """Its parts are kept; the first of the equal ones takes data in another layout than the next."""
         monkeypatch.setattr(layers, "_LEAST_WORK", 1)
         monkeypatch.setattr(layers, "_WORTH", 0)
+        monkeypatch.setattr(layers, "_HALVED", 0)
         names = [f"w{k}" for k in range(9)]
         text = " ".join(f"c{k} = Conv<pads=[1,1,1,1]>(h{k}, {w}) h{k + 1} = Relu(c{k})" for k, w in enumerate(names))
         proto = model(
