@@ -21,10 +21,12 @@ jax.tree_util.register_dataclass(layout.Spread, ["array"], ["shape", "axes"])
 class Link:
     """A part. run: what runs it, the same for equal parts. operands, results: the numbers of values.
 
-    done: those that nothing reads after it.
+    done: those that nothing reads after it. scope: of its first operation, as all names in it are those of the first of
+    equal parts.
     """
 
     run: Any
+    scope: str
     operands: tuple[int, ...]
     results: tuple[int, ...]
     done: tuple[int, ...]
@@ -32,7 +34,10 @@ class Link:
 
 @dataclass(frozen=True)
 class Chain:
-    """A function of lists of values, as `jax.jit` makes one of a whole program. inputs: the numbers of these values."""
+    """A function of lists of values, as `jax.jit` makes one of a whole program. inputs: the numbers of these values.
+
+    Its parts are programs of their own, or, within a function that JAX compiles, functions that the program calls.
+    """
 
     links: tuple[Link, ...]
     inputs: tuple[int, ...]
@@ -41,7 +46,9 @@ class Chain:
     def __call__(self, *given: Iterable[Any]) -> list[Any]:
         known = dict(zip(self.inputs, (x for values in given for x in values), strict=True))
         for link in self.links:
-            known.update(zip(link.results, link.run(*[known[v] for v in link.operands]), strict=True))
+            with jax.named_scope(link.scope):
+                found = link.run(*[known[v] for v in link.operands])
+            known.update(zip(link.results, found, strict=True))
             for v in link.done:
                 del known[v]
         return [layout.settled(known[v]) for v in self.outputs]
@@ -93,7 +100,7 @@ def chained(
     shapes: Mapping[Any, Sizes],
     jit: Callable[[Callable[..., Any]], Any],
 ) -> Chain:
-    """A program of several parts. jit: what makes a function of arrays of its operations run."""
+    """A function of several parts. jit: what makes a function of one of them, which equal ones share."""
     runs: dict[Any, Any] = {}
     links: list[Link] = []
     needed = set(outputs)
@@ -101,7 +108,8 @@ def chained(
         if part.form not in runs:
             runs[part.form] = jit(_function(part, shapes))
         done = {*part.operands, *part.results} - needed
-        links.append(Link(runs[part.form], part.operands, part.results, tuple(sorted(done))))
+        scope = part.operations[0].scope
+        links.append(Link(runs[part.form], scope, part.operands, part.results, tuple(sorted(done))))
         needed.update(part.operands)
     return Chain(tuple(reversed(links)), tuple(inputs), tuple(outputs))
 

@@ -6,6 +6,7 @@ the place of the parameters in the second, which runs at each call. Operators kn
 layout of their weights (`static.PREPARED`), and gradients, which follow `apply`, see the whole.
 """
 
+import itertools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -265,30 +266,35 @@ class Prepared:
         found = Division(program, names)
         shapes = {v: getattr(type, "shape", ()) for v, type in enumerate(program.types)}
         inputs = *found.prepared, *found.read, *range(len(names), program.inputs)
-        parts = layers.parts(found.rest, program.types, program.outputs) if is_cpu else []
+        parts, apart = layers.cut(found.rest, program.types, program.outputs) if is_cpu else layers.Cut()
 
         def jitted(run: Any) -> Any:
             run.__name__ = name
             return jax.jit(run, compiler_options=compiler_options())
 
         if parts:
-            whole = chained(parts, inputs, program.outputs, shapes, jitted)
+            whole = chained(parts, inputs, program.outputs, shapes, jitted if apart else jax.jit)
         else:
-            made_for = _settings(), list(map(jax.typeof, jax.tree.leaves((given, rng))))
             rest = loops.looped(found.rest, shapes, program.outputs) if is_cpu else found.rest
 
-            def run(values: Any, weights: Any, leaves: Any) -> list[Any]:
-                if made_for != (_settings(), list(map(jax.typeof, leaves))):
-                    raise _NotForThese
-                known = dict(zip(inputs, (*values, *weights, *leaves), strict=True))
+            def every(*given: Any) -> list[Any]:
+                known = dict(zip(inputs, itertools.chain(*given), strict=True))
                 return [layout.settled(y) for y in evaluate(rest, known, program.outputs, loops.bind)]
 
-            whole = jitted(run)
+            whole = every
+
+        made_for = _settings(), list(map(jax.typeof, jax.tree.leaves((given, rng))))
+
+        def run(values: Any, weights: Any, leaves: Any) -> list[Any]:
+            if made_for != (_settings(), list(map(jax.typeof, leaves))):
+                raise _NotForThese
+            return whole(values, weights, leaves)
+
         return Divided(
             preparation(program, found, names, [own.params[name] for name in names.values()]),
             tuple(found.read),
             jax.tree.structure(traced.out_info),
-            whole,
+            whole if apart else jitted(run),
         )
 
 

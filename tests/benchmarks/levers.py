@@ -4,8 +4,10 @@
 
 Above 1 a lever pays. `nothing` switches nothing off: how far it is from 1 is what the machine's noise does. All
 variants of a model run in one process, in turns; a ratio is the median of those of the rounds, each of the best of
-three calls. `cache` is about the start: that of a process that finds no compiled program, as a ratio to that of one
-that does.
+three calls.
+
+What is named `start` is about loading and the first call, each in a process of its own, in turns; a ratio is that of
+the medians. `cache` is the start of a process that finds no compiled program, as a ratio to that of one that does.
 """
 
 import argparse
@@ -30,12 +32,15 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from jaxops.graph.layers import Cut
 from jaxops.graph.prepared import compiler_options
 from jaxops.ops.mixed_products import mixed_product
 from jaxops.ops.nn.convolution_forms import as_columns, fast_form
 from jaxops.ops.precision import matrix_product
 
 ALL, CALLS, TOLERANCE = "all, ms", 3, 0.05
+# Those that spare a start what it need not compile, trace or look through, and how many starts are measured of each.
+STARTS, STARTED = ("concatenations first", "programs in parts", "numbers as arguments", "garbage later"), 3
 
 
 @functools.cache
@@ -97,10 +102,12 @@ LEVERS = {
         for module in ("nn.grouped_convolution", "microsoft.quantized_elementwise")
     },
     "kept late": {"jaxops.graph.kept.kept_late": lambda program: program},
-    # These three are about the start: what need not be compiled.
     "concatenations first": {"jaxops.graph.prepared.concatenated_first": lambda program: program},
-    "equal layers once": {"jaxops.graph.layers.parts": lambda *_: []},
+    "programs in parts": {"jaxops.graph.layers.cut": lambda *_: Cut()},
     "numbers as arguments": {"jaxops.graph.prepared.numbers_as_arguments": lambda program: program},
+    "garbage later": dict.fromkeys(
+        ("jaxops.graph.prepared.garbage_later", "jaxops.onnx.loading.garbage_later"), contextlib.nullcontext
+    ),
     "attention in parts": {"jaxops.graph.loops.looped": lambda operations, *_: operations},
     "maxima by slices": {"jaxops.graph.reductions.by_slices": lambda *_: None},
     "sums by windows": {"jaxops.graph.reductions.sum_of_columns": lambda x, axes: None},
@@ -147,21 +154,45 @@ def compared(path, inputs, rounds):
     return {ALL: float(np.median(every)) * 1e3, **ratios}
 
 
+def start(path, inputs, lever):
+    """Seconds of loading and the first call without a lever."""
+    with without(lever):
+        begin = time.perf_counter()
+        by_jaxops(None)(path)(inputs)
+        return time.perf_counter() - begin
+
+
+def alone(*given):
+    """What this script prints in a process of its own."""
+    command = [sys.executable, __file__, *map(str, given)]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
+def starts(run):
+    """The ratios of the starts without each of these levers. run: what gives the seconds of one, without a lever."""
+    seconds = {lever: [] for lever in ("nothing", *STARTS)}
+    for _ in range(STARTED):
+        for lever, found in seconds.items():
+            found.append(run(lever))
+    return {f"start: {lever}": float(np.median(seconds[lever]) / np.median(seconds["nothing"])) for lever in STARTS}
+
+
 def measure(path, rounds):
-    """The same in a process of its own, and what the cache does to a start."""
+    """The same in processes of their own, and what starts are without a lever."""
     with tempfile.TemporaryDirectory() as folder:
         inputs = Path(folder) / "inputs.npz"
         np.savez(inputs, allow_pickle=False, **example(path))
-        command = [sys.executable, __file__, "--measure", str(path), str(inputs), str(rounds)]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    starts = {engine: found["start"] for engine, found in measured(path, ["jaxops", "jaxops-cached"], 1).items()}
-    return {**json.loads(done.stdout), "cache": starts["jaxops"] / starts["jaxops-cached"]}
+        found = alone("--measure", path, inputs, rounds)
+        found |= starts(lambda lever: alone("--start", path, inputs, lever))
+    cached = {engine: found["start"] for engine, found in measured(path, ["jaxops", "jaxops-cached"], 1).items()}
+    return {**found, "cache": cached["jaxops"] / cached["jaxops-cached"]}
 
 
 def table(ratios):
     """A row for each model, the geometric means, and the rows that they leave out, as in `report`."""
     counted, others = order(ratios)
-    levers = [lever for lever in (ALL, *LEVERS, "cache") if any(lever in row for row in ratios.values())]
+    every = ALL, *LEVERS, *(f"start: {lever}" for lever in STARTS), "cache"
+    levers = [lever for lever in every if any(lever in row for row in ratios.values())]
     heads = (lever.replace(" ", "\n") for lever in levers)
     shown = Table("model", *heads, title="time without a lever / with all", title_justify="left")
 
@@ -195,8 +226,10 @@ def main():
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--measure"]:
-        with np.load(sys.argv[3]) as file:
-            print(json.dumps(compared(sys.argv[2], dict(file), int(sys.argv[4]))))
+    if sys.argv[1:2] in (["--measure"], ["--start"]):
+        _, what, model, file, last = sys.argv
+        with np.load(file) as arrays:
+            given = dict(arrays)
+        print(json.dumps(compared(model, given, int(last)) if what == "--measure" else start(model, given, last)))
     else:
         main()

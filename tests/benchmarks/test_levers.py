@@ -4,7 +4,7 @@ import levers
 import numpy as np
 import pytest
 from graphs import build, info, node, tensor
-from levers import ALL, LEVERS, compared, without
+from levers import ALL, LEVERS, STARTED, STARTS, alone, compared, starts, without
 from onnx import save
 
 
@@ -93,3 +93,17 @@ def test_a_name_that_is_gone_is_told(monkeypatch):
     monkeypatch.setattr(levers, "LEVERS", {"old": {"jaxops.ops.precision.gone": None}})
     with pytest.raises(AttributeError, match="gone"), without("old"):
         pass
+
+
+def test_a_start_without_a_lever_is_compared_with_one_with_all():
+    seconds = dict(zip(("nothing", *STARTS), range(2, 9), strict=False))
+    seen = []
+    found = starts(lambda lever: seen.append(lever) or seconds[lever])
+    assert found == {f"start: {lever}": seconds[lever] / 2 for lever in STARTS}
+    assert seen == ["nothing", *STARTS] * STARTED
+    assert set(STARTS) <= set(LEVERS)
+
+
+def test_a_start_is_that_of_a_process(path, tmp_path):
+    np.savez(tmp_path / "inputs.npz", x=X)
+    assert 0 < alone("--start", path, tmp_path / "inputs.npz", STARTS[0]) < 60

@@ -1,19 +1,13 @@
-"""A program of equal layers is cut into parts, of which equal ones are compiled once."""
+"""Where a program is cut: between equal layers, or in the middle of a network of convolutions."""
 
 import itertools
-import threading
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from graphs import info, node
 from jax import lax
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
-from onnx import helper, numpy_helper
 
-import jaxops.onnx
-from jaxops.graph import layers, prepared
+from jaxops.graph import layers
 from jaxops.graph.numbers import numbers_as_arguments
 from jaxops.graph.on_host import NUMBER
 from jaxops.graph.program import opened_program
@@ -26,17 +20,24 @@ W = list(RNG.standard_normal((16, SIZE, SIZE), np.float32) / 4)
 
 @pytest.fixture(autouse=True)
 def _however_short(monkeypatch):
+    monkeypatch.setattr(layers, "_FEW", 2)
     monkeypatch.setattr(layers, "_LEAST_WORK", 1)
     monkeypatch.setattr(layers, "_WORTH", 0)
     monkeypatch.setattr(layers, "_HALVED", 0)
 
 
-def parts(fn, *given):
+def cut(fn, *given):
     program = opened_program(jax.make_jaxpr(fn)(*given), "cpu")
-    found = layers.parts(program.operations, program.types, program.outputs)
-    if found:
-        assert list(itertools.chain(*(part.operations for part in found))) == list(program.operations)
+    found = layers.cut(program.operations, program.types, program.outputs)
+    if found.parts:
+        assert list(itertools.chain(*(part.operations for part in found.parts))) == list(program.operations)
     return found
+
+
+def parts(fn, *given):
+    """Those that are programs of their own."""
+    found = cut(fn, *given)
+    return found.parts if found.apart else ()
 
 
 def stack(count, layer=lambda x, w: lax.max(lax.dot(x, w), 0.0) + x, end=lambda x: lax.exp(lax.neg(x))):
@@ -92,7 +93,32 @@ def test_parts_begin_where_the_least_is_between_them():
     ids=["one", "effects", "input", "constant", "numbers", "kinds"],
 )
 def test_what_is_not_cut(fn):
-    assert not parts(fn, W, X)
+    assert not cut(fn, W, X).parts
+
+
+def test_short_layers_are_functions_of_one_program(monkeypatch):
+    """One for each; what differs from them stays together."""
+    monkeypatch.setattr(layers, "_LEAST_WORK", np.inf)
+    found = cut(stack(12), W, X)
+    assert not found.apart
+    assert [part.form == found.parts[1].form for part in found.parts] == [False, *[True] * 12, False]
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_a_few_short_layers_stay_as_they_are(monkeypatch, few):
+    monkeypatch.setattr(layers, "_LEAST_WORK", np.inf)
+    found = cut(stack(12), W, X)
+    monkeypatch.setattr(layers, "_FEW", 11 * len(found.parts[1].operations) + few)
+    assert bool(cut(stack(12), W, X).parts) != few
+
+
+def test_a_few_layers_in_a_long_program_stay_as_they_are(monkeypatch):
+    """Less than a third of its operations would be spared."""
+    monkeypatch.setattr(layers, "_LEAST_WORK", np.inf)
+    kinds = [lax.sin, lax.cos, lax.tanh]
+    for other, called in ((6, True), (60, False)):
+        end = [kinds[k // 3**3 % 3] for k in range(other)]
+        assert bool(cut(stack(4, end=lambda x, end=end: [x := f(x) for f in end][-1]), W, X).parts) == called
 
 
 def test_numbers_as_arguments_make_layers_equal():
@@ -105,7 +131,7 @@ def test_numbers_as_arguments_make_layers_equal():
 
     program = numbers_as_arguments(opened_program(jax.make_jaxpr(fn)(W, X), "cpu"))
     assert any(operation.name == NUMBER for operation in program.operations)
-    found = layers.parts(program.operations, program.types, program.outputs)
+    found = layers.cut(program.operations, program.types, program.outputs).parts
     assert max(sum(part.form == other.form for other in found) for part in found) == 4
 
 
@@ -138,130 +164,6 @@ def test_zeros_of_either_sign_are_different_constants(number, period):
     program = opened_program(jax.make_jaxpr(fn)(W, X), "cpu")
     _, _, found = layers._repeated(program.operations, layers._kinds(program.operations, program.types))
     assert found == period * len(program.operations) / 12
-
-
-def network(count, kernel, outputs=()):
-    """Convolutions, each with a sum and an activation, behind one of another size, and a mean of all places.
-
-    outputs: of which layers, too.
-    """
-    nodes, weights = [node("Conv", ["x", "w"], ["h0"])], {"w": RNG.standard_normal((8, 3, 2, 2), np.float32)}
-    for k in range(count):
-        weights[f"w{k}"] = RNG.standard_normal((8, 8, kernel, kernel), np.float32) / (3 * kernel)
-        weights[f"b{k}"] = RNG.standard_normal(8, np.float32)
-        pads = {"pads": [kernel // 2] * 4}
-        nodes += [
-            node("Conv", [f"h{k}", f"w{k}", f"b{k}"], [f"c{k}"], **pads),
-            node("Relu", [f"c{k}"], [f"r{k}"]),
-            node("Add", [f"r{k}", f"h{k}"], [f"h{k + 1}"]),
-        ]
-    nodes.append(node("GlobalAveragePool", [f"h{count}"], ["y"]))
-    named = [info(f"h{k}", None) for k in outputs] + [info("y", None)]
-    tensors = [numpy_helper.from_array(x, name) for name, x in weights.items()]
-    graph = helper.make_graph(nodes, "g", [info("x", ["n", 3, "s", "s"])], named, tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-
-
-@pytest.fixture
-def chains(monkeypatch):
-    """The programs of several parts that were made."""
-    found, plain = [], prepared.chained
-    monkeypatch.setattr(prepared, "chained", lambda *of: found.append(plain(*of)) or found[-1])
-    return found
-
-
-def image(*sizes):
-    return RNG.standard_normal(sizes, np.float32)
-
-
-def close(found, wanted):
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.optimized
-@pytest.mark.parametrize("kernel", [1, 3])
-@pytest.mark.parametrize("outputs", [(), (3,), range(1, 9)], ids=["last", "middle", "all"])
-def test_a_model_computes_what_its_function_does(kernel, outputs, chains):
-    model = jaxops.onnx.load(network(8, kernel, outputs))
-    x = image(2, 3, 24, 24)
-    for _ in range(2):
-        close(model(x), jax.jit(model.apply)(model.params, x))
-    (chain,) = chains
-    runs = [link.run for link in chain.links]
-    assert len(set(runs)) < len(runs) <= 6
-
-
-def test_layouts_cross_from_part_to_part(chains):
-    """Data stay channels last: nothing but the input is transposed."""
-    model = jaxops.onnx.load(network(8, 3))
-    x = image(1, 3, 24, 24)
-    model(x)
-    (part,) = model._pieces.prepared._own.parts.values()
-    lowered = chains[0].lower(part.prepared, part.weights, [x])
-    _, *middle, _ = [lowered.parts[link.run].as_text() for link in lowered.wiring.links]
-    assert len(middle) == 3
-    assert len({*middle}) == 1
-    assert "stablehlo.transpose" not in middle[0]
-    assert "tensor<1x23x23x8xf32>" in middle[0]
-
-
-@pytest.mark.optimized
-def test_other_sizes_settings_and_types(chains):
-    model = jaxops.onnx.load(network(8, 3))
-    x = image(1, 3, 24, 24)
-    wanted = jax.jit(model.apply)(model.params, x)
-    close(model(x), wanted)
-    close(model(jnp.asarray(x)), wanted)
-    assert len(chains) == 1
-    with jax.default_matmul_precision("highest"):
-        close(model(x), wanted)
-    assert len(chains) == 2
-    close(model(x), wanted)
-    jax.clear_caches()
-    close(model(x), wanted)
-    assert len(chains) == 2
-    close(model(x[..., :20, :20]), jax.jit(model.apply)(model.params, x[..., :20, :20]))
-    assert len(chains) == 3
-    with jax.disable_jit():
-        close(model(x), wanted)
-
-
-@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
-def test_a_later_call_with_shards(kind, chains):
-    model = jaxops.onnx.load(network(8, 3))
-    x = image(2, 3, 24, 24)
-    mesh = jax.make_mesh((2,), ("i",), axis_types=(kind,))
-    shards = jax.device_put(x, NamedSharding(mesh, PartitionSpec("i")))
-    close(model(shards), model(x))
-    close(model(shards), model(x))
-
-
-def test_equal_parts_are_compiled_once(chains):
-    compiled = []
-
-    def listen(event, seconds, **_):
-        compiled.extend([event] * event.endswith("backend_compile_duration"))
-
-    model = jaxops.onnx.load(network(12, 3))
-    x = image(1, 3, 24, 24)
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        model(x)
-        model(x)
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
-    assert len(chains[0].links) == 5
-    assert len(compiled) == 3
-
-
-def test_values_are_let_go_when_nothing_reads_them(chains):
-    model = jaxops.onnx.load(network(12, 3))
-    model(image(1, 3, 24, 24))
-    links = chains[0].links
-    for link, following in itertools.pairwise(links):
-        assert set(link.operands).isdisjoint(following.operands)
-        assert set(link.operands) <= set(link.done)
 
 
 FILTERS = RNG.standard_normal((12, 4, 4, 3, 3), np.float32) / 6
@@ -305,56 +207,3 @@ def test_a_short_network_is_not_cut_in_two(monkeypatch):
     assert parts(fn, list(FILTERS), x)
     monkeypatch.setattr(layers, "_HALVED", size * 12 * (4 * 64 * 4 * 9) / 2 + 1)
     assert not parts(fn, list(FILTERS), x)
-
-
-def unequal(count):
-    """A model of convolutions of different sizes."""
-    sizes = range(4, 4 + 2 * count, 2)
-    tensors = [
-        numpy_helper.from_array(RNG.standard_normal((b, a, 3, 3), np.float32) / 6, f"w{a}")
-        for a, b in itertools.pairwise([3, *sizes])
-    ]
-    nodes, before = [], "x"
-    for k, a in enumerate([3, *sizes[:-1]]):
-        nodes += [node("Conv", [before, f"w{a}"], [f"c{k}"], pads=[1] * 4), node("Relu", [f"c{k}"], [f"h{k}"])]
-        before = f"h{k}"
-    graph = helper.make_graph(nodes, "g", [info("x", [1, 3, 40, 40])], [info(before, None)], tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-
-
-@pytest.mark.optimized
-def test_halves_compute_what_the_whole_does(chains):
-    model = jaxops.onnx.load(unequal(8))
-    x = image(1, 3, 40, 40)
-    for _ in range(2):
-        close(model(x), jax.jit(model.apply)(model.params, x))
-    assert len(chains[0].links) == 2
-
-
-def test_one_half_is_lowered_while_the_other_is_compiled(monkeypatch, chains):
-    """And one is compiled at a time."""
-    events = []
-    began, second = threading.Event(), threading.Event()
-    lower, compiled = jax.stages.Traced.lower, jax.stages.Lowered.compile
-
-    def lowering(self, *of, **options):
-        if events:
-            events.append(began.wait(20))
-        found = lower(self, *of, **options)
-        events.append("lowered")
-        if events.count("lowered") == 2:
-            second.set()
-        return found
-
-    def compiling(self, *of, **options):
-        events.append("begins")
-        began.set()
-        second.wait(20)
-        found = compiled(self, *of, **options)
-        events.append("ends")
-        return found
-
-    monkeypatch.setattr(jax.stages.Traced, "lower", lowering)
-    monkeypatch.setattr(jax.stages.Lowered, "compile", compiling)
-    jaxops.onnx.load(unequal(8))(image(1, 3, 40, 40))
-    assert events == ["lowered", "begins", True, "lowered", "ends", "begins", "ends"]

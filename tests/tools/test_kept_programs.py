@@ -126,6 +126,7 @@ class TestOfModels:
 
     def test_a_program_of_equal_layers(self, tmp_path, traced, monkeypatch):
         """Its parts are kept; the first of the equal ones takes data in another layout than the next."""
+        monkeypatch.setattr(layers, "_FEW", 2)
         monkeypatch.setattr(layers, "_LEAST_WORK", 1)
         monkeypatch.setattr(layers, "_WORTH", 0)
         monkeypatch.setattr(layers, "_HALVED", 0)

@@ -1,0 +1,238 @@
+"""A program in parts: programs that follow each other, or functions that one program calls."""
+
+import itertools
+import re
+import threading
+from collections import Counter
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from graphs import info, node
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from onnx import helper, numpy_helper
+
+import jaxops.onnx
+from jaxops.graph import layers, prepared
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _however_short(monkeypatch):
+    monkeypatch.setattr(layers, "_FEW", 2)
+    monkeypatch.setattr(layers, "_LEAST_WORK", 1)
+    monkeypatch.setattr(layers, "_WORTH", 0)
+    monkeypatch.setattr(layers, "_HALVED", 0)
+
+
+def network(count, kernel, outputs=()):
+    """Convolutions, each with a sum and an activation, behind one of another size, and a mean of all places.
+
+    outputs: of which layers, too.
+    """
+    nodes, weights = [node("Conv", ["x", "w"], ["h0"])], {"w": RNG.standard_normal((8, 3, 2, 2), np.float32)}
+    for k in range(count):
+        weights[f"w{k}"] = RNG.standard_normal((8, 8, kernel, kernel), np.float32) / (3 * kernel)
+        weights[f"b{k}"] = RNG.standard_normal(8, np.float32)
+        pads = {"pads": [kernel // 2] * 4}
+        nodes += [
+            node("Conv", [f"h{k}", f"w{k}", f"b{k}"], [f"c{k}"], **pads),
+            node("Relu", [f"c{k}"], [f"r{k}"]),
+            node("Add", [f"r{k}", f"h{k}"], [f"h{k + 1}"]),
+        ]
+    nodes.append(node("GlobalAveragePool", [f"h{count}"], ["y"]))
+    named = [info(f"h{k}", None) for k in outputs] + [info("y", None)]
+    tensors = [numpy_helper.from_array(x, name) for name, x in weights.items()]
+    graph = helper.make_graph(nodes, "g", [info("x", ["n", 3, "s", "s"])], named, tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+@pytest.fixture
+def chains(monkeypatch):
+    """The programs of several parts that were made."""
+    found, plain = [], prepared.chained
+    monkeypatch.setattr(prepared, "chained", lambda *of: found.append(plain(*of)) or found[-1])
+    return found
+
+
+def image(*sizes):
+    return RNG.standard_normal(sizes, np.float32)
+
+
+def close(found, wanted):
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.optimized
+@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize("outputs", [(), (3,), range(1, 9)], ids=["last", "middle", "all"])
+def test_a_model_computes_what_its_function_does(kernel, outputs, chains):
+    model = jaxops.onnx.load(network(8, kernel, outputs))
+    x = image(2, 3, 24, 24)
+    for _ in range(2):
+        close(model(x), jax.jit(model.apply)(model.params, x))
+    (chain,) = chains
+    runs = [link.run for link in chain.links]
+    assert len(set(runs)) < len(runs) <= 6
+
+
+@pytest.mark.optimized
+@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize("outputs", [(), (3,), range(1, 9)], ids=["last", "middle", "all"])
+def test_calls_of_layers_compute_what_they_do(kernel, outputs, chains, monkeypatch):
+    monkeypatch.setattr(layers, "_LEAST_WORK", np.inf)
+    monkeypatch.setattr(layers, "_HALVED", np.inf)
+    model = jaxops.onnx.load(network(8, kernel, outputs))
+    x = image(2, 3, 24, 24)
+    for _ in range(2):
+        close(model(x), jax.jit(model.apply)(model.params, x))
+    assert len(chains[0].links) > 6
+
+
+def test_a_layer_is_lowered_once_and_called_by_name(chains, monkeypatch):
+    monkeypatch.setattr(layers, "_LEAST_WORK", np.inf)
+    monkeypatch.setattr(layers, "_HALVED", np.inf)
+    lowered = []
+    lower = jax.stages.Traced.lower
+    monkeypatch.setattr(jax.stages.Traced, "lower", lambda *of, **how: lowered.append(lower(*of, **how)) or lowered[-1])
+    jaxops.onnx.load(network(8, 3))(image(1, 3, 24, 24))
+    (program,) = lowered
+    functions = [link.run for link in chains[0].links]
+    (layer,) = {run for run in functions if functions.count(run) > 1}
+    calls = re.findall(r"call @(\w+)\(", program.as_text())
+    once = Counter(calls).most_common(1)[0]
+    assert once[1] == functions.count(layer) >= 6
+    assert program.as_text().count(f"func.func private @{once[0]}(") == 1
+    # XLA puts the name of a call before those within it.
+    places = {link.scope for link in chains[0].links if link.run is layer}
+    names = set(re.findall(r'op_name="[^"]*"', program.compile().as_text()))
+    assert len(places) == once[1]
+    assert all(any(place in name for name in names) for place in places)
+
+
+def test_layouts_cross_from_part_to_part(chains):
+    """Data stay channels last: nothing but the input is transposed."""
+    model = jaxops.onnx.load(network(8, 3))
+    x = image(1, 3, 24, 24)
+    model(x)
+    (part,) = model._pieces.prepared._own.parts.values()
+    lowered = chains[0].lower(part.prepared, part.weights, [x])
+    _, *middle, _ = [lowered.parts[link.run].as_text() for link in lowered.wiring.links]
+    assert len(middle) == 3
+    assert len({*middle}) == 1
+    assert "stablehlo.transpose" not in middle[0]
+    assert "tensor<1x23x23x8xf32>" in middle[0]
+
+
+@pytest.mark.optimized
+def test_other_sizes_settings_and_types(chains):
+    model = jaxops.onnx.load(network(8, 3))
+    x = image(1, 3, 24, 24)
+    wanted = jax.jit(model.apply)(model.params, x)
+    close(model(x), wanted)
+    close(model(jnp.asarray(x)), wanted)
+    assert len(chains) == 1
+    with jax.default_matmul_precision("highest"):
+        close(model(x), wanted)
+    assert len(chains) == 2
+    close(model(x), wanted)
+    jax.clear_caches()
+    close(model(x), wanted)
+    assert len(chains) == 2
+    close(model(x[..., :20, :20]), jax.jit(model.apply)(model.params, x[..., :20, :20]))
+    assert len(chains) == 3
+    with jax.disable_jit():
+        close(model(x), wanted)
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_a_later_call_with_shards(kind, chains):
+    model = jaxops.onnx.load(network(8, 3))
+    x = image(2, 3, 24, 24)
+    mesh = jax.make_mesh((2,), ("i",), axis_types=(kind,))
+    shards = jax.device_put(x, NamedSharding(mesh, PartitionSpec("i")))
+    close(model(shards), model(x))
+    close(model(shards), model(x))
+
+
+def test_equal_parts_are_compiled_once(chains):
+    compiled = []
+
+    def listen(event, seconds, **_):
+        compiled.extend([event] * event.endswith("backend_compile_duration"))
+
+    model = jaxops.onnx.load(network(12, 3))
+    x = image(1, 3, 24, 24)
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        model(x)
+        model(x)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert len(chains[0].links) == 5
+    assert len(compiled) == 3
+
+
+def test_values_are_let_go_when_nothing_reads_them(chains):
+    model = jaxops.onnx.load(network(12, 3))
+    model(image(1, 3, 24, 24))
+    links = chains[0].links
+    for link, following in itertools.pairwise(links):
+        assert set(link.operands).isdisjoint(following.operands)
+        assert set(link.operands) <= set(link.done)
+
+
+def unequal(count):
+    """A model of convolutions of different sizes."""
+    sizes = range(4, 4 + 2 * count, 2)
+    tensors = [
+        numpy_helper.from_array(RNG.standard_normal((b, a, 3, 3), np.float32) / 6, f"w{a}")
+        for a, b in itertools.pairwise([3, *sizes])
+    ]
+    nodes, before = [], "x"
+    for k, a in enumerate([3, *sizes[:-1]]):
+        nodes += [node("Conv", [before, f"w{a}"], [f"c{k}"], pads=[1] * 4), node("Relu", [f"c{k}"], [f"h{k}"])]
+        before = f"h{k}"
+    graph = helper.make_graph(nodes, "g", [info("x", [1, 3, 40, 40])], [info(before, None)], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+@pytest.mark.optimized
+def test_halves_compute_what_the_whole_does(chains):
+    model = jaxops.onnx.load(unequal(8))
+    x = image(1, 3, 40, 40)
+    for _ in range(2):
+        close(model(x), jax.jit(model.apply)(model.params, x))
+    assert len(chains[0].links) == 2
+
+
+def test_one_half_is_lowered_while_the_other_is_compiled(monkeypatch, chains):
+    """And one is compiled at a time."""
+    events = []
+    began, second = threading.Event(), threading.Event()
+    lower, compiled = jax.stages.Traced.lower, jax.stages.Lowered.compile
+
+    def lowering(self, *of, **options):
+        if events:
+            events.append(began.wait(20))
+        found = lower(self, *of, **options)
+        events.append("lowered")
+        if events.count("lowered") == 2:
+            second.set()
+        return found
+
+    def compiling(self, *of, **options):
+        events.append("begins")
+        began.set()
+        second.wait(20)
+        found = compiled(self, *of, **options)
+        events.append("ends")
+        return found
+
+    monkeypatch.setattr(jax.stages.Traced, "lower", lowering)
+    monkeypatch.setattr(jax.stages.Lowered, "compile", compiling)
+    jaxops.onnx.load(unequal(8))(image(1, 3, 40, 40))
+    assert events == ["lowered", "begins", True, "lowered", "ends", "begins", "ends"]
