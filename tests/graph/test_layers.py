@@ -24,6 +24,7 @@ def _however_short(monkeypatch):
     monkeypatch.setattr(layers, "_LEAST_WORK", 1)
     monkeypatch.setattr(layers, "_WORTH", 0)
     monkeypatch.setattr(layers, "_HALVED", 0)
+    monkeypatch.setattr(layers, "_VARIED", 0)
 
 
 def cut(fn, *given):
@@ -206,4 +207,16 @@ def test_a_short_network_is_not_cut_in_two(monkeypatch):
     monkeypatch.setattr(layers, "_HALVED", size * 12 * (4 * 64 * 4 * 9) / 2)
     assert parts(fn, list(FILTERS), x)
     monkeypatch.setattr(layers, "_HALVED", size * 12 * (4 * 64 * 4 * 9) / 2 + 1)
+    assert not parts(fn, list(FILTERS), x)
+
+
+def test_a_network_of_few_kinds_is_not_cut_in_two(monkeypatch):
+    """XLA has little to compile for it."""
+    x = np.ones((1, 4, 8, 8), np.float32)
+    fn = convolutions(range(12))
+    program = opened_program(jax.make_jaxpr(fn)(list(FILTERS), x), "cpu")
+    kinds = len(set(layers._kinds(program.operations, program.types)))
+    monkeypatch.setattr(layers, "_VARIED", kinds)
+    assert parts(fn, list(FILTERS), x)
+    monkeypatch.setattr(layers, "_VARIED", kinds + 1)
     assert not parts(fn, list(FILTERS), x)

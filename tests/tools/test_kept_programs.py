@@ -130,6 +130,7 @@ class TestOfModels:
         monkeypatch.setattr(layers, "_LEAST_WORK", 1)
         monkeypatch.setattr(layers, "_WORTH", 0)
         monkeypatch.setattr(layers, "_HALVED", 0)
+        monkeypatch.setattr(layers, "_VARIED", 0)
         names = [f"w{k}" for k in range(9)]
         text = " ".join(f"c{k} = Conv<pads=[1,1,1,1]>(h{k}, {w}) h{k + 1} = Relu(c{k})" for k, w in enumerate(names))
         proto = model(
