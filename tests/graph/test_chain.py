@@ -16,16 +16,8 @@ from onnx import helper, numpy_helper
 import jaxops.onnx
 from jaxops.graph import layers, prepared
 
+pytestmark = pytest.mark.usefixtures("cut_however_short")
 RNG = np.random.default_rng(0)
-
-
-@pytest.fixture(autouse=True)
-def _however_short(monkeypatch):
-    monkeypatch.setattr(layers, "_FEW", 2)
-    monkeypatch.setattr(layers, "_LEAST_WORK", 1)
-    monkeypatch.setattr(layers, "_WORTH", 0)
-    monkeypatch.setattr(layers, "_HALVED", 0)
-    monkeypatch.setattr(layers, "_VARIED", 0)
 
 
 def network(count, kernel, outputs=()):

@@ -16,7 +16,7 @@ from jax.experimental.compilation_cache import compilation_cache
 import jaxops.onnx
 from jaxops.command_line import main
 from jaxops.errors import ArgumentError
-from jaxops.graph import layers, prepared
+from jaxops.graph import prepared
 from jaxops.tools import kept_programs
 
 TEXT = "main (float[n] x) => (float[n] y) { z = Exp(x) y = Add(z, x) }"
@@ -124,13 +124,8 @@ class TestOfModels:
         assert str(second).splitlines()[-1] == str(first).splitlines()[-1]
         assert "prepared  3 values" in str(second)
 
-    def test_a_program_of_equal_layers(self, tmp_path, traced, monkeypatch):
+    def test_a_program_of_equal_layers(self, tmp_path, traced, cut_however_short):
         """Its parts are kept; the first of the equal ones takes data in another layout than the next."""
-        monkeypatch.setattr(layers, "_FEW", 2)
-        monkeypatch.setattr(layers, "_LEAST_WORK", 1)
-        monkeypatch.setattr(layers, "_WORTH", 0)
-        monkeypatch.setattr(layers, "_HALVED", 0)
-        monkeypatch.setattr(layers, "_VARIED", 0)
         names = [f"w{k}" for k in range(9)]
         text = " ".join(f"c{k} = Conv<pads=[1,1,1,1]>(h{k}, {w}) h{k + 1} = Relu(c{k})" for k, w in enumerate(names))
         proto = model(
