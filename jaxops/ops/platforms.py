@@ -25,10 +25,11 @@ def by_platform(*operands: Any, cpu: Callable[..., Any], default: Callable[..., 
 
 @functools.cache
 def processor_features() -> frozenset[str]:
-    """What this processor can do, as Linux names it; nothing, where no file says it."""
+    """What this processor can do, and who made it, as Linux names it; nothing, where no file says it."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
-    return frozenset(next((line for line in lines if line.startswith("flags")), "").split())
+    found = (next((line for line in lines if line.startswith(field)), "") for field in ("vendor_id", "flags"))
+    return frozenset(" ".join(found).split())
 
 
 @functools.cache

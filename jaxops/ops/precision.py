@@ -1,9 +1,10 @@
 """Products of float32 at the precision that `jax.default_matmul_precision` names, on a CPU too.
 
-XLA:CPU multiplies float32 exactly, whatever is asked for. A processor that multiplies bfloat16 in hardware (AMX) takes
-a third of the time for such a product. The error of an element is then about 4e-3 of the scale of its terms, where
-float32 has 1e-6. Three such products in place of one, which "high" allows, have 2e-5; they took 1.3 times as long as
-float32 (geometric mean of 13 models), and the memory of twice the weights, so "high" is float32 here.
+XLA:CPU multiplies float32 exactly, whatever is asked for. A processor that is fast at products of bfloat16 takes a
+third (AMX) or a half (AVX512-BF16 of AMD) of the time for such a product. The error of an element is then about 4e-3
+of the scale of its terms, where float32 has 1e-6. Three such products in place of one, which "high" allows, have 2e-5;
+they took 1.3 times as long as float32 (AMX, geometric mean of 13 models), and the memory of twice the weights, so
+"high" is float32 here.
 """
 
 import functools
@@ -21,15 +22,19 @@ from jaxops.static import PREPARED
 
 # JAX's names for products of bfloat16.
 _BFLOAT16 = {"bfloat16", "BF16_BF16_F32"}
-# The feature of a processor, as Linux names it, that makes them faster than those of float32. With AVX512-BF16 alone
-# they are slower: 64×768×3072 1.3 → 2.0 ms, BERT-base 66 → 87, ResNet-50 51 → 79.
-_FEATURE = "amx_bf16"
+# The features of a processor, as Linux names them, that make them faster than those of float32: AMX; AVX512-BF16 where
+# it adds up twice as many terms a cycle as float32. AMD's does (64×768×3072 1.8 → 0.9 ms); where it does not, they are
+# slower (1.3 → 2.0).
+_AMX = {"amx_bf16"}
+_FAST = _AMX, {"avx512_bf16", "AuthenticAMD"}
 # From this many columns on, the product with weights kept as columns (N, K) takes 0.6 of the time from two rows on:
 # 64×768×50257 74 → 43 ms, 8 rows 32 → 18. For 32,000 columns 64 rows take as long, and 8 rows 20 → 15: not enough for
 # a second table of 98 MB, where the file has (K, N).
 _MANY_COLUMNS = 40_000
 # A row times a matrix takes as long as to read the matrix: 1×768×3072 0.6 ms, in bfloat16 2.8.
 _FEW_ROWS = 8
+# Until so many rows, weights (N, K) are multiplied on the left (`_on_the_left`); numbers of float32 in a register.
+_PACKED_ROWS, _REGISTER = 64, 16
 
 
 def in_bfloat16(a: Any, b: Any, rows: Any) -> bool:
@@ -38,7 +43,7 @@ def in_bfloat16(a: Any, b: Any, rows: Any) -> bool:
         return False
     if a.dtype != jnp.float32 or b.dtype != jnp.float32 or (isinstance(rows, int) and rows < _FEW_ROWS):
         return False
-    return _FEATURE in processor_features()
+    return any(features <= processor_features() for features in _FAST)
 
 
 def dot(a: Any, b: Any, dimensions: Any, dtype: Any) -> Any:
@@ -50,6 +55,9 @@ def dot(a: Any, b: Any, dimensions: Any, dtype: Any) -> Any:
         how = dimensions
         if b.ndim == 2 and tuple(over_b) == (0,) and _reads_columns(b, rows):
             b, how = lax.transpose(b, (1, 0)), ((over_a, (1,)), dimensions[1])
+        if b.ndim == 2 and tuple(how[0][1]) == (1,) and _on_the_left(b, rows):
+            turned = lax.dot_general(b, a, (((1,), over_a), ((), ())), preferred_element_type=dtype)
+            return jnp.moveaxis(lax.optimization_barrier(turned), 0, -1)  # or XLA turns the product around
         return lax.dot_general(a, b, how, preferred_element_type=dtype)
 
     return bilinear(multiply, a, b, rows)
@@ -61,6 +69,21 @@ def _reads_columns(b: Any, rows: Any) -> bool:
         return False
     # Those of bfloat16 and int8 need not be packed at each call then: 64×768×3072 3.1 → 1.8 and 0.7 → 0.5 ms.
     return b.dtype in (jnp.bfloat16, jnp.int8) or (b.dtype == jnp.float32 and b.shape[1] >= _MANY_COLUMNS and rows != 1)
+
+
+def _on_the_left(b: Any, rows: Any) -> bool:
+    """Whether a CPU multiplies faster by weights (N, K) on the left: those on the right are packed at each call.
+
+    64×3072×768 takes 1.5 → 1.0 ms in bfloat16, and 2.5 → 1.7 in float32, 8 rows 1.3 → 0.5. More rows, more columns than
+    terms, and in float32 a number of rows that fills no register, take up to 1.4 times as long. AMX packs nothing.
+    """
+    if not PREPARED.get() or jax.default_backend() != "cpu":
+        return False
+    if not isinstance(rows, int) or not 1 < rows <= _PACKED_ROWS or b.shape[1] < b.shape[0]:
+        return False
+    if b.dtype == jnp.float32:
+        return rows <= _FEW_ROWS or rows % _REGISTER == 0
+    return b.dtype == jnp.bfloat16 and _AMX.isdisjoint(processor_features())
 
 
 def matrix_product(a: Any, b: Any, dtype: Any) -> Any:

@@ -89,6 +89,7 @@ LEVERS = {
     "small convolutions": {"jaxops.ops.nn.convolution_forms._is_small_product": lambda x, w, rows: False},
     "held-back transposes": {"jaxops.graph.layout._moves_one_axis": lambda perm: False},
     "weights as columns": {"jaxops.ops.precision._reads_columns": lambda b, rows: False},
+    "weights on the left": {"jaxops.ops.precision._on_the_left": lambda b, rows: False},
     "products of integers": {"jaxops.ops.quantization.linear_quantization.Dequantized": lambda array, *made_of: array},
     "bytes without sign": dict.fromkeys(
         ("jaxops.ops.integer_products.data_type", "jaxops.ops.nn.integer_convolution.data_type"), signed

@@ -7,12 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from graphs import model
+from jax import lax
 
 import jaxops as jo
 from jaxops import microsoft
 from jaxops.errors import ArgumentError
+from jaxops.graph.rows import jaxprs
 from jaxops.onnx import load
 from jaxops.ops import precision
+from jaxops.static import PREPARED
 
 pytestmark = pytest.mark.optimized
 RNG = np.random.default_rng(0)
@@ -48,13 +51,32 @@ FUNCTIONS = {
 }
 
 
-@pytest.fixture
-def amx(monkeypatch):
-    """A processor that multiplies bfloat16, whatever this one is."""
-    monkeypatch.setattr(precision, "processor_features", lambda: frozenset({"amx_bf16"}))
+# Processors that are fast at products of bfloat16, and others, as Linux names what they can do.
+FAST = {"AMX": {"GenuineIntel", "avx512_bf16", "amx_bf16"}, "AMD": {"AuthenticAMD", "avx512_bf16"}}
+OTHERS = {"Intel": {"GenuineIntel", "avx512_bf16"}, "older": {"AuthenticAMD", "avx2"}, "unknown": set()}
+
+
+def become(features, monkeypatch):
+    """A processor with these features, whatever this one is."""
+    monkeypatch.setattr(precision, "processor_features", lambda: frozenset(features))
     jax.clear_caches()  # operators are traced once
     yield
     jax.clear_caches()
+
+
+@pytest.fixture(params=FAST)
+def fast(request, monkeypatch):
+    yield from become(FAST[request.param], monkeypatch)
+
+
+@pytest.fixture
+def amd(monkeypatch):
+    yield from become(FAST["AMD"], monkeypatch)
+
+
+@pytest.fixture(params=OTHERS)
+def other(request, monkeypatch):
+    yield from become(OTHERS[request.param], monkeypatch)
 
 
 def exact(function, operands):
@@ -69,7 +91,7 @@ def error(found, expected):
 @pytest.mark.grid
 @pytest.mark.parametrize("asked", BOUNDS)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_error(name, asked, amx):
+def test_error(name, asked, fast):
     function, operands = FUNCTIONS[name]
     expected, (least, most) = exact(function, operands), BOUNDS[asked]
     with jax.default_matmul_precision(asked):
@@ -80,21 +102,19 @@ def test_error(name, asked, amx):
 
 
 @pytest.mark.parametrize("asked", ["bfloat16", "BF16_BF16_F32"])
-def test_a_processor_without_such_products_changes_nothing(asked, monkeypatch):
-    monkeypatch.setattr(precision, "processor_features", lambda: frozenset({"avx2", "avx512_bf16"}))
-    jax.clear_caches()
+def test_a_processor_without_such_products_changes_nothing(asked, other):
     expected = np.asarray(jo.matmul(A, B))
     with jax.default_matmul_precision(asked):
         assert (np.asarray(jo.matmul(A, B)) == expected).all()
 
 
-def test_a_few_rows_are_exact(amx):
+def test_a_few_rows_are_exact(fast):
     with jax.default_matmul_precision("bfloat16"):
         assert (np.asarray(jo.matmul(A[:4], B)) == np.asarray(jnp.matmul(A[:4], B))).all()
 
 
 @pytest.mark.parametrize("asked", ["bfloat16", "high"])
-def test_infinities_and_nan(asked, amx):
+def test_infinities_and_nan(asked, fast):
     a = A.at[0, 0].set(jnp.inf).at[1, 0].set(jnp.nan)
     with jax.default_matmul_precision(asked):
         found = np.asarray(jo.matmul(a, B))
@@ -104,7 +124,7 @@ def test_infinities_and_nan(asked, amx):
 
 
 @pytest.mark.parametrize("asked", ["bfloat16", "high"])
-def test_derivatives_are_those_of_float32(asked, amx):
+def test_derivatives_are_those_of_float32(asked, fast):
     def loss(a, b):
         return jnp.sum(jo.matmul(a, b) * jnp.cos(jnp.arange(80.0))[None])
 
@@ -131,7 +151,7 @@ NET = model(
 
 
 @pytest.mark.parametrize("asked", ["bfloat16", "high"])
-def test_a_model(asked, amx):
+def test_a_model(asked, fast):
     x = array(9, 128, 12, 12)
     expected = np.asarray(load(NET)(x), np.float64)
     loaded = load(NET, precision=asked)
@@ -145,12 +165,59 @@ def test_a_model(asked, amx):
         assert error(load(NET, precision="highest")(x), expected) <= 4e-6
 
 
-def test_weights_are_prepared_in_bfloat16(amx):
+def test_weights_are_prepared_in_bfloat16(fast):
     loaded = load(NET, precision="bfloat16")
     loaded(array(9, 128, 12, 12))
     kept = loaded._pieces.prepared.values
     assert {v.dtype for v in kept} == {jnp.dtype(jnp.bfloat16)}
     assert sum(v.size for v in kept) == sum(p.size for p in loaded.params.values())
+
+
+# Rows, terms, columns → whether weights kept as (columns, terms) stand on the left, in bfloat16 and in float32.
+ON_THE_LEFT = {
+    (1, 300, 96): (False, False),
+    (2, 300, 96): (True, True),  # float32, whatever is asked for
+    (16, 128, 128): (True, True),
+    (49, 300, 96): (True, False),
+    (64, 1024, 80): (True, True),
+    (65, 300, 96): (False, False),
+    (32, 96, 300): (False, False),
+}
+
+
+@pytest.mark.parametrize("asked", ["bfloat16", None])
+@pytest.mark.parametrize("sizes", ON_THE_LEFT)
+def test_weights_on_the_left(sizes, asked, amd):
+    rows, terms, columns = sizes
+    w = RNG.normal(size=(columns, terms)).astype(np.float32)
+    text = f"main (float[N,{terms}] x) => (float[N,{columns}] y) {{ y = Gemm<transB=1>(x, w) }}"
+    loaded, a = load(model(text, initializers={"w": w}), precision=asked), array(rows, terms).at[0, 0].set(jnp.inf)
+    expected, found = np.asarray(a[1:], np.float64) @ w.T, np.asarray(loaded(a))
+    assert (found[0] == np.where(w[:, 0] > 0, np.inf, -np.inf)).all()
+    if rows > 1:
+        least, most = BOUNDS[asked if rows >= 8 else None]
+        assert least <= error(found[1:], expected) <= most
+    left = ON_THE_LEFT[sizes][asked is None]
+    assert (dot_operands(asked, a, w)[0] == w.shape) == left
+
+
+def dot_operands(asked, a, w):
+    """The sizes of both operands of a product with prepared weights."""
+    before = PREPARED.set(True)
+    try:
+        with jax.default_matmul_precision(asked):
+            program = jax.make_jaxpr(lambda a, w: jo.gemm(a, w, transB=1))(a, w)
+    finally:
+        PREPARED.reset(before)
+    (found,) = [e for e in equations(program.jaxpr) if e.primitive is lax.dot_general_p]
+    return [v.aval.shape for v in found.invars]
+
+
+def equations(jaxpr):
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for inner in jaxprs(eqn.params):
+            yield from equations(inner)
 
 
 def test_unknown_names():
