@@ -35,10 +35,11 @@ NODES = [
     node("DequantizeLinear", ["wm", "scale", "zero"], ["wmQ"]),
     node("MatMul", ["dQ", "wmQ"], ["m"]),
     node("MatMul", ["m", "w"], ["e"]),
-    node("ReduceMax", ["e"], ["y"]),
+    node("Gemm", ["e", "wn"], ["f"], transB=1),
+    node("ReduceMax", ["f"], ["y"]),
 ]
 RNG = np.random.default_rng(0)
-SIZES = {"w3": (4, 3, 3, 3), "w2": (4, 1, 3, 3), "w1": (6, 4, 1, 1), "w": (6, 8)}
+SIZES = {"w3": (4, 3, 3, 3), "w2": (4, 1, 3, 3), "w1": (6, 4, 1, 1), "w": (6, 8), "wn": (4, 8)}
 INTEGERS = {"wc": (3, 3, 3, 3), "wm": (6, 6), "zero": ()}
 WEIGHTS = [tensor(RNG.normal(size=size).astype(np.float32), name) for name, size in SIZES.items()]
 WEIGHTS += [tensor(RNG.integers(-9, 9, size, np.int8), name) for name, size in INTEGERS.items()]
