@@ -33,8 +33,8 @@ _FAST = _AMX, {"avx512_bf16", "AuthenticAMD"}
 _MANY_COLUMNS = 40_000
 # A row times a matrix takes as long as to read the matrix: 1×768×3072 0.6 ms, in bfloat16 2.8.
 _FEW_ROWS = 8
-# Until so many rows, weights (N, K) are multiplied on the left (`_on_the_left`); numbers of float32 in a register.
-_PACKED_ROWS, _REGISTER = 64, 16
+# See `_on_the_left`.
+_PACKED_ROWS, _MANY_TERMS = 64, 1536
 
 
 def in_bfloat16(a: Any, b: Any, rows: Any) -> bool:
@@ -74,16 +74,19 @@ def _reads_columns(b: Any, rows: Any) -> bool:
 def _on_the_left(b: Any, rows: Any) -> bool:
     """Whether a CPU multiplies faster by weights (N, K) on the left: those on the right are packed at each call.
 
-    64×3072×768 takes 1.5 → 1.0 ms in bfloat16, and 2.5 → 1.7 in float32, 8 rows 1.3 → 0.5. More rows, more columns than
-    terms, and in float32 a number of rows that fills no register, take up to 1.4 times as long. AMX packs nothing.
+    64×3072×768 takes 1.5 → 1.0 ms in bfloat16, and 2.5 → 1.7 in float32, 8 rows 1.3 → 0.5; 64×768×3072 1.2 → 1.1 and
+    2.2 → 1.9. Rows that fill no registers take up to 1.4 times as long, but not where the packing is slow, in bfloat16
+    with many terms: 63×1536×1536 1.7 → 1.3 ms. AMX packs nothing.
     """
-    if not PREPARED.get() or jax.default_backend() != "cpu":
+    if not PREPARED.get() or jax.default_backend() != "cpu" or b.dtype not in (jnp.float32, jnp.bfloat16):
         return False
-    if not isinstance(rows, int) or not 1 < rows <= _PACKED_ROWS or b.shape[1] < b.shape[0]:
+    columns, terms = b.shape
+    if not isinstance(rows, int) or not 1 < rows <= _PACKED_ROWS or columns > 4 * terms:
         return False
+    whole = rows & (rows - 1) == 0
     if b.dtype == jnp.float32:
-        return rows <= _FEW_ROWS or rows % _REGISTER == 0
-    return b.dtype == jnp.bfloat16 and _AMX.isdisjoint(processor_features())
+        return whole
+    return (whole or terms >= _MANY_TERMS) and _AMX.isdisjoint(processor_features())
 
 
 def matrix_product(a: Any, b: Any, dtype: Any) -> Any:

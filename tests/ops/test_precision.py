@@ -177,11 +177,12 @@ def test_weights_are_prepared_in_bfloat16(fast):
 ON_THE_LEFT = {
     (1, 300, 96): (False, False),
     (2, 300, 96): (True, True),  # float32, whatever is asked for
-    (16, 128, 128): (True, True),
-    (49, 300, 96): (True, False),
+    (16, 128, 512): (True, True),
+    (16, 128, 520): (False, False),
+    (49, 300, 96): (False, False),
+    (49, 1600, 96): (True, False),
     (64, 1024, 80): (True, True),
-    (65, 300, 96): (False, False),
-    (32, 96, 300): (False, False),
+    (65, 1600, 96): (False, False),
 }
 
 
