@@ -74,19 +74,20 @@ def _reads_columns(b: Any, rows: Any) -> bool:
 def _on_the_left(b: Any, rows: Any) -> bool:
     """Whether a CPU multiplies faster by weights (N, K) on the left: those on the right are packed at each call.
 
-    64×3072×768 takes 1.5 → 1.0 ms in bfloat16, and 2.5 → 1.7 in float32, 8 rows 1.3 → 0.5; 64×768×3072 1.2 → 1.1 and
-    2.2 → 1.9. Rows that fill no registers take up to 1.4 times as long, but not where the packing is slow, in bfloat16
-    with many terms: 63×1536×1536 1.7 → 1.3 ms. AMX packs nothing.
+    64×3072×768 takes 2.5 → 1.7 ms in float32, and 1.5 → 1.0 in bfloat16; 8 rows 1.3 → 0.5; 64×768×3072 2.2 → 1.9 and
+    1.2 → 1.1; 8×768×50257 14 → 9 and, of 64 rows in bfloat16, 11.7 → 13. Rows that fill no registers take up to 1.4
+    times as long, but not where the packing is slow, in bfloat16 with many terms: 63×1536×1536 1.7 → 1.3 ms. AMX packs
+    nothing.
     """
     if not PREPARED.get() or jax.default_backend() != "cpu" or b.dtype not in (jnp.float32, jnp.bfloat16):
         return False
-    columns, terms = b.shape
-    if not isinstance(rows, int) or not 1 < rows <= _PACKED_ROWS or columns > 4 * terms:
+    if not isinstance(rows, int) or not 1 < rows <= _PACKED_ROWS:
         return False
     whole = rows & (rows - 1) == 0
     if b.dtype == jnp.float32:
         return whole
-    return (whole or terms >= _MANY_TERMS) and _AMX.isdisjoint(processor_features())
+    columns, terms = b.shape
+    return columns <= 4 * terms and (whole or terms >= _MANY_TERMS) and _AMX.isdisjoint(processor_features())
 
 
 def matrix_product(a: Any, b: Any, dtype: Any) -> Any:

@@ -178,7 +178,7 @@ ON_THE_LEFT = {
     (1, 300, 96): (False, False),
     (2, 300, 96): (True, True),  # float32, whatever is asked for
     (16, 128, 512): (True, True),
-    (16, 128, 520): (False, False),
+    (16, 128, 520): (False, True),
     (49, 300, 96): (False, False),
     (49, 1600, 96): (True, False),
     (64, 1024, 80): (True, True),
