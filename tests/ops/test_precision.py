@@ -37,6 +37,17 @@ def lstm(x, w, r):
     return jo.lstm(x, w, r, hidden_size=8)[0]
 
 
+CODES = RNG.integers(0, 256, (80, 3, 16), np.uint8)  # (N, blocks, bytes of 32 numbers of 4 bits)
+
+
+def four_bits(x, scales):
+    return microsoft.matmul_nbits(x, CODES, scales, K=96, N=80, block_size=32)
+
+
+def nf4(x, scales):
+    return microsoft.matmul_bnb4(x, CODES.reshape(-1), scales, K=96, N=80, block_size=32, quant_type=1)
+
+
 A, B, IMAGE = array(64, 96), array(96, 80), array(2, 128, 9, 9)
 FUNCTIONS = {
     "matmul": (jo.matmul, (A, B)),
@@ -44,6 +55,8 @@ FUNCTIONS = {
     "gemm": (lambda a, b: jo.gemm(a, b, transB=1), (A, B.T)),
     "einsum": (lambda a, b: jo.einsum([a, b], equation="ij,jk->ki"), (A, B)),
     "fused_matmul": (microsoft.fused_matmul, (A, B)),
+    "four bits": (four_bits, (A, array(80, 3))),
+    "nf4": (nf4, (A, array(240))),
     "pointwise": (jo.conv, (IMAGE, array(32, 128, 1, 1))),
     "columns": (jo.conv, (array(1, 256, 5, 5), array(64, 256, 3, 3))),
     "attention": (lambda q, k, v: jo.attention(q, k, v)[0], tuple(array(2, 3, 32, 16) for _ in range(3))),

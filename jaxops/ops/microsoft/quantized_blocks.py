@@ -14,6 +14,7 @@ from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import as_traced, floating, integral, is_float
 from jaxops.errors import ArgumentError, DTypeError, UnsupportedError
 from jaxops.ops.elementwise import broadcast_to, traced_operands
+from jaxops.ops.precision import dot
 from jaxops.ops.quantized import FLOAT8, quantized
 from jaxops.shapes.microsoft import quantized_blocks as sizes_of
 from jaxops.shapes.tensor.indexing import check_inhabited
@@ -104,7 +105,7 @@ def _matmul_nbits(operands: tuple[Any, ...], k: int, n: int, block_size: int, bi
         zeros = lax.reshape(zeros, (n, blocks))
     elements = lax.reshape(unpacked(b, bits), (n, blocks * block_size))
     w = _weights(elements, scales, zeros, 2 ** (bits - 1), g_idx)[:, :k]
-    y = lax.dot_general(a.astype(jnp.float32), w, (((a.ndim - 1,), (1,)), ((), ())))
+    y = dot(a.astype(jnp.float32), w, (((a.ndim - 1,), (1,)), ((), ())), jnp.float32)
     y = y if bias is None else y + broadcast_to(bias.astype(jnp.float32), y.shape)
     chex.assert_equal(y.shape, (*a.shape[:-1], n))
     return y.astype(a.dtype)
@@ -170,7 +171,7 @@ def _matmul_bnb4(operands: tuple[jax.Array, ...], sizes: tuple[int, ...], kind: 
     numbers = jnp.take(jnp.asarray(_NF4 if kind else _FP4, jnp.float32), codes.astype(jnp.int32))
     by = jnp.repeat(absmax.reshape(-1).astype(jnp.float32), block_size)[: n * k]
     w = lax.reshape(numbers * by, (n, k))
-    y = lax.dot_general(a.astype(jnp.float32), w, (((a.ndim - 1,), (1 if swapped else 0,)), ((), ())))
+    y = dot(a.astype(jnp.float32), w, (((a.ndim - 1,), (1 if swapped else 0,)), ((), ())), jnp.float32)
     return y.astype(a.dtype)
 
 
