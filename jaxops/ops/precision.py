@@ -23,8 +23,8 @@ from jaxops.static import PREPARED
 # JAX's names for products of bfloat16.
 _BFLOAT16 = {"bfloat16", "BF16_BF16_F32"}
 # The features of a processor, as Linux names them, that make them faster than those of float32: AMX; AVX512-BF16 where
-# it adds up twice as many terms a cycle as float32. AMD's does (64×768×3072 1.8 → 0.9 ms); where it does not, they are
-# slower (1.3 → 2.0).
+# it adds up twice as many terms a cycle as float32. AMD's does (64×768×3072 1.8 → 0.9 ms). On a processor of another
+# kind, whose maker was not noted, they took 1.3 → 2.0.
 _AMX = {"amx_bf16"}
 _FAST = _AMX, {"avx512_bf16", "AuthenticAMD"}
 # From this many columns on, the product with weights kept as columns (N, K) takes 0.6 of the time from two rows on:
