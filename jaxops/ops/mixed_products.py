@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.ops.platforms import processor_features
-from jaxops.static import PREPARED, Primitive, ir, mlir, stablehlo
+from jaxops.ops.platforms import prepared_on_cpu, processor_features
+from jaxops.static import Primitive, ir, mlir, stablehlo
 
 
 def data_type() -> Any:
@@ -21,7 +21,7 @@ def data_type() -> Any:
 
     Only where weights are prepared: such a program runs where it was traced, and is not transformed any more.
     """
-    if not PREPARED.get() or jax.default_backend() != "cpu":
+    if not prepared_on_cpu():
         return jnp.int8
     features = processor_features()
     return jnp.uint8 if "avx512_vnni" in features and "amx_int8" not in features else jnp.int8

@@ -23,6 +23,11 @@ def by_platform(*operands: Any, cpu: Callable[..., Any], default: Callable[..., 
     return lax.platform_dependent(*operands, cpu=cpu, default=default)
 
 
+def prepared_on_cpu() -> bool:
+    """Whether this is a program whose weights are prepared, which runs on a CPU."""
+    return PREPARED.get() and jax.default_backend() == "cpu"
+
+
 @functools.cache
 def processor_features() -> frozenset[str]:
     """What this processor can do, and who made it, as Linux names it; nothing, where no file says it."""

@@ -17,8 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
-from jaxops.ops.platforms import by_platform, processor_features
-from jaxops.static import PREPARED
+from jaxops.ops.platforms import by_platform, prepared_on_cpu, processor_features
 
 # JAX's names for products of bfloat16.
 _BFLOAT16 = {"bfloat16", "BF16_BF16_F32"}
@@ -65,7 +64,7 @@ def dot(a: Any, b: Any, dimensions: Any, dtype: Any) -> Any:
 
 def _reads_columns(b: Any, rows: Any) -> bool:
     """Whether a CPU multiplies faster with weights (K, N) that are prepared as (N, K)."""
-    if not PREPARED.get() or jax.default_backend() != "cpu":
+    if not prepared_on_cpu():
         return False
     # Those of bfloat16 and int8 need not be packed at each call then: 64×768×3072 3.1 → 1.8 and 0.7 → 0.5 ms.
     return b.dtype in (jnp.bfloat16, jnp.int8) or (b.dtype == jnp.float32 and b.shape[1] >= _MANY_COLUMNS and rows != 1)
@@ -79,7 +78,7 @@ def _on_the_left(b: Any, rows: Any) -> bool:
     times as long, but not where the packing is slow, in bfloat16 with many terms: 63×1536×1536 1.7 → 1.3 ms. AMX packs
     nothing.
     """
-    if not PREPARED.get() or jax.default_backend() != "cpu" or b.dtype not in (jnp.float32, jnp.bfloat16):
+    if not prepared_on_cpu() or b.dtype not in (jnp.float32, jnp.bfloat16):
         return False
     if not isinstance(rows, int) or not 1 < rows <= _PACKED_ROWS:
         return False

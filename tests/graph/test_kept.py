@@ -5,22 +5,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from programs import prepared
 
 from jaxops.graph.kept import kept_late
 from jaxops.graph.program import evaluate, opened_program
 from jaxops.ops.numerics import computed_once
-from jaxops.static import PREPARED
 
 X = np.random.default_rng(0).standard_normal((4, 6), np.float32)
 Y = X + 1
 
 
 def program_of(fn):
-    before = PREPARED.set(True)
-    try:
+    with prepared():
         return opened_program(jax.make_jaxpr(fn)(X, Y), "cpu")
-    finally:
-        PREPARED.reset(before)
 
 
 def order(fn):

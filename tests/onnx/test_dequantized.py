@@ -5,10 +5,9 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto as T, helper, numpy_helper
+from programs import equations, prepared
 
 import jaxops.onnx
-from jaxops.graph.rows import jaxprs
-from jaxops.static import PREPARED
 
 RNG = np.random.default_rng(0)
 TYPES = {"uint8": T.UINT8, "int8": T.INT8}
@@ -49,22 +48,13 @@ def model_of(node, x, tensors, axis=None, kind="uint8", zero=117, after=(), inpu
 
 def products(model, x):
     """The types of the sums of all products in a model's own program."""
-    before = PREPARED.set(True)
-    try:
+    with prepared():
         closed = jax.make_jaxpr(model.apply)(model.params, x)
-    finally:
-        PREPARED.reset(before)
     found = {"dot_general": set(), "conv_general_dilated": set()}
-
-    def walk(jaxpr):
-        for eqn in jaxpr.eqns:
-            name = {"mixed_product": "dot_general"}.get(eqn.primitive.name, eqn.primitive.name)
-            if name in found:
-                found[name].add(eqn.outvars[0].aval.dtype.name)
-            for inner in jaxprs(eqn.params):
-                walk(inner)
-
-    walk(closed.jaxpr)
+    for eqn in equations(closed.jaxpr):
+        name = {"mixed_product": "dot_general"}.get(eqn.primitive.name, eqn.primitive.name)
+        if name in found:
+            found[name].add(eqn.outvars[0].aval.dtype.name)
     return found
 
 

@@ -6,11 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import equations, prepared
 
 import jaxops as jo
-from jaxops.graph.rows import jaxprs
 from jaxops.ops import mixed_products
-from jaxops.static import PREPARED
 
 RNG = np.random.default_rng(0)
 # What a processor can do → whether it should multiply uint8 by int8.
@@ -27,17 +26,13 @@ def mixed(request, monkeypatch):
     features, mixed = PROCESSORS[request.param]
     monkeypatch.setattr(mixed_products, "processor_features", lambda: frozenset(features))
     jax.clear_caches()  # operators are traced once
-    before = PREPARED.set(True)
-    yield mixed
-    PREPARED.reset(before)
+    with prepared():
+        yield mixed
     jax.clear_caches()
 
 
 def names(jaxpr):
-    for eqn in jaxpr.eqns:
-        yield eqn.primitive.name
-        for inner in jaxprs(eqn.params):
-            yield from names(inner)
+    return (eqn.primitive.name for eqn in equations(jaxpr))
 
 
 def integers(kind, *shape):
@@ -97,9 +92,6 @@ def test_two_batches_are_of_int8(mixed):
 
 
 def test_only_prepared_programs_have_them(mixed):
-    before = PREPARED.set(False)
     a, b = integers("uint8", 40, 50), integers("int8", 50, 60)
-    try:
+    with prepared(False):
         check(jo.matmul_integer, (a, b), a.astype(np.int32) @ b.astype(np.int32), False)
-    finally:
-        PREPARED.reset(before)

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export, lax
+from programs import prepared
 
 import jaxops as jo
 from jaxops.graph.prepared import compiler_options
-from jaxops.static import PREPARED
 
 pytestmark = pytest.mark.optimized
 
@@ -31,11 +31,8 @@ def own(fn):
     """A function as a program of a model's own, whose weights are prepared."""
 
     def call(*operands):
-        before = PREPARED.set(True)
-        try:
+        with prepared():
             return fn(*operands)
-        finally:
-            PREPARED.reset(before)
 
     return jax.jit(call, compiler_options=compiler_options())
 

@@ -1,6 +1,7 @@
 """Products and convolutions at the precision that JAX was asked for, on a CPU."""
 
 import pickle
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -8,14 +9,14 @@ import numpy as np
 import pytest
 from graphs import model
 from jax import lax
+from programs import equations, prepared
 
 import jaxops as jo
 from jaxops import microsoft
 from jaxops.errors import ArgumentError
-from jaxops.graph.rows import jaxprs
 from jaxops.onnx import load
 from jaxops.ops import precision
-from jaxops.static import PREPARED
+from jaxops.ops.platforms import processor_features
 
 pytestmark = pytest.mark.optimized
 RNG = np.random.default_rng(0)
@@ -217,21 +218,42 @@ def test_weights_on_the_left(sizes, asked, amd):
 
 def dot_operands(asked, a, w):
     """The sizes of both operands of a product with prepared weights."""
-    before = PREPARED.set(True)
-    try:
-        with jax.default_matmul_precision(asked):
-            program = jax.make_jaxpr(lambda a, w: jo.gemm(a, w, transB=1))(a, w)
-    finally:
-        PREPARED.reset(before)
+    with prepared(), jax.default_matmul_precision(asked):
+        program = jax.make_jaxpr(lambda a, w: jo.gemm(a, w, transB=1))(a, w)
     (found,) = [e for e in equations(program.jaxpr) if e.primitive is lax.dot_general_p]
     return [v.aval.shape for v in found.invars]
 
 
-def equations(jaxpr):
-    for eqn in jaxpr.eqns:
-        yield eqn
-        for inner in jaxprs(eqn.params):
-            yield from equations(inner)
+# Sizes of the data and the filters, attributes → whether it is computed in bfloat16.
+CONVOLUTIONS = {
+    "3x3": ((2, 64, 9, 12), (96, 64, 3, 3), {"pads": [1, 1, 1, 1]}, True),
+    "strides": ((1, 64, 15, 20), (64, 64, 3, 3), {"strides": [2, 2], "pads": [1, 0, 2, 1]}, True),
+    "dilations": ((1, 64, 15, 20), (64, 64, 3, 2), {"dilations": [2, 3]}, True),
+    "columns skipped": ((1, 64, 15, 20), (64, 64, 2, 3), {"strides": [1, 3], "pads": [0, 1, 0, 1]}, True),
+    "one axis": ((2, 64, 40), (80, 64, 5), {"pads": [2, 2]}, True),
+    "three axes": ((1, 64, 5, 6, 7), (64, 64, 2, 3, 2), {"pads": [1, 0, 1, 0, 1, 1]}, True),
+    "few channels": ((1, 128, 14, 14), (32, 128, 3, 3), {"pads": [1, 1, 1, 1]}, False),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_with_prepared_weights(name, fast):
+    size, filters, attributes, narrow = CONVOLUTIONS[name]
+    x, w = array(*size), array(*filters)
+    expected = exact(lambda x, w: jo.conv(x, w, **attributes), (x, w))
+    with prepared(), jax.default_matmul_precision("bfloat16"):
+        found = jax.jit(lambda x, w: jo.conv(x, w, **attributes))(x, w)
+    least, most = BOUNDS["bfloat16" if narrow else None]
+    assert found.shape == expected.shape
+    assert least <= error(found, expected) <= most
+
+
+@pytest.mark.skipif(not processor_features(), reason="the processor is known on Linux only")
+def test_the_maker_of_the_processor_is_known():
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    for field in ("vendor_id", "flags"):
+        said = next((line for line in lines if line.startswith(field)), ":").partition(":")[2].split()
+        assert processor_features() >= set(said)
 
 
 def test_unknown_names():

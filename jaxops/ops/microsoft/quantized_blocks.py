@@ -62,7 +62,8 @@ def matmul_nbits(
     blocks = ceil(K / block_size). scales: (N, blocks) or flat, in the type of a. zero_points: uint8, packed as b is,
     (N, ceil(blocks · bits / 8)); or (N, blocks) in the type of a; either may be flat; 2^(bits - 1) when None.
     g_idx: (K,), int32: the block of each column, instead of a block for columns in a row. bias: (N,).
-    Returns: (…, N), in the type of a; w and the product are computed in float32. bits: 2, 4 or 8.
+    Returns: (…, N), in the type of a; w is computed in float32, and the product at the precision that JAX
+    is asked for. bits: 2, 4 or 8.
     accuracy_level: how inexact the product may be; no effect. weight_prepacked: the layout of one accelerator, only 0.
     Raises ShapeError when the shapes do not fit, DTypeError for other types, ArgumentError, UnsupportedError.
     Source: com.microsoft MatMulNBits, opset 1, as onnxruntime defines it.
@@ -141,7 +142,8 @@ def matmul_bnb4(
 
     a: (…, K), float16, bfloat16 or float32. b: N · K codes, two in a byte, the first one in the high bits, uint8, any
     shape. absmax: a number for each `block_size` codes in a row, in the type of a. quant_type: 0 for FP4, 1 for NF4.
-    transB: 0 gives a · w instead, with a (…, N). Returns the type of a; the product is computed in float32.
+    transB: 0 gives a · w instead, with a (…, N). Returns the type of a; w is computed in float32, and the
+    product at the precision that JAX is asked for.
     Raises ShapeError when the shapes do not fit, DTypeError for other types, ArgumentError.
     Source: com.microsoft MatMulBnb4, opset 1, as onnxruntime defines it.
 

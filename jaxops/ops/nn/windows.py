@@ -18,8 +18,9 @@ from jaxops.attributes import ints, one_of
 from jaxops.ops.checked import with_sizes
 from jaxops.ops.nn.window_slices import padded
 from jaxops.ops.numerics import with_nans
+from jaxops.ops.platforms import prepared_on_cpu
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
-from jaxops.static import PREPARED, Dim, Ints, Sizes
+from jaxops.static import Dim, Ints, Sizes
 
 # Larger windows, and symbolic sizes, are left to `lax.reduce_window`, one axis at a time as well. MaxPool 13×13,
 # stride 1, (1, 512, 13, 13), value and gradient: 2.1 and 90 ms by slices, 0.9 and 5 ms by reduce_window.
@@ -45,7 +46,7 @@ def options(op: str, auto_pad: AutoPad, pads: Ints | None, strides: Ints | None,
 def pool(x: jax.Array, windows: Windows, initial: Any, combine: Combine, reducer: Combine) -> jax.Array:
     """Combines the elements of each window, with `combine` on slices or with `reducer` in `lax.reduce_window`."""
     sizes = (*x.shape[:2], *windows.sizes)
-    if PREPARED.get() and jax.default_backend() == "cpu" and all(isinstance(d, int) for d in x.shape[2:]):
+    if prepared_on_cpu() and all(isinstance(d, int) for d in x.shape[2:]):
         # Without derivatives one padded copy is better: XLA makes a loop of each padded slice of the first axis, and
         # compiles it. Inception v2, with ten pools, compiles in 0.85 of the time, and its call takes 0.99.
         whole, windows = padded(x, windows, initial)

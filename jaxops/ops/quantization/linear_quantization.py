@@ -15,9 +15,10 @@ from jaxops.dequantized import Dequantized
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import DTypeError
 from jaxops.ops.numerics import largest, quotient, smallest
+from jaxops.ops.platforms import prepared_on_cpu
 from jaxops.ops.quantized import BYTES, QUANTIZED, in_precision, quantized, saturated, scale, wide, zero_point
 from jaxops.shapes.quantization.linear_quantization import Layout, layout, per_tensor, same_layout
-from jaxops.static import PREPARED, Array, ElementType, Sizes, jit_if_concrete
+from jaxops.static import Array, ElementType, Sizes, jit_if_concrete
 
 
 def quantize_linear(
@@ -176,7 +177,7 @@ def _dequantize(operands: tuple[jax.Array, ...], axis: int, block_size: int, tar
     y = (found.astype(work) * _spread(by.astype(work), way, x.shape)).astype(target)
     chex.assert_equal(y.shape, x.shape)
     bytes_ = x.dtype.name in BYTES and by.dtype == target == jnp.float32 and block_size == 0
-    if not (bytes_ and PREPARED.get() and jax.default_backend() == "cpu"):
+    if not (bytes_ and prepared_on_cpu()):
         return y
     return Dequantized(y, x, by, zero[0] if zero else None, axis % max(x.ndim, 1))
 

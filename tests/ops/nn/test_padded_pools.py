@@ -5,10 +5,10 @@ import re
 import jax
 import numpy as np
 import pytest
+from programs import prepared
 
 from jaxops.graph.prepared import compiler_options
 from jaxops.ops import average_pool, lp_pool, max_pool
-from jaxops.static import PREPARED
 
 FUNCTIONS = {"MaxPool": max_pool, "AveragePool": average_pool, "LpPool": lp_pool}
 
@@ -33,11 +33,8 @@ def test_programs_with_prepared_weights_pad_once(op, attributes):
     def run(x):
         return FUNCTIONS[op](x, **attributes)
 
-    before = PREPARED.set(True)
-    try:
+    with prepared():
         compiled = jax.jit(run, compiler_options=compiler_options()).lower(x).compile()
-    finally:
-        PREPARED.reset(before)
     np.testing.assert_allclose(compiled(x), jax.jit(run)(x), rtol=1e-5, atol=1e-6)
     if attributes["kernel_shape"] == (3, 3):
         assert len(re.findall(r" pad\(", compiled.as_text())) == 1

@@ -7,11 +7,11 @@ import pytest
 from graphs import at_opset
 from jax.export import export, symbolic_args_specs
 from peer import runtime
+from programs import prepared
 from whole_numbers import whole_numbers
 
 import jaxops as jo
 from jaxops.errors import ArgumentError, DTypeError, ShapeError
-from jaxops.static import PREPARED
 
 RNG = np.random.default_rng(13)
 whole = whole_numbers(RNG)
@@ -88,11 +88,8 @@ def test_values(name, kinds):
 def test_values_where_weights_are_prepared(name, kinds):
     shape, filters, attributes = CONVOLUTIONS[name]
     x, w, x_zero, w_zero = whole(kinds[0], *shape), whole(kinds[1], *filters), whole(kinds[0]), whole(kinds[1])
-    before = PREPARED.set(True)
-    try:
+    with prepared():
         found = jax.jit(lambda *v: jo.conv_integer(*v, **attributes))(x, w, x_zero, w_zero)
-    finally:
-        PREPARED.reset(before)
     same(found, convolution(x, w, x_zero, w_zero, attributes).astype(np.int32))
 
 

@@ -5,6 +5,7 @@ import os
 import jax
 import jax.numpy as jnp
 import numpy as np
+import programs
 import pytest
 from graphs import build, info, node, tensor
 from jax import lax
@@ -12,7 +13,6 @@ from jax import lax
 import jaxops.onnx
 from jaxops.ops.nn import convolution_forms, winograd
 from jaxops.shapes.nn import windows
-from jaxops.static import PREPARED
 
 pytestmark = pytest.mark.optimized
 
@@ -119,12 +119,9 @@ def test_only_a_program_with_prepared_weights_uses_it(monkeypatch):
     found = over(x, w, (1, 1, 1, 1))
 
     def form(prepared):
-        before = PREPARED.set(prepared)
-        try:
+        with programs.prepared(prepared):
             fast = convolution_forms.fast_form(x.shape, w.shape, found, 1, prepared)
             return fast and str(jax.make_jaxpr(lambda x, w: fast(x, w, found, 1))(x, w))
-        finally:
-            PREPARED.reset(before)
 
     assert form(prepared=False) is None
     assert "dot_general" in form(prepared=True)
