@@ -37,8 +37,8 @@ _SPARED, _WORTH = 1 / 3, 1e12
 # 1.0e12, EfficientNet-B0 3.4e11, MobileNetV3 1.6e11, whose calls would take 1.03 of the time.
 _HALVED = 2.5e11
 # The fewest kinds of operations, which are what XLA compiles, where it is cut in two: Inception has 370, ConvNeXt-T
-# 357, and the ResNets, which start no sooner and need no less memory, 230 to 300.
-_VARIED = 350
+# 341, and the ResNets, which start no sooner and need no less memory, 230 to 300.
+_VARIED = 320
 # How many of the next equal products are looked at from each, and how many distances between them are tried.
 _FAR, _TRIED = 32, 64
 

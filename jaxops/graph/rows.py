@@ -16,7 +16,7 @@ ELEMENTWISE = {
     *("cbrt", "ceil", "clamp", "computed_once", "convert_element_type", "copy", "copy_p"),
     *("cos", "cosh", "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1"),
     *("floor", "ge", "gt", "integer_pow", "is_finite", "le", "lgamma", "log", "log1p", "logistic", "lt"),
-    *("max", "min", "mul", "ne", "neg", "nextafter", "not", "or", "population_count", "pow"),
+    *("max", "min", "mul", "ne", "neg", "nextafter", "normal_distribution", "not", "or", "population_count", "pow"),
     *("reduce_precision", "rem", "round", "rsqrt", "select_n", "shift_left", "shift_right_arithmetic"),
     *("shift_right_logical", "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "sub", "tan", "tanh", "xor"),
 }

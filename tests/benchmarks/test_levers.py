@@ -36,7 +36,8 @@ NODES = [
     node("MatMul", ["dQ", "wmQ"], ["m"]),
     node("MatMul", ["m", "w"], ["e"]),
     node("Gemm", ["e", "wn"], ["f"], transB=1),
-    node("ReduceMax", ["f"], ["y"]),
+    node("Gelu", ["f"], ["g"], domain="com.microsoft"),
+    node("ReduceMax", ["g"], ["y"]),
 ]
 RNG = np.random.default_rng(0)
 SIZES = {"w3": (4, 3, 3, 3), "w2": (4, 1, 3, 3), "w1": (6, 4, 1, 1), "w": (6, 8), "wn": (4, 8)}

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.optimized
 
 RNG = np.random.default_rng(0)
 SHAPES = [((3, 1500), (1,)), ((5, 64), (1,)), ((2, 7, 65), (1, 2)), ((64, 3072), (0, 1)), ((1, 40_001), (0, 1))]
+SHAPES += [((3, 67, 770), (1, 2)), ((5, 9, 64), (0, 1, 2)), ((2, 500, 64), (0, 1, 2))]
 
 
 def run(fn, x):
@@ -42,6 +43,21 @@ def test_a_nan_stays(place):
     assert np.isnan(run(lambda x: lax.reduce_max(x, (0,)), x)[0])
     x[place] = np.inf
     assert run(lambda x: lax.reduce_max(x, (0,)), x)[0] == np.inf
+
+
+def test_rows_of_columns_come_first():
+    x = RNG.standard_normal((1, 67, 770), np.float32)
+
+    def centred(x):
+        return x - lax.broadcast_in_dim(lax.reduce_sum(x, (2,)) / 770, x.shape, (0, 1))
+
+    found, operations = run(lambda x: lax.reduce_max(centred(x), (0, 1, 2)), x)
+    np.testing.assert_allclose(found, (x - x.mean(2, keepdims=True)).max(), rtol=1e-6)
+    assert "slice" in operations
+    for place in ((0, 0, 0), (0, 66, 769), (0, 40, 300)):
+        holed = x.copy()
+        holed[place] = np.nan
+        assert np.isnan(run(lambda x: lax.reduce_max(x, (0, 1, 2)), holed)[0])
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from jax import lax
 from jaxops.attributes import one_of
 from jaxops.dtypes import floating
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.ops import normal_distribution
 from jaxops.ops.elementwise import broadcast_to, on_sizes, one_of_kind, operands, symbolic, traced_operands, unary
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
@@ -174,8 +175,12 @@ def gelu(x: Array, *, approximate: Approximation = "none") -> jax.Array:
     """
     one_of("gelu", "approximate", approximate, Approximation)
     (data,) = floating("gelu", x=x)
-    wide = data.astype(np.float32) if data.dtype.itemsize == 1 else data  # XLA has no erf of 8-bit floats
-    return jax.nn.gelu(wide, approximate=approximate == "tanh").astype(data.dtype)
+    return _gelu(data, approximate == "tanh")
+
+
+@jit_if_concrete
+def _gelu(x: jax.Array, approximate: bool) -> jax.Array:
+    return normal_distribution.weighed(x, approximate)
 
 
 def sigmoid(x: Array) -> jax.Array:

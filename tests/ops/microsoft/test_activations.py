@@ -139,7 +139,7 @@ def test_gradients_vmap_and_symbolic_sizes():
         return ms.gated_add(ms.bias_split_gelu(ms.fast_gelu(x, b), b), x[..., 4:], ms.quick_gelu(x[..., :1]))
 
     check_grads(jax.jit(smooth), (X, BIAS), order=1, modes=["rev"], rtol=2e-2, atol=2e-2)
-    np.testing.assert_allclose(jax.vmap(ms.bias_gelu, (0, None))(X, BIAS), ms.bias_gelu(X, BIAS), rtol=1e-6)
+    np.testing.assert_allclose(jax.vmap(ms.bias_gelu, (0, None))(X, BIAS), ms.bias_gelu(X, BIAS), rtol=5e-6)
 
     def fn(x, b):
         y = ms.bias_add(ms.bias_gelu(x, b), b, ms.fast_gelu(x, b))

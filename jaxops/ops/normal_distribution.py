@@ -1,0 +1,75 @@
+"""The distribution function Φ of the normal distribution, and what weighs a number by it.
+
+`jax.nn.gelu` computes Φ by erfc, for which XLA evaluates three polynomials, an exponential and two quotients: 1500×2048
+numbers take 2.3 ms on two cores, here 1.2; ConvNeXt-T takes 0.93 of the time. With erf they would take 0.9, but XLA's
+is up to two units in the last place off near -1, which is all that is left of 1 + erf there: 7e-7 at x = -5, where
+onnxruntime has 8e-8.
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from jaxops.dtypes import accumulation_type
+from jaxops.static import PREPARED, Primitive, mlir
+
+# From here on the tail is computed by itself.
+_FAR = 2.0
+# Of the fits: the largest absolute error of Φ is 2e-9, and the largest relative error of the tail 4e-8. They minimize
+# the largest error, found by least squares whose weights are multiplied by the errors (Lawson 1961).
+# (Φ(x) - ½) / x as a polynomial in x², lowest power first, up to x = 2.
+_CENTRE = (
+    *(0.3989422619342804, -0.06649018824100494, 0.00997286569327116, -0.0011862065875902772),
+    *(0.00011446127609815449, -8.957101272244472e-06, 5.219349645813054e-07, -1.6666440671997407e-08),
+)
+# (2Φ(-x)) ^ (-1/16) as a polynomial in x, from 2 to 5.8, where Φ(-x) is 3e-9. It grows without bound behind that.
+_TAIL = (
+    *(1.002406120300293, 0.04336845502257347, 0.028742114081978798, -0.0017487548757344484, 0.0020935817155987024),
+    *(-0.000486004282720387, 9.369038889417425e-05, -8.937127859098837e-06, 4.624596385838231e-07),
+)
+
+
+def weighed(x: Any, approximate: bool) -> Any:
+    """x · Φ(x), or ½x(1 + tanh(√(2/π)(x + 0.044715x³))); 16-bit floats are computed in float32."""
+    wide = lax.convert_element_type(x, accumulation_type(x.dtype))
+    if approximate:
+        found = jax.nn.gelu(wide, approximate=True)
+    else:
+        # Where weights are prepared, one operation, which is traced sooner than fifty.
+        found = wide * (_DISTRIBUTION.bind(wide) if PREPARED.get() else distribution(wide))
+    return lax.convert_element_type(found, x.dtype)
+
+
+@jax.custom_jvp
+def distribution(x: Any) -> Any:
+    """Φ(x) = ½(1 + erf(x/√2)). x: float32 or float64."""
+    if x.dtype == np.float64:
+        return 0.5 * lax.erfc(x * -np.sqrt(0.5))
+    right = x > 0
+    tail = 1 / _polynomial(_TAIL, lax.select(right, x, -x))
+    for _ in range(4):
+        tail = tail * tail
+    tail = 0.5 * tail
+    far = lax.select(right, 1 - tail, tail)
+    # A NaN is not below, and the tail keeps it.
+    return lax.select(lax.abs(x) < _FAR, 0.5 + x * _polynomial(_CENTRE, x * x), far)
+
+
+@distribution.defjvp
+def _density(values: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
+    (x,), (along,) = values, tangents
+    return distribution(x), along * (lax.exp(x * x * -0.5) * float(np.sqrt(0.5 / np.pi)))
+
+
+_DISTRIBUTION = Primitive("normal_distribution")
+_DISTRIBUTION.def_abstract_eval(lambda x: x)
+mlir.register_lowering(_DISTRIBUTION, mlir.lower_fun(distribution, multiple_results=False))
+
+
+def _polynomial(coefficients: tuple[float, ...], x: Any) -> Any:
+    total = lax.full_like(x, coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        total = total * x + coefficient
+    return total
