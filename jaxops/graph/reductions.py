@@ -68,11 +68,11 @@ def by_slices(pair: Callable[..., Any], reduce: Callable[..., Any], x: Any, axes
 
 
 def _between_slices(pair: Callable[..., Any], x: Any, axis: int) -> Any:
-    """What the slices of an axis come to; the last ones may overlap, as an element may count twice."""
+    """What the slices of an axis come to; the last two may overlap, as an element may count twice."""
     count = x.shape[axis]
     size = -(-count // _SLICES)
-    starts = [min(k * size, count - size) for k in range(min(_SLICES, count))]
-    return functools.reduce(pair, (lax.slice_in_dim(x, at, at + size, axis=axis) for at in starts))
+    starts = (min(at, count - size) for at in range(0, count, size))
+    return functools.reduce(pair, [lax.slice_in_dim(x, at, at + size, axis=axis) for at in starts])
 
 
 def sum_of_columns(x: Any, axes: tuple[int, ...]) -> Any:
