@@ -187,22 +187,25 @@ def test_weights_are_prepared_in_bfloat16(fast):
     assert sum(v.size for v in kept) == sum(p.size for p in loaded.params.values())
 
 
-# Rows, terms, columns → whether weights kept as (columns, terms) stand on the left, in bfloat16 and in float32.
-ON_THE_LEFT = {
-    (1, 300, 96): (False, False),
-    (2, 300, 96): (True, True),  # float32, whatever is asked for
-    (16, 128, 512): (True, True),
-    (16, 128, 520): (False, True),
-    (49, 300, 96): (False, False),
-    (49, 1600, 96): (True, False),
-    (64, 1024, 80): (True, True),
-    (65, 1600, 96): (False, False),
+# Rows, terms, columns → where weights (columns, terms) stand, in bfloat16 and in float32: on the left or the right, or
+# there as (terms, columns).
+PLACES = {
+    (1, 300, 96): ("right", "right"),
+    (2, 300, 96): ("left", "left"),  # float32, whatever is asked for
+    (3, 300, 96): ("turned", "turned"),
+    (16, 128, 512): ("left", "left"),
+    (16, 128, 520): ("right", "left"),
+    (49, 300, 96): ("right", "turned"),
+    (49, 1600, 96): ("left", "turned"),
+    (64, 1024, 80): ("left", "left"),
+    (65, 1600, 96): ("right", "turned"),
+    (100, 1600, 96): ("right", "right"),
 }
 
 
 @pytest.mark.parametrize("asked", ["bfloat16", None])
-@pytest.mark.parametrize("sizes", ON_THE_LEFT)
-def test_weights_on_the_left(sizes, asked, amd):
+@pytest.mark.parametrize("sizes", PLACES)
+def test_where_prepared_weights_stand(sizes, asked, amd):
     rows, terms, columns = sizes
     w = RNG.normal(size=(columns, terms)).astype(np.float32)
     text = f"main (float[N,{terms}] x) => (float[N,{columns}] y) {{ y = Gemm<transB=1>(x, w) }}"
@@ -212,8 +215,8 @@ def test_weights_on_the_left(sizes, asked, amd):
     if rows > 1:
         least, most = BOUNDS[asked if rows >= 8 else None]
         assert least <= error(found[1:], expected) <= most
-    left = ON_THE_LEFT[sizes][asked is None]
-    assert (dot_operands(asked, a, w)[0] == w.shape) == left
+    operands, place = dot_operands(asked, a, w), PLACES[sizes][asked is None]
+    assert operands[place != "left"] == (w.shape[::-1] if place == "turned" else w.shape)
 
 
 def dot_operands(asked, a, w):
