@@ -1,14 +1,18 @@
 """Operations on weights by NumPy: to compile a program that runs once takes longer than to run it here."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxops.graph.program import Known, Operation, Program
 
 _Rule = Callable[..., np.ndarray]
+# Where an array of NumPy begins whose memory an array of JAX on a CPU may share.
+_ALIGNMENT = 64
 
 
 def _spread(x: np.ndarray, shape: tuple[int, ...], broadcast_dimensions: tuple[int, ...], **_: Any) -> np.ndarray:
@@ -131,3 +135,18 @@ def bind(operation: Operation | Step, operands: Sequence[Any]) -> Sequence[np.nd
     arrays = [x if isinstance(x, np.ndarray) else np.asarray(x, dtype) for x, dtype in pairs]
     with np.errstate(all="ignore"):  # XLA gives inf and NaN without a word
         return [rule(*arrays, **operation.params)]
+
+
+def shareable(sizes: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """An array, not set, that `jax.device_put` does not copy on a CPU."""
+    size = math.prod(sizes) * dtype.itemsize
+    room = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
+    return room[start : start + size].view(dtype).reshape(sizes)
+
+
+def on_device(x: np.ndarray) -> jax.Array:
+    """The elements in memory of their own, which nothing else keeps."""
+    copy = shareable(x.shape, x.dtype)
+    copy[...] = x
+    return jax.device_put(copy)

@@ -67,14 +67,20 @@ def preparation(program: Program, division: Division, names: Mapping[int, str], 
 
 
 def _by_numpy(operations: Sequence[Any], given: Mapping[int, Any], wanted: Sequence[int]) -> list[Any]:
-    """Lets go of what is between as soon as it can: bytes whose sums are wanted take four times their size as int32."""
-    values = {v: np.asarray(x) for v, x in given.items()}
+    """Lets go of each weight, and of what is between, as soon as it can: all at once may take several times as much."""
+    values: dict[int, np.ndarray] = {}
     last = {v: operation for operation in operations for v in operation.operands if isinstance(v, int)}
+    found = dict.fromkeys(wanted)
     for operation in operations:
+        missing = given.keys() & {v for v in operation.operands if isinstance(v, int)} - values.keys()
+        values.update((v, np.asarray(given[v])) for v in missing)
         evaluate([operation], values, (), on_host.bind)
-        for v in {v for v in operation.operands if last.get(v) is operation}.difference(wanted):
-            del values[v]
-    return jax.device_put([np.array(values[v], order="C") for v in wanted])
+        for v in found.keys() & set(operation.results):
+            found[v] = on_host.on_device(values[v])
+            values[v] = np.asarray(found[v])  # the one that it was made of may be a view of a weight
+        for v in {v for v in (*operation.operands, *operation.results) if last.get(v, operation) is operation}:
+            values.pop(v, None)
+    return list(found.values())
 
 
 def _compiled(operations: Sequence[Any], given: Mapping[int, Any], wanted: Sequence[int]) -> list[Any]:

@@ -19,7 +19,7 @@ from jax.sharding import get_abstract_mesh
 
 from jaxops.dtypes import as_canonical, canonical
 from jaxops.errors import OutOfRangeError
-from jaxops.garbage import garbage_later
+from jaxops.garbage import garbage_later, give_back
 from jaxops.graph import kept, layers, layout, loops
 from jaxops.graph.border import named_outputs
 from jaxops.graph.chain import Chain, chained
@@ -314,6 +314,12 @@ def _compiled(
     """The program, so that its first call finds it compiled. While XLA compiles one part, the next one is lowered, and
     weights are prepared."""
     given = divided.preparation.types, tuple(weights[v] for v in divided.read), leaves
+
+    def compiled_part(lowered: Any) -> Any:
+        found = lowered.compile()
+        give_back()
+        return found
+
     compiled: dict[int, Any] = {}
     with ThreadPoolExecutor(1) as executor:
         if place is not None:
@@ -321,11 +327,12 @@ def _compiled(
         elif isinstance(divided.run, Chain):
             for k, part in divided.run.lowered(*given):
                 if k not in compiled:
-                    compiled[k] = executor.submit(part.compile)
+                    compiled[k] = executor.submit(compiled_part, part)
         else:
-            compiled[0] = executor.submit(divided.run.lower(*given).compile)
+            compiled[0] = executor.submit(compiled_part, divided.run.lower(*given))
         divided.preparation.computed(own.prepared, weights)
     found = [future.result() for future in compiled.values()]
+    give_back()
     return divided if place is None else found[0]
 
 

@@ -13,7 +13,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from jaxops.onnx.parts import shareable
+from jaxops.graph.on_host import shareable
 
 # The numbers of onnx.proto: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data and .data_location.
 _GRAPH, _INITIALIZER, _RAW_DATA, _DATA_LOCATION = 7, 5, 9, 14

@@ -7,11 +7,10 @@ from typing import Literal, Protocol
 import numpy as np
 
 from jaxops.errors import ModelError
+from jaxops.graph.on_host import shareable
 
 # Bytes that are read at once, where the part has gaps in the file.
 _BLOCK = 1 << 24
-# Where an array of NumPy begins whose memory an array of JAX on a CPU may share.
-_ALIGNMENT = 64
 
 
 class File(Protocol):
@@ -20,14 +19,6 @@ class File(Protocol):
     def open(self, mode: Literal["rb"], /) -> BufferedReader:
         """The file, to be read."""
         ...
-
-
-def shareable(sizes: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array, not set, that `jax.device_put` does not copy on a CPU."""
-    size = math.prod(sizes) * dtype.itemsize
-    room = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % _ALIGNMENT
-    return room[start : start + size].view(dtype).reshape(sizes)
 
 
 def read_part(

@@ -12,7 +12,7 @@ FILES = sorted((ROOT / "jaxops").rglob("*.py"))
 LONGEST = 400
 
 STANDARD = set(sys.stdlib_module_names)
-ARRAYS = {"jax", "numpy", "ml_dtypes", "chex"}
+ARRAYS = {"jax", "numpy", "ml_dtypes"}
 BASE = {
     *("jaxops.errors", "jaxops.memory", "jaxops.static", "jaxops.attributes", "jaxops.dtypes"),
     *("jaxops.contract", "jaxops.deferred", "jaxops.dequantized", "jaxops.sequences"),

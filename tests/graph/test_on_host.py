@@ -83,3 +83,21 @@ def test_what_is_between_is_let_go(monkeypatch):
     [found] = preparation._by_numpy(program.operations, {0: BYTES}, program.outputs)
     np.testing.assert_array_equal(found, -3 * BYTES.astype(np.int32).sum(1))
     assert alive == [0, 1, 1, 1]  # converted, negated, multiplied, summed
+
+
+def test_weights_are_let_go_one_by_one():
+    """Also those that results are views of; what is left has memory of its own."""
+    read = []
+
+    class Weight:
+        def __array__(self, dtype=None, copy=None):
+            assert all(ref() is None for ref in read)
+            found = np.arange(6.0, dtype=np.float32).reshape(2, 3).copy()
+            read.append(weakref.ref(found))
+            return found
+
+    program = opened_program(jax.make_jaxpr(lambda *xs: [x.T for x in xs])(*[np.ones((2, 3), np.float32)] * 3), "cpu")
+    found = preparation._by_numpy(program.operations, dict(enumerate([Weight(), Weight(), Weight()])), program.outputs)
+    assert len(read) == 3
+    for y in found:
+        np.testing.assert_array_equal(y, np.arange(6.0).reshape(2, 3).T)

@@ -16,7 +16,6 @@ __all__ = [
 from collections.abc import Callable
 from typing import Any
 
-import chex
 import jax
 import numpy as np
 from jax import lax
@@ -198,7 +197,7 @@ def _classes(operands: tuple[Any, Any], count: int, dtype: np.dtype) -> jax.Arra
     wide = lax.convert_element_type(x, accumulation_type(x.dtype))
     # One sample after the other: a table of samples and classes would not fit for a large vocabulary.
     found = lax.map(lambda k: jax.random.categorical(k, wide), jax.random.split(key, count))
-    chex.assert_equal(found.shape, (count, x.shape[0]))
+    assert found.shape == (count, x.shape[0])
     return lax.convert_element_type(found.T, dtype)
 
 

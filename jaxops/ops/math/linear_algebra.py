@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -68,7 +67,7 @@ def _gemm(arrays: tuple[jax.Array, ...], alpha: float, beta: float, trans_a: boo
         product = lax.dot_general(a, b, (contract, ((), ())), preferred_element_type=wide)
         return _whole_sum(product, alpha, c, beta).astype(a.dtype)
     product = _with_addend(precision.dot(a, b, (contract, ((), ())), wide), alpha, c, beta)
-    chex.assert_equal(product.shape, sizes)
+    assert product.shape == sizes
     return product.astype(a.dtype)
 
 
@@ -129,7 +128,7 @@ def _matmul(arrays: tuple[jax.Array, ...]) -> jax.Array:
     a, b = arrays
     sizes = sizes_of.matmul(a.shape, b.shape)
     product = precision.matrix_product(a, b, accumulation_type(a.dtype))
-    chex.assert_equal(product.shape, sizes)
+    assert product.shape == sizes
     return product.astype(a.dtype)
 
 
@@ -157,7 +156,7 @@ def _einsum(inputs: tuple[jax.Array, ...], equation: str) -> jax.Array:
     with jax.numpy_dtype_promotion("standard"):
         multiply = partial(jnp.einsum, explicit, preferred_element_type=accumulation_type(inputs[0].dtype))
         total = precision.bilinear(multiply, *inputs, rows=inputs[0].size) if len(inputs) == 2 else multiply(*inputs)
-    chex.assert_equal(total.shape, sizes)
+    assert total.shape == sizes
     return total.astype(inputs[0].dtype)
 
 
@@ -178,5 +177,5 @@ def det(x: Array) -> jax.Array:
 def _det(x: jax.Array) -> jax.Array:
     sizes = sizes_of.square("det", x.shape)
     found = jnp.linalg.det(x.astype(accumulation_type(x.dtype)))
-    chex.assert_equal(found.shape, sizes)
+    assert found.shape == sizes
     return found.astype(x.dtype)

@@ -7,7 +7,6 @@ __all__ = ["negative_log_likelihood_loss", "softmax_cross_entropy_loss"]
 
 from typing import Any, Literal
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -123,7 +122,7 @@ def _loss(operands: tuple[Any, Any, Any], ignored: int | None, reduction: LossRe
         factor = counts.astype(work) if factor is None else jnp.where(counts, factor, jnp.zeros_like(factor))
     if weights is not None:
         loss = loss * factor
-    chex.assert_equal(loss.shape, labels.shape)
+    assert loss.shape == labels.shape
     if reduction == "none":
         return loss.astype(x.dtype)
     if reduction == "sum":

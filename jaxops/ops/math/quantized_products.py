@@ -2,7 +2,6 @@
 
 __all__ = ["matmul_integer", "qlinear_matmul"]
 
-import chex
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -56,7 +55,7 @@ def quantized_product(
     else:
         left, right = without_zero(a, a_zero, jnp.float32), without_zero(b, b_zero, jnp.float32)
         y = jnp.matmul(left, right, precision=lax.Precision.HIGHEST)
-    chex.assert_equal(y.shape, sizes)
+    assert y.shape == sizes
     return y
 
 

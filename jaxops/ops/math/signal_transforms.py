@@ -7,7 +7,6 @@ __all__ = ["dft", "mel_weight_matrix", "stft"]
 
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -133,7 +132,7 @@ def _stft(arrays: tuple[Any, ...], count: Any, each: int, step: int, onesided: b
     starts = lax.broadcasted_iota(np.int32, (count, each), 0) * step
     places = starts + lax.broadcasted_iota(np.int32, (count, each), 1)
     rows = jnp.take(values, places, axis=1, mode="clip")  # all inside
-    chex.assert_equal(rows.shape, (x.shape[0], count, each))
+    assert rows.shape == (x.shape[0], count, each)
     for factor in factors:
         rows = rows * lax.convert_element_type(factor, rows.dtype)[None, None]
     return _pairs(jnp.fft.rfft(rows) if onesided else _transform(rows, each, 2), x.dtype)

@@ -8,7 +8,6 @@ __all__ = ["group_query_attention"]
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -262,7 +261,7 @@ def _group_query(operands: tuple[Any, ...], options: _Options) -> tuple[Any, ...
         stage=(None, "bias", "softmax")[options.scores],
     )
     output = merge_heads(found.output)
-    chex.assert_equal(output.shape, (q.shape[0], q.shape[2], heads * q.shape[3]))
+    assert output.shape == (q.shape[0], q.shape[2], heads * q.shape[3])
     output = jnp.where((ends > options.rows)[:, None, None], jnp.asarray(np.nan, output.dtype), output)
     scores = found.scores
     if scores is not None:

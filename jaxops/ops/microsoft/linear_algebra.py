@@ -2,7 +2,6 @@
 
 __all__ = ["fused_matmul"]
 
-import chex
 import jax
 import jax.numpy as jnp  # noqa: F401 - the doctest uses it
 from jax import lax
@@ -58,5 +57,5 @@ def _fused_matmul(
     sizes = product_sizes(a.shape, b.shape, "fused_matmul")
     product = precision.matrix_product(a, b, accumulation_type(a.dtype))
     product = scaled(product, alpha)
-    chex.assert_equal(product.shape, sizes)
+    assert product.shape == sizes
     return product.astype(a.dtype)

@@ -4,8 +4,6 @@ __all__ = ["decoder_masked_multi_head_attention", "multi_head_attention"]
 
 from typing import Any
 
-import chex
-
 from jaxops.attributes import flag
 from jaxops.dtypes import floats_of_one_type, integral
 from jaxops.errors import ArgumentError, ShapeError, shape_text
@@ -188,7 +186,7 @@ def _multi_head(
     past = None if old_k is None else (old_k, old_v)
     found, present_k, present_v = cached(q, k, v, past, before, beams, mask, extra, scale, options)
     output = merge_heads(found.output)
-    chex.assert_equal(output.shape, (q.shape[0], q.shape[2], v.shape[1] * v.shape[3]))
+    assert output.shape == (q.shape[0], q.shape[2], v.shape[1] * v.shape[3])
     return output, present_k, present_v, found.scores
 
 

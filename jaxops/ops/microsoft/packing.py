@@ -9,7 +9,6 @@ __all__ = ["packed_attention", "packed_multi_head_attention", "remove_padding", 
 from collections.abc import Sequence
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -90,7 +89,7 @@ def _within_sequences(parts: Any, offset: Any, ends: Any, bias: Any, heads: int,
     output = merge_heads(attend(q, k, v, scale=scale, bias=bias, mask=real[:, None, None]).output)
     flat = output.reshape(batch * length, output.shape[2])
     found = jnp.take(flat, offset.reshape(-1)[: parts[0].shape[0]], 0, mode="clip")
-    chex.assert_equal(found.shape, (parts[0].shape[0], parts[2].shape[1]))
+    assert found.shape == (parts[0].shape[0], parts[2].shape[1])
     return found
 
 

@@ -5,7 +5,6 @@ __all__ = ["gated_relative_position_bias", "relative_position_bias"]
 import math
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -76,7 +75,7 @@ def _relative(table: Any, length: Dim, max_distance: int, both: bool) -> Any:
     columns = lax.broadcasted_iota(np.int32, (length, length), 1)
     away = jnp.abs(columns - rows)
     found = jnp.where(columns > rows, jnp.take(after, away, 1), jnp.take(before, away, 1))
-    chex.assert_equal(found.shape, (heads, length, length))
+    assert found.shape == (heads, length, length)
     return found[None]
 
 

@@ -8,7 +8,6 @@ __all__ = ["attention", "decoder_attention", "decoder_masked_self_attention"]
 from collections.abc import Sequence
 from typing import Any
 
-import chex
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -219,7 +218,7 @@ def _attention(
     past = None if old is None else (old[0], old[1])
     found, present_k, present_v = cached(q, k, v, past, before, beams, mask, extra, scale, options)
     output = merge_heads(found.output)
-    chex.assert_equal(output.shape, (*x.shape[:2], v.shape[1] * v.shape[3]))
+    assert output.shape == (*x.shape[:2], v.shape[1] * v.shape[3])
     return output, jnp.stack([present_k, present_v]) if present_k.shape == present_v.shape else None
 
 

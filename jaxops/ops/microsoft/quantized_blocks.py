@@ -4,7 +4,6 @@ __all__ = ["gather_block_quantized", "matmul_bnb4", "matmul_nbits"]
 
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -108,7 +107,7 @@ def _matmul_nbits(operands: tuple[Any, ...], k: int, n: int, block_size: int, bi
     w = _weights(elements, scales, zeros, 2 ** (bits - 1), g_idx)[:, :k]
     y = dot(a.astype(jnp.float32), w, (((a.ndim - 1,), (1,)), ((), ())), jnp.float32)
     y = y if bias is None else y + broadcast_to(bias.astype(jnp.float32), y.shape)
-    chex.assert_equal(y.shape, (*a.shape[:-1], n))
+    assert y.shape == (*a.shape[:-1], n)
     return y.astype(a.dtype)
 
 

@@ -8,7 +8,6 @@ __all__ = ["gemma_rotary_embedding", "m_rotary_embedding", "rotary_embedding"]
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -96,7 +95,7 @@ def _turned(x: Any, cos: Any, sin: Any, heads: Any, interleaved: bool) -> Any:
         return rotated(x, cos[:, None], sin[:, None], interleaved=interleaved)
     split = x.reshape(*x.shape[:2], heads, x.shape[2] // heads)
     found = rotated(split, cos[:, :, None], sin[:, :, None], interleaved=interleaved).reshape(x.shape)
-    chex.assert_equal(found.shape, x.shape)
+    assert found.shape == x.shape
     return found
 
 

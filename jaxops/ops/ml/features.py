@@ -5,7 +5,6 @@ __all__ = ["array_feature_extractor", "feature_vectorizer"]
 from collections.abc import Sequence
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -75,5 +74,5 @@ def feature_vectorizer(x: Sequence[Array], *, inputdimensions: Ints | None = Non
         places = [((0, 0, 0), (0, width - part.shape[1], 0)) for part, width in zip(parts, widths, strict=True)]
         parts = [lax.pad(part, zero, place) for part, place in zip(parts, places, strict=True)]
     found = lax.concatenate(parts, 1)
-    chex.assert_equal(found.shape, sizes)
+    assert found.shape == sizes
     return found

@@ -5,7 +5,6 @@ __all__ = ["deform_conv"]
 import math
 from typing import Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -94,7 +93,7 @@ def _deform_conv(operands: tuple[Any, ...], how: _How) -> Any:
     filters = lax.convert_element_type(w, work).reshape(how.group, w.shape[0] // how.group, c // how.group, taps)
     y = jnp.einsum("nk...gc,gmck->ngm...", read, filters).reshape(n, w.shape[0], *out)
     y = add_bias("deform_conv", y, [] if b is None else [lax.convert_element_type(b, work)])
-    chex.assert_equal(y.shape, (n, w.shape[0], *out))
+    assert y.shape == (n, w.shape[0], *out)
     return lax.convert_element_type(y, x.dtype)
 
 

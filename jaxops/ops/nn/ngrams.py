@@ -5,7 +5,6 @@ __all__ = ["tf_idf_vectorizer"]
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -86,7 +85,7 @@ def tf_idf_vectorizer(
         None if how == "TF" or weights is None else tuple(weights),
     )
     y = _counted(jnp.asarray(_places(x, vocabulary)) if known else x, table, skips, how == "IDF")
-    chex.assert_equal(y.shape, sizes)
+    assert y.shape == sizes
     return y
 
 

@@ -4,7 +4,6 @@ __all__ = ["max_roi_pool"]
 
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -61,7 +60,7 @@ def _max_roi_pool(operands: tuple[Any, Any], shape: Sizes, scale: float) -> Any:
         return jnp.where(filled, found, jnp.zeros_like(found)).transpose(2, 1, 0)
 
     y = lax.map(region, (rois[:, 0].astype(np.int32), rows, columns))
-    chex.assert_equal(y.shape, sizes)
+    assert y.shape == sizes
     return y
 
 

@@ -5,7 +5,6 @@ __all__ = ["col2im", "max_unpool"]
 import math
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -68,7 +67,7 @@ def _col2im(x: Any, image: Sizes, block: Sizes, given: Options) -> Any:
             padded = lax.pad(row, jnp.zeros((), row.dtype), config)
             total = padded if total is None else total + padded
         y = jnp.moveaxis(lax.slice_in_dim(total, low, length - high, axis=at), at, -1)
-    chex.assert_equal(y.shape, sizes)
+    assert y.shape == sizes
     return lax.convert_element_type(y, x.dtype)
 
 
@@ -116,5 +115,5 @@ def _max_unpool(
     y = flat.set(x.reshape(-1), mode="drop", wrap_negative_indices=False).reshape(sizes)
     if wanted != sizes:
         y = lax.pad(y, jnp.zeros((), y.dtype), [(0, w - s, 0) for s, w in zip(sizes, wanted, strict=True)])
-    chex.assert_equal(y.shape, wanted)
+    assert y.shape == wanted
     return y

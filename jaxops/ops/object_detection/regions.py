@@ -5,7 +5,6 @@ __all__ = ["roi_align"]
 import functools
 from typing import Any, Literal, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -129,7 +128,7 @@ def _roi_align(operands: tuple[Any, Any, Any], how: _Pooling) -> Any:
     else:
         total = _summed(sample, steps, moving, fixed) / jnp.maximum(drawn, 1)[:, None, None, None].astype(work)
     y = jnp.moveaxis(total, -1, 1)
-    chex.assert_equal(y.shape, sizes)
+    assert y.shape == sizes
     return lax.convert_element_type(y, x.dtype)
 
 

@@ -4,7 +4,6 @@ __all__ = ["dequantize_linear", "dynamic_quantize_linear", "quantize_linear"]
 
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -94,7 +93,7 @@ def _quantize(
         found = in_precision(quotient(data, _spread(divisor, way, x.shape)), kind)
     origin = _spread(wide(zero[0]), way, x.shape) if zero else None
     y = saturated(found, origin, target, saturate=saturate)
-    chex.assert_equal(y.shape, x.shape)
+    assert y.shape == x.shape
     return y
 
 
@@ -175,7 +174,7 @@ def _dequantize(operands: tuple[jax.Array, ...], axis: int, block_size: int, tar
         found = found - _spread(wide(zero[0]), way, x.shape)
     work = target if target.itemsize > 4 else jnp.float32
     y = (found.astype(work) * _spread(by.astype(work), way, x.shape)).astype(target)
-    chex.assert_equal(y.shape, x.shape)
+    assert y.shape == x.shape
     bytes_ = x.dtype.name in BYTES and by.dtype == target == jnp.float32 and block_size == 0
     if not (bytes_ and prepared_on_cpu()):
         return y

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -142,7 +141,7 @@ def _layer(
         last.append(_last(state, lens, length))
     y = jnp.stack(outputs, 1)
     states = [jnp.stack(values) for values in zip(*last, strict=True)]
-    chex.assert_equal(y.shape, (length, both, batch, hidden))
+    assert y.shape == (length, both, batch, hidden)
     if batch_first:
         y, states = jnp.transpose(y, (2, 0, 1, 3)), [jnp.swapaxes(v, 0, 1) for v in states]
     return tuple(lax.convert_element_type(v, kept) for v in (y, *states))

@@ -8,7 +8,6 @@ __all__ = ["gather", "gather_elements", "gather_nd"]
 
 from typing import Any
 
-import chex
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -77,7 +76,7 @@ def _gather(operands: tuple[Array, Array], axis: int, inside: bool) -> Array:
         slice_sizes=(*data.shape[:axis], 1, *data.shape[axis + 1 :]),
         mode="promise_in_bounds" if inside else "fill",
     )
-    chex.assert_equal(picked.shape, data.shape[:axis] + indices.shape + data.shape[axis + 1 :])
+    assert picked.shape == data.shape[:axis] + indices.shape + data.shape[axis + 1 :]
     return picked
 
 

@@ -4,7 +4,6 @@ __all__ = ["affine_grid", "grid_sample"]
 
 from typing import Any, Literal
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,7 +54,7 @@ def _grid_sample(operands: tuple[Any, Any], align: bool, mode: GridMode, padding
     # The grid holds (…, y, x): the last axis of the data first.
     axes = [_taps(grid[..., rank - 1 - i], size, align, mode, padding) for i, size in enumerate(x.shape[2:])]
     y = jnp.moveaxis(gather_taps(lax.convert_element_type(x, wide), axes), -1, 1)
-    chex.assert_equal(y.shape, sizes)
+    assert y.shape == sizes
     return lax.convert_element_type(y, x.dtype)
 
 
@@ -120,7 +119,7 @@ def _affine_grid(theta: Any, size: Sizes, align: bool) -> Any:
         # (x, y, …): the last axis is multiplied with the first column.
         at = _places(length, align, work.dtype).reshape([-1 if a == i else 1 for a in range(rank)])
         total = total + rows[..., rank - 1 - i] * at[None, ..., None]
-    chex.assert_equal(total.shape, sizes)
+    assert total.shape == sizes
     return lax.convert_element_type(total, theta.dtype)
 
 

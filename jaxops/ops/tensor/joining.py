@@ -4,7 +4,6 @@ __all__ = ["concat"]
 
 from collections.abc import Sequence
 
-import chex
 import numpy as np
 from jax import lax
 
@@ -43,5 +42,5 @@ def _concat(inputs: tuple[Array, ...], axis: int) -> Array:
         bounded_like("concat", sizes, inputs[0])
         return np.concatenate(inputs, axis=at)
     joined = widened(lambda arrays: lax.concatenate(arrays, at), inputs)
-    chex.assert_equal(joined.shape, sizes)
+    assert joined.shape == sizes
     return joined

@@ -4,7 +4,6 @@ __all__ = ["split", "variadic_split"]
 
 from itertools import accumulate
 
-import chex
 import numpy as np
 from jax import lax
 
@@ -74,5 +73,5 @@ def _split(data: Array, op: str, axis: int, lengths: Sizes | None, parts: int | 
     if isinstance(data, np.ndarray):
         return tuple(np.split(data, list(accumulate(lengths))[:-1], axis=at))
     found = tuple(lax.split(data, lengths, axis=at))
-    chex.assert_equal([piece.shape[at] for piece in found], list(lengths))
+    assert [piece.shape[at] for piece in found] == list(lengths)
     return found
