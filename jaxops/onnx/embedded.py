@@ -1,4 +1,4 @@
-"""The weights in a model's own file. They go from there straight to where they stay, and protobuf gets the rest.
+"""The weights in a model's own file. They stay there until they are needed, and protobuf gets the rest.
 
 protobuf takes a whole file at once, copies each tensor out of it, and gives copies of those: a model of 400 MB had
 1.1 GB in memory. So a file is cut first. Only lengths are followed here, as protobuf's wire format has them
@@ -8,26 +8,20 @@ protobuf takes a whole file at once, copies each tensor out of it, and gives cop
 import io
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO, NamedTuple
-
-import numpy as np
-
-from jaxops.graph.on_host import shareable
 
 # The numbers of onnx.proto: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data and .data_location.
 _GRAPH, _INITIALIZER, _RAW_DATA, _DATA_LOCATION = 7, 5, 9, 14
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 # Tensors of fewer bytes stay in the model, as onnx itself leaves them where it writes others beside it.
 _SMALL = 1024
-_READERS = min(4, os.cpu_count() or 1)
 
 
 class Cut(NamedTuple):
-    """A model without the bytes of its large initializers. data: position among the initializers → these bytes."""
+    """A model without the bytes of its large initializers. data: position among the initializers → where they are."""
 
     rest: bytes
-    data: dict[int, np.ndarray]
+    data: dict[int, range]
 
 
 class _Unusual(Exception):
@@ -57,7 +51,7 @@ def _cut(file: BinaryIO, size: int) -> Cut:
     if len(graphs) != 1 or graphs[0].kind != _LENGTH:
         raise _Unusual
     (graph,) = graphs
-    kept, raws, count, last = io.BytesIO(), {}, 0, graph.content
+    kept, data, count, last = io.BytesIO(), {}, 0, graph.content
     for field in _fields(file, graph.content, graph.end):
         if field.number != _INITIALIZER:
             continue
@@ -66,12 +60,12 @@ def _cut(file: BinaryIO, size: int) -> Cut:
             kept.write(_read(file, last, field.start))
             header = _read(file, field.content, raw.start) + _read(file, raw.end, field.end)
             kept.write(_message(_INITIALIZER, header))
-            raws[count] = raw
+            data[count] = range(raw.content, raw.end)
             last = field.end
         count += 1
     kept.write(_read(file, last, graph.end))
     rest = _read(file, 0, graph.start) + _message(_GRAPH, kept.getvalue()) + _read(file, graph.end, size)
-    return Cut(rest, _arrays(file, raws))
+    return Cut(rest, data)
 
 
 def _raw_data(file: BinaryIO, tensor: _Field) -> _Field | None:
@@ -135,26 +129,3 @@ def _message(number: int, content: bytes) -> bytes:
 def _read(file: BinaryIO, start: int, end: int) -> bytes:
     file.seek(start)
     return file.read(end - start)
-
-
-def _arrays(file: BinaryIO, raws: dict[int, _Field]) -> dict[int, np.ndarray]:
-    """The bytes of these fields. Two threads take half of the time, most of which makes new pages."""
-    found = {k: shareable((raw.end - raw.content,), np.dtype(np.uint8)) for k, raw in raws.items()}
-
-    def at_once(k: int) -> int:
-        return os.preadv(file.fileno(), [found[k].data], raws[k].content)
-
-    def in_turn(k: int) -> int:
-        file.seek(raws[k].content)
-        return file.readinto(found[k].data)  # type: ignore[attr-defined]  # each binary file has it
-
-    if hasattr(os, "preadv") and not isinstance(file, io.BytesIO):
-        with ThreadPoolExecutor(_READERS) as executor:
-            sizes = list(executor.map(at_once, raws))
-    else:
-        sizes = list(map(in_turn, raws))
-    for size, array in zip(sizes, found.values(), strict=True):
-        if size != len(array):
-            raise _Unusual  # it has become shorter meanwhile
-        array.flags.writeable = False
-    return found

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
-import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
 from jaxops.errors import ArgumentError, ModelError, PathError, SignatureError
 from jaxops.onnx.embedded import cut
+from jaxops.onnx.parts import Data, File, InMemory, held
 
 # Or an object with a `model_proto`, as torch.onnx.export returns.
 Readable: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto | BinaryIO | Any
@@ -22,12 +22,12 @@ Readable: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | 
 class Parsed:
     """A model as protobuf has it, without the bytes of its large initializers.
 
-    data: position among the initializers → these bytes. folder: of its external data; None where there can be none.
+    data: position among the initializers → where these are. folder: of its external data; None where there can be none.
     where: what messages call the model. source: what has all of it.
     """
 
     proto: onnx.ModelProto
-    data: Mapping[int, np.ndarray]
+    data: Mapping[int, Data]
     folder: Path | None
     where: str
     source: Path | bytes | onnx.ModelProto
@@ -42,14 +42,13 @@ def parsed(model: Readable) -> Parsed:
         return Parsed(own, {}, None, "the ModelProto", own)
     if isinstance(model, bytes | bytearray | memoryview):
         data = bytes(model)
-        return _parsed(io.BytesIO(data), None, "the bytes", data)
+        return _of_bytes(data, None, "the bytes")
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         with _opened(model, path) as file:
             if not file.seekable():  # a pipe
-                data = file.read()
-                return _parsed(io.BytesIO(data), path.parent, str(path), data)
-            return _parsed(file, path.parent, str(path), path)
+                return _of_bytes(file.read(), path.parent, str(path))
+            return _parsed(file, held(file, str(path)), path.parent, str(path), path)
     try:
         data = model.read() if hasattr(model, "read") else None
     except (OSError, ValueError) as error:
@@ -61,7 +60,7 @@ def parsed(model: Readable) -> Parsed:
         )
     name = getattr(model, "name", None)  # a file on disk has one, and a folder with it
     path = Path(name) if isinstance(name, str) and Path(name).is_file() else None
-    return _parsed(io.BytesIO(data), path and path.parent, str(path or "the file"), data)
+    return _of_bytes(data, path and path.parent, str(path or "the file"))
 
 
 def whole(source: Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
@@ -99,9 +98,15 @@ def _opened(given: Any, path: Path) -> io.BufferedReader:
         raise PathError(f"load: {os.fspath(given)!r:.80} {what}; give the path of a file") from error
 
 
-def _parsed(file: BinaryIO, folder: Path | None, where: str, source: Path | bytes) -> Parsed:
+def _of_bytes(data: bytes, folder: Path | None, where: str) -> Parsed:
+    return _parsed(io.BytesIO(data), InMemory(data), folder, where, data)
+
+
+def _parsed(file: BinaryIO, later: File, folder: Path | None, where: str, source: Path | bytes) -> Parsed:
+    """later: the same file, for what is not read now."""
     found = cut(file)
-    return Parsed(_proto(found.rest, where), found.data, folder, where, source)
+    data = {position: Data(later, place) for position, place in found.data.items()}
+    return Parsed(_proto(found.rest, where), data, folder, where, source)
 
 
 def _proto(data: bytes, where: str) -> onnx.ModelProto:

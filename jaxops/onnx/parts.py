@@ -1,8 +1,12 @@
 """Reading a part of a tensor from a file: no more of it is ever in memory than the part and one block."""
 
+import io
 import math
+import os
+import weakref
+from dataclasses import dataclass
 from io import BufferedReader
-from typing import Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,6 +23,87 @@ class File(Protocol):
     def open(self, mode: Literal["rb"], /) -> BufferedReader:
         """The file, to be read."""
         ...
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """The bytes of a file."""
+
+    data: bytes
+
+    def open(self, mode: Literal["rb"]) -> BufferedReader:
+        """The bytes, to be read."""
+        return BufferedReader(io.BytesIO(self.data))  # type: ignore[arg-type]  # it reads as a raw one
+
+
+class Held:
+    """A file that stays open, so that it can be read when its name is gone.
+
+    where: what messages call it.
+    """
+
+    def __init__(self, file: BufferedReader, where: str) -> None:
+        self._descriptor = os.dup(file.fileno())
+        self._where, self._stamp = where, _stamp(self._descriptor)
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def __str__(self) -> str:
+        return self._where
+
+    def open(self, mode: Literal["rb"]) -> BufferedReader:
+        """The file, to be read from its start. Raises ModelError where its content is another now."""
+        if _stamp(self._descriptor) != self._stamp:
+            raise ModelError(f"'{self}' has changed since the model was loaded from it; load it again")
+        return BufferedReader(_Reader(self))
+
+    def read_at(self, place: int, buffer: Any) -> int:
+        """Fills a buffer with what is at a place, as far as the file goes: the number of bytes."""
+        return os.preadv(self._descriptor, [buffer], place)
+
+
+class _Reader(io.RawIOBase):
+    """Reads a file at a place of its own: descriptors of one file share theirs."""
+
+    def __init__(self, file: Held) -> None:
+        self._file, self._place = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._place = offset + (self._place if whence == os.SEEK_CUR else 0)
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.read_at(self._place, buffer)
+        self._place += count
+        return count
+
+
+def held(file: BufferedReader, where: str) -> File:
+    """An open file, for later."""
+    return Held(file, where) if hasattr(os, "preadv") else InMemory(file.read())
+
+
+class Data(NamedTuple):
+    """Bytes in a file."""
+
+    file: File
+    place: range
+
+    def read(self) -> bytes:
+        """The bytes. Raises what `file.open` raises."""
+        with self.file.open("rb") as file:
+            file.seek(self.place.start)
+            return file.read(len(self.place))
+
+
+def _stamp(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_size, found.st_mtime_ns
 
 
 def read_part(
@@ -51,4 +136,5 @@ def read_part(
                 )
             if not whole:
                 target[...] = block[(slice(None), *index[1:])]
+    found.flags.writeable = False  # an array of JAX may share its memory
     return found

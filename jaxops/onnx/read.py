@@ -17,7 +17,7 @@ from jaxops.graph.nodes import Graph, Node, Tensor, Value
 from jaxops.memory import bounded
 from jaxops.onnx.external import ExternalData, bits, external_data
 from jaxops.onnx.parsing import Parsed, Readable, parsed
-from jaxops.onnx.parts import read_part
+from jaxops.onnx.parts import Data, File, read_part
 from jaxops.onnx.scopes import modules_of, scope_of
 from jaxops.onnx.source import Function, OperatorName, Reference, Source
 from jaxops.onnx.wellformed import (
@@ -103,8 +103,8 @@ def function(
     return Function(graph, tuple(attributes), defaults, opsets_of(proto.opset_import) or opsets)
 
 
-def _graph(proto: onnx.GraphProto, external: _External, data: Mapping[int, np.ndarray] | None = None) -> Graph:
-    """data: position among the initializers → the bytes of one that does not have them itself."""
+def _graph(proto: onnx.GraphProto, external: _External, data: Mapping[int, Data] | None = None) -> Graph:
+    """data: position among the initializers → where the bytes are of one that does not have them itself."""
     tensors = _without_repeats(proto.initializer, data or {})
     names = [t.name for t, _ in tensors] + [sparse.values.name for sparse in proto.sparse_initializer]
     check_names("initializer", names)
@@ -125,12 +125,10 @@ def _graph(proto: onnx.GraphProto, external: _External, data: Mapping[int, np.nd
     )
 
 
-def _without_repeats(
-    tensors: Sequence[TensorProto], data: Mapping[int, np.ndarray]
-) -> list[tuple[TensorProto, np.ndarray | None]]:
-    """The initializers, and their bytes where they do not have them themselves, without exact repeats, which some tools
-    write. Different ones of one name are left to raise."""
-    first: dict[str, tuple[TensorProto, np.ndarray | None]] = {}
+def _without_repeats(tensors: Sequence[TensorProto], data: Mapping[int, Data]) -> list[tuple[TensorProto, Data | None]]:
+    """The initializers, and where their bytes are if they do not have them themselves, without exact repeats, which
+    some tools write. Different ones of one name are left to raise."""
+    first: dict[str, tuple[TensorProto, Data | None]] = {}
     kept = []
     for position, tensor in enumerate(tensors):
         found = tensor, data.get(position)
@@ -140,8 +138,8 @@ def _without_repeats(
     return kept
 
 
-def _equal(one: np.ndarray | None, other: np.ndarray | None) -> bool:
-    return one is other or (one is not None and other is not None and np.array_equal(one, other))
+def _equal(one: Data | None, other: Data | None) -> bool:
+    return one is other or (one is not None and other is not None and one.read() == other.read())
 
 
 def _node(proto: onnx.NodeProto, external: _External, modules: Container[str] = ()) -> Node:
@@ -229,13 +227,19 @@ def _tensor(proto: TensorProto, external: _External) -> Tensor:
     return Tensor(dtype, tuple(proto.dims), functools.partial(_to_array, proto))
 
 
-def _embedded(proto: TensorProto, data: np.ndarray) -> Tensor:
+def _embedded(proto: TensorProto, data: Data) -> Tensor:
     """A tensor whose bytes are not in its proto."""
     dtype, sizes = _type(proto), tuple(proto.dims)
-    if bits(dtype) == 8 * dtype.itemsize and dtype.kind != "O" and math.prod(sizes) * dtype.itemsize == len(data):
-        return _tensor_of(data.view(dtype).reshape(sizes))
+    size = math.prod(sizes) * dtype.itemsize
+    if bits(dtype) == 8 * dtype.itemsize and dtype.kind != "O" and size == len(data.place):
+        return _in_file(proto.name, data.file, data.place.start, dtype, sizes)
     # protobuf unpacks small types, and says what is wrong with others.
-    return Tensor(dtype, sizes, lambda: _to_array(_filled(proto, data.tobytes())))
+    return Tensor(dtype, sizes, lambda: _to_array(_filled(proto, data.read())))
+
+
+def _in_file(name: str, file: File, offset: int, dtype: np.dtype, sizes: tuple[int, ...]) -> Tensor:
+    part = functools.partial(read_part, name, file, offset, dtype, sizes)
+    return Tensor(dtype, sizes, functools.partial(part, (slice(None),) * len(sizes)), part)
 
 
 def _to_array(proto: TensorProto) -> np.ndarray:
@@ -256,8 +260,7 @@ def _external(folder: Path | None, proto: TensorProto, dtype: np.dtype) -> Tenso
     """External data; the file is checked now and its bytes are read when they are needed."""
     data, sizes = located(proto, folder), tuple(proto.dims)
     if bits(dtype) == 8 * dtype.itemsize:
-        part = functools.partial(read_part, proto.name, data, data.offset, dtype, sizes)
-        return Tensor(dtype, sizes, functools.partial(part, (slice(None),) * len(sizes)), part)
+        return _in_file(proto.name, data, data.offset, dtype, sizes)
     # A copy without the reference to the file: only type and shape are left of it.
     header = TensorProto(name=proto.name, data_type=proto.data_type, dims=list(proto.dims))
     return Tensor(dtype, sizes, lambda: _to_array(_filled(header, data.read())))

@@ -1,7 +1,10 @@
 """Weights go from a model's own file to where they stay; what protobuf alone understands is left to it."""
 
+import gc
 import io
 import os
+import re
+from pathlib import Path
 
 import jax
 import ml_dtypes
@@ -44,26 +47,21 @@ def test_the_rest_and_the_data_are_the_model():
     assert len(found.rest) < len(DATA) - LARGE.nbytes
     proto = onnx.load_model_from_string(found.rest)
     assert not proto.graph.initializer[0].HasField("raw_data")
-    proto.graph.initializer[0].raw_data = found.data[0].tobytes()
+    place = found.data[0]
+    proto.graph.initializer[0].raw_data = DATA[place.start : place.stop]
     assert proto == onnx.load_model_from_string(DATA)
 
 
-@pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system reads in turn only")
-def test_a_file_on_disk_is_read_by_threads(tmp_path, monkeypatch):
-    (tmp_path / "m.onnx").write_bytes(DATA)
-    with (tmp_path / "m.onnx").open("rb") as file:
-        assert cut(file).data[0].tobytes() == LARGE.tobytes()
-        monkeypatch.setattr(os, "preadv", lambda *_: 0)  # it has become shorter
-        assert cut(file) == (DATA, {})
-
-
-def test_jax_shares_the_memory_that_the_file_was_read_to():
-    model = jaxops.onnx.load(DATA)
-    values = model._tensors["w"].load()
-    assert model.params["w"].unsafe_buffer_pointer() == values.ctypes.data or jax.default_backend() != "cpu"
-    np.testing.assert_array_equal(model.params["w"], LARGE)
-    with pytest.raises(ValueError, match="read-only"):
-        values[0, 0] = 1
+def test_jax_shares_the_memory_that_the_file_was_read_to(tmp_path):
+    path = tmp_path / "a.onnx"
+    path.write_bytes(DATA)
+    for given in (path, DATA):
+        values = jaxops.onnx.load(given)._tensors["w"].load()
+        array = jax.device_put(values)
+        assert array.unsafe_buffer_pointer() == values.ctypes.data or jax.default_backend() != "cpu"
+        np.testing.assert_array_equal(array, LARGE)
+        with pytest.raises(ValueError, match="read-only"):
+            values[0, 0] = 1
 
 
 @pytest.mark.parametrize("given", ["path", "bytes", "file", "proto"])
@@ -80,12 +78,53 @@ def test_every_form_runs_and_saves(given, tmp_path):
     assert saved.graph.node == onnx.load(path).graph.node
 
 
-def test_the_file_may_go_after_loading(tmp_path):
+@pytest.mark.parametrize("reads_at_once", [True, False])
+def test_the_file_may_go_after_loading(reads_at_once, tmp_path, monkeypatch):
+    """Also where the system cannot read at a place."""
+    if reads_at_once:
+        monkeypatch.delattr(os, "preadv", raising=False)
     path = tmp_path / "a.onnx"
     path.write_bytes(DATA)
     model = jaxops.onnx.load(path)
     path.unlink()
     np.testing.assert_allclose(model(X), X @ LARGE + SMALL, rtol=1e-6)
+
+
+@pytest.mark.skipif(not hasattr(os, "preadv"), reason="the file was read at once")
+def test_a_file_that_has_changed_is_not_read(tmp_path):
+    path = tmp_path / "a.onnx"
+    path.write_bytes(DATA)
+    model, other = jaxops.onnx.load(path), jaxops.onnx.load(path)
+    model.params  # noqa: B018
+    path.write_bytes(DATA.replace(LARGE.tobytes(), bytes(LARGE.nbytes)))
+    np.testing.assert_allclose(model(X), X @ LARGE + SMALL, rtol=1e-6)
+    match = f"'{re.escape(str(path))}' has changed since the model was loaded from it; load it again"
+    with pytest.raises(ModelError, match=match):
+        other.params  # noqa: B018
+    with pytest.raises(ModelError, match=match):
+        other(X)
+    path.write_bytes(DATA[:-1])  # shorter
+    with pytest.raises(ModelError, match=match):
+        other(X)
+
+
+def test_no_file_stays_open_behind_its_model(tmp_path):
+    folder = Path("/proc/self/fd")
+    if not folder.is_dir():
+        pytest.skip("the system does not say what is open")
+    (tmp_path / "a.onnx").write_bytes(DATA)
+
+    def open_files():
+        return sum(os.path.realpath(p) == os.path.realpath(tmp_path / "a.onnx") for p in folder.iterdir())
+
+    model = jaxops.onnx.load(tmp_path / "a.onnx")
+    model.params  # noqa: B018
+    assert open_files() == 0
+    unused = jaxops.onnx.load(tmp_path / "a.onnx")
+    assert open_files() == 1
+    del model, unused
+    gc.collect()
+    assert open_files() == 0
 
 
 @pytest.mark.parametrize(
@@ -158,5 +197,5 @@ def test_what_is_unusual_means_what_protobuf_says(data):
         return
     found = parsed(data)
     for position, values in found.data.items():
-        found.proto.graph.initializer[position].raw_data = values.tobytes()
+        found.proto.graph.initializer[position].raw_data = values.read()
     assert found.proto == expected
