@@ -31,7 +31,7 @@ from jaxops.tools.precision import Keep, narrowed
 from jaxops.tools.python.source import to_python
 from jaxops.tools.sharding import Rule, shardings
 from jaxops.tools.summary import Summary, example, summarize, symbolic, timed, traced
-from jaxops.tools.weights import matched, read_into
+from jaxops.tools.weights import Weights, matched
 from jaxops.tools.x64 import in_64_bits, is_on, portable, restored, under_its_x64, x64_on
 
 
@@ -90,9 +90,8 @@ class Model:
         self._tensors = self._constants.tensors
         self._written = {name: tensor.dtype for name, tensor in self._tensors.items()}
         self._shardings = {} if sharding is None else shardings(self._tensors, self._key_paths, sharding)
-        self._origin = origin
-        self._params: dict[str, jax.Array] = {}
-        self._pieces = pieces or Pieces(LIMIT.get())
+        self._origin, self._pieces = origin, pieces or Pieces(LIMIT.get())
+        self._weights = Weights(self._tensors, self._shardings)
         self._other_outputs: dict[tuple[str, ...], Graph] = {}
         facts = {v.name: bool(v.static) for v in formals}
         self._expected_cuts = expected_cuts(self.graph, facts)
@@ -104,18 +103,17 @@ class Model:
         return MappingProxyType({**self._expected_cuts, **self._pieces.cuts})
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_params": portable(self.params)}  # read: the file need not be there when the copy is
+        return {**self.__dict__, "_weights": portable(self.params)}  # read: the file need not be there when the copy is
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _params=restored(state["_params"]))
+        self.__dict__.update(state)
+        self._weights = Weights(self._tensors, self._shardings, restored(state["_weights"]))
 
     @property
     @under_its_x64
     def params(self) -> dict[str, jax.Array]:
         """The weights under their names, read at the first use."""
-        if len(self._params) < len(self._tensors):
-            read_into(self._params, self._tensors, self._shardings)
-        return self._params
+        return self._weights.all()
 
     @functools.cached_property
     @under_its_x64
@@ -148,13 +146,13 @@ class Model:
         enters = self.x64 and not is_on()
         with x64_on(enters):
             values = self._border.arrive(inputs, named)
-            weights = params if params is self._params else matched(params, self._tensors, values)
+            weights = params if params is self._weights.given else matched(params, self._tensors, values)
         if rng is not None:
             check_key("apply", rng)
         given, graph = (weights, values, rng), self.graph if outputs is None else self._giving(outputs)
 
         def run(weights: Any, values: Any, rng: Any) -> Any:
-            own = (inputs if outputs is None else ()) if weights is self._params and not self._shardings else None
+            own = (inputs if outputs is None else ()) if self._weights.stay(weights) else None
             return leave(self._pieces.call(graph, values, weights, rng, own=own), graph.outputs, given)
 
         return in_64_bits(run, *given) if enters else run(*given)
@@ -164,8 +162,9 @@ class Model:
     ) -> Any:
         """Runs the model with its own parameters; as `apply` else."""
         plain = rng is None and outputs is None and not named and not self.x64
-        found = self._pieces.again(self._params, inputs) if plain else None
-        return self.apply(self.params, *inputs, rng=rng, outputs=outputs, **named) if found is None else found
+        weights = self.params if self.x64 else self._weights.for_calls()
+        found = self._pieces.again(weights, inputs) if plain else None
+        return self.apply(weights, *inputs, rng=rng, outputs=outputs, **named) if found is None else found
 
     @explained
     @under_its_x64
@@ -203,10 +202,11 @@ class Model:
         so is what the model returns. A finite number beyond the type's range becomes its largest.
         Raises ArgumentError for another type.
         """
-        found = narrowed(self.graph, self.inputs, self._defaults, self._tensors, self._params, dtype, keep)
+        found = narrowed(self.graph, self.inputs, self._defaults, self._tensors, self._weights.params, dtype, keep)
         model = copy.copy(self)
         model.graph, model.inputs, model.outputs = found.graph, found.inputs, found.outputs
-        model._defaults, model._tensors, model._params = found.defaults, found.tensors, found.params
+        model._defaults, model._tensors = found.defaults, found.tensors
+        model._weights = Weights(found.tensors, self._shardings, found.params)
         model._constants = dataclasses.replace(self._constants, tensors=found.tensors)
         model._border, model._other_outputs = Border(found.inputs, found.defaults), {}
         model._pieces = Pieces(self._pieces.max_bytes, self._pieces.precision, self._pieces.programs)

@@ -25,6 +25,7 @@ from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.prepared import Prepared, Programs, compiler_options
 from jaxops.graph.rounding import Rounding
 from jaxops.graph.trace import check_called, in_sections, is_long, run, scope_of, step
+from jaxops.graph.weights import named_arrays
 from jaxops.memory import LIMIT, runs_here
 from jaxops.static import (
     PREPARED,
@@ -148,9 +149,10 @@ class Pieces:
     ) -> list[Any]:
         if cast(Any, jax.config).jax_disable_jit or tracing():
             with jax.disable_jit(False):  # a node is one operation, however it is written
-                return under_auto_axes(run, graph, opened(given), params, rng, like=given)
+                return under_auto_axes(run, graph, opened(given), named_arrays(params), rng, like=given)
         leaves, tree = jax.tree.flatten((given, rng))
         ours = self.prepared.own(params) if own is not None and not is_long(graph) else None
+        params = params if ours else named_arrays(params)
         concrete = ours.concrete if ours else all(map(is_concrete, params.values()))
         concrete = concrete and all(type(x) is np.ndarray or is_concrete(x) for x in leaves)
         # Nothing can be read of what a transformation follows: such a call is one piece.
@@ -160,6 +162,7 @@ class Pieces:
             if ours and concrete:
                 part, (stop, values) = self.prepared.call(ours, static, given, rng, leaves, tree)
             else:
+                params = named_arrays(params)
                 stop, values = self._compiled(*static, params, given, rng)
         except UNKNOWN:
             if not traced:
@@ -168,7 +171,7 @@ class Pieces:
             return under_auto_axes(run, graph, opened(given), params, rng, like=given)
         local, complete = opened(values), stop.value == len(graph.nodes)
         if not complete or any(name not in local for name in graph.output_names):
-            local = {**opened(given), **local}
+            local, params = {**opened(given), **local}, named_arrays(params)
         if complete:
             outputs = _outputs(graph, local, params)
             if ours and part and own and rng is None:

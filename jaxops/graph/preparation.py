@@ -13,6 +13,7 @@ from jaxops.graph import on_host
 from jaxops.graph.division import Division
 from jaxops.graph.program import Known, Program, evaluate, needed
 from jaxops.graph.said import digest, said
+from jaxops.graph.weights import current
 
 _UNLIKE = itertools.count()
 
@@ -84,7 +85,8 @@ def _by_numpy(operations: Sequence[Any], given: Mapping[int, Any], wanted: Seque
 
 
 def _compiled(operations: Sequence[Any], given: Mapping[int, Any], wanted: Sequence[int]) -> list[Any]:
-    return jax.jit(lambda given: evaluate(operations, dict(given), wanted))(given)
+    arrays = {v: current(x) for v, x in given.items()}
+    return jax.jit(lambda given: evaluate(operations, dict(given), wanted))(arrays)
 
 
 def _expressions(program: Program, operations: Sequence[Any], names: Mapping[int, str]) -> dict[int, str]:

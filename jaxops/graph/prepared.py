@@ -30,6 +30,7 @@ from jaxops.graph.nodes import Graph, Value
 from jaxops.graph.numbers import numbers_as_arguments
 from jaxops.graph.preparation import Preparation, preparation
 from jaxops.graph.program import evaluate, opened_program
+from jaxops.graph.weights import Unread, arrays, is_the_same, named_arrays, type_of
 from jaxops.memory import LIMIT
 from jaxops.static import JaxRuntimeError, is_concrete, tracing
 
@@ -79,8 +80,9 @@ class Divided:
 class Place(Protocol):
     """Where a file keeps a divided program, or may."""
 
-    def read(self) -> tuple[Preparation, Callable[[], Divided | None]] | None:
-        """How weights are prepared, and what gives the program, neither traced nor compiled, or None if that fails.
+    def read(self) -> tuple[Preparation, Sequence[int], Callable[[], Divided | None]] | None:
+        """How weights are prepared, the numbers of those that the program reads, and what gives it, neither traced nor
+        compiled, or None if that fails.
 
         None where there is nothing.
         """
@@ -137,6 +139,17 @@ class Own:
     prepared: dict[str, Any] = field(default_factory=dict)
     again: dict[Any, _Again] = field(default_factory=dict)
 
+    def has(self, params: Mapping[str, Any]) -> bool:
+        """Whether these are the parameters, of which some may have been read meanwhile."""
+        if len(params) != len(self.params):
+            return False
+        if all(map(operator.is_, params.values(), self.params.values())):
+            return True
+        if not all(map(is_the_same, params.values(), self.params.values())):
+            return False
+        self.params = dict(params)
+        return True
+
     def remember(
         self, part: _Part, graph: Graph, inputs: Sequence[Any], given: Mapping[str, Any], outputs: Sequence[Any]
     ) -> None:
@@ -171,10 +184,10 @@ class Prepared:
 
     def own(self, params: Mapping[str, Any]) -> Own:
         """What is made of these parameters."""
-        own = self._own
-        if len(params) != len(own.params) or not all(map(operator.is_, params.values(), own.params.values())):
-            own = self._own = Own(dict(params), all(map(is_concrete, params.values())))
-        return own
+        if not self._own.has(params):
+            concrete = all(isinstance(x, Unread) or is_concrete(x) for x in params.values())
+            self._own = Own(dict(params), concrete)
+        return self._own
 
     def again(self, params: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
         """What a model gives for these inputs, by a program that is there; None where more must be looked at.
@@ -188,7 +201,7 @@ class Prepared:
             return None
         if found is None or cast(Any, jax.config).jax_disable_jit or tracing():
             return None
-        if len(params) != len(own.params) or not all(map(operator.is_, params.values(), own.params.values())):
+        if not own.has(params):
             return None
         part, order, narrowed, places, made = found
         try:
@@ -218,7 +231,7 @@ class Prepared:
                 own.parts[key] = self._part(own, static, given, rng, leaves)
             part = own.parts[key]
             if part is None:
-                return None, self.plain(*static, own.params, given, rng)
+                return None, self.plain(*static, named_arrays(own.params), given, rng)
             own.latest[signature] = part
             return part, jax.tree.unflatten(part.tree, part.run(part.prepared, part.weights, leaves))
 
@@ -239,14 +252,14 @@ class Prepared:
         weights = [params[name] for name in sorted(params)]
         place = None
         if self.programs is not None and rng is None:
-            types = {name: str(jax.typeof(x)) for name, x in params.items()}
+            types = {name: str(jax.typeof(type_of(x))) for name, x in params.items()}
             place = self.programs.place(*static, given, types, settings, LIMIT.get())
         divided = None if place is None else _loaded(place, own, weights)
         if divided is None:
             divided = self._divided(own, static, given, rng, "run" if place is None else "kept")
             divided = _compiled(divided, place, own, weights, leaves)
-        values, read = divided.preparation.computed(own.prepared, weights), tuple(weights[v] for v in divided.read)
-        run = divided.run
+        values = divided.preparation.computed(own.prepared, weights)
+        read, run = tuple(arrays([weights[v] for v in divided.read])), divided.run
         if isinstance(run, jax.stages.Compiled | Chain):
             # A compiled program takes what has its types, and asks nothing else; a chain is compiled anew for others.
             def run(values: Any, weights: Any, leaves: Any) -> Any:
@@ -258,7 +271,8 @@ class Prepared:
 
     def _divided(self, own: Own, static: tuple[Any, ...], given: Any, rng: Any, name: str) -> Divided:
         """name: of the program, which is a part of its key in JAX's own cache."""
-        traced = self.compiled.trace(*static, own.params, given, rng)
+        types = {name: type_of(x) for name, x in own.params.items()}
+        traced = self.compiled.trace(*static, types, given, rng)
         program = kept.kept_late(opened_program(traced.jaxpr, jax.default_backend()))
         is_cpu = jax.default_backend() == "cpu"
         program = numbers_as_arguments(concatenated_first(program) if is_cpu else program)
@@ -299,11 +313,12 @@ class Prepared:
 
 
 def _loaded(place: Place, own: Own, weights: Sequence[Any]) -> Divided | None:
-    """What a file keeps. Weights are prepared while it is loaded."""
-    kept = place.read()
-    if kept is None:
+    """What a file keeps. Weights are read and prepared while it is loaded."""
+    found = place.read()
+    if found is None:
         return None
-    preparation, loaded = kept
+    preparation, read, loaded = found
+    arrays([weights[v] for v in read])
     preparation.computed(own.prepared, weights)
     return loaded()
 
@@ -312,8 +327,8 @@ def _compiled(
     divided: Divided, place: Place | None, own: Own, weights: Sequence[Any], leaves: Sequence[Any]
 ) -> Divided:
     """The program, so that its first call finds it compiled. While XLA compiles one part, the next one is lowered, and
-    weights are prepared."""
-    given = divided.preparation.types, tuple(weights[v] for v in divided.read), leaves
+    weights are read and prepared."""
+    given = divided.preparation.types, tuple(type_of(weights[v]) for v in divided.read), leaves
 
     def compiled_part(lowered: Any) -> Any:
         found = lowered.compile()
@@ -330,6 +345,7 @@ def _compiled(
                     compiled[k] = executor.submit(compiled_part, part)
         else:
             compiled[0] = executor.submit(compiled_part, divided.run.lower(*given))
+        arrays([weights[v] for v in divided.read])
         divided.preparation.computed(own.prepared, weights)
     found = [future.result() for future in compiled.values()]
     give_back()

@@ -89,8 +89,9 @@ class KeptProgram:
     path: Path
     end: int
 
-    def read(self) -> tuple[Preparation, Callable[[], Divided | None]] | None:
-        """How weights are prepared, and what waits for the program, which another thread loads meanwhile.
+    def read(self) -> tuple[Preparation, Sequence[int], Callable[[], Divided | None]] | None:
+        """How weights are prepared, the numbers of those that the program reads, and what waits for it, which another
+        thread loads meanwhile.
 
         None where there is no file, or none that is whole: it is written again then.
         """
@@ -116,7 +117,7 @@ class KeptProgram:
                 warnings.warn(f"cache: '{self.path}' cannot be loaded, so the model is compiled: {error}", stacklevel=2)
                 return None
 
-        return preparation, loaded
+        return preparation, read, loaded
 
     def write(self, divided: Divided, lowered: Any) -> Divided:
         """The program, compiled and kept; as it was where it cannot be kept.

@@ -1,8 +1,11 @@
 """The parameters of a model: read from its file once, and those that a caller gives in their place."""
 
+import contextlib
 import dataclasses
+import functools
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -10,28 +13,87 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from jaxops.contract import check_array
-from jaxops.dtypes import as_traced, canonical, stand_in
+from jaxops.dtypes import as_canonical, as_traced, canonical, stand_in
 from jaxops.errors import DTypeError, JaxopsError, ShapeError, SignatureError
 from jaxops.graph.nodes import Tensor
+from jaxops.graph.weights import READERS, Unread
+from jaxops.static import enable_x64
 from jaxops.tools.sharding import placed
-
-# One thread reads at a time: two may ask for the same parameters.
-_READING = threading.RLock()
+from jaxops.tools.x64 import is_on
 
 
-def read_into(params: dict[str, jax.Array], tensors: dict[str, Tensor], shardings: Mapping[str, NamedSharding]) -> None:
-    """Reads the tensors that are not among `params` yet, and lets go of what the file has of them.
+class Weights:
+    """The parameters of a model by name, each read from its file when it is needed.
 
-    What is read stays where a later tensor raises an error, so it can be tried again.
+    given: what calls get: the arrays, once somebody has asked for `all`, and else what stands for those in the file.
     """
-    with _READING, jax.ensure_compile_time_eval():  # the first use may be inside `jit`, and they outlive it
-        for name in [name for name in tensors if name not in params]:
-            try:
-                params[name] = placed(tensors[name], shardings.get(name))
-            except JaxopsError as error:
-                error.add_note(f"in parameter '{name}'")
-                raise
-            tensors[name] = dataclasses.replace(tensors[name], load=_spent, part=None)
+
+    def __init__(
+        self,
+        tensors: dict[str, Tensor],
+        shardings: Mapping[str, NamedSharding],
+        params: dict[str, jax.Array] | None = None,
+    ) -> None:
+        self.tensors, self.shardings = tensors, shardings
+        self.params = {} if params is None else params
+        self.given: dict[str, Any] = self.params
+        self._reading = threading.RLock()  # one thread reads at a time: two may ask for the same parameters
+
+    def all(self) -> dict[str, jax.Array]:
+        """The parameters, read for good; what the file had of them is let go.
+
+        What is read stays where a later one raises an error, so it can be tried again.
+        """
+        if len(self.params) == len(self.tensors):
+            return self.params
+        with self._reading, ThreadPoolExecutor(1 if self.shardings else READERS) as executor:
+            found, missing = self._found(), [name for name in self.tensors if name not in self.params]
+            arrays = executor.map(lambda name: found[name].read_once(), missing)
+            for name, array in zip(missing, arrays, strict=True):
+                self.params[name] = array
+                self.tensors[name] = dataclasses.replace(self.tensors[name], load=_spent, part=None)
+            self.given = self.params
+        return self.params
+
+    def for_calls(self) -> dict[str, Any]:
+        """`given`, with all of them: those that are in the file get their types from this moment's x64 setting."""
+        if self.shardings:
+            return self.all()
+        self.given = self._found()
+        return self.given
+
+    def _found(self) -> dict[str, Any]:
+        if len(self.given) == len(self.tensors):
+            return self.given
+        x64 = is_on()
+        return {
+            name: self.params[name] if name in self.params else self._unread(name, tensor, x64)
+            for name, tensor in self.tensors.items()
+        }
+
+    def stay(self, weights: Mapping[str, Any]) -> bool:
+        """Whether these are what calls get, on one device, so that it pays to prepare them."""
+        return weights is self.given and not self.shardings
+
+    def _unread(self, name: str, tensor: Tensor, x64: bool) -> Unread:
+        with _in_parameter(name):
+            kind = jax.ShapeDtypeStruct(tensor.shape, as_canonical(np.empty(0, tensor.dtype)).dtype)
+        return Unread(kind, functools.partial(_read, name, tensor, self.shardings.get(name), x64))
+
+
+def _read(name: str, tensor: Tensor, sharding: NamedSharding | None, x64: bool) -> jax.Array:
+    # The first use may be inside `jit`, and they outlive it.
+    with enable_x64(x64), jax.ensure_compile_time_eval(), _in_parameter(name):
+        return placed(tensor, sharding)
+
+
+@contextlib.contextmanager
+def _in_parameter(name: str) -> Iterator[None]:
+    try:
+        yield
+    except JaxopsError as error:
+        error.add_note(f"in parameter '{name}'")
+        raise
 
 
 def _spent() -> np.ndarray:

@@ -54,7 +54,7 @@ def test_symbolic_sizes_without_inputs():
 def test_no_weight_is_read_for_it():
     loaded = load(NET)
     loaded.summary()
-    assert loaded._params == {}
+    assert loaded._weights.params == {}
 
 
 def test_a_graph_without_modules_is_told_by_operators():
