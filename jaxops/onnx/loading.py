@@ -40,8 +40,10 @@ def load(
 
     It accepts what can mean one thing, although the opset forbids it: see `jaxops.onnx.tolerant`.
 
-    model: the path of a file, a file opened as binary, its bytes, a ModelProto or a torch.onnx.ONNXProgram. External
-    data is looked for beside the file, checked now and read when `Model.params` is first used.
+    model: the path of a file, a file opened as binary, its bytes, a ModelProto or a torch.onnx.ONNXProgram. Weights,
+    also those in files beside it, which are looked for and checked now, are read when they are needed: those that calls
+    read by the first one, and all when `Model.params` is first used. The files must not be written to before; the
+    model's own may be removed or replaced.
     static, trainable: which constants are part of the program instead of `Model.params`, and which parameters are to be
     trained: names, a dictionary from name to bool, or a function of the name that gives None where the default shall
     hold. By default single numbers and integers are static, and all but masks and running statistics is trained.
