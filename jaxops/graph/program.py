@@ -72,14 +72,21 @@ class Program:
     outputs: tuple["int | Known", ...]
 
 
+# What leaves the elements of an array in their order.
+_RESHAPES = ("expand_dims", "reshape", "squeeze")
+
+
 def opened_program(closed: Any, platform: str) -> Program:
     """The operations of a closed jaxpr, as they run on a platform. Its inputs are the values 0, 1, …
 
-    A transpose that undoes the one before is left out: weights that are transposed twice stay as the file has them.
+    A transpose that undoes the one before is left out: weights that are transposed twice stay as the file has them. So
+    is a reshape to a shape that the same elements had before.
     """
     types: list[Any] = [v.aval for v in closed.jaxpr.invars]
     operations: list[Operation] = []
-    undone: dict[Any, int] = {}  # (a transposed value, the permutation that undoes it) → the value before
+    undone: dict[Any, Any] = {}  # (a transposed value, the permutation that undoes it) → the value before
+    shaped: dict[Any, Any] = {}  # (a value, a shape) → its elements in that shape
+    origins: dict[Any, Any] = {}  # a value whose elements another one had first → that one
 
     def walk(program: Any, inputs: Sequence[Any], scope: str) -> list[Any]:
         jaxpr = getattr(program, "jaxpr", program)
@@ -100,12 +107,17 @@ def opened_program(closed: Any, platform: str) -> Program:
                 results = walk(inner, operands, where)
             elif name == "transpose" and (operands[0], eqn.params["permutation"]) in undone:
                 results = [undone[operands[0], eqn.params["permutation"]]]
+            elif name in _RESHAPES and (origins.get(operands[0], operands[0]), eqn.outvars[0].aval.shape) in shaped:
+                results = [shaped[origins.get(operands[0], operands[0]), eqn.outvars[0].aval.shape]]
             else:
                 results = list(range(len(types), len(types) + len(eqn.outvars)))
                 types.extend(v.aval for v in eqn.outvars)
                 operations.append(Operation(eqn, tuple(operands), tuple(results), where))
                 if name == "transpose" and not isinstance(operands[0], Known):
                     undone[results[0], tuple(np.argsort(eqn.params["permutation"]))] = operands[0]
+                if name in _RESHAPES and not isinstance(operands[0], Known):
+                    first = origins[results[0]] = origins.get(operands[0], operands[0])
+                    shaped.update({(first, types[first].shape): first, (first, types[results[0]].shape): results[0]})
             values.update(zip(eqn.outvars, results, strict=True))
         return [read(v) for v in jaxpr.outvars]
 

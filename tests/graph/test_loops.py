@@ -69,6 +69,13 @@ def divided(q, k, v):
     return jnp.matmul(powers, v) / total
 
 
+def turned(q, k, v):
+    """Keys of two axes, in another order than that of the scores: (N, T1, T2, D) as (N, T2, T1, D)."""
+    keys = jnp.swapaxes(k.reshape(*k.shape[:-2], 3, -1, k.shape[-1]), -2, -3)
+    scores = lax.dot_general(q, keys, (((2,), (3,)), ((0,), (0,))))
+    return jnp.matmul(jo.softmax(scores.reshape(*scores.shape[:2], -1), axis=-1), v)
+
+
 def heads(*shape, keys=None):
     """q, k and v of (…, S, D)."""
     rest = shape[:-2]
@@ -83,6 +90,7 @@ CASES = {
     "mask by example": (masked, (*heads(4, 3, 33, 8), RNG.random((4, 1, 1, 33)) < 0.9)),
     "bias by head": (added, (*heads(1, 6, 33, 8), array(1, 6, 1, 33), array(1, 1, 33, 1), array(1, 6, 33, 33))),
     "bias that broadcasts": (added, (*heads(1, 6, 33, 8), array(1, 1, 33, 33), array(1, 1, 1, 33), np.float32(2))),
+    "keys of two axes": (turned, heads(6, 33, 8)),
     "columns": (columns, heads(1, 6, 33, 8)),
     "flattened": (flattened, heads(2, 3, 33, 8)),
     "operator": (lambda q, k, v: jo.attention(q, k, v, is_causal=1)[0], heads(2, 4, 33, 8)),
@@ -119,6 +127,22 @@ def test_parts_are_as_large_as_they_may_be(monkeypatch):
         assert (loop.size, loop.step) == (6, step)
         inner.append([(x.size, x.step) for x in loop.operations if isinstance(x, loops.Loop)])
     assert inner == [[], [], [], [(33, 11)]]
+
+
+@pytest.mark.parametrize("shape", [(6, 33, 8), (1, 6, 33, 8)])
+def test_a_loop_takes_keys_as_they_were_before_they_were_transposed(shape, monkeypatch):
+    """Behind the start of a loop XLA would copy them."""
+
+    def fn(q, k, v):
+        last = jnp.swapaxes(k.reshape(-1, *k.shape[-2:]), -1, -2)  # with axes of one element more or less, as exported
+        return jnp.matmul(jo.softmax(jnp.matmul(q, last.reshape(*q.shape[:-2], *last.shape[-2:])), axis=-1), v)
+
+    call, (loop,) = looped(fn, operands := heads(*shape), 20_000, monkeypatch)
+    program = opened_program(jax.make_jaxpr(fn)(*operands), "cpu")
+    transposes = {v for o in program.operations if o.name == "transpose" for v in o.results}
+    assert len(transposes) == 1
+    assert transposes.isdisjoint(loop.operands)
+    np.testing.assert_allclose(call(*operands)[0], fn(*operands), rtol=2e-5, atol=2e-5)
 
 
 def shown(q, k, v):
