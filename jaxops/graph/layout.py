@@ -139,6 +139,11 @@ def _concatenate(operation: Operation, operands: Sequence[Any], perm: _Perm) -> 
     return [Moved(y, perm) for y in operation.bind([_alike(x, perm) for x in operands], params)]
 
 
+def _update(operation: Operation, operands: Sequence[Any], perm: _Perm) -> list[Any]:
+    arrays = [_alike(x, perm) for x in operands[:2]]
+    return [Moved(y, perm) for y in operation.bind([*arrays, *_by_axis(operands[2:], perm)])]
+
+
 def _reduce(operation: Operation, operands: Sequence[Any], perm: _Perm) -> list[Any]:
     axes = operation.params["axes"]
     moved = tuple(sorted(perm[axis] for axis in axes))
@@ -182,6 +187,7 @@ RULES: dict[str, Callable[..., list[Any]]] = {
     "optimization_barrier": _one_by_one,
     "concatenate": _concatenate,
     "conv_general_dilated": _convolution,
+    "dynamic_update_slice": _update,
     "pad": _along_axes("padding_config"),
     "slice": _along_axes("start_indices", "limit_indices", "strides"),
 }

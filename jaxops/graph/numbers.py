@@ -17,7 +17,7 @@ from jaxops.graph.program import PRODUCTS, Known, Operation, Program
 from jaxops.graph.said import said
 
 # What does the same with any number; a bound of 0, say, or an exponent of 2 may have a kernel of its own.
-_READERS = {"add", "div", "mul", "pad", "select_n", "sub"}
+_READERS = {"add", "div", "dynamic_update_slice", "mul", "pad", "select_n", "sub"}
 # What hands a number on.
 _BETWEEN = {"broadcast_in_dim", "convert_element_type", "copy", "expand_dims", "reshape", "squeeze", "stop_gradient"}
 _TYPES = {np.dtype(name) for name in ("float32", "int32", "int8", "uint8")}

@@ -25,6 +25,7 @@ from jaxops.graph.border import named_outputs
 from jaxops.graph.chain import Chain, chained
 from jaxops.graph.concatenations import concatenated_first
 from jaxops.graph.division import Division
+from jaxops.graph.growing import grown
 from jaxops.graph.mesh import is_on_mesh
 from jaxops.graph.nodes import Graph, Value
 from jaxops.graph.numbers import numbers_as_arguments
@@ -275,7 +276,7 @@ class Prepared:
         traced = self.compiled.trace(*static, types, given, rng)
         program = kept.kept_late(opened_program(traced.jaxpr, jax.default_backend()))
         is_cpu = jax.default_backend() == "cpu"
-        program = numbers_as_arguments(concatenated_first(program) if is_cpu else program)
+        program = numbers_as_arguments(grown(concatenated_first(program)) if is_cpu else program)
         names = dict(enumerate(sorted(own.params)))  # the leaves of a dictionary come in the order of its keys
         found = Division(program, names)
         shapes = {v: getattr(type, "shape", ()) for v, type in enumerate(program.types)}

@@ -89,6 +89,7 @@ LEVERS = {
     "small convolutions": {"jaxops.ops.nn.convolution_forms._is_small_product": lambda x, w, rows: False},
     "held-back transposes": {"jaxops.graph.layout._moves_one_axis": lambda perm: False},
     "weights as columns": {"jaxops.ops.precision._reads_columns": lambda b, rows: False},
+    "weights as rows": {"jaxops.ops.precision._reads_rows": lambda b, rows: False},
     "weights on the left": {"jaxops.ops.precision._on_the_left": lambda b, rows: False},
     "products of integers": {"jaxops.ops.quantization.linear_quantization.Dequantized": lambda array, *made_of: array},
     "bytes without sign": dict.fromkeys(
@@ -104,6 +105,7 @@ LEVERS = {
     },
     "kept late": {"jaxops.graph.kept.kept_late": lambda program: program},
     "concatenations first": {"jaxops.graph.prepared.concatenated_first": lambda program: program},
+    "growing in place": {"jaxops.graph.prepared.grown": lambda program: program},
     "programs in parts": {"jaxops.graph.layers.cut": lambda *_: Cut()},
     "numbers as arguments": {"jaxops.graph.prepared.numbers_as_arguments": lambda program: program},
     "garbage later": dict.fromkeys(
