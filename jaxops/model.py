@@ -146,7 +146,7 @@ class Model:
         enters = self.x64 and not is_on()
         with x64_on(enters):
             values = self._border.arrive(inputs, named)
-            weights = params if params is self._weights.given else matched(params, self._tensors, values)
+            weights = params if self._weights.are(params) else matched(params, self._tensors, values)
         if rng is not None:
             check_key("apply", rng)
         given, graph = (weights, values, rng), self.graph if outputs is None else self._giving(outputs)

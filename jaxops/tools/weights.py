@@ -22,10 +22,14 @@ from jaxops.tools.sharding import placed
 from jaxops.tools.x64 import is_on
 
 
+class Given(dict[str, Any]):
+    """The parameters of a model as its own calls get them: arrays, and what stands for those in the file."""
+
+
 class Weights:
     """The parameters of a model by name, each read from its file when it is needed.
 
-    given: what calls get: the arrays, once somebody has asked for `all`, and else what stands for those in the file.
+    params: those that somebody asked for; all of them, or none but for an error in between.
     """
 
     def __init__(
@@ -36,8 +40,8 @@ class Weights:
     ) -> None:
         self.tensors, self.shardings = tensors, shardings
         self.params = {} if params is None else params
-        self.given: dict[str, Any] = self.params
-        self._reading = threading.RLock()  # one thread reads at a time: two may ask for the same parameters
+        self._given: Given | None = None
+        self._lock = threading.RLock()  # two threads may ask for the same parameters
 
     def all(self) -> dict[str, jax.Array]:
         """The parameters, read for good; what the file had of them is let go.
@@ -46,34 +50,39 @@ class Weights:
         """
         if len(self.params) == len(self.tensors):
             return self.params
-        with self._reading, ThreadPoolExecutor(1 if self.shardings else READERS) as executor:
+        with self._lock, ThreadPoolExecutor(1 if self.shardings else READERS) as executor:
             found, missing = self._found(), [name for name in self.tensors if name not in self.params]
             arrays = executor.map(lambda name: found[name].read_once(), missing)
             for name, array in zip(missing, arrays, strict=True):
                 self.params[name] = array
                 self.tensors[name] = dataclasses.replace(self.tensors[name], load=_spent, part=None)
-            self.given = self.params
+            self._given = None
         return self.params
 
     def for_calls(self) -> dict[str, Any]:
-        """`given`, with all of them: those that are in the file get their types from this moment's x64 setting."""
-        if self.shardings:
+        """What calls get. Those that are in the file have the types of the first use's x64 setting."""
+        if self.shardings or len(self.params) == len(self.tensors):
             return self.all()
-        self.given = self._found()
-        return self.given
+        with self._lock:
+            return self._found()
+
+    def are(self, params: Any) -> bool:
+        """Whether these are the model's own, as `all` or `for_calls` gave them."""
+        return params is self.params or isinstance(params, Given)
+
+    def stay(self, params: Any) -> bool:
+        """Whether they are, and on one device, so that it pays to prepare them."""
+        return self.are(params) and not self.shardings
 
     def _found(self) -> dict[str, Any]:
-        if len(self.given) == len(self.tensors):
-            return self.given
-        x64 = is_on()
-        return {
-            name: self.params[name] if name in self.params else self._unread(name, tensor, x64)
-            for name, tensor in self.tensors.items()
-        }
-
-    def stay(self, weights: Mapping[str, Any]) -> bool:
-        """Whether these are what calls get, on one device, so that it pays to prepare them."""
-        return weights is self.given and not self.shardings
+        if len(self.params) == len(self.tensors):
+            return self.params
+        if self._given is None:
+            x64, found = is_on(), Given()
+            for name, tensor in self.tensors.items():
+                found[name] = self.params[name] if name in self.params else self._unread(name, tensor, x64)
+            self._given = found
+        return self._given
 
     def _unread(self, name: str, tensor: Tensor, x64: bool) -> Unread:
         with _in_parameter(name):

@@ -1,5 +1,7 @@
 """A model reads its weights when it needs them, keeps those that its calls read, and all once somebody asks."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,7 +49,7 @@ def programs(model):
 
 def test_loading_reads_nothing(path):
     model = load(path)
-    assert model._weights.given == model._weights.params == {}
+    assert model._weights.params == {}
     assert "2 parameters with 147,968 elements" in str(model)
 
 
@@ -55,7 +57,8 @@ def test_loading_reads_nothing(path):
 def test_only_what_calls_read_is_kept(path):
     model = load(path)
     np.testing.assert_allclose(model(X), expected(model), rtol=1e-4, atol=1e-4)
-    filters, matrix = model._weights.given["filters"], model._weights.given["matrix"]
+    given = model._weights.for_calls()
+    filters, matrix = given["filters"], given["matrix"]
     assert isinstance(filters, Unread)
     assert filters.array is None
     assert isinstance(matrix, Unread)
@@ -71,6 +74,19 @@ def test_to_ask_for_the_weights_compiles_nothing_anew(path):
     np.testing.assert_array_equal(model(X), first)
     np.testing.assert_array_equal(model.apply(model.params, X), first)
     assert programs(model) == count
+
+
+def test_several_threads_may_call_and_ask(path):
+    for _ in range(5):
+        model = load(path)
+        wanted = expected(load(path))
+        with ThreadPoolExecutor(8) as executor:
+            uses = [executor.submit(*([model, X] if k % 2 else [getattr, model, "params"])) for k in range(16)]
+        for k, use in enumerate(uses):
+            if k % 2:
+                np.testing.assert_allclose(use.result(), wanted, rtol=1e-4, atol=1e-4)
+            else:
+                assert use.result() is model.params
 
 
 @pytest.mark.parametrize("name", ["filters", "matrix"])
