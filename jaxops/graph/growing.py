@@ -44,9 +44,11 @@ def _chains(program: Program) -> list[list[_Link]]:
     last: dict[Any, list[_Link]] = {}  # (the result of a chain's last link, axis) → the chain
     results: dict[Any, Any] = {}  # (operands, axis) of a concatenation → its result
     for operation in program.operations:
-        if operation.name != "concatenate" or any(isinstance(v, Known) for v in operation.operands):
+        operands = operation.operands
+        # A part without elements would end where the one before it does.
+        if operation.name != "concatenate" or any(isinstance(v, Known) or not program.types[v].size for v in operands):
             continue
-        operands, axis = operation.operands, operation.params["dimension"]
+        axis = operation.params["dimension"]
         # What was put together before is the first operand; or its parts are, one by one.
         begins = [(results.get((operands[:k], axis)), k) for k in range(len(operands) - 1, 1, -1)]
         before, count = next(((v, k) for v, k in begins if (v, axis) in last), (operands[0], 1))

@@ -55,6 +55,13 @@ def axes(x):
     return dense(dense(x, 4), 4, axis=3)
 
 
+def empty(x):
+    """A part of each has no elements."""
+    for k in range(5):
+        x = lax.concatenate([x, layer(x, k), x[:, :0]], 1)
+    return x
+
+
 def grown(fn):
     program = opened_program(jax.make_jaxpr(fn)(X), "cpu")
     return program, growing.grown(program)
@@ -69,6 +76,7 @@ CASES = {
     "axes": (axes, 0),
 }
 CASES |= {
+    "empty": (empty, 5),
     "few": (lambda x: dense(x, 3), 3),
     "behind it": (lambda x: lax.concatenate([layer(x, 0), dense(x)], 1), 1),
     "another axis": (lambda x: lax.concatenate([dense(x, 3)] * 2, 2), 4),
@@ -85,6 +93,8 @@ def test_the_same_numbers(name):
     assert [y.shape for y in results] == [y.shape for y in expected]
     for y, z in zip(results, expected, strict=True):
         np.testing.assert_allclose(y, z, rtol=1e-6)
+    made = [v for operation in found.operations for v in operation.results]
+    assert len(made) == len(set(made))
     types = [program.types[v] for v in program.outputs]
     assert types == [found.types[v] for v in found.outputs]
 
