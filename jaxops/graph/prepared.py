@@ -331,25 +331,24 @@ def _compiled(
     weights are read and prepared."""
     given = divided.preparation.types, tuple(type_of(weights[v]) for v in divided.read), leaves
 
-    def compiled_part(lowered: Any) -> Any:
-        found = lowered.compile()
+    def freed(compile: Callable[..., Any], *given: Any) -> Any:
+        found = compile(*given)
         give_back()
         return found
 
     compiled: dict[int, Any] = {}
     with ThreadPoolExecutor(1) as executor:
         if place is not None:
-            compiled[0] = executor.submit(place.write, divided, divided.run.lower(*given))
+            compiled[0] = executor.submit(freed, place.write, divided, divided.run.lower(*given))
         elif isinstance(divided.run, Chain):
             for k, part in divided.run.lowered(*given):
                 if k not in compiled:
-                    compiled[k] = executor.submit(compiled_part, part)
+                    compiled[k] = executor.submit(freed, part.compile)
         else:
-            compiled[0] = executor.submit(compiled_part, divided.run.lower(*given))
+            compiled[0] = executor.submit(freed, divided.run.lower(*given).compile)
         arrays([weights[v] for v in divided.read])
         divided.preparation.computed(own.prepared, weights)
     found = [future.result() for future in compiled.values()]
-    give_back()
     return divided if place is None else found[0]
 
 
