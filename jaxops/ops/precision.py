@@ -56,10 +56,9 @@ def dot(a: Any, b: Any, dimensions: Any, dtype: Any) -> Any:
         how = dimensions
         if b.ndim == 2 and tuple(over_b) == (0,) and _reads_columns(b, rows):
             b, how = lax.transpose(b, (1, 0)), ((over_a, (1,)), dimensions[1])
-        is_columns = b.ndim == 2 and tuple(how[0][1]) == (1,)
-        if is_columns and how is dimensions and _reads_rows(b, rows):
+        elif b.ndim == 2 and tuple(over_b) == (1,) and _reads_rows(b, rows):
             b, how = lax.transpose(b, (1, 0)), ((over_a, (0,)), dimensions[1])
-        elif is_columns and _on_the_left(b, rows):
+        if b.ndim == 2 and tuple(how[0][1]) == (1,) and _on_the_left(b, rows):
             turned = lax.dot_general(b, a, (((1,), over_a), ((), ())), preferred_element_type=dtype)
             return jnp.moveaxis(lax.optimization_barrier(turned), 0, -1)  # or XLA turns the product around
         return lax.dot_general(a, b, how, preferred_element_type=dtype)

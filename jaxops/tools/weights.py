@@ -85,7 +85,7 @@ class Weights:
         return self._given
 
     def _unread(self, name: str, tensor: Tensor, x64: bool) -> Unread:
-        with _in_parameter(name):
+        with _in_parameter(name):  # of a type that JAX does not have
             kind = jax.ShapeDtypeStruct(tensor.shape, as_canonical(np.empty(0, tensor.dtype)).dtype)
         return Unread(kind, functools.partial(_read, name, tensor, self.shardings.get(name), x64))
 
