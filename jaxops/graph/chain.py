@@ -21,12 +21,10 @@ jax.tree_util.register_dataclass(layout.Spread, ["array"], ["shape", "axes"])
 class Link:
     """A part. run: what runs it, the same for equal parts. operands, results: the numbers of values.
 
-    done: those that nothing reads after it. scope: of its first operation, as all names in it are those of the first of
-    equal parts.
+    done: those that nothing reads after it.
     """
 
     run: Any
-    scope: str
     operands: tuple[int, ...]
     results: tuple[int, ...]
     done: tuple[int, ...]
@@ -34,10 +32,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Chain:
-    """A function of lists of values, as `jax.jit` makes one of a whole program. inputs: the numbers of these values.
-
-    Its parts are programs of their own, or, within a function that JAX compiles, functions that the program calls.
-    """
+    """A function of lists of values, as `jax.jit` makes one of a whole program. inputs: the numbers of these values."""
 
     links: tuple[Link, ...]
     inputs: tuple[int, ...]
@@ -46,8 +41,7 @@ class Chain:
     def __call__(self, *given: Iterable[Any]) -> list[Any]:
         known = dict(zip(self.inputs, (x for values in given for x in values), strict=True))
         for link in self.links:
-            with jax.named_scope(link.scope):
-                found = link.run(*[known[v] for v in link.operands])
+            found = link.run(*[known[v] for v in link.operands])
             known.update(zip(link.results, found, strict=True))
             for v in link.done:
                 del known[v]
@@ -108,8 +102,7 @@ def chained(
         if part.form not in runs:
             runs[part.form] = jit(_function(part, shapes))
         done = {*part.operands, *part.results} - needed
-        scope = part.operations[0].scope
-        links.append(Link(runs[part.form], scope, part.operands, part.results, tuple(sorted(done))))
+        links.append(Link(runs[part.form], part.operands, part.results, tuple(sorted(done))))
         needed.update(part.operands)
     return Chain(tuple(reversed(links)), tuple(inputs), tuple(outputs))
 

@@ -2,12 +2,12 @@
 
 XLA compiles equal kernels once, but each of its passes looks at all layers, and so do tracing and lowering. Cut into
 programs, some of which are equal, int8 BERT-base gives its first result in 1.4 s, not 3.0, Whisper's encoder in 1.5 s,
-not 1.7, and ViT-B/16 in 1.05 s, not 1.17.
+not 1.7, ViT-B/16 in 1.05 s, not 1.17, and BERT-base in 0.75 s, not 1.0.
 
-A program costs a call about a millisecond: a thread of its own begins it, beside those of all cores, until XLA hands
-the rest to these. So there are few, and none where that would be felt: BERT-base with 64 tokens would start in 0.7 s,
-not 1.0, and a call take 1.05 of the time. There, equal layers are calls of one function in one program, which is traced
-and lowered once; XLA puts it in place of each. BERT-base is lowered in 0.04 s, not 0.11.
+A program costs a call a quarter of a millisecond: a thread of its own begins it, beside those of all cores, until XLA
+hands the rest to these. So there are few, and none where that would be felt; BERT-base with 64 tokens takes 1.01 of the
+time. Equal layers as calls of one function would start no sooner: XLA puts it in place of each, and its passes look at
+all.
 
 A convolution is handed over at once, and a program that begins with one costs a call a tenth of that. So where equal
 layers make no programs, a network of convolutions of many kinds is cut in two. XLA needs memory for each kernel until
@@ -26,13 +26,13 @@ import numpy as np
 from jaxops.graph.program import PRODUCTS, Known, multiplications
 from jaxops.graph.said import said
 
-# The fewest operations that are worth a look, and of which equal layers must spare as many: 15 ms.
+# The fewest operations that are worth a look: 15 ms.
 _FEW = 200
 # The most equal programs, and the fewest multiplications of one for each core, which take 5 to 15 ms.
 _MOST, _LEAST_WORK = 4, 5e8
 # The least part of all operations that XLA must be spared, and the least product of their number and of the
-# multiplications of a program for each core: Whisper's encoder 2.1e12, int8 BERT-base 2.0e12, BERT-base 0.6e12.
-_SPARED, _WORTH = 1 / 3, 1e12
+# multiplications of a program for each core: Whisper's encoder 2.1e12, int8 BERT-base 2.0e12, BERT-base 5.5e11.
+_SPARED, _WORTH = 1 / 3, 5e11
 # The least product of all operations and the multiplications of each core where a program is cut in two: Inception
 # 1.0e12, EfficientNet-B0 3.4e11, MobileNetV3 1.6e11, whose calls would take 1.03 of the time.
 _HALVED = 2.5e11
@@ -55,21 +55,11 @@ class Part(NamedTuple):
     form: Any
 
 
-class Cut(NamedTuple):
-    """parts: what runs one after the other; none where it does not pay to cut.
-
-    apart: whether each is a program of its own. Otherwise they are functions that one program calls.
-    """
-
-    parts: Sequence[Part] = ()
-    apart: bool = False
-
-
-def cut(operations: Sequence[Any], types: Sequence[Any], outputs: Sequence[Any]) -> Cut:
-    """How operations are cut. types: of the values, by number."""
+def cut(operations: Sequence[Any], types: Sequence[Any], outputs: Sequence[Any]) -> list[Part]:
+    """The programs that run one after the other; none where it does not pay to cut. types: of the values, by number."""
     made = {v for operation in operations for v in operation.results}
     if len(operations) < _FEW or not made.issuperset(outputs) or any(operation.effects for operation in operations):
-        return Cut()
+        return []
     kinds, live = _kinds(operations, types), _live(operations, types, outputs)
     stretch = _repeated(operations, kinds)
 
@@ -83,11 +73,7 @@ def cut(operations: Sequence[Any], types: Sequence[Any], outputs: Sequence[Any])
         same = Counter(part.form for part in found).most_common(1)
         return found if same and same[0][1] == len(cuts) - 1 else []
 
-    if found := equal(_long(operations, stretch)):
-        return Cut(found, apart=True)
-    if found := between(_middle(operations, kinds, live)):
-        return Cut(found, apart=True)
-    return Cut(equal(_layer(operations, stretch)))
+    return equal(_long(operations, stretch)) or between(_middle(operations, kinds, live))
 
 
 def _kinds(operations: Sequence[Any], types: Sequence[Any]) -> np.ndarray:
@@ -118,12 +104,6 @@ def _long(operations: Sequence[Any], stretch: "_Stretch") -> int:
     if spared < _SPARED * len(operations):
         return 0
     return size if spared * _work(operations[stretch.begin : stretch.begin + size]) >= _WORTH else 0
-
-
-def _layer(operations: Sequence[Any], stretch: "_Stretch") -> int:
-    """How many operations of a stretch make a function that is called for each of its layers; 0 where that is few."""
-    spared = stretch.spared(stretch.period)
-    return stretch.period if spared >= max(_FEW, _SPARED * len(operations)) else 0
 
 
 def _evenly(stretch: "_Stretch", size: int, live: np.ndarray) -> list[int]:

@@ -281,14 +281,14 @@ class Prepared:
         found = Division(program, names)
         shapes = {v: getattr(type, "shape", ()) for v, type in enumerate(program.types)}
         inputs = *found.prepared, *found.read, *range(len(names), program.inputs)
-        parts, apart = layers.cut(found.rest, program.types, program.outputs) if is_cpu else layers.Cut()
+        parts = layers.cut(found.rest, program.types, program.outputs) if is_cpu else []
 
         def jitted(run: Any) -> Any:
             run.__name__ = name
             return jax.jit(run, compiler_options=compiler_options())
 
         if parts:
-            whole = chained(parts, inputs, program.outputs, shapes, jitted if apart else jax.jit)
+            whole = chained(parts, inputs, program.outputs, shapes, jitted)
         else:
             rest = loops.looped(found.rest, shapes, program.outputs) if is_cpu else found.rest
 
@@ -309,7 +309,7 @@ class Prepared:
             preparation(program, found, names, [own.params[name] for name in names.values()]),
             tuple(found.read),
             jax.tree.structure(traced.out_info),
-            whole if apart else jitted(run),
+            whole if parts else jitted(run),
         )
 
 

@@ -1,9 +1,7 @@
-"""A program in parts: programs that follow each other, or functions that one program calls."""
+"""A program in parts, which follow each other."""
 
 import itertools
-import re
 import threading
-from collections import Counter
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +12,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from onnx import helper, numpy_helper
 
 import jaxops.onnx
-from jaxops.graph import layers, prepared
+from jaxops.graph import prepared
 
 pytestmark = pytest.mark.usefixtures("cut_however_short")
 RNG = np.random.default_rng(0)
@@ -70,40 +68,6 @@ def test_a_model_computes_what_its_function_does(kernel, outputs, chains):
     (chain,) = chains
     runs = [link.run for link in chain.links]
     assert len(set(runs)) < len(runs) <= 6
-
-
-@pytest.mark.optimized
-@pytest.mark.parametrize("kernel", [1, 3])
-@pytest.mark.parametrize("outputs", [(), (3,), range(1, 9)], ids=["last", "middle", "all"])
-def test_calls_of_layers_compute_what_they_do(kernel, outputs, chains, monkeypatch):
-    monkeypatch.setattr(layers, "_LEAST_WORK", np.inf)
-    monkeypatch.setattr(layers, "_HALVED", np.inf)
-    model = jaxops.onnx.load(network(8, kernel, outputs))
-    x = image(2, 3, 24, 24)
-    for _ in range(2):
-        close(model(x), jax.jit(model.apply)(model.params, x))
-    assert len(chains[0].links) > 6
-
-
-def test_a_layer_is_lowered_once_and_called_by_name(chains, monkeypatch):
-    monkeypatch.setattr(layers, "_LEAST_WORK", np.inf)
-    monkeypatch.setattr(layers, "_HALVED", np.inf)
-    lowered = []
-    lower = jax.stages.Traced.lower
-    monkeypatch.setattr(jax.stages.Traced, "lower", lambda *of, **how: lowered.append(lower(*of, **how)) or lowered[-1])
-    jaxops.onnx.load(network(8, 3))(image(1, 3, 24, 24))
-    (program,) = lowered
-    functions = [link.run for link in chains[0].links]
-    (layer,) = {run for run in functions if functions.count(run) > 1}
-    calls = re.findall(r"call @(\w+)\(", program.as_text())
-    once = Counter(calls).most_common(1)[0]
-    assert once[1] == functions.count(layer) >= 6
-    assert program.as_text().count(f"func.func private @{once[0]}(") == 1
-    # XLA puts the name of a call before those within it.
-    places = {link.scope for link in chains[0].links if link.run is layer}
-    names = set(re.findall(r'op_name="[^"]*"', program.compile().as_text()))
-    assert len(places) == once[1]
-    assert all(any(place in name for name in names) for place in places)
 
 
 def test_layouts_cross_from_part_to_part(chains):

@@ -22,15 +22,9 @@ W = list(RNG.standard_normal((16, SIZE, SIZE), np.float32) / 4)
 def cut(fn, *given):
     program = opened_program(jax.make_jaxpr(fn)(*given), "cpu")
     found = layers.cut(program.operations, program.types, program.outputs)
-    if found.parts:
-        assert list(itertools.chain(*(part.operations for part in found.parts))) == list(program.operations)
+    if found:
+        assert list(itertools.chain(*(part.operations for part in found))) == list(program.operations)
     return found
-
-
-def parts(fn, *given):
-    """Those that are programs of their own."""
-    found = cut(fn, *given)
-    return found.parts if found.apart else ()
 
 
 def stack(count, layer=lambda x, w: lax.max(lax.dot(x, w), 0.0) + x, end=lambda x: lax.exp(lax.neg(x))):
@@ -50,7 +44,7 @@ def stack(count, layer=lambda x, w: lax.max(lax.dot(x, w), 0.0) + x, end=lambda 
 )
 def test_equal_layers(count, layers_of_parts):
     """As many as divide into few equal parts; what is left joins what is before or behind."""
-    found = parts(stack(count), W, X)
+    found = cut(stack(count), W, X)
     one = len(opened_program(jax.make_jaxpr(stack(1))(W, X), "cpu").operations)
     size = len(opened_program(jax.make_jaxpr(stack(2))(W, X), "cpu").operations) - one
     equal = [part for part in found if sum(part.form == other.form for other in found) > 1]
@@ -65,7 +59,7 @@ def test_parts_begin_where_the_least_is_between_them():
         wide = lax.dot(x, lax.concatenate([w] * 4, 1))
         return lax.dot(lax.tanh(wide), lax.concatenate([w] * 4, 0)) + x
 
-    found = parts(stack(8, layer), W, X)
+    found = cut(stack(8, layer), W, X)
     assert len({part.form for part in found}) == 3
     crossing = [v for part in found for o in part.operations for v in o.results if v in part.results]
     sizes = {v: o.equation.outvars[0].aval.size for part in found for o in part.operations for v in o.results}
@@ -86,32 +80,7 @@ def test_parts_begin_where_the_least_is_between_them():
     ids=["one", "effects", "input", "constant", "numbers", "kinds"],
 )
 def test_what_is_not_cut(fn):
-    assert not cut(fn, W, X).parts
-
-
-def test_short_layers_are_functions_of_one_program(monkeypatch):
-    """One for each; what differs from them stays together."""
-    monkeypatch.setattr(layers, "_LEAST_WORK", np.inf)
-    found = cut(stack(12), W, X)
-    assert not found.apart
-    assert [part.form == found.parts[1].form for part in found.parts] == [False, *[True] * 12, False]
-
-
-@pytest.mark.parametrize("few", [True, False])
-def test_a_few_short_layers_stay_as_they_are(monkeypatch, few):
-    monkeypatch.setattr(layers, "_LEAST_WORK", np.inf)
-    found = cut(stack(12), W, X)
-    monkeypatch.setattr(layers, "_FEW", 11 * len(found.parts[1].operations) + few)
-    assert bool(cut(stack(12), W, X).parts) != few
-
-
-def test_a_few_layers_in_a_long_program_stay_as_they_are(monkeypatch):
-    """Less than a third of its operations would be spared."""
-    monkeypatch.setattr(layers, "_LEAST_WORK", np.inf)
-    kinds = [lax.sin, lax.cos, lax.tanh]
-    for other, called in ((6, True), (60, False)):
-        end = [kinds[k // 27 % 3] for k in range(other)]
-        assert bool(cut(stack(4, end=lambda x, end=end: [x := f(x) for f in end][-1]), W, X).parts) == called
+    assert not cut(fn, W, X)
 
 
 def test_numbers_as_arguments_make_layers_equal():
@@ -124,27 +93,27 @@ def test_numbers_as_arguments_make_layers_equal():
 
     program = numbers_as_arguments(opened_program(jax.make_jaxpr(fn)(W, X), "cpu"))
     assert any(operation.name == NUMBER for operation in program.operations)
-    found = layers.cut(program.operations, program.types, program.outputs).parts
+    found = layers.cut(program.operations, program.types, program.outputs)
     assert max(sum(part.form == other.form for other in found) for part in found) == 4
 
 
 def test_a_short_program_is_not_cut(monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 3)  # which the least work is divided by
     monkeypatch.setattr(layers, "_LEAST_WORK", 12 * SIZE**3 / 2 / 3)  # as much as one of two parts has
-    assert len(parts(stack(12), W, X)) == 4  # two of six layers, and both ends
+    assert len(cut(stack(12), W, X)) == 4  # two of six layers, and both ends
     monkeypatch.setattr("os.cpu_count", lambda: 4)
-    assert not parts(stack(12), W, X)
+    assert not cut(stack(12), W, X)
 
 
 def test_what_is_not_worth_it(monkeypatch):
     """Operations spared, times the multiplications of a part for each core."""
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    found = parts(stack(12), W, X)
+    found = cut(stack(12), W, X)
     spared = 3 * len(found[1].operations)
     monkeypatch.setattr(layers, "_WORTH", spared * 3 * SIZE**3 / 2)
-    assert parts(stack(12), W, X)
+    assert cut(stack(12), W, X)
     monkeypatch.setattr(layers, "_WORTH", spared * 3 * SIZE**3 / 2 + 1)
-    assert not parts(stack(12), W, X)
+    assert not cut(stack(12), W, X)
 
 
 @pytest.mark.parametrize(("number", "period"), [(0.0, 1), (-0.0, 2), (1.0, 2)])
@@ -176,16 +145,16 @@ def convolutions(where, count=12):
 
 
 @pytest.mark.parametrize(
-    ("where", "cut"),
+    ("where", "is_cut"),
     [(range(12), True), ([5], True), ([0, 1, 2, 3, 9, 10, 11], False), ([], False)],
     ids=["each", "middle", "ends", "none"],
 )
-def test_a_network_of_convolutions_is_cut_in_two(where, cut):
+def test_a_network_of_convolutions_is_cut_in_two(where, is_cut):
     """Before one in the middle third."""
     x = np.ones((1, 4, 8, 8), np.float32)
-    found = parts(convolutions(where), list(FILTERS), x)
-    assert len(found) == 2 * cut
-    if cut:
+    found = cut(convolutions(where), list(FILTERS), x)
+    assert len(found) == 2 * is_cut
+    if is_cut:
         assert found[1].operations[0].name == "conv_general_dilated"
         sizes = [len(part.operations) for part in found]
         assert max(sizes) <= 2 / 3 * sum(sizes)
@@ -197,9 +166,9 @@ def test_a_short_network_is_not_cut_in_two(monkeypatch):
     size = len(opened_program(jax.make_jaxpr(fn)(list(FILTERS), x), "cpu").operations)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.setattr(layers, "_HALVED", size * 12 * (4 * 64 * 4 * 9) / 2)
-    assert parts(fn, list(FILTERS), x)
+    assert cut(fn, list(FILTERS), x)
     monkeypatch.setattr(layers, "_HALVED", size * 12 * (4 * 64 * 4 * 9) / 2 + 1)
-    assert not parts(fn, list(FILTERS), x)
+    assert not cut(fn, list(FILTERS), x)
 
 
 def test_a_network_of_few_kinds_is_not_cut_in_two(monkeypatch):
@@ -209,6 +178,6 @@ def test_a_network_of_few_kinds_is_not_cut_in_two(monkeypatch):
     program = opened_program(jax.make_jaxpr(fn)(list(FILTERS), x), "cpu")
     kinds = len(set(layers._kinds(program.operations, program.types)))
     monkeypatch.setattr(layers, "_VARIED", kinds)
-    assert parts(fn, list(FILTERS), x)
+    assert cut(fn, list(FILTERS), x)
     monkeypatch.setattr(layers, "_VARIED", kinds + 1)
-    assert not parts(fn, list(FILTERS), x)
+    assert not cut(fn, list(FILTERS), x)
