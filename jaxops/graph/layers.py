@@ -69,9 +69,12 @@ def cut(operations: Sequence[Any], types: Sequence[Any], outputs: Sequence[Any])
 
     def equal(size: int) -> list[Part]:
         cuts = _evenly(stretch, size, live)
-        found = between(cuts)
-        same = Counter(part.form for part in found).most_common(1)
-        return found if same and same[0][1] == len(cuts) - 1 else []
+        for ends in (cuts, cuts[:-1]):  # of the last layer, something else may be read than of the others
+            found = between(ends)
+            same = Counter(part.form for part in found).most_common(1)
+            if same and same[0][1] == len(ends) - 1 > 1:
+                return found
+        return []
 
     return equal(_long(operations, stretch)) or between(_middle(operations, kinds, live))
 
@@ -117,16 +120,19 @@ def _evenly(stretch: "_Stretch", size: int, live: np.ndarray) -> list[int]:
 
 
 def _middle(operations: Sequence[Any], kinds: np.ndarray, live: np.ndarray) -> list[int]:
-    """The convolution in the middle third of the operations before which the least data cross; none, where none is
-    there, where the calls are short, or where there is little to compile.
+    """The convolution in the middle third of the operations with the fewest kinds of them on both sides, which XLA
+    would compile for both, and of these the one before which the least data cross; none, where none is there, where
+    the calls are short, or where there is little to compile.
 
     Threads of XLA's own begin it, and go on with what is behind it.
     """
     size = len(operations)
-    if size * _work(operations) < _HALVED or len(np.unique(kinds)) < _VARIED:
+    known, first = np.unique(kinds, return_index=True)
+    if size * _work(operations) < _HALVED or len(known) < _VARIED:
         return []
-    within = range(size // 3, size - size // 3)
-    return sorted((at for at in within if operations[at].name == "conv_general_dilated"), key=live.__getitem__)[:1]
+    last = size - 1 - np.unique(kinds[::-1], return_index=True)[1]
+    within = [at for at in range(size // 3, size - size // 3) if operations[at].name == "conv_general_dilated"]
+    return sorted(within, key=lambda at: (np.sum((first < at) & (at <= last)), live[at]))[:1]
 
 
 def _most(operations: Sequence[Any]) -> int:
@@ -197,7 +203,7 @@ def _part(operations: Sequence[Any], kinds: np.ndarray, outputs: Sequence[Any], 
     within = operations[begin:end]
     own = {v for operation in within for v in operation.results}
     later = {v for operation in operations[end:] for v in operation.operands} | set(outputs)
-    numbers: dict[Any, int] = {}
+    numbers: dict[int, int] = {}
     wiring = []
     for operation in within:
         read = [v for v in operation.operands if isinstance(v, int)]

@@ -66,6 +66,20 @@ def test_parts_begin_where_the_least_is_between_them():
     assert {sizes[v] for v in crossing} == {X.size}
 
 
+def test_the_last_layer_may_be_read_otherwise():
+    """Of the others, the next one reads two values. What is behind three equal parts stays together."""
+
+    def fn(w, x):
+        x = lax.dot(lax.cos(x), w[0]) + x
+        for k in range(1, 12):
+            x = lax.dot(lax.sin(x), w[k]) + x
+        return lax.cos(lax.sin(x))
+
+    found = cut(fn, W, X)
+    assert [len(part.results) for part in found] == [1, 2, 2, 2, 1]
+    assert len({part.form for part in found[1:4]}) == 1
+
+
 @pytest.mark.parametrize(
     "fn",
     [
@@ -158,6 +172,21 @@ def test_a_network_of_convolutions_is_cut_in_two(where, is_cut):
         assert found[1].operations[0].name == "conv_general_dilated"
         sizes = [len(part.operations) for part in found]
         assert max(sizes) <= 2 / 3 * sum(sizes)
+
+
+@pytest.mark.parametrize("wide", [5, 6, 7])
+def test_a_network_is_cut_where_the_fewest_kinds_are_on_both_sides(wide):
+    """XLA would compile these twice."""
+
+    def fn(w, x):
+        for k in range(12):
+            if k == wide:
+                x = lax.concatenate([x, x], 2)
+            x = (lax.sin if k % 2 else lax.cos)(lax.conv(lax.tanh(lax.tanh(x)) if k % 3 else x, w[k], (1, 1), "SAME"))
+        return x
+
+    _, behind = cut(fn, list(FILTERS), np.ones((1, 4, 8, 8), np.float32))
+    assert {operation.equation.outvars[0].aval.shape[2] for operation in behind.operations} == {16}
 
 
 def test_a_short_network_is_not_cut_in_two(monkeypatch):

@@ -13,6 +13,7 @@ from jaxops.ops.nn import winograd
 from jaxops.ops.nn.grouped_convolution import as_sum, by_channel, columns_by_group
 from jaxops.ops.nn.window_slices import padded, positions, shifted, to_channels_first, to_channels_last, zero_padded
 from jaxops.ops.precision import bilinear, dot, in_bfloat16
+from jaxops.ops.row_products import row_product
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes
 
@@ -26,10 +27,9 @@ _MANY_CHANNELS = 64
 # 220 → 170 (145), 80→200 67 → 46 (38); 784 rows 64→256 200 → 170 (140); 196 rows 256→1024 565 → 630 (470), 49 rows
 # 160→960 160 → 170 (77). MobileNetV3 takes 0.85 of the time, EfficientNet, SqueezeNet 0.92.
 _MANY_ROWS, _FEW_MULTIPLICATIONS = 100, 30e6
-# A product of one row (squeeze and excitation) is a kernel of its own to compile, in 35 to 50 ms of processor time, and
-# none as a convolution of several taps. That takes 1 to 6 µs longer for up to so many weights, and twice the time for
-# more. EfficientNet-B0, with 32 such rows, compiles in 0.8 of the time, starts in 0.88, and a call takes 1.02.
-_FEW_WEIGHTS = 1 << 16
+# The most weights of `row_product`, which takes up to a third longer than XLA's loop for a row, and twice the time for
+# more. MobileNetV3 starts in 0.95 of the time, against 65,536 weights, and a call takes 0.98.
+_FEW_WEIGHTS = 1 << 18
 # From this many channels per group on XLA's own convolution is the fastest with groups, too, where it is not pointwise.
 _WIDE_GROUP = 16
 
@@ -99,7 +99,7 @@ def product_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> ja
         windows = dataclasses.replace(windows, strides=(1,) * len(windows.strides))
     rows = x.shape[0] * math.prod(windows.sizes)
     if _is_small_product(x, w, rows):
-        return _row_by_taps(x, w, windows) if rows == 1 else convolution_last(x, w, windows, group)
+        return _row(x, w, windows) if rows == 1 else convolution_last(x, w, windows, group)
     y = dot(to_channels_last(x), lax.reshape(w, w.shape[:2]), (((x.ndim - 1,), (1,)), ((), ())), x.dtype)
     return to_channels_first(y)
 
@@ -113,14 +113,9 @@ def _is_small_product(x: jax.Array, w: jax.Array, rows: Any) -> bool:
     return rows >= _MANY_ROWS and rows * weights <= _FEW_MULTIPLICATIONS
 
 
-def _row_by_taps(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
-    """A row times a matrix, as a convolution whose window is the whole row."""
-    m, c = w.shape[:2]
-    taps = next(k for k in range(2, c + 1) if c % k == 0)
-    data = lax.reshape(x, (1, taps, c // taps))
-    filters = lax.reshape(lax.transpose(lax.reshape(w, (m, c)), (1, 0)), (taps, c // taps, m))
-    y = lax.conv_general_dilated(data, filters, (1,), [(0, 0)], dimension_numbers=("NWC", "WIO", "NWC"))
-    return lax.reshape(y, (1, m, *windows.sizes))
+def _row(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
+    matrix = lax.transpose(lax.reshape(w, w.shape[:2]), (1, 0))
+    return lax.reshape(row_product(lax.reshape(x, (x.size,)), matrix), (1, w.shape[0], *windows.sizes))
 
 
 def dense_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:

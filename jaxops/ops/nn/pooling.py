@@ -19,6 +19,7 @@ from jaxops.dtypes import accumulation_type, as_traced, canonical, floating, is_
 from jaxops.errors import ArgumentError, OutOfRangeError, UnsupportedError, message
 from jaxops.ops.nn.windows import counts, options, pool, slide
 from jaxops.ops.numerics import flat_at_zero, largest, magnitude, root_of_squares
+from jaxops.ops.row_products import mean_of_places
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete
@@ -237,6 +238,10 @@ def _places(x: jax.Array, column_major: bool) -> jax.Array:
 def _average_pool(x: jax.Array, given: Given, include_pad: bool) -> jax.Array:
     windows = _windows("average_pool", x, given)
     wide = x.astype(accumulation_type(x.dtype))
+    if windows.kernel == x.shape[2:] and not any(map(any, windows.pads)):
+        axes = tuple(range(2, x.ndim))
+        if (found := mean_of_places(wide, axes)) is not None:
+            return lax.expand_dims(found, axes).astype(x.dtype)
     total = pool(wide, windows, wide.dtype.type(0), lax.add, lax.add)
     return lax.div(total, counts(total, x.shape[2:], windows, include_pad)).astype(x.dtype)
 
@@ -250,8 +255,9 @@ def _lp_pool(x: jax.Array, given: Given, p: float) -> jax.Array:
 
 @jit_if_concrete
 def _global_average_pool(x: jax.Array) -> jax.Array:
-    wide = x.astype(accumulation_type(x.dtype))
-    return jnp.mean(wide, _spatial("global_average_pool", x), keepdims=True).astype(x.dtype)
+    axes, wide = _spatial("global_average_pool", x), x.astype(accumulation_type(x.dtype))
+    found = mean_of_places(wide, axes)
+    return lax.expand_dims(jnp.mean(wide, axes) if found is None else found, axes).astype(x.dtype)
 
 
 @jit_if_concrete

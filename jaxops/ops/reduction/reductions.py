@@ -30,6 +30,7 @@ from jaxops.ops.elementwise import on_sizes, one_of_kind, symbolic
 from jaxops.ops.math.arithmetic import div
 from jaxops.ops.numerics import largest, least, magnitude, root_of_squares, rounded, smallest
 from jaxops.ops.products import whole_product
+from jaxops.ops.row_products import mean_of_places
 from jaxops.ops.tensor.inspection import dims
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import A, Array, StaticInts, foldable, is_symbolic, jit_if_concrete
@@ -90,7 +91,8 @@ def _average(x: Array, over: Axes) -> Any:
         return _whole_average(x, over, count if is_symbolic(count) else max(count, 1))
     if is_symbolic(count):
         return lax.div(_total(x, over), as_traced(dims(count)).astype(x.dtype))
-    return div(_total(x, over), np.asarray(count, x.dtype))
+    found = None if isinstance(x, np.ndarray) else mean_of_places(x, tuple(sorted(over)))
+    return div(_total(x, over), np.asarray(count, x.dtype)) if found is None else found
 
 
 def _whole_average(x: Array, over: Axes, count: Any) -> Any:
