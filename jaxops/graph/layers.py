@@ -11,11 +11,12 @@ all.
 
 A convolution is handed over at once, and a program that begins with one costs a call a tenth of that. So where equal
 layers make no programs, a network of convolutions of many kinds is cut in two. XLA needs memory for each kernel until
-all of a program are compiled: DenseNet-121's peak is 425 MiB, not 467, and EfficientNet-B0's 393, not 447; they start
-in 0.9 of the time.
+all of a program are compiled: EfficientNet-B0's peak is 310 MiB, not 350, MobileNetV3's 310, not 340; they start in
+0.9 of the time. In three or four they need no less.
 """
 
 import itertools
+import math
 import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -34,8 +35,8 @@ _MOST, _LEAST_WORK = 4, 5e8
 # multiplications of a program for each core: Whisper's encoder 2.1e12, int8 BERT-base 2.0e12, BERT-base 5.5e11.
 _SPARED, _WORTH = 1 / 3, 5e11
 # The least product of all operations and the multiplications of each core where a program is cut in two: Inception
-# 1.0e12, EfficientNet-B0 3.4e11, MobileNetV3 1.6e11, whose calls would take 1.03 of the time.
-_HALVED = 2.5e11
+# 1.0e12, EfficientNet-B0 1.7e11, MobileNetV3, whose calls take 1.02 of the time, 8e10.
+_HALVED = 7e10
 # The fewest kinds of operations, which are what XLA compiles, where it is cut in two: Inception has 370, ConvNeXt-T
 # 341, and the ResNets, which start no sooner and need no less memory, 230 to 300.
 _VARIED = 320
@@ -126,13 +127,18 @@ def _middle(operations: Sequence[Any], kinds: np.ndarray, live: np.ndarray) -> l
 
     Threads of XLA's own begin it, and go on with what is behind it.
     """
-    size = len(operations)
-    known, first = np.unique(kinds, return_index=True)
-    if size * _work(operations) < _HALVED or len(known) < _VARIED:
+    size, weights = len(operations), np.array(list(map(_for_xla, operations)))
+    _, first = np.unique(kinds, return_index=True)
+    if sum(weights) * _work(operations) < _HALVED or sum(weights[first]) < _VARIED:
         return []
     last = size - 1 - np.unique(kinds[::-1], return_index=True)[1]
     within = [at for at in range(size // 3, size - size // 3) if operations[at].name == "conv_general_dilated"]
     return sorted(within, key=lambda at: (np.sum((first < at) & (at <= last)), live[at]))[:1]
+
+
+def _for_xla(operation: Any) -> int:
+    """How many operations XLA is given, of a kind of their own."""
+    return math.prod(operation.params["windows"].kernel) if operation.name == "channel_sum" else 1
 
 
 def _most(operations: Sequence[Any]) -> int:

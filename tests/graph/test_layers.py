@@ -6,11 +6,13 @@ import jax
 import numpy as np
 import pytest
 from jax import lax
+from programs import prepared
 
 from jaxops.graph import layers
 from jaxops.graph.numbers import numbers_as_arguments
 from jaxops.graph.on_host import NUMBER
 from jaxops.graph.program import opened_program
+from jaxops.ops.nn.convolution import conv
 
 pytestmark = pytest.mark.usefixtures("cut_however_short")
 RNG = np.random.default_rng(0)
@@ -210,3 +212,24 @@ def test_a_network_of_few_kinds_is_not_cut_in_two(monkeypatch):
     assert cut(fn, list(FILTERS), x)
     monkeypatch.setattr(layers, "_VARIED", kinds + 1)
     assert not cut(fn, list(FILTERS), x)
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_each_place_of_a_filter_for_a_channel_counts(monkeypatch, size):
+    """It is one operation for JAX, and one for each place for XLA."""
+
+    def fn(w, x):
+        with prepared():
+            for k in range(12):
+                x = lax.tanh(conv(x, w[k], group=4, pads=(size // 2,) * 4))
+                x = lax.conv(x, FILTERS[k], (1, 1), "SAME") if k == 6 else x
+        return x
+
+    filters = list(RNG.standard_normal((12, 4, 1, size, size), np.float32))
+    x = np.ones((1, 4, 8, 8), np.float32)
+    program = opened_program(jax.make_jaxpr(fn)(filters, x), "cpu")
+    kinds = len(set(layers._kinds(program.operations, program.types)))
+    monkeypatch.setattr(layers, "_VARIED", kinds - 1 + size * size)
+    assert len(cut(fn, filters, x)) == 2
+    monkeypatch.setattr(layers, "_VARIED", kinds + size * size)
+    assert not cut(fn, filters, x)

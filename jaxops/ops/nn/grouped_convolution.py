@@ -30,6 +30,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from jaxops.dtypes import accumulation_type
 from jaxops.ops.linear_maps import linear
+from jaxops.ops.nn.channel_sums import channel_sum
 from jaxops.ops.nn.window_slices import positions, shifted, to_channels_first, to_channels_last, zero_padded
 from jaxops.ops.numerics import computed_once
 from jaxops.ops.precision import dot
@@ -43,15 +44,9 @@ def by_channel(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.
     wide = accumulation_type(dtype)
     # XLA would read the middle of padded data from what was padded, and so compute that in a loop of its own.
     x, w = lax.optimization_barrier(zero_padded(x, windows).astype(wide)), w.astype(wide)
-    sizes = (x.shape[0], w.shape[0], *windows.sizes)
-    taps = math.prod(windows.kernel)
-    weights = lax.split(lax.transpose(lax.reshape(w, (w.shape[0], taps)), (1, 0)), [1] * taps)
-    total = None
-    for weight, at in zip(weights, positions(windows), strict=True):
-        term = lax.mul(shifted(x, at, windows), lax.broadcast_in_dim(weight, sizes, (0, 1)))
-        total = term if total is None else lax.add(total, term)
-    assert total is not None
-    return computed_once(total).astype(dtype)
+    filters = lax.transpose(lax.reshape(w, (w.shape[0], math.prod(windows.kernel))), (1, 0))
+    y = channel_sum(to_channels_last(x), filters, windows)
+    return computed_once(to_channels_first(y)).astype(dtype)
 
 
 def columns_by_group(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:

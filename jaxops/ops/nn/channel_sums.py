@@ -1,0 +1,57 @@
+"""A filter for each channel as one operation for JAX, and as a sum over the places of a window for XLA.
+
+JAX would trace each operation twice, and lower it. A window of 7×7 has 196 of them: of ConvNeXt-T's 4,188 operations
+five sixths. It starts 0.13 s sooner, MobileNetV3 0.1 s.
+"""
+
+import math
+from typing import Any
+
+import jax
+
+from jaxops.ops.nn.window_slices import positions
+from jaxops.shapes.nn.windows import Windows
+from jaxops.static import Primitive, ir, mlir, stablehlo
+
+
+def channel_sum(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
+    """For padded data (N, d1, …, dn, C), and filters (k1·…·kn, C) of the same type: (N, o1, …, on, C).
+
+    Only where weights are prepared: such a program is not transformed any more.
+    """
+    assert w.shape[0] == math.prod(windows.kernel)
+    return _CHANNEL_SUM.bind(x, w, windows=windows)
+
+
+_CHANNEL_SUM = Primitive("channel_sum")
+
+
+@_CHANNEL_SUM.def_abstract_eval
+def _sizes(x: Any, w: Any, *, windows: Windows) -> Any:
+    return x.update(shape=(x.shape[0], *windows.sizes, x.shape[-1]))
+
+
+def _lowered(context: Any, x: Any, w: Any, *, windows: Windows) -> list[Any]:
+    (data, filters), (result,) = context.avals_in, context.avals_out
+    axes = range(len(windows.kernel))
+    type = ir.RankedTensorType.get(result.shape, ir.RankedTensorType(x.type).element_type)
+    reach = [(o - 1) * s + 1 for o, s in zip(windows.sizes, windows.strides, strict=True)]
+    strides, one_by_one = _integers(1, *windows.strides, 1), _integers(1, 1)
+    total = None
+    for tap, at in enumerate(positions(windows)):
+        begin = [at[axis] * windows.dilations[axis] for axis in axes]
+        end = [begin[axis] + reach[axis] for axis in axes]
+        first, last = _integers(0, *begin, 0), _integers(data.shape[0], *end, data.shape[-1])
+        part = stablehlo.slice(x, first, last, strides)
+        weight = stablehlo.slice(w, _integers(tap, 0), _integers(tap + 1, filters.shape[1]), one_by_one)
+        weight = stablehlo.broadcast_in_dim(type, weight, _integers(0, len(result.shape) - 1))
+        term = stablehlo.multiply(part, weight)
+        total = term if total is None else stablehlo.add(total, term)
+    return [total]
+
+
+def _integers(*values: int) -> Any:
+    return ir.DenseI64ArrayAttr.get(values)
+
+
+mlir.register_lowering(_CHANNEL_SUM, _lowered, platform="cpu")
