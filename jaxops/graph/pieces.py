@@ -20,9 +20,10 @@ import numpy as np
 from jaxops.dtypes import as_traced, is_string
 from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, TooLargeError
 from jaxops.graph.border import opened
+from jaxops.graph.compiler import compiler_options
 from jaxops.graph.mesh import under_auto_axes
 from jaxops.graph.nodes import Graph, Node
-from jaxops.graph.prepared import Prepared, Programs, compiler_options
+from jaxops.graph.prepared import Prepared, Programs
 from jaxops.graph.rounding import Rounding
 from jaxops.graph.trace import check_called, in_sections, is_long, run, scope_of, step
 from jaxops.graph.weights import named_arrays

@@ -23,6 +23,7 @@ from jaxops.garbage import garbage_later, give_back
 from jaxops.graph import kept, layers, layout, loops
 from jaxops.graph.border import named_outputs
 from jaxops.graph.chain import Chain, chained
+from jaxops.graph.compiler import compiler_options
 from jaxops.graph.concatenations import concatenated_first
 from jaxops.graph.division import Division
 from jaxops.graph.growing import grown
@@ -39,25 +40,6 @@ _read_settings = operator.attrgetter(
     *("jax_default_matmul_precision", "jax_enable_x64", "jax_numpy_dtype_promotion", "jax_numpy_rank_promotion"),
     *("jax_debug_nans", "jax_debug_infs"),
 )
-
-
-def compiler_options() -> dict[str, Any] | None:
-    """What `jax.jit` tells XLA, for programs of our own.
-
-    On a CPU XLA gives convolutions and reductions to a library that runs one example on one core, and whose maximum
-    loses NaNs. Products stay there: it is the fastest for them. ResNet-50: 183 → 159 ms of processor time.
-
-    LLVM's first level makes loops that are as fast as those of its third (1.00 of a call, geometric mean of 10 models,
-    0.97 to 1.03), and programs start in 0.94 of the time (0.90 to 0.99).
-
-    XLA has oneDNN on board, too (`xla_cpu_experimental_onednn_custom_call`; in jaxlib 0.10 only by the name of the
-    call). It takes half of the time for 8-bit integers, but ends the process where XLA has more threads than oneDNN
-    counts, waits forever for some dilated convolutions, and no program with it can be written into the cache.
-    """
-    if jax.default_backend() != "cpu":
-        return None
-    products = "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"
-    return {"xla_cpu_experimental_ynn_fusion_type": products, "xla_backend_optimization_level": 1}
 
 
 def _settings() -> tuple[Any, ...]:

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.ops.platforms import prepared_on_cpu, processor_features
+from jaxops.ops.platforms import prepared_on_cpu
+from jaxops.processor import processor_features
 from jaxops.static import Primitive, ir, mlir, stablehlo
 
 

@@ -1,9 +1,8 @@
-"""Forms of an operator that are for one platform, or for one kind of processor."""
+"""Forms of an operator that are for one platform."""
 
 import functools
 from collections.abc import Callable
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -26,15 +25,6 @@ def by_platform(*operands: Any, cpu: Callable[..., Any], default: Callable[..., 
 def prepared_on_cpu() -> bool:
     """Whether this is a program whose weights are prepared, which runs on a CPU."""
     return PREPARED.get() and jax.default_backend() == "cpu"
-
-
-@functools.cache
-def processor_features() -> frozenset[str]:
-    """What this processor can do, and who made it, as Linux names it; nothing, where no file says it."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    found = (next((line for line in lines if line.startswith(field)), "") for field in ("vendor_id", "flags"))
-    return frozenset(" ".join(found).split())
 
 
 @functools.cache

@@ -17,7 +17,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
-from jaxops.ops.platforms import by_platform, prepared_on_cpu, processor_features
+from jaxops.ops.platforms import by_platform, prepared_on_cpu
+from jaxops.processor import processor_features
 
 # JAX's names for products of bfloat16.
 _BFLOAT16 = {"bfloat16", "BF16_BF16_F32"}

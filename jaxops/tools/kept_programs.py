@@ -32,7 +32,7 @@ from jaxops.graph.nodes import Graph
 from jaxops.graph.preparation import Preparation
 from jaxops.graph.prepared import Divided
 from jaxops.graph.said import digest, said
-from jaxops.ops.platforms import processor_features
+from jaxops.processor import processor_features
 from jaxops.static import JaxRuntimeError
 
 _LEAST_SECONDS = "jax_persistent_cache_min_compile_time_secs"

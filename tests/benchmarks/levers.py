@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from jaxops.graph.prepared import compiler_options
+from jaxops.graph.compiler import compiler_options
 from jaxops.ops.mixed_products import mixed_product
 from jaxops.ops.nn.convolution_forms import as_columns, fast_form
 from jaxops.ops.precision import matrix_product

@@ -15,7 +15,7 @@ STANDARD = set(sys.stdlib_module_names)
 ARRAYS = {"jax", "numpy", "ml_dtypes"}
 BASE = {
     *("jaxops.errors", "jaxops.memory", "jaxops.static", "jaxops.attributes", "jaxops.dtypes"),
-    *("jaxops.contract", "jaxops.deferred", "jaxops.dequantized", "jaxops.sequences"),
+    *("jaxops.contract", "jaxops.deferred", "jaxops.dequantized", "jaxops.processor", "jaxops.sequences"),
 }
 
 # Folder or module → what it may import besides the standard library; the longest name that fits decides.
@@ -35,6 +35,7 @@ ALLOWED = {
     "jaxops.errors": {"numpy"},
     "jaxops.garbage": set(),
     "jaxops.memory": {"numpy", "jaxops.errors"},
+    "jaxops.processor": set(),
     "jaxops.static": {"jax", "numpy", "jaxops.errors", "jaxops.memory"},
     "jaxops.deferred": {"jax", "numpy", "jaxops.errors", "jaxops.static"},
     "jaxops.dequantized": {"jax", "jaxops.static"},

@@ -8,7 +8,7 @@ from jax import export, lax
 from programs import prepared
 
 import jaxops as jo
-from jaxops.graph.prepared import compiler_options
+from jaxops.graph.compiler import compiler_options
 
 pytestmark = pytest.mark.optimized
 

@@ -16,7 +16,7 @@ from jaxops import microsoft
 from jaxops.errors import ArgumentError
 from jaxops.onnx import load
 from jaxops.ops import precision
-from jaxops.ops.platforms import processor_features
+from jaxops.processor import processor_features
 
 pytestmark = pytest.mark.optimized
 RNG = np.random.default_rng(0)

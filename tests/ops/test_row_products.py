@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from programs import prepared
 
 import jaxops.onnx
-from jaxops.graph.prepared import compiler_options
+from jaxops.graph.compiler import compiler_options
 from jaxops.ops import row_products
 from jaxops.ops.nn.pooling import average_pool, global_average_pool
 from jaxops.ops.reduction import reduce_mean

@@ -8,7 +8,7 @@ import pytest
 from jax import lax
 from programs import equations, prepared
 
-from jaxops.graph.prepared import compiler_options
+from jaxops.graph.compiler import compiler_options
 from jaxops.ops.nn.convolution import conv
 
 RNG = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.export import symbolic_shape
 
-from jaxops.graph.prepared import compiler_options
+from jaxops.graph.compiler import compiler_options
 from jaxops.ops import conv
 from jaxops.ops.nn import convolution_forms, grouped_convolution
 from jaxops.shapes.nn import windows
