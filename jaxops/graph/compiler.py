@@ -20,8 +20,8 @@ def compiler_options() -> dict[str, Any] | None:
     0.97 to 1.03), and programs start in 0.94 of the time (0.90 to 0.99).
 
     Loops of 512 bits: EfficientNet-B0 takes 0.91 of a call, ConvNeXt-T 0.93, int8 BERT-base 0.96 (geometric mean of 13
-    models 0.97, none above 1.01) on an AMD of the fourth Zen, which does not slow down for them. On an Intel with AMX
-    the mean of ten was 0.98, but MobileNetV3 took 1.06, so that XLA's choice stays there.
+    models, two of them int8, 0.98, none above 1.01) on an AMD of the fourth Zen. On a processor whose maker was not
+    noted the mean of ten was 0.98, too, but MobileNetV3 took 1.06, so that XLA's choice stays elsewhere.
 
     XLA has oneDNN on board, too (`xla_cpu_experimental_onednn_custom_call`; in jaxlib 0.10 only by the name of the
     call). It takes half of the time for 8-bit integers, but ends the process where XLA has more threads than oneDNN

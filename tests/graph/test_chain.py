@@ -12,7 +12,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from onnx import helper, numpy_helper
 
 import jaxops.onnx
-from jaxops.graph import prepared
+from jaxops.graph import layout, prepared
 
 pytestmark = pytest.mark.usefixtures("cut_however_short")
 RNG = np.random.default_rng(0)
@@ -131,6 +131,17 @@ def test_equal_parts_are_compiled_once(chains):
         jax.monitoring.unregister_event_duration_listener(listen)
     assert len(chains[0].links) == 5
     assert len(compiled) == 3
+
+
+def test_results_of_the_last_part_are_arrays(chains):
+    """Or each call would run a program more, which makes arrays of them."""
+    model = jaxops.onnx.load(network(12, 3))
+    x = image(1, 3, 24, 24)
+    model(x)
+    (part,) = model._pieces.prepared._own.parts.values()
+    lowered = chains[0].lower(part.prepared, part.weights, [x])
+    (result,) = lowered.parts[lowered.wiring.links[-1].run].out_info
+    assert not isinstance(result, layout.Moved | layout.Spread)
 
 
 def test_values_are_let_go_when_nothing_reads_them(chains):
