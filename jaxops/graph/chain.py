@@ -98,25 +98,24 @@ def chained(
     runs: dict[Any, Any] = {}
     links: list[Link] = []
     needed = set(outputs)
-    is_shared = sum(part.form == parts[-1].form for part in parts) > 1
+    *before, last = parts
+    ends = all(part.form != last.form for part in before)
     for part in reversed(parts):
         if part.form not in runs:
-            # Nothing reads the results of the last part in the layout that they have.
-            is_last = part is parts[-1] and not is_shared
-            runs[part.form] = jit(_function(part, shapes, layout.settled if is_last else lambda x: x))
+            runs[part.form] = jit(_function(part, shapes, ends and part is last))
         done = {*part.operands, *part.results} - needed
         links.append(Link(runs[part.form], part.operands, part.results, tuple(sorted(done))))
         needed.update(part.operands)
     return Chain(tuple(reversed(links)), tuple(inputs), tuple(outputs))
 
 
-def _function(part: Part, shapes: Mapping[Any, Sizes], handed: Callable[[Any], Any]) -> Callable[..., Any]:
-    """What computes the results of a part, each `handed` on."""
+def _function(part: Part, shapes: Mapping[Any, Sizes], ends: bool) -> Callable[..., Any]:
+    """What computes the results of a part. ends: whether no part reads them in the layout that they have."""
     operations = loops.looped(part.operations, shapes, part.results)
 
     def run(*operands: Any) -> list[Any]:
         found = evaluate(operations, dict(zip(part.operands, operands, strict=True)), part.results, loops.bind)
         # A weak type would not be told by what a lowered part says of its results.
-        return jax.tree.map(layout.of_strong_type, list(map(handed, found)))
+        return jax.tree.map(layout.of_strong_type, list(map(layout.settled, found)) if ends else found)
 
     return run

@@ -57,6 +57,15 @@ def close(found, wanted):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
+def lowered_parts(network, chains):
+    """The programs of a model, lowered, in the order in which they run."""
+    model, x = jaxops.onnx.load(network), image(1, 3, 24, 24)
+    model(x)
+    (part,) = model._pieces.prepared._own.parts.values()
+    lowered = chains[0].lower(part.prepared, part.weights, [x])
+    return [lowered.parts[link.run] for link in lowered.wiring.links]
+
+
 @pytest.mark.optimized
 @pytest.mark.parametrize("kernel", [1, 3])
 @pytest.mark.parametrize("outputs", [(), (3,), range(1, 9)], ids=["last", "middle", "all"])
@@ -72,12 +81,7 @@ def test_a_model_computes_what_its_function_does(kernel, outputs, chains):
 
 def test_layouts_cross_from_part_to_part(chains):
     """Data stay channels last: nothing but the input is transposed."""
-    model = jaxops.onnx.load(network(8, 3))
-    x = image(1, 3, 24, 24)
-    model(x)
-    (part,) = model._pieces.prepared._own.parts.values()
-    lowered = chains[0].lower(part.prepared, part.weights, [x])
-    _, *middle, _ = [lowered.parts[link.run].as_text() for link in lowered.wiring.links]
+    _, *middle, _ = [part.as_text() for part in lowered_parts(network(8, 3), chains)]
     assert len(middle) == 3
     assert len({*middle}) == 1
     assert "stablehlo.transpose" not in middle[0]
@@ -135,13 +139,24 @@ def test_equal_parts_are_compiled_once(chains):
 
 def test_results_of_the_last_part_are_arrays(chains):
     """Or each call would run a program more, which makes arrays of them."""
-    model = jaxops.onnx.load(network(12, 3))
-    x = image(1, 3, 24, 24)
-    model(x)
-    (part,) = model._pieces.prepared._own.parts.values()
-    lowered = chains[0].lower(part.prepared, part.weights, [x])
-    (result,) = lowered.parts[lowered.wiring.links[-1].run].out_info
+    *_, last = lowered_parts(network(12, 3), chains)
+    (result,) = last.out_info
     assert not isinstance(result, layout.Moved | layout.Spread)
+
+
+def test_the_last_part_may_be_one_of_the_equal_ones(chains):
+    """It is compiled once for all of them."""
+    weights = [numpy_helper.from_array(RNG.standard_normal((16, 16), np.float32) / 4, f"w{k}") for k in range(8)]
+    nodes = [node("Tanh", ["x"], ["h0"])]
+    for k in range(8):
+        nodes += [node("MatMul", [f"h{k}", f"w{k}"], [f"p{k}"]), node("Add", [f"p{k}", f"h{k}"], [f"h{k + 1}"])]
+    graph = helper.make_graph(nodes, "g", [info("x", [5, 16])], [info("h8", None)], weights)
+    model = jaxops.onnx.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
+    x = image(5, 16)
+    for _ in range(2):
+        close(model(x), jax.jit(model.apply)(model.params, x))
+    *_, one, last = [link.run for link in chains[0].links]
+    assert one is last
 
 
 def test_values_are_let_go_when_nothing_reads_them(chains):
