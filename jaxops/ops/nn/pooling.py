@@ -237,11 +237,9 @@ def _places(x: jax.Array, column_major: bool) -> jax.Array:
 @jit_if_concrete
 def _average_pool(x: jax.Array, given: Given, include_pad: bool) -> jax.Array:
     windows = _windows("average_pool", x, given)
-    wide = x.astype(accumulation_type(x.dtype))
     if windows.kernel == x.shape[2:] and not any(map(any, windows.pads)):
-        axes = tuple(range(2, x.ndim))
-        if (found := mean_of_places(wide, axes)) is not None:
-            return lax.expand_dims(found, axes).astype(x.dtype)
+        return _global_average_pool(x)
+    wide = x.astype(accumulation_type(x.dtype))
     total = pool(wide, windows, wide.dtype.type(0), lax.add, lax.add)
     return lax.div(total, counts(total, x.shape[2:], windows, include_pad)).astype(x.dtype)
 
