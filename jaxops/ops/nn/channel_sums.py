@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from jaxops.ops.nn.window_slices import positions
+from jaxops.ops.nn.window_slices import bounds, positions
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Primitive, ir, mlir, stablehlo
 
@@ -33,16 +33,13 @@ def _sizes(x: Any, w: Any, *, windows: Windows) -> Any:
 
 def _lowered(context: Any, x: Any, w: Any, *, windows: Windows) -> list[Any]:
     (data, filters), (result,) = context.avals_in, context.avals_out
-    axes = range(len(windows.kernel))
     type = ir.RankedTensorType.get(result.shape, ir.RankedTensorType(x.type).element_type)
-    reach = [(o - 1) * s + 1 for o, s in zip(windows.sizes, windows.strides, strict=True)]
     strides, one_by_one = _integers(1, *windows.strides, 1), _integers(1, 1)
     total = None
     for tap, at in enumerate(positions(windows)):
-        begin = [at[axis] * windows.dilations[axis] for axis in axes]
-        end = [begin[axis] + reach[axis] for axis in axes]
-        first, last = _integers(0, *begin, 0), _integers(data.shape[0], *end, data.shape[-1])
-        part = stablehlo.slice(x, first, last, strides)
+        first, last = bounds(at, windows)
+        end = _integers(data.shape[0], *last, data.shape[-1])
+        part = stablehlo.slice(x, _integers(0, *first, 0), end, strides)
         weight = stablehlo.slice(w, _integers(tap, 0), _integers(tap + 1, filters.shape[1]), one_by_one)
         weight = stablehlo.broadcast_in_dim(type, weight, _integers(0, len(result.shape) - 1))
         term = stablehlo.multiply(part, weight)
