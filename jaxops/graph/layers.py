@@ -2,12 +2,11 @@
 
 XLA compiles equal kernels once, but each of its passes looks at all layers, and so do tracing and lowering. Cut into
 programs, some of which are equal, int8 BERT-base gives its first result in 1.4 s, not 3.0, Whisper's encoder in 1.5 s,
-not 1.7, ViT-B/16 in 1.05 s, not 1.17, and BERT-base in 0.75 s, not 1.0.
+not 1.7, ViT-B/16 in 1.05 s, not 1.17, and BERT-base in 0.75 s, not 0.9.
 
-A program costs a call a quarter of a millisecond: a thread of its own begins it, beside those of all cores, until XLA
-hands the rest to these. So there are few, and none where that would be felt; BERT-base with 64 tokens takes 1.01 of the
-time. Equal layers as calls of one function would start no sooner: XLA puts it in place of each, and its passes look at
-all.
+A program costs a call up to a millisecond: a thread of its own begins it, beside those of all cores, until XLA hands
+the rest to these. So there are few, and none where that would be felt. Equal layers as calls of one function would
+start no sooner: XLA puts it in place of each, and its passes look at all.
 
 A convolution is handed over at once, and a program that begins with one costs a call a tenth of that. So where equal
 layers make no programs, a network of convolutions of many kinds is cut in two. XLA needs memory for each kernel until
@@ -31,9 +30,10 @@ from jaxops.graph.said import said
 _FEW = 200
 # The most equal programs, and the fewest multiplications of one for each core, which take 5 to 15 ms.
 _MOST, _LEAST_WORK = 4, 5e8
-# The least part of all operations that XLA must be spared, and the least product of their number and of the
-# multiplications of a program for each core: Whisper's encoder 2.1e12, int8 BERT-base 2.0e12, BERT-base 5.5e11.
-_SPARED, _WORTH = 1 / 3, 5e11
+# The least part of all operations that XLA must be spared, and, for each equal program, the least product of their number
+# and of the multiplications of one program for each core: ViT-B/16 in four 4.3e11, int8 BERT-base in four 5.1e11,
+# BERT-base in two 3.7e11 and in four, where GPT-2 and Llama would take 1.04 of a call, 1.4e11.
+_SPARED, _WORTH = 1 / 3, 3.5e11
 # The least product of all operations and the multiplications of each core where a program is cut in two: Inception
 # 1.0e12, EfficientNet-B0 1.7e11, MobileNetV3, whose calls take 1.02 of the time, 8e10.
 _HALVED = 7e10
@@ -98,16 +98,16 @@ def _kind(operation: Any, types: Sequence[Any]) -> Any:
 
 def _long(operations: Sequence[Any], stretch: "_Stretch") -> int:
     """How many operations of a stretch of layers make one of a few equal programs; 0 where these would not pay."""
-    most = _most(operations[stretch.begin : stretch.end])
-    if most < 2 or not stretch.layers:
+    if not stretch.layers:
         return 0
-    # How many layers: as few operations as can be are left to compile.
-    choices = range(stretch.layers // (most + 1) + 1, stretch.layers + 1)
-    size = max(choices, key=lambda size: (stretch.layers // size - 1) * size) * stretch.period
-    spared = stretch.spared(size)
-    if spared < _SPARED * len(operations):
-        return 0
-    return size if spared * _work(operations[stretch.begin : stretch.begin + size]) >= _WORTH else 0
+    for most in range(_most(operations[stretch.begin : stretch.end]), 1, -1):
+        # How many layers: as few operations as can be are left to compile.
+        choices = range(stretch.layers // (most + 1) + 1, stretch.layers + 1)
+        size = max(choices, key=lambda size: (stretch.layers // size - 1) * size) * stretch.period
+        spared, work = stretch.spared(size), _work(operations[stretch.begin : stretch.begin + size])
+        if spared >= _SPARED * len(operations) and spared * work >= most * _WORTH:
+            return size
+    return 0
 
 
 def _evenly(stretch: "_Stretch", size: int, live: np.ndarray) -> list[int]:

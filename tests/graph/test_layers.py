@@ -121,14 +121,17 @@ def test_a_short_program_is_not_cut(monkeypatch):
     assert not cut(stack(12), W, X)
 
 
-def test_what_is_not_worth_it(monkeypatch):
-    """Operations spared, times the multiplications of a part for each core."""
+def test_as_many_as_are_worth_it(monkeypatch):
+    """Operations spared, times the multiplications of a part for each core, for each part."""
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     found = cut(stack(12), W, X)
-    spared = 3 * len(found[1].operations)
-    monkeypatch.setattr(layers, "_WORTH", spared * 3 * SIZE**3 / 2)
-    assert cut(stack(12), W, X)
-    monkeypatch.setattr(layers, "_WORTH", spared * 3 * SIZE**3 / 2 + 1)
+    layer = len(found[1].operations) / 3
+    for equal, size in ((4, 3), (3, 4), (2, 6)):
+        worth = (12 - size) * layer * size * SIZE**3 / 2
+        monkeypatch.setattr(layers, "_WORTH", worth / equal)
+        assert len(cut(stack(12), W, X)) == equal + 2  # and both ends
+        monkeypatch.setattr(layers, "_WORTH", (worth + 1) / equal)
+        assert len(cut(stack(12), W, X)) < equal + 2
     assert not cut(stack(12), W, X)
 
 
