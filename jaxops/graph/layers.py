@@ -30,9 +30,9 @@ from jaxops.graph.said import said
 _FEW = 200
 # The most equal programs, and the fewest multiplications of one for each core, which take 5 to 15 ms.
 _MOST, _LEAST_WORK = 4, 5e8
-# The least part of all operations that XLA must be spared, and, for each equal program, the least product of their number
-# and of the multiplications of one program for each core: ViT-B/16 in four 4.3e11, int8 BERT-base in four 5.1e11,
-# BERT-base in two 3.7e11 and in four, where GPT-2 and Llama would take 1.04 of a call, 1.4e11.
+# The least part of all operations that XLA must be spared, and, for each equal program, the least product of their
+# number and of the multiplications of one program for each core: ViT-B/16 in four 4.3e11, int8 BERT-base in four
+# 5.1e11, BERT-base in two 3.7e11 and in four, where GPT-2 and Llama would take 1.04 of a call, 1.4e11.
 _SPARED, _WORTH = 1 / 3, 3.5e11
 # The least product of all operations and the multiplications of each core where a program is cut in two: Inception
 # 1.0e12, EfficientNet-B0 1.7e11, MobileNetV3, whose calls take 1.02 of the time, 8e10.
