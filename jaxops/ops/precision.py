@@ -48,6 +48,11 @@ def in_bfloat16(a: Any, b: Any, rows: Any) -> bool:
     return any(features <= processor_features() for features in _FAST)
 
 
+def has_amx() -> bool:
+    """Whether this processor multiplies bfloat16 by AMX, five times as fast as float32. Others are twice as fast."""
+    return processor_features() >= _AMX
+
+
 def dot(a: Any, b: Any, dimensions: Any, dtype: Any) -> Any:
     """`lax.dot_general(a, b, dimensions)`, summed in `dtype`, at the precision asked for."""
     ((over_a, over_b), (batch, _)) = dimensions
@@ -60,6 +65,8 @@ def dot(a: Any, b: Any, dimensions: Any, dtype: Any) -> Any:
         elif b.ndim == 2 and tuple(over_b) == (1,) and _reads_rows(b, rows):
             b, how = lax.transpose(b, (1, 0)), ((over_a, (0,)), dimensions[1])
         if b.ndim == 2 and tuple(how[0][1]) == (1,) and _on_the_left(b, rows):
+            if b.dtype == jnp.bfloat16:  # or a transpose would become a part of the product, which then cannot run
+                b = lax.optimization_barrier(b)
             turned = lax.dot_general(b, a, (((1,), over_a), ((), ())), preferred_element_type=dtype)
             return jnp.moveaxis(lax.optimization_barrier(turned), 0, -1)  # or XLA turns the product around
         return lax.dot_general(a, b, how, preferred_element_type=dtype)
@@ -101,7 +108,7 @@ def _on_the_left(b: Any, rows: Any) -> bool:
     if b.dtype == jnp.float32:
         return whole
     columns, terms = b.shape
-    return columns <= 4 * terms and (whole or terms >= _MANY_TERMS) and _AMX.isdisjoint(processor_features())
+    return columns <= 4 * terms and (whole or terms >= _MANY_TERMS) and not has_amx()
 
 
 def matrix_product(a: Any, b: Any, dtype: Any) -> Any:

@@ -84,7 +84,7 @@ LEVERS = {
         "jaxops.ops.nn.integer_convolution.columns_last": columns_first,
         "jaxops.ops.nn.integer_convolution.data_type": signed,
     },
-    "Winograd's products": {"jaxops.ops.nn.winograd.pays": lambda x, w, windows: False},
+    "Winograd's products": {"jaxops.ops.nn.winograd.pays": lambda x, w, windows, narrow: False},
     "small convolutions": {"jaxops.ops.nn.convolution_forms._is_small_product": lambda x, w, rows: False},
     "means as products": {"jaxops.ops.row_products.prepared_on_cpu": lambda: False},
     "held-back transposes": {"jaxops.graph.layout._moves_one_axis": lambda perm: False},

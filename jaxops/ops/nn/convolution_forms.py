@@ -12,16 +12,19 @@ from jax import lax
 from jaxops.ops.nn import winograd
 from jaxops.ops.nn.grouped_convolution import as_sum, by_channel, columns_by_group
 from jaxops.ops.nn.window_slices import padded, positions, shifted, to_channels_first, to_channels_last, zero_padded
-from jaxops.ops.precision import bilinear, dot, in_bfloat16
+from jaxops.ops.precision import bilinear, dot, has_amx, in_bfloat16
 from jaxops.ops.row_products import row_product
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes
 
 # The most shifted copies of the data that one convolution may use; each is a slice in the program.
 _MOST_TAPS = 64
-# With this many channels on both sides, columns of bfloat16 take 0.6 to 0.9 of the time of a convolution of float32, or
-# of Winograd's products. DenseNet-121, with 128→32, gains nothing and would start in 1.4 of the time.
+# With this many channels on both sides, columns of bfloat16 by AMX take 0.6 to 0.9 of the time of a convolution of
+# float32, or of Winograd's products. DenseNet-121, with 128→32, gains nothing and would start in 1.4 of the time.
 _MANY_CHANNELS = 64
+# Without AMX they do where there are this many times as few rows as filters: 3×3, stride 2, 512 channels to 7×7
+# 1.7 → 1.2 ms, but 256 to 14×14 1.4 → 1.7, 128 to 28×28 1.5 → 2.6, and 5×5, 128 at 14×14 0.83 → 0.86.
+_FEWER_ROWS = 4
 # XLA:CPU multiplies matrices by YNNPACK, in few and uneven parts, and convolves by Eigen, in many: a small product is
 # faster as a pointwise convolution. Microseconds on two cores, product → convolution (onnxruntime): 196 rows 112→672
 # 220 → 170 (145), 80→200 67 → 46 (38); 784 rows 64→256 200 → 170 (140); 196 rows 256→1024 565 → 630 (470), 49 rows
@@ -119,12 +122,14 @@ def _row(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
 
 
 def dense_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """Channels last, by Winograd's products or as `convolution_last`; in bfloat16, as `columns_last`."""
-    rows = math.prod(windows.sizes)
-    if min(w.shape[:2]) >= _MANY_CHANNELS and in_bfloat16(x, w, rows):
-        return _columns_of_bfloat16(x, w, windows, group, rows)
-    if winograd.pays(x, w, windows):
+    """Channels last, by Winograd's products or as `convolution_last`; some in bfloat16 as `columns_last`."""
+    rows = x.shape[0] * math.prod(windows.sizes)
+    narrow = in_bfloat16(x, w, rows)
+    by_columns = narrow and min(w.shape[:2]) >= _MANY_CHANNELS and (has_amx() or _FEWER_ROWS * rows <= w.shape[0])
+    if not (by_columns and has_amx()) and winograd.pays(x, w, windows, narrow):
         return to_channels_first(winograd.convolve(to_channels_last(x), w, windows))
+    if by_columns:
+        return _columns_of_bfloat16(x, w, windows, group, rows)
     return convolution_last(x, w, windows, group)
 
 

@@ -81,15 +81,17 @@ def test_when_it_pays(monkeypatch, shared):
     monkeypatch.setattr(winograd, "divides_batches", lambda: shared)
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
 
-    def pays(x, w, pads=(1, 1, 1, 1), dtype=np.float32, **attributes):
+    def pays(x, w, pads=(1, 1, 1, 1), dtype=np.float32, narrow=False, **attributes):
         x, w = np.empty(x, dtype), np.empty(w, dtype)
-        return winograd.pays(x, w, over(x, w, pads, **attributes))
+        return winograd.pays(x, w, over(x, w, pads, **attributes), narrow)
 
     assert pays((1, 64, 56, 56), (64, 64, 3, 3))
     assert pays((8, 256, 14, 14), (256, 256, 3, 3))
     assert pays((1, 512, 7, 7), (512, 512, 3, 3))
     assert pays((1, 96, 28, 28), (96, 96, 3, 3)) == shared  # a batch of products takes one core
-    assert not pays((1, 128, 14, 14), (32, 128, 3, 3))  # too small
+    assert not pays((1, 192, 7, 7), (320, 192, 3, 3))  # too small
+    assert pays((1, 192, 7, 7), (320, 192, 3, 3), narrow=True)
+    assert not pays((1, 128, 14, 14), (32, 128, 3, 3), narrow=True)
     assert not pays((8, 64, 56, 56), (64, 64, 3, 3))  # too many products for so few channels
     assert not pays((8, 256, 56, 56), (256, 256, 3, 3))  # too many products
     assert not pays((1, 256, 28, 28), (256, 256, 3, 3), strides=(2, 2))
@@ -97,7 +99,8 @@ def test_when_it_pays(monkeypatch, shared):
     assert not pays((1, 256, 28, 28), (256, 256, 5, 5))
     assert not pays((1, 256, 28, 28), (256, 256, 3, 3), dtype=np.float16)
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
-    assert pays((1, 64, 56, 56), (64, 64, 3, 3)) == shared  # few parts for many cores
+    for narrow in (False, True):
+        assert pays((1, 64, 56, 56), (64, 64, 3, 3), narrow=narrow) == shared  # few parts for many cores
 
 
 def test_a_model_uses_it_for_weights_that_it_prepares(monkeypatch):
