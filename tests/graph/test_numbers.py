@@ -13,6 +13,7 @@ from jaxops.graph.division import Division
 from jaxops.graph.numbers import numbers_as_arguments
 from jaxops.graph.preparation import preparation
 from jaxops.graph.program import evaluate, opened_program
+from jaxops.ops import quantize_linear
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 40), np.float32)
@@ -108,6 +109,13 @@ def test_what_is_made_of_numbers_is_prepared():
 @pytest.mark.optimized
 def test_one_layer_has_constants():
     values, *_ = kernels(lambda w, x: lax.max(lax.dot(x, w[0]) * np.float32(0.3), 0.0))
+    assert values == 0
+
+
+@pytest.mark.optimized
+def test_what_nan_becomes_is_no_scale():
+    """A loop that pads and reads an argument has no vector instructions: 1.3 ms, not 0.2, for 800,000 numbers."""
+    values, *_ = kernels(lambda w, x: quantize_linear(lax.dot(x, w[0]), np.float32(0.3)).astype(jnp.float32))
     assert values == 0
 
 
