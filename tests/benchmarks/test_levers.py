@@ -40,18 +40,18 @@ NODES = [
     node("ReduceMax", ["g"], ["y"]),
 ]
 RNG = np.random.default_rng(0)
-SIZES = {"w3": (4, 3, 3, 3), "w2": (4, 1, 3, 3), "w1": (6, 4, 1, 1), "w": (6, 8), "wn": (4, 8)}
-INTEGERS = {"wc": (3, 3, 3, 3), "wm": (6, 6), "zero": ()}
+SIZES = {"w3": (4, 6, 3, 3), "w2": (4, 1, 3, 3), "w1": (6, 4, 1, 1), "w": (6, 8), "wn": (4, 8)}
+INTEGERS = {"wc": (6, 6, 3, 3), "wm": (6, 6), "zero": ()}
 WEIGHTS = [tensor(RNG.normal(size=size).astype(np.float32), name) for name, size in SIZES.items()]
 WEIGHTS += [tensor(RNG.integers(-9, 9, size, np.int8), name) for name, size in INTEGERS.items()]
 WEIGHTS += [tensor(np.float32(0.05), "scale")]
-X = RNG.normal(size=(2, 3, 8, 8)).astype(np.float32)
+X = RNG.normal(size=(2, 6, 8, 8)).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("levers") / "m.onnx"
-    save(build(*NODES, inputs=[info("x", [2, 3, 8, 8])], initializers=WEIGHTS), path)
+    save(build(*NODES, inputs=[info("x", [2, 6, 8, 8])], initializers=WEIGHTS), path)
     return str(path)
 
 

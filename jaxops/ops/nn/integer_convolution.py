@@ -56,7 +56,7 @@ def integer_convolution(
         data, filters = (without_zero(v, z, wide) for v, z in zip((x, w), zeros, strict=True))
         return convolved(op, data, filters, options, group, kernel_shape).astype(jnp.int32)
     last = PREPARED.get() and group == 1
-    if last and w.shape[1] <= _FEW_CHANNELS:
+    if last and _is_of_pictures(w):
         data, filters = (without_zero(v, z, jnp.float32) for v, z in zip((x, w), zeros, strict=True))
         return convolution_last(data, filters, windows, group).astype(jnp.int32)
     data, x_zero = as_bytes(x, zeros[0], data_type() if last else jnp.int8)
@@ -71,6 +71,10 @@ def integer_convolution(
         sums = jnp.repeat(_window_sums(data, windows, group), w.shape[0] // group, 1)
         y = y - _by_channel(w_zero.reshape(-1) if w_zero.ndim else w_zero, y.shape) * sums
     return y
+
+
+def _is_of_pictures(w: jax.Array) -> bool:
+    return w.shape[1] <= _FEW_CHANNELS
 
 
 def of_dequantized(
