@@ -99,7 +99,6 @@ LEVERS = {
         ("jaxops.ops.integer_products.product", "jaxops.ops.nn.integer_convolution.product"),
         any_rows,
     ),
-    "pictures as floats": {"jaxops.ops.nn.integer_convolution._is_of_pictures": lambda w: False},
     "computed once": {
         f"jaxops.ops.{module}.computed_once": lambda x: x
         for module in ("nn.grouped_convolution", "microsoft.quantized_elementwise")

@@ -10,7 +10,7 @@ from jax import lax
 from jaxops.dequantized import Dequantized
 from jaxops.ops.integer_products import as_bytes, exact_sum, product
 from jaxops.ops.mixed_products import data_type
-from jaxops.ops.nn.convolution_forms import as_columns, columns_last, convolution_last
+from jaxops.ops.nn.convolution_forms import as_columns, columns_last
 from jaxops.ops.nn.convolving import convolved
 from jaxops.ops.nn.window_slices import padded
 from jaxops.ops.quantized import without_zero
@@ -21,10 +21,6 @@ from jaxops.static import PREPARED, Array, Sizes
 
 # The most shifted copies of the data in one product.
 _MOST_TAPS = 64
-# With so few channels, such as those of a picture, columns are put together byte by byte, which takes longer than the
-# products. A plain convolution of float32 is exact here: 64·4·255² is below 2^24. 3→64, 7×7 at 224×224 takes 1.3 ms
-# less on two cores, 0.94 of an int8 ResNet-50.
-_FEW_CHANNELS = 4
 
 
 def integer_convolution(
@@ -56,9 +52,6 @@ def integer_convolution(
         data, filters = (without_zero(v, z, wide) for v, z in zip((x, w), zeros, strict=True))
         return convolved(op, data, filters, options, group, kernel_shape).astype(jnp.int32)
     last = PREPARED.get() and group == 1
-    if last and _is_of_pictures(w):
-        data, filters = (without_zero(v, z, jnp.float32) for v, z in zip((x, w), zeros, strict=True))
-        return convolution_last(data, filters, windows, group).astype(jnp.int32)
     data, x_zero = as_bytes(x, zeros[0], data_type() if last else jnp.int8)
     filters, w_zero = as_bytes(w, zeros[1])
     fill = data.dtype.type(0) if x_zero is None else x_zero.astype(data.dtype)
@@ -71,10 +64,6 @@ def integer_convolution(
         sums = jnp.repeat(_window_sums(data, windows, group), w.shape[0] // group, 1)
         y = y - _by_channel(w_zero.reshape(-1) if w_zero.ndim else w_zero, y.shape) * sums
     return y
-
-
-def _is_of_pictures(w: jax.Array) -> bool:
-    return w.shape[1] <= _FEW_CHANNELS
 
 
 def of_dequantized(

@@ -7,7 +7,7 @@ import pytest
 from graphs import at_opset
 from jax.export import export, symbolic_args_specs
 from peer import runtime
-from programs import equations, prepared
+from programs import prepared
 from whole_numbers import whole_numbers
 
 import jaxops as jo
@@ -91,21 +91,6 @@ def test_values_where_weights_are_prepared(name, kinds):
     with prepared():
         found = jax.jit(lambda *v: jo.conv_integer(*v, **attributes))(x, w, x_zero, w_zero)
     same(found, convolution(x, w, x_zero, w_zero, attributes).astype(np.int32))
-
-
-@pytest.mark.parametrize("asked", ["highest", "bfloat16"])
-@pytest.mark.parametrize(("filters", "narrow"), [((8, 3, 7, 7), True), ((64, 4, 8, 8), True), ((64, 5, 7, 7), False)])
-def test_pictures_are_summed_in_float32(filters, narrow, asked):
-    """Exactly, up to the largest sum, 8·8·4·255², and whatever precision is asked for."""
-    x, w = np.full((2, filters[1], 40, 50), 255, np.uint8), np.full(filters, -128, np.int8)
-    x[0, :, :, ::3], w[1::2] = 0, 127
-    zeros = np.uint8(0), np.where(np.arange(filters[0]) % 2, -128, 127).astype(np.int8)
-    with prepared(), jax.default_matmul_precision(asked):
-        run = jax.jit(lambda x, w: jo.conv_integer(x, w, *zeros, pads=(1, 1, 1, 1)))
-        names = {e.primitive.name for e in equations(run.trace(x, w).jaxpr)}
-        found = run(x, w)
-    same(found, convolution(x, w, *zeros, {"pads": (1, 1, 1, 1)}).astype(np.int32))
-    assert ("conv_general_dilated" in names) == narrow
 
 
 def test_scales_of_channels_as_onnxruntime():
