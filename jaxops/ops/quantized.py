@@ -91,6 +91,7 @@ def saturated(x: jax.Array, zero: jax.Array | None, target: np.dtype, *, saturat
     x = lax.round(x, _NEAREST_EVEN)
     # A sum beyond the integers of the float type is beyond those of `target`, too.
     x = x if zero is None else x + zero.astype(x.dtype)
+    # What NaN becomes is the first case: the second may hold a scale (`quotient`), which `graph.numbers` looks for.
     x = jnp.clip(jnp.where(x != x, jnp.full_like(x, low), x), low, high)
     return x.astype(jnp.int32).astype(target)
 

@@ -125,7 +125,8 @@ def dense_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.
     """Channels last, by Winograd's products or as `convolution_last`; some in bfloat16 as `columns_last`."""
     rows = x.shape[0] * math.prod(windows.sizes)
     narrow = in_bfloat16(x, w, rows)
-    by_columns = narrow and min(w.shape[:2]) >= _MANY_CHANNELS and (has_amx() or _FEWER_ROWS * rows <= w.shape[0])
+    few = isinstance(rows, int) and _FEWER_ROWS * rows <= w.shape[0]
+    by_columns = narrow and min(w.shape[:2]) >= _MANY_CHANNELS and (has_amx() or few)
     if not (by_columns and has_amx()) and winograd.pays(x, w, windows, narrow):
         return to_channels_first(winograd.convolve(to_channels_last(x), w, windows))
     if by_columns:
