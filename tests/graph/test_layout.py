@@ -102,3 +102,28 @@ def test_an_output_is_transposed_after_all():
     expected, found, _ = both(lambda x: first(lax.exp(x)))
     assert found.shape == expected.shape == (2, 10, 3, 8)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.optimized
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="XLA:CPU compiles equal fusions once, and each update alone")
+@pytest.mark.parametrize(("given", "read"), [(lambda x: x, lambda x: x), (last, first)], ids=["as they are", "moved"])
+def test_updates_are_fusions(given, read):
+    parts, starts = [given(1 - X[:, :1]), given(2 - X[:, :1])], [jnp.int32(2), jnp.int32(-4)]
+
+    def write(x, parts, starts):
+        for part, start in zip(map(lax.optimization_barrier, parts), starts, strict=True):
+            x = lax.dynamic_update_slice_p.bind(x, read(part), 0, start, 0, 0)
+        return x
+
+    program = opened_program(jax.make_jaxpr(write)(X, parts, starts), "cpu")
+
+    def run(*values):
+        (y,) = evaluate(program.operations, dict(enumerate(values)), program.outputs, layout.bind)
+        return layout.settled(y)
+
+    leaves = X, *parts, *starts
+    compiled = jax.jit(run).lower(*leaves).compile()
+    entry = compiled.as_text().split("ENTRY")[1]
+    assert " fusion(" in entry
+    assert " dynamic-update-slice(" not in entry
+    np.testing.assert_array_equal(compiled(*leaves), np.concatenate([2 - X[:, :1], X[:, 1:2], 1 - X[:, :1]], 1))
