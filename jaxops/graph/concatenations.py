@@ -5,9 +5,12 @@ side. XLA makes no loop of a concatenation and what is before it, so that each b
 and to start. Inception v2 runs 84 operations for 109 and starts in 0.92 of the time, as does SqueezeNet.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from jax import lax
 
 from jaxops.graph.program import Known, Operation, Program
 from jaxops.graph.rows import ELEMENTWISE
@@ -18,6 +21,27 @@ _LIKE_PARTS = ELEMENTWISE - {"computed_once"}
 _PRODUCTS = {"conv_general_dilated", "dot_general"}
 # Values of the parts, at the same place of each.
 _Row = tuple[Any, ...]
+# The fewest bytes of a group: one vector of AVX-512.
+_FEWEST_BYTES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class _InGroups(Operation):
+    """A concatenation that is a part of the loop behind it.
+
+    Where parts have many elements along the last axis, but not along another one, XLA copies them side by side, and
+    reads the copy again. So two parts become groups, of as many elements as divide both, which lie along an axis before
+    the last one. With a bias and relu behind, 64+64 channels at 55×55 take 0.4 of the time. With more parts the loop
+    takes longer to compile than it saves: Inception v2 starts in 1.04 of the time, and its call takes 1.00.
+    """
+
+    def bind(self, operands: Sequence[Any], params: Mapping[str, Any] | None = None) -> Sequence[Any]:
+        axis = (params or self.params)["dimension"]
+        size, last = math.gcd(*(x.shape[axis] for x in operands)), operands[0].ndim - 1
+        if axis != last or len(operands) > 2 or size * operands[0].dtype.itemsize < _FEWEST_BYTES:
+            return super().bind(operands, params)
+        groups = [lax.reshape(x, (*x.shape[:-1], x.shape[-1] // size, size)) for x in operands]
+        return [lax.collapse(lax.concatenate(groups, last), last)]
 
 
 def concatenated_first(program: Program) -> Program:
@@ -75,7 +99,7 @@ class _Parts:
         (row,) = data
         if not all(map(self._is_product, row)):
             return None
-        made = [Operation(whole.equation, row, (self._value(row[0], whole.results[0]),), whole.scope)]
+        made: list[Operation] = [_InGroups(whole.equation, row, (self._value(row[0], whole.results[0]),), whole.scope)]
         self.rows[row] = made[0].results[0]
         for row in reversed(walked):
             made += self._made(row, whole)

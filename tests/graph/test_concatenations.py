@@ -114,3 +114,22 @@ def test_only_what_nothing_else_reads_moves():
 
     names = joined(each, lambda parts: (lax.concatenate(parts, 1), kept.pop(0), kept.clear()))
     assert names.count("exp") == 3  # behind no product
+
+
+@pytest.mark.optimized
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="XLA:CPU copies parts along the last axis")
+@pytest.mark.parametrize(("sizes", "copies"), [((64, 96), 0), ((63, 96), 1), ((64, 64, 64), 1)])
+def test_two_parts_are_a_part_of_the_loop_behind_them(sizes, copies):
+    x, weights = (
+        RNG.standard_normal((400, 8), np.float32),
+        [RNG.standard_normal((8, size), np.float32) for size in sizes],
+    )
+
+    def fn(weights, x):
+        return lax.concatenate([lax.max(lax.dot(x, w), np.float32(0)) for w in weights], 1)
+
+    program = concatenated_first(opened_program(jax.make_jaxpr(fn)(weights, x), "cpu"))
+    run = jax.jit(lambda *given: evaluate(program.operations, dict(enumerate(given)), program.outputs)[0])
+    text = run.lower(*weights, x).compile().as_text()
+    assert text.split("ENTRY")[1].count(" concatenate(") == copies
+    np.testing.assert_allclose(run(*weights, x), fn(weights, x), rtol=1e-6, atol=1e-6)
