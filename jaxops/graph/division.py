@@ -79,7 +79,8 @@ class Division:
         if not roots or value not in self._costly:
             return False
         if roots <= self._numbers:
-            return math.prod(self._types[value].shape) == 1  # in an array of them, XLA reads one number in each place
+            # In another array of them, XLA reads one number in each place.
+            return value in self._numbers or math.prod(self._types[value].shape) == 1
         if size > max(_SMALL, _MOST_BYTES * sum(map(self._bytes, roots))):
             if size > self._room:
                 return False

@@ -93,6 +93,19 @@ def test_values_where_weights_are_prepared(name, kinds):
     same(found, convolution(x, w, x_zero, w_zero, attributes).astype(np.int32))
 
 
+@pytest.mark.optimized
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="XLA:CPU copies parts along the last axis")
+@pytest.mark.parametrize("attributes", [{"pads": (1, 1, 1, 1)}, {"pads": (1, 1, 1, 1), "strides": (2, 2)}])
+def test_columns_are_put_together_by_a_loop(attributes):
+    x, w = whole(np.uint8, 1, 64, 24, 24), whole(np.int8, 64, 64, 3, 3)
+    filters, last = jnp.asarray(w), jnp.asarray(x.transpose(0, 2, 3, 1))
+    with prepared():
+        run = jax.jit(lambda v: jo.conv_integer(jnp.transpose(v, (0, 3, 1, 2)), filters, np.uint8(3), **attributes))
+        compiled = run.lower(last).compile()
+    assert " concatenate(" not in compiled.as_text().split("ENTRY")[1]
+    same(compiled(last), convolution(x, w, 3, np.int8(0), attributes).astype(np.int32))
+
+
 def test_scales_of_channels_as_onnxruntime():
     shape, filters, attributes = CONVOLUTIONS["padded"]
     x, w, by = whole(np.uint8, *shape), whole(np.int8, *filters), RNG.uniform(0.001, 0.02, 16).astype(np.float32)
