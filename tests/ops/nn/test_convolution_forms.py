@@ -9,7 +9,7 @@ import pytest
 from jax.export import symbolic_shape
 
 from jaxops.graph.compiler import compiler_options
-from jaxops.ops import conv
+from jaxops.ops import conv, precision
 from jaxops.ops.nn import convolution_forms, grouped_convolution
 from jaxops.shapes.nn import windows
 
@@ -77,6 +77,24 @@ def test_small_pointwise_convolutions_stay_convolutions():
     assert "dot_general" in program(f32(1, 160, 7, 7), f32(96, 160, 1, 1))  # few rows
     assert "dot_general" in program(f32(1, 256, 28, 28), f32(256, 256, 1, 1))  # many multiplications
     assert "dot_general" in program(f32(1, 80, 14, 14).astype(np.float16), f32(20, 80, 1, 1).astype(np.float16))
+
+
+@pytest.mark.parametrize(
+    ("features", "filters", "in_float32"),
+    [
+        ({"avx512_bf16", "AuthenticAMD"}, 184, True),
+        ({"avx512_bf16", "AuthenticAMD"}, 672, False),  # many multiplications
+        ({"amx_bf16"}, 184, False),
+        ({"avx2"}, 184, True),
+    ],
+)
+def test_the_smallest_beside_bfloat16_stay_float32(monkeypatch, features, filters, in_float32):
+    monkeypatch.setattr(precision, "processor_features", lambda: frozenset(features))
+    x, w = f32(1, 80, 14, 14), f32(filters, 80, 1, 1)
+    found = windows.sliding("conv", x.shape[2:], w.shape[2:], windows.Options("NOTSET", None, None, None))
+    with jax.default_matmul_precision("bfloat16"):
+        program = str(jax.make_jaxpr(lambda x, w: convolution_forms.product_last(x, w, found, 1))(x, w))
+    assert ("conv_general_dilated" in program, "bf16" in program) == (in_float32, not in_float32)
 
 
 @pytest.mark.parametrize(
