@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from jax import lax
-from jax.core import Tracer
 
 from jaxops.graph import reductions
 from jaxops.graph.program import Operation
 from jaxops.graph.rows import ELEMENTWISE
+from jaxops.static import Tracer
 
 _Perm = tuple[int, ...]
 
