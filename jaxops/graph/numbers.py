@@ -37,11 +37,11 @@ def numbers_as_arguments(program: Program) -> Program:
         if operation.name not in _READERS | _BETWEEN:
             continue
         for position, (operand, dtype) in enumerate(zip(operation.operands, operation.dtypes, strict=True)):
-            use = _Use(place, position, operand, dtype) if _is_number(operand, dtype) else handed.get(operand)
+            use = _use(place, position, operand, dtype) or handed.get(operand)
             if use is None:
                 continue
             if operation.name in _BETWEEN:
-                spread = operation.name == "broadcast_in_dim" and dtype == use.dtype
+                spread = operation.name == "broadcast_in_dim" and dtype == use.number.dtype
                 handed[operation.results[0]] = use._replace(place=place, position=position) if spread else use
             else:
                 uses[operation.name, *(str(v.aval) for v in operation.equation.invars), position].append(use)
@@ -56,7 +56,7 @@ def numbers_as_arguments(program: Program) -> Program:
     if len({use.text for use in chosen.values()}) > _MOST * sum(o.name in PRODUCTS for o in operations):
         return program
     for (place, position), use in chosen.items():
-        operation, array = operations[place], use.array
+        operation, array = operations[place], use.number
         if operation.name == "broadcast_in_dim":
             operation, array = _spread(operation, array)
         key = use.text, array.shape
@@ -70,20 +70,23 @@ def numbers_as_arguments(program: Program) -> Program:
 
 
 class _Use(NamedTuple):
-    """An operand, by the place of its operation and its position there, that is a number, or made of one. known: it."""
+    """An operand that is a number, or made of one, by the place of its operation and its position there.
+
+    text: the same for equal numbers.
+    """
 
     place: int
     position: int
-    known: Known
-    dtype: Any
+    number: np.ndarray
+    text: str
 
-    @property
-    def array(self) -> np.ndarray:
-        return np.asarray(self.known.value, self.dtype)
 
-    @property
-    def text(self) -> str:
-        return said(self.array, repr)
+def _use(place: int, position: int, operand: Any, dtype: Any) -> _Use | None:
+    """An operand as a number; None where it is something else."""
+    if not isinstance(operand, Known) or dtype not in _TYPES or np.size(operand.value) != 1:
+        return None
+    number = np.asarray(operand.value, dtype)
+    return _Use(place, position, number, said(number, repr))
 
 
 def _spread(operation: Operation, number: np.ndarray) -> tuple[Operation, np.ndarray]:
@@ -97,7 +100,3 @@ def _spread(operation: Operation, number: np.ndarray) -> tuple[Operation, np.nda
         axes, array = (1,), np.full(shape[1], array)
     params = {**operation.params, "broadcast_dimensions": axes}
     return dataclasses.replace(operation, equation=operation.equation.replace(params=params)), array
-
-
-def _is_number(operand: Any, dtype: Any) -> bool:
-    return isinstance(operand, Known) and dtype in _TYPES and np.size(operand.value) == 1
