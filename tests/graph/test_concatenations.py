@@ -120,10 +120,8 @@ def test_only_what_nothing_else_reads_moves():
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="XLA:CPU copies parts along the last axis")
 @pytest.mark.parametrize(("sizes", "copies"), [((64, 96), 0), ((63, 96), 1), ((64, 64, 64), 1)])
 def test_two_parts_are_a_part_of_the_loop_behind_them(sizes, copies):
-    x, weights = (
-        RNG.standard_normal((400, 8), np.float32),
-        [RNG.standard_normal((8, size), np.float32) for size in sizes],
-    )
+    x = RNG.standard_normal((400, 8), np.float32)
+    weights = [RNG.standard_normal((8, size), np.float32) for size in sizes]
 
     def fn(weights, x):
         return lax.concatenate([lax.max(lax.dot(x, w), np.float32(0)) for w in weights], 1)

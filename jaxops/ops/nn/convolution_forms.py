@@ -11,7 +11,15 @@ from jax import lax
 
 from jaxops.ops.nn import winograd
 from jaxops.ops.nn.grouped_convolution import as_sum, by_channel, columns_by_group
-from jaxops.ops.nn.window_slices import padded, positions, shifted, to_channels_first, to_channels_last, zero_padded
+from jaxops.ops.nn.window_slices import (
+    padded,
+    positions,
+    shifted,
+    stacked,
+    to_channels_first,
+    to_channels_last,
+    zero_padded,
+)
 from jaxops.ops.precision import bilinear, dot, has_amx, in_bfloat16
 from jaxops.ops.row_products import row_product
 from jaxops.shapes.nn.windows import Windows
@@ -172,8 +180,8 @@ def columns_last(x: jax.Array, w: jax.Array, windows: Windows, multiply: Any) ->
 
     The windows are put side by side along one axis, and these along the next: fewer operations than one by one. So an
     int8 ResNet-50 starts in 3.0 s, not 4.3, and needs 490 MB, not 590. Along the first axis, where nothing is skipped,
-    the results of one product are added up instead: 0.96 of its time. Side by side means along an axis before the
-    channels: along these XLA has a loop for each part, and then copies it. So the model starts in 0.82 of the time.
+    the results of one product are added up instead: 0.96 of its time. Stacked before the channels, and not along
+    them, they are one loop, not one each and a copy: the model takes 0.94 of a call and starts in 0.82 of the time.
     """
     summed = windows.kernel[:1] if len(windows.kernel) > 1 and windows.strides[0] == 1 else ()
     taps = math.prod(summed)
@@ -182,11 +190,7 @@ def columns_last(x: jax.Array, w: jax.Array, windows: Windows, multiply: Any) ->
         step, reach = windows.strides[axis], (windows.sizes[axis] - 1) * windows.strides[axis] + 1
         begins = [k * windows.dilations[axis] for k in range(windows.kernel[axis])]
         parts = [lax.slice_in_dim(columns, begin, begin + reach, step, axis + 1) for begin in begins]
-        if len(parts) > 1:
-            parts = [lax.expand_dims(part, (x.ndim - 1,)) for part in parts]
-            columns = lax.collapse(lax.concatenate(parts, x.ndim - 1), x.ndim - 1)
-        else:
-            (columns,) = parts
+        columns = lax.collapse(stacked(parts, x.ndim - 1), x.ndim - 1)
     # (k2, …, kn, C) as one axis, then k1 and M as the other; all of them as the first, where nothing is added up.
     filters = lax.reshape(to_channels_last(w), (w.shape[0], taps, math.prod(w.shape[1:]) // taps))
     filters = lax.reshape(lax.transpose(filters, (2, 1, 0)), (filters.shape[2], taps * w.shape[0]))

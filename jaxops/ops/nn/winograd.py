@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxops.ops.nn.window_slices import stacked
 from jaxops.ops.platforms import divides_batches
 from jaxops.ops.precision import dot
 from jaxops.shapes.nn.windows import Windows
@@ -64,10 +65,10 @@ def convolve(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
     even, odd = _parts(lax.reshape(x, (n, rows, pairs + 1, 2, c)), 3)
     d0, d2 = (lax.slice_in_dim(even, k, k + pairs, axis=2) for k in (0, 1))
     d1, d3 = (lax.slice_in_dim(odd, k, k + pairs, axis=2) for k in (0, 1))
-    data = _stacked([d0 - d2, (d1 + d2) * half, (d2 - d1) * half, d1 - d3], 0)
+    data = stacked([d0 - d2, (d1 + d2) * half, (d2 - d1) * half, d1 - d3], 0)
     g0, g1, g2 = _parts(lax.transpose(w, (3, 1, 2, 0)), 0)
     ends = g0 + g2
-    filters = lax.reshape(_stacked([g0, ends + g1, ends - g1, g2], 0), (4, c, taps * m))
+    filters = lax.reshape(stacked([g0, ends + g1, ends - g1, g2], 0), (4, c, taps * m))
     z = dot(lax.reshape(data, (4, n * rows * pairs, c)), filters, (((2,), (1,)), ((0,), (0,))), x.dtype)
     z0, z1, z2, z3 = _parts(lax.reshape(z, (4, n, rows, pairs, taps, m)), 0)
 
@@ -77,13 +78,9 @@ def convolve(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
         parts = zip(_parts(z, 3), shifts, strict=True)
         return functools.reduce(lax.add, (lax.pad(z, zero, [(0, 0, 0), s, (0, 0, 0), (0, 0, 0)]) for z, s in parts))
 
-    y = _stacked([summed(z0 + z1 + z2), summed(z1 - z2 - z3)], 3)
+    y = stacked([summed(z0 + z1 + z2), summed(z1 - z2 - z3)], 3)
     return lax.slice_in_dim(lax.reshape(y, (n, height, 2 * pairs, m)), 0, columns, axis=2)
 
 
 def _parts(x: jax.Array, axis: int) -> list[jax.Array]:
     return [lax.index_in_dim(x, k, axis, keepdims=False) for k in range(x.shape[axis])]
-
-
-def _stacked(parts: list[jax.Array], axis: int) -> jax.Array:
-    return lax.concatenate([lax.expand_dims(x, (axis,)) for x in parts], axis)
