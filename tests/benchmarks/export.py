@@ -76,6 +76,7 @@ MODELS = {
 
 
 def main(folder, names):
+    Path(folder).mkdir(parents=True, exist_ok=True)
     for name in names or MODELS:
         torch.manual_seed(0)
         model, x = MODELS[name]()
