@@ -2,13 +2,14 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 
 from jaxops.graph import layout, loops
-from jaxops.graph.layers import Part
+from jaxops.graph.layers import Part, at_once
 from jaxops.graph.program import evaluate
 from jaxops.static import Sizes
 
@@ -32,11 +33,15 @@ class Link:
 
 @dataclass(frozen=True)
 class Chain:
-    """A function of lists of values, as `jax.jit` makes one of a whole program. inputs: the numbers of these values."""
+    """A function of lists of values, as `jax.jit` makes one of a whole program. inputs: the numbers of these values.
+
+    at_once: how many of its parts XLA compiles at once, as it needs much memory for each.
+    """
 
     links: tuple[Link, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    at_once: int
 
     def __call__(self, *given: Iterable[Any]) -> list[Any]:
         known = dict(zip(self.inputs, (x for values in given for x in values), strict=True))
@@ -83,8 +88,9 @@ class LoweredChain:
         return "\n".join(part.as_text() for part in self.parts)
 
     def compile(self) -> list[Any]:
-        """Each part compiled, one after the other: XLA has work for all cores, and needs much memory for each."""
-        return [part.compile() for part in self.parts]
+        """Each part compiled."""
+        with ThreadPoolExecutor(self.wiring.at_once) as executor:
+            return list(executor.map(lambda part: part.compile(), self.parts))
 
 
 def chained(
@@ -106,7 +112,7 @@ def chained(
         done = {*part.operands, *part.results} - needed
         links.append(Link(runs[part.form], part.operands, part.results, tuple(sorted(done))))
         needed.update(part.operands)
-    return Chain(tuple(reversed(links)), tuple(inputs), tuple(outputs))
+    return Chain(tuple(reversed(links)), tuple(inputs), tuple(outputs), at_once(parts))
 
 
 def _function(part: Part, shapes: Mapping[Any, Sizes], ends: bool) -> Callable[..., Any]:

@@ -12,6 +12,9 @@ A convolution is handed over at once, and a program that begins with one costs a
 layers make no programs, a network of convolutions of many kinds is cut in two. XLA needs memory for each kernel until
 all of a program are compiled: EfficientNet-B0's peak is 310 MiB, not 350, MobileNetV3's 310, not 340; they start in
 0.9 of the time. In three or four they need no less.
+
+A filter for each channel is one operation here, and hundreds for XLA, which is what counts: ConvNeXt-S starts in 0.6 of
+the time since its layers make programs.
 """
 
 import itertools
@@ -30,16 +33,23 @@ from jaxops.graph.said import said
 _FEW = 200
 # The most equal programs, and the fewest multiplications of one for each core, which take 5 to 15 ms.
 _MOST, _LEAST_WORK = 4, 5e8
+# The operations that XLA sees for one place of a window with a filter for each channel: see `ops.nn.channel_sums`.
+_OF_A_PLACE = 6
 # The least part of all operations that XLA must be spared, and, for each equal program, the least product of their
-# number and of the multiplications of one program for each core: ViT-B/16 in four 4.3e11, int8 BERT-base in four
-# 5.1e11, BERT-base in two 3.7e11 and in four, where GPT-2 and Llama would take 1.04 of a call, 1.4e11.
+# number and of the multiplications of one program for each core: ConvNeXt-S, which starts in 0.7 of the time, in three
+# 2.8e12, ViT-B/16 in four 4.3e11, int8 BERT-base in four 5.1e11, BERT-base in two 3.7e11 and in four, where GPT-2 and
+# Llama would take 1.04 of a call, 1.4e11.
 _SPARED, _WORTH = 1 / 3, 3.5e11
 # The least product of all operations and the multiplications of each core where a program is cut in two: Inception
-# 1.0e12, EfficientNet-B0 1.7e11, MobileNetV3, whose calls take 1.02 of the time, 8e10.
-_HALVED = 7e10
-# The fewest kinds of operations, which are what XLA compiles, where it is cut in two: Inception has 370, ConvNeXt-T
-# 341, and the ResNets, which start no sooner and need no less memory, 230 to 300.
+# 1.0e12, EfficientNet-B0 4.7e11, MobileNetV3, whose calls take 1.02 of the time, 2.5e11.
+_HALVED = 1.5e11
+# The fewest kinds of operations, which are what XLA compiles, where it is cut in two: Inception has 370, and the
+# ResNets, which start no sooner and need no less memory, 230 to 300.
 _VARIED = 320
+# From how many operations on, for each of a kind of its own, two programs are compiled at once. ConvNeXt-T has 4.5, and
+# starts in 0.9 of the time, its peak is 1.02 times as high; EfficientNetV2-S, with 5.4, 0.93 and 1.09, less than uncut.
+# With 3.2 and fewer, DenseNet-121, MobileNetV3 and EfficientNet-B0 and B4 start in 0.92 to 1.02, and need 1.07 to 1.17.
+_ALIKE = 4
 # How many of the next equal products are looked at from each, and how many distances between them are tried.
 _FAR, _TRIED = 32, 64
 
@@ -47,10 +57,11 @@ _FAR, _TRIED = 32, 64
 class Part(NamedTuple):
     """Operations that follow each other. operands: what they read from outside. results: what others read of theirs.
 
-    form: the same for parts that do the same.
+    kinds: a number for each operation. form: the same for parts that do the same.
     """
 
     operations: Sequence[Any]
+    kinds: Sequence[int]
     operands: tuple[int, ...]
     results: tuple[int, ...]
     form: Any
@@ -62,7 +73,8 @@ def cut(operations: Sequence[Any], types: Sequence[Any], outputs: Sequence[Any])
     if len(operations) < _FEW or not made.issuperset(outputs) or any(operation.effects for operation in operations):
         return []
     kinds, live = _kinds(operations, types), _live(operations, types, outputs)
-    stretch = _repeated(operations, kinds)
+    sizes = np.array(list(map(_size, operations)))
+    stretch = _repeated(operations, kinds, sizes)
 
     def between(cuts: Sequence[int]) -> list[Part]:
         ends = itertools.pairwise([0, *cuts, len(operations)]) if cuts else ()
@@ -77,7 +89,19 @@ def cut(operations: Sequence[Any], types: Sequence[Any], outputs: Sequence[Any])
                 return found
         return []
 
-    return equal(_long(operations, stretch)) or between(_middle(operations, kinds, live))
+    return equal(_long(operations, stretch, sizes)) or between(_middle(operations, kinds, live, sizes))
+
+
+def at_once(parts: Sequence[Part]) -> int:
+    """How many of these programs XLA should compile at once.
+
+    Its passes look at all operations, on one core; to compile what is of a kind of its own it takes all cores, and the
+    most memory.
+    """
+    different = {part.form: part for part in parts}.values()
+    sizes = [(kind, _size(o)) for part in different for kind, o in zip(part.kinds, part.operations, strict=True)]
+    is_alike = sum(size for _, size in sizes) >= _ALIKE * sum(dict(sizes).values())
+    return min(2, os.cpu_count() or 1) if is_alike else 1
 
 
 def _kinds(operations: Sequence[Any], types: Sequence[Any]) -> np.ndarray:
@@ -96,7 +120,7 @@ def _kind(operation: Any, types: Sequence[Any]) -> Any:
     return kind
 
 
-def _long(operations: Sequence[Any], stretch: "_Stretch") -> int:
+def _long(operations: Sequence[Any], stretch: "_Stretch", sizes: np.ndarray) -> int:
     """How many operations of a stretch of layers make one of a few equal programs; 0 where these would not pay."""
     if not stretch.layers:
         return 0
@@ -104,8 +128,8 @@ def _long(operations: Sequence[Any], stretch: "_Stretch") -> int:
         # How many layers: as few operations as can be are left to compile.
         choices = range(stretch.layers // (most + 1) + 1, stretch.layers + 1)
         size = max(choices, key=lambda size: (stretch.layers // size - 1) * size) * stretch.period
-        spared, work = stretch.spared(size), _work(operations[stretch.begin : stretch.begin + size])
-        if spared >= _SPARED * len(operations) and spared * work >= most * _WORTH:
+        spared, work = stretch.spared(size, sizes), _work(operations[stretch.begin : stretch.begin + size])
+        if spared >= _SPARED * sum(sizes) and spared * work >= most * _WORTH:
             return size
     return 0
 
@@ -120,25 +144,24 @@ def _evenly(stretch: "_Stretch", size: int, live: np.ndarray) -> list[int]:
     return list(range(begin, begin + whole + 1, size))
 
 
-def _middle(operations: Sequence[Any], kinds: np.ndarray, live: np.ndarray) -> list[int]:
+def _middle(operations: Sequence[Any], kinds: np.ndarray, live: np.ndarray, sizes: np.ndarray) -> list[int]:
     """The convolution in the middle third of the operations with the fewest kinds of them on both sides, which XLA
     would compile for both, and of these the one before which the least data cross; none, where none is there, where
     the calls are short, or where there is little to compile.
 
     Threads of XLA's own begin it, and go on with what is behind it.
     """
-    size, weights = len(operations), np.array(list(map(_for_xla, operations)))
-    _, first = np.unique(kinds, return_index=True)
-    if sum(weights) * _work(operations) < _HALVED or sum(weights[first]) < _VARIED:
+    size, (_, first) = len(operations), np.unique(kinds, return_index=True)
+    if sum(sizes) * _work(operations) < _HALVED or sum(sizes[first]) < _VARIED:
         return []
     last = size - 1 - np.unique(kinds[::-1], return_index=True)[1]
     within = [at for at in range(size // 3, size - size // 3) if operations[at].name == "conv_general_dilated"]
     return sorted(within, key=lambda at: (np.sum((first < at) & (at <= last)), live[at]))[:1]
 
 
-def _for_xla(operation: Any) -> int:
-    """How many operations XLA is given, of a kind of their own."""
-    return math.prod(operation.params["windows"].kernel) if operation.name == "channel_sum" else 1
+def _size(operation: Any) -> int:
+    """How many operations XLA sees for it."""
+    return _OF_A_PLACE * math.prod(operation.params["windows"].kernel) if operation.name == "channel_sum" else 1
 
 
 def _most(operations: Sequence[Any]) -> int:
@@ -164,19 +187,19 @@ class _Stretch(NamedTuple):
         """How often it repeats itself."""
         return (self.end - self.begin) // self.period if self.period else 0
 
-    def spared(self, size: int) -> int:
-        """How many operations need not be looked at, where those of parts of a size are looked at once."""
-        return ((self.end - self.begin) // size - 1) * size if size else 0
+    def spared(self, size: int, sizes: np.ndarray) -> int:
+        """How many operations XLA need not look at, where it looks at those of parts of a size once. sizes: of each."""
+        return ((self.end - self.begin) // size - 1) * int(sum(sizes[self.begin :][:size])) if size else 0
 
 
-def _repeated(operations: Sequence[Any], kinds: np.ndarray) -> _Stretch:
+def _repeated(operations: Sequence[Any], kinds: np.ndarray, sizes: np.ndarray) -> _Stretch:
     """The stretch in which the most operations are spared."""
     found = _Stretch(0, 0, 0)
     for period in _periods(operations, kinds):
         same = kinds[period:] == kinds[:-period]
         ends = np.flatnonzero(np.diff(same, prepend=False, append=False))
         for begin, end in zip(ends[::2].tolist(), ends[1::2].tolist(), strict=True):
-            found = max(found, _Stretch(begin, end + period, period), key=lambda s: s.spared(s.period))
+            found = max(found, _Stretch(begin, end + period, period), key=lambda s: s.spared(s.period, sizes))
     return found
 
 
@@ -218,4 +241,4 @@ def _part(operations: Sequence[Any], kinds: np.ndarray, outputs: Sequence[Any], 
     results = tuple(v for v in numbers if v in own and v in later)
     places = (tuple(numbers[v] for v in values) for values in (operands, results))
     form = kinds[begin:end].tobytes(), tuple(wiring), *places
-    return Part(within, operands, results, form)
+    return Part(within, kinds[begin:end].tolist(), operands, results, form)

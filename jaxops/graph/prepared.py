@@ -313,7 +313,7 @@ def _loaded(place: Place, own: Own, weights: Sequence[Any]) -> Divided | None:
 def _compiled(
     divided: Divided, place: Place | None, own: Own, weights: Sequence[Any], leaves: Sequence[Any]
 ) -> Divided:
-    """The program, so that its first call finds it compiled. While XLA compiles one part, the next one is lowered, and
+    """The program, so that its first call finds it compiled. While XLA compiles a part, the next one is lowered, and
     weights are read and prepared."""
     given = divided.preparation.types, tuple(type_of(weights[v]) for v in divided.read), leaves
 
@@ -323,7 +323,7 @@ def _compiled(
         return found
 
     compiled: dict[int, Any] = {}
-    with ThreadPoolExecutor(1) as executor:
+    with ThreadPoolExecutor(divided.run.at_once if isinstance(divided.run, Chain) else 1) as executor:
         if place is not None:
             compiled[0] = executor.submit(freed, place.write, divided, divided.run.lower(*given))
         elif isinstance(divided.run, Chain):

@@ -12,7 +12,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from onnx import helper, numpy_helper
 
 import jaxops.onnx
-from jaxops.graph import layout, prepared
+from jaxops.graph import chain, layout, prepared
 
 pytestmark = pytest.mark.usefixtures("cut_however_short")
 RNG = np.random.default_rng(0)
@@ -74,8 +74,8 @@ def test_a_model_computes_what_its_function_does(kernel, outputs, chains):
     x = image(2, 3, 24, 24)
     for _ in range(2):
         close(model(x), jax.jit(model.apply)(model.params, x))
-    (chain,) = chains
-    runs = [link.run for link in chain.links]
+    (found,) = chains
+    runs = [link.run for link in found.links]
     assert len(set(runs)) < len(runs) <= 6
 
 
@@ -219,3 +219,24 @@ def test_one_half_is_lowered_while_the_other_is_compiled(monkeypatch, chains):
     monkeypatch.setattr(jax.stages.Lowered, "compile", compiling)
     jaxops.onnx.load(unequal(8))(image(1, 3, 40, 40))
     assert events == ["lowered", "begins", True, "lowered", "ends", "begins", "ends"]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_as_many_parts_are_compiled_at_once_as_a_chain_says(count, monkeypatch):
+    """Each waits for another one, or for long enough to see that there is none."""
+    meeting, met = threading.Barrier(2), []
+    plain = jax.stages.Lowered.compile
+
+    def compiled(lowered, *given):
+        try:
+            meeting.wait(10 if count == 2 else 0.2)
+            met.append(True)
+        except threading.BrokenBarrierError:
+            met.append(False)
+        return plain(lowered, *given)
+
+    monkeypatch.setattr(chain, "at_once", lambda parts: count)
+    monkeypatch.setattr(jax.stages.Lowered, "compile", compiled)
+    jaxops.onnx.load(network(8, 3))(image(1, 3, 24, 24))
+    assert len(met) > 1
+    assert all(met[:2]) == (count == 2)

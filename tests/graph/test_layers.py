@@ -143,7 +143,8 @@ def test_zeros_of_either_sign_are_different_constants(number, period):
         return x
 
     program = opened_program(jax.make_jaxpr(fn)(W, X), "cpu")
-    _, _, found = layers._repeated(program.operations, layers._kinds(program.operations, program.types))
+    kinds = layers._kinds(program.operations, program.types)
+    _, _, found = layers._repeated(program.operations, kinds, np.ones_like(kinds))
     assert found == period * len(program.operations) / 12
 
 
@@ -217,22 +218,57 @@ def test_a_network_of_few_kinds_is_not_cut_in_two(monkeypatch):
     assert not cut(fn, list(FILTERS), x)
 
 
-@pytest.mark.parametrize("size", [3, 5])
-def test_each_place_of_a_filter_for_a_channel_counts(monkeypatch, size):
-    """It is one operation for JAX, and one for each place for XLA."""
+def by_channel(size, more=lambda k, x: x):
+    """Layers with a filter for each channel. more: what else follows a layer."""
 
     def fn(w, x):
         with prepared():
             for k in range(12):
-                x = lax.tanh(conv(x, w[k], group=4, pads=(size // 2,) * 4))
-                x = lax.conv(x, FILTERS[k], (1, 1), "SAME") if k == 6 else x
+                x = more(k, lax.tanh(conv(x, w[k], group=4, pads=(size // 2,) * 4)))
         return x
 
-    filters = list(RNG.standard_normal((12, 4, 1, size, size), np.float32))
-    x = np.ones((1, 4, 8, 8), np.float32)
-    program = opened_program(jax.make_jaxpr(fn)(filters, x), "cpu")
+    return fn, list(RNG.standard_normal((12, 4, 1, size, size), np.float32)), np.ones((1, 4, 8, 8), np.float32)
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_each_place_of_a_filter_for_a_channel_counts(monkeypatch, size):
+    """It is one operation for JAX, and six for each place for XLA."""
+    fn, w, x = by_channel(size, lambda k, x: lax.conv(x, FILTERS[k], (1, 1), "SAME") if k == 6 else x)
+    program = opened_program(jax.make_jaxpr(fn)(w, x), "cpu")
     kinds = len(set(layers._kinds(program.operations, program.types)))
-    monkeypatch.setattr(layers, "_VARIED", kinds - 1 + size * size)
-    assert len(cut(fn, filters, x)) == 2
-    monkeypatch.setattr(layers, "_VARIED", kinds + size * size)
-    assert not cut(fn, filters, x)
+    monkeypatch.setattr(layers, "_VARIED", kinds - 1 + 6 * size * size)
+    assert len(cut(fn, w, x)) == 2
+    monkeypatch.setattr(layers, "_VARIED", kinds + 6 * size * size)
+    assert not cut(fn, w, x)
+
+
+def test_what_xla_is_spared_is_counted_as_it_sees_it(monkeypatch):
+    """Filters for each channel, between as many operations that are not repeated."""
+    kinds = [lax.sin, lax.cos, lax.tanh, lax.exp, lax.neg, lax.abs]
+
+    def more(k, x):
+        return lax.dot_general(x, np.eye(8, dtype=np.float32), (((3,), (0,)), ((), ())))
+
+    fn, w, x = by_channel(5, more)
+
+    def varied(w, x):
+        for k in range(80):
+            x = kinds[k // 6 % 6](kinds[k % 6](x)) * np.float32(k + 0.5)
+        return fn(w, x)
+
+    monkeypatch.setattr(layers, "_SPARED", 1 / 2)
+    found = cut(varied, w, x)
+    assert max(sum(part.form == other.form for other in found) for part in found) == 4
+
+
+@pytest.mark.parametrize(("cores", "count"), [(1, 1), (2, 2), (8, 2)])
+def test_programs_of_many_equal_operations_are_compiled_at_once(monkeypatch, cores, count):
+    """Not those of as many kinds: XLA would need more memory than time is saved."""
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    parts = cut(stack(12), W, X)
+    different = {part.form: part for part in parts}.values()
+    ratio = sum(len(part.operations) for part in different) / len({k for part in different for k in part.kinds})
+    monkeypatch.setattr(layers, "_ALIKE", ratio)
+    assert layers.at_once(parts) == count
+    monkeypatch.setattr(layers, "_ALIKE", ratio + 1e-6)
+    assert layers.at_once(parts) == 1

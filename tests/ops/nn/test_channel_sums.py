@@ -74,3 +74,15 @@ def test_data_stay_channels_last():
     text = jax.jit(run).lower(x, w).as_text()
     assert text.count("stablehlo.multiply") == 49
     assert len([line for line in text.splitlines() if "stablehlo.transpose" in line and "20" in line]) == 1
+
+
+def test_equal_ones_are_calls_of_one_function():
+    """Or XLA would be given the places of all their windows."""
+
+    def fn(x, w):
+        return run(run(x, w, pads=(1, 1, 1, 1)), w, pads=(1, 1, 1, 1))
+
+    lowered = jax.jit(fn).lower(np.ones((1, 32, 8, 8), np.float32), np.ones((32, 1, 3, 3), np.float32))
+    text = lowered.as_text()
+    assert text.count("call @channel_sum") == 2
+    assert text.count("stablehlo.multiply") == 9
