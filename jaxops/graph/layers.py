@@ -13,8 +13,8 @@ layers make no programs, a network of convolutions of many kinds is cut in two. 
 all of a program are compiled: EfficientNet-B0's peak is 310 MiB, not 350, MobileNetV3's 310, not 340; they start in
 0.9 of the time. In three or four they need no less.
 
-A filter for each channel is one operation here, and hundreds for XLA, which is what counts: ConvNeXt-S starts in 0.6 of
-the time since its layers make programs.
+A filter for each channel is one operation here, and up to hundreds for XLA, which is what counts: so the layers of
+ConvNeXt-S make programs, and it starts in 0.7 of the time.
 """
 
 import itertools
@@ -34,14 +34,14 @@ _FEW = 200
 # The most equal programs, and the fewest multiplications of one for each core, which take 5 to 15 ms.
 _MOST, _LEAST_WORK = 4, 5e8
 # The operations that XLA sees for one place of a window with a filter for each channel: see `ops.nn.channel_sums`.
-_OF_A_PLACE = 6
+_OF_A_PLACE = 5
 # The least part of all operations that XLA must be spared, and, for each equal program, the least product of their
-# number and of the multiplications of one program for each core: ConvNeXt-S, which starts in 0.7 of the time, in three
-# 2.8e12, ViT-B/16 in four 4.3e11, int8 BERT-base in four 5.1e11, BERT-base in two 3.7e11 and in four, where GPT-2 and
-# Llama would take 1.04 of a call, 1.4e11.
+# number and of the multiplications of one program for each core: ConvNeXt-S in four 8.7e11, ViT-B/16 in four 4.3e11,
+# int8 BERT-base in four 5.1e11, BERT-base in two 3.7e11 and in four, where GPT-2 and Llama would take 1.04 of a call,
+# 1.4e11.
 _SPARED, _WORTH = 1 / 3, 3.5e11
 # The least product of all operations and the multiplications of each core where a program is cut in two: Inception
-# 1.0e12, EfficientNet-B0 4.7e11, MobileNetV3, whose calls take 1.02 of the time, 2.5e11.
+# 1.0e12, EfficientNet-B0 3.7e11, MobileNetV3, whose calls take 1.02 of the time, 1.7e11.
 _HALVED = 1.5e11
 # The fewest kinds of operations, which are what XLA compiles, where it is cut in two: Inception has 370, and the
 # ResNets, which start no sooner and need no less memory, 230 to 300.
@@ -89,7 +89,7 @@ def cut(operations: Sequence[Any], types: Sequence[Any], outputs: Sequence[Any])
                 return found
         return []
 
-    return equal(_long(operations, stretch, sizes)) or between(_middle(operations, kinds, live, sizes))
+    return equal(_long(operations, stretch, sizes.sum())) or between(_middle(operations, kinds, live, sizes))
 
 
 def at_once(parts: Sequence[Part]) -> int:
@@ -120,16 +120,20 @@ def _kind(operation: Any, types: Sequence[Any]) -> Any:
     return kind
 
 
-def _long(operations: Sequence[Any], stretch: "_Stretch", sizes: np.ndarray) -> int:
-    """How many operations of a stretch of layers make one of a few equal programs; 0 where these would not pay."""
+def _long(operations: Sequence[Any], stretch: "_Stretch", total: int) -> int:
+    """How many operations of a stretch of layers make one of a few equal programs; 0 where these would not pay.
+
+    total: how many operations XLA sees.
+    """
     if not stretch.layers:
         return 0
     for most in range(_most(operations[stretch.begin : stretch.end]), 1, -1):
         # How many layers: as few operations as can be are left to compile.
         choices = range(stretch.layers // (most + 1) + 1, stretch.layers + 1)
-        size = max(choices, key=lambda size: (stretch.layers // size - 1) * size) * stretch.period
-        spared, work = stretch.spared(size, sizes), _work(operations[stretch.begin : stretch.begin + size])
-        if spared >= _SPARED * sum(sizes) and spared * work >= most * _WORTH:
+        layers = max(choices, key=stretch.spared)
+        spared, size = stretch.spared(layers), layers * stretch.period
+        work = _work(operations[stretch.begin : stretch.begin + size])
+        if spared >= _SPARED * total and spared * work >= most * _WORTH:
             return size
     return 0
 
@@ -152,7 +156,7 @@ def _middle(operations: Sequence[Any], kinds: np.ndarray, live: np.ndarray, size
     Threads of XLA's own begin it, and go on with what is behind it.
     """
     size, (_, first) = len(operations), np.unique(kinds, return_index=True)
-    if sum(sizes) * _work(operations) < _HALVED or sum(sizes[first]) < _VARIED:
+    if sizes.sum() * _work(operations) < _HALVED or sizes[first].sum() < _VARIED:
         return []
     last = size - 1 - np.unique(kinds[::-1], return_index=True)[1]
     within = [at for at in range(size // 3, size - size // 3) if operations[at].name == "conv_general_dilated"]
@@ -176,30 +180,35 @@ def _work(operations: Sequence[Any]) -> float:
 
 
 class _Stretch(NamedTuple):
-    """Operations, each of the same kind as the one a period before it; a period of 0 for none."""
+    """Operations, each of the same kind as the one a period before it; a period of 0 for none.
+
+    seen: how many operations XLA sees for those of a period.
+    """
 
     begin: int
     end: int
     period: int
+    seen: int
 
     @property
     def layers(self) -> int:
         """How often it repeats itself."""
         return (self.end - self.begin) // self.period if self.period else 0
 
-    def spared(self, size: int, sizes: np.ndarray) -> int:
-        """How many operations XLA need not look at, where it looks at those of parts of a size once. sizes: of each."""
-        return ((self.end - self.begin) // size - 1) * int(sum(sizes[self.begin :][:size])) if size else 0
+    def spared(self, layers: int = 1) -> int:
+        """How many operations XLA need not look at, where it looks once at equal parts of so many layers."""
+        return (self.layers // layers - 1) * layers * self.seen
 
 
 def _repeated(operations: Sequence[Any], kinds: np.ndarray, sizes: np.ndarray) -> _Stretch:
     """The stretch in which the most operations are spared."""
-    found = _Stretch(0, 0, 0)
+    found, before = _Stretch(0, 0, 0, 0), np.cumsum([0, *sizes]).tolist()
     for period in _periods(operations, kinds):
         same = kinds[period:] == kinds[:-period]
         ends = np.flatnonzero(np.diff(same, prepend=False, append=False))
         for begin, end in zip(ends[::2].tolist(), ends[1::2].tolist(), strict=True):
-            found = max(found, _Stretch(begin, end + period, period), key=lambda s: s.spared(s.period, sizes))
+            seen = before[begin + period] - before[begin]
+            found = max(found, _Stretch(begin, end + period, period, seen), key=_Stretch.spared)
     return found
 
 
