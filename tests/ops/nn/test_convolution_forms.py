@@ -46,6 +46,12 @@ def test_form_chosen_on_a_cpu():
     assert way((1, 512, 7, 7), (512, 512, 3, 3), pads=(1, 1, 1, 1)) == "as_columns"
     assert way((b, 512, 7, 7), (512, 512, 3, 3), pads=(1, 1, 1, 1)) is None
     assert way((1, 64, 56, 56), (64, 64, 3, 3)) is None
+    assert way((b, 64, 8, 56, 56), (64, 64, 3, 3, 3)) == "as_planes"
+    assert way((b, 64, 8, 56, b), (64, 64, 3, 3, 3)) is None
+    assert way((1, 3, 64, 64, 64), (64, 3, 7, 7, 7), prepared=True) == "as_planes"
+    assert way((1, 64, 8, 56, 56), (64, 1, 3, 3, 3), 64, prepared=True) == "by_channel"
+    assert way((1, 3, 224, 224), (64, 3, 11, 11), prepared=True) == "dense_last"
+    assert way((1, 8, 224, 224), (64, 4, 11, 11), 2) is None
 
 
 @pytest.mark.parametrize(
