@@ -18,6 +18,7 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
 from jaxops.ops.platforms import by_platform, prepared_on_cpu
+from jaxops.ops.row_products import column_product
 from jaxops.processor import processor_features
 
 # JAX's names for products of bfloat16.
@@ -115,6 +116,9 @@ def matrix_product(a: Any, b: Any, dtype: Any) -> Any:
     """`jnp.matmul(a, b)`, summed in `dtype`, at the precision asked for."""
     if b.ndim == 2:
         return dot(a, b, (((a.ndim - 1,), (0,)), ((), ())), dtype)
+    sums = column_product(a, b)
+    if sums is not None:
+        return sums
     multiply = functools.partial(jnp.matmul, preferred_element_type=dtype)
     return bilinear(multiply, a, b, a.shape[-2] if a.ndim > 1 else 1)
 

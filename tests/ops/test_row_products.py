@@ -1,4 +1,4 @@
-"""A row times a matrix, and the mean of the places of one image, as products that are there."""
+"""A row times a matrix, a matrix times a column, and the mean of the places of an image, as what is there."""
 
 import math
 import re
@@ -15,9 +15,10 @@ from programs import prepared
 import jaxops.onnx
 from jaxops.graph.compiler import compiler_options
 from jaxops.ops import row_products
+from jaxops.ops.math import matmul
 from jaxops.ops.nn.pooling import average_pool, global_average_pool
 from jaxops.ops.reduction import reduce_mean
-from jaxops.ops.row_products import mean_of_places, row_product
+from jaxops.ops.row_products import column_product, mean_of_places, row_product
 
 RNG = np.random.default_rng(0)
 
@@ -41,6 +42,45 @@ def test_a_row_times_a_matrix(k, m):
         wanted = row.astype(float) @ matrix
     np.testing.assert_allclose(run(row, matrix), wanted, rtol=2e-4, atol=2e-4)
     assert operations(run) & {"convolution", "dot"}
+
+
+@pytest.mark.optimized
+@pytest.mark.parametrize(
+    ("a", "b"), [((1, 512, 16), (1, 16, 1)), ((512, 32), (1, 1, 32, 1)), ((1, 1, 5, 1), (1, 1, 1)), ((4, 0), (1, 0, 1))]
+)
+def test_a_small_matrix_times_a_column_is_a_sum(a, b):
+    a, b = RNG.standard_normal(a, np.float32), RNG.standard_normal(b, np.float32)
+    if a.shape[-1] > 1:
+        a[..., 0, 0], a[..., 1, 1], b[..., 1, 0] = np.inf, np.inf, 0
+
+    def run(a, b):
+        with prepared():
+            return matmul(a, b)
+
+    found = compiled(run, a, b)
+    with np.errstate(invalid="ignore"):
+        wanted = a.astype(float) @ b
+    np.testing.assert_allclose(found(a, b), wanted, rtol=1e-5, atol=1e-5)
+    assert "dot" not in operations(found)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((1, 512, 33), (1, 33, 1)),  # two loops
+        ((1, 513, 32), (1, 32, 1)),  # worth XLA's loop
+        ((2, 8, 16), (1, 16, 1)),
+        ((1, 8, 16), (2, 16, 1)),
+        ((1, 8, 16), (1, 16, 2)),
+        ((16,), (1, 16, 1)),
+        ((1, 8, 16), (16,)),
+    ],
+)
+def test_other_products_stay_as_they_are(a, b):
+    with prepared():
+        assert column_product(jnp.ones(a), jnp.ones(b)) is None
+        assert column_product(jnp.ones((8, 16), jnp.float16), jnp.ones((16, 1), jnp.float16)) is None
+    assert column_product(jnp.ones((8, 16)), jnp.ones((16, 1))) is None
 
 
 # Both forms, an odd and a prime number of places, three axes.
