@@ -10,7 +10,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxops.ops.nn import winograd
+from jaxops.ops.nn.channel_sums import channel_sum
 from jaxops.ops.nn.grouped_convolution import as_sum, by_channel, columns_by_group
+from jaxops.ops.nn.large_filters import by_rows
 from jaxops.ops.nn.planes import by_planes
 from jaxops.ops.nn.window_slices import (
     padded,
@@ -70,7 +72,7 @@ def fast_form(x: Sizes, w: Sizes, windows: Windows, group: int, prepared: bool =
     if prepared and group == 1:
         return dense_last
     if taps > _MOST_TAPS:
-        return None
+        return (large_by_channel if prepared and w[0] == group else large_as_sum) if w[1] == 1 else None
     if prepared and (w[0], w[1]) == (group, 1):
         return by_channel
     if prepared and w[1] >= _WIDE_GROUP:
@@ -92,6 +94,21 @@ def as_product(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.
     flat = lax.reshape(x, (n, c, math.prod(windows.sizes)))
     y = dot(lax.reshape(w, w.shape[:2]), flat, (((1,), (1,)), ((), ())), x.dtype)
     return lax.reshape(lax.transpose(y, (1, 0, 2)), (n, w.shape[0], *windows.sizes))
+
+
+def large_by_channel(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    """A large filter for each channel, a few rows of places at a time, as `by_channel`."""
+    return by_rows(x, w, windows, channel_sum, _MOST_TAPS)
+
+
+def large_as_sum(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    """One large filter or more for each channel, a few rows of places at a time, as `as_sum`."""
+
+    def convolve(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
+        filters = lax.reshape(lax.transpose(w, (1, 0)), (w.shape[1], 1, *windows.kernel))
+        return to_channels_last(as_sum(to_channels_first(x), filters, windows, group))
+
+    return by_rows(x, w, windows, convolve, _MOST_TAPS)
 
 
 def as_planes(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
