@@ -14,9 +14,9 @@ from jaxops.attributes import integer
 from jaxops.dequantized import plain
 from jaxops.dtypes import as_traced, unify
 from jaxops.ops.checked import with_sizes
-from jaxops.ops.nn.convolution_forms import as_overlaps
 from jaxops.ops.nn.convolving import add_bias, channels_first, convolved
 from jaxops.ops.nn.integer_convolution import of_dequantized
+from jaxops.ops.nn.overlaps import as_overlaps
 from jaxops.ops.nn.windows import integers, options
 from jaxops.ops.platforms import by_platform
 from jaxops.shapes.nn import windows as sizes_of

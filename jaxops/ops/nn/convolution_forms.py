@@ -238,26 +238,3 @@ def columns_last(x: jax.Array, w: jax.Array, windows: Windows, multiply: Any) ->
         for k, begin in enumerate(range(0, taps * windows.dilations[0], windows.dilations[0]))
     ]
     return to_channels_first(functools.reduce(lax.add, rows))
-
-
-def as_overlaps(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """One matrix product scales all filters; overlapping copies are then summed, axis by axis."""
-    n, c, *inner = x.shape
-    filters = lax.reshape(w, (group, c // group, math.prod(w.shape[1:])))
-    data = lax.reshape(x, (n, group, c // group, math.prod(inner)))
-    y = dot(filters, data, (((1,), (2,)), ((0,), (1,))), x.dtype)  # (group, M/group·k, N, d)
-    y = lax.reshape(y, (group, w.shape[1], *windows.kernel, n, *inner))
-    for axis, (k, s, d) in enumerate(zip(windows.kernel, windows.strides, windows.dilations, strict=True)):
-        lo = windows.pads[axis][0]
-        lead = y.ndim - len(inner) + axis - 1  # the position of this axis after its kernel axis is removed
-        total = None
-        for i in range(k):
-            begin = i * d - lo
-            end = windows.sizes[axis] - begin - (inner[axis] - 1) * s - 1
-            config = [(begin, end, s - 1) if a == lead else (0, 0, 0) for a in range(y.ndim - 1)]
-            piece = lax.pad(lax.index_in_dim(y, i, 2, keepdims=False), y.dtype.type(0), config)
-            total = piece if total is None else lax.add(total, piece)
-        assert total is not None
-        y = total
-    y = lax.transpose(y, (2, 0, 1, *range(3, y.ndim)))  # from (group, M/group, N, o1, …, on)
-    return lax.reshape(y, (n, group * w.shape[1], *windows.sizes))

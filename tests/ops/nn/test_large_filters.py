@@ -59,7 +59,7 @@ def test_a_model_with_a_large_kernel():
     wanted = lax.conv_general_dilated(x, w, (1, 1), [(15, 15)] * 2, feature_group_count=64)
     np.testing.assert_allclose(model(x), wanted, atol=3e-4)
     (filters,) = model._pieces.prepared.values
-    assert filters.shape == (31, 31, 64)
+    assert filters.shape == (31, 1, 31, 64)
 
 
 @pytest.mark.optimized
