@@ -40,7 +40,7 @@ def layers(draw):
     return x.astype(np.float32), w.astype(np.float32), windows.sliding("conv", spatial, kernel, options)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(layers())
 def test_rows_add_up_to_the_convolution(layer):
     x, w, found = layer
