@@ -28,7 +28,7 @@ from jaxops.ops.row_products import row_product
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes
 
-# The most shifted copies of the data that one convolution may use; each is a slice in the program.
+# The most shifted copies of the data that one convolution may use, or one step of it; each is a slice in the program.
 _MOST_TAPS = 64
 # With this many channels on both sides, columns of bfloat16 by AMX take 0.6 to 0.9 of the time of a convolution of
 # float32, or of Winograd's products. DenseNet-121, with 128→32, gains nothing and would start in 1.4 of the time.
@@ -67,12 +67,14 @@ def fast_form(x: Sizes, w: Sizes, windows: Windows, group: int, prepared: bool =
         return product_last if prepared else as_product
     if not whole or 0 in (*x[1:], *w, *windows.sizes):
         return None
-    if len(windows.kernel) > 2 and group == 1:
+    if len(windows.kernel) > 2 and group == 1 and windows.kernel[0] <= _MOST_TAPS:
         return as_planes
     if prepared and group == 1:
         return dense_last
     if taps > _MOST_TAPS:
-        return (large_by_channel if prepared and w[0] == group else large_as_sum) if w[1] == 1 else None
+        if w[1] > 1 or taps // max(windows.kernel) > _MOST_TAPS:
+            return None
+        return large_by_channel if prepared and w[0] == group else large_as_sum
     if prepared and (w[0], w[1]) == (group, 1):
         return by_channel
     if prepared and w[1] >= _WIDE_GROUP:
@@ -140,7 +142,7 @@ def product_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> ja
     if any(s != 1 for s in windows.strides):
         x = shifted(x, (0,) * len(windows.kernel), windows)
         windows = dataclasses.replace(windows, strides=(1,) * len(windows.strides))
-    rows = x.shape[0] * math.prod(windows.sizes)
+    rows = _rows(x, windows)
     if _is_small_product(x, w, rows):
         return _row(x, w, windows) if rows == 1 else convolution_last(x, w, windows, group)
     y = dot(to_channels_last(x), lax.reshape(w, w.shape[:2]), (((x.ndim - 1,), (1,)), ((), ())), x.dtype)
@@ -166,23 +168,27 @@ def _row(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
 
 def dense_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
     """Channels last, by Winograd's products or as `direct_last`."""
-    rows = x.shape[0] * math.prod(windows.sizes)
-    narrow = in_bfloat16(x, w, rows)
-    if not (has_amx() and _columns_pay(x, w, rows)) and winograd.pays(x, w, windows, narrow):
+    narrow = in_bfloat16(x, w, _rows(x, windows))
+    if not (has_amx() and _columns_pay(x, w, windows)) and winograd.pays(x, w, windows, narrow):
         return to_channels_first(winograd.convolve(to_channels_last(x), w, windows))
     return direct_last(x, w, windows, group)
 
 
 def direct_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
     """Channels last, as `convolution_last`; some in bfloat16 as `columns_last`."""
-    rows = x.shape[0] * math.prod(windows.sizes)
-    form = _columns_of_bfloat16 if _columns_pay(x, w, rows) else convolution_last
+    form = _columns_of_bfloat16 if _columns_pay(x, w, windows) else convolution_last
     return form(x, w, windows, group)
 
 
-def _columns_pay(x: jax.Array, w: jax.Array, rows: Any) -> bool:
+def _columns_pay(x: jax.Array, w: jax.Array, windows: Windows) -> bool:
+    rows = _rows(x, windows)
     few = isinstance(rows, int) and _FEWER_ROWS * rows <= w.shape[0]
     return in_bfloat16(x, w, rows) and min(w.shape[:2]) >= _MANY_CHANNELS and (has_amx() or few)
+
+
+def _rows(x: jax.Array, windows: Windows) -> Any:
+    """How many windows a product with all filters has, one a row; a symbolic batch makes it symbolic."""
+    return x.shape[0] * math.prod(windows.sizes)
 
 
 def _columns_of_bfloat16(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
@@ -198,7 +204,7 @@ def _columns_of_bfloat16(x: jax.Array, w: jax.Array, windows: Windows, group: in
         data, over = padded(x, windows, x.dtype.type(0))
         return columns_last(lax.optimization_barrier(data), w, over, product)
 
-    return bilinear(multiply, x, w, x.shape[0] * math.prod(windows.sizes))
+    return bilinear(multiply, x, w, _rows(x, windows))
 
 
 def as_columns(x: jax.Array, w: jax.Array, windows: Windows, group: int, dtype: Any = None) -> jax.Array:

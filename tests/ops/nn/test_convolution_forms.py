@@ -52,6 +52,9 @@ def test_form_chosen_on_a_cpu():
     assert way((1, 64, 8, 56, 56), (64, 1, 3, 3, 3), 64, prepared=True) == "by_channel"
     assert way((1, 3, 224, 224), (64, 3, 11, 11), prepared=True) == "dense_last"
     assert way((1, 8, 224, 224), (64, 4, 11, 11), 2) is None
+    assert way((1, 4, 70, 8, 8), (4, 4, 65, 1, 1)) is None  # a convolution for each place
+    assert way((1, 4, 70, 8, 8), (4, 4, 65, 1, 1), prepared=True) == "dense_last"
+    assert way((1, 8, 90, 90), (8, 1, 65, 65), 8, prepared=True) is None  # as many slices for each row
     assert way((1, 8, 56, 56), (8, 1, 9, 9), 8) == "large_as_sum"
     assert way((1, 8, 56, 56), (16, 1, 9, 9), 8, prepared=True) == "large_as_sum"
     assert way((1, 8, 56, 56), (8, 1, 9, 9), 8, prepared=True) == "large_by_channel"

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from jax import lax
 
 from jaxops.ops import conv_transpose
@@ -52,8 +52,7 @@ def spread(x, w, group, found):
 @given(layers())
 def test_overlaps_are_the_transposed_convolution(layer):
     x, w, group, found = layer
-    if 0 in found.sizes:
-        return
+    assume(0 not in found.sizes)
     np.testing.assert_allclose(as_overlaps(x, w, found, group), spread(x, w, group, found), atol=1e-4)
 
 
