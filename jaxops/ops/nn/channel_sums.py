@@ -18,6 +18,7 @@ from jaxops.static import Primitive, ir, mlir, stablehlo
 def channel_sum(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
     """For padded data (N, d1, …, dn, C), and filters (k1·…·kn, C) of the same type: (N, o1, …, on, C).
 
+    With M filters for each channel, (k1·…·kn, M, C), it is (N, o1, …, on, M, C).
     Only where weights are prepared: such a program is not transformed any more.
     """
     assert w.shape[0] == math.prod(windows.kernel)
@@ -29,20 +30,23 @@ _CHANNEL_SUM = Primitive("channel_sum")
 
 @_CHANNEL_SUM.def_abstract_eval
 def _sizes(x: Any, w: Any, *, windows: Windows) -> Any:
-    return x.update(shape=(x.shape[0], *windows.sizes, x.shape[-1]))
+    return x.update(shape=(x.shape[0], *windows.sizes, *w.shape[1:]))
 
 
 def _lowered(context: Any, x: Any, w: Any, *, windows: Windows) -> list[Any]:
     (data, filters), (result,) = context.avals_in, context.avals_out
     type = ir.RankedTensorType.get(result.shape, ir.RankedTensorType(x.type).element_type)
-    strides, one_by_one = _integers(1, *windows.strides, 1), _integers(1, 1)
+    sizes, axes = filters.shape[1:], range(len(result.shape))
+    strides, one_by_one, zeros = _integers(1, *windows.strides, 1), _integers(*[1] * filters.ndim), [0] * len(sizes)
+    weight_axes, data_axes = _integers(0, *axes[-len(sizes) :]), _integers(*axes[: data.ndim - 1], axes[-1])
     total = None
     for tap, at in enumerate(positions(windows)):
         first, last = bounds(at, windows)
         end = _integers(data.shape[0], *last, data.shape[-1])
         part = stablehlo.slice(x, _integers(0, *first, 0), end, strides)
-        weight = stablehlo.slice(w, _integers(tap, 0), _integers(tap + 1, filters.shape[1]), one_by_one)
-        weight = stablehlo.broadcast_in_dim(type, weight, _integers(0, len(result.shape) - 1))
+        part = part if len(sizes) == 1 else stablehlo.broadcast_in_dim(type, part, data_axes)
+        weight = stablehlo.slice(w, _integers(tap, *zeros), _integers(tap + 1, *sizes), one_by_one)
+        weight = stablehlo.broadcast_in_dim(type, weight, weight_axes)
         term = stablehlo.multiply(part, weight)
         total = term if total is None else stablehlo.add(total, term)
     return [total]

@@ -11,6 +11,7 @@ from jaxops.shapes.nn import windows
 pytestmark = pytest.mark.optimized
 
 RNG = np.random.default_rng(5)
+FORMS = [grouped_convolution.as_sum, grouped_convolution.columns_by_group, grouped_convolution.by_member]
 
 
 def values(*sizes):
@@ -45,20 +46,28 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("form", [grouped_convolution.as_sum, grouped_convolution.columns_by_group])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("x", "w", "group", "attributes"), CASES, ids=str)
 def test_values(form, x, w, group, attributes):
     equal(form, values(*x), values(*w), group, **attributes)
 
 
-@pytest.mark.parametrize("form", [grouped_convolution.as_sum, grouped_convolution.columns_by_group])
+@pytest.mark.parametrize("form", FORMS)
 def test_numbers_that_are_not_finite_stay_in_their_group(form):
     """A zero in the place of another group's channel would make them NaN."""
     x, w = values(1, 8, 5, 5), values(8, 4, 3, 3)
     x[0, 1, 2, 2], w[5] = np.inf, np.abs(w[5])
-    y = form(jnp.asarray(x), jnp.asarray(w), over(x, w), 2)
+    y = jax.jit(lambda x, w: form(x, w, over(x, w), 2))(x, w)
     assert np.isinf(np.asarray(y[0, :4])).all()
     assert np.isfinite(np.asarray(y[0, 4:])).all()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_sums_are_wide(form):
+    """A float16 of 2,048 would stay what it is when 1 is added, 35 times."""
+    x, w = np.ones((1, 64, 30, 30), np.float16), np.ones((32, 4, 3, 3), np.float16)
+    w[:, 0, 0, 0] = 2048
+    assert (jax.jit(lambda x, w: form(x, w, over(x, w), 16))(x, w) == 2084).all()  # of 2,083 the nearest
 
 
 @pytest.mark.parametrize(
