@@ -8,14 +8,15 @@ from typing import Any
 
 import jax
 
-from jaxops.graph import layout, loops
+from jaxops.graph import held, layout, loops
 from jaxops.graph.layers import Part, at_once
 from jaxops.graph.program import evaluate
 from jaxops.static import Sizes
 
 # Values cross from one part to the next in the layout that they have.
-jax.tree_util.register_dataclass(layout.Moved, ["array"], ["perm"])
-jax.tree_util.register_dataclass(layout.Spread, ["array"], ["shape", "axes"])
+jax.tree_util.register_dataclass(held.Moved, ["array"], ["perm"])
+jax.tree_util.register_dataclass(held.Reshaped, ["moved"], ["shape"])
+jax.tree_util.register_dataclass(held.Spread, ["array"], ["shape", "axes"])
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Chain:
             known.update(zip(link.results, found, strict=True))
             for v in link.done:
                 del known[v]
-        return [layout.settled(known[v]) for v in self.outputs]
+        return [held.settled(known[v]) for v in self.outputs]
 
     def lowered(self, *given: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         """For each link the place of its part, which equal ones share, and the part, for operands of these types."""
@@ -122,6 +123,6 @@ def _function(part: Part, shapes: Mapping[Any, Sizes], ends: bool) -> Callable[.
     def run(*operands: Any) -> list[Any]:
         found = evaluate(operations, dict(zip(part.operands, operands, strict=True)), part.results, loops.bind)
         # A weak type would not be told by what a lowered part says of its results.
-        return jax.tree.map(layout.of_strong_type, list(map(layout.settled, found)) if ends else found)
+        return jax.tree.map(layout.of_strong_type, list(map(held.settled, found)) if ends else found)
 
     return run

@@ -6,51 +6,15 @@ but not through a pad, a pool or a concatenation. Here each operation that works
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jax import lax
 
 from jaxops.graph import reductions
+from jaxops.graph.held import Moved, Perm, Reshaped, Spread, inverse, reshaped, settled, shared
 from jaxops.graph.program import Operation
 from jaxops.graph.rows import ELEMENTWISE
 from jaxops.static import Tracer
-
-_Perm = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Moved:
-    """The value `lax.transpose(array, perm)`, which nobody has needed yet."""
-
-    array: Any
-    perm: _Perm
-
-    @property
-    def ndim(self) -> int:
-        """The number of its axes."""
-        return len(self.perm)
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The value `lax.broadcast_in_dim(array, shape, axes)`: a bias, say, in whatever layout its neighbour has."""
-
-    array: Any
-    shape: tuple[int, ...]
-    axes: tuple[int, ...]
-
-    @property
-    def ndim(self) -> int:
-        """The number of its axes."""
-        return len(self.shape)
-
-    def like(self, perm: _Perm) -> Any:
-        """The array that, transposed by `perm`, is the value."""
-        places = [perm[axis] for axis in self.axes]
-        order = sorted(range(len(places)), key=places.__getitem__)
-        array = self.array if order == list(range(len(order))) else lax.transpose(self.array, order)
-        return lax.broadcast_in_dim(array, _by_axis(self.shape, perm), sorted(places))
 
 
 def bind(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
@@ -62,6 +26,13 @@ def bind(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
         return [Spread(settled(operands[0]), params["shape"], params["broadcast_dimensions"])]
     if name == "dynamic_update_slice":
         operands = [*operands[:2], *map(_not_negative, operands[2:])]
+    if name in ("reshape", "squeeze") and isinstance(operands[0], Moved | Reshaped):
+        return [reshaped(operands[0], operation.sizes(operands[0].shape))]
+    whole = next((x for x in operands if isinstance(x, Reshaped)), None)
+    if whole is not None and name in ELEMENTWISE:
+        return _elementwise_before(operation, operands, whole)
+    if whole is not None and name in reductions.NAMES:
+        return [_reduced_before(operation, whole)]
     moved = next((x for x in operands if isinstance(x, Moved)), None)
     rule = RULES.get(name)
     if moved is None or rule is None:
@@ -70,13 +41,6 @@ def bind(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
             return [reductions.bind(operation, arrays[0], tuple(sorted(params["axes"])))]
         return operation.bind(arrays)
     return rule(operation, operands, moved.perm)
-
-
-def settled(value: Any) -> Any:
-    """The value as an array."""
-    if isinstance(value, Spread):
-        return lax.broadcast_in_dim(value.array, value.shape, value.axes)
-    return lax.transpose(value.array, value.perm) if isinstance(value, Moved) else value
 
 
 def of_strong_type(array: Any) -> Any:
@@ -92,44 +56,41 @@ def _not_negative(start: Any) -> Any:
     return lax.max(start, start.dtype.type(0)) if isinstance(start, Tracer) else start
 
 
-def _transposed(value: Any, perm: _Perm) -> Any:
+def _transposed(value: Any, perm: Perm) -> Any:
     if isinstance(value, Spread):
-        return value.like(_inverse(perm))
+        return value.like(inverse(perm))
     if not isinstance(value, Moved):
+        value = settled(value)
         return Moved(value, tuple(perm)) if _moves_one_axis(perm) else lax.transpose(value, perm)
     return _as_moved(value.array, tuple(value.perm[axis] for axis in perm))
 
 
-def _as_moved(array: Any, perm: _Perm) -> Any:
+def _as_moved(array: Any, perm: Perm) -> Any:
     return array if perm == tuple(range(len(perm))) else Moved(array, perm)
 
 
-def _moves_one_axis(perm: _Perm) -> bool:
+def _moves_one_axis(perm: Perm) -> bool:
     """Whether the axis of channels goes behind the spatial ones, or back. Those of attention stay where they are."""
     rank = len(perm)
     return rank > 3 and perm in ((0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1)))
 
 
-def _inverse(perm: _Perm) -> _Perm:
-    return tuple(perm.index(axis) for axis in range(len(perm)))
-
-
-def _alike(value: Any, perm: _Perm) -> Any:
+def _alike(value: Any, perm: Perm) -> Any:
     """The array that stands for a value which is transposed like another; a scalar stands for itself."""
     if isinstance(value, Moved) and value.perm == perm:
         return value.array
     if isinstance(value, Spread):
         return value.like(perm)
     found = settled(value)
-    return found if getattr(found, "ndim", 0) == 0 else lax.transpose(found, _inverse(perm))
+    return found if getattr(found, "ndim", 0) == 0 else lax.transpose(found, inverse(perm))
 
 
-def _by_axis(items: Sequence[Any], perm: _Perm) -> tuple[Any, ...]:
+def _by_axis(items: Sequence[Any], perm: Perm) -> tuple[Any, ...]:
     """What is said for each axis of a value, for each axis of its array."""
-    return tuple(items[axis] for axis in _inverse(perm))
+    return tuple(items[axis] for axis in inverse(perm))
 
 
-def _elementwise(operation: Operation, operands: Sequence[Any], perm: _Perm) -> list[Any]:
+def _elementwise(operation: Operation, operands: Sequence[Any], perm: Perm) -> list[Any]:
     found = operation.bind([_alike(x, perm) for x in operands], operation.params)
     return [Moved(y, perm) for y in found]
 
@@ -137,7 +98,7 @@ def _elementwise(operation: Operation, operands: Sequence[Any], perm: _Perm) -> 
 def _along_axes(*names: str) -> Callable[..., list[Any]]:
     """The rule of an operation with parameters that say something for each axis."""
 
-    def rule(operation: Operation, operands: Sequence[Any], perm: _Perm) -> list[Any]:
+    def rule(operation: Operation, operands: Sequence[Any], perm: Perm) -> list[Any]:
         params = dict(operation.params)
         params |= {name: _by_axis(params[name], perm) for name in names if params[name] is not None}
         return [Moved(y, perm) for y in operation.bind([_alike(x, perm) for x in operands], params)]
@@ -145,25 +106,56 @@ def _along_axes(*names: str) -> Callable[..., list[Any]]:
     return rule
 
 
-def _concatenate(operation: Operation, operands: Sequence[Any], perm: _Perm) -> list[Any]:
+def _concatenate(operation: Operation, operands: Sequence[Any], perm: Perm) -> list[Any]:
     params = {**operation.params, "dimension": perm[operation.params["dimension"]]}
     return [Moved(y, perm) for y in operation.bind([_alike(x, perm) for x in operands], params)]
 
 
-def _update(operation: Operation, operands: Sequence[Any], perm: _Perm) -> list[Any]:
+def _update(operation: Operation, operands: Sequence[Any], perm: Perm) -> list[Any]:
     arrays = [_alike(x, perm) for x in operands[:2]]
     return [Moved(y, perm) for y in operation.bind([*arrays, *_by_axis(operands[2:], perm)])]
 
 
-def _reduce(operation: Operation, operands: Sequence[Any], perm: _Perm) -> list[Any]:
-    axes = operation.params["axes"]
+def _reduce(operation: Operation, operands: Sequence[Any], perm: Perm) -> list[Any]:
+    return [_reduced(operation, operands[0], operation.params["axes"])]
+
+
+def _reduced(operation: Operation, value: Moved, axes: Sequence[int]) -> Any:
+    perm = value.perm
     moved = tuple(sorted(perm[axis] for axis in axes))
     kept = [perm[axis] for axis in range(len(perm)) if axis not in axes]
     places = tuple(sorted(kept).index(axis) for axis in kept)
-    return [_as_moved(reductions.bind(operation, _alike(operands[0], perm), moved), places)]
+    return _as_moved(reductions.bind(operation, value.array, moved), places)
 
 
-def _convolution(operation: Operation, operands: Sequence[Any], perm: _Perm) -> list[Any]:
+def _elementwise_before(operation: Operation, operands: Sequence[Any], value: Reshaped) -> list[Any]:
+    """An operation before a reshape that was held back."""
+    before = value.moved
+
+    def there(x: Any) -> Any:
+        if not getattr(x, "ndim", 0):
+            return x
+        spread = x.shape != value.shape  # JAX lets an axis of size 1 stand for all places
+        return reshaped(Spread(settled(x), value.shape, tuple(range(x.ndim))) if spread else x, before.shape)
+
+    return [reshaped(y, value.shape) for y in _elementwise(operation, list(map(there, operands)), before.perm)]
+
+
+def _reduced_before(operation: Operation, value: Reshaped) -> Any:
+    """A reduction before a reshape: first over the axes that it takes whole, then over parts of the others."""
+    before, axes = value.moved, operation.params["axes"]
+    pieces = shared(before.shape, value.shape) or []
+    kept = {piece.old for piece in pieces if piece.new not in axes}
+    whole = [axis for axis in range(before.ndim) if axis not in kept]
+    y = _reduced(operation, before, whole) if whole else before
+    pieces = [piece for piece in pieces if piece.old in kept]
+    rest = tuple(k for k, piece in enumerate(pieces) if piece.new in axes)
+    if rest:
+        y = reductions.bind(operation, lax.reshape(settled(y), [piece.size for piece in pieces]), rest)
+    return reshaped(y, tuple(size for axis, size in enumerate(value.shape) if axis not in axes))
+
+
+def _convolution(operation: Operation, operands: Sequence[Any], perm: Perm) -> list[Any]:
     numbers = operation.params["dimension_numbers"]
     specs = [numbers.lhs_spec, numbers.rhs_spec]
     for k, x in enumerate(operands):
@@ -174,14 +166,14 @@ def _convolution(operation: Operation, operands: Sequence[Any], perm: _Perm) -> 
     return list(operation.bind(arrays, {**operation.params, "dimension_numbers": numbers}))
 
 
-def _same_bits(operation: Operation, operands: Sequence[Any], perm: _Perm) -> list[Any]:
+def _same_bits(operation: Operation, operands: Sequence[Any], perm: Perm) -> list[Any]:
     formal, result = operation.equation.invars[0].aval, operation.equation.outvars[0].aval
     if formal.shape == result.shape:
         return _elementwise(operation, operands, perm)
     return list(operation.bind(list(map(settled, operands))))  # elements of other sizes make an axis
 
 
-def _one_by_one(operation: Operation, operands: Sequence[Any], perm: _Perm) -> list[Any]:
+def _one_by_one(operation: Operation, operands: Sequence[Any], perm: Perm) -> list[Any]:
     arrays = [x.array if isinstance(x, Moved) else settled(x) for x in operands]
     found = zip(operands, operation.bind(arrays), strict=True)
     return [Moved(y, x.perm) if isinstance(x, Moved) else y for x, y in found]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import lax
 
-from jaxops.graph import layout
+from jaxops.graph import held, layout
 from jaxops.graph.program import Known, Operation, evaluate
 from jaxops.graph.rows import ELEMENTWISE
 from jaxops.static import Sizes
@@ -59,7 +59,7 @@ class Loop:
             # JAX moves a part that would reach over the end back: the last two may compute some entries twice.
             at = k * self.step
             values = {name: _cut(x, name[1], at, self.step) for name, x in zip(self.names, operands, strict=True)}
-            found = map(layout.settled, evaluate(self.operations, values, self.results, bind))
+            found = map(held.settled, evaluate(self.operations, values, self.results, bind))
             return [
                 lax.dynamic_update_slice_in_dim(whole, y, at, kept.axis)
                 for whole, y, kept in zip(wholes, found, self.kept, strict=True)
@@ -77,12 +77,12 @@ def bind(operation: Operation | Loop, operands: Sequence[Any]) -> Sequence[Any]:
 def _cut(x: Any, axis: int | None, at: Any, step: int) -> Any:
     if axis is None:
         return x
-    if not isinstance(x, layout.Spread):
-        return lax.dynamic_slice_in_dim(layout.settled(x), at, step, axis)
+    if not isinstance(x, held.Spread):
+        return lax.dynamic_slice_in_dim(held.settled(x), at, step, axis)
     array = x.array
     if axis in x.axes and array.shape[x.axes.index(axis)] > 1:
         array = lax.dynamic_slice_in_dim(array, at, step, x.axes.index(axis))
-    return layout.Spread(array, _with(x.shape, axis, step), x.axes)
+    return held.Spread(array, _with(x.shape, axis, step), x.axes)
 
 
 def _with(shape: Sizes, axis: int, size: int) -> Sizes:

@@ -20,7 +20,7 @@ from jax.sharding import get_abstract_mesh
 from jaxops.dtypes import as_canonical, canonical
 from jaxops.errors import OutOfRangeError
 from jaxops.garbage import garbage_later, give_back
-from jaxops.graph import kept, layers, layout, loops
+from jaxops.graph import held, kept, layers, loops
 from jaxops.graph.border import named_outputs
 from jaxops.graph.chain import Chain, chained
 from jaxops.graph.compiler import compiler_options
@@ -280,7 +280,7 @@ class Prepared:
 
             def every(*given: Any) -> list[Any]:
                 known = dict(zip(inputs, itertools.chain(*given), strict=True))
-                return [layout.settled(y) for y in evaluate(rest, known, program.outputs, loops.bind)]
+                return [held.settled(y) for y in evaluate(rest, known, program.outputs, loops.bind)]
 
             whole = every
 

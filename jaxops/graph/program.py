@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from jaxops.graph.rows import wrapped
+from jaxops.static import Sizes
 
 # Products of matrices, and of windows.
 PRODUCTS = {"conv_general_dilated", "dot_general", "mixed_product"}
@@ -53,6 +54,12 @@ class Operation:
     def effects(self) -> Any:
         """What it does besides computing its results."""
         return self.equation.effects
+
+    def sizes(self, before: Sizes) -> Sizes:
+        """The sizes of the result of a reshape, from those of its operand."""
+        if self.name == "reshape":
+            return tuple(self.params["new_sizes"])
+        return tuple(size for axis, size in enumerate(before) if axis not in self.params["dimensions"])
 
     def bind(self, operands: Sequence[Any], params: Mapping[str, Any] | None = None) -> Sequence[Any]:
         """The results for these operands, with other parameters where some are given."""

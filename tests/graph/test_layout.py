@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jaxops.graph import layout
+from jaxops.graph import held, layout
 from jaxops.graph.program import evaluate, opened_program
 
 X = np.random.default_rng(0).standard_normal((2, 3, 8, 10)).astype(np.float32)
@@ -68,7 +68,7 @@ def both(fn):
 
     def walk(x):
         (found,) = evaluate(program.operations, {0: x}, program.outputs, layout.bind)
-        return layout.settled(found)
+        return held.settled(found)
 
     counts = [str(jax.make_jaxpr(f)(X)).count(" transpose[") for f in (fn, walk)]
     return jax.jit(fn)(X), jax.jit(walk)(X), counts
@@ -119,7 +119,7 @@ def test_updates_are_fusions(given, read):
 
     def run(*values):
         (y,) = evaluate(program.operations, dict(enumerate(values)), program.outputs, layout.bind)
-        return layout.settled(y)
+        return held.settled(y)
 
     leaves = X, *parts, *starts
     compiled = jax.jit(run).lower(*leaves).compile()

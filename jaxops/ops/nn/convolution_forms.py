@@ -46,6 +46,11 @@ _MANY_ROWS, _FEW_MULTIPLICATIONS, _FEW_BESIDE_BFLOAT16 = 100, 30e6, 8e6
 # The most weights of `row_product`, which takes up to a third longer than XLA's loop for a row, and twice the time for
 # more. MobileNetV3 starts in 0.95 of the time, against 65,536 weights, and a call takes 0.98.
 _FEW_WEIGHTS = 1 << 18
+# Up to this many filters, and results a channel of the data, a product with all places of them is the fastest, as XLA's
+# own convolution takes as long as for 16. Milliseconds of 3×3 on two cores, its own → here (onnxruntime): 64→3 at
+# 256×256 12 → 6 (7), at 64×64 1.2 → 0.4 (0.6), 64→1 at 224×224 5.6 → 2.8 (5.8), 256→2 at 28×28 0.9 → 0.2 (0.4); 9×9,
+# 64→3 at 192×192 54 → 13 (30), but 32→3 at 224×224 38 → 33 (21), and memory for 243 results of each place.
+_FEW_FILTERS, _RESULTS_BY_CHANNEL = 6, 4
 # From this many channels per group on XLA's own convolution is the fastest with groups, too, where it is not pointwise.
 _WIDE_GROUP = 16
 # Up to this many a channel of every group at a time is the fastest, where the groups fill vectors of AVX-512: 240
@@ -174,15 +179,33 @@ def _row(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
 def dense_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
     """Channels last, by Winograd's products or as `direct_last`."""
     narrow = in_bfloat16(x, w, _rows(x, windows))
-    if not (has_amx() and _columns_pay(x, w, windows)) and winograd.pays(x, w, windows, narrow):
+    other = (has_amx() and _columns_pay(x, w, windows)) or _is_few(x, w, windows)
+    if not other and winograd.pays(x, w, windows, narrow):
         return to_channels_first(winograd.convolve(to_channels_last(x), w, windows))
     return direct_last(x, w, windows, group)
 
 
+def few_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    """For few filters, channels last: a product with all places of them, whose results are added up."""
+    m, rank = w.shape[0], x.ndim
+    data = to_channels_last(zero_padded(x, windows))
+    places = lax.reshape(lax.transpose(w, (*range(2, rank), 0, 1)), (math.prod(windows.kernel) * m, w.shape[1]))
+    y = dot(data, places, (((rank - 1,), (1,)), ((), ())), x.dtype)
+    parts = [to_channels_first(lax.slice_in_dim(y, k, k + m, axis=rank - 1)) for k in range(0, places.shape[0], m)]
+    return functools.reduce(lax.add, map(shifted, parts, positions(windows), [windows] * len(parts)))
+
+
 def direct_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """Channels last, as `convolution_last`; some in bfloat16 as `columns_last`."""
+    """Channels last, as `convolution_last`; few filters as `few_last`, some in bfloat16 as `columns_last`."""
+    if _is_few(x, w, windows):
+        return few_last(x, w, windows, group)
     form = _columns_of_bfloat16 if _columns_pay(x, w, windows) else convolution_last
     return form(x, w, windows, group)
+
+
+def _is_few(x: jax.Array, w: jax.Array, windows: Windows) -> bool:
+    few = w.shape[0] <= _FEW_FILTERS and w.shape[0] * math.prod(windows.kernel) <= _RESULTS_BY_CHANNEL * w.shape[1]
+    return few and x.dtype == jnp.float32 and {*windows.strides} == {1}
 
 
 def _columns_pay(x: jax.Array, w: jax.Array, windows: Windows) -> bool:

@@ -33,8 +33,11 @@ _FEWEST_IN_BFLOAT16 = 25e6
 # XLA that does not divide batches cuts such a product into four to eight parts, of different sizes.
 _MOST_CORES = 4
 # Products to keep until they are summed, for each channel of the data and in all. With more, memory takes the time that
-# is won: 64 channels at 56×56 and a batch of eight (9.6 million) 11 → 16 ms, 256 channels (4.8 million) 18 → 13.
+# is won: 64 channels at 56×56 and a batch of eight (9.6 million) 11 → 16 ms, 256 channels (4.8 million) 18 → 13. So it
+# does with more data, of which there are twice as many: 64→8 at 128×128 and a batch of four.
 _MOST_BY_CHANNEL, _MOST = 40_000, 6_000_000
+# Fewer filters take XLA's own convolution as long as this many: 64→8 at 128×128 3.0 → 1.3 ms (1.5).
+_FILTERS = 16
 
 
 def pays(x: jax.Array, w: jax.Array, windows: Windows, narrow: bool) -> bool:
@@ -49,9 +52,9 @@ def pays(x: jax.Array, w: jax.Array, windows: Windows, narrow: bool) -> bool:
     if not divides_batches() and (os.cpu_count() or 1) > _MOST_CORES:
         return False
     fewest = _FEWEST_IN_BFLOAT16 if narrow else _FEWEST if divides_batches() else _FEWEST_IN_FEW_PARTS
-    results = x.shape[0] * w.shape[0] * math.prod(windows.sizes)
-    products = 2 * windows.kernel[0] * results
-    return results * math.prod(w.shape[1:]) >= fewest and products <= min(_MOST_BY_CHANNEL * x.shape[1], _MOST)
+    places, most = x.shape[0] * math.prod(windows.sizes), min(_MOST_BY_CHANNEL * x.shape[1], _MOST)
+    enough = places * max(w.shape[0], _FILTERS) * math.prod(w.shape[1:]) >= fewest
+    return enough and 2 * windows.kernel[0] * w.shape[0] * places <= most and 2 * x.shape[1] * places <= _MOST
 
 
 def convolve(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
