@@ -6,6 +6,7 @@ import re
 import jax
 import numpy as np
 import pytest
+from jax import lax
 from jax.export import symbolic_shape
 
 from jaxops.graph.compiler import compiler_options
@@ -22,10 +23,14 @@ def f32(*shape: int) -> np.ndarray:
     return RNG.normal(size=shape).astype(np.float32)
 
 
+def over(x, w, **attributes):
+    options = windows.Options("NOTSET", *(attributes.get(a) for a in ("pads", "strides", "dilations")))
+    return windows.sliding("conv", x[2:], w[2:], options)
+
+
 def test_form_chosen_on_a_cpu():
     def way(x, w, group=1, prepared=False, **attributes):
-        options = windows.Options("NOTSET", *(attributes.get(a) for a in ("pads", "strides", "dilations")))
-        found = convolution_forms.fast_form(x, w, windows.sliding("conv", x[2:], w[2:], options), group, prepared)
+        found = convolution_forms.fast_form(x, w, over(x, w, **attributes), group, prepared)
         return found and found.__name__
 
     (b,) = symbolic_shape("b")
@@ -79,7 +84,7 @@ def test_small_pointwise_convolutions_stay_convolutions():
     """With prepared weights and float32 alone; the values are those of the product."""
 
     def program(x, w, strides=(1, 1)):
-        found = windows.sliding("conv", x.shape[2:], w.shape[2:], windows.Options("NOTSET", None, strides, None))
+        found = over(x.shape, w.shape, strides=strides)
         form = convolution_forms.fast_form(x.shape, w.shape, found, 1, prepared=True)
         y = jax.jit(lambda x, w: form(x, w, found, 1))(x, w)
         np.testing.assert_allclose(y, conv(x, w, strides=strides), rtol=1e-3, atol=1e-3)
@@ -104,7 +109,7 @@ def test_small_pointwise_convolutions_stay_convolutions():
 def test_the_smallest_beside_bfloat16_stay_float32(monkeypatch, features, filters, in_float32):
     monkeypatch.setattr(precision, "processor_features", lambda: frozenset(features))
     x, w = f32(1, 80, 14, 14), f32(filters, 80, 1, 1)
-    found = windows.sliding("conv", x.shape[2:], w.shape[2:], windows.Options("NOTSET", None, None, None))
+    found = over(x.shape, w.shape)
     with jax.default_matmul_precision("bfloat16"):
         program = str(jax.make_jaxpr(lambda x, w: convolution_forms.product_last(x, w, found, 1))(x, w))
     assert ("conv_general_dilated" in program, "bf16" in program) == (in_float32, not in_float32)
@@ -124,7 +129,7 @@ def test_the_smallest_beside_bfloat16_stay_float32(monkeypatch, features, filter
 )
 def test_one_row_is_multiplied_by_a_convolution(x, w):
     """XLA compiles no kernel for one with several taps; NaNs and infinities reach what they reach in the product."""
-    found = windows.sliding("conv", x[2:], w[2:], windows.Options("NOTSET", None, x[2:], None))
+    found = over(x, w, strides=x[2:])
     form = convolution_forms.fast_form(x, w, found, 1, prepared=True)
     data, filters = f32(*x), f32(*w)
     if x[1] > 4:
@@ -136,3 +141,45 @@ def test_one_row_is_multiplied_by_a_convolution(x, w):
     operations = set(re.findall(r" (dot|convolution)\(", compiled.as_text()))
     if w[1] > 1:  # what becomes of one channel differs between releases of XLA
         assert operations == {"convolution" if math.prod(w) <= 1 << 16 else "dot"}
+
+
+@pytest.mark.optimized
+@pytest.mark.parametrize(
+    ("x", "w", "attributes"),
+    [
+        ((2, 20, 40, 30), (3, 20, 3, 3), {"pads": (1, 1, 1, 1)}),
+        ((1, 32, 200), (1, 32, 7), {"pads": (6, 0), "dilations": (2,)}),
+        ((1, 16, 33, 18), (6, 16, 5, 2), {"pads": (0, 3, 1, 0), "dilations": (1, 2)}),
+        ((1, 9, 6, 20, 21), (2, 9, 3, 3, 3), {"pads": (1,) * 6}),
+    ],
+)
+def test_few_filters_are_one_product(x, w, attributes):
+    """Numbers that are not finite reach what they reach in a convolution."""
+    found = over(x, w, **attributes)
+    form = convolution_forms.fast_form(x, w, found, 1, prepared=True)
+    data, filters = f32(*x), f32(*w)
+    run = jax.jit(lambda x, w: form(x, w, found, 1), compiler_options=compiler_options())
+    program = run.trace(data, filters).lower().as_text()
+    assert "stablehlo.dot_general" in program
+    assert "stablehlo.convolution" not in program
+    for value in (0, np.inf, np.nan):
+        data[(0, 1, *(size // 2 for size in x[2:]))] = value
+        wanted = lax.conv_general_dilated(
+            data, filters, found.strides, found.pads, rhs_dilation=found.dilations, precision="highest"
+        )
+        np.testing.assert_allclose(run(data, filters), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_when_filters_are_few():
+    def product(x, w, dtype=np.float32, **attributes):
+        data, filters = np.zeros(x, dtype), np.zeros(w, dtype)
+        found = over(x, w, **attributes)
+        program = jax.make_jaxpr(lambda x, w: convolution_forms.dense_last(x, w, found, 1))(data, filters)
+        return "conv_general_dilated" not in str(program)
+
+    assert product((1, 64, 20, 20), (6, 64, 3, 3))
+    assert product((1, 64, 40, 40), (3, 64, 9, 9))
+    assert not product((1, 64, 20, 20), (7, 64, 3, 3))
+    assert not product((1, 32, 40, 40), (3, 32, 9, 9))  # too many results of each place
+    assert not product((1, 64, 20, 20), (3, 64, 3, 3), strides=(1, 2))
+    assert not product((1, 64, 20, 20), (3, 64, 3, 3), np.float16)  # the results would be rounded before they are added

@@ -94,6 +94,9 @@ def test_when_it_pays(monkeypatch, shared):
     assert not pays((1, 128, 14, 14), (32, 128, 3, 3), narrow=True)
     assert not pays((8, 64, 56, 56), (64, 64, 3, 3))  # too many products for so few channels
     assert not pays((8, 256, 56, 56), (256, 256, 3, 3))  # too many products
+    assert pays((1, 64, 128, 128), (8, 64, 3, 3))  # XLA's own takes as long for 8 filters as for 16
+    assert not pays((1, 64, 64, 64), (8, 64, 3, 3))
+    assert not pays((4, 64, 128, 128), (8, 64, 3, 3))  # too many data
     assert not pays((1, 256, 28, 28), (256, 256, 3, 3), strides=(2, 2))
     assert not pays((1, 256, 28, 28), (256, 256, 3, 3), dilations=(2, 2))
     assert not pays((1, 256, 28, 28), (256, 256, 5, 5))
