@@ -98,6 +98,24 @@ def test_other_transposes_stay_where_they_are():
     assert before == after == 1
 
 
+@pytest.mark.parametrize(("batch", "counts"), [(1, (3, 1)), (12, (3, 3))])
+def test_channels_of_a_batch_of_one_move_and_keys_of_many_heads_stay(batch, counts):
+    x = np.resize(X, (batch, 8, 10))
+
+    def turned(x):
+        return lax.transpose(x, (0, 2, 1))
+
+    def fn(x):
+        return turned(lax.exp(turned(lax.cumsum(turned(x), 2))))
+
+    def walk(x):
+        program = opened_program(jax.make_jaxpr(fn)(x), "cpu")
+        return held.settled(evaluate(program.operations, {0: x}, program.outputs, layout.bind)[0])
+
+    assert tuple(str(jax.make_jaxpr(f)(x)).count(" transpose[") for f in (fn, walk)) == counts
+    np.testing.assert_array_equal(jax.jit(walk)(x), jax.jit(fn)(x))
+
+
 def test_an_output_is_transposed_after_all():
     expected, found, _ = both(lambda x: first(lax.exp(x)))
     assert found.shape == expected.shape == (2, 10, 3, 8)
