@@ -161,6 +161,8 @@ def attribute(proto: AttributeProto, external: _External) -> Any:
     if proto.ref_attr_name:
         return Reference(text_of(proto.ref_attr_name))
     value = helper.get_attribute_value(proto)
+    if proto.type in (AttributeProto.INTS, AttributeProto.FLOATS):
+        return tuple(value)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return tuple(_plain(v, external) for v in value)
     return _plain(value, external)

@@ -379,9 +379,8 @@ def _check_kind(op: str, attribute: Any, value: Any) -> None:
     items = value if kind.endswith("S") else (value,)
     if kind.endswith("S") and (isinstance(value, str) or not isinstance(value, Sequence | np.ndarray)):
         raise ArgumentError(f"{op}: attribute `{attribute.name}` is {value!r}; it must be a sequence ({kind})")
-    for item in items:
-        if not isinstance(item, expected):
-            raise ArgumentError(f"{op}: attribute `{attribute.name}` is {value!r}; it must be of type {kind}")
+    if not all(issubclass(given, expected) for given in set(map(type, items))):
+        raise ArgumentError(f"{op}: attribute `{attribute.name}` is {value!r}; it must be of type {kind}")
 
 
 @functools.cache

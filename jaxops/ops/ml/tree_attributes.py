@@ -121,24 +121,34 @@ class _Finder:
     """The places of nodes by the number of their tree and their own."""
 
     def __init__(self, op: str, tree: np.ndarray, own: np.ndarray, place: np.ndarray) -> None:
-        self.op = op
-        self.found = dict(zip(zip(tree.tolist(), own.tolist(), strict=True), place.tolist(), strict=True))
-        if len(self.found) < len(own):
-            seen: set[Any] = set()
-            pairs = zip(tree.tolist(), own.tolist(), strict=True)
-            twice = next(pair for pair in pairs if pair in seen or seen.add(pair))
-            raise ArgumentError(f"{op}: node {twice[1]} of tree {twice[0]} is there twice")
+        self.op, self.trees, self.numbers = op, np.unique(tree), np.unique(own)
+        keys, _ = self._keys(tree, own)
+        order = np.argsort(keys, kind="stable")
+        self.keys, self.places = keys[order], place[order]
+        again = order[1:][self.keys[1:] == self.keys[:-1]]
+        if again.size:
+            twice = again.min()
+            raise ArgumentError(f"{op}: node {own[twice]} of tree {tree[twice]} is there twice")
+
+    def _keys(self, tree: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A number for each pair, and whether there is such a tree, and such a number."""
+        a, b = (np.searchsorted(known[:-1], given) for known, given in ((self.trees, tree), (self.numbers, own)))
+        return a * len(self.numbers) + b, (self.trees[a] == tree) & (self.numbers[b] == own)
 
     def __call__(self, name: str, tree: np.ndarray, own: np.ndarray) -> np.ndarray:
-        pairs = list(zip(tree.tolist(), own.tolist(), strict=True))
-        missing = next((pair for pair in pairs if pair not in self.found), None)
-        if missing:
-            raise ArgumentError(f"{self.op}: `{name}` names node {missing[1]} of tree {missing[0]}, which is not there")
-        return np.array([self.found[pair] for pair in pairs], np.int64)
+        keys, there = self._keys(tree, own) if self.keys.size else (tree, np.zeros(len(tree), bool))
+        at = np.searchsorted(self.keys[:-1], keys)
+        there = there & (self.keys[at] == keys) if self.keys.size else there
+        if not there.all():
+            k = there.argmin()
+            raise ArgumentError(f"{self.op}: `{name}` names node {own[k]} of tree {tree[k]}, which is not there")
+        return self.places[at]
 
 
 def _ints(op: str, name: str, values: Any) -> np.ndarray:
     found = known(op, name, values)
+    if found.ndim == 1 and found.dtype in (np.int32, np.int64):
+        return found.astype(np.int64)
     return np.array(ints(op, name, found if found.size else ()), np.int64)
 
 

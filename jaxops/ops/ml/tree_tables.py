@@ -52,12 +52,15 @@ class Votes(NamedTuple):
 
 
 class Trees(NamedTuple):
-    """The tables. children: 3 a node. depth: the greatest number of steps to a leaf."""
+    """table: for each node, side by side so that a processor finds it at one place of its memory, words of 32 bits: the
+    feature, three children, the threshold, of `dtype`, and the kind, where there are several.
 
-    features: np.ndarray
-    splits: np.ndarray
+    depth: the greatest number of steps to a leaf.
+    """
+
+    table: np.ndarray
+    dtype: np.dtype
     kinds: np.ndarray
-    children: np.ndarray
     roots: np.ndarray
     depth: int
     leaves: int
@@ -87,11 +90,17 @@ def build(op: str, branches: Branches, roots: np.ndarray, leaves: int, dtype: An
     own = np.arange(leaves)
     children = np.concatenate([np.stack([own] * 3, 1), np.stack([yes, no, nan], 1).reshape(-1, 3)])
     depth, trees, found = _walk(op, children, roots, leaves)
+    if dtype.itemsize < 4:
+        splits = splits.astype(np.float32 if is_float(dtype) else np.int32)
+    words = np.ascontiguousarray(splits).view(np.int32).reshape(len(kinds), splits.itemsize // 4)
+    several = np.unique(kinds)
+    columns = [nodes.features, *words.T, *([kinds] if len(several) > 1 else [])]
+    comparisons = np.concatenate([np.zeros((leaves, len(columns)), np.int64), np.stack(columns, 1)])
+    table = np.concatenate([comparisons[:, :1], children, comparisons[:, 1:]], 1)
     return Trees(
-        features=np.concatenate([own * 0, nodes.features]).astype(np.int32),
-        splits=np.concatenate([np.zeros(leaves, dtype), splits]),
-        kinds=np.concatenate([np.full(leaves, kinds[0] if kinds.size else LEQ), kinds]).astype(np.int8),
-        children=children.reshape(-1).astype(np.int32),
+        table=table.astype(np.int32),
+        dtype=splits.dtype,
+        kinds=several,
         roots=roots.astype(np.int32),
         depth=depth,
         leaves=leaves,
@@ -174,19 +183,25 @@ def _walk(op: str, children: np.ndarray, roots: np.ndarray, leaves: int) -> tupl
 
 def leaves_of(trees: Trees, x: jax.Array) -> jax.Array:
     """The leaf of each row of x (rows, features) in each tree: (rows, trees)."""
-    kinds = np.unique(trees.kinds)
+    size, first, x = trees.table.shape[1], 4, x.astype(trees.dtype)
+    kind = first + trees.dtype.itemsize // 4
+    table = trees.table.reshape(-1)
 
     def step(_: Any, node: Any) -> Any:
-        value = jnp.take_along_axis(x, _at(trees.features, node), 1, mode="promise_in_bounds")
-        split = _at(trees.splits, node)
-        outcomes = [f(value, split) for k, f in ((LEQ, lax.le), (LT, lax.lt), (EQ, lax.eq)) if k in kinds]
+        def word(k: Any) -> Any:
+            return _at(table, size * node + k)
+
+        value = jnp.take_along_axis(x, word(0), 1, mode="promise_in_bounds")
+        words = [word(k) for k in range(first, kind)]
+        split = lax.bitcast_convert_type(words[0] if len(words) == 1 else jnp.stack(words, -1), trees.dtype)
+        outcomes = [f(value, split) for k, f in ((LEQ, lax.le), (LT, lax.lt), (EQ, lax.eq)) if k in trees.kinds]
         true = outcomes[0]
-        for kind, outcome in zip(kinds[1:], outcomes[1:], strict=True):
-            true = lax.select(_at(trees.kinds, node) == kind, outcome, true)
-        child = jnp.where(true, jnp.int32(0), jnp.int32(1))
+        for k, outcome in zip(trees.kinds[1:], outcomes[1:], strict=True):
+            true = lax.select(word(kind) == k, outcome, true)
+        child = jnp.where(true, jnp.int32(1), jnp.int32(2))
         if is_float(x.dtype):
-            child = jnp.where(jnp.isnan(value), jnp.int32(2), child)
-        return _at(trees.children, 3 * node + child)
+            child = jnp.where(jnp.isnan(value), jnp.int32(3), child)
+        return word(child)
 
     start = jnp.broadcast_to(jnp.asarray(trees.roots), (x.shape[0], len(trees.roots)))
     return lax.fori_loop(0, trees.depth, step, start) if trees.depth else start

@@ -327,6 +327,7 @@ ERRORS = [
     ({"nodes_featureids": [0, 0]}, ShapeError, "must be equally long, .*`nodes_featureids` 2"),
     ({"nodes_nodeids": [0, 1, 1]}, ArgumentError, "node 1 of tree 0 is there twice"),
     ({"nodes_truenodeids": [7, 0, 0]}, ArgumentError, "`nodes_truenodeids` names node 7 of tree 0, which is not there"),
+    ({"target_treeids": [0, 9]}, ArgumentError, "`target_nodeids` names node 2 of tree 9, which is not there"),
     ({"nodes_truenodeids": [0, 0, 0]}, ArgumentError, "the nodes of tree 0 form a cycle"),
     ({"nodes_modes": ["SPLIT", "LEAF", "LEAF"]}, ArgumentError, "`nodes_modes` holds 'SPLIT'; a mode is LEAF, BRANCH_"),
     ({"target_ids": [0, 1], "n_targets": 1}, ArgumentError, "`target_ids` holds 1, but there are 1 targets"),
