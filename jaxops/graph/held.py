@@ -1,5 +1,6 @@
 """Values that are held back: transposes, reshapes and broadcasts that no operation has needed yet."""
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -40,6 +41,19 @@ class Reshaped:
         """The number of its axes."""
         return len(self.shape)
 
+    def as_moved(self) -> "Moved | Reshaped":
+        """The value as a transposed array of other sizes, if what makes an axis lies side by side in the array."""
+        perm, pieces = self.moved.perm, shared(self.moved.shape, self.shape) or []
+        order = sorted(range(len(pieces)), key=lambda k: (perm[pieces[k].old], k))
+        if any(
+            pieces[a].new == pieces[b].new and order.index(b) != order.index(a) + 1
+            for a, b in itertools.pairwise(range(len(pieces)))
+        ):
+            return self
+        ones = [axis for axis, size in enumerate(self.shape) if size == 1]
+        axes = [*ones, *dict.fromkeys(pieces[k].new for k in order)]
+        return Moved(lax.reshape(self.moved.array, [self.shape[axis] for axis in axes]), inverse(tuple(axes)))
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -72,6 +86,8 @@ def settled(value: Any) -> Any:
     """The value as an array."""
     if isinstance(value, Spread):
         return lax.broadcast_in_dim(value.array, value.shape, value.axes)
+    if isinstance(value, Reshaped):
+        value = value.as_moved()
     if isinstance(value, Reshaped):
         return lax.reshape(settled(value.moved), value.shape)
     return lax.transpose(value.array, value.perm) if isinstance(value, Moved) else value
