@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxops.ops.nn import winograd
+from jaxops.ops.nn import mostly_padding, winograd
 from jaxops.ops.nn.channel_sums import channel_sum
 from jaxops.ops.nn.grouped_convolution import as_sum, by_channel, by_member, columns_by_group
 from jaxops.ops.nn.large_filters import by_rows
@@ -51,6 +51,8 @@ _FEW_WEIGHTS = 1 << 18
 # 256×256 12 → 6 (7), at 64×64 1.2 → 0.4 (0.6), 64→1 at 224×224 5.6 → 2.8 (5.8), 256→2 at 28×28 0.9 → 0.2 (0.4); 9×9,
 # 64→3 at 192×192 54 → 13 (30), but 32→3 at 224×224 38 → 33 (21), and memory for 243 results of each place.
 _FEW_FILTERS, _RESULTS_BY_CHANNEL = 6, 4
+# Up to this part of all windows data, a product for each place is the faster form: see `mostly_padding`.
+_MOSTLY_PADDING = 0.55
 # From this many channels per group on XLA's own convolution is the fastest with groups, too, where it is not pointwise.
 _WIDE_GROUP = 16
 # Up to this many a channel of every group at a time is the fastest, where the groups fill vectors of AVX-512: 240
@@ -177,7 +179,9 @@ def _row(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
 
 
 def dense_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """Channels last, by Winograd's products or as `direct_last`."""
+    """Channels last, by Winograd's products, by place where most is padding, or as `direct_last`."""
+    if x.dtype == jnp.float32 and mostly_padding.share(windows, x.shape[2:]) <= _MOSTLY_PADDING:
+        return mostly_padding.by_place(x, w, windows)
     narrow = in_bfloat16(x, w, _rows(x, windows))
     other = (has_amx() and _columns_pay(x, w, windows)) or _is_few(x, w, windows)
     if not other and winograd.pays(x, w, windows, narrow):
