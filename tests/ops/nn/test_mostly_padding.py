@@ -49,7 +49,9 @@ def test_values(layer):
     )
     np.testing.assert_allclose(mostly_padding.by_place(x, w, found), plain(x, w, found), atol=1e-4)
     ones = plain(*(np.ones((1, 1, *size), np.float32) for size in (spatial, found.kernel)), found)
-    assert mostly_padding.share(found, spatial) == pytest.approx(np.mean(ones) / np.prod(found.kernel), abs=1e-6)
+    assert mostly_padding.share(found, spatial) == pytest.approx(
+        np.asarray(ones).mean() / np.prod(found.kernel), abs=1e-6
+    )
 
 
 @pytest.mark.parametrize(("dilation", "place"), [(12, True), (24, True), (36, True), (2, False)])
