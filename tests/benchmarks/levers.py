@@ -87,7 +87,7 @@ LEVERS = {
     "Winograd's products": {"jaxops.ops.nn.winograd.pays": lambda x, w, windows, narrow: False},
     "small convolutions": {"jaxops.ops.nn.convolution_forms._is_small_product": lambda x, w, rows: False},
     "means as products": {"jaxops.ops.row_products.prepared_on_cpu": lambda: False},
-    "held-back transposes": {"jaxops.graph.layout._moves_one_axis": lambda perm: False},
+    "held-back transposes": {"jaxops.graph.layout._moves_channels": lambda batch, perm: False},
     "weights as columns": {"jaxops.ops.precision._reads_columns": lambda b, rows: False},
     "weights as rows": {"jaxops.ops.precision._reads_rows": lambda b, rows: False},
     "weights on the left": {"jaxops.ops.precision._on_the_left": lambda b, rows: False},

@@ -9,7 +9,7 @@ from jax import lax
 
 import jaxops as jo
 import jaxops.onnx
-from jaxops.graph import loops
+from jaxops.graph import held, loops
 from jaxops.graph.program import evaluate, opened_program
 
 RNG = np.random.default_rng(0)
@@ -28,7 +28,7 @@ def looped(fn, operands, part, monkeypatch):
 
     def call(*operands):
         values = dict(enumerate(operands))
-        return [loops.layout.settled(y) for y in evaluate(found, values, program.outputs, loops.bind)]
+        return [held.settled(y) for y in evaluate(found, values, program.outputs, loops.bind)]
 
     return call, [operation for operation in found if isinstance(operation, loops.Loop)]
 

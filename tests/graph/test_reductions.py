@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jaxops.graph import layout
+from jaxops.graph import held, layout
 from jaxops.graph.program import evaluate, opened_program
 
 pytestmark = pytest.mark.optimized
@@ -22,7 +22,7 @@ def run(fn, x):
     program = opened_program(closed, "cpu")
 
     def call(x):
-        return layout.settled(evaluate(program.operations, {0: x}, program.outputs, layout.bind)[0])
+        return held.settled(evaluate(program.operations, {0: x}, program.outputs, layout.bind)[0])
 
     return np.asarray(jax.jit(call)(x)), {eqn.primitive.name for eqn in jax.make_jaxpr(call)(x).eqns}
 
