@@ -90,7 +90,7 @@ SIZES_ONLY = {"Dim", "Sizes", "Undecided", "is_symbolic", "at_zero"}
 # Computing on data, which a front end leaves to the operators. Adapters may shape an argument.
 COMPUTING = {"jax.numpy", "jax.lax"}
 # What writes a traced program again.
-REWRITING = {f"jaxops.graph.{name}" for name in ("concatenations", "growing", "layout", "loops", "reductions")}
+REWRITING = {f"jaxops.graph.{name}" for name in ("concatenations", "growing", "held", "layout", "loops", "reductions")}
 # The one file whose JAX names change between releases.
 FRAGILE, FRAGILE_AT = {"jax.core", "jax.extend", "jax.interpreters", "jax.errors"}, "jaxops.static"
 

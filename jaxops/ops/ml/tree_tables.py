@@ -197,7 +197,7 @@ def leaves_of(trees: Trees, x: jax.Array) -> jax.Array:
         outcomes = [f(value, split) for k, f in ((LEQ, lax.le), (LT, lax.lt), (EQ, lax.eq)) if k in trees.kinds]
         true = outcomes[0]
         for k, outcome in zip(trees.kinds[1:], outcomes[1:], strict=True):
-            true = lax.select(word(kind) == k, outcome, true)
+            true = lax.select(word(kind) == np.int32(k), outcome, true)
         child = jnp.where(true, jnp.int32(1), jnp.int32(2))
         if is_float(x.dtype):
             child = jnp.where(jnp.isnan(value), jnp.int32(3), child)
