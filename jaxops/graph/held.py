@@ -11,8 +11,17 @@ from jaxops.static import Sizes
 Perm = tuple[int, ...]
 
 
+class _Held:
+    """What has a shape as arrays have it."""
+
+    @property
+    def ndim(self: Any) -> int:
+        """The number of its axes."""
+        return len(self.shape)
+
+
 @dataclass(frozen=True)
-class Moved:
+class Moved(_Held):
     """The value `lax.transpose(array, perm)`."""
 
     array: Any
@@ -23,50 +32,22 @@ class Moved:
         """Its sizes."""
         return tuple(self.array.shape[axis] for axis in self.perm)
 
-    @property
-    def ndim(self) -> int:
-        """The number of its axes."""
-        return len(self.perm)
-
 
 @dataclass(frozen=True)
-class Reshaped:
+class Reshaped(_Held):
     """The value `lax.reshape(lax.transpose(array, perm), shape)` of a moved one. Their axes are those of `shared`."""
 
     moved: Moved
     shape: Sizes
 
-    @property
-    def ndim(self) -> int:
-        """The number of its axes."""
-        return len(self.shape)
-
-    def as_moved(self) -> "Moved | Reshaped":
-        """The value as a transposed array of other sizes, if what makes an axis lies side by side in the array."""
-        perm, pieces = self.moved.perm, shared(self.moved.shape, self.shape) or []
-        order = sorted(range(len(pieces)), key=lambda k: (perm[pieces[k].old], k))
-        if any(
-            pieces[a].new == pieces[b].new and order.index(b) != order.index(a) + 1
-            for a, b in itertools.pairwise(range(len(pieces)))
-        ):
-            return self
-        ones = [axis for axis, size in enumerate(self.shape) if size == 1]
-        axes = [*ones, *dict.fromkeys(pieces[k].new for k in order)]
-        return Moved(lax.reshape(self.moved.array, [self.shape[axis] for axis in axes]), inverse(tuple(axes)))
-
 
 @dataclass(frozen=True)
-class Spread:
+class Spread(_Held):
     """The value `lax.broadcast_in_dim(array, shape, axes)`: a bias, say, in whatever layout its neighbour has."""
 
     array: Any
     shape: Sizes
     axes: tuple[int, ...]
-
-    @property
-    def ndim(self) -> int:
-        """The number of its axes."""
-        return len(self.shape)
 
     def like(self, perm: Perm) -> Any:
         """The array that, transposed by `perm`, is the value."""
@@ -84,13 +65,27 @@ def inverse(perm: Perm) -> Perm:
 
 def settled(value: Any) -> Any:
     """The value as an array."""
+    value = as_moved(value)
     if isinstance(value, Spread):
         return lax.broadcast_in_dim(value.array, value.shape, value.axes)
     if isinstance(value, Reshaped):
-        value = value.as_moved()
-    if isinstance(value, Reshaped):
         return lax.reshape(settled(value.moved), value.shape)
     return lax.transpose(value.array, value.perm) if isinstance(value, Moved) else value
+
+
+def as_moved(value: Any) -> Any:
+    """A reshaped value as a transposed array of other sizes, if what makes an axis lies side by side in the array."""
+    if not isinstance(value, Reshaped):
+        return value
+    perm, pieces = value.moved.perm, shared(value.moved.shape, value.shape) or []
+    order = sorted(range(len(pieces)), key=lambda k: (perm[pieces[k].old], k))
+    places = inverse(tuple(order))
+    for k, (piece, following) in enumerate(itertools.pairwise(pieces)):
+        if piece.new == following.new and places[k + 1] != places[k] + 1:
+            return value
+    ones = [axis for axis, size in enumerate(value.shape) if size == 1]
+    axes = [*ones, *dict.fromkeys(pieces[k].new for k in order)]
+    return Moved(lax.reshape(value.moved.array, [value.shape[axis] for axis in axes]), inverse(tuple(axes)))
 
 
 class Piece(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any
 from jax import lax
 
 from jaxops.graph import reductions
-from jaxops.graph.held import Moved, Perm, Reshaped, Spread, inverse, reshaped, settled, shared
+from jaxops.graph.held import Moved, Perm, Reshaped, Spread, as_moved, inverse, reshaped, settled, shared
 from jaxops.graph.program import Operation
 from jaxops.graph.rows import ELEMENTWISE
 from jaxops.static import Tracer
@@ -36,7 +36,7 @@ def bind(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
         return _elementwise_before(operation, operands, whole)
     if whole is not None and name in reductions.NAMES:
         return [_reduced_before(operation, whole)]
-    operands = [x.as_moved() if isinstance(x, Reshaped) else x for x in operands]
+    operands = list(map(as_moved, operands))
     moved = next((x for x in operands if isinstance(x, Moved)), None)
     rule = RULES.get(name)
     if moved is None or rule is None:
@@ -63,8 +63,7 @@ def _not_negative(start: Any) -> Any:
 def _transposed(value: Any, perm: Perm) -> Any:
     if isinstance(value, Spread):
         return value.like(inverse(perm))
-    if isinstance(value, Reshaped):
-        value = value.as_moved()
+    value = as_moved(value)
     if not isinstance(value, Moved):
         value = settled(value)
         return Moved(value, tuple(perm)) if _moves_channels(value.shape[0], perm) else lax.transpose(value, perm)

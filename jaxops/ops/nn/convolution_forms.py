@@ -49,8 +49,9 @@ _FEW_WEIGHTS = 1 << 18
 # Up to this many filters, and results a channel of the data, a product with all places of them is the fastest, as XLA's
 # own convolution takes as long as for 16. Milliseconds of 3×3 on two cores, its own → here (onnxruntime): 64→3 at
 # 256×256 12 → 6 (7), at 64×64 1.2 → 0.4 (0.6), 64→1 at 224×224 5.6 → 2.8 (5.8), 256→2 at 28×28 0.9 → 0.2 (0.4); 9×9,
-# 64→3 at 192×192 54 → 13 (30), but 32→3 at 224×224 38 → 33 (21), and memory for 243 results of each place.
-_FEW_FILTERS, _RESULTS_BY_CHANNEL = 6, 4
+# 64→3 at 192×192 54 → 13 (30), but 32→3 at 224×224 38 → 33 (21), and memory for 243 results of each place. Each place
+# is a slice in the program.
+_FEW_FILTERS, _RESULTS_BY_CHANNEL, _MOST_PLACES = 6, 4, 2 * _MOST_TAPS
 # Up to this part of all windows data, a product for each place is the faster form: see `mostly_padding`.
 _MOSTLY_PADDING = 0.55
 # From this many channels per group on XLA's own convolution is the fastest with groups, too, where it is not pointwise.
@@ -180,7 +181,8 @@ def _row(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
 
 def dense_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
     """Channels last, by Winograd's products, by place where most is padding, or as `direct_last`."""
-    if x.dtype == jnp.float32 and mostly_padding.share(windows, x.shape[2:]) <= _MOSTLY_PADDING:
+    few_places = x.dtype == jnp.float32 and math.prod(windows.kernel) <= _MOST_TAPS
+    if few_places and mostly_padding.share(windows, x.shape[2:]) <= _MOSTLY_PADDING:
         return mostly_padding.by_place(x, w, windows)
     narrow = in_bfloat16(x, w, _rows(x, windows))
     other = (has_amx() and _columns_pay(x, w, windows)) or _is_few(x, w, windows)
@@ -208,7 +210,8 @@ def direct_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax
 
 
 def _is_few(x: jax.Array, w: jax.Array, windows: Windows) -> bool:
-    few = w.shape[0] <= _FEW_FILTERS and w.shape[0] * math.prod(windows.kernel) <= _RESULTS_BY_CHANNEL * w.shape[1]
+    (m, c), places = w.shape[:2], math.prod(windows.kernel)
+    few = m <= _FEW_FILTERS and places <= _MOST_PLACES and m * places <= _RESULTS_BY_CHANNEL * c
     return few and x.dtype == jnp.float32 and {*windows.strides} == {1}
 
 

@@ -181,5 +181,6 @@ def test_when_filters_are_few():
     assert product((1, 64, 40, 40), (3, 64, 9, 9))
     assert not product((1, 64, 20, 20), (7, 64, 3, 3))
     assert not product((1, 32, 40, 40), (3, 32, 9, 9))  # too many results of each place
+    assert not product((1, 512, 40, 40), (1, 512, 12, 12))  # as many slices
     assert not product((1, 64, 20, 20), (3, 64, 3, 3), strides=(1, 2))
     assert not product((1, 64, 20, 20), (3, 64, 3, 3), np.float16)  # the results would be rounded before they are added

@@ -65,6 +65,13 @@ def test_when_most_is_padding(dilation, place):
     assert "conv_general_dilated" in str(narrow)  # parts of a sum would be rounded
 
 
+def test_filters_of_many_places_stay_one_convolution():
+    found = over((10, 10), (19, 19), (9,) * 4)
+    assert mostly_padding.share(found, (10, 10)) < 0.3
+    x, w = np.zeros((1, 8, 10, 10), np.float32), np.zeros((8, 8, 19, 19), np.float32)
+    assert "dot_general" not in str(jax.make_jaxpr(lambda x, w: convolution_forms.dense_last(x, w, found, 1))(x, w))
+
+
 @pytest.mark.optimized
 def test_a_model():
     x, w = (RNG.normal(size=size).astype(np.float32) for size in [(2, 64, 20, 22), (48, 64, 3, 3)])
