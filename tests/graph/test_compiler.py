@@ -1,6 +1,9 @@
 """What XLA's compiler is told."""
 
+import types
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -24,6 +27,17 @@ def test_loops_are_wide_where_that_was_measured(monkeypatch, features, width):
     np.testing.assert_array_equal(jax.jit(lambda x: x * x, compiler_options=options)(x), x * x)
 
 
-def test_other_platforms_are_told_nothing(monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert compiler.compiler_options() is None
+@pytest.mark.parametrize(
+    ("backend", "version", "convolutions"),
+    [("gpu", "cuda 13000", True), ("gpu", "rocm 60400", False), ("tpu", "", False)],
+)
+def test_graphs_of_cuda_have_convolutions(monkeypatch, backend, version, convolutions):
+    device = types.SimpleNamespace(client=types.SimpleNamespace(platform_version=version))
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    with monkeypatch.context() as there:
+        there.setattr(jax, "devices", lambda: [device])
+        options = compiler.compiler_options()
+    assert bool(options) == convolutions
+    if convolutions:
+        assert "CONVOLUTION" in options["xla_gpu_enable_command_buffer"].split(",")
+    jax.jit(jnp.sin, compiler_options=options)(1.0)  # XLA knows the names

@@ -152,12 +152,19 @@ def convolution_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -
 
 def product_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
     """A pointwise convolution, channels last: one matrix product, or a small convolution."""
+    rows = _rows(x, windows)
+    if not _is_small_product(x, w, rows):
+        return only_product_last(x, w, windows, group)
     if any(s != 1 for s in windows.strides):
         x = shifted(x, (0,) * len(windows.kernel), windows)
         windows = dataclasses.replace(windows, strides=(1,) * len(windows.strides))
-    rows = _rows(x, windows)
-    if _is_small_product(x, w, rows):
-        return _row(x, w, windows) if rows == 1 else convolution_last(x, w, windows, group)
+    return _row(x, w, windows) if rows == 1 else convolution_last(x, w, windows, group)
+
+
+def only_product_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    """A pointwise convolution, channels last: one matrix product."""
+    if any(s != 1 for s in windows.strides):
+        x = shifted(x, (0,) * len(windows.kernel), windows)
     y = dot(to_channels_last(x), lax.reshape(w, w.shape[:2]), (((x.ndim - 1,), (1,)), ((), ())), x.dtype)
     return to_channels_first(y)
 

@@ -1,14 +1,19 @@
 """The sums of a convolution, in the form that is fastest.
 
-It is one `lax` convolution, except on a CPU. There XLA runs some shapes many times slower than the same sums written
-as matrix products or elementwise operations (figures beside each rule of `convolution_forms`).
+It is one `lax` convolution, except on a CPU, and on a GPU where weights are prepared. There XLA runs some shapes many
+times slower than the same sums written as matrix products or elementwise operations (figures beside each rule of
+`convolution_forms` and `gpu_forms`).
 """
+
+import functools
+from typing import Any
 
 import jax
 from jax import lax
 
 from jaxops.ops.checked import with_sizes
 from jaxops.ops.nn.convolution_forms import fast_form
+from jaxops.ops.nn.gpu_forms import gpu_form
 from jaxops.ops.nn.window_slices import padded
 from jaxops.ops.platforms import by_platform
 from jaxops.shapes.nn import windows as sizes_of
@@ -23,16 +28,14 @@ def convolved(
     sizes = sizes_of.spatial(op, x.shape)
     sizes_of.channels(op, x.shape, w.shape, group)
     windows = sizes_of.sliding(op, sizes, sizes_of.kernel_of(op, w.shape, kernel_shape), options)
-    fast = fast_form(x.shape, w.shape, windows, group, PREPARED.get())
+    plain = functools.partial(_convolve, windows=windows, group=group)
 
-    def plain(x: jax.Array, w: jax.Array) -> jax.Array:
-        return _convolve(x, w, windows, group)
+    def form(found: Any) -> Any:
+        return plain if found is None else functools.partial(found, windows=windows, group=group)
 
-    def quick(x: jax.Array, w: jax.Array) -> jax.Array:
-        assert fast is not None
-        return fast(x, w, windows, group)
-
-    y = plain(x, w) if fast is None else by_platform(x, w, cpu=quick, default=plain)
+    cpu = form(fast_form(x.shape, w.shape, windows, group, PREPARED.get()))
+    gpu = form(gpu_form(x.shape, w.shape, windows, group))
+    y = by_platform(x, w, cpu=cpu, gpu=gpu, default=plain)
     return with_sizes(op, y, (x.shape[0], w.shape[0], *windows.sizes))
 
 
