@@ -1,6 +1,7 @@
-"""What the processor of this machine can do."""
+"""What the processor of this machine can do, and how much of it is ours."""
 
 import functools
+import os
 from pathlib import Path
 
 
@@ -11,3 +12,8 @@ def processor_features() -> frozenset[str]:
     lines = path.read_text().splitlines() if path.exists() else []
     found = (next((line for line in lines if line.startswith(field)), "") for field in ("vendor_id", "flags"))
     return frozenset(" ".join(found).split())
+
+
+def cores() -> int:
+    """How many cores this process may use, as XLA counts them: a container or `taskset` may leave it a few of many."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

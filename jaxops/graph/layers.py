@@ -19,7 +19,6 @@ ConvNeXt-S make programs, and it starts in 0.7 of the time.
 
 import itertools
 import math
-import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -28,17 +27,22 @@ import numpy as np
 
 from jaxops.graph.program import PRODUCTS, Known, multiplications
 from jaxops.graph.said import said
+from jaxops.processor import cores
 
 # The fewest operations that are worth a look: 15 ms.
 _FEW = 200
-# The most equal programs, and the fewest multiplications of one for each core, which take 5 to 15 ms.
+# The most equal programs, and the least work of one for each core, in multiplications: some 10 ms.
 _MOST, _LEAST_WORK = 4, 5e8
+# The multiplications of matrices that take as long as to compute an element: layers of BERT-base take 12 ns a thousand
+# multiplications then, of DeiT-Ti, XCiT-T, CaiT-XXS and EVA-02-Ti 9 to 12.
+_OF_AN_ELEMENT = 25
+# What copies elements, or is a part of what reads it.
+_COPIES = {"broadcast_in_dim", "expand_dims", "reshape", "slice", "squeeze", "transpose"}
 # The operations that XLA sees for one place of a window with a filter for each channel: see `ops.nn.channel_sums`.
 _OF_A_PLACE = 5
 # The least part of all operations that XLA must be spared, and, for each equal program, the least product of their
-# number and of the multiplications of one program for each core: ConvNeXt-S in four 8.7e11, ViT-B/16 in four 4.3e11,
-# int8 BERT-base in four 5.1e11, BERT-base in two 3.7e11 and in four, where GPT-2 and Llama would take 1.04 of a call,
-# 1.4e11.
+# number and of the work of one program for each core: ViT-B/16 in four 5e11, BERT-base in two 4.2e11 and in four, where
+# GPT-2 and Llama would take 1.04 of a call, 1.6e11. CaiT-XXS in two 6e11, in three 3.5e11: it starts in 0.67 of the time.
 _SPARED, _WORTH = 1 / 3, 3.5e11
 # The least product of all operations and the multiplications of each core where a program is cut in two: Inception
 # 1.0e12, EfficientNet-B0 3.7e11, MobileNetV3, whose calls take 1.02 of the time, 1.7e11.
@@ -89,7 +93,7 @@ def cut(operations: Sequence[Any], types: Sequence[Any], outputs: Sequence[Any])
                 return found
         return []
 
-    return equal(_long(operations, stretch, sizes.sum())) or between(_middle(operations, kinds, live, sizes))
+    return equal(_long(operations, types, stretch, sizes.sum())) or between(_middle(operations, kinds, live, sizes))
 
 
 def at_once(parts: Sequence[Part]) -> int:
@@ -101,7 +105,7 @@ def at_once(parts: Sequence[Part]) -> int:
     different = {part.form: part for part in parts}.values()
     sizes = [(kind, _size(o)) for part in different for kind, o in zip(part.kinds, part.operations, strict=True)]
     is_alike = sum(size for _, size in sizes) >= _ALIKE * sum(dict(sizes).values())
-    return min(2, os.cpu_count() or 1) if is_alike else 1
+    return min(2, cores()) if is_alike else 1
 
 
 def _kinds(operations: Sequence[Any], types: Sequence[Any]) -> np.ndarray:
@@ -120,19 +124,20 @@ def _kind(operation: Any, types: Sequence[Any]) -> Any:
     return kind
 
 
-def _long(operations: Sequence[Any], stretch: "_Stretch", total: int) -> int:
+def _long(operations: Sequence[Any], types: Sequence[Any], stretch: "_Stretch", total: int) -> int:
     """How many operations of a stretch of layers make one of a few equal programs; 0 where these would not pay.
 
     total: how many operations XLA sees.
     """
     if not stretch.layers:
         return 0
-    for most in range(_most(operations[stretch.begin : stretch.end]), 1, -1):
+    most_of_all = int(min(_MOST, _work(operations[stretch.begin : stretch.end], types) / _LEAST_WORK))
+    for most in range(most_of_all, 1, -1):
         # How many layers: as few operations as can be are left to compile.
         choices = range(stretch.layers // (most + 1) + 1, stretch.layers + 1)
         layers = max(choices, key=stretch.spared)
         spared, size = stretch.spared(layers), layers * stretch.period
-        work = _work(operations[stretch.begin : stretch.begin + size])
+        work = _work(operations[stretch.begin : stretch.begin + size], types)
         if spared >= _SPARED * total and spared * work >= most * _WORTH:
             return size
     return 0
@@ -156,7 +161,7 @@ def _middle(operations: Sequence[Any], kinds: np.ndarray, live: np.ndarray, size
     Threads of XLA's own begin it, and go on with what is behind it.
     """
     size, (_, first) = len(operations), np.unique(kinds, return_index=True)
-    if sizes.sum() * _work(operations) < _HALVED or sizes[first].sum() < _VARIED:
+    if sizes.sum() * _multiplied(operations) < _HALVED or sizes[first].sum() < _VARIED:
         return []
     last = size - 1 - np.unique(kinds[::-1], return_index=True)[1]
     within = [at for at in range(size // 3, size - size // 3) if operations[at].name == "conv_general_dilated"]
@@ -168,15 +173,17 @@ def _size(operation: Any) -> int:
     return _OF_A_PLACE * math.prod(operation.params["windows"].kernel) if operation.name == "channel_sum" else 1
 
 
-def _most(operations: Sequence[Any]) -> int:
-    """The most equal parts that these operations may be cut into."""
-    return int(min(_MOST, _work(operations) / _LEAST_WORK))
+def _work(operations: Sequence[Any], types: Sequence[Any]) -> float:
+    """The multiplications of one core, and what else it computes as so many."""
+    results = (v for operation in operations if operation.name not in _COPIES for v in operation.results)
+    elements = sum(math.prod(getattr(types[v], "shape", ())) for v in results)
+    return _multiplied(operations) + _OF_AN_ELEMENT * elements / cores()
 
 
-def _work(operations: Sequence[Any]) -> float:
+def _multiplied(operations: Sequence[Any]) -> float:
     """The multiplications of one core."""
     products = (operation.equation for operation in operations if operation.name in PRODUCTS)
-    return sum(map(multiplications, products)) / (os.cpu_count() or 1)
+    return sum(map(multiplications, products)) / cores()
 
 
 class _Stretch(NamedTuple):

@@ -4,7 +4,6 @@ What a model runs at each call may need none of them as they are: of a filter it
 read when a program is compiled, for NumPy and let go again, or for good.
 """
 
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,8 +13,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxops.processor import cores
+
 # To read a file into new memory takes two threads half of the time; most of it makes pages.
-READERS = min(4, os.cpu_count() or 1)
+READERS = min(4, cores())
 
 
 @dataclass(eq=False)

@@ -32,7 +32,7 @@ from jaxops.graph.nodes import Graph
 from jaxops.graph.preparation import Preparation
 from jaxops.graph.prepared import Divided
 from jaxops.graph.said import digest, said
-from jaxops.processor import processor_features
+from jaxops.processor import cores, processor_features
 from jaxops.static import JaxRuntimeError
 
 _LEAST_SECONDS = "jax_persistent_cache_min_compile_time_secs"
@@ -193,7 +193,7 @@ def _process() -> tuple[Any, ...]:
     paths = sorted(os.path.join(folder, name) for folder, _, names in found for name in names if name.endswith(".py"))
     stamps = tuple((path[len(package) :], (stat := os.stat(path)).st_size, stat.st_mtime_ns) for path in paths)
     versions = tuple(map(_version, _PACKAGES))
-    processor = platform.machine(), os.cpu_count(), tuple(sorted(processor_features()))
+    processor = platform.machine(), cores(), tuple(sorted(processor_features()))
     return stamps, versions, platform.python_version(), os.environ.get("XLA_FLAGS"), processor
 
 

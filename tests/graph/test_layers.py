@@ -114,16 +114,18 @@ def test_numbers_as_arguments_make_layers_equal():
 
 
 def test_a_short_program_is_not_cut(monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 3)  # which the least work is divided by
+    monkeypatch.setattr(layers, "_OF_AN_ELEMENT", 0)
+    monkeypatch.setattr(layers, "cores", lambda: 3)  # which the least work is divided by
     monkeypatch.setattr(layers, "_LEAST_WORK", 12 * SIZE**3 / 2 / 3)  # as much as one of two parts has
     assert len(cut(stack(12), W, X)) == 4  # two of six layers, and both ends
-    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr(layers, "cores", lambda: 4)
     assert not cut(stack(12), W, X)
 
 
 def test_as_many_as_are_worth_it(monkeypatch):
     """Operations spared, times the multiplications of a part for each core, for each part."""
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr(layers, "_OF_AN_ELEMENT", 0)
+    monkeypatch.setattr(layers, "cores", lambda: 2)
     found = cut(stack(12), W, X)
     layer = len(found[1].operations) / 3
     for equal, size in ((4, 3), (3, 4), (2, 6)):
@@ -133,6 +135,21 @@ def test_as_many_as_are_worth_it(monkeypatch):
         monkeypatch.setattr(layers, "_WORTH", (worth + 1) / equal)
         assert len(cut(stack(12), W, X)) < equal + 2
     assert not cut(stack(12), W, X)
+
+
+def test_what_is_no_product_is_work_too(monkeypatch):
+    """Each element that a core computes as so many multiplications; to move one is none."""
+
+    def fn(w, x):
+        for k in range(3):
+            x = lax.transpose(lax.dot(lax.cos(x), w[k]), (1, 0))
+        return x
+
+    monkeypatch.setattr(layers, "cores", lambda: 2)
+    program = opened_program(jax.make_jaxpr(fn)(W, X), "cpu")
+    elements = 3 * 2 * SIZE**2  # of cosines and of products
+    work = layers._work(program.operations, program.types)
+    assert work == (3 * SIZE**3 + layers._OF_AN_ELEMENT * elements) / 2
 
 
 @pytest.mark.parametrize(("number", "period"), [(0.0, 1), (-0.0, 2), (1.0, 2)])
@@ -199,7 +216,7 @@ def test_a_short_network_is_not_cut_in_two(monkeypatch):
     x = np.ones((1, 4, 8, 8), np.float32)
     fn = convolutions(range(12))
     size = len(opened_program(jax.make_jaxpr(fn)(list(FILTERS), x), "cpu").operations)
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr(layers, "cores", lambda: 2)
     monkeypatch.setattr(layers, "_HALVED", size * 12 * (4 * 64 * 4 * 9) / 2)
     assert cut(fn, list(FILTERS), x)
     monkeypatch.setattr(layers, "_HALVED", size * 12 * (4 * 64 * 4 * 9) / 2 + 1)
@@ -264,7 +281,7 @@ def test_what_xla_is_spared_is_counted_as_it_sees_it(monkeypatch):
 @pytest.mark.parametrize(("cores", "count"), [(1, 1), (2, 2), (8, 2)])
 def test_programs_of_many_equal_operations_are_compiled_at_once(monkeypatch, cores, count):
     """Not those of as many kinds: XLA would need more memory than time is saved."""
-    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    monkeypatch.setattr(layers, "cores", lambda: cores)
     parts = cut(stack(12), W, X)
     different = {part.form: part for part in parts}.values()
     ratio = sum(len(part.operations) for part in different) / len({k for part in different for k in part.kinds})

@@ -11,7 +11,6 @@ Source: S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin and S
 
 import functools
 import math
-import os
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +19,7 @@ from jax import lax
 from jaxops.ops.nn.window_slices import stacked
 from jaxops.ops.platforms import divides_batches
 from jaxops.ops.precision import dot
+from jaxops.processor import cores
 from jaxops.shapes.nn.windows import Windows
 
 # Multiplications of the plain form. What is smaller gains no more than it takes to compile. Milliseconds of a float32
@@ -49,7 +49,7 @@ def pays(x: jax.Array, w: jax.Array, windows: Windows, narrow: bool) -> bool:
         return False
     if {*windows.strides, *windows.dilations} != {1}:
         return False
-    if not divides_batches() and (os.cpu_count() or 1) > _MOST_CORES:
+    if not divides_batches() and cores() > _MOST_CORES:
         return False
     fewest = _FEWEST_IN_BFLOAT16 if narrow else _FEWEST if divides_batches() else _FEWEST_IN_FEW_PARTS
     places, most = x.shape[0] * math.prod(windows.sizes), min(_MOST_BY_CHANNEL * x.shape[1], _MOST)

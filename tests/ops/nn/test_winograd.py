@@ -1,7 +1,5 @@
 """Winograd's products: the sums of a plain convolution, to as many digits, wherever its numbers are finite."""
 
-import os
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -79,7 +77,7 @@ def test_numbers_that_are_not_finite_reach_the_same_results(value):
 @pytest.mark.parametrize("shared", [True, False])
 def test_when_it_pays(monkeypatch, shared):
     monkeypatch.setattr(winograd, "divides_batches", lambda: shared)
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(winograd, "cores", lambda: 4)
 
     def pays(x, w, pads=(1, 1, 1, 1), dtype=np.float32, narrow=False, **attributes):
         x, w = np.empty(x, dtype), np.empty(w, dtype)
@@ -101,7 +99,7 @@ def test_when_it_pays(monkeypatch, shared):
     assert not pays((1, 256, 28, 28), (256, 256, 3, 3), dilations=(2, 2))
     assert not pays((1, 256, 28, 28), (256, 256, 5, 5))
     assert not pays((1, 256, 28, 28), (256, 256, 3, 3), dtype=np.float16)
-    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(winograd, "cores", lambda: 16)
     for narrow in (False, True):
         assert pays((1, 64, 56, 56), (64, 64, 3, 3), narrow=narrow) == shared  # few parts for many cores
 
