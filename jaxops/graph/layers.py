@@ -42,7 +42,7 @@ _COPIES = {"broadcast_in_dim", "expand_dims", "reshape", "slice", "squeeze", "tr
 _OF_A_PLACE = 5
 # The least part of all operations that XLA must be spared, and, for each equal program, the least product of their
 # number and of the work of one program for each core: ViT-B/16 in four 5e11, BERT-base in two 4.2e11 and in four, where
-# GPT-2 and Llama would take 1.04 of a call, 1.6e11. CaiT-XXS in two 6e11, in three 3.5e11: it starts in 0.67 of the time.
+# GPT-2 and Llama would take 1.04 of a call, 1.6e11. CaiT-XXS in three 3.5e11: it starts in 0.67 of the time.
 _SPARED, _WORTH = 1 / 3, 3.5e11
 # The least product of all operations and the multiplications of each core where a program is cut in two: Inception
 # 1.0e12, EfficientNet-B0 3.7e11, MobileNetV3, whose calls take 1.02 of the time, 1.7e11.

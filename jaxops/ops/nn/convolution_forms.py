@@ -31,7 +31,8 @@ from jaxops.static import Sizes
 # The most shifted copies of the data that one convolution may use, or one step of it; each is a slice in the program.
 _MOST_TAPS = 64
 # With this many channels on both sides, columns of bfloat16 by AMX take 0.6 to 0.9 of the time of a convolution of
-# float32, or of Winograd's products. DenseNet-121, with 128→32, gains nothing and would start in 1.4 of the time.
+# float32, or of Winograd's products, in bfloat16, too (Inception v2 12.7 → 22 ms). DenseNet-121, with 128→32, gains
+# nothing, nor do others with 16 or 32, and would start in 1.4 of the time.
 _MANY_CHANNELS = 64
 # Without AMX they do where there are this many times as few rows as filters: 3×3, stride 2, 512 channels to 7×7
 # 1.7 → 1.2 ms, but 256 to 14×14 1.4 → 1.7, 128 to 28×28 1.5 → 2.6, and 5×5, 128 at 14×14 0.83 → 0.86.
@@ -41,7 +42,8 @@ _FEWER_ROWS = 4
 # 220 → 170 (145), 80→200 67 → 46 (38); 784 rows 64→256 200 → 170 (140); 196 rows 256→1024 565 → 630 (470), 49 rows
 # 160→960 160 → 170 (77). MobileNetV3 takes 0.85 of the time, EfficientNet, SqueezeNet 0.92.
 # Beside products of bfloat16 fewer: MobileNetV3 takes 0.93 of the time, SqueezeNet 0.94, Inception v2 1.00, and 1.02
-# with 12e6. With AMX none: there it was not measured.
+# with 12e6. With AMX none: there such a product takes half of the time, from 16 channels and 49 rows on (196 rows
+# 112→672 60 µs, 140 as a convolution of float32; 3136 rows 24→144 65, 100; Intel of the fourth or fifth Xeon).
 _MANY_ROWS, _FEW_MULTIPLICATIONS, _FEW_BESIDE_BFLOAT16 = 100, 30e6, 8e6
 # The most weights of `row_product`, which takes up to a third longer than XLA's loop for a row, and twice the time for
 # more. MobileNetV3 starts in 0.95 of the time, against 65,536 weights, and a call takes 0.98.
