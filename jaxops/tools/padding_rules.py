@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental.xla_metadata import set_xla_metadata
 
 from jaxops.dtypes import is_float
 from jaxops.errors import UnsupportedError
@@ -76,9 +78,22 @@ def _concatenate(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], r
         most = size[axis] if isinstance(size[axis], int) else evaluated(size[axis], room.largest)
         start = [np.int32(0)] * found.ndim
         start[axis] = room.count(offset)
-        found = lax.dynamic_update_slice(found, _fitted(x.array, axis, most), start)
+        found = _written(found, _fitted(x.array, axis, most), start)
         offset = offset + size[axis]
     return [Padded(found, all(x.zeroed for x in inputs))]
+
+
+def _written(x: jax.Array, update: jax.Array, start: list[Any]) -> jax.Array:
+    """`lax.dynamic_update_slice`, which XLA:CPU computes once: as a function of its own, and in place.
+
+    It would make the update a part of each loop that reads the result, too; these read the array before, which it
+    therefore copies. Four layers of GPT-2, 256 wide, take 0.8 → 0.55 ms a token (onnxruntime 0.5), with a batch of 4
+    1.6 → 1.25 (0.9).
+    """
+    if jax.default_backend() != "cpu":  # others inline all functions
+        return lax.dynamic_update_slice(x, update, start)
+    with set_xla_metadata(inlineable="false"):
+        return jax.jit(lax.dynamic_update_slice)(x, update, start)
 
 
 def _reshape(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Room) -> Padded:

@@ -1,5 +1,7 @@
 """A decoder with a cache of fixed size gives, token by token, what onnxruntime gives with growing caches."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -205,6 +207,25 @@ def test_one_program_serves_all_tokens():
         state, logits = run(model.params, state, token)
         token = logits.argmax(-1)
     assert len(traced) == 1
+
+
+@pytest.mark.optimized
+def test_caches_are_written_in_place():
+    """Scaled keys are computed from the written cache, not from the one before, which would be copied for it."""
+    step = jaxops.onnx.decoder(model := jaxops.onnx.load(MODELS / "gpt2.script.onnx"), length=32)
+
+    def generate(params, state, token):
+        def one(carry, _):
+            state, logits = step(params, *carry)
+            return (state, logits.argmax(-1)), carry[1]
+
+        return jax.lax.scan(one, (state, token), length=20)
+
+    state = step.init(2)
+    text = jax.jit(generate).lower(model.params, state, jnp.zeros(2, np.int32)).compile().as_text()
+    (shape,) = {x.shape for x in state.caches.values()}
+    copies = re.findall(re.escape(f"f32[{','.join(map(str, shape))}]") + r"\S* copy\(", text)
+    assert len(copies) == len(state.caches)  # of the arguments, before the first step
 
 
 def test_transformations():
