@@ -31,6 +31,36 @@ def test_extractor(x):
     assert jax.jit(array_feature_extractor)(large, np.arange(0, 400, 3)).tolist() == large[:, ::3].tolist()
 
 
+@pytest.mark.parametrize("shape", [(5,), (2000, 5), (2, 3, 5)])
+@pytest.mark.parametrize(
+    "y", [[3], [-1, 0], [1, 2, 3], [4, 4, 0, 1], [0, -4, 2, 4], range(5), [2] * 8, [[0, 2], [3, 1]]]
+)
+@pytest.mark.parametrize("dtype", [np.int64, np.int8])
+def test_few_known_columns_are_slices(shape, y, dtype):
+    x, y = RNG.normal(size=shape).astype(np.float32), np.array(y, dtype)
+    run = jax.jit(lambda x: array_feature_extractor(x, y))
+    np.testing.assert_array_equal(run(x), np.atleast_2d(x)[..., y.ravel()])
+    assert "gather" not in str(jax.make_jaxpr(run)(x))
+
+
+def test_unsigned_indices_and_many():
+    np.testing.assert_array_equal(array_feature_extractor(jnp.asarray(X), np.uint64([3, 0])), X[:, [3, 0]])
+    y = np.int64([0, 2, 1] * 3)
+    assert "gather" in str(jax.make_jaxpr(lambda x: array_feature_extractor(x, y))(X))
+    np.testing.assert_array_equal(array_feature_extractor(jnp.asarray(X), y), X[:, y])
+
+
+@pytest.mark.parametrize("y", [[4], [0, -5], np.uint64([2**63])])
+def test_a_known_column_outside(y):
+    with pytest.raises(BoundsError, match="is outside axis 1 of size 4"):
+        jax.jit(lambda x: array_feature_extractor(x, np.asarray(y)))(X)
+
+
+def test_gradient_of_columns():
+    grad = jax.grad(lambda x: (array_feature_extractor(x, np.int64([1, 1, 3])) ** 2).sum())(jnp.asarray(X))
+    np.testing.assert_allclose(grad, 2 * X * np.array([0, 2, 0, 1], np.float32), rtol=1e-6)
+
+
 def test_extractor_of_a_batch():
     found = jax.vmap(lambda x: array_feature_extractor(x, np.int64([2])))(X)
     assert found.tolist() == X[:, None, 2:3].tolist()
