@@ -10,8 +10,8 @@ from jaxops.processor import processor_features
 _WIDE = {"avx512f", "AuthenticAMD"}
 
 
-# What XLA puts into graphs of CUDA by default, and convolutions. In jaxlib 0.10 to 0.12 they may be, but are not.
-_IN_GRAPHS = "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,CONVOLUTION"
+# What XLA puts into graphs of CUDA by default, but for what several devices do together, and convolutions.
+_IN_GRAPHS = "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,CONDITIONAL,CONVOLUTION"
 
 
 def compiler_options() -> dict[str, Any] | None:

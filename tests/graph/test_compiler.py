@@ -1,5 +1,9 @@
 """What XLA's compiler is told."""
 
+import os
+import re
+import subprocess
+import sys
 import types
 
 import jax
@@ -38,6 +42,16 @@ def test_graphs_of_cuda_have_convolutions(monkeypatch, backend, version, convolu
         there.setattr(jax, "devices", lambda: [device])
         options = compiler.compiler_options()
     assert bool(options) == convolutions
-    if convolutions:
-        assert "CONVOLUTION" in options["xla_gpu_enable_command_buffer"].split(",")
     jax.jit(jnp.sin, compiler_options=options)(1.0)  # XLA knows the names
+
+
+def test_graphs_of_cuda_have_all_that_xla_puts_there(tmp_path):
+    """As it says beside a program that it compiles, for whatever platform."""
+    code = "import jax; jax.jit(lambda x: x + 1)(1.0)"
+    flags = f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text"
+    environment = os.environ | {"XLA_FLAGS": flags}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)
+    text = "".join(path.read_text() for path in tmp_path.glob("**/*options*") if path.is_file())
+    found = set(re.findall(r"xla_gpu_enable_command_buffer: (\w+)", text))
+    assert {"FUSION", "CUBLAS"} <= found
+    assert found | {"CONVOLUTION"} == {*compiler._IN_GRAPHS.split(","), *(x for x in found if "COLLECTIVE" in x)}
