@@ -5,6 +5,9 @@ On a CPU they take other forms than a `lax` convolution where that is faster (`c
 
 __all__ = ["conv", "conv_transpose"]
 
+import dataclasses
+import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp  # noqa: F401 - the doctests use it
@@ -14,11 +17,12 @@ from jaxops.attributes import integer
 from jaxops.dequantized import plain
 from jaxops.dtypes import as_traced, unify
 from jaxops.ops.checked import with_sizes
-from jaxops.ops.nn.convolving import add_bias, channels_first, convolved
+from jaxops.ops.nn.convolving import add_bias, channels_first, convolved, over_windows
 from jaxops.ops.nn.integer_convolution import of_dequantized
 from jaxops.ops.nn.overlaps import as_overlaps
 from jaxops.ops.nn.windows import integers, options
 from jaxops.ops.platforms import by_platform
+from jaxops.ops.precision import dot
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.static import Array, Ints, Quantizable, Sizes, jit_if_concrete
@@ -129,7 +133,7 @@ def _conv_transpose(
     windows = sizes_of.transposed(op, sizes, shape, options, output_padding, output_shape)
 
     def plain(x: jax.Array, w: jax.Array) -> jax.Array:
-        return _dilated(x, w, windows, group)
+        return _dilated(x, _reversed(w, group), windows, group)
 
     def quick(x: jax.Array, w: jax.Array) -> jax.Array:
         return as_overlaps(x, w, windows, group)
@@ -138,23 +142,57 @@ def _conv_transpose(
     # as long as its value. 128→64, 2×2, stride 2 at 56×56, value and gradient: 3.9 and 183 → 3.3 and 12 ms.
     known = all(isinstance(d, int) and d > 0 for d in (*x.shape[1:], *windows.sizes)) and 0 not in w.shape
     strided = known and any(s > 1 for s in windows.strides)
-    y = by_platform(x, w, cpu=quick, default=plain) if strided else plain(x, w)
+    if group == 1 and {*x.shape[2:], *windows.dilations} == {1}:
+        y = _of_one_element(x, w, windows)
+    elif strided:
+        y = by_platform(x, w, cpu=quick, default=plain)
+    else:
+        y = _not_strided(x, w, windows, group)
     y = with_sizes(op, y, (x.shape[0], w.shape[1] * group, *windows.sizes))
     return add_bias(op, y, b)
 
 
-def _dilated(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """A convolution of `x`, dilated by the stride, with the reversed filters."""
-    rank, (c, m) = x.ndim, w.shape[:2]
-    w = lax.reshape(w, (group, c // group, *w.shape[1:]))
+def _of_one_element(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
+    """For data of one element along each axis, which scales the filters: one product.
+
+    A generator of DCGAN, which begins with one, takes 0.95 → 0.77 ms and starts in 0.8 of the time.
+    """
+    n, c = x.shape[:2]
+    y = dot(lax.reshape(x, (n, c)), lax.reshape(w, (c, math.prod(w.shape[1:]))), (((1,), (0,)), ((), ())), x.dtype)
+    y = lax.reshape(y, (n, *w.shape[1:]))
+    return lax.pad(y, y.dtype.type(0), [(0, 0, 0)] * 2 + [(-lo, -hi, 0) for lo, hi in windows.pads])
+
+
+def _not_strided(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    """A convolution with the reversed filters, in the form that is fastest for it."""
+    filters, pads = _reversed(w, group), _pads(windows)
+    if all(s == 1 for s in windows.strides) and all(isinstance(p, int) and p >= 0 for pair in pads for p in pair):
+        return over_windows(x, filters, dataclasses.replace(windows, pads=pads), group)
+    return _dilated(x, filters, windows, group)
+
+
+def _reversed(w: jax.Array, group: int) -> jax.Array:
+    """Filters (C, M/group, k1, …, kn) as (M, C/group, k1, …, kn), the last element of each first."""
+    rank, (c, m), kernel = w.ndim, w.shape[:2], w.shape[2:]
+    w = lax.reshape(w, (group, c // group, m, *kernel))
     w = lax.transpose(w, (0, 2, 1, *range(3, rank + 1)))
-    w = lax.rev(lax.reshape(w, (group * m, c // group, *windows.kernel)), range(2, rank))
+    return lax.rev(lax.reshape(w, (group * m, c // group, *kernel)), range(2, rank))
+
+
+def _pads(windows: Windows) -> tuple[tuple[Any, Any], ...]:
+    """How far the reversed filters reach beyond the data."""
     widths = [sizes_of.span(k, d) for k, d in zip(windows.kernel, windows.dilations, strict=True)]
+    return tuple((v - 1 - lo, v - 1 - hi) for v, (lo, hi) in zip(widths, windows.pads, strict=True))
+
+
+def _dilated(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    """A convolution of `x`, dilated by the stride, with reversed filters."""
+    rank = x.ndim
     return lax.conv_general_dilated(
         x,
         w,
         (1,) * (rank - 2),
-        [(v - 1 - lo, v - 1 - hi) for v, (lo, hi) in zip(widths, windows.pads, strict=True)],
+        _pads(windows),
         lhs_dilation=windows.strides,
         rhs_dilation=windows.dilations,
         dimension_numbers=channels_first(rank),

@@ -28,6 +28,11 @@ def convolved(
     sizes = sizes_of.spatial(op, x.shape)
     sizes_of.channels(op, x.shape, w.shape, group)
     windows = sizes_of.sliding(op, sizes, sizes_of.kernel_of(op, w.shape, kernel_shape), options)
+    return with_sizes(op, over_windows(x, w, windows, group), (x.shape[0], w.shape[0], *windows.sizes))
+
+
+def over_windows(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    """The same for sizes that fit, over windows of them."""
     plain = functools.partial(_convolve, windows=windows, group=group)
 
     def form(found: Any) -> Any:
@@ -35,8 +40,7 @@ def convolved(
 
     cpu = form(fast_form(x.shape, w.shape, windows, group, PREPARED.get()))
     gpu = form(gpu_form(x.shape, w.shape, windows, group))
-    y = by_platform(x, w, cpu=cpu, gpu=gpu, default=plain)
-    return with_sizes(op, y, (x.shape[0], w.shape[0], *windows.sizes))
+    return by_platform(x, w, cpu=cpu, gpu=gpu, default=plain)
 
 
 def add_bias(op: str, y: jax.Array, b: list[jax.Array]) -> jax.Array:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 from jax import lax
+from programs import prepared
 
 from jaxops.ops import conv_transpose
 from jaxops.ops.nn.overlaps import as_overlaps
@@ -13,15 +14,15 @@ from jaxops.shapes.nn import windows
 
 
 @st.composite
-def layers(draw):
+def layers(draw, most_data=5, most_stride=5):
     """Data, filters, the number of groups, and windows with gaps between them or far beyond each other."""
     rank = draw(st.integers(1, 3))
 
     def sizes(least, most):
         return tuple(draw(st.lists(st.integers(least, most), min_size=rank, max_size=rank)))
 
-    (n, c, m, group), inner, kernel = draw(st.tuples(*[st.integers(1, 3)] * 4)), sizes(1, 5), sizes(1, 4)
-    strides, dilations = sizes(1, 5), sizes(1, 3)
+    (n, c, m, group), inner, kernel = draw(st.tuples(*[st.integers(1, 3)] * 4)), sizes(1, most_data), sizes(1, 4)
+    strides, dilations = sizes(1, most_stride), sizes(1, 3)
     begins, ends = (
         [draw(st.integers(0, (k - 1) * d // 2)) for k, d in zip(kernel, dilations, strict=True)] for _ in "ab"
     )
@@ -30,7 +31,8 @@ def layers(draw):
     x, w = rng.normal(size=(n, c * group, *inner)), rng.normal(size=(c * group, m, *kernel))
     extra = tuple(draw(st.integers(0, s - 1)) for s in strides)
     found = windows.transposed("conv_transpose", inner, kernel, options, extra)
-    return x.astype(np.float32), w.astype(np.float32), group, found
+    attributes = {**options._asdict(), "group": group, "output_padding": extra}
+    return x.astype(np.float32), w.astype(np.float32), found, attributes
 
 
 def spread(x, w, group, found):
@@ -51,9 +53,28 @@ def spread(x, w, group, found):
 @settings(max_examples=15, deadline=None)
 @given(layers())
 def test_overlaps_are_the_transposed_convolution(layer):
-    x, w, group, found = layer
+    x, w, found, attributes = layer
     assume(0 not in found.sizes)
+    group = attributes["group"]
     np.testing.assert_allclose(as_overlaps(x, w, found, group), spread(x, w, group, found), atol=1e-4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(layers(most_stride=1) | layers(most_data=1), st.booleans())
+def test_without_strides_and_of_one_element(layer, prepare):
+    """A convolution with reversed filters, in a form of its own, and a product."""
+    x, w, found, attributes = layer
+    assume(0 not in found.sizes)
+    with prepared(prepare):
+        y = jax.jit(lambda x, w: conv_transpose(x, w, **attributes))(x, w)
+    np.testing.assert_allclose(y, spread(x, w, attributes["group"], found), atol=1e-4)
+
+
+def test_one_element_is_a_product():
+    x, w = np.ones((2, 3, 1, 1), np.float32), np.ones((3, 4, 5, 5), np.float32)
+    text = str(jax.make_jaxpr(lambda x, w: conv_transpose(x, w, strides=(2, 2), output_padding=(1, 1)))(x, w))
+    assert "dot_general" in text
+    assert "conv_general_dilated" not in text
 
 
 @pytest.mark.optimized
