@@ -2,13 +2,14 @@
 
 XLA gives convolutions to cuDNN, each of which it tries in many ways before the first call, and which it launches one by
 one, where fusions and products are a part of graphs of CUDA: an H200 computes EfficientNet-B0 in 0.43 ms, and a call
-took 1.47. Milliseconds of a call with one image there, of many in a row (TF32, JAX 0.11):
+took 1.47. Milliseconds of a call with one image there, of many in a row (TF32, JAX 0.11), each row by itself; the forms
+in graphs of CUDA, which programs have now, were not measured together:
 
 | | EfficientNet-B0 | MobileNetV3-L | ResNet-50 | DenseNet-121 |
 |---|---|---|---|---|
 | plain convolutions | 1.47 | 0.96 | 1.09 | 3.8 |
 | pointwise ones as products | 0.40 | 0.35 | 0.53 | 3.7 |
-| and depthwise ones as sums | 0.29 | 0.25–0.9 | | |
+| and depthwise ones as sums | 0.29 | 0.40 | | |
 | and all others channels last | 0.29 | 0.25 | 0.59 | 2.2 |
 | plain, in graphs of CUDA (`graph.compiler`) | 0.44 | 0.32 | 0.57 | 1.1 |
 | torch.compile, with graphs of CUDA | 0.44 | 0.34 | 0.54 | |
