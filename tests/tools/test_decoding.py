@@ -228,6 +228,13 @@ def test_caches_are_written_in_place():
     assert len(copies) == len(state.caches)  # of the arguments, before the first step
 
 
+def test_other_platforms_may_inline_what_writes_a_cache():
+    step = jaxops.onnx.decoder(model := jaxops.onnx.load(no_mask()), length=16)
+    traced = jax.jit(step).trace(model.params, step.init(2), PROMPT[:, 0])
+    assert "inlineable" in traced.lower(lowering_platforms=("cpu",)).as_text()
+    assert "inlineable" not in traced.lower(lowering_platforms=("cuda",)).as_text()
+
+
 def test_transformations():
     """`vmap` over separate states, and the gradient of a loss over generated tokens."""
     model = jaxops.onnx.load(no_mask())
