@@ -8,8 +8,6 @@ from jaxops.processor import processor_features
 
 # The features of a processor, as Linux names them, that has loops of 512 bits, where XLA makes them of 256.
 _WIDE = {"avx512f", "AuthenticAMD"}
-
-
 # What XLA puts into graphs of CUDA by default, but for what several devices do together, and convolutions.
 _IN_GRAPHS = "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,CONDITIONAL,CONVOLUTION"
 

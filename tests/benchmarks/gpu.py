@@ -24,13 +24,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from models import error, example
+from models import error, example, outputs
 from report import geometric_mean
 from rich.console import Console
 from rich.table import Table
 
+from jaxops.processor import cores
+
 CALLS, QUEUED = 50, 50
-HERE = Path(__file__).parent
 
 
 def by_jaxops(path, inputs, precision):
@@ -195,11 +196,11 @@ def errors(figures, folder):
     for (model, engine, precision), row in figures.items():
         expected = "onnxruntime" if precision == "float32" else "jaxops"
         if engine == "jaxops" and (model, expected, "float32") in figures:
-            paths = [folder / model / f"{engine}-{precision}.npz", folder / model / f"{expected}-float32.npz"]
-            row["error"] = error(*(list(np.load(path).values()) for path in paths))
+            given = f"{engine}-{precision}", f"{expected}-float32"
+            row["error"] = error(*(outputs(name, folder / model) for name in given))
 
 
-def show(figures, base="jaxops"):
+def show(figures):
     """A table for each figure: a row for each model and precision, and the ratios of the others to jaxops' time."""
     rows = sorted({(precision, model) for model, _, precision in figures})
     engines = [engine for engine in ENGINES if any(engine == e for _, e, _ in figures)]
@@ -208,10 +209,10 @@ def show(figures, base="jaxops"):
         parts = {}
         for precision, model in rows:
             found = [figures.get((model, engine, precision), {}).get(figure) for engine in engines]
-            ours = figures.get((model, base, precision), {}).get(figure)
+            ours = figures.get((model, "jaxops", precision), {}).get(figure)
             cells = []
             for engine, value in zip(engines, found, strict=True):
-                beside = ours is not None and value is not None and engine != base and figure != "error"
+                beside = ours is not None and value is not None and engine != "jaxops" and figure != "error"
                 cells.append("–" if value is None else f"{value:.3g}" + (f" ({ours / value:.2f})" if beside else ""))
                 if beside:
                     parts.setdefault((precision, engine), []).append(ours / value)
@@ -231,7 +232,6 @@ def available():
 
 def main():
     if sys.argv[1:2] == ["--worker"]:
-        sys.path.insert(0, str(HERE))
         worker(*sys.argv[2:4], *map(Path, sys.argv[4:6]))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -254,7 +254,7 @@ def main():
                 for precision in given.precisions
                 if precision != "bfloat16" or engine != "onnxruntime"  # whose files would be others
             ]
-            figures.update(measured(jobs, Path(name), given.rounds, os.cpu_count() or 1))
+            figures.update(measured(jobs, Path(name), given.rounds, cores()))
             errors(figures, Path(name))
             if given.json:
                 given.json.write_text(json.dumps([[*names, row] for names, row in figures.items()], indent=1))

@@ -147,7 +147,7 @@ def _conv_transpose(
     elif strided:
         y = by_platform(x, w, cpu=quick, default=plain)
     else:
-        y = _not_strided(x, w, windows, group)
+        y = _with_reversed(x, w, windows, group)
     y = with_sizes(op, y, (x.shape[0], w.shape[1] * group, *windows.sizes))
     return add_bias(op, y, b)
 
@@ -163,8 +163,8 @@ def _of_one_element(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
     return lax.pad(y, y.dtype.type(0), [(0, 0, 0)] * 2 + [(-lo, -hi, 0) for lo, hi in windows.pads])
 
 
-def _not_strided(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """A convolution with the reversed filters, in the form that is fastest for it."""
+def _with_reversed(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    """A convolution with the reversed filters; without strides in the form that is fastest for it."""
     filters, pads = _reversed(w, group), _pads(windows)
     if all(s == 1 for s in windows.strides) and all(isinstance(p, int) and p >= 0 for pair in pads for p in pair):
         return over_windows(x, filters, dataclasses.replace(windows, pads=pads), group)

@@ -116,6 +116,7 @@ def test_a_network(monkeypatch):
     np.testing.assert_allclose(jaxops.onnx.load(model)(x), expected, rtol=1e-4, atol=1e-5)
     names = [form.__name__ for form in asked]
     assert names[:3] == ["convolution_last", "by_channel", "only_product_last"]
+    assert names[3:5] == ["convolution_last", "only_product_last"]
 
 
 @pytest.mark.usefixtures("on_a_gpu")
