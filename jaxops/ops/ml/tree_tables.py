@@ -14,6 +14,7 @@ from jax import lax
 
 from jaxops.dtypes import canonical, is_float
 from jaxops.errors import ArgumentError
+from jaxops.ops.ml.vote_sums import at, vote_sum
 from jaxops.shapes.ml import trees as sizes_of
 
 LEQ, LT, EQ = range(3)
@@ -189,7 +190,7 @@ def leaves_of(trees: Trees, x: jax.Array) -> jax.Array:
 
     def step(_: Any, node: Any) -> Any:
         def word(k: Any) -> Any:
-            return _at(table, size * node + k)
+            return at(table, size * node + k)
 
         value = jnp.take_along_axis(x, word(0), 1, mode="promise_in_bounds")
         words = [word(k) for k in range(first, kind)]
@@ -223,25 +224,36 @@ def combined(trees: Trees, votes: Votes, x: jax.Array, targets: int, how: str) -
     voted = _voted(trees, voting, leaf)
     sums = how in ("SUM", "AVERAGE")
     target = _target_of_trees(trees, voting) if sums else None
-    if target is not None:
-        # Each tree votes for one target: one weight a leaf, added up target by target.
-        single = _at(weights.sum(1, dtype=dtype), leaf)
-        found = jnp.sum(single, 1, keepdims=True) if targets == 1 else _by_target(single, target, targets)
+    if not len(trees.roots):
+        found = jnp.zeros((x.shape[0], targets), dtype)
+    elif not sums:
+        found = (jnp.min if how == "MIN" else jnp.max)(at(weights, leaf), 1)
+    elif target is None:
+        found = vote_sum(weights, leaf)
     else:
-        reduce = {"MIN": jnp.min, "MAX": jnp.max}.get(how, jnp.sum)
-        found = reduce(_at(weights, leaf), 1) if len(trees.roots) else jnp.zeros((x.shape[0], targets), dtype)
+        found = _by_target(weights, leaf, target)
     if how == "AVERAGE":
         found = found / len(trees.roots)
     return (found if sums else jnp.where(voted, found, jnp.zeros_like(found))), voted
 
 
-def _at(table: np.ndarray, places: Any) -> Any:
-    return jnp.asarray(table).at[places].get(mode="promise_in_bounds")
+def _by_target(weights: np.ndarray, leaf: jax.Array, target: np.ndarray) -> jax.Array:
+    """The sums for trees that vote for one target each: one weight a leaf, and the trees of each target side by side.
 
-
-def _by_target(single: Any, target: np.ndarray, targets: int) -> Any:
-    chosen = (target[:, None] == np.arange(targets)).astype(single.dtype)
-    return jnp.matmul(single, chosen, precision=lax.Precision.HIGHEST)
+    weights: (leaves, targets). leaf: (rows, trees). target: (trees,). Returns (rows, targets).
+    """
+    (rows, trees), (leaves, targets) = leaf.shape, weights.shape
+    voted, group, counts = np.unique(target, return_inverse=True, return_counts=True)
+    order = np.argsort(group, kind="stable")
+    places = np.full((len(voted), counts.max()), trees)
+    places[np.arange(counts.max()) < counts[:, None]] = order
+    if not np.array_equal(places.ravel(), np.arange(trees)):
+        # Where a target has fewer trees than another, a leaf that says nothing stands for them.
+        leaf = jnp.concatenate([leaf, jnp.full((rows, 1), leaves, leaf.dtype)], 1)
+        leaf = leaf.at[:, places].get(mode="promise_in_bounds")
+    single = np.append(weights.sum(1, dtype=weights.dtype), weights.dtype.type(0))
+    found = vote_sum(single[:, None], leaf.reshape(-1, places.shape[1])).reshape(rows, len(voted))
+    return found if len(voted) == targets else jnp.zeros((rows, targets), found.dtype).at[:, voted].set(found)
 
 
 def _target_of_trees(trees: Trees, voting: np.ndarray) -> np.ndarray | None:
@@ -259,4 +271,4 @@ def _voted(trees: Trees, voting: np.ndarray, leaf: Any) -> Any:
     sizes = leaf.shape[0], voting.shape[1]
     if (~silent).any(0).all():
         return jnp.ones(sizes, bool)
-    return jnp.any(_at(voting, leaf), 1)
+    return jnp.any(at(voting, leaf), 1)

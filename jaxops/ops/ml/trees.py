@@ -191,6 +191,7 @@ def tree_ensemble_classifier(
     of its class. classlabels_…: one of both. base_values: one a class, added to the scores.
     Returns labels (rows,) and float32 scores (rows, classes), transformed. String labels are NumPy strings outside of
     `jit`; inside they are `ChosenStrings`, which can be returned and not computed with.
+    Scores do not depend on the order of the trees, so that equal votes tie, and the first class of a tie is chosen.
     The standard leaves open what follows; it is as in onnxruntime. A class that no leaf of a row votes for, and that
     has no base value, is not chosen. With two classes and votes for the first only, these and the base value make the
     score s of the second: it is chosen above 0.5, and the scores are (1 - s, s), if no weight is negative; else above
