@@ -1,5 +1,6 @@
 """What cannot be a JAX array, on its way through `jit`: strings that traced numbers choose, lists of dictionaries."""
 
+import itertools
 from typing import Any
 
 import jax
@@ -30,7 +31,11 @@ class Deferred:
     @property
     def value(self) -> Any:
         """What it stands for; itself while the array is traced."""
-        return self if isinstance(self.array, Tracer) else self.made(np.asarray(self.array), self.items.value)
+        return self if isinstance(self.array, Tracer) else self.value_of(self.array)
+
+    def value_of(self, array: Any) -> Any:
+        """What another concrete array stands for, with these items."""
+        return self.made(np.asarray(array), self.items.value)
 
     @staticmethod
     def made(array: np.ndarray, items: np.ndarray) -> Any:
@@ -83,5 +88,4 @@ class ZippedMaps(Deferred):
 
     @staticmethod
     def made(array: np.ndarray, items: np.ndarray) -> list[dict[Any, Any]]:
-        keys = items.tolist()
-        return [dict(zip(keys, row, strict=True)) for row in array.tolist()]
+        return list(map(dict, map(zip, itertools.repeat(items.tolist()), array.tolist())))

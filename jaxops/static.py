@@ -113,6 +113,21 @@ def foldable(fn: F) -> F:
 PREPARED: ContextVar[bool] = ContextVar("PREPARED", default=False)
 
 
+def transformable(fn: F) -> F:
+    """A function as JAX differentiates or maps it, where it may be a part of a program with prepared weights: the fast
+    forms there have no derivatives, and take no batch."""
+
+    @functools.wraps(fn)
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        before = PREPARED.set(False)
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            PREPARED.reset(before)
+
+    return cast(F, plain)
+
+
 def is_static(value: Any) -> TypeGuard[np.ndarray]:
     """Whether the value is known while tracing: anything but a JAX array."""
     return not isinstance(value, jax.Array)

@@ -103,6 +103,8 @@ def leave(outputs: Sequence[Any], formals: Sequence[Value], given: Any) -> Any:
             raise y.problem(f"output '{name}'")
 
     def left(y: Any) -> Any:
+        if isinstance(y, Deferred):
+            return y if inside else y.value
         bounded_operands("an output of the model", (y,))
         if inside and isinstance(y, np.ndarray) and is_string(y):
             return ChosenStrings.all_of(y)
@@ -111,7 +113,7 @@ def leave(outputs: Sequence[Any], formals: Sequence[Value], given: Any) -> Any:
         # The program keeps it for the next calls, and may give it under two names.
         return y.copy() if isinstance(y, np.ndarray) else y
 
-    traced = jax.tree.map(left, tuple(outputs))
+    traced = jax.tree.map(left, tuple(outputs), is_leaf=lambda y: isinstance(y, Deferred))
     return traced[0] if len(traced) == 1 else named_outputs(names)(*traced)
 
 
@@ -140,15 +142,17 @@ def _outputs_again(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
     return named_outputs(names)(*values)
 
 
-def opened(values: Mapping[str, Any]) -> dict[str, Any]:
+def opened(values: Mapping[str, Any], *, deferred: bool = True) -> dict[str, Any]:
     """Values by name, also in sequences, as operators take them: what a `StaticValue` holds, or a `Deferred` stands
-    for, in its place, and inputs that came as NumPy arrays as JAX arrays."""
+    for, in its place, and inputs that came as NumPy arrays as JAX arrays. deferred: False leaves a `Deferred`."""
     if all(map(is_concrete, values.values())):
         return dict(values)
     wrapped = StaticValue | Deferred
 
     def content(v: Any) -> Any:
-        return v.value if isinstance(v, wrapped) else as_traced(v) if type(v) is np.ndarray else v
+        if isinstance(v, wrapped):
+            return v.value if deferred or isinstance(v, StaticValue) else v
+        return as_traced(v) if type(v) is np.ndarray else v
 
     return jax.tree.map(content, dict(values), is_leaf=lambda v: isinstance(v, wrapped))
 

@@ -17,6 +17,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
+from jaxops.deferred import Deferred
 from jaxops.dtypes import as_traced, is_string
 from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, TooLargeError
 from jaxops.graph.border import opened
@@ -170,7 +171,9 @@ class Pieces:
                 raise
             # What must be known may not be what is followed: the sizes of a model whose weights are trained.
             return under_auto_axes(run, graph, opened(given), params, rng, like=given)
-        local, complete = opened(values), stop.value == len(graph.nodes)
+        complete = stop.value == len(graph.nodes)
+        # No operator reads the outputs any more: a list of dictionaries is made of what stands for it when it leaves.
+        local = opened(values, deferred=not complete)
         if not complete or any(name not in local for name in graph.output_names):
             local, params = {**opened(given), **local}, named_arrays(params)
         if complete:
@@ -323,7 +326,7 @@ def _host(value: Any) -> Any:
 def _operands(values: Any) -> Any:
     """Values as operators take them outside `jit`: data as JAX arrays."""
 
-    if is_concrete(values):
+    if is_concrete(values) or isinstance(values, Deferred):
         return values
 
     def operand(x: Any) -> Any:

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from jax.sharding import get_abstract_mesh
 
+from jaxops.deferred import Deferred
 from jaxops.dtypes import as_canonical, canonical
 from jaxops.errors import OutOfRangeError
 from jaxops.garbage import garbage_later, give_back
@@ -100,13 +101,13 @@ class _Again(NamedTuple):
     """A part, and all that a call like an earlier one needs beside it.
 
     order: for each leaf, the place of its input. narrowed: those of 64 bits that enter as 32. places: of the outputs
-    among the results. made: the namedtuple of several outputs.
+    among the results, or a `Deferred` of the place. made: the namedtuple of several outputs.
     """
 
     part: _Part
     order: tuple[int, ...]
     narrowed: tuple[int, ...]
-    places: tuple[int, ...]
+    places: tuple[int | Deferred, ...]
     made: Any
 
 
@@ -150,7 +151,7 @@ class Own:
             return
         places = jax.tree.unflatten(part.tree, range(part.tree.num_leaves))[1]
         found = tuple(places.get(name) for name in graph.output_names)
-        if all(isinstance(k, int) for k in found) and all(map(_is_declared, graph.outputs, outputs)):
+        if all(isinstance(k, int | Deferred) for k in found) and all(map(_is_declared, graph.outputs, outputs)):
             names, order = tuple(v.name for v in graph.outputs), [list(given).index(name) for name in sorted(given)]
             made = named_outputs(names) if len(names) > 1 else None
             self.again[tuple(map(_kind, inputs))] = _Again(part, tuple(order), tuple(changed), found, made)
@@ -161,7 +162,7 @@ class Prepared:
     """The programs of one model whose weights are prepared, one for each signature, and these weights.
 
     compiled: the jitted function of (*what is static, params, given, rng) that they are made of. plain: the one for
-    models without parameters and for meshes. programs: what keeps them for other processes, if anything does.
+    meshes. programs: what keeps them for other processes, if anything does.
     """
 
     compiled: Any
@@ -199,7 +200,8 @@ class Prepared:
         except (_NotForThese, JaxRuntimeError):
             own.again.clear()
             return None
-        return results[places[0]] if made is None else made(*[results[k] for k in places])
+        left = [results[k] if isinstance(k, int) else k.value_of(results[k.array]) for k in places]
+        return left[0] if made is None else made(*left)
 
     def call(
         self, own: Own, static: tuple[Any, ...], given: Any, rng: Any, leaves: list[Any], tree: Any
@@ -234,7 +236,7 @@ class Prepared:
     def _part(self, own: Own, static: tuple[Any, ...], given: Any, rng: Any, leaves: list[Any]) -> _Part | None:
         """The program for one signature; None where nothing can be prepared."""
         params, settings = own.params, _settings()
-        if not params or is_on_mesh((params, given)):
+        if is_on_mesh((params, given)):
             return None
         weights = [params[name] for name in sorted(params)]
         place = None
@@ -352,4 +354,6 @@ def _is_narrowed(x: Any, entered: Any) -> bool:
 
 
 def _is_declared(formal: Value, y: Any) -> bool:
+    if isinstance(y, Deferred):
+        return formal.kind != "tensor" or formal.dtype in (None, getattr(y, "dtype", None))
     return is_concrete(y) and (formal.dtype is None or y.dtype in (formal.dtype, canonical(formal.dtype)))

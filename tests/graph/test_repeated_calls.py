@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from graphs import build, info, model, node, tensor
+from onnx import helper
 
 from jaxops.errors import DTypeError, ModelError, ShapeError, SignatureError
 from jaxops.graph.border import Border
@@ -45,6 +46,37 @@ def test_the_same_again(loaded, at_once):
         np.testing.assert_allclose(found.z, np.tanh(2 * X @ W), rtol=1e-6)
         assert type(found) is type(first)
         assert isinstance(found.y, jax.Array)
+
+
+def test_a_model_without_parameters(at_once):
+    loaded = load(model("main (float[N,3] x) => (float[N,3] y) { a = Tanh(x) y = Mul(a, x) }"))
+    loaded(X)
+    at_once()
+    np.testing.assert_allclose(loaded(2 * X), np.tanh(2 * X) * 2 * X, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "given"), [("int", [3, 7, 5]), ("string", ["a", "b", "c"])])
+def test_dictionaries_and_strings(at_once, name, given):
+    """What is no JAX array is made anew for each call."""
+    wide = name.replace("int", "int64")
+    proto = build(
+        node("LinearClassifier", ["x"], ["label", "scores"], domain="ai.onnx.ml", coefficients=W.ravel().tolist(),
+             intercepts=[0.0] * 3, multi_class=1, post_transform="NONE", **{f"classlabels_{name}s": given}),
+        node("ZipMap", ["scores"], ["maps"], domain="ai.onnx.ml", **{f"classlabels_{wide}s": given}),
+        inputs=[info("x", ["N", 2])],
+        outputs=[helper.make_empty_tensor_value_info(name) for name in ("label", "maps")],
+        opsets=(("", 20), ("ai.onnx.ml", 3)),
+    )  # fmt: skip
+    loaded, x = load(proto), np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
+    loaded(np.zeros_like(x))
+    at_once()
+    label, maps = loaded(x)
+    scores = x @ W.T
+    assert np.asarray(label).tolist() == [given[k] for k in scores.argmax(1)]
+    assert type(maps) is list
+    assert [list(row) for row in maps] == [given] * 50
+    np.testing.assert_allclose([list(row.values()) for row in maps], scores, rtol=1e-5, atol=1e-6)
+    assert type(maps[0][given[0]]) is float
 
 
 def test_inputs_come_in_the_order_of_the_model(at_once):

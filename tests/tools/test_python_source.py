@@ -317,7 +317,7 @@ def test_random_operators_draw_the_same_numbers(tmp_path):
     proto = model_of("m (float[N,4] x) => (float[N,4] y) { a = RandomNormalLike(x) y = Add(a, x) }")
     model, key = jaxops.onnx.load(proto), jax.random.key(3)
     model.to_python(tmp_path / "net")
-    same(jax.jit(imported(tmp_path / "net").apply)({}, X[0], rng=key), model(X[0], rng=key))
+    same(jax.jit(imported(tmp_path / "net").apply)({}, X[0], rng=key), model.apply({}, X[0], rng=key))
 
 
 def test_operators_of_ones_own_are_imported(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, ShapeError, message, shape_text
 from jaxops.onnx.registry import version
 from jaxops.ops import scan
-from jaxops.static import Subgraph, Tracer, array
+from jaxops.static import Subgraph, Tracer, array, transformable
 
 # Behind the lengths of the sequences.
 Body: TypeAlias = Annotated[Any, Subgraph(first=1, carries=True, not_carried="num_scan_inputs")]
@@ -39,7 +39,7 @@ def scan_8(
         return scan(operands, body, num_scan_inputs=num_scan_inputs, scan_input_directions=turned, rng=key)
 
     if sequence_lens is None:
-        return jax.vmap(whole)(*keys, *operands)
+        return jax.vmap(transformable(whole))(*keys, *operands)
     lengths = _lengths(sequence_lens, batch, steps)
 
     def ragged(length: Any, *values: Any) -> tuple[Any, ...]:
@@ -58,7 +58,7 @@ def scan_8(
 
         return scan([*state, time, *inputs], iteration, num_scan_inputs=len(inputs) + 1, rng=key)
 
-    return jax.vmap(ragged)(lengths, *keys, *operands)
+    return jax.vmap(transformable(ragged))(lengths, *keys, *operands)
 
 
 def _lengths(values: Any, batch: Any, steps: Any) -> jax.Array:

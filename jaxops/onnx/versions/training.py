@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxops.dtypes import floating
 from jaxops.errors import SignatureError
 from jaxops.onnx.registry import version
-from jaxops.static import Array, Subgraph
+from jaxops.static import Array, Subgraph, transformable
 
 
 @version("Gradient", 1, domain="ai.onnx.preview.training")
@@ -35,4 +35,4 @@ def gradient_1(
         (found,) = floating("gradient", **{y: found})
         return jnp.sum(found)
 
-    return jax.grad(target, tuple(range(len(by))))(*by)
+    return jax.grad(transformable(target), tuple(range(len(by))))(*by)
