@@ -109,6 +109,39 @@ TRACED = [
 ]
 
 
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32, np.uint32])
+def test_integers_that_lie_close(dtype, gaps):
+    """They are found in a table, at both ends of their type, too; others keep the default."""
+    limits = np.iinfo(dtype)
+    every = [
+        np.arange(int(limits.max) - 255, int(limits.max) + 1).astype(dtype),
+        np.arange(int(limits.min), int(limits.min) + 256).astype(dtype),
+    ]
+    for keys in every:
+        keys = np.random.default_rng(0).permutation(keys[:: 3 if gaps else 1])
+        x = np.concatenate([*every, np.array([0, 1, 100], dtype)])
+        for values in (np.arange(len(keys)) * 1.5, np.array([f"v{k}" for k in range(len(keys))], object)):
+            given = {
+                "keys_tensor": keys,
+                "values_tensor": values.astype(object if values.dtype == object else np.float32),
+            }
+            expected = label_encoder(x, **given).tolist()
+            assert label_encoder(jnp.asarray(x), **given).tolist() == expected
+            found = jax.jit(lambda x, given=given: label_encoder(x, **given))(x)
+            assert np.asarray(found).tolist() == expected
+
+
+def test_integers_far_apart_are_searched():
+    given = {"keys_int64s": [-(2**30), 0, 5, 2**30], "values_int64s": [1, 2, 3, 4]}
+    x = jnp.array([0, 5, 7, 2**30, -(2**30), -1], jnp.int32)
+    assert jax.jit(lambda x: label_encoder(x, **given))(x).tolist() == [2, 3, -1, 4, 1, -1]
+    close = {"keys_int64s": [2, 0, 5, 7], "values_int64s": [1, 2, 3, 4]}
+    for attributes, searched in ((given, True), (close, False)):
+        program = str(jax.make_jaxpr(lambda x, given=attributes: label_encoder(x, **given))(x))
+        assert ("while[" in program or "scan[" in program) == searched
+
+
 @pytest.mark.grid
 @pytest.mark.parametrize(("x", "attributes"), TRACED, ids=range(len(TRACED)))
 def test_traced(x, attributes):
