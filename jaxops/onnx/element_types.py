@@ -9,6 +9,13 @@ import numpy as np
 from jaxops.graph.nodes import Node
 from jaxops.onnx.schemas import allowed_types, element_type
 
+# Attributes of ai.onnx.ml that list what the result is made of, and its element type.
+LISTS = {
+    **dict.fromkeys(("classlabels_ints", "classlabels_int64s", "values_int64s"), np.dtype(np.int64)),
+    **dict.fromkeys(("classlabels_strings", "values_strings"), np.dtype(object)),
+    "values_floats": np.dtype(np.float32),
+}
+
 
 def output_types(node: Node, inputs: Sequence[np.dtype | None]) -> list[np.dtype | None]:
     """The element type of each output, of tensors in sequences too; None where the schema leaves it open.
@@ -22,14 +29,15 @@ def output_types(node: Node, inputs: Sequence[np.dtype | None]) -> list[np.dtype
     known = [(kinds[min(i, len(kinds) - 1)], dtype) for i, dtype in enumerate(inputs) if dtype is not None]
     said = [v for v in node.attributes.values() if isinstance(v, np.dtype | np.ndarray)]
     attribute = next((v if isinstance(v, np.dtype) else v.dtype for v in said), None)
+    listed = next((dtype for name, dtype in LISTS.items() if node.attributes.get(name)), None)
     found = []
     for i in range(len(node.outputs)):
         kind, allowed = results[min(i, len(results) - 1)]
         same = next((dtype for other, dtype in known if other == kind), None)
         if same is not None or len(allowed) == 1:
             found.append(next(iter(allowed)) if same is None else same)
-        elif attribute in allowed:
-            found.append(attribute)
+        elif attribute in allowed or listed in allowed:
+            found.append(attribute if attribute in allowed else listed)
         else:  # an element of a sequence, a random number like x
             found.append(next((dtype for _, dtype in known if dtype in allowed), None))
     return found

@@ -14,7 +14,7 @@ import numpy as np
 from jaxops.dtypes import is_float
 from jaxops.graph.cuts import result_is_static
 from jaxops.graph.nodes import Graph, Node, Tensor
-from jaxops.onnx.element_types import output_types
+from jaxops.onnx.element_types import LISTS, output_types
 
 # Operators whose integer result may exceed 32 bits where their operands do not. Not among them are those that move,
 # choose or compare elements, combine bits, give indices or counts of elements, or divide with remainder.
@@ -114,4 +114,5 @@ def _grows(node: Node, types: Sequence[np.dtype | None]) -> bool:
         return source is None or source.name in ("uint32", "bfloat16") or (is_float(source) and source.itemsize > 2)
     if name in _SCATTERING:
         return node.attributes.get("reduction", "none") in ("add", "mul")
-    return name in _GROWING
+    listed = (v for key in LISTS if "int" in key for v in node.attributes.get(key) or ())
+    return name in _GROWING or any(not -(2**31) <= v < 2**31 for v in listed)
