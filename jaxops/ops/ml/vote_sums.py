@@ -18,14 +18,14 @@ def vote_sum(weights: np.ndarray, leaf: jax.Array) -> jax.Array:
     found = _as_integers(weights, leaf.shape[1])
     if found is None:
         return jnp.sum(at(weights, leaf), 1)
-    numbers, units = found
-    sums = jnp.split(jnp.sum(at(numbers, leaf), 1, numbers.dtype), len(units), 1)
+    # One after the other: both at once would need the memory of both.
+    (first, unit), *more = [(jnp.sum(at(numbers, leaf), 1, numbers.dtype), unit) for numbers, unit in found]
     # Most of the first sum is one float, which leaves few digits of it over. The smallest numbers are added first.
-    high = sums[0].astype(weights.dtype)
-    y = (sums[0] - high.astype(numbers.dtype)).astype(weights.dtype) * units[0]
-    for whole, unit in zip(sums[1:], units[1:], strict=True):
-        y = y + whole.astype(weights.dtype) * unit
-    return high * units[0] + y
+    high = first.astype(weights.dtype)
+    y = (first - high.astype(first.dtype)).astype(weights.dtype) * unit
+    for whole, smaller in more:
+        y = y + whole.astype(weights.dtype) * smaller
+    return high * unit + y
 
 
 def at(table: np.ndarray, places: jax.Array) -> jax.Array:
@@ -33,8 +33,8 @@ def at(table: np.ndarray, places: jax.Array) -> jax.Array:
     return jnp.asarray(table).at[places].get(mode="promise_in_bounds")
 
 
-def _as_integers(weights: np.ndarray, count: int) -> tuple[np.ndarray, list[np.floating]] | None:
-    """Weights as Σ numbers · unit, of which `count` can be added up: numbers side by side, and their units.
+def _as_integers(weights: np.ndarray, count: int) -> list[tuple[np.ndarray, np.floating]] | None:
+    """Weights as Σ numbers · unit, of which `count` can be added up: numbers and their unit, the largest first.
 
     Two at most, which keep twice as many digits as a float has. None where no integers stand for the weights: for
     infinities, NaN, and numbers at the ends of the range of floats.
@@ -43,7 +43,7 @@ def _as_integers(weights: np.ndarray, count: int) -> tuple[np.ndarray, list[np.f
     # One bit for the sign, and one for what rounding adds to the greatest sum.
     bits = weights.itemsize * 8 - 2
     limits = np.finfo(weights.dtype)
-    rest, parts, units = weights.astype(np.float64), [], []
+    rest, parts = weights.astype(np.float64), []
     while len(parts) < 2 and (not parts or rest.any()):
         with np.errstate(over="ignore", invalid="ignore"):
             total = np.abs(rest).max(initial=0) * count
@@ -52,7 +52,7 @@ def _as_integers(weights: np.ndarray, count: int) -> tuple[np.ndarray, list[np.f
         unit = 2.0 ** (np.frexp(total)[1] - bits) if total else 1.0
         if not limits.tiny <= unit <= limits.max:
             break
-        parts.append(np.rint(rest / unit))
-        units.append(weights.dtype.type(unit))
-        rest = rest - parts[-1] * unit
-    return (np.concatenate(parts, 1).astype(whole), units) if parts else None
+        numbers = np.rint(rest / unit)
+        parts.append((numbers.astype(whole), weights.dtype.type(unit)))
+        rest = rest - numbers * unit
+    return parts or None
