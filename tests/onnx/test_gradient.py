@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from graphs import build, info, node, tensor
-from jax import lax
 
 from jaxops.errors import DTypeError, ModelError, SignatureError, UnsupportedError
 from jaxops.onnx import load
@@ -81,35 +80,6 @@ def test_weights_stay_parameters_and_a_step_trains_them():
     close(model.apply({"w": 2 * W}, X), 2 * W - 0.1 * jax.grad(total, 1)(X, 2 * W))
     derivative = jax.grad(lambda p: model.apply(p, X).sum())(model.params)["w"]
     close(derivative, jax.grad(lambda w: (w - 0.1 * jax.grad(total, 1)(X, w)).sum())(W))
-
-
-@pytest.mark.parametrize(("channels", "group", "kernel"), [(8, 8, 3), (32, 2, 3), (8, 1, 1), (16, 1, 3), (4, 4, 13)])
-def test_through_a_layer_whose_weights_are_prepared(channels, group, kernel):
-    """`model(…)` has forms of a convolution that JAX cannot differentiate."""
-    rng = np.random.default_rng(kernel)
-    x = rng.normal(size=(1, channels, 9, 9)).astype(np.float32)
-    w = rng.normal(size=(channels, channels // group, kernel, kernel)).astype(np.float32)
-    nodes = [
-        node("Conv", ["x", "w"], ["c"], group=group, pads=[kernel // 2] * 4),
-        node("Mul", ["c", "c"], ["y"]),
-        gradient(["x"], ["dx"], xs=["x"], y="y"),
-    ]
-    made = build(
-        *nodes,
-        inputs=[info("x", x.shape)],
-        outputs=[info("y", None), info("dx", None)],
-        opsets=OPSETS,
-        initializers=[tensor(w, "w")],
-    )
-    y, dx = load(made)(x)
-    pads = [(kernel // 2, kernel // 2)] * 2
-
-    def squares(x):
-        return lax.conv_general_dilated(x, w, (1, 1), pads, feature_group_count=group) ** 2
-
-    np.testing.assert_allclose(y, squares(x), rtol=1e-4, atol=1e-3)
-    expected = jax.grad(lambda x: squares(x).sum())(x)
-    np.testing.assert_allclose(dx, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
 
 def test_only_what_moves_is_run_again():

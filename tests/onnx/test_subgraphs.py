@@ -294,31 +294,6 @@ def test_scan_8_with_sequences_of_several_lengths(turn):
         np.testing.assert_array_equal(last[k], expected[-1])
 
 
-def test_a_layer_in_scan_8_whose_weights_are_prepared():
-    """`model(…)` has forms of a convolution that take no batch."""
-
-    def info(name, shape):
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-
-    rng = np.random.default_rng(0)
-    w, x = (rng.normal(size=s).astype(np.float32) for s in ((8, 1, 3, 3), (2, 3, 1, 8, 9, 9)))
-    inner = [info("s", [1, 8, 9, 9]), info("v", [1, 8, 9, 9])], [info("s2", None), info("r", None)]
-    conv = helper.make_node("Conv", ["v", "w"], ["r"], group=8, pads=[1] * 4)
-    body = helper.make_graph([conv, helper.make_node("Add", ["s", "r"], ["s2"])], "body", *inner)
-    scan = helper.make_node("Scan", ["", "s0", "x"], ["y", "rows"], body=body, num_scan_inputs=1)
-    inputs = [info("s0", [2, 1, 8, 9, 9]), info("x", x.shape)]
-    graph = helper.make_graph(
-        [scan], "main", inputs, [info("y", None), info("rows", None)], [onnx.numpy_helper.from_array(w, "w")]
-    )
-    loaded = jaxops.onnx.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)]))
-    last, rows = loaded(np.zeros((2, 1, 8, 9, 9), np.float32), x)
-    padded = np.pad(x[:, :, 0], [(0, 0)] * 3 + [(1, 1)] * 2)
-    shown = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (3, 4))
-    expected = np.einsum("btchwij,cij->btchw", shown, w[:, 0])[:, :, None]
-    np.testing.assert_allclose(rows, expected, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(last, expected.sum(1), rtol=1e-4, atol=1e-5)
-
-
 MAP = """main (seq(float[N]) s, float[M] x) => (seq(float[N]) y, seq(int64[K]) z) {
     y, z = SequenceMap(s, x) <body = b (float[N] a, float[M] c) => (float[N] d, int64[K] e) {
         d = Add(a, c)  e = Shape(a) }>
