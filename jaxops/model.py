@@ -15,7 +15,7 @@ import jax.export
 from jaxops.contract import check_key, explained
 from jaxops.dtypes import canonical
 from jaxops.errors import ArgumentError, SignatureError, UnsupportedError
-from jaxops.graph.border import Border, leave, opened
+from jaxops.graph.border import Border, leave, opened, undeferred
 from jaxops.graph.cuts import expected_cuts
 from jaxops.graph.nodes import Graph, Tensor, Value
 from jaxops.graph.params import Choice, prepare, renamed
@@ -380,7 +380,7 @@ class Model:
         rng = jax.random.key(0) if self.graph.draws else None
         names = names_of(self.graph)
         found = self._pieces.call(self._giving(names), values, self.params, rng) if names else []
-        return dict(zip(names, found, strict=True))
+        return dict(zip(names, undeferred(found), strict=True))
 
     def __str__(self) -> str:
         return self.show()

@@ -113,7 +113,7 @@ def leave(outputs: Sequence[Any], formals: Sequence[Value], given: Any) -> Any:
         # The program keeps it for the next calls, and may give it under two names.
         return y.copy() if isinstance(y, np.ndarray) else y
 
-    traced = jax.tree.map(left, tuple(outputs), is_leaf=lambda y: isinstance(y, Deferred))
+    traced = jax.tree.map(left, tuple(outputs), is_leaf=_is_deferred)
     return traced[0] if len(traced) == 1 else named_outputs(names)(*traced)
 
 
@@ -155,6 +155,15 @@ def opened(values: Mapping[str, Any], *, deferred: bool = True) -> dict[str, Any
         return as_traced(v) if type(v) is np.ndarray else v
 
     return jax.tree.map(content, dict(values), is_leaf=lambda v: isinstance(v, wrapped))
+
+
+def undeferred(values: Any) -> Any:
+    """Values, also in sequences, with what a `Deferred` stands for in its place."""
+    return jax.tree.map(lambda v: v.value if isinstance(v, Deferred) else v, values, is_leaf=_is_deferred)
+
+
+def _is_deferred(value: Any) -> bool:
+    return isinstance(value, Deferred)
 
 
 def enter(formal: Value, value: Any) -> Any:

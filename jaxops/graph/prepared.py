@@ -116,8 +116,8 @@ class Own:
     """What is made of the parameters that a model has. A caller who replaces some gets another.
 
     latest: signature → the part that ran last, which raises `_NotForThese` where another one must. parts: all, by types
-    and settings, None where nothing can be prepared. prepared: expression → its value. again: types of the
-    inputs, as they were given → what such a call needs.
+    and settings, None on a mesh. prepared: expression → its value. again: types of the inputs, as they were given →
+    what such a call needs.
     """
 
     params: dict[str, Any]
@@ -234,7 +234,7 @@ class Prepared:
         return f"{len(self.values)} values of {size:,} bytes, computed once from parameters"
 
     def _part(self, own: Own, static: tuple[Any, ...], given: Any, rng: Any, leaves: list[Any]) -> _Part | None:
-        """The program for one signature; None where nothing can be prepared."""
+        """The program for one signature; None on a mesh."""
         params, settings = own.params, _settings()
         if is_on_mesh((params, given)):
             return None

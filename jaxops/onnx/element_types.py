@@ -1,7 +1,7 @@
 """The element types of what a bound node makes, as its schema says them."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from jaxops.graph.nodes import Node
 from jaxops.onnx.schemas import allowed_types, element_type
 
 # Attributes of ai.onnx.ml that list what the result is made of, and its element type.
-LISTS = {
+_LISTS = {
     **dict.fromkeys(("classlabels_ints", "classlabels_int64s", "values_int64s"), np.dtype(np.int64)),
     **dict.fromkeys(("classlabels_strings", "values_strings"), np.dtype(object)),
     "values_floats": np.dtype(np.float32),
@@ -27,20 +27,26 @@ def output_types(node: Node, inputs: Sequence[np.dtype | None]) -> list[np.dtype
         return [None] * len(node.outputs)
     kinds, results = _kinds(schema)
     known = [(kinds[min(i, len(kinds) - 1)], dtype) for i, dtype in enumerate(inputs) if dtype is not None]
-    said = [v for v in node.attributes.values() if isinstance(v, np.dtype | np.ndarray)]
-    attribute = next((v if isinstance(v, np.dtype) else v.dtype for v in said), None)
-    listed = next((dtype for name, dtype in LISTS.items() if node.attributes.get(name)), None)
+    said = list(_said(node.attributes))
     found = []
     for i in range(len(node.outputs)):
         kind, allowed = results[min(i, len(results) - 1)]
         same = next((dtype for other, dtype in known if other == kind), None)
         if same is not None or len(allowed) == 1:
             found.append(next(iter(allowed)) if same is None else same)
-        elif attribute in allowed or listed in allowed:
-            found.append(attribute if attribute in allowed else listed)
-        else:  # an element of a sequence, a random number like x
-            found.append(next((dtype for _, dtype in known if dtype in allowed), None))
+        else:  # also an element of a sequence, a random number like x
+            found.append(next((dtype for dtype in (*said, *(d for _, d in known)) if dtype in allowed), None))
     return found
+
+
+def _said(attributes: Mapping[str, Any]) -> Iterator[np.dtype]:
+    """The element types that attributes say, those of values before those of keys."""
+    for name in sorted(attributes, key=lambda name: not name.startswith("values")):
+        value = attributes[name]
+        if isinstance(value, np.dtype | np.ndarray):
+            yield value if isinstance(value, np.dtype) else value.dtype
+        elif value and name in _LISTS:
+            yield _LISTS[name]
 
 
 @functools.cache

@@ -14,7 +14,7 @@ import numpy as np
 from jaxops.dtypes import is_float
 from jaxops.graph.cuts import result_is_static
 from jaxops.graph.nodes import Graph, Node, Tensor
-from jaxops.onnx.element_types import LISTS, output_types
+from jaxops.onnx.element_types import output_types
 
 # Operators whose integer result may exceed 32 bits where their operands do not. Not among them are those that move,
 # choose or compare elements, combine bits, give indices or counts of elements, or divide with remainder.
@@ -29,6 +29,15 @@ _SCATTERING = {"ScatterElements", "ScatterND"}
 # They look at all bits of an operand, also at those that are zero.
 _HASHING = {"MurmurHash3"}
 _CASTS = {"Cast", "CastLike"}
+# Attributes with the numbers that operators of ai.onnx.ml choose among.
+_CHOSEN = (
+    "classlabels_ints",
+    "classlabels_int64s",
+    "values_int64s",
+    "values_tensor",
+    "default_int64",
+    "default_tensor",
+)
 # (element type, whether the value is static); each None where that is open.
 _Fact = tuple[np.dtype | None, bool | None]
 _OPEN: _Fact = (None, None)
@@ -114,5 +123,10 @@ def _grows(node: Node, types: Sequence[np.dtype | None]) -> bool:
         return source is None or source.name in ("uint32", "bfloat16") or (is_float(source) and source.itemsize > 2)
     if name in _SCATTERING:
         return node.attributes.get("reduction", "none") in ("add", "mul")
-    listed = (v for key in LISTS if "int" in key for v in node.attributes.get(key) or ())
-    return name in _GROWING or any(not -(2**31) <= v < 2**31 for v in listed)
+    return name in _GROWING or any(map(_exceeds, map(node.attributes.get, _CHOSEN)))
+
+
+def _exceeds(numbers: Any) -> bool:
+    """Whether these are integers of which one does not fit 32 bits."""
+    found = np.asarray(numbers)
+    return found.dtype.kind in "iu" and found.size > 0 and not (found.min() >= -(2**31) and found.max() < 2**31)

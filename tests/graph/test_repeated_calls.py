@@ -69,6 +69,9 @@ def test_dictionaries_and_strings(at_once, name, given):
     )  # fmt: skip
     loaded, x = load(proto), np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
     loaded(np.zeros_like(x))
+    # What looks at every tensor sees them, too.
+    assert loaded.compare(x).agrees
+    assert "ZipMap" in str(loaded.summary(x, time=True))
     at_once()
     label, maps = loaded(x)
     scores = x @ W.T

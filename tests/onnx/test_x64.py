@@ -115,30 +115,6 @@ def test_the_old_answer_wraps():
     np.testing.assert_array_equal(load(ARITHMETIC["add"][0], x64=False)(LARGE), (LARGE * 2).astype(np.int32))
 
 
-@pytest.mark.parametrize("labels", [[1, 5, 9], [1, 5, 2**40], [-(2**31), 5, 2**31 - 1]])
-@pytest.mark.parametrize("op", ["classifier", "encoder"])
-def test_labels_have_the_bits_that_they_need(op, labels):
-    """scikit-learn's exporter casts int64 labels to int64."""
-    if op == "classifier":
-        given = {"coefficients": [1.0, 2.0, -1.0, 1.0, 0.5, -2.0], "intercepts": [0.0] * 3, "multi_class": 1}
-        first = node("LinearClassifier", ["x"], ["l", "s"], domain="ai.onnx.ml", classlabels_ints=labels, **given)
-        formal, x = info("x", ["N", 2]), np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
-    else:
-        given = {"keys_floats": [0.5, 1.0, 2.0], "values_int64s": labels, "default_int64": 7}
-        first = node("LabelEncoder", ["x"], ["l"], domain="ai.onnx.ml", **given)
-        formal, x = info("x", ["N"]), np.float32([2.0, 0.5, 3.0, 1.0])
-    proto = build(
-        first,
-        node("Cast", ["l"], ["y"], to=TensorProto.INT64),
-        inputs=[formal],
-        outputs=[info("y", None, TensorProto.INT64)],
-        opsets=(("", 18), ("ai.onnx.ml", 3)),
-    )
-    loaded = load(proto)
-    assert loaded.x64 == (max(labels) >= 2**31)
-    np.testing.assert_array_equal(loaded(x), answer(proto, x))
-
-
 def test_indices_and_static_arithmetic_leave_a_model_as_it_is():
     shape = "s = Shape(x) n = Mul(s, s) p = Add(n, s) z = Cast<to=1>(p)"
     tables = {"w": np.arange(12, dtype=np.float32).reshape(4, 3)}
