@@ -1,8 +1,10 @@
 """Programs whose weights are prepared, and what is in a program."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+
+import jax
 
 from jaxops.graph.rows import jaxprs
 from jaxops.static import PREPARED
@@ -24,3 +26,8 @@ def equations(jaxpr: Any) -> Iterator[Any]:
         yield eqn
         for inner in jaxprs(eqn.params):
             yield from equations(inner)
+
+
+def primitives(fn: Callable[..., Any], *args: Any) -> set[str]:
+    """The names of all primitives in a program, those of inner programs included."""
+    return {eqn.primitive.name for eqn in equations(jax.make_jaxpr(fn)(*args).jaxpr)}

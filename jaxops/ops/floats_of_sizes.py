@@ -235,8 +235,22 @@ def _cast(a: Number, dtype: Any) -> Number | SizeError:
     return found if isinstance(found, SizeError) else Number(dtype, found.top)
 
 
+def _compared(fact: Callable[[Any, Any], bool], of_floats: Any) -> Callable[[Any, Any], bool | SizeError]:
+    """A comparison that holds, or not, for every size. Booleans are compared as they are."""
+
+    def compare(a: Any, b: Any) -> bool | SizeError:
+        if isinstance(a, bool):
+            return bool(of_floats(a, b))
+        both = _linear(a, b, _either(of_floats, fact), of_floats)
+        if not is_float(a.dtype) or (both.exact if both.sizes is None else np.all(both.floats == both.tops)):
+            return both.top
+        return SizeError(f"{a.top} and {b.top} are compared in {a.dtype.name}, which rounds them", a.top, b.top)
+
+    return compare
+
+
 # What operators do to numbers.
-RULES: dict[str, Callable[..., Number | SizeError]] = {
+RULES: dict[str, Callable[..., Number | bool | SizeError]] = {
     "add": _add,
     "sub": _sub,
     "mul": _mul,
@@ -250,6 +264,11 @@ RULES: dict[str, Callable[..., Number | SizeError]] = {
     "ceil": _ceil,
     "round": _round,
     "cast": _cast,
+    "equal": _compared(of_sizes.equal, np.equal),
+    "greater": _compared(of_sizes.greater, np.greater),
+    "greater_or_equal": _compared(of_sizes.greater_or_equal, np.greater_equal),
+    "less": _compared(lambda a, b: of_sizes.greater(b, a), np.less),
+    "less_or_equal": _compared(lambda a, b: of_sizes.greater_or_equal(b, a), np.less_equal),
 }
 
 

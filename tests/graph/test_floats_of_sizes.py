@@ -100,6 +100,28 @@ ROWS = [
         NS,
     ),
     Row(
+        "comparisons of floats",
+        "(float[n,s,4] x) => (float[n,s,4] y)",
+        choice("""k = Constant<value_float=0.0>() f = Cast<to=1>(s) h = Constant<value_float=0.5>() m = Mul(f, h)
+        a = Less(f, k) b = Greater(m, f) d = GreaterOrEqual(k, f) e = LessOrEqual(f, m) v = Equal(m, f)
+        w = Equal(a, v) u = Not(w) aa = Or(a, b) ab = Or(d, e) ac = Or(aa, ab) ad = Or(ac, u) c = Or(ad, v)"""),
+        NS,
+    ),
+    Row(
+        "TensorFlow's loop over steps",
+        "(float[n,s,4] x) => (float[n,s,4] y)",
+        """one = Constant<value_int=1>()  axis = Constant<value_ints=[1]>()  none = Constant<value_float=0.0>()
+        sh = Shape(x)  ints = Cast<to=6>(sh)  s = Gather(ints, one)  m = Cast<to=7>(s)  f = Cast<to=1>(s)
+        c = Less(none, f)  start = Constant<value = int32 {0}>()  h = ReduceSum<keepdims=0>(x, axis)
+        t = Transpose<perm=[1,0,2]>(x)
+        last, sums, limit, rows = Loop(m, c, start, h, s) <body = g (int64 i, bool go, int32 k, float[n,4] p, int32 l)
+        => (bool on, int32 q, float[n,4] r, int32 w, float[n,4] o) { w = Identity(l)  step = Gather(t, k)
+        r = Add(p, step)  o = Mul(r, step)  unit = Constant<value = int32 {1}>()  q = Add(k, unit)
+        fi = Cast<to=1>(i)  fq = Cast<to=1>(q)  fl = Cast<to=1>(l)  a = Less(fi, fl)  b = Less(fq, fl)  on = And(a, b) }>
+        y = Transpose<perm=[1,0,2]>(rows)""",
+        NS,
+    ),
+    Row(
         "padded to windows and cut back, as Swin",
         "(float[n,s] x) => (float[n,m,4] y, float[n,s] z)",
         """zero = Constant<value_ints=[0]>()  one = Constant<value_ints=[1]>()  four = Constant<value_ints=[4]>()
@@ -153,6 +175,17 @@ def test_a_condition_that_stays_open_names_the_size():
     with pytest.raises(SizeError, match="if_: `cond` must be known, as the branches differ") as caught:
         jaxops.onnx.load(model("(float[n,s,4] x) => (float[n,s,4] y)", body)).export()
     assert caught.value.symbols == ["s"]
+
+
+def test_a_comparison_that_floats_round_is_not_that_of_the_sizes():
+    """(s / 10) · 10 is s, but not in float32 where s is 13."""
+    body = choice("""f = Cast<to=1>(s) k = Constant<value_float=0.1>() t = Constant<value_float=10.0>()
+    m = Mul(f, k) q = Mul(m, t) c = Equal(q, f)""")
+    loaded = jaxops.onnx.load(model("(float[n,s,4] x) => (float[n,s,4] y)", body))
+    with pytest.raises(
+        SizeError, match="10\\*s and 10\\*s are compared in float32, which rounds them|compared in float32"
+    ):
+        loaded.export()
 
 
 def test_the_program_of_the_other_sizes_refuses_one():

@@ -19,6 +19,7 @@ from jaxops.errors import ArgumentError, JaxopsError, ShapeError, SignatureError
 from jaxops.memory import bounded
 from jaxops.ops.checked import bounded_like, check_counts
 from jaxops.ops.controlflow.branching import if_
+from jaxops.ops.controlflow.counting import counted
 from jaxops.ops.controlflow.state import carried, condition, has_strings, rows_of, same_state, value_of
 from jaxops.sequences import GrowingSequence, SplitSequence
 from jaxops.static import UNKNOWN, FromSizes, Subgraph, Tracer, Undecided, is_symbolic, traced_once, tracing
@@ -41,10 +42,10 @@ def loop(m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, rng: Any = 
     Returns the last state, then each scan output stacked along a new first axis, one row per iteration.
 
     Outside `jit`, and while body computes only static values, this is a Python loop. Under tracing it is `lax.scan`,
-    which can be differentiated, when the trip count is known and body returns the condition unchanged. It is
-    unrolled when the state changes its shape or holds sequences, or when body needs a known iteration number.
-    Otherwise it is `lax.while_loop`, which allows no scan outputs. In both of JAX's loops a static state becomes JAX
-    arrays, and body is traced once.
+    which can be differentiated, when the trip count is known and nothing else ends the loop: body returns the condition
+    unchanged, or one that only counts and is known to hold until then, such as i < m. It is unrolled when the state
+    changes its shape or holds sequences, or when body needs a known iteration number. Otherwise it is `lax.while_loop`,
+    which allows no scan outputs. In both of JAX's loops a static state becomes JAX arrays.
     Raises StaticError when the number of iterations must be known but is traced, ArgumentError for an endless loop,
     DTypeError and ShapeError when the state or a scan output changes its type or shape.
     Source: ONNX Loop, opsets 1–25.
@@ -58,7 +59,7 @@ def loop(m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, rng: Any = 
 
     def step(number: Any, keep: Any, state: Sequence[Any]) -> Any:
         # A key per iteration, so that each draws other random numbers.
-        key = {} if rng is None else {"rng": jax.random.fold_in(rng, number)}
+        key = {} if rng is None else {"rng": jax.random.fold_in(rng, as_traced(number))}
         after, *values = map(value_of, body(number, keep, *state, **key))
         if len(values) < len(state):
             raise SignatureError(
@@ -236,10 +237,14 @@ class _Loop:
     def traced(self) -> tuple[Any, ...]:
         """Runs as `lax.scan`, as `lax.while_loop`, or unrolled."""
         seen = self.trace()
-        counted = self.count is not None and not isinstance(self.count, jax.Array)
+        limited = self.count is not None and not isinstance(self.count, jax.Array)
         iterate = seen.iterate
-        if iterate and counted and not seen.exits:
-            check_counts("loop", "m", self.count)
+        if iterate and limited and seen.exits and self.keep is True:
+            last = counted(self.count, self.state, self.step)
+            if last is not None:
+                found = self.scanned(iterate)
+                return tuple(last.get(k, value) for k, value in enumerate(found))
+        if iterate and limited and not seen.exits:
             if self.keep is True:
                 return self.scanned(iterate)
             if not seen.scans:
@@ -293,6 +298,7 @@ class _Loop:
             flag, after, scans = iterate(number, *carry)
             return (flag, after), scans
 
+        check_counts("loop", "m", self.count)
         (_, state), scans = lax.scan(one, self.start(), lax.iota(canonical(np.int64), self.count))
         return (*state, *scans)
 

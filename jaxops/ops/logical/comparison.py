@@ -11,13 +11,14 @@ from jax import lax
 
 from jaxops.dtypes import as_traced
 from jaxops.errors import SizeError
-from jaxops.ops.computed_sizes import facts
+from jaxops.ops.computed_sizes import computes_sizes, facts
 from jaxops.ops.elementwise import broadcast_reduce, on_facts, operands, symbolic
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import A, Array, foldable, tracing
 
 
 @foldable
+@computes_sizes
 def equal(a: A, b: A) -> A:
     """Whether a = b, element by element; the operands broadcast to each other.
 
@@ -36,6 +37,7 @@ def _equal(a: Any, b: Any) -> Any:
 
 
 @foldable
+@computes_sizes
 def greater(a: A, b: A) -> A:
     """Whether a > b, element by element; the operands broadcast to each other.
 
@@ -50,6 +52,7 @@ def greater(a: A, b: A) -> A:
 
 
 @foldable
+@computes_sizes
 def less(a: A, b: A) -> A:
     """Whether a < b, element by element; the operands broadcast to each other.
 
@@ -66,6 +69,7 @@ def less(a: A, b: A) -> A:
 
 
 @foldable
+@computes_sizes
 def greater_or_equal(a: A, b: A) -> A:
     """Whether a ≥ b, element by element; the operands broadcast to each other.
 
@@ -81,6 +85,7 @@ def greater_or_equal(a: A, b: A) -> A:
 
 
 @foldable
+@computes_sizes
 def less_or_equal(a: A, b: A) -> A:
     """Whether a ≤ b, element by element; the operands broadcast to each other.
 

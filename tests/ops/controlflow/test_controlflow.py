@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.export import export, symbolic_shape
+from programs import primitives
 
 from jaxops import ops
 from jaxops.errors import ArgumentError, AxisError, BoundsError, DTypeError, ShapeError, SignatureError, StaticError
@@ -19,21 +20,6 @@ def scan(initial, inputs, body, **attributes):
 
 def i64(*values):
     return np.array(values, np.int64)
-
-
-def primitives(fn, *args):
-    """The names of all primitives in a program, those of inner programs included."""
-    found, todo = set(), [jax.make_jaxpr(fn)(*args).jaxpr]
-    while todo:
-        for eqn in todo.pop().eqns:
-            found.add(eqn.primitive.name)
-            todo += [sub for value in eqn.params.values() for sub in jaxprs(value)]
-    return found
-
-
-def jaxprs(value):
-    values = value if isinstance(value, tuple | list) else [value]
-    return [getattr(v, "jaxpr", v) for v in values if hasattr(v, "jaxpr") or hasattr(v, "eqns")]
 
 
 # --- If
