@@ -117,8 +117,8 @@ ROWS = [
         last, sums, limit, rows = Loop(m, c, start, h, s) <body = g (int64 i, bool go, int32 k, float[n,4] p, int32 l)
         => (bool on, int32 q, float[n,4] r, int32 w, float[n,4] o) { w = Identity(l)  step = Gather(t, k)
         r = Add(p, step)  o = Mul(r, step)  unit = Constant<value = int32 {1}>()  q = Add(k, unit)
-        fi = Cast<to=1>(i)  fq = Cast<to=1>(q)  fl = Cast<to=1>(l)  a = Less(fi, fl)  b = Less(fq, fl)  on = And(a, b) }>
-        y = Transpose<perm=[1,0,2]>(rows)""",
+        fi = Cast<to=1>(i)  fq = Cast<to=1>(q)  fl = Cast<to=1>(l)  a = Less(fi, fl)  b = Less(fq, fl)
+        on = And(a, b) }>  y = Transpose<perm=[1,0,2]>(rows)""",
         NS,
     ),
     Row(
@@ -182,9 +182,7 @@ def test_a_comparison_that_floats_round_is_not_that_of_the_sizes():
     body = choice("""f = Cast<to=1>(s) k = Constant<value_float=0.1>() t = Constant<value_float=10.0>()
     m = Mul(f, k) q = Mul(m, t) c = Equal(q, f)""")
     loaded = jaxops.onnx.load(model("(float[n,s,4] x) => (float[n,s,4] y)", body))
-    with pytest.raises(
-        SizeError, match="10\\*s and 10\\*s are compared in float32, which rounds them|compared in float32"
-    ):
+    with pytest.raises(SizeError, match=r"if_: `cond` must be known.*\n?.*compared in float32, which rounds them"):
         loaded.export()
 
 
