@@ -24,6 +24,7 @@ from jaxops.static import Dim, Undecided, is_symbolic
 LARGEST = 2**16
 # What a constant of a model means: 0.7 in float32 is 7/10. Larger numbers could overflow the int32 of traced sizes.
 _DENOMINATOR, _NUMERATOR = 1024, 2**14
+_SENTINEL = 10**9  # what TensorFlow's converter writes for the end of an axis: compared, and no factor
 _EXACT_TYPES = ("float32", "float64")
 
 
@@ -50,7 +51,8 @@ def number_of(value: Any, dtype: Any) -> "Number | SizeError":
     if not math.isfinite(value):
         return SizeError(f"{value} times a symbolic size is no size")
     meant = Fraction(float(value)).limit_denominator(_DENOMINATOR)
-    if dtype.type(float(meant)) != value or abs(meant.numerator) > _NUMERATOR:
+    large = abs(meant.numerator) > (_NUMERATOR if meant.denominator > 1 else _SENTINEL)
+    if dtype.type(float(meant)) != value or large:
         return SizeError(f"the factor {value} of a symbolic size is no ratio of small whole numbers")
     exact = Fraction(float(value)) == meant
     top, bottom = meant.numerator, meant.denominator
@@ -107,8 +109,17 @@ def _joined(a: Number, b: Number, top: Callable[[Any, Any], Any], bottom: int, f
 def _linear(a: Number, b: Number, top: Callable[[Any, Any], Any], floats: Any) -> Number:
     """Both over one denominator."""
     bottom = math.lcm(a.bottom, b.bottom)
+    if bottom > 1:
+        _check_factor(a, b)
     x, y = bottom // a.bottom, bottom // b.bottom
     return _joined(a, b, lambda s, t: top(s * x, t * y), bottom, floats)
+
+
+def _check_factor(a: Number, b: Number) -> None:
+    """Raises SizeError where a number that is multiplied, or shares a denominator, could overflow with a size."""
+    for top in (n.top for n in (a, b) if n.of is None):
+        if isinstance(top, int) and abs(top) > _NUMERATOR:
+            raise SizeError(f"the factor {top} of a symbolic size is no ratio of small whole numbers", a.top, b.top)
 
 
 def _add(a: Number, b: Number) -> Number:
@@ -140,6 +151,7 @@ def _mul(a: Number, b: Number) -> Number:
     a, b = (b, a) if a.of is None else (a, b)
     if b.of is not None:
         return _joined(a, b, lambda s, t: s * t, a.bottom * b.bottom, np.multiply)
+    _check_factor(a, b)
     factor = Fraction(b.top, a.bottom * b.bottom)
     return _joined(a, b, lambda s, t: s * factor.numerator, factor.denominator, np.multiply)
 
@@ -151,6 +163,7 @@ def _div(a: Number, b: Number) -> Number | SizeError:
     if b.of is None:
         if b.top == 0:
             return SizeError(f"{a.top} is divided by 0", a.top)
+        _check_factor(a, b)
         factor = Fraction(b.bottom, a.bottom * b.top)
         return _joined(a, b, lambda s, t: s * factor.numerator, factor.denominator, np.divide)
     whole, part = a.top * b.bottom, b.top * a.bottom

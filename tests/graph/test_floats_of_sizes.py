@@ -62,6 +62,23 @@ ROWS = [
         t = Sub(r, k) u = Max(t, m, k) g = Min(u, f)"""),
         NS,
     ),
+    Row(
+        "TensorFlow's x[:, :size // 2], in which a billion is the end",
+        VECTOR,
+        """at = Constant<value = int32[1] {1}>()  two = Constant<value = int32[1] {2}>()  sh = Shape<start=1>(x)
+        size = Cast<to=6>(sh)  half = Div(size, two)  f = Cast<to=1>(half)  least = Constant<value_floats=[-1e9]>()
+        g = Max(f, least)  i = Cast<to=6>(g)  most = Constant<value = int32[1] {1000000000}>()  e = Equal(i, most)
+        masked = Constant<value = bool[1] {0}>()  a = And(e, masked)  end = Where(a, most, i)
+        zero = Constant<value = int32[1] {0}>()  y = Slice(x, zero, end, at)""",
+        NS,
+    ),
+    Row(
+        "TensorFlow's x[:, 0], in steps of a billion",
+        "(float[n,s] x) => (float[n] y)",
+        """zero = Constant<value_ints=[0]>()  at = Constant<value_ints=[1]>()  far = Constant<value_ints=[1000000000]>()
+        one = Slice(x, zero, far, at, far)  y = Squeeze(one, at)""",
+        NS,
+    ),
     Row("a quotient of sizes", VECTOR, cut("t = Add(f, f) r = Div(t, f) g = Min(r, f)"), NS),
     Row(
         "a square",
@@ -149,6 +166,11 @@ def test_one_program_agrees_with_onnxruntime(row):
 
 ERRORS = [
     (cut("k = Constant<value_float=0.70710678>() m = Mul(f, k) g = Floor(m)"), "factor 0.707.*is no ratio of small"),
+    (cut("k = Constant<value_float=1e9>() m = Mul(f, k) g = Floor(m)"), "the factor 1000000000 of a symbolic size"),
+    (
+        cut("k = Constant<value_float=0.5>() q = Constant<value_float=1e9>() m = Mul(f, k) g = Add(m, q)"),
+        "factor 10000",
+    ),
     (cut("g = Sqrt(f)"), "slice: `ends` must be known while tracing: the square root of s is no multiple"),
     (cut("k = Constant<value_float=0.5>() g = Pow(f, k)"), "a power of s is no multiple of a size"),
     (cut("k = Constant<value_float=9.0>() r = Div(k, f) g = Floor(r)"), "9 / s is no multiple of a size"),

@@ -20,7 +20,7 @@ def slice_range(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
         first = _clamp(size, start, max(low, 0), high)
         stop = _clamp(size, end, low, high)
         span = stop - first if step > 0 else first - stop
-        return first, ceiled(larger(span, 0), abs(step))
+        return first, _one(ceiled(larger(span, 0), abs(step)))
     except Undecided as error:
         bound = start if _open(start) else end
         raise SizeError(
@@ -28,6 +28,14 @@ def slice_range(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
             bound,
             needs=f"{bound} >= 0",
         ) from error
+
+
+def _one(count: Dim) -> Dim:
+    """A number of elements, as 1 where it is: TensorFlow's x[i] comes as a slice in steps of a billion."""
+    try:
+        return 1 if count <= 1 and count >= 1 else count
+    except Undecided:
+        return count
 
 
 def _open(bound: Dim) -> bool:
