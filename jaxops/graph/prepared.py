@@ -271,9 +271,11 @@ class Prepared:
         inputs = *found.prepared, *found.read, *range(len(names), program.inputs)
         parts = layers.cut(found.rest, program.types, program.outputs) if is_cpu else []
 
+        options = compiler_options(found.rest)
+
         def jitted(run: Any) -> Any:
             run.__name__ = name
-            return jax.jit(run, compiler_options=compiler_options())
+            return jax.jit(run, compiler_options=options)
 
         if parts:
             whole = chained(parts, inputs, program.outputs, shapes, jitted)

@@ -10,8 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 from jaxops.graph import compiler
+from jaxops.graph.program import opened_program
 
 
 @pytest.mark.parametrize(
@@ -29,6 +31,32 @@ def test_loops_are_wide_where_that_was_measured(monkeypatch, features, width):
     assert options.get("xla_cpu_prefer_vector_width") == width
     x = np.arange(5000, dtype=np.float32)
     np.testing.assert_array_equal(jax.jit(lambda x: x * x, compiler_options=options)(x), x * x)
+
+
+def padded(x):
+    return lax.pad(x, x.dtype.type(0), [(0, 0, 0), (0, 0, 0), (1, 1, 0), (1, 1, 0)])
+
+
+def rounded(x):
+    return lax.round(x * 3, lax.RoundingMethod.TO_NEAREST_EVEN).astype(jnp.int8)
+
+
+@pytest.mark.parametrize(
+    ("fn", "level"),
+    [
+        (lambda x: padded(rounded(x)), 3),
+        (lambda x: padded(rounded(x).astype(jnp.float32)), 3),
+        (padded, 1),
+        (rounded, 1),
+        (lambda x: lax.pad(rounded(x).reshape(-1), np.int8(0), [(1, 1, 0)]), 1),
+    ],
+)
+def test_loops_that_round_and_pad_pictures_have_vectors(monkeypatch, fn, level):
+    x = np.linspace(-30, 30, 16 * 40 * 40, dtype=np.float32).reshape(1, 40, 40, 16)
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+    options = compiler.compiler_options(opened_program(jax.make_jaxpr(fn)(x), "cpu").operations)
+    assert options["xla_backend_optimization_level"] == level
+    np.testing.assert_array_equal(jax.jit(fn, compiler_options=options)(x), fn(x))
 
 
 @pytest.mark.parametrize(

@@ -87,25 +87,6 @@ def test_numbers_are_found_behind_what_hands_them_on(each):
     assert values == len(SCALES)
 
 
-def converted(scale):
-    return lax.convert_element_type(lax.broadcast_in_dim(np.int8(40 * scale), (1,), ()), jnp.float32)
-
-
-@pytest.mark.parametrize(("number", "shape"), [(np.float32, (5,)), (converted, (1,))], ids=["as it is", "converted"])
-@pytest.mark.optimized
-def test_pictures_read_a_number_for_each_channel(number, shape):
-    def each(x, scale):
-        y = lax.reshape(x, (2, 5, 4, 40))
-        scales = jnp.broadcast_to(jnp.reshape(number(scale), (1, 1, 1, 1)), y.shape)
-        return lax.reshape(lax.max(y / lax.select(y != y, y, scales), 0.0), x.shape)
-
-    fn = layers(each)
-    program = numbers_as_arguments(opened_program(jax.make_jaxpr(fn)(jnp.asarray(W), jnp.asarray(X)), "cpu"))
-    found = [program.types[v].shape for v in Division(program, {0: "w"}).prepared]
-    assert found.count(shape) == len(SCALES)
-    kernels(fn)
-
-
 @pytest.mark.optimized
 def test_what_is_made_of_numbers_is_prepared():
     """So that no kernel computes one element at each call."""

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.optimized
 RNG = np.random.default_rng(0)
 SHAPES = [((3, 1500), (1,)), ((5, 64), (1,)), ((2, 7, 65), (1, 2)), ((64, 3072), (0, 1)), ((1, 40_001), (0, 1))]
 SHAPES += [((3, 67, 770), (1, 2)), ((5, 9, 64), (0, 1, 2)), ((2, 500, 64), (0, 1, 2))]
+SHAPES += [((3, 1021, 64), (1,)), ((2, 14, 13, 32), (1, 2)), ((300, 9), (0,)), ((2, 40, 3, 5), (1,))]  # of rows
 
 
 def run(fn, x):
@@ -37,12 +38,13 @@ def test_rows_are_compared_slice_by_slice(reduce, wanted, shape, axes):
 
 
 @pytest.mark.parametrize("place", [0, 777, 40_000])
-def test_a_nan_stays(place):
-    x = RNG.standard_normal(40_001).astype(np.float32)
+@pytest.mark.parametrize("shape", [(40_001,), (40_001, 8)])
+def test_a_nan_stays(place, shape):
+    x = RNG.standard_normal(shape, np.float32)
     x[place] = np.nan
-    assert np.isnan(run(lambda x: lax.reduce_max(x, (0,)), x)[0])
+    assert np.isnan(run(lambda x: lax.reduce_max(x, (0,)), x)[0]).all()
     x[place] = np.inf
-    assert run(lambda x: lax.reduce_max(x, (0,)), x)[0] == np.inf
+    assert (run(lambda x: lax.reduce_max(x, (0,)), x)[0] == np.inf).all()
 
 
 def test_rows_of_columns_come_first():
