@@ -4,7 +4,9 @@ NumPy values and Python numbers are static, JAX arrays are traced. A concrete JA
 value is needed; a tracer may not. This is the only file with JAX names that change between releases.
 """
 
+import ast
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -113,6 +115,10 @@ def foldable(fn: F) -> F:
 PREPARED: ContextVar[bool] = ContextVar("PREPARED", default=False)
 
 
+# Whether an export looks for the limits that a model has on its sizes: an operator may ask for one then.
+LIMITING: ContextVar[bool] = ContextVar("LIMITING", default=False)
+
+
 def transformable(fn: F) -> F:
     """A function as JAX differentiates or maps it, where it may be a part of a program with prepared weights: the fast
     forms there have no derivatives, and take no batch."""
@@ -173,6 +179,43 @@ def at_zero(size: Dim) -> int:
             return evaluated(size, dict.fromkeys(size._get_vars(), 0))
     except ZeroDivisionError:
         return 0
+
+
+# What the text of a size consists of.
+_SIGNS: Any = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Pow: operator.pow}
+
+
+def size_of_text(
+    text: str, value_of: Callable[[str], Dim], functions: Mapping[str, Callable[..., Dim]] | None = None
+) -> Dim:
+    """The size that a text such as `past + sequence` means. value_of: that of a name."""
+
+    def of(tree: ast.AST) -> Dim:
+        match tree:
+            case ast.BinOp():
+                return _SIGNS[type(tree.op)](of(tree.left), of(tree.right))
+            case ast.UnaryOp(op=ast.USub()):
+                return -of(tree.operand)
+            case ast.Call(func=ast.Name(id=name)):
+                return (functions or {})[name](*map(of, tree.args))
+            case ast.Name():
+                return value_of(tree.id)
+        return ast.literal_eval(tree)
+
+    return of(ast.parse(text.replace("^", "**"), mode="eval").body)
+
+
+def recomputed(size: Dim, functions: Mapping[str, Callable[..., Dim]]) -> Dim:
+    """A symbolic dimension, with these functions for its quotients, remainders, maxima and minima."""
+    return size_of_text(str(size), lambda name: symbolic_shape(name, scope=size.scope)[0], functions)
+
+
+def note_equal(a: Dim, b: Dim) -> None:
+    """Tells JAX that two symbolic dimensions are equal, as it looks for minutes at some."""
+    for difference in (a - b, b - a):
+        known = difference.scope._bounds_cache if is_symbolic_dim(difference) else None
+        if known:  # an answer is as precise as another one
+            known[difference] = (0, 0, next(iter(known.values()))[2])
 
 
 def size_as_value(size: Dim, sizes: Mapping[str, Any]) -> Any:

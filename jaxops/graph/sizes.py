@@ -2,20 +2,13 @@
 
 import ast
 import dataclasses
-import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxops.errors import ArgumentError, SignatureError
 from jaxops.graph.nodes import Graph, Value
-from jaxops.static import Dim
-
-_OPERATIONS: dict[type[ast.operator], Callable[[Dim, Dim], Dim]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-}
+from jaxops.static import Dim, size_of_text
 
 
 def named(values: Sequence[Value]) -> tuple[Value, ...]:
@@ -60,13 +53,7 @@ def symbols(values: Sequence[Value]) -> dict[str, str]:
 
 def expression(size: str, values: Mapping[str, Dim]) -> Dim:
     """A declared size, as `past + sequence`, where its names have these values: numbers or symbolic dimensions."""
-    return values[size] if size in values else _evaluated(ast.parse(size, mode="eval").body, values)
-
-
-def _evaluated(tree: ast.expr, values: Mapping[str, Dim]) -> Dim:
-    if isinstance(tree, ast.BinOp):
-        return _OPERATIONS[type(tree.op)](_evaluated(tree.left, values), _evaluated(tree.right, values))
-    return values[tree.id] if isinstance(tree, ast.Name) else ast.literal_eval(tree)
+    return values[size] if size in values else size_of_text(size, values.__getitem__)
 
 
 def _terms(size: str, known: Iterable[str]) -> list[str] | None:
@@ -81,7 +68,7 @@ def _terms(size: str, known: Iterable[str]) -> list[str] | None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id in known:
             found.append(node.id)
-        elif not isinstance(node, (ast.BinOp, *_OPERATIONS, ast.Load)) and not (
+        elif not isinstance(node, (ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Load)) and not (
             isinstance(node, ast.Constant) and type(node.value) is int
         ):
             return None

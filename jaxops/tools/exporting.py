@@ -16,7 +16,7 @@ from jaxops.graph import sizes as names_of
 from jaxops.graph.nodes import Tensor, Value
 from jaxops.graph.trace import LEARNER
 from jaxops.ops.elementwise import on_sizes
-from jaxops.static import evaluated, is_symbolic, limit_in_place, settled
+from jaxops.static import LIMITING, evaluated, is_symbolic, limit_in_place, settled
 
 # Up to this size an equation is tried, to see whether it holds for multiples of a number, or from a number on; the
 # other sizes in it have many divisors meanwhile.
@@ -59,16 +59,19 @@ def export(
         return outputs[0] if len(outputs) == 1 else outputs
 
     weights = {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in params.items()}
-    limits = Limits(given)
+    limits, limiting = Limits(given), True
     while True:
         specs = _specs(inputs, meanings, limits)
-        token = LEARNER.set(limits)
+        tokens = LEARNER.set(limits), LIMITING.set(limiting)
         try:
             return jax.export.export(jax.jit(program), platforms=platforms)(weights, *specs)
         except _Assumed:
             pass
         except SizeError as error:
             if not limits.found and not limits.learn(error):
+                if limiting:
+                    limits, limiting = Limits(given), False
+                    continue
                 error.names = {text: name for name, text in meanings.items()}
                 raise
         except JaxopsError as error:
@@ -82,7 +85,8 @@ def export(
                 )
             raise
         finally:
-            LEARNER.reset(token)
+            LEARNER.reset(tokens[0])
+            LIMITING.reset(tokens[1])
 
 
 class _Assumed(Exception):
@@ -190,6 +194,11 @@ class Limits:
 def _limits(error: SizeError) -> list[tuple[str, int]]:
     """Limits under which an equation holds, the simplest first: (constraint, 0), or (symbol, factor)."""
     found = []
+    if " >= " in error.needs and len(error.symbols) == 1:
+        (left, right), (symbol,) = symbolic_shape(error.needs.replace(" >= ", ", ")), error.symbols
+        fails = [n for n in range(_TRIED * 4 + 1) if evaluated(left - right, {symbol: n}) < 0]
+        if fails and fails[-1] < _TRIED * 2:
+            found.append((f"{symbol} >= {fails[-1] + 1}", 0))
     if " == " in error.needs:
         left, right = symbolic_shape(error.needs.replace(" == ", ", "))
         for symbol in () if isinstance(left - right, int) else error.symbols:

@@ -86,7 +86,7 @@ ALLOWED = {
 # The package itself says what to install when this is absent.
 ALSO = {"jaxops.onnx": {"onnx", "jaxops.model", "jaxops.tools"}}
 # What of `jaxops.static` the folder of sizes may see: names for sizes, nothing that makes an array.
-SIZES_ONLY = {"Dim", "Sizes", "Undecided", "is_symbolic", "at_zero"}
+SIZES_ONLY = {"Dim", "Sizes", "Undecided", "LIMITING", "is_symbolic", "at_zero", "note_equal", "recomputed"}
 # Computing on data, which a front end leaves to the operators. Adapters may shape an argument.
 COMPUTING = {"jax.numpy", "jax.lax"}
 # What writes a traced program again.

@@ -33,6 +33,14 @@ ROWS = [
         NS,
     ),
     Row(
+        "convolutions of convolutions, as wav2vec2",
+        "(float[n,1,t] x, float[4,1,10] k, float[4,4,3] w, float[4,4,2] v) => (float[n,4,u] y)",
+        """a = Conv<strides=[5]>(x, k)  b = Conv<strides=[2]>(a, w)  c = Conv<strides=[2]>(b, w)
+        d = Conv<strides=[2]>(c, w)  e = Conv<strides=[2]>(d, w)  f = Conv<strides=[2]>(e, v)
+        g = Conv<strides=[2]>(f, v)  h = MaxPool<kernel_shape=[3],strides=[1],pads=[1,1]>(g)  y = Add(g, h)""",
+        ({"n": 1, "t": 400}, {"n": 2, "t": 3000}),
+    ),
+    Row(
         "a causal mask from ranges",
         "(float[n,s,s] x) => (float[n,s,s] y)",
         """sh = Shape(x)  one = Constant<value_int=1>()  zero = Constant<value_int=0>()  s = Gather(sh, one)

@@ -230,6 +230,25 @@ def test_what_the_model_needs_is_an_error_without_export():
     loaded.export(sizes={"seq": "s <= 9"})
 
 
+CONV = model("(float[n,1,t] x, float[2,1,8] w) => (float[n,2,u] y)", "a = Conv<strides=[4]>(x, w)  y = Relu(a)")
+
+
+def test_a_window_fits_into_each_size_of_an_export():
+    program = jaxops.onnx.load(CONV).export()
+    assert str(program.out_avals[0].shape) == "(n, 2, floordiv(t, 4) - 1)"
+    w = np.ones((2, 1, 8), "f4")
+    assert program.call({}, np.ones((1, 1, 8), "f4"), w).shape == (1, 2, 1)
+    with pytest.raises(ValueError, match="t >= 4"):
+        program.call({}, np.ones((1, 1, 3), "f4"), w)
+
+
+def test_where_no_limit_helps_sizes_have_none(monkeypatch):
+    """What is only simpler under a limit is possible without one."""
+    monkeypatch.setattr(exporting.Limits, "learn", lambda limits, error: False)
+    program = jaxops.onnx.load(CONV).export()
+    assert str(program.out_avals[0].shape) == "(n, 2, max(floordiv(t, 4) - 1, 0))"
+
+
 def test_a_size_that_defeats_the_program_is_named():
     top = model("(float[n,seq] x) => (int64[n,m] y)", "y = NonZero(x)")
     with pytest.raises(StaticError, match=r"(?s)depends on `x`.*fix one: sizes={'n': 128}"):

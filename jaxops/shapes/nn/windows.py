@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
 from jaxops.memory import bounded
 from jaxops.shapes.arithmetic import agree, all_agree, ceiled, floored, larger
-from jaxops.static import Dim, Sizes, Undecided, is_symbolic
+from jaxops.static import LIMITING, Dim, Sizes, Undecided, is_symbolic
 
 AutoPad = Literal["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]
 
@@ -77,7 +77,7 @@ def sliding(op: str, sizes: Sizes, kernel: Sizes, options: Options, ceil_mode: b
             # Rounding up adds end padding, in which the last window must not start.
             reach = min(hi + step - 1, width - 1) if ceil_mode else hi
         count = floored(size + lo + reach - width, step) + 1
-        count = larger(count, 0) if is_symbolic(count) else count  # as `lax` says
+        count = _not_negative(op, count, size) if is_symbolic(count) else count
         if isinstance(count, int) and count < 0:
             raise ShapeError(
                 f"{op}: a window of {width} elements ({k}, dilated by {d}) does not fit into spatial axis {axis} "
@@ -91,6 +91,15 @@ def sliding(op: str, sizes: Sizes, kernel: Sizes, options: Options, ceil_mode: b
     # A stride beyond the padded axis finds one window, as does one of its size, which XLA can count.
     steps = tuple(min(s, max(d, 1)) if isinstance(d, int) else s for s, d in zip(strides, padded, strict=True))
     return Windows(kernel, steps, _used(dilations, kernel), tuple(found), tuple(ends), tuple(out))
+
+
+def _not_negative(op: str, count: Dim, size: Dim) -> Dim:
+    """A symbolic number of windows, as `lax` says: max(count, 0). An export asks for sizes into which a window fits,
+    as JAX takes forever to compare a maximum of a maximum of a maximum."""
+    found = larger(count, 0)
+    if found is not count and is_symbolic(found) and LIMITING.get():
+        raise SizeError(f"{op}: a window may not fit into a size of {size}", size, needs=f"{count} >= 0")
+    return found
 
 
 def transposed(
