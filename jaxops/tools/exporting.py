@@ -114,7 +114,9 @@ class Limits:
 
     @property
     def constraints(self) -> list[str]:
-        return [self.multiplied(text) for text in self.given] + self.needed
+        # Equations first: JAX fails over a limit of what it then learns to be a number.
+        texts = [self.multiplied(text) for text in self.given] + self.needed
+        return sorted(texts, key=lambda text: "==" not in text)
 
     def multiplied(self, text: str) -> str:
         """The text with `32*h` for `h`."""

@@ -230,6 +230,14 @@ def test_what_the_model_needs_is_an_error_without_export():
     loaded.export(sizes={"seq": "s <= 9"})
 
 
+def test_limits_of_what_turns_out_to_be_a_number():
+    """In this order JAX fails over them, with an AttributeError of its own."""
+    limits = exporting.Limits([], ["s <= 64", "b*floordiv(s, 4) >= 1", "s >= 4", "s == 8"])
+    sizes = limits.sizes({"sequence": "s", "batch": "b"})
+    assert sizes["sequence"] == 8
+    assert sizes["batch"] + 7 >= sizes["sequence"]
+
+
 CONV = model("(float[n,1,t] x, float[2,1,8] w) => (float[n,2,u] y)", "a = Conv<strides=[4]>(x, w)  y = Relu(a)")
 
 
