@@ -1,5 +1,6 @@
 """One program for many sizes: a graph as a `jax.export.Exported`."""
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -59,7 +60,8 @@ def export(
         return outputs[0] if len(outputs) == 1 else outputs
 
     weights = {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in params.items()}
-    limits, limiting = Limits(given), True
+    axes = {meanings[d]: axis for v in inputs for axis, d in enumerate(v.shape or ()) if d in meanings}
+    limits, limiting = Limits(given, axes=axes), True
     while True:
         specs = _specs(inputs, meanings, limits)
         tokens = LEARNER.set(limits), LIMITING.set(limiting)
@@ -70,7 +72,7 @@ def export(
         except SizeError as error:
             if not limits.found and not limits.learn(error):
                 if limiting:
-                    limits, limiting = Limits(given), False
+                    limits, limiting = Limits(given, axes=axes), False
                     continue
                 error.names = {text: name for name, text in meanings.items()}
                 raise
@@ -97,10 +99,11 @@ class _Assumed(Exception):
 class Limits:
     """For which sizes the program is: those asked for, and those without which the model cannot run.
 
-    needed: constraints such as `s <= 512`, for a table of 512 positions. factors: symbol → the number whose multiples
-    its size must be, as 32 for the image of a network that halves it five times. JAX proves more about `32*h` than
-    about an `h` under a constraint. found: what a trace has learned: (constraint, 0), or (symbol, factor). It goes on
-    with sizes that are limited in place, for the sake of what else it finds, and the next trace has them all.
+    axes: symbol → the axis of the inputs that have it. needed: constraints such as `s <= 512`, for a table of 512
+    positions. factors: symbol → the number whose multiples its size must be, as 32 for the image of a network that
+    halves it five times. JAX proves more about `32*h` than about an `h` under a constraint. found: what a trace has
+    learned: (constraint, 0), or (symbol, factor). It goes on with sizes that are limited in place, for the sake of
+    what else it finds, and the next trace has them all.
     """
 
     given: list[str]
@@ -108,6 +111,7 @@ class Limits:
     factors: dict[str, int] = field(default_factory=dict)
     tried: list[tuple[str, int]] = field(default_factory=list)
     found: list[tuple[str, int]] = field(default_factory=list)
+    axes: Mapping[str, int] = field(default_factory=dict)
     _scope: Any = None
     _assumed: str = ""
     _newest: dict[str, Any] = field(default_factory=dict)  # text of a size → what it is now
@@ -137,7 +141,7 @@ class Limits:
         """Takes over what the model needs; False if nothing new helps."""
         if not error.needs:
             return False
-        for limit in _limits(error):
+        for limit in _limits(error, self.axes):
             symbol, factor = limit
             if limit in self.tried or factor * self.factors.get(symbol, 1) > _MOST:
                 continue
@@ -164,8 +168,15 @@ class Limits:
         """Learns, and limits the sizes of this trace, so that it finds more; False where that did or does not help."""
         if error.needs == self._assumed or not self.learn(error):
             return False
+        if self.found[-1][0].partition(" == ")[2].isidentifier():
+            return False  # two names of one size: all that has been made of them is simpler anew
+        constraint = _constraint(error.needs)
+        size, sign, _ = constraint.partition(" == ")
+        limited = " ".join([*self.constraints, *(text for text, _ in self.found[:-1])])
+        if sign and not set(_NAME.findall(size)).isdisjoint(_NAME.findall(limited)):
+            return False  # JAX replaces the size, but not in limits that it has already, and recurs forever over those
         try:
-            limit_in_place(self._scope, _constraint(error.needs))
+            limit_in_place(self._scope, constraint)
         except (ValueError, NotImplementedError):
             return False
         self._assumed, self._newest = error.needs, {}
@@ -193,22 +204,33 @@ class Limits:
         return self._newest[text]
 
 
-def _limits(error: SizeError) -> list[tuple[str, int]]:
-    """Limits under which an equation holds, the simplest first: (constraint, 0), or (symbol, factor)."""
+def _limits(error: SizeError, axes: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Limits under which an equation holds, the simplest first: (constraint, 0), or (symbol, factor).
+
+    axes: of the inputs, where they have a symbol; one size that has two names is on one axis.
+    """
     found = []
     if " >= " in error.needs and len(error.symbols) == 1:
         (left, right), (symbol,) = symbolic_shape(error.needs.replace(" >= ", ", ")), error.symbols
-        fails = [n for n in range(_TRIED * 4 + 1) if evaluated(left - right, {symbol: n}) < 0]
+        fails = [n for n in range(1, _TRIED * 4 + 1) if not _number(left - right, {symbol: n}) >= 0]
         if fails and fails[-1] < _TRIED * 2:
             found.append((f"{symbol} >= {fails[-1] + 1}", 0))
     if " == " in error.needs:
         left, right = symbolic_shape(error.needs.replace(" == ", ", "))
-        for symbol in () if isinstance(left - right, int) else error.symbols:
-            others = dict.fromkeys(error.symbols, _DIVISIBLE)
-            with np.errstate(over="ignore", divide="ignore"):  # in int32 equal sides stay equal; 0 may divide
-                fits = [evaluated(left - right, {**others, symbol: n}) == 0 for n in range(_TRIED + 1)]
+        symbols = [] if isinstance(left - right, int) else error.symbols
+        others = {symbol: 2 * k + 7 for k, symbol in enumerate(symbols)}
+        for a, b in itertools.combinations(symbols, 2):
+            if (
+                a in axes
+                and axes[a] == axes.get(b)
+                and all(_number(left - right, {**others, a: n, b: n}) == 0 for n in range(1, 33))
+            ):
+                found.append((f"{a} == {b}", 0))
+        for symbol in symbols:
+            others = dict.fromkeys(symbols, _DIVISIBLE)
+            fits = [n == 0 or _number(left - right, {**others, symbol: n}) == 0 for n in range(_TRIED + 1)]
             only = [n for n, fit in enumerate(fits) if fit and n]
-            if len(only) == 1 and len(error.symbols) == 1:
+            if len(only) == 1 and len(symbols) == 1:
                 found.append((f"{symbol} == {only[0]}", 0))
             last = max((n for n, fit in enumerate(fits) if not fit), default=0)
             if 0 < last < _TRIED // 4:
@@ -217,6 +239,15 @@ def _limits(error: SizeError) -> list[tuple[str, int]]:
             if 1 < factor <= _TRIED // 4 and last >= _TRIED // 4:
                 found.append((symbol, factor))
     return [*found, (_constraint(error.needs), 0)]
+
+
+def _number(size: Any, values: Mapping[str, int]) -> float:
+    """A size for these values; NaN where it divides by 0."""
+    try:
+        with np.errstate(over="ignore"):  # in int32 equal sides stay equal
+            return evaluated(size, values)
+    except ZeroDivisionError:
+        return math.nan
 
 
 def _constraint(needs: str) -> str:

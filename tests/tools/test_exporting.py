@@ -238,6 +238,27 @@ def test_limits_of_what_turns_out_to_be_a_number():
     assert sizes["batch"] + 7 >= sizes["sequence"]
 
 
+def test_two_names_of_one_size_are_found():
+    """As torch's exporter writes them, for the batches of two inputs: an error of JAX's own before."""
+    reshaped = """sh = Shape<end=1>(x)  rest = Constant<value_ints=[-1]>()  t = Concat<axis=0>(sh, rest)
+        r = Reshape(z, t)  y = Add(x, r)"""
+    program = jaxops.onnx.load(model("(float[a,s] x, float[b,t] z) => (float[a,s] y)", reshaped)).export()
+    x, z = np.ones((2, 5), "f4"), np.arange(10, dtype="f4").reshape(2, 5)
+    agree(program.call({}, x, z), x + z)
+    with pytest.raises(ValueError, match="inconsistency between dimension size"):
+        program.call({}, x, z.reshape(5, 2))
+    limited = """sh = Shape(x)  one = Constant<value_ints=[1]>()  two = Constant<value_ints=[2]>()
+        zero = Constant<value_ints=[0]>()  s = Slice(sh, one, two)  p = Slice(table, zero, s, zero)  m = Add(x, p)
+        w = Transpose<perm=[0,2,1]>(m)  q = MatMul(m, w)  y = Add(q, z)"""
+    head = "(float[b,s,4] x, float[c,r,t] z, float[16,4] table) => (float[b,s,s] y)"
+    program = jaxops.onnx.load(model(head, limited)).export()
+    assert program.call({}, np.ones((3, 7, 4), "f4"), np.ones((3, 7, 7), "f4"), np.ones((16, 4), "f4")).shape == (
+        3,
+        7,
+        7,
+    )
+
+
 CONV = model("(float[n,1,t] x, float[2,1,8] w) => (float[n,2,u] y)", "a = Conv<strides=[4]>(x, w)  y = Relu(a)")
 
 
