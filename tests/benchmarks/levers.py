@@ -112,11 +112,13 @@ LEVERS = {
         ("jaxops.graph.prepared.garbage_later", "jaxops.onnx.loading.garbage_later"), contextlib.nullcontext
     ),
     "attention in parts": {"jaxops.graph.loops.looped": lambda operations, *_: operations},
-    "maxima by slices": {"jaxops.graph.reductions.by_slices": lambda *_: None},
+    "maxima by slices": dict.fromkeys(
+        ("jaxops.graph.reductions.by_slices", "jaxops.graph.reductions.between_rows"), lambda *_: None
+    ),
     "sums by windows": {"jaxops.graph.reductions.sum_of_columns": lambda x, axes: None},
     "normal distribution": {"jaxops.ops.normal_distribution.weighed": jax.nn.gelu},
     "compiler options": dict.fromkeys(
-        ("jaxops.graph.prepared.compiler_options", "jaxops.graph.pieces.compiler_options"), lambda: None
+        ("jaxops.graph.prepared.compiler_options", "jaxops.graph.pieces.compiler_options"), lambda *operations: None
     ),
 }
 
