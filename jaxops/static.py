@@ -113,8 +113,6 @@ def foldable(fn: F) -> F:
 # Whether what depends on parameters alone is computed once, so that an operator may ask for any layout of them. It is
 # where `model(…)` is traced; under a caller's `jit` each call would change the layout again.
 PREPARED: ContextVar[bool] = ContextVar("PREPARED", default=False)
-
-
 # Whether an export looks for the limits that a model has on its sizes: an operator may ask for one then.
 LIMITING: ContextVar[bool] = ContextVar("LIMITING", default=False)
 

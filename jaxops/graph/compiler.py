@@ -1,6 +1,6 @@
 """What `jax.jit` tells XLA's compiler, for programs of our own."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ _WIDE = {"avx512f", "AuthenticAMD"}
 _IN_GRAPHS = "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,CONDITIONAL,CONVOLUTION"
 
 
-def compiler_options(operations: Iterable[Any] = ()) -> dict[str, Any] | None:
+def compiler_options(operations: Sequence[Any] = ()) -> dict[str, Any] | None:
     """Those of a CPU, or of a GPU of CUDA; None elsewhere. operations: of the program.
 
     On a GPU, convolutions are launched as a part of graphs of CUDA: DenseNet-121 takes 1.1 ms on an H200, not 3.8,
@@ -42,7 +42,7 @@ def compiler_options(operations: Iterable[Any] = ()) -> dict[str, Any] | None:
         return None
     options: dict[str, Any] = {
         "xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT",
-        "xla_backend_optimization_level": 3 if _rounds_and_pads(list(operations)) else 1,
+        "xla_backend_optimization_level": 3 if _rounds_and_pads(operations) else 1,
     }
     return options | ({"xla_cpu_prefer_vector_width": 512} if processor_features() >= _WIDE else {})
 

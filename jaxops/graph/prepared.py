@@ -270,7 +270,6 @@ class Prepared:
         shapes = {v: getattr(type, "shape", ()) for v, type in enumerate(program.types)}
         inputs = *found.prepared, *found.read, *range(len(names), program.inputs)
         parts = layers.cut(found.rest, program.types, program.outputs) if is_cpu else []
-
         options = compiler_options(found.rest)
 
         def jitted(run: Any) -> Any:

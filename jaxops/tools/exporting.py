@@ -218,16 +218,13 @@ def _limits(error: SizeError, axes: Mapping[str, int]) -> list[tuple[str, int]]:
     if " == " in error.needs:
         left, right = symbolic_shape(error.needs.replace(" == ", ", "))
         symbols = [] if isinstance(left - right, int) else error.symbols
-        others = {symbol: 2 * k + 7 for k, symbol in enumerate(symbols)}
-        for a, b in itertools.combinations(symbols, 2):
-            if (
-                a in axes
-                and axes[a] == axes.get(b)
-                and all(_number(left - right, {**others, a: n, b: n}) == 0 for n in range(1, 33))
-            ):
+        odd = {symbol: 2 * k + 7 for k, symbol in enumerate(symbols)}
+        for a, b in itertools.combinations([s for s in symbols if s in axes], 2):
+            same = axes[a] == axes[b] and all(_number(left - right, {**odd, a: n, b: n}) == 0 for n in range(1, 33))
+            if same:
                 found.append((f"{a} == {b}", 0))
+        others = dict.fromkeys(symbols, _DIVISIBLE)
         for symbol in symbols:
-            others = dict.fromkeys(symbols, _DIVISIBLE)
             fits = [n == 0 or _number(left - right, {**others, symbol: n}) == 0 for n in range(_TRIED + 1)]
             only = [n for n, fit in enumerate(fits) if fit and n]
             if len(only) == 1 and len(symbols) == 1:

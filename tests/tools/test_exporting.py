@@ -252,11 +252,8 @@ def test_two_names_of_one_size_are_found():
         w = Transpose<perm=[0,2,1]>(m)  q = MatMul(m, w)  y = Add(q, z)"""
     head = "(float[b,s,4] x, float[c,r,t] z, float[16,4] table) => (float[b,s,s] y)"
     program = jaxops.onnx.load(model(head, limited)).export()
-    assert program.call({}, np.ones((3, 7, 4), "f4"), np.ones((3, 7, 7), "f4"), np.ones((16, 4), "f4")).shape == (
-        3,
-        7,
-        7,
-    )
+    given = [np.ones(shape, "f4") for shape in ((3, 7, 4), (3, 7, 7), (16, 4))]
+    assert program.call({}, *given).shape == (3, 7, 7)
 
 
 CONV = model("(float[n,1,t] x, float[2,1,8] w) => (float[n,2,u] y)", "a = Conv<strides=[4]>(x, w)  y = Relu(a)")

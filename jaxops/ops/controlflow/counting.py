@@ -8,8 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxops.dtypes import is_string
-from jaxops.errors import StaticError
+from jaxops.dtypes import as_canonical, is_string
 from jaxops.ops.controlflow.state import carried, condition
 from jaxops.ops.elementwise import on_sizes
 from jaxops.static import Dim, is_symbolic, settled, symbolic_shape
@@ -19,9 +18,13 @@ _MANY = 64  # counters and sizes have fewer elements
 
 # Whether an iteration is being tried. A loop inside it that asks the same ends the trial, which else would take three
 # times as long for each loop around another.
-_TRYING: ContextVar[bool] = ContextVar("trying", default=False)
+_ASKED: ContextVar[bool] = ContextVar("asked", default=False)
 
 Step = Callable[[Any, Any, Sequence[Any]], Any]  # (number, condition, state) → (condition, state, scan outputs)
+
+
+class _AskedAgain(Exception):
+    """A loop inside the iteration that is being tried has a condition of its own."""
 
 
 def counted(count: Dim, state: Sequence[Any], step: Step) -> dict[int, np.ndarray] | None:
@@ -31,8 +34,8 @@ def counted(count: Dim, state: Sequence[Any], step: Step) -> dict[int, np.ndarra
     not the last one is traced, with a symbol in its number: if each value grows by as much again, and the condition
     is known to hold, so they do in all of them.
     """
-    if _TRYING.get():
-        raise StaticError("loop: body has a loop whose condition is traced")
+    if _ASKED.get():
+        raise _AskedAgain
     static = {k: v for k, v in enumerate(state) if isinstance(v, np.ndarray) and not is_string(v) and v.size <= _MANY}
     number = count - 1 - _symbol(count)
     try:
@@ -44,10 +47,9 @@ def counted(count: Dim, state: Sequence[Any], step: Step) -> dict[int, np.ndarra
         again = all(_same(_growth(before[k], after[k]), more) for k, more in grows.items())
         if not again or condition("loop", "the condition that body returns", holds) is not True:
             return None
+        return {k: _at(static[k], more, count) for k, more in grows.items()}
     except Exception:  # body has been traced with a traced number: what it cannot do with a symbol is no error
         return None
-    last = {k: _at(static[k], more, count) for k, more in grows.items()}
-    return last if all(_fits(value, static[k]) for k, value in last.items()) else None
 
 
 def _symbol(count: Dim) -> Dim:
@@ -65,11 +67,11 @@ def _iteration(
     def run(traced: Sequence[Any]) -> None:
         found.append(step(number, np.array(True), [static.get(k, value) for k, value in enumerate(traced)]))
 
-    token = _TRYING.set(True)
+    token = _ASKED.set(True)
     try:
         jax.eval_shape(run, [None if k in static else carried(value) for k, value in enumerate(state)])
     finally:
-        _TRYING.reset(token)
+        _ASKED.reset(token)
     holds, after, _ = found[0]
     return holds, after
 
@@ -85,19 +87,14 @@ def _growth(before: np.ndarray, after: Any) -> np.ndarray | None:
 
 
 def _at(first: np.ndarray, more: np.ndarray, number: Dim) -> np.ndarray:
-    """A value after so many iterations."""
+    """A value after so many iterations. Raises OutOfRangeError where a program could not hold it."""
     if not more.any():
         return first
     found = settled(on_sizes(lambda start, step: start + step * number, first.astype(object), more))
-    return found if is_symbolic(found) or not _fits(found, first) else found.astype(first.dtype)
-
-
-def _fits(value: np.ndarray, first: np.ndarray) -> bool:
-    """Whether the type of a counter holds its last value, so that it has not wrapped on the way there."""
-    if value.dtype == object or first.dtype.kind not in "iu":
-        return True
-    limits = np.iinfo(first.dtype)
-    return bool(((limits.min <= value) & (value <= limits.max)).all())
+    if is_symbolic(found) or first.dtype == object:
+        return found
+    as_canonical(found, first.dtype)
+    return found.astype(first.dtype)
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -239,16 +239,12 @@ class _Loop:
         seen = self.trace()
         limited = self.count is not None and not isinstance(self.count, jax.Array)
         iterate = seen.iterate
-        if iterate and limited and seen.exits and self.keep is True:
-            last = counted(self.count, self.state, self.step)
+        if iterate and limited and self.keep is True:
+            last = counted(self.count, self.state, self.step) if seen.exits else {}
             if last is not None:
-                found = self.scanned(iterate)
-                return tuple(last.get(k, value) for k, value in enumerate(found))
-        if iterate and limited and not seen.exits:
-            if self.keep is True:
-                return self.scanned(iterate)
-            if not seen.scans:
-                return if_(self.keep, lambda: self.scanned(iterate), lambda: self.state)
+                return tuple(last.get(k, value) for k, value in enumerate(self.scanned(iterate)))
+        if iterate and limited and not (seen.exits or seen.scans):
+            return if_(self.keep, lambda: self.scanned(iterate), lambda: self.state)
         if iterate and not seen.scans:
             return self.repeated(iterate)
         known = isinstance(self.keep, bool) and not isinstance(self.count, jax.Array)

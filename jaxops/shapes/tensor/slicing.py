@@ -20,7 +20,8 @@ def slice_range(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
         first = _clamp(size, start, max(low, 0), high)
         stop = _clamp(size, end, low, high)
         span = stop - first if step > 0 else first - stop
-        return first, _one(ceiled(larger(span, 0), abs(step)))
+        count = ceiled(larger(span, 0), abs(step))
+        return first, _one(count) if abs(step) > 1 else count
     except Undecided as error:
         bound = start if _open(start) else end
         raise SizeError(

@@ -119,6 +119,37 @@ def test_what_does_not_count_to_the_end_is_unrolled(start, holds, after):
         np.testing.assert_array_equal(a, b)
 
 
+def test_a_counter_beyond_the_bits_of_a_program_stays_known():
+    """A scan would have it in 32 bits."""
+
+    def f(x):
+        def body(number, keep, value, total):
+            return less(number, np.array(9)), add(value, np.array(2**30)), total + x, value
+
+        last, total, rows = loop(6, True, [np.array(1), jnp.zeros(3)], body)
+        np.testing.assert_array_equal(last, 1 + 6 * 2**30)
+        np.testing.assert_array_equal(rows, 1 + 2**30 * np.arange(6))
+        return total
+
+    np.testing.assert_array_equal(jax.jit(f)(jnp.ones(3)), 6)
+
+
+def test_a_size_that_is_counted_down_ends_as_a_number():
+    def f(x):
+        size = shape(x)
+
+        def body(number, keep, left, total):
+            return less(number, gather(size, 0, axis=0)), add(left, np.array([-1, 0])), total + 1, total
+
+        left, total, _ = loop(gather(size, 0, axis=0), True, [size, jnp.zeros(())], body)
+        assert left[0] == 0
+        assert left[1] == 3
+        return total
+
+    program = export(jax.jit(f))(*symbolic_args_specs([jax.ShapeDtypeStruct((4, 3), jnp.float32)], "t, 3"))
+    assert program.call(jnp.ones((5, 3))) == 5
+
+
 def test_a_condition_on_data_beside_a_counter_stays_one():
     def f(x):
         def body(number, keep, at, total):
