@@ -115,6 +115,26 @@ def test_other_operators(jit, shape):
         assert not found[3:].any()
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize(
+    "bounds", [(-1, 1), (1, -1), (np.nan, 1), (-1, np.nan), (-np.inf, np.inf), (None, -1), (1, None)]
+)
+@PROGRAMS
+def test_clip_is_the_minimum_of_a_maximum(jit, bounds, dtype):
+    with jax.enable_x64(dtype == np.float64):
+        x = _data((5000,), dtype)
+        x[[0, 77, 4999]], x[[1, 78]], x[[2, 79]] = np.nan, np.inf, -np.inf
+        low, high = (None if v is None else np.asarray(v, dtype) for v in bounds)
+        given = [None if v is None else jnp.asarray(v) for v in (low, high)]
+        largest = np.asarray(jnp.finfo(dtype).max, dtype)  # in place of a bound that is left out
+        with np.errstate(invalid="ignore"):
+            expected = np.minimum(np.maximum(x, -largest if low is None else low), largest if high is None else high)
+        _same(jit(lambda x: jo.clip(x, low, high))(jnp.asarray(x)), expected)
+        _same(jit(jo.clip)(jnp.asarray(x), *given), expected)
+        _same(jo.clip(jnp.asarray(x), *given), expected)
+        _same(jo.clip(x, low, high), expected)
+
+
 @pytest.mark.grid
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", [(4, 6), (8, 1000)], ids=str)

@@ -61,7 +61,7 @@ def clip(input: A, min: A | None = None, max: A | None = None) -> A:
 
     input: any shape, numbers. min, max: scalars of the dtype of input; None is the smallest or largest finite
     number, so an infinity becomes that number, as in onnxruntime. If min is above max, every element becomes max.
-    NaN stays. With x64 off, a static 64-bit bound is limited to the range of the 32-bit type.
+    NaN stays, and a bound that is NaN replaces each element. With x64 off, a static 64-bit bound is limited to the range of the 32-bit type.
     The gradient goes to the element, or to the bound that replaces it. An element that equals a bound has gradient 1
     where a bound is traced, as in PyTorch's `clamp`, and 0 where both are static, as in its `hardtanh` and `relu6`.
     Raises ShapeError for a bound that is not a scalar, DTypeError when the dtypes differ.
@@ -89,9 +89,10 @@ def _clamp(arrays: tuple[Array, ...], constant: bool) -> Any:
     if constant or not is_float(data.dtype):
         return lax.clamp(low, data, high)
     low, high = (broadcast_to(bound, data.shape) for bound in (low, high))
-    # `lax.clamp` cannot differentiate scalar bounds.
-    above = lax.bitwise_or(lax.gt(data, high), lax.gt(low, high))
-    return lax.select(above, high, lax.select(lax.lt(data, low), low, data))
+    # `lax.clamp` cannot differentiate scalar bounds. A comparison with NaN is false: a NaN among the bounds is chosen.
+    raised = lax.select(lax.ge(data, low), data, low)
+    lowered = lax.select(lax.bitwise_or(lax.le(raised, high), lax.ne(raised, raised)), raised, high)
+    return lax.select(lax.ne(data, data), data, lowered)
 
 
 def _bound(name: str, data: Array, bound: Any) -> Array | None:
