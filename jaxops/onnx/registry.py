@@ -25,6 +25,7 @@ from jaxops.onnx.schemas import (
     SINGLE,
     VARIADIC,
     allowed_types,
+    assert_types,
     element_type,
     find_schema,
     listing,
@@ -313,6 +314,7 @@ class Operator:
         result = self.fn(*arguments, **attributes, **extra)
         results = result if isinstance(result, tuple) else (result,)
         self._check_results(results)
+        assert_types(self.schema, inputs, results)
         return results
 
     def _check_results(self, values: Sequence[Any]) -> None:

@@ -4,9 +4,10 @@
 """
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import chex
 import jax
 import numpy as np
 import onnx
@@ -16,7 +17,7 @@ from jaxops.dtypes import canonical, is_string
 from jaxops.errors import UnsupportedError
 from jaxops.onnx import contrib
 from jaxops.sequences import GrowingSequence, SplitSequence
-from jaxops.static import FromSizes
+from jaxops.static import FromSizes, Tracer
 
 SINGLE = defs.OpSchema.FormalParameterOption.Single
 VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
@@ -167,6 +168,18 @@ def type_names(value: Any) -> frozenset[str]:
     if isinstance(value, jax.Array | FromSizes) and wide and canonical(np.int64) != np.int64:
         return frozenset([name, f"tensor({wide})"])
     return frozenset([name])
+
+
+def assert_types(schema: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    """Asserts that each traced output has the type of the inputs with which it shares a type variable."""
+    types: dict[str, Any] = {}
+    for formal, value in zip(schema.inputs, inputs, strict=False):
+        if isinstance(value, jax.Array | np.ndarray) and value.dtype.kind not in "OUST":
+            types.setdefault(formal.type_str, canonical(value.dtype))
+    for formal, value in zip(schema.outputs, outputs, strict=False):
+        if isinstance(value, Tracer) and formal.type_str in types:
+            output = f"{schema.name}-{schema.since_version}, output {formal.name}"
+            chex.assert_type(value, types[formal.type_str], custom_message=output)
 
 
 _PYTHON = {float: ("float", "double"), int: ("int64",), str: ("string",)}

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+import chex
 import numpy as np
 from jax import lax
 
 from jaxops.dtypes import canonical
-from jaxops.errors import OutOfRangeError
+from jaxops.errors import OutOfRangeError, shape_text
 from jaxops.memory import bounded
 from jaxops.shapes.arithmetic import all_agree
 from jaxops.static import Sizes, Tracer
@@ -29,13 +30,23 @@ def check_counts(op: str, operand: str, value: Any) -> None:
         )
 
 
-def with_sizes(op: str, y: Any, expected: Sizes) -> Any:
-    """The result with these sizes, to which its own must be equal, in their form: JAX joins arrays of one form only.
+def with_sizes(op: str, y: Any, sizes: Sizes, dtype: Any = None) -> Any:
+    """Asserts that a traced result has the sizes and the type that were resolved, and returns the result.
 
-    Raises SizeError where it depends on the value of a symbolic size whether they are equal.
+    A symbolic size may be written in several forms, such as `2*b - b` and `b`. The result gets the form in `sizes`,
+    since JAX joins arrays of one form only. A static result is returned as it is. dtype: None where the function that
+    made the result decides its type.
+
+    Raises AssertionError where sizes or types differ: then the operator is wrong, and not its caller. SizeError where
+    it depends on the value of a symbolic size whether they differ.
     """
-    if y.shape == expected and all(a is b or str(a) == str(b) for a, b in zip(y.shape, expected, strict=True)):
+    if isinstance(y, np.ndarray):
         return y
-    problem = f"{op}: the result has the sizes {y.shape}, expected {expected}"
-    assert all_agree(problem, y.shape, expected), problem
-    return lax.slice(y, (0,) * y.ndim, expected)
+    if y.shape != sizes or any(a is not b and str(a) != str(b) for a, b in zip(y.shape, sizes, strict=True)):
+        problem = f"{op}: the result has the sizes {shape_text(y.shape)}, expected {shape_text(sizes)}"
+        if all_agree(problem, y.shape, sizes):
+            y = lax.slice(y, (0,) * y.ndim, sizes)
+    chex.assert_shape(y, sizes, custom_message=op)
+    if dtype is not None:
+        chex.assert_type(y, canonical(dtype), custom_message=op)
+    return y

@@ -47,7 +47,7 @@ ALLOWED = {
     # Sizes in, sizes out: no array, so neither NumPy nor JAX.
     "jaxops.shapes": {"jaxops.errors", "jaxops.memory", "jaxops.static", "jaxops.shapes"},
     # Never a node, a version, a proto.
-    "jaxops.ops": ARRAYS | BASE | {"jaxops.shapes", "jaxops.ops"},
+    "jaxops.ops": ARRAYS | BASE | {"chex", "jaxops.shapes", "jaxops.ops"},
     "jaxops.ops.image.decoding": {"numpy", "PIL"} | BASE,  # files of images
     "jaxops.ops.text.regular_expressions": {"re2"} | BASE,
     # Knows an operator as a protocol: no operator, no schema, no file format. Never computes on tensor data.
@@ -65,7 +65,7 @@ ALLOWED = {
         *("jaxops.graph", "jaxops.tools", "jaxops.onnx"),
     },
     "jaxops.onnx.contrib": {"onnx"},
-    "jaxops.onnx.schemas": {"jax", "numpy", "onnx", "jaxops.onnx"} | BASE,
+    "jaxops.onnx.schemas": {"chex", "jax", "numpy", "onnx", "jaxops.onnx"} | BASE,
     "jaxops.onnx.registry": {"numpy", "onnx", "jaxops.ops", "jaxops.onnx"} | BASE,
     "jaxops.onnx.differentiated": {"jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.norms": {"numpy", "jaxops.ops", "jaxops.graph", "jaxops.onnx"} | BASE,

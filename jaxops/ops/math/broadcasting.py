@@ -9,6 +9,7 @@ from jaxops.attributes import ints
 from jaxops.dtypes import traced_for_sizes
 from jaxops.errors import ArgumentError
 from jaxops.memory import bounded
+from jaxops.ops.checked import with_sizes
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.static import A, Array, Sizes, StaticInts, foldable, jit_if_concrete
@@ -40,4 +41,5 @@ def _expand(input: Array, shape: Sizes) -> Array:
         return np.broadcast_to(input, sizes)
     if sizes == input.shape:
         return input
-    return lax.broadcast_in_dim(input, sizes, tuple(range(len(sizes) - input.ndim, len(sizes))))
+    y = lax.broadcast_in_dim(input, sizes, tuple(range(len(sizes) - input.ndim, len(sizes))))
+    return with_sizes("expand", y, sizes, input.dtype)

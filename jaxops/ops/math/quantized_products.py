@@ -4,8 +4,10 @@ __all__ = ["matmul_integer", "qlinear_matmul"]
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
+from jaxops.ops.checked import with_sizes
 from jaxops.ops.integer_products import matrix_product
 from jaxops.ops.quantized import BYTES, FLOAT8, quantized, requantized, scale, without_zero, zero_point
 from jaxops.shapes.math import linear_algebra as sizes_of, quantized_products as sizes_of_scales
@@ -50,13 +52,13 @@ def quantized_product(
         a_zero = a_zero.reshape(sizes_of_scales.of_rows(op, "a_zero_point", a.shape, a_zero.shape))
     if b_zero is not None:
         b_zero = b_zero.reshape(sizes_of_scales.of_columns(op, "b_zero_point", b.shape, b_zero.shape))
-    if a.dtype.name in BYTES and b.dtype.name in BYTES:
+    integers = a.dtype.name in BYTES and b.dtype.name in BYTES
+    if integers:
         y = matrix_product(a, b, a_zero, b_zero)
     else:
         left, right = without_zero(a, a_zero, jnp.float32), without_zero(b, b_zero, jnp.float32)
         y = jnp.matmul(left, right, precision=lax.Precision.HIGHEST)
-    assert y.shape == sizes
-    return y
+    return with_sizes(op, y, sizes, np.int32 if integers else np.float32)
 
 
 def qlinear_matmul(

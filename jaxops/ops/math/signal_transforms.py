@@ -16,7 +16,7 @@ from jaxops.attributes import axis as resolve_axis, element_type, flag, integer
 from jaxops.dtypes import floating, is_float, is_string
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, message, shape_text
 from jaxops.memory import bounded
-from jaxops.ops.checked import bounded_like
+from jaxops.ops.checked import bounded_like, with_sizes
 from jaxops.ops.elementwise import operands
 from jaxops.shapes.math import signal_transforms as sizes_of
 from jaxops.static import Array, ElementType, Static, foldable, jit_if_concrete, known
@@ -132,7 +132,7 @@ def _stft(arrays: tuple[Any, ...], count: Any, each: int, step: int, onesided: b
     starts = lax.broadcasted_iota(np.int32, (count, each), 0) * step
     places = starts + lax.broadcasted_iota(np.int32, (count, each), 1)
     rows = jnp.take(values, places, axis=1, mode="clip")  # all inside
-    assert rows.shape == (x.shape[0], count, each)
+    rows = with_sizes("stft", rows, (x.shape[0], count, each), values.dtype)
     for factor in factors:
         rows = rows * lax.convert_element_type(factor, rows.dtype)[None, None]
     return _pairs(jnp.fft.rfft(rows) if onesided else _transform(rows, each, 2), x.dtype)

@@ -17,6 +17,7 @@ from jaxops.attributes import flag, integer, one_of
 from jaxops.dtypes import accumulation_type, as_traced, floating, floats_of_one_type, require_integers
 from jaxops.errors import ArgumentError, describe
 from jaxops.ops.attending import attend, merge_heads, rotated, split_heads
+from jaxops.ops.checked import with_sizes
 from jaxops.ops.elementwise import broadcast_to
 from jaxops.ops.microsoft.cached_attention import of_width, scale_of
 from jaxops.ops.microsoft.normalization import normalized
@@ -260,8 +261,8 @@ def _group_query(operands: tuple[Any, ...], options: _Options) -> tuple[Any, ...
         sink=sink,
         stage=(None, "bias", "softmax")[options.scores],
     )
-    output = merge_heads(found.output)
-    assert output.shape == (q.shape[0], q.shape[2], heads * q.shape[3])
+    sizes = (q.shape[0], q.shape[2], heads * q.shape[3])
+    output = with_sizes("group_query_attention", merge_heads(found.output), sizes, q.dtype)
     output = jnp.where((ends > options.rows)[:, None, None], jnp.asarray(np.nan, output.dtype), output)
     scores = found.scores
     if scores is not None:

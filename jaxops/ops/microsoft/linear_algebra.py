@@ -9,6 +9,7 @@ from jax import lax
 from jaxops.attributes import flag
 from jaxops.dtypes import accumulation_type
 from jaxops.ops import precision
+from jaxops.ops.checked import with_sizes
 from jaxops.ops.elementwise import traced_operands
 from jaxops.ops.math.linear_algebra import scaled
 from jaxops.shapes.math.linear_algebra import matmul as product_sizes
@@ -57,5 +58,4 @@ def _fused_matmul(
     sizes = product_sizes(a.shape, b.shape, "fused_matmul")
     product = precision.matrix_product(a, b, accumulation_type(a.dtype))
     product = scaled(product, alpha)
-    assert product.shape == sizes
-    return product.astype(a.dtype)
+    return with_sizes("fused_matmul", product.astype(a.dtype), sizes, a.dtype)

@@ -8,6 +8,7 @@ from jaxops.attributes import flag
 from jaxops.dtypes import floats_of_one_type, integral
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.attending import merge_heads, split_heads
+from jaxops.ops.checked import with_sizes
 from jaxops.ops.microsoft.cached_attention import Options, cached, known_length, scale_of
 from jaxops.ops.microsoft.projected_attention import along_last, beam_samples
 from jaxops.shapes.microsoft import cached_attention as sizes_of, multi_head as layouts
@@ -185,8 +186,8 @@ def _multi_head(
         k, v = split_heads(k, heads), split_heads(v, heads)
     past = None if old_k is None else (old_k, old_v)
     found, present_k, present_v = cached(q, k, v, past, before, beams, mask, extra, scale, options)
-    output = merge_heads(found.output)
-    assert output.shape == (q.shape[0], q.shape[2], v.shape[1] * v.shape[3])
+    sizes = (q.shape[0], q.shape[2], v.shape[1] * v.shape[3])
+    output = with_sizes("multi_head_attention", merge_heads(found.output), sizes, q.dtype)
     return output, present_k, present_v, found.scores
 
 

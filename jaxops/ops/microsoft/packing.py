@@ -18,6 +18,7 @@ from jaxops.attributes import ints
 from jaxops.dtypes import floating, floats_of_one_type, integral, require_integers
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.attending import attend, merge_heads, split_heads
+from jaxops.ops.checked import with_sizes
 from jaxops.ops.microsoft.cached_attention import scale_of
 from jaxops.ops.microsoft.projected_attention import along_last, project
 from jaxops.shapes.arithmetic import agree
@@ -89,8 +90,7 @@ def _within_sequences(parts: Any, offset: Any, ends: Any, bias: Any, heads: int,
     output = merge_heads(attend(q, k, v, scale=scale, bias=bias, mask=real[:, None, None]).output)
     flat = output.reshape(batch * length, output.shape[2])
     found = jnp.take(flat, offset.reshape(-1)[: parts[0].shape[0]], 0, mode="clip")
-    assert found.shape == (parts[0].shape[0], parts[2].shape[1])
-    return found
+    return with_sizes("packed_attention", found, (parts[0].shape[0], parts[2].shape[1]), parts[0].dtype)
 
 
 def packed_multi_head_attention(

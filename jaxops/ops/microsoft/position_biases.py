@@ -14,6 +14,7 @@ from jaxops.attributes import flag, integer
 from jaxops.dtypes import accumulation_type, floating, integral
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.attending import split_heads
+from jaxops.ops.checked import with_sizes
 from jaxops.ops.microsoft.packing import restored
 from jaxops.ops.microsoft.projected_attention import along_last
 from jaxops.shapes.arithmetic import all_agree
@@ -75,8 +76,7 @@ def _relative(table: Any, length: Dim, max_distance: int, both: bool) -> Any:
     columns = lax.broadcasted_iota(np.int32, (length, length), 1)
     away = jnp.abs(columns - rows)
     found = jnp.where(columns > rows, jnp.take(after, away, 1), jnp.take(before, away, 1))
-    assert found.shape == (heads, length, length)
-    return found[None]
+    return with_sizes("relative_position_bias", found[None], (1, heads, length, length), by_head.dtype)
 
 
 def gated_relative_position_bias(

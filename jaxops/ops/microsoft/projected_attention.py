@@ -17,6 +17,7 @@ from jaxops.dtypes import accumulation_type, as_traced, floats_of_one_type, inte
 from jaxops.errors import ArgumentError, ShapeError, describe, shape_text
 from jaxops.ops import precision
 from jaxops.ops.attending import attend, merge_heads, rotated, split_heads
+from jaxops.ops.checked import with_sizes
 from jaxops.ops.microsoft.cached_attention import Options, cached, known_length, scale_of
 from jaxops.shapes.arithmetic import agree, all_agree, one_of
 from jaxops.shapes.microsoft import cached_attention as sizes_of
@@ -217,8 +218,7 @@ def _attention(
         q, k = rotated(q, cos, sin), rotated(k, cos, sin)
     past = None if old is None else (old[0], old[1])
     found, present_k, present_v = cached(q, k, v, past, before, beams, mask, extra, scale, options)
-    output = merge_heads(found.output)
-    assert output.shape == (*x.shape[:2], v.shape[1] * v.shape[3])
+    output = with_sizes("attention", merge_heads(found.output), (*x.shape[:2], v.shape[1] * v.shape[3]), x.dtype)
     return output, jnp.stack([present_k, present_v]) if present_k.shape == present_v.shape else None
 
 

@@ -12,6 +12,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import as_traced, floating, integral, is_float
 from jaxops.errors import ArgumentError, DTypeError, UnsupportedError
+from jaxops.ops.checked import with_sizes
 from jaxops.ops.elementwise import broadcast_to, traced_operands
 from jaxops.ops.precision import dot
 from jaxops.ops.quantized import FLOAT8, quantized
@@ -107,8 +108,7 @@ def _matmul_nbits(operands: tuple[Any, ...], k: int, n: int, block_size: int, bi
     w = _weights(elements, scales, zeros, 2 ** (bits - 1), g_idx)[:, :k]
     y = dot(a.astype(jnp.float32), w, (((a.ndim - 1,), (1,)), ((), ())), jnp.float32)
     y = y if bias is None else y + broadcast_to(bias.astype(jnp.float32), y.shape)
-    assert y.shape == (*a.shape[:-1], n)
-    return y.astype(a.dtype)
+    return with_sizes("matmul_nbits", y.astype(a.dtype), (*a.shape[:-1], n), a.dtype)
 
 
 def _weights(q: jax.Array, scales: jax.Array, zeros: jax.Array | None, middle: int, g_idx: Any) -> jax.Array:

@@ -94,9 +94,7 @@ def _turned(x: Any, cos: Any, sin: Any, heads: Any, interleaved: bool) -> Any:
     if x.ndim == 4:
         return rotated(x, cos[:, None], sin[:, None], interleaved=interleaved)
     split = x.reshape(*x.shape[:2], heads, x.shape[2] // heads)
-    found = rotated(split, cos[:, :, None], sin[:, :, None], interleaved=interleaved).reshape(x.shape)
-    assert found.shape == x.shape
-    return found
+    return rotated(split, cos[:, :, None], sin[:, :, None], interleaved=interleaved).reshape(x.shape)
 
 
 def m_rotary_embedding(

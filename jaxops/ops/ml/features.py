@@ -15,6 +15,7 @@ from jaxops.attributes import ints
 from jaxops.deferred import ChosenStrings
 from jaxops.dtypes import is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe
+from jaxops.ops.checked import with_sizes
 from jaxops.ops.ml.scores import rows
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.ml import features as sizes_of
@@ -95,6 +96,4 @@ def feature_vectorizer(x: Sequence[Array], *, inputdimensions: Ints | None = Non
     if widths is not None:
         places = [((0, 0, 0), (0, width - part.shape[1], 0)) for part, width in zip(parts, widths, strict=True)]
         parts = [lax.pad(part, zero, place) for part, place in zip(parts, places, strict=True)]
-    found = lax.concatenate(parts, 1)
-    assert found.shape == sizes
-    return found
+    return with_sizes(op, lax.concatenate(parts, 1), sizes, np.float32)

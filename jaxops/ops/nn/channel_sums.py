@@ -8,6 +8,7 @@ at each of them by itself, it has read and checked the whole program twice. Conv
 import math
 from typing import Any
 
+import chex
 import jax
 
 from jaxops.ops.nn.window_slices import bounds, positions
@@ -21,7 +22,7 @@ def channel_sum(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
     With M filters for each channel, (k1·…·kn, M, C), it is (N, o1, …, on, M, C).
     Only where weights are prepared: such a program is not transformed any more.
     """
-    assert w.shape[0] == math.prod(windows.kernel)
+    chex.assert_axis_dimension(w, 0, math.prod(windows.kernel))
     return _CHANNEL_SUM.bind(x, w, windows=windows)
 
 

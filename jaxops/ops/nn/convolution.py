@@ -148,7 +148,7 @@ def _conv_transpose(
         y = by_platform(x, w, cpu=quick, default=plain)
     else:
         y = _with_reversed(x, w, windows, group)
-    y = with_sizes(op, y, (x.shape[0], w.shape[1] * group, *windows.sizes))
+    y = with_sizes(op, y, (x.shape[0], w.shape[1] * group, *windows.sizes), x.dtype)
     return add_bias(op, y, b)
 
 

@@ -28,7 +28,8 @@ def convolved(
     sizes = sizes_of.spatial(op, x.shape)
     sizes_of.channels(op, x.shape, w.shape, group)
     windows = sizes_of.sliding(op, sizes, sizes_of.kernel_of(op, w.shape, kernel_shape), options)
-    return with_sizes(op, over_windows(x, w, windows, group), (x.shape[0], w.shape[0], *windows.sizes))
+    y = over_windows(x, w, windows, group)
+    return with_sizes(op, y, (x.shape[0], w.shape[0], *windows.sizes), x.dtype)
 
 
 def over_windows(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:

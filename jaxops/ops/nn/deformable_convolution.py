@@ -12,6 +12,7 @@ from jax import lax
 
 from jaxops.attributes import integer
 from jaxops.dtypes import accumulation_type, floating, unify
+from jaxops.ops.checked import with_sizes
 from jaxops.ops.interpolation import Tap, gather_taps, inside, linear_taps
 from jaxops.ops.nn.convolving import add_bias
 from jaxops.ops.nn.windows import integers, options
@@ -93,8 +94,7 @@ def _deform_conv(operands: tuple[Any, ...], how: _How) -> Any:
     filters = lax.convert_element_type(w, work).reshape(how.group, w.shape[0] // how.group, c // how.group, taps)
     y = jnp.einsum("nk...gc,gmck->ngm...", read, filters).reshape(n, w.shape[0], *out)
     y = add_bias("deform_conv", y, [] if b is None else [lax.convert_element_type(b, work)])
-    assert y.shape == (n, w.shape[0], *out)
-    return lax.convert_element_type(y, x.dtype)
+    return with_sizes("deform_conv", lax.convert_element_type(y, x.dtype), (n, w.shape[0], *out), x.dtype)
 
 
 def _taps(at: Any, size: Dim) -> list[Tap]:

@@ -6,6 +6,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, integer
+from jaxops.ops.checked import with_sizes
 from jaxops.shapes.nn import flattening as sizes_of
 from jaxops.static import A, Array, foldable, jit_if_concrete
 
@@ -28,4 +29,5 @@ def flatten(input: A, *, axis: int = 1) -> A:
 @jit_if_concrete
 def _flatten(input: Array, axis: int) -> Array:
     sizes = sizes_of.flatten(input.shape, resolve_axis("flatten", axis, input.ndim, end=True))
-    return input.reshape(sizes) if isinstance(input, np.ndarray) else lax.reshape(input, sizes)
+    y = input.reshape(sizes) if isinstance(input, np.ndarray) else lax.reshape(input, sizes)
+    return with_sizes("flatten", y, sizes, input.dtype)

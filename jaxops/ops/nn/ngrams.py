@@ -13,7 +13,7 @@ from jax import lax
 from jaxops.attributes import integer, ints, one_of
 from jaxops.dtypes import is_string
 from jaxops.errors import ArgumentError, DTypeError, describe
-from jaxops.ops.checked import bounded_like, check_counts
+from jaxops.ops.checked import bounded_like, check_counts, with_sizes
 from jaxops.shapes.nn import ngrams as sizes_of
 from jaxops.static import Array, Ints, Sizes, array, jit_if_concrete
 
@@ -85,8 +85,7 @@ def tf_idf_vectorizer(
         None if how == "TF" or weights is None else tuple(weights),
     )
     y = _counted(jnp.asarray(_places(x, vocabulary)) if known else x, table, skips, how == "IDF")
-    assert y.shape == sizes
-    return y
+    return with_sizes(op, y, sizes, np.float32)
 
 
 class _Pool(NamedTuple):

@@ -11,7 +11,7 @@ from jax import lax
 
 from jaxops.attributes import ints
 from jaxops.dtypes import accumulation_type, floating, unify
-from jaxops.ops.checked import bounded_like
+from jaxops.ops.checked import bounded_like, with_sizes
 from jaxops.ops.numerics import largest, quotient
 from jaxops.shapes.nn import region_pooling as sizes_of
 from jaxops.static import Array, Dim, Ints, Sizes, jit_if_concrete
@@ -60,8 +60,7 @@ def _max_roi_pool(operands: tuple[Any, Any], shape: Sizes, scale: float) -> Any:
         return jnp.where(filled, found, jnp.zeros_like(found)).transpose(2, 1, 0)
 
     y = lax.map(region, (rois[:, 0].astype(np.int32), rows, columns))
-    assert y.shape == sizes
-    return y
+    return with_sizes("max_roi_pool", y, sizes, x.dtype)
 
 
 def _bins(first: Any, last: Any, number: int, size: Dim) -> Any:

@@ -13,7 +13,7 @@ from jax import lax
 from jaxops.attributes import integer, one_of
 from jaxops.dtypes import floating, integral
 from jaxops.errors import ArgumentError
-from jaxops.ops.checked import bounded_like, check_counts
+from jaxops.ops.checked import bounded_like, check_counts, with_sizes
 from jaxops.ops.linear_maps import linear
 from jaxops.shapes.object_detection import regions as sizes_of
 from jaxops.static import Array, jit_if_concrete
@@ -128,8 +128,7 @@ def _roi_align(operands: tuple[Any, Any, Any], how: _Pooling) -> Any:
     else:
         total = _summed(sample, steps, moving, fixed) / jnp.maximum(drawn, 1)[:, None, None, None].astype(work)
     y = jnp.moveaxis(total, -1, 1)
-    assert y.shape == sizes
-    return lax.convert_element_type(y, x.dtype)
+    return with_sizes("roi_align", lax.convert_element_type(y, x.dtype), sizes, x.dtype)
 
 
 def _first_largest(sample: Any, steps: Any, moving: Any, fixed: Any, empty: Any) -> Any:

@@ -13,6 +13,7 @@ from jaxops.attributes import axis as resolve_axis, element_type, flag, integer
 from jaxops.dequantized import Dequantized
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import DTypeError
+from jaxops.ops.checked import with_sizes
 from jaxops.ops.numerics import largest, quotient, smallest
 from jaxops.ops.platforms import prepared_on_cpu
 from jaxops.ops.quantized import BYTES, QUANTIZED, in_precision, quantized, saturated, scale, wide, zero_point
@@ -92,9 +93,7 @@ def _quantize(
         data, divisor = (_converted(v, kind) for v in (x, by))
         found = in_precision(quotient(data, _spread(divisor, way, x.shape)), kind)
     origin = _spread(wide(zero[0]), way, x.shape) if zero else None
-    y = saturated(found, origin, target, saturate=saturate)
-    assert y.shape == x.shape
-    return y
+    return with_sizes(op, saturated(found, origin, target, saturate=saturate), x.shape, target)
 
 
 def _layout(op: str, operand: str, x: Sizes, scale: Sizes, axis: int, block_size: int) -> Layout:
@@ -174,7 +173,7 @@ def _dequantize(operands: tuple[jax.Array, ...], axis: int, block_size: int, tar
         found = found - _spread(wide(zero[0]), way, x.shape)
     work = target if target.itemsize > 4 else jnp.float32
     y = (found.astype(work) * _spread(by.astype(work), way, x.shape)).astype(target)
-    assert y.shape == x.shape
+    y = with_sizes(op, y, x.shape, target)
     bytes_ = x.dtype.name in BYTES and by.dtype == target == jnp.float32 and block_size == 0
     if not (bytes_ and prepared_on_cpu()):
         return y

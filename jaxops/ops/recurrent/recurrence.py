@@ -11,6 +11,7 @@ from jax import lax
 from jaxops.attributes import flag, integer, one_of
 from jaxops.dtypes import as_traced, require_integers, unify
 from jaxops.errors import ArgumentError
+from jaxops.ops.checked import with_sizes
 from jaxops.ops.elementwise import require
 from jaxops.ops.precision import dot
 from jaxops.ops.recurrent.gate_activations import Activation
@@ -141,7 +142,7 @@ def _layer(
         last.append(_last(state, lens, length))
     y = jnp.stack(outputs, 1)
     states = [jnp.stack(values) for values in zip(*last, strict=True)]
-    assert y.shape == (length, both, batch, hidden)
+    y = with_sizes("recurrent layer", y, (length, both, batch, hidden), work)
     if batch_first:
         y, states = jnp.transpose(y, (2, 0, 1, 3)), [jnp.swapaxes(v, 0, 1) for v in states]
     return tuple(lax.convert_element_type(v, kept) for v in (y, *states))

@@ -26,6 +26,7 @@ from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, flag, ints
 from jaxops.dtypes import accumulation_type, as_traced, canonical, is_float
+from jaxops.ops.checked import with_sizes
 from jaxops.ops.elementwise import on_sizes, one_of_kind, symbolic
 from jaxops.ops.math.arithmetic import div
 from jaxops.ops.numerics import largest, least, magnitude, root_of_squares, rounded, smallest
@@ -46,11 +47,11 @@ def _reduced(op: str, data: Any, axes: Any, keepdims: int, noop: int, *rule: Any
     over = tuple(range(x.ndim)) if every else resolve_axes(op, named, x.ndim)
     if rule[0] in _NO_SIZES and is_symbolic(x):
         x = as_traced(x)  # a root or a logarithm of a size is not a size
-    return _reduce(x, over, flag(op, "keepdims", keepdims), *rule)
+    return _reduce(x, op, over, flag(op, "keepdims", keepdims), *rule)
 
 
 @jit_if_concrete
-def _reduce(data: Array, over: Axes, keepdims: bool, rule: Callable[..., Array], real: bool = False) -> Array:
+def _reduce(data: Array, op: str, over: Axes, keepdims: bool, rule: Callable[..., Array], real: bool = False) -> Array:
     """`rule(x, over)` in the accumulation type; with `real` integers are computed in floating point too."""
     with np.errstate(all="ignore"):
         x = rule(_widened(data, real), over)
@@ -58,7 +59,8 @@ def _reduce(data: Array, over: Axes, keepdims: bool, rule: Callable[..., Array],
             x = np.expand_dims(np.asarray(x), over) if keepdims else np.asarray(x)
             return x.astype(data.dtype)
     x = lax.expand_dims(x, sorted(over)) if keepdims and over else x
-    return lax.convert_element_type(x, data.dtype)
+    left = [1 if i in over else d for i, d in enumerate(data.shape) if keepdims or i not in over]
+    return with_sizes(op, lax.convert_element_type(x, data.dtype), tuple(left), data.dtype)
 
 
 def _widened(x: Array, real: bool) -> Array:

@@ -16,7 +16,7 @@ from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import as_traced
 from jaxops.errors import BoundsError, DTypeError, describe
 from jaxops.memory import bounded_operands
-from jaxops.ops.checked import bounded_like
+from jaxops.ops.checked import bounded_like, with_sizes
 from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.ops.indices import checked_indices, from_start
 from jaxops.shapes.tensor import indexing as sizes_of
@@ -76,8 +76,8 @@ def _gather(operands: tuple[Array, Array], axis: int, inside: bool) -> Array:
         slice_sizes=(*data.shape[:axis], 1, *data.shape[axis + 1 :]),
         mode="promise_in_bounds" if inside else "fill",
     )
-    assert picked.shape == data.shape[:axis] + indices.shape + data.shape[axis + 1 :]
-    return picked
+    sizes = data.shape[:axis] + indices.shape + data.shape[axis + 1 :]
+    return with_sizes("gather", picked, sizes, data.dtype)
 
 
 @foldable

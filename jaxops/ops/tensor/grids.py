@@ -11,7 +11,7 @@ from jax import lax
 
 from jaxops.attributes import flag, ints, one_of
 from jaxops.dtypes import accumulation_type, as_traced, floating
-from jaxops.ops.checked import bounded_like
+from jaxops.ops.checked import bounded_like, with_sizes
 from jaxops.ops.elementwise import require
 from jaxops.ops.interpolation import Tap, cubic_taps, gather_taps, inside, linear_taps
 from jaxops.shapes.tensor import grids as sizes_of
@@ -54,8 +54,7 @@ def _grid_sample(operands: tuple[Any, Any], align: bool, mode: GridMode, padding
     # The grid holds (…, y, x): the last axis of the data first.
     axes = [_taps(grid[..., rank - 1 - i], size, align, mode, padding) for i, size in enumerate(x.shape[2:])]
     y = jnp.moveaxis(gather_taps(lax.convert_element_type(x, wide), axes), -1, 1)
-    assert y.shape == sizes
-    return lax.convert_element_type(y, x.dtype)
+    return with_sizes("grid_sample", lax.convert_element_type(y, x.dtype), sizes, x.dtype)
 
 
 def _taps(at: Any, size: Dim, align: bool, mode: GridMode, padding: GridPadding) -> list[Tap]:
@@ -119,8 +118,7 @@ def _affine_grid(theta: Any, size: Sizes, align: bool) -> Any:
         # (x, y, …): the last axis is multiplied with the first column.
         at = _places(length, align, work.dtype).reshape([-1 if a == i else 1 for a in range(rank)])
         total = total + rows[..., rank - 1 - i] * at[None, ..., None]
-    assert total.shape == sizes
-    return lax.convert_element_type(total, theta.dtype)
+    return with_sizes("affine_grid", lax.convert_element_type(total, theta.dtype), sizes, theta.dtype)
 
 
 def _places(length: Dim, align: bool, dtype: Any) -> Any:

@@ -10,7 +10,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import unify, widened
 from jaxops.errors import SignatureError
-from jaxops.ops.checked import bounded_like
+from jaxops.ops.checked import bounded_like, with_sizes
 from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.shapes.tensor import joining as sizes_of
 from jaxops.static import Array, foldable, jit_if_concrete
@@ -42,5 +42,4 @@ def _concat(inputs: tuple[Array, ...], axis: int) -> Array:
         bounded_like("concat", sizes, inputs[0])
         return np.concatenate(inputs, axis=at)
     joined = widened(lambda arrays: lax.concatenate(arrays, at), inputs)
-    assert joined.shape == sizes
-    return joined
+    return with_sizes("concat", joined, sizes, inputs[0].dtype)

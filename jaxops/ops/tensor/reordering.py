@@ -11,6 +11,7 @@ from jax import lax
 from jaxops.attributes import integer, ints, one_of
 from jaxops.dtypes import as_traced, require_integers
 from jaxops.errors import ArgumentError, AxisError, ShapeError, shape_text
+from jaxops.ops.checked import with_sizes
 from jaxops.ops.elementwise import traced_if_symbolic
 from jaxops.ops.tensor.gathering import gather_nd
 from jaxops.ops.tensor.reshaping import reshape
@@ -38,7 +39,8 @@ def transpose(data: A, *, perm: Ints | None = None) -> A:
 @jit_if_concrete
 def _transpose(data: Array, perm: tuple[int, ...] | None) -> Array:
     order = sizes_of.permutation(perm, data.ndim)
-    return np.transpose(data, order) if isinstance(data, np.ndarray) else lax.transpose(data, order)
+    y = np.transpose(data, order) if isinstance(data, np.ndarray) else lax.transpose(data, order)
+    return with_sizes("transpose", y, tuple(data.shape[axis] for axis in order), data.dtype)
 
 
 @foldable

@@ -9,6 +9,7 @@ from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, flag, ints
 from jaxops.dtypes import traced_for_sizes
+from jaxops.ops.checked import with_sizes
 from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.sequences import GrowingSequence, SplitSequence
 from jaxops.shapes.tensor import reshaping as sizes_of
@@ -51,7 +52,8 @@ def reshape(data: A, shape: StaticInts, *, allowzero: int = 0) -> A:
 def _reshape(data: Array, shape: Sizes, allowzero: bool) -> Array:
     sizes = sizes_of.reshape(data.shape, shape, allowzero)
     data = traced_for_sizes(data, sizes)
-    return data.reshape(sizes) if isinstance(data, np.ndarray) else lax.reshape(data, sizes)
+    y = data.reshape(sizes) if isinstance(data, np.ndarray) else lax.reshape(data, sizes)
+    return with_sizes("reshape", y, sizes, data.dtype)
 
 
 @foldable
@@ -75,7 +77,8 @@ def _squeeze(data: Array, axes: Ints | None) -> Array:
     sizes = sizes_of.squeeze(data.shape, named)
     if isinstance(data, np.ndarray):
         return data.reshape(sizes)
-    return lax.squeeze(data, [i for i, d in enumerate(data.shape) if d == 1] if named is None else named)
+    y = lax.squeeze(data, [i for i, d in enumerate(data.shape) if d == 1] if named is None else named)
+    return with_sizes("squeeze", y, sizes, data.dtype)
 
 
 @foldable
@@ -97,6 +100,6 @@ def unsqueeze(data: A, axes: StaticInts) -> A:
 @jit_if_concrete
 def _unsqueeze(data: Array, axes: Sizes) -> Any:
     places = resolve_axes("unsqueeze", axes, data.ndim + len(axes))
-    if isinstance(data, np.ndarray):
-        return data.reshape(sizes_of.unsqueeze(data.shape, places))
-    return lax.expand_dims(data, places)
+    sizes = sizes_of.unsqueeze(data.shape, places)
+    y = data.reshape(sizes) if isinstance(data, np.ndarray) else lax.expand_dims(data, places)
+    return with_sizes("unsqueeze", y, sizes, data.dtype)

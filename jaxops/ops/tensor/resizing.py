@@ -167,7 +167,7 @@ def _resize(x: Any, plan: tuple[Resized, ...], how: Sampling) -> Array:
         y = _narrowed(y, x.dtype, how)
     if how.coordinates == "tf_crop_and_resize":
         y = _extrapolated(y, plan, how)
-    return with_sizes("resize", y, wanted)
+    return with_sizes("resize", y, wanted, x.dtype)
 
 
 def _work_type(x: Any) -> Any:

@@ -16,7 +16,7 @@ from jaxops.attributes import axis as resolve_axis, flag, non_negative
 from jaxops.dtypes import as_traced, canonical, widened
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, describe, message, shape_text
 from jaxops.memory import bounded_operands
-from jaxops.ops.checked import bounded_like, check_counts
+from jaxops.ops.checked import bounded_like, check_counts, with_sizes
 from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.ops.elementwise import broadcast_to, on_facts, operands, require
 from jaxops.shapes import arithmetic as of_sizes
@@ -52,9 +52,8 @@ def _where(arrays: tuple[Array, ...]) -> Any:
         bounded_like("where", sizes, x)
         return np.where(test, x, y)
     # `lax.select` accepts a scalar condition.
-    return lax.select(
-        test if test.ndim == 0 else broadcast_to(test, sizes), broadcast_to(x, sizes), broadcast_to(y, sizes)
-    )
+    test = test if test.ndim == 0 else broadcast_to(test, sizes)
+    return with_sizes("where", lax.select(test, broadcast_to(x, sizes), broadcast_to(y, sizes)), sizes, x.dtype)
 
 
 def _unbounded(op: str, operand: str, value: Any, size: Static) -> bool:

@@ -44,7 +44,7 @@ def slice(data: A, starts: StaticInts, ends: StaticInts, axes: StaticInts = None
 
 @jit_if_concrete
 def _slice(data: Array, starts: Sizes, ends: Sizes, axes: Sizes, steps: tuple[int, ...]) -> Array:
-    low, counts, by = [0] * data.ndim, list(data.shape), [1] * data.ndim
+    low, counts, by, dtype = [0] * data.ndim, list(data.shape), [1] * data.ndim, data.dtype
     for at, start, end, step in zip(resolve_axes("slice", axes, data.ndim), starts, ends, steps, strict=True):
         low[at], counts[at] = sizes_of.slice_range(data.shape[at], start, end, step)
         # The step matters only with several elements; some models write INT64_MIN, which XLA does not accept.
@@ -63,7 +63,7 @@ def _slice(data: Array, starts: Sizes, ends: Sizes, axes: Sizes, steps: tuple[in
     if any(abs(s) != 1 for s in by) or tuple(counts) != data.shape:
         data = lax.slice(data, low, stops, [abs(s) for s in by])
     data = lax.rev(data, reverse) if reverse else data
-    return with_sizes("slice", data, tuple(counts))
+    return with_sizes("slice", data, tuple(counts), dtype)
 
 
 def _picked(data: Any, low: list[Dim], counts: list[Dim], by: list[int]) -> Any:

@@ -10,6 +10,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, integer, ints
 from jaxops.dtypes import traced_for_sizes
 from jaxops.errors import ArgumentError, SignatureError
+from jaxops.ops.checked import with_sizes
 from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.shapes.tensor import splitting as sizes_of
 from jaxops.static import Array, Sizes, Static, StaticInts, foldable, jit_if_concrete
@@ -72,6 +73,6 @@ def _split(data: Array, op: str, axis: int, lengths: Sizes | None, parts: int | 
     data = traced_for_sizes(data, lengths)
     if isinstance(data, np.ndarray):
         return tuple(np.split(data, list(accumulate(lengths))[:-1], axis=at))
-    found = tuple(lax.split(data, lengths, axis=at))
-    assert [piece.shape[at] for piece in found] == list(lengths)
-    return found
+    before, after = data.shape[:at], data.shape[at + 1 :]
+    pieces = zip(lax.split(data, lengths, axis=at), lengths, strict=True)
+    return tuple(with_sizes(op, piece, (*before, n, *after), data.dtype) for piece, n in pieces)

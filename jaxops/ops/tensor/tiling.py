@@ -9,7 +9,7 @@ from jax import lax
 
 from jaxops.attributes import ints
 from jaxops.dtypes import as_traced
-from jaxops.ops.checked import bounded_like
+from jaxops.ops.checked import bounded_like, with_sizes
 from jaxops.shapes.tensor import tiling as sizes_of
 from jaxops.static import A, Array, Sizes, StaticInts, foldable, is_symbolic, jit_if_concrete
 
@@ -43,4 +43,5 @@ def _tile(input: Array, repeats: Sizes) -> Array:
         inner.append(size)
         outer.append(size)
     x = lax.expand_dims(as_traced(input), [i for i in range(len(outer)) if i not in order])
-    return lax.reshape(lax.broadcast_in_dim(x, outer, range(len(outer))), sizes)
+    y = lax.reshape(lax.broadcast_in_dim(x, outer, range(len(outer))), sizes)
+    return with_sizes("tile", y, sizes, x.dtype)
