@@ -61,7 +61,8 @@ def clip(input: A, min: A | None = None, max: A | None = None) -> A:
 
     input: any shape, numbers. min, max: scalars of the dtype of input; None is the smallest or largest finite
     number, so an infinity becomes that number, as in onnxruntime. If min is above max, every element becomes max.
-    NaN stays, and a bound that is NaN replaces each element. With x64 off, a static 64-bit bound is limited to the range of the 32-bit type.
+    NaN stays, and a bound that is NaN replaces each element. With x64 off, a static 64-bit bound is limited to the
+    range of the 32-bit type.
     The gradient goes to the element, or to the bound that replaces it. An element that equals a bound has gradient 1
     where a bound is traced, as in PyTorch's `clamp`, and 0 where both are static, as in its `hardtanh` and `relu6`.
     Raises ShapeError for a bound that is not a scalar, DTypeError when the dtypes differ.
