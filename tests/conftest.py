@@ -21,6 +21,7 @@ from fast_compiling import compile_fast, lower_fast  # noqa: E402
 # vectorised loops may round otherwise, and what XLA's older emitters are known to compute wrongly.
 FAST = compile_fast()
 
+import chex  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
@@ -38,6 +39,7 @@ _since = itertools.count(1)
 def _forgotten():
     """Lets go of compiled programs now and then: thousands of them make every further one slower."""
     yield
+    chex.clear_trace_counter()
     if next(_since) % 1000 == 0:
         jax.clear_caches()
 

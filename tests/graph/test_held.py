@@ -2,6 +2,7 @@
 
 import math
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -99,7 +100,7 @@ def test_values(name):
     def fn(x):
         return BODIES[name](first(x))
 
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), walked(fn, x)(x), fn(x))
+    chex.assert_trees_all_close(walked(fn, x)(x), fn(x), rtol=1e-5, atol=1e-6)
 
 
 @st.composite

@@ -1,5 +1,6 @@
 """Which constants are parameters, and which of them are trained."""
 
+import chex
 import equinox
 import jax
 import jax.numpy as jnp
@@ -124,4 +125,4 @@ def test_optax_and_equinox_take_it():
     trained, kept = equinox.partition(found.params, found.trainable)
     grads = jax.grad(lambda p: found.apply(equinox.combine(p, kept), X).sum())(trained)
     assert {name for name, g in grads.items() if g is not None} == {"w", "scale", "bias"}
-    assert all(np.isfinite(g).all() for g in jax.tree.leaves(grads))
+    chex.assert_tree_all_finite(grads)

@@ -8,6 +8,7 @@ normalization behind it.
 from functools import cache
 from pathlib import Path
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -175,7 +176,7 @@ def test_twenty_steps_of_adamw(file):
     assert np.isfinite(losses).all()
     assert losses[-1] < losses[0]
     assert losses[-1] < losses[5]
-    assert all(np.isfinite(value).all() for value in params.values())
+    chex.assert_tree_all_finite(params)
 
 
 def test_a_wrong_gradient_is_caught():

@@ -2,6 +2,7 @@
 
 import re
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -164,7 +165,7 @@ def test_a_prompt_in_parts_and_token_by_token():
         parts, last = step(model.params, parts, tokens)
     assert last.shape == (2, 40)
     np.testing.assert_allclose(last, logits[:, -1], rtol=1e-4, atol=1e-5)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), parts, whole)
+    chex.assert_trees_all_close(parts, whole, rtol=1e-4, atol=1e-5)
 
 
 def test_too_many_tokens_give_nan():

@@ -2,6 +2,7 @@
 
 import math
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -146,7 +147,7 @@ def test_gradients_vmap_and_symbolic_sizes():
         return ms.bias_softmax(y, b[None], axis=2, is_inner_broadcast=0), ms.bias_split_gelu(y, b)
 
     made = export(jax.jit(fn))(*symbolic_args_specs([X, BIAS], ["n, s, 8", "8"]))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), made.call(X, BIAS), fn(X, BIAS))
+    chex.assert_trees_all_close(made.call(X, BIAS), fn(X, BIAS), rtol=1e-5, atol=1e-6)
 
 
 ERRORS = [

@@ -1,5 +1,6 @@
 """Causal convolution and linear attention of com.microsoft: each token against onnxruntime and against recurrences."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -149,7 +150,7 @@ def test_gradients_vmap_and_symbolic_sizes():
     check_grads(jax.jit(fn), given, order=1, modes=["rev"], rtol=2e-2, atol=2e-2)
     shapes = ["n, s, 6", "n, s, 6", "n, s, 8", "n, 2, 3, 4", "n, s, 6", "n, s, 1"]
     made = export(jax.jit(fn))(*symbolic_args_specs(given, shapes))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), made.call(*given), fn(*given))
+    chex.assert_trees_all_close(made.call(*given), fn(*given), rtol=1e-4, atol=1e-5)
     one = jax.vmap(lambda *v: ms.causal_conv_with_state(v[0][None], v[1])[0][0], (0, None))(f32(2, 3, 5), f32(3, 1, 2))
     assert one.shape == (2, 3, 5)
 

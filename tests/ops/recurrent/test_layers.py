@@ -1,5 +1,6 @@
 """Recurrent layers against the standard's equations, one sequence after the other in NumPy, and against onnxruntime."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -235,7 +236,7 @@ def test_lengths(op, direction):
         jax.grad(lambda xs, i: sum(jnp.sum(v) for v in ours(op, {**xs, "sequence_lens": i}, direction=direction)))
     )
     grads = loss({**whole, "X": dirty}, given["sequence_lens"])
-    assert all(np.isfinite(g).all() for g in grads.values())
+    chex.assert_tree_all_finite(grads)
     assert all((grads["X"][length:, n] == 0).all() for n, length in enumerate(given["sequence_lens"]))
 
 
@@ -271,7 +272,7 @@ def test_gradients(op, x64):
     extreme = {k: v * 1e4 for k, v in given.items()}
     names = ["Elu", "Softplus", "Sigmoid"][-FUNCTIONS[op] :]
     loss = jax.grad(lambda xs: jnp.sum(ours(op, xs, activations=names * 2, direction="bidirectional")[1]))
-    assert all(np.isfinite(g).all() for g in jax.jit(loss)(extreme).values())
+    chex.assert_tree_all_finite(jax.jit(loss)(extreme))
 
 
 @pytest.mark.parametrize("op", GATES)
