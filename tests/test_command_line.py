@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jax.export
 import numpy as np
+import onnx
 import pytest
 from onnx import parser, save
 from safetensors.flax import load_file
@@ -170,6 +171,20 @@ def test_to_python(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(tmp_path)
     written = importlib.import_module("written_digits")
     assert written.apply(written.load_params(), SEVEN).argmax() == 7
+
+
+@pytest.mark.parametrize("command", ["show", "summary", "plot", "run", "compare", "export", "to-python"])
+def test_weights_of_another_folder(command, tmp_path, capsys):
+    proto = onnx.load(DIGITS)
+    (tmp_path / "weights").mkdir()
+    save(proto, tmp_path / "weights/net.onnx", save_as_external_data=True, location="net.data", size_threshold=0)
+    path = tmp_path / "net.onnx"
+    (tmp_path / "weights/net.onnx").rename(path)
+    rest = {"plot": ["net.svg"], "export": ["net.jaxexport"], "to-python": ["net"]}.get(command, [])
+    arguments = [command, str(path), *(str(tmp_path / name) for name in rest)]
+    assert main(arguments) == 1
+    assert "give the folder that has it: load(…, external_data=folder)" in capsys.readouterr().err
+    assert main([*arguments, "--external-data", str(tmp_path / "weights")]) == 0
 
 
 def test_the_first_command_of_the_readme_reads_a_seven(capsys):

@@ -14,6 +14,7 @@ def add(commands: Any) -> None:
         _check,
         "list the operators of a model and whether jaxops has them; needs no weights",
         "check model.onnx",
+        weights=False,
     )
     parser = command(
         commands, "show", _show, "print the graph of a model", "show model.onnx --grep 'Conv|Pool' --head 20"
@@ -46,12 +47,12 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    show(loaded(options.model).show(grep=options.grep, head=options.head))
+    show(loaded(options).show(grep=options.grep, head=options.head))
     return 0
 
 
 def _summary(options: argparse.Namespace) -> int:
-    model = loaded(options.model)
+    model = loaded(options)
     given = inputs(model.inputs, options)
     with busy("measuring" if options.time else "tracing"):
         found = model.summary(*given, depth=options.depth, time=options.time)
@@ -60,6 +61,6 @@ def _summary(options: argparse.Namespace) -> int:
 
 
 def _plot(options: argparse.Namespace) -> int:
-    loaded(options.model).plot(depth=options.depth).save(options.file)
+    loaded(options).plot(depth=options.depth).save(options.file)
     show(f"wrote {options.file}")
     return 0

@@ -44,7 +44,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.repeat < 1 or options.top < 1:
         raise ArgumentError("--repeat and --top must be at least 1")
     start = time.perf_counter()
-    model = loaded(options.model, options.cache)
+    model = loaded(options, options.cache)
     ready = time.perf_counter()
     given = inputs(model.inputs, options)
     with busy("compiling"):
@@ -70,7 +70,7 @@ def _folder() -> str:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    model = loaded(options.model)
+    model = loaded(options)
     given = inputs(model.inputs, options)
     with busy("running both"):
         found = model.compare(*given, rtol=options.rtol, atol=options.atol)

@@ -15,9 +15,16 @@ _MODEL = "an .onnx file, or the name of a model that the onnx package carries, s
 
 
 def command(
-    commands: Any, name: str, run: Callable[[argparse.Namespace], int], text: str, example: str, *, model: bool = True
+    commands: Any,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    text: str,
+    example: str,
+    *,
+    model: bool = True,
+    weights: bool = True,
 ) -> argparse.ArgumentParser:
-    """A new command. text: one line of what it does; example: how it is called."""
+    """A new command. text: one line of what it does; example: how it is called; weights: whether it loads a model's."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=text,
@@ -27,6 +34,8 @@ def command(
     )
     if model:
         parser.add_argument("model", metavar="MODEL", help=_MODEL)
+    if model and weights:
+        parser.add_argument("--external-data", metavar="FOLDER", help="the files with weights; else beside the model")
     parser.set_defaults(run=run)
     return parser
 
@@ -45,12 +54,12 @@ def path_of(name: str) -> Any:
     return name if Path(name).exists() or Path(name).suffix else jaxops.onnx.carried(name)
 
 
-def loaded(name: str, cache: str | None = None) -> Any:
-    """The model of that name. cache: as in `jaxops.onnx.load`."""
+def loaded(options: argparse.Namespace, cache: str | None = None) -> Any:
+    """The model that a command names. cache: as in `jaxops.onnx.load`."""
     import jaxops.onnx
 
-    with busy(f"loading {name}"):
-        return jaxops.onnx.load(path_of(name), cache=cache)
+    with busy(f"loading {options.model}"):
+        return jaxops.onnx.load(path_of(options.model), cache=cache, external_data=options.external_data)
 
 
 @contextmanager

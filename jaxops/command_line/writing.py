@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
 def _export(options: argparse.Namespace) -> int:
     from safetensors.flax import save_file  # of the extra `onnx`
 
-    model = loaded(options.model)
+    model = loaded(options)
     sizes: dict[str, Any] = {name: _size(value) for name, value in pairs(options.size, "--size", first=True).items()}
     with busy("exporting"):
         exported = model.export(sizes=sizes or None, platforms=options.platform)
@@ -50,7 +50,7 @@ def _size(text: str) -> int | str:
 
 
 def _to_python(options: argparse.Namespace) -> int:
-    model = loaded(options.model)
+    model = loaded(options)
     with busy("writing"):
         model.to_python(options.folder)
     files = sorted(path for path in Path(options.folder).iterdir() if path.is_file())

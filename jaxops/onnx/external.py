@@ -1,7 +1,8 @@
 """External data: the bytes of a tensor in a file beside the model, which nothing vouches for.
 
 The file is looked up when the model is loaded, and opened, without following links, each time it is read. What is
-found must be a regular file below the model's folder that has one name there and the size that it had at first.
+found must be a regular file below a folder of the model that has the size that it had at first. A link may lead there:
+caches of downloads link a model and its data, each alone, to a folder of files that are named by their content.
 """
 
 import errno
@@ -12,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from jaxops.errors import ModelError
+from jaxops.errors import ModelError, PathError, SignatureError
 
 # No link is followed, and a pipe is not waited for. Windows has other flags, and no descriptors of folders: there links
 # are followed, where the lookup allows them.
@@ -26,8 +27,44 @@ for _name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
 
 
 @dataclass(frozen=True)
+class Folders:
+    """The folders of a model, without links in their paths.
+
+    searched: where external data is looked for, in this order; none where there can be none. allowed: below one of
+    these a file must lie, whatever links lead to it.
+    """
+
+    searched: tuple[Path, ...] = ()
+    allowed: tuple[Path, ...] = ()
+
+    def __str__(self) -> str:
+        return " and ".join(f"'{folder}'" for folder in self.allowed)
+
+
+def folders(model: Path | None, given: Any = None) -> Folders:
+    """The folders of a model's external data: beside its path, and beside the file that this path is a link to.
+
+    model: its path, if it has one. given: a folder that is searched in place of these.
+    Raises PathError where `given` is no folder, SignatureError where it is no path.
+    """
+    own = () if model is None else tuple(dict.fromkeys((model.parent.resolve(), model.resolve().parent)))
+    if given is None:
+        return Folders(own, own)
+    if not isinstance(given, str | os.PathLike):
+        raise SignatureError(f"load: `external_data` is {given!r:.80}; it must be the path of a folder")
+    try:
+        folder = Path(given).resolve()
+        exists = folder.is_dir()
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL, too long a name, links in a circle
+        raise PathError(f"load: `external_data` {os.fspath(given)!r:.80} cannot be looked up: {error}") from error
+    if not exists:
+        raise PathError(f"load: `external_data` {os.fspath(given)!r:.80} is no folder")
+    return Folders((folder,), tuple(dict.fromkeys((folder, *own))))
+
+
+@dataclass(frozen=True)
 class ExternalData:
-    """Where the bytes of one tensor are. what: in messages; root: the model's folder; parts: the way from there."""
+    """Where the bytes of one tensor are. what: in messages; root: a folder of the model; parts: the way from there."""
 
     what: str
     root: Path
@@ -36,8 +73,13 @@ class ExternalData:
     length: int
     size: int  # of the whole file
 
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.root.joinpath(*self.parts)
+
     def __str__(self) -> str:
-        return str(self.root.joinpath(*self.parts))
+        return str(self.path)
 
     def open(self, mode: Literal["rb"]) -> BufferedReader:
         """The file, checked again. Raises ModelError for one that is gone, or is another now."""
@@ -59,26 +101,28 @@ class ExternalData:
 
 
 def external_data(
-    name: str, dtype: np.dtype, sizes: Sequence[int], entries: Mapping[str, str], folder: Path | None
+    name: str, dtype: np.dtype, sizes: Sequence[int], entries: Mapping[str, str], folders: Folders
 ) -> ExternalData:
-    """Where the data of the tensor `name` is. entries: what the model says of it; folder: the model's, if it has one.
+    """Where the data of the tensor `name` is. entries: what the model says of it; folders: the model's.
 
     Raises ModelError where there is no such file, or one that may not be read, or one that ends too early.
     """
     location = entries.get("location", "")
     what = f"tensor '{name}': external data '{location}'"
-    if folder is None:
-        raise ModelError(f"{what} needs the model's folder; load the model from its path")
-    root = folder.resolve()
+    hint = "give the folder that has it: load(…, external_data=folder)"
+    if not folders.searched:
+        raise ModelError(f"{what} needs the model's folder; load the model from its path, or {hint}")
     try:
-        path = (root / location).resolve()
-        exists = path.exists()
+        paths = [(folder / location).resolve() for folder in folders.searched]
+        inside = [(root, p) for p in paths for root in folders.allowed if p.is_relative_to(root)]
+        found = [(root, p) for root, p in inside if p.exists() and not p.is_dir()]
     except (OSError, ValueError, RuntimeError) as error:  # a NUL, too long a name, links in a circle
         raise ModelError(f"{what} cannot be looked up: {error}") from error
-    if Path(location).is_absolute() or not path.is_relative_to(root):
-        raise ModelError(f"{what} lies outside the model's folder '{root}'; it is refused")
-    if not exists or path.is_dir():
-        raise ModelError(f"{what} is missing: there is no file '{path}'")
+    if Path(location).is_absolute() or not inside:
+        raise ModelError(f"{what} lies outside the model's folder {folders}; it is refused")
+    if not found:
+        raise ModelError(f"{what} is missing: there is no file '{inside[0][1]}'; {hint}")
+    root, path = found[0]
     parts = path.relative_to(root).parts
     with _opened(what, root, parts) as file:
         size = os.fstat(file.fileno()).st_size
@@ -111,7 +155,7 @@ def _number(what: str, entries: Mapping[str, str], key: str, default: int) -> in
 
 
 def _opened(what: str, root: Path, parts: tuple[str, ...]) -> BufferedReader:
-    """A regular file below `root`, found without following a link."""
+    """A regular file below `root`, found without following a link; it may have further names (hard links)."""
     try:
         found = _descriptor(root, parts)
     except OSError as error:
@@ -119,15 +163,9 @@ def _opened(what: str, root: Path, parts: tuple[str, ...]) -> BufferedReader:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             raise ModelError(f"{what}: '{path}' has become a link, which is not followed") from error
         raise ModelError(f"{what}: its file cannot be opened: {error}") from error
-    kind = os.fstat(found)
-    problem = ""
-    if not stat.S_ISREG(kind.st_mode):
-        problem = "is no regular file"
-    elif kind.st_nlink > 1:
-        problem = f"has {kind.st_nlink} names (hard links), of which one may lie outside the model's folder; copy it"
-    if problem:
+    if not stat.S_ISREG(os.fstat(found).st_mode):
         os.close(found)
-        raise ModelError(f"{what}: '{root.joinpath(*parts)}' {problem}")
+        raise ModelError(f"{what}: '{root.joinpath(*parts)}' is no regular file")
     return os.fdopen(found, "rb")
 
 

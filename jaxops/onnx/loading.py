@@ -35,6 +35,7 @@ def load(
     x64: Literal["auto"] | bool = "auto",
     max_bytes: int | None = None,
     cache: str | os.PathLike[str] | None = None,
+    external_data: str | os.PathLike[str] | None = None,
 ) -> Model:
     """Loads an ONNX model as a JAX function.
 
@@ -66,10 +67,12 @@ def load(
     cache: a folder for compiled programs, so that the next process need not trace and compile them again. It becomes
     JAX's persistent compilation cache, for all programs of this process; what models run is kept beside that, on a CPU
     with one device, without `operators` of your own. Who may write there, may run code here.
+    external_data: the folder of the files with weights, in place of the model's own: that of its path, and that of the
+    file which this path is a link to. Links may lead from one of these folders into another, and nowhere else.
 
     Raises PathError, a FileNotFoundError; ModelError for a file that is damaged, contradicts itself, has a cycle, or
-    whose external data is missing or outside its folder; UnsupportedError with a list of all operators that jaxops does
-    not have; ArgumentError for a size that no input has; TooLargeError for a static value beyond `max_bytes`;
+    whose external data is missing or outside of all folders; UnsupportedError with a list of all operators that jaxops
+    does not have; ArgumentError for a size that no input has; TooLargeError for a static value beyond `max_bytes`;
     SignatureError and others for nodes that their opset does not allow, and for an option that does not fit the model;
     ArgumentError where JAX has its cache in another folder than `cache`.
     """
@@ -77,7 +80,7 @@ def load(
         raise ArgumentError(f"`x64` is {x64!r:.80}; it must be 'auto', True or False")
     programs = None if cache is None else keep_programs(cache)
     with memory.max_bytes(memory.LIMIT.get() if max_bytes is None else max_bytes), garbage_later():
-        found = parsed(model)
+        found = parsed(model, external_data)
         source = read(found)
         opsets = ", ".join(f"{domain or 'ai.onnx'} {n}" for domain, n in source.opsets.items())
         return Model(
@@ -86,7 +89,7 @@ def load(
             description=f"opset {opsets} · {source.producer}" if source.producer else f"opset {opsets}",
             # A file does not tell one function of a caller's from another.
             pieces=Pieces(memory.LIMIT.get(), precision, None if operators else programs),
-            origin=Origin(found.source, found.folder),
+            origin=Origin(found.source, found.folders),
             static=static,
             trainable=trainable,
             sharding=sharding,

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from jaxops.graph.nodes import Graph
+from jaxops.onnx.external import Folders
 from jaxops.onnx.parsing import whole
 from jaxops.onnx.save import save
 
@@ -18,17 +19,17 @@ from jaxops.onnx.save import save
 class Origin:
     """What a model was loaded from: a file, read again when it is needed, its bytes, or a ModelProto.
 
-    folder: where its external data lies; None where there can be none.
+    folders: where its external data lies.
     """
 
     source: Path | bytes | onnx.ModelProto
-    folder: Path | None
+    folders: Folders
 
     def tensors(self, inputs: Mapping[str, Any], dtypes: Mapping[str, Any]) -> dict[str, Any]:
         """What onnxruntime computes for each tensor of the graph, by name: see `jaxops.onnx.runtime`."""
         from jaxops.onnx.runtime import feeds, tensors
 
-        return tensors(self.proto(), self.folder, feeds(inputs, dtypes))
+        return tensors(self.proto(), self.folders, feeds(inputs, dtypes))
 
     def proto(self) -> onnx.ModelProto:
         """The model again, for the caller to change; external data stays in its files.
@@ -46,4 +47,4 @@ class Origin:
         original: Mapping[str, Any],
     ) -> None:
         """Writes the model with other weights: see `jaxops.onnx.save`."""
-        save(path, self.proto(), self.folder, graph, weights, dtypes, original)
+        save(path, self.proto(), self.folders, graph, weights, dtypes, original)

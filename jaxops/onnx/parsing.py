@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from jaxops.errors import ArgumentError, ModelError, PathError, SignatureError
 from jaxops.onnx.embedded import cut
+from jaxops.onnx.external import Folders, folders
 from jaxops.onnx.parts import Data, File, InMemory, held
 
 # Or an object with a `model_proto`, as torch.onnx.export returns.
@@ -22,33 +23,36 @@ Readable: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | 
 class Parsed:
     """A model as protobuf has it, without the bytes of its large initializers.
 
-    data: position among the initializers → where these are. folder: of its external data; None where there can be none.
-    where: what messages call the model. source: what has all of it.
+    data: position among the initializers → where these are. folders: of its external data. where: what messages call
+    the model. source: what has all of it.
     """
 
     proto: onnx.ModelProto
     data: Mapping[int, Data]
-    folder: Path | None
+    folders: Folders
     where: str
     source: Path | bytes | onnx.ModelProto
 
 
-def parsed(model: Readable) -> Parsed:
-    """What protobuf makes of a model. Raises PathError, and ModelError for what is damaged or no ONNX model."""
+def parsed(model: Readable, external_data: str | os.PathLike[str] | None = None) -> Parsed:
+    """What protobuf makes of a model. external_data: as in `jaxops.onnx.load`.
+
+    Raises PathError, and ModelError for what is damaged or no ONNX model.
+    """
     model = getattr(model, "model_proto", model)  # a torch.onnx.ONNXProgram
     if isinstance(model, onnx.ModelProto):
         own = onnx.ModelProto()  # the caller may change theirs, while weights are read when they are needed
         own.CopyFrom(model)
-        return Parsed(own, {}, None, "the ModelProto", own)
+        return Parsed(own, {}, folders(None, external_data), "the ModelProto", own)
     if isinstance(model, bytes | bytearray | memoryview):
         data = bytes(model)
-        return _of_bytes(data, None, "the bytes")
+        return _of_bytes(data, folders(None, external_data), "the bytes")
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         with _opened(model, path) as file:
             if not file.seekable():  # a pipe
-                return _of_bytes(file.read(), path.parent, str(path))
-            return _parsed(file, held(file, str(path)), path.parent, str(path), path)
+                return _of_bytes(file.read(), folders(path, external_data), str(path))
+            return _parsed(file, held(file, str(path)), folders(path, external_data), str(path), path.absolute())
     try:
         data = model.read() if hasattr(model, "read") else None
     except (OSError, ValueError) as error:
@@ -60,7 +64,7 @@ def parsed(model: Readable) -> Parsed:
         )
     name = getattr(model, "name", None)  # a file on disk has one, and a folder with it
     path = Path(name) if isinstance(name, str) and Path(name).is_file() else None
-    return _of_bytes(data, path and path.parent, str(path or "the file"))
+    return _of_bytes(data, folders(path, external_data), str(path or "the file"))
 
 
 def whole(source: Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
@@ -98,15 +102,15 @@ def _opened(given: Any, path: Path) -> io.BufferedReader:
         raise PathError(f"load: {os.fspath(given)!r:.80} {what}; give the path of a file") from error
 
 
-def _of_bytes(data: bytes, folder: Path | None, where: str) -> Parsed:
-    return _parsed(io.BytesIO(data), InMemory(data), folder, where, data)
+def _of_bytes(data: bytes, places: Folders, where: str) -> Parsed:
+    return _parsed(io.BytesIO(data), InMemory(data), places, where, data)
 
 
-def _parsed(file: BinaryIO, later: File, folder: Path | None, where: str, source: Path | bytes) -> Parsed:
+def _parsed(file: BinaryIO, later: File, places: Folders, where: str, source: Path | bytes) -> Parsed:
     """later: the same file, for what is not read now."""
     found = cut(file)
     data = {position: Data(later, place) for position, place in found.data.items()}
-    return Parsed(_proto(found.rest, where), data, folder, where, source)
+    return Parsed(_proto(found.rest, where), data, places, where, source)
 
 
 def _proto(data: bytes, where: str) -> onnx.ModelProto:

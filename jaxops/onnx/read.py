@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,7 +14,7 @@ from onnx.external_data_helper import uses_external_data
 from jaxops.errors import ModelError
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
 from jaxops.memory import bounded
-from jaxops.onnx.external import ExternalData, bits, external_data
+from jaxops.onnx.external import ExternalData, Folders, bits, external_data
 from jaxops.onnx.parsing import Parsed, Readable, parsed
 from jaxops.onnx.parts import Data, File, read_part
 from jaxops.onnx.scopes import modules_of, scope_of
@@ -58,7 +57,7 @@ def _source(found: Parsed, weights: bool) -> Source:
         if proto.ir_version >= 3:
             raise ModelError(f"{where}: it imports no opset, as models must from IR version 3 on")
         opsets = {"": 1}
-    external = functools.partial(_external, found.folder) if weights else _zeros
+    external = functools.partial(_external, found.folders) if weights else _zeros
     functions = {}
     for f in proto.functions:
         name = OperatorName(text_of(f.name), domain_of(text_of(f.domain)), text_of(f.overload))
@@ -90,7 +89,7 @@ def function(
     external: _External | None = None,
 ) -> Function:
     """A function of a model, or the body that the standard gives an operator, which has no external data."""
-    external = external or functools.partial(_external, None)
+    external = external or functools.partial(_external, Folders())
     for what, names in (("input", proto.input), ("output", proto.output)):
         check_names(what, names, f"function '{proto.name}'")
     graph = Graph(
@@ -258,9 +257,9 @@ def _zeros(proto: TensorProto, dtype: np.dtype) -> Tensor:
     return Tensor(dtype, sizes, functools.partial(np.broadcast_to, np.zeros((), dtype), sizes))
 
 
-def _external(folder: Path | None, proto: TensorProto, dtype: np.dtype) -> Tensor:
+def _external(folders: Folders, proto: TensorProto, dtype: np.dtype) -> Tensor:
     """External data; the file is checked now and its bytes are read when they are needed."""
-    data, sizes = located(proto, folder), tuple(proto.dims)
+    data, sizes = located(proto, folders), tuple(proto.dims)
     if bits(dtype) == 8 * dtype.itemsize:
         return _in_file(proto.name, data, data.offset, dtype, sizes)
     # A copy without the reference to the file: only type and shape are left of it.
@@ -268,11 +267,11 @@ def _external(folder: Path | None, proto: TensorProto, dtype: np.dtype) -> Tenso
     return Tensor(dtype, sizes, lambda: _to_array(_filled(header, data.read())))
 
 
-def located(proto: TensorProto, folder: Path | None) -> ExternalData:
+def located(proto: TensorProto, folders: Folders) -> ExternalData:
     """Where the data of a tensor is that has external data. Raises ModelError as `external_data`."""
     dtype = _dtype(f"tensor '{proto.name}'", proto.data_type)
     entries = {text_of(entry.key): text_of(entry.value) for entry in proto.external_data}
-    return external_data(proto.name, dtype, proto.dims, entries, folder)
+    return external_data(proto.name, dtype, proto.dims, entries, folders)
 
 
 def _filled(header: TensorProto, data: bytes) -> TensorProto:

@@ -4,10 +4,9 @@ Everything but the weights stays as it was. A weight goes back to where it came 
 the node that computed it, which becomes a Constant; in subgraphs and function bodies too.
 """
 
-import itertools
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,7 +16,9 @@ from onnx.external_data_helper import set_external_data, uses_external_data
 
 from jaxops.errors import UnsupportedError
 from jaxops.graph.nodes import Graph
+from jaxops.onnx.external import Folders
 from jaxops.onnx.read import located
+from jaxops.onnx.tensors import tensors_of
 
 # protobuf writes no message of 2 GiB or more; the nodes need some room beside the tensors.
 _LARGEST = 2**31 - 2**26
@@ -28,7 +29,7 @@ _SMALL, _PAGE = 1024, 4096
 def save(
     path: str | os.PathLike[str],
     proto: ModelProto,
-    folder: Path | None,
+    folders: Folders,
     graph: Graph,
     weights: Mapping[str, Any],
     dtypes: Mapping[str, np.dtype],
@@ -36,10 +37,10 @@ def save(
 ) -> None:
     """Writes `proto`, which it changes, with other weights.
 
-    folder: where the external data of `proto` is. graph: the model's, which says where each weight belongs. weights: by
-    name, of any type; dtypes: their types in the file, in which they are written; original: the weights that the file
-    has. Large tensors go to a file beside it, one after the other, where the original has external data or the weights
-    exceed 2 GB. What was there is replaced at the end.
+    folders: where the external data of `proto` is. graph: the model's, which says where each weight belongs. weights:
+    by name, of any type; dtypes: their types in the file, in which they are written; original: the weights that the
+    file has. Large tensors go to a file beside it, one after the other, where the original has external data or the
+    weights exceed 2 GB. What was there is replaced at the end.
     Raises UnsupportedError for a new weight that the file has no place for.
     """
     places = _Places(proto)
@@ -47,18 +48,18 @@ def save(
     places.check(weights, original)
     target = Path(path)
     size = sum(weight.nbytes for weight in weights.values())
-    beside = size > _LARGEST or any(map(uses_external_data, _tensors(proto)))
+    beside = size > _LARGEST or any(map(uses_external_data, tensors_of(proto)))
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
         model, data = Path(scratch) / "model", Path(scratch) / "data"
         with data.open("wb") as file:
-            store = _Store(file, f"{target.name}.data", folder)
+            store = _Store(file, f"{target.name}.data", folders)
             for tensor, name in places.found:
                 values = np.asarray(weights[name], dtypes[name], order="C")
                 tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
                 if beside and len(tensor.raw_data) >= _SMALL:
                     store.put(tensor, tensor.raw_data)
             done = {id(tensor) for tensor, _ in places.found}
-            for tensor in _tensors(proto):
+            for tensor in tensors_of(proto):
                 if id(tensor) not in done and uses_external_data(tensor):
                     store.put(tensor, store.original(tensor))
         model.write_bytes(proto.SerializeToString())
@@ -70,10 +71,10 @@ def save(
 class _Store:
     """The file beside the model that its large tensors go to."""
 
-    def __init__(self, file: BinaryIO, location: str, folder: Path | None) -> None:
+    def __init__(self, file: BinaryIO, location: str, folders: Folders) -> None:
         self.file = file
         self.location = location
-        self.folder = folder
+        self.folders = folders
 
     def put(self, tensor: TensorProto, data: bytes) -> None:
         """Writes the data of a tensor; the tensor says where they are."""
@@ -85,7 +86,7 @@ class _Store:
 
     def original(self, tensor: TensorProto) -> bytes:
         """What the original has for a tensor."""
-        return located(tensor, self.folder).read()
+        return located(tensor, self.folders).read()
 
 
 class _Places:
@@ -191,24 +192,3 @@ def _params(graph: Graph) -> dict[str, str]:
 
 def _domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
-
-
-def _tensors(proto: ModelProto) -> Iterator[TensorProto]:
-    """All tensors of a model."""
-    yield from _of_graph(proto.graph)
-    for function in proto.functions:
-        yield from itertools.chain.from_iterable(map(_of_node, function.node))
-
-
-def _of_graph(graph: GraphProto) -> Iterator[TensorProto]:
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-    yield from itertools.chain.from_iterable(map(_of_node, graph.node))
-
-
-def _of_node(node: NodeProto) -> Iterator[TensorProto]:
-    for attribute in node.attribute:
-        yield from (attribute.t, *attribute.tensors) if attribute.HasField("t") else attribute.tensors
-        for graph in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
-            yield from _of_graph(graph)
