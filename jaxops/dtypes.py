@@ -141,19 +141,26 @@ def traced_for_sizes(data: Array, sizes: Sizes) -> Array:
     return as_traced(data) if isinstance(data, np.ndarray) and any(map(is_symbolic, sizes)) else data
 
 
-def _check_fits(values: np.ndarray, target: np.dtype) -> None:
+def out_of_range(values: np.ndarray, target: np.dtype) -> Any:
+    """A number that does not fit a type which stands for its own; None where all do, if with fewer digits."""
     if values.dtype.itemsize <= target.itemsize or values.size == 0:
-        return
+        return None
     if values.dtype.kind in "iu" and target.kind in "iu":
         low, high = int(values.min()), int(values.max())
         limits = np.iinfo(target)
-        if low < limits.min or high > limits.max:
-            raise _out_of_range(low if low < limits.min else high, values.dtype, target)
-    elif values.dtype.kind in "fc" and target.kind in "fc":
+        return low if low < limits.min else high if high > limits.max else None
+    if values.dtype.kind in "fc" and target.kind in "fc":
         for part in (np.real(values), np.imag(values)) if values.dtype.kind == "c" else (values,):
             largest = np.max(np.abs(part), where=np.isfinite(part), initial=0)
             if largest > np.finfo(target).max:
-                raise _out_of_range(largest, values.dtype, target)
+                return largest
+    return None
+
+
+def _check_fits(values: np.ndarray, target: np.dtype) -> None:
+    value = out_of_range(values, target)
+    if value is not None:
+        raise _out_of_range(value, values.dtype, target)
 
 
 def _out_of_range(value: Any, dtype: np.dtype, target: np.dtype) -> OutOfRangeError:

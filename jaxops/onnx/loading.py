@@ -58,7 +58,7 @@ def load(
     precision: of products and convolutions, as `jax.default_matmul_precision` names it: "bfloat16", "high",
     "highest" or "float32". On a CPU all but "bfloat16" are exact, and that too where it has no products of bfloat16.
     x64: whether the model runs with 64-bit types while JAX's own x64 is off: True, as the file declares them; False, as
-    JAX is set; "auto", where arithmetic on its values may exceed 32 bits, or they are float64: see
+    JAX is set; "auto", where arithmetic on its values may exceed 32 bits, a constant does, or they are float64: see
     `jaxops.onnx.wide_results`. Such a model takes JAX arrays of 32 bits for those of 64, and gives what it declares.
     All transformations of JAX go through it; a derivative with x64 off computes it once more. What a caller computes
     of an int64 or float64 with x64 off, JAX cuts to 32 bits: go on in NumPy, or under `jax.enable_x64(True)`.

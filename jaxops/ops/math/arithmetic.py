@@ -207,7 +207,7 @@ def _static_pow(x: Any, y: Any) -> Any:
 
 def _traced_pow(x: jax.Array, y: jax.Array) -> jax.Array:
     if is_float(x.dtype):
-        wide = jnp.promote_types(x.dtype, y.dtype) if is_float(y.dtype) else x.dtype
+        wide = np.promote_types(x.dtype, y.dtype) if is_float(y.dtype) else x.dtype
         base, power = x.astype(wide), y.astype(wide)
         zero = lax.full_like(base, 0)
         # 0**0 is 1 as 1**0 is, whose derivatives are zero and not NaN.

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.dtypes import canonical, is_float
-from jaxops.errors import ShapeError, shape_text
+from jaxops.errors import OutOfRangeError, ShapeError, shape_text
 from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.ops.elementwise import broadcast_reduce, broadcast_to, on_sizes, operands, symbolic
 from jaxops.shapes import arithmetic as of_sizes
@@ -61,11 +61,12 @@ def clip(input: A, min: A | None = None, max: A | None = None) -> A:
 
     input: any shape, numbers. min, max: scalars of the dtype of input; None is the smallest or largest finite
     number, so an infinity becomes that number, as in onnxruntime. If min is above max, every element becomes max.
-    NaN stays, and a bound that is NaN replaces each element. With x64 off, a static 64-bit bound is limited to the
-    range of the 32-bit type.
+    NaN stays, and a bound that is NaN replaces each element. With x64 off, a static 64-bit bound that no element can
+    pass is limited to the range of the 32-bit type.
     The gradient goes to the element, or to the bound that replaces it. An element that equals a bound has gradient 1
     where a bound is traced, as in PyTorch's `clamp`, and 0 where both are static, as in its `hardtanh` and `relu6`.
-    Raises ShapeError for a bound that is not a scalar, DTypeError when the dtypes differ.
+    Raises ShapeError for a bound that is not a scalar, DTypeError when the dtypes differ, OutOfRangeError for a static
+    bound that becomes every element and does not fit their type.
     Source: ONNX Clip, opsets 6–13 (bounds are inputs from 11).
 
     >>> clip(np.array([-5, 0, 5]), -1, 2)
@@ -118,4 +119,12 @@ def _bound(name: str, data: Array, bound: Any) -> Array | None:
     within = (
         np.clip(x, float(limits.min), float(limits.max)) if is_float(x.dtype) else np.clip(x, limits.min, limits.max)
     )
-    return np.asarray(x if is_float(x.dtype) and not np.isfinite(x) else within).astype(data.dtype)
+    if is_float(x.dtype) and not np.isfinite(x):
+        return x.astype(data.dtype)
+    if within > x if name == "max" else within < x:
+        own, hint = data.dtype.name, "convert the elements with jaxops.cast"
+        if narrowed:
+            own = f"{own}, which stands for {x.dtype.name} while x64 is off,"
+            hint = "turn it on with jax.config.update('jax_enable_x64', True)"
+        raise OutOfRangeError(f"clip: `{name}` is {x}, which every element becomes, but {own} does not hold it; {hint}")
+    return within.astype(data.dtype)
