@@ -143,28 +143,38 @@ class Model:
         Raises SignatureError for a missing, surplus or unknown input, parameter or output, ShapeError, DTypeError, and
         StaticError for a tracer where a static value is needed.
         """
-        enters = self.x64 and not is_on()
-        with x64_on(enters):
+        with x64_on(self.x64 and not is_on()):
             values = self._border.arrive(inputs, named)
-            weights = params if self._weights.are(params) else matched(params, self._tensors, values)
+            weights = matched(params, self._tensors, values)
+        return self._run(weights, values, rng, outputs, None)
+
+    def __call__(
+        self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any
+    ) -> Any:
+        """Runs the model with its own parameters, what depends on them alone computed once; as `apply` else, from which
+        the result may differ by rounding."""
+        plain = rng is None and outputs is None and not named and not self.x64
+        weights = self.params if self.x64 else self._weights.for_calls()
+        found = self._pieces.again(weights, inputs) if plain else None
+        if found is not None:
+            return found
+        with x64_on(self.x64 and not is_on()):
+            values = self._border.arrive(inputs, named)
+        own = None if self._shardings else inputs if outputs is None else ()
+        return self._run(weights, values, rng, outputs, own)
+
+    def _run(
+        self, weights: Mapping[str, Any], values: Mapping[str, Any], rng: Any, outputs: Any, own: Sequence[Any] | None
+    ) -> Any:
+        """weights, values: parameters and inputs that were checked. own: see `Pieces.call`."""
         if rng is not None:
             check_key("apply", rng)
         given, graph = (weights, values, rng), self.graph if outputs is None else self._giving(outputs)
 
         def run(weights: Any, values: Any, rng: Any) -> Any:
-            own = (inputs if outputs is None else ()) if self._weights.stay(weights) else None
             return leave(self._pieces.call(graph, values, weights, rng, own=own), graph.outputs, given)
 
-        return in_64_bits(run, *given) if enters else run(*given)
-
-    def __call__(
-        self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any
-    ) -> Any:
-        """Runs the model with its own parameters; as `apply` else."""
-        plain = rng is None and outputs is None and not named and not self.x64
-        weights = self.params if self.x64 else self._weights.for_calls()
-        found = self._pieces.again(weights, inputs) if plain else None
-        return self.apply(weights, *inputs, rng=rng, outputs=outputs, **named) if found is None else found
+        return in_64_bits(run, *given) if self.x64 and not is_on() else run(*given)
 
     @explained
     @under_its_x64

@@ -121,8 +121,8 @@ class Pieces:
         own: Sequence[Any] | None = None,
     ) -> list[Any]:
         """The outputs of a whole model. given: its inputs as `border.arrive` gives them. own: as they came in order,
-        where the parameters stay the same in the next calls, so that it pays to prepare them; none where other
-        outputs are asked for than usually.
+        in a model's own call: its parameters stay the same in the next calls, so that it pays to prepare them. Empty
+        where other outputs are asked for than usually; None in any other call.
 
         Node by node inside a trace, whose program it becomes a part of, and under `jax.disable_jit`.
         """

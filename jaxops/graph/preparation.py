@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from jaxops.graph import on_host
+from jaxops.graph.compiler import compiler_options
 from jaxops.graph.division import Division
 from jaxops.graph.program import Known, Program, evaluate, needed
 from jaxops.graph.said import digest, said
@@ -86,7 +87,9 @@ def _by_numpy(operations: Sequence[Any], given: Mapping[int, Any], wanted: Seque
 
 def _compiled(operations: Sequence[Any], given: Mapping[int, Any], wanted: Sequence[int]) -> list[Any]:
     arrays = {v: current(x) for v, x in given.items()}
-    return jax.jit(lambda given: evaluate(operations, dict(given), wanted))(arrays)
+    # The options of the program that reads them: its maxima keep NaNs only with those.
+    options = compiler_options(operations)
+    return jax.jit(lambda given: evaluate(operations, dict(given), wanted), compiler_options=options)(arrays)
 
 
 def _expressions(program: Program, operations: Sequence[Any], names: Mapping[int, str]) -> dict[int, str]:

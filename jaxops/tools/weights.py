@@ -22,10 +22,6 @@ from jaxops.tools.sharding import placed
 from jaxops.tools.x64 import is_on
 
 
-class Given(dict[str, Any]):
-    """The parameters of a model as its own calls get them: arrays, and what stands for those in the file."""
-
-
 class Weights:
     """The parameters of a model by name, each read from its file when it is needed.
 
@@ -40,7 +36,7 @@ class Weights:
     ) -> None:
         self.tensors, self.shardings = tensors, shardings
         self.params = {} if params is None else params
-        self._given: Given | None = None
+        self._given: dict[str, Any] | None = None
         self._lock = threading.RLock()  # two threads may ask for the same parameters
 
     def all(self) -> dict[str, jax.Array]:
@@ -60,25 +56,18 @@ class Weights:
         return self.params
 
     def for_calls(self) -> dict[str, Any]:
-        """What calls get. Those that are in the file have the types of the first use's x64 setting."""
+        """What the model's own calls get: arrays, and what stands for those in the file, which have the types of the
+        first use's x64 setting."""
         if self.shardings or len(self.params) == len(self.tensors):
             return self.all()
         with self._lock:
             return self._found()
 
-    def are(self, params: Any) -> bool:
-        """Whether these are the model's own, as `all` or `for_calls` gave them."""
-        return params is self.params or isinstance(params, Given)
-
-    def stay(self, params: Any) -> bool:
-        """Whether they are, and on one device, so that it pays to prepare them."""
-        return self.are(params) and not self.shardings
-
     def _found(self) -> dict[str, Any]:
         if len(self.params) == len(self.tensors):
             return self.params
         if self._given is None:
-            x64, found = is_on(), Given()
+            x64, found = is_on(), {}
             for name, tensor in self.tensors.items():
                 found[name] = self.params[name] if name in self.params else self._unread(name, tensor, x64)
             self._given = found

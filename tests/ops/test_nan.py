@@ -9,7 +9,10 @@ from jax import export, lax
 from programs import prepared
 
 import jaxops as jo
+import jaxops.microsoft
 from jaxops.graph.compiler import compiler_options
+from jaxops.ops.ml.scores import transformed
+from jaxops.ops.ml.support_vectors import _coupled, _greatest
 
 pytestmark = pytest.mark.optimized
 
@@ -134,6 +137,31 @@ def test_clip_is_the_minimum_of_a_maximum(jit, bounds, dtype):
         _same(jit(jo.clip)(jnp.asarray(x), *given), expected)
         _same(jo.clip(jnp.asarray(x), *given), expected)
         _same(jo.clip(x, low, high), expected)
+
+
+@PROGRAMS
+def test_operators_of_other_domains(jit):
+    """A maximum that loses NaNs would hide them here, or one that keeps them would spread them."""
+    letters = np.ones((4, 2000), np.int32)
+    letters[1, 700] = 2
+    table = np.zeros((3, 8), np.float32)
+    table[2] = np.nan
+    filters, bias = np.ones((16, 1, 3, 8), np.float32), np.zeros(16, np.float32)
+    found = jit(jo.microsoft.word_conv_embedding)(letters, filters, bias, table)
+    assert np.isnan(found).any(1).tolist() == [False, True, False, False]
+    scores = np.ones((3, 5000), np.float32)
+    scores[1, 700] = np.nan
+    for how in ("SOFTMAX", "SOFTMAX_ZERO"):
+        found = np.isnan(jit(lambda x, how=how: transformed(x, how))(scores))
+        assert found.all(1).tolist() == found.any(1).tolist() == [False, True, False]
+    votes = np.ones((3000, 2), np.float32)
+    votes[7, 0] = np.nan
+    assert np.flatnonzero(jit(lambda x: _greatest(x, True))(votes) == 0).tolist() == [7]
+    pairs = np.zeros((3, 1225), np.float32)  # of 50 classes
+    pairs[1] = np.nan
+    first, second = np.triu_indices(50, 1)
+    found = np.isnan(jit(lambda x: _coupled(x, np.float32([1]), np.float32([0]), 50, first, second))(pairs))
+    assert found.all(1).tolist() == found.any(1).tolist() == [False, True, False]
 
 
 @pytest.mark.grid

@@ -16,6 +16,7 @@ from jaxops.dtypes import accumulation_type, as_traced
 from jaxops.errors import ShapeError, describe
 from jaxops.ops.elementwise import broadcast_to, require, traced_operands
 from jaxops.ops.microsoft.normalization import layer_normalization
+from jaxops.ops.numerics import largest
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.microsoft import biases, embeddings as sizes_of
 from jaxops.static import Array, Static, jit_if_concrete, known
@@ -167,5 +168,5 @@ def _word_conv_embedding(operands: tuple[jax.Array, ...]) -> jax.Array:
     )
     found = lax.tanh(found + b.astype(wide)[None, None])
     counted = lax.broadcasted_iota(np.int32, found.shape, 1) < (reach - width + 1)[:, None, None]
-    best = jnp.max(jnp.where(counted, found, -jnp.inf), 1)
+    best = largest(jnp.where(counted, found, -jnp.inf), (1,))
     return jnp.where((length > 0)[:, None], best, 0).astype(w.dtype)

@@ -12,6 +12,7 @@ from jaxops.deferred import ChosenStrings
 from jaxops.dtypes import as_traced
 from jaxops.errors import SignatureError
 from jaxops.ops.elementwise import require
+from jaxops.ops.numerics import largest
 from jaxops.shapes.ml.scaling import vector_or_matrix
 from jaxops.static import known
 
@@ -73,7 +74,7 @@ def transformed(scores: Any, how: PostTransform) -> Any:
         return _probit(scores)
     if scores.shape[-1] == 0:
         return scores
-    greatest = lax.stop_gradient(jnp.max(scores, -1, keepdims=True))
+    greatest = largest(lax.stop_gradient(scores), (scores.ndim - 1,))[..., None]
     powers = jnp.exp(scores - jnp.broadcast_to(greatest, scores.shape))
     if how == "SOFTMAX":
         return powers / jnp.broadcast_to(jnp.sum(powers, -1, keepdims=True), scores.shape)

@@ -12,6 +12,7 @@ from jax import lax
 
 from jaxops.attributes import flag, integer, ints, one_of
 from jaxops.ops.ml.scores import PostTransform, choose, class_labels, numbers, rows, transformed, two_scores
+from jaxops.ops.numerics import largest
 from jaxops.shapes.ml import linear as sizes_of
 from jaxops.static import Array, Ints
 
@@ -169,7 +170,7 @@ def _greatest(scores: Any, positive: bool) -> Any:
     found = jnp.argmax(scores, 1).astype(np.int32)
     if scores.shape[1] != 2:
         return found
-    greatest = jnp.max(scores, 1)
+    greatest = largest(scores, (1,))
     return jnp.where(greatest >= 0.5 if positive else greatest > 0, jnp.ones_like(found), found)
 
 
@@ -188,7 +189,7 @@ def _coupled(scores: Any, slope: Any, shift: Any, classes: int, first: np.ndarra
     def sweep(_: Any, p: Any) -> Any:
         qp = jnp.sum(q * jnp.broadcast_to(p[:, None], q.shape), 2)
         pqp = jnp.sum(p * qp, 1)
-        error = jnp.max(jnp.abs(qp - jnp.broadcast_to(pqp[:, None], qp.shape)), 1)
+        error = largest(jnp.abs(qp - jnp.broadcast_to(pqp[:, None], qp.shape)), (1,))
 
         def update(t: Any, state: Any) -> Any:
             p, qp, pqp = state
