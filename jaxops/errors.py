@@ -32,6 +32,7 @@ class SizeError(ShapeError):
     def __init__(self, problem: str, *sizes: Any, needs: str = "", fix: int | None = None) -> None:
         """sizes: those in question. fix: a number for the first symbol in them that settles it."""
         super().__init__(problem)
+        self.sizes = sizes
         self.problem, self.needs, self.fix, self.exact = problem, needs, 128 if fix is None else fix, fix is not None
         self.symbols = list(dict.fromkeys(_SYMBOL.findall(" ".join(map(str, sizes)))))
         self.names: Mapping[str, str] = {}

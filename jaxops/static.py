@@ -203,9 +203,13 @@ def size_of_text(
     return of(ast.parse(text.replace("^", "**"), mode="eval").body)
 
 
-def recomputed(size: Dim, functions: Mapping[str, Callable[..., Dim]]) -> Dim:
-    """A symbolic dimension, with these functions for its quotients, remainders, maxima and minima."""
-    return size_of_text(str(size), lambda name: symbolic_shape(name, scope=size.scope)[0], functions)
+def recomputed(size: Dim, functions: Mapping[str, Callable[..., Dim]], values: Mapping[str, Dim] | None = None) -> Dim:
+    """A symbolic dimension, with these functions for its quotients, remainders, maxima and minima, and these values for
+    some of its symbols."""
+    known = values or {}
+    return size_of_text(
+        str(size), lambda name: known[name] if name in known else symbolic_shape(name, scope=size.scope)[0], functions
+    )
 
 
 def note_equal(a: Dim, b: Dim) -> None:
@@ -291,11 +295,13 @@ def jit_if_concrete(fn: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def traced_once(fn: Callable[..., Any], *args: Any) -> Callable[..., Any]:
-    """Traces `fn` on these arguments once; returns a function that evaluates the equations of that trace."""
+def traced_once(fn: Callable[..., Any], *args: Any) -> tuple[Callable[..., Any], Dim]:
+    """Traces `fn` on these arguments once; returns a function that evaluates the equations of that trace, and a
+    symbolic size that one of them reads, None if they read none."""
     closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
     repeat, tree = jaxpr_as_fun(closed), jax.tree.structure(shapes)
-    return lambda *args: jax.tree.unflatten(tree, repeat(*jax.tree.leaves(args)))
+    read = (eqn.params["dim"] for eqn in closed.jaxpr.eqns if eqn.primitive.name == "dim_as_value")
+    return lambda *args: jax.tree.unflatten(tree, repeat(*jax.tree.leaves(args))), next(read, None)
 
 
 def _settle_all(op: str, result: Any, operands: tuple[Any, ...]) -> Any:

@@ -72,6 +72,11 @@ def _in_one_form(size: Dim) -> Dim:
     return recomputed(size, _FUNCTIONS) if is_symbolic(size) and "floordiv(" in str(size) else size
 
 
+def with_value(size: Dim, symbol: Dim, value: Dim) -> Dim:
+    """A size with another one in place of one of its symbols."""
+    return recomputed(size, _FUNCTIONS, {str(symbol): value}) if is_symbolic(size) else int(size)
+
+
 def greater(a: Dim, b: Dim) -> bool:
     """Whether a > b."""
     try:

@@ -1,79 +1,134 @@
-"""Loops whose condition only counts along: `i < n` beside a trip count of n, as TensorFlow's loops come."""
+"""Loops that a counter ends: `i < n` beside a trip count of n or without one, as TensorFlow's loops come."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import count as numbers
+from operator import sub
 from typing import Any
 
 import jax
 import numpy as np
 
 from jaxops.dtypes import as_canonical, is_string
+from jaxops.errors import SizeError
 from jaxops.ops.controlflow.state import carried, condition
 from jaxops.ops.elementwise import on_sizes
-from jaxops.static import Dim, is_symbolic, settled, symbolic_shape
+from jaxops.shapes import arithmetic as of_sizes
+from jaxops.static import Dim, FromSizes, is_symbolic, settled, symbolic_shape
 
 _NUMBERS = numbers()  # each question has a symbol of its own
 _MANY = 64  # counters and sizes have fewer elements
+_NEVER = np.iinfo(np.int32).max  # no loop has so many iterations: INT64_MAX stands for no limit
+_GUESSES = 6  # there are few comparisons in one condition
 
-# Whether an iteration is being tried. A loop inside it that asks the same ends the trial, which else would take three
-# times as long for each loop around another.
-_ASKED: ContextVar[bool] = ContextVar("asked", default=False)
+# How many loops, one inside another, try an iteration. Each tries about five, so a third one ends the trial.
+_ASKED: ContextVar[int] = ContextVar("asked", default=0)
+_NESTED = 2
 
 Step = Callable[[Any, Any, Sequence[Any]], Any]  # (number, condition, state) → (condition, state, scan outputs)
 
 
-class _AskedAgain(Exception):
-    """A loop inside the iteration that is being tried has a condition of its own."""
+class _Open(Exception):
+    """A loop does not just count, or that is not known."""
 
 
-def counted(count: Dim, state: Sequence[Any], step: Step) -> dict[int, np.ndarray] | None:
-    """The state after `count` iterations, by place, where it only counts; None if body may end the loop before.
+def counted(limit: Dim, state: Sequence[Any], step: Step, like: Dim) -> tuple[Dim, dict[int, np.ndarray]] | None:
+    """How many iterations run, and the state after them, by place, where it only counts; None if that is not known.
 
-    That is shown by induction. The first iteration says by how much each static value grows. Then an iteration that is
+    limit: there are at most so many; None for no limit. like: a symbolic size that body reads, None if it reads none.
+
+    It is shown by induction. The first iteration says by how much each static value grows. Then an iteration that is
     not the last one is traced, with a symbol in its number: if each value grows by as much again, and the condition
-    is known to hold, so they do in all of them.
+    is known to hold, so they do in all of them. Where a comparison leaves that open, the loop may end where its two
+    sides meet: that number of iterations is tried next.
     """
-    if _ASKED.get():
-        raise _AskedAgain
-    static = {k: v for k, v in enumerate(state) if isinstance(v, np.ndarray) and not is_string(v) and v.size <= _MANY}
-    number = count - 1 - _symbol(count)
+    if _ASKED.get() == _NESTED:
+        raise _Open
+    if isinstance(limit, int) and limit >= _NEVER:
+        limit = None
     try:
-        _, after = _iteration(step, np.array(0), state, static)
-        grows = {k: _growth(v, after[k]) for k, v in static.items()}
-        grows = {k: more for k, more in grows.items() if more is not None}
-        before = {k: _at(static[k], more, number) for k, more in grows.items()}
-        holds, after = _iteration(step, settled(np.array(number, object)), state, before)
-        again = all(_same(_growth(before[k], after[k]), more) for k, more in grows.items())
-        if not again or condition("loop", "the condition that body returns", holds) is not True:
-            return None
-        return {k: _at(static[k], more, count) for k, more in grows.items()}
+        return _counted(limit, _Trial(state, step), _symbol(limit if is_symbolic(limit) else like))
     except Exception:  # body has been traced with a traced number: what it cannot do with a symbol is no error
         return None
 
 
-def _symbol(count: Dim) -> Dim:
+def _symbol(like: Dim) -> Dim:
     """A new symbol for a whole number of at least 1."""
-    scope = {"scope": count.scope} if is_symbolic(count) else {}
+    scope = {"scope": like.scope} if is_symbolic(like) else {}
     return symbolic_shape(f"iterations_{next(_NUMBERS)}", **scope)[0]
 
 
-def _iteration(
-    step: Step, number: np.ndarray, state: Sequence[Any], static: Mapping[int, np.ndarray]
-) -> tuple[Any, Sequence[Any]]:
-    """The condition and the state after an iteration. static: values of the state, by place; all others are traced."""
-    found: list[Any] = []
+class _Trial:
+    """Iterations of a loop that are traced, to see how it counts."""
 
-    def run(traced: Sequence[Any]) -> None:
-        found.append(step(number, np.array(True), [static.get(k, value) for k, value in enumerate(traced)]))
+    def __init__(self, state: Sequence[Any], step: Step) -> None:
+        self._state, self._step = state, step
+        static = {k: v for k, v in enumerate(state) if isinstance(v, np.ndarray) and not is_string(v)}
+        self._static = {k: v for k, v in static.items() if v.size <= _MANY}
+        _, after = self._iteration(np.array(0), self._static)
+        found = {k: _growth(v, after[k]) for k, v in self._static.items()}
+        self._grows = {k: more for k, more in found.items() if more is not None}
 
-    token = _ASKED.set(True)
-    try:
-        jax.eval_shape(run, [None if k in static else carried(value) for k, value in enumerate(state)])
-    finally:
-        _ASKED.reset(token)
-    holds, after, _ = found[0]
-    return holds, after
+    def before(self, number: Dim) -> dict[int, np.ndarray]:
+        """What only counts, by its place in the state, before an iteration."""
+        return {k: _at(self._static[k], more, number) for k, more in self._grows.items()}
+
+    def holds(self, number: Dim) -> bool | SizeError:
+        """The condition after an iteration, or why it is open. Raises _Open where the state does not just count."""
+        before = self.before(number)
+        holds, after = self._iteration(settled(np.array(number, object)), before)
+        if not all(_same(_growth(before[k], after[k]), more) for k, more in self._grows.items()):
+            raise _Open
+        for item in holds.items.flat if isinstance(holds, FromSizes) else ():
+            if isinstance(item, SizeError):
+                return item
+        found = condition("loop", "the condition that body returns", holds)
+        if not isinstance(found, bool):
+            raise _Open
+        return found
+
+    def _iteration(self, number: np.ndarray, static: Mapping[int, np.ndarray]) -> tuple[Any, Sequence[Any]]:
+        """The condition and the state after it. static: values of the state, by place; all others are traced."""
+        found: list[Any] = []
+
+        def run(traced: Sequence[Any]) -> None:
+            found.append(self._step(number, np.array(True), [static.get(k, value) for k, value in enumerate(traced)]))
+
+        token = _ASKED.set(_ASKED.get() + 1)
+        try:
+            jax.eval_shape(run, [None if k in static else carried(value) for k, value in enumerate(self._state)])
+        finally:
+            _ASKED.reset(token)
+        holds, after, _ = found[0]
+        return holds, after
+
+
+def _counted(limit: Dim, trial: _Trial, symbol: Dim) -> tuple[Dim, dict[int, np.ndarray]] | None:
+    """As `counted`. symbol: for a whole number of at least 1."""
+    count = limit
+    for _ in range(_GUESSES):
+        # Any iteration before the last one.
+        holds = trial.holds(symbol - 1 if count is None else count - 1 - symbol)
+        if isinstance(holds, SizeError):
+            count = 1 + _meeting(holds.sizes, symbol, *((1, 2) if count is None else (count - 1, count - 2)))
+            if limit is not None and not of_sizes.greater_or_equal(limit, count):
+                return None
+        elif holds is not True or count is None:
+            return None
+        elif trial.holds(count - 1) is False or count is limit:
+            return (count, trial.before(count)) if of_sizes.greater_or_equal(count, 1) else None
+        else:  # both sides are equal there, as those of `i <= n`
+            count = count + 1
+    return None
+
+
+def _meeting(sides: Sequence[Dim], symbol: Dim, first: Dim, second: Dim) -> Dim:
+    """The number of the iteration in which two sizes meet. first, second: the symbol in iterations 0 and 1."""
+    start, after = (sub(*(of_sizes.with_value(side, symbol, at) for side in sides)) for at in (first, second))
+    more = after - start
+    if not isinstance(more, int) or not more:
+        raise _Open
+    return of_sizes.ceiled(-start, more) if more > 0 else of_sizes.ceiled(start, -more)
 
 
 def _growth(before: np.ndarray, after: Any) -> np.ndarray | None:

@@ -22,7 +22,7 @@ from jaxops.ops.controlflow.branching import if_
 from jaxops.ops.controlflow.counting import counted
 from jaxops.ops.controlflow.state import carried, condition, has_strings, rows_of, same_state, value_of
 from jaxops.sequences import GrowingSequence, SplitSequence
-from jaxops.static import UNKNOWN, FromSizes, Subgraph, Tracer, Undecided, is_symbolic, traced_once, tracing
+from jaxops.static import UNKNOWN, Dim, FromSizes, Subgraph, Tracer, Undecided, is_symbolic, traced_once, tracing
 
 _TRUE = np.array(True)
 _LIMIT = "the condition that body returns"
@@ -42,10 +42,11 @@ def loop(m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, rng: Any = 
     Returns the last state, then each scan output stacked along a new first axis, one row per iteration.
 
     Outside `jit`, and while body computes only static values, this is a Python loop. Under tracing it is `lax.scan`,
-    which can be differentiated, when the trip count is known and nothing else ends the loop: body returns the condition
-    unchanged, or one that only counts and is known to hold until then, such as i < m. It is unrolled when the state
-    changes its shape or holds sequences, or when body needs a known iteration number. Otherwise it is `lax.while_loop`,
-    which allows no scan outputs. In both of JAX's loops a static state becomes JAX arrays.
+    which can be differentiated, when the number of iterations is known: `m` where body returns the condition unchanged,
+    or what follows from a condition that compares counters with known numbers, such as i < n. It is unrolled when the
+    state changes its shape or holds sequences, or when body needs a known iteration number. Otherwise it is
+    `lax.while_loop`, which allows no scan outputs. In both of JAX's loops a static state becomes JAX arrays; of the
+    counters of a scan the last value stays known.
     Raises StaticError when the number of iterations must be known but is traced, ArgumentError for an endless loop,
     DTypeError and ShapeError when the state or a scan output changes its type or shape.
     Source: ONNX Loop, opsets 1–25.
@@ -60,7 +61,9 @@ def loop(m: Any, cond: Any, v_initial: Sequence[Any], body: Body, *, rng: Any = 
     def step(number: Any, keep: Any, state: Sequence[Any]) -> Any:
         # A key per iteration, so that each draws other random numbers.
         key = {} if rng is None else {"rng": jax.random.fold_in(rng, as_traced(number))}
-        after, *values = map(value_of, body(number, keep, *state, **key))
+        after, *values = body(number, keep, *state, **key)
+        after = after if isinstance(after, FromSizes) else value_of(after)
+        values = list(map(value_of, values))
         if len(values) < len(state):
             raise SignatureError(
                 f"loop: body returns {len(values)} values after the condition, but the state has {len(state)}"
@@ -152,6 +155,7 @@ class _Traced:
     exits: bool = True  # whether it may end the loop
     scans: int = 0  # how many scan outputs there are
     iterate: Callable[..., Any] | None = None  # (number, condition, state) → (condition, state, scan outputs)
+    size: Dim = None  # a symbolic size that an iteration reads
 
 
 @dataclass(frozen=True)
@@ -239,12 +243,12 @@ class _Loop:
         seen = self.trace()
         limited = self.count is not None and not isinstance(self.count, jax.Array)
         iterate = seen.iterate
-        if iterate and limited and self.keep is True:
-            last = counted(self.count, self.state, self.step) if seen.exits else {}
-            if last is not None:
-                return tuple(last.get(k, value) for k, value in enumerate(self.scanned(iterate)))
+        found = self.counted(seen) if iterate and self.keep is True else None
+        if iterate and found is not None:
+            count, last = found
+            return tuple(last.get(k, value) for k, value in enumerate(self.scanned(iterate, count)))
         if iterate and limited and not (seen.exits or seen.scans):
-            return if_(self.keep, lambda: self.scanned(iterate), lambda: self.state)
+            return if_(self.keep, lambda: self.scanned(iterate, self.count), lambda: self.state)
         if iterate and not seen.scans:
             return self.repeated(iterate)
         known = isinstance(self.keep, bool) and not isinstance(self.count, jax.Array)
@@ -252,6 +256,14 @@ class _Loop:
         if found is None:
             raise self.unknown(seen.problem or "each scan output has one row per iteration")
         return found
+
+    def counted(self, seen: _Traced) -> tuple[Dim, dict[int, np.ndarray]] | None:
+        """How many iterations run, and the last state by place, where it is known; None if their number is not."""
+        if isinstance(self.count, jax.Array):
+            return None
+        if seen.exits:
+            return counted(self.count, self.state, self.step, seen.size)
+        return None if self.count is None else (self.count, {})
 
     def trace(self) -> _Traced:
         """Traces one iteration, with a traced number and state, and True as the condition if it can end the loop."""
@@ -274,11 +286,11 @@ class _Loop:
             return _flag(keep), after, [as_traced(scan) for scan in scans]
 
         try:
-            iterate = traced_once(iteration, as_traced(np.array(0)), *self.start())
+            iterate, size = traced_once(iteration, as_traced(np.array(0)), *self.start())
         except UNKNOWN as error:
             return _Traced(f"body needs a known value; {str(error).splitlines()[0]}")
         traced = found[0]
-        return traced if traced.problem else _Traced("", traced.exits, traced.scans, iterate)
+        return traced if traced.problem else _Traced("", traced.exits, traced.scans, iterate, size)
 
     def unknown(self, reason: str) -> StaticError:
         which = "`cond`" if isinstance(self.keep, jax.Array) else _LIMIT
@@ -289,13 +301,13 @@ class _Loop:
             f"  hint    run it outside jit, make {which} known (a NumPy value), or keep rows in a state of fixed size"
         )
 
-    def scanned(self, iterate: Callable[..., Any]) -> tuple[Any, ...]:
+    def scanned(self, iterate: Callable[..., Any], count: Dim) -> tuple[Any, ...]:
         def one(carry: Any, number: Any) -> Any:
             flag, after, scans = iterate(number, *carry)
             return (flag, after), scans
 
-        check_counts("loop", "m", self.count)
-        (_, state), scans = lax.scan(one, self.start(), lax.iota(canonical(np.int64), self.count))
+        check_counts("loop", "m", count)
+        (_, state), scans = lax.scan(one, self.start(), lax.iota(canonical(np.int64), count))
         return (*state, *scans)
 
     def repeated(self, iterate: Callable[..., Any]) -> tuple[Any, ...]:
