@@ -14,6 +14,11 @@ import numpy as np
 _SYMBOL = re.compile(r"\b(?!(?:floordiv|mod|max|min)\()[A-Za-z_]\w*")
 
 
+def symbols_in(*sizes: Any) -> list[str]:
+    """The names of the symbols in sizes, each once, in order."""
+    return list(dict.fromkeys(_SYMBOL.findall(" ".join(map(str, sizes)))))
+
+
 class JaxopsError(Exception):
     """Any error that jaxops raises on purpose."""
 
@@ -34,7 +39,7 @@ class SizeError(ShapeError):
         super().__init__(problem)
         self.sizes = sizes
         self.problem, self.needs, self.fix, self.exact = problem, needs, 128 if fix is None else fix, fix is not None
-        self.symbols = list(dict.fromkeys(_SYMBOL.findall(" ".join(map(str, sizes)))))
+        self.symbols = symbols_in(*sizes)
         self.names: Mapping[str, str] = {}
 
     def __str__(self) -> str:
@@ -52,7 +57,7 @@ class SizeError(ShapeError):
         left, sign, right = self.needs.partition(" == ")
         alone = left in self.symbols and sign
         key, value = (self.names.get(left, left), right) if alone else (keys[0], f"{self.symbols[0]}, {self.needs}")
-        value = self.needs if self.needs.startswith(f"{self.symbols[0]} <") else value
+        value = self.needs if self.needs.startswith((f"{self.symbols[0]} <", f"{self.symbols[0]} >")) else value
         return f"{self.problem}\n  hint    export with sizes={ {key: value} }, or fix a size: {number}"
 
 

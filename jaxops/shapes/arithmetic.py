@@ -106,6 +106,14 @@ def _undecided(op: str, a: Dim, b: Dim, more: int) -> SizeError:
     )
 
 
+def at_least(problem: str, size: Dim, least: Dim) -> bool:
+    """Whether a size is at least another one. Raises SizeError, which says `problem`, where that is open."""
+    try:
+        return bool(size >= least)
+    except Undecided as error:
+        raise SizeError(problem, size, least, needs=f"{size} >= {least}") from error
+
+
 def agree(problem: str, a: Dim, b: Dim, *, broadcasts: bool = False) -> bool:
     """Whether two sizes that must be equal are. Raises SizeError, which begins with `problem`, where that is open.
 

@@ -18,6 +18,7 @@ from jaxops.graph.nodes import Tensor, Value
 from jaxops.graph.trace import LEARNER
 from jaxops.ops.elementwise import on_sizes
 from jaxops.static import LIMITING, evaluated, is_symbolic, limit_in_place, settled
+from jaxops.tools.bounds import bounds
 
 # Up to this size an equation is tried, to see whether it holds for multiples of a number, or from a number on; the
 # other sizes in it have many divisors meanwhile.
@@ -209,12 +210,7 @@ def _limits(error: SizeError, axes: Mapping[str, int]) -> list[tuple[str, int]]:
 
     axes: of the inputs, where they have a symbol; one size that has two names is on one axis.
     """
-    found = []
-    if " >= " in error.needs and len(error.symbols) == 1:
-        (left, right), (symbol,) = symbolic_shape(error.needs.replace(" >= ", ", ")), error.symbols
-        fails = [n for n in range(1, _TRIED * 4 + 1) if not _number(left - right, {symbol: n}) >= 0]
-        if fails and fails[-1] < _TRIED * 2:
-            found.append((f"{symbol} >= {fails[-1] + 1}", 0))
+    found = [(limit, 0) for limit in bounds(error.needs)]
     if " == " in error.needs:
         left, right = symbolic_shape(error.needs.replace(" == ", ", "))
         symbols = [] if isinstance(left - right, int) else error.symbols

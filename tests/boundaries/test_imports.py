@@ -53,7 +53,7 @@ ALLOWED = {
     # Knows an operator as a protocol: no operator, no schema, no file format. Never computes on tensor data.
     "jaxops.graph": {"jax", "numpy", "jaxops.garbage", "jaxops.graph"} | BASE,
     # What people do with a graph: no file format, and not the model either.
-    "jaxops.tools": {"jax", "numpy", "rich", "jaxops.graph", "jaxops.ops", "jaxops.tools"} | BASE,
+    "jaxops.tools": {"jax", "numpy", "rich", "jaxops.graph", "jaxops.ops", "jaxops.shapes", "jaxops.tools"} | BASE,
     "jaxops.tools.layout": {"igraph"},
     "jaxops.tools.python": {"jax", "numpy", "safetensors", "jaxops.graph", "jaxops.ops", "jaxops.tools"} | BASE,
     "jaxops.sharding": {"jaxops.tools"},

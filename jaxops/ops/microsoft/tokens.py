@@ -15,6 +15,7 @@ from jaxops.dtypes import as_traced, floating, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, describe, message
 from jaxops.ops.elementwise import require
 from jaxops.ops.text.regular_expressions import compiled, encoded
+from jaxops.ops.words import from_words, words_of
 from jaxops.shapes.microsoft import tokens as sizes_of
 from jaxops.static import Array, Static, Tracer, array, foldable, jit_if_concrete
 
@@ -54,12 +55,7 @@ def murmur_hash3(x: Array, *, positive: int = 1, seed: int = 0) -> Array:
 def _murmur_hash3(x: Any, seed: int, kind: np.dtype) -> Any:
     if isinstance(x, np.ndarray):
         x = as_traced(x)
-    if x.dtype.itemsize == 4:
-        words = [lax.bitcast_convert_type(x, np.uint32)]
-    else:  # not by a cast to two words, whose sizes no export of symbolic ones can refine
-        bits = lax.bitcast_convert_type(x, np.uint64)
-        words = [bits.astype(np.uint32), (bits >> np.uint64(32)).astype(np.uint32)]
-    return lax.bitcast_convert_type(_mixed(words, seed), kind)
+    return from_words([_mixed(words_of(x), seed)], kind)
 
 
 def _mixed(words: Sequence[Any], seed: int) -> Any:

@@ -15,6 +15,7 @@ from jax import lax
 from jaxops.dtypes import canonical, is_float
 from jaxops.errors import ArgumentError
 from jaxops.ops.ml.vote_sums import at, vote_sum
+from jaxops.ops.words import from_words
 from jaxops.shapes.ml import trees as sizes_of
 
 LEQ, LT, EQ = range(3)
@@ -193,8 +194,7 @@ def leaves_of(trees: Trees, x: jax.Array) -> jax.Array:
             return at(table, size * node + k)
 
         value = jnp.take_along_axis(x, word(0), 1, mode="promise_in_bounds")
-        words = [word(k) for k in range(first, kind)]
-        split = lax.bitcast_convert_type(words[0] if len(words) == 1 else jnp.stack(words, -1), trees.dtype)
+        split = from_words([word(k) for k in range(first, kind)], trees.dtype)
         outcomes = [f(value, split) for k, f in ((LEQ, lax.le), (LT, lax.lt), (EQ, lax.eq)) if k in trees.kinds]
         true = outcomes[0]
         for k, outcome in zip(trees.kinds[1:], outcomes[1:], strict=True):

@@ -9,10 +9,11 @@ from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, flag
 from jaxops.dtypes import as_traced, canonical
-from jaxops.errors import ArgumentError, SizeError, shape_text
+from jaxops.errors import ArgumentError, shape_text
 from jaxops.ops.elementwise import one_of_kind, traced_if_symbolic
 from jaxops.ops.tensor.inspection import dims
-from jaxops.static import A, Array, Undecided, foldable, jit_if_concrete
+from jaxops.shapes.arithmetic import at_least
+from jaxops.static import A, Array, foldable, jit_if_concrete
 
 
 @foldable
@@ -48,13 +49,7 @@ def arg_min(data: A, *, axis: int = 0, keepdims: int = 1, select_last_index: int
 def _arg(op: str, data: Array, axis: int, keepdims: int, last: int) -> Any:
     (data,) = traced_if_symbolic(one_of_kind(op, "real numbers", data))
     at = resolve_axis(op, axis, data.ndim)
-    try:
-        empty = data.shape[at] < 1
-    except Undecided as error:
-        size = data.shape[at]
-        problem = f"{op}: axis {at} of {shape_text(data.shape)} may be empty"
-        raise SizeError(problem, size, needs=f"{size} >= 1") from error
-    if empty:
+    if not at_least(f"{op}: axis {at} of {shape_text(data.shape)} may be empty", data.shape[at], 1):
         raise ArgumentError(f"{op}: axis {at} has size 0; it must have at least one element")
     keep, reverse = flag(op, "keepdims", keepdims), flag(op, "select_last_index", last)
     return _index(data, op, at, keep, reverse)

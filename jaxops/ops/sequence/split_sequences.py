@@ -12,7 +12,7 @@ from jaxops.dtypes import as_traced
 from jaxops.errors import BoundsError, ShapeError, SizeError
 from jaxops.sequences import SplitSequence
 from jaxops.shapes import arithmetic
-from jaxops.static import Dim, Tracer, Undecided
+from jaxops.static import Dim, Tracer
 
 
 def count(pieces: SplitSequence) -> Dim:
@@ -97,11 +97,7 @@ def _require(pieces: SplitSequence, position: int, room: Dim) -> None:
     """Raises unless `room`, what there is besides a first element, is at least 0."""
     size, each = pieces.data.shape[pieces.axis], pieces.each
     problem = f"sequence_at: `position` is {position}, but there are {count(pieces)} pieces of {each} in {size}"
-    try:
-        inside = room >= 0
-    except Undecided as error:
-        raise SizeError(problem, size, each, needs=f"{room} >= 0") from error
-    if not inside:
+    if not arithmetic.at_least(problem, room, 0):
         raise BoundsError(problem)
 
 

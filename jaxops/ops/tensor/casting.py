@@ -14,6 +14,7 @@ from jaxops.dtypes import as_traced, canonical, is_float, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError
 from jaxops.ops.computed_sizes import computes_sizes, sizes_as
 from jaxops.ops.elementwise import on_facts
+from jaxops.ops.words import from_words, words_of
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import A, Array, ElementType, ShapeOnly, array, foldable, is_symbolic, jit_if_concrete
 
@@ -136,13 +137,11 @@ def _bit_cast(data: Array, target: np.dtype) -> Array:
     if data.dtype == bool:
         data = data.astype(np.uint8)
     elif data.dtype == np.complex64:
-        parts = [lax.bitcast_convert_type(part, np.uint32) for part in (lax.real(data), lax.imag(data))]
-        data = lax.bitcast_convert_type(jnp.stack(parts, axis=-1), np.uint64)
+        data = from_words([lax.real(data), lax.imag(data)], np.uint64)
     if target.kind == "b":
         return lax.bitcast_convert_type(data, np.uint8) != 0
     if target == np.complex64:
-        parts = lax.bitcast_convert_type(data, np.float32)
-        return lax.complex(parts[..., 0], parts[..., 1])
+        return lax.complex(*(from_words([word], np.float32) for word in words_of(data)))
     return lax.bitcast_convert_type(data, target)
 
 

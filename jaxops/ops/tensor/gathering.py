@@ -107,8 +107,9 @@ def gather_elements(data: A, indices: A, *, axis: int = 0) -> A:
 def _same_length(data: Any, sizes: Sizes, axis: int) -> Any:
     """`data` cropped to `sizes` on all axes except `axis`."""
     for i, size in enumerate(sizes):
-        if i != axis and isinstance(size, int) and isinstance(data.shape[i], int) and size != data.shape[i]:
-            data = data[(slice(None),) * i + (slice(size),)]
+        if i != axis and size != data.shape[i]:
+            cut = isinstance(data, np.ndarray)
+            data = data[(slice(None),) * i + (slice(size),)] if cut else lax.slice_in_dim(data, 0, size, axis=i)
     return data
 
 

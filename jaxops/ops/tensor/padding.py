@@ -14,7 +14,7 @@ from jaxops.errors import ShapeError, describe, shape_text
 from jaxops.ops.checked import bounded_like
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.tensor import padding as sizes_of
-from jaxops.static import A, Array, Ints, Sizes, StaticInts, array, foldable, is_symbolic, jit_if_concrete
+from jaxops.static import A, Array, Dim, Ints, Sizes, StaticInts, array, foldable, is_symbolic, jit_if_concrete
 
 PadMode = Literal["constant", "reflect", "edge", "wrap"]
 
@@ -127,5 +127,18 @@ def center_crop_pad(input_data: A, shape: StaticInts, *, axes: Ints | None = Non
     """
     x = array(input_data)
     places = tuple(range(x.ndim)) if axes is None else resolve_axes("center_crop_pad", axes, x.ndim)
-    widths = sizes_of.centre(x.shape, ints("center_crop_pad", "shape", shape), places)
-    return pad(x, widths, axes=places)
+    wanted = ints("center_crop_pad", "shape", shape)
+    widths = sizes_of.centre(x.shape, wanted, places)
+    known = [width or (0, 0) for width in widths]
+    y = pad(x, [low for low, _ in known] + [high for _, high in known], axes=places)
+    for axis, width, size in zip(places, widths, wanted, strict=True):
+        y = y if width else _centred(as_traced(y), axis, size)
+    return y
+
+
+def _centred(x: Any, axis: int, size: Dim) -> Any:
+    """The middle of an axis that is longer or shorter than `size`: the longest part of zeros on both sides is there."""
+    room = (size + 1) // 2
+    padded = lax.pad(x, jnp.zeros((), x.dtype), [(room, room, 0) if i == axis else (0, 0, 0) for i in range(x.ndim)])
+    first = lax.div(jnp.asarray(x.shape[axis] - size, np.int32), np.int32(2))  # rounded to 0, as above
+    return lax.dynamic_slice_in_dim(padded, first + jnp.asarray(room, np.int32), size, axis)

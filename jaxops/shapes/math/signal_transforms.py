@@ -1,7 +1,7 @@
 """Sizes of Fourier transforms and of the frames of a signal."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import floored, greater
+from jaxops.shapes.arithmetic import at_least, floored
 from jaxops.static import Dim, Sizes
 
 
@@ -35,6 +35,7 @@ def frames(op: str, length: Dim, frame_step: int, window: Sizes | None, frame_le
     each = transform_length(op, each, None, False)
     if frame_step < 1:
         raise ArgumentError(f"{op}: `frame_step` is {frame_step}; it must be at least 1")
-    if greater(each, length):
-        raise ShapeError(f"{op}: a frame of {each} samples is longer than the signal of {length}")
+    problem = f"{op}: a frame of {each} samples is longer than the signal of {length}"
+    if not at_least(problem, length, each):
+        raise ShapeError(problem)
     return floored(length - each, frame_step) + 1, each

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from jaxops.errors import ArgumentError, BoundsError, ShapeError, SizeError, shape_text
-from jaxops.shapes.arithmetic import all_agree
+from jaxops.shapes.arithmetic import all_agree, at_least
 from jaxops.static import Sizes
 
 
@@ -19,16 +19,15 @@ def check_inhabited(what: str, sizes: Sizes, axes: Iterable[int], read: Sizes) -
 
 def elements(op: str, sizes: Sizes, indices: Sizes, axis: int) -> None:
     """Raises ShapeError unless `indices` has the rank of `sizes` and exceeds it only along `axis`."""
+    problem = (
+        f"{op}: `indices` of {shape_text(indices)} must have the rank of data of {shape_text(sizes)} "
+        f"and may exceed its sizes only along axis {axis}"
+    )
     fits = len(sizes) == len(indices) and all(
-        not (isinstance(a, int) and isinstance(b, int)) or b <= a
-        for i, (a, b) in enumerate(zip(sizes, indices, strict=True))
-        if i != axis
+        i == axis or a == b or at_least(problem, a, b) for i, (a, b) in enumerate(zip(sizes, indices, strict=True))
     )
     if not fits:
-        raise ShapeError(
-            f"{op}: `indices` of {shape_text(indices)} must have the rank of data of {shape_text(sizes)} "
-            f"and may exceed its sizes only along axis {axis}"
-        )
+        raise ShapeError(problem)
 
 
 def tuples(op: str, sizes: Sizes, indices: Sizes, batch_dims: int = 0) -> int:

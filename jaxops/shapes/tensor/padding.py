@@ -1,6 +1,7 @@
 """Sizes of padding and cropping."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import at_least
 from jaxops.static import Dim, Sizes, Undecided
 
 
@@ -16,17 +17,14 @@ def pads(sizes: Sizes, given: Sizes, axes: tuple[int, ...]) -> tuple[tuple[Dim, 
         found[axis] = (given[i], given[i + len(axes)])
     for i, (size, (low, high)) in enumerate(zip(sizes, found, strict=True)):
         left = size + low + high
-        try:
-            fits = left >= 0
-        except Undecided as error:
-            raise ShapeError(f"pad: the new size {left} of axis {i} of {shape_text(sizes)} may be negative") from error
-        if not fits:
+        if not at_least(f"pad: the new size {left} of axis {i} of {shape_text(sizes)} may be negative", left, 0):
             raise ShapeError(f"pad: `pads` ({low}, {high}) crop axis {i} of {shape_text(sizes)} to {left} elements")
     return tuple(found)
 
 
-def centre(sizes: Sizes, shape: Sizes, axes: tuple[int, ...]) -> Sizes:
-    """The pads (negative: crops) that change `axes` to `shape` (ONNX CenterCropPad-18)."""
+def centre(sizes: Sizes, shape: Sizes, axes: tuple[int, ...]) -> list[tuple[Dim, Dim] | None]:
+    """The pads (negative: crops) that change each of `axes` to `shape` (ONNX CenterCropPad-18); None where it depends
+    on a symbolic size which of both it is."""
     if len(shape) != len(axes):
         raise ShapeError(
             f"center_crop_pad: `shape` {shape_text(shape)} must hold one size for each of {len(axes)} axes"
@@ -34,14 +32,14 @@ def centre(sizes: Sizes, shape: Sizes, axes: tuple[int, ...]) -> Sizes:
     negative = [d for d in shape if isinstance(d, int) and d < 0]
     if negative:
         raise ArgumentError(f"center_crop_pad: `shape` {shape_text(shape)} holds {negative[0]}; sizes are not negative")
-    lows, highs = [], []
+    found: list[tuple[Dim, Dim] | None] = []
     for axis, want in zip(axes, shape, strict=True):
         more = want - sizes[axis]
         try:
             # An odd difference has its larger half at the end, for padding and for cropping.
             low = more // 2 if more >= 0 else -(-more // 2)
-        except Undecided as error:
-            raise ShapeError(f"center_crop_pad: whether {sizes[axis]} exceeds {want} depends on its value") from error
-        lows.append(low)
-        highs.append(more - low)
-    return (*lows, *highs)
+        except Undecided:
+            found.append(None)
+        else:
+            found.append((low, more - low))
+    return found

@@ -3,7 +3,7 @@
 import math
 
 from jaxops.errors import ShapeError, shape_text
-from jaxops.shapes.arithmetic import agree, divided
+from jaxops.shapes.arithmetic import agree, at_least, divided, equal
 from jaxops.static import Dim, Sizes
 
 _INT64_MAX = 2**63 - 1
@@ -62,13 +62,9 @@ def _quotient(problem: str, total: Dim, part: Dim) -> Dim:
 def squeeze(sizes: Sizes, axes: tuple[int, ...] | None) -> Sizes:
     """Drops the `axes`, which must have size 1; None drops all axes of size 1."""
     if axes is None:
-        # Without axes the rank of the result depends on every size, so each must be a number.
-        symbolic = [d for d in sizes if not isinstance(d, int)]
-        if symbolic:
-            raise ShapeError(
-                f"squeeze: name the `axes`; whether {symbolic[0]} of {shape_text(sizes)} is 1 is not known"
-            )
-        return tuple(d for d in sizes if d != 1)
+        # The rank of the result depends on every size. A program is worth more for sizes of 2 and above than for 1.
+        problem = f"squeeze: whether {{}} of {shape_text(sizes)} is 1 is not known; name the `axes`"
+        return tuple(d for d in sizes if at_least(problem.format(d), d, 2) or not equal(d, 1))
     for i in axes:
         problem = f"squeeze: axis {i} of {shape_text(sizes)} has size {sizes[i]}, only size 1 can be dropped"
         if not agree(problem, sizes[i], 1, broadcasts=True):

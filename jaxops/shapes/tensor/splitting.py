@@ -1,8 +1,8 @@
 """Sizes of the pieces of an axis."""
 
-from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
-from jaxops.shapes.arithmetic import agree, ceiled, divided
-from jaxops.static import Dim, Sizes, Undecided
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import agree, at_least, ceiled, divided
+from jaxops.static import Dim, Sizes
 
 
 def pieces(op: str, size: Dim, lengths: Sizes) -> Sizes:
@@ -22,16 +22,7 @@ def pieces(op: str, size: Dim, lengths: Sizes) -> Sizes:
             raise ShapeError(problem)
         return lengths
     rest = size - taken
-    try:
-        fits = rest >= 0
-    except Undecided as error:
-        raise SizeError(
-            f"{op}: {taken} of {shape_text(lengths)} may exceed the size {size}",
-            size,
-            taken,
-            needs=f"{size} >= {taken}",
-        ) from error
-    if not fits:
+    if not at_least(f"{op}: {taken} of {shape_text(lengths)} may exceed the size {size}", size, taken):
         raise ShapeError(f"{op}: lengths {shape_text(lengths)} take {taken}, more than the axis of size {size} has")
     return (*lengths[:free], rest, *lengths[free + 1 :])
 
@@ -42,13 +33,7 @@ def ceil_chunks(size: Dim, parts: int) -> Sizes:
         raise ArgumentError(f"split: `num_outputs` is {parts}; it must be at least 1")
     chunk = ceiled(size, parts)
     last = size - chunk * (parts - 1)
-    try:
-        fits = last >= 0
-    except Undecided as error:
-        raise SizeError(
-            f"split: {parts} chunks of {chunk} may not fit into {size} elements", size, needs=f"{last} >= 0"
-        ) from error
-    if not fits:
+    if not at_least(f"split: {parts} chunks of {chunk} may not fit into {size} elements", last, 0):
         raise ShapeError(f"split: {parts} chunks of {chunk} do not fit into {size} elements")
     return (chunk,) * (parts - 1) + (last,)
 

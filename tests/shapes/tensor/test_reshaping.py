@@ -147,7 +147,7 @@ def test_squeeze():
         reshaping.squeeze((1, 2), (1,))
     with pytest.raises(ShapeError, match=r"axis 0 of .* has size b"):
         reshaping.squeeze((b, 2), (0,))
-    with pytest.raises(ShapeError, match=r"name the `axes`; whether b of \(b, 1\) is 1 is not known"):
+    with pytest.raises(ShapeError, match=r"whether b of \(b, 1\) is 1 is not known; name the `axes`"):
         reshaping.squeeze((b, 1), None)
 
 
