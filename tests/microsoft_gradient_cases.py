@@ -73,6 +73,7 @@ add("SkipLayerNormalization", f(1, 2, 4), f(1, 2, 4), f(4), f(4), f(4), outputs=
 add("SkipSimplifiedLayerNormalization", f(1, 2, 4), f(2, 4), f(4), f(4), outputs=4)
 add("EmbedLayerNormalization", i32([1, 0]), i32([0, 1]), f(3, 4), f(2, 4), f(2, 4), f(4), f(4), outputs=3)
 add("BranchwiseRMSNorm", f(1, 2, 4), epsilon=0.01)
+add("EngramGate", f(1, 2, 2, 3), f(1, 2, 2, 3), f(1, 2, 3), f(2, 3), f(2, 3), f(2, 3), outputs=2)
 add("GatedRMSNorm", f(1, 2, 8), f(4), f(1, 2, 8), epsilon=0.01)
 add("GroupNorm", f(1, 2, 2, 4), f(4), f(4), groups=2, activation=1)
 add("SkipGroupNorm", f(1, 2, 2, 4), f(4), f(4), f(1, 2, 2, 4), f(4), groups=2, activation=0, outputs=2)

@@ -6,6 +6,7 @@ from jaxops.ops.microsoft import (
     biases,
     convolution,
     embeddings,
+    engram,
     experts,
     fused_products,
     group_query,
@@ -35,6 +36,7 @@ from jaxops.ops.microsoft.activations import *
 from jaxops.ops.microsoft.biases import *
 from jaxops.ops.microsoft.convolution import *
 from jaxops.ops.microsoft.embeddings import *
+from jaxops.ops.microsoft.engram import *
 from jaxops.ops.microsoft.experts import *
 from jaxops.ops.microsoft.fused_products import *
 from jaxops.ops.microsoft.group_query import *
@@ -65,6 +67,7 @@ __all__ += activations.__all__
 __all__ += biases.__all__
 __all__ += convolution.__all__
 __all__ += embeddings.__all__
+__all__ += engram.__all__
 __all__ += experts.__all__
 __all__ += fused_products.__all__
 __all__ += group_query.__all__

@@ -1,0 +1,64 @@
+"""Shared by operators on packed batches: tokens (T, …) of all sequences in a row, without padding."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import integer
+from jaxops.errors import ArgumentError, describe
+from jaxops.static import Dim, is_static, is_symbolic
+
+
+class Packed(NamedTuple):
+    """Where the sequences stand: their first tokens and lengths (B,); for each token its sequence and place (T,)."""
+
+    starts: Any
+    lengths: Any
+    sequence: Any
+    place: Any
+
+
+def packed(offsets: Any, total: Dim) -> Packed:
+    """The sequences whose sums of lengths are `offsets`, (B + 1,)."""
+    starts, lengths = offsets[:-1], offsets[1:] - offsets[:-1]
+    # Counted, since `jnp.searchsorted` takes no symbolic sizes.
+    begins = jnp.zeros(total, np.int32).at[starts[1:]].add(1, mode="drop")
+    sequence = jnp.cumsum(begins, dtype=np.int32)
+    return Packed(starts, lengths, sequence, lax.iota(np.int32, total) - starts[sequence])
+
+
+def check_offsets(op: str, operand: str, value: Any, total: Dim, least: int = 1) -> None:
+    """Raises ArgumentError for static sums of lengths that do not divide `total` tokens into sequences.
+
+    least: the fewest tokens of a sequence.
+    """
+    if value is None or not is_static(value):
+        return
+    sums = np.asarray(value)
+    if is_symbolic(sums) or sums.ndim != 1 or sums.size == 0:
+        return
+    fits = sums[0] == 0 and (sums[1:] - sums[:-1] >= least).all()
+    if not fits or (isinstance(total, int) and sums[-1] != total):
+        raise ArgumentError(
+            f"{op}: `{operand}` is {describe(sums)}; it must begin with 0, end with {total}, the number of tokens, and "
+            f"grow by at least {least} with each sequence"
+        )
+
+
+def capacity(op: str, value: Any, counts: Any) -> int:
+    """The attribute `state_update_capacity`, 0 to 8; `capture_count` must be given exactly if it is positive."""
+    size = integer(op, "state_update_capacity", value)
+    if not 0 <= size <= 8:
+        raise ArgumentError(f"{op}: `state_update_capacity` is {size}; it must be in 0 to 8")
+    if (counts is None) == (size > 0):
+        needs = "needs `capture_count`" if size else "allows no `capture_count`"
+        raise ArgumentError(f"{op}: a `state_update_capacity` of {size} {needs}")
+    return size
+
+
+def captured(counts: Any, lengths: Any, size: int) -> Any:
+    """Which of the first `size` tokens of each sequence are captured, bool (B, size)."""
+    kept = jnp.clip(counts, 0, jnp.minimum(lengths, size))
+    return lax.broadcasted_iota(kept.dtype, (kept.shape[0], size), 1) < kept[:, None]

@@ -1,0 +1,21 @@
+"""Sizes of packed batches whose sequences are given by the sums of their lengths."""
+
+from jaxops.errors import ShapeError, shape_text
+from jaxops.shapes.arithmetic import one_of
+from jaxops.static import Dim, Sizes
+
+
+def offsets(op: str, operand: str, sizes: Sizes) -> Dim:
+    """The number of sequences B of the sums of their lengths, (B + 1,), of which there is at least one."""
+    known = len(sizes) == 1 and isinstance(sizes[0], int)
+    if len(sizes) != 1 or (known and sizes[0] < 2):
+        raise ShapeError(f"{op}: `{operand}` of {shape_text(sizes)} must be (B + 1,), for at least one sequence")
+    return sizes[0] - 1
+
+
+def by_sequence(op: str, wanted: dict[str, tuple[Sizes | None, Sizes]]) -> None:
+    """Checks operands; each comes with its sizes, None if it is left out, and the sizes that it must have."""
+    for name, (sizes, expected) in wanted.items():
+        problem = f"{op}: `{name}` of {shape_text(sizes or ())} must be {shape_text(expected)}"
+        if not one_of(problem, sizes, expected):
+            raise ShapeError(problem)
