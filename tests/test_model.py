@@ -336,8 +336,12 @@ def test_static_outputs_are_never_cut():
     text = (
         "main (float[N] x) => (int64 y, int64[2] z) { i = Constant<value_int = 0>() y = Gather(w, i) z = Identity(w) }"
     )
-    found = load(model(text, initializers={"w": np.int64([5_000_000_000, 1])}))
+    weights = {"w": np.int64([5_000_000_000, 1])}
     x = np.ones((2, 2), np.float32)
+    for auto in (load(model(text, initializers=weights)), jax.jit(load(model(text, initializers=weights)))):
+        y, z = map(np.asarray, auto(x[0]))
+        assert y == z[0] == 5_000_000_000
+    found = load(model(text, initializers=weights), x64=False)
     y, z = found(x[0])
     assert y == z[0] == 5_000_000_000
     for call in (lambda: jax.jit(found.apply)({}, x[0]), lambda: jax.jit(found)(x[0]), lambda: jax.vmap(found)(x)):
