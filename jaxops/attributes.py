@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.export import is_symbolic_dim
 
-from jaxops.dtypes import canonical
+from jaxops.dtypes import canonical, is_float
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, message
 from jaxops.static import Ints, Sizes, known
 
@@ -66,6 +66,16 @@ def _items(op: str, operand: str, values: Any) -> list[Any]:
     if not fits:
         raise DTypeError(message(op, f"`{operand}` must be integers, got {name}", **{operand: values}))
     return [int(v) for v in values] if name.endswith(("int2", "int4")) else values.tolist()
+
+
+def whole_numbers(op: str, operand: str, value: Any, *, single: bool = False) -> Sizes:
+    """`ints` of a static operand that may be floats, if without fractions."""
+    values = known(op, operand, value)
+    if not is_float(values.dtype):
+        return ints(op, operand, values, single=single)
+    if not (np.isfinite(values) & (values == np.trunc(values)) & (np.abs(values) < 2**63)).all():
+        raise ArgumentError(message(op, f"`{operand}` must be whole numbers", **{operand: values}))
+    return ints(op, operand, values.astype(np.int64), single=single)
 
 
 def non_negative(op: str, operand: str, value: Any) -> int:

@@ -18,7 +18,16 @@ import numpy as np
 
 from jaxops.attributes import element_type, integer, ints
 from jaxops.deferred import Deferred
-from jaxops.errors import ArgumentError, DTypeError, JaxopsError, SignatureError, StaticError, describe, message
+from jaxops.errors import (
+    ArgumentError,
+    DTypeError,
+    JaxopsError,
+    ShapeError,
+    SignatureError,
+    StaticError,
+    describe,
+    message,
+)
 from jaxops.static import (
     ELEMENT_TYPE,
     STATIC,
@@ -32,6 +41,7 @@ from jaxops.static import (
 
 _Check = Callable[[str, str, Any], None]
 F = TypeVar("F", bound=Callable[..., Any])
+_MOST_AXES = 32  # of an array whose elements NumPy visits one by one
 # What Python, NumPy and JAX raise for an argument that they cannot use.
 _RAW = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError)
 
@@ -59,8 +69,20 @@ def explained(fn: F) -> F:
         except _RAW as error:
             _check_call(fn, args, named, error)
             raise
+        except RuntimeError as error:
+            _check_axes(fn.__name__, (args, named), error)
+            raise
 
     return cast(F, call)
+
+
+def _check_axes(op: str, operands: Any, error: RuntimeError) -> None:
+    """Raises ShapeError where NumPy failed over an array of too many axes."""
+    most = max((x.ndim for x in jax.tree.leaves(operands) if isinstance(x, np.ndarray)), default=0)
+    if most > _MOST_AXES and "dimensions" in str(error):
+        raise ShapeError(
+            f"{op}: an operand has {most} axes, of which NumPy takes {_MOST_AXES} here; reshape it with jaxops.reshape"
+        ) from error
 
 
 def _check_call(fn: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any], error: Exception) -> None:
@@ -158,9 +180,9 @@ def _foreign(array: Any) -> str:
     if isinstance(array, jax.Array):
         return "" if isinstance(dtype, np.dtype) else f"holds {dtype.name}, which are no numbers"
     if dtype.kind == "O":
-        strings = all(isinstance(v, str | bytes) for v in array.flat)
-        sizes = all(is_symbolic(v) or isinstance(v, int | np.integer) for v in array.flat)
-        huge = sizes and [v for v in array.flat if not is_symbolic(v) and not -(2**63) <= v < 2**64]
+        strings = all(isinstance(v, str | bytes) for v in array.ravel())
+        sizes = all(is_symbolic(v) or isinstance(v, int | np.integer) for v in array.ravel())
+        huge = sizes and [v for v in array.ravel() if not is_symbolic(v) and not -(2**63) <= v < 2**64]
         if huge:
             return f"holds {huge[0]!s:.40}, which no type of the standard can hold"
         return "" if strings or sizes else "holds Python objects; it must hold numbers or strings"
@@ -174,7 +196,9 @@ def _foreign(array: Any) -> str:
 
 
 def _any(op: str, operand: str, value: Any) -> None:
-    """Numbers, an array, a sequence of arrays; an object of another kind may be anything."""
+    """Numbers, an array, a sequence of arrays; an object of another kind may be anything but a class."""
+    if isinstance(value, type):
+        raise _refusal(op, operand, value, "a value", f"give one, such as {value.__name__}(1)")
     numbers = isinstance(value, list | tuple) and not all(hasattr(item, "dtype") for item in value)
     if numbers or isinstance(value, np.ndarray | jax.Array):
         check_array(op, operand, value)

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxops.errors import StaticError
+from jaxops.errors import BoundsError, StaticError
 from jaxops.static import Sizes, StaticValue, Tracer
 
 
@@ -60,6 +60,8 @@ class ChosenStrings(Deferred):
 
     @staticmethod
     def made(array: np.ndarray, items: np.ndarray) -> np.ndarray:
+        if ((array < 0) | (array >= len(items))).any():
+            raise BoundsError(f"strings: an index that chooses one of {len(items)} strings is out of range")
         return np.asarray(items[array], object)
 
     @property

@@ -141,6 +141,13 @@ def traced_for_sizes(data: Array, sizes: Sizes) -> Array:
     return as_traced(data) if isinstance(data, np.ndarray) and any(map(is_symbolic, sizes)) else data
 
 
+def loses_sign(source: np.dtype, target: np.dtype) -> bool:
+    """Whether integers of a type may not fit the 32 bits that stand for another of 64: -1 as uint64, 2**31 as int64."""
+    if target == np.uint64:
+        return source.kind == "i" or source.name in ("int2", "int4")
+    return target == np.int64 and source.kind == "u" and source.itemsize >= 4
+
+
 def out_of_range(values: np.ndarray, target: np.dtype) -> Any:
     """A number that does not fit a type which stands for its own; None where all do, if with fewer digits."""
     if values.dtype.itemsize <= target.itemsize or values.size == 0:

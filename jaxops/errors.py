@@ -113,13 +113,13 @@ def shape_text(sizes: Sequence[Any]) -> str:
 def describe(value: Any) -> str:
     """`float32[2,3]` for an array, with its elements if they are known and few; `repr` for any other value."""
     shape = getattr(value, "shape", None)
-    if shape is None or not hasattr(value, "dtype"):
+    if shape is None or not hasattr(value, "dtype") or isinstance(value, type):  # np.float32 has all of its instances'
         return repr(value)
     name = value.dtype.name
     if (
         name == "object"
         and isinstance(value, np.ndarray)
-        and not any(isinstance(item, str | bytes) for item in value.flat)
+        and not any(isinstance(item, str | bytes) for item in value.ravel())
     ):
         name = "int64"  # symbolic sizes
     text = f"{name}[{','.join(map(str, shape))}]"

@@ -154,7 +154,7 @@ _CALM: dict[str, Any] = {"state": None}
 def is_symbolic(value: Any) -> bool:
     """Whether this is a symbolic dimension, or an array that holds one."""
     if isinstance(value, np.ndarray):
-        return value.dtype == object and any(is_symbolic_dim(d) for d in value.flat)
+        return value.dtype == object and any(map(is_symbolic_dim, value.ravel()))
     return is_symbolic_dim(value)
 
 
@@ -240,12 +240,12 @@ def settled(value: Any, *operands: Any) -> np.ndarray:
     """
     result = value if type(value) is np.ndarray else as_array(value)
     if result.dtype == object:
-        sizes = all(isinstance(v, int | np.integer) and type(v) is not bool for v in result.flat)
+        sizes = all(isinstance(v, int | np.integer) and type(v) is not bool for v in result.ravel())
         if sizes and (result.size or any(map(is_symbolic, operands))):
             try:
                 return result.astype(np.int64)
             except OverflowError as error:
-                large = next(v for v in result.flat if not -(2**63) <= v < 2**63)
+                large = next(v for v in result.ravel() if not -(2**63) <= v < 2**63)
                 raise OutOfRangeError(f"the number {large!s:.40} does not fit int64") from error
     return result
 
@@ -383,11 +383,14 @@ def known(op: str, operand: str, value: Any) -> Any:
     """A static operand as a NumPy array; a tracer raises StaticError, what sizes leave open SizeError."""
     if isinstance(value, FromSizes):
         raise value.problem(f"{op}: `{operand}` must be known while tracing")
-    if isinstance(value, Tracer):
-        problem = f"`{operand}` must be known while tracing, but it is traced"
-        hint = f"give `{operand}` as Python numbers or a NumPy array, compute it from `jaxops.shape(x)`, or name it in "
-        raise StaticError(message(op, problem, hint=f"{hint}`static_argnames` of `jax.jit`", **{operand: value}))
-    return as_array(value, f"{op}: `{operand}`")
+    try:
+        if not isinstance(value, Tracer):
+            return as_array(value, f"{op}: `{operand}`")
+    except jax.errors.TracerArrayConversionError:
+        pass  # a tracer in a list
+    problem = f"`{operand}` must be known while tracing, but it is traced"
+    hint = f"give `{operand}` as Python numbers or a NumPy array, compute it from `jaxops.shape(x)`, or name it in "
+    raise StaticError(message(op, problem, hint=f"{hint}`static_argnames` of `jax.jit`", **{operand: value}))
 
 
 def as_array(value: Any, what: str = "an operand") -> np.ndarray:

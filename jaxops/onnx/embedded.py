@@ -43,7 +43,7 @@ def cut(file: BinaryIO) -> Cut:
         return _cut(file, size)
     except _Unusual:
         file.seek(0)
-        return Cut(file.read(), {})
+        return Cut(file.read(size), {})  # files of /proc, which have more than they say, may have no end
 
 
 def _cut(file: BinaryIO, size: int) -> Cut:

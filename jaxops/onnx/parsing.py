@@ -2,6 +2,7 @@
 
 import io
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,8 @@ def parsed(model: Readable, external_data: str | os.PathLike[str] | None = None)
                 return _of_bytes(file.read(), folders(path, external_data), str(path))
             return _parsed(file, held(file, str(path)), folders(path, external_data), str(path), path.absolute())
     try:
+        if _is_device(model):
+            raise OSError("it is a device")
         data = model.read() if hasattr(model, "read") else None
     except (OSError, ValueError) as error:
         raise ArgumentError(f"load: the file cannot be read: {error}") from error
@@ -92,7 +95,11 @@ def carried(name: str) -> Path:
 
 def _opened(given: Any, path: Path) -> io.BufferedReader:
     try:
-        return path.open("rb")
+        file = path.open("rb")
+        if not _is_device(file):
+            return file
+        file.close()
+        raise OSError("it is a device")
     except FileNotFoundError as error:
         raise PathError(f"load: there is no file {os.fspath(given)!r}") from error
     except PermissionError:
@@ -102,13 +109,25 @@ def _opened(given: Any, path: Path) -> io.BufferedReader:
         raise PathError(f"load: {os.fspath(given)!r:.80} {what}; give the path of a file") from error
 
 
+def _is_device(file: Any) -> bool:
+    """Whether a file is a device, such as /dev/zero, which may have no end."""
+    try:
+        mode = os.fstat(file.fileno()).st_mode
+    except (AttributeError, OSError, ValueError):  # it is in memory, or closed
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
+
+
 def _of_bytes(data: bytes, places: Folders, where: str) -> Parsed:
     return _parsed(io.BytesIO(data), InMemory(data), places, where, data)
 
 
 def _parsed(file: BinaryIO, later: File, places: Folders, where: str, source: Path | bytes) -> Parsed:
     """later: the same file, for what is not read now."""
-    found = cut(file)
+    try:
+        found = cut(file)
+    except OSError as error:  # of /proc, or of a disk that fails
+        raise PathError(f"load: '{where}' cannot be read: {error}") from error
     data = {position: Data(later, place) for position, place in found.data.items()}
     return Parsed(_proto(found.rest, where), data, places, where, source)
 

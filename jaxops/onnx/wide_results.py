@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxops.dtypes import is_float, out_of_range, stand_in
+from jaxops.dtypes import is_float, loses_sign, out_of_range, stand_in
 from jaxops.graph.cuts import result_is_static
 from jaxops.graph.nodes import Graph, Node, Tensor
 from jaxops.onnx.element_types import output_types
@@ -127,7 +127,7 @@ class _Walk:
         self.found = self.found or (wide and not static)
         sign = _ANY_SIGN if wide else 0
         outputs = [_Fact(dtype, static, sign if _has_64_bits(dtype) else 0) for dtype in output_types(node, types)]
-        grows = _grows(node, types)
+        grows = _grows(node, types, outputs[0].dtype)
         return [self._seen(fact, grows) for fact in outputs]
 
     def _of_subgraphs(self, node: Node, inputs: Sequence[_Fact], facts: Mapping[str, _Fact]) -> list[_Fact]:
@@ -141,13 +141,15 @@ class _Walk:
         return [self._seen(fact) for fact in found]
 
 
-def _grows(node: Node, types: Sequence[np.dtype | None]) -> bool:
+def _grows(node: Node, types: Sequence[np.dtype | None], result: np.dtype | None) -> bool:
     """Whether integers of the result may exceed 32 bits, although no operand does."""
     name = node.operator.name
     if name in _CASTS:
+        # An integer that fits 32 bits stays so, but for its sign, as do float16 and all that is narrower.
         source = types[0]
-        # An integer of 64 bits that fits 32 stays so, as do float16 and all that is narrower.
-        return source is None or source.name in ("uint32", "bfloat16") or (is_float(source) and source.itemsize > 2)
+        if source is None or is_float(source):
+            return source is None or source.name == "bfloat16" or source.itemsize > 2
+        return loses_sign(source, np.dtype(np.int64) if result is None else result)
     if name in _SCATTERING:
         return node.attributes.get("reduction", "none") in ("add", "mul")
     return name in _GROWING or any(map(_exceeds, map(node.attributes.get, _CHOSEN)))

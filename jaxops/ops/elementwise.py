@@ -48,7 +48,7 @@ def operands(op: str, values: Sequence[Any], kind: str | None = None) -> tuple[A
     if not values:
         raise SignatureError(f"{op}: there are no operands; at least one is needed")
     typed = next((v.dtype for v in values if isinstance(v, jax.Array | np.ndarray)), None)
-    if typed is not None and typed.kind != "O":
+    if typed is not None and typed.kind not in "OUST":
         values = [_adopt(op, v, typed) for v in values]
     arrays = unify(op, tuple(values))
     if kind is not None:

@@ -206,6 +206,8 @@ def test_paths_that_name_no_file(tmp_path):
         ("", "'' is a directory"),
         ("a\0b", r"'a\\x00b' cannot be read: embedded null byte"),
         ("x" * 5000, "cannot be read: .*too long"),
+        ("/dev/zero", "'/dev/zero' cannot be read: it is a device; give the path of a file"),
+        ("/proc/self/mem", "'/proc/self/mem' cannot be read: .*Invalid argument"),
     ):
         for use in (load, check):
             with pytest.raises(PathError, match=text) as raised:
@@ -215,6 +217,13 @@ def test_paths_that_name_no_file(tmp_path):
     closed.close()
     with pytest.raises(ArgumentError, match="load: the file cannot be read: I/O operation on closed file"):
         load(closed)
+
+
+def test_files_without_an_end():
+    with open("/dev/zero", "rb") as file, pytest.raises(ArgumentError, match="cannot be read: it is a device"):
+        load(file)
+    with pytest.raises(ModelError, match="/proc/self/environ: not an ONNX model: it has no graph"):
+        load("/proc/self/environ")  # it says that it has no bytes
 
 
 def sparse(values, indices, sizes):

@@ -5,6 +5,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from graphs import at_opset
 from onnx import TensorProto, defs, helper
 
 import jaxops as jo
@@ -211,6 +212,10 @@ FORBIDDEN = first(
         ("Flatten", 1, None, [X], {"axis": 4}, (AxisError, "`axis` is 4, but the operand has 3 axes")),
         ("Flatten", 11, None, [X], {"axis": -4}, (AxisError, r"the range is \[-3, 3\]")),
         ("Split", 2, 2, [X, i64(1, 2)], {"axis": 1}, (SignatureError, "2 inputs were given")),
+        ("Split", 1, 1, [X, X], {"axis": 1}, (ShapeError, "`split` must be 1-D, but has 3 axes")),
+        ("Split", 1, 1, [X, np.float32(2)], {"axis": 1}, (ShapeError, "`split` must be 1-D, but has 0 axes")),
+        ("Split", 1, 1, [X, np.float32([np.nan, 1])], {"axis": 1}, (ArgumentError, "`split` must be whole numbers")),
+        ("Split", 1, 1, [X, np.float32([0.5, 2.5])], {"axis": 1}, (ArgumentError, "`split` must be whole numbers")),
         ("Split", 13, None, [X, i64(-1, 4)], {"axis": 1}, (ArgumentError, "`split` .* holds -1")),
         ("Split", 1, 13, [X], {"axis": 1, "n_outputs": 2}, (ShapeError, "does not divide into 2 equal outputs")),
         ("Split", 1, 13, [X], {"axis": 1, "num_outputs": 2}, (SignatureError, "unknown attribute `num_outputs`")),
@@ -293,3 +298,16 @@ def test_one_integer_is_no_vector(name, operand, formal):
     assert direct(x, operand).ndim >= 1
     with pytest.raises(ShapeError, match=f"{name}-13: input 1 `{formal}` must be 1-D, but has 0 axes"):
         getattr(opset(18), name)(x, operand)
+
+
+@pytest.mark.parametrize(
+    ("op", "opset", "inputs", "error", "match"),
+    [
+        ("Tile", 1, [X, np.float32([1, 2]), np.float32(0)], ShapeError, "`tiles` must be one number, got 2"),
+        ("Tile", 1, [X, np.float32(1.5), np.float32(0)], ArgumentError, "`tiles` must be whole numbers"),
+        ("Resize", 10, [X, np.float32(2)], ShapeError, r"`scales` of \(\) must be \(3,\), a number for each axis"),
+    ],
+)
+def test_static_numbers_of_early_versions(op, opset, inputs, error, match):
+    with pytest.raises(error, match=match):
+        at_opset(op, opset, *inputs)

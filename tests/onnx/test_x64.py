@@ -40,6 +40,13 @@ ARITHMETIC = {
     "matmul": (text("y = MatMul(x, x)", y="int64"), LARGE),
     "uint64": (text("y = Add(x, x)", "uint64[3]", "uint64[K]"), np.uint64([1, 2**31, 2**32 - 1])),
     "uint32 as int64": (text("y = Cast<to=7>(x)", "uint32[3]"), np.uint32([1, 2**31, 2**32 - 1])),
+    "int32 as uint64": (text("y = Cast<to=13>(x)", "int32[3]", "uint64[K]"), np.int32([1, -1, -(2**31)])),
+    "int8 as uint64": (
+        text("y = CastLike(x, k)", "int8[3]", "uint64[K]", initializers={"k": np.uint64(0)}),
+        np.int8([1, -1, -128]),
+    ),
+    "int64 as uint64": (text("y = Cast<to=13>(x)", "int64[3]", "uint64[K]"), LARGE),
+    "uint64 as int64": (text("y = Cast<to=7>(x)", "uint64[3]"), np.uint64([1, 2**31, 2**32 - 1])),
     "float as int64": (text("y = Cast<to=7>(x)", "float[3]"), np.float32([1e10, -3e9, 2.5])),
     "cast like": (text("y = CastLike(x, k)", "float[3]", initializers={"k": np.int64(0)}), np.float32([1e10, -3e9, 2])),
     "float64 underflows": (text("y = Mul(x, x)", "double[3]", "double[K]"), np.float64([1e-30, 1e30, 1 / 3])),
@@ -78,7 +85,9 @@ ARITHMETIC = {
         np.int64([1, 2, -3]),
     ),
 }
-FITTING = {name: case for name, case in ARITHMETIC.items() if name not in ("uint64", "uint32 as int64")}
+FITTING = {
+    name: case for name, case in ARITHMETIC.items() if name not in ("uint64", "uint32 as int64", "uint64 as int64")
+}
 
 
 def answer(proto, x):
@@ -124,6 +133,8 @@ def test_indices_and_static_arithmetic_leave_a_model_as_it_is():
         text(f"{shape} y = Mul(x, z)", "float[3]", "float[K]"),
         text("a = Less(x, x) y = Where(a, x, x)"),
         text("y = Cast<to=7>(x)", "int32[3]"),
+        text("y = Cast<to=7>(x)", "uint16[3]"),
+        text("y = Cast<to=13>(x)", "uint32[3]", "uint64[3]"),
     ):
         assert not load(proto).x64
     bits(load(ARITHMETIC["add"][0], x64=False)(jnp.arange(3)), np.int32([0, 2, 4]))

@@ -26,7 +26,15 @@ import microsoft_gradient_cases  # noqa: F401 - adds its cases
 
 import jaxops as jo
 from jaxops import contract, ops
-from jaxops.errors import ArgumentError, DTypeError, JaxopsError, ShapeError, SignatureError, StaticError
+from jaxops.errors import (
+    ArgumentError,
+    BoundsError,
+    DTypeError,
+    JaxopsError,
+    ShapeError,
+    SignatureError,
+    StaticError,
+)
 from jaxops.onnx import registry
 
 F = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
@@ -67,7 +75,11 @@ STRANGE: dict[str, Any] = {
     "empty list": [],
     "generator": GENERATOR,
     "type": int,
+    "type of numbers": np.float32,
     "element type": np.dtype(np.float32),
+    "33 axes": np.ones((1,) * 33, np.float32),
+    "strings of 33 axes": np.full((1,) * 33, "a b", object),
+    "traced number in a list": [TRACED_NUMBER],
     "random key": jax.random.key(0),
     "shape": jax.ShapeDtypeStruct((2, 3), np.float32),
     "traced": TRACED,
@@ -147,10 +159,12 @@ def suggested(parameter: inspect.Parameter) -> Any:
 def escaped(fn: Any, arguments: dict[str, Any]) -> Exception | None:
     """The exception of a call that is none of jaxops."""
     values = {k: iter(range(3)) if v is GENERATOR else v for k, v in arguments.items()}
-    traced = {k: F if v is TRACED else np.int32(1) for k, v in values.items() if v is TRACED or v is TRACED_NUMBER}
+    listed = {k for k, v in values.items() if isinstance(v, list) and v and v[0] is TRACED_NUMBER}
+    numbers = listed | {k for k, v in values.items() if v is TRACED_NUMBER}
+    traced = dict.fromkeys(numbers, np.int32(1)) | {k: F for k, v in values.items() if v is TRACED}
 
     def call(traced: dict[str, Any]) -> None:
-        fn(**{**values, **traced})
+        fn(**{**values, **{k: [v] if k in listed else v for k, v in traced.items()}})
 
     try:
         with warnings.catch_warnings():
@@ -210,6 +224,41 @@ NAMED = [
     (lambda: jo.batch_normalization(X, X[0], X[0], X[0], np.array([Odd()])), DTypeError, "strings stay static"),
     (lambda: jo.leaky_relu(X, alpha=np.array(1.0)), ArgumentError, "must be a number of Python\n  hint    give float"),
     (lambda: jo.concat([X, [[1], [2, 3]]], axis=0), ArgumentError, "which is no array of numbers or strings"),
+    (lambda: jo.leaky_relu(X, alpha=np.float32), ArgumentError, "`alpha` is <class 'numpy.float32'>; it must be a num"),
+    (
+        lambda: jo.random_normal(shape=(2,), seed=np.float32),
+        ArgumentError,
+        "`seed` is <class 'numpy.float32'>; it must",
+    ),
+    (
+        lambda: jo.random_uniform(shape=(2,), seed=1, low=np.int8),
+        ArgumentError,
+        "`low` is <class 'numpy.int8'>; it mus",
+    ),
+    (
+        lambda: jo.dropout(X, np.float32, True, seed=0),
+        ArgumentError,
+        "dropout: `ratio` is <class .*; it must be a value",
+    ),
+    (lambda: jo.less(np.array(["a"]), 3), DTypeError, "less: operands must have one element type, got string, int64"),
+    (lambda: jo.greater(3, np.array(["a"], object)), DTypeError, "greater: operands must have one element type, got"),
+    (
+        lambda: jo.string_split(np.full((1,) * 33, "a b", object)),
+        ShapeError,
+        "string_split: an operand has 33 axes, of which NumPy takes 32 here; reshape it",
+    ),
+    (
+        lambda: jax.jit(lambda a: jo.reduce_sum(F, [a]))(0),
+        StaticError,
+        "reduce_sum: `axes` must be known while tracing, but it is traced",
+    ),
+    (lambda: jo.loop(2, None, [X], lambda i, c, x: (F, x)), DTypeError, "the condition that body returns must be one"),
+    (lambda: jo.microsoft.is_all_finite([None]), SignatureError, "is_all_finite: an operand is missing"),
+    (
+        lambda: np.asarray(jo.ml.array_feature_extractor(np.array(["a"], object), jnp.array([1]))),
+        BoundsError,
+        "strings: an index that chooses one of 1 strings is out of range",
+    ),
     (lambda: jo.bernoulli(F / 9, rng=3), ArgumentError, r"bernoulli: `rng` is 3; it must be one random key, such as"),
     (lambda: jo.if_(np.array(True), 3, len), ArgumentError, "if_: `then_branch` is 3; it must be a function"),
     (lambda: jo.ml.dict_vectorizer(3, int64_vocabulary=[1]), ArgumentError, "`x` is 3; it must be a dictionary"),

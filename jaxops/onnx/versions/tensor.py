@@ -6,8 +6,8 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxops import ops
-from jaxops.attributes import axis as resolve_axis
-from jaxops.errors import ArgumentError, AxisError, ShapeError, SignatureError
+from jaxops.attributes import axis as resolve_axis, whole_numbers
+from jaxops.errors import ArgumentError, AxisError, ShapeError, SignatureError, shape_text
 from jaxops.onnx.registry import version
 from jaxops.ops.tensor.grids import GridMode, GridPadding
 from jaxops.ops.tensor.resizing import NearestMode, ResizeMode
@@ -52,7 +52,7 @@ def split_1(
     input: Array, lengths: Static = None, /, *, axis: int | None = None, split: Ints | None = None, n_outputs: int
 ) -> tuple[Array, ...]:
     if lengths is not None:  # of the type of the data, which may be a float
-        split = tuple(int(length) for length in known("split", "split", lengths))
+        split = whole_numbers("split", "split", lengths)
     return _even_split(input, split, axis or 0, n_outputs)
 
 
@@ -138,9 +138,16 @@ version("Pad", 19)(ops.pad)
 def tile_1(input: Array, tiles: Static, axis: Static) -> Array:
     """Along one axis; both numbers are of the type of the data, which may be a float."""
     data = array(input)
-    count, at = (int(known("tile", n, v).reshape(())) for n, v in (("tiles", tiles), ("axis", axis)))
+    count, at = (_one("tile", n, v) for n, v in (("tiles", tiles), ("axis", axis)))
     place = resolve_axis("tile", at, data.ndim)
     return ops.tile(data, tuple(count if i == place else 1 for i in range(data.ndim)))
+
+
+def _one(op: str, operand: str, value: Any) -> Any:
+    found = whole_numbers(op, operand, value, single=True)
+    if len(found) != 1:
+        raise ShapeError(f"{op}: `{operand}` must be one number, got {len(found)}")
+    return found[0]
 
 
 version("Tile", 6)(ops.tile)
@@ -195,9 +202,10 @@ CoordinateMode = Literal[
 def _simple_resize(x: Array, scales: Any, mode: EarlyResizeMode) -> Array:
     """The text leaves the places open. As in onnxruntime: x / scale, and a smaller axis takes the element after it."""
     values = np.asarray(known("resize", "scales", scales))
-    x, axes = array(x), np.arange(len(values))
-    if len(values) != x.ndim:
-        raise ShapeError(f"resize: `scales` has {len(values)} numbers for {x.ndim} axes; give one for each")
+    x = array(x)
+    if values.shape != (x.ndim,):
+        raise ShapeError(f"resize: `scales` of {shape_text(values.shape)} must be ({x.ndim},), a number for each axis")
+    axes = np.arange(x.ndim)
     halves: tuple[tuple[NearestMode, Any], ...] = ("ceil", values < 1), ("floor", values >= 1)
     for rounding, chosen in halves:
         if not chosen.any():
@@ -226,7 +234,7 @@ def upsample_7(x: Array, *, scales: Sequence[float], mode: EarlyResizeMode) -> A
 
 @version("Upsample", 9)
 def upsample_9(x: Array, scales: StaticNumbers, *, mode: EarlyResizeMode) -> Array:
-    smaller = [s for s in np.asarray(known("upsample", "scales", scales)).flat if not s >= 1]
+    smaller = [s for s in np.asarray(known("upsample", "scales", scales)).ravel() if not s >= 1]
     if smaller:
         raise ArgumentError(f"upsample: `scales` holds {smaller[0]}; scales are 1 or more")
     return _simple_resize(x, scales, mode)

@@ -199,12 +199,12 @@ class _Loop:
     def unrolled(self, first: Any = None) -> tuple[Any, ...] | None:
         """Runs iteration by iteration; None if the condition is traced. first: the outputs of the first iteration."""
         keep, state, rows = np.array(self.keep), self.state, []
-        while (self.count is None or len(rows) < self.count) and (keep or not self.conditional):
+        while (self.count is None or len(rows) < self.count) and (not self.conditional or keep):
             keep, state, scans = first if first and not rows else self.step(np.array(len(rows)), keep, state)
             rows.append(scans)
             self.check_kept(len(rows), state, scans)
+            keep = condition("loop", _LIMIT, keep)
             if self.conditional:
-                keep = condition("loop", _LIMIT, keep)
                 if isinstance(keep, jax.Array):
                     return None
                 keep = np.array(keep)

@@ -164,8 +164,8 @@ def is_all_finite(input: Sequence[Array], *, isinf_only: int = 0, isnan_only: in
     True
     """
     op = "is_all_finite"
-    if not input:
-        raise SignatureError(f"{op}: there are no operands; at least one is needed")
+    if not input or any(x is None for x in input):
+        raise SignatureError(f"{op}: an operand is missing; at least one is needed, and each must be an array")
     infinities, nans = flag(op, "isinf_only", isinf_only), flag(op, "isnan_only", isnan_only)
     if infinities and nans:
         raise ArgumentError(f"{op}: `isinf_only` and `isnan_only` are both 1; at most one of them may be")

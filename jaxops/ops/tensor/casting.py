@@ -10,8 +10,8 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import element_type, flag, one_of
-from jaxops.dtypes import as_traced, canonical, is_float, is_string
-from jaxops.errors import ArgumentError, DTypeError, ShapeError
+from jaxops.dtypes import as_traced, canonical, is_float, is_string, loses_sign
+from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from jaxops.ops.computed_sizes import computes_sizes, sizes_as
 from jaxops.ops.elementwise import on_facts
 from jaxops.ops.words import from_words, words_of
@@ -31,12 +31,12 @@ def cast(input: A, *, to: ElementType, saturate: int = 1, round_mode: RoundMode 
     input: any shape and dtype; strings are static. to: static, the new dtype; `str` for strings.
     saturate: 1 turns a number that overflows an 8-bit float into the largest one, 0 into NaN or infinity.
     round_mode: 'up', 'down' or 'nearest', for float8_e8m0fnu, which holds powers of two.
-    Floats are truncated to integers, and integers keep their lower bits. With x64 off, a traced uint32 cast to int64
-    becomes int32 and keeps its lower bits too. The standard leaves a float outside the range of an integer type
-    undefined: here it becomes the nearest number of a type of 32 bits or more; narrower types keep the lower bits of
-    the nearest int32. NaN becomes 0.
+    Floats are truncated to integers, and integers keep their lower bits. The standard leaves a float outside the range
+    of an integer type undefined: here it becomes the nearest number of a type of 32 bits or more, so that of int32
+    where this stands for int64; narrower types keep the lower bits of the nearest int32. NaN becomes 0.
     Raises ArgumentError for a string that does not hold a number of the type; DTypeError between strings and traced
-    values, and when `to` is not an element type.
+    values, and when `to` is not an element type; OutOfRangeError with x64 off for traced integers of a sign that uint64
+    does not have, or uint32 as int64.
     Source: ONNX Cast, opsets 1–28.
 
     >>> cast(jnp.array([1.7, -1.7]), to=np.int32)
@@ -68,7 +68,15 @@ def cast(input: A, *, to: ElementType, saturate: int = 1, round_mode: RoundMode 
         return strings
     if is_string(data):
         return _cast(_from_strings(np.asarray(data), target), target, overflow, round_mode)
-    return _cast(data, target if isinstance(data, np.ndarray) else canonical(target), overflow, round_mode)
+    if isinstance(data, np.ndarray):
+        return _cast(data, target, overflow, round_mode)
+    if loses_sign(data.dtype, target) and canonical(target) != target:
+        raise OutOfRangeError(
+            f"cast: traced {data.dtype.name} may not fit {canonical(target).name}, which stands for {target.name} "
+            f"while x64 is off; cast to {canonical(target).name}, which keeps the lower bits, or turn x64 on with "
+            "jax.config.update('jax_enable_x64', True), or for a model with load(…, x64=True)"
+        )
+    return _cast(data, canonical(target), overflow, round_mode)
 
 
 @foldable

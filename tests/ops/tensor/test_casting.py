@@ -9,7 +9,8 @@ from harness import Case, data, equations, name, same, table
 from jax.export import export, symbolic_args_specs
 
 import jaxops as jo
-from jaxops.errors import ArgumentError, DTypeError, StaticError
+from jaxops.dtypes import canonical
+from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, StaticError
 
 X = data(2, 3)
 E8 = ml_dtypes.float8_e8m0fnu
@@ -156,8 +157,24 @@ def test_strings():
 
 def test_x64_off_gives_the_32_bit_type():
     for wide, narrow in [(np.int64, np.int32), (np.float64, np.float32), (np.uint64, np.uint32)]:
-        assert jo.cast(jnp.ones(2, np.int16), to=wide).dtype == narrow
+        assert jo.cast(jnp.ones(2, np.uint16), to=wide).dtype == narrow
         assert jo.cast(np.ones(2, np.int16), to=wide).dtype == wide  # static: as it says
+
+
+@pytest.mark.parametrize("source", ["int8", "int16", "int32", "int4", "uint32"])
+def test_x64_off_refuses_integers_whose_sign_32_bits_would_change(source):
+    x, target = np.ones(2, jnp.dtype(source)), np.dtype(np.int64 if source == "uint32" else np.uint64)
+    text = (
+        f"cast: traced {source} may not fit {canonical(target).name}, which stands for {target.name} while x64 is off"
+    )
+    for convert in (lambda x: jo.cast(x, to=target), lambda x: jo.cast_like(x, np.zeros(1, target))):
+        for run in (convert, jax.jit(convert)):
+            with pytest.raises(OutOfRangeError, match=text):
+                run(jnp.asarray(x))
+    assert jo.cast(x, to=target).dtype == target  # static
+    assert jo.cast(jnp.asarray(x), to=canonical(target)).dtype == canonical(target)  # keeps the lower bits
+    with jax.enable_x64(True):
+        same(np.asarray(jo.cast(jnp.asarray(x), to=target)), np.ones(2, target))
 
 
 def test_x64_on(x64):
