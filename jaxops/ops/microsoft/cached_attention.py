@@ -59,10 +59,11 @@ def cached(
     past: keys and values (B, N, P, …), or buffers (B, N, M, …) of which the first `before` rows count. beams: integers
     (B, M), the sample that each row of the buffer comes from. mask: one of the kinds of `mask_bias`. bias: floats that
     broadcast from (1 or B, 1 or N, S, T). scale: of the scores.
-    Returns what `attend` does, and the keys and values with the new ones.
+    Returns what `attend` does, and the keys and values with the new ones. The output is NaN where a traced `before`
+    leaves no room for the new ones.
     """
     length = q.shape[2]
-    visible = None
+    visible, fits = None, None
     if past is None:
         offset, keys, values = 0, k, v
         present_k, present_v = k, v
@@ -81,7 +82,9 @@ def cached(
         if isinstance(before, int):
             keys, values = (x[:, :, : before + k.shape[2]] for x in (keys, values))
         else:
-            visible = lax.broadcasted_iota(np.int32, (1, 1, 1, keys.shape[2]), 3) < at + k.shape[2]
+            count = at + jnp.asarray(k.shape[2], np.int32)
+            visible = lax.broadcasted_iota(np.int32, (1, 1, 1, keys.shape[2]), 3) < count
+            fits = (at >= 0) & (count <= jnp.asarray(keys.shape[2], np.int32))
         if beams is not None:
             own = lax.broadcasted_iota(beams.dtype, beams.shape, 0)
             old = lax.broadcasted_iota(np.int32, beams.shape, 1) < at  # the new rows come from no other beam
@@ -98,6 +101,9 @@ def cached(
             causal |= lax.broadcasted_iota(np.int32, (length, 1), 0) == length - 1
         visible = causal if visible is None else visible & causal[None, None]
     found = attend(q, keys, values, scale=scale, bias=added, mask=visible, stage=options.stage)
+    if fits is not None:
+        output = jnp.where(fits, found.output, jnp.asarray(np.nan, found.output.dtype))
+        found = found._replace(output=output)
     return found, present_k, present_v
 
 

@@ -6,7 +6,7 @@
 __all__ = ["group_query_attention"]
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from jax import lax
 
 from jaxops.attributes import flag, integer, one_of
 from jaxops.dtypes import accumulation_type, as_traced, floating, floats_of_one_type, require_integers
-from jaxops.errors import ArgumentError, describe
+from jaxops.errors import ArgumentError, SignatureError, StaticError, UnsupportedError, describe, message
 from jaxops.ops.attending import attend, merge_heads, rotated, split_heads
 from jaxops.ops.checked import with_sizes
 from jaxops.ops.elementwise import broadcast_to
@@ -24,7 +24,7 @@ from jaxops.ops.microsoft.normalization import normalized
 from jaxops.ops.microsoft.quantized_cache import CELL, cells, dequantized, quantized
 from jaxops.ops.microsoft.rotary import checked_positions, rows as rows_of
 from jaxops.shapes.microsoft import group_query as sizes_of, rotary as rotary_sizes
-from jaxops.static import Array, Dim, Tracer, array, is_symbolic, jit_if_concrete
+from jaxops.static import Array, Dim, Static, Tracer, array, is_symbolic, jit_if_concrete, known
 
 ScoresOutput = Literal[0, 1, 2]
 Quantization = Literal["NONE", "PER_TENSOR", "PER_CHANNEL"]
@@ -34,11 +34,12 @@ Quantization = Literal["NONE", "PER_TENSOR", "PER_CHANNEL"]
 class _Options:
     heads: int
     groups: int
-    rows: Dim
-    total: Dim | None  # None when it is traced
+    rows: Dim  # of the present cache
+    total: Dim
     causal: bool
     interleaved: bool
     window: int
+    forgets: bool
     epsilon: float
     scores: ScoresOutput
     scale: float
@@ -54,7 +55,7 @@ def group_query_attention(
     past_key: Array | None = None,
     past_value: Array | None = None,
     seqlens_k: Any = None,
-    total_sequence_length: Any = None,
+    total_sequence_length: Static = None,
     cos_cache: Array | None = None,
     sin_cache: Array | None = None,
     position_ids: Array | None = None,
@@ -64,6 +65,7 @@ def group_query_attention(
     v_scale: Array | None = None,
     q_norm_weight: Array | None = None,
     k_norm_weight: Array | None = None,
+    query_seqlens: Array | None = None,
     *,
     num_heads: int,
     kv_num_heads: int,
@@ -76,7 +78,7 @@ def group_query_attention(
     qk_output: ScoresOutput = 0,
     rotary_interleaved: int = 0,
     scale: float | None = None,
-    sliding_window_cache: Literal[0] = 0,
+    sliding_window_cache: int = 0,
     smooth_softmax: int = -1,
     softcap: float = 0.0,
     v_quant_type: Quantization = "NONE",
@@ -86,12 +88,17 @@ def group_query_attention(
     query: (B, S, N · H), floats; N is num_heads. key, value: (B, S, K · H); K is kv_num_heads, a divisor of N. Without
     them query is (B, S, (N + 2 · K) · H) and holds all three. A key and value without a token use the cache as it is.
     past_key, past_value: (B, K, P, H), the cache. seqlens_k: integers (B,), the tokens of each sample, old and new,
-    less 1. total_sequence_length: one integer, the most tokens of a sample. If it is S, this is the prompt: the tokens
-    stand at 0 to S - 1, padding on their right. Else they stand before position seqlens_k + 1.
+    less 1. total_sequence_length: one static integer, the most tokens of a sample. If it is S, this is the prompt: the
+    tokens stand at 0 to S - 1, padding on their right. Else they stand before position seqlens_k + 1.
+    query_seqlens: integers (B,), how many of the S tokens count, where padding stands on the right of those behind a
+    past, too. Then total_sequence_length is a bound, and says nothing about a prompt.
 
-    The present cache has max(P, total_sequence_length) rows, so a static total_sequence_length decides about its size;
-    it must be P + S (the cache grows) or at most P (the cache is a buffer). A traced one cannot: P is then a
-    buffer, and a sample with more tokens than rows gives NaN. Rows of a buffer behind the new tokens stay as they are.
+    The present cache has max(P, total_sequence_length) rows. total_sequence_length must be P + S (the cache grows) or
+    at most P (the cache is a buffer); P itself will do for all steps in a buffer. A sample with more tokens than rows
+    gives NaN. Rows of a buffer behind the new tokens stay as they are.
+    sliding_window_cache: 1 for a cache of P rows, at least local_window_size, that forgets. Its first rows hold the
+    last L of the T = seqlens_k + 1 tokens of a sample in order: all while T ≤ P, then
+    L = T - G · ceil((T - P) / G) with G = P - local_window_size + 1. The other rows are 0, and no T is too large.
 
     cos_cache, sin_cache: (M, R / 2), the angles of each position, needed with do_rotary; rotary_interleaved as in
     `rotary_embedding`. position_ids: integers (B, S), by default the places in the cache; for a prompt only the first
@@ -106,8 +113,9 @@ def group_query_attention(
 
     Returns the output (B, S, N · H), present_key and present_value, and with qk_output the scores
     (B, N, S, total_sequence_length), 1 before and 2 after the softmax, 0 where a token is hidden.
-    Raises ShapeError, DTypeError, ArgumentError, BoundsError for an out-of-range static position. A window that
-    forgets (sliding_window_cache) is not implemented.
+    Raises ShapeError, DTypeError, ArgumentError, SignatureError for an operand that another one needs, StaticError for
+    a traced total_sequence_length, BoundsError for an out-of-range static position, UnsupportedError for the scores of
+    a cache that forgets.
     Source: com.microsoft GroupQueryAttention, opset 1.
 
     >>> query, key = jnp.ones((1, 3, 8 * 16)), jnp.ones((1, 3, 2 * 16))
@@ -117,7 +125,10 @@ def group_query_attention(
     ((1, 3, 128), (1, 2, 3, 16))
     """
     op = "group_query_attention"
-    one_of(op, "sliding_window_cache", sliding_window_cache, Literal[0])
+    forgets = flag(op, "sliding_window_cache", sliding_window_cache)
+    causal = flag(op, "causal", causal)
+    window = integer(op, "local_window_size", local_window_size)
+    scores = one_of(op, "qk_output", qk_output, ScoresOutput)
     bits = _bits(op, k_quant_type, v_quant_type, kv_cache_bit_width)
     floats = floats_of_one_type(
         op,
@@ -146,10 +157,23 @@ def group_query_attention(
     past_k_shape, past_v_shape = (None if x is None else x.shape for x in (old_k, old_v))
     before = sizes_of.past(op, past_k_shape, past_v_shape, batch, kv_num_heads, size // 2 if bits == 4 else size)
     lengths = _integers(op, "seqlens_k", seqlens_k)
-    sizes_of.lengths(op, lengths.shape, batch)
-    tokens = _integers(op, "total_sequence_length", total_sequence_length)
-    total = None if isinstance(tokens, Tracer) else _one(op, tokens)
-    count = sizes_of.rows(op, total, before, new if k is None else k.shape[1])
+    sizes_of.lengths(op, "seqlens_k", lengths.shape, batch)
+    total = _one(op, total_sequence_length)
+    fresh = new if k is None else k.shape[1]
+    if forgets:
+        _check_forgetting(op, old_k, window, causal, scores)
+        count = sizes_of.window(op, before, window)
+    elif query_seqlens is None:
+        count = sizes_of.rows(op, total, before, fresh)
+    else:
+        count = sizes_of.rows_for_chunk(op, total, before, fresh)
+    valid = None
+    if query_seqlens is not None:
+        valid = _integers(op, "query_seqlens", query_seqlens)
+        sizes_of.lengths(op, "query_seqlens", valid.shape, batch)
+        if old_k is None or not causal:
+            problem = "`past_key` and `past_value`" if causal else "`causal` = 1"
+            raise SignatureError(f"{op}: `query_seqlens` needs {problem}")
     sizes_of.bias(op, shapes[7], (batch, num_heads, new), total)
     sizes_of.vectors(
         op, head_sink=(shapes[8], num_heads), q_norm_weight=(shapes[9], size), k_norm_weight=(shapes[10], size)
@@ -169,18 +193,18 @@ def group_query_attention(
         groups=kv_num_heads,
         rows=count,
         total=total,
-        causal=flag(op, "causal", causal),
+        causal=causal,
         interleaved=flag(op, "rotary_interleaved", rotary_interleaved),
-        window=integer(op, "local_window_size", local_window_size),
+        window=window,
+        forgets=forgets,
         epsilon=float(qk_norm_epsilon),
-        scores=one_of(op, "qk_output", qk_output, ScoresOutput),
+        scores=scores,
         scale=scale_of(scale, size),
         sink=smooth_softmax == 1,
         softcap=float(softcap) if softcap > 0 else 0.0,  # NaN, which no cache of programs finds again, is no cap either
         bits=bits,
     )
-    tokens = as_traced(tokens).reshape(()) if total is None else None
-    cache = (old_k, old_v, *factors, as_traced(lengths), tokens)
+    cache = (old_k, old_v, *factors, as_traced(lengths), None if valid is None else as_traced(valid))
     operands = (q, k, v, *cache, cos, sin, ids, bias, sinks, q_weight, k_weight)
     found = _group_query(operands, options)
     return found if options.scores else found[:3]
@@ -208,18 +232,34 @@ def _integers(op: str, name: str, value: Any) -> Array:
 
 def _one(op: str, value: Any) -> Any:
     """A known number of tokens, maybe a symbolic size."""
-    found = np.asarray(value)
+    if isinstance(value, Tracer):
+        problem = "`total_sequence_length` must be known while tracing, but it is traced: the cache may grow to it"
+        hint = "give a Python number or a NumPy array; steps in a buffer may all give the number of its rows, as "
+        raise StaticError(message(op, problem, hint=f"{hint}`seqlens_k` says how many of them a sample uses"))
+    found = known(op, "total_sequence_length", value)
+    require_integers(op, "total_sequence_length", found)
     if found.size != 1:
         raise ArgumentError(f"{op}: `total_sequence_length` must be one integer, got {describe(found)}")
     item = found.reshape(())[()]
     return item if is_symbolic(item) else int(item)
 
 
+def _check_forgetting(op: str, past: Any, window: int, causal: bool, scores: int) -> None:
+    if window < 1 or not causal:
+        raise ArgumentError(
+            f"{op}: `local_window_size` is {window} and `causal` {int(causal)}; with `sliding_window_cache` = 1 the "
+            f"window must be at least 1, and `causal` 1"
+        )
+    if past is None:
+        raise SignatureError(f"{op}: `sliding_window_cache` is 1, so `past_key` and `past_value` must be given")
+    if scores:
+        # The text does not say which keys their columns are, and onnxruntime does not have them.
+        raise UnsupportedError(f"{op}: `qk_output` is {scores}; with `sliding_window_cache` = 1 it must be 0")
+
+
 @jit_if_concrete
 def _group_query(operands: tuple[Any, ...], options: _Options) -> tuple[Any, ...]:
-    q, k, v, old_k, old_v, k_factor, v_factor, lengths, tokens, cos, sin, ids, bias, sinks, q_weight, k_weight = (
-        operands
-    )
+    q, k, v, old_k, old_v, k_factor, v_factor, lengths, valid, cos, sin, ids, bias, sinks, q_weight, k_weight = operands
     heads, groups = options.heads, options.groups
     if k is None:
         packed = split_heads(q, heads + 2 * groups)
@@ -231,8 +271,9 @@ def _group_query(operands: tuple[Any, ...], options: _Options) -> tuple[Any, ...
     if k_weight is not None:
         k = _normalized(k, k_weight, options.epsilon)
     ends = lengths.reshape(-1).astype(np.int32) + 1
-    first = _is_prompt(options.total, tokens, q.shape[2])
-    starts = _starts(ends, first, old_k, q.shape[2])
+    valid = None if valid is None else valid.reshape(-1).astype(np.int32)
+    first = _is_prompt(options.total, q.shape[2]) if valid is None else False
+    starts = _starts(ends, first, old_k, q.shape[2] if valid is None else valid)
     if cos is not None:
         angles = _positions(ids, starts, first, q.shape[2])
         turns = rows_of(cos, angles)[:, None], rows_of(sin, angles)[:, None]
@@ -241,14 +282,24 @@ def _group_query(operands: tuple[Any, ...], options: _Options) -> tuple[Any, ...
     if options.bits:
         k_factor, v_factor = (x.reshape(x.shape if x.ndim == 4 else (1, 1, 1, 1)) for x in (k_factor, v_factor))
         k, v = quantized(k, k_factor, options.bits), quantized(v, v_factor, options.bits)
-    present_k, present_v = (_present(old, x, starts, options.rows) for old, x in ((old_k, k), (old_v, v)))
-    keys, values = present_k, present_v
+    if options.forgets:
+        held = _held(starts, ends, k.shape[2], options)
+        keys, values = (_staged(old, x, held) for old, x in ((old_k, k), (old_v, v)))
+        present_k, present_v = (_remembered(x, held, options) for x in (keys, values))
+    else:
+        held = None
+        present_k, present_v = (_present(old, x, starts, options.rows) for old, x in ((old_k, k), (old_v, v)))
+        keys, values = present_k, present_v
     if options.bits:
         keys = dequantized(keys, k_factor, options.bits, q.dtype)
         values = dequantized(values, v_factor, options.bits, q.dtype)
-    visible = _visible(starts, ends, q.shape[2], options)
+    # Of each key, the position among the tokens of its sample.
+    places = lax.broadcasted_iota(np.int32, (1, 1, 1, keys.shape[2]), 3)
+    if held is not None:
+        places = places + held.first.reshape(-1, 1, 1, 1)
+    visible = _visible(starts, ends, q.shape[2], places, options)
     if bias is not None:
-        bias = of_width(bias, options.rows)
+        bias = of_width(bias, options.rows) if held is None else _columns(bias, places)
     sink = sinks if sinks is not None else 0.0 if options.sink else None
     found = attend(
         q,
@@ -263,11 +314,13 @@ def _group_query(operands: tuple[Any, ...], options: _Options) -> tuple[Any, ...
     )
     sizes = (q.shape[0], q.shape[2], heads * q.shape[3])
     output = with_sizes("group_query_attention", merge_heads(found.output), sizes, q.dtype)
-    output = jnp.where((ends > options.rows)[:, None, None], jnp.asarray(np.nan, output.dtype), output)
+    if held is None:
+        needed = ends if valid is None else jnp.maximum(ends, starts + jnp.asarray(k.shape[2], np.int32))
+        output = jnp.where((needed > options.rows)[:, None, None], jnp.asarray(np.nan, output.dtype), output)
     scores = found.scores
     if scores is not None:
         scores = jnp.where(visible, scores, jnp.zeros((), scores.dtype))
-        scores = scores if options.total is None else scores[..., : options.total]
+        scores = scores[..., : options.total]
     return output, present_k, present_v, scores
 
 
@@ -277,19 +330,18 @@ def _normalized(x: Any, weight: Any, epsilon: float) -> Any:
     return (found * broadcast_to(weight.astype(found.dtype), found.shape)).astype(x.dtype)
 
 
-def _is_prompt(total: Any, tokens: Any, length: Any) -> Any:
+def _is_prompt(total: Any, length: Any) -> Any:
     """Whether all tokens are new: a bool where the sizes say so, else a traced one."""
     if isinstance(total, int) and isinstance(length, int):
         return total == length
-    tokens = jnp.asarray(total, np.int32) if tokens is None else tokens
-    return tokens == jnp.asarray(length, tokens.dtype)
+    return jnp.asarray(total, np.int32) == jnp.asarray(length, np.int32)
 
 
-def _starts(ends: Any, first: Any, past: Any, length: Any) -> Any:
-    """The place of the first new token of each sample in the cache, (B,)."""
+def _starts(ends: Any, first: Any, past: Any, count: Any) -> Any:
+    """The position of the first new token of each sample, (B,). count: of the new ones, one number or (B,)."""
     if past is None or first is True:
         return jnp.zeros_like(ends)
-    starts = ends - jnp.asarray(length, ends.dtype)
+    starts = jnp.maximum(ends - jnp.asarray(count, ends.dtype), 0)
     return starts if first is False else jnp.where(first, 0, starts)
 
 
@@ -325,13 +377,59 @@ def _of_length(past: Any, rows: Any) -> Any:
     return past if past.shape[2] == rows else jnp.pad(past, ((0, 0), (0, 0), (0, rows - past.shape[2]), (0, 0)))
 
 
-def _visible(starts: Any, ends: Any, length: Any, options: _Options) -> Any:
-    """Which rows of the cache each new token sees, (B, 1, S, rows)."""
+class _Held(NamedTuple):
+    """Rows of a cache that forgets, for each sample, (B,).
+
+    first: the position of its first row. count: how many rows it has before this step. dropped: how many of these rows,
+    and of the new ones behind them, are forgotten after it.
+    """
+
+    first: Any
+    count: Any
+    dropped: Any
+
+
+def _held(starts: Any, ends: Any, fresh: Any, options: _Options) -> _Held:
+    last = ends if _is_zero(fresh) else starts  # a cache without new tokens holds them already
+    count = _kept(last, options)
+    first = last - count
+    return _Held(first, count, ends - _kept(ends, options) - first)
+
+
+def _kept(tokens: Any, options: _Options) -> Any:
+    """How many of so many tokens a cache that forgets still holds; it forgets `step` of them at once."""
+    rows = jnp.asarray(options.rows, np.int32)
+    step = rows - (options.window - 1)
+    return tokens - step * jnp.maximum((tokens - rows + step - 1) // step, 0)
+
+
+def _staged(past: Any, new: Any, held: _Held) -> Any:
+    """The rows of the cache with the new ones behind them, before any is forgotten."""
+    return _present(past, new, held.count, past.shape[2] + new.shape[2])
+
+
+def _remembered(staged: Any, held: _Held, options: _Options) -> Any:
+    """The present cache: the rows that are not forgotten, moved to its beginning, and zeros behind them."""
+    rows = options.rows
+    padded = jnp.pad(staged, ((0, 0), (0, 0), (0, rows - options.window), (0, 0)))
+    zero = np.int32(0)
+    size = (staged.shape[1], rows, staged.shape[3])
+    return jax.vmap(lambda x, d: lax.dynamic_slice(x, (zero, d, zero), size))(padded, held.dropped)
+
+
+def _columns(bias: Any, places: Any) -> Any:
+    """The columns of a bias (1 or B, 1 or N, S, T) for keys at these positions, (B, 1, 1, R)."""
+    batch, width = places.shape[0], places.shape[3]
+    bias = jnp.broadcast_to(bias, (batch, *bias.shape[1:]))
+    return jnp.take_along_axis(bias, jnp.broadcast_to(places, (*bias.shape[:3], width)), 3, mode="clip")
+
+
+def _visible(starts: Any, ends: Any, length: Any, places: Any, options: _Options) -> Any:
+    """Which keys each new token sees, (B, 1, S, R). places: the position of each key, (1 or B, 1, 1, R)."""
     ends = ends.reshape(-1, 1, 1, 1)
     if options.causal:
         # A token of the padding sees no more than the last one before it, as in onnxruntime.
         steps = lax.broadcasted_iota(np.int32, (1, 1, length, 1), 2)
         ends = jnp.minimum(starts.reshape(-1, 1, 1, 1) + steps + 1, ends)
-    places = lax.broadcasted_iota(np.int32, (1, 1, 1, options.rows), 3)
     seen = places < ends
     return seen & (places >= ends - options.window) if options.window >= 0 else seen

@@ -12,7 +12,7 @@ from jaxops.ops.checked import with_sizes
 from jaxops.ops.microsoft.cached_attention import Options, cached, known_length, scale_of
 from jaxops.ops.microsoft.projected_attention import along_last, beam_samples
 from jaxops.shapes.microsoft import cached_attention as sizes_of, multi_head as layouts
-from jaxops.static import Array, Static, array, jit_if_concrete
+from jaxops.static import Array, Static, array, jit_if_concrete, known as known_value
 
 
 def multi_head_attention(
@@ -39,15 +39,15 @@ def multi_head_attention(
     (B, L, N, 2, H) with the values, or query is (B, S, N, 3, H) with both. A key and value (B, N, L, H) are those of
     an encoder, to be used as they are. bias: (D + D + Dv,), added to queries, keys and values, D = N · H, Dv = N · Hv.
     past_key, past_value: (B, N, P, H), put before key and value. With past_sequence_length, one integer, they are
-    buffers of P rows of which so many count. T is the number of keys, old and new. cache_indirection: integers
-    (B / W, W, P): of which of W beams each row of the buffer is.
+    buffers of P rows of which so many count; a traced one that leaves no room gives NaN. T is the number of keys, old
+    and new. cache_indirection: integers (B / W, W, P): of which of W beams each row of the buffer is.
     key_padding_mask: integers; (B,) or (3B + 2,): the first B are the numbers of keys; (B, L) or (B, T), or
     (B, S, T): 1 for a key to use, 0 for one that gets mask_filter_value added. attention_bias: floats
     (1 or B, 1 or N, S, T), added to the scores. unidirectional: 1 hides later keys. scale: of the scores, 1 / sqrt(H)
     for None or 0.
     Returns the output (B, S, Dv), the present keys and values (B, N, T, …) or the buffers, and with return_scores the
     scores before the softmax, (B, N, S, T).
-    Raises ShapeError, DTypeError, ArgumentError.
+    Raises ShapeError, DTypeError, ArgumentError, StaticError for scores with a traced past_sequence_length.
     Source: com.microsoft MultiHeadAttention, opset 1.
 
     >>> import jax.numpy as jnp
@@ -92,7 +92,7 @@ def decoder_masked_multi_head_attention(
     cache_indirection: integers (B / W, W, P), needed where beam_width is W > 1. output_qk: 1 returns the scores.
     The other operands are those of `multi_head_attention`, and so are the results. The buffer of the keys keeps the
     order of its axes, as in onnxruntime on a CPU.
-    Raises ShapeError, DTypeError, ArgumentError.
+    Raises ShapeError, DTypeError, ArgumentError, StaticError for scores with a traced past_sequence_length.
     Source: com.microsoft DecoderMaskedMultiHeadAttention, opset 1.
 
     >>> import jax.numpy as jnp
@@ -154,6 +154,8 @@ def _checked(
     rows: Any = 0 if old_k is None else old_k.shape[2]
     before = rows
     if options.shared:
+        if options.stage and past_length is not None:  # the scores have as many columns as there are tokens
+            past_length = known_value(op, "past_sequence_length", past_length)
         before = known_length(past_length)
         if before is None:
             raise ArgumentError(f"{op}: with a shared buffer `past_sequence_length` must be given")

@@ -47,7 +47,8 @@ def attention(
     input: (B, S, Di), floats. weights: (Di, D + D + Dv), for queries, keys and values of N = num_heads heads; bias:
     (D + D + Dv,). qkv_hidden_sizes: D, D and Dv; by default all are a third.
     past: (2, B, N, P, H), keys and values before those of the input. With past_present_share_buffer it is a buffer
-    (2, B, N, M, H) of which past_sequence_length rows count. T is the number of keys, old and new.
+    (2, B, N, M, H) of which past_sequence_length rows count; a traced one that leaves no room gives NaN. T is the
+    number of keys, old and new.
     mask_index: integers; (B,) lengths of the samples, or (2B,) their ends and then their starts, or 1 for a key to use
     and 0 for one that gets mask_filter_value added: (B, T), (B, S, T), or (B, 1, M, M) with a row for each position.
     (3B + 2,) holds the lengths first; (B, 1) and (1, 1) mask nothing. attention_bias: floats (1 or B, 1 or N, S, T),

@@ -38,14 +38,11 @@ def past(op: str, key: Sizes | None, value: Sizes | None, batch: Dim, groups: in
     return key[2]
 
 
-def rows(op: str, total: Dim | None, before: Dim, new: Dim) -> Dim:
+def rows(op: str, total: Dim, before: Dim, new: Dim) -> Dim:
     """The rows of the cache after this step.
 
     A cache that grows has `before` + `new` = `total` rows. A buffer keeps its `before` rows, which hold the `total`.
-    total: None when it is traced; then a past is a buffer.
     """
-    if total is None:
-        return before if not (isinstance(before, int) and before == 0) else new
     if isinstance(total, int) and total < 0:
         raise ShapeError(f"{op}: `total_sequence_length` is {total}; it must not be negative")
     if total == before + new:
@@ -62,18 +59,44 @@ def rows(op: str, total: Dim | None, before: Dim, new: Dim) -> Dim:
     raise ShapeError(problem)
 
 
-def lengths(op: str, sizes: Sizes, batch: Dim) -> None:
-    """Checks `seqlens_k`, one number for each sample."""
-    problem = f"{op}: `seqlens_k` of {shape_text(sizes)} must be {shape_text((batch,))}"
+def rows_for_chunk(op: str, total: Dim, before: Dim, new: Dim) -> Dim:
+    """The rows of the cache after a step of which only a part counts: `total` is a bound, and may leave room."""
+    if total == before + new:
+        return total
+    problem = f"{op}: `total_sequence_length` is {total}; it must be at least {new}, the new tokens with their padding"
+    try:
+        if total < new:
+            raise ShapeError(problem)
+        return total if total > before else before
+    except Undecided as error:
+        raise SizeError(problem, total, before, new, needs=f"{total} == {before + new}") from error
+
+
+def window(op: str, before: Dim, size: int) -> Dim:
+    """The rows of a cache that forgets: those that it has, which hold a window of `size` tokens."""
+    problem = (
+        f"{op}: `past_key` has {before} rows; with `sliding_window_cache` = 1 it needs {size}, the window, or more"
+    )
+    try:
+        if before < size:
+            raise ShapeError(problem)
+    except Undecided as error:
+        raise SizeError(problem, before, needs=f"{before} >= {size}", fix=size) from error
+    return before
+
+
+def lengths(op: str, name: str, sizes: Sizes, batch: Dim) -> None:
+    """Checks an operand of one number for each sample."""
+    problem = f"{op}: `{name}` of {shape_text(sizes)} must be {shape_text((batch,))}"
     if len(sizes) not in (1, 2) or not all_agree(problem, sizes, (batch, 1)[: len(sizes)]):
         raise ShapeError(problem)
 
 
-def bias(op: str, sizes: Sizes | None, wanted: Sizes, total: Dim | None) -> None:
-    """Checks `attention_bias`, which broadcasts from (1 or B, 1 or N, S, total); None is a traced total."""
+def bias(op: str, sizes: Sizes | None, wanted: Sizes, total: Dim) -> None:
+    """Checks `attention_bias`, which broadcasts from (1 or B, 1 or N, S, total)."""
     problem = (
         f"{op}: `attention_bias` of {shape_text(sizes or ())} must be "
-        f"(1 or {wanted[0]}, 1 or {wanted[1]}, {wanted[2]}, {'T' if total is None else total})"
+        f"(1 or {wanted[0]}, 1 or {wanted[1]}, {wanted[2]}, {total})"
     )
     if not one_of(problem, sizes, *((b, n, wanted[2], total) for b in (wanted[0], 1) for n in (wanted[1], 1))):
         raise ShapeError(problem)

@@ -103,6 +103,16 @@ def turned(x, first):
     return np.concatenate([a * np.cos(angles) - b * np.sin(angles), a * np.sin(angles) + b * np.cos(angles)], -1)
 
 
+def test_a_traced_length_that_leaves_no_room_in_a_buffer():
+    """A program cannot raise, and the new tokens would overwrite old ones."""
+    past = floats(2, 2, 2, 6, 4)
+    attributes = {**ONE, "past_present_share_buffer": 1}
+    fits = attention(X, W, B, None, past, None, 2, **attributes)[0]
+    compiled = jax.jit(lambda count: attention(X, W, B, None, past, None, count, **attributes)[0])
+    np.testing.assert_allclose(compiled(2), fits, rtol=1e-5, atol=1e-6)
+    assert np.isnan(compiled(3)).all()
+
+
 @pytest.mark.parametrize("traced", [False, True])
 def test_a_buffer_and_rotary_embedding(traced):  # onnxruntime has no kernel for a CPU
     buffer, mask = floats(2, 2, 2, 9, 4), ints([1, 1, 0, 1, 1, 1, 0], [1] * 7)
