@@ -14,9 +14,10 @@ import jax.export
 
 from jaxops.contract import check_key, explained
 from jaxops.dtypes import canonical
-from jaxops.errors import ArgumentError, SignatureError, UnsupportedError
+from jaxops.errors import ArgumentError, UnsupportedError
 from jaxops.graph.border import Border, leave, opened, undeferred
 from jaxops.graph.cuts import expected_cuts
+from jaxops.graph.liveness import Parts, live
 from jaxops.graph.nodes import Graph, Tensor, Value
 from jaxops.graph.params import Choice, prepare, renamed
 from jaxops.graph.pieces import Pieces
@@ -75,7 +76,8 @@ class Model:
         if not isinstance(names, str) or names not in ("onnx", "module"):
             raise ArgumentError(f"`names` is {names!r}; it must be 'onnx' or 'module'")
         needs = StaticInputs()
-        needed = needs.walk(graph)
+        needs.walk(graph)
+        needed = needs.walk(live(graph))  # what nothing reads needs no input
         formals = tuple(dataclasses.replace(v, static=reason(v, needed)) for v in graph.inputs)
         self.inputs: tuple[Value, ...] = tuple(v for v in formals if v.name not in graph.initializers)
         self.outputs: tuple[Value, ...] = graph.outputs
@@ -92,9 +94,9 @@ class Model:
         self._shardings = {} if sharding is None else shardings(self._tensors, self._key_paths, sharding)
         self._origin, self._pieces = origin, pieces or Pieces(LIMIT.get())
         self._weights = Weights(self._tensors, self._shardings)
-        self._other_outputs: dict[tuple[str, ...], Graph] = {}
+        self._parts = Parts(self.graph)
         facts = {v.name: bool(v.static) for v in formals}
-        self._expected_cuts = expected_cuts(self.graph, facts)
+        self._expected_cuts = expected_cuts(self._parts.giving(), facts)
         self.x64: bool = x64 if isinstance(x64, bool) else x64(self.graph, self._tensors, facts)
 
     @property
@@ -151,8 +153,7 @@ class Model:
     def __call__(
         self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any
     ) -> Any:
-        """Runs the model with its own parameters, what depends on them alone computed once; as `apply` else, from which
-        the result may differ by rounding."""
+        """As `apply`, but for rounding, with the own parameters; what depends on them alone is computed once."""
         plain = rng is None and outputs is None and not named and not self.x64
         weights = self.params if self.x64 else self._weights.for_calls()
         found = self._pieces.again(weights, inputs) if plain else None
@@ -160,16 +161,13 @@ class Model:
             return found
         with x64_on(self.x64 and not is_on()):
             values = self._border.arrive(inputs, named)
-        own = None if self._shardings else inputs if outputs is None else ()
-        return self._run(weights, values, rng, outputs, own)
+        return self._run(weights, values, rng, outputs, None if self._shardings else inputs if outputs is None else ())
 
-    def _run(
-        self, weights: Mapping[str, Any], values: Mapping[str, Any], rng: Any, outputs: Any, own: Sequence[Any] | None
-    ) -> Any:
+    def _run(self, weights: Any, values: Any, rng: Any, outputs: Any, own: Sequence[Any] | None) -> Any:
         """weights, values: parameters and inputs that were checked. own: see `Pieces.call`."""
         if rng is not None:
             check_key("apply", rng)
-        given, graph = (weights, values, rng), self.graph if outputs is None else self._giving(outputs)
+        given, graph = (weights, values, rng), self._parts.giving(outputs)
 
         def run(weights: Any, values: Any, rng: Any) -> Any:
             return leave(self._pieces.call(graph, values, weights, rng, own=own), graph.outputs, given)
@@ -218,21 +216,12 @@ class Model:
         model._defaults, model._tensors = found.defaults, found.tensors
         model._weights = Weights(found.tensors, self._shardings, found.params)
         model._constants = dataclasses.replace(self._constants, tensors=found.tensors)
-        model._border, model._other_outputs = Border(found.inputs, found.defaults), {}
+        model._border, model._parts = Border(found.inputs, found.defaults), Parts(found.graph)
         model._pieces = Pieces(self._pieces.max_bytes, self._pieces.precision, self._pieces.programs)
         return model
 
     def _own_or(self, what: str, params: Mapping[str, Any] | None) -> Mapping[str, Any]:
         return self.params if params is None else matched(params, self._tensors, {}, what)
-
-    def _giving(self, outputs: Any) -> Graph:
-        """The graph with these outputs, one for each question, as programs are compiled for it."""
-        if not isinstance(outputs, list | tuple) or not all(isinstance(name, str) for name in outputs):
-            raise SignatureError(f"`outputs` is {outputs!r:.80}; give a list of names")
-        names = tuple(outputs)
-        if names not in self._other_outputs:
-            self._other_outputs[names] = self.graph.giving(names)
-        return self._other_outputs[names]
 
     @explained
     @under_its_x64
@@ -343,9 +332,9 @@ class Model:
             raise ArgumentError("summary: `time` needs example inputs")
         every = functools.cache(lambda: self._every_tensor(values)) if inputs or named else None
         title = f"{self.graph.name or 'model'} · {self._description}"
-        found = summarize(self.graph, self._shapes, values, depth=depth, title=title, computed=every)
+        found = summarize(self._parts.giving(), self._shapes, values, depth=depth, title=title, computed=every)
         if time and every is not None:
-            found = timed(found, self.graph, self.params, {**opened(values), **every()}, depth)
+            found = timed(found, self._parts.giving(), self.params, {**opened(values), **every()}, depth)
         return found
 
     @explained
@@ -357,11 +346,12 @@ class Model:
         `sizes`, as in `summary`; without either, with the names of the symbolic sizes, where they can be followed.
         Raises ModuleNotFoundError without igraph (`pip install 'jaxops[plot]'`).
         """
+        graph = self._parts.giving()
         if inputs or named or sizes:
-            shapes = traced(self.graph, self._shapes, self._examples("plot", inputs, named, sizes))[0]
+            shapes = traced(graph, self._shapes, self._examples("plot", inputs, named, sizes))[0]
         else:
-            shapes = symbolic(self.graph, self._shapes, self.inputs)
-        return plot(self.graph, self._tensors, shapes, depth=depth)
+            shapes = symbolic(graph, self._shapes, self.inputs)
+        return plot(graph, self._tensors, shapes, depth=depth)
 
     @explained
     def show(self, *, grep: str = "", head: int | None = None) -> str:
@@ -389,7 +379,7 @@ class Model:
         """What each node makes, by name."""
         rng = jax.random.key(0) if self.graph.draws else None
         names = names_of(self.graph)
-        found = self._pieces.call(self._giving(names), values, self.params, rng) if names else []
+        found = self._pieces.call(self._parts.giving(names), values, self.params, rng) if names else []
         return dict(zip(names, undeferred(found), strict=True))
 
     def __str__(self) -> str:

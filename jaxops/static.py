@@ -79,7 +79,8 @@ class Subgraph:
     decided_by: the operands that decide whether it runs, or how often. first: the position of the operand that is its
     first input; None when it has no inputs. own: the number of leading inputs and outputs that are not operands:
     Loop passes an iteration number in and gets a condition back. carries: its outputs are its inputs in the next
-    iteration, except for the last ones, as many as the attribute `not_carried` says. modifies: it takes one value that
+    iteration, except for the last ones, as many as the attribute `not_carried` says. of_rows: the attributes with a
+    value for each output behind the state, which has a row for each iteration. modifies: it takes one value that
     the operator makes and gives one in its place; neither is an operand or an output of the node.
     """
 
@@ -88,6 +89,7 @@ class Subgraph:
     own: int = 0
     carries: bool = False
     not_carried: str = ""
+    of_rows: tuple[str, ...] = ()
     modifies: bool = False
 
 

@@ -1,13 +1,11 @@
 """A model as frozen dataclasses: what reading gives, binding completes and tracing walks over."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-
-from jaxops.errors import SignatureError, near
 
 # Up to this many elements, a constant stands where it is used when a graph is printed.
 _INLINED = 8
@@ -135,6 +133,7 @@ class Graph:
     initializers: Mapping[str, Tensor]
     static: Mapping[str, Any] = field(default_factory=dict)
     params: Mapping[str, str] = field(default_factory=dict)
+    numbers: tuple[int, ...] = ()  # of its nodes in the whole graph, where it is a part of one
 
     @cached_property
     def output_names(self) -> tuple[str, ...]:
@@ -157,23 +156,9 @@ class Graph:
             here.update(node.outputs)
         return frozenset(found.union(value.name for value in self.outputs if value.name not in here))
 
-    def giving(self, names: Sequence[str]) -> "Graph":
-        """The graph with other outputs, which may be any values of it, and the nodes that these need.
-
-        Raises SignatureError for a name that it does not have.
-        """
-        if not names:
-            raise SignatureError("`outputs` names no tensor")
-        for name in names:
-            if not name or name not in self.defined:
-                raise SignatureError(f"`outputs`: the model has no tensor '{name}'{near(name, self.defined)}")
-        needed, kept = set(names), []
-        for node in reversed(self.nodes):
-            if needed.intersection(node.outputs) or self.draws:  # what one draws depends on how many came before
-                kept.append(node)
-                needed.update(node.uses())
-        outputs = tuple(Value(name, None, None) for name in names)
-        return replace(self, outputs=outputs, nodes=tuple(reversed(kept)))
+    def number(self, index: int) -> int:
+        """The number of a node, which its random key is made of: other nodes that are left out do not change it."""
+        return self.numbers[index] if self.numbers else index
 
     @cached_property
     def draws(self) -> bool:

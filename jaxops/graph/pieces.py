@@ -206,7 +206,7 @@ class Pieces:
             node = graph.nodes[start]
             if cut or _is_light(node, scope):
                 stop, cut = start + 1, False
-                local.update(_named(node, self._now(node, scope, params, _key(rng, start, node))))
+                local.update(_named(node, self._now(node, scope, params, _key(rng, graph.number(start), node))))
             else:
                 stop, values = self._compiled_from(graph, start, _closed(local), params, rng)
                 cut = True  # a piece ends at a node that must know a value
@@ -264,7 +264,7 @@ def _piece(
         for index, node in enumerate(graph.nodes[start:end], start):
             inputs = [values[name] if name else None for name in node.inputs]
             try:
-                outputs = step(node, inputs, params, _key(rng, index, node), values)
+                outputs = step(node, inputs, params, _key(rng, graph.number(index), node), values)
             except (*UNKNOWN, JaxopsError) as error:
                 if not (cut and _may_need_data(node, error)):
                     raise
@@ -309,8 +309,8 @@ def _is_light(node: Node, scope: _Scope) -> bool:
     return sum(math.prod(getattr(x, "value", x).shape) for x in jax.tree.leaves(read)) <= _MANY
 
 
-def _key(rng: Any, index: int, node: Node) -> Any:
-    return jax.random.fold_in(rng, index) if rng is not None and node.draws else None
+def _key(rng: Any, number: int, node: Node) -> Any:
+    return jax.random.fold_in(rng, number) if rng is not None and node.draws else None
 
 
 def _as_data(value: Any) -> Any:

@@ -79,7 +79,7 @@ def run(
         for index in range(start, stop):
             node = graph.nodes[index]
             inputs = [values[name] if name else None for name in node.inputs]
-            key = jax.random.fold_in(rng, index) if rng is not None and node.draws else None
+            key = jax.random.fold_in(rng, graph.number(index)) if rng is not None and node.draws else None
             outputs = step(node, inputs, params, key, values)
             local.update((name, value) for name, value in zip(node.outputs, outputs, strict=False) if name)
             del inputs, outputs

@@ -194,7 +194,7 @@ def test_inside_a_transformation_it_is_an_error():
 
 def test_cuts_are_known_at_load():
     proto = model(
-        """main (float[N,M] x, int64[1] least, bool c) => (float[K] y, float[A] a) {
+        """main (float[N,M] x, int64[1] least, bool c) => (float[K] y, float[A] a, int64[B] b) {
             all = Constant<value_ints = [-1]>()  v = Reshape(x, all)  n = Size(v)
             k = ArgMax<axis = 0>(v)  some = Max(k, least)  y, i = TopK(v, some)
             b = If(c) <then_branch = t () => (int64[P,Q] at) { at = NonZero(x) },

@@ -17,7 +17,13 @@ from jaxops.ops.tensor.reordering import transpose
 from jaxops.static import UNKNOWN, Array, Ints, Subgraph, Tracer, array
 
 Body: TypeAlias = Annotated[
-    Callable[..., Sequence[Any]], Subgraph(first=0, carries=True, not_carried="num_scan_inputs")
+    Callable[..., Sequence[Any]],
+    Subgraph(
+        first=0,
+        carries=True,
+        not_carried="num_scan_inputs",
+        of_rows=("scan_output_axes", "scan_output_directions"),
+    ),
 ]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxops.dtypes import as_traced
+from jaxops.graph.liveness import live
 from jaxops.graph.nodes import Graph, Value
 from jaxops.tools.paths import paths
 from jaxops.tools.python.converting import CONVERSION
@@ -57,7 +58,7 @@ def to_python(
     from safetensors.flax import save_file
 
     names = paths(graph).names
-    text, constants = source(graph, inputs, params, names, description, x64)
+    text, constants = source(live(graph), inputs, params, names, description, x64)
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     (target / "__init__.py").write_text(text, encoding="utf-8")

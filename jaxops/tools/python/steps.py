@@ -137,7 +137,7 @@ class Reader:
         steps: list[Step] = []
         for index, node in enumerate(graph.nodes):
             inputs = [values[name] if name else None for name in node.inputs]
-            made = self._node(node, index, inputs, values, steps)
+            made = self._node(node, graph.number(index), inputs, values, steps)
             for name, value in zip(node.outputs, made, strict=False):
                 if not name:
                     continue
@@ -151,7 +151,7 @@ class Reader:
     def _node(
         self,
         node: Node,
-        index: int,
+        number: int,
         inputs: list[Any],
         values: ChainMap[str, Any],
         steps: list[Step],
@@ -159,7 +159,7 @@ class Reader:
         if node.operator.name == "Identity" and len(inputs) == 1:
             return inputs
         path = tuple(part for part in re.split(r"[./]", node.scope) if part)
-        key = Operand(call("fold_in", [Ref("rng"), str(index)]), KEY) if node.draws else None
+        key = Operand(call("fold_in", [Ref("rng"), str(number)]), KEY) if node.draws else None
         body = node.body or (node.operator.body(node, [_abstract(x) for x in inputs]) if _typed(node) else None)
         if body is not None:
             return self._call(node, body, inputs, path, steps, key)

@@ -1,0 +1,148 @@
+"""The part of a graph that its outputs need: a node whose results nothing reads is not traced.
+
+Only what runs is reduced; the graph itself stays as the file has it, and each of its tensors may be asked for. Inside
+of functions, branches and loops goes what only serves outputs of theirs that nothing reads, and the state of a loop
+that serves nothing else.
+"""
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from jaxops.errors import SignatureError, near
+from jaxops.graph.nodes import Graph, Node, Value
+from jaxops.static import Subgraph
+
+
+class Parts:
+    """The parts of a graph that give what is asked for: one for each question, as programs are compiled for it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._found = {graph.output_names: live(graph)}
+
+    def giving(self, outputs: Any = None) -> Graph:
+        """outputs: a list of names, of any values; None for the outputs of the graph.
+
+        Raises SignatureError for a name that the graph does not have.
+        """
+        if outputs is None:
+            return self._found[self._graph.output_names]
+        if not isinstance(outputs, list | tuple) or not all(isinstance(name, str) for name in outputs):
+            raise SignatureError(f"`outputs` is {outputs!r:.80}; give a list of names")
+        names = tuple(outputs)
+        if names not in self._found:
+            self._found[names] = live(self._giving(names))
+        return self._found[names]
+
+    def _giving(self, names: tuple[str, ...]) -> Graph:
+        if not names:
+            raise SignatureError("`outputs` names no tensor")
+        known = self._graph.defined
+        for name in names:
+            if not name or name not in known:
+                raise SignatureError(f"`outputs`: the model has no tensor '{name}'{near(name, known)}")
+        return dataclasses.replace(self._graph, outputs=tuple(Value(name, None, None) for name in names))
+
+
+def live(graph: Graph) -> Graph:
+    """The graph without what its outputs do not need; itself where they need all."""
+    return _Reduction().graph(graph, range(len(graph.outputs)))
+
+
+class _Reduction:
+    """A graph that several nodes share stays one for those that read the same outputs."""
+
+    def __init__(self) -> None:
+        self._done: dict[tuple[Graph, tuple[int, ...]], Graph] = {}
+
+    def graph(self, graph: Graph, outputs: Sequence[int]) -> Graph:
+        """outputs: the positions of those that are read."""
+        key = graph, tuple(outputs)
+        if key not in self._done:
+            self._done[key] = self._reduced(graph, outputs)
+        return self._done[key]
+
+    def _reduced(self, graph: Graph, outputs: Sequence[int]) -> Graph:
+        values = tuple(graph.outputs[k] for k in outputs)
+        read = {value.name for value in values}
+        kept: list[Node] = []
+        numbers: list[int] = []
+        for index in reversed(range(len(graph.nodes))):
+            node = graph.nodes[index]
+            asked = [k for k, name in enumerate(node.outputs) if name and name in read]
+            if asked:
+                kept.append(self._node(node, asked))
+                numbers.append(graph.number(index))
+                read.update(kept[-1].uses())
+        nodes = tuple(reversed(kept))
+        if values == graph.outputs and len(nodes) == len(graph.nodes) and _same(nodes, graph.nodes):
+            return graph
+        return dataclasses.replace(graph, outputs=values, nodes=nodes, numbers=tuple(reversed(numbers)))
+
+    def _node(self, node: Node, asked: Sequence[int]) -> Node:
+        """A node that gives what is read of it. asked: the positions of these outputs."""
+        if node.body is not None:
+            return self._call(node, node.body, asked)
+        flows = [node.operator.subgraphs.get(name, Subgraph(modifies=True)) for name in node.subgraphs]
+        if any(flow.carries for flow in flows):
+            ((name, body),) = node.subgraphs.items()
+            return self._loop(node, name, body, flows[0], asked)
+        is_choice = all(flow.decided_by and flow.first is None for flow in flows)
+        inner = {
+            name: self.graph(graph, asked if is_choice else range(len(graph.outputs)))
+            for name, graph in node.subgraphs.items()
+        }
+        if _same(inner.values(), node.subgraphs.values()):
+            return node
+        outputs = tuple(node.outputs[k] for k in asked) if is_choice else node.outputs
+        return dataclasses.replace(node, outputs=outputs, attributes={**node.attributes, **inner})
+
+    def _call(self, node: Node, body: Graph, asked: Sequence[int]) -> Node:
+        """The call of a function; what its body does not read is left out."""
+        found = self.graph(body, asked)
+        read = _read(found)
+        inputs = tuple(
+            name if formal.name in read else "" for name, formal in zip(node.inputs, body.inputs, strict=False)
+        )
+        if found is body and inputs == node.inputs:
+            return node
+        return dataclasses.replace(node, inputs=inputs, outputs=tuple(node.outputs[k] for k in asked), body=found)
+
+    def _loop(self, node: Node, name: str, body: Graph, flow: Subgraph, asked: Sequence[int]) -> Node:
+        """A loop with the outputs that are read, and with the state that these, or its end, depend on."""
+        assert flow.first is not None
+        begin = flow.first + 2 * flow.own  # of the state among the operands
+        count = max(len(node.inputs) - begin - node.attributes.get(flow.not_carried, 0), 0)
+        kept = set(asked)
+        while True:
+            found = self.graph(body, [*range(flow.own), *(flow.own + k for k in sorted(kept))])
+            read = _read(found)
+            more = {k for k in range(count) if k not in kept and body.inputs[2 * flow.own + k].name in read}
+            if not more:
+                break
+            kept |= more
+        if found is body:
+            return node
+        gone = set(range(count)) - kept
+        attributes: dict[str, Any] = {
+            key: tuple(x for k, x in enumerate(node.attributes[key], count) if k in kept)
+            for key in flow.of_rows
+            if node.attributes.get(key) is not None
+        }
+        inputs = tuple(value for k, value in enumerate(body.inputs, -2 * flow.own) if k not in gone)
+        return dataclasses.replace(
+            node,
+            inputs=tuple(operand for k, operand in enumerate(node.inputs, -begin) if k not in gone),
+            outputs=tuple(node.outputs[k] for k in sorted(kept)),
+            attributes={**node.attributes, **attributes, name: dataclasses.replace(found, inputs=inputs)},
+        )
+
+
+def _read(graph: Graph) -> set[str]:
+    """The names that its nodes read, and those of its outputs."""
+    return {value.name for value in graph.outputs}.union(*(node.uses() for node in graph.nodes))
+
+
+def _same(some: Collection[Any], others: Collection[Any]) -> bool:
+    return all(x is y for x, y in zip(some, others, strict=True))
