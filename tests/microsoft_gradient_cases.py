@@ -153,6 +153,8 @@ add(
     narrow=True,
 )
 add("MatMulBnb4", f(2, 16), np.arange(24, dtype=np.uint8), p(3), K=16, N=3, block_size=16, quant_type=1, narrow=True)
+BLOCKS = np.array([0, 0, 128, 63, 8, *range(16), 0, 0, 0, 63, 7, *range(100, 116)], np.uint8)  # of the scales 1 and 0.5
+add("MatMulFpQ4", f(2, 32), BLOCKS, i(32, 2), narrow=True)
 add("MatMulIntegerToFloat", CODES, CODES.T, p(), p(), narrow=True)
 add(
     "GatherBlockQuantized",

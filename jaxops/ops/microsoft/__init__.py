@@ -16,6 +16,7 @@ from jaxops.ops.microsoft import (
     movement,
     multi_head,
     normalization,
+    packed_weights,
     packing,
     position_biases,
     projected_attention,
@@ -46,6 +47,7 @@ from jaxops.ops.microsoft.linear_quantization import *
 from jaxops.ops.microsoft.movement import *
 from jaxops.ops.microsoft.multi_head import *
 from jaxops.ops.microsoft.normalization import *
+from jaxops.ops.microsoft.packed_weights import *
 from jaxops.ops.microsoft.packing import *
 from jaxops.ops.microsoft.position_biases import *
 from jaxops.ops.microsoft.projected_attention import *
@@ -77,6 +79,7 @@ __all__ += linear_quantization.__all__
 __all__ += movement.__all__
 __all__ += multi_head.__all__
 __all__ += normalization.__all__
+__all__ += packed_weights.__all__
 __all__ += packing.__all__
 __all__ += position_biases.__all__
 __all__ += projected_attention.__all__
