@@ -176,3 +176,29 @@ def embed_layer_normalization_1(
         return_all=True,
     )
     return found[:n_outputs]
+
+
+@version("MoEGroupRouter", 1, _DOMAIN)
+def moe_group_router_1(
+    logits: Array,
+    expert_bias: Array,
+    projection_weight: Array | None = None,
+    *,
+    top_k: int,
+    group_topk: int,
+    n_group: int,
+    router_sentinel: float,
+    topk_group: int,
+    n_outputs: int,
+) -> Any:
+    return microsoft.moe_group_router(
+        logits,
+        expert_bias,
+        projection_weight,
+        top_k=top_k,
+        group_topk=group_topk,
+        n_group=n_group,
+        router_sentinel=router_sentinel,
+        topk_group=topk_group,
+        full_scores=n_outputs > 1,
+    )

@@ -3,6 +3,7 @@
 from jaxops.contract import explain as _explain
 from jaxops.ops.microsoft import (
     activations,
+    aggressive_decoding,
     biases,
     convolution,
     embeddings,
@@ -10,6 +11,7 @@ from jaxops.ops.microsoft import (
     experts,
     fused_products,
     group_query,
+    hyper_connections,
     images,
     linear_algebra,
     linear_quantization,
@@ -28,12 +30,14 @@ from jaxops.ops.microsoft import (
     quantized_pooling,
     quantized_products,
     rotary,
+    routing,
     scaling_and_cropping,
     spectra,
     states,
     tokens,
 )
 from jaxops.ops.microsoft.activations import *
+from jaxops.ops.microsoft.aggressive_decoding import *
 from jaxops.ops.microsoft.biases import *
 from jaxops.ops.microsoft.convolution import *
 from jaxops.ops.microsoft.embeddings import *
@@ -41,6 +45,7 @@ from jaxops.ops.microsoft.engram import *
 from jaxops.ops.microsoft.experts import *
 from jaxops.ops.microsoft.fused_products import *
 from jaxops.ops.microsoft.group_query import *
+from jaxops.ops.microsoft.hyper_connections import *
 from jaxops.ops.microsoft.images import *
 from jaxops.ops.microsoft.linear_algebra import *
 from jaxops.ops.microsoft.linear_quantization import *
@@ -59,6 +64,7 @@ from jaxops.ops.microsoft.quantized_layers import *
 from jaxops.ops.microsoft.quantized_pooling import *
 from jaxops.ops.microsoft.quantized_products import *
 from jaxops.ops.microsoft.rotary import *
+from jaxops.ops.microsoft.routing import *
 from jaxops.ops.microsoft.scaling_and_cropping import *
 from jaxops.ops.microsoft.spectra import *
 from jaxops.ops.microsoft.states import *
@@ -66,6 +72,7 @@ from jaxops.ops.microsoft.tokens import *
 
 __all__: list[str] = []
 __all__ += activations.__all__
+__all__ += aggressive_decoding.__all__
 __all__ += biases.__all__
 __all__ += convolution.__all__
 __all__ += embeddings.__all__
@@ -73,6 +80,7 @@ __all__ += engram.__all__
 __all__ += experts.__all__
 __all__ += fused_products.__all__
 __all__ += group_query.__all__
+__all__ += hyper_connections.__all__
 __all__ += images.__all__
 __all__ += linear_algebra.__all__
 __all__ += linear_quantization.__all__
@@ -91,6 +99,7 @@ __all__ += quantized_layers.__all__
 __all__ += quantized_pooling.__all__
 __all__ += quantized_products.__all__
 __all__ += rotary.__all__
+__all__ += routing.__all__
 __all__ += scaling_and_cropping.__all__
 __all__ += spectra.__all__
 __all__ += states.__all__

@@ -1,0 +1,122 @@
+"""Aggressive decoding, which takes tokens over from a source as long as they are what a decoder predicts."""
+
+__all__ = ["bifurcation_detector"]
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import integer, non_negative
+from jaxops.dtypes import integral
+from jaxops.errors import ArgumentError, ShapeError, StaticError, message, shape_text
+from jaxops.static import Array, Static, Tracer, is_static, jit_if_concrete
+
+_NAMES = ("src_tokens", "cur_tokens", "prev_suffix_match_idx", "pred_tokens")
+
+
+def bifurcation_detector(
+    src_tokens: Array,
+    cur_tokens: Array,
+    prev_suffix_match_idx: Array,
+    pred_tokens: Array | None = None,
+    *,
+    max_ngram_size: int = 3,
+    min_ngram_size: int = 1,
+    size: Static = None,
+) -> tuple[Array, Array]:
+    """The current tokens with the predicted ones, up to the first that differs from the source, and where to go on.
+
+    src_tokens, cur_tokens: integers (S,) and (C,). prev_suffix_match_idx: one integer p, 0 to S, with no axis or one.
+    pred_tokens: integers (S + 1 - p,), what a decoder predicts for the tokens of the source from p on, and one more; a
+    token that differs from the source is the last one taken. None takes no tokens.
+    Returns the tokens, (C,) to (C + S + 1 - p,), and the place behind the only n-gram in the source that is how they
+    end, -1 where there is none, an array like p. Longer n-grams are tried, from min_ngram_size to max_ngram_size, until
+    one is not in the source, or stands at its end.
+    size: static, a number of tokens at which the first result is cut, or filled up with -1; required when the operands
+    are traced and there are pred_tokens.
+    Raises StaticError for traced operands without `size`, ShapeError, ArgumentError, DTypeError.
+    Source: com.microsoft BifurcationDetector, opset 1.
+
+    >>> tokens, at = bifurcation_detector(np.array([1, 2, 3, 4]), np.array([9]), np.array(0), np.array([1, 2, 4, 5, 5]))
+    >>> tokens.tolist(), int(at)
+    ([9, 1, 2, 4], 4)
+    """
+    op = "bifurcation_detector"
+    shortest, longest = integer(op, "min_ngram_size", min_ngram_size), integer(op, "max_ngram_size", max_ngram_size)
+    if not 1 <= shortest <= longest:
+        raise ArgumentError(
+            f"{op}: `min_ngram_size` is {shortest} and `max_ngram_size` {longest}; they must be positive, and in order"
+        )
+    values = (src_tokens, cur_tokens, prev_suffix_match_idx, pred_tokens)
+    operands = integral(op, **dict(zip(_NAMES, values, strict=True)))
+    source, current, start, predicted = operands
+    for name, value in zip(_NAMES, operands, strict=True):
+        if name != "prev_suffix_match_idx" and value is not None and value.ndim != 1:
+            raise ShapeError(f"{op}: `{name}` of {shape_text(value.shape)} must have one axis")
+    if start.ndim > 1 or start.size != 1:
+        raise ShapeError(f"{op}: `prev_suffix_match_idx` of {shape_text(start.shape)} must be one integer")
+    if predicted is None:
+        return _detected(operands, shortest, longest, current.shape[0])[:2]
+    if not isinstance(start, Tracer) or is_static(prev_suffix_match_idx):
+        at = int(np.asarray(prev_suffix_match_idx).reshape(()))
+        _check_start(op, at, source.shape[0], predicted.shape[0])
+    if size is not None:
+        return _detected(operands, shortest, longest, non_negative(op, "size", size))[:2]
+    if any(isinstance(value, Tracer) for value in operands):
+        raise StaticError(
+            message(
+                op,
+                "the number of tokens depends on `pred_tokens`, and an operand is traced",
+                pred_tokens=predicted,
+                hint=f"call it outside `jax.jit`, or give `size`: {op}(…, size=n) returns n tokens, filled up with -1",
+            )
+        )
+    tokens, place, count = _detected(operands, shortest, longest, current.shape[0] + predicted.shape[0])
+    return tokens[: int(count)], place
+
+
+def _check_start(op: str, at: int, source: Any, predicted: Any) -> None:
+    if isinstance(source, int) and not 0 <= at <= source:
+        raise ArgumentError(f"{op}: `prev_suffix_match_idx` is {at}; the source has the places 0 to {source}")
+    if isinstance(source, int) and isinstance(predicted, int) and predicted != source + 1 - at:
+        raise ShapeError(
+            f"{op}: `pred_tokens` has {predicted} tokens; it must have {source + 1 - at}, one more than `src_tokens` "
+            f"from {at} on"
+        )
+
+
+@jit_if_concrete
+def _detected(operands: tuple[Any, ...], shortest: int, longest: int, size: Any) -> tuple[Any, Any, Any]:
+    """The tokens cut or filled up to `size`, the place, and the number of tokens."""
+    source, current, start, predicted = operands
+    length = source.shape[0]
+    # Behind the source, so that an n-gram may be looked for at each of its places.
+    padded = lax.concatenate([source, jnp.zeros(longest, source.dtype)], 0)
+    line, count = current, jnp.asarray(current.shape[0], np.int32)
+    if predicted is not None:
+        step = lax.iota(np.int32, predicted.shape[0])
+        place = start.reshape(()).astype(np.int32) + step
+        same = (jnp.take(padded, place, mode="clip") == predicted.astype(source.dtype)) & (place < length)
+        count = count + 1 + jnp.sum(jnp.cumprod(same.astype(np.int32)), dtype=np.int32)
+        line = lax.concatenate([current, predicted.astype(current.dtype)], 0)
+
+    # The last tokens, behind as many of no meaning.
+    before = jnp.zeros(longest, line.dtype)
+    end = lax.dynamic_slice_in_dim(lax.concatenate([before, line], 0), count, longest).astype(source.dtype)
+    places = lax.iota(np.int32, length)
+    found, goes_on = jnp.asarray(-1, np.int32), jnp.asarray(True)
+    for n in range(shortest, longest + 1):
+        same = places + n <= length
+        for k in range(n):
+            same = same & (lax.slice_in_dim(padded, k, k + length) == end[longest - n + k])
+        hits = jnp.sum(same, dtype=np.int32)
+        behind = jnp.min(jnp.where(same, places, length), initial=length) + n
+        goes_on = goes_on & (n <= count) & (hits > 0)
+        found = jnp.where(goes_on, jnp.where(hits > 1, -1, behind), found)
+        goes_on = goes_on & (behind < length)
+
+    tokens = lax.concatenate([line, jnp.zeros(size, line.dtype)], 0)[:size]
+    tokens = jnp.where(lax.iota(np.int32, size) < count, tokens, jnp.asarray(-1, line.dtype))
+    return tokens, found.astype(start.dtype).reshape(start.shape), count

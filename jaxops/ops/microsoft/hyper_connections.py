@@ -1,0 +1,86 @@
+"""Hyper-connections: several residual streams, which are mixed into the input of a layer and with its output.
+
+Everything is computed in float32, or in float64 if an operand is.
+"""
+
+__all__ = ["hyper_connection_post_mix", "hyper_connection_pre_mix"]
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.attributes import integer
+from jaxops.dtypes import accumulation_type, floating, floats_of_one_type
+from jaxops.ops.elementwise import broadcast_to
+from jaxops.ops.precision import dot
+from jaxops.shapes.microsoft import hyper_connections as sizes_of
+from jaxops.static import Array, jit_if_concrete
+
+
+def hyper_connection_pre_mix(
+    streams: Array, pre_mix: Array, *, num_branches: int = 0, reduction_scale: float = 1.0
+) -> jax.Array:
+    """The sum of C streams, each multiplied by its gates, times reduction_scale.
+
+    streams: (…, C, H), floats, or with num_branches C > 0 (…, C · H). pre_mix: floats of any type, (…, C), (…, C, 1) or
+    (…, C, H); for flat streams also (…, C · H). Returns (…, H), in the dtype of streams.
+    Raises ShapeError when the shapes do not fit, ArgumentError, DTypeError.
+    Source: com.microsoft HyperConnectionPreMix, opset 1.
+
+    >>> hyper_connection_pre_mix(jnp.array([[1.0, 2.0], [10.0, 20.0]]), jnp.array([1.0, 0.5])).tolist()
+    [6.0, 12.0]
+    """
+    op = "hyper_connection_pre_mix"
+    operands = floating(op, streams=streams, pre_mix=pre_mix)
+    return _pre_mix(operands, integer(op, "num_branches", num_branches), float(reduction_scale))
+
+
+@jit_if_concrete
+def _pre_mix(operands: tuple[Any, Any], branches: int, scale: float) -> jax.Array:
+    op, (x, gates) = "hyper_connection_pre_mix", operands
+    sizes = sizes_of.streams(op, x.shape, branches)
+    shape = sizes_of.gates(op, "pre_mix", gates.shape, sizes, flat=branches > 0)
+    work = accumulation_type(x.dtype, gates.dtype)
+    by_stream = broadcast_to(gates.astype(work).reshape(shape), sizes.grouped)
+    y = jnp.sum(x.astype(work).reshape(sizes.grouped) * by_stream, -2)
+    return (y * np.asarray(scale, work)).astype(x.dtype)
+
+
+def hyper_connection_post_mix(
+    streams: Array, block_output: Array, post_mix: Array, stream_mix: Array | None = None, *, num_branches: int = 0
+) -> jax.Array:
+    """C streams, mixed with each other, plus the output of a layer times the gates of each stream.
+
+    streams: (…, C, H), floats, or with num_branches C > 0 (…, C · H). block_output: (…, H), of the same dtype.
+    post_mix: floats of any type, (…, C), (…, C, 1) or (…, C, H). stream_mix: (…, C, C), floats of the type of post_mix:
+    stream k gets the sum of the streams c times stream_mix[…, c, k]; the streams stay as they are for None.
+    Returns an array like streams.
+    Raises ShapeError when the shapes do not fit, ArgumentError, DTypeError.
+    Source: com.microsoft HyperConnectionPostMix, opset 1.
+
+    >>> hyper_connection_post_mix(jnp.array([[1.0], [2.0]]), jnp.array([10.0]), jnp.array([1.0, 0.5])).tolist()
+    [[11.0], [7.0]]
+    """
+    op = "hyper_connection_post_mix"
+    operands = floats_of_one_type(op, streams=streams, block_output=block_output)
+    mixes = floats_of_one_type(op, post_mix=post_mix, stream_mix=stream_mix)
+    return _post_mix((*operands, *mixes), integer(op, "num_branches", num_branches))
+
+
+@jit_if_concrete
+def _post_mix(operands: tuple[Any, ...], branches: int) -> jax.Array:
+    op, (x, output, gates, mix) = "hyper_connection_post_mix", operands
+    sizes = sizes_of.streams(op, x.shape, branches)
+    sizes_of.features(op, output.shape, None if mix is None else mix.shape, sizes)
+    shape = sizes_of.gates(op, "post_mix", gates.shape, sizes, flat=False)
+    work = accumulation_type(x.dtype, gates.dtype)
+    y = x.astype(work).reshape(sizes.grouped)
+    if mix is not None:
+        lead = tuple(range(len(sizes.lead)))
+        over = (len(lead),)
+        y = dot(mix.astype(work), y, ((over, over), (lead, lead)), work)
+    by_stream = broadcast_to(gates.astype(work).reshape(shape), sizes.grouped)
+    y = y + by_stream * broadcast_to(output.astype(work)[..., None, :], sizes.grouped)
+    return y.reshape(x.shape).astype(x.dtype)

@@ -1,0 +1,88 @@
+"""Routers of mixtures of experts that choose groups first."""
+
+__all__ = ["moe_group_router"]
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import integer
+from jaxops.dtypes import accumulation_type, floating, floats_of_one_type
+from jaxops.errors import ArgumentError
+from jaxops.ops.elementwise import broadcast_to
+from jaxops.ops.math.ranking import top_k
+from jaxops.ops.precision import dot
+from jaxops.shapes.microsoft import routing as sizes_of
+from jaxops.static import Array, jit_if_concrete
+
+
+def moe_group_router(
+    logits: Array,
+    expert_bias: Array,
+    projection_weight: Array | None = None,
+    *,
+    top_k: int,
+    group_topk: int = 2,
+    n_group: int = 1,
+    router_sentinel: float = -10000.0,
+    topk_group: int = 1,
+    full_scores: bool = False,
+) -> Any:
+    """The logarithms of the weights of the top_k experts of each token; router_sentinel for all others.
+
+    logits: (…, E), floats; the weight of an expert is s = sigmoid(logits), and its score s + expert_bias, (E,). The E
+    experts stand in n_group groups of the same size. The topk_group groups with the largest sums of their group_topk
+    best scores are chosen, then the top_k experts with the best scores in them, or all if they have fewer. Of equal
+    scores the first one is better; a NaN counts as infinity. A weight below 1e-20 counts as 1e-20.
+    full_scores: also returns the scores and the weights, (T, E) in float32; there may be one group only.
+    projection_weight: (E, W), of the dtype of logits, which are then activations (T, W): their product is computed in
+    float32, and the weights are made of it. It needs full_scores.
+    Returns (T, E), in the dtype of logits, for the T tokens of all other axes; with full_scores three arrays.
+    Raises ShapeError, ArgumentError, DTypeError. Source: com.microsoft MoEGroupRouter, opset 1; the node asks for
+    either the first output or the other two.
+
+    >>> moe_group_router(jnp.array([[0.0, 9.0, 0.0, 8.0]]), jnp.zeros(4), top_k=1, n_group=2).round(3).tolist()
+    [[-10000.0, -0.0, -10000.0, -10000.0]]
+    """
+    op = "moe_group_router"
+    counts = {"n_group": n_group, "topk_group": topk_group, "group_topk": group_topk, "top_k": top_k}
+    counts = {name: integer(op, name, value) for name, value in counts.items()}
+    if full_scores and counts["n_group"] != 1:
+        raise ArgumentError(f"{op}: `n_group` is {counts['n_group']}; the full scores are those of one group")
+    if projection_weight is not None and not full_scores:
+        raise ArgumentError(f"{op}: a `projection_weight` is for the full scores only, the outputs 1 and 2")
+    operands = floats_of_one_type(op, logits=logits, projection_weight=projection_weight)
+    (bias,) = floating(op, expert_bias=expert_bias)
+    found = _routed((*operands, bias), tuple(counts.items()), float(router_sentinel))
+    return found if full_scores else found[0]
+
+
+@jit_if_concrete
+def _routed(operands: tuple[Any, ...], named: tuple[tuple[str, int], ...], sentinel: float) -> tuple[Any, Any, Any]:
+    op, (logits, projection, bias), counts = "moe_group_router", operands, dict(named)
+    projected = None if projection is None else projection.shape
+    tokens, experts = sizes_of.scores(op, logits.shape, bias.shape, projected)
+    sizes_of.choice(op, experts, **counts)
+    work = accumulation_type(logits.dtype, bias.dtype)
+    x = logits.astype(work)
+    if projection is not None:
+        x = dot(x, projection.astype(work), (((1,), (1,)), ((), ())), work)
+    weights = lax.logistic(x.reshape(tokens, experts))
+    scores = weights + broadcast_to(bias.astype(work), weights.shape)
+
+    groups = counts["n_group"]
+    size = experts // groups
+    best, _ = top_k(scores.reshape(tokens, groups, size), min(counts["group_topk"], size))
+    chosen = jnp.sort(top_k(best.sum(2), counts["topk_group"])[1], axis=1)
+    members = jnp.repeat(chosen * size, size, axis=1)
+    members = members + lax.broadcasted_iota(members.dtype, members.shape, 1) % size
+    among = jnp.take_along_axis(scores, members, 1)
+    picked = jnp.take_along_axis(members, top_k(among, min(counts["top_k"], among.shape[1]))[1], 1)
+
+    logs = jnp.log(jnp.maximum(jnp.take_along_axis(weights, picked, 1), np.asarray(1e-20, work)))
+    rows = lax.broadcasted_iota(picked.dtype, picked.shape, 0)
+    empty = jnp.full((tokens, experts), sentinel, work)
+    routed = empty.at[rows, picked].set(logs, unique_indices=True)
+    return routed.astype(logits.dtype), scores.astype(np.float32), weights.astype(np.float32)

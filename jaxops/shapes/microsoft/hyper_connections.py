@@ -1,0 +1,61 @@
+"""Sizes of hyper-connections: C streams of H elements, grouped (…, C, H) or flattened (…, C · H)."""
+
+from typing import NamedTuple
+
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import all_agree, divided, one_of
+from jaxops.static import Dim, Sizes
+
+
+class Streams(NamedTuple):
+    """The sizes of grouped streams, (*lead, count, width)."""
+
+    lead: Sizes
+    count: Dim
+    width: Dim
+
+    @property
+    def grouped(self) -> Sizes:
+        return (*self.lead, self.count, self.width)
+
+
+def streams(op: str, sizes: Sizes, branches: int) -> Streams:
+    """How many streams these sizes hold; branches: the attribute `num_branches`, 0 for grouped ones."""
+    if branches < 0:
+        raise ArgumentError(f"{op}: `num_branches` is {branches}; it must be positive, or 0 for grouped streams")
+    if branches:
+        if not sizes:
+            raise ShapeError(f"{op}: `streams` of () must be (…, C · H)")
+        problem = f"{op}: the last axis of `streams` {shape_text(sizes)} does not divide into {branches} branches"
+        return Streams(sizes[:-1], branches, divided(problem, sizes[-1], branches))
+    if len(sizes) < 2:
+        raise ShapeError(f"{op}: `streams` of {shape_text(sizes)} must be (…, C, H), or flat with `num_branches`")
+    return Streams(sizes[:-2], sizes[-2], sizes[-1])
+
+
+def gates(op: str, operand: str, sizes: Sizes, of: Streams, *, flat: bool) -> Sizes:
+    """The sizes that gates are reshaped to, (*lead, C, 1) or (*lead, C, H). flat: they may be (*lead, C · H)."""
+    single, whole = (*of.lead, of.count, 1), of.grouped
+    allowed = [(*of.lead, of.count), single, whole]
+    results = [single, single, whole]
+    if flat:
+        allowed.append((*of.lead, of.count * of.width))
+        results.append(whole)
+    for wanted, result in zip(allowed, results, strict=True):
+        if sizes == wanted:
+            return result
+    problem = f"{op}: `{operand}` of {shape_text(sizes)} must be {' or '.join(map(shape_text, allowed))}"
+    if not one_of(problem, sizes, *allowed):
+        raise ShapeError(problem)
+    return next(
+        r for a, r in zip(allowed, results, strict=True) if len(a) == len(sizes) and all_agree(problem, sizes, a)
+    )
+
+
+def features(op: str, block_output: Sizes, stream_mix: Sizes | None, of: Streams) -> None:
+    """Checks the result of a branch, (*lead, H), and what mixes streams, (*lead, C, C)."""
+    wanted = {"block_output": (*of.lead, of.width), "stream_mix": (*of.lead, of.count, of.count)}
+    for (name, expected), sizes in zip(wanted.items(), (block_output, stream_mix), strict=True):
+        problem = f"{op}: `{name}` of {shape_text(sizes or ())} must be {shape_text(expected)}"
+        if not one_of(problem, sizes, expected):
+            raise ShapeError(problem)
