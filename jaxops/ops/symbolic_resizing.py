@@ -1,5 +1,6 @@
 """Resizing of an axis whose sizes are symbolic: coordinates and filter weights are computed when the program runs."""
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -7,21 +8,13 @@ import numpy as np
 from jax import lax
 
 from jaxops.ops.numerics import quotient
+from jaxops.shapes.arithmetic import ceiled, larger
 from jaxops.shapes.tensor.resizing import Resized
-
-# Modes whose coordinates follow from the two sizes, or a size and the scale.
-MODES = {
-    "half_pixel",
-    "half_pixel_symmetric",
-    "pytorch_half_pixel",
-    "align_corners",
-    "asymmetric",
-    "tf_half_pixel_for_nn",
-}
+from jaxops.static import Dim
 
 
 def sampled(x: Any, p: Resized, how: Any) -> Any:
-    """The axis at its new size. how: the attributes, a `Sampling` without antialias, in one of `MODES`."""
+    """The axis at its new size. how: the attributes, a `Sampling`."""
     at, size = _coordinates(p, how.coordinates), jnp.asarray(p.size, np.int32)
     if how.mode == "nearest":
         rounding = {
@@ -32,6 +25,8 @@ def sampled(x: Any, p: Resized, how: Any) -> Any:
         }
         return _taken(x, rounding[how.nearest]().astype(np.int32), size, p.axis)
     reach = 1 if how.mode == "linear" else 2
+    if how.antialias:
+        return _by_matrix(x, p, how, at, reach)
     first = jnp.floor(at)
     taps = []
     for j in range(1 - reach, 1 + reach):
@@ -47,12 +42,48 @@ def sampled(x: Any, p: Resized, how: Any) -> Any:
     return sum(terms[1:], terms[0])
 
 
+def _by_matrix(x: Any, p: Resized, how: Any, at: Any, reach: int) -> Any:
+    """As `sampled`, by filters that are wider for a smaller result: from the sizes follows how far they reach."""
+    if p.scale is None:
+        span = larger(ceiled(reach * p.size, p.length), reach)
+        narrow = jnp.minimum(_single(p.length) / _single(p.size), 1)
+    else:
+        narrow = min(float(p.scale), 1.0)
+        span = -math.floor(-reach / narrow)
+    first = jnp.floor(at)
+    step = lax.iota(np.int32, 2 * span) - jnp.asarray(span - 1, np.int32)
+    distance = jnp.abs(step.astype(np.float32)[None] - (at - first)[:, None]) * narrow
+    weights = jnp.maximum(1 - distance, 0) if reach == 1 else _cubic(distance, how.cubic_coeff_a)
+    places = first.astype(np.int32)[:, None] + step[None]
+    last = jnp.asarray(p.size, np.int32) - 1
+    if how.exclude_outside:
+        weights = jnp.where((places < 0) | (places > last), 0, weights)
+    weights /= weights.sum(1, keepdims=True)
+    rows = lax.broadcasted_iota(np.int32, places.shape, 0)
+    matrix = jnp.zeros((p.length, p.size), np.float32).at[rows, jnp.clip(places, 0, last)].add(weights)
+    product = jnp.tensordot(x, matrix.astype(x.dtype), ((p.axis,), (1,)), precision=lax.Precision.HIGHEST)
+    return jnp.moveaxis(product, -1, p.axis)
+
+
+def outside(p: Resized) -> Any:
+    """Where the coordinate of 'tf_crop_and_resize' lies outside the data."""
+    at = _coordinates(p, "tf_crop_and_resize")
+    return (at < 0) | (at > _single(p.size) - 1)
+
+
+def _single(size: Dim) -> Any:
+    return jnp.asarray(size, np.int32).astype(np.float32)
+
+
 def _coordinates(p: Resized, mode: str) -> Any:
     """The coordinate in the data of each element of the result, in float32."""
-    at = lax.iota(np.float32, p.length)
-    size, count = (jnp.asarray(d, np.int32).astype(np.float32) for d in (p.size, p.length))
+    at, size, count = lax.iota(np.float32, p.length), _single(p.size), _single(p.length)
     # length_resized of the text is scale · length_original, which may be fractional.
     length = jnp.broadcast_to(count if p.scale is None else np.float32(p.scale) * size, at.shape)
+    if mode == "tf_crop_and_resize":
+        start, end = map(np.float32, p.roi)
+        found = start * (size - 1) + quotient(at * (end - start) * (size - 1), jnp.maximum(length - 1, 1))
+        return jnp.where(count == 1, (start + end) * (size - 1) / 2, found)
     if mode == "align_corners":
         return quotient(at * (size - 1), jnp.maximum(length - 1, 1))
     if mode == "asymmetric":

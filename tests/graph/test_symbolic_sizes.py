@@ -8,6 +8,30 @@ HW = ({"n": 1, "h": 8, "w": 16}, {"n": 2, "h": 24, "w": 8})
 ANY = ({"n": 1, "h": 5, "w": 9}, {"n": 2, "h": 12, "w": 7})
 
 ROWS = [
+    *(
+        Row(
+            f"{mode} with antialias to a number, and by a scale{', exclude_outside' * outside}",
+            "(float[n,2,h,w] x) => (float[n,2,16,i] y)",
+            f"""to = Constant<value_ints=[16]>()  by = Constant<value_floats=[0.55]>()
+            a = Resize<antialias=1,axes=[2],mode="{mode}",exclude_outside={outside}>(x, , , to)
+            y = Resize<antialias=1,axes=[3],mode="{mode}",exclude_outside={outside}>(a, , by)""",
+            ({"n": 1, "h": 9, "w": 20}, {"n": 2, "h": 40, "w": 7}),
+        )
+        for mode in ("linear", "cubic")
+        for outside in (0, 1)
+    ),
+    *(
+        Row(
+            f"{mode} of a part of an image, 'tf_crop_and_resize'",
+            "(float[2,2,h,w] x) => (float[2,2,16,1] y)",
+            f"""to = Constant<value_ints=[2,2,16,1]>()
+            part = Constant<value_floats=[0.0,0.0,0.1,0.0,1.0,1.0,1.2,0.9]>()
+            y = Resize<coordinate_transformation_mode="tf_crop_and_resize",mode="{mode}",extrapolation_value=7.5>
+            (x, part, , to)""",
+            ({"h": 9, "w": 20}, {"h": 40, "w": 7}),
+        )
+        for mode in ("nearest", "linear", "cubic")
+    ),
     Row(
         "positions: a slice of a table",
         "(float[n,s,4] x, float[16,4] table) => (float[n,s,4] y)",

@@ -25,10 +25,10 @@ from jaxops.memory import bounded
 from jaxops.ops.checked import bounded_like, with_sizes
 from jaxops.ops.elementwise import require
 from jaxops.ops.floats_of_sizes import scaled
-from jaxops.ops.symbolic_resizing import MODES, sampled
+from jaxops.ops.symbolic_resizing import outside, sampled
 from jaxops.shapes.tensor import resizing as sizes_of
 from jaxops.shapes.tensor.resizing import AspectRatioPolicy, Resized
-from jaxops.static import Array, Ints, StaticInts, StaticNumbers, Undecided, array, jit_if_concrete, known
+from jaxops.static import Array, Ints, StaticInts, StaticNumbers, Undecided, array, is_symbolic, jit_if_concrete, known
 
 ResizeMode = Literal["nearest", "linear", "cubic"]
 NearestMode = Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
@@ -194,11 +194,15 @@ def _narrowed(y: Any, dtype: Any, how: Sampling) -> Any:
 def _extrapolated(y: Any, plan: tuple[Resized, ...], how: Sampling) -> Any:
     """Puts `extrapolation_value` where the coordinate along any axis lies outside the data."""
     for p in plan:
-        # In float32, so that a rounding error in float64 does not put the last element outside.
-        at = _coordinates(p, how).astype(np.float32)
-        outside = (at < 0) | (at > p.size - 1)
-        if outside.any():
-            mask = outside.reshape([-1 if axis == p.axis else 1 for axis in range(y.ndim)])
+        beyond: Any
+        if is_symbolic(p.size) or is_symbolic(p.length):
+            beyond = outside(p)
+        else:
+            # In float32, so that a rounding error in float64 does not put the last element outside.
+            at = _coordinates(p, how).astype(np.float32)
+            beyond = (at < 0) | (at > p.size - 1)
+        if not isinstance(beyond, np.ndarray) or beyond.any():
+            mask = beyond.reshape([-1 if axis == p.axis else 1 for axis in range(y.ndim)])
             if isinstance(y, np.ndarray):
                 raise DTypeError("resize: places outside of strings have no value; choose `roi` inside of [0, 1]")
             y = jnp.where(mask, jnp.asarray(how.extrapolation, np.float32).astype(y.dtype), y)
@@ -217,7 +221,7 @@ def _sample(x: Any, p: Resized, how: Sampling) -> Any:
     except Undecided:  # a half of a size that may be less than two
         pass
     if not (isinstance(p.size, int) and isinstance(p.length, int)):
-        if is_string(x) or (how.antialias and how.mode != "nearest") or how.coordinates not in MODES:
+        if is_string(x):
             raise _unresolved(p)
         return sampled(x, p, how)
     first, weights = _taps(_coordinates(p, how), how, float(p.scale or 1))
@@ -231,8 +235,7 @@ def _sample(x: Any, p: Resized, how: Sampling) -> Any:
 
 def _unresolved(p: Resized) -> SizeError:
     return SizeError(
-        f"resize: axis {p.axis} goes from {p.size} to {p.length}; with antialias or 'tf_crop_and_resize', and for "
-        f"strings, both must be numbers",
+        f"resize: axis {p.axis} goes from {p.size} to {p.length}; for strings, both must be numbers",
         p.size,
         p.length,
     )
