@@ -20,7 +20,7 @@ from jaxops.static import Array, FromSizes, Sizes, array, as_array, is_symbolic
 # XLA:CPU of jaxlib 0.10.2 aborts the process when it concatenates these; an 8-bit integer holds them all.
 _FRAGILE = {"int2": jnp.int8, "uint2": jnp.uint8, "int4": jnp.int8, "uint4": jnp.uint8}
 # What symbolic sizes may be cast to and stay sizes.
-_TYPES_OF_SIZES = {np.dtype(t) for t in (np.int32, np.uint32, np.int64, np.uint64)}
+TYPES_OF_SIZES = {np.dtype(t) for t in (np.int32, np.uint32, np.int64, np.uint64)}
 # Types that the standard only stores, moves and casts; NumPy and XLA disagree about their arithmetic.
 SUB_BYTE = {*_FRAGILE, "float4_e2m1fn"}
 
@@ -238,7 +238,7 @@ def unify(op: str, values: tuple[Any, ...], names: tuple[str, ...] = ()) -> tupl
 def _beside_sizes(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
     """Operands of which one holds symbolic sizes, whose type is open among integers: `cast` to int32 leaves them."""
     others = {v.dtype for v in arrays if not is_symbolic(v)}
-    if len(others) != 1 or not others <= _TYPES_OF_SIZES:
+    if len(others) != 1 or not others <= TYPES_OF_SIZES:
         return arrays
     if any(isinstance(v, jax.Array) for v in arrays):
         return tuple(as_traced(v, *others) for v in arrays)

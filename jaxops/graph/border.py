@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from jaxops.deferred import ChosenStrings, Deferred
-from jaxops.dtypes import as_canonical, as_traced, canonical, is_string, stand_in
+from jaxops.dtypes import TYPES_OF_SIZES, as_canonical, as_traced, canonical, is_string, stand_in
 from jaxops.errors import ArgumentError, DTypeError, ModelError, ShapeError, SignatureError, StaticError, describe
 from jaxops.graph.nodes import Value
 from jaxops.memory import bounded_operands
@@ -95,6 +95,9 @@ def leave(outputs: Sequence[Any], formals: Sequence[Value], given: Any) -> Any:
     names = tuple([formal.name for formal in formals])
     if all(map(is_concrete, outputs)):  # the usual case
         return outputs[0] if len(outputs) == 1 else named_outputs(names)(*outputs)
+    # Symbolic sizes have no type of their own.
+    types = [formal.dtype if formal.dtype in TYPES_OF_SIZES else None for formal in formals]
+    outputs = [as_traced(y, kind) if is_symbolic(y) else y for y, kind in zip(outputs, types, strict=True)]
     settled = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(outputs))
     inside = not settled and (tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given)))
 
@@ -108,7 +111,7 @@ def leave(outputs: Sequence[Any], formals: Sequence[Value], given: Any) -> Any:
         bounded_operands("an output of the model", (y,))
         if inside and isinstance(y, np.ndarray) and is_string(y):
             return ChosenStrings.all_of(y)
-        if inside or is_symbolic(y):
+        if inside:
             return as_traced(y)
         # The program keeps it for the next calls, and may give it under two names.
         return y.copy() if isinstance(y, np.ndarray) else y
@@ -118,6 +121,8 @@ def leave(outputs: Sequence[Any], formals: Sequence[Value], given: Any) -> Any:
 
 
 def _check_declared(formal: Value, declared: np.dtype, y: Any) -> None:
+    if is_symbolic(y) and declared in TYPES_OF_SIZES:
+        return
     made = np.dtype(np.int64) if is_symbolic(y) else y.dtype
     strings = made.kind in "OUST" and declared.kind == "O"
     if formal.kind == "tensor" and not strings and made not in (declared, canonical(declared)):

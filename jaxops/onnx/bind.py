@@ -17,6 +17,7 @@ from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.trace import PER_NODE
 from jaxops.onnx.differentiated import with_differentiated
 from jaxops.onnx.functions import calls, resolved, shallow
+from jaxops.onnx.narrow_integers import with_narrow_operators
 from jaxops.onnx.norms import with_norms
 from jaxops.onnx.own_operators import OwnOperator, own_operators
 from jaxops.onnx.read import function
@@ -42,7 +43,7 @@ def bind(source: Source, operators: Mapping[tuple[str, str], Callable[..., Any]]
     binder.room += PER_NODE * len(source.graph.nodes)
     graph = binder.graph(source.graph, source.opsets, frozenset(), None)
     binder.report()
-    return with_wide_operators(graph)
+    return with_narrow_operators(with_wide_operators(graph))
 
 
 def with_body(node: Node) -> Node:
