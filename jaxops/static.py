@@ -1,12 +1,11 @@
 """Static values: the marks on parameters, the conversion of operands, the choice between NumPy and JAX.
 
 NumPy values and Python numbers are static, JAX arrays are traced. A concrete JAX array may be given where a static
-value is needed; a tracer may not. This is the only file with JAX names that change between releases.
+value is needed; a tracer may not. This file has the names of JAX that change between
+releases.
 """
 
-import ast
 import functools
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -165,63 +164,6 @@ def evaluated(size: Dim, sizes: Mapping[str, int]) -> int:
     return int(size._evaluate(dict(sizes)))
 
 
-def limit_in_place(scope: Any, constraint: str) -> None:
-    """Adds a constraint to symbolic dimensions that exist. ValueError, NotImplementedError: JAX cannot take it."""
-    scope._parse_and_process_explicit_constraint(constraint)
-    scope._bounds_cache.clear()
-    scope._decision_initial_state = None
-
-
-def at_zero(size: Dim) -> int:
-    """A symbolic dimension with 0 for its symbols; 0 where that divides by one of them."""
-    try:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return evaluated(size, dict.fromkeys(size._get_vars(), 0))
-    except ZeroDivisionError:
-        return 0
-
-
-# What the text of a size consists of.
-_SIGNS: Any = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Pow: operator.pow}
-
-
-def size_of_text(
-    text: str, value_of: Callable[[str], Dim], functions: Mapping[str, Callable[..., Dim]] | None = None
-) -> Dim:
-    """The size that a text such as `past + sequence` means. value_of: that of a name."""
-
-    def of(tree: ast.AST) -> Dim:
-        match tree:
-            case ast.BinOp():
-                return _SIGNS[type(tree.op)](of(tree.left), of(tree.right))
-            case ast.UnaryOp(op=ast.USub()):
-                return -of(tree.operand)
-            case ast.Call(func=ast.Name(id=name)):
-                return (functions or {})[name](*map(of, tree.args))
-            case ast.Name():
-                return value_of(tree.id)
-        return ast.literal_eval(tree)
-
-    return of(ast.parse(text.replace("^", "**"), mode="eval").body)
-
-
-def recomputed(size: Dim, functions: Mapping[str, Callable[..., Dim]], values: Mapping[str, Dim] | None = None) -> Dim:
-    """A symbolic dimension, with these functions for its quotients, remainders, maxima and minima, and these values for
-    some of its symbols."""
-    known = values or {}
-    return size_of_text(
-        str(size), lambda name: known[name] if name in known else symbolic_shape(name, scope=size.scope)[0], functions
-    )
-
-
-def note_equal(a: Dim, b: Dim) -> None:
-    """Tells JAX that two symbolic dimensions are equal, as it looks for minutes at some."""
-    for difference in (a - b, b - a):
-        known = difference.scope._bounds_cache if is_symbolic_dim(difference) else None
-        if known:  # an answer is as precise as another one
-            known[difference] = (0, 0, next(iter(known.values()))[2])
-
-
 def size_as_value(size: Dim, sizes: Mapping[str, Any]) -> Any:
     """A symbolic dimension with traced integers for its symbols: of 64 bits with x64 on, else of 32."""
     return size._evaluate(dict(sizes))
@@ -295,6 +237,15 @@ def jit_if_concrete(fn: Callable[..., Any]) -> Callable[..., Any]:
         return _settle_all(op_of(attributes), fn(data, *attributes), (data,))
 
     return run
+
+
+def lowered(error: BaseException) -> Any:
+    """The equation that JAX was lowering to a program when it raised; None if it was not."""
+    found, at = None, error.__traceback__
+    while at:
+        found = at.tb_frame.f_locals.get("eqn", found)
+        at = at.tb_next
+    return found
 
 
 def traced_once(fn: Callable[..., Any], *args: Any) -> tuple[Callable[..., Any], Dim]:

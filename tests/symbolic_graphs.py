@@ -17,6 +17,7 @@ class Row(NamedTuple):
     body: str
     sizes: tuple[dict[str, int], ...]  # at which it runs
     limit: str = ""  # what the exported program says of its sizes, in the shapes of its inputs
+    opset: int = 18
 
 
 def model(head: str, body: str, opset: int = 18) -> onnx.ModelProto:
@@ -38,7 +39,7 @@ def inputs(loaded: Any, sizes: dict[str, int], seed: int = 0) -> list[np.ndarray
 
 def agrees(row: Row) -> None:
     """Exports the model of a row, checks what the program says of its sizes, and runs it at the sizes of the row."""
-    proto = model(row.head, row.body, 23 if "= Attention" in row.body else 18)
+    proto = model(row.head, row.body, 23 if "= Attention" in row.body else row.opset)
     loaded = jaxops.onnx.load(proto)
     program = loaded.export()
     assert row.limit in "; ".join(str(aval) for aval in program.in_avals)

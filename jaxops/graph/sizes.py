@@ -8,7 +8,8 @@ from typing import Any
 
 from jaxops.errors import ArgumentError, SignatureError
 from jaxops.graph.nodes import Graph, Value
-from jaxops.static import Dim, size_of_text
+from jaxops.static import Dim
+from jaxops.symbolic import size_of_text
 
 
 def named(values: Sequence[Value]) -> tuple[Value, ...]:

@@ -22,6 +22,8 @@ from jaxops.static import SHAPE_ONLY, UNKNOWN, StaticValue, Undecided, is_symbol
 _OF_JAX = (Undecided, TypeError, ValueError, NotImplementedError, AssertionError)
 # The sizes in JAX's message about a comparison that it cannot decide.
 _COMPARISON = re.compile(r"'([^']+)' (<=|>=|<|>) '([^']+)'")
+# The divisor in its message about a quotient of sizes.
+_DIVISION = re.compile(r"division by 0 in division by (.+)$")
 
 
 class Learner(Protocol):
@@ -166,7 +168,7 @@ def _attempt(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: A
         if isinstance(error, (JaxopsError, *UNKNOWN)) or not (symbolic or isinstance(error, Undecided)):
             error.add_note(_context(node, inputs))
             raise
-        problem = _open_question(node.operator.name, str(error).partition("\n")[0], symbolic)
+        problem = open_question(node.operator.name, str(error).partition("\n")[0], symbolic)
         problem.add_note(_context(node, inputs))
         raise problem from error
     except Exception as error:
@@ -178,9 +180,11 @@ def _attempt(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: A
         raise
 
 
-def _open_question(op: str, text: str, symbolic: Sequence[Any]) -> SizeError:
+def open_question(op: str, text: str, symbolic: Sequence[Any]) -> SizeError:
     """What JAX says, as an error about sizes. A comparison asks mostly whether something is wrong: a size below 0."""
-    asked = _COMPARISON.search(text)
+    divided, asked = _DIVISION.search(text), _COMPARISON.search(text)
+    if divided:
+        return SizeError(f"{op}: {text}", divided[1], needs=f"{divided[1]} >= 1")
     if asked is None:
         return SizeError(f"{op}: {text}", *symbolic)
     a, sign, b = asked.groups()

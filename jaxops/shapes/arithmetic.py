@@ -6,7 +6,8 @@ Addition, subtraction and multiplication are Python's own operators.
 import re
 
 from jaxops.errors import ShapeError, SizeError
-from jaxops.static import Dim, Sizes, Undecided, at_zero, is_symbolic, note_equal, recomputed
+from jaxops.static import Dim, Sizes, Undecided, is_symbolic
+from jaxops.symbolic import arguments_of, at_zero, note_equal, quotient_in, recomputed
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -22,11 +23,13 @@ def quotient(a: Dim, b: Dim) -> Dim:
 
 
 def floored(a: Dim, b: Dim) -> Dim:
-    """floor(a / b), in one form where JAX has several: (s - 2) // 2 + 1 is s // 2."""
+    """floor(a / b), in one form where JAX has several: (s - 2) // 2 + 1 is s // 2, and s // 2 // 3 is s // 6."""
     if not (is_symbolic(a) and isinstance(b, int)):
         return a // b
     whole = at_zero(a) // b
-    return (a - whole * b) // b + whole
+    rest = a - whole * b
+    inner = quotient_in(rest) if b > 0 else None
+    return (floored(inner[0], inner[1] * b) if inner else rest // b) + whole
 
 
 def ceiled(a: Dim, b: Dim) -> Dim:
@@ -63,18 +66,19 @@ def equal(a: Dim, b: Dim) -> bool:
         raise _undecided("equal", *((b, a) if isinstance(a, int) else (a, b)), 1) from error
 
 
-_FUNCTIONS = {"floordiv": floored, "mod": remainder, "max": larger, "min": smaller}
+# What the functions in the text of a size mean.
+FUNCTIONS = {"floordiv": floored, "mod": remainder, "max": larger, "min": smaller}
 
 
 def _in_one_form(size: Dim) -> Dim:
     """A size with each quotient in it as `floored` has it. JAX needs minutes to find (s - 3) // 2 + 1 and
     (s + 1) // 2 - 1 equal where s is a quotient of quotients."""
-    return recomputed(size, _FUNCTIONS) if is_symbolic(size) and "floordiv(" in str(size) else size
+    return recomputed(size, FUNCTIONS) if is_symbolic(size) and "floordiv(" in str(size) else size
 
 
 def with_value(size: Dim, symbol: Dim, value: Dim) -> Dim:
     """A size with another one in place of one of its symbols."""
-    return recomputed(size, _FUNCTIONS, {str(symbol): value}) if is_symbolic(size) else int(size)
+    return recomputed(size, FUNCTIONS, {str(symbol): value}) if is_symbolic(size) else int(size)
 
 
 def greater(a: Dim, b: Dim) -> bool:
@@ -181,22 +185,8 @@ def divided(problem: str, size: Dim, count: Dim) -> Dim:
 def _equation(a: str, b: str) -> str:
     """What must hold for two sizes to be equal: `s <= 512` for `min(s, 512)` and `s`."""
     for least, whole in ((a, b), (b, a)):
-        for x in _arguments("min", least):
-            rest = [y for y in _arguments("min", least) if y != x]
+        for x in arguments_of("min", least):
+            rest = [y for y in arguments_of("min", least) if y != x]
             if x == whole and len(rest) == 1:
                 return f"{x} <= {rest[0]}"
     return f"{b} == {a}" if _NAME.fullmatch(b) and not _NAME.fullmatch(a) else f"{a} == {b}"
-
-
-def _arguments(function: str, text: str) -> list[str]:
-    """The two arguments of `min(…, …)`; none for any other text."""
-    if not (text.startswith(f"{function}(") and text.endswith(")")):
-        return []
-    inner, depth = text[len(function) + 1 : -1], 0
-    for i, letter in enumerate(inner):
-        depth += (letter == "(") - (letter == ")")
-        if depth < 0:
-            return []
-        if letter == "," and not depth:
-            return [inner[:i].strip(), inner[i + 1 :].strip()]
-    return []

@@ -6,7 +6,8 @@ from typing import Any
 
 from jaxops.errors import symbols_in
 from jaxops.shapes.arithmetic import larger, smaller
-from jaxops.static import Undecided, evaluated, is_symbolic, recomputed, symbolic_shape
+from jaxops.static import Undecided, evaluated, is_symbolic, symbolic_shape
+from jaxops.symbolic import recomputed
 
 _MOST = 4  # minima and maxima in one equation; each has two operands
 _TRIED = 8192  # a limit is looked for below half of this

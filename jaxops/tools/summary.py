@@ -17,8 +17,8 @@ from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.graph.trace import run
 from jaxops.sequences import SplitSequence
 from jaxops.static import UNKNOWN, StaticValue, Undecided
-from jaxops.tools.exporting import Limits
 from jaxops.tools.flops import of_equation
+from jaxops.tools.limits import Limits
 from jaxops.tools.modules import inputs_of, modules, outputs_of, parameters
 from jaxops.tools.tables import Report, count_text, table
 
@@ -153,7 +153,7 @@ def _flops(graph: Graph, program: Any) -> list[float]:
 def symbolic(graph: Graph, weights: Mapping[str, Any], formals: Sequence[Value]) -> dict[str, str]:
     """Shape and type of each tensor in terms of the symbolic sizes; none where these cannot be followed."""
     names = sorted({d for v in formals for d in v.shape or () if isinstance(d, str) and d.isidentifier()})
-    limits = Limits([])  # such as the 512 positions of a table
+    limits = Limits()  # such as the 512 positions of a table
     while True:
         try:
             sizes = limits.sizes(dict(zip(names, names, strict=True)))

@@ -16,6 +16,7 @@ ARRAYS = {"jax", "numpy", "ml_dtypes"}
 BASE = {
     *("jaxops.errors", "jaxops.memory", "jaxops.static", "jaxops.attributes", "jaxops.dtypes"),
     *("jaxops.contract", "jaxops.deferred", "jaxops.dequantized", "jaxops.processor", "jaxops.sequences"),
+    "jaxops.symbolic",
 }
 
 # Folder or module → what it may import besides the standard library; the longest name that fits decides.
@@ -37,6 +38,7 @@ ALLOWED = {
     "jaxops.memory": {"numpy", "jaxops.errors"},
     "jaxops.processor": set(),
     "jaxops.static": {"jax", "numpy", "jaxops.errors", "jaxops.memory"},
+    "jaxops.symbolic": {"numpy", "jaxops.static"},
     "jaxops.deferred": {"jax", "numpy", "jaxops.errors", "jaxops.static"},
     "jaxops.dequantized": {"jax", "jaxops.static"},
     "jaxops.sequences": {"jax", "jaxops.errors", "jaxops.static"},
@@ -45,7 +47,7 @@ ALLOWED = {
     "jaxops.contract": {"jax", "numpy"}
     | {"jaxops." + name for name in ("errors", "static", "deferred", "attributes", "dtypes")},
     # Sizes in, sizes out: no array, so neither NumPy nor JAX.
-    "jaxops.shapes": {"jaxops.errors", "jaxops.memory", "jaxops.static", "jaxops.shapes"},
+    "jaxops.shapes": {"jaxops.errors", "jaxops.memory", "jaxops.static", "jaxops.symbolic", "jaxops.shapes"},
     # Never a node, a version, a proto.
     "jaxops.ops": ARRAYS | BASE | {"chex", "jaxops.shapes", "jaxops.ops"},
     "jaxops.ops.image.decoding": {"numpy", "PIL"} | BASE,  # files of images
@@ -87,7 +89,7 @@ ALLOWED = {
 # The package itself says what to install when this is absent.
 ALSO = {"jaxops.onnx": {"onnx", "jaxops.model", "jaxops.tools"}}
 # What of `jaxops.static` the folder of sizes may see: names for sizes, nothing that makes an array.
-SIZES_ONLY = {"Dim", "Sizes", "Undecided", "LIMITING", "is_symbolic", "at_zero", "note_equal", "recomputed"}
+SIZES_ONLY = {"Dim", "Sizes", "Undecided", "LIMITING", "is_symbolic"}
 # Computing on data, which a front end leaves to the operators. Adapters may shape an argument.
 COMPUTING = {"jax.numpy", "jax.lax"}
 # What writes a traced program again.

@@ -232,7 +232,7 @@ def test_what_the_model_needs_is_an_error_without_export():
 
 def test_limits_of_what_turns_out_to_be_a_number():
     """In this order JAX fails over them, with an AttributeError of its own."""
-    limits = exporting.Limits([], ["s <= 64", "b*floordiv(s, 4) >= 1", "s >= 4", "s == 8"])
+    limits = exporting.Limits(["s <= 64", "b*floordiv(s, 4) >= 1", "s >= 4", "s == 8"])
     sizes = limits.sizes({"sequence": "s", "batch": "b"})
     assert sizes["sequence"] == 8
     assert sizes["batch"] + 7 >= sizes["sequence"]

@@ -1,0 +1,110 @@
+"""Symbolic dimensions of `jax.export`: their texts, other forms of them, and what is known about them."""
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from jaxops.static import Dim, is_symbolic, symbolic_shape
+
+_QUOTIENT = re.compile(r"(floordiv\(.*\))( [+-] \d+)?")
+
+
+# What the text of a size consists of.
+_SIGNS: Any = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Pow: operator.pow}
+
+_OF_NUMBERS: Any = {"floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min}
+
+
+def size_of_text(
+    text: str, value_of: Callable[[str], Dim], functions: Mapping[str, Callable[..., Dim]] | None = None
+) -> Dim:
+    """The size that a text such as `past + sequence` means. value_of: that of a name."""
+
+    def of(tree: ast.AST) -> Dim:
+        match tree:
+            case ast.BinOp():
+                return _SIGNS[type(tree.op)](of(tree.left), of(tree.right))
+            case ast.UnaryOp(op=ast.USub()):
+                return -of(tree.operand)
+            case ast.Call(func=ast.Name(id=name)):
+                return (functions or {})[name](*map(of, tree.args))
+            case ast.Name():
+                return value_of(tree.id)
+        return ast.literal_eval(tree)
+
+    return of(ast.parse(text.replace("^", "**"), mode="eval").body)
+
+
+def recomputed(size: Dim, functions: Mapping[str, Callable[..., Dim]], values: Mapping[str, Dim] | None = None) -> Dim:
+    """A symbolic dimension, with these functions for its quotients, remainders, maxima and minima, and these values for
+    some of its symbols."""
+    known = values or {}
+    return size_of_text(
+        str(size), lambda name: known[name] if name in known else symbolic_shape(name, scope=size.scope)[0], functions
+    )
+
+
+def note_equal(a: Dim, b: Dim) -> None:
+    """Tells JAX that two symbolic dimensions are equal, as it looks for minutes at some."""
+    for difference in (a - b, b - a):
+        known = difference.scope._bounds_cache if is_symbolic(difference) else None
+        if known:  # an answer is as precise as another one
+            known[difference] = (0, 0, next(iter(known.values()))[2])
+
+
+def arguments_of(function: str, text: str) -> list[str]:
+    """The two arguments of `min(…, …)`; none for any other text."""
+    if not (text.startswith(f"{function}(") and text.endswith(")")):
+        return []
+    inner, depth = text[len(function) + 1 : -1], 0
+    for i, letter in enumerate(inner):
+        depth += (letter == "(") - (letter == ")")
+        if depth < 0:
+            return []
+        if letter == "," and not depth:
+            return [inner[:i].strip(), inner[i + 1 :].strip()]
+    return []
+
+
+def quotient_in(size: Dim) -> tuple[Dim, int] | None:
+    """The dividend and the divisor of a symbolic dimension that is a quotient by a number, plus a number; else None."""
+    found = _QUOTIENT.fullmatch(str(size))
+    parts = arguments_of("floordiv", found[1]) if found else []
+    if not found or len(parts) != 2 or not parts[1].isdigit():
+        return None
+    divisor, more = int(parts[1]), int((found[2] or "0").replace(" ", ""))
+    return symbolic_shape(parts[0], scope=size.scope)[0] + divisor * more, divisor
+
+
+def at_zero(size: Dim) -> int:
+    """A symbolic dimension with 0 for its symbols; 0 where that divides by one of them."""
+    try:
+        return size_of_text(str(size), lambda name: 0, _OF_NUMBERS)
+    except ZeroDivisionError:
+        return 0
+
+
+class _Bounds(dict[Any, Any]):
+    """What JAX has found of the bounds of sizes; where it has not looked yet, `exact` says them."""
+
+    precision = SimpleNamespace(value=math.inf)
+
+    def __init__(self, exact: Callable[[Dim], tuple[float, float] | None]) -> None:
+        self.exact = exact
+
+    def get(self, size: Dim, default: Any = None) -> Any:
+        if size not in self:
+            found = self.exact(size)
+            if found is None:
+                return default
+            self[size] = (*found, self.precision)
+        return self[size]
+
+
+def bounded_by(scope: Any, exact: Callable[[Dim], tuple[float, float] | None]) -> None:
+    """Lets JAX compare the symbolic sizes of a scope by bounds that are known; None: it finds them itself."""
+    scope._bounds_cache = _Bounds(exact)

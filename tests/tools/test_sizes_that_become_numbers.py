@@ -1,0 +1,170 @@
+"""Exports of models in which a size that has a name must equal a number. The number is found, and the rest goes on."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from symbolic_graphs import Row, agrees, model
+
+import jaxops.onnx
+
+STATE = "sh = Constant<value_ints=[1,1,4]>()  h0 = ConstantOfShape(sh)  "
+JOINED = "(float[n,3] x, float[2,3] z) => (float[i,j] y)"
+TN = ({"t": 3, "b": 1}, {"t": 1, "b": 1})
+
+ROWS = [
+    Row(
+        "LSTM with a state of batch 1",
+        "(float[t,b,3] x, float[1,16,3] w, float[1,16,4] r) => (float[t,1,b,4] z)",
+        STATE + "y, h, c = LSTM<hidden_size=4>(x, w, r, , , h0, h0)  z = Relu(y)",
+        TN,
+        "float32[t,1,3]",
+    ),
+    Row(
+        "GRU with a state of batch 1",
+        "(float[t,b,3] x, float[1,12,3] w, float[1,12,4] r) => (float[t,1,b,4] z, float[1,b,4] g)",
+        STATE + "y, h = GRU<hidden_size=4>(x, w, r, , , h0)  z = Relu(y)  g = Neg(h)",
+        TN,
+        "float32[t,1,3]",
+    ),
+    Row(
+        "RNN with a state of batch 1",
+        "(float[t,b,3] x, float[1,4,3] w, float[1,4,4] r) => (float[t,1,b,4] z)",
+        STATE + "y, h = RNN<hidden_size=4>(x, w, r, , , h0)  z = Relu(y)",
+        TN,
+        "float32[t,1,3]",
+    ),
+    Row(
+        "Concat, then Relu and Softmax",
+        JOINED,
+        "c = Concat<axis=1>(x, z)  r = Relu(c)  y = Softmax(r)",
+        ({"n": 2},),
+        "float32[2,3]; float32[2,3]",
+    ),
+    Row(
+        "Concat, then a Reshape by its shape",
+        JOINED,
+        """c = Concat<axis=1>(x, z)  sh = Shape(c)  one = Constant<value_ints=[1]>()  two = Constant<value_ints=[2]>()
+        zero = Constant<value_ints=[0]>()  n = Slice(sh, zero, one)  m = Slice(sh, one, two)
+        s = Concat<axis=0>(m, n)  y = Reshape(c, s)""",
+        ({"n": 2},),
+        "float32[2,3]",
+    ),
+    Row(
+        "Concat, then Conv",
+        "(float[n,3] x, float[2,3] z, float[2,1,1,2] k) => (float[1,2,i,j] y)",
+        "c = Concat<axis=1>(x, z)  a = Constant<value_ints=[0,1]>()  d = Unsqueeze(c, a)  y = Conv(d, k)",
+        ({"n": 2},),
+        "float32[2,3]",
+    ),
+    Row(
+        "an Attention of the standard with a key of fixed batch",
+        "(float[b,s,8] q, float[2,6,8] k, float[2,6,8] v) => (float[b,s,8] z)",
+        "y = Attention<q_num_heads=2,kv_num_heads=2>(q, k, v)  z = Relu(y)",
+        ({"b": 2, "s": 3}, {"b": 2, "s": 1}),
+        "float32[2,s,8]",
+    ),
+    Row(
+        "MultiHeadAttention with a key of fixed batch",
+        "(float[b,s,8] q, float[2,6,8] k, float[2,6,8] v) => (float[b,s,8] z)",
+        "y = com.microsoft.MultiHeadAttention<num_heads=2>(q, k, v)  z = Relu(y)",
+        ({"b": 2, "s": 3}, {"b": 2, "s": 1}),
+        "float32[2,s,8]",
+    ),
+    Row(
+        "SkipLayerNormalization",
+        "(float[b,s,h] x, float[2,s,h] k, float[8] g) => (float[b,s,h] z)",
+        "y = com.microsoft.SkipLayerNormalization(x, k, g)  z = Relu(y)",
+        ({"b": 2, "s": 3, "h": 8}, {"b": 2, "s": 1, "h": 8}),
+        "float32[2,s,8]; float32[2,s,8]",
+    ),
+    Row(
+        "SkipSimplifiedLayerNormalization",
+        "(float[b,s,h] x, float[b,3,h] k, float[8] g) => (float[b,s,h] z)",
+        "y = com.microsoft.SkipSimplifiedLayerNormalization(x, k, g)  z = Relu(y)",
+        ({"b": 2, "s": 3, "h": 8}, {"b": 1, "s": 3, "h": 8}),
+        "float32[b,3,8]; float32[b,3,8]",
+    ),
+    Row(
+        "RotaryEmbedding of com.microsoft",
+        "(float[b,s,16] x, int64[2,s] p, float[50,4] c, float[50,4] d) => (float[b,s,16] z)",
+        "y = com.microsoft.RotaryEmbedding<num_heads=2>(x, p, c, d)  z = Relu(y)",
+        ({"b": 2, "s": 3}, {"b": 2, "s": 1}),
+        "float32[2,s,16]",
+    ),
+    Row(
+        "RotaryEmbedding of the standard",
+        "(float[b,2,s,8] x, float[50,4] c, float[50,4] d, int64[2,3] p) => (float[b,2,s,8] z)",
+        "y = RotaryEmbedding(x, c, d, p)  z = Relu(y)",
+        ({"b": 2, "s": 3},),
+        "float32[2,2,3,8]",
+        opset=23,
+    ),
+    Row(
+        "AffineGrid to numbers",
+        "(float[n,2,3] t) => (float[n,4,5,2] z)",
+        "s = Constant<value_ints=[2,3,4,5]>()  y = AffineGrid(t, s)  z = Relu(y)",
+        ({"n": 2},),
+        "float32[2,2,3]",
+        opset=20,
+    ),
+    Row(
+        "SoftmaxCrossEntropyLoss",
+        "(float[n,c] x, int64[3] t, float[2] w) => (float l, float[n,c] q)",
+        "l, p = SoftmaxCrossEntropyLoss(x, t, w)  q = Neg(p)",
+        ({"n": 3, "c": 2},),
+        "float32[3,2]",
+    ),
+    Row(
+        "NegativeLogLikelihoodLoss",
+        "(float[n,5,d] x, int64[3,e] t) => (float z)",
+        "l = NegativeLogLikelihoodLoss(x, t)  z = Neg(l)",
+        ({"n": 3, "d": 2, "e": 2}, {"n": 3, "d": 4, "e": 4}),
+        "float32[3,5,d]; int32[3,d]",
+    ),
+    Row(
+        "a flattened square image",
+        "(float[n,3,h,h] x, float[48,5] m) => (float[n,5] z)",
+        "y = Flatten(x)  z = MatMul(y, m)",
+        ({"n": 2, "h": 4}, {"n": 1, "h": 4}),
+        "float32[n,3,4,4]",
+    ),
+    Row(
+        "a length that windows leave no choice",
+        "(float[n,1,t] x, float[2,1,4] k, float[6,5] m) => (float[n,2,5] z)",
+        "y = Conv<strides=[4]>(x, k)  z = MatMul(y, m)",
+        ({"n": 2, "t": 24}, {"n": 1, "t": 27}),
+        "float32[n,1,t]",
+    ),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_one_program_agrees_with_onnxruntime(row):
+    agrees(row)
+
+
+CACHED = model(
+    """(float[b,s,64] q, float[b,s,32] k, float[b,s,32] v, float[b,2,past,kv_cache_dim] pk,
+    float[b,2,past,kv_cache_dim] pv, int32[b,all] mask, float[64,8] cos, float[64,8] sin)
+    => (float[b,s,64] y, float[b,2,t,16] nk, float[b,2,t,16] nv)""",
+    """sh = Shape(mask)  one = Constant<value_ints=[1]>()  last = Constant<value_int=1>()  n = Gather(sh, last)
+    total = Cast<to=6>(n)  sums = ReduceSum<keepdims=0>(mask, one)  i1 = Constant<value = int32[1] {1}>()  less = Sub(sums, i1)  seq = Identity(less)
+    y, nk, nv = com.microsoft.GroupQueryAttention<num_heads=4,kv_num_heads=2,do_rotary=1>
+        (q, k, v, pk, pv, seq, total, cos, sin)""",
+)
+
+
+def test_the_width_of_a_cache_follows_from_the_weights():
+    """As the builder of onnxruntime-genai writes it: `kv_cache_dim` is a free name there."""
+    loaded = jaxops.onnx.load(CACHED)
+    program = loaded.export()
+    assert [str(aval) for aval in program.in_avals][3:5] == ["float32[b,2,past,16]"] * 2
+    session, rng = onnxruntime.InferenceSession(CACHED.SerializeToString()), np.random.default_rng(0)
+    for b, s, past in ((2, 1, 4), (1, 3, 7)):
+        shapes = (b, s, 64), (b, s, 32), (b, s, 32), (b, 2, past, 16), (b, 2, past, 16)
+        floats = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+        angles = rng.standard_normal((64, 8))
+        values = *floats, np.ones((b, past + s), np.int32), np.float32(np.cos(angles)), np.float32(np.sin(angles))
+        wanted = session.run(None, {v.name: x for v, x in zip(loaded.inputs, values, strict=True)})
+        for got, want in zip(program.call({}, *values), wanted, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
