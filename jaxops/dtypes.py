@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, describe
 from jaxops.memory import bounded_operands
-from jaxops.static import Array, FromSizes, Sizes, array, as_array, is_symbolic
+from jaxops.static import Array, FromSizes, Sizes, array, as_array, is_symbolic, tracing
 
 # XLA:CPU of jaxlib 0.10.2 aborts the process when it concatenates these; an 8-bit integer holds them all.
 _FRAGILE = {"int2": jnp.int8, "uint2": jnp.uint8, "int4": jnp.int8, "uint4": jnp.uint8}
@@ -116,7 +116,9 @@ def as_traced(value: Any, dtype: Any = None) -> jax.Array:
     if values.dtype.kind in "USTO":
         raise DTypeError(f"strings stay static (NumPy) and cannot become a JAX array: {values!r:.80}")
     bounded_operands("conversion to a JAX array", (values,))
-    return jnp.asarray(as_canonical(values, dtype))
+    values = as_canonical(values, dtype)
+    # `jnp.asarray` compiles a program for each shape. `device_put` may keep the array that it is given.
+    return jnp.asarray(values) if tracing() else jax.device_put(values.copy())
 
 
 def as_canonical(values: np.ndarray, dtype: Any = None) -> np.ndarray:

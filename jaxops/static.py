@@ -111,11 +111,13 @@ def foldable(fn: F) -> F:
     return fn
 
 
-# Whether what depends on parameters alone is computed once, so that an operator may ask for any layout of them. It is
-# where `model(…)` is traced; under a caller's `jit` each call would change the layout again.
+# Whether what depends on parameters alone is computed once, so that an operator may ask for any layout of them: in
+# `model(…)`. Under a caller's `jit` each call would change the layout again.
 PREPARED: ContextVar[bool] = ContextVar("PREPARED", default=False)
 # Whether an export looks for the limits that a model has on its sizes: an operator may ask for one then.
 LIMITING: ContextVar[bool] = ContextVar("LIMITING", default=False)
+# Whether the program that is traced may end before a node that raises StaticError, which then runs on known values.
+CUTTABLE: ContextVar[bool] = ContextVar("CUTTABLE", default=False)
 
 
 def transformable(fn: F) -> F:
@@ -148,7 +150,7 @@ def tracing() -> bool:
     return False
 
 
-# The last state of JAX in which new arrays were not traced: making one to see takes 100 times as long as comparing.
+# The last state in which new arrays were not traced: making one to see takes 100 times as long as comparing.
 _CALM: dict[str, Any] = {"state": None}
 
 
@@ -169,11 +171,8 @@ def size_as_value(size: Dim, sizes: Mapping[str, Any]) -> Any:
     return size._evaluate(dict(sizes))
 
 
-def array(value: Any) -> Any:
-    """An array operand: JAX and NumPy arrays unchanged, Python numbers and sequences as NumPy arrays.
-
-    Any, as which of the two it is follows from the value.
-    """
+def array(value: Any) -> Any:  # which of the two it is follows from the value
+    """An array operand: JAX and NumPy arrays unchanged, Python numbers and sequences as NumPy arrays."""
     return value if isinstance(value, jax.Array) else value.traced if isinstance(value, FromSizes) else settled(value)
 
 
@@ -209,8 +208,8 @@ def jit_if_concrete(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Runs `fn(data, *attributes)` in the cheapest way; `data` is an array or a tuple of arrays.
 
     Static data: calls `fn` and settles its arrays. A tracer: calls `fn`, so that only its `lax` calls enter the jaxpr.
-    A concrete JAX array: compiles `fn` once per shape and attributes, in JAX's own cache. The attributes must be
-    hashable. Static data and results that take too many bytes raise TooLargeError.
+    A concrete JAX array: compiles `fn` once per shape and (hashable) attributes, in JAX's own cache. Static data and
+    results that take too many bytes raise TooLargeError.
     """
     op_of = operator_of(fn)
 
@@ -249,8 +248,7 @@ def lowered(error: BaseException) -> Any:
 
 
 def traced_once(fn: Callable[..., Any], *args: Any) -> tuple[Callable[..., Any], Dim]:
-    """Traces `fn` on these arguments once; returns a function that evaluates the equations of that trace, and a
-    symbolic size that one of them reads, None if they read none."""
+    """Traces `fn` once: (what evaluates the equations of that trace, a symbolic size that one reads, or None)."""
     closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
     repeat, tree = jaxpr_as_fun(closed), jax.tree.structure(shapes)
     read = (eqn.params["dim"] for eqn in closed.jaxpr.eqns if eqn.primitive.name == "dim_as_value")

@@ -30,6 +30,7 @@ from jaxops.graph.trace import check_called, in_sections, is_long, run, scope_of
 from jaxops.graph.weights import named_arrays
 from jaxops.memory import LIMIT, runs_here
 from jaxops.static import (
+    CUTTABLE,
     PREPARED,
     SHAPE_ONLY,
     UNKNOWN,
@@ -225,6 +226,8 @@ class Pieces:
             return stop.value, opened(values)
         if plan.stop == start:
             return start, {}
+        if plan.mixes:
+            return plan.stop, self._rounding.run(plan, given, params)
         stop, values = self._compiled(graph, start, plan.stop, True, params, plan.padded(given), rng)
         return stop.value, plan.cropped(opened(values))
 
@@ -263,6 +266,7 @@ def _piece(
     def walk(start: int, end: int) -> int:
         for index, node in enumerate(graph.nodes[start:end], start):
             inputs = [values[name] if name else None for name in node.inputs]
+            token = CUTTABLE.set(cut)
             try:
                 outputs = step(node, inputs, params, _key(rng, graph.number(index), node), values)
             except (*UNKNOWN, JaxopsError) as error:
@@ -270,6 +274,8 @@ def _piece(
                     raise
                 cuts[node.title] = str(error).splitlines()[0]
                 return index
+            finally:
+                CUTTABLE.reset(token)
             local.update(_named(node, outputs))
             _forget(graph, index, index + 1, local)
         return end

@@ -2,7 +2,7 @@
 
 A model takes the keys and values of p past tokens and gives those of p + n. With arrays of exactly these sizes each
 token would be another program. Here the model is traced once with a symbolic p, and run on caches of a fixed length
-(`jaxops.tools.padding`), whose content beyond p takes no part in the result. So nothing is asked of the model's masks
+(`jaxops.graph.padding`), whose content beyond p takes no part in the result. So nothing is asked of the model's masks
 or positions: they may come from an input, from the sizes, or be absent.
 """
 
@@ -20,10 +20,10 @@ from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import BoundsError, DTypeError, JaxopsError, ModelError, ShapeError, SignatureError, describe
 from jaxops.graph.border import enter
 from jaxops.graph.nodes import Graph, Value
+from jaxops.graph.padded import Room
+from jaxops.graph.padding import run_padded
 from jaxops.static import Dim, StaticValue, Undecided, symbolic_shape
 from jaxops.tools.caches import Cache, find_caches, is_circular
-from jaxops.tools.padded import Room
-from jaxops.tools.padding import run_padded
 from jaxops.tools.reach import first_beyond
 from jaxops.tools.x64 import in_64_bits, is_on, under_its_x64, x64_on
 

@@ -54,6 +54,7 @@ ALLOWED = {
     "jaxops.ops.text.regular_expressions": {"re2"} | BASE,
     # Knows an operator as a protocol: no operator, no schema, no file format. Never computes on tensor data.
     "jaxops.graph": {"jax", "numpy", "jaxops.garbage", "jaxops.graph"} | BASE,
+    "jaxops.graph.padding_rules": {"jax", "numpy", "jaxops.graph", "jaxops.ops.platforms"} | BASE,
     # What people do with a graph: no file format, and not the model either.
     "jaxops.tools": {"jax", "numpy", "rich", "jaxops.graph", "jaxops.ops", "jaxops.shapes", "jaxops.tools"} | BASE,
     "jaxops.tools.layout": {"igraph"},
@@ -93,7 +94,12 @@ SIZES_ONLY = {"Dim", "Sizes", "Undecided", "LIMITING", "is_symbolic"}
 # Computing on data, which a front end leaves to the operators. Adapters may shape an argument.
 COMPUTING = {"jax.numpy", "jax.lax"}
 # What writes a traced program again.
-REWRITING = {f"jaxops.graph.{name}" for name in ("concatenations", "growing", "held", "layout", "loops", "reductions")}
+REWRITING = {
+    f"jaxops.graph.{name}"
+    for name in (
+        *("concatenations", "growing", "held", "layout", "loops", "padded", "padding", "padding_rules", "reductions"),
+    )
+}
 # The one file whose JAX names change between releases.
 FRAGILE, FRAGILE_AT = {"jax.core", "jax.extend", "jax.interpreters", "jax.errors"}, "jaxops.static"
 

@@ -22,9 +22,22 @@ from jaxops.ops.controlflow.branching import if_
 from jaxops.ops.controlflow.counting import counted
 from jaxops.ops.controlflow.state import carried, condition, has_strings, rows_of, same_state, value_of
 from jaxops.sequences import GrowingSequence, SplitSequence
-from jaxops.static import UNKNOWN, Dim, FromSizes, Subgraph, Tracer, Undecided, is_symbolic, traced_once, tracing
+from jaxops.static import (
+    CUTTABLE,
+    UNKNOWN,
+    Dim,
+    FromSizes,
+    Subgraph,
+    Tracer,
+    Undecided,
+    is_symbolic,
+    traced_once,
+    tracing,
+)
 
 _TRUE = np.array(True)
+# A loop of more iterations whose state grows is run step by step where it can be, and else unrolled.
+_UNROLLED = 8
 _LIMIT = "the condition that body returns"
 
 Body: TypeAlias = Annotated[
@@ -152,6 +165,7 @@ class _Traced:
     """What the trace of one iteration shows."""
 
     problem: str = ""  # why the loop must be unrolled
+    grows: bool = False  # whether that is an array of the state that changes its shape
     exits: bool = True  # whether it may end the loop
     scans: int = 0  # how many scan outputs there are
     iterate: Callable[..., Any] | None = None  # (number, condition, state) → (condition, state, scan outputs)
@@ -252,6 +266,8 @@ class _Loop:
         if iterate and not seen.scans:
             return self.repeated(iterate)
         known = isinstance(self.keep, bool) and not isinstance(self.count, jax.Array)
+        if known and seen.grows and CUTTABLE.get() and (self.count is None or self.count > _UNROLLED):
+            raise StaticError(seen.problem)  # a program for each power of two of the size is compiled sooner
         found = self.unrolled() if known else None
         if found is None:
             raise self.unknown(seen.problem or "each scan output has one row per iteration")
@@ -280,9 +296,10 @@ class _Loop:
             try:
                 after = same_state("loop", state, after)
             except ShapeError as error:
-                found.append(_Traced(str(error)))
+                arrays = not any(isinstance(value, list) for value in (*state, *after))
+                found.append(_Traced(str(error), grows=arrays))
                 return ()
-            found.append(_Traced("", self.conditional and not continues, len(scans)))
+            found.append(_Traced(exits=self.conditional and not continues, scans=len(scans)))
             return _flag(keep), after, [as_traced(scan) for scan in scans]
 
         try:
@@ -290,7 +307,7 @@ class _Loop:
         except UNKNOWN as error:
             return _Traced(f"body needs a known value; {str(error).splitlines()[0]}")
         traced = found[0]
-        return traced if traced.problem else _Traced("", traced.exits, traced.scans, iterate, size)
+        return traced if traced.problem else replace(traced, iterate=iterate, size=size)
 
     def unknown(self, reason: str) -> StaticError:
         which = "`cond`" if isinstance(self.keep, jax.Array) else _LIMIT

@@ -7,10 +7,10 @@ import pytest
 from jax import lax
 
 from jaxops.errors import UnsupportedError
+from jaxops.graph import padding_rules
+from jaxops.graph.padded import Room
+from jaxops.graph.padding import run_padded
 from jaxops.static import evaluated, symbolic_shape
-from jaxops.tools import padding_rules
-from jaxops.tools.padded import Room
-from jaxops.tools.padding import run_padded
 
 LARGEST = 6
 

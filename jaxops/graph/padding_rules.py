@@ -11,10 +11,10 @@ from jax.experimental.xla_metadata import set_xla_metadata
 
 from jaxops.dtypes import is_float
 from jaxops.errors import UnsupportedError
+from jaxops.graph.padded import Padded, Room, bound, places
 from jaxops.graph.rows import symbolic_axes
 from jaxops.ops.platforms import by_platform
 from jaxops.static import Dim, evaluated, is_symbolic
-from jaxops.tools.padded import Padded, Room, bound, places
 
 
 def _fitted(x: Any, axis: int, size: int) -> Any:

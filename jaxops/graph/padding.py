@@ -15,10 +15,10 @@ import numpy as np
 from jax import lax
 
 from jaxops.errors import UnsupportedError
+from jaxops.graph.padded import Padded, Room, bound, sizes_of
+from jaxops.graph.padding_rules import RULES
 from jaxops.graph.rows import is_row_wise, jaxprs, symbolic_axes, wrapped
 from jaxops.static import is_symbolic
-from jaxops.tools.padded import Padded, Room, bound, sizes_of
-from jaxops.tools.padding_rules import RULES
 
 
 def run_padded(closed: Any, inputs: Sequence[Any], room: Room) -> list[Padded]:
