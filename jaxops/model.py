@@ -17,11 +17,11 @@ from jaxops.dtypes import canonical
 from jaxops.errors import ArgumentError, UnsupportedError
 from jaxops.graph.border import Border, leave, opened, undeferred
 from jaxops.graph.cuts import expected_cuts
-from jaxops.graph.liveness import Parts, live
+from jaxops.graph.liveness import Parts
 from jaxops.graph.nodes import Graph, Tensor, Value
 from jaxops.graph.params import Choice, prepare, renamed
 from jaxops.graph.pieces import Pieces
-from jaxops.graph.static_inputs import StaticInputs, reason
+from jaxops.graph.static_inputs import StaticInputs, marked_inputs
 from jaxops.memory import LIMIT
 from jaxops.tools.compare import Comparison, compare, names_of
 from jaxops.tools.exporting import export
@@ -49,7 +49,8 @@ class Model:
     params: the weights, a flat dict of arrays under the model's names; read at the first use, in the types of that
     moment's x64 setting, or as declared if `x64` (see `load`); single numbers are none. trainable: which to train.
     inputs, outputs: name, shape with symbolic names, dtype; an input whose `static` is not empty must be given
-    as a NumPy value, and each new value of it compiles anew.
+    as a NumPy value, and each new value of it compiles anew. One that `decides` which branch is taken may be given as
+    a NumPy value or a Python number, so that only that branch is compiled, or as a JAX array.
     graph: the nodes; opsets: the version of each set of operators.
     cuts: the nodes before which a call is cut into compiled pieces, and why; a model whose sizes follow from those of
     its inputs has none. A branch or a loop that must be cut is found when a call is traced.
@@ -76,9 +77,7 @@ class Model:
         if not isinstance(names, str) or names not in ("onnx", "module"):
             raise ArgumentError(f"`names` is {names!r}; it must be 'onnx' or 'module'")
         needs = StaticInputs()
-        needs.walk(graph)
-        needed = needs.walk(live(graph))  # what nothing reads needs no input
-        formals = tuple(dataclasses.replace(v, static=reason(v, needed)) for v in graph.inputs)
+        formals = marked_inputs(graph, needs)
         self.inputs: tuple[Value, ...] = tuple(v for v in formals if v.name not in graph.initializers)
         self.outputs: tuple[Value, ...] = graph.outputs
         self.opsets, self._description = dict(opsets), description

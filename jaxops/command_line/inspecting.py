@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from jaxops.command_line.shared import busy, command, inputs, loaded, path_of, show, takes_inputs
+from jaxops.command_line.shared import busy, command, inputs, loaded, path_of, show, takes_inputs, takes_values
 
 
 def add(commands: Any) -> None:
@@ -19,6 +19,7 @@ def add(commands: Any) -> None:
     parser = command(
         commands, "show", _show, "print the graph of a model", "show model.onnx --grep 'Conv|Pool' --head 20"
     )
+    takes_values(parser)
     parser.add_argument("--grep", default="", metavar="PATTERN", help="only nodes that match this regular expression")
     parser.add_argument("--head", type=int, metavar="N", help="only the first N of them")
     parser = command(
@@ -34,6 +35,7 @@ def add(commands: Any) -> None:
     parser = command(
         commands, "plot", _plot, "draw the modules of a model into an SVG file", "plot model.onnx model.svg --depth 3"
     )
+    takes_values(parser)
     parser.add_argument("file", metavar="FILE.svg", help="where to")
     parser.add_argument("--depth", type=int, default=2, metavar="N", help="how deep to go (default 2)")
 

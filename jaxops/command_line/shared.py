@@ -1,6 +1,7 @@
 """What commands share: the model that is named, inputs from files or made up, tables."""
 
 import argparse
+import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,8 +41,16 @@ def command(
     return parser
 
 
+def takes_values(parser: argparse.ArgumentParser) -> None:
+    """Adds the option that gives inputs a value for good."""
+    parser.add_argument(
+        "--value", action="append", default=[], metavar="NAME=VALUE", help="what an input is for good: sr=16000"
+    )
+
+
 def takes_inputs(parser: argparse.ArgumentParser) -> None:
     """Adds the options that say what a model is called with."""
+    takes_values(parser)
     parser.add_argument("--input", action="append", default=[], metavar="NAME=FILE.npy", help="an input; else random")
     parser.add_argument("--size", action="append", default=[], metavar="NAME=N", help="a symbolic size of the inputs")
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default 0)")
@@ -55,11 +64,21 @@ def path_of(name: str) -> Any:
 
 
 def loaded(options: argparse.Namespace, cache: str | None = None) -> Any:
-    """The model that a command names. cache: as in `jaxops.onnx.load`."""
+    """The model that the options name. cache: as in `jaxops.onnx.load`."""
     import jaxops.onnx
 
+    values = {name: _value(name, text) for name, text in pairs(options.value, "--value", first=True).items()}
+    more = {"external_data": options.external_data, "values": values}
     with busy(f"loading {options.model}"):
-        return jaxops.onnx.load(path_of(options.model), cache=cache, external_data=options.external_data)
+        return jaxops.onnx.load(path_of(options.model), cache=cache, **more)
+
+
+def _value(name: str, text: str) -> Any:
+    """A number, a boolean, a string or a list of them, as Python writes it."""
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError) as error:
+        raise ArgumentError(f"--value {name}={text}: write a number, True, 'a string', or a list of them") from error
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from jaxops.command_line.shared import busy, command, loaded, pairs, show
+from jaxops.command_line.shared import busy, command, loaded, pairs, show, takes_values
 
 
 def add(commands: Any) -> None:
@@ -20,6 +20,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--size", action="append", default=[], metavar="NAME=SIZE", help="a number, or a symbol with its constraint"
     )
+    takes_values(parser)
     parser.add_argument("--platform", action="append", metavar="NAME", help="cpu, cuda, tpu …; else this machine's")
     parser = command(
         commands,
@@ -28,6 +29,7 @@ def add(commands: Any) -> None:
         "write a model as a readable Python package, with its parameters beside it",
         "to-python model.onnx net/",
     )
+    takes_values(parser)
     parser.add_argument("folder", metavar="FOLDER", help="where to")
 
 

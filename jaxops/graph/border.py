@@ -198,7 +198,8 @@ def enter(formal: Value, value: Any) -> Any:
         raise DTypeError(f"input '{formal.name}' is {describe(value)}, but the model expects {formal}")
     value = _typed(formal, value)
     _check_shape(formal, value.shape)
-    if not formal.static:
+    decides = formal.decides and value.size == 1 and not isinstance(value, jax.Array)
+    if not (formal.static or decides):
         if isinstance(value, jax.Array):
             return _of_this_setting(formal, value)
         numbers = type(value) is np.ndarray and value.dtype.kind not in "OUST"

@@ -33,6 +33,7 @@ class Value:
     shape: tuple[int | str | None, ...] | None
     kind: str = "tensor"  # or "sequence", "optional": of tensors; "map": to scalars of this dtype
     static: str = ""  # why the value must be known while tracing; empty when it need not be
+    decides: bool = False  # whether a number of NumPy is known while tracing, as it says which branch is taken
 
     def __str__(self) -> str:
         dims = "…" if self.shape is None else ", ".join("?" if d is None else str(d) for d in self.shape)

@@ -141,7 +141,7 @@ class _Split:
     def graph(self, graph: Graph, outer: Mapping[str, Any], owner: str) -> Graph:
         """A graph with its constants told apart. outer: the static values of the graphs around it."""
         needed = self.needs.get(graph, {})
-        static: dict[str, Any] = {}
+        static: dict[str, Any] = dict(graph.static)
         params: dict[str, str] = {}
 
         def keep(name: str, tensor: Tensor, value: Any = None, generated: bool = False) -> None:

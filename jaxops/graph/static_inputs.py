@@ -6,8 +6,9 @@ reaches among the inputs of the graph must be given as NumPy values.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from jaxops.graph.liveness import live
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.static import SHAPE_ONLY, STATIC, Subgraph
 
@@ -37,8 +38,12 @@ Needs = dict[str, Need]
 
 @dataclass
 class StaticInputs:
-    """What must be static, in each graph of a model: those inside it, and bodies that several nodes share, too."""
+    """What must be static, in each graph of a model: those inside it, and bodies that several nodes share, too.
 
+    branches: so that it is known which branch is taken, also where both could be compiled.
+    """
+
+    branches: bool = False
     of: dict[Graph, Needs] = field(default_factory=dict)
     _walked: dict[tuple[Graph, frozenset[str]], Needs] = field(default_factory=dict)
 
@@ -113,10 +118,26 @@ class StaticInputs:
         inside = {name for n in graph.nodes for name in n.outputs} | set(graph.initializers)
         found = {given.get(name, name): need for name, need in inner.items() if name not in inside}
         grows = flow.own and len(graph.outputs) > count  # outputs with one row an iteration
-        if flow.decided_by and (unrolled or wanted or grows):
+        if flow.decided_by and (unrolled or wanted or grows or (self.branches and not flow.own)):
             deciding = zip(node.inputs, flow.decided_by, strict=False)
             found |= {name: Need(f"{node.title} `{formal}`") for name, formal in deciding}
         return {name: need for name, need in found.items() if name}
+
+
+def marked_inputs(graph: Graph, needs: StaticInputs) -> tuple[Value, ...]:
+    """The inputs of a model, each with why it must be static, and whether it decides between branches."""
+    needs.walk(graph)
+    read = live(graph)  # what nothing reads needs no input
+    needed, deciding = needs.walk(read), StaticInputs(branches=True).walk(read)
+    return tuple(
+        replace(v, static=reason(v, needed), decides=v.name in deciding and _is_number(v)) for v in graph.inputs
+    )
+
+
+def _is_number(value: Value) -> bool:
+    """Whether a value is one whole number, or one boolean."""
+    kinds = value.kind == "tensor" and value.dtype is not None and value.dtype.kind in "iub"
+    return kinds and value.shape is not None and set(value.shape) <= {1}
 
 
 def reason(value: Value, needed: Mapping[str, Need]) -> str:

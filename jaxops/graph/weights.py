@@ -56,10 +56,11 @@ def type_of(x: Any) -> Any:
 
 def arrays(weights: Sequence[Any]) -> list[Any]:
     """Parameters as arrays of JAX, read for good."""
-    if not any(isinstance(x, Unread) for x in weights):
-        return list(weights)
-    with ThreadPoolExecutor(READERS) as executor:
-        return list(executor.map(lambda x: x.read_once() if isinstance(x, Unread) else x, weights))
+    unread = [x for x in weights if isinstance(x, Unread) and x.array is None]
+    if unread:  # to start threads takes as long as a small program
+        with ThreadPoolExecutor(READERS) as executor:
+            list(executor.map(Unread.read_once, unread))
+    return [x.read_once() if isinstance(x, Unread) else x for x in weights]
 
 
 def named_arrays(params: Mapping[str, Any]) -> dict[str, Any]:

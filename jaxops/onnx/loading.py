@@ -11,6 +11,7 @@ from jaxops.garbage import garbage_later
 from jaxops.graph.params import Choice
 from jaxops.graph.pieces import Pieces
 from jaxops.graph.sizes import fixed
+from jaxops.graph.values import with_values
 from jaxops.model import Model
 from jaxops.onnx.bind import bind
 from jaxops.onnx.origin import Origin
@@ -31,6 +32,7 @@ def load(
     sharding: Rule | None = None,
     names: Literal["onnx", "module"] = "onnx",
     sizes: Mapping[str, int] | None = None,
+    values: Mapping[str, Any] | None = None,
     precision: str | None = None,
     x64: Literal["auto"] | bool = "auto",
     max_bytes: int | None = None,
@@ -55,6 +57,8 @@ def load(
     names: of the keys of `Model.params`: the file's, or the module paths of `Model.paths`. The other options take the
     file's names in any case.
     sizes: numbers for symbolic sizes of the inputs, such as {"sequence": 128}; a call then accepts no others.
+    values: what some inputs are for good, such as {"sr": 16000}: they are no inputs any more, and of a branch that they
+    decide only the one that is taken is a part of the model. The file that `Model.save` writes still has them.
     precision: of products and convolutions, as `jax.default_matmul_precision` names it: "bfloat16", "high",
     "highest" or "float32". On a CPU all but "bfloat16" are exact, and that too where it has no products of bfloat16.
     x64: whether the model runs with 64-bit types while JAX's own x64 is off: True, as the file declares them; False, as
@@ -72,9 +76,9 @@ def load(
 
     Raises PathError, a FileNotFoundError; ModelError for a file that is damaged, contradicts itself, has a cycle, or
     whose external data is missing or outside of all folders; UnsupportedError with a list of all operators that jaxops
-    does not have; ArgumentError for a size that no input has; TooLargeError for a static value beyond `max_bytes`;
-    SignatureError and others for nodes that their opset does not allow, and for an option that does not fit the model;
-    ArgumentError where JAX has its cache in another folder than `cache`.
+    does not have; ArgumentError for a size or value that no input has; TooLargeError for a static value beyond
+    `max_bytes`; SignatureError and others for nodes that their opset does not allow, and for an option that does not
+    fit the model; ArgumentError where JAX has its cache in another folder than `cache`.
     """
     if x64 != "auto" and not isinstance(x64, bool):
         raise ArgumentError(f"`x64` is {x64!r:.80}; it must be 'auto', True or False")
@@ -83,13 +87,15 @@ def load(
         found = parsed(model, external_data)
         source = read(found)
         opsets = ", ".join(f"{domain or 'ai.onnx'} {n}" for domain, n in source.opsets.items())
+        bound = fixed(bind(source, {} if operators is None else operators), {} if sizes is None else sizes)
+        given = {} if values is None else values
         return Model(
-            fixed(bind(source, {} if operators is None else operators), {} if sizes is None else sizes),
+            with_values(bound, given),
             opsets=source.opsets,
             description=f"opset {opsets} · {source.producer}" if source.producer else f"opset {opsets}",
             # A file does not tell one function of a caller's from another.
             pieces=Pieces(memory.LIMIT.get(), precision, None if operators else programs),
-            origin=Origin(found.source, found.folders),
+            origin=Origin(found.source, found.folders, given),
             static=static,
             trainable=trainable,
             sharding=sharding,

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,18 @@ from jaxops.onnx.save import save
 class Origin:
     """What a model was loaded from: a file, read again when it is needed, its bytes, or a ModelProto.
 
-    folders: where its external data lies.
+    folders: where its external data lies. values: of inputs that have one for good.
     """
 
     source: Path | bytes | onnx.ModelProto
     folders: Folders
+    values: Mapping[str, Any] = field(default_factory=dict)
 
     def tensors(self, inputs: Mapping[str, Any], dtypes: Mapping[str, Any]) -> dict[str, Any]:
         """What onnxruntime computes for each tensor of the graph, by name: see `jaxops.onnx.runtime`."""
         from jaxops.onnx.runtime import feeds, tensors
 
-        return tensors(self.proto(), self.folders, feeds(inputs, dtypes))
+        return tensors(self.proto(), self.folders, feeds({**self.values, **inputs}, dtypes))
 
     def proto(self) -> onnx.ModelProto:
         """The model again, for the caller to change; external data stays in its files.

@@ -148,7 +148,8 @@ CACHED = model(
     float[b,2,past,kv_cache_dim] pv, int32[b,all] mask, float[64,8] cos, float[64,8] sin)
     => (float[b,s,64] y, float[b,2,t,16] nk, float[b,2,t,16] nv)""",
     """sh = Shape(mask)  one = Constant<value_ints=[1]>()  last = Constant<value_int=1>()  n = Gather(sh, last)
-    total = Cast<to=6>(n)  sums = ReduceSum<keepdims=0>(mask, one)  i1 = Constant<value = int32[1] {1}>()  less = Sub(sums, i1)  seq = Identity(less)
+    total = Cast<to=6>(n)  sums = ReduceSum<keepdims=0>(mask, one)
+    i1 = Constant<value = int32[1] {1}>()  less = Sub(sums, i1)  seq = Identity(less)
     y, nk, nv = com.microsoft.GroupQueryAttention<num_heads=4,kv_num_heads=2,do_rotary=1>
         (q, k, v, pk, pv, seq, total, cos, sin)""",
 )

@@ -47,6 +47,10 @@ def if_(cond: Any, then_branch: Branch, else_branch: Branch) -> tuple[Any, ...]:
         return lax.cond(chosen, traced("then_branch", then_branch), traced("else_branch", else_branch))
     except (ShapeError, SignatureError) as error:
         if not isinstance(cond, FromSizes):
+            error.add_note(
+                "in a branch of an If whose condition is traced, so that both are compiled; where an input decides, "
+                "give it as a NumPy value, or for good: load(path, values={…})"
+            )
             raise
         raise cond.problem(
             "if_: `cond` must be known, as the branches differ in shape or hold for some sizes"
