@@ -98,6 +98,8 @@ def _check_call(fn: Callable[..., Any], args: tuple[Any, ...], named: Mapping[st
             continue
         try:
             _check(fn.__name__, parameter, value)
+            if isinstance(error, jax.errors.TracerArrayConversionError) and Any in _parts(parameter.annotation):
+                _check_listed(fn.__name__, name, value)
         except JaxopsError as problem:
             raise problem from error
 
@@ -165,13 +167,18 @@ def check_array(op: str, operand: str, value: Any) -> None:
     """Raises ArgumentError for what is no array, DTypeError for one of a type that the standard does not have."""
     if isinstance(value, FromSizes | Deferred):
         return
-    if isinstance(value, list | tuple) and any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)):
-        raise _refusal(op, operand, value, "one array", "put JAX arrays together with jnp.stack")
+    _check_listed(op, operand, value)
     given = value if isinstance(value, jax.Array) else as_array(value, f"{op}: `{operand}`")
     reason = _foreign(given)
     if reason:
         shown: dict[str, Any] = {operand: value} if given is value else {}
         raise DTypeError(message(op, f"`{operand}` {reason}", **shown))
+
+
+def _check_listed(op: str, operand: str, value: Any) -> None:
+    """Raises ArgumentError for tracers in a list, which NumPy cannot put together."""
+    if isinstance(value, list | tuple) and any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)):
+        raise _refusal(op, operand, value, "one array", "put JAX arrays together with jnp.stack")
 
 
 def _foreign(array: Any) -> str:
