@@ -73,4 +73,6 @@ def at_opset(
     """The outputs of an operator as an opset has it, with the attributes checked and completed as in a model."""
     found = registry.find(op, "", opset)
     found.check_arity([x is not None for x in inputs], n_outputs)
-    return found.call(inputs, found.complete(attributes), n_outputs=n_outputs, rng=rng)
+    results = found.call(inputs, found.complete(attributes), n_outputs=n_outputs, rng=rng)
+    found.check_results(results)
+    return results

@@ -63,6 +63,10 @@ class Operator(Protocol):
         """The outputs; subgraphs come as callables among the attributes."""
         ...
 
+    def check_results(self, values: Sequence[Any]) -> None:
+        """Raises for outputs that it may not make."""
+        ...
+
     def body(self, node: "Node", inputs: Sequence[Any]) -> "Graph | None":
         """The graph that defines it, where that depends on the types of the inputs; else None."""
         ...

@@ -216,6 +216,7 @@ def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: 
         attributes[name] = functools.partial(_subgraph, runs, graph, params, values, rng=rng)
         attributes[name].outputs = graph.outputs  # what the model declares of them
     outputs = operator.call(inputs, attributes, n_outputs=len(node.outputs), rng=rng)
+    operator.check_results(outputs)
     bounded_results(operator.name, jax.tree.leaves(outputs))
     if len(outputs) < len(node.outputs):
         raise SignatureError(f"{operator.name}: makes {len(outputs)} outputs, not {len(node.outputs)}")

@@ -78,6 +78,9 @@ class FunctionCall:
     def check(self, inputs: Sequence[Any]) -> None:
         """Nothing: the nodes of the body check what they get."""
 
+    def check_results(self, values: Sequence[Any]) -> None:
+        """Nothing, likewise."""
+
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
         """Never: the body runs."""
         raise AssertionError(f"{self.name} has a body")

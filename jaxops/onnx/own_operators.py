@@ -86,6 +86,9 @@ class OwnOperator:
     def check(self, inputs: Sequence[Any]) -> None:
         """Nothing: the function says what it takes."""
 
+    def check_results(self, values: Sequence[Any]) -> None:
+        """Nothing: it may make what it likes."""
+
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
         """The outputs of the function: several come as a tuple or list. Numbers become arrays, as JAX makes them.
 

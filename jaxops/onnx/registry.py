@@ -313,11 +313,10 @@ class Operator:
         extra = {name: value for name, value in context.items() if name in self.parameters}
         result = self.fn(*arguments, **attributes, **extra)
         results = result if isinstance(result, tuple) else (result,)
-        self._check_results(results)
         assert_types(self.schema, inputs, results)
         return results
 
-    def _check_results(self, values: Sequence[Any]) -> None:
+    def check_results(self, values: Sequence[Any]) -> None:
         """Raises DTypeError for an element type that an attribute asked for and this version does not list."""
         given = {formal.type_str for formal in self.schema.inputs}
         for position, (formal, value) in enumerate(zip(self.schema.outputs, values, strict=False)):

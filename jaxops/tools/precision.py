@@ -28,9 +28,11 @@ _NARROW = ("bfloat16", "float16")
 # Operators that always compute in float32, with parameters as the file has them: numbers that are counted, rounded to
 # integers, compared or solved for, where a narrow type changes what comes out and not how exactly.
 _EXACT = {
-    "Cos", "DFT", "Det", "DequantizeLinear", "DynamicQuantizeLinear", "MelWeightMatrix", "NonMaxSuppression",
-    "QuantizeLinear", "Range", "Resize", "STFT", "Sin", "Upsample",
+    "Cos", "DFT", "Det", "MatMulIntegerToFloat", "MelWeightMatrix", "NonMaxSuppression", "QAttention",
+    "QEmbedLayerNormalization", "QGemm", "Range", "Resize", "STFT", "Sin", "Upsample",
 }  # fmt: skip
+# So do operators on quantized numbers whose names begin so, such as DynamicQuantizeLSTM.
+_QUANTIZED = ("Dequantize", "DynamicQuantize", "QLinear", "Quantize")
 # What makes an angle of a position: bfloat16 has no 257, let alone its product with a frequency.
 _OF_ANGLES = {
     "Add", "Cast", "Concat", "Div", "Einsum", "Expand", "Identity", "MatMul", "Mul", "Neg", "Reshape", "Slice",
@@ -102,6 +104,9 @@ class Converting:
 
     def check(self, inputs: Sequence[Any]) -> None:
         """Nothing: the model was legal in its own types, and an old opset does not list bfloat16."""
+
+    def check_results(self, values: Sequence[Any]) -> None:
+        """Nothing, likewise."""
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
         """The outputs of the operator for converted operands; a subgraph gives values of the narrow type."""
@@ -228,7 +233,7 @@ def _exact(graph: Graph, tensors: Mapping[str, Tensor]) -> frozenset[Node]:
         of_angle = name in _OF_ANGLES and not angles.isdisjoint(node.outputs) and not _is_layer(node, graph, tensors)
         if name in ("Sin", "Cos") or of_angle:
             angles.update(filter(None, node.inputs))
-        if name in _EXACT or of_angle:
+        if name in _EXACT or name.startswith(_QUANTIZED) or of_angle:
             found.add(node)
     return frozenset(found)
 

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import onnx.parser
 import pytest
+from graphs import build, info, node, tensor
+from onnx import helper
 
 import jaxops.onnx
 from jaxops.errors import ArgumentError, DTypeError
@@ -174,6 +176,66 @@ def test_numbers_that_are_counted_stay_exact():
     model, x = scaled.astype(jnp.bfloat16), np.array([[10.0, 30], [20, 60], [24, 72]], np.float32)
     assert model.params["scale"].dtype == np.float32
     np.testing.assert_array_equal(model(x.astype(jnp.bfloat16)), scaled(x))
+
+
+RNG = np.random.default_rng(7)
+X = RNG.standard_normal((2, 1, 4)).astype(jnp.bfloat16).astype(np.float16).astype(np.float32)
+I8, SCALE = RNG.integers(-100, 100, (1, 4, 12), np.int8), np.float32(0.01234)
+QUANTIZED = {  # the first operand is the model's input
+    "DynamicQuantizeLSTM": (
+        [X, I8, I8[:, :3], None, None, None, None, None, np.float32([0.0123]), np.int8([0]), np.float32([0.011]),
+         np.int8([3])],
+        {"hidden_size": 3},
+    ),
+    "DynamicQuantizeMatMul": ([X, I8[0], np.linspace(0.01, 0.013, 12, dtype=np.float32)], {}),
+    "MatMulIntegerToFloat": ([I8[0].T, I8[0], SCALE, SCALE], {}),
+    "QLinearSigmoid": ([I8, SCALE, np.int8(2), np.float32(0.00391), np.int8(-128)], {}),
+    "QGemm": ([I8[0].T, SCALE, np.int8(2), I8[0], SCALE, np.int8(1), None, np.float32(0.0567), np.int8(0)], {}),
+    "QLinearAdd": (
+        [I8, SCALE, np.int8(2), I8, np.float32(0.0456), np.int8(1), np.float32(0.0567), np.int8(0)], {},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float16])
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_operators_on_quantized_numbers_are_float32(name, dtype):
+    """Their scales, of four digits, stay what they are: a scale of bfloat16 would be another grid."""
+    (x, *rest), attributes = QUANTIZED[name]
+    names = ["" if v is None else f"w{k}" for k, v in enumerate(rest)]
+    proto = build(
+        node(name, ["x", *names], ["y"], domain="com.microsoft", **attributes),
+        inputs=[info("x", x.shape, helper.np_dtype_to_tensor_dtype(x.dtype))],
+        outputs=[helper.make_empty_tensor_value_info("y")],
+        initializers=[tensor(np.asarray(v), n) for n, v in zip(names, rest, strict=True) if n],
+        opsets=(("", 17), ("com.microsoft", 1)),
+    )
+    model = jaxops.onnx.load(proto)
+    found, expected = model.astype(dtype)(x.astype(dtype) if x is X else x), np.asarray(model(x))
+    if expected.dtype == np.float32:
+        assert found.dtype == dtype
+        expected = expected.astype(dtype)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("opset", [11, 13, 15, 16])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float16])
+def test_results_of_a_type_that_an_opset_does_not_list(opset, dtype):
+    """If and SequenceAt give what went into them, by another name."""
+    branches = """then_branch = t () => (float[2, 3] u) { u = Mul(x, x) },
+                  else_branch = e () => (float[2, 3] v) { v = Neg(x) }"""
+    model = load(
+        f"""m (float[2, 3] x) => (float[2, 3] y, float[4, 3] z) {{
+          zero = Constant <value = int64 {{0}}> ()  two = Constant <value = float {{2}}> ()
+          most = ReduceMax <keepdims = 0> (x)  b = Greater(most, two)  c = If(b) <{branches}>
+          s = SequenceConstruct(c, x)  y = SequenceAt(s, zero)  z = ConcatFromSequence <axis = 0> (s) }}""",
+        opset,
+    )
+    x = np.arange(6).reshape(2, 3).astype(dtype)
+    y, z = model.astype(dtype)(x)
+    assert y.dtype == z.dtype == dtype
+    np.testing.assert_array_equal(y, x * x)
+    np.testing.assert_array_equal(z, np.concatenate([x * x, x]))
 
 
 def test_angles_of_large_positions():
