@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from gradient_cases import b, case, f, i, n, p
+from gradient_cases import b, case, f, i, n, p, u
 
 
 def add(names: str, *inputs: Any, **attributes: Any) -> None:
@@ -64,6 +64,24 @@ add("NhwcFusedConv", f(1, 4, 4, 2), f(3, 2, 2, 2), f(3), f(1, 3, 3, 3), activati
 add("ConvTransposeWithDynamicPads", f(1, 2, 3, 3), f(2, 1, 2, 2), i(1, 0, 0, 1), f(1))
 add("MaxpoolWithMask", f(1, 1, 5), i32([[1, 0, 1, 1, 1]]), kernel_shape=(2,))
 add("CausalConvWithState", f(1, 2, 4), f(2, 1, 3), f(2), f(1, 2, 2), activation="silu", outputs=2)
+add("VarlenCausalConvWithState", f(4, 2), f(2, 1, 3), i32(0, 1, 4), f(2), f(2, 2, 2), activation="silu", outputs=2)
+add(
+    "GatedDeltaNet",
+    f(3, 1, 2),
+    f(3, 1, 2),
+    f(3, 2, 2),
+    i32(0, 1, 3),
+    f(3, 2),
+    u(3, 2),
+    f(2, 2, 2, 2),
+    f(2),
+    f(2),
+    gate_activation="softplus",
+    beta_activation="sigmoid",
+    qk_l2_norm=1,
+    outputs=2,
+    narrow=True,
+)
 add("WordConvEmbedding", i32([1, 2, 0], [3, 1, 2]), f(2, 1, 2, 3), f(2), f(4, 3))
 add("GridSample", f(1, 1, 3, 4), f(1, 2, 2, 2), mode="bilinear", padding_mode="border")
 add("CropAndResize", f(1, 2, 4, 5), np.array([[0.11, 0.12, 0.83, 0.94]]), i32(0), i32(2, 3))

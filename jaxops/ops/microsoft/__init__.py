@@ -18,6 +18,7 @@ from jaxops.ops.microsoft import (
     movement,
     multi_head,
     normalization,
+    packed_states,
     packed_weights,
     packing,
     position_biases,
@@ -52,6 +53,7 @@ from jaxops.ops.microsoft.linear_quantization import *
 from jaxops.ops.microsoft.movement import *
 from jaxops.ops.microsoft.multi_head import *
 from jaxops.ops.microsoft.normalization import *
+from jaxops.ops.microsoft.packed_states import *
 from jaxops.ops.microsoft.packed_weights import *
 from jaxops.ops.microsoft.packing import *
 from jaxops.ops.microsoft.position_biases import *
@@ -87,6 +89,7 @@ __all__ += linear_quantization.__all__
 __all__ += movement.__all__
 __all__ += multi_head.__all__
 __all__ += normalization.__all__
+__all__ += packed_states.__all__
 __all__ += packed_weights.__all__
 __all__ += packing.__all__
 __all__ += position_biases.__all__

@@ -23,7 +23,7 @@ from jaxops.dtypes import (
 from jaxops.errors import ArgumentError, OutOfRangeError, describe
 from jaxops.ops.elementwise import broadcast_to
 from jaxops.ops.microsoft.normalization import normalized
-from jaxops.ops.microsoft.packed_sequences import capacity, captured, check_offsets, packed
+from jaxops.ops.microsoft.packed_sequences import at_places, capacity, captured, check_offsets, packed
 from jaxops.shapes.microsoft import engram as sizes_of, packed_sequences as packed_sizes
 from jaxops.static import Array, array, foldable, jit_if_concrete
 
@@ -243,27 +243,21 @@ def _by_sequence(operands: tuple[Any, ...], pad: int, reach: int, each: int, siz
     batch = sums.shape[0] - 1
     fill = jnp.asarray(pad, ids.dtype) if eos is None else eos
     before = jnp.broadcast_to(fill, (batch, reach)) if past is None else past
-
-    def history(values: Any, old: Any, sequence: Any, place: Any) -> Any:
-        """The value at a place of a sequence, below 0 before its first token."""
-        here = jnp.take(values, at.starts[sequence] + place, mode="clip")
-        return jnp.where(place >= 0, here, old[sequence, jnp.clip(reach + place, 0, reach - 1)])
-
-    tokens = [history(ids, before, at.sequence, at.place - k) for k in range(reach + 1)]
+    tokens = [at_places(ids, before, at, at.sequence, at.place - k) for k in range(reach + 1)]
     sequence = lax.broadcasted_iota(np.int32, (batch, reach), 0)
     last = at.lengths[:, None] - reach + lax.broadcasted_iota(sums.dtype, (batch, reach), 1)
-    present = history(ids, before, sequence, last)
+    present = at_places(ids, before, at, sequence, last)
     groups = present_segments = None
     if segments is not None:
         first = jnp.take(segments, at.starts, mode="clip")
         old = jnp.broadcast_to(first[:, None], (batch, reach)) if past_segments is None else past_segments
-        groups = [history(segments, old, at.sequence, at.place - k) for k in range(reach + 1)]
-        present_segments = history(segments, old, sequence, last)
+        groups = [at_places(segments, old, at, at.sequence, at.place - k) for k in range(reach + 1)]
+        present_segments = at_places(segments, old, at, sequence, last)
     hashes = _hashed(jnp, tokens, groups, eos if reset else None, fill, (multipliers, moduli, offsets), each)
     if not size:
         return (hashes, present) if segments is None else (hashes, present, present_segments)
     sequence, token, steps = (lax.broadcasted_iota(sums.dtype, (batch, size, reach), axis) for axis in range(3))
-    states = history(ids, before, sequence, token + 1 - reach + steps)
+    states = at_places(ids, before, at, sequence, token + 1 - reach + steps)
     kept = captured(counts, at.lengths, size)[:, :, None]
     return hashes, present, present_segments, jnp.where(kept, states, jnp.asarray(pad, ids.dtype))
 

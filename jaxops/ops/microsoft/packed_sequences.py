@@ -29,6 +29,23 @@ def packed(offsets: Any, total: Dim) -> Packed:
     return Packed(starts, lengths, sequence, lax.iota(np.int32, total) - starts[sequence])
 
 
+def at_places(values: Any, before: Any, at: Packed, sequence: Any, place: Any) -> Any:
+    """The values at places of sequences, of which those below 0 are before its first token.
+
+    values: (T, …). before: (B, n, …), the n values before each sequence. sequence, place: integers of one shape; it
+    takes the place of the axis T in the result. Places below -n have no meaning.
+    """
+    length, reach = values.shape[0], before.shape[1]
+    if isinstance(length, int) and length == 0:  # nothing can be taken from it
+        values = jnp.zeros((1, *values.shape[1:]), values.dtype)
+    here = jnp.take(values, at.starts[sequence] + place, 0, mode="clip")
+    if isinstance(reach, int) and reach == 0:
+        return here
+    old = before[sequence, jnp.clip(reach + place, 0, reach - 1)]
+    inside = lax.broadcast_in_dim(place >= 0, here.shape, tuple(range(place.ndim)))
+    return jnp.where(inside, here, old)
+
+
 def check_offsets(op: str, operand: str, value: Any, total: Dim, least: int = 1) -> None:
     """Raises ArgumentError for static sums of lengths that do not divide `total` tokens into sequences.
 

@@ -1,5 +1,7 @@
 """Sizes of packed batches whose sequences are given by the sums of their lengths."""
 
+from collections.abc import Mapping
+
 from jaxops.errors import ShapeError, shape_text
 from jaxops.shapes.arithmetic import one_of
 from jaxops.static import Dim, Sizes
@@ -13,7 +15,7 @@ def offsets(op: str, operand: str, sizes: Sizes) -> Dim:
     return sizes[0] - 1
 
 
-def by_sequence(op: str, wanted: dict[str, tuple[Sizes | None, Sizes]]) -> None:
+def by_sequence(op: str, wanted: Mapping[str, tuple[Sizes | None, Sizes]]) -> None:
     """Checks operands; each comes with its sizes, None if it is left out, and the sizes that it must have."""
     for name, (sizes, expected) in wanted.items():
         problem = f"{op}: `{name}` of {shape_text(sizes or ())} must be {shape_text(expected)}"

@@ -1,0 +1,100 @@
+"""Sizes of operators on packed batches that carry a state from token to token."""
+
+from typing import NamedTuple
+
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import divided, one_of
+from jaxops.shapes.microsoft.packed_sequences import by_sequence
+from jaxops.static import Dim, Sizes
+
+
+def convolution(op: str, x: Sizes, weight: Sizes, bias: Sizes | None, state: Sizes, batch: Dim, dilation: int) -> int:
+    """The number of elements before a sequence that a convolution of x (T, C) with weight (C, 1, k) reads."""
+    if len(x) != 2:
+        raise ShapeError(f"{op}: `input` of {shape_text(x)} must be (T, C)")
+    if len(weight) != 3 or weight[:2] != (x[1], 1) or not isinstance(weight[2], int) or weight[2] == 0:
+        raise ShapeError(f"{op}: `weight` of {shape_text(weight)} must be ({x[1]}, 1, k), with k at least 1")
+    reach = (weight[2] - 1) * dilation
+    by_sequence(op, {"bias": (bias, (x[1],)), "initial_state": (state, (batch, x[1], reach))})
+    return reach
+
+
+class Heads(NamedTuple):
+    """Tokens, in `lead` axes; Hk heads of size K for queries and keys, each shared by `group` of those for values."""
+
+    lead: Sizes
+    keys: int
+    group: int
+    key_size: int
+    value_size: int
+
+    @property
+    def values(self) -> int:
+        return self.keys * self.group
+
+    @property
+    def state(self) -> Sizes:
+        return (self.values, self.value_size, self.key_size)
+
+
+def heads(op: str, query: Sizes, key: Sizes | None, value: Sizes | None, state: Sizes | None) -> Heads:
+    """The heads of query, key and value (…, H, size), or of a query (…, width) that holds all three."""
+    if (key is None) != (value is None):
+        raise ShapeError(f"{op}: `key` and `value` must both be given, or both be left out")
+    if state is not None and len(state) != 4:
+        raise ShapeError(f"{op}: `initial_state` of {shape_text(state)} must be (B, Hv, V, K)")
+    if key is None or value is None:
+        if state is None:
+            raise ArgumentError(f"{op}: without key and value `initial_state` must be given, for the heads in `query`")
+        if len(query) not in (2, 3):
+            raise ShapeError(f"{op}: `query` of {shape_text(query)} must be (T, D) or (B, L, D) if it holds all three")
+        _, number, value_size, key_size = state
+        problem = f"{op}: the width of `query` {shape_text(query)} does not fit `initial_state` {shape_text(state)}"
+        rest = query[-1] - number * value_size
+        if isinstance(rest, int) and rest <= 0:
+            raise ShapeError(problem)
+        return _grouped(op, query[:-1], divided(problem, rest, 2 * key_size), number, key_size, value_size)
+    if len(query) not in (3, 4):
+        raise ShapeError(f"{op}: `query` of {shape_text(query)} must be (T, Hk, K) or (B, L, Hk, K)")
+    wanted = {"key": (key, query), "value": (value, (*query[:-2], *value[-2:]))}
+    by_sequence(op, wanted)
+    return _grouped(op, query[:-2], query[-2], value[-2], query[-1], value[-1])
+
+
+def _grouped(op: str, lead: Sizes, keys: Dim, values: Dim, key_size: Dim, value_size: Dim) -> Heads:
+    for size in (keys, values, key_size, value_size):
+        if not isinstance(size, int):
+            raise ShapeError(f"{op}: heads and their sizes must be known, got {size}")
+    if keys < 1 or values < 1 or values % keys:
+        raise ShapeError(f"{op}: {values} heads for values must be a positive multiple of the {keys} for keys")
+    return Heads(lead, keys, values // keys, key_size, value_size)
+
+
+def samples(op: str, of: Heads, sums: Sizes | None, state: Sizes | None) -> tuple[Dim, Dim | None]:
+    """(B, L) of tokens in B sequences of one length L, None where it is given by sums of lengths, (B + 1,)."""
+    if sums is not None:
+        if len(of.lead) != 1:
+            raise ShapeError(f"{op}: with `cu_seqlens` the tokens must stand on one axis, got {shape_text(of.lead)}")
+        return sums[0] - 1, None
+    if len(of.lead) == 2:
+        return of.lead
+    if state is None:
+        raise ArgumentError(f"{op}: `cu_seqlens` or `initial_state` must be given, for the number of sequences")
+    problem = f"{op}: {of.lead[0]} tokens do not divide into the {state[0]} sequences of `initial_state`"
+    return state[0], divided(problem, of.lead[0], state[0])
+
+
+def gates(op: str, of: Heads, decay: Sizes | None, beta: Sizes | None, a_log: Sizes | None, bias: Sizes | None) -> None:
+    """Checks the gates of each head and what they are made of."""
+    number, whole = (of.values,), (of.values, of.key_size)
+    by_key = decay is not None and len(decay) == len(of.lead) + 2
+    allowed = {
+        "decay": (decay, [(*of.lead, *number), (*of.lead, *whole)]),
+        "beta": (beta, [(*of.lead, *number)]),
+        "a_log": (a_log, [number]),
+        "dt_bias": (bias, [number, whole, (of.values * of.key_size,)] if by_key else [number]),
+    }
+    for name, (sizes, wanted) in allowed.items():
+        problem = f"{op}: `{name}` of {shape_text(sizes or ())} must be {' or '.join(map(shape_text, wanted))}"
+        if not one_of(problem, sizes, *wanted):
+            raise ShapeError(problem)
