@@ -31,7 +31,7 @@ class SizeError(ShapeError):
     """A question about symbolic sizes whose answer depends on their values.
 
     needs: what must hold for the model to run at all, such as "s <= 512", if that is known; else empty. names: for
-    each symbol, the name under which the model declares it, where that differs.
+    each symbol, the name under which the model declares it, where that differs. example: numbers with which it holds.
     """
 
     def __init__(self, problem: str, *sizes: Any, needs: str = "", fix: int | None = None) -> None:
@@ -41,10 +41,14 @@ class SizeError(ShapeError):
         self.problem, self.needs, self.fix, self.exact = problem, needs, 128 if fix is None else fix, fix is not None
         self.symbols = symbols_in(*sizes)
         self.names: Mapping[str, str] = {}
+        self.example: Mapping[str, int] = {}
 
     def __str__(self) -> str:
         if not self.symbols:
             return self.problem
+        if self.example:
+            fixed = {self.names.get(symbol, symbol): number for symbol, number in self.example.items()}
+            return f"{self.problem}\n  hint    fix sizes for which {self.needs}, such as sizes={fixed}"
         keys = [self.names.get(symbol, symbol) for symbol in self.symbols]
         number = f"sizes={ {keys[0]: self.fix} }"
         if not self.needs:
@@ -56,6 +60,9 @@ class SizeError(ShapeError):
             return f"{self.problem}\n  hint    fix {keys[0]!r} when exporting or loading: {number}{more}"
         left, sign, right = self.needs.partition(" == ")
         alone = left in self.symbols and sign
+        if alone and right.isdigit():
+            key = self.names.get(left, left)
+            return f"{self.problem}\n  hint    fix {key!r} when exporting or loading: sizes={ {key: int(right)} }"
         key, value = (self.names.get(left, left), right) if alone else (keys[0], f"{self.symbols[0]}, {self.needs}")
         value = self.needs if self.needs.startswith((f"{self.symbols[0]} <", f"{self.symbols[0]} >")) else value
         return f"{self.problem}\n  hint    export with sizes={ {key: value} }, or fix a size: {number}"

@@ -121,7 +121,7 @@ def at_least(problem: str, size: Dim, least: Dim) -> bool:
 def agree(problem: str, a: Dim, b: Dim, *, broadcasts: bool = False) -> bool:
     """Whether two sizes that must be equal are. Raises SizeError, which begins with `problem`, where that is open.
 
-    broadcasts: another number, such as 1, may do too, or is what a branch asks for.
+    broadcasts: a size of 1 may do too, so an equation with 1 says nothing.
     """
     if a is b or a == b:
         return True
@@ -136,7 +136,7 @@ def agree(problem: str, a: Dim, b: Dim, *, broadcasts: bool = False) -> bool:
             f"{problem}: {a} and {b} must be equal",
             a,
             b,
-            needs="" if broadcasts and isinstance(b, int) else _equation(str(a), str(b)),
+            needs="" if broadcasts and isinstance(b, int) and b == 1 else _equation(str(a), str(b)),
             fix=b if isinstance(b, int) else None,
         ) from error
 
@@ -144,6 +144,12 @@ def agree(problem: str, a: Dim, b: Dim, *, broadcasts: bool = False) -> bool:
 def all_agree(problem: str, given: Sizes, wanted: Sizes) -> bool:
     """`agree` for two lists of sizes; lists of different lengths do not."""
     return len(given) == len(wanted) and all(agree(problem, a, b) for a, b in zip(given, wanted, strict=True))
+
+
+def must_agree(problem: str, given: Sizes, wanted: Sizes) -> None:
+    """Raises ShapeError, which says `problem`, unless two lists of sizes agree; SizeError where that is open."""
+    if not all_agree(problem, given, wanted):
+        raise ShapeError(problem)
 
 
 def one_of(problem: str, given: Sizes | None, *allowed: tuple[Dim | None, ...]) -> bool:

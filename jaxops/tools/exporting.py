@@ -62,6 +62,7 @@ def export(
                     limits, limiting = Limits(given, axes), False
                     continue
                 error.names = {text: name for name, text in meanings.items()}
+                error.example = limits.example(error)
                 raise
         except JaxopsError as error:
             if limits.in_trace:

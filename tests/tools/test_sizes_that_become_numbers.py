@@ -1,11 +1,14 @@
 """Exports of models in which a size that has a name must equal a number. The number is found, and the rest goes on."""
 
+import re
+
 import numpy as np
 import onnxruntime
 import pytest
 from symbolic_graphs import Row, agrees, model
 
 import jaxops.onnx
+from jaxops.errors import SizeError
 
 STATE = "sh = Constant<value_ints=[1,1,4]>()  h0 = ConstantOfShape(sh)  "
 JOINED = "(float[n,3] x, float[2,3] z) => (float[i,j] y)"
@@ -122,6 +125,58 @@ ROWS = [
         "float32[3,5,d]; int32[3,d]",
     ),
     Row(
+        "operands that broadcast, for other sizes than 1",
+        "(float[a,b] x, float[3,4] t, bool[c,d] k) => (float[3,4] y)",
+        "p = Add(x, t)  s = Constant<value_ints=[3,4]>()  e = Expand(x, s)  y = Where(k, p, e)",
+        ({"a": 3, "b": 4, "c": 3, "d": 4},),
+        "float32[3,4]; float32[3,4]; bool[3,4]",
+    ),
+    Row(
+        "normalizations of as many channels as they have parameters",
+        "(float[n,c,h] x, float[4] k) => (float[n,c,h] y)",
+        "v = Exp(k)  a = BatchNormalization(x, k, k, k, v)  b = InstanceNormalization(a, k, k)  y = Relu(b)",
+        ({"n": 2, "c": 4, "h": 3}, {"n": 1, "c": 4, "h": 5}),
+        "float32[n,4,h]",
+    ),
+    Row(
+        "channels in groups",
+        "(float[n,c,h] x, float[4] k) => (float[n,c,h] y)",
+        "y = GroupNormalization<num_groups=2>(x, k, k)",
+        ({"n": 2, "c": 4, "h": 3}, {"n": 1, "c": 4, "h": 5}),
+        "float32[n,4,h]",
+        opset=21,
+    ),
+    Row(
+        "an axis that is squeezed",
+        "(float[n,c,h] x) => (float[n,h] z)",
+        "a = Constant<value_ints=[1]>()  y = Squeeze(x, a)  z = Relu(y)",
+        ({"n": 2, "c": 1, "h": 3}, {"n": 1, "c": 1, "h": 1}),
+        "float32[n,1,h]",
+    ),
+    Row(
+        "a scale for each channel, and for each block of two",
+        "(float[n,c] x, float[3] s, float[3,2] t) => (float[n,c] y, float[n,c] z)",
+        """q = QuantizeLinear<axis=0>(x, s)  y = DequantizeLinear<axis=0>(q, s)
+        p = QuantizeLinear<axis=1,block_size=2>(x, t)  z = DequantizeLinear<axis=1,block_size=2>(p, t)""",
+        ({"n": 3, "c": 4}, {"n": 3, "c": 3}),
+        "float32[3,c]",
+        opset=21,
+    ),
+    Row(
+        "places of the largest, of fixed batch",
+        "(float[n,c,h,w] x, int64[1,1,2,2] i) => (float[1,1,4,4] z)",
+        "y = MaxUnpool<kernel_shape=[2,2],strides=[2,2]>(x, i)  z = Relu(y)",
+        ({"n": 1, "c": 1, "h": 2, "w": 2},),
+        "float32[1,1,2,2]",
+    ),
+    Row(
+        "columns of an image",
+        "(float[n,c,l] x) => (float[n,d,5,5] z)",
+        """i = Constant<value_ints=[5,5]>()  k = Constant<value_ints=[1,5]>()  y = Col2Im(x, i, k)  z = Relu(y)""",
+        ({"n": 2, "c": 10, "l": 5}, {"n": 1, "c": 5, "l": 5}),
+        "float32[n,5*c,5]",
+    ),
+    Row(
         "a flattened square image",
         "(float[n,3,h,h] x, float[48,5] m) => (float[n,5] z)",
         "y = Flatten(x)  z = MatMul(y, m)",
@@ -148,8 +203,8 @@ CACHED = model(
     float[b,2,past,kv_cache_dim] pv, int32[b,all] mask, float[64,8] cos, float[64,8] sin)
     => (float[b,s,64] y, float[b,2,t,16] nk, float[b,2,t,16] nv)""",
     """sh = Shape(mask)  one = Constant<value_ints=[1]>()  last = Constant<value_int=1>()  n = Gather(sh, last)
-    total = Cast<to=6>(n)  sums = ReduceSum<keepdims=0>(mask, one)
-    i1 = Constant<value = int32[1] {1}>()  less = Sub(sums, i1)  seq = Identity(less)
+    total = Cast<to=6>(n)  sums = ReduceSum<keepdims=0>(mask, one)  i1 = Constant<value = int32[1] {1}>()
+    seq = Sub(sums, i1)
     y, nk, nv = com.microsoft.GroupQueryAttention<num_heads=4,kv_num_heads=2,do_rotary=1>
         (q, k, v, pk, pv, seq, total, cos, sin)""",
 )
@@ -169,3 +224,16 @@ def test_the_width_of_a_cache_follows_from_the_weights():
         wanted = session.run(None, {v.name: x for v, x in zip(loaded.inputs, values, strict=True)})
         for got, want in zip(program.call({}, *values), wanted, strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_several_sizes_that_leave_a_choice_are_named_with_numbers_that_fit():
+    """The sizes of the image, and not of what is left of it."""
+    head = "(float[n,3,height,width] x, float[24,5] m) => (float[n,5] z)"
+    body = "p = MaxPool<kernel_shape=[8,8],strides=[8,8]>(x)  y = Flatten(p)  z = MatMul(y, m)"
+    loaded = jaxops.onnx.load(model(head, body))
+    with pytest.raises(
+        SizeError, match=r"3\*floordiv\(height, 8\)\*floordiv\(width, 8\) and 24 must be equal"
+    ) as caught:
+        loaded.export()
+    assert re.search(r"hint    fix sizes for which .*, such as sizes={'height': 16, 'width': 32}", str(caught.value))
+    assert loaded.export(sizes={"height": 16, "width": 32}).out_avals[0].shape[1] == 5

@@ -14,6 +14,7 @@ from jaxops.dtypes import is_float
 from jaxops.errors import AxisError, DTypeError, ShapeError, shape_text
 from jaxops.onnx.registry import version
 from jaxops.ops.math.losses import LossReduction
+from jaxops.shapes.arithmetic import must_agree
 from jaxops.static import Array, Sizes, Static, array, foldable
 
 
@@ -42,10 +43,8 @@ def _aligned(op: str, a: Array, b: Array, axis: int | None, broadcast: int) -> A
 def _same_shape(op: str, shapes: Sequence[Sizes], hint: str) -> None:
     for sizes in shapes[1:]:
         if sizes != shapes[0]:
-            raise ShapeError(
-                f"{op}: operands of {shape_text(shapes[0])} and {shape_text(sizes)} must have one shape in this "
-                f"version; {hint}"
-            )
+            problem = f"{op}: operands of {shape_text(shapes[0])} and {shape_text(sizes)} must have one shape in this "
+            must_agree(f"{problem}version; {hint}", sizes, shapes[0])
 
 
 def one_way(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -261,9 +261,8 @@ def swiglu(a: Array, b: Array, *, alpha: float = 1.0) -> jax.Array:
     """
     gate, value = operands("swiglu", (a, b), "floating-point")
     if gate.shape != value.shape:
-        raise ShapeError(
-            f"swiglu: a of {shape_text(gate.shape)} and b of {shape_text(value.shape)} must have one shape"
-        )
+        problem = f"swiglu: a of {shape_text(gate.shape)} and b of {shape_text(value.shape)} must have one shape"
+        of_sizes.must_agree(problem, gate.shape, value.shape)
     return swish(gate, alpha=alpha) * value
 
 

@@ -1,7 +1,7 @@
 """Sizes of Fourier transforms and of the frames of a signal."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import at_least, floored
+from jaxops.shapes.arithmetic import at_least, floored, must_agree
 from jaxops.static import Dim, Sizes
 
 
@@ -30,7 +30,11 @@ def frames(op: str, length: Dim, frame_step: int, window: Sizes | None, frame_le
     if window is not None and len(window) != 1:
         raise ShapeError(f"{op}: `window` of {shape_text(window)} must be 1-D")
     if window is not None and frame_length is not None and window != (frame_length,):
-        raise ShapeError(f"{op}: `window` of {shape_text(window)} must be as long as `frame_length`, {frame_length}")
+        must_agree(
+            f"{op}: `window` of {shape_text(window)} must be as long as `frame_length`, {frame_length}",
+            window,
+            (frame_length,),
+        )
     each = frame_length if frame_length is not None else window[0] if window is not None else length
     each = transform_length(op, each, None, False)
     if frame_step < 1:

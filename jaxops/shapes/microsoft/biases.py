@@ -3,7 +3,7 @@
 import math
 
 from jaxops.errors import ShapeError, shape_text
-from jaxops.shapes.arithmetic import all_agree
+from jaxops.shapes.arithmetic import all_agree, divided
 from jaxops.static import Dim, Sizes
 
 
@@ -30,10 +30,8 @@ def same(op: str, sizes: Sizes, **given: Sizes) -> None:
 
 def halves(op: str, sizes: Sizes) -> Sizes:
     """The sizes of one half of x, whose last axis is cut in two."""
-    half = sizes[-1] // 2
-    if half * 2 != sizes[-1]:
-        raise ShapeError(f"{op}: the last axis of x of {shape_text(sizes)} does not divide into two halves")
-    return (*sizes[:-1], half)
+    problem = f"{op}: the last axis of x of {shape_text(sizes)} does not divide into two halves"
+    return (*sizes[:-1], divided(problem, sizes[-1], 2))
 
 
 def softmax_rows(op: str, data: Sizes, bias: Sizes, axis: int) -> tuple[Dim, Dim, Dim]:

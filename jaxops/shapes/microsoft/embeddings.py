@@ -1,7 +1,7 @@
 """Sizes of tables of embeddings."""
 
 from jaxops.errors import ShapeError, shape_text
-from jaxops.shapes.arithmetic import all_agree, one_of
+from jaxops.shapes.arithmetic import all_agree, must_agree, one_of
 from jaxops.static import Dim, Sizes
 
 
@@ -34,7 +34,7 @@ def word_filters(op: str, sequence: Sizes, w: Sizes, b: Sizes, c: Sizes) -> None
     if len(w) != 4 or w[1] != 1:
         raise ShapeError(f"{op}: `w` has the shape {shape_text(w)}; it must be (filters, 1, width, size)")
     if tuple(b) != (w[0],):
-        raise ShapeError(f"{op}: `b` has the shape {shape_text(b)}; it must be {shape_text((w[0],))}")
+        must_agree(f"{op}: `b` has the shape {shape_text(b)}; it must be {shape_text((w[0],))}", tuple(b), (w[0],))
     table(op, "c", c, w[3])
     if w[2] == 0:
         raise ShapeError(f"{op}: `w` has the shape {shape_text(w)}; filters must be at least one letter wide")

@@ -1,7 +1,7 @@
 """Sizes of mixtures of experts."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import one_of
+from jaxops.shapes.arithmetic import must_agree, one_of
 from jaxops.shapes.microsoft.quantized_blocks import packed
 from jaxops.static import Dim, Sizes
 
@@ -24,7 +24,7 @@ def weights(op: str, names: Sizes, given: dict[str, Sizes | None], experts: Dim,
     for name, wanted in zip(names, ((experts, rows, columns), (experts, rows)), strict=True):
         found = given[name]
         if found is not None and found != wanted:
-            raise ShapeError(f"{op}: `{name}` of {shape_text(found)} must be {shape_text(wanted)}")
+            must_agree(f"{op}: `{name}` of {shape_text(found)} must be {shape_text(wanted)}", found, wanted)
 
 
 def scales(op: str, name: str, w: Sizes, found: Sizes, zeros: Sizes | None, bits: int, block_size: int) -> None:
@@ -33,7 +33,7 @@ def scales(op: str, name: str, w: Sizes, found: Sizes, zeros: Sizes | None, bits
     blocks = -(-width * (8 // bits) // block_size) if block_size else None
     wanted = (experts, rows) if blocks is None else (experts, rows, blocks)
     if found != wanted:
-        raise ShapeError(f"{op}: `{name}_scales` of {shape_text(found)} must be {shape_text(wanted)}")
+        must_agree(f"{op}: `{name}_scales` of {shape_text(found)} must be {shape_text(wanted)}", found, wanted)
     expected = (*wanted[:-1], packed(wanted[-1], bits))
     if zeros is not None and zeros != expected:
-        raise ShapeError(f"{op}: `{name}_zero_points` of {shape_text(zeros)} must be {shape_text(expected)}")
+        must_agree(f"{op}: `{name}_zero_points` of {shape_text(zeros)} must be {shape_text(expected)}", zeros, expected)

@@ -1,7 +1,7 @@
 """Sizes of GroupQueryAttention: heads, the rows of its cache, and its optional operands."""
 
 from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
-from jaxops.shapes.arithmetic import all_agree, one_of
+from jaxops.shapes.arithmetic import all_agree, must_agree, one_of
 from jaxops.static import Dim, Sizes, Undecided
 
 
@@ -106,7 +106,7 @@ def vectors(op: str, **operands: tuple[Sizes | None, Dim]) -> None:
     """Checks 1-D operands: each comes with its sizes, None if it is left out, and the length it must have."""
     for name, (sizes, length) in operands.items():
         if sizes is not None and sizes != (length,):
-            raise ShapeError(f"{op}: `{name}` of {shape_text(sizes)} must be {shape_text((length,))}")
+            must_agree(f"{op}: `{name}` of {shape_text(sizes)} must be {shape_text((length,))}", sizes, (length,))
 
 
 def scales(op: str, kind: str, channels: Sizes, key: Sizes | None = None, value: Sizes | None = None) -> None:

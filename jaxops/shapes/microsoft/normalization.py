@@ -1,7 +1,7 @@
 """Sizes of residuals and parameters of normalizations."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import all_agree, one_of
+from jaxops.shapes.arithmetic import all_agree, divided, one_of
 from jaxops.static import Sizes
 
 
@@ -25,13 +25,13 @@ def heads(op: str, sizes: Sizes, scale: Sizes) -> Sizes:
     """x of (…, H·C) as (…, H, C), where scale is (C,)."""
     if len(scale) != 1 or not sizes:
         raise ShapeError(f"{op}: `scale` of {shape_text(scale)} must have one axis, and x of {shape_text(sizes)} some")
-    count = sizes[-1] // scale[0] if scale[0] != 0 else 0
-    if count * scale[0] != sizes[-1]:
-        raise ShapeError(
-            f"{op}: the last axis of x of {shape_text(sizes)} does not divide into heads of {scale[0]} elements, the "
-            f"size of `scale`"
-        )
-    return (*sizes[:-1], count, scale[0])
+    problem = (
+        f"{op}: the last axis of x of {shape_text(sizes)} does not divide into heads of {scale[0]} elements, the size "
+        f"of `scale`"
+    )
+    if scale[0] == 0:
+        raise ShapeError(problem)
+    return (*sizes[:-1], divided(problem, sizes[-1], scale[0]), scale[0])
 
 
 def branches(op: str, sizes: Sizes, scale: Sizes | None, num_branches: int) -> tuple[Sizes, Sizes | None]:
@@ -44,11 +44,8 @@ def branches(op: str, sizes: Sizes, scale: Sizes | None, num_branches: int) -> t
     if len(sizes) < (1 if num_branches else 2):
         raise ShapeError(f"{op}: x of {shape_text(sizes)} has too few axes; give (…, C, H), or `num_branches`")
     count = num_branches or sizes[-2]
-    each = sizes[-1] // num_branches if num_branches else sizes[-1]
-    if num_branches and each * num_branches != sizes[-1]:
-        raise ShapeError(
-            f"{op}: the last axis of x of {shape_text(sizes)} does not divide into {num_branches} branches"
-        )
+    problem = f"{op}: the last axis of x of {shape_text(sizes)} does not divide into {num_branches} branches"
+    each = divided(problem, sizes[-1], num_branches) if num_branches else sizes[-1]
     full = (*(sizes[:-1] if num_branches else sizes[:-2]), count, each)
     if scale is None:
         return full, None

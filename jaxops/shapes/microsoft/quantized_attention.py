@@ -1,7 +1,7 @@
 """Sizes of attention that projects its input with one matrix for queries, keys and values."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import one_of
+from jaxops.shapes.arithmetic import must_agree, one_of
 from jaxops.static import Dim, Sizes
 
 
@@ -14,7 +14,7 @@ def projection(op: str, x: Sizes, w: Sizes, bias: Sizes, heads: int) -> Dim:
     if heads < 1 or w[1] % (3 * heads):
         raise ArgumentError(f"{op}: `num_heads` is {heads}; three times it must divide the {w[1]} columns of `weight`")
     if bias != w[1:]:
-        raise ShapeError(f"{op}: `bias` of {shape_text(bias)} must be {shape_text(w[1:])}")
+        must_agree(f"{op}: `bias` of {shape_text(bias)} must be {shape_text(w[1:])}", bias, w[1:])
     return w[1] // (3 * heads)
 
 

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import agree, must_agree
 from jaxops.static import Dim, Sizes
 
 
@@ -43,8 +44,9 @@ def matrix(op: str, n: int, k: int, bits: int, block_size: int, given: dict[str,
 
 def product(op: str, a: Sizes, k: int) -> None:
     """ShapeError unless the last axis of a has K elements."""
-    if not a or a[-1] != k:
-        raise ShapeError(f"{op}: `a` of {shape_text(a)} must have K, {k}, elements on its last axis")
+    problem = f"{op}: `a` of {shape_text(a)} must have K, {k}, elements on its last axis"
+    if not a or not agree(problem, a[-1], k):
+        raise ShapeError(problem)
 
 
 def flat(op: str, n: int, k: int, block_size: int, b: Sizes, absmax: Sizes) -> None:
@@ -76,4 +78,6 @@ def table(
     if zero_points is not None:
         wanted = tuple(-(-s // per_byte) if i == axis else s for i, s in enumerate(scales))
         if zero_points != wanted:
-            raise ShapeError(f"{op}: `zero_points` of {shape_text(zero_points)} must be {shape_text(wanted)}")
+            must_agree(
+                f"{op}: `zero_points` of {shape_text(zero_points)} must be {shape_text(wanted)}", zero_points, wanted
+            )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import all_agree, one_of
+from jaxops.shapes.arithmetic import agree, all_agree, at_least, divided, one_of
 from jaxops.static import Dim, Sizes
 
 
@@ -20,9 +20,10 @@ def by_heads(op: str, sizes: Sizes, num_heads: int, rotary_dim: int, width: Dim)
     if rotary_dim and num_heads < 1:
         raise ArgumentError(f"{op}: `num_heads` is {num_heads}; with `rotary_embedding_dim` it must be at least 1")
     heads = num_heads if rotary_dim or num_heads else hidden // (2 * width) if width else 0
-    if heads == 0 or hidden % heads:
-        raise ShapeError(f"{op}: the {hidden} features of `input` do not make {heads} heads of equal size")
-    return batch, length, heads, hidden // heads
+    problem = f"{op}: the {hidden} features of `input` do not make {heads} heads of equal size"
+    if heads == 0:
+        raise ShapeError(problem)
+    return batch, length, heads, divided(problem, hidden, heads)
 
 
 def tables(op: str, cos: Sizes, sin: Sizes, head_size: Dim, rotary_dim: int) -> None:
@@ -31,11 +32,12 @@ def tables(op: str, cos: Sizes, sin: Sizes, head_size: Dim, rotary_dim: int) -> 
     if len(cos) != 2 or not all_agree(problem, cos, sin):
         raise ShapeError(problem)
     turned = rotary_dim or head_size
-    if turned > head_size or cos[1] * 2 != turned:
-        raise ShapeError(
-            f"{op}: `cos_cache` of {shape_text(cos)} rotates {cos[1] * 2} elements, but heads of {head_size} elements "
-            f"with rotary_embedding_dim={rotary_dim} need {turned}"
-        )
+    problem = (
+        f"{op}: `cos_cache` of {shape_text(cos)} rotates {cos[1] * 2} elements, but heads of {head_size} elements with "
+        f"rotary_embedding_dim={rotary_dim} need {turned}"
+    )
+    if not agree(problem, cos[1] * 2, turned) or not at_least(problem, head_size, turned):
+        raise ShapeError(problem)
 
 
 def positions(op: str, ids: Sizes, wanted: Sizes) -> None:

@@ -1,6 +1,7 @@
 """The sizes of images that are cropped or shifted channel by channel."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import must_agree
 from jaxops.static import Dim, Sizes
 
 
@@ -8,8 +9,10 @@ def channel_biases(op: str, sizes: Sizes, count: int) -> None:
     """Raises ShapeError unless the sizes are (N, C, H, W) with one bias for each channel."""
     _image(op, sizes)
     if sizes[1] != count:
-        raise ShapeError(
-            f"{op}: `bias` holds {count} numbers, but `input` of {shape_text(sizes)} has {sizes[1]} channels"
+        must_agree(
+            f"{op}: `bias` holds {count} numbers, but `input` of {shape_text(sizes)} has {sizes[1]} channels",
+            (sizes[1],),
+            (count,),
         )
 
 

@@ -3,6 +3,7 @@
 import math
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import must_agree
 from jaxops.shapes.nn import windows
 from jaxops.shapes.nn.windows import Options, Windows
 from jaxops.static import Sizes
@@ -43,4 +44,4 @@ def deformed(
 
 def _place(op: str, name: str, sizes: Sizes, wanted: Sizes) -> None:
     if sizes != wanted:
-        raise ShapeError(f"{op}: `{name}` has sizes {shape_text(sizes)}; it must be {shape_text(wanted)}")
+        must_agree(f"{op}: `{name}` has sizes {shape_text(sizes)}; it must be {shape_text(wanted)}", sizes, wanted)

@@ -1,6 +1,7 @@
 """Sizes of the parameters of normalizations."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import all_agree, divided
 from jaxops.static import Dim, Sizes
 
 
@@ -15,11 +16,12 @@ def per_channel(op: str, sizes: Sizes, **given: Sizes) -> None:
     """Raises ShapeError unless each of `given` has one number per channel."""
     count = channels(op, sizes)
     for name, shape in given.items():
-        if tuple(shape) != (count,):
-            raise ShapeError(
-                f"{op}: `{name}` has the shape {shape_text(shape)}, but x of {shape_text(sizes)} has {count} channels, "
-                f"so it must be {shape_text((count,))}"
-            )
+        problem = (
+            f"{op}: `{name}` has the shape {shape_text(shape)}, but x of {shape_text(sizes)} has {count} channels, so "
+            f"it must be {shape_text((count,))}"
+        )
+        if not all_agree(problem, tuple(shape), (count,)):
+            raise ShapeError(problem)
 
 
 def groups(op: str, sizes: Sizes, num_groups: int) -> Sizes:
@@ -28,10 +30,8 @@ def groups(op: str, sizes: Sizes, num_groups: int) -> Sizes:
         raise ShapeError(f"{op}: the operand of {shape_text(sizes)} has no channel axis; give (N, C, …)")
     if num_groups < 1:
         raise ArgumentError(f"{op}: `num_groups` is {num_groups}; it must be at least 1")
-    each = sizes[1] // num_groups
-    if each * num_groups != sizes[1]:
-        raise ShapeError(f"{op}: {sizes[1]} channels of {shape_text(sizes)} do not divide into {num_groups} groups")
-    return (sizes[0], num_groups, each, *sizes[2:])
+    problem = f"{op}: {sizes[1]} channels of {shape_text(sizes)} do not divide into {num_groups} groups"
+    return (sizes[0], num_groups, divided(problem, sizes[1], num_groups), *sizes[2:])
 
 
 def window(op: str, size: int, channels: Dim) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """Sizes of scales and zero points of a convolution's filters: one for all, or one an output channel."""
 
-from jaxops.errors import ShapeError, shape_text
+from jaxops.errors import shape_text
+from jaxops.shapes.arithmetic import must_agree
 from jaxops.static import Sizes
 
 
@@ -9,8 +10,10 @@ def of_filters(op: str, operand: str, given: Sizes, w: Sizes) -> Sizes:
     if given in ((), (1,)):
         return ()
     if given != w[:1]:
-        raise ShapeError(
+        must_agree(
             f"{op}: `{operand}` of {shape_text(given)} does not fit `w` of {shape_text(w)}; it must be a scalar, or "
-            f"{shape_text(w[:1])}, one an output channel"
+            f"{shape_text(w[:1])}, one an output channel",
+            given,
+            w[:1],
         )
     return (*given, *(1,) * (len(w) - 1))

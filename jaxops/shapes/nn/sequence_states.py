@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import all_agree, one_of
+from jaxops.shapes.arithmetic import all_agree, must_agree, one_of
 from jaxops.shapes.nn.dot_product_attention import split
 from jaxops.static import Dim, Sizes
 
@@ -42,10 +42,13 @@ def linear_attention(
         either = ", or the other way round" if fewer_queries else ""
         raise ArgumentError(f"{op}: `q_num_heads` {q_heads} must be a multiple of `kv_num_heads` {kv_heads}{either}")
     batch, _, length, key_size = split(op, "query", query, q_heads, "q_num_heads")
-    if split(op, "key", key, kv_heads, "kv_num_heads")[3] != key_size:
-        raise ShapeError(
+    of_key = split(op, "key", key, kv_heads, "kv_num_heads")[3]
+    if of_key != key_size:
+        must_agree(
             f"{op}: `query` {shape_text(query)} of {q_heads} heads and `key` {shape_text(key)} of {kv_heads} heads "
-            f"differ in the size of a head"
+            f"differ in the size of a head",
+            (of_key,),
+            (key_size,),
         )
     value_size = split(op, "value", value, kv_heads, "kv_num_heads")[3]
     return Heads(batch, length, kv_heads, max(q_heads // kv_heads, 1), key_size, value_size)
@@ -74,11 +77,12 @@ def causal_conv(op: str, data: Sizes, weight: Sizes, bias: Sizes | None, dilatio
     """The sizes (B, C, (k - 1) · dilation) of the state of a convolution of data (B, C, L) with weight (C, 1, k)."""
     if len(data) != 3:
         raise ShapeError(f"{op}: `input` of {shape_text(data)} must be (batch, channels, length)")
-    if len(weight) != 3 or weight[:2] != (data[1], 1) or weight[2] == 0:
-        raise ShapeError(
-            f"{op}: `weight` of {shape_text(weight)} must be ({data[1]}, 1, k), as `input` has {data[1]} channels, "
-            f"with k at least 1"
-        )
+    problem = (
+        f"{op}: `weight` of {shape_text(weight)} must be ({data[1]}, 1, k), as `input` has {data[1]} channels, with k "
+        f"at least 1"
+    )
+    if len(weight) != 3 or weight[2] == 0 or not all_agree(problem, weight[:2], (data[1], 1)):
+        raise ShapeError(problem)
     if bias is not None and bias != (data[1],):
-        raise ShapeError(f"{op}: `bias` of {shape_text(bias)} must be ({data[1]},), one number per channel")
+        must_agree(f"{op}: `bias` of {shape_text(bias)} must be ({data[1]},), one number per channel", bias, (data[1],))
     return (*data[:2], (weight[2] - 1) * dilation)

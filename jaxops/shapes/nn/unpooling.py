@@ -3,16 +3,16 @@
 import math
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import all_agree, divided, must_agree
 from jaxops.shapes.nn.windows import Options, Windows, sliding
 from jaxops.static import Sizes
 
 
 def same(x: Sizes, places: Sizes) -> None:
     """An index for each element (ONNX MaxUnpool-22)."""
-    if x != places or len(x) < 3:
-        raise ShapeError(
-            f"max_unpool: `x` of {shape_text(x)} and `i` of {shape_text(places)} must both be (N, C, d1, …)"
-        )
+    problem = f"max_unpool: `x` of {shape_text(x)} and `i` of {shape_text(places)} must both be (N, C, d1, …)"
+    if len(x) < 3 or not all_agree(problem, x, places):
+        raise ShapeError(problem)
 
 
 def unpooled(sizes: Sizes, kernel: Sizes, strides: Sizes | None, pads: Sizes | None) -> Sizes:
@@ -53,9 +53,9 @@ def blocks(columns: Sizes, image: Sizes, block: Sizes, options: Options) -> tupl
         raise ArgumentError(f"col2im: `block_shape` {shape_text(block)} must be positive")
     windows = sliding("col2im", image, block, options)
     places = math.prod(windows.sizes)
-    if columns[1] % count or columns[2] != places:
-        raise ShapeError(
-            f"col2im: `input` of {shape_text(columns)} does not fit blocks of {shape_text(block)} in "
-            f"{shape_text(image)}; axis 1 must be a multiple of {count}, axis 2 {places}"
-        )
-    return (columns[0], columns[1] // count, *image), windows
+    problem = (
+        f"col2im: `input` of {shape_text(columns)} does not fit blocks of {shape_text(block)} in {shape_text(image)}; "
+        f"axis 1 must be a multiple of {count}, axis 2 {places}"
+    )
+    must_agree(problem, columns[2:], (places,))
+    return (columns[0], divided(problem, columns[1], count), *image), windows

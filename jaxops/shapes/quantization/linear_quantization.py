@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.shapes.arithmetic import ceiled, must_agree
 from jaxops.static import Sizes
 
 
@@ -35,11 +36,13 @@ def layout(op: str, operand: str, x: Sizes, scale: Sizes, axis: int, block_size:
         return Layout((1,) * len(x))
     given = f"{op}: `{operand}` of {shape_text(scale)}"
     if block_size:
-        expected = (*x[:axis], -(-x[axis] // block_size), *x[axis + 1 :])
+        expected = (*x[:axis], ceiled(x[axis], block_size), *x[axis + 1 :])
         if scale != expected:
-            raise ShapeError(
+            must_agree(
                 f"{given} does not fit `x` of {shape_text(x)} in blocks of {block_size} on axis {axis}; it must be "
-                f"{shape_text(expected)}, or a scalar"
+                f"{shape_text(expected)}, or a scalar",
+                scale,
+                expected,
             )
         return Layout(scale, axis, block_size)
     if len(scale) != 1:
@@ -48,9 +51,11 @@ def layout(op: str, operand: str, x: Sizes, scale: Sizes, axis: int, block_size:
             f"for quantization by blocks"
         )
     if scale[0] != x[axis]:
-        raise ShapeError(
+        must_agree(
             f"{given} does not fit axis {axis} of `x` of {shape_text(x)}; it must have {x[axis]} elements, or be a "
-            f"scalar"
+            f"scalar",
+            scale,
+            (x[axis],),
         )
     return Layout(tuple(scale[0] if i == axis else 1 for i in range(len(x))))
 
@@ -59,6 +64,8 @@ def same_layout(op: str, names: tuple[str, str], scale: Sizes, zero_point: Sizes
     """Raises ShapeError unless scale and zero point have one shape; one element may be a scalar or 1-D in either."""
     single = ((), (1,))
     if scale != zero_point and not (scale in single and zero_point in single):
-        raise ShapeError(
-            f"{op}: `{names[1]}` of {shape_text(zero_point)} must have the shape of `{names[0]}`, {shape_text(scale)}"
+        must_agree(
+            f"{op}: `{names[1]}` of {shape_text(zero_point)} must have the shape of `{names[0]}`, {shape_text(scale)}",
+            zero_point,
+            scale,
         )

@@ -67,7 +67,7 @@ def squeeze(sizes: Sizes, axes: tuple[int, ...] | None) -> Sizes:
         return tuple(d for d in sizes if at_least(problem.format(d), d, 2) or not equal(d, 1))
     for i in axes:
         problem = f"squeeze: axis {i} of {shape_text(sizes)} has size {sizes[i]}, only size 1 can be dropped"
-        if not agree(problem, sizes[i], 1, broadcasts=True):
+        if not agree(problem, sizes[i], 1):
             raise ShapeError(problem)
     return tuple(d for i, d in enumerate(sizes) if i not in axes)
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from jaxops.errors import ShapeError, SignatureError, shape_text
+from jaxops.shapes.arithmetic import must_agree
 from jaxops.static import Sizes
 
 
@@ -16,9 +17,11 @@ def groups(op: str, kinds: Sequence[str], tensors: Sequence[Sizes]) -> int:
     for i in range(count):
         for kind, sizes in zip(kinds, tensors[i::count], strict=True):
             if sizes != tensors[i]:
-                raise ShapeError(
+                must_agree(
                     f"{op}: the {kind} of tensor {i} has the shape {shape_text(sizes)}, but the tensor "
-                    f"{shape_text(tensors[i])}"
+                    f"{shape_text(tensors[i])}",
+                    sizes,
+                    tensors[i],
                 )
     return count
 
