@@ -15,6 +15,7 @@ from jaxops.errors import ModelError
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
 from jaxops.memory import bounded
 from jaxops.onnx.external import ExternalData, Folders, bits, external_data
+from jaxops.onnx.nchwc import without_blocks
 from jaxops.onnx.parsing import Parsed, Readable, parsed
 from jaxops.onnx.parts import Data, File, read_part
 from jaxops.onnx.scopes import modules_of, scope_of
@@ -67,7 +68,7 @@ def _source(found: Parsed, weights: bool) -> Source:
         defaults = {a.name: attribute(a, external) for a in f.attribute_proto}
         functions[name] = function(f, attributes, defaults, opsets, external)
         check_references(f.name, functions[name])
-    graph = _graph(proto.graph, external, found.data)
+    graph = without_blocks(_graph(proto.graph, external, found.data), opsets.get("", 1))
     return Source(
         graph=_without_defaults(graph) if proto.ir_version < 4 else graph,
         opsets=opsets,

@@ -64,11 +64,6 @@ def newest_opset(domain: str = "") -> int:
 def find_schema(op_type: str, domain: str, opset: int) -> Any:
     """The schema of the newest version not above `opset`. Raises UnsupportedError, which says why there is none."""
     newest = newest_opset(domain)
-    if domain == "com.microsoft.nchwc":
-        raise UnsupportedError(
-            f"{op_type} of {domain}: the file was optimised for one CPU by onnxruntime; export the original, "
-            "or optimise with ORT_ENABLE_BASIC or ORT_ENABLE_EXTENDED"
-        )
     if not newest:
         raise UnsupportedError(f"{op_type}: jaxops knows no operators of domain '{domain}'")
     where = f"opset {opset}" + (f" of {domain}" if domain else "")

@@ -134,13 +134,9 @@ def test_what_is_no_model(tmp_path):
         check(tmp_path / "nope.onnx")
 
 
-def test_kernels_of_one_cpu_are_told():
-    proto = build(node("ReorderInput", ["x"], ["y"], domain="com.microsoft.nchwc"), opsets=NCHWC)
-    (row,) = check(proto)
-    assert row.hint == (
-        "ReorderInput of com.microsoft.nchwc: the file was optimised for one CPU by onnxruntime; export the original, "
-        "or optimise with ORT_ENABLE_BASIC or ORT_ENABLE_EXTENDED"
-    )
+def test_an_unknown_operator_of_one_processor_is_told():
+    (row,) = check(build(node("Gemm", ["x"], ["y"], domain="com.microsoft.nchwc"), opsets=NCHWC))
+    assert (row.status, row.hint) == ("missing", "jaxops knows no operators of domain 'com.microsoft.nchwc'")
 
 
 def test_a_carried_model_is_whole():

@@ -4,10 +4,10 @@ import jax
 import numpy as np
 import onnxruntime
 import pytest
-from graphs import IN, OUT, build, function, info, node, tensor
+from graphs import IN, OUT, build, function, info, model, node, tensor
 from onnx import TensorProto, helper
 
-from jaxops.errors import ArgumentError, DTypeError, ModelError, ShapeError, SignatureError, UnsupportedError
+from jaxops.errors import ArgumentError, DTypeError, ModelError, ShapeError, SignatureError
 from jaxops.onnx import load, opset
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
@@ -230,10 +230,20 @@ def test_operators_of_old_optimisers_in_the_empty_domain(version):
         agrees(build(node("ThresholdedRelu", ["x"], ["y"], alpha=1.0), opsets=(("", version),)), X)
 
 
-def test_kernels_of_one_cpu_are_refused_with_what_to_do():
-    imports = (("", 18), ("com.microsoft.nchwc", 1))
-    with pytest.raises(UnsupportedError, match=r"ReorderInput of com\.microsoft\.nchwc: .* one CPU .*ORT_ENABLE_BASIC"):
-        load(build(node("ReorderInput", ["x"], ["y"], domain="com.microsoft.nchwc"), opsets=imports))
+def test_a_signal_without_its_last_axis(tmp_path, monkeypatch):
+    """PyTorch's exporter writes STFT so."""
+    proto = model(
+        "main (float[b, n] x) => (float[b, f, k, 2] y) { y = STFT(x, step, w) }",
+        opset=17,
+        initializers={"step": np.int64(4), "w": np.hanning(16).astype(np.float32)},
+    )
+    x = np.random.default_rng(0).standard_normal((2, 64)).astype(np.float32)
+    agrees(proto, x)
+    loaded = load(proto)
+    monkeypatch.syspath_prepend(tmp_path)
+    loaded.to_python(tmp_path / "short_time")
+    package = __import__("short_time")
+    np.testing.assert_array_equal(package.apply(package.load_params(), x), loaded(x))
 
 
 # Declared shapes

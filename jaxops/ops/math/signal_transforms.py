@@ -100,8 +100,9 @@ def stft(
 ) -> jax.Array:
     """The discrete Fourier transform of each frame of a signal.
 
-    signal: (batch, length, 1), real, or (batch, length, 2), complex; floats. frame_step: static, the distance between
-    the beginnings of frames. window: (frame_length,), of signal's dtype, factors of a frame's samples; 1 by default.
+    signal: (batch, length, 1), real, or (batch, length, 2), complex; floats. A real one may be (batch, length), too, as
+    PyTorch's exporter writes it and onnxruntime takes it. frame_step: static, the distance between the beginnings of
+    frames. window: (frame_length,), of signal's dtype, factors of a frame's samples; 1 by default.
     frame_length: static; by default that of the window, else the whole signal.
     onesided: 1 gives the first frame_length // 2 + 1 points only; the signal must be real.
     Returns (batch, frames, points, 2), frames = (length - frame_length) // frame_step + 1, in the dtype of signal.
@@ -113,9 +114,10 @@ def stft(
     """
     given = operands("stft", (signal,) if window is None else (signal, window))
     x, *factors = floating("stft", **dict(zip(("signal", "window"), given, strict=False)))
-    pairs, half = sizes_of.is_complex("stft", "signal", x.shape), flag("stft", "onesided", onesided)
+    x = lax.expand_dims(x, (2,)) if x.ndim == 2 else x
     if x.ndim != 3:
         raise ShapeError(f"stft: `signal` of {shape_text(x.shape)} must be (batch, length, 1) or (batch, length, 2)")
+    pairs, half = sizes_of.is_complex("stft", "signal", x.shape), flag("stft", "onesided", onesided)
     if pairs and half:
         raise ArgumentError(f"stft: `signal` of {shape_text(x.shape)} is complex; that needs onesided=0")
     step = integer("stft", "frame_step", frame_step)

@@ -1,0 +1,225 @@
+"""Files that onnxruntime optimised for one processor: domain com.microsoft.nchwc.
+
+Between a ReorderInput and a ReorderOutput they hold the channels of images in blocks of 8 or 16, the last block filled
+up with zeros, and the filters of a Conv in an order for these. What is meant are channels on axis 1, and ordinary
+operators. Tensors in blocks get another name, as others who run the file have other numbers there.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxops.graph.nodes import Graph, Node, Tensor
+from jaxops.onnx.source import OperatorName
+from jaxops.processor import processor_features
+
+DOMAIN = "com.microsoft.nchwc"
+_POOLS = ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")
+# What onnxruntime writes although it says nothing, and some opsets do not have.
+_NOTHING = {"storage_order": 0, "ceil_mode": 0, "count_include_pad": 0, "auto_pad": "NOTSET"}
+
+
+def without_blocks(graph: Graph, opset: int) -> Graph:
+    """A graph in ordinary operators, its subgraphs too; unchanged where nothing is in blocks. opset: of the standard.
+
+    How many channels a block has, a file says only by sizes that are no multiples of 16. Where it does not, it is what
+    onnxruntime takes on this processor.
+    """
+    if not any(_is_blocked(node) for node in _all_nodes(graph)):
+        return graph
+    size = _block(list(_all_graphs(graph)))
+    return _converted(graph, size, opset)
+
+
+def _is_blocked(node: Node) -> bool:
+    return node.operator.domain == DOMAIN
+
+
+def _all_graphs(graph: Graph) -> Iterator[Graph]:
+    yield graph
+    for node in graph.nodes:
+        for inner in node.subgraphs.values():
+            yield from _all_graphs(inner)
+
+
+def _all_nodes(graph: Graph) -> Iterator[Node]:
+    for inner in _all_graphs(graph):
+        yield from inner.nodes
+
+
+def _block(graphs: Sequence[Graph]) -> int:
+    """How many channels a block has."""
+    for graph in graphs:
+        blocked: set[str] = set()
+        channels: dict[str, int] = {}  # of tensors in blocks, where it is known
+        for node in graph.nodes:
+            kind = node.operator.name if _is_blocked(node) else ""
+            if kind == "Conv":
+                outer, inner, *_ = graph.initializers[node.inputs[1]].shape
+                channels[node.outputs[0]] = outer
+                whole = node.inputs[0] in blocked
+                if outer % 16 or (whole and inner > 1 and inner % 16):
+                    return 8
+                if not whole and inner >= 8:  # as long as they fill no block, the channels of an image are in none
+                    return 16
+            elif kind == "ReorderOutput" and node.inputs[0] in channels:
+                count, kept = channels[node.inputs[0]], node.attributes["channels"]
+                possible = [size for size in (8, 16) if -(-kept // size) * size == count]
+                if len(possible) == 1:
+                    return possible[0]
+            elif node.inputs and node.inputs[0] in channels and node.operator.name != "Concat":
+                channels[node.outputs[0]] = channels[node.inputs[0]]
+            if kind not in ("", "ReorderOutput") or (not kind and not blocked.isdisjoint(node.inputs)):
+                blocked.update(node.outputs)
+    features = processor_features()
+    return 8 if "sse2" in features and "avx512f" not in features else 16
+
+
+def _converted(graph: Graph, size: int, opset: int) -> Graph:
+    """A graph whose blocks have `size` channels."""
+    step = _Conversion(graph, size, opset)
+    for node in graph.nodes:
+        step.node(node)
+    return dataclasses.replace(graph, nodes=tuple(step.nodes), initializers={**graph.initializers, **step.constants})
+
+
+class _Conversion:
+    def __init__(self, graph: Graph, size: int, opset: int) -> None:
+        self.graph, self.size, self.opset = graph, size, opset
+        self.nodes: list[Node] = []
+        self.constants: dict[str, Tensor] = {}
+        self.renamed: dict[str, str] = {}  # the tensors in blocks
+        self.taken = set(graph.defined)
+
+    def node(self, node: Node) -> None:
+        """Adds what a node means."""
+        inner = {key: _converted(g, self.size, self.opset) for key, g in node.subgraphs.items()}
+        inputs = tuple(self.renamed.get(name, name) for name in node.inputs)
+        outputs, name = node.outputs, node.operator.name
+        ends = _is_blocked(node) and name == "ReorderOutput"
+        if not ends and (_is_blocked(node) or not self.renamed.keys().isdisjoint(node.inputs)):
+            self.renamed |= {output: self.name(f"{output} (NCHW)") for output in outputs if output}
+            outputs = tuple(self.renamed.get(output, output) for output in outputs)
+        found = dataclasses.replace(
+            node, inputs=inputs, outputs=outputs, attributes={**node.attributes, **inner} if inner else node.attributes
+        )
+        if not _is_blocked(node):
+            self.nodes.append(found)
+        elif name == "Conv":
+            self.convolution(node, found)
+        elif name in _POOLS:
+            self.add(found, name, inputs, outputs, _said(node.attributes))
+        elif name == "ReorderInput":
+            self.reorder_input(found)
+        elif name == "ReorderOutput":
+            self.reorder_output(found)
+        elif name == "Upsample":
+            self.upsample(found)
+        else:
+            self.nodes.append(found)  # which binding does not know
+
+    def add(
+        self,
+        node: Node,
+        op: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        domain: str = "",
+    ) -> str:
+        """Adds an ordinary node in the place of another; returns its output. outputs: None for a new name."""
+        made = (self.name(f"{node.outputs[0]}/{op}"),) if outputs is None else tuple(outputs)
+        self.nodes.append(
+            dataclasses.replace(
+                node,
+                operator=OperatorName(op, domain),
+                name=node.name if outputs else "",
+                inputs=tuple(inputs),
+                outputs=made,
+                attributes=dict(attributes or {}),
+            )
+        )
+        return made[0]
+
+    def name(self, wanted: str) -> str:
+        """A name that is not taken yet."""
+        name, count = wanted, 1
+        while name in self.taken:
+            name, count = f"{wanted}_{count + 1}", count + 1
+        self.taken.add(name)
+        return name
+
+    def constant(self, node: Node, value: Any) -> str:
+        """The name of a new constant."""
+        array = np.asarray(value)
+        name = self.name(f"{node.outputs[0]}/constant")
+        self.constants[name] = Tensor(array.dtype, array.shape, functools.partial(np.asarray, array))
+        return name
+
+    def convolution(self, node: Node, found: Node) -> None:
+        """A Conv, with what is added to its result and an activation behind that."""
+        weights, size = self.graph.initializers[node.inputs[1]], self.size
+        outer, inner, *places = weights.shape
+        group = node.attributes.get("group", 1)
+        in_blocks = node.inputs[0] in self.renamed and not (inner == 1 and group == outer)
+        # The order in the file is (O/B, I/B, …, B of I, B of O), without blocks of I for other inputs.
+        if in_blocks:
+            parts, order = (outer // size, inner // size, *places, size, size), (0, 5, 1, 4, 2, 3)
+        else:
+            parts, order = (outer // size, inner, *places, size), (0, 4, 1, 2, 3)
+        split = self.add(found, "Reshape", [found.inputs[1], self.constant(found, parts)])
+        turned = self.add(found, "Transpose", [split], None, {"perm": order})
+        filters = self.add(found, "Reshape", [turned, self.constant(found, weights.shape)])
+        inputs = [found.inputs[0], filters, *found.inputs[2:]]
+        attributes = _said(node.attributes)
+        fused = "activation" in attributes or len(found.inputs) > 3
+        name, domain = ("FusedConv", "com.microsoft") if fused else ("Conv", "")
+        self.add(found, name, inputs, found.outputs, attributes, domain)
+
+    def reorder_input(self, node: Node) -> None:
+        """Channels on axis 1, filled up to whole blocks."""
+        x, size = node.inputs[0], self.size
+        if node.attributes.get("channels_last", 0):
+            x = self.add(node, "Transpose", [x], None, {"perm": (0, 3, 1, 2)})
+        sizes = self.add(node, "Shape", [x])
+        count = self.add(node, "Gather", [sizes, self.constant(node, [1])])
+        more = self.add(node, "Add", [count, self.constant(node, size - 1)])
+        blocks = self.add(node, "Div", [more, self.constant(node, size)])
+        whole = self.add(node, "Mul", [blocks, self.constant(node, size)])
+        missing = self.add(node, "Sub", [whole, count])
+        pads = self.add(node, "Mul", [missing, self.constant(node, [0, 0, 0, 0, 0, 1, 0, 0])])
+        self.add(node, "Pad", [x, pads], node.outputs, domain="com.microsoft")
+
+    def reorder_output(self, node: Node) -> None:
+        """The channels that are meant, on the last axis where the node says so."""
+        last, ends = node.attributes.get("channels_last", 0), [node.attributes["channels"]]
+        bounds = [self.constant(node, np.int64(value)) for value in ([0], ends, [1])]
+        outputs = None if last else node.outputs
+        x = self.add(node, "DynamicSlice", [node.inputs[0], *bounds], outputs, domain="com.microsoft")
+        if last:
+            self.add(node, "Transpose", [x], node.outputs, {"perm": (0, 2, 3, 1)})
+
+    def upsample(self, node: Node) -> None:
+        """Larger images: Resize, or before opset 11 an operator that has the one way only."""
+        scales, mode = np.asarray(node.attributes["scales"], np.float32), node.attributes.get("mode", "nearest")
+        if self.opset >= 11:
+            way = node.attributes.get("coordinate_transformation_mode", "asymmetric")
+            attributes = {"mode": mode, "coordinate_transformation_mode": way, "nearest_mode": "floor"}
+            self.add(node, "Resize", [node.inputs[0], "", self.constant(node, scales)], node.outputs, attributes)
+        elif self.opset >= 9:
+            name = "Resize" if self.opset == 10 else "Upsample"
+            self.add(node, name, [node.inputs[0], self.constant(node, scales)], node.outputs, {"mode": mode})
+        else:
+            attributes = {"mode": mode, "scales": tuple(scales.tolist())}
+            self.add(node, "Upsample", [node.inputs[0]], node.outputs, attributes)
+
+
+def _said(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that say something."""
+    found = {name: value for name, value in attributes.items() if _NOTHING.get(name) != value}
+    if all(step == 1 for step in found.get("dilations", ())):
+        found.pop("dilations", None)
+    return found
