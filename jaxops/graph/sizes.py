@@ -43,8 +43,13 @@ def names(values: Iterable[Value]) -> list[str]:
 
 def symbols(values: Sequence[Value]) -> dict[str, str]:
     """Name of a size → the Python identifier that stands for it."""
+    return identifiers(names(values))
+
+
+def identifiers(names: Iterable[str]) -> dict[str, str]:
+    """Name → a Python identifier like it, all different."""
     found: dict[str, str] = {}
-    for name in names(values):
+    for name in names:
         symbol = _identifier(name)
         while symbol in found.values():
             symbol += "_"

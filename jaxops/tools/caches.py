@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxops.errors import ModelError, ShapeError, SignatureError
@@ -20,7 +20,8 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 class Cache:
     """past, present: the input and the output. axis: that of the tokens. batch: that of the batch, None if fixed.
 
-    in_place: whether it keeps its size, and the model writes the new tokens where an input says.
+    in_place: whether it keeps its size, and the model writes the new tokens where an input says. window: how many rows
+    it needs if it keeps its size and forgets old tokens, else 0.
     """
 
     past: Value
@@ -28,12 +29,22 @@ class Cache:
     axis: int
     batch: int | None
     in_place: bool = False
+    window: int = 0
 
-    def shape(self, batch: int, length: Any) -> tuple[Any, ...]:
-        """Its sizes. Raises ModelError where the model does not say them."""
+    def with_tokens(self, sizes: Sequence[Any], count: Any) -> tuple[Any, ...]:
+        """Sizes of this cache with so many tokens: the same for one that forgets."""
+        return tuple(count if axis == self.axis and not self.window else size for axis, size in enumerate(sizes))
+
+    def shape(self, batch: int, length: Any, numbers: Mapping[str, int] | None = None) -> tuple[Any, ...]:
+        """Its sizes. length: the most tokens. numbers: of sizes that the model names only.
+
+        Raises ModelError where nothing says them.
+        """
         assert self.past.shape is not None
         sizes = list(self.past.shape)
         room = sizes[self.axis]
+        if self.window:
+            length = room if isinstance(room, int) else self.window
         if isinstance(room, int) and room != length:
             raise ShapeError(
                 f"the cache {self.past} has room for {room} tokens, not for {length}\n"
@@ -42,6 +53,7 @@ class Cache:
         if self.batch is not None:
             sizes[self.batch] = batch
         sizes[self.axis] = length
+        sizes = [(numbers or {}).get(size, size) if isinstance(size, str) else size for size in sizes]
         unknown = [name for axis, name in enumerate(sizes) if axis != self.axis and not isinstance(name, int)]
         if unknown:
             raise ModelError(
@@ -52,10 +64,14 @@ class Cache:
 
 
 def find_caches(
-    inputs: Sequence[Value], outputs: Sequence[Value], given: Mapping[str, str] | None, batch: Any
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    given: Mapping[str, str] | None,
+    batch: Any,
+    windows: Mapping[str, int] | None = None,
 ) -> tuple[Cache, ...]:
-    """The caches that grow, or that are written in place. given: input → output, or None to find them. batch: how the
-    model names that size.
+    """The caches that grow, that are written in place, or that forget. given: input → output, or None to find them.
+    batch: how the model names that size. windows: as `windows_of` gives them.
 
     Raises SignatureError for a name that the model does not have, ModelError where no cache is found.
     """
@@ -65,6 +81,7 @@ def find_caches(
         pairs = _by_name(inputs, outputs) or _by_order(inputs, outputs)
     placed = any(value.name.lower() in _PLACES for value in inputs)
     found = tuple(c for past, present in pairs if (c := _cache(past, present, batch, given is not None, placed)))
+    found = tuple(replace(cache, window=(windows or {}).get(cache.past.name, 0)) for cache in found)
     if not found:
         raise ModelError(
             "no cache that grows was found: an input such as 'past_key_values.0.key', and an output "
@@ -163,3 +180,12 @@ def is_circular(graph: Graph, cache: str) -> bool:
     """Whether what a model writes into a cache goes on at its beginning."""
     written = [n for n in graph.nodes if n.operator.name == "TensorScatter" and n.inputs[0] == cache]
     return bool(written) and all(n.attributes.get("mode") == "circular" for n in written)
+
+
+def windows_of(graph: Graph) -> dict[str, int]:
+    """The caches that forget: for each, the number of tokens that it must hold."""
+    found = {}
+    for node in graph.nodes:
+        if node.operator.name == "GroupQueryAttention" and node.attributes.get("sliding_window_cache"):
+            found |= dict.fromkeys(filter(None, node.inputs[3:5]), node.attributes.get("local_window_size", 0))
+    return found

@@ -7,8 +7,7 @@ or positions: they may come from an input, from the sizes, or be absent.
 """
 
 import functools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -22,9 +21,11 @@ from jaxops.graph.border import enter
 from jaxops.graph.nodes import Graph, Value
 from jaxops.graph.padded import Room
 from jaxops.graph.padding import run_padded
-from jaxops.static import Dim, StaticValue, Undecided, symbolic_shape
-from jaxops.tools.caches import Cache, find_caches, is_circular
+from jaxops.static import Dim, Undecided, symbolic_shape
+from jaxops.tools.caches import Cache, find_caches, is_circular, windows_of
+from jaxops.tools.needed_sizes import numbers_needed
 from jaxops.tools.reach import first_beyond
+from jaxops.tools.step_inputs import Tokens, dtype_of, filled as filled_input, is_filled
 from jaxops.tools.x64 import in_64_bits, is_on, under_its_x64, x64_on
 
 
@@ -35,6 +36,11 @@ class Decodable(Protocol):
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     x64: bool
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """The parameters, of which a decoder reads the shapes."""
+        ...
 
     def apply(self, params: Mapping[str, Any], /, *inputs: Any, **named: Any) -> Any:
         """The pure function."""
@@ -53,22 +59,6 @@ class DecoderState(NamedTuple):
     caches: dict[str, jax.Array]
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """The tokens of a step, as inputs that the decoder fills depend on them.
-
-    position: of the first one. total: the symbolic number of tokens with those before. mask: (B, n), of these tokens;
-    before: (B,), how many of the earlier ones are no padding. Both None without an attention mask.
-    """
-
-    batch: int
-    count: int
-    position: Any
-    total: Dim
-    mask: Any
-    before: Any
-
-
 class Decoder:
     """`step(params, state, tokens, **named)`, of fixed shapes; `step.init(batch)` is the state to begin with.
 
@@ -80,7 +70,8 @@ class Decoder:
         self._model = model
         self._tokens = _tokens_input(model.inputs, cache or {})
         batch = self._tokens.shape[0] if self._tokens.shape else None
-        self.caches: tuple[Cache, ...] = find_caches(model.inputs, model.outputs, cache, batch)
+        windows = windows_of(model.graph)
+        self.caches: tuple[Cache, ...] = find_caches(model.inputs, model.outputs, cache, batch, windows)
         self._in_place = all(c.in_place for c in self.caches)
         for found in self.caches:
             if found.in_place:
@@ -103,12 +94,13 @@ class Decoder:
         """The state before the first token.
 
         past: for each cache, by the name of its input, the keys or values of tokens that another model, such as the
-        decoder of a first token, has seen; `batch` is then that of the arrays.
-        Raises SignatureError for a missing or unknown cache, ShapeError for more tokens than `length`.
+        decoder of a first token, has seen; `batch` is then that of the arrays. Of a sliding cache, all its rows.
+        Raises SignatureError for a missing or unknown cache, ShapeError for more tokens than `length`, ModelError where
+        nothing says a size, or how many tokens there are, as all caches forget.
         """
         if past is None:
-            sizes = {c.past.name: c.shape(batch, self.length) for c in self.caches}
-            caches = {c.past.name: jnp.zeros(sizes[c.past.name], _dtype(c.past)) for c in self.caches}
+            sizes = {c.past.name: c.shape(batch, self.length, self._numbers) for c in self.caches}
+            caches = {c.past.name: jnp.zeros(sizes[c.past.name], dtype_of(c.past)) for c in self.caches}
             return DecoderState(jnp.zeros((), np.int32), self._first_mask(batch, 0), caches)
         names = [c.past.name for c in self.caches]
         wrong = [name for name in (*past, *names) if (name in past) != (name in names)]
@@ -118,21 +110,28 @@ class Decoder:
         for cache in self.caches:
             value = enter(cache.past, past[cache.past.name])
             count = value.shape[cache.axis]
-            if count > self.length:
+            room = max(cache.window, count) if cache.window else self.length
+            if count > room:
                 raise ShapeError(f"past: '{cache.past.name}' has {count} tokens, more than the length {self.length}")
-            more = [(0, self.length - count if axis == cache.axis else 0) for axis in range(value.ndim)]
+            more = [(0, room - count if axis == cache.axis else 0) for axis in range(value.ndim)]
             caches[cache.past.name] = jnp.pad(value, more)
-            counts.add(count)
+            if not (cache.window and count):
+                counts.add(count)
             batch = batch if cache.batch is None else value.shape[cache.batch]
         if len(counts) > 1:
             raise ShapeError(f"past: the caches hold different numbers of tokens: {sorted(counts)}")
+        if not counts:
+            raise ModelError(
+                "past: all caches forget, so they do not say how many tokens there were\n"
+                "  hint    begin with init(batch), and give these tokens as a prompt"
+            )
         (count,) = counts
         return DecoderState(jnp.asarray(count, np.int32), self._first_mask(batch, count), caches)
 
     def _first_mask(self, batch: int, count: int) -> jax.Array | None:
         if self._mask is None:
             return None
-        return jnp.zeros((batch, self.length), _dtype(self._mask)).at[:, :count].set(1)
+        return jnp.zeros((batch, self.length), dtype_of(self._mask)).at[:, :count].set(1)
 
     def __call__(
         self, params: Mapping[str, Any], state: DecoderState, tokens: Any, /, **named: Any
@@ -159,7 +158,7 @@ class Decoder:
         """The tokens (B, n) in the model's type, and the other inputs by name, checked."""
         if not jnp.issubdtype(tokens.dtype, jnp.integer) or tokens.ndim not in (1, 2):
             raise DTypeError(f"tokens are integers (B,) or (B, n), not {describe(tokens)}")
-        batched = tokens.reshape(tokens.shape[0], -1).astype(_dtype(self._tokens))
+        batched = tokens.reshape(tokens.shape[0], -1).astype(dtype_of(self._tokens))
         if batched.shape[1] > self.length:
             raise ShapeError(f"{batched.shape[1]} tokens are more than the length {self.length} of the decoder")
         formals = {v.name: v for v in (*self._rest, *([self._mask] if self._mask else []))}
@@ -167,7 +166,7 @@ class Decoder:
             if name not in formals:
                 raise SignatureError(f"no input '{name}' is to be given; there are {list(formals) or 'none'}")
         for name, value in formals.items():
-            if name not in named and not _is_filled(value) and value is not self._mask and value.kind != "optional":
+            if name not in named and not is_filled(value) and value is not self._mask and value.kind != "optional":
                 raise SignatureError(
                     f"input '{name}' is missing: {value}\n"
                     f"  hint    give it by name at each step: step(params, state, tokens, {name}=…)"
@@ -193,14 +192,13 @@ class Decoder:
         specs, arrays = {}, dict(state.caches)
         for cache in self.caches:
             array, name = arrays[cache.past.name], cache.past.name
-            sizes = tuple(past if axis == cache.axis else size for axis, size in enumerate(array.shape))
-            specs[name] = jax.ShapeDtypeStruct(sizes, array.dtype)
+            specs[name] = jax.ShapeDtypeStruct(cache.with_tokens(array.shape, past), array.dtype)
         if self._mask is not None and mask is not None:
             specs[self._mask.name] = jax.ShapeDtypeStruct((batch, total), mask.dtype)
             arrays[self._mask.name] = mask
 
         def run(caches: Mapping[str, Any]) -> tuple[Any, ...]:
-            filled = {v.name: _FILLED[_kind(v)](v, known) for v in self._rest if _is_filled(v) and v.name not in named}
+            filled = {v.name: filled_input(v, known) for v in self._rest if is_filled(v) and v.name not in named}
             outputs = self._model.apply(params, **{self._tokens.name: tokens}, **filled, **named, **caches)
             made = dict(zip((v.name for v in self._model.outputs), outputs, strict=True))
             return outputs[self._logits], {c.past.name: made[c.present.name] for c in self.caches}
@@ -227,10 +225,10 @@ class Decoder:
             raise
         logits, presents = jax.tree.unflatten(jax.tree.structure(shapes), found)
         caches = {}
-        for name, present in presents.items():
-            (axis,) = (c.axis for c in self.caches if c.past.name == name)
-            sizes = tuple(total if k == axis else size for k, size in enumerate(present.array.shape))
-            caches[name] = present.only_true(sizes, {axis}, 0, room)
+        for cache in self.caches:
+            present = presents[cache.past.name]
+            sizes = cache.with_tokens(present.array.shape, total)
+            caches[cache.past.name] = present.only_true(sizes, {cache.axis}, 0, room)
         return DecoderState(reached, mask, caches), self._valid(logits.array, reached)
 
     def _valid(self, logits: Any, reached: Any) -> Any:
@@ -243,24 +241,12 @@ class Decoder:
         """Raises ShapeError where the last of `length` tokens is beyond a table, such as that of the positions."""
         if self._reaches:
             return
-        past = self.length - count
-        with jax.ensure_compile_time_eval():
-            counts = jnp.full((batch,), past, np.int32), jnp.ones((batch, count), np.int32)
-            mask = () if self._mask is None else (self._mask,)
-            known = Tokens(batch, count, jnp.int32(past), self.length, counts[1], counts[0])
-            filled = {v.name: _FILLED[_kind(v)](v, known) for v in self._rest if _is_filled(v)}
-            filled |= {v.name: jnp.ones((batch, self.length), _dtype(v)) for v in mask}
-        caches = {}
-        for cache in self.caches:
-            array = state.caches[cache.past.name]
-            room = self.length if cache.in_place else past
-            sizes = tuple(room if axis == cache.axis else size for axis, size in enumerate(array.shape))
-            caches[cache.past.name] = jax.ShapeDtypeStruct(sizes, array.dtype)
-        tokens = {self._tokens.name: jax.ShapeDtypeStruct((batch, count), _dtype(self._tokens))}
-        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (params, {**named, **caches, **tokens}))
+        shapes = {name: array.shape for name, array in state.caches.items()}
+        filled, caches = self._last_step(batch, count, shapes)
+        specs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (params, {**named, **caches}))
         program = jax.make_jaxpr(lambda known, params, others: self._model.apply(params, **{**known, **others}))
         try:
-            found = first_beyond(program(filled, *shapes), jax.tree.leaves(filled))
+            found = first_beyond(program(filled, *specs), jax.tree.leaves(filled))
         except BoundsError as error:  # the places follow from the sizes
             raise ShapeError(
                 f"decoder: {self.length} tokens are more than a table of the model has: {error}\n"
@@ -276,10 +262,48 @@ class Decoder:
             )
         self._reaches = True
 
+    def _last_step(self, batch: int, count: int, shapes: Mapping[str, tuple[Any, ...]]) -> tuple[Any, Any]:
+        """What a step of the last `count` tokens takes: (the inputs that are filled, and shapes and types of the tokens
+        and the caches). shapes: of the caches."""
+        past = self.length - count
+        with jax.ensure_compile_time_eval():
+            counts = jnp.full((batch,), past, np.int32), jnp.ones((batch, count), np.int32)
+            mask = () if self._mask is None else (self._mask,)
+            known = Tokens(batch, count, jnp.int32(past), self.length, counts[1], counts[0])
+            filled = {v.name: filled_input(v, known) for v in self._rest if is_filled(v)}
+            filled |= {v.name: jnp.ones((batch, self.length), dtype_of(v)) for v in mask}
+        specs = {self._tokens.name: jax.ShapeDtypeStruct((batch, count), dtype_of(self._tokens))}
+        for cache in self.caches:
+            sizes = cache.with_tokens(shapes[cache.past.name], self.length if cache.in_place else past)
+            specs[cache.past.name] = jax.ShapeDtypeStruct(sizes, dtype_of(cache.past))
+        return filled, specs
+
+    @functools.cached_property
+    def _numbers(self) -> dict[str, int]:
+        """The sizes of caches that the model only names, but can run with for one number: a name → the number."""
+        formals = {cache.past.name: cache.past.shape or () for cache in self.caches}
+        free = [d for c in self.caches for k, d in enumerate(c.past.shape or ()) if k not in (c.axis, c.batch)]
+        names = list(dict.fromkeys(d for d in free if isinstance(d, str)))
+        if not names:  # the parameters need not be read yet
+            return {}
+        rest = [v for v in self._rest if not is_filled(v) and v.kind != "optional" and v.shape is not None]
+        params = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), dict(self._model.params))
+
+        def trace(sizes: Mapping[str, Dim]) -> None:
+            def known(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+                return tuple(sizes.get(d, 1) if isinstance(d, str) else 1 if d is None else d for d in shape)
+
+            caches = {c.past.name: c.with_tokens(known(formals[c.past.name]), c.window or 1) for c in self.caches}
+            filled, specs = self._last_step(1, 1, caches)
+            specs |= {v.name: jax.ShapeDtypeStruct(known(v.shape or ()), dtype_of(v)) for v in rest}
+            jax.eval_shape(lambda params, others: self._model.apply(params, **{**filled, **others}), params, specs)
+
+        return numbers_needed(trace, names)
+
     def _check(self, presents: Mapping[str, Any], total: Dim) -> None:
         for cache in self.caches:
             sizes = presents[cache.past.name].shape
-            if sizes[cache.axis] != total:
+            if not cache.window and sizes[cache.axis] != total:
                 raise ModelError(
                     f"cache: output '{cache.present.name}' has size {sizes[cache.axis]} along axis {cache.axis}, not "
                     f"s, the {cache.past.name} of s - n tokens and n new ones; is it the present of another input, or "
@@ -299,7 +323,8 @@ def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length:
     cache: input → output for each cache; by default found by name (`past_key_values.0.key` and `present.0.key`,
     `cache_k_0` and `new_cache_k_0`, …) and shape. Caches of an encoder do not grow; give them by name at each step.
     Caches of fixed size are written in place where the model has an input `write_indices` or `cache_position` (the
-    TensorScatter of opset 24), which is filled too. Circular ones hold the last `length` tokens, of any number.
+    TensorScatter of opset 24), which is filled too. Circular ones hold the last `length` tokens, of any number. Sliding
+    ones (`sliding_window_cache` of GroupQueryAttention) have as many rows as their window.
     length: the most tokens of prompt and continuation; the size of caches that are written in place.
     Raises ModelError where no cache is found or one does not grow, SignatureError for a name that the model has not.
 
@@ -316,14 +341,10 @@ def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length:
     return Decoder(model, cache, length)
 
 
-def _dtype(value: Value) -> np.dtype:
-    return canonical(np.float32 if value.dtype is None else value.dtype)
-
-
 def _tokens_input(inputs: tuple[Value, ...], caches: Mapping[str, str]) -> Value:
     for value in inputs:
         integers = value.dtype is not None and value.dtype.kind in "iu"
-        other = value.name in caches or _is_filled(value) or "mask" in value.name.lower()
+        other = value.name in caches or is_filled(value) or "mask" in value.name.lower()
         if integers and not other and (value.shape is None or len(value.shape) == 2):
             return value
     raise ModelError(f"no input for tokens was found, integers (B, n): the inputs are {', '.join(map(str, inputs))}")
@@ -333,63 +354,3 @@ def _is_mask(value: Value) -> bool:
     name = value.name.lower()
     of_encoder = "encoder" in name.replace("decoder", "") or "cross" in name
     return "mask" in name and not of_encoder and (value.shape is None or len(value.shape) == 2)
-
-
-def _kind(value: Value) -> str:
-    """The end of a name, as it may have the name of a module before it."""
-    return value.name.lower().rpartition(".")[2].rpartition("/")[2]
-
-
-def _is_filled(value: Value) -> bool:
-    return _kind(value) in _FILLED
-
-
-def _positions(value: Value, tokens: Tokens) -> Any:
-    """Counted from 0 for each sample, padding left out."""
-    steps = tokens.position + jnp.arange(tokens.count, dtype=np.int32)
-    found = jnp.broadcast_to(steps, (tokens.batch, tokens.count))
-    if tokens.mask is not None:
-        counted = jnp.cumsum(tokens.mask.astype(np.int32), axis=1, dtype=np.int32)
-        found = jnp.maximum(tokens.before[:, None] + counted - 1, 0)
-    if value.shape is not None and len(value.shape) == 1:
-        found = steps
-    return found.astype(_dtype(value))
-
-
-def _last_places(value: Value, tokens: Tokens) -> Any:
-    """The number of tokens of each sample less 1, padding left out."""
-    found = jnp.full((tokens.batch,), tokens.position + tokens.count, np.int32)
-    if tokens.mask is not None:
-        found = tokens.before + tokens.mask.astype(np.int32).sum(1, dtype=np.int32)
-    return (found - 1).reshape(-1, *[1] * (len(value.shape or (0,)) - 1)).astype(_dtype(value))
-
-
-def _filled_rows(value: Value, tokens: Tokens) -> Any:
-    """How many rows of a cache hold a token: all of a circular one that has begun anew."""
-    reached = tokens.position + tokens.count
-    found = jnp.minimum(reached, tokens.total) if isinstance(tokens.total, int) else reached
-    return jnp.full((tokens.batch,), found, _dtype(value))
-
-
-def _size(of: Callable[[Tokens], Dim]) -> Callable[[Value, Tokens], Any]:
-    def fill(value: Value, tokens: Tokens) -> Any:
-        size = of(tokens)
-        kind = value.dtype if isinstance(size, int) else object  # a symbol, or a number in the type of the input
-        return StaticValue(np.full([1] * len(value.shape or ()), size, kind))
-
-    return fill
-
-
-# Inputs that follow from the tokens so far, by the names that exporters give them.
-_FILLED: dict[str, Callable[[Value, Tokens], Any]] = {
-    "position_ids": _positions,
-    "positions": _positions,
-    "cache_position": lambda value, tokens: (tokens.position + jnp.arange(tokens.count)).astype(_dtype(value)),
-    "write_indices": lambda value, tokens: jnp.full((tokens.batch,), tokens.position, _dtype(value)),
-    "nonpad_kv_seqlen": _filled_rows,
-    "seqlens_k": _last_places,
-    "total_sequence_length": _size(lambda tokens: tokens.total),
-    "past_sequence_length": _size(lambda tokens: tokens.total - tokens.count),
-    # Of a file that holds the decoders of the first and of later tokens: it has a cache.
-    "use_cache_branch": lambda value, tokens: StaticValue(np.ones([1] * len(value.shape or ()), bool)),
-}

@@ -25,7 +25,6 @@ from decoders import MODELS, agree, fixed, growing, session
 
 import jaxops.onnx
 from jaxops.errors import DTypeError, ModelError, ShapeError, SignatureError, StaticError
-from jaxops.tools.caches import find_caches
 from jaxops.tools.reach import first_beyond
 
 PROMPT = np.array([[1, 2, 3, 4], [5, 6, 7, 8]])
@@ -344,17 +343,37 @@ def test_a_model_without_logits():
         jaxops.onnx.decoder(jaxops.onnx.load(proto))
 
 
-def test_an_unknown_size():
-    proto = no_mask()
+def free_heads(body=None):
+    """A model that names the number of heads, and maybe leaves it open."""
+    proto = no_mask() if body is None else graph(body)
     for value in proto.graph.input[1:]:
         value.type.tensor_type.shape.dim[1].dim_param = "heads"
-    model = jaxops.onnx.load(proto)
+    return proto
+
+
+def test_a_size_that_the_nodes_say():
+    """Keys of two heads are put behind the past, so it has two."""
+    model = jaxops.onnx.load(free_heads())
     step = jaxops.onnx.decoder(model, length=8)
+    state = step.init(2)
+    assert {cache.shape for cache in state.caches.values()} == {(2, 2, 8, 8)}
+    _, logits = step(model.params, state, PROMPT)
+    empty = {name: np.zeros((2, 2, 0, 8), np.float32) for name in ("past_k", "past_v")}
+    np.testing.assert_array_equal(logits, step(model.params, step.init(past=empty), PROMPT)[1])
+
+
+def test_an_unknown_size():
+    grown = """
+        twice = Constant<value_ints = [0, 0, 0, 0, 0, 0, 1, 0]>()  present_k = Pad(past_k, twice)
+        present_v = Pad(past_v, twice)  logits = MatMul(x, wo)
+    """
+    step = jaxops.onnx.decoder(model := jaxops.onnx.load(free_heads(grown)), length=8)
     with pytest.raises(ModelError, match=r"does not say the size heads of its cache past_k(.|\n)*init\(past="):
         step.init(2)
-    empty = {name: np.zeros((2, 2, 0, 8), np.float32) for name in ("past_k", "past_v")}
-    _, logits = step(model.params, step.init(past=empty), PROMPT)
-    assert logits.shape == (2, 4, 40)
+    empty = {name: np.zeros((2, 3, 0, 8), np.float32) for name in ("past_k", "past_v")}
+    state, logits = step(model.params, step.init(past=empty), PROMPT[:, 0])
+    assert logits.shape == (2, 40)
+    assert state.caches["past_k"].shape == (2, 3, 8, 8)
 
 
 def test_what_cannot_be_traced_with_a_symbol_says_so():
@@ -368,32 +387,3 @@ def test_what_cannot_be_traced_with_a_symbol_says_so():
     notes = "\n".join(caught.value.__notes__)
     assert "in node 'found'" in notes
     assert "with a symbolic number of tokens, s: s - 1 past and 1 new" in notes
-
-
-def value(name, *shape):
-    return jaxops.graph.nodes.Value(name, np.dtype(np.float32), shape)
-
-
-@pytest.mark.parametrize(
-    ("past", "present", "axis"),
-    [
-        (value("past_key_values.0.key", "b", 2, "p", 8), value("present.0.key", "b", 2, "t", 8), 2),
-        (value("past_key_values_0_key", None, 2, None, 8), value("present_key_values_0_key", None, 2, None, 8), 2),
-        (value("past_0", 2, "b", 2, "p", 8), value("present_0", 2, "b", 2, "p + s", 8), 3),
-        (value("layers.0/pastKey", "b", "p", 2, 8), value("layers.0/presentKey", "b", "t", 2, 8), 1),
-        (value("past_key_self_0", "b", 2, "p", 8), value("present_key_self_0", "b", 2, "p", 8), 2),
-        (value("kv_cache", 2, "b", 2, "p", 8), value("kv_cache_out", 2, "b", 2, "p", 8), 3),
-        (value("past_key_cross_0", "b", 2, "e", 8), value("present_key_cross_0", "b", 2, "e", 8), None),
-        (value("past.0.encoder.key", "b", 2, "e", 8), value("present.0.encoder.key", "b", 2, "e", 8), None),
-        (value("past_0", "b", 2, "encoder_length", 8), value("present_0", "b", 2, "encoder_length", 8), None),
-        (value("past.0.key", "b", 2, "p", 8), value("present.1.key", "b", 4, "t", 8), None),
-    ],
-)
-def test_names_and_shapes(past, present, axis):
-    outputs = [value("logits", "b", "n", 40), present]
-    if axis is None:
-        with pytest.raises(ModelError, match="no cache that grows"):
-            find_caches([past], outputs, None, "b")
-    else:
-        (found,) = find_caches([past], outputs, None, "b")
-        assert (found.past.name, found.present.name, found.axis) == (past.name, present.name, axis)

@@ -13,6 +13,7 @@ from jax import lax
 
 from jaxops.dtypes import accumulation_type, as_traced
 from jaxops.ops.attending import Attended, Stage, attend, key_mask
+from jaxops.ops.microsoft.row_caches import only_first
 from jaxops.static import Dim, Tracer, is_symbolic
 
 
@@ -84,6 +85,7 @@ def cached(
         else:
             count = at + jnp.asarray(k.shape[2], np.int32)
             visible = lax.broadcasted_iota(np.int32, (1, 1, 1, keys.shape[2]), 3) < count
+            values = only_first(values, count)  # the other rows may hold anything
             fits = (at >= 0) & (count <= jnp.asarray(keys.shape[2], np.int32))
         if beams is not None:
             own = lax.broadcasted_iota(beams.dtype, beams.shape, 0)

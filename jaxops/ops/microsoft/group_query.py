@@ -6,9 +6,8 @@
 __all__ = ["group_query_attention"]
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -23,6 +22,7 @@ from jaxops.ops.microsoft.cached_attention import of_width, scale_of
 from jaxops.ops.microsoft.normalization import normalized
 from jaxops.ops.microsoft.quantized_cache import CELL, cells, dequantized, quantized
 from jaxops.ops.microsoft.rotary import checked_positions, rows as rows_of
+from jaxops.ops.microsoft.row_caches import columns, held_rows, is_zero, only_first, present, remembered, staged
 from jaxops.shapes.microsoft import group_query as sizes_of, rotary as rotary_sizes
 from jaxops.static import Array, Dim, Static, Tracer, array, is_symbolic, jit_if_concrete, known
 
@@ -39,7 +39,7 @@ class _Options:
     causal: bool
     interleaved: bool
     window: int
-    forgets: bool
+    slides: bool
     epsilon: float
     scores: ScoresOutput
     scale: float
@@ -96,7 +96,7 @@ def group_query_attention(
     The present cache has max(P, total_sequence_length) rows. total_sequence_length must be P + S (the cache grows) or
     at most P (the cache is a buffer); P itself will do for all steps in a buffer. A sample with more tokens than rows
     gives NaN. Rows of a buffer behind the new tokens stay as they are.
-    sliding_window_cache: 1 for a cache of P rows, at least local_window_size, that forgets. Its first rows hold the
+    sliding_window_cache: 1 for a cache of P rows, at least local_window_size, which forgets. Its first rows hold the
     last L of the T = seqlens_k + 1 tokens of a sample in order: all while T ≤ P, then
     L = T - G · ceil((T - P) / G) with G = P - local_window_size + 1. The other rows are 0, and no T is too large.
 
@@ -115,7 +115,7 @@ def group_query_attention(
     (B, N, S, total_sequence_length), 1 before and 2 after the softmax, 0 where a token is hidden.
     Raises ShapeError, DTypeError, ArgumentError, SignatureError for an operand that another one needs, StaticError for
     a traced total_sequence_length, BoundsError for an out-of-range static position, UnsupportedError for the scores of
-    a cache that forgets.
+    a sliding cache.
     Source: com.microsoft GroupQueryAttention, opset 1.
 
     >>> query, key = jnp.ones((1, 3, 8 * 16)), jnp.ones((1, 3, 2 * 16))
@@ -125,7 +125,7 @@ def group_query_attention(
     ((1, 3, 128), (1, 2, 3, 16))
     """
     op = "group_query_attention"
-    forgets = flag(op, "sliding_window_cache", sliding_window_cache)
+    slides = flag(op, "sliding_window_cache", sliding_window_cache)
     causal = flag(op, "causal", causal)
     window = integer(op, "local_window_size", local_window_size)
     scores = one_of(op, "qk_output", qk_output, ScoresOutput)
@@ -160,8 +160,8 @@ def group_query_attention(
     sizes_of.lengths(op, "seqlens_k", lengths.shape, batch)
     total = _one(op, total_sequence_length)
     fresh = new if k is None else k.shape[1]
-    if forgets:
-        _check_forgetting(op, old_k, window, causal, scores)
+    if slides:
+        _check_sliding(op, old_k, window, causal, scores)
         count = sizes_of.window(op, before, window)
     elif query_seqlens is None:
         count = sizes_of.rows(op, total, before, fresh)
@@ -196,7 +196,7 @@ def group_query_attention(
         causal=causal,
         interleaved=flag(op, "rotary_interleaved", rotary_interleaved),
         window=window,
-        forgets=forgets,
+        slides=slides,
         epsilon=float(qk_norm_epsilon),
         scores=scores,
         scale=scale_of(scale, size),
@@ -244,7 +244,7 @@ def _one(op: str, value: Any) -> Any:
     return item if is_symbolic(item) else int(item)
 
 
-def _check_forgetting(op: str, past: Any, window: int, causal: bool, scores: int) -> None:
+def _check_sliding(op: str, past: Any, window: int, causal: bool, scores: int) -> None:
     if window < 1 or not causal:
         raise ArgumentError(
             f"{op}: `local_window_size` is {window} and `causal` {int(causal)}; with `sliding_window_cache` = 1 the "
@@ -278,18 +278,20 @@ def _group_query(operands: tuple[Any, ...], options: _Options) -> tuple[Any, ...
         angles = _positions(ids, starts, first, q.shape[2])
         turns = rows_of(cos, angles)[:, None], rows_of(sin, angles)[:, None]
         q = rotated(q, *turns, interleaved=options.interleaved)
-        k = k if _is_zero(k.shape[2]) else rotated(k, *turns, interleaved=options.interleaved)
+        k = k if is_zero(k.shape[2]) else rotated(k, *turns, interleaved=options.interleaved)
     if options.bits:
         k_factor, v_factor = (x.reshape(x.shape if x.ndim == 4 else (1, 1, 1, 1)) for x in (k_factor, v_factor))
         k, v = quantized(k, k_factor, options.bits), quantized(v, v_factor, options.bits)
-    if options.forgets:
-        held = _held(starts, ends, k.shape[2], options)
-        keys, values = (_staged(old, x, held) for old, x in ((old_k, k), (old_v, v)))
-        present_k, present_v = (_remembered(x, held, options) for x in (keys, values))
+    if options.slides:
+        held = held_rows(starts, ends, k.shape[2], options.rows, options.window)
+        keys, values = (staged(old, x, held) for old, x in ((old_k, k), (old_v, v)))
+        present_k, present_v = (remembered(x, held, options.rows, options.window) for x in (keys, values))
     else:
         held = None
-        present_k, present_v = (_present(old, x, starts, options.rows) for old, x in ((old_k, k), (old_v, v)))
+        present_k, present_v = (present(old, x, starts, options.rows) for old, x in ((old_k, k), (old_v, v)))
         keys, values = present_k, present_v
+        if options.rows != options.total:  # a buffer, of which the other rows may hold anything
+            values = only_first(values, ends)
     if options.bits:
         keys = dequantized(keys, k_factor, options.bits, q.dtype)
         values = dequantized(values, v_factor, options.bits, q.dtype)
@@ -299,7 +301,7 @@ def _group_query(operands: tuple[Any, ...], options: _Options) -> tuple[Any, ...
         places = places + held.first.reshape(-1, 1, 1, 1)
     visible = _visible(starts, ends, q.shape[2], places, options)
     if bias is not None:
-        bias = of_width(bias, options.rows) if held is None else _columns(bias, places)
+        bias = of_width(bias, options.rows) if held is None else columns(bias, places)
     sink = sinks if sinks is not None else 0.0 if options.sink else None
     found = attend(
         q,
@@ -356,72 +358,6 @@ def _positions(ids: Any, starts: Any, first: Any, length: Any) -> Any:
         return prompt
     ids = jnp.broadcast_to(ids, prompt.shape)
     return ids if first is False else jnp.where(first, prompt, ids)
-
-
-def _is_zero(size: Any) -> bool:
-    return isinstance(size, int) and size == 0
-
-
-def _present(past: Any, new: Any, starts: Any, rows: Any) -> Any:
-    """The cache with the new keys or values written from row `starts` of each sample on."""
-    if past is None or _is_zero(past.shape[2]):
-        return new
-    cache = _of_length(past, rows)
-    if _is_zero(new.shape[2]):
-        return cache
-    zero = np.int32(0)  # of the type of starts, also with x64 on
-    return jax.vmap(lambda c, n, s: lax.dynamic_update_slice(c, n, (zero, s, zero)))(cache, new, starts)
-
-
-def _of_length(past: Any, rows: Any) -> Any:
-    return past if past.shape[2] == rows else jnp.pad(past, ((0, 0), (0, 0), (0, rows - past.shape[2]), (0, 0)))
-
-
-class _Held(NamedTuple):
-    """Rows of a cache that forgets, for each sample, (B,).
-
-    first: the position of its first row. count: how many rows it has before this step. dropped: how many of these rows,
-    and of the new ones behind them, are forgotten after it.
-    """
-
-    first: Any
-    count: Any
-    dropped: Any
-
-
-def _held(starts: Any, ends: Any, fresh: Any, options: _Options) -> _Held:
-    last = ends if _is_zero(fresh) else starts  # a cache without new tokens holds them already
-    count = _kept(last, options)
-    first = last - count
-    return _Held(first, count, ends - _kept(ends, options) - first)
-
-
-def _kept(tokens: Any, options: _Options) -> Any:
-    """How many of so many tokens a cache that forgets still holds; it forgets `step` of them at once."""
-    rows = jnp.asarray(options.rows, np.int32)
-    step = rows - (options.window - 1)
-    return tokens - step * jnp.maximum((tokens - rows + step - 1) // step, 0)
-
-
-def _staged(past: Any, new: Any, held: _Held) -> Any:
-    """The rows of the cache with the new ones behind them, before any is forgotten."""
-    return _present(past, new, held.count, past.shape[2] + new.shape[2])
-
-
-def _remembered(staged: Any, held: _Held, options: _Options) -> Any:
-    """The present cache: the rows that are not forgotten, moved to its beginning, and zeros behind them."""
-    rows = options.rows
-    padded = jnp.pad(staged, ((0, 0), (0, 0), (0, rows - options.window), (0, 0)))
-    zero = np.int32(0)
-    size = (staged.shape[1], rows, staged.shape[3])
-    return jax.vmap(lambda x, d: lax.dynamic_slice(x, (zero, d, zero), size))(padded, held.dropped)
-
-
-def _columns(bias: Any, places: Any) -> Any:
-    """The columns of a bias (1 or B, 1 or N, S, T) for keys at these positions, (B, 1, 1, R)."""
-    batch, width = places.shape[0], places.shape[3]
-    bias = jnp.broadcast_to(bias, (batch, *bias.shape[1:]))
-    return jnp.take_along_axis(bias, jnp.broadcast_to(places, (*bias.shape[:3], width)), 3, mode="clip")
 
 
 def _visible(starts: Any, ends: Any, length: Any, places: Any, options: _Options) -> Any:

@@ -73,7 +73,7 @@ def rows_for_chunk(op: str, total: Dim, before: Dim, new: Dim) -> Dim:
 
 
 def window(op: str, before: Dim, size: int) -> Dim:
-    """The rows of a cache that forgets: those that it has, which hold a window of `size` tokens."""
+    """The rows of a sliding cache: those that it has, which hold a window of `size` tokens."""
     problem = (
         f"{op}: `past_key` has {before} rows; with `sliding_window_cache` = 1 it needs {size}, the window, or more"
     )

@@ -1,4 +1,4 @@
-"""GroupQueryAttention with a cache that forgets, and with chunks of which a part counts, beside onnxruntime."""
+"""GroupQueryAttention with a sliding cache, and with chunks of which a part counts, beside onnxruntime."""
 
 import jax
 import jax.numpy as jnp
@@ -215,22 +215,22 @@ def test_a_wrong_number_of_kept_tokens_is_caught():
         np.testing.assert_allclose(found[0], expected[0], rtol=2e-5, atol=2e-5)
 
 
-FORGETS = {"local_window_size": 4, "sliding_window_cache": 1}
+SLIDES = {"local_window_size": 4, "sliding_window_cache": 1}
 PAST = [np.zeros((1, K, 6, H), np.float32)] * 2
 
 
 @pytest.mark.parametrize(
     ("past", "attributes", "error", "match"),
     [
-        (PAST, {**FORGETS, "local_window_size": 7}, ShapeError, "`past_key` has 6 rows; .* it needs 7, the window"),
+        (PAST, {**SLIDES, "local_window_size": 7}, ShapeError, "`past_key` has 6 rows; .* it needs 7, the window"),
         (PAST, {"sliding_window_cache": 1}, ArgumentError, "`local_window_size` is -1 and `causal` 1; .* at least 1"),
-        (PAST, {**FORGETS, "causal": 0}, ArgumentError, "`local_window_size` is 4 and `causal` 0; .* `causal` 1"),
-        (PAST, {**FORGETS, "qk_output": 1}, UnsupportedError, "`qk_output` is 1; with .* it must be 0"),
+        (PAST, {**SLIDES, "causal": 0}, ArgumentError, "`local_window_size` is 4 and `causal` 0; .* `causal` 1"),
+        (PAST, {**SLIDES, "qk_output": 1}, UnsupportedError, "`qk_output` is 1; with .* it must be 0"),
         (PAST, {"sliding_window_cache": 2}, ArgumentError, "`sliding_window_cache` is 2"),
-        ([None] * 2, FORGETS, SignatureError, "`sliding_window_cache` is 1, so `past_key` and `past_value` must be"),
+        ([None] * 2, SLIDES, SignatureError, "`sliding_window_cache` is 1, so `past_key` and `past_value` must be"),
     ],
 )
-def test_errors_of_a_cache_that_forgets(past, attributes, error, match):
+def test_errors_of_a_sliding_cache(past, attributes, error, match):
     with pytest.raises(error, match=match):
         group_query_attention(*tokens(1, 1), *past, np.array([1]), 2, **HEADS, **attributes)
 

@@ -1,0 +1,92 @@
+"""Caches of keys and values (B, K, P, H): buffers that are written in place, and sliding ones, which forget.
+
+A sliding cache keeps its number of rows. The tokens that it holds stand at its beginning, in order; when they do not
+fit any more it forgets a few at once, and holds at least a window of them.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.static import Dim
+
+
+def is_zero(size: Any) -> bool:
+    """Whether a size is known to be 0."""
+    return isinstance(size, int) and size == 0
+
+
+def present(past: Any, new: Any, starts: Any, rows: Any) -> Any:
+    """The cache with the new keys or values written from row `starts` of each sample on."""
+    if past is None or is_zero(past.shape[2]):
+        return new
+    cache = _of_length(past, rows)
+    if is_zero(new.shape[2]):
+        return cache
+    zero = np.int32(0)  # of the type of starts, also with x64 on
+    return jax.vmap(lambda c, n, s: lax.dynamic_update_slice(c, n, (zero, s, zero)))(cache, new, starts)
+
+
+def _of_length(past: Any, rows: Any) -> Any:
+    return past if past.shape[2] == rows else jnp.pad(past, ((0, 0), (0, 0), (0, rows - past.shape[2]), (0, 0)))
+
+
+class Held(NamedTuple):
+    """Rows of a sliding cache, for each sample, (B,).
+
+    first: the position of its first row. count: how many rows it has before this step, and added: how many new ones
+    stand behind these in it. dropped: how many of both are forgotten after it.
+    """
+
+    first: Any
+    count: Any
+    added: Any
+    dropped: Any
+
+
+def held_rows(starts: Any, ends: Any, fresh: Any, rows: Dim, window: int) -> Held:
+    """The rows of a step with `fresh` new tokens, which stand from position `starts` of each sample to `ends`.
+
+    rows: of the cache. window: how many tokens it must hold.
+    """
+    last = ends if is_zero(fresh) else starts  # a cache without new tokens holds them already
+    count = _kept(last, rows, window)
+    first = last - count
+    return Held(first, count, ends - last, ends - _kept(ends, rows, window) - first)
+
+
+def _kept(tokens: Any, rows: Dim, window: int) -> Any:
+    """How many of so many tokens the cache still holds; it forgets `step` of them at once."""
+    rows = jnp.asarray(rows, np.int32)
+    step = rows - (window - 1)
+    return tokens - step * jnp.maximum((tokens - rows + step - 1) // step, 0)
+
+
+def staged(past: Any, new: Any, held: Held) -> Any:
+    """The rows of the cache with the new ones behind them, before any is forgotten; zeros where nothing is held."""
+    found = present(past, new, held.count, past.shape[2] + new.shape[2])
+    return only_first(found, held.count + held.added)
+
+
+def only_first(x: Any, count: Any) -> Any:
+    """x (B, K, R, H) with zeros behind the first `count` rows, one number or (B,): what stands there may be NaN."""
+    rows = lax.broadcasted_iota(np.int32, (1, 1, x.shape[2], 1), 2)
+    return jnp.where(rows < count.reshape(-1, 1, 1, 1), x, jnp.zeros((), x.dtype))
+
+
+def remembered(staged: Any, held: Held, rows: Dim, window: int) -> Any:
+    """The present cache: the rows that are not forgotten, moved to its beginning, and zeros behind them."""
+    padded = jnp.pad(staged, ((0, 0), (0, 0), (0, rows - window), (0, 0)))
+    zero = np.int32(0)
+    size = (staged.shape[1], rows, staged.shape[3])
+    return jax.vmap(lambda x, d: lax.dynamic_slice(x, (zero, d, zero), size))(padded, held.dropped)
+
+
+def columns(bias: Any, places: Any) -> Any:
+    """The columns of a bias (1 or B, 1 or N, S, T) for keys at these positions, (B, 1, 1, R)."""
+    batch, width = places.shape[0], places.shape[3]
+    bias = jnp.broadcast_to(bias, (batch, *bias.shape[1:]))
+    return jnp.take_along_axis(bias, jnp.broadcast_to(places, (*bias.shape[:3], width)), 3, mode="clip")

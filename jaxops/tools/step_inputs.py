@@ -1,0 +1,99 @@
+"""The inputs of a decoder that follow from the tokens so far: positions, lengths and the like, found by name."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.dtypes import canonical
+from jaxops.graph.nodes import Value
+from jaxops.static import Dim, StaticValue
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of a step, as inputs that the decoder fills depend on them.
+
+    position: of the first one. total: the number of tokens with those before, mostly symbolic. mask: (B, n), of these
+    tokens; before: (B,), how many of the earlier ones are no padding. Both None without an attention mask.
+    """
+
+    batch: int
+    count: int
+    position: Any
+    total: Dim
+    mask: Any
+    before: Any
+
+
+def dtype_of(value: Value) -> np.dtype:
+    """The type of an input as a JAX array."""
+    return canonical(np.float32 if value.dtype is None else value.dtype)
+
+
+def _kind(value: Value) -> str:
+    """The end of a name, as it may have the name of a module before it."""
+    return value.name.lower().rpartition(".")[2].rpartition("/")[2]
+
+
+def is_filled(value: Value) -> bool:
+    """Whether this input follows from the tokens."""
+    return _kind(value) in _FILLED
+
+
+def filled(value: Value, tokens: Tokens) -> Any:
+    """Such an input for a step of these tokens."""
+    return _FILLED[_kind(value)](value, tokens)
+
+
+def _positions(value: Value, tokens: Tokens) -> Any:
+    """Counted from 0 for each sample, padding left out."""
+    steps = tokens.position + jnp.arange(tokens.count, dtype=np.int32)
+    found = jnp.broadcast_to(steps, (tokens.batch, tokens.count))
+    if tokens.mask is not None:
+        counted = jnp.cumsum(tokens.mask.astype(np.int32), axis=1, dtype=np.int32)
+        found = jnp.maximum(tokens.before[:, None] + counted - 1, 0)
+    if value.shape is not None and len(value.shape) == 1:
+        found = steps
+    return found.astype(dtype_of(value))
+
+
+def _last_places(value: Value, tokens: Tokens) -> Any:
+    """The number of tokens of each sample less 1, padding left out."""
+    found = jnp.full((tokens.batch,), tokens.position + tokens.count, np.int32)
+    if tokens.mask is not None:
+        found = tokens.before + tokens.mask.astype(np.int32).sum(1, dtype=np.int32)
+    return (found - 1).reshape(-1, *[1] * (len(value.shape or (0,)) - 1)).astype(dtype_of(value))
+
+
+def _filled_rows(value: Value, tokens: Tokens) -> Any:
+    """How many rows of a cache hold a token: all of a circular one that has begun anew."""
+    reached = tokens.position + tokens.count
+    found = jnp.minimum(reached, tokens.total) if isinstance(tokens.total, int) else reached
+    return jnp.full((tokens.batch,), found, dtype_of(value))
+
+
+def _size(of: Callable[[Tokens], Dim]) -> Callable[[Value, Tokens], Any]:
+    def fill(value: Value, tokens: Tokens) -> Any:
+        size = of(tokens)
+        kind = value.dtype if isinstance(size, int) else object  # a symbol, or a number in the type of the input
+        return StaticValue(np.full([1] * len(value.shape or ()), size, kind))
+
+    return fill
+
+
+# Inputs that follow from the tokens so far, by the names that exporters give them.
+_FILLED: dict[str, Callable[[Value, Tokens], Any]] = {
+    "position_ids": _positions,
+    "positions": _positions,
+    "cache_position": lambda value, tokens: (tokens.position + jnp.arange(tokens.count)).astype(dtype_of(value)),
+    "write_indices": lambda value, tokens: jnp.full((tokens.batch,), tokens.position, dtype_of(value)),
+    "nonpad_kv_seqlen": _filled_rows,
+    "seqlens_k": _last_places,
+    "total_sequence_length": _size(lambda tokens: tokens.total),
+    "past_sequence_length": _size(lambda tokens: tokens.total - tokens.count),
+    # Of a file that holds the decoders of the first and of later tokens: it has a cache.
+    "use_cache_branch": lambda value, tokens: StaticValue(np.ones([1] * len(value.shape or ()), bool)),
+}

@@ -1,0 +1,129 @@
+"""Language models as onnxruntime-genai writes them: calls, generation and gradients, beside onnxruntime."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decoders import agree, fixed, growing, session
+from language_models import GROUPS, HEAD, VOCABULARY, language_model
+
+import jaxops.onnx
+from jaxops.errors import ModelError, ShapeError
+
+PROMPT = np.array([[1, 2, 3, 4, 9, 30, 7], [5, 6, 7, 8, 40, 2, 11]])
+MODELS = {
+    "all tokens": {},
+    "a window in one layer": {"windows": (4, 0), "softcap": 5.0},
+    "a window in each layer": {"windows": (5, 5), "sinks": True},
+    "4 bits": {"windows": (4, 0), "four_bits": True},
+    "norms": {"norms": True},
+    "float16": {"windows": (4, 0), "half": True},
+}
+
+
+def masks(batch, past, new):
+    return {"attention_mask": np.ones((batch, past + new), np.int64)}
+
+
+def nothing(proto, windows, batch, more=0):
+    """Empty caches; sliding ones have the rows of their window, and `more`."""
+    kind = np.float16 if any(w.data_type == 10 for w in proto.graph.initializer) else np.float32
+    sizes = {f"past_key_values.{k}.{part}": w and w + more for k, w in enumerate(windows) for part in ("key", "value")}
+    return {name: np.zeros((batch, GROUPS, rows, HEAD), kind) for name, rows in sizes.items()}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_generation(name):
+    options = MODELS[name]
+    proto, windows = language_model(**options), options.get("windows", (0, 0))
+    model = jaxops.onnx.load(proto)
+    step = jaxops.onnx.decoder(model, length=24)
+    state = step.init(2)
+    for cache in step.caches:
+        rows = windows[int(cache.past.name.split(".")[1])]
+        assert state.caches[cache.past.name].shape == (2, GROUPS, rows or 24, HEAD)
+    caches = {c.past.name: c.present.name for c in step.caches}
+    feeds = {"input_ids": PROMPT, **nothing(proto, windows, 2, more=3)}
+    expected = growing(proto, caches, feeds, 14, others=masks)
+    agree(fixed(step, model.params, state, PROMPT, 14), expected, 1e-2 if options.get("half") else 3e-5)
+
+
+@pytest.mark.parametrize("name", ["all tokens", "a window in one layer", "float16"])
+def test_calls(name):
+    """Two steps, in one program each, with caches of more rows than the window."""
+    options = MODELS[name]
+    proto, windows = language_model(**options), options.get("windows", (0, 0))
+    model, run = jaxops.onnx.load(proto), session(proto)
+    past = nothing(proto, windows, 2, more=2)
+    tolerance = 1e-2 if options.get("half") else 1e-5
+    for tokens, total in ((PROMPT, 7), (PROMPT[:, :1], 8)):
+        feeds = {"input_ids": tokens, "attention_mask": np.ones((2, total), np.int64), **past}
+        expected, found = [np.asarray(y) for y in run.run(None, feeds)], model(feeds)
+        scale = max(1, np.abs(expected[0]).max())
+        np.testing.assert_allclose(found[0] / scale, expected[0] / scale, rtol=0, atol=tolerance)
+        assert [x.shape for x in found] == [x.shape for x in expected]
+        past = dict(zip(past, expected[1:], strict=True))
+
+
+@pytest.mark.parametrize("name", ["a window in one layer", "4 bits", "float16"])
+def test_gradients(name):
+    """All floats get one, of a loss over all tokens; the packed integers stay."""
+    options = MODELS[name]
+    proto, windows = language_model(**options), options.get("windows", (0, 0))
+    model = jaxops.onnx.load(proto)
+    trained = {k: v for k, v in model.params.items() if jnp.issubdtype(v.dtype, jnp.floating)}
+    rest = {k: v for k, v in model.params.items() if k not in trained}
+    assert any(name.endswith("Q4") for name in rest) == bool(options.get("four_bits"))
+    feeds = {"input_ids": PROMPT, **masks(2, 0, 7), **nothing(proto, windows, 2)}
+
+    @jax.jit
+    def loss(trained):
+        logits = model.apply({**rest, **trained}, feeds)[0].astype(np.float32)
+        picked = jnp.take_along_axis(jax.nn.log_softmax(logits), (PROMPT[..., None] * 7) % VOCABULARY, -1)
+        return -picked.mean()
+
+    grads = jax.jit(jax.grad(loss))(trained)
+    for name, grad in grads.items():
+        assert np.isfinite(grad).all(), name
+        assert np.abs(grad).max() > 0, name
+    if not options.get("half"):
+        direction = {k: g / jnp.sqrt(sum((g**2).sum() for g in grads.values())) for k, g in grads.items()}
+        moved = [loss({k: v + s * direction[k] for k, v in trained.items()}) for s in (1e-3, -1e-3)]
+        slope = sum((direction[k] * g).sum() for k, g in grads.items())
+        np.testing.assert_allclose((moved[0] - moved[1]) / 2e-3, slope, rtol=2e-2)
+
+
+def test_a_prompt_in_parts():
+    model = jaxops.onnx.load(language_model((4, 0)))
+    step = jaxops.onnx.decoder(model, length=16)
+    whole, logits = step(model.params, step.init(2), PROMPT)
+    parts = step.init(2)
+    for tokens in (PROMPT[:, :5], PROMPT[:, 5], PROMPT[:, 6]):
+        parts, last = step(model.params, parts, tokens)
+    np.testing.assert_allclose(last, logits[:, -1], rtol=1e-4, atol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), parts, whole)
+
+
+def test_caches_of_another_model():
+    """The state goes on where a call of the model ended; the window may have more rows."""
+    proto = language_model((4, 0))
+    model = jaxops.onnx.load(proto)
+    step = jaxops.onnx.decoder(model, length=16)
+    feeds = {"input_ids": PROMPT, **masks(2, 0, 7), **nothing(proto, (4, 0), 2, more=2)}
+    _, *presents = model(feeds)
+    past = {c.past.name: x for c, x in zip(step.caches, presents, strict=True)}
+    state, _ = step(model.params, step.init(2), PROMPT)
+    found = step(model.params, step.init(past=past), PROMPT[:, 0])[1]
+    np.testing.assert_allclose(found, step(model.params, state, PROMPT[:, 0])[1], rtol=1e-4, atol=1e-5)
+    alone = jaxops.onnx.decoder(jaxops.onnx.load(language_model((4, 4))), length=16)
+    assert alone.init(past=nothing(proto, (0, 0), 2)).position == 0
+    with pytest.raises(ModelError, match=r"all caches forget, so they do not say how many tokens(.|\n)*init\(batch\)"):
+        alone.init(past=nothing(proto, (4, 4), 2))
+
+
+def test_a_cache_of_fewer_rows_than_the_window():
+    proto = language_model((4, 0))
+    model = jaxops.onnx.load(proto)
+    feeds = {"input_ids": PROMPT, **masks(2, 0, 7), **nothing(proto, (3, 0), 2)}
+    with pytest.raises(ShapeError, match=r"`past_key` has 3 rows; .* it needs 4, the window, or more"):
+        model(feeds)
