@@ -127,3 +127,52 @@ def test_a_cache_of_fewer_rows_than_the_window():
     feeds = {"input_ids": PROMPT, **masks(2, 0, 7), **nothing(proto, (3, 0), 2)}
     with pytest.raises(ShapeError, match=r"`past_key` has 3 rows; .* it needs 4, the window, or more"):
         model(feeds)
+
+
+def exported(model, sizes=None):
+    """What an export gives, read again from its bytes: for inputs by name, the outputs."""
+    program = jax.export.deserialize(model.export(sizes).serialize())
+
+    def call(feeds):
+        with jax.enable_x64(model.x64):
+            return program.call(model.params, *(jnp.asarray(feeds[v.name]) for v in model.inputs))
+
+    return call
+
+
+BUFFER = {"past_sequence_length": "p", "total_sequence_length": "t, t <= p"}
+EXPORTS = {
+    "any past": ((4, 0), None, [(1, 6, 1, 5), (2, 9, 1, 4), (1, 9, 3, 8)]),
+    "a prompt": ((4, 0), {"past_sequence_length": 0}, [(1, 0, 5, 6), (2, 0, 7, 4)]),
+    "a buffer": ((0, 4), BUFFER, [(1, 0, 5, 6), (2, 9, 1, 4)]),
+    "nothing slides": ((0, 0), None, [(1, 6, 1, 0), (2, 9, 1, 0)]),
+    "all slide": ((4, 4), None, [(1, 0, 5, 6), (2, 0, 7, 4), (1, 9, 3, 8)]),
+}
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_exports(name):
+    """One program for any batch, tokens, past and rows of sliding caches; the file does not say the width of a head."""
+    windows, sizes, steps = EXPORTS[name]
+    proto = language_model(windows)
+    model, run = jaxops.onnx.load(proto), session(proto)
+    call, rng = exported(model, sizes), np.random.default_rng(1)
+    for batch, past, new, rows in steps:
+        feeds = {"input_ids": rng.integers(0, VOCABULARY, (batch, new)), **masks(batch, past, new)}
+        for k, window in enumerate(windows):
+            room = rows if window else past + new + 3 if name == "a buffer" else past
+            for part in ("key", "value"):
+                feeds[f"past_key_values.{k}.{part}"] = rng.normal(size=(batch, GROUPS, room, HEAD)).astype(np.float32)
+        expected = [np.asarray(y) for y in run.run(None, feeds)]
+        found = call(feeds)
+        np.testing.assert_allclose(found[0], expected[0], rtol=0, atol=2e-6 * np.abs(expected[0]).max())
+        assert [x.shape for x in found] == [x.shape for x in expected]
+
+
+def test_an_export_wants_a_window_in_its_caches():
+    model = jaxops.onnx.load(proto := language_model((4, 4)))
+    program, feeds = model.export(), {"input_ids": PROMPT, **masks(2, 0, 7), **nothing(proto, (4, 4), 2, more=-1)}
+    with jax.enable_x64(model.x64):
+        given = [jnp.asarray(feeds[v.name]) for v in model.inputs]
+        with pytest.raises(ValueError, match="past_sliding_length >= 4"):
+            program.call(model.params, *given)

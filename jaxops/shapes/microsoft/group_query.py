@@ -1,7 +1,7 @@
 """Sizes of GroupQueryAttention: heads, the rows of its cache, and its optional operands."""
 
 from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
-from jaxops.shapes.arithmetic import all_agree, must_agree, one_of
+from jaxops.shapes.arithmetic import agree, all_agree, must_agree, one_of
 from jaxops.static import Dim, Sizes, Undecided
 
 
@@ -52,10 +52,15 @@ def rows(op: str, total: Dim, before: Dim, new: Dim) -> Dim:
         f"{before + new} (a cache that grows), or at most {before} (a buffer)"
     )
     try:
-        if total <= before and not (isinstance(before, int) and isinstance(new, int) and new > before):
-            return before
-    except Undecided as error:
-        raise SizeError(problem, total, before, new, needs=f"{total} == {before + new}") from error
+        fits = bool(total <= before) and not (isinstance(before, int) and isinstance(new, int) and new > before)
+    except Undecided:
+        fits = None
+    if fits:
+        return before
+    if agree(problem, total, before + new):
+        return total
+    if fits is None:
+        raise SizeError(problem, total, before, needs=f"{total} <= {before}")
     raise ShapeError(problem)
 
 
