@@ -130,6 +130,37 @@ LIMITED = [
         (({"b": 2, "t": 9}, "t <= 8"),),
     ),
     Limited(
+        "groups of channels",
+        "(float[b,c,h] x, float[2] scale, float[2] bias) => (float[b,c,h] y)",
+        "y = GroupNormalization<num_groups=2>(x, scale, bias)",
+        ({"b": 1, "c": 4, "h": 3}, {"b": 2, "c": 6, "h": 5}),
+    ),
+    Limited(
+        "columns that become images",
+        "(float[b,c,l] x) => (float[b,d,5,5] y)",
+        """image = Constant<value_ints=[5,5]>()  block = Constant<value_ints=[2,3]>()  y = Col2Im(x, image, block)""",
+        ({"b": 1, "c": 6, "l": 12}, {"b": 2, "c": 18, "l": 12}),
+    ),
+    Limited(
+        "the two values of a OneHot",
+        "(int64[b] x, float[v] values) => (float[b,3] y)",
+        "depth = Constant<value_int=3>()  y = OneHot(x, depth, values)",
+        ({"b": 4, "v": 2}, {"b": 1, "v": 2}),
+    ),
+    Limited(
+        "places of elements under another name",
+        "(float[b,c,h,w] x, int64[b,d,h,w] i) => (float[b,c,j,k] y)",
+        "y = MaxUnpool<kernel_shape=[2,2],strides=[2,2]>(x, i)",
+        ({"b": 1, "c": 2, "h": 3, "w": 4, "d": 2}, {"b": 2, "c": 1, "h": 5, "w": 2, "d": 1}),
+    ),
+    Limited(
+        "real numbers on a last axis that has a name",
+        "(float[b,8,r] x) => (float[b,8,2] y)",
+        "y = DFT<axis=1>(x)",
+        ({"b": 1, "r": 1}, {"b": 2, "r": 1}),
+        opset=17,
+    ),
+    Limited(
         "the middle of longer and of shorter images",
         "(float[b,h,w] x) => (float[b,10,13] y)",
         "p = Constant<value_ints=[10,13]>()  y = CenterCropPad<axes=[1,2]>(x, p)",

@@ -14,6 +14,7 @@ from jaxops.errors import ArgumentError, ShapeError, describe
 from jaxops.memory import bounded
 from jaxops.ops.checked import bounded_like, check_counts
 from jaxops.ops.elementwise import one_of_kind, traced_if_symbolic
+from jaxops.shapes.arithmetic import all_agree
 from jaxops.static import Array, Static, array, beside, foldable, is_symbolic, jit_if_concrete, known, settled
 
 
@@ -34,8 +35,9 @@ def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wra
     indices = beside(values, "one_hot", "indices", indices)
     (indices,) = traced_if_symbolic(one_of_kind("one_hot", "real numbers or booleans", indices))
     at = resolve_axis("one_hot", axis, indices.ndim + 1)
-    if values.shape != (2,):
-        raise ShapeError(f"one_hot: `values` must be two elements (elsewhere, at the index), got {describe(values)}")
+    problem = f"one_hot: `values` must be two elements (elsewhere, at the index), got {describe(values)}"
+    if not all_agree(problem, values.shape, (2,)):
+        raise ShapeError(problem)
     count = _depth(depth)
     if isinstance(indices, np.ndarray) and isinstance(values, np.ndarray) and not is_symbolic(count):
         bounded("one_hot", (*indices.shape, count), max(values.itemsize, np.dtype(np.int64).itemsize))

@@ -192,10 +192,9 @@ def tensor_scatter(
     first = as_traced(np.zeros(1, np.int32) if write_indices is None else write_indices)
     if first.ndim != 1 or not jnp.issubdtype(first.dtype, jnp.integer):
         raise DTypeError(f"tensor_scatter: `write_indices` must be a vector of integers, got {describe(first)}")
-    if first.shape[0] not in (1, cache.shape[0]):
-        raise ShapeError(
-            f"tensor_scatter: `write_indices` has {first.shape[0]} entries, but the batch has {cache.shape[0]}"
-        )
+    problem = f"tensor_scatter: `write_indices` has {first.shape[0]} entries, but the batch has {cache.shape[0]}"
+    if not of_sizes.one_of(problem, first.shape, cache.shape[:1], (1,)):
+        raise ShapeError(problem)
     return _tensor_scatter((cache, update, jnp.broadcast_to(first, cache.shape[:1])), at, mode == "circular")
 
 

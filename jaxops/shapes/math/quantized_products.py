@@ -1,6 +1,7 @@
 """Sizes of scales and zero points of products of matrices: one for all, one a row, or one a column."""
 
 from jaxops.errors import ShapeError, shape_text
+from jaxops.shapes.arithmetic import all_agree
 from jaxops.static import Sizes
 
 
@@ -19,15 +20,16 @@ def of_columns(op: str, operand: str, matrix: Sizes, given: Sizes) -> Sizes:
 def _sizes(op: str, operand: str, matrix: Sizes, given: Sizes, count: int, last: Sizes) -> Sizes:
     if given in ((), (1,)):
         return ()
-    if given == (count,):
-        return last
     whole = (*matrix[:-2], *last)
-    if len(matrix) < 2 or given != whole:
-        fits = f"({count},) or {shape_text(whole)}" if len(matrix) > 1 else "one element, as there is one axis"
-        raise ShapeError(
-            f"{op}: `{operand}` of {shape_text(given)} does not fit the matrix of {shape_text(matrix)}; it must be a "
-            f"scalar, or {fits}"
-        )
+    fits = f"({count},) or {shape_text(whole)}" if len(matrix) > 1 else "one element, as there is one axis"
+    problem = (
+        f"{op}: `{operand}` of {shape_text(given)} does not fit the matrix of {shape_text(matrix)}; it must be a "
+        f"scalar, or {fits}"
+    )
+    if all_agree(problem, given, (count,)):
+        return last
+    if len(matrix) < 2 or not all_agree(problem, given, whole):
+        raise ShapeError(problem)
     return whole
 
 

@@ -1,17 +1,18 @@
 """Sizes of Fourier transforms and of the frames of a signal."""
 
-from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import at_least, floored, must_agree
+from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
+from jaxops.shapes.arithmetic import at_least, floored, must_agree, one_of
 from jaxops.static import Dim, Sizes
 
 
 def is_complex(op: str, name: str, sizes: Sizes) -> bool:
     """Whether the last axis holds a real and an imaginary part, and not a real part alone."""
-    if len(sizes) < 2 or sizes[-1] not in (1, 2):
-        raise ShapeError(
-            f"{op}: `{name}` of {shape_text(sizes)} must have at least 2 axes, the last one of size 1 for real numbers "
-            f"or 2 for complex ones"
-        )
+    problem = (
+        f"{op}: `{name}` of {shape_text(sizes)} must have at least 2 axes, the last one of size 1 for real numbers "
+        f"or 2 for complex ones"
+    )
+    if len(sizes) < 2 or not one_of(problem, sizes[-1:], (1,), (2,)):
+        raise ShapeError(problem)
     return sizes[-1] == 2
 
 
@@ -19,7 +20,9 @@ def transform_length(op: str, size: Dim, dft_length: int | None, from_onesided: 
     """The number of points of a transform along an axis of this size."""
     length = dft_length if dft_length is not None else 2 * (size - 1) if from_onesided else size
     if not isinstance(length, int):
-        raise ShapeError(f"{op}: the axis has the symbolic size {length}; a transform needs a size that is a number")
+        raise SizeError(
+            f"{op}: the axis has the symbolic size {length}; a transform needs a size that is a number", length
+        )
     if length < 1:
         raise ShapeError(f"{op}: a transform of {length} points; there must be at least 1")
     return length

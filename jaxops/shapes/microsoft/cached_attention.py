@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import one_of
+from jaxops.shapes.arithmetic import agree, one_of
 from jaxops.static import Dim, Sizes
 
 
@@ -21,12 +21,13 @@ def projections(
 
     weights: (Di, D + D + Dv) for an input of Di features. bias: (D + D + Dv,). hidden: D, D and Dv, equal by default.
     """
-    fits = len(weights) == 2 and weights[0] == input[-1] and bias in (None, weights[1:])
+    problem = (
+        f"{op}: `input` of {shape_text(input)} needs `weights` of ({input[-1]}, D + D + Dv) and a `bias` of "
+        f"(D + D + Dv,), got {shape_text(weights)} and {None if bias is None else shape_text(bias)}"
+    )
+    fits = len(weights) == 2 and agree(problem, input[-1], weights[0]) and one_of(problem, bias, weights[1:])
     if not fits:
-        raise ShapeError(
-            f"{op}: `input` of {shape_text(input)} needs `weights` of ({input[-1]}, D + D + Dv) and a `bias` of "
-            f"(D + D + Dv,), got {shape_text(weights)} and {None if bias is None else shape_text(bias)}"
-        )
+        raise ShapeError(problem)
     if not hidden:
         if weights[1] % 3:
             raise ShapeError(f"{op}: `weights` of {shape_text(weights)} must have 3 · D columns")

@@ -1,15 +1,16 @@
 """Sizes of tables of embeddings."""
 
 from jaxops.errors import ShapeError, shape_text
-from jaxops.shapes.arithmetic import all_agree, must_agree, one_of
+from jaxops.shapes.arithmetic import agree, all_agree, must_agree, one_of
 from jaxops.static import Dim, Sizes
 
 
 def table(op: str, name: str, sizes: Sizes, width: Dim | None = None) -> Dim:
     """The width of a table of vectors, one a row; it must be `width` where that is given."""
-    if len(sizes) != 2 or (width is not None and sizes[1] != width):
-        wanted = "(rows, width)" if width is None else f"(rows, {width})"
-        raise ShapeError(f"{op}: `{name}` has the shape {shape_text(sizes)}; it must be {wanted}")
+    wanted = "(rows, width)" if width is None else f"(rows, {width})"
+    problem = f"{op}: `{name}` has the shape {shape_text(sizes)}; it must be {wanted}"
+    if len(sizes) != 2 or not (width is None or agree(problem, sizes[1], width)):
+        raise ShapeError(problem)
     return sizes[1]
 
 

@@ -1,16 +1,15 @@
 """Sizes of attention that projects its input with one matrix for queries, keys and values."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import must_agree, one_of
+from jaxops.shapes.arithmetic import agree, must_agree, one_of
 from jaxops.static import Dim, Sizes
 
 
 def projection(op: str, x: Sizes, w: Sizes, bias: Sizes, heads: int) -> Dim:
     """The size of a head; ShapeError unless the columns of w and the bias are three times `heads` of them."""
-    if len(x) != 3 or len(w) != 2 or x[2] != w[0]:
-        raise ShapeError(
-            f"{op}: `input` of {shape_text(x)} and `weight` of {shape_text(w)} must be (B, S, D) and (D, 3·N·H)"
-        )
+    problem = f"{op}: `input` of {shape_text(x)} and `weight` of {shape_text(w)} must be (B, S, D) and (D, 3·N·H)"
+    if len(x) != 3 or len(w) != 2 or not agree(problem, x[2], w[0]):
+        raise ShapeError(problem)
     if heads < 1 or w[1] % (3 * heads):
         raise ArgumentError(f"{op}: `num_heads` is {heads}; three times it must divide the {w[1]} columns of `weight`")
     if bias != w[1:]:

@@ -2,8 +2,8 @@
 
 import math
 
-from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import must_agree
+from jaxops.errors import ArgumentError, shape_text
+from jaxops.shapes.arithmetic import divided, must_agree
 from jaxops.shapes.nn import windows
 from jaxops.shapes.nn.windows import Options, Windows
 from jaxops.static import Sizes
@@ -27,10 +27,11 @@ def deformed(
     found = windows.sliding(op, sizes, windows.kernel_of(op, w, kernel_shape), options)
     if offset_group < 1:
         raise ArgumentError(f"{op}: `offset_group` is {offset_group}; it must be at least 1")
-    if x[1] % offset_group:
-        raise ShapeError(
-            f"{op}: `offset_group` {offset_group} does not divide the {x[1]} channels of `x` {shape_text(x)}"
-        )
+    divided(
+        f"{op}: `offset_group` {offset_group} does not divide the {x[1]} channels of `x` {shape_text(x)}",
+        x[1],
+        offset_group,
+    )
     taps = offset_group * math.prod(found.kernel)
     _place(op, "offset", offset, (x[0], taps * len(sizes), *found.sizes))
     if b is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from jaxops.errors import ShapeError, SignatureError, shape_text
-from jaxops.shapes.arithmetic import must_agree
+from jaxops.shapes.arithmetic import all_agree, must_agree
 from jaxops.static import Sizes
 
 
@@ -28,5 +28,6 @@ def groups(op: str, kinds: Sequence[str], tensors: Sequence[Sizes]) -> int:
 
 def single(op: str, name: str, sizes: Sizes) -> None:
     """Raises ShapeError unless an operand holds one number."""
-    if any(size != 1 for size in sizes):
-        raise ShapeError(f"{op}: `{name}` of {shape_text(sizes)} must be one number")
+    problem = f"{op}: `{name}` of {shape_text(sizes)} must be one number"
+    if not all_agree(problem, sizes, (1,) * len(sizes)):
+        raise ShapeError(problem)
