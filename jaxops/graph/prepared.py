@@ -31,6 +31,7 @@ from jaxops.graph.growing import grown
 from jaxops.graph.mesh import is_on_mesh
 from jaxops.graph.nodes import Graph, Value
 from jaxops.graph.numbers import numbers_as_arguments
+from jaxops.graph.order import in_order
 from jaxops.graph.preparation import Preparation, preparation
 from jaxops.graph.program import evaluate, opened_program
 from jaxops.graph.weights import Unread, arrays, is_the_same, named_arrays, type_of
@@ -262,7 +263,7 @@ class Prepared:
         """name: of the program, which is a part of its key in JAX's own cache."""
         types = {name: type_of(x) for name, x in own.params.items()}
         traced = self.compiled.trace(*static, types, given, rng)
-        program = kept.kept_late(opened_program(traced.jaxpr, jax.default_backend()))
+        program = kept.kept_late(in_order(opened_program(traced.jaxpr, jax.default_backend())))
         is_cpu = jax.default_backend() == "cpu"
         program = numbers_as_arguments(grown(concatenated_first(program)) if is_cpu else program)
         names = dict(enumerate(sorted(own.params)))  # the leaves of a dictionary come in the order of its keys

@@ -110,6 +110,10 @@ def opened_program(closed: Any, platform: str) -> Program:
                 results: list[Any] = [Known(_chosen(eqn.params["platforms"], platform))]
             elif name == "cond" and isinstance(operands[0], Known) and isinstance(operands[0].value, int):
                 results = walk(eqn.params["branches"][operands[0].value], operands[1:], where)
+            elif name == "optimization_barrier" and all(isinstance(v, Known) for v in operands):
+                # A hidden constant is seen by the passes; what it is hidden from, `graph.order` knows.
+                pairs = zip(operands, eqn.outvars, strict=True)
+                results = [Known(v.value if np.shape(v.value) else np.asarray(v.value, x.aval.dtype)) for v, x in pairs]
             elif (inner := wrapped(eqn)) is not None:
                 results = walk(inner, operands, where)
             elif name == "transpose" and (operands[0], eqn.params["permutation"]) in undone:

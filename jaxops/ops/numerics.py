@@ -29,6 +29,16 @@ def rounded(x: Any) -> Any:
     return x + least(x.dtype)
 
 
+def hidden(constant: Any) -> Any:
+    """A constant that XLA does not compute with while it compiles.
+
+    It would make x + (c - d) of (x + c) - d, and x * (c * d) of (x * c) * d, where nothing is rounded, or overflows,
+    in between: adding and subtracting 12582912 rounds to an integer. Behind a barrier it sees no constant, until it has
+    made the loops, in which the constant stands again.
+    """
+    return lax.optimization_barrier(constant)
+
+
 def quotient(x: Any, divisor: Any) -> Any:
     """x / divisor, correctly rounded, for a divisor that is broadcast to x.
 

@@ -15,10 +15,18 @@ from jaxops.dtypes import accumulation_type, as_traced, canonical, is_float
 from jaxops.errors import ArgumentError
 from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.ops.elementwise import broadcast_reduce, on_sizes, one_of_kind, operands, require, symbolic, unary
-from jaxops.ops.numerics import magnitude, quotient
+from jaxops.ops.numerics import hidden, magnitude, quotient
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
-from jaxops.static import A, Array, array, foldable, is_symbolic, jit_if_concrete
+from jaxops.static import A, Array, Tracer, array, foldable, is_symbolic, jit_if_concrete
+
+
+def _operands(op: str, values: Sequence[Any]) -> tuple[Any, ...]:
+    """Numbers of one type, constants among traced floats hidden."""
+    arrays = operands(op, values, "numbers")
+    if not (is_float(arrays[0].dtype) and any(isinstance(x, Tracer) for x in values)):
+        return arrays
+    return tuple(x if isinstance(value, Tracer) else hidden(x) for value, x in zip(values, arrays, strict=True))
 
 
 @foldable
@@ -33,7 +41,7 @@ def add(a: A, b: A) -> A:
     >>> add(np.array([1, 2]), 10)
     array([11, 12])
     """
-    return broadcast_reduce(operands("add", (a, b), "numbers"), "add", np.add, lax.add)
+    return broadcast_reduce(_operands("add", (a, b)), "add", np.add, lax.add)
 
 
 @foldable
@@ -48,7 +56,7 @@ def sub(a: A, b: A) -> A:
     >>> sub(np.array([1, 2]), 10)
     array([-9, -8])
     """
-    return broadcast_reduce(operands("sub", (a, b), "numbers"), "sub", np.subtract, lax.sub)
+    return broadcast_reduce(_operands("sub", (a, b)), "sub", np.subtract, lax.sub)
 
 
 @foldable
@@ -63,7 +71,7 @@ def mul(a: A, b: A) -> A:
     >>> mul(np.array([1, 2]), 10)
     array([10, 20])
     """
-    return broadcast_reduce(operands("mul", (a, b), "numbers"), "mul", np.multiply, lax.mul)
+    return broadcast_reduce(_operands("mul", (a, b)), "mul", np.multiply, lax.mul)
 
 
 @foldable
@@ -89,7 +97,9 @@ def _quotient(a: Any, b: Any) -> Any:
     if not jnp.issubdtype(a.dtype, jnp.floating):
         return lax.div(a, b)
     work = accumulation_type(a.dtype)
-    found = quotient(lax.convert_element_type(a, work), lax.convert_element_type(b, work))
+    # XLA would make x / (b * c) of (x / b) / c, where b * c may overflow. It does not see that nothing is added.
+    between = hidden(np.array(-0.0, work))
+    found = quotient(lax.convert_element_type(a, work) + between, lax.convert_element_type(b, work))
     return lax.convert_element_type(found, a.dtype)
 
 
@@ -242,7 +252,7 @@ def sum(inputs: Sequence[Array]) -> Array:
     >>> sum([np.array([1, 5]), np.array([3, 2]), 1])
     array([5, 8])
     """
-    return broadcast_reduce(operands("sum", inputs, "numbers"), "sum", np.add, lax.add)
+    return broadcast_reduce(_operands("sum", inputs), "sum", np.add, lax.add)
 
 
 @foldable

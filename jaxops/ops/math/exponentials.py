@@ -51,7 +51,12 @@ def log(input: A) -> A:
     >>> log(jnp.array([1.0]))
     Array([0.], dtype=float32)
     """
-    return unary(one_of_kind("log", "floating-point", input), np.log, lax.log)
+    return unary(one_of_kind("log", "floating-point", input), np.log, _log)
+
+
+def _log(x: jax.Array) -> jax.Array:
+    # Else XLA makes x of the logarithm of exp(x), which may have overflowed.
+    return lax.log(lax.optimization_barrier(x))
 
 
 def erf(input: Array) -> jax.Array:
