@@ -112,6 +112,10 @@ class PathError(JaxopsError, FileNotFoundError):
     """A path that names no file: nothing is there, or a directory."""
 
 
+class ExistsError(JaxopsError, FileExistsError):
+    """A place to write to that holds what was not written by jaxops, or was changed since."""
+
+
 def shape_text(sizes: Sequence[Any]) -> str:
     """Sizes the way messages show them."""
     return f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"

@@ -189,15 +189,19 @@ class Model:
 
     @explained
     @under_its_x64
-    def to_python(self, folder: str | os.PathLike[str], params: Mapping[str, Any] | None = None) -> None:
+    def to_python(
+        self, folder: str | os.PathLike[str], params: Mapping[str, Any] | None = None, *, overwrite: bool = False
+    ) -> None:
         """Writes the model as a Python package to be read and edited: a function for each module, calls of `jaxops`.
 
-        Its `apply(params, *inputs)` does what `model.apply` does, without onnx. params: as `model.params`, the default;
-        they go to 'params.safetensors', under the paths of the modules, and `load_params()` reads them.
-        Raises SignatureError, ShapeError and DTypeError as `save`, and UnsupportedError for a node that no call of
-        public operators says.
+        Its `apply(params, *inputs)` does what `model.apply` does, without onnx (but for an old operator that no newest
+        one says). params: as `model.params`, the default; they go to 'params.safetensors', under the paths of the
+        modules, and `load_params()` reads them. overwrite: also a folder that it did not write, or that was edited.
+        Raises ExistsError (a FileExistsError) for such a folder; SignatureError, ShapeError and DTypeError as `save`,
+        and UnsupportedError for a node that no call of public operators says.
         """
-        to_python(folder, self.graph, self.inputs, self._own_or("to_python", params), self._description, x64=self.x64)
+        weights = self._own_or("to_python", params)
+        to_python(folder, self.graph, self.inputs, weights, self._description, x64=self.x64, overwrite=overwrite)
 
     @explained
     @under_its_x64
@@ -311,13 +315,7 @@ class Model:
     @explained
     @under_its_x64
     def summary(
-        self,
-        /,
-        *inputs: Any,
-        depth: int = 2,
-        sizes: Mapping[str, int] | None = None,
-        time: bool = False,
-        **named: Any,
+        self, /, *inputs: Any, depth: int = 2, sizes: Mapping[str, int] | None = None, time: bool = False, **named: Any
     ) -> Summary:
         """A table by module: what comes out, parameters, operations (FLOPs) and, with `time`, seconds.
 

@@ -21,6 +21,7 @@ BUILTINS = {
     "UnsupportedError": (NotImplementedError,),
     "ModelError": (ValueError,),
     "PathError": (FileNotFoundError,),
+    "ExistsError": (FileExistsError,),
 }
 CLASSES = {n: c for n, c in inspect.getmembers(errors, inspect.isclass) if c.__module__ == "jaxops.errors"}
 

@@ -31,6 +31,7 @@ def add(commands: Any) -> None:
     )
     takes_values(parser)
     parser.add_argument("folder", metavar="FOLDER", help="where to")
+    parser.add_argument("--overwrite", action="store_true", help="also where other files are, or edited ones")
 
 
 def _export(options: argparse.Namespace) -> int:
@@ -54,7 +55,7 @@ def _size(text: str) -> int | str:
 def _to_python(options: argparse.Namespace) -> int:
     model = loaded(options)
     with busy("writing"):
-        model.to_python(options.folder)
-    files = sorted(path for path in Path(options.folder).iterdir() if path.is_file())
+        model.to_python(options.folder, overwrite=options.overwrite)
+    files = sorted(path for path in Path(options.folder).iterdir() if path.is_file() and path.name[0] != ".")
     show(f"wrote {', '.join(map(str, files))}")
     return 0

@@ -17,63 +17,28 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx_suite import LIST, RUNNING, SuiteRunner, cases, read_list
 
 import jaxops.onnx.backend
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # the cases are made at import, with overflows on purpose
-    from onnx.backend.test.runner import Runner
-
-
-RUNNING: list[str] = []  # the name of the case
-# What is expected is computed by NumPy when the cases are made: 2.5 rounds zeros beside 45 to 2e-7, more than 1e-7.
-ROUNDED = {"test_dft_inverse": 1e-6, "test_dft_inverse_opset19": 1e-6}
-
-
-class SuiteRunner(Runner):
-    """The standard's runner, which cannot compare scalars in a sequence: it asks for the length of each item."""
-
-    @classmethod
-    def assert_similar_outputs(cls, ref_outputs, outputs, rtol, atol, model_dir=None):
-        if isinstance(ref_outputs, np.ndarray):
-            ref_outputs, outputs = [ref_outputs], [outputs]
-        atol = max([atol, *(ROUNDED.get(name, 0) for name in RUNNING)])
-        super().assert_similar_outputs(ref_outputs, outputs, rtol, atol, model_dir)
-
-
-LIST = Path(__file__).with_name("passing.txt")
 MODES = {"jit": True, "op_by_op": False}
 PREPARED = []  # by the running case
 
 
-def read_list() -> dict[str, set[str]]:
-    """Name → the modes in which it must pass."""
-    lines = [line.split() for line in LIST.read_text().splitlines()]
-    return {name: set(modes) or set(MODES) for name, *modes in lines}
-
-
-def cases(compiled: bool) -> dict[str, tuple[str, object]]:
-    """Name → (kind, function) of every case for the CPU, as the standard's runner makes them."""
-
-    class Backend(jaxops.onnx.backend.JaxopsBackend):
+def backend(compiled: bool):
+    class Compiled(jaxops.onnx.backend.JaxopsBackend):
         @classmethod
         def prepare(cls, model, device="CPU", **kwargs):
             PREPARED.append(super().prepare(model, device, compiled=compiled))
             return PREPARED[-1]
 
-    items = SuiteRunner(Backend)._test_items
-    found = {}
-    for kind, by_name in items.items():
-        for name, item in by_name.items():
-            if name.endswith("_cpu"):
-                found[name.removesuffix("_cpu")] = (kind.removesuffix("Model"), item.func)
-    return found
+    return Compiled
 
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    CASES = {mode: cases(compiled) for mode, compiled in MODES.items()}
-LISTED = read_list()
+    CASES = {mode: cases(backend(compiled)) for mode, compiled in MODES.items()}
+LISTED = read_list(MODES)
 # Why a case passes in no mode. Those that pass op by op and in pieces have a size that depends on data.
 RANDOM = "draws random numbers: no key is given, and no other generator makes the numbers that the case expects"
 EXCEPTIONS = {f"test_bernoulli{kind}{form}": RANDOM for kind in ("", "_double", "_seed") for form in ("", "_expanded")}
@@ -115,14 +80,6 @@ def test_an_item_of_a_sequence_is_compared():
         found = [wrong if i == position else item for i, item in enumerate(expected[0])]
         with pytest.raises(AssertionError):
             SuiteRunner.assert_similar_outputs(expected, (found,), 1e-3, 1e-7)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def onnx_home(tmp_path_factory):
-    """The runner copies the light models to this folder: one a worker, as two would race for it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ONNX_HOME", str(tmp_path_factory.mktemp("onnx")))
-        yield
 
 
 def param(name: str, mode: str):

@@ -339,9 +339,9 @@ def test_errors(tmp_path):
         model.to_python(tmp_path / "net")
     body = "b (float[4] v, float[4] u) => (float[4] w, float[4] r) { w = Add(v, u) r = Mul(w, u) }"
     scan = (
-        "m (float[N,4] s, float[N,T,4] x) => (float[N,4] y, float[N,T,4] rows) "
-        f'{{ y, rows = Scan<num_scan_inputs = 1, body = {body}>("", s, x) }}'
-    ).replace('""', "")
+        "m (int64[N] n, float[N,4] s, float[N,T,4] x) => (float[N,4] y, float[N,T,4] rows) "
+        f"{{ y, rows = Scan<num_scan_inputs = 1, body = {body}>(n, s, x) }}"
+    )
     with pytest.raises(UnsupportedError, match=r"node 'y' \(Scan, opset 8\) .* newest operators .*\n.*newer opset"):
         jaxops.onnx.load(model_of(scan, 8)).to_python(tmp_path / "net")
     branches = (

@@ -14,7 +14,7 @@ from jaxops.dtypes import is_float
 from jaxops.errors import AxisError, DTypeError, ShapeError, shape_text
 from jaxops.onnx.registry import version
 from jaxops.ops.math.losses import LossReduction
-from jaxops.shapes.arithmetic import must_agree
+from jaxops.shapes.arithmetic import agree, must_agree
 from jaxops.static import Array, Sizes, Static, array, foldable
 
 
@@ -33,7 +33,8 @@ def _aligned(op: str, a: Array, b: Array, axis: int | None, broadcast: int) -> A
         )
     met = one[start : start + b.ndim]
     # The text of these versions says that a single axis does not broadcast yet; the standard's own suite has it.
-    if any(have not in (1, want) for have, want in zip(other, met, strict=True)):
+    problem = f"{op}: the sizes of a and b"
+    if any(have != 1 and not agree(problem, have, want) for have, want in zip(other, met, strict=True)):
         raise ShapeError(
             f"{op}: b of {shape_text(other)} does not fit the sizes {shape_text(met)} of a of {shape_text(one)}"
         )

@@ -11,6 +11,7 @@ from jaxops.errors import ArgumentError, AxisError, ShapeError, SignatureError, 
 from jaxops.onnx.registry import version
 from jaxops.ops.tensor.grids import GridMode, GridPadding
 from jaxops.ops.tensor.resizing import NearestMode, ResizeMode
+from jaxops.shapes.arithmetic import agree
 from jaxops.shapes.tensor import splitting as sizes_of
 from jaxops.shapes.tensor.resizing import AspectRatioPolicy
 from jaxops.static import Array, Ints, Static, StaticInts, StaticNumbers, array, foldable, known
@@ -35,8 +36,9 @@ def _even_split(input: Array, split: Any, axis: int, n_outputs: int) -> tuple[Ar
 
 
 def _listed_split(input: Array, split: Any, axis: int, n_outputs: int) -> tuple[Array, ...]:
-    if n_outputs and np.size(split) != n_outputs:  # ops.split refuses what is not 1-D
-        raise SignatureError(f"split: `split` holds {np.size(split)} lengths, but {n_outputs} outputs are asked for")
+    lengths = np.size(split)  # ops.split refuses what is not 1-D
+    if n_outputs and not agree("split: the number of lengths in `split` and that of outputs", lengths, n_outputs):
+        raise SignatureError(f"split: `split` holds {lengths} lengths, but {n_outputs} outputs are asked for")
     return ops.split(input, split, axis=axis)
 
 

@@ -10,6 +10,10 @@ from typing import Any
 import jax
 from jax.export import SymbolicScope
 
+from jaxops.errors import SizeError
+from jaxops.graph.trace import open_question
+from jaxops.static import Undecided
+
 # More of them say that the sizes of the model are not understood.
 _MOST = 12
 
@@ -37,6 +41,13 @@ class Assumptions:
             for dim in getattr(output, "shape", ()):
                 if found := re.fullmatch(r"min\((\w+), (\d+)\)", str(dim)):
                     self._assume(f"{found[1]} <= {found[2]}")
+
+    def failed(self, error: Exception) -> None:
+        """Raises Assumed where a call failed for want of a limit that its sizes must have, such as m >= 2."""
+        if isinstance(error, Undecided):
+            error = open_question("", str(error).partition("\n")[0], ())
+        if isinstance(error, SizeError) and re.fullmatch(r"[A-Za-z_]\w* (>=|<=|==) \d+", error.needs):
+            self._assume(error.needs)
 
     def _meeting(self, one: Sequence[Any], other: Sequence[Any]) -> None:
         """Two operands that do not broadcast: sizes that meet are equal."""

@@ -18,12 +18,15 @@ import numpy as np
 
 from jaxops import ops
 from jaxops.dtypes import as_traced
-from jaxops.errors import JaxopsError, UnsupportedError
+from jaxops.errors import JaxopsError, SizeError, UnsupportedError
 from jaxops.ops import microsoft, ml, preview, training
-from jaxops.static import ELEMENT_TYPE, STATIC, array, is_symbolic, known, settled
-from jaxops.tools.python.expressions import Expression, Group, Ref, call, sequence
-from jaxops.tools.python.literals import literal, written_sizes
-from jaxops.tools.python.operands import FAILURES, Nested, Operand, Results, abstract
+from jaxops.static import array, known, settled
+from jaxops.tools.python.arguments import arguments, written
+from jaxops.tools.python.assumptions import Assumptions
+from jaxops.tools.python.expressions import Group, Ref, call
+from jaxops.tools.python.literals import short_float
+from jaxops.tools.python.operands import FAILURES, Nested, Operand, Results, Unknown, abstract
+from jaxops.tools.python.otherwise import OTHERWISE
 
 _SPELLINGS = {"jo": ops, "jo.microsoft": microsoft, "jo.ml": ml, "jo.preview": preview, "jo.training": training}
 _PUBLIC = {
@@ -59,10 +62,11 @@ class Recorded:
 class Recorder:
     """Records the calls of public operators that one node makes, as steps."""
 
-    def __init__(self, node: Any, prefix: str, found: Callable[[Any, Any], None]) -> None:
-        """found: is told what each call gives for which operands."""
+    def __init__(self, node: Any, prefix: str, assumptions: Assumptions, results: Sequence[Any] | None) -> None:
+        """assumptions: learns from what calls give. results: what is known of the outputs of a node with subgraphs."""
         self.node = node
-        self._found = found
+        self._assumptions = assumptions
+        self._results = results
         self.prefix = prefix
         self.steps: list[Recorded] = []
         self._rebuilt: dict[Any, Any] = {}
@@ -89,17 +93,38 @@ class Recorder:
         recorded = replace(operator, fn=sealed)
         try:
             found = recorded.call(inputs, attributes, n_outputs=len(self.node.outputs), rng=rng)
-        except (TypeError, AttributeError) as error:
-            if isinstance(error, JaxopsError):
+        except (TypeError, AttributeError, SizeError) as error:
+            self._assumptions.failed(error)
+            if isinstance(error, JaxopsError) and not isinstance(error, SizeError | Unknown):
                 raise
+            return self._otherwise(inputs, attributes, rng, error)
+        if self.steps and len(self.node.outputs) == 1:
+            _without_unread(self.steps[-1])
+        return [item.value for item in found]
+
+    def _otherwise(self, inputs: Sequence[Any], attributes: Mapping[str, Any], rng: Any, error: Exception) -> Any:
+        """The outputs where an adapter needs what is known only when the package runs, as `error` says."""
+        operator, count = self.node.operator, len(self.node.outputs)
+        known = OTHERWISE.get(operator.fn.__name__, lambda *_: None)(inputs, attributes, count)
+        if known is not None:
+            self.steps = [Recorded([], known[0])]
+            return self._made(self.steps[0], known[1] or self._results or [None] * count, True)
+        if operator.schema.domain or self.node.subgraphs:
             raise UnsupportedError(
                 f"to_python: {self._what()} is computed from the shapes or values of its operands, which are not known "
                 f"here ({error}); no call of the newest operators says the same\n"
                 "  hint    convert the model to a newer opset (onnx.version_converter)"
             ) from error
-        if self.steps and len(self.node.outputs) == 1:
-            _without_unread(self.steps[-1])
-        return [item.value for item in found]
+        given = {name: x for name, x in attributes.items() if x is not None}
+        if operator.schema.max_output > operator.schema.min_output:
+            given["n_outputs"] = count
+        if rng is not None:
+            given["rng"] = rng
+        items = [written(x, Any) for x in (*inputs, *given.values())]
+        spelling = f"jaxops.onnx.opset({operator.opset}).{operator.name}"
+        self.steps = [Recorded([], call(spelling, items, [""] * len(inputs) + list(given)))]
+        variadic = operator.schema.max_output > len(operator.schema.outputs)
+        return self._made(self.steps[0], [None] * count, count > 1 or variadic)
 
     def _what(self) -> str:
         return f"node '{self.node.label}' ({self.node.operator.label})"
@@ -161,29 +186,46 @@ class Recorder:
             kwargs = {**kwargs, "allowzero": 0}
         if "rng" in kwargs and not _draws(fn, args, kwargs):
             kwargs = {name: value for name, value in kwargs.items() if name != "rng"}
-        step = Recorded([], arguments(fn, spelling, args, kwargs))
+        step = Recorded([], _with_floats(fn, spelling, args, kwargs))
         self.steps.append(step)
-        outputs = _evaluated(fn, args, kwargs)
-        self._found([x.fact for x in jax.tree.leaves((args, kwargs)) if isinstance(x, Operand)], outputs)
-        count = len(self.node.outputs)
+        outputs = _evaluated(fn, args, kwargs, self._assumptions.failed)
+        self._assumptions.learn([x.fact for x in jax.tree.leaves((args, kwargs)) if isinstance(x, Operand)], outputs)
         bodies = [(graph, self.node.operator.subgraphs[name]) for name, graph in self.node.subgraphs.items()]
         if bodies and not bodies[0][1].modifies:
-            outputs = (None,) * (len(bodies[0][0].outputs) - bodies[0][1].own)
-        if isinstance(outputs, tuple):
-            facts = list(outputs)
-        elif outputs is None and count > 1:
-            facts, step.rest = [None] * count, True
-        else:
-            facts = [outputs]
-        step.unpacks = isinstance(outputs, tuple) or step.rest
-        step.targets = [f"{self.prefix}#{len(self.steps)}.{k}" for k in range(len(facts))]
-        found = tuple(
-            fact if isinstance(fact, np.ndarray) and _can_be_written(fact) else Operand(Ref(target), _traced(fact))
-            for target, fact in zip(step.targets, facts, strict=True)
-        )
-        if outputs is None and not step.unpacks:
+            count = len(bodies[0][0].outputs) - bodies[0][1].own
+            known = tuple(self._results or ())
+            outputs = known if len(known) == count else (None,) * count
+        if outputs is None:
+            outputs = self._unknown(fn, args, kwargs)
+            step.rest = isinstance(outputs, list)
+        if outputs is None:
+            step.targets = [f"{self.prefix}#{len(self.steps)}.0"]
             return Results(Ref(step.targets[0]), step=step)
-        return found if step.unpacks else found[0]
+        several = isinstance(outputs, tuple | list)
+        found = self._made(step, outputs if several else [outputs], several)
+        return tuple(found) if several else found[0]
+
+    def _unknown(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[None, ...] | list[None] | None:
+        """What a call gives of which nothing is known: None, a tuple, or a list where there may be more of them."""
+        count = len(self.node.outputs)
+        annotation = inspect.signature(fn).return_annotation
+        if get_origin(annotation) is tuple and Ellipsis not in get_args(annotation):
+            return (None,) * len(get_args(annotation))
+        several = count > 1 or get_origin(annotation) is tuple
+        if annotation is Any:  # flags say whether there are others
+            flags = [name for name in inspect.signature(fn).parameters if name.startswith("return_")]
+            several |= any(kwargs.get(name) for name in flags or ["training_mode"])
+            several |= fn is microsoft.linear_attention_gate and len(args) > 3 and args[3] is not None
+        return [None] * count if several else None
+
+    def _made(self, step: Recorded, facts: Sequence[Any], unpacks: bool) -> list[Any]:
+        """The results of a step, of which this is known."""
+        step.unpacks = unpacks
+        step.targets = [f"{self.prefix}#{len(self.steps)}.{k}" for k in range(len(facts))]
+        return [
+            fact if isinstance(fact, np.ndarray) else Operand(Ref(target), _traced(fact))
+            for target, fact in zip(step.targets, facts, strict=True)
+        ]
 
 
 def _without_unread(step: Recorded) -> None:
@@ -203,10 +245,6 @@ def _needs_no_zero(data: Any, shape: Any, *, allowzero: int = 0) -> bool:
     own = data.fact.shape
     sizes = enumerate(shape.tolist())
     return all(d != 0 if isinstance(d, int) else k < len(own) and str(own[k]) == str(d) for k, d in sizes)
-
-
-def _can_be_written(value: np.ndarray) -> bool:
-    return not is_symbolic(value) or written_sizes(value) is not None
 
 
 def _traced(fact: Any) -> Any:
@@ -240,76 +278,42 @@ def _passing(fn: Callable[..., Any], position: int) -> Callable[..., Any]:
     return run
 
 
-def arguments(fn: Callable[..., Any], spelling: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Group:
-    """A call as it is written: without arguments that equal their default, positional ones first."""
-    bound = inspect.signature(fn).bind(*args, **kwargs)
-    items: list[Expression] = []
-    labels: list[str] = []
-    skipped = False
-    for name, parameter in bound.signature.parameters.items():
-        if name not in bound.arguments or _same(bound.arguments[name], parameter.default):
-            skipped = True
-            continue
-        if fn is ops.slice and name == "steps" and np.all(np.equal(bound.arguments[name], 1)):
-            continue
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            items += [written(item, parameter.annotation) for item in bound.arguments[name]]
-            labels += [""] * len(bound.arguments[name])
-            continue
-        if parameter.kind is parameter.VAR_KEYWORD:
-            items += [written(item, parameter.annotation) for item in bound.arguments[name].values()]
-            labels += bound.arguments[name]
-            continue
-        positional = parameter.kind is not parameter.KEYWORD_ONLY and not skipped
-        items.append(written(bound.arguments[name], parameter.annotation))
-        labels.append("" if positional else name)
-    return call(spelling, items, labels)
+def _with_floats(fn: Callable[..., Any], spelling: str, args: Any, kwargs: Any) -> Group:
+    """A call as it is written: with 0.1 for the float32 next to it, where that makes the same program."""
+    rounded = jax.tree.map(lambda x: short_float(x) if type(x) is float else x, (args, kwargs))
+    same = repr(rounded) == repr((args, kwargs)) or (
+        (program := _program(fn, args, kwargs)) is not None and program == _program(fn, *rounded)
+    )
+    return arguments(fn, spelling, args, kwargs, short_floats=same)
 
 
-def _same(value: Any, default: Any) -> bool:
-    if default is None or value is None:
-        return default is value
-    if isinstance(value, np.dtype) and isinstance(default, type | np.dtype):
-        return value == np.dtype(default)
-    return type(value) is type(default) and isinstance(value, int | float | str) and value == default
+def _program(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """What a call is traced to, in a form that can be compared; None where its operands are not known well enough."""
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    if any(isinstance(x, Nested) or (isinstance(x, Operand) and not x.traceable) for x in leaves):
+        return None
+    try:
+        found = jax.make_jaxpr(lambda *xs: jax.tree.leaves(_call(fn, tree, leaves, iter(xs))))(
+            *(x.fact for x in leaves if isinstance(x, Operand))
+        )
+    except FAILURES:
+        return None
+    return str(found.jaxpr), [np.asarray(x).tobytes() for x in found.consts]
 
 
-def written(value: Any, annotation: Any) -> Expression:
-    """An argument as it is written."""
-    if isinstance(value, Operand):
-        return value.expression
-    if isinstance(value, Nested):
-        return value.name
-    if isinstance(value, list | tuple) and any(isinstance(item, Operand | np.ndarray) for item in value):
-        inner = get_args(annotation)[0] if get_args(annotation) else Any
-        return sequence("[]", [written(item, inner) for item in value])
-    marks = getattr(annotation, "__metadata__", ())
-    if ELEMENT_TYPE in marks and isinstance(value, np.dtype):
-        return literal(value)
-    static = STATIC in marks or _is_ints(annotation)
-    return literal(value, plain=static or (annotation is Any and getattr(value, "dtype", None) == np.int64))
-
-
-def _is_ints(annotation: Any) -> bool:
-    return any(part is int for part in (annotation, *get_args(annotation))) and get_origin(annotation) is not list
-
-
-def _evaluated(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def _evaluated(fn: Callable[..., Any], args: Any, kwargs: Any, failed: Callable[[Exception], None]) -> Any:
     """What a call gives: shapes and types, static arrays; None where that cannot be told."""
     leaves, tree = jax.tree.flatten((args, kwargs))
-    if any(isinstance(x, Nested) or (isinstance(x, Operand) and x.fact is None) for x in leaves):
+    if any(isinstance(x, Nested) or (isinstance(x, Operand) and not x.traceable) for x in leaves):
         return None
     traced = [x.fact for x in leaves if isinstance(x, Operand)]
-    return abstract(
-        lambda *xs: _call(fn, tree, leaves, iter(xs)),
-        traced,
-    )
+    return abstract(lambda *xs: _call(fn, tree, leaves, iter(xs)), traced, failed)
 
 
 def _draws(fn: Callable[..., Any], args: Any, kwargs: Any) -> bool:
     """Whether a call reads its random key; Dropout does not, unless it is training."""
     leaves, tree = jax.tree.flatten((args, kwargs))
-    if any(isinstance(x, Nested) or (isinstance(x, Operand) and x.fact is None) for x in leaves):
+    if any(isinstance(x, Nested) or (isinstance(x, Operand) and not x.traceable) for x in leaves):
         return True
     operands = [x for x in leaves if isinstance(x, Operand)]
     try:

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxops.tools.precision import Converting, as_type
-from jaxops.tools.python.expressions import Data, call
+from jaxops.tools.python.expressions import call
 from jaxops.tools.python.literals import literal
 from jaxops.tools.python.operands import Operand, abstract
 
@@ -33,17 +32,10 @@ def operands(operator: Converting, inputs: Sequence[Any]) -> list[Any]:
 def written(value: Any, dtype: np.dtype) -> Any:
     """A value in a floating-point type, if it has another such type."""
     if isinstance(value, np.ndarray):
-        found = as_type(value, dtype)
-        # What goes to a file stays as it is, since .npz has no bfloat16.
-        return _conversion(value, literal(value), value, dtype) if isinstance(literal(found), Data) else found
+        return as_type(value, dtype)
     if not isinstance(value, Operand):
         return value
-    return _conversion(value, value.expression, value.fact, dtype)
-
-
-def _conversion(value: Any, expression: Any, fact: Any, dtype: np.dtype) -> Any:
-    given = None if fact is None else jax.ShapeDtypeStruct(fact.shape, fact.dtype)
-    known = None if given is None else abstract(lambda x: as_type(x, dtype), [given])
-    if known is not None and given is not None and known.dtype == given.dtype:
+    known = abstract(lambda x: as_type(x, dtype), [value.fact]) if value.traceable else None
+    if known is not None and known.dtype == value.dtype:
         return value
-    return Operand(call("converted", [expression, literal(dtype)]), known)
+    return Operand(call("converted", [value.expression, literal(dtype)]), known)

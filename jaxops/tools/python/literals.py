@@ -1,5 +1,6 @@
 """Static values as Python writes them."""
 
+import ast
 import keyword
 import re
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 
 from jaxops.dtypes import is_float, is_string
 from jaxops.static import is_symbolic
-from jaxops.tools.python.expressions import Data, Expression, Size, call, sequence
+from jaxops.tools.python.expressions import Data, Expression, Size, call, flat, sequence
 
 # From this many elements on an array is data, and goes to the file of the parameters.
 _LARGE = 17
@@ -21,13 +22,11 @@ def literal(value: Any, *, plain: bool = False, short_floats: bool = True) -> Ex
     0.1 may stand for the float32 next to it.
     """
     if is_symbolic(value):
-        sizes = written_sizes(value)
-        assert sizes is not None, "a size that cannot be written is a value of its own"
-        return sizes if plain else call("np.array", [sizes])
+        return written_sizes(value) if plain else call("np.array", [written_sizes(value)])
     if isinstance(value, np.ndarray | np.generic):
         return _array(np.asarray(value), plain)
-    if isinstance(value, np.dtype):
-        return dtype_text(value)
+    if isinstance(value, np.dtype | type):
+        return dtype_text(np.dtype(value))
     if isinstance(value, tuple | list):
         return sequence("()", [literal(item, plain=plain, short_floats=short_floats) for item in value])
     if isinstance(value, float):
@@ -38,22 +37,30 @@ def literal(value: Any, *, plain: bool = False, short_floats: bool = True) -> Ex
     return _int(value)
 
 
-def written_sizes(value: Any) -> Expression | None:
-    """Symbolic sizes, one or a vector, as arithmetic on their symbols; None for what Python's operators do not say."""
-    if np.ndim(value) > 1:
-        return None
-    items = [_size(item) for item in np.asarray(value, object).reshape(-1)]
-    if None in items:
-        return None
-    return sequence("()", [item for item in items if item]) if np.ndim(value) else items[0]
+def written_sizes(value: Any) -> Expression:
+    """Symbolic sizes, one or an array of them, as arithmetic on their symbols."""
+    if np.ndim(value):
+        return sequence("()", [written_sizes(item) for item in value])
+    tree = _Arithmetic().visit(ast.parse(str(value).replace("^", "**"), mode="eval"))
+    symbols = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id not in ("max", "min")]
+    text = ast.unparse(tree).replace(" ** ", "**")
+    return Size(text, tuple(dict.fromkeys(symbols))) if symbols else text
 
 
-def _size(value: Any) -> Expression | None:
-    text = str(value)
-    if re.search(r"[^\w +*-]", text):  # mod(a, b), a^2
-        return None
-    symbols = tuple(dict.fromkeys(re.findall(r"[A-Za-z_]\w*", text)))
-    return Size(text.replace("*", " * "), symbols) if symbols else text
+class _Arithmetic(ast.NodeTransformer):
+    """JAX's functions of sizes as Python's operators."""
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        assert isinstance(node.func, ast.Name)
+        args = [self.visit(item) for item in node.args]
+        match node.func.id:
+            case "floordiv":
+                return ast.BinOp(args[0], ast.FloorDiv(), args[1])
+            case "mod":
+                return ast.BinOp(args[0], ast.Mod(), args[1])
+            case "non_negative":
+                return ast.Call(ast.Name("max"), [*args, ast.Constant(0)], [])
+        return ast.Call(node.func, args, [])
 
 
 def string(value: str) -> str:
@@ -74,9 +81,12 @@ def _float(value: float, short: bool) -> str:
         return "np.nan"
     if np.isinf(value):
         return "np.inf" if value > 0 else "-np.inf"
-    if short and float(np.float32(value)) == value:
-        return str(np.float32(value)).replace("e+", "e")
-    return repr(value).replace("e+", "e")
+    return repr(short_float(value) if short else value).replace("e+", "e")
+
+
+def short_float(value: float) -> float:
+    """The number with the fewest digits next to a float32; another number as it is."""
+    return float(str(np.float32(value))) if np.float32(value) == value else value
 
 
 def _int(value: int | bool | None) -> str:
@@ -101,27 +111,31 @@ def _array(value: np.ndarray, plain: bool) -> Expression:
     if not value.ndim:
         return call("np.array", [_number(value[()], dtype), *kind])
     if value.size and value.ndim < 2 and value.size < _LARGE:
-        return call("np.array", [sequence("[]", [_number(v, dtype) for v in value]), *kind])
+        return call("np.array", [_nested(value, dtype), *kind])
     shape = sequence("()", [str(size) for size in value.shape]) if value.ndim > 1 else str(value.size)
     if not value.size:
         return call("np.zeros", [shape, *own])
-    if is_string(value) or dtype.kind == "c":
+    if is_string(value):
+        return call("np.array", [_nested(value, dtype), *own])
+    if dtype.kind == "c":
         return Data(value)
     first = value.reshape(-1)[0]
     if np.full_like(value, first).tobytes() == value.tobytes():
         fill = {"0": "zeros", "0.0": "zeros", "1": "ones", "1.0": "ones"}.get(number := _number(first, dtype))
         return call(f"np.{fill}", [shape, *own]) if fill else call("np.full", [shape, number, *own])
     if dtype.kind == "i" and np.array_equal(value.reshape(-1), np.arange(value.size)):
-        flat = call("np.arange", [str(value.size), *kind])
-        return flat if value.ndim == 1 else call(f"{_flat(flat)}.reshape", [str(size) for size in value.shape])
+        whole = call("np.arange", [str(value.size), *kind], ["", *["dtype"] * len(kind)])
+        return whole if value.ndim == 1 else call(f"{flat(whole)}.reshape", [str(size) for size in value.shape])
     if value.size < _LARGE and value.ndim == 2:
-        rows = [sequence("[]", [_number(v, dtype) for v in row]) for row in value]
-        return call("np.array", [sequence("[]", rows), *kind])
+        return call("np.array", [_nested(value, dtype), *kind])
     return Data(value)
 
 
-def _flat(expression: Any) -> str:
-    return expression.opening + ", ".join(expression.items) + expression.closing
+def _nested(value: Any, dtype: np.dtype) -> Expression:
+    """The elements in lists of lists."""
+    if np.ndim(value) == 0:
+        return _number(value, dtype)
+    return sequence("[]", [_nested(item, dtype) for item in value])
 
 
 def identifier(text: str, taken: Any = ()) -> str:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
@@ -11,19 +11,41 @@ import numpy as np
 from jaxops import ops
 from jaxops.dtypes import canonical
 from jaxops.errors import JaxopsError
-from jaxops.tools.python.expressions import Expression, Ref, call, sequence
-from jaxops.tools.python.literals import literal
+from jaxops.static import Undecided
+from jaxops.tools.python.expressions import Expression, Ref, call
+from jaxops.tools.python.literals import literal, written_sizes
 
 # What an abstract evaluation of an operator may raise where its operands are not known well enough.
-FAILURES = (JaxopsError, TypeError, ValueError, NotImplementedError, ArithmeticError)
+FAILURES = (JaxopsError, Undecided, TypeError, ValueError, NotImplementedError, ArithmeticError)
 
 
 # A random key, as an abstract value.
 KEY = jax.eval_shape(lambda: jax.random.key(0))
 
 
+class Unknown(JaxopsError, TypeError):
+    """An adapter looks at something of an operand that is not known here."""
+
+
 class _Unknown:
-    """An attribute of an operand that nothing is known of; equal to itself, and no number."""
+    """An attribute of an operand of which nothing is known; equal to itself alone. Other questions raise Unknown, also
+    whether it differs, which is asked where something must not."""
+
+    def __ne__(self, other: object) -> bool:
+        return other is not self and self._asked()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # of protocols, for which others look
+            raise AttributeError(name)
+        self._asked()
+
+    def _asked(self, *_: Any) -> NoReturn:
+        raise Unknown("its operands have no known shape and type")
+
+    __bool__ = __index__ = __int__ = __float__ = __len__ = __iter__ = __getitem__ = _asked
+    __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __invert__ = _asked
+    __add__ = __sub__ = __mul__ = __floordiv__ = __truediv__ = __mod__ = _asked
+    __radd__ = __rsub__ = __rmul__ = __rfloordiv__ = __rtruediv__ = __rmod__ = _asked
 
 
 _UNKNOWN = _Unknown()
@@ -31,10 +53,19 @@ _UNKNOWN = _Unknown()
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """A placeholder for a value: how it is written, and its shape and type where they are known."""
+    """A placeholder for a value: how it is written, and its shape and type where they are known.
+
+    static: it is a NumPy array when the package runs, whose value decides more than its shape and type do.
+    """
 
     expression: Expression
     fact: Any = None
+    static: bool = False
+
+    @property
+    def traceable(self) -> bool:
+        """Whether an array of this shape and type stands for it while an operator is traced."""
+        return self.fact is not None and not self.static
 
     @property
     def shape(self) -> Any:
@@ -59,18 +90,21 @@ class Operand:
     def reshape(self, *shape: Any) -> "Operand":
         """As of an array."""
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
-        written = call("jo.reshape", [self.expression, sequence("()", [str(size) for size in sizes])])
-        return Operand(written, _of(lambda x: ops.reshape(x, sizes), self.fact))
+        written = call("jo.reshape", [self.expression, written_sizes(np.array(sizes, object))])
+        return Operand(written, self._of(lambda x: ops.reshape(x, sizes)))
 
     def astype(self, dtype: Any) -> "Operand":
         """As of an array; nothing where it has the type already."""
         if self.fact is not None and canonical(dtype) == self.fact.dtype:
             return self
         written = call("jo.cast", [self.expression, literal(np.dtype(dtype))], ["", "to"])
-        return Operand(written, _of(lambda x: ops.cast(x, to=np.dtype(dtype)), self.fact))
+        return Operand(written, self._of(lambda x: ops.cast(x, to=np.dtype(dtype))))
+
+    def _of(self, fn: Callable[..., Any]) -> Any:
+        return abstract(fn, [self.fact]) if self.traceable else None
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
-        raise TypeError("an operand is no array yet")
+        raise Unknown("the values of its operands are not known")
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,12 +129,11 @@ class Nested:
     name: str
 
 
-def _of(fn: Callable[..., Any], fact: Any) -> Any:
-    return None if fact is None else abstract(fn, [fact])
+def abstract(fn: Callable[..., Any], traced: Sequence[Any], failed: Callable[[Exception], None] | None = None) -> Any:
+    """What a function gives for operands of these shapes and types; None where it cannot be told.
 
-
-def abstract(fn: Callable[..., Any], traced: Sequence[Any]) -> Any:
-    """What a function gives for operands of these shapes and types; None where it cannot be told."""
+    failed: is told why it cannot.
+    """
     kept: list[Any] = []
 
     def run(*xs: Any) -> Any:
@@ -111,7 +144,9 @@ def abstract(fn: Callable[..., Any], traced: Sequence[Any]) -> Any:
 
     try:
         shapes = jax.eval_shape(run, *traced)
-    except FAILURES:
+    except FAILURES as error:
+        if failed is not None:
+            failed(error)
         return None
     (result,) = kept
     results = result if isinstance(result, tuple) else (result,)

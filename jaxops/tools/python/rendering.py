@@ -25,7 +25,8 @@ from jaxops.tools.python.expressions import (
     replaced,
     sequence,
 )
-from jaxops.tools.python.literals import identifier
+from jaxops.tools.python.files import stored_as
+from jaxops.tools.python.literals import dtype_text, identifier
 from jaxops.tools.python.naming import OTHERWISE, RESERVED, base_name, operator_name
 from jaxops.tools.python.steps import Function, Step
 
@@ -148,12 +149,12 @@ class Renderer:
 
     def constant(self, value: Any) -> str:
         """How an array is read from the file of constants."""
-        for name, other in self.constants.items():
-            if other is value:
-                return f'CONSTANTS["{name}"]'
-        name = identifier(self._names.get(id(value), "table").rpartition("/")[2], self.constants)
-        self.constants[name] = value
-        return f'CONSTANTS["{name}"]'
+        name = next((name for name, other in self.constants.items() if other is value), None)
+        if name is None:
+            name = identifier(self._names.get(id(value), "table").rpartition("/")[2], self.constants)
+            self.constants[name] = value
+        read = f'CONSTANTS["{name}"]'
+        return read if stored_as(value.dtype) is None else f"{read}.view({dtype_text(value.dtype)})"
 
     def called(self, function: Function) -> Written:
         """What a function became."""

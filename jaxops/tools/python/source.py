@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from jaxops.dtypes import as_traced
 from jaxops.graph.liveness import live
 from jaxops.graph.nodes import Graph, Value
 from jaxops.tools.paths import paths
+from jaxops.tools.python import files
 from jaxops.tools.python.converting import CONVERSION
 from jaxops.tools.python.expressions import INDENT, WIDTH, Group, laid_out
 from jaxops.tools.python.grouping import grouped
-from jaxops.tools.python.literals import identifier
+from jaxops.tools.python.literals import dtype_text, identifier, string
 from jaxops.tools.python.rendering import Renderer, Written
 from jaxops.tools.python.steps import Reader
 
@@ -32,6 +32,11 @@ def load_params(file: str | Path = HERE / "params.safetensors") -> Params:
         place[last] = value
     return params
 '''
+# Where the file keeps parameters as integers.
+_VIEWED = """\
+        if name in TYPES:
+            value = jnp.asarray(np.asarray(value).view(TYPES[name]))
+"""
 
 _KEYS = '''
 def fold_in(rng: jax.Array | None, number: int) -> jax.Array | None:
@@ -48,23 +53,19 @@ def to_python(
     description: str,
     *,
     x64: bool = False,
+    overwrite: bool = False,
 ) -> None:
     """Writes a package that does what the graph does.
 
     graph: prepared. inputs: of the model, with what must be static. params: by name, as the file is to have them.
     x64: whether the package turns x64 on, which is on here.
-    Raises UnsupportedError for a node that no call of public operators says.
+    Raises ExistsError, and UnsupportedError for a node that no call of operators says.
     """
-    from safetensors.flax import save_file
-
+    if not overwrite:
+        files.check_free(Path(folder))
     names = paths(graph).names
     text, constants = source(live(graph), inputs, params, names, description, x64)
-    target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
-    (target / "__init__.py").write_text(text, encoding="utf-8")
-    save_file({names[name]: as_traced(value) for name, value in params.items()}, target / "params.safetensors")
-    if constants:
-        np.savez(target / "constants.npz", allow_pickle=False, **constants)
+    files.write(Path(folder), text, {names[name]: value for name, value in params.items()}, constants)
 
 
 def source(
@@ -86,9 +87,9 @@ def source(
     parts.append(_apply(graph, inputs, scope.args, body, graph.draws, x64))
     if len(graph.outputs) > 1:
         parts.insert(0, _outputs(graph.outputs))
-    return _module(
-        graph, parts, inputs, description, reader.assumptions.texts, bool(renderer.constants)
-    ), renderer.constants
+    types = {names[name]: value.dtype for name, value in params.items() if files.in_params(value.dtype)}
+    text = _module(graph, parts, inputs, description, reader.assumptions.texts, bool(renderer.constants), types)
+    return text, renderer.constants
 
 
 def _module(
@@ -98,9 +99,12 @@ def _module(
     description: str,
     assumed: Sequence[str],
     constants: bool,
+    types: Mapping[str, np.dtype],
 ) -> str:
+    """types: of the parameters that the file keeps as integers."""
     wide = "@with_x64" if any("@with_x64" in part for part in parts) else ""
-    fixed = [wide + _LOADING]
+    loading = _LOADING.replace("        place[last]", f"{_VIEWED}        place[last]") if types else _LOADING
+    fixed = [wide + loading]
     for text, use in ((_KEYS, "fold_in("), (CONVERSION, "converted(")):
         fixed += [text] * any(use in part for part in parts)
     code = "\n\n\n".join(part.strip("\n") for part in [*fixed, *parts])
@@ -112,6 +116,7 @@ def _module(
     head += ['"""', ""]
     head += ["from pathlib import Path", f"from typing import Any{', NamedTuple' if 'NamedTuple' in code else ''}", ""]
     used = [line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\.", code) or name in ("jax", "np")]
+    used += [_IMPORTS["jnp"]] * (bool(types) and _IMPORTS["jnp"] not in used)
     own = re.findall(r"(?<![\w.\"])([\w.]+)\.\w+\(", code)  # functions that `load` was given
     used += [f"import {name}" for name in dict.fromkeys(own) if name in sys.modules and not name.startswith("jax")]
     used.sort(key=lambda line: line.split()[1])
@@ -120,6 +125,9 @@ def _module(
     head += [*used, "", "Array = jax.Array | np.ndarray", "Params = dict[str, Any]", "HERE = Path(__file__).parent"]
     if constants:
         head.append('CONSTANTS = dict(np.load(HERE / "constants.npz"))')
+    if types:
+        items = [f"{string(name)}: {dtype_text(dtype)}" for name, dtype in types.items()]
+        head += laid_out("TYPES = ", Group("{", tuple(items), "}"))
     return "\n".join(head) + "\n\n\n" + code + "\n"
 
 
@@ -127,6 +135,7 @@ _IMPORTS = {
     "jax": "import jax",
     "jnp": "import jax.numpy as jnp",
     "jo": "import jaxops as jo",
+    "jaxops.onnx": "import jaxops.onnx",
     "np": "import numpy as np",
 }
 
@@ -164,16 +173,20 @@ def _apply(graph: Graph, inputs: Sequence[Value], args: Sequence[str], body: lis
         *(f"{INDENT}{value}{', static' if value.static else ''}" for value in inputs),
         f'{INDENT}"""',
     ]
-    for value, name in zip(inputs, args, strict=True):
-        if value.static:
-            lines.append(f"{INDENT}{name} = np.asarray({name})")
-        elif value.kind == "tensor":
-            # Inputs that were made with x64 off have 32 bits.
-            declared = (
-                f", np.{value.dtype.name}" if x64 and value.dtype is not None and value.dtype.itemsize == 8 else ""
-            )
-            lines.append(f"{INDENT}{name} = jnp.asarray({name}{declared})")
+    lines += [f"{INDENT}{name} = {_entered(value, name, x64)}" for value, name in zip(inputs, args, strict=True)]
     return "\n".join([*lines, *body])
+
+
+def _entered(value: Value, name: str, x64: bool) -> str:
+    """What an input becomes: a JAX array, or one of NumPy where it is static; else a structure of them."""
+    static = value.static or (value.dtype is not None and value.dtype == object)
+    wide = x64 and not static and value.dtype is not None and value.dtype.itemsize == 8
+    # Inputs that were made with x64 off have 32 bits.
+    declared = f", np.{value.dtype.name}" if wide and value.dtype is not None else ""
+    function = "np.asarray" if static else "jnp.asarray"
+    if value.kind == "tensor":
+        return f"{function}({name}{declared})"
+    return f"jax.tree.map({f'lambda x: {function}(x{declared})' if wide else function}, {name})"
 
 
 def _outputs(outputs: Sequence[Value]) -> str:

@@ -9,12 +9,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxops.dtypes import canonical
+from jaxops.dtypes import canonical, is_string
 from jaxops.errors import UnsupportedError
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.static import symbolic_shape
 from jaxops.tools.precision import Converting
 from jaxops.tools.python.assumptions import Assumed, Assumptions
+from jaxops.tools.python.bodies import inside
 from jaxops.tools.python.calls import Recorder
 from jaxops.tools.python.converting import operands, written
 from jaxops.tools.python.expressions import Expression, Ref, call, refs, replaced
@@ -104,11 +105,11 @@ class Reader:
         )
 
     def _input(self, value: Value) -> Any:
-        if value.static or value.kind != "tensor" or value.dtype is None or value.shape is None:
+        if value.kind != "tensor" or value.dtype is None or value.shape is None:
             return Operand(Ref(value.name))
         dims = [d if isinstance(d, int) else self._symbol(d or f"{value.name}_{k}") for k, d in enumerate(value.shape)]
         fact = jax.ShapeDtypeStruct(self._sizes(dims), canonical(value.dtype))
-        return Operand(Ref(value.name), fact)
+        return Operand(Ref(value.name), fact, static=bool(value.static) or is_string(fact))
 
     def _symbol(self, text: str) -> str:
         """The name of a size as a symbol, which no input has."""
@@ -165,10 +166,11 @@ class Reader:
             return self._call(node, body, inputs, path, steps, key)
         attributes = dict(node.attributes)
         bodies: dict[str, Function] = {}
+        entering, results = inside(node, inputs, values, self.params, key) if node.subgraphs else ({}, None)
         for name, graph in node.subgraphs.items():
             self._count[name] += 1
             unique = name if self._count[name] == 1 else f"{name}_{self._count[name]}"
-            bodies[unique] = self._body(name, graph, values, key)
+            bodies[unique] = self._body(name, graph, values, key, entering.get(name, {}))
             attributes[name] = Nested(unique)
         ends = None
         if isinstance(node.operator, Converting):
@@ -179,7 +181,7 @@ class Reader:
                 )
             ends, inputs = node.operator.dtype if node.operator.ends else None, operands(node.operator, inputs)
             node = replace(node, operator=node.operator.inner)
-        recorder = Recorder(node, f"{node.label}#{len(steps)}", self.assumptions.learn)
+        recorder = Recorder(node, f"{node.label}#{len(steps)}", self.assumptions, results)
         found = recorder.run(inputs, attributes, key)
         renamed = {
             value.expression.name: name
@@ -197,8 +199,10 @@ class Reader:
         named = [_named(value, renamed) for value in found]
         return named if ends is None else [written(x, ends) if isinstance(x, Operand) else x for x in named]
 
-    def _body(self, name: str, graph: Graph, values: ChainMap[str, Any], key: Any) -> Function:
-        given = {value.name: Operand(Ref(value.name)) for value in graph.inputs}
+    def _body(
+        self, name: str, graph: Graph, values: ChainMap[str, Any], key: Any, facts: Mapping[str, Any]
+    ) -> Function:
+        given = {value.name: Operand(Ref(value.name), facts.get(value.name)) for value in graph.inputs}
         steps, results = self._graph(graph, given, values)
         return Function(name, list(given), _needed(steps, results), results, key=key.expression if key else None)
 

@@ -1,0 +1,56 @@
+"""What is known inside of a node with subgraphs: the shapes and types that enter each, and those of its results."""
+
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+from jaxops.graph.nodes import Graph, Node
+from jaxops.graph.trace import run, step
+from jaxops.tools.python.operands import FAILURES, Operand
+
+# (subgraph → what enters it, by name; the results of the node). None stands for what is not known.
+Known = tuple[dict[str, dict[str, Any]], Sequence[Any] | None]
+
+
+def inside(
+    node: Node, inputs: Sequence[Any], values: Mapping[str, Any], params: Mapping[str, Any], key: Operand | None
+) -> Known:
+    """Traces a node on the shapes and types of its operands, and of the values that its subgraphs capture.
+
+    values: those that may be captured, by name; params: of the model. Both dictionaries of what enters are empty, and
+    there are no results, where an operand is not known well enough.
+    """
+    captured = {name: values[name] for graph in node.subgraphs.values() for name in graph.captures if name in values}
+    given = [*inputs, *captured.values(), key]
+    operands = [x for x in given if isinstance(x, Operand)]
+    if not all(x.traceable for x in operands):
+        return {}, None
+    names = {id(graph): name for name, graph in node.subgraphs.items()}
+    seen: dict[str, dict[str, Any]] = {}
+    results: list[Any] = []
+
+    def entered(graph: Graph, given: Mapping[str, Any], *others: Any) -> list[Any]:
+        here = {name: _fact(x) for name, x in given.items()}
+        before = seen.setdefault(names[id(graph)], here)
+        # A loop may be traced again with other shapes.
+        before.update({name: None for name, fact in here.items() if str(before[name]) != str(fact)})
+        return run(graph, given, *others)
+
+    def traced(*xs: Any) -> None:
+        following = iter(xs)
+        found = [next(following) if isinstance(x, Operand) else x for x in given]
+        scope = dict(zip(captured, found[len(inputs) : -1], strict=True))
+        outputs = step(node, found[: len(inputs)], params, found[-1], ChainMap(scope), entered)
+        results[:] = map(_fact, outputs)
+
+    try:
+        jax.eval_shape(traced, *(x.fact for x in operands))
+    except FAILURES:
+        return {}, None
+    return seen, results
+
+
+def _fact(value: Any) -> Any:
+    return jax.ShapeDtypeStruct(value.shape, value.dtype) if isinstance(value, jax.Array) else None

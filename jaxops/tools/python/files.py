@@ -1,0 +1,79 @@
+"""The files of a package: the module, its parameters and its constants, and what each was when it was written."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxops.dtypes import as_traced
+from jaxops.errors import ExistsError
+
+MODULE, PARAMS, CONSTANTS = "__init__.py", "params.safetensors", "constants.npz"
+# The digests of the other files, in the format of `sha256sum`.
+DIGESTS = ".jaxops.sha256"
+
+
+def stored_as(dtype: np.dtype) -> np.dtype | None:
+    """The integers as which a file keeps elements that its format does not have; None if it has them."""
+    return np.dtype(f"uint{8 * dtype.itemsize}") if dtype.kind == "V" else None
+
+
+def check_free(folder: Path) -> None:
+    """Raises ExistsError for a folder that is not empty, unless its package is as `write` left it.
+
+    Other files beside those of the package are left alone, so they may have changed.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ExistsError(f"to_python: '{folder}' is a file; give a folder")
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    if not (folder / DIGESTS).is_file():
+        problem = "was not written by to_python"
+    else:
+        lines = (folder / DIGESTS).read_text(encoding="utf-8").splitlines()
+        written = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+        present = [name for name in (MODULE, PARAMS, CONSTANTS) if (folder / name).exists()]
+        edited = [name for name in present if written.get(name) != _digest(folder / name)]
+        if not edited:
+            return
+        problem = f"was edited since it was written: {', '.join(edited)}"
+    raise ExistsError(
+        f"to_python: the folder '{folder}' {problem}\n"
+        "  hint    give another folder, or overwrite=True (--overwrite on the command line), which replaces "
+        f"{MODULE}, {PARAMS} and {CONSTANTS} in it"
+    )
+
+
+def write(folder: Path, text: str, params: Mapping[str, Any], constants: Mapping[str, np.ndarray]) -> None:
+    """Writes the package into a folder, which may be there; a file of an earlier one that this one lacks is removed."""
+    from safetensors.flax import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (DIGESTS, CONSTANTS):
+        (folder / name).unlink(missing_ok=True)
+    (folder / MODULE).write_text(text, encoding="utf-8")
+    save_file({name: _storable(value) for name, value in params.items()}, folder / PARAMS)
+    if constants:
+        arrays = {name: x.view(stored_as(x.dtype) or x.dtype) for name, x in constants.items()}
+        np.savez(folder / CONSTANTS, allow_pickle=False, **arrays)
+    names = [name for name in (MODULE, PARAMS, CONSTANTS) if (folder / name).exists()]
+    lines = [f"{_digest(folder / name)}  {name}\n" for name in names]
+    (folder / DIGESTS).write_text("".join(lines), encoding="utf-8")
+
+
+def _storable(value: Any) -> Any:
+    array = as_traced(value)
+    kept = in_params(array.dtype)
+    return array if kept is None else as_traced(np.asarray(array).view(kept))
+
+
+def in_params(dtype: np.dtype) -> np.dtype | None:
+    """As `stored_as`, for the file of the parameters, which has bfloat16, too."""
+    return None if dtype.name == "bfloat16" else stored_as(dtype)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,219 @@
+"""What single nodes become in a package of `Model.to_python`: one call that gives what the node gives."""
+
+import importlib.util
+import warnings
+
+import jax
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper, parser
+
+import jaxops.onnx
+
+F = np.float32
+X = np.linspace(-2, 3, 24, dtype=F).reshape(2, 3, 4)
+
+
+def model_of(body, opset=17, extra="", functions="", **constants):
+    proto = parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}{extra}]>\n{body}\n{functions}')
+    proto.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in constants.items())
+    return proto
+
+
+def encoder_1(inputs, **defaults):
+    """LabelEncoder of ai.onnx.ml 1, whose meaning is in the type of its operand."""
+    kinds = [TensorProto.STRING, TensorProto.INT64][:: 1 if inputs == "string" else -1]
+    info = [helper.make_tensor_value_info(name, kind, ["N"]) for name, kind in zip("xy", kinds, strict=True)]
+    node = helper.make_node("LabelEncoder", ["x"], ["y"], domain="ai.onnx.ml", classes_strings=["a", "b"], **defaults)
+    opsets = [helper.make_opsetid("", 9), helper.make_opsetid("ai.onnx.ml", 1)]
+    return helper.make_model(helper.make_graph([node], "m", info[:1], info[1:]), opset_imports=opsets)
+
+
+LOOP = (
+    "m (float[4] x) => (float[4] y) {{ m = Constant<value = int64 {{3}}>() u = Constant<value = bool {{1}}>() "
+    "y = Loop<body = b (int64 i, bool k, float[4] v) => (bool k2, float[4] v2) {{ k2 = Identity(k) {} }}>(m, u, x) }}"
+)
+NORM = {name: np.ones(3, F) for name in "sbmv"}
+QUANTIZED = (
+    "m (float[N,4] x) => (uint8[N,4] y) { s = Constant<value = float[4] {0.1, 0.2, 0.3, 0.4}>() "
+    "z = Constant<value = uint8[4] {3, 1, 2, 3}>() y = QuantizeLinear<axis = 1>(x, s, z) }"
+)
+SCAN = (
+    "m (float[N,4] s, float[N,T,4] x) => (float[N,4] y, float[N,T,4] rows) { y, rows = Scan<num_scan_inputs = 1, "
+    "body = b (float[4] v, float[4] u) => (float[4] w, float[4] r) { w = Add(v, u) r = Mul(w, u) }>(, s, x) }"
+)
+
+# name → (model, inputs, a line of the source).
+CASES = {
+    # Results that a node does not name.
+    "unique, its values alone": (
+        model_of("m (float[N] x) => (float[M] y) { a = Unique(x) y = Neg(a) }"),
+        [X[0, 0]],
+        "a, _, _, _ = jo.unique(x)",
+    ),
+    "unique, its last result alone": (
+        model_of("m (float[N] x) => (int64[M] y) { , , , y = Unique(x) }"),
+        [np.array([2, 1, 2, 2], F)],
+        "_, _, _, y = jo.unique(x)",
+    ),
+    "top_k behind unique, its values alone": (
+        model_of(
+            "m (float[N] x) => (float[2] y) { a = Unique(x) k = Constant<value_ints = [2]>() b, i = TopK(a, k) "
+            "y = Neg(b) }"
+        ),
+        [X[0, 0]],
+        "b, _ = jo.top_k(a, (2,))",
+    ),
+    "lstm, its last state alone": (
+        model_of(
+            "m (float[S,B,3] x) => (float[1,B,2] y) { a = NonZero(x) , , y = LSTM<hidden_size = 2>(x, w, r) }",
+            w=np.ones((1, 8, 3), F),
+            r=np.ones((1, 8, 2), F),
+        ),
+        [np.ones((2, 1, 3), F)],
+        '_, _, y = jo.lstm(x, params["w"], params["r"], hidden_size=2)',
+    ),
+    "an optional result behind unique": (
+        model_of(
+            "m (float[N] x) => (float[1,1,K] y) { a = Unique(x) k = Constant<value_ints = [1,1,-1]>() "
+            "b = Reshape(a, k) c = MaxPool<kernel_shape = [2]>(b) y = Neg(c) }"
+        ),
+        [X[0, 0]],
+        "return jo.neg(jo.max_pool(jo.reshape(a, (1, 1, -1)), kernel_shape=(2,)))",
+    ),
+    # Old versions.
+    **{
+        f"quantize_linear {opset}": (model_of(QUANTIZED, opset), [X[0]], "precision=np.float32\n")
+        for opset in (13, 19, 21, 22)
+    },
+    "batch_normalization 9": (
+        model_of("m (float[N,C,H] x) => (float[N,C,H] y) { y = BatchNormalization(x, s, b, m, v) }", 9, **NORM),
+        [X],
+        "Sizes: c == 3.",
+    ),
+    "split 13 in a loop": (
+        model_of(LOOP.format("p, q = Split<axis = 0>(v) v2 = Concat<axis = 0>(q, p)"), 13),
+        [X[0, 0]],
+        "p, q = jo.split(v, (2, 2))",
+    ),
+    "softmax 11 in a loop": (
+        model_of(
+            LOOP.format("v2 = Softmax<axis = 0>(v)"), 11
+        ),
+        [X[0, 0]],
+        "return k, jo.softmax(v, axes=(0,))",
+    ),
+    "split 13 behind unique": (
+        model_of("m (float[N] x) => (float[M] y, float[M] z) { a = Unique(x) y, z = Split<axis = 0>(a) }", 13),
+        [X[0, 0]],
+        "y, z = jo.split(a, num_outputs=2)",
+    ),
+    "split 13 of a named size": (
+        model_of("m (float[N] x) => (float[M] y, float[M] z) { y, z = Split<axis = 0>(x) }", 13),
+        [X[0, 0]],
+        "y, z = jo.split(x, (n // 2, n // 2))",
+    ),
+    "split 13 by an input": (
+        model_of("m (float[N] x, int64[2] s) => (float[P] y, float[Q] z) { y, z = Split<axis = 0>(x, s) }", 13),
+        [X[0, 0], np.array([1, 3])],
+        "y, z, *_ = jo.split(x, s)",
+    ),
+    "slice by inputs": (
+        model_of(
+            "m (float[N] x, int64[1] s, int64[1] e, int64[1] a, int64[1] k) => (float[M] y) "
+            "{ y = Slice(x, s, e, a, k) }"
+        ),
+        [X[0, 0], *(np.array([n]) for n in (3, 0, 0, -2))],
+        "return jo.slice(x, s, e, a, k)",
+    ),
+    "upsample by an input": (
+        model_of("m (float[1,2,3,4] x, float[4] s) => (float[1,2,A,B] y) { y = Upsample(x, s) }", 9),
+        [X[None], np.array([1, 1, 2, 2], F)],
+        'return jaxops.onnx.opset(9).Upsample(x, s, mode="nearest")',
+    ),
+    "scan 8": (
+        model_of(SCAN, 8),
+        [X[:, 0], X],
+        "y, rows = jax.vmap(lambda *xs: jo.scan(xs, body, num_scan_inputs=1))(s, x)",
+    ),
+    "label_encoder 1 of strings": (
+        encoder_1("string", default_int64=-2),
+        [np.array(["b", "z"], object)],
+        "default_int64=-2",
+    ),
+    "label_encoder 1 of integers": (encoder_1("int64", default_string="?"), [np.array([1, 7])], 'default_string="?"'),
+    "gradient": (
+        model_of(
+            'm (float a, float b) => (float y, float d, float e) { c = Mul(a, b) y = Mul(c, a) '
+            'd, e = ai.onnx.preview.training.Gradient<xs = ["a", "b"], y = "y">(a, b) }',
+            extra=', "ai.onnx.preview.training" : 1',
+        ),
+        [F(2), F(5)],
+        "d, e = jax.grad(lambda *xs: jnp.sum(differentiated(*xs)[0]), (0, 1))(a, b)",
+    ),
+    # Named sizes.
+    "top_k": (
+        model_of(
+            "m (float[N,M] x) => (float[N,2] y, int64[N,2] i) { k = Constant<value_ints = [2]>() y, i = TopK(x, k) }"
+        ),
+        [X[0]],
+        "Sizes: m >= 2.",
+    ),
+    "a quotient of sizes": (
+        model_of(
+            "m (float[N,M] x) => (float[2,P,M] y) { s = Shape<end = 1>(x) two = Constant<value_ints = [2]>() "
+            "h = Div(s, two) m1 = Constant<value_ints = [-1]>() k = Concat<axis = 0>(two, h, m1) y = Reshape(x, k) }"
+        ),
+        [X.reshape(4, 6)],
+        "return jo.reshape(x, (2, n // 2, -1))",
+    ),
+    "what enters a loop is known behind it": (
+        model_of(LOOP.format("v2 = Neg(v)").replace("y = Loop", "l = Loop")[:-1] + "y = Softmax<axis = 0>(l) }", 12),
+        [X[0, 0]],
+        "axes=(0,)",
+    ),
+    # Numbers.
+    "a range of int32": (
+        model_of("m (int32[257] x) => (int32[257] y) { y = Add(x, t) }", t=np.arange(257, dtype=np.int32)),
+        [np.ones(257, np.int32)],
+        "return jo.add(x, np.arange(257, dtype=np.int32))",
+    ),
+    "a momentum": (
+        model_of(
+            "m (float[N,C,H] x) => (float[N,C,H] y, float[C] p, float[C] q) "
+            "{ y, p, q = BatchNormalization<training_mode = 1, momentum = 0.9>(x, s, b, m, v) }",
+            **NORM,
+        ),
+        [X],
+        "momentum=0.8999999761581421,",  # 1 - 0.9 is another float32
+    ),
+    "an epsilon": (
+        model_of(
+            "m (float[N,4] x) => (float[N,4] y) { y = LayerNormalization<epsilon = 1e-6>(x, s) }", s=np.ones(4, F)
+        ),
+        [X[0]],
+        "epsilon=1e-06",
+    ),
+    "a sequence": (
+        model_of("m (seq(float[N]) x) => (float[M] y) { y = ConcatFromSequence<axis = 0>(x) }"),
+        [[X[0, 0], X[0, 1]]],
+        "x = jax.tree.map(jnp.asarray, x)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_source(tmp_path, name):
+    proto, inputs, line = CASES[name]
+    model = jaxops.onnx.load(proto)
+    model.to_python(tmp_path / "net")
+    assert line in (tmp_path / "net" / "__init__.py").read_text()
+    spec = importlib.util.spec_from_file_location("net", tmp_path / "net" / "__init__.py")
+    package = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(package)
+    with warnings.catch_warnings(), jax.disable_jit():
+        warnings.simplefilter("ignore")  # int64 is int32 here
+        found, expected = package.apply(package.load_params(), *inputs), model.apply(model.params, *inputs)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        assert np.asarray(one).tolist() == np.asarray(other).tolist()
