@@ -195,8 +195,8 @@ class _Conversion:
 
     def reorder_output(self, node: Node) -> None:
         """The channels that are meant, on the last axis where the node says so."""
-        last, ends = node.attributes.get("channels_last", 0), [node.attributes["channels"]]
-        bounds = [self.constant(node, np.int64(value)) for value in ([0], ends, [1])]
+        last, ends = node.attributes.get("channels_last", 0), node.attributes["channels"]
+        bounds = [self.constant(node, np.array([value], np.int64)) for value in (0, ends, 1)]
         outputs = None if last else node.outputs
         x = self.add(node, "DynamicSlice", [node.inputs[0], *bounds], outputs, domain="com.microsoft")
         if last:
