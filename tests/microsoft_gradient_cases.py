@@ -82,6 +82,24 @@ add(
     outputs=2,
     narrow=True,
 )
+add(
+    "AttnLSTM",
+    u(2, 1, 2),
+    u(1, 8, 5),
+    u(1, 8, 2),
+    u(1, 16),
+    None,
+    u(1, 1, 2),
+    u(1, 1, 2),
+    u(1, 6),
+    u(1, 2, 2),
+    u(1, 2, 2),
+    u(1, 2),
+    u(1, 3, 2),
+    None,
+    u(1, 4, 3),
+    outputs=3,
+)
 add("WordConvEmbedding", i32([1, 2, 0], [3, 1, 2]), f(2, 1, 2, 3), f(2), f(4, 3))
 add("GridSample", f(1, 1, 3, 4), f(1, 2, 2, 2), mode="bilinear", padding_mode="border")
 add("CropAndResize", f(1, 2, 4, 5), np.array([[0.11, 0.12, 0.83, 0.94]]), i32(0), i32(2, 3))
@@ -145,6 +163,22 @@ add(
     kv_num_heads=2,
     update_rule="linear",
     outputs=2,
+)
+add(
+    "SparseAttention",
+    f(1, 2, 8),
+    f(1, 2, 4),
+    f(1, 2, 4),
+    f(1, 1, 4, 4),
+    f(1, 1, 4, 4),
+    i32([0, 1, 3]),
+    i32([0, 0, 1]),
+    i32(3),
+    i32(3),
+    num_heads=2,
+    kv_num_heads=1,
+    sparse_block_size=2,
+    outputs=3,
 )
 add("RotaryEmbedding", f(1, 2, 3, 4), i32([0, 2, 4]), f(5, 2), f(5, 2))
 add(

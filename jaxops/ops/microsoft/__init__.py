@@ -4,7 +4,9 @@ from jaxops.contract import explain as _explain
 from jaxops.ops.microsoft import (
     activations,
     aggressive_decoding,
+    attentive_recurrence,
     biases,
+    block_sparse,
     convolution,
     embeddings,
     engram,
@@ -39,7 +41,9 @@ from jaxops.ops.microsoft import (
 )
 from jaxops.ops.microsoft.activations import *
 from jaxops.ops.microsoft.aggressive_decoding import *
+from jaxops.ops.microsoft.attentive_recurrence import *
 from jaxops.ops.microsoft.biases import *
+from jaxops.ops.microsoft.block_sparse import *
 from jaxops.ops.microsoft.convolution import *
 from jaxops.ops.microsoft.embeddings import *
 from jaxops.ops.microsoft.engram import *
@@ -75,7 +79,9 @@ from jaxops.ops.microsoft.tokens import *
 __all__: list[str] = []
 __all__ += activations.__all__
 __all__ += aggressive_decoding.__all__
+__all__ += attentive_recurrence.__all__
 __all__ += biases.__all__
+__all__ += block_sparse.__all__
 __all__ += convolution.__all__
 __all__ += embeddings.__all__
 __all__ += engram.__all__

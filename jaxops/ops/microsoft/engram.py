@@ -245,7 +245,7 @@ def _by_sequence(operands: tuple[Any, ...], pad: int, reach: int, each: int, siz
     before = jnp.broadcast_to(fill, (batch, reach)) if past is None else past
     tokens = [at_places(ids, before, at, at.sequence, at.place - k) for k in range(reach + 1)]
     sequence = lax.broadcasted_iota(np.int32, (batch, reach), 0)
-    last = at.lengths[:, None] - reach + lax.broadcasted_iota(sums.dtype, (batch, reach), 1)
+    last = at.lengths[:, None] - reach + lax.broadcasted_iota(np.int32, (batch, reach), 1)
     present = at_places(ids, before, at, sequence, last)
     groups = present_segments = None
     if segments is not None:
@@ -256,7 +256,7 @@ def _by_sequence(operands: tuple[Any, ...], pad: int, reach: int, each: int, siz
     hashes = _hashed(jnp, tokens, groups, eos if reset else None, fill, (multipliers, moduli, offsets), each)
     if not size:
         return (hashes, present) if segments is None else (hashes, present, present_segments)
-    sequence, token, steps = (lax.broadcasted_iota(sums.dtype, (batch, size, reach), axis) for axis in range(3))
+    sequence, token, steps = (lax.broadcasted_iota(np.int32, (batch, size, reach), axis) for axis in range(3))
     states = at_places(ids, before, at, sequence, token + 1 - reach + steps)
     kept = captured(counts, at.lengths, size)[:, :, None]
     return hashes, present, present_segments, jnp.where(kept, states, jnp.asarray(pad, ids.dtype))

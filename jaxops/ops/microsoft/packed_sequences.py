@@ -22,6 +22,7 @@ class Packed(NamedTuple):
 
 def packed(offsets: Any, total: Dim) -> Packed:
     """The sequences whose sums of lengths are `offsets`, (B + 1,)."""
+    offsets = offsets.astype(np.int32)
     starts, lengths = offsets[:-1], offsets[1:] - offsets[:-1]
     # Counted, since `jnp.searchsorted` takes no symbolic sizes.
     begins = jnp.zeros(total, np.int32).at[starts[1:]].add(1, mode="drop")
@@ -77,5 +78,5 @@ def capacity(op: str, value: Any, counts: Any) -> int:
 
 def captured(counts: Any, lengths: Any, size: int) -> Any:
     """Which of the first `size` tokens of each sequence are captured, bool (B, size)."""
-    kept = jnp.clip(counts, 0, jnp.minimum(lengths, size))
-    return lax.broadcasted_iota(kept.dtype, (kept.shape[0], size), 1) < kept[:, None]
+    kept = jnp.clip(counts.astype(np.int32), 0, jnp.minimum(lengths, size))
+    return lax.broadcasted_iota(np.int32, (kept.shape[0], size), 1) < kept[:, None]

@@ -93,7 +93,7 @@ def _convolved(operands: tuple[Any, ...], activation: Activation, step: int, siz
         y = y + broadcast_to(bias.astype(work), y.shape)
     if activation != "none":
         y = y * lax.logistic(y)
-    sequence, places = (lax.broadcasted_iota(sums.dtype, (sums.shape[0] - 1, reach), axis) for axis in (0, 1))
+    sequence, places = (lax.broadcasted_iota(np.int32, (sums.shape[0] - 1, reach), axis) for axis in (0, 1))
     last = at_places(x, before, at, sequence, at.lengths[:, None] - reach + places)
     return y.astype(x.dtype), jnp.swapaxes(last, 1, 2), _first(x, at, counts, size)
 

@@ -67,7 +67,7 @@ def layer(
     require(op, "floating-point", *arrays.values())
     if clip is not None and not clip > 0:
         raise ArgumentError(f"{op}: `clip` is {clip}; it must be above 0, or left out")
-    lens = None if sequence_lens is None else _integers(op, sequence_lens)
+    lens = None if sequence_lens is None else integers(op, "sequence_lens", sequence_lens)
     others = {name: value.shape for name, value in arrays.items() if name not in ("x", "w", "r")}
     if lens is not None:
         others["sequence_lens"] = lens.shape
@@ -76,19 +76,20 @@ def layer(
     both = directions(op, direction)
     length, _, _ = sizes_of.steps(op, cell.gates, both, batch_first, size, x, w, r, others)
     if lens is not None:
-        lens = _lengths(op, lens, length)
+        lens = lengths(op, lens, length)
     values = tuple(arrays.get(name) for name in ("x", "w", "r", "b", "initial_h", "initial_c", "p"))
     bound = None if clip is None else float(clip)
     return _layer((*values, lens), cell, variant, activations, bound, direction, batch_first)
 
 
-def _integers(op: str, lens: Any) -> Array:
+def integers(op: str, operand: str, lens: Any) -> Array:
+    """An operand of integers: a static one as a NumPy array."""
     lens = lens if isinstance(lens, jax.Array) else settled(lens)
-    require_integers(op, "sequence_lens", lens)
+    require_integers(op, operand, lens)
     return lens
 
 
-def _lengths(op: str, lens: Array, length: Any) -> jax.Array | None:
+def lengths(op: str, lens: Array, length: Any) -> jax.Array | None:
     """Traced lengths; None where each is known to be the number of steps. Static ones are checked."""
     if isinstance(lens, np.ndarray):
         if all(item == length for item in lens.flat):
@@ -127,19 +128,19 @@ def _layer(
         counts = lax.broadcasted_iota(lens.dtype, (length, batch, 1), 0)
         valid = counts < lax.broadcast_in_dim(lens, (length, batch, 1), (1,))
         # Padding may hold anything, even NaN, which must not reach a gradient.
-        x = _chosen(valid, x, jnp.zeros_like(x))
+        x = chosen(valid, x, jnp.zeros_like(x))
     outputs, last = [], []
     each = len(activations) // both
     for d in range(both):
-        functions = tuple(_clipped(f, clip) for f in activations[d * each : (d + 1) * each])
+        functions = tuple(clipped(f, clip) for f in activations[d * each : (d + 1) * each])
         inputs, bias = _inputs(x, w[d], None if b is None else b[d], cell, variant)
         weights = Weights(r[d].T, bias, None if p is None else p[d])
         zero = jnp.zeros((batch, hidden), work)
         state = tuple(zero if v is None else v[d] for v in (h, c)[: cell.states])
         backward = direction == "reverse" or d == 1
-        ys, state = _run(cell.step(weights, functions, variant), inputs, state, valid, backward)
+        ys, state = run(cell.step(weights, functions, variant), inputs, state, valid, backward)
         outputs.append(ys)
-        last.append(_last(state, lens, length))
+        last.append(last_states(state, lens, length))
     y = jnp.stack(outputs, 1)
     states = [jnp.stack(values) for values in zip(*last, strict=True)]
     y = with_sizes("recurrent layer", y, (length, both, batch, hidden), work)
@@ -148,7 +149,8 @@ def _layer(
     return tuple(lax.convert_element_type(v, kept) for v in (y, *states))
 
 
-def _clipped(function: Activation, clip: float | None) -> Callable[[Any], Any]:
+def clipped(function: Activation, clip: float | None) -> Callable[[Any], Any]:
+    """A function of what is clipped to [-clip, clip] first; None does not clip."""
     return function if clip is None else lambda x: function(jnp.clip(x, -clip, clip))
 
 
@@ -169,7 +171,7 @@ def _row(vector: Any) -> Any:
     return lax.expand_dims(vector, (0, 1))
 
 
-def _run(step: Step, inputs: Any, state: State, valid: Any, backward: bool) -> tuple[jax.Array, State]:
+def run(step: Step, inputs: Any, state: State, valid: Any, backward: bool) -> tuple[jax.Array, State]:
     """The hidden state after each step, 0 beyond the end of a sequence; and the last states.
 
     A step beyond the end of a sequence leaves its state unchanged. Read backward, these steps come first, so the
@@ -181,20 +183,21 @@ def _run(step: Step, inputs: Any, state: State, valid: Any, backward: bool) -> t
         after = step(x, state)
         if counts is None:
             return after, after[0]
-        kept = tuple(_chosen(counts, new, old) for new, old in zip(after, state, strict=True))
-        return kept, _chosen(counts, after[0], jnp.zeros_like(after[0]))
+        kept = tuple(chosen(counts, new, old) for new, old in zip(after, state, strict=True))
+        return kept, chosen(counts, after[0], jnp.zeros_like(after[0]))
 
     last, ys = lax.scan(one, state, (inputs, valid), reverse=backward)
     return ys, last
 
 
-def _chosen(which: Any, one: Any, other: Any) -> Any:
+def chosen(which: Any, one: Any, other: Any) -> Any:
+    """Elements of one array or another; `which` has fewer axes, or some of size 1."""
     return lax.select(lax.broadcast_in_dim(which, one.shape, tuple(range(which.ndim))), one, other)
 
 
-def _last(state: State, lens: Any, length: Any) -> State:
+def last_states(state: State, lens: Any, length: Any) -> State:
     """The last states; those of a sequence of length 0 are 0, as in onnxruntime, not the initial states."""
     if lens is not None:
         some = lax.expand_dims(lens > 0, (1,))
-        return tuple(_chosen(some, v, jnp.zeros_like(v)) for v in state)
+        return tuple(chosen(some, v, jnp.zeros_like(v)) for v in state)
     return tuple(map(jnp.zeros_like, state)) if isinstance(length, int) and length == 0 else state

@@ -1,0 +1,169 @@
+"""A recurrent layer that attends to a memory at each step."""
+
+__all__ = ["attn_lstm"]
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import flag, integer
+from jaxops.dtypes import as_traced, floats_of_one_type
+from jaxops.errors import ArgumentError
+from jaxops.ops.precision import dot
+from jaxops.ops.recurrent.gate_activations import Activation, resolve
+from jaxops.ops.recurrent.layers import lstm_step
+from jaxops.ops.recurrent.recurrence import (
+    Direction,
+    State,
+    Weights,
+    chosen,
+    clipped,
+    directions,
+    integers,
+    last_states,
+    lengths,
+    run,
+)
+from jaxops.shapes.microsoft import attentive_recurrence as sizes_of
+from jaxops.shapes.recurrent import layers as layer_sizes
+from jaxops.static import Array, jit_if_concrete
+
+_NAMES = ("x", "w", "r", "b", "initial_h", "initial_c", "p", "qw", "mw", "v", "m", "aw")
+
+
+def attn_lstm(
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None = None,
+    sequence_lens: Array | None = None,
+    initial_h: Array | None = None,
+    initial_c: Array | None = None,
+    p: Array | None = None,
+    qw: Array | None = None,
+    mw: Array | None = None,
+    v: Array | None = None,
+    m: Array | None = None,
+    memory_seq_lens: Array | None = None,
+    aw: Array | None = None,
+    *,
+    activation_alpha: Sequence[float] | None = None,
+    activation_beta: Sequence[float] | None = None,
+    activations: Sequence[str] | None = None,
+    clip: float | None = None,
+    direction: Direction = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """`jaxops.lstm` whose steps also read what the step before found in a memory, by Bahdanau's attention.
+
+    x: (steps, batch, input). w: (D, 4 · hidden, input + A), for the input and the A elements from the memory. m: the
+    memory (batch, T, depth), of which memory_seq_lens, integers (batch,), of 1 to T, rows count. mw: (D, depth, n),
+    qw: (D, hidden, n) and v: (D, n), which must be given: row t has the score v · tanh(m[t]·mw + h·qw), h being the
+    hidden state after the step; the softmax of the scores weights the rows, and their sum is the context. aw:
+    (D, hidden + depth, A) makes of h and the context what the next step reads; without it that is the context, and
+    A is depth. The first step reads zeros. Everything is computed in float32, or float64.
+    All else, the results (Y, Y_h, Y_c) and what it raises, as in `lstm` with layout 0.
+    Source: com.microsoft AttnLSTM, opset 1.
+
+    >>> x, m = jnp.ones((2, 1, 2)), jnp.ones((1, 3, 4))
+    >>> layer = jnp.zeros((1, 12, 6)), jnp.zeros((1, 12, 3))
+    >>> attention = {"qw": jnp.ones((1, 3, 5)), "mw": jnp.ones((1, 4, 5)), "v": jnp.ones((1, 5)), "m": m}
+    >>> attn_lstm(x, *layer, initial_c=jnp.array([[[4.0, 8, 0]]]), **attention)[2].tolist()
+    [[[1.0, 2.0, 0.0]]]
+    """
+    op = "attn_lstm"
+    for name, value in (("qw", qw), ("mw", mw), ("v", v), ("m", m)):
+        if value is None:
+            raise ArgumentError(f"{op}: `{name}` must be given, for the attention to the memory")
+    both, variant = directions(op, direction), flag(op, "input_forget", input_forget)
+    names = ("Sigmoid", "Tanh", "Tanh") * both if activations is None else activations
+    functions = resolve(op, names, 3 * both, activation_alpha, activation_beta)
+    if clip is not None and not clip > 0:
+        raise ArgumentError(f"{op}: `clip` is {clip}; it must be above 0, or left out")
+    values = (x, w, r, b, initial_h, initial_c, p, qw, mw, v, m, aw)
+    arrays = dict(zip(_NAMES, floats_of_one_type(op, **dict(zip(_NAMES, values, strict=True))), strict=True))
+    shapes: dict[str, Any] = {name: None if a is None else a.shape for name, a in arrays.items()}
+    lens, rows = (
+        None if value is None else integers(op, name, value)
+        for name, value in (("sequence_lens", sequence_lens), ("memory_seq_lens", memory_seq_lens))
+    )
+    shapes |= {"memory_seq_lens": None if rows is None else rows.shape}
+    size = sizes_of.attention(op, both, shapes["x"], shapes["w"], shapes["r"], shapes)
+    others = {name: shapes[name] for name in ("b", "initial_h", "initial_c", "p") if shapes[name] is not None}
+    others |= {} if lens is None else {"sequence_lens": lens.shape}
+    hidden = None if hidden_size is None else integer(op, "hidden_size", hidden_size)
+    w_shape = (*shapes["w"][:2], shapes["x"][2])
+    steps, *_ = layer_sizes.steps(op, 4, both, False, hidden, shapes["x"], w_shape, shapes["r"], others)
+    lens = None if lens is None else lengths(op, lens, steps)
+    memory = shapes["m"][1]
+    if isinstance(rows, np.ndarray) and rows.dtype != object and isinstance(memory, int) and rows.size:
+        wrong = rows[(rows < 1) | (rows > memory)]
+        if wrong.size:
+            raise ArgumentError(f"{op}: `memory_seq_lens` holds {wrong[0]}; the memory has 1 to {memory} rows")
+    operands = (*arrays.values(), None if rows is None else as_traced(rows), lens)
+    return _layer(operands, variant, functions, None if clip is None else float(clip), direction, size)
+
+
+@jit_if_concrete
+def _layer(
+    operands: tuple[Any, ...],
+    variant: bool,
+    activations: tuple[Activation, ...],
+    clip: float | None,
+    direction: Direction,
+    size: Any,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    *floats, rows, lens = operands
+    kept = floats[0].dtype
+    work = np.float64 if kept == np.float64 else np.float32
+    wide: list[Any] = [None if a is None else a.astype(work) for a in floats]
+    x, w, r, b, h, c, p, qw, mw, v, m, aw = wide
+    length, batch, width = x.shape
+    both, _, hidden = r.shape
+    valid = seen = None
+    if lens is not None:
+        counts = lax.broadcasted_iota(lens.dtype, (length, batch, 1), 0)
+        valid = counts < lax.broadcast_in_dim(lens, (length, batch, 1), (1,))
+        x = chosen(valid, x, jnp.zeros_like(x))  # padding may hold anything, even NaN
+    if rows is not None:
+        counts = lax.broadcasted_iota(rows.dtype, (batch, m.shape[1], 1), 1)
+        seen = counts < lax.broadcast_in_dim(rows, counts.shape, (0,))
+        m = chosen(seen, m, jnp.zeros_like(m))
+    outputs, last = [], []
+    each = len(activations) // both
+    for d in range(both):
+        functions = tuple(clipped(f, clip) for f in activations[d * each : (d + 1) * each])
+        inputs = dot(x, w[d][:, :width], (((2,), (1,)), ((), ())), work)
+        if b is not None:
+            inputs = inputs + lax.expand_dims(b[d][: 4 * hidden] + b[d][4 * hidden :], (0, 1))
+        step = lstm_step(Weights(r[d].T, None, None if p is None else p[d]), functions, variant)
+        keys = dot(m, mw[d], (((2,), (0,)), ((), ())), work)
+
+        def attending(
+            row: jax.Array, state: State, step: Any = step, keys: Any = keys, d: int = d
+        ) -> tuple[jax.Array, ...]:
+            *cell, read = state
+            after = step(row + read @ w[d][:, width:].T, tuple(cell))
+            query = after[0] @ qw[d]
+            scores = jnp.sum(jnp.tanh(keys + query[:, None]) * v[d][None, None], 2, keepdims=True)
+            if seen is not None:
+                scores = jnp.where(seen, scores, -np.inf)
+            context = jnp.sum(jax.nn.softmax(scores, 1) * m, 1)
+            if aw is None:
+                return (*after, context)
+            return (*after, after[0] @ aw[d][:hidden] + context @ aw[d][hidden:])
+
+        zero = jnp.zeros((batch, hidden), work)
+        state = tuple(zero if value is None else value[d] for value in (h, c))
+        backward = direction == "reverse" or d == 1
+        ys, state = run(attending, inputs, (*state, jnp.zeros((batch, size), work)), valid, backward)
+        outputs.append(ys)
+        last.append(last_states(state[:2], lens, length))
+    states = (jnp.stack(values) for values in zip(*last, strict=True))
+    y, y_h, y_c = (value.astype(kept) for value in (jnp.stack(outputs, 1), *states))
+    return y, y_h, y_c
