@@ -146,7 +146,7 @@ def gated_delta_net(
     query, key: (T, Hk, K). value: (T, Hv, V), floats of one dtype; Hk divides Hv. Or query is (T, 2·Hk·K + Hv·V) and
     holds all three. T may be two axes (B, L) everywhere. cu_seqlens: int32 (B + 1,), the sums of the first lengths;
     traced ones that do not fit T give numbers without meaning. Without it all B sequences have one length.
-    initial_state: (B, Hv, V, K), float32, the transposed state before each sequence; None is zeros.
+    initial_state: (B, Hv, V, K), floats, the transposed state before each sequence; None is zeros.
     update_rule: how a token changes the state S, (K, V): 'linear' adds k ⊗ v; 'gated' first multiplies S by exp(decay);
     'delta' adds beta · k ⊗ (v - Sᵀk) instead; 'gated_delta' does both. The output is scale · Sᵀq; a scale of 0 means
     1/√K. decay: (T, Hv) or (T, Hv, K), a logarithm. beta: (T, Hv). They are of one dtype, that of query or float32, and
@@ -156,10 +156,11 @@ def gated_delta_net(
     key also (Hv, K) or flat. beta_activation: 'sigmoid' takes the sigmoid of beta. qk_l2_norm: 1 divides each head of
     query and key by its norm, the root of the sum of squares and 1e-12. chunk_size has no effect.
     state_update_capacity: N in 0 to 8; capture_count, int32 (B,), must be given exactly if it is positive.
-    Returns the output (T, Hv, V) in the dtype of query, the state after each sequence like initial_state, and for the
-    first capture_count tokens of each sequence how they changed the state: (B, N · (Hv + Hk·K + Hv·V)) in float32,
-    the factors exp(decay) of all N tokens (of Hv·K numbers each for a decay of each key), their keys, and what was
-    added, u of k ⊗ u; zeros behind them, and everywhere if state_update_active, one int32, is 0.
+    Returns the output (T, Hv, V) in the dtype of query, the state after each sequence, and how the first capture_count
+    tokens of each sequence changed the state: (B, N · (Hv + Hk·K + Hv·V)), the factors exp(decay) of all N tokens (of
+    Hv·K numbers each for a decay of each key), their keys, and what was added, u of k ⊗ u; zeros behind them, and
+    everywhere if state_update_active, one int32, is 0. The last two have the dtype of initial_state, a_log or dt_bias,
+    whichever is given first, or float32.
     Raises ShapeError, ArgumentError, DTypeError. Source: com.microsoft GatedDeltaNet, opset 1.
 
     >>> one = jnp.ones((2, 1, 1))
@@ -216,6 +217,7 @@ def gated_delta_net(
 @jit_if_concrete
 def _delta_net(operands: tuple[Any, ...], of: sizes_of.Heads, batch: Any, length: Any, options: _Options) -> Any:
     q, k, v, decay, beta, state, a_log, shift, sums, counts, active = operands
+    kind = next((x.dtype for x in (state, a_log, shift) if x is not None), np.float32)
     narrow, total = q.dtype, of.lead[0] if len(of.lead) == 1 else of.lead[0] * of.lead[1]
     if k is None:
         width = of.keys * of.key_size
@@ -270,7 +272,7 @@ def _delta_net(operands: tuple[Any, ...], of: sizes_of.Heads, batch: Any, length
     update = jnp.concatenate([x.reshape(batch, int(np.prod(x.shape[1:]))) for x in changes], 1)
     if active is not None:
         update = jnp.where(active.reshape(()) != 0, update, jnp.zeros_like(update))
-    return y, last, update
+    return y, last.astype(kind), update.astype(kind)
 
 
 def _factor(decay: Any, axes: int, a_log: Any, shift: Any, lead: tuple[Any, ...], options: _Options) -> Any:

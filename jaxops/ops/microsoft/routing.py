@@ -36,7 +36,8 @@ def moe_group_router(
     experts stand in n_group groups of the same size. The topk_group groups with the largest sums of their group_topk
     best scores are chosen, then the top_k experts with the best scores in them, or all if they have fewer. Of equal
     scores the first one is better; a NaN counts as infinity. A weight below 1e-20 counts as 1e-20.
-    full_scores: also returns the scores and the weights, (T, E) in float32; there may be one group only.
+    full_scores: also returns the scores and the weights, (T, E) in the dtype of expert_bias; there may be one group
+    only.
     projection_weight: (E, W), of the dtype of logits, which are then activations (T, W): their product is computed in
     float32, and the weights are made of it. It needs full_scores.
     Returns (T, E), in the dtype of logits, for the T tokens of all other axes; with full_scores three arrays.
@@ -85,4 +86,4 @@ def _routed(operands: tuple[Any, ...], named: tuple[tuple[str, int], ...], senti
     rows = lax.broadcasted_iota(picked.dtype, picked.shape, 0)
     empty = jnp.full((tokens, experts), sentinel, work)
     routed = empty.at[rows, picked].set(logs, unique_indices=True)
-    return routed.astype(logits.dtype), scores.astype(np.float32), weights.astype(np.float32)
+    return routed.astype(logits.dtype), scores.astype(bias.dtype), weights.astype(bias.dtype)

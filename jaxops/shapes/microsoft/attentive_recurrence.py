@@ -1,17 +1,20 @@
 """Sizes of a recurrent layer that attends to a memory at each step."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from jaxops.errors import ShapeError, shape_text
 from jaxops.shapes.arithmetic import one_of
 from jaxops.static import Dim, Sizes
 
 
-def attention(op: str, directions: int, x: Sizes, w: Sizes, r: Sizes, given: dict[str, Sizes | None]) -> Dim:
+def attention(op: str, directions: int, x: Sizes, w: Sizes, r: Sizes, given: Mapping[str, Any]) -> Dim:
     """The elements of what a step gets from the memory.
 
     given: the sizes of m (B, T, depth), mw (D, depth, attn), qw (D, hidden, attn), v (D, attn), aw (D, depth + hidden,
     n) or None, and memory_seq_lens (B,) or None. w is (D, 4 · hidden, input + those elements).
     """
-    m, mw, aw = given["m"] or (), given["mw"] or (), given["aw"]
+    m, mw, aw = given["m"], given["mw"], given["aw"]
     for name, sizes, axes in (("x", x, 3), ("r", r, 3), ("w", w, 3), ("m", m, 3), ("mw", mw, 3), ("aw", aw, 3)):
         if sizes is not None and len(sizes) != axes:
             raise ShapeError(f"{op}: `{name}` of {shape_text(sizes)} must have {axes} axes")

@@ -98,6 +98,18 @@ def test_delta_net_of_narrow_types_and_of_many_tokens():
     agree(NET, long, THREE, compiled=True, qk_l2_norm=1, rtol=1e-3, atol=1e-4)
 
 
+def test_states_of_a_narrowed_model():
+    """`Model.astype` narrows all operands: what is float32 in a file has the type of the state then."""
+    given = inputs("gated_delta", (0, 1, 6), False, "softplus")
+    exact = ours(NET, given, 3, gate_activation="softplus")
+    brain = [x.astype(jnp.bfloat16) if x.dtype == np.float32 else x for x in given]
+    found = ms.gated_delta_net(*brain, gate_activation="softplus")
+    assert [y.dtype for y in found] == [jnp.bfloat16] * 3
+    compare([y.astype(np.float32) for y in found], [np.asarray(y) for y in exact], 5e-2, 5e-2)
+    without = [*brain[:6], None, *brain[7:]]
+    assert ms.gated_delta_net(*without, gate_activation="softplus")[1].dtype == jnp.bfloat16
+
+
 def test_gradients_vmap_and_symbolic_sizes():
     given = inputs("gated_delta", (0, 2, 6), True, "softplus")
     sums, moving = given[3], [x for x in given if x is not None and x.dtype == np.float32]

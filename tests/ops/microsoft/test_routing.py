@@ -50,6 +50,13 @@ def test_full_scores():
     compare(ours(ROUTER, half, 1, top_k=2), runtime(ROUTER, half, top_k=2), 2e-3, 2e-3)
 
 
+def test_scores_have_the_type_of_the_bias():
+    x, bias = f32(3, 8).astype(jnp.bfloat16), f32(8)
+    for kind in (np.float32, jnp.bfloat16):
+        found = ms.moe_group_router(x, bias.astype(kind), top_k=2, full_scores=True)
+        assert [y.dtype for y in found] == [jnp.bfloat16, kind, kind]
+
+
 def test_gradient_vmap_and_symbolic_sizes():
     x, bias = f32(3, 4, 8), f32(8)
 
