@@ -9,6 +9,7 @@ from symbolic_graphs import Row, agrees, model
 
 import jaxops.onnx
 from jaxops.errors import SizeError
+from jaxops.tools import limits
 
 STATE = "sh = Constant<value_ints=[1,1,4]>()  h0 = ConstantOfShape(sh)  "
 JOINED = "(float[n,3] x, float[2,3] z) => (float[i,j] y)"
@@ -237,3 +238,27 @@ def test_several_sizes_that_leave_a_choice_are_named_with_numbers_that_fit():
         loaded.export()
     assert re.search(r"hint    fix sizes for which .*, such as sizes={'height': 16, 'width': 32}", str(caught.value))
     assert loaded.export(sizes={"height": 16, "width": 32}).out_avals[0].shape[1] == 5
+
+
+def test_no_limit_is_left_of_a_question_that_a_number_answers():
+    """A Reshape that was baked with 7 steps, before anything says that there are 7: every batch is served."""
+    head = "(float[t,b,2] x, float[7,1,2] w) => (float[7,b,2] z)"
+    body = "s = Constant<value_ints=[7,-1,2]>()  r = Reshape(x, s)  y = Add(x, w)  z = Mul(r, y)"
+    loaded = jaxops.onnx.load(model(head, body))
+    program = loaded.export()
+    assert str(program.in_avals[0]) == "float32[7,b,2]"
+    for b in (1, 3):
+        x, w = np.ones((7, b, 2), np.float32), np.arange(14, dtype=np.float32).reshape(7, 1, 2)
+        np.testing.assert_array_equal(program.call({}, x, w), x * (x + w))
+
+
+def test_what_jax_cannot_lower_names_the_node_and_the_size(monkeypatch):
+    """JAX writes a cumulative sum as a window of the whole axis, and asks only then for its size."""
+    monkeypatch.setattr(limits.Limits, "learn", lambda self, error: False)
+    head = "(float[n,t] x) => (float[n,u] y)"
+    body = """a = Constant<value_int=1>()  z = Constant<value_ints=[0]>()  four = Constant<value_ints=[4]>()
+        one = Constant<value_ints=[1]>()  big = Constant<value_ints=[1000000]>()  s = Slice(x, four, big, one)
+        y = CumSum(s, a)"""
+    loaded = jaxops.onnx.load(model(head, body))
+    with pytest.raises(SizeError, match=r"(?s)cum.*y.*inconclusive.*hint .*sizes={'t'"):
+        loaded.export()
