@@ -21,6 +21,7 @@ from jaxops.graph.liveness import Parts
 from jaxops.graph.nodes import Graph, Tensor, Value
 from jaxops.graph.params import Choice, prepare, renamed
 from jaxops.graph.pieces import Pieces
+from jaxops.graph.sizes import separated
 from jaxops.graph.static_inputs import StaticInputs, marked_inputs
 from jaxops.memory import LIMIT
 from jaxops.tools.compare import Comparison, compare, names_of
@@ -238,14 +239,17 @@ class Model:
 
         sizes: the name of a size → a number, which fixes it, or its name in the program, with limits:
         `{"batch": "b", "sequence": "s <= 512, s >= 2", "total": "past + s"}`. A size that is not in it stays symbolic
-        under its own name; one that has no name gets that of its input and axis, such as `x_0`. Where the model can
-        run for some sizes only (`s <= 512` for a table of 512 positions, `total == past + s`), or asks whether a size
-        is 1 (`s >= 2`, as the other sizes are many), the program has that limit too, and refuses others when called.
+        under its own name; one that has no name gets that of its input and axis, such as `x_0`. So does one whose name
+        another input has, where no node makes the two meet, or where `sizes` says so: `{"x_0": "other"}`. Where the
+        model can run for some sizes only (`s <= 512` for a table of 512 positions, `total == past + s`), or asks
+        whether a size is 1 (`s >= 2`, as the other sizes are many), the program has that limit too, and refuses others
+        when called.
         platforms: such as ("cpu", "cuda"); by default the platform of JAX here.
         Raises ArgumentError for an unknown name; SizeError, which names the node and a size to fix, where one program
         cannot serve all sizes; StaticError for an input that must be static.
         """
-        return export(self._called, self.inputs, self._tensors, sizes, platforms)
+        inputs = separated(self.graph, self.inputs, sizes or ())
+        return export(self._called, inputs, self._tensors, sizes, platforms)
 
     def _called(self, params: Mapping[str, Any], *inputs: Any) -> list[Any]:
         """All outputs, inside the trace of an export. inputs: those that are not optional."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import warnings
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,13 +37,14 @@ class Border:
                 if isinstance(size, str):
                     places.setdefault(size, []).append((value.name, axis))
         self._shared = {symbol: found for symbol, found in places.items() if len(found) > 1}
+        self._unlike: set[str] = set()  # the names that were given two sizes
 
     def arrive(self, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs by name, as `enter` gives them; `opened` makes them operands.
 
         given: in order, or one dictionary of all.
-        Raises SignatureError for a missing, surplus or unknown one, ShapeError for two values of one symbolic size,
-        and what `enter` raises.
+        Warns once where one name of a size gets two values: nothing but nodes says that they must be equal.
+        Raises SignatureError for a missing, surplus or unknown one, and what `enter` raises.
         """
         names, formals = self._names, self._formals
         if len(given) == 1 and not is_concrete(given[0]) and isinstance(given[0], Mapping) and not self._takes_map:
@@ -70,7 +72,7 @@ class Border:
         return self._checked({name: enter(formals[name], found[name]) for name in formals if name in found})
 
     def _checked(self, values: dict[str, Any]) -> dict[str, Any]:
-        """The inputs; raises ShapeError where they give a symbolic size two values."""
+        """The inputs; warns where they give a symbolic size two values."""
         for symbol, places in self._shared.items():
             first = None
             for name, axis in places:
@@ -78,9 +80,16 @@ class Border:
                 if value is None:
                     continue
                 size = (value.value if isinstance(value, StaticValue) else value).shape[axis]
-                if type(size) is int and size != (first := first or (name, size))[1]:
-                    raise ShapeError(f"the size '{symbol}' is {first[1]} in input '{first[0]}', but {size} in '{name}'")
+                if type(size) is int and size != (first := first or (name, size))[1] and symbol not in self._unlike:
+                    self._unlike.add(symbol)
+                    warnings.warn(unlike(symbol, first, (name, size)), stacklevel=5)
         return values
+
+
+def unlike(symbol: str, one: tuple[str, int], other: tuple[str, int]) -> str:
+    """A warning of two sizes under one name, each with the input that has it."""
+    (first, size), (second, given) = one, other
+    return f"the size '{symbol}' is {size} in input '{first}', but {given} in '{second}'; the model runs with both"
 
 
 def leave(outputs: Sequence[Any], formals: Sequence[Value], given: Any) -> Any:

@@ -33,6 +33,49 @@ def named(values: Sequence[Value]) -> tuple[Value, ...]:
     )
 
 
+def separated(graph: Graph, values: Sequence[Value], chosen: Iterable[str]) -> tuple[Value, ...]:
+    """The inputs, with a name such as `y_0` for a size whose name another input has that no node makes it meet.
+
+    Names are documentation: they do not say that two sizes are equal. chosen: the names that a caller speaks of. Sizes
+    under these stay together, but for one that is spoken of as `y_0`.
+    """
+    sizes = [d for value in values for d in value.shape or () if isinstance(d, str)]
+    together = {*chosen, *(d for d in sizes if _terms(d, sizes)), *(n for d in sizes for n in _terms(d, sizes) or ())}
+    meets = _meeting(graph)
+    first: dict[str, str] = {}  # name of a size → the first input that has it
+
+    def name(value: Value, axis: int, size: int | str | None) -> int | str | None:
+        own = _identifier(f"{value.name}_{axis}")
+        if not isinstance(size, str) or own in sizes:
+            return size
+        apart = meets[first.setdefault(size, value.name)] != meets[value.name]
+        return own if own in chosen or (apart and size not in together) else size
+
+    return tuple(
+        value
+        if value.shape is None
+        else dataclasses.replace(value, shape=tuple(name(value, i, size) for i, size in enumerate(value.shape)))
+        for value in values
+    )
+
+
+def _meeting(graph: Graph) -> dict[str, str]:
+    """Input → one of those that nodes bring together with it, the same for all of these."""
+    parents = {value.name: value.name for value in graph.inputs}
+
+    def root(name: str) -> str:
+        while parents[name] != name:
+            name = parents[name]
+        return name
+
+    for node in graph.nodes:
+        roots = sorted({root(name) for name in node.uses() if name in parents})
+        for name in roots[1:]:
+            parents[name] = roots[0]
+        parents |= dict.fromkeys(filter(None, node.outputs), roots[0]) if roots else {}
+    return {value.name: root(value.name) for value in graph.inputs}
+
+
 def names(values: Iterable[Value]) -> list[str]:
     """The names of sizes, in the order of the inputs; an expression such as `past + sequence` has those in it."""
     sizes = [d for value in values for d in value.shape or () if isinstance(d, str)]

@@ -1,10 +1,12 @@
 """What a model must not say: a thing twice, in two ways, or of what is not there. It would mean what nobody meant."""
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from jaxops.errors import ModelError
+from jaxops.graph.border import unlike
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
 from jaxops.onnx.source import Function, Reference
 
@@ -51,7 +53,7 @@ def check_attributes(label: str, op_type: str, names: Sequence[str]) -> None:
 
 
 def check_declared(inputs: Sequence[Value], initializers: Mapping[str, Tensor]) -> None:
-    """Raises ModelError for an input that is declared otherwise than its initializer, or a size with two values."""
+    """Raises ModelError for an input that is declared otherwise than its initializer; warns of two values of a size."""
     sizes: dict[str, tuple[str, int]] = {}
     for value in inputs:
         tensor = initializers.get(value.name)
@@ -65,7 +67,7 @@ def check_declared(inputs: Sequence[Value], initializers: Mapping[str, Tensor]) 
         for symbol, size in zip(shape, tensor.shape, strict=True):
             if isinstance(symbol, str) and sizes.setdefault(symbol, (value.name, size))[1] != size:
                 other, first = sizes[symbol]
-                raise ModelError(f"the size '{symbol}' is {first} in input '{other}', but {size} in '{value.name}'")
+                warnings.warn(unlike(symbol, (other, first), (value.name, size)), stacklevel=2)
 
 
 def check_references(name: str, function: Function) -> None:

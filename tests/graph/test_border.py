@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from graphs import build, info, model, node
+from graphs import build, info, model, node, tensor
 
 from jaxops.errors import DTypeError, ShapeError, SignatureError, StaticError
 from jaxops.graph import pieces
@@ -40,13 +40,51 @@ def test_inputs_as_a_dictionary():
         found({**given, "w": 1})
 
 
-def test_one_symbolic_size_has_one_value():
-    found = load(model("main (float[B] x, float[B] m, float[1] s) => (float[B] y) { t = Mul(x, m) y = Mul(t, s) }"))
-    one, two, three = (np.ones(n, np.float32) for n in (1, 2, 3))
-    assert found(two, two, one).shape == (2,)
-    for call in (found, jax.jit(found), lambda *a: found.apply({}, *a)):
-        with pytest.raises(ShapeError, match="the size 'B' is 3 in input 'x', but 1 in 'm'"):
-            call(three, one, one)
+TWO_ALIKE = "main (float[B, 2] x, float[B, 2] m) => (float[K, 2] y, float[M, 2] z) { y = Neg(x) z = Exp(m) }"
+TOGETHER = "main (float[B] x, float[B] m, float[1] s) => (float[K] y) { t = Mul(x, m) y = Mul(t, s) }"
+
+
+def test_two_sizes_under_one_name_are_warned_of_once():
+    """Names are documentation: nodes say what must be equal."""
+    proto = model(TWO_ALIKE)
+    three, one = np.ones((3, 2), np.float32), np.full((1, 2), 2, np.float32)
+    for call in (lambda f: f, jax.jit, lambda f: lambda *a: f.apply({}, *a)):
+        found = load(proto)
+        with pytest.warns(UserWarning, match="the size 'B' is 3 in input 'x', but 1 in 'm'; the model runs with both"):
+            y, z = call(found)(three, one)
+        np.testing.assert_array_equal(y, -three)
+        np.testing.assert_allclose(z, np.exp(one), rtol=1e-6)
+        found(one, three)  # in silence
+    other = load(model(TOGETHER))
+    with pytest.warns(UserWarning, match="the size 'B' is 3 in input 'x', but 1 in 'm'"):
+        assert other(three[:, 0], one[:, 0], one[0, :1]).shape == (3,)
+    with pytest.raises(ShapeError, match=r"mul: .*\(3,\).*\(2,\)"):
+        other(three[:, 0], three[:2, 0], one[0, :1])
+
+
+def test_exports_have_two_names_where_nothing_says_that_sizes_are_equal():
+    three, one = np.ones((3, 2), np.float32), np.ones((1, 2), np.float32)
+    program = load(model(TWO_ALIKE)).export()
+    assert [str(a.shape[0]) for a in program.in_avals] == ["B", "m_0"]
+    assert [y.shape for y in program.call({}, three, one)] == [(3, 2), (1, 2)]
+    program = load(model(TWO_ALIKE)).export(sizes={"B": "b"})  # the caller says that it is one size
+    assert [str(a.shape[0]) for a in program.in_avals] == ["b", "b"]
+    joined = load(model("main (float[B] x, float[B] m) => (float[K] y) { y = Concat<axis=0>(x, m) }"))
+    assert [str(a.shape[0]) for a in joined.export().in_avals] == ["B", "B"]
+    program = joined.export(sizes={"m_0": "n"})
+    assert [str(a.shape[0]) for a in program.in_avals] == ["B", "n"]
+    assert program.call({}, three[:, 0], one[:, 0]).shape == (4,)
+    together = load(model(TOGETHER)).export()
+    assert [str(a.shape[0]) for a in together.in_avals] == ["B", "B", "1"]
+
+
+def test_sizes_of_initializers_under_one_name():
+    inputs = [info("x", [2, 3]), info("w", ["M"]), info("v", ["M"])]
+    weights = [tensor(np.ones(3, np.float32), "w"), tensor(np.ones((), np.float32).reshape(1), "v")]
+    proto = build(node("Sum", ["x", "w", "v"], ["y"]), inputs=inputs, initializers=weights)
+    with pytest.warns(UserWarning, match="the size 'M' is 3 in input 'w', but 1 in 'v'; the model runs with both"):
+        found = load(proto)
+    assert found(np.ones((2, 3), np.float32)).tolist() == [[3, 3, 3]] * 2
 
 
 @pytest.mark.parametrize("unnamed", ["?", "-1", "None", ""])

@@ -136,7 +136,6 @@ REFUSED = [
     ),
     (with_input(info("w", [1, 3])), ModelError, r"w: float32\[1, 3\] has an initializer of another type or shape"),
     (with_input(info("w", [5]), ir_version=3), ModelError, r"w: float32\[5\] has an initializer of another type or sh"),
-    (with_input(info("w", ["M"]), info("v", ["M"])), ModelError, "the size 'M' is 3 in input 'w', but 2 in 'v'"),
     (scan(0), SignatureError, "Scan: `num_scan_inputs` is 0; of 1 inputs, 1 to 1 may be scanned"),
     (scan(2), SignatureError, "Scan: `num_scan_inputs` is 2; of 1 inputs, 1 to 1 may be scanned"),
     (scan(-1), SignatureError, "Scan: `num_scan_inputs` is -1"),
