@@ -16,6 +16,7 @@ from jaxops.errors import ModelError, SignatureError, UnsupportedError
 from jaxops.graph.nodes import Graph, Node
 from jaxops.graph.trace import PER_NODE
 from jaxops.onnx.differentiated import with_differentiated
+from jaxops.onnx.disputed import warn_of_disputed
 from jaxops.onnx.functions import calls, resolved, shallow
 from jaxops.onnx.narrow_integers import with_narrow_operators
 from jaxops.onnx.norms import with_norms
@@ -43,6 +44,7 @@ def bind(source: Source, operators: Mapping[tuple[str, str], Callable[..., Any]]
     binder.room += PER_NODE * len(source.graph.nodes)
     graph = binder.graph(source.graph, source.opsets, frozenset(), None)
     binder.report()
+    warn_of_disputed(graph)
     return with_narrow_operators(with_wide_operators(graph))
 
 

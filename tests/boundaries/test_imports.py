@@ -78,6 +78,7 @@ ALLOWED = {
     "jaxops.onnx.origin": {"numpy", "onnx", "jaxops.graph", "jaxops.onnx"},
     "jaxops.onnx.save": {"numpy", "onnx", "jaxops.graph", "jaxops.onnx"} | BASE,
     "jaxops.onnx.tensors": {"onnx"},
+    "jaxops.onnx.disputed": {"jaxops.graph", "jaxops.shapes"},
     "jaxops.onnx.versions": ARRAYS | BASE | {"jaxops.ops", "jaxops.shapes", "jaxops.onnx"},
     # The interface of the standard itself.
     "jaxops.onnx.backend": {"jax", "numpy", "onnx", "jaxops.model", "jaxops.onnx"} | BASE,

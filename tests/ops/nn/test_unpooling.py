@@ -1,5 +1,7 @@
 """Col2Im and MaxUnpool: against loops in NumPy, against their inverses, and against onnxruntime."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,10 +10,11 @@ import pytest
 from graphs import at_opset
 from jax.export import export, symbolic_args_specs
 from jax.test_util import check_grads
-from onnx import helper
+from onnx import helper, numpy_helper
 
 import jaxops as jo
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError
+from jaxops.onnx import load
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(2, 3, 8, 6)).astype(np.float32)
@@ -168,3 +171,33 @@ ONES, FEW = jnp.ones((1, 4, 16)), jnp.zeros((1, 1, 2, 2), int)
 def test_errors(error, text, call):
     with pytest.raises(error, match=text):
         call()
+
+
+@pytest.mark.parametrize(
+    ("shape", "warned"), [([1, 1, 5, 5], True), ([1, 1, 4, 4], False), (None, False), ("an input", True)]
+)
+def test_a_model_with_an_output_shape_is_warned_of(shape, warned):
+    """The suite counts indices in the inferred sizes, 4 by 4 here; the text and onnxruntime in `output_shape`."""
+    x, places = np.float32([[[[1, 2], [3, 4]]]]), np.int64([[[[5, 7], [13, 15]]]])
+    inputs = [helper.make_tensor_value_info("x", 1, x.shape), helper.make_tensor_value_info("i", 7, places.shape)]
+    inputs += [helper.make_tensor_value_info("s", 7, [4])] if shape == "an input" else []
+    weights = [numpy_helper.from_array(np.int64(shape), "s")] if isinstance(shape, list) else []
+    names = ["x", "i", "s"] if shape else ["x", "i"]
+    node = helper.make_node("MaxUnpool", names, ["y"], "unpool", kernel_shape=[2, 2], strides=[2, 2])
+    outputs = [helper.make_tensor_value_info("y", 1, None)]
+    proto = helper.make_model(
+        helper.make_graph([node], "g", inputs, outputs, weights),
+        opset_imports=[helper.make_opsetid("", 11)],
+        ir_version=8,
+    )
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        model = load(proto)
+    texts = [str(w.message) for w in found]
+    assert len(texts) == warned
+    assert all("MaxUnpool 'unpool': where `output_shape` is larger" in text for text in texts)
+    given = {"x": x, "i": places} | ({"s": np.int64([1, 1, 5, 5])} if shape == "an input" else {})
+    expected = np.pad(unpool(x, places, (1, 1, 4, 4)), [(0, 0), (0, 0), (0, 1), (0, 1)])
+    size = model(given).shape[-1]
+    assert size == (5 if warned else 4)
+    np.testing.assert_array_equal(model(given), expected[..., :size, :size])

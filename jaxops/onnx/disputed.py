@@ -1,0 +1,42 @@
+"""Nodes of which the standard's text and its test suite say different things: `load` warns of them."""
+
+import warnings
+from collections.abc import Iterator
+
+from jaxops.graph.nodes import Graph, Node
+from jaxops.shapes.nn.unpooling import unpooled
+
+
+def warn_of_disputed(graph: Graph) -> None:
+    """Warns once of the nodes in a bound graph whose `output_shape` may be larger than what MaxUnpool infers."""
+    found = [node.label for inner in _graphs(graph, set()) for node in inner.nodes if _is_disputed(inner, node)]
+    if found:
+        warnings.warn(
+            f"MaxUnpool '{found[0]}'{f' and {len(found) - 1} more' if len(found) > 1 else ''}: where `output_shape` is "
+            "larger than the sizes that follow from the input, indices count in the smaller sizes, as in the test suite "
+            "of the standard; its text, and onnxruntime, count them in `output_shape`",
+            stacklevel=5,
+        )
+
+
+def _graphs(graph: Graph, seen: set[Graph]) -> Iterator[Graph]:
+    if graph in seen:
+        return
+    seen.add(graph)
+    yield graph
+    for node in graph.nodes:
+        for inner in (*node.subgraphs.values(), *([node.body] if node.body else ())):
+            yield from _graphs(inner, seen)
+
+
+def _is_disputed(graph: Graph, node: Node) -> bool:
+    if node.operator.name != "MaxUnpool" or len(node.inputs) < 3 or not node.inputs[2]:
+        return False
+    sizes = next((value.shape for value in graph.inputs if value.name == node.inputs[0]), None)
+    given = graph.initializers.get(node.inputs[2])
+    if given is None or not sizes or not all(isinstance(size, int) for size in sizes):
+        return True  # who knows
+    wanted = tuple(given.load().reshape(-1).tolist())
+    options = (node.attributes.get(name) for name in ("kernel_shape", "strides", "pads"))
+    kernel, strides, pads = (None if value is None else tuple(value) for value in options)
+    return wanted != (*sizes[:2], *unpooled(sizes[2:], kernel or (), strides, pads))
