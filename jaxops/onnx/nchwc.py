@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxops.errors import ModelError
 from jaxops.graph.nodes import Graph, Node, Tensor
 from jaxops.onnx.source import OperatorName
 from jaxops.processor import processor_features
@@ -30,12 +31,40 @@ def without_blocks(graph: Graph, opset: int) -> Graph:
     """
     if not any(_is_blocked(node) for node in _all_nodes(graph)):
         return graph
-    size = _block(list(_all_graphs(graph)))
-    return _converted(graph, size, opset)
+    graphs = list(_all_graphs(graph))
+    for inner in graphs:
+        for node in filter(_is_blocked, inner.nodes):
+            _check(inner, node)
+    return _converted(graph, _block(graphs), opset)
 
 
 def _is_blocked(node: Node) -> bool:
     return node.operator.domain == DOMAIN
+
+
+def _check(graph: Graph, node: Node) -> None:
+    """Raises ModelError for a node that onnxruntime does not write."""
+    kind, problem = node.operator.name, ""
+    if len(node.outputs) != 1 or not all(node.inputs[: 2 if kind == "Conv" else 1]) or not node.inputs:
+        problem = "an input or its output is missing"
+    elif kind == "Conv":
+        filters = graph.initializers.get(node.inputs[1]) if len(node.inputs) > 1 else None
+        if filters is None or len(filters.shape) != 4 or filters.shape[0] % 8 or 0 in filters.shape:
+            problem = "its filters must be an initializer of 4 axes, the first one in blocks"
+        elif type(node.attributes.get("group", 1)) is not int:
+            problem = f"`group` is {node.attributes['group']!r:.40}"
+    elif kind == "ReorderOutput" and not _positive(node.attributes.get("channels")):
+        problem = "`channels` must be the number of channels that are meant"
+    elif kind == "Upsample":
+        scales = node.attributes.get("scales")
+        if not isinstance(scales, tuple) or len(scales) != 4 or not all(map(_positive, scales)):
+            problem = "`scales` must be four numbers"
+    if problem:
+        raise ModelError(f"node '{node.label}' ({kind} of {DOMAIN}): {problem}")
+
+
+def _positive(value: Any) -> bool:
+    return type(value) is int and value > 0
 
 
 def _all_graphs(graph: Graph) -> Iterator[Graph]:

@@ -8,6 +8,7 @@ import pytest
 from graphs import build, info, node, tensor
 from onnx import helper
 
+from jaxops.errors import ModelError
 from jaxops.onnx import check, load
 
 DOMAIN = "com.microsoft.nchwc"
@@ -216,3 +217,22 @@ def test_a_block_has_as_many_channels_as_the_sizes_say(size, middle, last, tmp_p
     ]
     found, expected = (load(proto)(x) for proto in files)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("bad", "text"),
+    [
+        (node("Conv", ["x"], ["y"], domain=DOMAIN), "its filters must be an initializer of 4 axes"),
+        (node("Conv", ["x", "x"], ["y"], domain=DOMAIN), "its filters must be an initializer of 4 axes"),
+        (node("Conv", ["x", "w"], ["y"], domain=DOMAIN), "its filters must be an initializer of 4 axes"),
+        (node("ReorderInput", [], ["y"], domain=DOMAIN), "an input or its output is missing"),
+        (node("ReorderOutput", ["x"], ["y"], domain=DOMAIN), "`channels` must be the number of channels"),
+        (node("ReorderOutput", ["x"], ["y"], domain=DOMAIN, channels=0), "`channels` must be the number of channels"),
+        (node("Upsample", ["x"], ["y"], domain=DOMAIN, scales=[1, 1, 2]), "`scales` must be four numbers"),
+    ],
+)
+def test_a_damaged_node(bad, text):
+    proto = build(bad, initializers=[tensor(np.ones((3, 1, 1, 1), np.float32), "w")], opsets=(("", 17), (DOMAIN, 1)))
+    for use in (load, check):
+        with pytest.raises(ModelError, match=f"node 'y' .{bad.op_type} of com.microsoft.nchwc.: {text}"):
+            use(proto)
