@@ -30,16 +30,18 @@ class ShapeError(JaxopsError, ValueError):
 class SizeError(ShapeError):
     """A question about symbolic sizes whose answer depends on their values.
 
-    needs: what must hold for the model to run at all, such as "s <= 512", if that is known; else empty. names: for
-    each symbol, the name under which the model declares it, where that differs. example: numbers with which it holds.
+    needs: what must hold for the model to run at all, such as "s <= 512", if that is known; else empty. otherwise: what
+    holds instead where it may be otherwise, too: "s == 1" beside "s >= 2", of a branch that asks for 1. names: for each
+    symbol, the name under which the model declares it, where that differs. example: numbers with which it holds.
     """
 
-    def __init__(self, problem: str, *sizes: Any, needs: str = "", fix: int | None = None) -> None:
+    def __init__(self, problem: str, *sizes: Any, needs: str = "", otherwise: str = "", fix: int | None = None) -> None:
         """sizes: those in question. fix: a number for the first symbol in them that settles it."""
         super().__init__(problem)
         self.sizes = sizes
         self.problem, self.needs, self.fix, self.exact = problem, needs, 128 if fix is None else fix, fix is not None
         self.symbols = symbols_in(*sizes)
+        self.otherwise = otherwise
         self.names: Mapping[str, str] = {}
         self.example: Mapping[str, int] = {}
 

@@ -301,7 +301,7 @@ class FromSizes:
         error = next((v for v in self.items.flat if isinstance(v, SizeError)), None)
         if error is None:
             return SizeError(f"{text}: it is computed from symbolic sizes", *(item.top for item in self.items.flat))
-        return SizeError(f"{text}: {error.problem}", *error.symbols, needs=error.needs)
+        return SizeError(f"{text}: {error.problem}", *error.symbols, needs=error.needs, otherwise=error.otherwise)
 
     def __jax_array__(self) -> jax.Array:
         return self.traced

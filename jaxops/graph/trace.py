@@ -12,7 +12,7 @@ import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from jaxops.dequantized import Dequantized
-from jaxops.errors import JaxopsError, SignatureError, SizeError, TooLargeError, UnsupportedError, describe
+from jaxops.errors import JaxopsError, SignatureError, SizeError, TooLargeError, UnsupportedError, describe, symbols_in
 from jaxops.graph.border import opened
 from jaxops.graph.nodes import Graph, Node
 from jaxops.memory import bounded_operands, bounded_results
@@ -186,7 +186,8 @@ def open_question(op: str, text: str, symbolic: Sequence[Any]) -> SizeError:
     if divided:
         return SizeError(f"{op}: {text}", divided[1], needs=f"{divided[1]} >= 1")
     if asked is None:
-        return SizeError(f"{op}: {text}", *symbolic)
+        known = symbols_in(*symbolic)
+        return SizeError(f"{op}: {text}", *[symbol for symbol in symbols_in(text) if symbol in known], *known)
     a, sign, b = asked.groups()
     holds = {"<": ">=", ">": "<="}.get(sign, sign)
     return SizeError(f"{op}: {text}", a, b, needs=f"{a} {holds} {b}" if holds in ("<=", ">=") else "")

@@ -105,9 +105,9 @@ def _undecided(op: str, a: Dim, b: Dim, more: int) -> SizeError:
         needs = f"{a} >= {b + more}"
     elif isinstance(a, int) and 0 <= a <= 1:
         needs = f"{b} >= {a + 1 - more}"
-    return SizeError(
-        f"{op}: whether it holds for {a} and {b} depends on the value of a symbolic size", a, b, needs=needs
-    )
+    otherwise = f"{a} == {b}" if needs and op == "equal" else ""
+    problem = f"{op}: whether it holds for {a} and {b} depends on the value of a symbolic size"
+    return SizeError(problem, a, b, needs=needs, otherwise=otherwise)
 
 
 def at_least(problem: str, size: Dim, least: Dim) -> bool:

@@ -48,7 +48,7 @@ def export(
 
     weights = {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in params.items()}
     axes = {meanings[d]: axis for v in inputs for axis, d in enumerate(v.shape or ()) if d in meanings}
-    limits, limiting = Limits(given, axes), True
+    limits, limiting, first = Limits(given, axes), True, None
     while True:
         specs = _specs(inputs, meanings, limits)
         tokens = LEARNER.set(limits), LIMITING.set(limiting)
@@ -57,23 +57,31 @@ def export(
         except _Learned:
             pass
         except SizeError as error:
-            if not limits.in_trace and not limits.learn(error):
-                if limiting:
-                    limits, limiting = Limits(given, axes), False
-                    continue
-                error.names = {text: name for name, text in meanings.items()}
-                error.example = limits.example(error)
-                raise
+            if limits.in_trace or limits.learn(error):
+                continue
+            if limiting:
+                limits, limiting = Limits(given, axes), False
+                continue
+            error.names = {text: name for name, text in meanings.items()}
+            error.example = limits.example(error)
+            first = first or error
+            if not limits.turns():
+                raise first from first.__cause__
         except JaxopsError as error:
             if limits.in_trace:
                 continue
-            symbolic = [name for name, text in meanings.items() if not text.isdigit()]
-            if symbolic:
+            symbolic = sorted(
+                (name for name, text in meanings.items() if not text.isdigit()),
+                key=lambda name: meanings[name] not in limits.asked,
+            )
+            if symbolic and not first:
                 example = f"sizes={ {symbolic[0]: 128} }"
                 error.add_note(
                     f"in an export; if it follows from the symbolic {', '.join(symbolic)}, fix one: {example}"
                 )
-            raise
+            first = first or error
+            if not limits.turns():
+                raise first from first.__cause__
         finally:
             LEARNER.reset(tokens[0])
             LIMITING.reset(tokens[1])

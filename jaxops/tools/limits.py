@@ -24,6 +24,8 @@ from jaxops.tools.terms import reduced, summed, terms
 
 # The largest number whose multiples a size may have to be.
 _MOST = 1024
+# So many branches may be taken for a size of 1.
+_MOST_TURNS = 4
 # What the other sizes are, where numbers are sought that one of them may be.
 _OTHERS = (101, 103, 107, 109, 113, 127, 131, 137)
 # How large the numbers of an example are, for so many symbols.
@@ -59,6 +61,8 @@ class Limits:
     axes: Mapping[str, int] = field(default_factory=dict)
     learned: list[Limit] = field(default_factory=list)
     in_trace: bool = False
+    turned: dict[str, str] = field(default_factory=dict)  # what a branch needs → what holds instead
+    _branches: dict[str, str] = field(default_factory=dict)  # likewise, what was learned of branches
     _tried: set[tuple[str, Limit]] = field(default_factory=set)
     _question: str = ""
     _constraints: list[str] = field(default_factory=list)
@@ -78,11 +82,14 @@ class Limits:
 
     def learn(self, error: SizeError) -> bool:
         """Takes over what the model needs; False if nothing new helps."""
-        for limit in _limits(error.needs, self.axes, _ranges(self._constraints)) if error.needs else ():
-            if (error.needs, limit) not in self._tried:
-                self._tried.add((error.needs, limit))
+        needs = self.turned.get(error.needs, error.needs)
+        for limit in _limits(needs, self.axes, _ranges(self._constraints)) if needs else ():
+            if (needs, limit) not in self._tried:
+                self._tried.add((needs, limit))
                 if self._takes(limit):
                     self.in_trace = True
+                    if error.otherwise:
+                        self._branches[error.needs] = error.otherwise
                     return True
         return False
 
@@ -98,6 +105,24 @@ class Limits:
             for name, text in texts.items()
             if symbols_in(text) and set(symbols_in(text)) <= found.keys()
         }
+
+    def turns(self) -> bool:
+        """Begins again with the other answer for the last branch that has only had one; False if there is none.
+
+        A program is for sizes other than 1 where a branch asks whether one is 1, but not where these fail later.
+        """
+        asked = [needs for needs in self._branches if needs not in self.turned]
+        if not asked or len(self.turned) == _MOST_TURNS:
+            return False
+        self.turned[asked[-1]] = self._branches[asked[-1]]
+        self.learned, self._branches, self._tried = [], {}, set()
+        self._begin()
+        return True
+
+    @property
+    def asked(self) -> list[str]:
+        """The symbols that decide which branch runs."""
+        return symbols_in(*self._branches)
 
     def goes_on(self, error: SizeError) -> bool:
         """Learns, and limits the sizes of this trace, so that it finds more; False where that did or does not help."""

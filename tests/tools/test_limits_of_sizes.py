@@ -10,7 +10,7 @@ from onnx import numpy_helper
 from symbolic_graphs import inputs, model
 
 import jaxops.onnx
-from jaxops.errors import SizeError
+from jaxops.errors import ShapeError, SizeError
 from jaxops.tools.bounds import bounds
 
 
@@ -30,6 +30,11 @@ class Limited(NamedTuple):
 
 FEW = """zero = Constant<value_ints=[0]>()  most = Constant<value_ints=[63]>()  one = Constant<value_ints=[1]>()
     cut = Slice(x, zero, most, one)"""
+# As PyTorch writes `squeeze(-1)` of a free size; a matrix is needed behind it.
+SQUEEZED = """frames = Conv<strides=[8]>(x, w)  sizes = Shape(frames)  minus = Constant<value_ints=[-1]>()
+    last = Gather(sizes, minus)  one = Constant<value_ints=[1]>()  alone = Equal(last, one)
+    row = If(alone) <then_branch = a () => (float[i,j] p) { p = Squeeze(frames, minus) },
+    else_branch = b () => (float[i,j,k] q) { q = Identity(frames) }>  y = Gemm(row, v)"""
 PLACES = np.arange(12).reshape(4, 3) % 3
 
 LIMITED = [
@@ -161,6 +166,16 @@ LIMITED = [
         opset=17,
     ),
     Limited(
+        "a branch for one frame, as all others fail",
+        "(float[b,1,t] x, float[4,1,8] w, float[4,3] v) => (float[b,3] y)",
+        SQUEEZED,
+        ({"b": 1, "t": 8}, {"b": 3, "t": 15}),
+        (
+            ({"b": 1, "t": 7}, "t >= 8|constraint floordiv\\(t, 8\\) == 1"),
+            ({"b": 1, "t": 16}, "floordiv\\(t, 8\\) == 1"),
+        ),
+    ),
+    Limited(
         "the middle of longer and of shorter images",
         "(float[b,h,w] x) => (float[b,10,13] y)",
         "p = Constant<value_ints=[10,13]>()  y = CenterCropPad<axes=[1,2]>(x, p)",
@@ -219,6 +234,14 @@ def test_an_error_without_export_names_the_limit():
     (spec,) = jax.export.symbolic_args_specs([np.zeros((2, 2), "f4")], ["b, s"])
     with pytest.raises(SizeError, match=r"squeeze: whether b of \(b, s\) is 1 .*`axes`\n.*sizes={'b': 'b >= 2'}"):
         jax.export.export(jax.jit(loaded.apply))(loaded.params, spec)
+
+
+def test_the_size_that_a_branch_asks_for_is_named_first():
+    """Where both answers fail: the first input says another size before it."""
+    head = "(float[b,1,t] x, float[4,1,8] w, float[5,3] v) => (float[b,3] y)"
+    with pytest.raises(ShapeError, match="gemm: ") as caught:
+        jaxops.onnx.load(model(head, SQUEEZED)).export()
+    assert any("symbolic t, b, fix one: sizes={'t': 128}" in note for note in caught.value.__notes__)
 
 
 def test_the_middle_is_differentiable():
