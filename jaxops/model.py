@@ -323,10 +323,10 @@ class Model:
     ) -> Summary:
         """A table by module: what comes out, parameters, operations (FLOPs) and, with `time`, seconds.
 
-        inputs: examples; without them, `sizes` says the symbolic sizes, {"batch": 8}; the others are 1. depth: how many
-        levels of modules. time: measures each module on the inputs, compiled alone and called with the tensors it gets
-        in the model, the best of ten calls. XLA cannot fuse across modules then.
-        Raises ArgumentError for a size that the model does not have, or for `time` without inputs.
+        inputs: examples; without them, `sizes` says the symbolic sizes, {"batch": 8}; the others are the smallest that
+        fit. depth: how many levels of modules. time: measures each module on the inputs, compiled alone and called with
+        the tensors it gets in the model, the best of ten calls. XLA cannot fuse across modules then.
+        Raises ArgumentError for a size that the model does not have, where none fit, or for `time` without inputs.
         """
         values = self._examples("summary", inputs, named, sizes)
         if time and not (inputs or named):
@@ -363,10 +363,11 @@ class Model:
         """
         return "\n".join([*self._heading(), *listing(self.graph, grep, head)])
 
-    def _examples(self, what: str, inputs: Sequence[Any], named: Mapping[str, Any], sizes: Any) -> dict[str, Any]:
-        """Inputs as a call gets them, or shapes in their place."""
+    @under_its_x64
+    def _examples(self, what: str, inputs: Sequence[Any], named: Any, sizes: Any, given: Any = None) -> dict[str, Any]:
+        """Inputs as a call gets them, or shapes in their place. given: arrays that say some of these, by name."""
         if not (inputs or named):
-            return example(self.inputs, sizes or {}, what)
+            return example(self._parts.giving(), self._shapes, self.inputs, sizes or {}, what, given or {})
         if sizes:
             raise ArgumentError(f"{what}: give example inputs or `sizes`, not both")
         return self._border.arrive(inputs, named)

@@ -227,7 +227,7 @@ def test_check_lists_the_operators(model, tmp_path, capsys):
         (["run", "{model}", "--input=q=a.npy"], "--input q: the model's inputs are"),
         (["run", "{model}", "--input=a.npy"], "--input a.npy: write NAME=VALUE"),
         (["run", "{model}", "--size=N=many"], "--size N=many: a size is a number"),
-        (["run", "{model}", "--size=M=2"], "--size M: the model has no such size; it has N"),
+        (["run", "{model}", "--size=M=2"], "--size: the model has no size 'M'; its sizes are: N"),
         (["run", "{model}", "--repeat=0"], "--repeat and --top must be at least 1"),
         (["show", "{model}", "--head=-1"], "show: head is -1; it must be at least 0"),
         (["show", "{model}", "--grep=["], "show: '[' is no regular expression"),

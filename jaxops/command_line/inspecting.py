@@ -55,7 +55,7 @@ def _show(options: argparse.Namespace) -> int:
 
 def _summary(options: argparse.Namespace) -> int:
     model = loaded(options)
-    given = inputs(model.inputs, options)
+    given = inputs(model, options)
     with busy("measuring" if options.time else "tracing"):
         found = model.summary(*given, depth=options.depth, time=options.time)
     show(found)

@@ -46,7 +46,7 @@ def _run(options: argparse.Namespace) -> int:
     start = time.perf_counter()
     model = loaded(options, options.cache)
     ready = time.perf_counter()
-    given = inputs(model.inputs, options)
+    given = inputs(model, options)
     with busy("compiling"):
         outputs = jax.block_until_ready(model(*given))
     first = time.perf_counter()
@@ -71,7 +71,7 @@ def _folder() -> str:
 
 def _compare(options: argparse.Namespace) -> int:
     model = loaded(options)
-    given = inputs(model.inputs, options)
+    given = inputs(model, options)
     with busy("running both"):
         found = model.compare(*given, rtol=options.rtol, atol=options.atol)
     show(found)

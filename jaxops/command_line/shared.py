@@ -2,7 +2,7 @@
 
 import argparse
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -118,36 +118,34 @@ def pairs(items: Sequence[str], option: str, *, first: bool = False) -> dict[str
     return found
 
 
-def inputs(formals: Sequence[Any], options: argparse.Namespace) -> list[Any]:
-    """An array for each input: from its file, or random, of the declared shape (1 for a free size)."""
-    files, sizes = pairs(options.input, "--input"), pairs(options.size, "--size")
+def inputs(model: Any, options: argparse.Namespace) -> list[Any]:
+    """An array for each input: from its file, or random, of the smallest free sizes that fit."""
+    formals, files = model.inputs, pairs(options.input, "--input")
+    sizes = {name: _number(name, value) for name, value in pairs(options.size, "--size").items()}
     unknown = sorted(set(files) - {v.name for v in formals})
     if unknown:
         raise ArgumentError(f"--input {unknown[0]}: the model's inputs are {[v.name for v in formals]}")
-    _check_sizes(formals, sizes)
-    random = np.random.default_rng(options.seed)
-    found = []
     for formal in formals:
-        if formal.name in files:
-            found.append(_read(files[formal.name]))
-            continue
-        if formal.dtype is None or formal.shape is None or formal.dtype == object or formal.static:
+        missing = formal.dtype is None or formal.shape is None or formal.dtype == object or formal.static
+        if missing and formal.name not in files:
             raise ArgumentError(f"input {formal} cannot be made up; give it with --input {formal.name}=FILE.npy")
-        shape = [d if isinstance(d, int) else int(sizes.get(str(d), 1)) for d in formal.shape]
-        made = random.integers(0, 2, shape) if formal.dtype.kind in "iub" else random.random(shape)
-        found.append(np.asarray(made, formal.dtype))
-    return found
+    given = {name: _read(path) for name, path in files.items()}
+    with busy("looking for sizes that fit"):
+        shapes = model._examples("--size", (), {}, sizes, given)
+    random = np.random.default_rng(options.seed)
+
+    def made(formal: Any) -> np.ndarray:
+        shape = shapes[formal.name].shape
+        values = random.integers(0, 2, shape) if formal.dtype.kind in "iub" else random.random(shape)
+        return np.asarray(values, formal.dtype)
+
+    return [given[v.name] if v.name in given else made(v) for v in formals]
 
 
-def _check_sizes(formals: Sequence[Any], sizes: Mapping[str, str]) -> None:
-    free = {d for v in formals for d in v.shape or () if isinstance(d, str)}
-    for name, value in sizes.items():
-        if name not in free:
-            raise ArgumentError(
-                f"--size {name}: the model has no such size; it has {', '.join(sorted(free)) or 'none'}"
-            )
-        if not value.isdecimal():
-            raise ArgumentError(f"--size {name}={value}: a size is a number")
+def _number(name: str, value: str) -> int:
+    if not value.isdecimal():
+        raise ArgumentError(f"--size {name}={value}: a size is a number")
+    return int(value)
 
 
 def _read(path: str) -> np.ndarray:

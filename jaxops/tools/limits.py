@@ -70,6 +70,11 @@ class Limits:
     _scopes: list[tuple[Any, dict[str, str]]] = field(default_factory=list)  # of this trace, with that of their symbols
     _newest: dict[tuple[int, str], Any] = field(default_factory=dict)  # a size of a scope → what it is now
 
+    @property
+    def constraints(self) -> Sequence[str]:
+        """What must hold of the symbols that are in `sizes`."""
+        return tuple(self._constraints)
+
     def sizes(self, meanings: Mapping[str, str]) -> dict[str, Any]:
         """Symbolic sizes that share the limits, for a new trace. meanings: name of a size → its text."""
         if not self._scopes:

@@ -10,15 +10,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxops.dtypes import as_traced, canonical, is_string
-from jaxops.errors import ArgumentError, JaxopsError, SizeError, StaticError
-from jaxops.graph.border import opened
+from jaxops.dtypes import as_traced, is_string
+from jaxops.errors import ArgumentError, StaticError
+from jaxops.graph.border import enter, opened
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.graph.trace import run
 from jaxops.sequences import SplitSequence
-from jaxops.static import UNKNOWN, StaticValue, Undecided
+from jaxops.static import UNKNOWN, StaticValue
+from jaxops.tools import fitting
 from jaxops.tools.flops import of_equation
-from jaxops.tools.limits import Limits
 from jaxops.tools.modules import inputs_of, modules, outputs_of, parameters
 from jaxops.tools.tables import Report, count_text, table
 
@@ -59,27 +59,6 @@ class Summary(Report):
                 cells.append("–" if row.seconds is None else f"{row.seconds * 1e3:.3f} ms")
             lines.append(cells)
         return table(self.title, columns, lines, right=("nodes", "parameters", "FLOPs", "time"))
-
-
-def example(formals: Sequence[Value], sizes: Mapping[str, Any], what: str) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes and types in place of inputs. sizes: for the symbolic ones; 1 for those that are not there.
-
-    Raises ArgumentError for a size that the model does not have, StaticError for an input whose value must be known.
-    """
-    free = {d for v in formals for d in v.shape or () if isinstance(d, str)}
-    for name in sizes:
-        if name not in free:
-            known = ", ".join(sorted(free)) or "none"
-            raise ArgumentError(f"{what}: the model has no size '{name}'; its sizes are: {known}")
-    found = {}
-    for formal in formals:
-        if formal.static:
-            raise StaticError(f"{what}: give example inputs: '{formal.name}' must be known ({formal.static})")
-        if formal.shape is None or formal.dtype is None or formal.kind != "tensor":
-            raise ArgumentError(f"{what}: give example inputs: the model does not say the shape of {formal}")
-        shape = tuple(d if isinstance(d, int) else sizes.get(str(d), 1) for d in formal.shape)
-        found[formal.name] = jax.ShapeDtypeStruct(shape, canonical(formal.dtype))
-    return found
 
 
 def summarize(
@@ -150,19 +129,30 @@ def _flops(graph: Graph, program: Any) -> list[float]:
     return found
 
 
+def example(
+    graph: Graph,
+    weights: Mapping[str, Any],
+    formals: Sequence[Value],
+    sizes: Mapping[str, int],
+    what: str,
+    given: Mapping[str, Any],
+) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shapes and types in place of inputs; arguments and errors as in `fitting.example`."""
+    there = {v.name: enter(v, given[v.name]) for v in formals if v.name in given}
+
+    def trace(shapes: Mapping[str, Any]) -> list[Any]:
+        return [result.shape for result in traced(graph, weights, {**shapes, **there})[1].out_avals]
+
+    return fitting.example(formals, sizes, what, trace, given)
+
+
 def symbolic(graph: Graph, weights: Mapping[str, Any], formals: Sequence[Value]) -> dict[str, str]:
     """Shape and type of each tensor in terms of the symbolic sizes; none where these cannot be followed."""
-    names = sorted({d for v in formals for d in v.shape or () if isinstance(d, str) and d.isidentifier()})
-    limits = Limits()  # such as the 512 positions of a table
-    while True:
-        try:
-            sizes = limits.sizes(dict(zip(names, names, strict=True)))
-            return traced(graph, weights, example(formals, sizes, "plot"))[0]
-        except SizeError as error:
-            if not limits.learn(error):
-                return {}
-        except (JaxopsError, Undecided, TypeError, ValueError, NotImplementedError):  # what JAX raises for symbols, too
-            return {}
+    try:
+        found = fitting.symbolic(formals, "plot", lambda values: traced(graph, weights, values)[0])
+    except (ArgumentError, StaticError):
+        return {}
+    return found or {}
 
 
 def shape_text(value: Any) -> str:
