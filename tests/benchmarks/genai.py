@@ -101,7 +101,9 @@ def built(name: str, precision: str, folder: Path) -> Path:
             saved(name, source)
         command = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", source, "-o", made, "-p", precision]
         command += ["-e", "cuda" if precision == "fp16" else "cpu", "-c", folder / "cache"]
-        command += ["--extra_options", "accuracy_level=0"] if precision.startswith("int") else []
+        # onnxruntime has no kernel for a CPU that normalizes queries and keys in its attention.
+        options = {"fp16": ["fuse_qk_norm_gqa=false"], "int4": ["accuracy_level=0"], "int8": ["accuracy_level=0"]}
+        command += ["--extra_options", *options[precision]] if precision in options else []
         subprocess.run(list(map(str, command)), check=True, capture_output=True, timeout=600)
     return made
 
