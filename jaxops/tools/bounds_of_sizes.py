@@ -1,15 +1,28 @@
 """Between which numbers a symbolic size is, so that JAX need not find it out, which it does slowly for quotients."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from jaxops.errors import symbols_in
-from jaxops.static import Dim, is_symbolic
+from jaxops.static import Dim, evaluated, is_symbolic
 from jaxops.symbolic import size_of_text
 from jaxops.tools.quasi_polynomials import Undetermined, bounds, quasi_polynomial
 from jaxops.tools.terms import reduced, summed, terms
+
+
+def line(size: Dim, symbol: str, equation: bool) -> tuple[float, float]:
+    """The least and the largest number for which `size` is 0, or not negative, where it is a·symbol + b; else any."""
+    plain = all(re.fullmatch(rf"(\d+\*)?{symbol}|\d+", text) for _, text in terms(size))
+    if not plain:
+        return 1, math.inf
+    b = evaluated(size, {symbol: 0})
+    a = evaluated(size, {symbol: 1}) - b
+    if equation:
+        return (-b // a, -b // a) if b % a == 0 else (1, math.inf)
+    return (max(1, -(b // a)), math.inf) if a > 0 else (1, b // -a)
 
 
 @dataclass(frozen=True)

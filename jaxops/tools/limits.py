@@ -18,8 +18,9 @@ from jaxops.shapes.arithmetic import FUNCTIONS
 from jaxops.static import is_symbolic, settled, symbolic_shape
 from jaxops.symbolic import bounded_by, size_of_text
 from jaxops.tools.bounds import bounds
-from jaxops.tools.bounds_of_sizes import Range, bounds_known
-from jaxops.tools.quasi_polynomials import OF_ARRAYS, Numbers, Undetermined
+from jaxops.tools.bounds_of_sizes import Range, bounds_known, line
+from jaxops.tools.examples_of_sizes import some_zero
+from jaxops.tools.quasi_polynomials import Numbers, Undetermined
 from jaxops.tools.terms import reduced, summed, terms
 
 # The largest number whose multiples a size may have to be.
@@ -28,8 +29,6 @@ _MOST = 1024
 _MOST_TURNS = 4
 # What the other sizes are, where numbers are sought that one of them may be.
 _OTHERS = (101, 103, 107, 109, 113, 127, 131, 137)
-# How large the numbers of an example are, for so many symbols.
-_GRID = {2: 1024, 3: 100, 4: 30}
 _DIVISOR = re.compile(r", (\d+)\)")
 _SIGN = re.compile(r"\s*(<=|>=|==)\s*")
 
@@ -100,10 +99,9 @@ class Limits:
 
     def example(self, error: SizeError) -> dict[str, int]:
         """Numbers for symbols of the inputs with which an equation of several holds, if there are small ones."""
-        if " == " not in error.needs or len(symbols_in(error.needs)) not in _GRID:
+        if " == " not in error.needs:
             return {}
-        difference, _ = _difference(error.needs)
-        found = _some_zero(str(difference), symbols_in(error.needs))
+        found = some_zero(str(_difference(error.needs)[0]), symbols_in(error.needs))
         texts = {name: self._meanings.get(name, name) for name in (*self._meanings, *found)}
         return {
             name: size_of_text(text, found.__getitem__, FUNCTIONS)
@@ -272,8 +270,8 @@ def _ranges(constraints: Sequence[str]) -> dict[str, Range]:
         if len(names) == 1 and is_symbolic(difference):
             try:
                 low, high = _solutions(difference, equation).hull
-            except Undetermined:
-                continue
+            except Undetermined:  # such as of a billion
+                low, high = line(difference, names[0], equation)
             known = found.get(names[0], Range())
             found[names[0]] = Range(max(low, known.low), min(high, known.high))
     return found
@@ -391,21 +389,6 @@ def _numbers_of(text: str, symbol: str, symbols: Sequence[str], others: Sequence
         return _solutions(left, True) if is_symbolic(left) else None
     except Undetermined:
         return None
-
-
-def _some_zero(text: str, symbols: Sequence[str]) -> dict[str, int]:
-    """Numbers for which a size is 0: as near to each other as can be, and small."""
-    count = len(symbols)
-    axes = np.meshgrid(*[np.arange(1, _GRID[count] + 1)] * count, indexing="ij", sparse=True)
-    values = size_of_text(text, dict(zip(symbols, axes, strict=True)).__getitem__, OF_ARRAYS)
-    fits = np.broadcast_to(values == 0, [_GRID[count]] * count)
-    for axis in range(count):  # the least of those that windows take for one
-        fits = fits & ~np.insert(np.delete(fits, -1, axis), 0, False, axis)
-    places = np.argwhere(fits) + 1
-    if not len(places):
-        return {}
-    best = min(range(len(places)), key=lambda i: (np.ptp(places[i]), places[i].sum()))
-    return dict(zip(symbols, map(int, places[best]), strict=True))
 
 
 def _is_zero(size: Any) -> bool:

@@ -166,6 +166,13 @@ LIMITED = [
         opset=17,
     ),
     Limited(
+        "an end of a billion, as TensorFlow writes it, in a mask for all samples",
+        "(float[b,s,s] x, float[s,s] z) => (float[b,s,s] y)",
+        """zero = Constant<value_ints=[0]>()  end = Constant<value_ints=[1000000000]>()
+        part = Slice(z, zero, end, zero)  y = Add(x, part)""",
+        ({"b": 2, "s": 5}, {"b": 1, "s": 3}),
+    ),
+    Limited(
         "a branch for one frame, as all others fail",
         "(float[b,1,t] x, float[4,1,8] w, float[4,3] v) => (float[b,3] y)",
         SQUEEZED,
