@@ -98,7 +98,8 @@ COMPUTING = {"jax.numpy", "jax.lax"}
 REWRITING = {
     f"jaxops.graph.{name}"
     for name in (
-        *("concatenations", "growing", "held", "layout", "loops", "padded", "padding", "padding_rules", "reductions"),
+        *("concatenations", "growing", "held", "layout", "loops", "order"),
+        *("padded", "padding", "padding_rules", "reductions"),
     )
 }
 # The one file whose JAX names change between releases.
