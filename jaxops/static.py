@@ -35,6 +35,7 @@ __all__ = [
     "Quantizable",
     "ShapeOnly",
     "Sizes",
+    "SizesKept",
     "Static",
     "StaticInts",
     "StaticNumbers",
@@ -59,7 +60,8 @@ Sizes: TypeAlias = tuple[Dim, ...]
 Ints: TypeAlias = int | np.integer | Sequence[int] | np.ndarray | jax.Array
 
 STATIC, VECTOR, SHAPE_ONLY, STATISTICS, ELEMENT_TYPE = "static", "1-D", "shape only", "statistics", "element type"
-QUANTIZABLE = "quantizable"
+QUANTIZABLE, KEEPS_SIZES = "quantizable", "keeps sizes"
+OF_INPUTS = (STATIC, SHAPE_ONLY, STATISTICS, KEEPS_SIZES)  # of which an input has one at most
 # The marks that the front ends read off a signature.
 Static: TypeAlias = Annotated[Any, STATIC]  # must be known while tracing
 # Likewise, 1-D. A single number is a list of one in a file; in a direct call where the function says so.
@@ -68,6 +70,7 @@ StaticNumbers: TypeAlias = Annotated[Any, STATIC, VECTOR]
 ShapeOnly: TypeAlias = Annotated[Any, SHAPE_ONLY]  # any array: only its sizes are looked at
 Statistics: TypeAlias = Annotated[Array, STATISTICS]  # gathered from data while training, and not learned
 Quantizable: TypeAlias = Annotated[Array, QUANTIZABLE]  # a `Dequantized` array comes as it is
+SizesKept: TypeAlias = Annotated[A, KEEPS_SIZES]  # the first result has its sizes, whatever the other operands are
 ElementType: TypeAlias = Annotated[Any, ELEMENT_TYPE]  # an attribute that names a type: np.float32, "int8", str
 
 

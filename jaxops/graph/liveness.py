@@ -2,16 +2,16 @@
 
 Only what runs is reduced; the graph itself stays as the file has it, and each of its tensors may be asked for. Inside
 of functions, branches and loops goes what only serves outputs of theirs that nothing reads, and the state of a loop
-that serves nothing else.
+that serves nothing else. What keeps the sizes of its operand, such as a cumulative sum, does not run for them alone.
 """
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from jaxops.errors import SignatureError, near
 from jaxops.graph.nodes import Graph, Node, Value
-from jaxops.static import Subgraph
+from jaxops.static import KEEPS_SIZES, SHAPE_ONLY, Subgraph
 
 
 class Parts:
@@ -65,17 +65,24 @@ class _Reduction:
 
     def _reduced(self, graph: Graph, outputs: Sequence[int]) -> Graph:
         values = tuple(graph.outputs[k] for k in outputs)
-        read = {value.name for value in values}
+        read, sized = {value.name for value in values}, set[str]()  # sized: names of which somebody reads the sizes
+        alike: dict[str, str] = {}  # a name of which nothing else is read → one of the same sizes
         kept: list[Node] = []
         numbers: list[int] = []
         for index in reversed(range(len(graph.nodes))):
             node = graph.nodes[index]
-            asked = [k for k, name in enumerate(node.outputs) if name and name in read]
+            only_sized = read.isdisjoint(node.outputs) and sized.isdisjoint(node.outputs[1:])
+            if only_sized and _keeps_sizes(node):
+                alike[node.outputs[0]] = node.inputs[0]
+                sized.update(node.inputs[:1] if node.outputs[0] in sized else ())
+                continue
+            asked = [k for k, name in enumerate(node.outputs) if name and (name in read or name in sized)]
             if asked:
-                kept.append(self._node(node, asked))
+                node = self._node(node, asked)
+                (sized if _reads_sizes(node) else read).update(node.uses())
+                kept.append(node)
                 numbers.append(graph.number(index))
-                read.update(kept[-1].uses())
-        nodes = tuple(reversed(kept))
+        nodes = tuple(_renamed(node, alike) if _reads_sizes(node) else node for node in reversed(kept))
         if values == graph.outputs and len(nodes) == len(graph.nodes) and _same(nodes, graph.nodes):
             return graph
         return dataclasses.replace(graph, outputs=values, nodes=nodes, numbers=tuple(reversed(numbers)))
@@ -137,6 +144,24 @@ class _Reduction:
             outputs=tuple(node.outputs[k] for k in sorted(kept)),
             attributes={**node.attributes, **attributes, name: dataclasses.replace(found, inputs=inputs)},
         )
+
+
+def _keeps_sizes(node: Node) -> bool:
+    """Whether its first result has the sizes of its first operand, of which it may see nothing else."""
+    mark = node.operator.mark(0) if node.inputs and node.body is None else None
+    return mark == KEEPS_SIZES or (mark == SHAPE_ONLY and not node.operator.foldable)
+
+
+def _reads_sizes(node: Node) -> bool:
+    """Whether it reads the sizes of its only operand, and nothing else of it."""
+    return node.operator.foldable and len(node.inputs) == 1 and node.operator.mark(0) == SHAPE_ONLY
+
+
+def _renamed(node: Node, names: Mapping[str, str]) -> Node:
+    (name,) = node.inputs
+    while name in names:
+        name = names[name]
+    return node if (name,) == node.inputs else dataclasses.replace(node, inputs=(name,))
 
 
 def _read(graph: Graph) -> set[str]:

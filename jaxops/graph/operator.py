@@ -48,7 +48,8 @@ class Operator(Protocol):
         ...
 
     def mark(self, position: int) -> str | None:
-        """What the input at `position` is: static, only its sizes looked at, statistics, or just data (None)."""
+        """What the input at `position` is: static, only its sizes looked at, statistics, of the sizes of the first
+        result, or just data (None)."""
         ...
 
     def takes_dequantized(self, position: int) -> bool:

@@ -13,7 +13,7 @@ from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, SignatureError
 from jaxops.onnx.registry import RESERVED, marks
 from jaxops.sequences import GrowingSequence
-from jaxops.static import SHAPE_ONLY, STATIC, STATISTICS, Subgraph
+from jaxops.static import OF_INPUTS, Subgraph
 
 if TYPE_CHECKING:
     from jaxops.graph.nodes import Graph, Node
@@ -66,7 +66,7 @@ class OwnOperator:
     def mark(self, position: int) -> str | None:
         """The mark of the parameter for the input at `position`."""
         found = marks(self._positional[min(position, len(self._positional) - 1)].annotation)
-        return next((m for m in (STATIC, SHAPE_ONLY, STATISTICS) if m in found), None)
+        return next((m for m in OF_INPUTS if m in found), None)
 
     def takes_dequantized(self, position: int) -> bool:
         """Never: the function gets arrays."""

@@ -33,7 +33,7 @@ from jaxops.onnx.schemas import (
     type_names,
 )
 from jaxops.ops import microsoft, ml, preview, training
-from jaxops.static import ELEMENT_TYPE, QUANTIZABLE, SHAPE_ONLY, STATIC, STATISTICS, VECTOR, Subgraph
+from jaxops.static import ELEMENT_TYPE, OF_INPUTS, QUANTIZABLE, VECTOR, Subgraph
 
 # Where the functions of a domain are.
 DOMAINS: dict[str, ModuleType] = {
@@ -155,7 +155,7 @@ class Operator:
 
     @functools.cached_property
     def _mark(self) -> tuple[str | None, ...]:
-        return tuple(next((m for m in (STATIC, SHAPE_ONLY, STATISTICS) if m in found), None) for found in self._marks)
+        return tuple(next((m for m in OF_INPUTS if m in found), None) for found in self._marks)
 
     @functools.cached_property
     def defaults(self) -> Mapping[str, Any]:

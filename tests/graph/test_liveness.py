@@ -111,6 +111,38 @@ def test_parameters_stay(tmp_path):
     np.testing.assert_array_equal(found.astype("float16")(X.astype(np.float16)), -X)
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        "u = RandomNormalLike(x)",
+        "u = CumSum(x, a)",
+        "v = Cast<to=8>(x) u = Identity(v)",
+        "v = CumSum(x, a) w = Cast<to=11>(v) u = Bernoulli(w)",
+        "t = Constant<value=bool {1}>() r = Constant<value_float=0.5>() u, z = Dropout(x, r, t)",
+    ],
+)
+def test_what_only_says_its_sizes_does_not_run(made):
+    """Strings, an axis that is traced, numbers without a key: none can be computed."""
+    text = f"main (float[N,3] x, int64 a) => (int64[2] y, int64 n) {{ {made} y = Shape(u) n = Size(u) }}"
+    found = load(model(text, opset=17))
+    assert not found.cuts
+    assert not any(value.static for value in found.inputs)
+    for call in (found, jax.jit(found)):
+        y, n = call(X, np.int64(0))
+        assert (np.asarray(y).tolist(), int(n)) == ([2, 3], 6)
+
+
+def test_what_says_more_than_its_sizes_runs():
+    text = (
+        "main (float[N,3] x) => (int64[2] y, float[N,3] z) { a = Constant<value_int=1>() z = CumSum(x, a) y = Shape(z)}"
+    )
+    y, z = load(model(text))(X)
+    assert np.asarray(y).tolist() == [2, 3]
+    np.testing.assert_array_equal(z, np.cumsum(X, 1))
+    text = "main (float[N,3] x) => (int64[2] y) { u, m = Dropout(x) y = Shape(m) }"
+    assert np.asarray(load(model(text))(X)).tolist() == [2, 3]
+
+
 DRAWING = """main (float[N,3] x) => (float[N,3] y, float[N,3] z) {
     y = RandomUniformLike(x) u = RandomUniformLike(x) z = RandomUniformLike(x)
 }"""

@@ -14,7 +14,7 @@ from jaxops.onnx.versions.tensor import nonnegative
 from jaxops.ops.nn.dot_product_attention import OutputMode
 from jaxops.shapes.nn import normalization as sizes_of
 from jaxops.shapes.nn.windows import AutoPad
-from jaxops.static import Array, ElementType, Ints, Static, Statistics, array, foldable
+from jaxops.static import Array, ElementType, Ints, SizesKept, Static, Statistics, array, foldable
 
 
 @version("Flatten", 1)
@@ -109,7 +109,7 @@ def batch_normalization_14(
 
 
 @version("Dropout", 1)
-def dropout_1(data: Array, *, is_test: int = 1, ratio: float, n_outputs: int, rng: Any = None) -> Any:
+def dropout_1(data: SizesKept[Array], *, is_test: int = 1, ratio: float, n_outputs: int, rng: Any = None) -> Any:
     """In version 7 nothing tells training from testing; as in onnxruntime, it is testing."""
     found = ops.dropout(data, ratio, not is_test, rng=rng, return_mask=n_outputs > 1)
     return (found[0], found[1].astype(found[0].dtype)) if n_outputs > 1 else found  # a mask of T
@@ -117,7 +117,7 @@ def dropout_1(data: Array, *, is_test: int = 1, ratio: float, n_outputs: int, rn
 
 @version("Dropout", 10)
 def dropout_10(
-    data: Array,
+    data: SizesKept[Array],
     ratio: Any = None,
     training_mode: Static = None,
     *,

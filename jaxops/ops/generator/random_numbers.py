@@ -33,6 +33,7 @@ from jaxops.static import (
     Ints,
     ShapeOnly,
     Sizes,
+    SizesKept,
     array,
     is_symbolic,
     jit_if_concrete,
@@ -131,7 +132,7 @@ def random_uniform_like(
 
 
 def bernoulli(
-    input: Array, *, dtype: ElementType | None = None, seed: float | None = None, rng: Any = None
+    input: SizesKept[Array], *, dtype: ElementType | None = None, seed: float | None = None, rng: Any = None
 ) -> jax.Array:
     """1 with the probability that `input` gives for each element, else 0.
 

@@ -13,11 +13,11 @@ from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import accumulation_type, is_float
 from jaxops.ops.elementwise import one_of_kind
 from jaxops.ops.products import cumulative_product
-from jaxops.static import A, Array, Static, foldable, jit_if_concrete
+from jaxops.static import A, Array, SizesKept, Static, foldable, jit_if_concrete
 
 
 @foldable
-def cumsum(x: A, axis: Static, *, exclusive: int = 0, reverse: int = 0) -> A:
+def cumsum(x: SizesKept[A], axis: Static, *, exclusive: int = 0, reverse: int = 0) -> A:
     """The cumulative sum along an axis.
 
     x: at least one axis, numbers. axis: static, an integer in [-n, n-1]. Returns the shape and dtype of x.
@@ -32,7 +32,7 @@ def cumsum(x: A, axis: Static, *, exclusive: int = 0, reverse: int = 0) -> A:
 
 
 @foldable
-def cumprod(x: A, axis: Static, *, exclusive: int = 0, reverse: int = 0) -> A:
+def cumprod(x: SizesKept[A], axis: Static, *, exclusive: int = 0, reverse: int = 0) -> A:
     """The cumulative product along an axis.
 
     x: at least one axis, numbers. axis: static, an integer in [-n, n-1]. Returns the shape and dtype of x.

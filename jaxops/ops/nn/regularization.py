@@ -14,11 +14,11 @@ from jaxops.attributes import integer
 from jaxops.dtypes import accumulation_type, as_traced, floating
 from jaxops.errors import ArgumentError, ShapeError, describe, message
 from jaxops.ops.randomness import not_below
-from jaxops.static import Array, Sizes, Static, Tracer, array, is_symbolic, jit_if_concrete, known
+from jaxops.static import Array, Sizes, SizesKept, Static, Tracer, array, is_symbolic, jit_if_concrete, known
 
 
 def dropout(
-    data: Array,
+    data: SizesKept[Array],
     ratio: Any = 0.5,
     training_mode: Static = False,
     *,

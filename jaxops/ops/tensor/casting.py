@@ -16,7 +16,7 @@ from jaxops.ops.computed_sizes import computes_sizes, sizes_as
 from jaxops.ops.elementwise import on_facts
 from jaxops.ops.words import from_words, words_of
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import A, Array, ElementType, ShapeOnly, array, foldable, is_symbolic, jit_if_concrete
+from jaxops.static import A, Array, ElementType, ShapeOnly, SizesKept, array, foldable, is_symbolic, jit_if_concrete
 
 # Eight-bit floats, which overflow to their largest number under `saturate`.
 _SATURATING = {"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}
@@ -25,7 +25,7 @@ RoundMode = Literal["up", "down", "nearest"]
 
 @foldable
 @computes_sizes
-def cast(input: A, *, to: ElementType, saturate: int = 1, round_mode: RoundMode = "up") -> A:
+def cast(input: SizesKept[A], *, to: ElementType, saturate: int = 1, round_mode: RoundMode = "up") -> A:
     """Converts the elements of `input` to another type.
 
     input: any shape and dtype; strings are static. to: static, the new dtype; `str` for strings.

@@ -13,12 +13,12 @@ from jaxops.ops.checked import with_sizes
 from jaxops.ops.computed_sizes import computes_sizes
 from jaxops.sequences import GrowingSequence, SplitSequence
 from jaxops.shapes.tensor import reshaping as sizes_of
-from jaxops.static import A, Array, Ints, Sizes, StaticInts, array, foldable, jit_if_concrete
+from jaxops.static import A, Array, Ints, Sizes, SizesKept, StaticInts, array, foldable, jit_if_concrete
 
 
 @foldable
 @computes_sizes
-def identity(input: Any) -> Any:
+def identity(input: SizesKept[Any]) -> Any:
     """Returns its operand: an array of any shape and dtype, strings included, a sequence (a list), or None.
 
     Source: ONNX Identity, opsets 1–25.
