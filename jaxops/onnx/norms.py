@@ -25,6 +25,8 @@ _ADDED = {"Add", "Sum", "Concat"}
 class NormRoot(TolerantOperator):
     """Sqrt, or Pow by a fraction, of a sum of squares: its derivative at zero is zero."""
 
+    flat_at_zero = True
+
     def call(
         self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any
     ) -> tuple[Any, ...]:

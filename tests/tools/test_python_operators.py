@@ -172,6 +172,23 @@ CASES = {
         [X[0, 0]],
         "axes=(0,)",
     ),
+    # The derivative of a norm at zero is zero.
+    "a norm": (
+        model_of(
+            "m (float[N,4] x) => (float[N] y) { a = Mul(x, x) k = Constant<value_ints = [1]>() "
+            "b = ReduceSum<keepdims = 0>(a, k) y = Sqrt(b) }"
+        ),
+        [X[0]],
+        "return flat_at_zero(jo.sqrt, jo.reduce_sum(jo.mul(x, x), (1,), keepdims=0))",
+    ),
+    "a norm as a power": (
+        model_of(
+            "m (float[N,4] x) => (float[N] y) { a = Mul(x, x) k = Constant<value_ints = [1]>() "
+            "b = ReduceSum<keepdims = 0>(a, k) h = Constant<value = float {0.5}>() y = Pow(b, h) }"
+        ),
+        [X[0]],
+        "return flat_at_zero(lambda x: jo.pow(x, np.array(0.5, np.float32)), b)",
+    ),
     # Numbers.
     "a range of int32": (
         model_of("m (int32[257] x) => (int32[257] y) { y = Add(x, t) }", t=np.arange(257, dtype=np.int32)),
@@ -202,15 +219,29 @@ CASES = {
 }  # fmt: skip
 
 
+def imported(folder):
+    spec = importlib.util.spec_from_file_location("net", folder / "__init__.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["a norm", "a norm as a power"])
+def test_norms_have_no_infinite_derivative(tmp_path, name):
+    model, x = jaxops.onnx.load(CASES[name][0]), np.array([[0, 0, 0, 0], [3, 0, 4, 0]], F)
+    model.to_python(tmp_path / "net")
+    for apply in (imported(tmp_path / "net").apply, model.apply):
+        found = jax.grad(lambda x, apply=apply: apply({}, x).sum())(x)
+        np.testing.assert_allclose(found, [[0, 0, 0, 0], [0.6, 0, 0.8, 0]], rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_source(tmp_path, name):
     proto, inputs, line = CASES[name]
     model = jaxops.onnx.load(proto)
     model.to_python(tmp_path / "net")
     assert line in (tmp_path / "net" / "__init__.py").read_text()
-    spec = importlib.util.spec_from_file_location("net", tmp_path / "net" / "__init__.py")
-    package = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(package)
+    package = imported(tmp_path / "net")
     with warnings.catch_warnings(), jax.disable_jit():
         warnings.simplefilter("ignore")  # int64 is int32 here
         found, expected = package.apply(package.load_params(), *inputs), model.apply(model.params, *inputs)

@@ -23,7 +23,7 @@ from jaxops.ops import microsoft, ml, preview, training
 from jaxops.static import array, known, settled
 from jaxops.tools.python.arguments import arguments, written
 from jaxops.tools.python.assumptions import Assumptions
-from jaxops.tools.python.expressions import Group, Ref, call
+from jaxops.tools.python.expressions import Group, Ref, call, flat
 from jaxops.tools.python.literals import short_float
 from jaxops.tools.python.operands import FAILURES, Nested, Operand, Results, Unknown, abstract
 from jaxops.tools.python.otherwise import OTHERWISE
@@ -100,6 +100,8 @@ class Recorder:
             return self._otherwise(inputs, attributes, rng, error)
         if self.steps and len(self.node.outputs) == 1:
             _without_unread(self.steps[-1])
+        if getattr(operator, "flat_at_zero", False) and isinstance(inputs[0], Operand) and not inputs[0].static:
+            self.steps[-1].expression = _flat_at_zero(self.steps[-1].expression)
         return [item.value for item in found]
 
     def _otherwise(self, inputs: Sequence[Any], attributes: Mapping[str, Any], rng: Any, error: Exception) -> Any:
@@ -226,6 +228,13 @@ class Recorder:
             fact if isinstance(fact, np.ndarray) else Operand(Ref(target), _traced(fact))
             for target, fact in zip(step.targets, facts, strict=True)
         ]
+
+
+def _flat_at_zero(root: Group) -> Group:
+    """A root of a sum of squares, with the derivative that a norm has at zero."""
+    total, *rest = root.items
+    one = f"lambda x: {flat(call(root.opening[:-1], ['x', *rest], root.labels))}" if rest else root.opening[:-1]
+    return call("flat_at_zero", [one, total])
 
 
 def _without_unread(step: Recorded) -> None:

@@ -18,6 +18,7 @@ RESERVED = frozenset(
         "self",
         "apply",
         "fold_in",
+        "flat_at_zero",
         "converted",
         "load_params",
     }
@@ -27,6 +28,7 @@ RESERVED = frozenset(
 # Operators under the names of Python's own functions.
 OTHERWISE = {"slice": "piece", "range": "indices", "max": "largest", "min": "smallest", "sum": "total"}
 OTHERWISE |= {"abs": "magnitude", "pow": "power", "round": "rounded", "hash": "hashed", "not": "negated"}
+OTHERWISE["flat_at_zero"] = "root"
 
 
 def operator_name(expression: Expression) -> str:

@@ -120,6 +120,7 @@ def _module(
     own = re.findall(r"(?<![\w.\"])([\w.]+)\.\w+\(", code)  # functions that `load` was given
     used += [f"import {name}" for name in dict.fromkeys(own) if name in sys.modules and not name.startswith("jax")]
     used.sort(key=lambda line: line.split()[1])
+    used += ["from jaxops.ops.numerics import flat_at_zero"] * ("flat_at_zero(" in code)
     used += ["from jaxops.tools.x64 import with_x64"] * bool(wide)
     used.append("from safetensors.flax import load_file")
     head += [*used, "", "Array = jax.Array | np.ndarray", "Params = dict[str, Any]", "HERE = Path(__file__).parent"]
