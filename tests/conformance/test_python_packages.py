@@ -4,7 +4,7 @@ Both are traced, and their programs compared, so nothing is compiled. Where data
 programs differ, both run node by node.
 """
 
-import importlib.util
+import types
 import warnings
 
 import jax
@@ -20,6 +20,14 @@ from jaxops.errors import JaxopsError
 from jaxops.static import enable_x64
 
 
+def imported(file):
+    """A package from its file, whose text may be another one than before."""
+    package = types.ModuleType("package")
+    package.__file__ = str(file)
+    exec(compile(file.read_text(encoding="utf-8"), file, "exec"), package.__dict__)
+    return package
+
+
 class Compared(Exception):
     """A package and its model agree on a case."""
 
@@ -30,9 +38,7 @@ class Package(jaxops.onnx.backend.JaxopsRep):
     def __init__(self, model, folder):
         super().__init__(model, None, False)
         model.to_python(folder)
-        spec = importlib.util.spec_from_file_location("package", folder / "__init__.py")
-        self.package = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(self.package)
+        self.package = imported(folder / "__init__.py")
 
     def run(self, inputs, **kwargs):
         with enable_x64(True):
@@ -114,3 +120,20 @@ def test_package(name, sizes, tmp_path, monkeypatch):
     RUNNING[:] = [name]
     with pytest.raises(Compared):
         CASES[name][1](None)
+
+
+@pytest.mark.parametrize(
+    "change", [("jo.relu", "jo.abs"), ("return jo.relu", "return 0 * jo.relu"), ("= value", "= value + 1")]
+)
+def test_another_package_is_noticed(tmp_path, change):
+    """The comparison finds another operator, another result, and other parameters."""
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> m (float[N] x) => (float[N] y) '
+        "{ w = Constant<value = float[2] {1., 2.}>() a = Mul(x, w) y = Relu(a) }"
+    )
+    made, x = Package(jaxops.onnx.load(proto), tmp_path / "net"), np.array([-1, 2], np.float32)
+    same_answers(made.model, made.package, [x])
+    file = tmp_path / "net" / "__init__.py"
+    file.write_text(file.read_text().replace(*change))
+    with pytest.raises(AssertionError):
+        same_answers(made.model, imported(file), [x])
