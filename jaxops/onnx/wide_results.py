@@ -94,7 +94,7 @@ class _Walk:
             facts[value.name] = self._seen(fact._replace(dtype=value.dtype or fact.dtype))
         for node in graph.nodes:
             inputs = [facts.get(name, _OPEN) if name else _LEFT_OUT for name in node.inputs]
-            outputs = self._outputs(node, inputs, facts)
+            outputs = self._outputs(node, inputs, facts, graph.static)
             facts |= {name: fact for name, fact in zip(node.outputs, outputs, strict=False) if name}
             if self.found:
                 break
@@ -113,7 +113,10 @@ class _Walk:
         self.found = self.found or (fact.wide != 0 and not fact.static)
         return fact
 
-    def _outputs(self, node: Node, inputs: Sequence[_Fact], facts: Mapping[str, _Fact]) -> list[_Fact]:
+    def _outputs(
+        self, node: Node, inputs: Sequence[_Fact], facts: Mapping[str, _Fact], known: Mapping[str, Any]
+    ) -> list[_Fact]:
+        """known: static values of the graph."""
         if node.body is not None:
             given = {value.name: fact for value, fact in zip(node.body.inputs, inputs, strict=False)}
             return self.graph(node.body, given, {})
@@ -127,7 +130,7 @@ class _Walk:
         self.found = self.found or (wide and not static)
         sign = _ANY_SIGN if wide else 0
         outputs = [_Fact(dtype, static, sign if _has_64_bits(dtype) else 0) for dtype in output_types(node, types)]
-        grows = _grows(node, types, outputs[0].dtype)
+        grows = _grows(node, types, outputs[0].dtype) and not _keeps(node, known)
         return [self._seen(fact, grows) for fact in outputs]
 
     def _of_subgraphs(self, node: Node, inputs: Sequence[_Fact], facts: Mapping[str, _Fact]) -> list[_Fact]:
@@ -153,6 +156,12 @@ def _grows(node: Node, types: Sequence[np.dtype | None], result: np.dtype | None
     if name in _SCATTERING:
         return node.attributes.get("reduction", "none") in ("add", "mul")
     return name in _GROWING or any(map(_exceeds, map(node.attributes.get, _CHOSEN)))
+
+
+def _keeps(node: Node, known: Mapping[str, Any]) -> bool:
+    """Whether it multiplies by 0 or 1, as what shall give a zero of some shape."""
+    factors = (known[name] for name in node.inputs if name in known)
+    return node.operator.name == "Mul" and any(np.isin(factor, (0, 1)).all() for factor in factors)
 
 
 def _exceeds(numbers: Any) -> bool:

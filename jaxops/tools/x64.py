@@ -2,11 +2,12 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 import jax
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 
 from jaxops.dtypes import as_traced, canonical, stand_in
 from jaxops.ops.linear_maps import linear
@@ -92,28 +93,40 @@ def in_64_bits(fn: Callable[..., Any], *args: Any) -> Any:
 
 
 def _differentiable(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """`fn(free, others)` in 64 bits, whose derivative by `free` is one linear map."""
+    """`fn(free, others)` in 64 bits, whose derivative by those of `free` that move is one linear map."""
     whole = jax.custom_jvp(functools.partial(_run, fn))
 
     def moving(outputs: Any) -> list[Any]:
         return [y for y in jax.tree.leaves(outputs) if _moves(y)]
 
-    def there(primals: Any, direction: Any) -> Any:
+    def by(moved: Sequence[int], primals: Any) -> tuple[Callable[[Any], list[Any]], list[Any]]:
+        """(what moves of the results as a function of what moves of `free`, the values of that)."""
         free, others = primals
-        return jax.jvp(lambda free: moving(fn(free, others)), (free,), (direction,))[1]
 
-    def back(primals: Any, cotangents: Any) -> Any:
-        free, others = primals
-        return jax.vjp(lambda free: moving(fn(free, others)), free)[1](cotangents)[0]
+        def of(values: Any) -> list[Any]:
+            given = dict(enumerate(free)) | dict(zip(moved, values, strict=True))
+            return moving(fn(list(given.values()), others))
 
-    @whole.defjvp
+        return of, [free[k] for k in moved]
+
+    def there(moved: Sequence[int], primals: Any, direction: Any) -> Any:
+        of, values = by(moved, primals)
+        return jax.jvp(of, (values,), (direction,))[1]
+
+    def back(moved: Sequence[int], primals: Any, cotangents: Any) -> Any:
+        of, values = by(moved, primals)
+        return jax.vjp(of, values)[1](cotangents)[0]
+
     def derivative(primals: Any, tangents: Any) -> Any:
         outputs, tree = jax.tree.flatten(whole(*primals))
-        maps = functools.partial(in_64_bits, there), functools.partial(in_64_bits, back)
-        along = iter(linear(*maps, primals, tangents[0]))
+        # Of parameters alone, where these are trained: a gradient of the inputs would take as long again.
+        directions = {k: t for k, t in enumerate(tangents[0]) if not isinstance(t, SymbolicZero)}
+        ways = [functools.partial(in_64_bits, functools.partial(way, tuple(directions))) for way in (there, back)]
+        along = iter(linear(ways[0], ways[1], primals, list(directions.values())))
         found = [next(along) if _moves(y) else np.zeros(y.shape, jax.dtypes.float0) for y in outputs]
         return tree.unflatten(outputs), tree.unflatten(found)
 
+    whole.defjvp(derivative, symbolic_zeros=True)
     return whole
 
 

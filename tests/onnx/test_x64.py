@@ -135,6 +135,8 @@ def test_indices_and_static_arithmetic_leave_a_model_as_it_is():
         text("y = Cast<to=7>(x)", "int32[3]"),
         text("y = Cast<to=7>(x)", "uint16[3]"),
         text("y = Cast<to=13>(x)", "uint32[3]", "uint64[3]"),
+        text("y = Mul(x, z)", initializers={"z": np.int64(0)}),  # a zero of the shape of x, as PyTorch writes it
+        text("a = Mul(m, x) y = Gather(a, x)", initializers={"m": np.int64([0, 1, 1])}),
     ):
         assert not load(proto).x64
     bits(load(ARITHMETIC["add"][0], x64=False)(jnp.arange(3)), np.int32([0, 2, 4]))
@@ -330,6 +332,20 @@ def test_derivatives_are_those_with_x64_on(proto):
         jax.tree.map(bits, compiled(params, x), expected)
         if ways == "grad":
             jax.tree.map(bits, every(params, x, ways), expected)
+
+
+def test_a_gradient_of_parameters_computes_none_of_the_inputs():
+    body = "d = Cast<to=11>(x) a = MatMul(d, w) b = Tanh(a) c = MatMul(b, v) y = Cast<to=1>(c)"
+    weights = {"w": np.float64([[1, 2], [3, 4]]), "v": np.float64([[1, -1], [2, 1]])}
+    loaded = load(text(body, "float[2, 2]", "float[K, M]", initializers=weights))
+
+    def products(arguments):
+        grad = jax.grad(lambda params, x: loaded.apply(params, x).sum(), arguments)
+        return jax.jit(grad).lower(loaded.params, jnp.ones((2, 2))).as_text().count("dot_general")
+
+    # Two forward, one for each of w and v, one for what is between them; and one for x.
+    assert products(0) == products((0, 1)) - 1
+    assert products(1) == products((0, 1)) - 2
 
 
 def test_derivatives_beside_outputs_of_other_kinds():

@@ -35,11 +35,15 @@ from jax.custom_derivatives import SymbolicZero
 from jaxops.dtypes import accumulation_type
 from jaxops.ops.linear_maps import linear
 from jaxops.ops.nn.channel_sums import channel_sum
+from jaxops.ops.nn.overlaps import as_overlaps
 from jaxops.ops.nn.window_slices import positions, shifted, to_channels_first, to_channels_last, zero_padded
 from jaxops.ops.numerics import computed_once
 from jaxops.ops.precision import dot
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes
+
+# The most terms of a sum over the places of a window and the channels of a group; each is a slice in the program.
+MOST_TERMS = 64
 
 
 def by_channel(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
@@ -117,8 +121,13 @@ def as_sum(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Arra
 
 
 def _to_data(w: jax.Array, y: jax.Array, sizes: Sizes, windows: Windows, group: int) -> jax.Array:
-    """The transpose of a convolution by its data: again one, of the dilated result with the reversed filters."""
+    """The transpose of a convolution by its data: again one, of the dilated result with the reversed filters.
+
+    Where that would be a sum of many terms, as there are many filters a group, it is a product whose results overlap.
+    """
     rank, (m, inner) = y.ndim, w.shape[:2]
+    if m // group * math.prod(windows.kernel) > MOST_TERMS:
+        return as_overlaps(y, w, dataclasses.replace(windows, sizes=sizes), group)
     filters = lax.reshape(w, (group, m // group, inner, *windows.kernel))
     filters = lax.reshape(
         lax.transpose(filters, (0, 2, 1, *range(3, rank + 1))), (group * inner, m // group, *windows.kernel)

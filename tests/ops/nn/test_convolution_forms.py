@@ -62,6 +62,7 @@ def test_form_chosen_on_a_cpu():
     assert way((1, 4, 70, 8, 8), (4, 4, 65, 1, 1), prepared=True) == "dense_last"
     assert way((1, 8, 90, 90), (8, 1, 65, 65), 8, prepared=True) is None  # as many slices for each row
     assert way((1, 8, 56, 56), (8, 1, 9, 9), 8) == "large_as_sum"
+    assert way((1, 1, 16000), (258, 1, 256), strides=(128,)) is None
     assert way((1, 8, 56, 56), (16, 1, 9, 9), 8, prepared=True) == "large_as_sum"
     assert way((1, 8, 56, 56), (8, 1, 9, 9), 8, prepared=True) == "large_by_channel"
 
