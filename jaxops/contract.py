@@ -34,6 +34,7 @@ from jaxops.static import (
     FromSizes,
     Ints,
     Tracer,
+    TracerArrayConversionError,
     as_array,
     is_symbolic,
     known,
@@ -98,7 +99,7 @@ def _check_call(fn: Callable[..., Any], args: tuple[Any, ...], named: Mapping[st
             continue
         try:
             _check(fn.__name__, parameter, value)
-            if isinstance(error, jax.errors.TracerArrayConversionError) and Any in _parts(parameter.annotation):
+            if isinstance(error, TracerArrayConversionError) and Any in _parts(parameter.annotation):
                 _check_listed(fn.__name__, name, value)
         except JaxopsError as problem:
             raise problem from error

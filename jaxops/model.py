@@ -53,8 +53,8 @@ class Model:
     as a NumPy value, and each new value of it compiles anew. One that `decides` which branch is taken may be given as
     a NumPy value or a Python number, so that only that branch is compiled, or as a JAX array.
     graph: the nodes; opsets: the version of each set of operators.
-    cuts: the nodes before which a call is cut into compiled pieces, and why; a model whose sizes follow from those of
-    its inputs has none. A branch or a loop that must be cut is found when a call is traced.
+    cuts: the nodes before which a call is cut into compiled pieces, and why; none where all sizes follow from those of
+    the inputs. A branch or a loop that must be cut is found when a call is traced.
     """
 
     def __init__(
@@ -77,8 +77,7 @@ class Model:
         """
         if not isinstance(names, str) or names not in ("onnx", "module"):
             raise ArgumentError(f"`names` is {names!r}; it must be 'onnx' or 'module'")
-        needs = StaticInputs()
-        formals = marked_inputs(graph, needs)
+        formals = marked_inputs(graph, needs := StaticInputs())
         self.inputs: tuple[Value, ...] = tuple(v for v in formals if v.name not in graph.initializers)
         self.outputs: tuple[Value, ...] = graph.outputs
         self.opsets, self._description = dict(opsets), description
@@ -389,12 +388,11 @@ class Model:
 
     def _heading(self) -> list[str]:
         size = sum(math.prod(t.shape) for t in self._tensors.values())
-        head = [f"model {self.graph.name or '(unnamed)'} · {self._description}"]
-        head.append(f"  {len(self.graph.nodes)} nodes, {len(self._tensors)} parameters with {size:,} elements")
+        count = f"{len(self.graph.nodes)} nodes, {len(self._tensors)} parameters with {size:,} elements"
+        head = [f"model {self.graph.name or '(unnamed)'} · {self._description}", f"  {count}"]
         head += [f"  in   {value}" + (f"  static: {value.static}" if value.static else "") for value in self.inputs]
         head += [f"  out  {value}" for value in self.outputs]
-        if self._pieces.prepared.values:
-            head.append(f"  prepared  {self._pieces.prepared}")
+        head += [f"  prepared  {self._pieces.prepared}"] if self._pieces.prepared.values else []
         return head + [f"  cut  before {node}: {reason}" for node, reason in self.cuts.items()]
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeAlias, TypeGuard, TypeVar, cast
 import jax
 import numpy as np
 from jax.core import Tracer
-from jax.errors import InconclusiveDimensionOperation as Undecided, JaxRuntimeError
+from jax.errors import InconclusiveDimensionOperation as Undecided, JaxRuntimeError, TracerArrayConversionError
 from jax.export import is_symbolic_dim, symbolic_shape
 from jax.extend.core import Primitive, get_opaque_trace_state, jaxpr_as_fun
 from jax.extend.mlir import ir
@@ -42,6 +42,7 @@ __all__ = [
     "Statistics",
     "Subgraph",
     "Tracer",
+    "TracerArrayConversionError",
     "Undecided",
     "ad",
     "batching",
@@ -101,7 +102,7 @@ enable_x64 = jax.enable_x64
 UNKNOWN = (
     StaticError,
     jax.errors.ConcretizationTypeError,
-    jax.errors.TracerArrayConversionError,
+    TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
 )
 
@@ -340,7 +341,7 @@ def known(op: str, operand: str, value: Any) -> Any:
     try:
         if not isinstance(value, Tracer):
             return as_array(value, f"{op}: `{operand}`")
-    except jax.errors.TracerArrayConversionError:
+    except TracerArrayConversionError:
         pass  # a tracer in a list
     problem = f"`{operand}` must be known while tracing, but it is traced"
     hint = f"give `{operand}` as Python numbers or a NumPy array, compute it from `jaxops.shape(x)`, or name it in "

@@ -12,9 +12,9 @@ def warn_of_disputed(graph: Graph) -> None:
     found = [node.label for inner in _graphs(graph, set()) for node in inner.nodes if _is_disputed(inner, node)]
     if found:
         warnings.warn(
-            f"MaxUnpool '{found[0]}'{f' and {len(found) - 1} more' if len(found) > 1 else ''}: where `output_shape` is "
-            "larger than the sizes that follow from the input, indices count in the smaller sizes, as in the test suite "
-            "of the standard; its text, and onnxruntime, count them in `output_shape`",
+            f"MaxUnpool '{found[0]}'{f' and {len(found) - 1} more' if len(found) > 1 else ''}: where `output_shape` "
+            "is larger than the sizes that follow from the input, indices count in the smaller sizes, as in the test "
+            "suite of the standard; its text, and onnxruntime, count them in `output_shape`",
             stacklevel=5,
         )
 
