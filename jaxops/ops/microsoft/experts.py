@@ -167,10 +167,12 @@ def _mixed(
         y = _layers(jnp.repeat(wide, k, 0)[:, None], to_floats(own), options)
         y = jnp.einsum("tkh,tk->th", lax.reshape(y, (tokens, k, y.shape[-1])), weights)
     else:
-        # Many tokens: all experts see all of them; the weight of one that was not chosen is 0.
-        all_weights = jnp.einsum("tke,tk->te", jax.nn.one_hot(chosen, experts, dtype=jnp.float32), weights)
+        # Many tokens: all experts see all of them. One that was not chosen adds 0, also where it makes an infinity.
+        one_hot = jax.nn.one_hot(chosen, experts, dtype=bool)
+        all_weights = jnp.sum(jnp.where(one_hot, weights[:, :, None], 0), 1)
         data = jnp.broadcast_to(wide[None], (experts, *wide.shape))
         y = _layers(data, to_floats(parts), options)
+        y = jnp.where(jnp.any(one_hot, 1).T[:, :, None], y, 0)
         y = jnp.einsum("eth,te->th", y, all_weights)
     return lax.reshape(y, x.shape).astype(x.dtype)
 

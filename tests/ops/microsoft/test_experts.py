@@ -43,6 +43,18 @@ def test_moe(kind):
     agree("MoE", (x[0, :1], router[:1], given[0], None, given[2]), k=3, tolerance=1e-3, **options)
 
 
+def test_an_infinity_of_an_expert_that_was_not_chosen_is_not_read():
+    w1 = np.where(np.arange(EXPERTS)[:, None, None] % 2, f32(1), f32(-1)) * abs(floats(EXPERTS, INNER, HIDDEN))
+    x, router = floats(6, HIDDEN), floats(6, EXPERTS)
+    x[2] = np.inf  # gelu makes it 0 in the experts 0 and 2, and infinite in the others
+    router[2] = [1, 2, 0, 0]
+    given = x, router, w1, None, abs(floats(EXPERTS, HIDDEN, INNER))
+    found = jax.jit(lambda *v: ms.moe(*v[:3], None, v[3], k=1, activation_type="gelu"))(*given[:3], given[4])
+    assert np.isposinf(found[2]).all()
+    assert np.isfinite(np.delete(found, 2, 0)).all()
+    agree("MoE", given, k=1, tolerance=1e-3, activation_type="gelu")
+
+
 def formula(x, router, w1, w2, w3, gate):
     weights = np.exp(router) / np.exp(router).sum(1, keepdims=True)
     y = np.zeros_like(x)
