@@ -127,4 +127,4 @@ def _bound(name: str, data: Array, bound: Any) -> Array | None:
             own = f"{own}, which stands for {x.dtype.name} while x64 is off,"
             hint = "turn it on with jax.config.update('jax_enable_x64', True)"
         raise OutOfRangeError(f"clip: `{name}` is {x}, which every element becomes, but {own} does not hold it; {hint}")
-    return within.astype(data.dtype)
+    return np.asarray(within, data.dtype)  # of one number NumPy's clip makes a scalar
