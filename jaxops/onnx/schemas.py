@@ -169,10 +169,11 @@ def assert_types(schema: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> 
     """Asserts that each traced output has the type of the inputs with which it shares a type variable."""
     types: dict[str, Any] = {}
     for formal, value in zip(schema.inputs, inputs, strict=False):
-        if isinstance(value, jax.Array | np.ndarray) and value.dtype.kind not in "OUST":
+        shared = formal.is_homogeneous and isinstance(value, jax.Array | np.ndarray) and value.dtype.kind not in "OUST"
+        if shared:
             types.setdefault(formal.type_str, canonical(value.dtype))
     for formal, value in zip(schema.outputs, outputs, strict=False):
-        if isinstance(value, Tracer) and formal.type_str in types:
+        if formal.is_homogeneous and isinstance(value, Tracer) and formal.type_str in types:
             output = f"{schema.name}-{schema.since_version}, output {formal.name}"
             chex.assert_type(value, types[formal.type_str], custom_message=output)
 

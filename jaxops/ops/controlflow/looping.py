@@ -217,11 +217,11 @@ class _Loop:
             keep, state, scans = first if first and not rows else self.step(np.array(len(rows)), keep, state)
             rows.append(scans)
             self.check_kept(len(rows), state, scans)
-            keep = condition("loop", _LIMIT, keep)
+            goes_on = condition("loop", _LIMIT, keep)
             if self.conditional:
-                if isinstance(keep, jax.Array):
+                if isinstance(goes_on, jax.Array):
                     return None
-                keep = np.array(keep)
+                keep = np.array(goes_on)
         if rows:
             return (*state, *rows_of("loop", rows))
         shapes: list[Any] = []

@@ -383,3 +383,8 @@ ERRORS = [
 def test_error(call, kind, match):
     with pytest.raises(kind, match=match):
         call()
+
+
+def test_body_gets_the_condition_that_it_returned_as_an_array():
+    found = loop(3, None, [jnp.zeros(())], lambda i, keep, x: (keep, x + keep.astype(jnp.float32)))
+    assert found == (3,)
