@@ -131,7 +131,7 @@ def of_transformers() -> dict[str, Callable[[], tuple[Any, Any, dict[int, str]]]
         config = getattr(T, f"{kind}Config")(**small, **more)
         return lambda: (Hidden(getattr(T, f"{kind}Model")(config)), torch.randint(5, 50, (2, 7)), SEQUENCE)
 
-    return {"bert": text("Bert"), "electra": text("Electra"), "qwen2": text("Qwen2", use_cache=False)}
+    return {"bert": text("Bert"), "electra": text("Electra"), "albert": text("Albert", embedding_size=8)}
 
 
 def of_tensorflow() -> dict[str, Callable[[], Any]]:
