@@ -26,6 +26,7 @@ from jaxops.errors import (
     SignatureError,
     StaticError,
     describe,
+    items,
     message,
 )
 from jaxops.static import (
@@ -188,9 +189,9 @@ def _foreign(array: Any) -> str:
     if isinstance(array, jax.Array):
         return "" if isinstance(dtype, np.dtype) else f"holds {dtype.name}, which are no numbers"
     if dtype.kind == "O":
-        strings = all(isinstance(v, str | bytes) for v in array.ravel())
-        sizes = all(is_symbolic(v) or isinstance(v, int | np.integer) for v in array.ravel())
-        huge = sizes and [v for v in array.ravel() if not is_symbolic(v) and not -(2**63) <= v < 2**64]
+        strings = all(isinstance(v, str | bytes) for v in items(array))
+        sizes = all(is_symbolic(v) or isinstance(v, int | np.integer) for v in items(array))
+        huge = sizes and [v for v in items(array) if not is_symbolic(v) and not -(2**63) <= v < 2**64]
         if huge:
             return f"holds {huge[0]!s:.40}, which no type of the standard can hold"
         return "" if strings or sizes else "holds Python objects; it must hold numbers or strings"

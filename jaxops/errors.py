@@ -123,6 +123,11 @@ def shape_text(sizes: Sequence[Any]) -> str:
     return f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
 
 
+def items(array: np.ndarray) -> Iterable[Any]:
+    """The elements one by one, without a copy where NumPy can: `flat` takes at most 32 axes."""
+    return array.flat if array.ndim <= 32 else array.ravel()
+
+
 def describe(value: Any) -> str:
     """`float32[2,3]` for an array, with its elements if they are known and few; `repr` for any other value."""
     shape = getattr(value, "shape", None)
@@ -132,7 +137,7 @@ def describe(value: Any) -> str:
     if (
         name == "object"
         and isinstance(value, np.ndarray)
-        and not any(isinstance(item, str | bytes) for item in value.ravel())
+        and not any(isinstance(item, str | bytes) for item in items(value))
     ):
         name = "int64"  # symbolic sizes
     text = f"{name}[{','.join(map(str, shape))}]"

@@ -21,7 +21,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import ad, batching, mlir
 
-from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, SizeError, StaticError, message
+from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, SizeError, StaticError, items, message
 from jaxops.memory import bounded_operands, bounded_results, operator_of, runs_here
 
 __all__ = [
@@ -62,7 +62,7 @@ Ints: TypeAlias = int | np.integer | Sequence[int] | np.ndarray | jax.Array
 
 STATIC, VECTOR, SHAPE_ONLY, STATISTICS, ELEMENT_TYPE = "static", "1-D", "shape only", "statistics", "element type"
 QUANTIZABLE, KEEPS_SIZES = "quantizable", "keeps sizes"
-OF_INPUTS = (STATIC, SHAPE_ONLY, STATISTICS, KEEPS_SIZES)  # of which an input has one at most
+OF_INPUTS = (STATIC, SHAPE_ONLY, STATISTICS)  # of which an input has one at most
 # The marks that the front ends read off a signature.
 Static: TypeAlias = Annotated[Any, STATIC]  # must be known while tracing
 # Likewise, 1-D. A single number is a list of one in a file; in a direct call where the function says so.
@@ -161,7 +161,7 @@ _CALM: dict[str, Any] = {"state": None}
 def is_symbolic(value: Any) -> bool:
     """Whether this is a symbolic dimension, or an array that holds one."""
     if isinstance(value, np.ndarray):
-        return value.dtype == object and any(map(is_symbolic_dim, value.ravel()))
+        return value.dtype == object and any(map(is_symbolic_dim, items(value)))
     return is_symbolic_dim(value)
 
 
@@ -187,12 +187,12 @@ def settled(value: Any, *operands: Any) -> np.ndarray:
     """
     result = value if type(value) is np.ndarray else as_array(value)
     if result.dtype == object:
-        sizes = all(isinstance(v, int | np.integer) and type(v) is not bool for v in result.ravel())
+        sizes = all(isinstance(v, int | np.integer) and type(v) is not bool for v in items(result))
         if sizes and (result.size or any(map(is_symbolic, operands))):
             try:
                 return result.astype(np.int64)
             except OverflowError as error:
-                large = next(v for v in result.ravel() if not -(2**63) <= v < 2**63)
+                large = next(v for v in items(result) if not -(2**63) <= v < 2**63)
                 raise OutOfRangeError(f"the number {large!s:.40} does not fit int64") from error
     return result
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxops.errors import SignatureError, near
 from jaxops.graph.nodes import Graph, Node, Value
-from jaxops.static import KEEPS_SIZES, SHAPE_ONLY, Subgraph
+from jaxops.static import SHAPE_ONLY, Subgraph
 
 
 class Parts:
@@ -148,8 +148,10 @@ class _Reduction:
 
 def _keeps_sizes(node: Node) -> bool:
     """Whether its first result has the sizes of its first operand, of which it may see nothing else."""
-    mark = node.operator.mark(0) if node.inputs and node.body is None else None
-    return mark == KEEPS_SIZES or (mark == SHAPE_ONLY and not node.operator.foldable)
+    if not node.inputs or node.body is not None:
+        return False
+    operator = node.operator
+    return operator.keeps_sizes or (operator.mark(0) == SHAPE_ONLY and not operator.foldable)
 
 
 def _reads_sizes(node: Node) -> bool:

@@ -43,6 +43,11 @@ class Operator(Protocol):
         ...
 
     @property
+    def keeps_sizes(self) -> bool:
+        """Whether its first result has the sizes of its first operand, whatever the other operands are."""
+        ...
+
+    @property
     def subgraphs(self) -> Mapping[str, Subgraph]:
         """How operands and outputs pass through the graphs among its attributes."""
         ...

@@ -62,7 +62,7 @@ class FunctionCall:
 
     name: str
     formals: tuple[str, ...]
-    foldable = draws = False
+    foldable = draws = keeps_sizes = False
     subgraphs: Mapping[str, Subgraph] = dataclasses.field(default_factory=dict)
 
     @property

@@ -56,9 +56,9 @@ def folders(model: Path | None, given: Any = None) -> Folders:
         folder = Path(given).resolve()
         exists = folder.is_dir()
     except (OSError, ValueError, RuntimeError) as error:  # a NUL, too long a name, links in a circle
-        raise PathError(f"load: `external_data` {os.fspath(given)!r:.80} cannot be looked up: {error}") from error
+        raise PathError(f"load: `external_data` {os.fspath(given)!r} cannot be looked up: {error}") from error
     if not exists:
-        raise PathError(f"load: `external_data` {os.fspath(given)!r:.80} is no folder")
+        raise PathError(f"load: `external_data` {os.fspath(given)!r} is no folder")
     return Folders((folder,), tuple(dict.fromkeys((folder, *own))))
 
 

@@ -13,7 +13,7 @@ from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, SignatureError
 from jaxops.onnx.registry import RESERVED, marks
 from jaxops.sequences import GrowingSequence
-from jaxops.static import OF_INPUTS, Subgraph
+from jaxops.static import KEEPS_SIZES, OF_INPUTS, Subgraph
 
 if TYPE_CHECKING:
     from jaxops.graph.nodes import Graph, Node
@@ -56,6 +56,11 @@ class OwnOperator:
     def draws(self) -> bool:
         """Whether it takes a random key."""
         return "rng" in self.parameters
+
+    @property
+    def keeps_sizes(self) -> bool:
+        """Whether the first parameter is marked so."""
+        return bool(self._positional) and KEEPS_SIZES in marks(self._positional[0].annotation)
 
     @functools.cached_property
     def subgraphs(self) -> Mapping[str, Subgraph]:

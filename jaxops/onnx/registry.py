@@ -15,8 +15,6 @@ from types import ModuleType
 from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
-import onnx
-from onnx import helper
 
 from jaxops import ops
 from jaxops.errors import ArgumentError, DTypeError, SignatureError, UnsupportedError, describe
@@ -26,6 +24,8 @@ from jaxops.onnx.schemas import (
     VARIADIC,
     allowed_types,
     assert_types,
+    check_kind,
+    default_value,
     element_type,
     find_schema,
     listing,
@@ -33,7 +33,7 @@ from jaxops.onnx.schemas import (
     type_names,
 )
 from jaxops.ops import microsoft, ml, preview, training
-from jaxops.static import ELEMENT_TYPE, OF_INPUTS, QUANTIZABLE, VECTOR, Subgraph
+from jaxops.static import ELEMENT_TYPE, KEEPS_SIZES, OF_INPUTS, QUANTIZABLE, VECTOR, Subgraph
 
 # Where the functions of a domain are.
 DOMAINS: dict[str, ModuleType] = {
@@ -161,7 +161,7 @@ class Operator:
     def defaults(self) -> Mapping[str, Any]:
         """The schema's defaults of the attributes that have one."""
         attributes = self.schema.attributes.items()
-        return {name: _default(a.default_value) for name, a in attributes if a.default_value.type}
+        return {name: default_value(a.default_value) for name, a in attributes if a.default_value.type}
 
     @functools.cached_property
     def _needed(self) -> set[str]:
@@ -182,6 +182,11 @@ class Operator:
     def takes_dequantized(self, position: int) -> bool:
         """Whether the input at `position` may be a `Dequantized` array."""
         return QUANTIZABLE in self._marks_of(position)
+
+    @property
+    def keeps_sizes(self) -> bool:
+        """Whether the first result has the sizes of the first input."""
+        return KEEPS_SIZES in self._marks_of(0)
 
     def is_vector(self, position: int) -> bool:
         """Whether the text says that the input at `position` is 1-D, where the function takes a single integer too."""
@@ -211,7 +216,7 @@ class Operator:
                 near = difflib.get_close_matches(name, schema.attributes, 1)
                 hint = f"did you mean `{near[0]}`? " if near else ""
                 raise SignatureError(f"{self.version}: unknown attribute `{name}`; {hint}the version has: {known}")
-            _check_kind(self.version, schema.attributes[name], value)
+            check_kind(self.version, schema.attributes[name], value)
         for name, attribute in schema.attributes.items():
             if attribute.required and name not in given:
                 raise SignatureError(f"{self.version}: required attribute `{name}` is missing")
@@ -352,36 +357,6 @@ def choices(annotation: Any) -> tuple[Any, ...]:
     if get_origin(annotation) is Literal:
         return get_args(annotation)
     return next((get_args(part) for part in get_args(annotation) if get_origin(part) is Literal), ())
-
-
-def _default(proto: onnx.AttributeProto) -> Any:
-    value = helper.get_attribute_value(proto)
-    if isinstance(value, bytes):
-        return value.decode()
-    if proto.type == proto.STRINGS:
-        return tuple(item.decode() for item in value)
-    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
-
-
-_KINDS: dict[str, tuple[type, ...]] = {
-    "INT": (int, np.integer),
-    "FLOAT": (float, int, np.floating, np.integer),
-    "STRING": (str,),
-    "TENSOR": (np.ndarray, np.generic),
-    "SPARSE_TENSOR": (np.ndarray, np.generic),
-}
-
-
-def _check_kind(op: str, attribute: Any, value: Any) -> None:
-    kind = attribute.type.name
-    if kind == "GRAPH" and not hasattr(value, "nodes"):
-        raise ArgumentError(f"{op}: attribute `{attribute.name}` is {value!r}; it must be of type {kind}")
-    expected = _KINDS.get(kind.removesuffix("S"), (object,))
-    items = value if kind.endswith("S") else (value,)
-    if kind.endswith("S") and (isinstance(value, str) or not isinstance(value, Sequence | np.ndarray)):
-        raise ArgumentError(f"{op}: attribute `{attribute.name}` is {value!r}; it must be a sequence ({kind})")
-    if not all(issubclass(given, expected) for given in set(map(type, items))):
-        raise ArgumentError(f"{op}: attribute `{attribute.name}` is {value!r}; it must be of type {kind}")
 
 
 @functools.cache

@@ -14,7 +14,7 @@ import onnx
 from onnx import defs, helper
 
 from jaxops.dtypes import canonical, is_string
-from jaxops.errors import UnsupportedError
+from jaxops.errors import ArgumentError, UnsupportedError
 from jaxops.onnx import contrib
 from jaxops.sequences import GrowingSequence, SplitSequence
 from jaxops.static import FromSizes, Tracer
@@ -201,3 +201,35 @@ def element_type(value: Any) -> np.dtype | None:
         return np.dtype(helper.tensor_dtype_to_np_dtype(number))
     except KeyError:  # a type of a newer standard, without one in NumPy
         return None
+
+
+def default_value(proto: onnx.AttributeProto) -> Any:
+    """The default of an attribute, as the schema has it."""
+    value = helper.get_attribute_value(proto)
+    if isinstance(value, bytes):
+        return value.decode()
+    if proto.type == proto.STRINGS:
+        return tuple(item.decode() for item in value)
+    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "INT": (int, np.integer),
+    "FLOAT": (float, int, np.floating, np.integer),
+    "STRING": (str,),
+    "TENSOR": (np.ndarray, np.generic),
+    "SPARSE_TENSOR": (np.ndarray, np.generic),
+}
+
+
+def check_kind(op: str, attribute: Any, value: Any) -> None:
+    """Raises ArgumentError for a value that is not of the kind that the schema gives an attribute."""
+    kind = attribute.type.name
+    if kind == "GRAPH" and not hasattr(value, "nodes"):
+        raise ArgumentError(f"{op}: attribute `{attribute.name}` is {value!r}; it must be of type {kind}")
+    expected = _KINDS.get(kind.removesuffix("S"), (object,))
+    items = value if kind.endswith("S") else (value,)
+    if kind.endswith("S") and (isinstance(value, str) or not isinstance(value, Sequence | np.ndarray)):
+        raise ArgumentError(f"{op}: attribute `{attribute.name}` is {value!r}; it must be a sequence ({kind})")
+    if not all(issubclass(given, expected) for given in set(map(type, items))):
+        raise ArgumentError(f"{op}: attribute `{attribute.name}` is {value!r}; it must be of type {kind}")

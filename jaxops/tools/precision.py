@@ -90,6 +90,11 @@ class Converting:
         return self.inner.sized_by_data
 
     @property
+    def keeps_sizes(self) -> bool:
+        """As the operator's."""
+        return self.inner.keeps_sizes
+
+    @property
     def subgraphs(self) -> Mapping[str, Subgraph]:
         """As the operator's."""
         return self.inner.subgraphs
