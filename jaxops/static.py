@@ -84,7 +84,8 @@ class Subgraph:
     Loop passes an iteration number in and gets a condition back. carries: its outputs are its inputs in the next
     iteration, except for the last ones, as many as the attribute `not_carried` says. of_rows: the attributes with a
     value for each output behind the state, which has a row for each iteration. modifies: it takes one value that
-    the operator makes and gives one in its place; neither is an operand or an output of the node.
+    the operator makes and gives one in its place; neither is an operand or an output of the node. several: it takes and
+    gives more than one such value; the operator says how many.
     """
 
     decided_by: tuple[str, ...] = ()
@@ -94,6 +95,7 @@ class Subgraph:
     not_carried: str = ""
     of_rows: tuple[str, ...] = ()
     modifies: bool = False
+    several: bool = False
 
 
 enable_x64 = jax.enable_x64

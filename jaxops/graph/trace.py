@@ -215,7 +215,8 @@ def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: 
     attributes = dict(node.attributes)
     for name, graph in node.subgraphs.items():
         attributes[name] = functools.partial(_subgraph, runs, graph, params, values, rng=rng)
-        attributes[name].outputs = graph.outputs  # what the model declares of them
+        # What the model declares of them.
+        attributes[name].inputs, attributes[name].outputs = graph.inputs, graph.outputs
     outputs = operator.call(inputs, attributes, n_outputs=len(node.outputs), rng=rng)
     operator.check_results(outputs)
     bounded_results(operator.name, jax.tree.leaves(outputs))

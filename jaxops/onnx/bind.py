@@ -279,7 +279,7 @@ def _frozen(value: Any) -> Any:
 def _check_subgraph(node: Node, name: str, graph: Graph) -> None:
     """Raises ModelError for a graph that takes or gives more or fewer values than its operator hands over."""
     flow = node.operator.subgraphs.get(name)
-    if flow is None:
+    if flow is None or flow.several:
         return
     count = node.attributes.get(flow.not_carried, 1)
     if not 1 <= count <= max(len(node.inputs), 1):

@@ -12,6 +12,7 @@ from jaxops.ops.microsoft import (
     engram,
     experts,
     fused_products,
+    greedy,
     group_query,
     hyper_connections,
     images,
@@ -49,6 +50,7 @@ from jaxops.ops.microsoft.embeddings import *
 from jaxops.ops.microsoft.engram import *
 from jaxops.ops.microsoft.experts import *
 from jaxops.ops.microsoft.fused_products import *
+from jaxops.ops.microsoft.greedy import *
 from jaxops.ops.microsoft.group_query import *
 from jaxops.ops.microsoft.hyper_connections import *
 from jaxops.ops.microsoft.images import *
@@ -87,6 +89,7 @@ __all__ += embeddings.__all__
 __all__ += engram.__all__
 __all__ += experts.__all__
 __all__ += fused_products.__all__
+__all__ += greedy.__all__
 __all__ += group_query.__all__
 __all__ += hyper_connections.__all__
 __all__ += images.__all__

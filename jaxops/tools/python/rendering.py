@@ -370,7 +370,16 @@ class _Scope:
             header += ["*", f"rng={flat(self._text(body.key))}"]
             inner.names["rng"] = "rng"
         lines = laid_out(f"def {name}", Group("(", tuple(header), ")"), ":", self.indent)
-        return ["", *lines, *inner.lines(), ""]
+        takes = sequence("[]", [_said(value) for value in body.takes])
+        said = laid_out(f"{name}.inputs = ", takes, "", self.indent) if body.takes else []
+        return ["", *lines, *inner.lines(), "", *said]
+
+
+def _said(value: Any) -> Expression:
+    """The shape and the type of a cache that a body takes, with 0 for a size that differs; None for another input."""
+    sizes = [str(d) if isinstance(d, int) else "0" for d in value.shape or ()]
+    items = [sequence("()", sizes), dtype_text(value.dtype)]
+    return call("jax.ShapeDtypeStruct", items) if len(sizes) > 2 else "None"
 
 
 def _symbols(function: Function, renderer: Renderer) -> list[str]:

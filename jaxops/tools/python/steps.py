@@ -56,6 +56,7 @@ class Function:
     key: Expression | None = None  # the random key of a body, unless it is called with another
     facts: dict[str, Any] = field(default_factory=dict)  # of arguments and results, where they are known
     is_main: bool = False
+    takes: Sequence[Any] = ()  # what a body says that it takes, where its operator reads that
 
     def captured(self) -> list[str]:
         """The values that it reads and does not make."""
@@ -170,7 +171,8 @@ class Reader:
         for name, graph in node.subgraphs.items():
             self._count[name] += 1
             unique = name if self._count[name] == 1 else f"{name}_{self._count[name]}"
-            bodies[unique] = self._body(name, graph, values, key, entering.get(name, {}))
+            body = bodies[unique] = self._body(name, graph, values, key, entering.get(name, {}))
+            body.takes = graph.inputs if node.operator.subgraphs[name].several else ()
             attributes[name] = Nested(unique)
         ends = None
         if isinstance(node.operator, Converting):

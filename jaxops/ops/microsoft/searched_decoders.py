@@ -1,0 +1,172 @@
+"""Decoders as searches call them: a prompt first, then token by token, with caches that grow."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.attributes import integer
+from jaxops.dtypes import as_traced
+from jaxops.errors import (
+    ArgumentError,
+    DTypeError,
+    ShapeError,
+    SignatureError,
+    SizeError,
+    StaticError,
+    describe,
+    shape_text,
+)
+from jaxops.static import CUTTABLE, Subgraph, Tracer, jit_if_concrete
+
+Decoder: TypeAlias = Annotated[Callable[..., Sequence[Any]], Subgraph(modifies=True, several=True)]
+
+_LONGEST = 4096  # onnxruntime's limit
+_OWN = 3  # inputs of a decoder before its caches
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Tokens (rows, length), their positions, the mask of those that may be seen, and the first position after."""
+
+    tokens: Any
+    positions: Any
+    mask: Any
+    after: Any
+
+
+def check_cut(op: str) -> None:
+    """Raises StaticError where the program may end before the search, which then runs step by step on known values:
+    one compiled program serves caches of many sizes, and the search ends when all sequences have ended."""
+    if CUTTABLE.get():
+        raise StaticError(f"{op}: the number of steps depends on the tokens")
+
+
+def check_ids(op: str, input_ids: Any, attention_mask: Any) -> None:
+    """Raises ShapeError or DTypeError for a prompt that is not int32 (B, S), or a mask of another shape."""
+    for name, value in (("input_ids", input_ids), ("attention_mask", attention_mask)):
+        if value is not None and value.dtype != np.int32:
+            raise DTypeError(f"{op}: `{name}` must be int32, got {describe(value)}")
+    if input_ids.ndim != 2 or 0 in input_ids.shape:
+        raise ShapeError(f"{op}: `input_ids` of {shape_text(input_ids.shape)} must be (batch, sequence), and not empty")
+    if attention_mask is not None and attention_mask.shape != input_ids.shape:
+        raise ShapeError(
+            f"{op}: `attention_mask` of {shape_text(attention_mask.shape)} must have the shape of `input_ids`, "
+            f"{shape_text(input_ids.shape)}"
+        )
+
+
+def last_length(op: str, max_length: Any, length: Any) -> int:
+    """The static length of the sequences that a search returns."""
+    most = integer(op, "max_length", max_length)
+    if not isinstance(length, int):
+        raise SizeError(f"{op}: the length {length} of `input_ids` must be a number, as each step is traced", length)
+    if not length < most <= _LONGEST:
+        raise ArgumentError(
+            f"{op}: `max_length` is {most}; it must be more than the {length} tokens of `input_ids`, and at most "
+            f"{_LONGEST}"
+        )
+    return most
+
+
+@jit_if_concrete
+def filled(operands: tuple[Any], most: int, pad: int) -> Any:
+    """Sequences (rows, S) with pads behind, (rows, most)."""
+    (tokens,) = operands
+    return jnp.pad(tokens, ((0, 0), (0, most - tokens.shape[1])), constant_values=pad)
+
+
+def prompt(input_ids: Any, attention_mask: Any, pad: int) -> Prompt:
+    """The prompt as a decoder takes it. Pads have the position 0, and are masked where no mask is given.
+
+    As in onnxruntime, positions follow from pads also where a mask is given.
+    """
+    (mask, positions, after) = _counted((input_ids,), pad)
+    return Prompt(input_ids, positions, mask if attention_mask is None else attention_mask, after)
+
+
+@jit_if_concrete
+def _counted(operands: tuple[Any], pad: int) -> tuple[Any, Any, Any]:
+    mask = jnp.asarray(operands[0] != pad, np.int32)
+    counts = jnp.cumsum(mask, axis=1, dtype=np.int32)
+    return mask, mask * (counts - 1), counts[:, -1]
+
+
+@dataclass
+class Decoding:
+    """Calls of a decoder, and what it remembers between them. first: the decoder of the prompt."""
+
+    op: str
+    decoder: Any
+    first: Any
+    mask: Any
+    after: Any
+    caches: list[Any]
+
+    def start(self, given: Prompt) -> Any:
+        """The logits (rows, V) behind the prompt."""
+        return self._call(self.first, given.tokens, given.positions)
+
+    def go_on(self, tokens: Any, chosen: Any = None) -> Any:
+        """The logits behind one more token a row. chosen: the rows whose caches are read; None for each its own."""
+        if chosen is not None:
+            self.caches = [_rows((cache, chosen)) for cache in self.caches]
+        xp = jnp if isinstance(self.mask, Tracer) else np
+        one = xp.ones((tokens.shape[0], 1), np.int32)
+        self.mask = xp.concatenate([self.mask, one], 1)
+        self.after = self.after + one[:, 0]
+        return self._call(self.decoder, tokens[:, None], self.after[:, None] - one)
+
+    def _call(self, decoder: Any, tokens: Any, positions: Any) -> Any:
+        found = decoder(tokens, positions, self.mask, *self.caches)
+        if not isinstance(found, Sequence) or len(found) != 1 + len(self.caches):
+            raise SignatureError(
+                f"{self.op}: the decoder takes {len(self.caches)} caches; it must return the logits and as many"
+            )
+        logits, self.caches = as_traced(found[0]), [as_traced(cache) for cache in found[1:]]
+        if logits.ndim != 3 or logits.shape[:2] != tokens.shape:
+            raise ShapeError(
+                f"{self.op}: the decoder must return logits (batch, sequence, vocabulary) for tokens "
+                f"{shape_text(tokens.shape)}, got {shape_text(logits.shape)}"
+            )
+        return _last((logits,))
+
+
+@jit_if_concrete
+def _last(operands: tuple[Any]) -> Any:
+    return operands[0][:, -1].astype(np.float32)
+
+
+@jit_if_concrete
+def _rows(operands: tuple[Any, Any]) -> Any:
+    return jnp.take(operands[0], operands[1], axis=1)
+
+
+def decoding(op: str, decoder: Any, first: Any, given: Prompt) -> Decoding:
+    """A decoder before the prompt, with empty caches."""
+    declared = getattr(decoder, "inputs", None)
+    if declared is None:
+        raise ArgumentError(
+            f"{op}: `decoder` must say what it takes: decoder.inputs, values with a shape and a dtype, as a model's "
+            "graph has them"
+        )
+    rows, caches = given.tokens.shape[0], []
+    for position, value in enumerate(declared[_OWN:]):
+        shape = value.shape
+        if shape is None or len(shape) != 5 or shape[0] != 2 or not all(type(shape[k]) is int for k in (2, 4)):
+            raise ShapeError(
+                f"{op}: input {_OWN + position} of `decoder`, a cache, must be (2, batch, heads, past, head size) with "
+                f"numbers for heads and head size, but is {'of no known shape' if shape is None else shape_text(shape)}"
+            )
+        caches.append(jnp.zeros((2, rows, shape[2], 0, shape[4]), value.dtype))
+    if not caches:
+        raise ShapeError(f"{op}: `decoder` must take tokens, positions, a mask, and at least one cache")
+    return Decoding(op, decoder, first or decoder, known_tokens(given.mask), known_tokens(given.after), caches)
+
+
+def known_tokens(tokens: Any) -> Any:
+    """Tokens, or numbers beside them, as the next step takes them: NumPy arrays where they are known, for which what
+    grows step by step needs no program of its own."""
+    return tokens if isinstance(tokens, Tracer) else np.asarray(tokens)
