@@ -83,3 +83,99 @@ def runtime(model, values):
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return session.run(None, values)
+
+
+def with_encoder(seed=0, *, old=True, whole=False, sharp=1.0):
+    """A decoder that reads an encoder's caches, as T5 does, and the encoder.
+
+    old: the encoder computes the first logits, and gives its states. whole: the decoder takes all tokens each time, of
+    which it reads the last one.
+    """
+    rng = np.random.default_rng(seed)
+    shapes = {"wte": (VOCABULARY, HIDDEN), "head": (HIDDEN, VOCABULARY)}
+    shapes |= dict.fromkeys(("q", "k", "v", "cross_q", "cross_k", "cross_v"), (HIDDEN, HIDDEN))
+    weights = {name: (rng.normal(size=s) / np.sqrt(HIDDEN)).astype(np.float32) for name, s in shapes.items()}
+    weights["wte"] *= 3
+    weights["head"] *= 3 * sharp
+    constants = {
+        "heads": np.array([0, -1, HEADS, HEAD_SIZE]),
+        "merged": np.array([0, -1, HIDDEN]),
+        "axes": np.array([1, 2]),
+        "one": np.float32(1),
+        "far": np.float32(-1e4),
+        "last": np.array([-1]),
+        "end": np.array([2**62]),
+        "axis": np.array([1]),
+    }
+    initializers = [numpy_helper.from_array(np.asarray(x), name) for name, x in (weights | constants).items()]
+    value = helper.make_tensor_value_info
+    cache = lambda name, size: value(name, FLOAT, ["b", HEADS, size, HEAD_SIZE])  # noqa: E731
+    ids, mask = value("encoder_input_ids", INT, ["b", "s"]), value("encoder_attention_mask", INT, ["b", "s"])
+    crossed = [cache(f"present_{name}_cross_0", "s") for name in ("key", "value")]
+    grown = [cache(f"present_{name}_self_0", "total") for name in ("key", "value")]
+    logits = value("logits", FLOAT, ["b", 1, VOCABULARY])
+
+    class Nodes(list):
+        def add(self, op, operands, result=None, **attributes):
+            result = result or f"v{len(self)}"
+            self.append(helper.make_node(op, operands, [result], **attributes))
+            return result
+
+        def split(self, x, weight, result=None):
+            rows = self.add("Reshape", [self.add("MatMul", [x, weight]), "heads"])
+            return self.add(
+                "Transpose",
+                [
+                    rows,
+                ],
+                result,
+                perm=[0, 2, 1, 3],
+            )
+
+        def attention(self, q, k, v, mask=None):
+            scores = self.add("MatMul", [q, self.add("Transpose", [k], perm=[0, 1, 3, 2])])
+            if mask is not None:
+                scores = self.add("Add", [scores, mask])
+            found = self.add("MatMul", [self.add("Softmax", [scores], axis=-1), v])
+            return self.add("Reshape", [self.add("Transpose", [found], perm=[0, 2, 1, 3]), "merged"])
+
+        def encoded(self):
+            x = self.add("Gather", ["wte", "encoder_input_ids"])
+            if old:
+                x = self.add("Tanh", [x], "encoder_hidden_states")
+            for name in ("key", "value"):
+                self.split(x, f"cross_{name[0]}", f"present_{name}_cross_0")
+
+        def decoded(self, tokens, past, crossed):
+            if whole and past:
+                tokens = self.add("Slice", [tokens, "last", "end", "axis"])
+            x = self.add("Gather", ["wte", tokens])
+            caches = []
+            for k, name in enumerate(("key", "value")):
+                result = f"present_{name}_self_0"
+                new = self.split(x, name[0], None if past else result)
+                caches.append(self.add("Concat", [past[k], new], result, axis=2) if past else new)
+            x = self.add("Add", [x, self.attention(self.split(x, "q"), *caches)])
+            mask = self.add("Cast", ["encoder_attention_mask"], to=FLOAT)
+            mask = self.add("Mul", [self.add("Sub", ["one", mask]), "far"])
+            mask = self.add("Unsqueeze", [mask, "axes"])
+            x = self.add("Add", [x, self.attention(self.split(x, "cross_q"), *crossed, mask)])
+            if old and past:
+                x = self.add("Add", [x, self.add("ReduceMean", ["encoder_hidden_states"], axes=[1], keepdims=1)])
+            self.add("MatMul", [x, "head"], "logits")
+
+    nodes = Nodes()
+    nodes.encoded()
+    takes, gives = [ids, mask], [*crossed]
+    if old:
+        nodes.decoded("decoder_input_ids", [], [v.name for v in crossed])
+        states = value("encoder_hidden_states", FLOAT, ["b", "s", HIDDEN])
+        takes, gives = [*takes, value("decoder_input_ids", INT, ["b", 1])], [logits, states, *grown, *crossed]
+    encoder = helper.make_graph(nodes, "encoder", takes, gives, initializers)
+    nodes = Nodes()
+    pasts = [cache(f"past_{name}_self_0", "past") for name in ("key", "value")]
+    others = [cache(f"past_{name}_cross_0", "s") for name in ("key", "value")]
+    nodes.decoded("input_ids", [v.name for v in pasts], [v.name for v in others])
+    takes = [value("input_ids", INT, ["b", "new" if whole else 1]), mask, *([states] if old else []), *pasts, *others]
+    decoder = helper.make_graph(nodes, "decoder", takes, [logits, *grown], initializers)
+    return {"model_type": 1, "encoder": encoder, "decoder": decoder, "decoder_start_token_id": 2}

@@ -5,6 +5,7 @@ from jaxops.ops.microsoft import (
     activations,
     aggressive_decoding,
     attentive_recurrence,
+    beams,
     biases,
     block_sparse,
     convolution,
@@ -43,6 +44,7 @@ from jaxops.ops.microsoft import (
 from jaxops.ops.microsoft.activations import *
 from jaxops.ops.microsoft.aggressive_decoding import *
 from jaxops.ops.microsoft.attentive_recurrence import *
+from jaxops.ops.microsoft.beams import *
 from jaxops.ops.microsoft.biases import *
 from jaxops.ops.microsoft.block_sparse import *
 from jaxops.ops.microsoft.convolution import *
@@ -82,6 +84,7 @@ __all__: list[str] = []
 __all__ += activations.__all__
 __all__ += aggressive_decoding.__all__
 __all__ += attentive_recurrence.__all__
+__all__ += beams.__all__
 __all__ += biases.__all__
 __all__ += block_sparse.__all__
 __all__ += convolution.__all__

@@ -109,10 +109,10 @@ class Decoding:
         """The logits (rows, V) behind the prompt."""
         return self._call(self.first, given.tokens, given.positions)
 
-    def go_on(self, tokens: Any, chosen: Any = None) -> Any:
+    def go_on(self, tokens: Any, chosen: Any = None, *_: Any) -> Any:
         """The logits behind one more token a row. chosen: the rows whose caches are read; None for each its own."""
         if chosen is not None:
-            self.caches = [_rows((cache, chosen)) for cache in self.caches]
+            self.caches = [of_rows(cache, chosen, 1) for cache in self.caches]
         xp = jnp if isinstance(self.mask, Tracer) else np
         one = xp.ones((tokens.shape[0], 1), np.int32)
         self.mask = xp.concatenate([self.mask, one], 1)
@@ -125,13 +125,19 @@ class Decoding:
             raise SignatureError(
                 f"{self.op}: the decoder takes {len(self.caches)} caches; it must return the logits and as many"
             )
-        logits, self.caches = as_traced(found[0]), [as_traced(cache) for cache in found[1:]]
-        if logits.ndim != 3 or logits.shape[:2] != tokens.shape:
-            raise ShapeError(
-                f"{self.op}: the decoder must return logits (batch, sequence, vocabulary) for tokens "
-                f"{shape_text(tokens.shape)}, got {shape_text(logits.shape)}"
-            )
-        return _last((logits,))
+        self.caches = [as_traced(cache) for cache in found[1:]]
+        return last_logits(self.op, found[0], tokens)
+
+
+def last_logits(op: str, logits: Any, tokens: Any) -> Any:
+    """The logits (rows, V) behind the last one of tokens (rows, n). Raises ShapeError for what are no such logits."""
+    logits = as_traced(logits)
+    if logits.ndim != 3 or logits.shape[0] != tokens.shape[0] or logits.shape[1] == 0:
+        raise ShapeError(
+            f"{op}: the decoder must return logits (batch, sequence, vocabulary) for tokens "
+            f"{shape_text(tokens.shape)}, got {shape_text(logits.shape)}"
+        )
+    return _last((logits,))
 
 
 @jit_if_concrete
@@ -139,9 +145,11 @@ def _last(operands: tuple[Any]) -> Any:
     return operands[0][:, -1].astype(np.float32)
 
 
-@jit_if_concrete
-def _rows(operands: tuple[Any, Any]) -> Any:
-    return jnp.take(operands[0], operands[1], axis=1)
+def of_rows(x: Any, rows: Any, axis: int) -> Any:
+    """These entries of an axis. Known values of sizes that grow need no program for each size."""
+    if isinstance(x, Tracer) or isinstance(rows, Tracer):
+        return jnp.take(x, rows, axis=axis)
+    return np.take(np.asarray(x), np.asarray(rows), axis=axis)
 
 
 def decoding(op: str, decoder: Any, first: Any, given: Prompt) -> Decoding:

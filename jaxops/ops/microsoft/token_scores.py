@@ -80,7 +80,7 @@ def scored(scores: Any, sequences: Any, length: Any, given: Given, rules: Rules)
     if rules.temperature not in (0.0, 1.0):
         scores = scores / np.float32(rules.temperature)
     if given.presence_mask is not None:
-        scores = scores - given.presence_mask * np.float32(rules.presence)
+        scores = scores - given.presence_mask.astype(np.float32) * np.float32(rules.presence)
     return scores
 
 

@@ -376,10 +376,9 @@ class _Scope:
 
 
 def _said(value: Any) -> Expression:
-    """The shape and the type of a cache that a body takes, with 0 for a size that differs; None for another input."""
+    """The shape and the type of what a body takes, with 0 for a size that differs."""
     sizes = [str(d) if isinstance(d, int) else "0" for d in value.shape or ()]
-    items = [sequence("()", sizes), dtype_text(value.dtype)]
-    return call("jax.ShapeDtypeStruct", items) if len(sizes) > 2 else "None"
+    return call("jax.ShapeDtypeStruct", [sequence("()", sizes), dtype_text(value.dtype)])
 
 
 def _symbols(function: Function, renderer: Renderer) -> list[str]:
