@@ -85,6 +85,15 @@ def runtime(model, values):
     return session.run(None, values)
 
 
+def logits(decoder, ids):
+    """The logits of onnxruntime behind one prompt."""
+    model = helper.make_model(decoder, opset_imports=OPSETS, ir_version=8)
+    places = np.arange(ids.shape[1], dtype=np.int32)[None]
+    given = {"input_ids": ids, "position_ids": places, "attention_mask": np.ones_like(ids)}
+    given |= {f"past_{k}": np.zeros((2, 1, HEADS, 0, HEAD_SIZE), np.float32) for k in range(LAYERS)}
+    return runtime(model, given)[0][0, -1]
+
+
 def with_encoder(seed=0, *, old=True, whole=False, sharp=1.0):
     """A decoder that reads an encoder's caches, as T5 does, and the encoder.
 

@@ -18,7 +18,7 @@ from jaxops.onnx.schemas import VARIADIC, allowed_types, operators, versions
 
 # Why operators that take and give floats have no case.
 REASONS = {
-    "it draws numbers": "Bernoulli",
+    "it draws numbers": "Bernoulli com.microsoft.Sampling",
     "the size of its result depends on data: see there": "Compress Unique com.microsoft.Unique",
     "it rounds to integers": "DynamicQuantizeLinear com.microsoft.DynamicQuantizeLSTM "
     "com.microsoft.DynamicQuantizeMatMul",

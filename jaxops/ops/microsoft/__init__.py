@@ -36,6 +36,7 @@ from jaxops.ops.microsoft import (
     quantized_products,
     rotary,
     routing,
+    sampled_tokens,
     scaling_and_cropping,
     spectra,
     states,
@@ -75,6 +76,7 @@ from jaxops.ops.microsoft.quantized_pooling import *
 from jaxops.ops.microsoft.quantized_products import *
 from jaxops.ops.microsoft.rotary import *
 from jaxops.ops.microsoft.routing import *
+from jaxops.ops.microsoft.sampled_tokens import *
 from jaxops.ops.microsoft.scaling_and_cropping import *
 from jaxops.ops.microsoft.spectra import *
 from jaxops.ops.microsoft.states import *
@@ -115,6 +117,7 @@ __all__ += quantized_pooling.__all__
 __all__ += quantized_products.__all__
 __all__ += rotary.__all__
 __all__ += routing.__all__
+__all__ += sampled_tokens.__all__
 __all__ += scaling_and_cropping.__all__
 __all__ += spectra.__all__
 __all__ += states.__all__
