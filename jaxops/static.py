@@ -172,6 +172,14 @@ def evaluated(size: Dim, sizes: Mapping[str, int]) -> int:
     return int(size._evaluate(dict(sizes)))
 
 
+def scan_operands(params: Mapping[str, Any]) -> tuple[int, int]:
+    """How many operands of a `scan` are constants, and how many its carry, by the parameters of its equation."""
+    if "ft_in" in params:  # as JAX 0.12 has it
+        constants, carry, _ = map(len, params["ft_in"].unpack())
+        return constants, carry
+    return params["num_consts"], params["num_carry"]
+
+
 def size_as_value(size: Dim, sizes: Mapping[str, Any]) -> Any:
     """A symbolic dimension with traced integers for its symbols: of 64 bits with x64 on, else of 32."""
     return size._evaluate(dict(sizes))

@@ -18,7 +18,7 @@ from jaxops.errors import UnsupportedError
 from jaxops.graph.padded import Padded, Room, bound, sizes_of
 from jaxops.graph.padding_rules import RULES
 from jaxops.graph.rows import is_row_wise, jaxprs, symbolic_axes, wrapped
-from jaxops.static import is_symbolic
+from jaxops.static import is_symbolic, scan_operands
 
 
 def run_padded(closed: Any, inputs: Sequence[Any], room: Room) -> list[Padded]:
@@ -73,7 +73,8 @@ def _evaluate(eqn: Any, inputs: list[Padded], room: Room) -> list[Padded]:
 def _scan(eqn: Any, inputs: list[Padded], room: Room) -> list[Padded]:
     """Over an axis of symbolic size, steps at surplus elements leave the state as it is."""
     params = eqn.params
-    constants, carried = params["num_consts"], params["num_consts"] + params["num_carry"]
+    constants, carry = scan_operands(params)
+    carried = constants + carry
     count = room.count(params["length"])
 
     def one(state: Any, step: Any) -> Any:

@@ -247,4 +247,8 @@ def test_source(tmp_path, name):
         found, expected = package.apply(package.load_params(), *inputs), model.apply(model.params, *inputs)
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert (one.dtype, one.shape) == (other.dtype, other.shape)
-        assert np.asarray(one).tolist() == np.asarray(other).tolist()
+        one, other = np.asarray(one), np.asarray(other)
+        if one.dtype.kind == "f":  # some versions of JAX round an epsilon of Python otherwise
+            np.testing.assert_allclose(one, other, rtol=1e-6)
+        else:
+            assert one.tolist() == other.tolist()
