@@ -11,6 +11,7 @@ _SHAPES = {
     "GreedySearch": [["b", "length"]],
     "Sampling": [["b", "length"], ["b", "v"]],
     "BeamSearch": [["b", "r", "length"], ["b", "r"], ["t", "b", "k", "v"]],
+    "WhisperBeamSearch": [["b", "r", "length"], ["b", "r"], ["t", "b", "k", "v"], list("brhtf"), ["b"]],
 }
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
 
@@ -59,21 +60,19 @@ def gpt(seed=0, sharp=3.0):
 
 
 def model_of_search(op, inputs, outputs=1, **attributes):
-    """A model of one search. inputs: values by name, in order; None is left out."""
+    """A model of one search. inputs: values by name, in order; None is left out. outputs: how many, or which."""
     values = {name: x for name, x in inputs.items() if x is not None}
     names = [name if name in values else "" for name in inputs]
-    results = [f"y{k}" for k in range(outputs)]
-    node = helper.make_node(op, names, results, domain="com.microsoft", **attributes)
+    places = range(outputs) if isinstance(outputs, int) else outputs
+    written = [f"y{k}" if k in places else "" for k in range(max(places) + 1)]
+    node = helper.make_node(op, names, written, domain="com.microsoft", **attributes)
     infos = [
         helper.make_tensor_value_info(
             name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape if x.size == 1 else [None] * x.ndim
         )
         for name, x in values.items()
     ]
-    types = [INT] + [FLOAT] * (outputs - 1)
-    ends = [
-        helper.make_tensor_value_info(*pair, _SHAPES[op][k]) for k, pair in enumerate(zip(results, types, strict=True))
-    ]
+    ends = [helper.make_tensor_value_info(f"y{k}", FLOAT if k else INT, _SHAPES[op][k]) for k in places]
     model = helper.make_model(helper.make_graph([node], "search", infos, ends), opset_imports=OPSETS, ir_version=8)
     return model, values
 
@@ -94,15 +93,17 @@ def logits(decoder, ids):
     return runtime(model, given)[0][0, -1]
 
 
-def with_encoder(seed=0, *, old=True, whole=False, sharp=1.0):
+def with_encoder(seed=0, *, old=True, whole=False, sharp=1.0, bands=0, states=True, vocabulary=VOCABULARY):
     """A decoder that reads an encoder's caches, as T5 does, and the encoder.
 
     old: the encoder computes the first logits, and gives its states. whole: the decoder takes all tokens each time, of
-    which it reads the last one.
+    which it reads the last one. bands: of the sound that the encoder reads without a mask, as Whisper does; 0 for
+    tokens. states: whether the decoder takes those of an old encoder.
     """
     rng = np.random.default_rng(seed)
-    shapes = {"wte": (VOCABULARY, HIDDEN), "head": (HIDDEN, VOCABULARY)}
+    shapes = {"wte": (vocabulary, HIDDEN), "head": (HIDDEN, vocabulary)}
     shapes |= dict.fromkeys(("q", "k", "v", "cross_q", "cross_k", "cross_v"), (HIDDEN, HIDDEN))
+    shapes |= {"bands": (bands, HIDDEN)} if bands else {}
     weights = {name: (rng.normal(size=s) / np.sqrt(HIDDEN)).astype(np.float32) for name, s in shapes.items()}
     weights["wte"] *= 3
     weights["head"] *= 3 * sharp
@@ -111,6 +112,7 @@ def with_encoder(seed=0, *, old=True, whole=False, sharp=1.0):
         "merged": np.array([0, -1, HIDDEN]),
         "axes": np.array([1, 2]),
         "one": np.float32(1),
+        "small": np.float32(0.05),
         "far": np.float32(-1e4),
         "last": np.array([-1]),
         "end": np.array([2**62]),
@@ -119,10 +121,12 @@ def with_encoder(seed=0, *, old=True, whole=False, sharp=1.0):
     initializers = [numpy_helper.from_array(np.asarray(x), name) for name, x in (weights | constants).items()]
     value = helper.make_tensor_value_info
     cache = lambda name, size: value(name, FLOAT, ["b", HEADS, size, HEAD_SIZE])  # noqa: E731
-    ids, mask = value("encoder_input_ids", INT, ["b", "s"]), value("encoder_attention_mask", INT, ["b", "s"])
+    ids, masks = value("encoder_input_ids", INT, ["b", "s"]), [value("encoder_attention_mask", INT, ["b", "s"])]
+    if bands:
+        ids, masks = value("encoder_input_ids", FLOAT, ["b", bands, "s"]), []
     crossed = [cache(f"present_{name}_cross_0", "s") for name in ("key", "value")]
     grown = [cache(f"present_{name}_self_0", "total") for name in ("key", "value")]
-    logits = value("logits", FLOAT, ["b", 1, VOCABULARY])
+    logits = value("logits", FLOAT, ["b", "new" if bands else 1, vocabulary])
 
     class Nodes(list):
         def add(self, op, operands, result=None, **attributes):
@@ -149,7 +153,10 @@ def with_encoder(seed=0, *, old=True, whole=False, sharp=1.0):
             return self.add("Reshape", [self.add("Transpose", [found], perm=[0, 2, 1, 3]), "merged"])
 
         def encoded(self):
-            x = self.add("Gather", ["wte", "encoder_input_ids"])
+            if bands:
+                x = self.add("MatMul", [self.add("Transpose", ["encoder_input_ids"], perm=[0, 2, 1]), "bands"])
+            else:
+                x = self.add("Gather", ["wte", "encoder_input_ids"])
             if old:
                 x = self.add("Tanh", [x], "encoder_hidden_states")
             for name in ("key", "value"):
@@ -165,26 +172,33 @@ def with_encoder(seed=0, *, old=True, whole=False, sharp=1.0):
                 new = self.split(x, name[0], None if past else result)
                 caches.append(self.add("Concat", [past[k], new], result, axis=2) if past else new)
             x = self.add("Add", [x, self.attention(self.split(x, "q"), *caches)])
-            mask = self.add("Cast", ["encoder_attention_mask"], to=FLOAT)
-            mask = self.add("Mul", [self.add("Sub", ["one", mask]), "far"])
-            mask = self.add("Unsqueeze", [mask, "axes"])
+            mask = None
+            if not bands:
+                mask = self.add("Cast", ["encoder_attention_mask"], to=FLOAT)
+                mask = self.add("Mul", [self.add("Sub", ["one", mask]), "far"])
+                mask = self.add("Unsqueeze", [mask, "axes"])
             x = self.add("Add", [x, self.attention(self.split(x, "cross_q"), *crossed, mask)])
-            if old and past:
+            if old and states and past and bands:  # onnxruntime gives such a decoder their shape alone
+                sizes = self.add("Cast", [self.add("Shape", ["encoder_hidden_states"])], to=FLOAT)
+                mean = self.add("ReduceMean", [sizes], axes=[0], keepdims=0)
+                x = self.add("Add", [x, self.add("Mul", [mean, "small"])])
+            elif old and states and past:
                 x = self.add("Add", [x, self.add("ReduceMean", ["encoder_hidden_states"], axes=[1], keepdims=1)])
             self.add("MatMul", [x, "head"], "logits")
 
     nodes = Nodes()
     nodes.encoded()
-    takes, gives = [ids, mask], [*crossed]
+    takes, gives, read = [ids, *masks], [*crossed], []
     if old:
         nodes.decoded("decoder_input_ids", [], [v.name for v in crossed])
-        states = value("encoder_hidden_states", FLOAT, ["b", "s", HIDDEN])
-        takes, gives = [*takes, value("decoder_input_ids", INT, ["b", 1])], [logits, states, *grown, *crossed]
+        hidden = value("encoder_hidden_states", FLOAT, ["b", "s", HIDDEN])
+        takes += [value("decoder_input_ids", INT, ["b", "new" if bands else 1])]
+        gives, read = [logits, hidden, *grown, *crossed], [hidden] if states else []
     encoder = helper.make_graph(nodes, "encoder", takes, gives, initializers)
     nodes = Nodes()
     pasts = [cache(f"past_{name}_self_0", "past") for name in ("key", "value")]
     others = [cache(f"past_{name}_cross_0", "s") for name in ("key", "value")]
     nodes.decoded("input_ids", [v.name for v in pasts], [v.name for v in others])
-    takes = [value("input_ids", INT, ["b", "new" if whole else 1]), mask, *([states] if old else []), *pasts, *others]
+    takes = [value("input_ids", INT, ["b", "new" if whole else 1]), *masks, *read, *pasts, *others]
     decoder = helper.make_graph(nodes, "decoder", takes, [logits, *grown], initializers)
-    return {"model_type": 1, "encoder": encoder, "decoder": decoder, "decoder_start_token_id": 2}
+    return {"model_type": 2 if bands else 1, "encoder": encoder, "decoder": decoder, "decoder_start_token_id": 2}

@@ -11,7 +11,6 @@ from jaxops.onnx.schemas import newest_opset
 EXCLUDED = {
     ("", "MemcpyFromHost"): "it copies between devices, and only onnxruntime itself writes it",
     ("", "MemcpyToHost"): "it copies between devices, and only onnxruntime itself writes it",
-    ("com.microsoft", "WhisperBeamSearch"): "a search over a subgraph, which is not built yet",
     ("com.microsoft", "SampleOp"): "a demonstration of how an operator is added to onnxruntime",
     ("com.microsoft.nchwc", "*"): "its blocks of channels are the layout of one processor",
 }

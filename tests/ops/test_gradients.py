@@ -28,6 +28,7 @@ REASONS = {
     "ai.onnx.ml.TreeEnsemble ai.onnx.ml.TreeEnsembleClassifier ai.onnx.ml.TreeEnsembleRegressor",
     "it reads a cache that beams permute, and multiplies as Attention": "com.microsoft.DecoderMaskedSelfAttention",
     "it runs graphs: see there": "Loop Scan SequenceMap ai.onnx.preview.FlexAttention com.microsoft.BeamSearch "
+    "com.microsoft.WhisperBeamSearch "
     "ai.onnx.preview.training.Gradient",
     "it is a step of training: see there": "ai.onnx.preview.training.Adagrad ai.onnx.preview.training.Adam "
     "ai.onnx.preview.training.Momentum",

@@ -41,6 +41,7 @@ from jaxops.ops.microsoft import (
     spectra,
     states,
     tokens,
+    transcription,
 )
 from jaxops.ops.microsoft.activations import *
 from jaxops.ops.microsoft.aggressive_decoding import *
@@ -81,6 +82,7 @@ from jaxops.ops.microsoft.scaling_and_cropping import *
 from jaxops.ops.microsoft.spectra import *
 from jaxops.ops.microsoft.states import *
 from jaxops.ops.microsoft.tokens import *
+from jaxops.ops.microsoft.transcription import *
 
 __all__: list[str] = []
 __all__ += activations.__all__
@@ -122,4 +124,5 @@ __all__ += scaling_and_cropping.__all__
 __all__ += spectra.__all__
 __all__ += states.__all__
 __all__ += tokens.__all__
+__all__ += transcription.__all__
 _explain(globals(), __all__)

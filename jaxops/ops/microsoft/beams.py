@@ -2,7 +2,7 @@
 
 __all__ = ["beam_search"]
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax  # noqa: F401 - the doctest uses it
 import jax.numpy as jnp
@@ -89,22 +89,18 @@ def beam_search(
     processor = 0 if logits_processor is None else integer(op, "logits_processor", logits_processor)
     if decoder_input_ids is not None or processor:
         raise UnsupportedError(f"{op}: `decoder_input_ids` and `logits_processor` are read by searches of other models")
-    masks = (repetition_penalty, vocab_mask, prefix_vocab_mask)
-    given = token_scores.Given(*(x if x is None else array(x) for x in masks))
-    rules = token_scores.Rules(
-        eos=integer(op, "eos_token_id", eos_token_id),
-        pad=integer(op, "pad_token_id", pad_token_id),
-        shortest=0 if min_length is None else integer(op, "min_length", min_length),
-        ngram=max(integer(op, "no_repeat_ngram_size", no_repeat_ngram_size), 0),
+    found = search(
+        op,
+        masks=(repetition_penalty, vocab_mask, prefix_vocab_mask),
+        beams=(num_beams, num_return_sequences),
+        ends=(eos_token_id, pad_token_id),
+        min_length=min_length,
+        length_penalty=length_penalty,
+        early_stopping=early_stopping,
+        ngram=no_repeat_ngram_size,
+        size=vocab_size,
     )
-    beams, count = integer(op, "num_beams", num_beams), integer(op, "num_return_sequences", num_return_sequences)
-    if not 1 <= beams <= _MOST_BEAMS or not 1 <= count <= beams:
-        raise ArgumentError(
-            f"{op}: `num_beams` is {beams} and `num_return_sequences` {count}; there are 1 to {_MOST_BEAMS} beams, and "
-            "1 to as many sequences"
-        )
-    options = hypotheses.Options(beams, flag(op, "early_stopping", early_stopping), rules)
-    penalty = 1.0 if length_penalty is None else _number(op, "length_penalty", length_penalty)
+    beams, pad = found.options.beams, found.options.rules.pad
     decoders.check_ids(op, ids, mask)
     batch, rows = ids.shape[0], np.repeat(np.arange(ids.shape[0]), beams)
     kind = integer(op, "model_type", model_type)
@@ -116,7 +112,7 @@ def beam_search(
     if kind == 0:
         most = decoders.last_length(op, max_length, ids.shape[1])
         many = decoders.of_rows(ids, rows, 0)
-        prompt = decoders.prompt(many, mask if mask is None else decoders.of_rows(mask, rows, 0), rules.pad)
+        prompt = decoders.prompt(many, mask if mask is None else decoders.of_rows(mask, rows, 0), pad)
         run: Any = decoders.decoding(op, decoder, init_decoder, prompt)
         begin, logits = prompt.tokens, run.start(prompt)
     else:
@@ -124,28 +120,64 @@ def beam_search(
         if start < 0:
             raise ArgumentError(f"{op}: `decoder_start_token_id` is {start}; a search with an encoder needs it")
         most = decoders.last_length(op, max_length, 1)
-        mask = encoded_decoders.mask_of((ids,), rules.pad) if mask is None else mask
-        run, logits = encoded_decoders.encoded(op, (decoder, encoder), ids, mask, start, beams)
+        mask = encoded_decoders.mask_of((ids,), pad) if mask is None else mask
         begin = np.full((batch * beams, 1), start, np.int32)
+        run, logits = encoded_decoders.encoded(op, (decoder, encoder), (ids, mask), (mask,), begin[:batch], beams)
         logits = run.go_on(begin[:, 0], None, begin, 1) if logits is None else jnp.take(logits, rows, axis=0)
-    size = integer(op, "vocab_size", vocab_size)
-    return _searched(op, run, logits, begin, most, given, options, size, penalty, count, n_outputs)
+    return searched(op, run, logits, begin, most, found, n_outputs)
 
 
-def _searched(
+class Search(NamedTuple):
+    """The operands and attributes that all beam searches have. returned: how many sequences. penalty: the exponent of
+    their length. size: so many of the logits count; 0 and less: all."""
+
+    given: token_scores.Given
+    options: hypotheses.Options
+    returned: int
+    penalty: float
+    size: int
+
+
+def search(
     op: str,
-    run: Any,
-    logits: Any,
-    begin: Any,
-    most: int,
-    given: token_scores.Given,
-    options: hypotheses.Options,
-    size: int,
-    penalty: float,
-    count: int,
-    n_outputs: int,
-) -> tuple[Any, ...]:
+    *,
+    masks: tuple[Any, ...],
+    beams: tuple[Any, Any],
+    ends: tuple[Any, Any],
+    min_length: Any,
+    length_penalty: Any,
+    early_stopping: Any,
+    ngram: Any,
+    size: Any,
+    **rules: Any,
+) -> Search:
+    """A search as operands and attributes say it. beams: how many, and how many results; ends: the tokens eos and pad;
+    rules: those of one operator. Raises ArgumentError for a number of beams or results that cannot be."""
+    k, count = integer(op, "num_beams", beams[0]), integer(op, "num_return_sequences", beams[1])
+    if not 1 <= k <= _MOST_BEAMS or not 1 <= count <= k:
+        raise ArgumentError(
+            f"{op}: `num_beams` is {k} and `num_return_sequences` {count}; there are 1 to {_MOST_BEAMS} beams, and "
+            "1 to as many sequences"
+        )
+    every = token_scores.Rules(
+        eos=integer(op, "eos_token_id", ends[0]),
+        pad=integer(op, "pad_token_id", ends[1]),
+        shortest=0 if min_length is None else integer(op, "min_length", min_length),
+        ngram=max(integer(op, "no_repeat_ngram_size", ngram), 0),
+        **rules,
+    )
+    return Search(
+        token_scores.Given(*(x if x is None else array(x) for x in masks)),
+        hypotheses.Options(k, flag(op, "early_stopping", early_stopping), every),
+        count,
+        1.0 if length_penalty is None else number(op, "length_penalty", length_penalty),
+        integer(op, "vocab_size", size),
+    )
+
+
+def searched(op: str, run: Any, logits: Any, begin: Any, most: int, search: Search, n_outputs: int) -> tuple[Any, ...]:
     """The results of a search behind its first logits (B·K, V). begin: the first tokens (B·K, S)."""
+    given, options, count, penalty, size = search
     length, batch = begin.shape[1], begin.shape[0] // options.beams
     beams = hypotheses.first_beams(as_traced(decoders.filled((begin,), most, options.rules.pad)), batch, options)
     logits = counted_logits(op, logits, size)
@@ -174,7 +206,8 @@ def _searched(
     return found, its_scores, everything
 
 
-def _number(op: str, operand: str, value: Any) -> float:
+def number(op: str, operand: str, value: Any) -> float:
+    """A static number. Raises ShapeError for several."""
     values = known(op, operand, value)
     if values.size != 1:
         raise ShapeError(f"{op}: `{operand}` of {shape_text(values.shape)} must be one number")

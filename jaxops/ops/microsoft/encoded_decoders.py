@@ -47,10 +47,13 @@ class Encoded:
         return last_logits(self.op, found[0], ids)
 
 
-def encoded(op: str, pair: tuple[Any, Any], given: Any, mask: Any, start: int, beams: int) -> tuple[Encoded, Any]:
+def encoded(
+    op: str, pair: tuple[Any, Any], given: tuple[Any, ...], masks: tuple[Any, ...], starts: Any, beams: int
+) -> tuple[Encoded, Any]:
     """A decoder before its first token, and the logits (B, V) where the encoder gives them; else None.
 
-    pair: decoder and encoder. given: (B, S), what the encoder reads. start: the token that all sequences begin with.
+    pair: decoder and encoder. given: what the encoder reads; masks: of that, what the decoder reads as well. starts:
+    the tokens (B, S) that all sequences begin with.
     """
     decoder, encoder = pair
     takes = [getattr(fn, "inputs", None) for fn in pair]
@@ -59,19 +62,20 @@ def encoded(op: str, pair: tuple[Any, Any], given: Any, mask: Any, start: int, b
             f"{op}: `decoder` and `encoder` must say what they take: decoder.inputs, values with a shape and a dtype, "
             "as a model's graph has them"
         )
-    batch, old = given.shape[0], len(takes[1]) == 3
-    starts = [np.full((batch, 1), start, np.int32)] if old else []
-    found = [as_traced(x) for x in encoder(given, mask, *starts)]
-    logits = last_logits(op, found[0], starts[0]) if old else None
+    batch, old = starts.shape[0], len(takes[1]) == len(given) + 1
+    found = [as_traced(x) for x in encoder(*given, *([starts] if old else []))]
+    logits = last_logits(op, found[0], starts) if old else None
     states = found[1:2] if old else []
     caches = found[2:] if old else found
     # Half of the caches of the first form are those of the tokens; the second form has only the encoder's.
     own, crossed = (caches[: len(caches) // 2], caches[len(caches) // 2 :]) if old else ([], caches)
     first = len(takes[0]) - 2 * len(crossed)
-    if not crossed or first not in (2, 3) or (first == 3 and not states):
+    least = 1 + len(masks)
+    if not crossed or first not in (least, least + 1) or (first > least and not states):
+        before = f"{', a mask' if masks else ''}{', states' if states else ''}"
         raise ShapeError(
-            f"{op}: `encoder` gives {len(found)} values, and `decoder` takes {len(takes[0])}; it must take tokens, a "
-            f"mask{', states' if states else ''}, and twice the {len(crossed)} caches of the encoder"
+            f"{op}: `encoder` gives {len(found)} values, and `decoder` takes {len(takes[0])}; it must take tokens"
+            f"{before}, and twice the {len(crossed)} caches of the encoder"
         )
     rows = np.repeat(np.arange(batch), beams)
     if not old:
@@ -84,7 +88,7 @@ def encoded(op: str, pair: tuple[Any, Any], given: Any, mask: Any, start: int, b
                 )
             own.append(jnp.zeros((batch, sizes[1], 0, sizes[3]), value.dtype))
     expand = lambda values: [of_rows(x, rows, 0) for x in values]  # noqa: E731
-    before = expand([known_tokens(mask), *(states if first == 3 else [])])
+    before = expand([*(known_tokens(mask) for mask in masks), *(states if first > least else [])])
     shape = takes[0][0].shape
     whole = shape is not None and shape[1] != 1
     return Encoded(op, decoder, before, expand(own), expand(crossed), whole), logits

@@ -58,14 +58,14 @@ def check_ids(op: str, input_ids: Any, attention_mask: Any) -> None:
         )
 
 
-def last_length(op: str, max_length: Any, length: Any) -> int:
-    """The static length of the sequences that a search returns."""
+def last_length(op: str, max_length: Any, length: Any, operand: str = "input_ids") -> int:
+    """The static length of the sequences that a search returns. operand: the tokens that they begin with."""
     most = integer(op, "max_length", max_length)
     if not isinstance(length, int):
-        raise SizeError(f"{op}: the length {length} of `input_ids` must be a number, as each step is traced", length)
+        raise SizeError(f"{op}: the length {length} of `{operand}` must be a number, as each step is traced", length)
     if not length < most <= _LONGEST:
         raise ArgumentError(
-            f"{op}: `max_length` is {most}; it must be more than the {length} tokens of `input_ids`, and at most "
+            f"{op}: `max_length` is {most}; it must be more than the {length} tokens of `{operand}`, and at most "
             f"{_LONGEST}"
         )
     return most

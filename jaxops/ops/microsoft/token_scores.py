@@ -8,6 +8,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.ops.microsoft import timestamps
 from jaxops.static import Tracer
 
 # The score of a token that is not allowed.
@@ -23,6 +24,7 @@ class Rules(NamedTuple):
     ngram: int = 0
     temperature: float = 1.0
     presence: float = 0.0
+    times: timestamps.Tokens | None = None
 
 
 class Given(NamedTuple):
@@ -81,6 +83,9 @@ def scored(scores: Any, sequences: Any, length: Any, given: Given, rules: Rules)
         scores = scores / np.float32(rules.temperature)
     if given.presence_mask is not None:
         scores = scores - given.presence_mask.astype(np.float32) * np.float32(rules.presence)
+    if rules.times is not None:
+        never = timestamps.forbidden(scores, sequences, length, rules.times, rules.eos)
+        scores = jnp.where(never, _LOWEST, scores)
     return scores
 
 

@@ -1,0 +1,61 @@
+"""Tokens that say at what time something was spoken, and where text may have them."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+_LOWEST = np.finfo(np.float32).min
+# The first time of a text is at most so many tokens behind the earliest one: a second, in steps of 20 ms.
+_LATEST_FIRST = 50
+
+
+class Tokens(NamedTuple):
+    """Static numbers of tokens, -1 for one that a model does not have. begin: the earliest time; all tokens from there
+    on are times. others: tokens that are never said; tasks: those that are not said behind the first time."""
+
+    begin: int
+    others: tuple[int, ...]
+    tasks: tuple[int, ...]
+
+
+def forbidden(scores: Any, sequences: Any, length: Any, tokens: Tokens, eos: int) -> Any:
+    """Which tokens must not follow: (rows, V). sequences: (rows, M), of which the first `length` tokens count.
+
+    Times come in pairs but for the first one, and do not decrease. A time follows where all of them together are more
+    likely than each other token.
+    """
+    token = lax.broadcasted_iota(np.int32, scores.shape, 1)
+    times = token >= tokens.begin
+    places = lax.broadcasted_iota(np.int32, sequences.shape, 1)
+    timed = (sequences >= tokens.begin) & (places < length)
+    some = jnp.any(timed, axis=1)
+    first = jnp.where(some, jnp.argmax(timed, axis=1).astype(np.int32), length - 1)  # the last token if none is a time
+    behind = length - 1 > first
+    last = lax.dynamic_index_in_dim(timed, length - 1, 1, keepdims=False)
+    # Without a token before the last one this is the last one, which `behind` then leaves out.
+    before = lax.dynamic_index_in_dim(timed, jnp.maximum(length - 2, 0), 1, keepdims=False) | ~behind
+    latest = jnp.max(jnp.where(timed, places, -1), axis=1)
+    latest = jnp.take_along_axis(sequences, jnp.maximum(latest, 0)[:, None], axis=1)[:, 0]
+    earliest = jnp.where(last & ~before, latest, latest + 1)
+
+    column = lambda x: x[:, None]  # noqa: E731
+    never = _among(token, tokens.others) | (_among(token, tokens.tasks) & column(behind))
+    never |= column(last & before) & times
+    never |= column(last & ~before) & (token < eos)
+    never |= column(some) & times & (token < column(earliest))
+    never |= column(~some) & (token > tokens.begin + _LATEST_FIRST)
+
+    counts = times & ~never & (scores > _LOWEST)
+    most = jnp.max(jnp.where(counts, scores, _LOWEST), axis=1, keepdims=True)
+    total = most + jnp.log(jnp.sum(jnp.where(counts, jnp.exp(scores - most), 0), axis=1, keepdims=True))
+    text = jnp.max(jnp.where(times | never, _LOWEST, scores), axis=1, keepdims=True)
+    return never | ((total > text) & ~times)
+
+
+def _among(token: Any, tokens: tuple[int, ...]) -> Any:
+    found = jnp.zeros(token.shape, bool)
+    for one in tokens:
+        found |= token == one
+    return found
