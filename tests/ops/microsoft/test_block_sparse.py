@@ -83,10 +83,11 @@ def check(given, rtol=1e-4, **more):
 def test_attention(new, total):
     given = operands(new, total, [total] * BATCH)
     check(given)
-    tables = [f32(ROWS, SIZE // 2), f32(ROWS, SIZE // 2)]
-    check([*given, *tables], do_rotary=1, rotary_interleaved=1, scale=0.3)
-    packed = np.concatenate(given[:3], 2)
-    check([packed, None, None, *given[3:], *tables], do_rotary=1)
+    if total > 1:  # for a single token onnxruntime reads positions that nothing has written
+        tables = [f32(ROWS, SIZE // 2), f32(ROWS, SIZE // 2)]
+        check([*given, *tables], do_rotary=1, rotary_interleaved=1, scale=0.3)
+        packed = np.concatenate(given[:3], 2)
+        check([packed, None, None, *given[3:], *tables], do_rotary=1)
     half = [x.astype(np.float16) if x.dtype == np.float32 else x for x in given]
     check(half, 5e-3)
 
