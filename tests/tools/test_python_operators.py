@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 import jaxops.onnx
+from jaxops.tools.python.expressions import laid_out
 
 F = np.float32
 X = np.linspace(-2, 3, 24, dtype=F).reshape(2, 3, 4)
@@ -252,3 +253,9 @@ def test_source(tmp_path, name):
             np.testing.assert_allclose(one, other, rtol=1e-6)
         else:
             assert one.tolist() == other.tolist()
+
+
+def test_a_long_subscript_is_broken_before_what_is_called_on_it():
+    name = "a_name_of_a_constant_that_is_longer_than_what_a_line_of_source_has_room_for_beside_it"
+    lines = laid_out("", f'CONSTANTS["{name}"].view(jnp.bfloat16)', ",", " " * 12)
+    assert [line.strip() for line in lines] == ["CONSTANTS[", f'"{name}"', "].view(jnp.bfloat16),"]

@@ -125,6 +125,9 @@ def laid_out(before: str, expression: Expression, after: str = "", indent: str =
 
 def _subscripted(before: str, expression: str, after: str, indent: str) -> list[str]:
     """The lines of an item such as `params["a"]["b"]`: a subscript that does not fit is broken."""
+    subscripts, bracket, call = expression.rpartition("].")
+    if bracket and '"' not in call:  # such as `.view(jnp.bfloat16)`
+        expression, after = f"{subscripts}]", f".{call}{after}"
     parts = re.split(r"(?=\[\")", expression)
     lines, line = [], before + parts[0]
     for k, part in enumerate(parts[1:], 1):
