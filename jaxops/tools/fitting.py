@@ -2,7 +2,6 @@
 
 import itertools
 import operator
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from jaxops.shapes.arithmetic import FUNCTIONS
 from jaxops.static import LIMITING, UNKNOWN, Undecided, is_symbolic
 from jaxops.symbolic import size_of_text
 from jaxops.tools.limits import Limits
+from jaxops.tools.solving import SIGN
 
 Shapes = dict[str, jax.ShapeDtypeStruct]
 # What is tried where limits alone do not say which sizes fit.
@@ -26,7 +26,6 @@ _TRIED = (2, 3, 4, 5, 8, 16, 32, 64, 128, 224, 256, 512, 1024, 4096, 16384)
 _ROUNDS, _STEPS = 50, 10_000
 # What tracing raises for sizes that do not fit, or that JAX cannot follow.
 _MISFITS = (JaxopsError, Undecided, TypeError, ValueError, NotImplementedError, ArithmeticError)
-_SIGN = re.compile(r"\s*(<=|>=|==)\s*")
 _HOLDS = {"==": operator.eq, ">=": operator.ge, "<=": operator.le}
 
 
@@ -183,7 +182,7 @@ class _Search:
 def _holding(constraints: Sequence[str], values: Mapping[str, int]) -> dict[str, int] | None:
     """The smallest values of symbols, from these on, for which the constraints hold; None if none were found."""
     found, steps = dict(values), 0
-    parsed = [_SIGN.split(text, 1) for text in constraints]
+    parsed = [SIGN.split(text, 1) for text in constraints]
     while True:
         before = dict(found)
         for text, sign, other in parsed:
