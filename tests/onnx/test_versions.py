@@ -66,20 +66,27 @@ IN_THE_TEXT = {("ConstantOfShape", "value"), ("SequenceEmpty", "dtype"), ("Strin
 IN_THE_TEXT |= {("ImageScaler", "bias"), ("Crop", "border"), ("Crop", "scale")}
 IN_THE_TEXT |= {(name, factor) for name in ("ParametricSoftplus", "ScaledTanh") for factor in ("alpha", "beta")}
 
-# Defaults that com.microsoft states in its text only, whichever operator has the attribute.
+# Defaults that com.microsoft states in its text, or has in its kernel, only; -1 is no token.
 MICROSOFT = {
+    "beginning_timestamp_token_id": -1,
+    "decoder_output_cross_qk": 0,
     "do_rotary": 0,
     "interleaved": 0,
     "is_packed_batching": 0,
     "kv_cache_bit_width": 0,
     "mask_filter_value": -10000.0,
     "mrope_layout": 0,
+    "no_speech_token_id": -1,
+    "no_timestamps_token_id": -1,
     "num_heads": 0,
     "output_qk": 0,
     "past_present_share_buffer": 0,
     "rotary_embedding_dim": 0,
     "rotary_interleaved": 0,
     "softcap": 0.0,
+    "start_of_lm_token_id": -1,
+    "transcribe_token_id": -1,
+    "translate_token_id": -1,
 }
 
 
