@@ -67,7 +67,9 @@ class SizeError(ShapeError):
             return f"{self.problem}\n  hint    fix {key!r} when exporting or loading: sizes={ {key: int(right)} }"
         key, value = (self.names.get(left, left), right) if alone else (keys[0], f"{self.symbols[0]}, {self.needs}")
         value = self.needs if self.needs.startswith((f"{self.symbols[0]} <", f"{self.symbols[0]} >")) else value
-        return f"{self.problem}\n  hint    export with sizes={ {key: value} }, or fix a size: {number}"
+        # A number that nobody has tried hardly solves an equation.
+        fixed = "" if sign and not alone and not self.exact else f", or fix a size: {number}"
+        return f"{self.problem}\n  hint    export with sizes={ {key: value} }{fixed}"
 
 
 class AxisError(JaxopsError, ValueError, IndexError):

@@ -5,7 +5,7 @@ Addition, subtraction and multiplication are Python's own operators.
 
 import re
 
-from jaxops.errors import ShapeError, SizeError
+from jaxops.errors import ShapeError, SizeError, symbols_in
 from jaxops.static import Dim, Sizes, Undecided, is_symbolic
 from jaxops.symbolic import arguments_of, at_zero, note_equal, quotient_in, recomputed
 
@@ -137,8 +137,22 @@ def agree(problem: str, a: Dim, b: Dim, *, broadcasts: bool = False) -> bool:
             a,
             b,
             needs="" if broadcasts and isinstance(b, int) and b == 1 else _equation(str(a), str(b)),
-            fix=b if isinstance(b, int) else None,
+            fix=_least_fit(a, b) if isinstance(b, int) else None,
         ) from error
+
+
+def _least_fit(size: Dim, number: int) -> int | None:
+    """The least value of its only symbol, up to 4,096, with which a size is a number; None if there is none."""
+    symbols = symbols_in(size)
+    if str(size) in symbols:
+        return number
+    for value in range(1, 4097) if len(symbols) == 1 else ():
+        try:
+            if recomputed(size, FUNCTIONS, {symbols[0]: value}) == number:
+                return value
+        except ZeroDivisionError:  # a size that does not exist for this value
+            continue
+    return None
 
 
 def all_agree(problem: str, given: Sizes, wanted: Sizes) -> bool:

@@ -1,0 +1,29 @@
+"""Arithmetic on sizes that may be symbolic."""
+
+import pytest
+from jax import export
+
+from jaxops.errors import SizeError
+from jaxops.shapes.arithmetic import agree
+
+S, T = export.symbolic_shape("s, t")
+
+
+@pytest.mark.parametrize(
+    ("size", "number", "hint"),
+    [
+        (S, 5, r"fix 's' when exporting or loading: sizes=\{'s': 5\}"),
+        (2 * S, 16, r"or fix a size: sizes=\{'s': 8\}"),
+        (S + 3, 5, r"or fix a size: sizes=\{'s': 2\}"),
+        (S // 2, 5, r"or fix a size: sizes=\{'s': 10\}"),
+        ((S // 8) * (S // 8) + 1, 17, r"or fix a size: sizes=\{'s': 32\}"),
+        (16 // (S - 3), 4, r"or fix a size: sizes=\{'s': 7\}"),
+        (2 * S, 5, r"sizes=\{'s': 's, 2\*s == 5'\}$"),
+        (S * T, 12, r"sizes=\{'s': 's, s\*t == 12'\}$"),
+    ],
+)
+def test_a_hint_fixes_a_size_at_a_number_that_fits_or_at_none(size, number, hint):
+    with pytest.raises(SizeError, match=f"conv: .* must be equal\n  hint .*{hint}"):
+        agree("conv", size, number)
+    with pytest.raises(SizeError, match=f"conv: .* must be equal\n  hint .*{hint}"):
+        agree("conv", number, size)
