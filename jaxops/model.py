@@ -9,32 +9,32 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-import jax
 import jax.export
 
-from jaxops.contract import check_key, explained
 from jaxops.dtypes import canonical
 from jaxops.errors import ArgumentError, UnsupportedError
-from jaxops.graph.border import Border, leave, opened, undeferred
-from jaxops.graph.cuts import expected_cuts
+from jaxops.graph.data_dependence import expected_cuts
+from jaxops.graph.declared_sizes import separated
+from jaxops.graph.interpreter import opened
 from jaxops.graph.liveness import Parts
 from jaxops.graph.nodes import Graph, Tensor, Value
-from jaxops.graph.params import Choice, prepare, renamed
-from jaxops.graph.pieces import Pieces
-from jaxops.graph.sizes import separated
-from jaxops.graph.static_inputs import StaticInputs, marked_inputs
+from jaxops.graph.parameters import Choice, prepare, renamed
+from jaxops.graph.static_analysis import StaticInputs, marked_inputs
 from jaxops.memory import LIMIT
-from jaxops.tools.compare import Comparison, compare, names_of
-from jaxops.tools.exporting import export
-from jaxops.tools.listing import listing
-from jaxops.tools.paths import Paths, flat, nested, paths
-from jaxops.tools.plot import Plot, plot
-from jaxops.tools.precision import Keep, narrowed
+from jaxops.runtime.arguments import Border, leave, undeferred
+from jaxops.runtime.call import Pieces
+from jaxops.runtime.parameters import Weights, matched
+from jaxops.runtime.x64 import in_64_bits, is_on, portable, restored, under_its_x64, x64_on
+from jaxops.signature_errors import check_key, explained
+from jaxops.tools.convert.astype import Keep, narrowed
+from jaxops.tools.convert.sharding import Rule, shardings
+from jaxops.tools.export.exporting import export
+from jaxops.tools.inspect.compare import Comparison, compare, names_of
+from jaxops.tools.inspect.listing import listing
+from jaxops.tools.inspect.parameter_paths import Paths, flat, nested, paths
+from jaxops.tools.inspect.summary import Summary, example, summarize, symbolic, timed, traced
+from jaxops.tools.plot.drawing import Plot, plot
 from jaxops.tools.python.source import to_python
-from jaxops.tools.sharding import Rule, shardings
-from jaxops.tools.summary import Summary, example, summarize, symbolic, timed, traced
-from jaxops.tools.weights import Weights, matched
-from jaxops.tools.x64 import in_64_bits, is_on, portable, restored, under_its_x64, x64_on
 
 
 class Model:

@@ -298,8 +298,8 @@ class StaticValue:
 class FromSizes:
     """A traced array that was computed from symbolic sizes, and what is known of it: the float of a size, say.
 
-    The operators of `jaxops.ops.computed_sizes` keep what is known, until it makes a size again; to all others, and to
-    JAX, it is the array. items: what is known of each element, or the SizeError that says why nothing is.
+    The operators of `jaxops.ops.common.size_tracking` keep what is known, until it makes a size again; to all others,
+    and to JAX, it is the array. items: what is known of each element, or the SizeError that says why nothing is.
     """
 
     def __init__(self, traced: jax.Array, items: np.ndarray) -> None:

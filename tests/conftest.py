@@ -80,4 +80,4 @@ def x64():
 def cut_however_short(monkeypatch):
     """Programs are cut into parts, however few operations they have, and however short their calls are."""
     for name, least in {"_FEW": 2, "_LEAST_WORK": 1, "_WORTH": 0, "_HALVED": 0, "_VARIED": 0}.items():
-        monkeypatch.setattr(f"jaxops.graph.layers.{name}", least)
+        monkeypatch.setattr(f"jaxops.compiler.partition.repeated_layers.{name}", least)

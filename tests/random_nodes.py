@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import TensorProto, defs, numpy_helper
 
-from jaxops.onnx import contrib
+from jaxops.onnx import microsoft_schemas
 
 NEWEST = 24
 # Before these opsets the text allows less than what is made here.
@@ -343,7 +343,7 @@ def difference(found: Any, expected: Any) -> str:
 @functools.cache
 def _history(op: str, domain: str) -> list[Any]:
     """The versions of an operator."""
-    known = contrib.schemas() if domain == "com.microsoft" else defs.get_all_schemas_with_history()
+    known = microsoft_schemas.schemas() if domain == "com.microsoft" else defs.get_all_schemas_with_history()
     return [schema for schema in known if (schema.name, schema.domain) == (op, domain)]
 
 

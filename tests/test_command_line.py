@@ -13,7 +13,7 @@ from onnx import parser, save
 from safetensors.flax import load_file
 
 from jaxops.command_line import main
-from jaxops.onnx.operators import operators
+from jaxops.onnx.catalogue import operators
 from jaxops.onnx.origin import Origin
 
 TEXT = """

@@ -114,7 +114,7 @@ def test_the_system_gets_back_what_is_free():
 
 def test_a_start_gives_memory_back(monkeypatch):
     given = []
-    monkeypatch.setattr("jaxops.graph.prepared.give_back", lambda: given.append(1))
+    monkeypatch.setattr("jaxops.runtime.specialized_calls.give_back", lambda: given.append(1))
     model = jaxops.onnx.load(product())
     model(X)
     assert given

@@ -10,8 +10,8 @@ from jax import export
 from onnx import parser
 
 from jaxops.errors import OutOfRangeError
-from jaxops.graph import pieces
 from jaxops.onnx import load
+from jaxops.runtime import call as calls
 
 RNG = np.random.default_rng(0)
 W1, B1 = RNG.normal(size=(4, 5)).astype(np.float32), RNG.normal(size=5).astype(np.float32)
@@ -41,13 +41,13 @@ def mlp():
 def count_traces(monkeypatch):
     """The list that gains an entry each time a piece of a model is traced; most models are one piece."""
     traces = []
-    piece = pieces._piece
+    piece = calls._piece
 
     def counted(*args):
         traces.append(args)
         return piece(*args)
 
-    monkeypatch.setattr(pieces, "_piece", counted)
+    monkeypatch.setattr(calls, "_piece", counted)
     return traces
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxops.processor import processor_features
+from jaxops.host import processor_features
 
 # Where an x86 processor has no VNNI, onnxruntime adds two products of uint8 and int8 in 16 bits, which saturate. Its
 # own remedy is weights of seven bits (`reduce_range`, in its documentation of quantization).

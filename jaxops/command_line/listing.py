@@ -5,7 +5,7 @@ from typing import Any
 
 from jaxops.command_line.shared import command, show
 from jaxops.errors import ArgumentError
-from jaxops.tools.tables import table
+from jaxops.tools.inspect.tables import table
 
 
 def add(commands: Any) -> None:
@@ -23,7 +23,7 @@ def add(commands: Any) -> None:
 
 
 def _operators(options: argparse.Namespace) -> int:
-    from jaxops.onnx.operators import operators
+    from jaxops.onnx.catalogue import operators
 
     found = operators()
     domains = sorted({row.domain for row in found})

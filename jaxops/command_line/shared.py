@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxops.errors import ArgumentError
-from jaxops.tools.tables import Report
+from jaxops.tools.inspect.tables import Report
 
 _MODEL = "an .onnx file, or the name of a model that the onnx package carries, such as light_resnet50"
 

@@ -8,8 +8,8 @@ except ModuleNotFoundError as error:
 from jaxops.model import Model
 from jaxops.onnx.checking import Check, check
 from jaxops.onnx.loading import load
+from jaxops.onnx.open import carried
 from jaxops.onnx.opset import Opset, opset
-from jaxops.onnx.parsing import carried
-from jaxops.tools.decoding import Decoder, DecoderState, decoder
+from jaxops.tools.generate.decoder import Decoder, DecoderState, decoder
 
 __all__ = ["Check", "Decoder", "DecoderState", "Model", "Opset", "carried", "check", "decoder", "load", "opset"]

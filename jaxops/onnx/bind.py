@@ -13,20 +13,20 @@ import onnx
 from onnx import helper
 
 from jaxops.errors import ModelError, SignatureError, UnsupportedError
+from jaxops.frontend.custom_operators import OwnOperator, own_operators
+from jaxops.graph.interpreter import PER_NODE
 from jaxops.graph.nodes import Graph, Node
-from jaxops.graph.trace import PER_NODE
-from jaxops.onnx.differentiated import with_differentiated
 from jaxops.onnx.disputed import warn_of_disputed
 from jaxops.onnx.functions import calls, resolved, shallow
+from jaxops.onnx.gradient_node import with_differentiated
+from jaxops.onnx.lenient import in_order, opset_of, tolerant
 from jaxops.onnx.narrow_integers import with_narrow_operators
-from jaxops.onnx.norms import with_norms
-from jaxops.onnx.own_operators import OwnOperator, own_operators
+from jaxops.onnx.norm_gradients import with_norms
 from jaxops.onnx.read import function
 from jaxops.onnx.registry import Operator
 from jaxops.onnx.schemas import newest_opset
-from jaxops.onnx.source import Function, OperatorName, Source
-from jaxops.onnx.tolerant import in_order, opset_of, tolerant
-from jaxops.onnx.wide_integers import with_wide_operators
+from jaxops.onnx.uint64 import with_wide_operators
+from jaxops.onnx.unbound import Function, OperatorName, Source
 from jaxops.static import Subgraph, is_symbolic
 
 # So many callers of a function are told in an error inside it.

@@ -9,11 +9,11 @@ from typing import Literal
 from jaxops.errors import JaxopsError, ModelError, UnsupportedError
 from jaxops.graph.nodes import Graph, Node
 from jaxops.onnx.bind import with_body
-from jaxops.onnx.parsing import Readable
+from jaxops.onnx.lenient import TolerantOperator, opset_of, tolerant
+from jaxops.onnx.open import Readable
 from jaxops.onnx.read import function, read
 from jaxops.onnx.schemas import newest_opset
-from jaxops.onnx.source import Function, OperatorName, Reference, Source
-from jaxops.onnx.tolerant import TolerantOperator, opset_of, tolerant
+from jaxops.onnx.unbound import Function, OperatorName, Reference, Source
 
 Status = Literal["function", "body", "local", "missing"]
 _SHOWN: dict[Status, str] = {

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jaxops.errors import ModelError, UnsupportedError
+from jaxops.graph.interpreter import check_called
 from jaxops.graph.nodes import Graph, Node, Value
-from jaxops.graph.trace import check_called
 from jaxops.onnx.registry import find
 from jaxops.onnx.schemas import newest_opset
-from jaxops.onnx.source import Function, Reference
+from jaxops.onnx.unbound import Function, Reference
 
 # Up to so many bodies stand inside each other …
 _DEEPEST_CALLS = 32

@@ -5,21 +5,21 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from jaxops import memory
-from jaxops.contract import explained
 from jaxops.errors import ArgumentError
 from jaxops.garbage import garbage_later
-from jaxops.graph.params import Choice
-from jaxops.graph.pieces import Pieces
-from jaxops.graph.sizes import fixed
-from jaxops.graph.values import with_values
+from jaxops.graph.declared_sizes import fixed
+from jaxops.graph.parameters import Choice
 from jaxops.model import Model
 from jaxops.onnx.bind import bind
+from jaxops.onnx.needs_x64 import needs_x64
+from jaxops.onnx.open import Readable, parsed
 from jaxops.onnx.origin import Origin
-from jaxops.onnx.parsing import Readable, parsed
 from jaxops.onnx.read import read
-from jaxops.onnx.wide_results import needs_x64
-from jaxops.tools.kept_programs import keep_programs
-from jaxops.tools.sharding import Rule
+from jaxops.runtime.call import Pieces
+from jaxops.runtime.disk_cache import keep_programs
+from jaxops.runtime.fixed_inputs import with_values
+from jaxops.signature_errors import explained
+from jaxops.tools.convert.sharding import Rule
 
 
 @explained
@@ -41,7 +41,7 @@ def load(
 ) -> Model:
     """Loads an ONNX model as a JAX function.
 
-    It accepts what can mean one thing, although the opset forbids it: see `jaxops.onnx.tolerant`.
+    It accepts what can mean one thing, although the opset forbids it: see `jaxops.onnx.lenient`.
 
     model: the path of a file, a file opened as binary, its bytes, a ModelProto or a torch.onnx.ONNXProgram. Weights,
     also those in files beside it, which are looked for and checked now, are read when they are needed: those that calls
@@ -63,7 +63,7 @@ def load(
     "highest" or "float32". On a CPU all but "bfloat16" are exact, and that too where it has no products of bfloat16.
     x64: whether the model runs with 64-bit types while JAX's own x64 is off: True, as the file declares them; False, as
     JAX is set; "auto", where arithmetic on its values may exceed 32 bits, a constant does, or they are float64: see
-    `jaxops.onnx.wide_results`. Such a model takes JAX arrays of 32 bits for those of 64, and gives what it declares.
+    `jaxops.onnx.needs_x64`. Such a model takes JAX arrays of 32 bits for those of 64, and gives what it declares.
     All transformations of JAX go through it; a derivative with x64 off computes it once more. What a caller computes
     of an int64 or float64 with x64 off, JAX cuts to 32 bits: go on in NumPy, or under `jax.enable_x64(True)`.
     max_bytes: how many bytes one static value, or one result of an operator, may take; by default half of the machine's

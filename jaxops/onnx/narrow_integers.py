@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from jaxops.graph.nodes import Graph, Node
-from jaxops.onnx.element_types import output_types
-from jaxops.onnx.tolerant import TolerantOperator
+from jaxops.onnx.lenient import TolerantOperator
+from jaxops.onnx.output_types import output_types
 
 # What symbolic sizes may be cast to and stay sizes, but for the type that they have.
 _NARROW = {np.dtype(t) for t in (np.int32, np.uint32, np.uint64)}

@@ -14,8 +14,8 @@ import numpy as np
 
 from jaxops.errors import ModelError
 from jaxops.graph.nodes import Graph, Node, Tensor
-from jaxops.onnx.source import OperatorName
-from jaxops.processor import processor_features
+from jaxops.host import processor_features
+from jaxops.onnx.unbound import OperatorName
 
 DOMAIN = "com.microsoft.nchwc"
 _POOLS = ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")

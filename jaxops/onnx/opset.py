@@ -11,8 +11,8 @@ import numpy as np
 from jaxops.attributes import non_negative
 from jaxops.dtypes import converted, is_float
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError
+from jaxops.graph.interpreter import step
 from jaxops.graph.nodes import Node
-from jaxops.graph.trace import step
 from jaxops.onnx.bind import with_body
 from jaxops.onnx.registry import Operator, find
 from jaxops.onnx.schemas import OPTIONAL, VARIADIC, allowed_types, is_standard, newest_opset, operators

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+from jaxops.frontend.safe_files import Folders
 from jaxops.graph.nodes import Graph
-from jaxops.onnx.external import Folders
-from jaxops.onnx.parsing import whole
+from jaxops.onnx.open import whole
 from jaxops.onnx.save import save
 
 
@@ -27,8 +27,8 @@ class Origin:
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def tensors(self, inputs: Mapping[str, Any], dtypes: Mapping[str, Any]) -> dict[str, Any]:
-        """What onnxruntime computes for each tensor of the graph, by name: see `jaxops.onnx.runtime`."""
-        from jaxops.onnx.runtime import feeds, tensors
+        """What onnxruntime computes for each tensor of the graph, by name: see `jaxops.onnx.onnxruntime`."""
+        from jaxops.onnx.onnxruntime import feeds, tensors
 
         return tensors(self.proto(), self.folders, feeds({**self.values, **inputs}, dtypes))
 

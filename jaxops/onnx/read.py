@@ -12,15 +12,15 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from onnx.external_data_helper import uses_external_data
 
 from jaxops.errors import ModelError
+from jaxops.frontend.module_paths import modules_of, scope_of
+from jaxops.frontend.safe_files import ExternalData, Folders, bits, external_data
+from jaxops.frontend.tensor_file import Data, File, read_part
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
 from jaxops.memory import bounded
-from jaxops.onnx.external import ExternalData, Folders, bits, external_data
 from jaxops.onnx.nchwc import without_blocks
-from jaxops.onnx.parsing import Parsed, Readable, parsed
-from jaxops.onnx.parts import Data, File, read_part
-from jaxops.onnx.scopes import modules_of, scope_of
-from jaxops.onnx.source import Function, OperatorName, Reference, Source
-from jaxops.onnx.wellformed import (
+from jaxops.onnx.open import Parsed, Readable, parsed
+from jaxops.onnx.unbound import Function, OperatorName, Reference, Source
+from jaxops.onnx.validate import (
     check_attributes,
     check_declared,
     check_names,

@@ -12,12 +12,13 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 import numpy as np
 
 from jaxops import ops
 from jaxops.errors import ArgumentError, DTypeError, SignatureError, UnsupportedError, describe
+from jaxops.frontend.signature_operator import RESERVED, choices, marks
 from jaxops.onnx.schemas import (
     OPTIONAL,
     SINGLE,
@@ -46,8 +47,6 @@ DOMAINS: dict[str, ModuleType] = {
 _ADAPTERS: dict[tuple[str, str], dict[int, Callable[..., Any]]] = {}
 # A hint about memory of opset 1, which says nothing about the result.
 _DROPPED = {"consumed_inputs"}
-# Parameters that are neither inputs nor attributes: what the node asks for and what the model was given.
-RESERVED = {"n_outputs", "rng"}
 
 
 def version(op_type: str, since: int, domain: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -342,21 +341,6 @@ class Operator:
 def _found_again(kind: type[Operator], op_type: str, domain: str, opset: int) -> Operator:
     found = find(op_type, domain, opset)
     return found if kind is Operator else kind(found.schema, found.fn, opset)
-
-
-def marks(annotation: Any) -> tuple[Any, ...]:
-    """What `Annotated` carries, also inside a union with None."""
-    found = tuple(getattr(annotation, "__metadata__", ()))
-    for part in get_args(annotation):
-        found += tuple(getattr(part, "__metadata__", ()))
-    return found
-
-
-def choices(annotation: Any) -> tuple[Any, ...]:
-    """What a `Literal`, also inside a union with None, allows; empty for another annotation."""
-    if get_origin(annotation) is Literal:
-        return get_args(annotation)
-    return next((get_args(part) for part in get_args(annotation) if get_origin(part) is Literal), ())
 
 
 @functools.cache

@@ -15,8 +15,8 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, 
 from onnx.external_data_helper import set_external_data, uses_external_data
 
 from jaxops.errors import UnsupportedError
+from jaxops.frontend.safe_files import Folders
 from jaxops.graph.nodes import Graph
-from jaxops.onnx.external import Folders
 from jaxops.onnx.read import located
 from jaxops.onnx.tensors import tensors_of
 

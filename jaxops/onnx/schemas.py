@@ -1,6 +1,6 @@
 """What is said about each operator at each version: schemas, opsets, element types.
 
-`onnx.defs` says it for the standard, `jaxops.onnx.contrib` for com.microsoft; both in `OpSchema` objects.
+`onnx.defs` says it for the standard, `jaxops.onnx.microsoft_schemas` for com.microsoft; both in `OpSchema` objects.
 """
 
 import functools
@@ -15,8 +15,8 @@ from onnx import defs, helper
 
 from jaxops.dtypes import canonical, is_string
 from jaxops.errors import ArgumentError, UnsupportedError
-from jaxops.onnx import contrib
-from jaxops.sequences import GrowingSequence, SplitSequence
+from jaxops.lazy_sequences import GrowingSequence, SplitSequence
+from jaxops.onnx import microsoft_schemas
 from jaxops.static import FromSizes, Tracer
 
 SINGLE = defs.OpSchema.FormalParameterOption.Single
@@ -27,8 +27,8 @@ OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 @functools.cache
 def _history(op_type: str, domain: str) -> dict[int, Any]:
     """version → schema, in ascending order; one by one, as all schemas of the standard take 20 ms."""
-    if domain == contrib.DOMAIN:
-        return {schema.since_version: schema for schema in contrib.schemas() if schema.name == op_type}
+    if domain == microsoft_schemas.DOMAIN:
+        return {schema.since_version: schema for schema in microsoft_schemas.schemas() if schema.name == op_type}
     found: list[Any] = []
     version = newest_opset(domain) if defs.has(op_type, domain) else 0
     while defs.has(op_type, version, domain):
@@ -38,7 +38,7 @@ def _history(op_type: str, domain: str) -> dict[int, Any]:
 
 
 def _all_schemas() -> list[Any]:
-    return [*defs.get_all_schemas_with_history(), *contrib.schemas()]
+    return [*defs.get_all_schemas_with_history(), *microsoft_schemas.schemas()]
 
 
 def operators(domain: str) -> list[str]:

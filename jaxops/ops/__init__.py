@@ -1,6 +1,5 @@
 """The operators, in the families of the standard: pure functions on arrays with the newest and most general meaning."""
 
-from jaxops.contract import explain as _explain
 from jaxops.ops import (
     controlflow,
     generator,
@@ -29,6 +28,7 @@ from jaxops.ops.reduction import *
 from jaxops.ops.sequence import *
 from jaxops.ops.tensor import *
 from jaxops.ops.text import *
+from jaxops.signature_errors import explain as _explain
 
 __all__: list[str] = []
 __all__ += controlflow.__all__

@@ -29,7 +29,7 @@ from report import geometric_mean
 from rich.console import Console
 from rich.table import Table
 
-from jaxops.processor import cores
+from jaxops.host import cores
 
 CALLS, QUEUED = 50, 50
 

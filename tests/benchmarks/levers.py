@@ -32,10 +32,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from jaxops.graph.compiler import compiler_options
-from jaxops.ops.mixed_products import mixed_product
-from jaxops.ops.nn.convolution_forms import as_columns, fast_form
-from jaxops.ops.precision import matrix_product
+from jaxops.compiler.xla_options import compiler_options
+from jaxops.kernels.convolution.select_cpu import as_columns, fast_form
+from jaxops.kernels.matmul.dot import matrix_product
+from jaxops.kernels.matmul.uint8_int8 import mixed_product
 
 ALL, CALLS, TOLERANCE = "all, ms", 3, 0.05
 # Those that spare a start what it need not compile, trace or look through, and how many starts are measured of each.
@@ -78,47 +78,49 @@ LEVERS = {
     # No weights are prepared, so no operator asks for another layout of them, and no transpose is held back.
     "prepared programs": {"jaxops.model.Model.__call__": whole},
     # The same forms as with it, but what they make of the weights is made at each call.
-    "prepared weights": {"jaxops.graph.division.Division._is_worth_it": lambda division, value: False},
+    "prepared weights": {"jaxops.compiler.partition.weight_only.Division._is_worth_it": lambda division, value: False},
     "channels last": {
-        "jaxops.ops.nn.convolving.fast_form": unprepared,
+        "jaxops.kernels.convolution.convolve.fast_form": unprepared,
         "jaxops.ops.nn.integer_convolution.columns_last": columns_first,
         "jaxops.ops.nn.integer_convolution.data_type": signed,
     },
-    "Winograd's products": {"jaxops.ops.nn.winograd.pays": lambda x, w, windows, narrow: False},
-    "small convolutions": {"jaxops.ops.nn.convolution_forms._is_small_product": lambda x, w, rows: False},
-    "means as products": {"jaxops.ops.row_products.prepared_on_cpu": lambda: False},
-    "held-back transposes": {"jaxops.graph.layout._moves_channels": lambda batch, perm: False},
-    "weights as columns": {"jaxops.ops.precision._reads_columns": lambda b, rows: False},
-    "weights as rows": {"jaxops.ops.precision._reads_rows": lambda b, rows: False},
-    "weights on the left": {"jaxops.ops.precision._on_the_left": lambda b, rows: False},
+    "Winograd's products": {"jaxops.kernels.convolution.winograd.pays": lambda x, w, windows, narrow: False},
+    "small convolutions": {"jaxops.kernels.convolution.select_cpu._is_small_product": lambda x, w, rows: False},
+    "means as products": {"jaxops.kernels.matmul.vector.prepared_on_cpu": lambda: False},
+    "held-back transposes": {"jaxops.compiler.passes.sink_transposes._moves_channels": lambda batch, perm: False},
+    "weights as columns": {"jaxops.kernels.matmul.dot._reads_columns": lambda b, rows: False},
+    "weights as rows": {"jaxops.kernels.matmul.dot._reads_rows": lambda b, rows: False},
+    "weights on the left": {"jaxops.kernels.matmul.dot._on_the_left": lambda b, rows: False},
     "products of integers": {"jaxops.ops.quantization.linear_quantization.Dequantized": lambda array, *made_of: array},
     "bytes without sign": dict.fromkeys(
-        ("jaxops.ops.integer_products.data_type", "jaxops.ops.nn.integer_convolution.data_type"), signed
+        ("jaxops.kernels.matmul.int8.data_type", "jaxops.ops.nn.integer_convolution.data_type"), signed
     ),
     "integers by eight rows": dict.fromkeys(
-        ("jaxops.ops.integer_products.product", "jaxops.ops.nn.integer_convolution.product"),
+        ("jaxops.kernels.matmul.int8.product", "jaxops.ops.nn.integer_convolution.product"),
         any_rows,
     ),
     "computed once": {
-        f"jaxops.ops.{module}.computed_once": lambda x: x
-        for module in ("nn.grouped_convolution", "microsoft.quantized_elementwise")
+        f"jaxops.{module}.computed_once": lambda x: x
+        for module in ("kernels.convolution.grouped", "ops.microsoft.quantized.elementwise")
     },
-    "kept late": {"jaxops.graph.kept.kept_late": lambda program: program},
-    "concatenations first": {"jaxops.graph.prepared.concatenated_first": lambda program: program},
-    "growing in place": {"jaxops.graph.prepared.grown": lambda program: program},
-    "programs in parts": {"jaxops.graph.layers.cut": lambda *_: []},
-    "numbers as arguments": {"jaxops.graph.prepared.numbers_as_arguments": lambda program: program},
+    "kept late": {"jaxops.compiler.passes.sink_barriers.kept_late": lambda program: program},
+    "concatenations first": {"jaxops.runtime.specialized_calls.concatenated_first": lambda program: program},
+    "growing in place": {"jaxops.runtime.specialized_calls.grown": lambda program: program},
+    "programs in parts": {"jaxops.compiler.partition.repeated_layers.cut": lambda *_: []},
+    "numbers as arguments": {"jaxops.runtime.specialized_calls.numbers_as_arguments": lambda program: program},
     "garbage later": dict.fromkeys(
-        ("jaxops.graph.prepared.garbage_later", "jaxops.onnx.loading.garbage_later"), contextlib.nullcontext
+        ("jaxops.runtime.specialized_calls.garbage_later", "jaxops.onnx.loading.garbage_later"), contextlib.nullcontext
     ),
-    "attention in parts": {"jaxops.graph.loops.looped": lambda operations, *_: operations},
+    "attention in parts": {"jaxops.compiler.passes.block_attention.looped": lambda operations, *_: operations},
     "maxima by slices": dict.fromkeys(
-        ("jaxops.graph.reductions.by_slices", "jaxops.graph.reductions.between_rows"), lambda *_: None
+        ("jaxops.compiler.passes.select_reductions.by_slices", "jaxops.compiler.passes.select_reductions.between_rows"),
+        lambda *_: None,
     ),
-    "sums by windows": {"jaxops.graph.reductions.sum_of_columns": lambda x, axes: None},
-    "normal distribution": {"jaxops.ops.normal_distribution.weighed": jax.nn.gelu},
+    "sums by windows": {"jaxops.compiler.passes.select_reductions.sum_of_columns": lambda x, axes: None},
+    "normal distribution": {"jaxops.kernels.normal_cdf.weighed": jax.nn.gelu},
     "compiler options": dict.fromkeys(
-        ("jaxops.graph.prepared.compiler_options", "jaxops.graph.pieces.compiler_options"), lambda *operations: None
+        ("jaxops.runtime.specialized_calls.compiler_options", "jaxops.runtime.call.compiler_options"),
+        lambda *operations: None,
     ),
 }
 

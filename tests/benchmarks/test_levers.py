@@ -74,25 +74,25 @@ def test_each_lever_is_measured_and_replaces_what_runs(path, monkeypatch):
 
 
 def test_a_lever_is_on_again_behind_its_context():
-    from jaxops.ops import precision
+    from jaxops.kernels.matmul import dot
 
-    on = precision._reads_columns
+    on = dot._reads_columns
     with without("weights as columns"):
-        assert precision._reads_columns is not on
-    assert precision._reads_columns is on
+        assert dot._reads_columns is not on
+    assert dot._reads_columns is on
 
 
 def test_a_lever_that_changes_the_answer_is_told(path, monkeypatch):
     def wrong(*_):
         return lambda x, w, windows, group: x[:, :1] * w[:, 0, :1, :1].reshape(1, -1, 1, 1)
 
-    monkeypatch.setattr(levers, "LEVERS", {"wrong": {"jaxops.ops.nn.convolving.fast_form": wrong}})
+    monkeypatch.setattr(levers, "LEVERS", {"wrong": {"jaxops.kernels.convolution.convolve.fast_form": wrong}})
     with pytest.raises(SystemExit, match=r"without wrong the outputs differ by \d"):
         compared(path, {"x": X}, rounds=1)
 
 
 def test_a_name_that_is_gone_is_told(monkeypatch):
-    monkeypatch.setattr(levers, "LEVERS", {"old": {"jaxops.ops.precision.gone": None}})
+    monkeypatch.setattr(levers, "LEVERS", {"old": {"jaxops.kernels.matmul.dot.gone": None}})
     with pytest.raises(AttributeError, match="gone"), without("old"):
         pass
 

@@ -18,7 +18,7 @@ from random_nodes import decoded, difference
 
 from jaxops.errors import JaxopsError, OutOfRangeError
 from jaxops.onnx import load
-from jaxops.onnx.tolerant import tolerant
+from jaxops.onnx.lenient import tolerant
 
 
 class Finding(NamedTuple):

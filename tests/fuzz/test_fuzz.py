@@ -18,7 +18,7 @@ from random_graphs import RandomGraph, Step, random_graph
 from random_nodes import Case
 
 from jaxops.onnx import registry
-from jaxops.onnx.tolerant import tolerant
+from jaxops.onnx.lenient import tolerant
 from jaxops.static import Tracer
 
 GRAPHS, PIECES = 24, 8

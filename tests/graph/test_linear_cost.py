@@ -14,8 +14,8 @@ from onnx import helper
 
 import jaxops as jo
 from jaxops.errors import StaticError
-from jaxops.graph import trace
-from jaxops.graph.static_inputs import StaticInputs
+from jaxops.graph import interpreter
+from jaxops.graph.static_analysis import StaticInputs
 from jaxops.onnx import bind, load
 from jaxops.onnx.read import read
 
@@ -75,7 +75,7 @@ def test_only_nodes_that_draw_get_a_key():
 
 def test_an_eager_run_lets_go_of_what_no_later_node_reads(monkeypatch):
     model, alive, most = load(chain(40)), [], []
-    step = trace.step
+    step = interpreter.step
 
     def counted(*args):
         outputs = step(*args)
@@ -83,7 +83,7 @@ def test_an_eager_run_lets_go_of_what_no_later_node_reads(monkeypatch):
         most.append(sum(ref() is not None for ref in alive))
         return outputs
 
-    monkeypatch.setattr(trace, "step", counted)
+    monkeypatch.setattr(interpreter, "step", counted)
     with jax.disable_jit():
         np.testing.assert_array_equal(model(X), X * 2.0**40)
     assert len(most) == 40
@@ -161,13 +161,13 @@ def test_functions_called_with_other_attributes_are_bound_for_each():
 
 
 def test_a_subgraph_finds_values_of_graphs_around_it_that_it_does_not_copy(monkeypatch):
-    made, run = [], trace.run
+    made, run = [], interpreter.run
 
     def counted(graph, given, params, rng, outer=None):
         made.append((len(given), outer.maps if outer else ()))
         return run(graph, given, params, rng, outer)
 
-    monkeypatch.setattr(trace, "run", counted)
+    monkeypatch.setattr(interpreter, "run", counted)
     inner = helper.make_graph([node("Add", ["v9", "x"], ["r"])], "inner", [], [info("r", None)])
     middle = helper.make_graph(
         [node("If", ["c"], ["q"], then_branch=inner, else_branch=inner)], "m", [], [info("q", None)]

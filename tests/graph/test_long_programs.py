@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from graphs import build, function, info, model, node, tensor
 
-from jaxops.graph import trace
+from jaxops.graph import interpreter
 from jaxops.onnx import load
 
 X = np.float32([[1, 0, 3], [0, 0, 6], [7, 8, 0]])
@@ -21,7 +21,7 @@ MARK = '{inlineable = "false"}'
 @pytest.fixture
 def short(monkeypatch):
     """Sections of three nodes, in models of more than twelve."""
-    monkeypatch.setattr(trace, "_FUSED", 3)
+    monkeypatch.setattr(interpreter, "_FUSED", 3)
 
 
 def chain(first, last):

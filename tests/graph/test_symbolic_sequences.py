@@ -6,7 +6,7 @@ from symbolic_graphs import Row, agrees, model
 
 import jaxops.onnx
 from jaxops.errors import BoundsError, ShapeError, SizeError
-from jaxops.tools.summary import symbolic
+from jaxops.tools.inspect.summary import symbolic
 
 NS = ({"n": 2, "s": 6}, {"n": 1, "s": 2})
 SPLIT = "one = Constant<value_int=1>()  three = Constant<value_int=3>()  "

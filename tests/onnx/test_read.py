@@ -14,7 +14,7 @@ from jaxops.errors import ModelError, SignatureError
 from jaxops.graph.nodes import Graph, Tensor
 from jaxops.onnx import load
 from jaxops.onnx.read import read
-from jaxops.onnx.source import OperatorName, Reference
+from jaxops.onnx.unbound import OperatorName, Reference
 
 X = np.ones((2, 3), np.float32)
 TEXT = "main (float[N,3] x) => (float[N,3] y) { y = Add(x, w) }"

@@ -8,8 +8,9 @@ from onnx import defs
 
 from jaxops import ops
 from jaxops.errors import ArgumentError, UnsupportedError
+from jaxops.frontend.signature_operator import RESERVED, marks as marks_of
 from jaxops.onnx import registry
-from jaxops.onnx.registry import RESERVED, Operator, function
+from jaxops.onnx.registry import Operator, function
 from jaxops.onnx.schemas import OPTIONAL, VARIADIC, element_type, find_schema, newest_opset, operators, versions
 from jaxops.static import ELEMENT_TYPE, QUANTIZABLE, Static, StaticInts, foldable
 
@@ -55,7 +56,7 @@ def wrong_marks(adapter, fn):
     inputs = [p for p in inspect.signature(adapter).parameters.values() if p.kind is not p.KEYWORD_ONLY]
     theirs = inspect.signature(fn).parameters
     both = ((p.name, (p.annotation, theirs.get(p.name, p).annotation)) for p in inputs)
-    marks = {name: [{*registry.marks(a)} - {QUANTIZABLE} for a in pair] for name, pair in both}
+    marks = {name: [{*marks_of(a)} - {QUANTIZABLE} for a in pair] for name, pair in both}
     found = [name for name, (one, other) in marks.items() if one != other]
     return found + (["foldable"] if getattr(adapter, "foldable", False) != getattr(fn, "foldable", False) else [])
 
@@ -98,7 +99,7 @@ def wrong_defaults(schema, fn):
         parameter = parameters.get(name)
         default = parameter.default if parameter else inspect.Parameter.empty
         wanted = inspect.Parameter.empty if attribute.required else Operator(schema, fn).defaults.get(name)
-        if parameter and isinstance(wanted, int) and ELEMENT_TYPE in registry.marks(parameter.annotation):
+        if parameter and isinstance(wanted, int) and ELEMENT_TYPE in marks_of(parameter.annotation):
             wanted = element_type(wanted)
         if isinstance(wanted, float) and isinstance(default, float):
             default = float(np.float32(default))  # as the schema stores it

@@ -25,7 +25,7 @@ import gradient_cases
 import microsoft_gradient_cases  # noqa: F401 - adds its cases
 
 import jaxops as jo
-from jaxops import contract, ops
+from jaxops import ops, signature_errors
 from jaxops.errors import (
     ArgumentError,
     BoundsError,
@@ -318,8 +318,8 @@ def test_each_annotation_has_its_check():
     free = {Any, type(None)}
     for name, fn in OPERATORS.items():
         for parameter in inspect.signature(fn).parameters.values():
-            for part in contract._parts(parameter.annotation):
-                known = part in free or contract._check_of(part) is not None
+            for part in signature_errors._parts(parameter.annotation):
+                known = part in free or signature_errors._check_of(part) is not None
                 assert known, f"{name}: {parameter}"
 
 

@@ -21,7 +21,7 @@ import microsoft_gradient_cases  # noqa: F401 - adds its cases
 
 import jaxops as jo
 from jaxops.errors import BoundsError, JaxopsError, ShapeError
-from jaxops.onnx.tolerant import tolerant
+from jaxops.onnx.lenient import tolerant
 
 NEWEST = {"": 24, "ai.onnx.ml": 4, "com.microsoft": 1}
 

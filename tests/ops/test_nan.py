@@ -10,7 +10,7 @@ from programs import prepared
 
 import jaxops as jo
 import jaxops.microsoft
-from jaxops.graph.compiler import compiler_options
+from jaxops.compiler.xla_options import compiler_options
 from jaxops.ops.ml.scores import transformed
 from jaxops.ops.ml.support_vectors import _coupled, _greatest
 

@@ -1,4 +1,4 @@
-"""The rule for out-of-range indices, once for all operators: see `jaxops.ops.indices`."""
+"""The rule for out-of-range indices, once for all operators: see `jaxops.ops.common.indices`."""
 
 import jax
 import jax.numpy as jnp

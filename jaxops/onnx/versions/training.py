@@ -23,7 +23,7 @@ def gradient_1(
 ) -> tuple[jax.Array, ...]:
     """The derivatives of the sum of `y` by each of `xs`, where xs and zs have the values of the inputs.
 
-    differentiated: the nodes that lead from xs and zs to y, see `jaxops.onnx.differentiated`.
+    differentiated: the nodes that lead from xs and zs to y, see `jaxops.onnx.gradient_node`.
     """
     if len(inputs) != len(xs) + len(zs):
         raise SignatureError(f"gradient: {len(inputs)} inputs, but `xs` and `zs` name {len(xs) + len(zs)} values")

@@ -11,8 +11,8 @@ import numpy as np
 
 from jaxops.dtypes import as_canonical, is_string
 from jaxops.errors import SizeError
+from jaxops.ops.common.elementwise import on_sizes
 from jaxops.ops.controlflow.state import carried, condition
-from jaxops.ops.elementwise import on_sizes
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import Dim, FromSizes, is_symbolic, settled, symbolic_shape
 

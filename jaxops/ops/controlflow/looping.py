@@ -16,12 +16,12 @@ from jax import lax
 from jaxops.attributes import integer
 from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ArgumentError, JaxopsError, ShapeError, SignatureError, SizeError, StaticError, describe
+from jaxops.lazy_sequences import GrowingSequence, SplitSequence
 from jaxops.memory import bounded
-from jaxops.ops.checked import bounded_like, check_counts
+from jaxops.ops.common.result_sizes import bounded_like, check_counts
 from jaxops.ops.controlflow.branching import if_
 from jaxops.ops.controlflow.counting import counted
 from jaxops.ops.controlflow.state import carried, condition, has_strings, rows_of, same_state, value_of
-from jaxops.sequences import GrowingSequence, SplitSequence
 from jaxops.static import (
     CUTTABLE,
     UNKNOWN,

@@ -10,7 +10,7 @@ from jax import lax
 
 from jaxops.dtypes import as_traced, is_string, widened
 from jaxops.errors import DTypeError, ShapeError, describe
-from jaxops.sequences import GrowingSequence, SplitSequence
+from jaxops.lazy_sequences import GrowingSequence, SplitSequence
 from jaxops.static import Array, Tracer, array
 
 

@@ -24,8 +24,8 @@ from jaxops.attributes import element_type, integer, ints
 from jaxops.dtypes import SUB_BYTE, accumulation_type, canonical, floating, is_float
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, shape_text
 from jaxops.memory import bounded
-from jaxops.ops.checked import bounded_like, check_counts, with_sizes
-from jaxops.ops.randomness import random_key
+from jaxops.ops.common.randomness import random_key
+from jaxops.ops.common.result_sizes import bounded_like, check_counts, with_sizes
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.static import (
     Array,

@@ -14,8 +14,8 @@ from jaxops.attributes import stash
 from jaxops.dtypes import canonical, unify
 from jaxops.errors import ArgumentError, ShapeError, SizeError, message
 from jaxops.memory import bounded
-from jaxops.ops.computed_sizes import steps
-from jaxops.ops.elementwise import require
+from jaxops.ops.common.elementwise import require
+from jaxops.ops.common.size_tracking import steps
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import Array, Dim, ElementType, FromSizes, Static, Undecided, foldable, is_symbolic, known, settled
 

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import one_of
-from jaxops.ops.elementwise import broadcast_reduce, pair, require, traced_if_symbolic, unary
+from jaxops.ops.common.elementwise import broadcast_reduce, pair, require, traced_if_symbolic, unary
 from jaxops.static import A, array, foldable
 
 Direction = Literal["LEFT", "RIGHT"]

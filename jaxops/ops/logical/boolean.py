@@ -5,8 +5,8 @@ __all__ = ["and_", "not_", "or_", "xor"]
 import numpy as np
 from jax import lax
 
-from jaxops.ops.computed_sizes import computes_sizes
-from jaxops.ops.elementwise import broadcast_reduce, one_of_kind, pair, unary
+from jaxops.ops.common.elementwise import broadcast_reduce, one_of_kind, pair, unary
+from jaxops.ops.common.size_tracking import computes_sizes
 from jaxops.static import A, foldable
 
 

@@ -11,8 +11,8 @@ from jax import lax
 
 from jaxops.dtypes import as_traced
 from jaxops.errors import SizeError
-from jaxops.ops.computed_sizes import computes_sizes, facts
-from jaxops.ops.elementwise import broadcast_reduce, on_facts, operands, symbolic
+from jaxops.ops.common.elementwise import broadcast_reduce, on_facts, operands, symbolic
+from jaxops.ops.common.size_tracking import computes_sizes, facts
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import A, Array, foldable, tracing
 

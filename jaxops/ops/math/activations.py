@@ -33,8 +33,16 @@ from jax import lax
 from jaxops.attributes import one_of
 from jaxops.dtypes import floating
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.ops import normal_distribution
-from jaxops.ops.elementwise import broadcast_to, on_sizes, one_of_kind, operands, symbolic, traced_operands, unary
+from jaxops.kernels import normal_cdf
+from jaxops.ops.common.elementwise import (
+    broadcast_to,
+    on_sizes,
+    one_of_kind,
+    operands,
+    symbolic,
+    traced_operands,
+    unary,
+)
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import A, Array, foldable, jit_if_concrete
@@ -180,7 +188,7 @@ def gelu(x: Array, *, approximate: Approximation = "none") -> jax.Array:
 
 @jit_if_concrete
 def _gelu(x: jax.Array, approximate: bool) -> jax.Array:
-    return normal_distribution.weighed(x, approximate)
+    return normal_cdf.weighed(x, approximate)
 
 
 def sigmoid(x: Array) -> jax.Array:

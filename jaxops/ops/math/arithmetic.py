@@ -13,9 +13,9 @@ from jax import lax
 from jaxops.attributes import flag
 from jaxops.dtypes import accumulation_type, as_traced, canonical, is_float
 from jaxops.errors import ArgumentError
-from jaxops.ops.computed_sizes import computes_sizes
-from jaxops.ops.elementwise import broadcast_reduce, on_sizes, one_of_kind, operands, require, symbolic, unary
-from jaxops.ops.numerics import hidden, magnitude, quotient
+from jaxops.kernels.xla_workarounds import hidden, magnitude, quotient
+from jaxops.ops.common.elementwise import broadcast_reduce, on_sizes, one_of_kind, operands, require, symbolic, unary
+from jaxops.ops.common.size_tracking import computes_sizes
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import A, Array, Tracer, array, foldable, is_symbolic, jit_if_concrete

@@ -9,7 +9,7 @@ from jaxops.attributes import ints
 from jaxops.dtypes import traced_for_sizes
 from jaxops.errors import ArgumentError
 from jaxops.memory import bounded
-from jaxops.ops.checked import with_sizes
+from jaxops.ops.common.result_sizes import with_sizes
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.static import A, Array, Sizes, StaticInts, foldable, jit_if_concrete

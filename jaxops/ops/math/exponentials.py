@@ -9,8 +9,8 @@ import numpy as np
 from jax import lax
 
 from jaxops.dtypes import floating
-from jaxops.ops.computed_sizes import computes_sizes
-from jaxops.ops.elementwise import one_of_kind, unary
+from jaxops.ops.common.elementwise import one_of_kind, unary
+from jaxops.ops.common.size_tracking import computes_sizes
 from jaxops.static import A, Array, foldable
 
 

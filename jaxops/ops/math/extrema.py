@@ -11,8 +11,8 @@ from jax import lax
 
 from jaxops.dtypes import canonical, is_float
 from jaxops.errors import OutOfRangeError, ShapeError, shape_text
-from jaxops.ops.computed_sizes import computes_sizes
-from jaxops.ops.elementwise import broadcast_reduce, broadcast_to, on_sizes, operands, symbolic
+from jaxops.ops.common.elementwise import broadcast_reduce, broadcast_to, on_sizes, operands, symbolic
+from jaxops.ops.common.size_tracking import computes_sizes
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import A, Array, array, foldable, is_symbolic, jit_if_concrete
 

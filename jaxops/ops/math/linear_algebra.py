@@ -12,13 +12,13 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import flag
-from jaxops.dequantized import Dequantized, plain
 from jaxops.dtypes import accumulation_type, as_written, canonical, floating, is_float
 from jaxops.errors import ArgumentError, SignatureError
-from jaxops.ops import precision
-from jaxops.ops.checked import with_sizes
-from jaxops.ops.elementwise import broadcast_to, traced_operands
-from jaxops.ops.integer_products import of_dequantized
+from jaxops.kernels.matmul import dot
+from jaxops.kernels.matmul.int8 import of_dequantized
+from jaxops.ops.common.elementwise import broadcast_to, traced_operands
+from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.quantized_array import Dequantized, plain
 from jaxops.shapes.math import linear_algebra as sizes_of
 from jaxops.static import Array, Quantizable, jit_if_concrete
 
@@ -67,7 +67,7 @@ def _gemm(arrays: tuple[jax.Array, ...], alpha: float, beta: float, trans_a: boo
         wide = a.dtype if a.dtype == canonical(np.uint64) else canonical(np.int64)
         product = lax.dot_general(a, b, (contract, ((), ())), preferred_element_type=wide)
         return with_sizes("gemm", _whole_sum(product, alpha, c, beta).astype(a.dtype), sizes, a.dtype)
-    product = _with_addend(precision.dot(a, b, (contract, ((), ())), wide), alpha, c, beta)
+    product = _with_addend(dot.dot(a, b, (contract, ((), ())), wide), alpha, c, beta)
     return with_sizes("gemm", product.astype(a.dtype), sizes, a.dtype)
 
 
@@ -127,7 +127,7 @@ def matmul(a: Quantizable, b: Quantizable) -> jax.Array:
 def _matmul(arrays: tuple[jax.Array, ...]) -> jax.Array:
     a, b = arrays
     sizes = sizes_of.matmul(a.shape, b.shape)
-    product = precision.matrix_product(a, b, accumulation_type(a.dtype))
+    product = dot.matrix_product(a, b, accumulation_type(a.dtype))
     return with_sizes("matmul", product.astype(a.dtype), sizes, a.dtype)
 
 
@@ -154,7 +154,7 @@ def _einsum(inputs: tuple[jax.Array, ...], equation: str) -> jax.Array:
     # jnp.einsum mixes the operands with float32 intermediate sums.
     with jax.numpy_dtype_promotion("standard"):
         multiply = partial(jnp.einsum, explicit, preferred_element_type=accumulation_type(inputs[0].dtype))
-        total = precision.bilinear(multiply, *inputs, rows=inputs[0].size) if len(inputs) == 2 else multiply(*inputs)
+        total = dot.bilinear(multiply, *inputs, rows=inputs[0].size) if len(inputs) == 2 else multiply(*inputs)
     return with_sizes("einsum", total.astype(inputs[0].dtype), sizes, inputs[0].dtype)
 
 

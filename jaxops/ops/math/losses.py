@@ -15,7 +15,7 @@ from jax import lax
 from jaxops.attributes import integer, one_of
 from jaxops.dtypes import accumulation_type, as_traced, floating, require_integers
 from jaxops.errors import BoundsError
-from jaxops.ops.checked import with_sizes
+from jaxops.ops.common.result_sizes import with_sizes
 from jaxops.ops.math.softmax_like import log_softmax
 from jaxops.shapes.math import losses as sizes_of
 from jaxops.shapes.tensor.indexing import check_inhabited

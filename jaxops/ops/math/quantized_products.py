@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.ops.checked import with_sizes
-from jaxops.ops.integer_products import matrix_product
-from jaxops.ops.quantized import BYTES, FLOAT8, quantized, requantized, scale, without_zero, zero_point
+from jaxops.kernels.matmul.int8 import matrix_product
+from jaxops.ops.common.quantized_numbers import BYTES, FLOAT8, quantized, requantized, scale, without_zero, zero_point
+from jaxops.ops.common.result_sizes import with_sizes
 from jaxops.shapes.math import linear_algebra as sizes_of, quantized_products as sizes_of_scales
 from jaxops.static import Array, jit_if_concrete
 

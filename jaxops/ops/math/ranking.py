@@ -11,7 +11,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import canonical, is_float
 from jaxops.errors import ShapeError, shape_text
-from jaxops.ops.elementwise import one_of_kind, traced_if_symbolic
+from jaxops.ops.common.elementwise import one_of_kind, traced_if_symbolic
 from jaxops.static import Array, Static, foldable, jit_if_concrete
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from jaxops.ops.computed_sizes import computes_sizes
-from jaxops.ops.elementwise import one_of_kind, unary
+from jaxops.ops.common.elementwise import one_of_kind, unary
+from jaxops.ops.common.size_tracking import computes_sizes
 from jaxops.static import A, foldable
 
 

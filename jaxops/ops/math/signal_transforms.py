@@ -16,8 +16,8 @@ from jaxops.attributes import axis as resolve_axis, element_type, flag, integer
 from jaxops.dtypes import floating, is_float, is_string
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, message, shape_text
 from jaxops.memory import bounded
-from jaxops.ops.checked import bounded_like, with_sizes
-from jaxops.ops.elementwise import operands
+from jaxops.ops.common.elementwise import operands
+from jaxops.ops.common.result_sizes import bounded_like, with_sizes
 from jaxops.shapes.math import signal_transforms as sizes_of
 from jaxops.static import Array, ElementType, Static, foldable, jit_if_concrete, known
 

@@ -11,7 +11,7 @@ from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, axis as resolve_axis, ints
 from jaxops.dtypes import accumulation_type, canonical, floating
-from jaxops.ops.numerics import largest, rounded
+from jaxops.kernels.xla_workarounds import largest, rounded
 from jaxops.static import Array, Ints, jit_if_concrete
 
 

@@ -10,8 +10,8 @@ from jax import lax
 
 from jaxops.dtypes import accumulation_type, floating
 from jaxops.errors import ShapeError, describe
-from jaxops.ops import normal_distribution
-from jaxops.ops.elementwise import traced_operands
+from jaxops.kernels import normal_cdf
+from jaxops.ops.common.elementwise import traced_operands
 from jaxops.shapes.microsoft import biases as sizes_of
 from jaxops.static import Array, jit_if_concrete
 
@@ -62,7 +62,7 @@ def _biased_gelu(operands: tuple[jax.Array, ...], op: str, approximate: bool) ->
     for bias in biases:
         sizes_of.last_axis(op, x.shape, bias=bias.shape)
         x = x + lax.broadcast_in_dim(bias, x.shape, (x.ndim - 1,))
-    return normal_distribution.weighed(x, approximate).astype(operands[0].dtype)
+    return normal_cdf.weighed(x, approximate).astype(operands[0].dtype)
 
 
 def quick_gelu(x: Array, *, alpha: float = 1.7020000219345093) -> jax.Array:
@@ -128,4 +128,4 @@ def _bias_split_gelu(operands: tuple[jax.Array, ...]) -> jax.Array:
     half = sizes_of.halves("bias_split_gelu", x.shape)[-1]
     x = x + lax.broadcast_in_dim(bias, x.shape, (x.ndim - 1,))
     left, right = x[..., :half], x[..., half:]
-    return (left * normal_distribution.weighed(right, False)).astype(operands[0].dtype)
+    return (left * normal_cdf.weighed(right, False)).astype(operands[0].dtype)

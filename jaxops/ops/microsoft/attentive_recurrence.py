@@ -13,7 +13,7 @@ from jax import lax
 from jaxops.attributes import flag, integer
 from jaxops.dtypes import as_traced, floats_of_one_type
 from jaxops.errors import ArgumentError
-from jaxops.ops.precision import dot
+from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.recurrent.gate_activations import Activation, resolve
 from jaxops.ops.recurrent.layers import lstm_step
 from jaxops.ops.recurrent.recurrence import (

@@ -10,7 +10,7 @@ from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, flag
 from jaxops.dtypes import accumulation_type, as_traced
-from jaxops.ops.elementwise import broadcast_to, traced_operands
+from jaxops.ops.common.elementwise import broadcast_to, traced_operands
 from jaxops.ops.math.softmax_like import softmax
 from jaxops.ops.nn.regularization import dropout
 from jaxops.shapes.math.broadcasting import broadcast

@@ -21,7 +21,7 @@ from jax import lax
 from jaxops.attributes import flag, ints
 from jaxops.dtypes import as_traced
 from jaxops.errors import ShapeError, shape_text
-from jaxops.ops.elementwise import require, traced_operands
+from jaxops.ops.common.elementwise import require, traced_operands
 from jaxops.ops.microsoft.fused_activations import listed
 from jaxops.ops.nn.convolution import conv, conv_transpose
 from jaxops.ops.nn.pooling import max_pool

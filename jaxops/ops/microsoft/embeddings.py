@@ -14,9 +14,9 @@ from jax import lax
 from jaxops.attributes import integer
 from jaxops.dtypes import accumulation_type, as_traced
 from jaxops.errors import ShapeError, describe
-from jaxops.ops.elementwise import broadcast_to, require, traced_operands
+from jaxops.kernels.xla_workarounds import largest
+from jaxops.ops.common.elementwise import broadcast_to, require, traced_operands
 from jaxops.ops.microsoft.normalization import layer_normalization
-from jaxops.ops.numerics import largest
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.microsoft import biases, embeddings as sizes_of
 from jaxops.static import Array, Static, jit_if_concrete, known

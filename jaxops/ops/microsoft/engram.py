@@ -21,7 +21,7 @@ from jaxops.dtypes import (
     unify,
 )
 from jaxops.errors import ArgumentError, OutOfRangeError, describe
-from jaxops.ops.elementwise import broadcast_to
+from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.microsoft.normalization import normalized
 from jaxops.ops.microsoft.packed_sequences import at_places, capacity, captured, check_offsets, packed
 from jaxops.shapes.microsoft import engram as sizes_of, packed_sequences as packed_sizes

@@ -12,9 +12,9 @@ from jax import lax
 from jaxops.attributes import flag, integer, one_of
 from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, SignatureError, UnsupportedError
-from jaxops.ops.elementwise import traced_operands
-from jaxops.ops.microsoft.quantized_blocks import unpacked
-from jaxops.ops.quantized import quantized
+from jaxops.ops.common.elementwise import traced_operands
+from jaxops.ops.common.quantized_numbers import quantized
+from jaxops.ops.microsoft.quantized.blocks import unpacked
 from jaxops.shapes.microsoft import experts as sizes_of
 from jaxops.static import Array, jit_if_concrete
 

@@ -18,12 +18,12 @@ from jax import lax
 
 from jaxops.attributes import flag, one_of
 from jaxops.dtypes import accumulation_type, as_traced, floating, is_float
-from jaxops.ops.elementwise import traced_operands
+from jaxops.kernels.xla_workarounds import root_of_squares
+from jaxops.ops.common.elementwise import traced_operands
 from jaxops.ops.math.linear_algebra import gemm, matmul, scaled
 from jaxops.ops.microsoft.activations import fast_gelu
 from jaxops.ops.microsoft.fused_activations import named
 from jaxops.ops.microsoft.linear_algebra import fused_matmul
-from jaxops.ops.numerics import root_of_squares
 from jaxops.shapes.math.linear_algebra import square
 from jaxops.shapes.microsoft import fused_products as sizes_of
 from jaxops.static import Array, jit_if_concrete

@@ -13,8 +13,8 @@ import numpy as np
 
 from jaxops.attributes import integer
 from jaxops.dtypes import accumulation_type, floating, floats_of_one_type
-from jaxops.ops.elementwise import broadcast_to
-from jaxops.ops.precision import dot
+from jaxops.kernels.matmul.dot import dot
+from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.shapes.microsoft import hyper_connections as sizes_of
 from jaxops.static import Array, jit_if_concrete
 

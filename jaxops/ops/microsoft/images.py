@@ -12,7 +12,7 @@ from jax import lax
 from jaxops.attributes import ints, one_of
 from jaxops.dtypes import accumulation_type, as_traced, floating
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.ops.elementwise import require
+from jaxops.ops.common.elementwise import require
 from jaxops.ops.tensor.grids import GridPadding, grid_sample as standard_grid_sample
 from jaxops.shapes.microsoft import images as sizes_of
 from jaxops.static import Array, Dim, Static, jit_if_concrete

@@ -8,9 +8,9 @@ from jax import lax
 
 from jaxops.attributes import flag
 from jaxops.dtypes import accumulation_type
-from jaxops.ops import precision
-from jaxops.ops.checked import with_sizes
-from jaxops.ops.elementwise import traced_operands
+from jaxops.kernels.matmul import dot
+from jaxops.ops.common.elementwise import traced_operands
+from jaxops.ops.common.result_sizes import with_sizes
 from jaxops.ops.math.linear_algebra import scaled
 from jaxops.shapes.math.linear_algebra import matmul as product_sizes
 from jaxops.shapes.microsoft import linear_algebra as sizes_of
@@ -56,6 +56,6 @@ def _fused_matmul(
         for name, x, swap, batch in zip("ab", arrays, swapped, batched, strict=True)
     )
     sizes = product_sizes(a.shape, b.shape, "fused_matmul")
-    product = precision.matrix_product(a, b, accumulation_type(a.dtype))
+    product = dot.matrix_product(a, b, accumulation_type(a.dtype))
     product = scaled(product, alpha)
     return with_sizes("fused_matmul", product.astype(a.dtype), sizes, a.dtype)

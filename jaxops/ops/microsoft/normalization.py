@@ -21,7 +21,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, flag, integer, one_of, stash
 from jaxops.dtypes import accumulation_type, floating
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.ops.elementwise import broadcast_to, traced_operands
+from jaxops.ops.common.elementwise import broadcast_to, traced_operands
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.microsoft import biases, normalization as sizes_of
 from jaxops.shapes.nn import normalization as channels

@@ -15,7 +15,7 @@ from jax import lax
 from jaxops.attributes import flag, integer, one_of
 from jaxops.dtypes import accumulation_type, floating, floats_of_one_type, integral
 from jaxops.errors import ArgumentError, DTypeError, UnsupportedError
-from jaxops.ops.elementwise import broadcast_to
+from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.microsoft.packed_sequences import Packed, at_places, capacity, captured, check_offsets, packed
 from jaxops.ops.nn.sequence_states import Activation, UpdateRule
 from jaxops.shapes.microsoft import packed_sequences as packed_sizes, packed_states as sizes_of

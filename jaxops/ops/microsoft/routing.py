@@ -11,9 +11,9 @@ from jax import lax
 from jaxops.attributes import integer
 from jaxops.dtypes import accumulation_type, floating, floats_of_one_type
 from jaxops.errors import ArgumentError
-from jaxops.ops.elementwise import broadcast_to
+from jaxops.kernels.matmul.dot import dot
+from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.math.ranking import top_k
-from jaxops.ops.precision import dot
 from jaxops.shapes.microsoft import routing as sizes_of
 from jaxops.static import Array, jit_if_concrete
 

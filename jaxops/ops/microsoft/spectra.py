@@ -11,7 +11,7 @@ from jax import lax
 from jaxops.attributes import integer, one_of
 from jaxops.dtypes import accumulation_type, floating
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.ops.elementwise import broadcast_to, traced_operands
+from jaxops.ops.common.elementwise import broadcast_to, traced_operands
 from jaxops.shapes.microsoft import spectra as sizes_of
 from jaxops.static import Array, jit_if_concrete
 

@@ -15,7 +15,7 @@ from jax import lax
 from jaxops.attributes import flag, integer, one_of
 from jaxops.dtypes import accumulation_type, floating, floats_of_one_type
 from jaxops.errors import ArgumentError, UnsupportedError
-from jaxops.ops.elementwise import broadcast_to, traced_operands
+from jaxops.ops.common.elementwise import broadcast_to, traced_operands
 from jaxops.ops.nn.sequence_states import Activation, UpdateRule, convolved_by_channel, remembered
 from jaxops.shapes.microsoft import biases, states as sizes_of
 from jaxops.shapes.nn import sequence_states as standard_sizes

@@ -13,9 +13,9 @@ from jax import lax
 from jaxops.attributes import flag, integer
 from jaxops.dtypes import as_traced, floating, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, describe, message
-from jaxops.ops.elementwise import require
+from jaxops.ops.common.elementwise import require
+from jaxops.ops.common.words import from_words, words_of
 from jaxops.ops.text.regular_expressions import compiled, encoded
-from jaxops.ops.words import from_words, words_of
 from jaxops.shapes.microsoft import tokens as sizes_of
 from jaxops.static import Array, Static, Tracer, array, foldable, jit_if_concrete
 

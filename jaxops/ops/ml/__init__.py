@@ -1,6 +1,5 @@
 """Operators of the domain `ai.onnx.ml`."""
 
-from jaxops.contract import explain as _explain
 from jaxops.ops.ml import encoding, features, linear, maps, scaling, support_vectors, trees
 from jaxops.ops.ml.encoding import *
 from jaxops.ops.ml.features import *
@@ -9,6 +8,7 @@ from jaxops.ops.ml.maps import *
 from jaxops.ops.ml.scaling import *
 from jaxops.ops.ml.support_vectors import *
 from jaxops.ops.ml.trees import *
+from jaxops.signature_errors import explain as _explain
 
 __all__: list[str] = []
 __all__ += encoding.__all__

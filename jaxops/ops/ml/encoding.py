@@ -11,10 +11,10 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import flag, ints
-from jaxops.deferred import ChosenStrings
 from jaxops.dtypes import as_traced, canonical, converted, is_float, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe
-from jaxops.ops.elementwise import require
+from jaxops.opaque import ChosenStrings
+from jaxops.ops.common.elementwise import require
 from jaxops.static import Array, Ints, array, foldable, is_symbolic, jit_if_concrete, known
 
 # The most integers from the first key to the last, for each key, that a table has.

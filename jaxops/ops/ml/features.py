@@ -12,10 +12,10 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import ints
-from jaxops.deferred import ChosenStrings
 from jaxops.dtypes import is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe
-from jaxops.ops.checked import with_sizes
+from jaxops.opaque import ChosenStrings
+from jaxops.ops.common.result_sizes import with_sizes
 from jaxops.ops.ml.scores import rows
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.ml import features as sizes_of

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.attributes import integer, one_of
-from jaxops.deferred import ZippedMaps
 from jaxops.dtypes import as_traced, canonical, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError
+from jaxops.opaque import ZippedMaps
 from jaxops.ops.ml.scores import class_labels, rows
 from jaxops.static import Array, Ints, array
 

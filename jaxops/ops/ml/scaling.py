@@ -17,8 +17,8 @@ from jax import lax
 from jaxops.attributes import integer, ints, one_of
 from jaxops.dtypes import as_traced, canonical, converted, is_float
 from jaxops.errors import ArgumentError, SignatureError
-from jaxops.ops.elementwise import require
-from jaxops.ops.numerics import largest, magnitude, root_of_squares
+from jaxops.kernels.xla_workarounds import largest, magnitude, root_of_squares
+from jaxops.ops.common.elementwise import require
 from jaxops.shapes.ml import scaling as sizes_of
 from jaxops.static import Array, Ints, jit_if_concrete, known
 

@@ -8,11 +8,11 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import ints
-from jaxops.deferred import ChosenStrings
 from jaxops.dtypes import as_traced
 from jaxops.errors import SignatureError
-from jaxops.ops.elementwise import require
-from jaxops.ops.numerics import largest
+from jaxops.kernels.xla_workarounds import largest
+from jaxops.opaque import ChosenStrings
+from jaxops.ops.common.elementwise import require
 from jaxops.shapes.ml.scaling import vector_or_matrix
 from jaxops.static import known
 

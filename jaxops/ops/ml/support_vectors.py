@@ -11,8 +11,8 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import flag, integer, ints, one_of
+from jaxops.kernels.xla_workarounds import largest
 from jaxops.ops.ml.scores import PostTransform, choose, class_labels, numbers, rows, transformed, two_scores
-from jaxops.ops.numerics import largest
 from jaxops.shapes.ml import linear as sizes_of
 from jaxops.static import Array, Ints
 

@@ -14,8 +14,8 @@ from jax import lax
 
 from jaxops.dtypes import canonical, is_float
 from jaxops.errors import ArgumentError
+from jaxops.ops.common.words import from_words
 from jaxops.ops.ml.vote_sums import at, vote_sum
-from jaxops.ops.words import from_words
 from jaxops.shapes.ml import trees as sizes_of
 
 LEQ, LT, EQ = range(3)

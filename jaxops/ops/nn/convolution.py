@@ -1,6 +1,6 @@
 """Convolution and its transpose, over any number of spatial axes.
 
-On a CPU they take other forms than a `lax` convolution where that is faster (`convolution_forms`).
+On a CPU they take other forms than a `lax` convolution where that is faster (`kernels.convolution`).
 """
 
 __all__ = ["conv", "conv_transpose"]
@@ -14,15 +14,16 @@ import jax.numpy as jnp  # noqa: F401 - the doctests use it
 from jax import lax
 
 from jaxops.attributes import integer
-from jaxops.dequantized import plain
 from jaxops.dtypes import as_traced, unify
-from jaxops.ops.checked import with_sizes
-from jaxops.ops.nn.convolving import add_bias, channels_first, convolved, over_windows
+from jaxops.kernels.convolution.convolve import channels_first, over_windows
+from jaxops.kernels.convolution.transposed import as_overlaps
+from jaxops.kernels.dispatch import by_platform
+from jaxops.kernels.matmul.dot import dot
+from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.nn.convolving import add_bias, convolved
 from jaxops.ops.nn.integer_convolution import of_dequantized
-from jaxops.ops.nn.overlaps import as_overlaps
 from jaxops.ops.nn.windows import integers, options
-from jaxops.ops.platforms import by_platform
-from jaxops.ops.precision import dot
+from jaxops.quantized_array import plain
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.static import Array, Ints, Quantizable, Sizes, jit_if_concrete

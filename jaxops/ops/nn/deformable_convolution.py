@@ -12,8 +12,8 @@ from jax import lax
 
 from jaxops.attributes import integer
 from jaxops.dtypes import accumulation_type, floating, unify
-from jaxops.ops.checked import with_sizes
-from jaxops.ops.interpolation import Tap, gather_taps, inside, linear_taps
+from jaxops.ops.common.interpolation import Tap, gather_taps, inside, linear_taps
+from jaxops.ops.common.result_sizes import with_sizes
 from jaxops.ops.nn.convolving import add_bias
 from jaxops.ops.nn.windows import integers, options
 from jaxops.shapes.nn import deformable_convolution as sizes_of

@@ -6,7 +6,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, integer
-from jaxops.ops.checked import with_sizes
+from jaxops.ops.common.result_sizes import with_sizes
 from jaxops.shapes.nn import flattening as sizes_of
 from jaxops.static import A, Array, foldable, jit_if_concrete
 

@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxops.dequantized import Dequantized
-from jaxops.ops.integer_products import as_bytes, exact_sum, product
-from jaxops.ops.mixed_products import data_type
-from jaxops.ops.nn.convolution_forms import as_columns, columns_last
+from jaxops.kernels.convolution.select_cpu import as_columns, columns_last
+from jaxops.kernels.convolution.window_slices import padded
+from jaxops.kernels.matmul.int8 import as_bytes, exact_sum, product
+from jaxops.kernels.matmul.uint8_int8 import data_type
+from jaxops.ops.common.quantized_numbers import without_zero
 from jaxops.ops.nn.convolving import convolved
-from jaxops.ops.nn.window_slices import padded
-from jaxops.ops.quantized import without_zero
+from jaxops.quantized_array import Dequantized
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.quantized_convolution import of_filters
 from jaxops.shapes.nn.windows import Options, Windows

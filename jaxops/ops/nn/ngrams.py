@@ -13,7 +13,7 @@ from jax import lax
 from jaxops.attributes import integer, ints, one_of
 from jaxops.dtypes import is_string
 from jaxops.errors import ArgumentError, DTypeError, describe
-from jaxops.ops.checked import bounded_like, check_counts, with_sizes
+from jaxops.ops.common.result_sizes import bounded_like, check_counts, with_sizes
 from jaxops.shapes.nn import ngrams as sizes_of
 from jaxops.static import Array, Ints, Sizes, array, jit_if_concrete
 

@@ -24,7 +24,7 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, axis as resolve_axis, flag, integer, ints, one_of, stash
 from jaxops.dtypes import accumulation_type, floating
 from jaxops.errors import ShapeError, shape_text
-from jaxops.ops.numerics import magnitude, quotient, root_of_squares
+from jaxops.kernels.xla_workarounds import magnitude, quotient, root_of_squares
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.nn import normalization as sizes_of
 from jaxops.static import Array, ElementType, Ints, Static, Statistics, jit_if_concrete

@@ -17,9 +17,9 @@ from jax import lax
 from jaxops.attributes import flag, ints
 from jaxops.dtypes import accumulation_type, as_traced, canonical, floating, is_float
 from jaxops.errors import ArgumentError, OutOfRangeError, UnsupportedError, message
+from jaxops.kernels.matmul.vector import mean_of_places
+from jaxops.kernels.xla_workarounds import flat_at_zero, largest, magnitude, root_of_squares
 from jaxops.ops.nn.windows import counts, options, pool, slide
-from jaxops.ops.numerics import flat_at_zero, largest, magnitude, root_of_squares
-from jaxops.ops.row_products import mean_of_places
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete

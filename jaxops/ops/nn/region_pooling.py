@@ -11,8 +11,8 @@ from jax import lax
 
 from jaxops.attributes import ints
 from jaxops.dtypes import accumulation_type, floating, unify
-from jaxops.ops.checked import bounded_like, with_sizes
-from jaxops.ops.numerics import largest, quotient
+from jaxops.kernels.xla_workarounds import largest, quotient
+from jaxops.ops.common.result_sizes import bounded_like, with_sizes
 from jaxops.shapes.nn import region_pooling as sizes_of
 from jaxops.static import Array, Dim, Ints, Sizes, jit_if_concrete
 

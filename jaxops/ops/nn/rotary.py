@@ -10,7 +10,7 @@ from jax import lax
 
 from jaxops.attributes import flag, integer
 from jaxops.dtypes import floating, unify
-from jaxops.ops.attending import rotated
+from jaxops.ops.common.scaled_dot_product import rotated
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.nn import dot_product_attention as heads_of, rotary as sizes_of
 from jaxops.static import Array, array, jit_if_concrete

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.dtypes import as_traced, as_written, is_float
-from jaxops.ops.elementwise import one_of_kind
+from jaxops.ops.common.elementwise import one_of_kind
 from jaxops.static import Array, jit_if_concrete
 
 

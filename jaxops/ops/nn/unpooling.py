@@ -12,8 +12,8 @@ from jax import lax
 
 from jaxops.attributes import ints
 from jaxops.dtypes import as_traced, integral, is_float
-from jaxops.ops.checked import bounded_like, with_sizes
-from jaxops.ops.elementwise import require
+from jaxops.ops.common.elementwise import require
+from jaxops.ops.common.result_sizes import bounded_like, with_sizes
 from jaxops.ops.nn.windows import integers, options
 from jaxops.shapes.nn import unpooling as sizes_of
 from jaxops.shapes.nn.windows import Options

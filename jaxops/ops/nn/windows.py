@@ -15,10 +15,10 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import ints, one_of
-from jaxops.ops.checked import with_sizes
-from jaxops.ops.nn.window_slices import padded
-from jaxops.ops.numerics import with_nans
-from jaxops.ops.platforms import prepared_on_cpu
+from jaxops.kernels.convolution.window_slices import padded
+from jaxops.kernels.dispatch import prepared_on_cpu
+from jaxops.kernels.xla_workarounds import with_nans
+from jaxops.ops.common.result_sizes import with_sizes
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.static import Dim, Ints, Sizes
 

@@ -13,8 +13,8 @@ from jax import lax
 from jaxops.attributes import integer, one_of
 from jaxops.dtypes import floating, integral
 from jaxops.errors import ArgumentError
-from jaxops.ops.checked import bounded_like, check_counts, with_sizes
-from jaxops.ops.linear_maps import linear
+from jaxops.kernels.custom_transpose import linear
+from jaxops.ops.common.result_sizes import bounded_like, check_counts, with_sizes
 from jaxops.shapes.object_detection import regions as sizes_of
 from jaxops.static import Array, jit_if_concrete
 

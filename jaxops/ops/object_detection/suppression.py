@@ -12,7 +12,7 @@ from jax import lax
 from jaxops.attributes import flag, non_negative
 from jaxops.dtypes import as_traced, canonical, floating
 from jaxops.errors import ShapeError, StaticError, describe, message
-from jaxops.ops.checked import bounded_like, check_counts
+from jaxops.ops.common.result_sizes import bounded_like, check_counts
 from jaxops.shapes.object_detection import suppression as sizes_of
 from jaxops.static import Array, Static, Tracer, is_static, jit_if_concrete
 

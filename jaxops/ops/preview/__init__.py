@@ -1,8 +1,8 @@
 """Operators of the domain `ai.onnx.preview`."""
 
-from jaxops.contract import explain as _explain
 from jaxops.ops.preview import modified_attention
 from jaxops.ops.preview.modified_attention import *
+from jaxops.signature_errors import explain as _explain
 
 __all__: list[str] = []
 __all__ += modified_attention.__all__

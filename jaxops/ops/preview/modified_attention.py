@@ -12,7 +12,7 @@ import numpy as np
 from jaxops.attributes import float_type
 from jaxops.dtypes import as_traced, floats_of_one_type
 from jaxops.errors import DTypeError, ShapeError, SignatureError, describe, shape_text
-from jaxops.ops.attending import scaled_products, weighted_sums
+from jaxops.ops.common.scaled_dot_product import scaled_products, weighted_sums
 from jaxops.ops.math.softmax_like import softmax
 from jaxops.shapes.nn import dot_product_attention as sizes_of
 from jaxops.static import Array, ElementType, Subgraph, jit_if_concrete

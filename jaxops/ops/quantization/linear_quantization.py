@@ -10,13 +10,22 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, element_type, flag, integer
-from jaxops.dequantized import Dequantized
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import DTypeError
-from jaxops.ops.checked import with_sizes
-from jaxops.ops.numerics import largest, quotient, smallest
-from jaxops.ops.platforms import prepared_on_cpu
-from jaxops.ops.quantized import BYTES, QUANTIZED, in_precision, quantized, saturated, scale, wide, zero_point
+from jaxops.kernels.dispatch import prepared_on_cpu
+from jaxops.kernels.xla_workarounds import largest, quotient, smallest
+from jaxops.ops.common.quantized_numbers import (
+    BYTES,
+    QUANTIZED,
+    in_precision,
+    quantized,
+    saturated,
+    scale,
+    wide,
+    zero_point,
+)
+from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.quantized_array import Dequantized
 from jaxops.shapes.quantization.linear_quantization import Layout, layout, per_tensor, same_layout
 from jaxops.static import Array, ElementType, Sizes, jit_if_concrete
 

@@ -11,9 +11,9 @@ from jax import lax
 from jaxops.attributes import flag, integer, one_of
 from jaxops.dtypes import as_traced, require_integers, unify
 from jaxops.errors import ArgumentError
-from jaxops.ops.checked import with_sizes
-from jaxops.ops.elementwise import require
-from jaxops.ops.precision import dot
+from jaxops.kernels.matmul.dot import dot
+from jaxops.ops.common.elementwise import require
+from jaxops.ops.common.result_sizes import with_sizes
 from jaxops.ops.recurrent.gate_activations import Activation
 from jaxops.shapes.recurrent import layers as sizes_of
 from jaxops.static import Array, jit_if_concrete, settled

@@ -10,7 +10,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, flag
 from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ArgumentError, shape_text
-from jaxops.ops.elementwise import one_of_kind, traced_if_symbolic
+from jaxops.ops.common.elementwise import one_of_kind, traced_if_symbolic
 from jaxops.ops.tensor.inspection import dims
 from jaxops.shapes.arithmetic import at_least
 from jaxops.static import A, Array, foldable, jit_if_concrete

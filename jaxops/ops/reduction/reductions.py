@@ -26,12 +26,12 @@ from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, flag, ints
 from jaxops.dtypes import accumulation_type, as_traced, canonical, is_float
-from jaxops.ops.checked import with_sizes
-from jaxops.ops.elementwise import on_sizes, one_of_kind, symbolic
+from jaxops.kernels.matmul.vector import mean_of_places
+from jaxops.kernels.xla_workarounds import largest, least, magnitude, root_of_squares, rounded, smallest
+from jaxops.ops.common.elementwise import on_sizes, one_of_kind, symbolic
+from jaxops.ops.common.prefix_products import whole_product
+from jaxops.ops.common.result_sizes import with_sizes
 from jaxops.ops.math.arithmetic import div
-from jaxops.ops.numerics import largest, least, magnitude, root_of_squares, rounded, smallest
-from jaxops.ops.products import whole_product
-from jaxops.ops.row_products import mean_of_places
 from jaxops.ops.tensor.inspection import dims
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import A, Array, StaticInts, foldable, is_symbolic, jit_if_concrete

@@ -22,13 +22,13 @@ import numpy as np
 from jaxops.attributes import axis as resolve_axis, element_type, flag, integer, ints
 from jaxops.dtypes import as_traced, canonical, type_name
 from jaxops.errors import ArgumentError, BoundsError, DTypeError, ShapeError, SignatureError
+from jaxops.lazy_sequences import GrowingSequence, SplitSequence
 from jaxops.memory import bounded
 from jaxops.ops.sequence import split_sequences
 from jaxops.ops.tensor.inspection import dims
 from jaxops.ops.tensor.joining import concat
 from jaxops.ops.tensor.reshaping import squeeze, unsqueeze
 from jaxops.ops.tensor.splitting import split as split_into
-from jaxops.sequences import GrowingSequence, SplitSequence
 from jaxops.shapes.arithmetic import greater_or_equal
 from jaxops.static import Array, ElementType, ShapeOnly, Static, Subgraph, Tracer, array, foldable, known
 

@@ -10,7 +10,7 @@ from jax import lax
 
 from jaxops.dtypes import as_traced
 from jaxops.errors import BoundsError, ShapeError, SizeError
-from jaxops.sequences import SplitSequence
+from jaxops.lazy_sequences import SplitSequence
 from jaxops.shapes import arithmetic
 from jaxops.static import Dim, Tracer
 

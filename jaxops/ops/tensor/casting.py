@@ -12,9 +12,9 @@ from jax import lax
 from jaxops.attributes import element_type, flag, one_of
 from jaxops.dtypes import as_traced, canonical, is_float, is_string, loses_sign
 from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from jaxops.ops.computed_sizes import computes_sizes, sizes_as
-from jaxops.ops.elementwise import on_facts
-from jaxops.ops.words import from_words, words_of
+from jaxops.ops.common.elementwise import on_facts
+from jaxops.ops.common.size_tracking import computes_sizes, sizes_as
+from jaxops.ops.common.words import from_words, words_of
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import A, Array, ElementType, ShapeOnly, SizesKept, array, foldable, is_symbolic, jit_if_concrete
 

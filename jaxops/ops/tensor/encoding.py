@@ -12,8 +12,8 @@ from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import ArgumentError, ShapeError, describe
 from jaxops.memory import bounded
-from jaxops.ops.checked import bounded_like, check_counts
-from jaxops.ops.elementwise import one_of_kind, traced_if_symbolic
+from jaxops.ops.common.elementwise import one_of_kind, traced_if_symbolic
+from jaxops.ops.common.result_sizes import bounded_like, check_counts
 from jaxops.shapes.arithmetic import all_agree
 from jaxops.static import Array, Static, array, beside, foldable, is_symbolic, jit_if_concrete, known, settled
 

@@ -1,7 +1,7 @@
 """Operators that read elements by index.
 
 An out-of-range static index raises BoundsError. A traced one reads NaN, or the smallest integer (the largest of an
-unsigned type, True): see `jaxops.ops.indices`.
+unsigned type, True): see `jaxops.ops.common.indices`.
 """
 
 __all__ = ["gather", "gather_elements", "gather_nd"]
@@ -16,9 +16,9 @@ from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import as_traced
 from jaxops.errors import BoundsError, DTypeError, describe
 from jaxops.memory import bounded_operands
-from jaxops.ops.checked import bounded_like, with_sizes
-from jaxops.ops.computed_sizes import computes_sizes
-from jaxops.ops.indices import checked_indices, from_start
+from jaxops.ops.common.indices import checked_indices, from_start
+from jaxops.ops.common.result_sizes import bounded_like, with_sizes
+from jaxops.ops.common.size_tracking import computes_sizes
 from jaxops.shapes.tensor import indexing as sizes_of
 from jaxops.static import A, Array, Sizes, array, beside, foldable, is_static, is_symbolic, jit_if_concrete, settled
 

@@ -11,9 +11,9 @@ from jax import lax
 
 from jaxops.attributes import flag, ints, one_of
 from jaxops.dtypes import accumulation_type, as_traced, floating
-from jaxops.ops.checked import bounded_like, with_sizes
-from jaxops.ops.elementwise import require
-from jaxops.ops.interpolation import Tap, cubic_taps, gather_taps, inside, linear_taps
+from jaxops.ops.common.elementwise import require
+from jaxops.ops.common.interpolation import Tap, cubic_taps, gather_taps, inside, linear_taps
+from jaxops.ops.common.result_sizes import bounded_like, with_sizes
 from jaxops.shapes.tensor import grids as sizes_of
 from jaxops.static import Array, Dim, Sizes, StaticInts, jit_if_concrete
 

@@ -10,8 +10,8 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import unify, widened
 from jaxops.errors import SignatureError
-from jaxops.ops.checked import bounded_like, with_sizes
-from jaxops.ops.computed_sizes import computes_sizes
+from jaxops.ops.common.result_sizes import bounded_like, with_sizes
+from jaxops.ops.common.size_tracking import computes_sizes
 from jaxops.shapes.tensor import joining as sizes_of
 from jaxops.static import Array, foldable, jit_if_concrete
 

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import flag
-from jaxops.ops.elementwise import broadcast_to, one_of_kind, unary
+from jaxops.ops.common.elementwise import broadcast_to, one_of_kind, unary
 from jaxops.static import A, Array, foldable, jit_if_concrete
 
 

@@ -11,7 +11,7 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, ints, one_of
 from jaxops.dtypes import as_traced, is_string, number, unify, widened
 from jaxops.errors import ShapeError, describe, shape_text
-from jaxops.ops.checked import bounded_like
+from jaxops.ops.common.result_sizes import bounded_like
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.tensor import padding as sizes_of
 from jaxops.static import A, Array, Dim, Ints, Sizes, StaticInts, array, foldable, is_symbolic, jit_if_concrete

@@ -11,8 +11,8 @@ from jax import lax
 from jaxops.attributes import integer, ints, one_of
 from jaxops.dtypes import as_traced, require_integers
 from jaxops.errors import ArgumentError, AxisError, ShapeError, shape_text
-from jaxops.ops.checked import with_sizes
-from jaxops.ops.elementwise import traced_if_symbolic
+from jaxops.ops.common.elementwise import traced_if_symbolic
+from jaxops.ops.common.result_sizes import with_sizes
 from jaxops.ops.tensor.gathering import gather_nd
 from jaxops.ops.tensor.reshaping import reshape
 from jaxops.shapes.arithmetic import all_agree

@@ -9,9 +9,9 @@ from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, flag, ints
 from jaxops.dtypes import traced_for_sizes
-from jaxops.ops.checked import with_sizes
-from jaxops.ops.computed_sizes import computes_sizes
-from jaxops.sequences import GrowingSequence, SplitSequence
+from jaxops.lazy_sequences import GrowingSequence, SplitSequence
+from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.size_tracking import computes_sizes
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.static import A, Array, Ints, Sizes, SizesKept, StaticInts, array, foldable, jit_if_concrete
 

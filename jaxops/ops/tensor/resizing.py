@@ -22,10 +22,10 @@ from jaxops.attributes import axes as resolve_axes, flag, ints, one_of
 from jaxops.dtypes import as_traced, canonical, is_float, is_string, type_name, widened
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SizeError, message
 from jaxops.memory import bounded
-from jaxops.ops.checked import bounded_like, with_sizes
-from jaxops.ops.elementwise import require
-from jaxops.ops.floats_of_sizes import scaled
-from jaxops.ops.symbolic_resizing import outside, sampled
+from jaxops.ops.common.elementwise import require
+from jaxops.ops.common.result_sizes import bounded_like, with_sizes
+from jaxops.ops.common.symbolic_floats import scaled
+from jaxops.ops.common.symbolic_resizing import outside, sampled
 from jaxops.shapes.tensor import resizing as sizes_of
 from jaxops.shapes.tensor.resizing import AspectRatioPolicy, Resized
 from jaxops.static import Array, Ints, StaticInts, StaticNumbers, Undecided, array, is_symbolic, jit_if_concrete, known

@@ -16,7 +16,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, one_of
 from jaxops.dtypes import as_traced, unify
 from jaxops.errors import AxisError, DTypeError, ShapeError, describe
-from jaxops.ops.indices import checked_indices, from_start
+from jaxops.ops.common.indices import checked_indices, from_start
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.tensor import indexing as sizes_of
 from jaxops.static import A, Array, array, beside, foldable, is_static, is_symbolic, jit_if_concrete, settled

@@ -16,9 +16,9 @@ from jaxops.attributes import axis as resolve_axis, flag, non_negative
 from jaxops.dtypes import as_traced, canonical, widened
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, describe, message, shape_text
 from jaxops.memory import bounded_operands
-from jaxops.ops.checked import bounded_like, check_counts, with_sizes
-from jaxops.ops.computed_sizes import computes_sizes
-from jaxops.ops.elementwise import broadcast_to, on_facts, operands, require
+from jaxops.ops.common.elementwise import broadcast_to, on_facts, operands, require
+from jaxops.ops.common.result_sizes import bounded_like, check_counts, with_sizes
+from jaxops.ops.common.size_tracking import computes_sizes
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import A, Array, Static, Tracer, array, beside, foldable, is_symbolic, jit_if_concrete, settled

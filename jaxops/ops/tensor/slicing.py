@@ -11,8 +11,8 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, ints
 from jaxops.dtypes import canonical, traced_for_sizes
 from jaxops.errors import ShapeError
-from jaxops.ops.checked import with_sizes
-from jaxops.ops.computed_sizes import computes_sizes
+from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.size_tracking import computes_sizes
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.tensor import slicing as sizes_of
 from jaxops.static import A, Array, Dim, Sizes, StaticInts, foldable, jit_if_concrete

@@ -10,8 +10,8 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, integer, ints
 from jaxops.dtypes import traced_for_sizes
 from jaxops.errors import ArgumentError, SignatureError
-from jaxops.ops.checked import with_sizes
-from jaxops.ops.computed_sizes import computes_sizes
+from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.size_tracking import computes_sizes
 from jaxops.shapes.tensor import splitting as sizes_of
 from jaxops.static import Array, Sizes, Static, StaticInts, foldable, jit_if_concrete
 

@@ -9,7 +9,7 @@ from jax import lax
 
 from jaxops.attributes import ints
 from jaxops.dtypes import as_traced
-from jaxops.ops.checked import bounded_like, with_sizes
+from jaxops.ops.common.result_sizes import bounded_like, with_sizes
 from jaxops.shapes.tensor import tiling as sizes_of
 from jaxops.static import A, Array, Sizes, StaticInts, foldable, is_symbolic, jit_if_concrete
 

@@ -11,7 +11,7 @@ from jax import lax
 from jaxops.attributes import flag
 from jaxops.dtypes import as_traced
 from jaxops.errors import ShapeError, describe
-from jaxops.ops.elementwise import traced_if_symbolic
+from jaxops.ops.common.elementwise import traced_if_symbolic
 from jaxops.static import A, Array, array, foldable, jit_if_concrete
 
 

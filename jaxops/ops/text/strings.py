@@ -11,7 +11,7 @@ import numpy as np
 from jaxops.attributes import flag, integer, one_of
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, shape_text
 from jaxops.memory import bounded_operands
-from jaxops.ops.checked import bounded_like
+from jaxops.ops.common.result_sizes import bounded_like
 from jaxops.ops.text.regular_expressions import compiled, encoded
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import array, foldable

@@ -11,7 +11,7 @@ import jax
 from jax.export import SymbolicScope
 
 from jaxops.errors import SizeError
-from jaxops.graph.trace import open_question
+from jaxops.graph.interpreter import open_question
 from jaxops.static import Undecided
 
 # More of them say that the sizes of the model are not understood.

@@ -6,8 +6,8 @@ from typing import Any
 
 import jax
 
+from jaxops.graph.interpreter import run, step
 from jaxops.graph.nodes import Graph, Node
-from jaxops.graph.trace import run, step
 from jaxops.tools.python.operands import FAILURES, Operand
 
 # (subgraph → what enters it, by name; the results of the node). None stands for what is not known.

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxops.tools.precision import Converting, as_type
+from jaxops.tools.convert.astype import Converting, as_type
 from jaxops.tools.python.expressions import call
 from jaxops.tools.python.literals import literal
 from jaxops.tools.python.operands import Operand, abstract

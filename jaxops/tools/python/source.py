@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxops.graph.liveness import live
 from jaxops.graph.nodes import Graph, Value
-from jaxops.tools.paths import paths
+from jaxops.tools.inspect.parameter_paths import paths
 from jaxops.tools.python import files
 from jaxops.tools.python.converting import CONVERSION
 from jaxops.tools.python.expressions import INDENT, WIDTH, Group, laid_out
@@ -120,8 +120,8 @@ def _module(
     own = re.findall(r"(?<![\w.\"])([\w.]+)\.\w+\(", code)  # functions that `load` was given
     used += [f"import {name}" for name in dict.fromkeys(own) if name in sys.modules and not name.startswith("jax")]
     used.sort(key=lambda line: line.split()[1])
-    used += ["from jaxops.ops.numerics import flat_at_zero"] * ("flat_at_zero(" in code)
-    used += ["from jaxops.tools.x64 import with_x64"] * bool(wide)
+    used += ["from jaxops.kernels.xla_workarounds import flat_at_zero"] * ("flat_at_zero(" in code)
+    used += ["from jaxops.runtime.x64 import with_x64"] * bool(wide)
     used.append("from safetensors.flax import load_file")
     head += [*used, "", "Array = jax.Array | np.ndarray", "Params = dict[str, Any]", "HERE = Path(__file__).parent"]
     if constants:

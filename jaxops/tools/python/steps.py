@@ -13,7 +13,7 @@ from jaxops.dtypes import canonical, is_string
 from jaxops.errors import UnsupportedError
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.static import symbolic_shape
-from jaxops.tools.precision import Converting
+from jaxops.tools.convert.astype import Converting
 from jaxops.tools.python.assumptions import Assumed, Assumptions
 from jaxops.tools.python.bodies import inside
 from jaxops.tools.python.calls import Recorder

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from ml_peer import in_all_ways, runtime, same
 
-from jaxops.deferred import ChosenStrings
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError
 from jaxops.ml import category_mapper, one_hot_encoder
+from jaxops.opaque import ChosenStrings
 
 WORDS = np.array([["a", "q"], ["c", "b"]], object)
 CATS = {"cats_int64s": [4, 5, 2**40, 5], "cats_strings": ["a", "b", "c", "d"]}

@@ -8,9 +8,9 @@ from jax.test_util import check_grads
 from ml_peer import in_all_ways, model, ours, runtime
 
 import jaxops.onnx
-from jaxops.deferred import ChosenStrings
 from jaxops.errors import ArgumentError, ShapeError, SignatureError, StaticError
 from jaxops.ml import linear_classifier, linear_regressor
+from jaxops.opaque import ChosenStrings
 
 RNG = np.random.default_rng(1)
 X = RNG.normal(size=(5, 3)).astype(np.float32)

@@ -9,9 +9,9 @@ from ml_peer import model, runtime
 from onnx import TensorProto, helper
 
 import jaxops.onnx
-from jaxops.deferred import ZippedMaps
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError
 from jaxops.ml import cast_map, dict_vectorizer, zip_map
+from jaxops.opaque import ZippedMaps
 
 X = np.random.default_rng(30).normal(size=(4, 3)).astype(np.float32)
 

@@ -7,9 +7,9 @@ import pytest
 from jax.test_util import check_grads
 from ml_peer import in_all_ways, ours, runtime
 
-from jaxops.deferred import ChosenStrings
 from jaxops.errors import ArgumentError, ShapeError, SignatureError
 from jaxops.ml import svm_classifier, svm_regressor
+from jaxops.opaque import ChosenStrings
 
 RNG = np.random.default_rng(20)
 X = RNG.normal(size=(20, 3)).astype(np.float32)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from ml_peer import in_all_ways, ours, runtime
 
-from jaxops.deferred import ChosenStrings
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError
 from jaxops.ml import tree_ensemble, tree_ensemble_classifier, tree_ensemble_regressor
 from jaxops.onnx import registry
+from jaxops.opaque import ChosenStrings
 
 MODES = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"]
 TRANSFORMS = ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"]

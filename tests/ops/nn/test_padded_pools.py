@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from programs import prepared
 
-from jaxops.graph.compiler import compiler_options
+from jaxops.compiler.xla_options import compiler_options
 from jaxops.ops import average_pool, lp_pool, max_pool
 
 FUNCTIONS = {"MaxPool": max_pool, "AveragePool": average_pool, "LpPool": lp_pool}

@@ -12,8 +12,8 @@ from peer import runtime
 
 import jaxops as jo
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError
-from jaxops.ops.numerics import quotient
-from jaxops.ops.quantized import FLOAT8, in_precision
+from jaxops.kernels.xla_workarounds import quotient
+from jaxops.ops.common.quantized_numbers import FLOAT8, in_precision
 
 pytestmark = pytest.mark.optimized
 

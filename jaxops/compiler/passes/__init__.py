@@ -1,0 +1,1 @@
+"""Passes: each makes a program that computes the same, faster."""

@@ -1,0 +1,1 @@
+"""Runs what the passes made: prepared weights, segments, programs in files."""

@@ -1,0 +1,1 @@
+"""Parts of a front end that no file format has for itself."""

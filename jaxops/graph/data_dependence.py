@@ -1,0 +1,67 @@
+"""Where a graph is sure to be cut into pieces, as far as its nodes alone say: see `jaxops.runtime.call`.
+
+An If whose branches turn out to differ, or a Loop whose state grows, is found when a call is traced.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jaxops.graph.nodes import Graph, Node
+from jaxops.static import SHAPE_ONLY, STATIC
+
+# Name → whether the value is static; a name that is not here may be either.
+_Facts = dict[str, bool]
+
+
+def expected_cuts(graph: Graph, facts: Mapping[str, bool]) -> dict[str, str]:
+    """For each node that must know a traced value, why. facts: for each input, whether it is static."""
+    found: dict[str, str] = {}
+    _walk(graph, dict(facts), found, {})
+    return found
+
+
+def _walk(graph: Graph, facts: _Facts, found: dict[str, str], walked: dict[Any, Any]) -> list[bool | None]:
+    """Fills `found`; returns for each output whether it is static, None where that is open. walked: bodies, once."""
+    key = graph, tuple(sorted(facts.items()))
+    if key not in walked:
+        walked[key] = _walk_once(graph, facts, found, walked)
+    return walked[key]
+
+
+def _walk_once(graph: Graph, facts: _Facts, found: dict[str, str], walked: dict[Any, Any]) -> list[bool | None]:
+    facts |= dict.fromkeys(graph.params, False) | dict.fromkeys(graph.static, True)
+    for node in graph.nodes:
+        known = [facts.get(name) if name else True for name in node.inputs]
+        if node.body is not None:
+            given = {v.name: fact for v, fact in zip(node.body.inputs, known, strict=False) if fact is not None}
+            outputs = _walk(node.body, given, found, walked)
+        elif node.subgraphs:
+            for inner in node.subgraphs.values():
+                _walk(inner, {name: facts[name] for name in inner.captures if name in facts}, found, walked)
+            outputs = []
+        else:
+            reason = _reason(node, known)
+            if reason:
+                found[node.title] = reason
+            outputs = [result_is_static(node, known)] * len(node.outputs)
+        facts |= {name: fact for name, fact in zip(node.outputs, outputs, strict=False) if name and fact is not None}
+    return [facts.get(value.name) for value in graph.outputs]
+
+
+def _reason(node: Node, known: list[bool | None]) -> str:
+    operator = node.operator
+    for position, fact in enumerate(known):
+        formal = operator.formals[min(position, len(operator.formals) - 1)] if operator.formals else str(position)
+        if fact is False and operator.mark(position) == STATIC:
+            return f"`{formal}` must be known, but it depends on data"
+        if fact is False and operator.sized_by_data:
+            return f"the size of the result depends on `{formal}`"
+    return ""
+
+
+def result_is_static(node: Node, known: Sequence[bool | None]) -> bool | None:
+    """Whether the outputs of a node are static, where it is known of the inputs (True for one left out); None: open."""
+    if not node.operator.foldable:
+        return False
+    facts = {fact for position, fact in enumerate(known) if node.operator.mark(position) != SHAPE_ONLY}
+    return False if False in facts else None if None in facts else True

@@ -1,0 +1,266 @@
+"""The walk over the nodes of a graph that calls the operators; JAX's tracing does the rest."""
+
+import functools
+import re
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from jax.experimental.xla_metadata import set_xla_metadata
+
+from jaxops.dtypes import as_traced
+from jaxops.errors import JaxopsError, SignatureError, SizeError, TooLargeError, UnsupportedError, describe, symbols_in
+from jaxops.graph.nodes import Graph, Node
+from jaxops.memory import bounded_operands, bounded_results
+from jaxops.opaque import Deferred
+from jaxops.quantized_array import Dequantized
+from jaxops.static import SHAPE_ONLY, UNKNOWN, StaticValue, Undecided, is_concrete, is_symbolic, tracing
+
+# What JAX, and Chex, raise where they cannot do with symbolic sizes what they can with numbers.
+_OF_JAX = (Undecided, TypeError, ValueError, NotImplementedError, AssertionError)
+# The sizes in JAX's message about a comparison that it cannot decide.
+_COMPARISON = re.compile(r"'([^']+)' (<=|>=|<|>) '([^']+)'")
+# The divisor in its message about a quotient of sizes.
+_DIVISION = re.compile(r"division by 0 in division by (.+)$")
+
+
+class Learner(Protocol):
+    """What decides about questions that symbolic sizes leave open."""
+
+    def goes_on(self, error: SizeError) -> bool:
+        """Whether the node that raised may be asked again, as a limit of the sizes is assumed now."""
+        ...
+
+    def renewed(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Operands whose sizes follow what was assumed since they were made."""
+        ...
+
+
+# Who is asked, while an export looks for the limits that a model has.
+LEARNER: ContextVar[Learner | None] = ContextVar("LEARNER", default=None)
+# More nodes in the bodies of functions take many minutes to compile; a file of 31 functions may have 2^30.
+_MOST_CALLED = 1 << 16
+# XLA:CPU fuses elementwise operations without limit, and recurs through what it has fused: a chain of 16,000 additions
+# takes it more than a minute, one of 40,000 ends the process. A program of many more nodes than these is given to it
+# as functions, each of so many.
+_FUSED = 2500
+# For each node of a graph there may be so many more.
+PER_NODE = 64
+
+
+def check_called(graph: Graph, name: str = "") -> None:
+    """Raises UnsupportedError for a graph whose functions stand for too many nodes. name: that of its function."""
+    most = _MOST_CALLED + PER_NODE * len(graph.nodes)
+    if graph.called > most:
+        bodies = {node.operator.name: node.body.called for node in graph.nodes if node.body is not None}
+        name = name or max(bodies, key=bodies.__getitem__, default="the model")
+        raise UnsupportedError(
+            f"{name}: functions that call functions stand for {graph.called} nodes; jaxops runs {most} at most"
+        )
+
+
+def run(
+    graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any, outer: ChainMap[str, Any] | None = None
+) -> list[Any]:
+    """The outputs of a graph.
+
+    given: its inputs, which may replace initializers. params: the model's parameters. rng: a key, or None, for
+    nodes that draw. outer: what the graph may capture. A value that no later node reads is let go.
+    """
+    local = {
+        **graph.static,
+        **{name: params[param] for name, param in graph.params.items() if name not in given},
+        **given,
+    }
+    check_called(graph)
+    values = ChainMap(local, *(outer.maps if outer else ()))
+
+    def walk(start: int, stop: int) -> int:
+        for index in range(start, stop):
+            node = graph.nodes[index]
+            inputs = [values[name] if name else None for name in node.inputs]
+            key = jax.random.fold_in(rng, graph.number(index)) if rng is not None and node.draws else None
+            outputs = step(node, inputs, params, key, values)
+            local.update((name, value) for name, value in zip(node.outputs, outputs, strict=False) if name)
+            del inputs, outputs
+            for name in graph.spent[index]:
+                del local[name]
+        return stop
+
+    in_sections(graph, 0, len(graph.nodes), local, walk)
+    return [values[value.name] if value.name else None for value in graph.outputs]
+
+
+def is_long(graph: Graph) -> bool:
+    """Whether XLA is given the program of a graph in sections. Only a CPU's calls functions that are not inlined."""
+    return len(graph.nodes) + graph.called > 4 * _FUSED and jax.default_backend() == "cpu"
+
+
+def in_sections(graph: Graph, start: int, stop: int, local: dict[str, Any], walk: Callable[[int, int], int]) -> int:
+    """Where `walk(start, stop)` stops, which runs these nodes and keeps the values by name in `local`.
+
+    A long graph is walked in sections, each a function of its own, so that XLA need not fuse too many nodes.
+    """
+    if not (is_long(graph) and tracing()):
+        return walk(start, stop)
+    at = start
+    for first, last in _sections(graph, start, stop):
+        before = dict(local)
+
+        def section(first: int = first, last: int = last, before: dict[str, Any] = before) -> dict[str, Any]:
+            nonlocal at
+            with set_xla_metadata(inlineable=None):  # the calls in it are inlined
+                at = walk(first, last)
+            made = {name: value for name, value in local.items() if before.get(name) is not value}
+            return jax.tree.map(lambda x: StaticValue(x) if isinstance(x, np.ndarray) else x, made)
+
+        with set_xla_metadata(inlineable="false"):
+            local.update(opened(jax.jit(section)()))
+        if at < last:
+            break
+    return at
+
+
+def _sections(graph: Graph, start: int, stop: int) -> list[tuple[int, int]]:
+    """Where to divide a range of nodes: (start, stop) of each section."""
+    found, first, count = [], start, 0
+    for index in range(start, stop):
+        body = graph.nodes[index].body
+        more = 1 if body is None else len(body.nodes) + body.called
+        if count and count + more > _FUSED:
+            found.append((first, index))
+            first, count = index, 0
+        count += more
+    return [*found, (first, stop)]
+
+
+def step(
+    node: Node,
+    inputs: Sequence[Any],
+    params: Mapping[str, Any],
+    rng: Any,
+    values: ChainMap[str, Any] | None = None,
+    runs: Callable[..., list[Any]] | None = None,
+) -> Sequence[Any]:
+    """The outputs of a node, given its inputs (None for one left out) and the values that its subgraphs may capture.
+
+    runs: what runs its subgraphs, or the body of a function; else `run`.
+    """
+    learner = LEARNER.get()
+    takes = node.operator.takes_dequantized
+    inputs = [x.array if isinstance(x, Dequantized) and not takes(k) else x for k, x in enumerate(inputs)]
+    while True:
+        try:
+            return _attempt(node, learner.renewed(inputs) if learner else inputs, params, rng, values, runs or run)
+        except SizeError as error:
+            if learner is None or not learner.goes_on(error):
+                raise
+
+
+def _attempt(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: Any, runs: Any) -> Sequence[Any]:
+    try:
+        with jax.named_scope(node.traced_as):
+            return _evaluate(node, inputs, params, rng, values, runs)
+    except _OF_JAX as error:
+        symbolic = _symbolic_sizes(inputs)
+        if isinstance(error, (JaxopsError, *UNKNOWN)) or not (symbolic or isinstance(error, Undecided)):
+            error.add_note(_context(node, inputs))
+            raise
+        problem = open_question(node.operator.name, str(error).partition("\n")[0], symbolic)
+        problem.add_note(_context(node, inputs))
+        raise problem from error
+    except Exception as error:
+        if isinstance(error, MemoryError | OverflowError) and not isinstance(error, JaxopsError):
+            problem = TooLargeError(f"{node.operator.name}: {error}")  # what NumPy and JAX say of huge sizes
+            problem.add_note(_context(node, inputs))
+            raise problem from error
+        error.add_note(_context(node, inputs))
+        raise
+
+
+def open_question(op: str, text: str, symbolic: Sequence[Any]) -> SizeError:
+    """What JAX says, as an error about sizes. A comparison asks mostly whether something is wrong: a size below 0."""
+    divided, asked = _DIVISION.search(text), _COMPARISON.search(text)
+    if divided:
+        return SizeError(f"{op}: {text}", divided[1], needs=f"{divided[1]} >= 1")
+    if asked is None:
+        known = symbols_in(*symbolic)
+        return SizeError(f"{op}: {text}", *[symbol for symbol in symbols_in(text) if symbol in known], *known)
+    a, sign, b = asked.groups()
+    holds = {"<": ">=", ">": "<="}.get(sign, sign)
+    return SizeError(f"{op}: {text}", a, b, needs=f"{a} {holds} {b}" if holds in ("<=", ">=") else "")
+
+
+def _symbolic_sizes(values: Sequence[Any]) -> list[Any]:
+    """The symbolic sizes of the values, and those in them."""
+    leaves = [v for v in jax.tree.leaves(list(values)) if hasattr(v, "shape")]
+    sizes = [
+        d for v in leaves for d in (*v.shape, *(v.flat if isinstance(v, np.ndarray) and v.dtype == object else ()))
+    ]
+    return [d for d in sizes if is_symbolic(d)]
+
+
+def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: Any, runs: Any) -> Sequence[Any]:
+    operator = node.operator
+    if node.body is None:  # a body may ask for the shape of an operand alone
+        bounded_operands(operator.name, (x for k, x in enumerate(inputs) if operator.mark(k) != SHAPE_ONLY))
+    operator.check(inputs)
+    body = node.body or operator.body(node, inputs)
+    if body is not None:
+        given: dict[str, Any] = dict.fromkeys(value.name for value in body.inputs)
+        given |= {value.name: x for value, x in zip(body.inputs, inputs, strict=False)}
+        return runs(body, given, params, rng)
+    attributes = dict(node.attributes)
+    for name, graph in node.subgraphs.items():
+        attributes[name] = functools.partial(_subgraph, runs, graph, params, values, rng=rng)
+        # What the model declares of them.
+        attributes[name].inputs, attributes[name].outputs = graph.inputs, graph.outputs
+    outputs = operator.call(inputs, attributes, n_outputs=len(node.outputs), rng=rng)
+    operator.check_results(outputs)
+    bounded_results(operator.name, jax.tree.leaves(outputs))
+    if len(outputs) < len(node.outputs):
+        raise SignatureError(f"{operator.name}: makes {len(outputs)} outputs, not {len(node.outputs)}")
+    return outputs
+
+
+def _subgraph(runs: Any, graph: Graph, params: Any, values: Any, *inputs: Any, rng: Any) -> list[Any]:
+    """A subgraph sees its own inputs, and everything the graphs around it have computed so far."""
+    given = {value.name: x for value, x in zip(graph.inputs, inputs, strict=True)}
+    token = LEARNER.set(None)  # a branch may not be taken: its node says what it needs
+    try:
+        return runs(graph, given, params, rng, values)
+    finally:
+        LEARNER.reset(token)
+
+
+def _context(node: Node, inputs: Sequence[Any]) -> str:
+    """Where in the model an error happened: node, opset and operands."""
+    formals = node.operator.formals
+    lines = [f"in node '{node.label}' ({node.operator.label})"]
+    for position, (name, value) in enumerate(zip(node.inputs, inputs, strict=True)):
+        formal = formals[min(position, len(formals) - 1)] if formals else str(position)
+        lines.append(f"  {formal:<7} '{name}' {describe(value)}")
+    return "\n".join(lines)
+
+
+def scope_of(graph: Graph, local: dict[str, Any], params: Mapping[str, Any]) -> ChainMap[str, Any]:
+    """The values by name: what was computed or given, parameters, static values."""
+    return ChainMap(local, {name: params[param] for name, param in graph.params.items()}, dict(graph.static))
+
+
+def opened(values: Mapping[str, Any], *, deferred: bool = True) -> dict[str, Any]:
+    """Values by name, also in sequences, as operators take them: what a `StaticValue` holds, or a `Deferred` stands
+    for, in its place, and inputs that came as NumPy arrays as JAX arrays. deferred: False leaves a `Deferred`."""
+    if all(map(is_concrete, values.values())):
+        return dict(values)
+    wrapped = StaticValue | Deferred
+
+    def content(v: Any) -> Any:
+        if isinstance(v, wrapped):
+            return v.value if deferred or isinstance(v, StaticValue) else v
+        return as_traced(v) if type(v) is np.ndarray else v
+
+    return jax.tree.map(content, dict(values), is_leaf=lambda v: isinstance(v, wrapped))

@@ -1,0 +1,269 @@
+"""Which constants of a model are parameters, and which stay static values of the program.
+
+A weight embedded as a constant makes XLA fold it, slowly, and compile it in. So initializers, and what nodes without
+traced operands make (Constant, ConstantOfShape, Range, a Cast of a table), enter the compiled function as arguments,
+wherever they stand: subgraphs and function bodies included. Static stay: what the walk over static inputs reached;
+integers and booleans (indices, axes, masks), as `jax.grad` over the parameters wants floating point, but not large
+arrays of bytes, which are quantised weights; and single numbers (an epsilon, the 3.0 of a Pow, a mask's -inf), which
+are constants of a formula: gradient descent must not train them. A caller may decide otherwise.
+
+Not every parameter is trained: running statistics, masks, what nodes generate, and integers are not.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from jaxops.dtypes import is_float
+from jaxops.errors import ArgumentError, JaxopsError, SignatureError, near
+from jaxops.graph.interpreter import step
+from jaxops.graph.nodes import Graph, Node, Tensor
+from jaxops.graph.static_analysis import Needs
+from jaxops.memory import fits
+from jaxops.static import STATISTICS
+
+# From this many elements on, bytes are data rather than structure; along one axis they may be zero points of channels.
+_LARGE, _LONG = 1024, 1 << 16
+# What a mask adds to a score that must not count: from BERT's -10,000 to -inf.
+_LEFT_OUT = -9999.0
+
+
+# What a caller says of names: a dictionary, those that are meant, or a function that may leave a name open (None).
+Choice: TypeAlias = Mapping[str, bool] | Collection[str] | Callable[[str], bool | None]
+
+
+class _Choices:
+    """A caller's answers by name. what: the argument, in messages."""
+
+    def __init__(self, what: str, choice: Choice | None) -> None:
+        self._what = what
+        self._choice: Any = {} if choice is None else {choice} if isinstance(choice, str) else choice
+
+    def of(self, name: str) -> bool | None:
+        """What the caller says of a name; None where nothing."""
+        if callable(self._choice):
+            return cast(bool | None, self._choice(name))
+        return self._choice.get(name) if isinstance(self._choice, Mapping) else name in self._choice or None
+
+    def check(self, names: Collection[str]) -> None:
+        """Raises SignatureError for a name that is none of these."""
+        for name in () if callable(self._choice) else self._choice:
+            if name not in names:
+                raise SignatureError(f"`{self._what}`: the model has no constant '{name}'{near(name, names)}")
+
+
+@dataclasses.dataclass
+class Params:
+    """The parameters of a model: what they are, and what is known of whether to train them."""
+
+    tensors: dict[str, Tensor]
+    trainable: dict[str, bool]
+
+    def trained(self, values: Mapping[str, Any]) -> dict[str, bool]:
+        """For each parameter, whether gradient descent should change it. values: the parameters."""
+        return {
+            name: self.trainable[name] if name in self.trainable else not _is_mask(values[name])
+            for name in self.tensors
+        }
+
+    def renamed(self, names: Mapping[str, str]) -> "Params":
+        """The same under other names."""
+        tensors = {names[name]: tensor for name, tensor in self.tensors.items()}
+        return Params(tensors, {names[name]: trained for name, trained in self.trainable.items()})
+
+
+def prepare(
+    graph: Graph, needs: Mapping[Graph, Needs], static: Choice | None = None, trainable: Choice | None = None
+) -> tuple[Graph, Params]:
+    """(the graph with its constants in `static` and `params`, the parameters by name).
+
+    needs: for each graph of the model, what must be static in it. A call may give another value for an initializer that
+    is an input too, so nothing is computed from it here. static, trainable: what the caller decides about constants.
+    Raises ArgumentError for a decision that cannot be followed, SignatureError for one about a name that is not there.
+    """
+    choices = _Choices("static", static)
+    split = _Split(needs, choices)
+    found = split.graph(graph, {}, "")
+    choices.check(split.constants)
+    chosen = _Choices("trainable", trainable)
+    chosen.check(split.params)
+    return found, Params(split.params, _trainable(split, chosen))
+
+
+def _trainable(split: "_Split", choices: _Choices) -> dict[str, bool]:
+    """For each parameter whose values need not be looked at, whether it is trained."""
+    found = {}
+    for name, tensor in split.params.items():
+        chosen, continuous = choices.of(name), _is_continuous(tensor)
+        if chosen and not continuous:
+            raise ArgumentError(
+                f"`trainable`: '{name}' is {tensor.dtype.name}; only floating-point numbers are trained"
+            )
+        if chosen is not None:
+            found[name] = chosen
+        elif name in split.fixed or not continuous:
+            found[name] = False
+    return found
+
+
+def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
+    """A prepared graph whose parameters have other names, in its subgraphs and functions too."""
+    done: dict[Graph, Graph] = {}  # a graph that several nodes share stays one
+
+    def walk(graph: Graph) -> Graph:
+        if graph not in done:
+            params = {name: names[param] for name, param in graph.params.items()}
+            done[graph] = dataclasses.replace(graph, params=params, nodes=tuple(map(node, graph.nodes)))
+        return done[graph]
+
+    def node(node: Node) -> Node:
+        if node.body is not None:
+            return dataclasses.replace(node, body=walk(node.body))
+        inner = {name: walk(subgraph) for name, subgraph in node.subgraphs.items()}
+        return dataclasses.replace(node, attributes={**node.attributes, **inner}) if inner else node
+
+    return walk(graph)
+
+
+class _Split:
+    def __init__(self, needs: Mapping[Graph, Needs], choices: _Choices) -> None:
+        self.needs = needs
+        self.choices = choices
+        self.params: dict[str, Tensor] = {}
+        self.fixed: set[str] = set()
+        self.constants: set[str] = set()  # all that there were
+        self._bodies: dict[Any, Graph] = {}  # a graph that several nodes share stays one, with the same parameters
+
+    def graph(self, graph: Graph, outer: Mapping[str, Any], owner: str) -> Graph:
+        """A graph with its constants told apart. outer: the static values of the graphs around it."""
+        needed = self.needs.get(graph, {})
+        static: dict[str, Any] = dict(graph.static)
+        params: dict[str, str] = {}
+
+        def keep(name: str, tensor: Tensor, value: Any = None, generated: bool = False) -> None:
+            # A view that nobody computes with, of which a Shape is asked, stays what it is.
+            if (value is None or fits(value)) and self._is_parameter(name, tensor, needed):
+                params[name] = self._enter(name, tensor, owner)
+                if generated:
+                    self.fixed.add(params[name])
+            else:
+                static[name] = tensor.load() if value is None else value
+
+        for name, tensor in graph.initializers.items():
+            keep(name, tensor)
+        hidden = {value.name for value in graph.inputs} | params.keys()
+        # What it captures and not all that there is: else the cost of n subgraphs grows with n².
+        known = {name: outer[name] for name in graph.captures if name in outer}
+        known |= {k: v for k, v in static.items() if k not in hidden}
+        nodes = []
+        for node in graph.nodes:
+            values = _computed(node, known, at_once=not owner)
+            if values is None:
+                nodes.append(self._node(node, known))
+                continue
+            for name, value in zip(node.outputs, values, strict=False):
+                if name:
+                    keep(name, _tensor(value), value, generated=bool(node.inputs))
+            known |= {name: static[name] for name in node.outputs if name in static}
+        self.fixed.update(params[name] for name in _statistics(graph, {}) if name in params)
+        return dataclasses.replace(graph, nodes=tuple(nodes), initializers={}, static=static, params=params)
+
+    def _node(self, node: Node, known: Mapping[str, Any]) -> Node:
+        if node.body is not None:
+            if node.body not in self._bodies:
+                self._bodies[node.body] = self.graph(node.body, {}, node.operator.name)
+            return dataclasses.replace(node, body=self._bodies[node.body])
+        inner = {key: self._inner(value, known, node.label) for key, value in node.subgraphs.items()}
+        return dataclasses.replace(node, attributes={**node.attributes, **inner}) if inner else node
+
+    def _inner(self, graph: Graph, known: Mapping[str, Any], owner: str) -> Graph:
+        # Of the nodes that share it, one may know values that the other is given anew.
+        key = graph, graph.captures.intersection(known)
+        if key not in self._bodies:
+            self._bodies[key] = self.graph(graph, known, owner)
+        return self._bodies[key]
+
+    def _is_parameter(self, name: str, tensor: Tensor, needed: Needs) -> bool:
+        self.constants.add(name)
+        chosen = self.choices.of(name)
+        if chosen is False and (name in needed or tensor.dtype == object):
+            why = str(needed[name]) if name in needed else "it holds strings"
+            raise ArgumentError(f"`static`: '{name}' must be known while tracing: {why}")
+        return (name not in needed and _is_parameter(tensor)) if chosen is None else not chosen
+
+    def _enter(self, name: str, tensor: Tensor, owner: str) -> str:
+        """The name of a new parameter: its own, or where that is taken, with the node it belongs to before it."""
+        unique, count = name, 1
+        while unique in self.params:
+            unique, count = f"{owner}/{name}" if count == 1 else f"{owner}/{name}_{count}", count + 1
+        self.params[unique] = tensor
+        return unique
+
+
+def _is_continuous(tensor: Tensor) -> bool:
+    return is_float(tensor.dtype) or tensor.dtype.kind == "c"
+
+
+def _is_parameter(tensor: Tensor) -> bool:
+    size = math.prod(tensor.shape)
+    if _is_continuous(tensor):
+        return size != 1
+    bytes_ = tensor.dtype.itemsize == 1 and tensor.dtype.kind != "b"
+    return bytes_ and size >= (_LARGE if len(tensor.shape) > 1 else _LONG)
+
+
+def _is_mask(parameter: Any) -> bool:
+    """Whether numbers say what to leave out: some are as good as -inf, or all are 0 and 1."""
+    if not getattr(parameter, "is_fully_addressable", True):
+        if not parameter.is_fully_replicated:
+            return False  # a part of it is in another process, and all must give one answer
+        parameter = parameter.addressable_data(0)
+    values = np.asarray(parameter)
+    if values.dtype.kind == "c" or values.size < 2:
+        return False
+    values = values.astype(np.float32)
+    low, high = values.min(), values.max()
+    if low <= _LEFT_OUT:
+        return True
+    return bool(low == 0 and high == 1 and np.isin(values, (0, 1)).all())
+
+
+def _statistics(graph: Graph, walked: dict[Graph, frozenset[str]]) -> frozenset[str]:
+    """The names that operators take for statistics, also inside functions and subgraphs. walked: those done."""
+    if graph not in walked:
+        found: set[str] = set()
+        for node in graph.nodes:
+            marked = [node.operator.mark(k) == STATISTICS for k in range(len(node.inputs))]
+            if node.body is not None:
+                inner = _statistics(node.body, walked)
+                marked = [value.name in inner for value in node.body.inputs]
+            found.update(name for name, is_marked in zip(node.inputs, marked, strict=False) if is_marked)
+            for subgraph in node.subgraphs.values():
+                found |= _statistics(subgraph, walked) & subgraph.captures
+        walked[graph] = frozenset(found)
+    return walked[graph]
+
+
+def _computed(node: Node, known: Mapping[str, Any], *, at_once: bool) -> Sequence[np.ndarray] | None:
+    """The outputs of a node that NumPy computes from static values; None for another node.
+
+    at_once: the node is sure to run, so its errors are raised. In a subgraph it may never run; else it says so then.
+    """
+    if not node.operator.foldable or not all(name in known for name in node.inputs if name):
+        return None
+    inputs = [known[name] if name else None for name in node.inputs]
+    try:
+        found = step(node, inputs, {}, None)
+    except JaxopsError:
+        if at_once:
+            raise
+        return None
+    return found if all(isinstance(value, np.ndarray) for value in found) else None
+
+
+def _tensor(value: np.ndarray) -> Tensor:
+    return Tensor(value.dtype, value.shape, functools.partial(np.asarray, value))

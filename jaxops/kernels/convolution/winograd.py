@@ -1,0 +1,89 @@
+"""Convolutions of three columns by Winograd's minimal filtering F(2, 3): four products for two results, not six.
+
+Two neighbours of a row, y0 = d0·g0 + d1·g1 + d2·g2 and y1 = d1·g0 + d2·g1 + d3·g2, are z0 + z1 + z2 and z1 - z2 - z3
+of the products z0 = (d0 - d2)·g0, z1 = (d1 + d2)/2·(g0 + g1 + g2), z2 = (d2 - d1)/2·(g0 - g1 + g2) and
+z3 = (d1 - d3)·g2. A number that is not finite reaches the results that it reaches without (an infinity may become a
+NaN), and the error is that of the sum itself. Along both axes it would be 16 products for 36, with one NaN in all four
+results, and filters of 16/9 of their size.
+
+Source: S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin and S. Gray, arXiv:1509.09308.
+"""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxops.host import cores
+from jaxops.kernels.convolution.window_slices import stacked
+from jaxops.kernels.dispatch import divides_batches
+from jaxops.kernels.matmul.dot import dot
+from jaxops.shapes.nn.windows import Windows
+
+# Multiplications of the plain form. What is smaller gains no more than it takes to compile. Milliseconds of a float32
+# layer on two cores, plain → this form (onnxruntime), with jaxlib 0.10 and 0.12: 64 channels at 56×56 1.4 → 1.2 and
+# 1.3 → 0.9 (1.0), 256 at 14×14 1.5 → 1.1 and 1.3 → 0.9 (1.0), 512 at 7×7 2.1 → 1.5 and 2.1 → 1.3 (1.2); 64→96 at
+# 28×28 0.5 → 0.5 and 0.5 → 0.3 (0.4), 128→32 at 14×14 0.13 → 0.13 and 0.14 → 0.08 (0.07).
+_FEWEST, _FEWEST_IN_FEW_PARTS = 40e6, 100e6
+# In bfloat16, beside the faster one in float32: 64 channels at 56×56 1.2 → 0.75 ms, 256 at 14×14 1.0 → 0.65, 512 at 7×7
+# 1.5 → 1.0, 128→192 at 14×14 0.53 → 0.32, 192→320 at 7×7 0.47 → 0.25, 64→256 at 13×13 0.35 → 0.35 (jaxlib 0.10).
+_FEWEST_IN_BFLOAT16 = 25e6
+# XLA that does not divide batches cuts such a product into four to eight parts, of different sizes.
+_MOST_CORES = 4
+# Products to keep until they are summed, for each channel of the data and in all. With more, memory takes the time that
+# is won: 64 channels at 56×56 and a batch of eight (9.6 million) 11 → 16 ms, 256 channels (4.8 million) 18 → 13. So it
+# does with more data, of which there are twice as many: 64→8 at 128×128 and a batch of four.
+_MOST_BY_CHANNEL, _MOST = 40_000, 6_000_000
+# Fewer filters take XLA's own convolution as long as this many: 64→8 at 128×128 3.0 → 1.3 ms (1.5).
+_FILTERS = 16
+
+
+def pays(x: jax.Array, w: jax.Array, windows: Windows, narrow: bool) -> bool:
+    """Whether this form is the faster one for data (N, C, d1, d2) and filters (M, C, k, 3), in one group.
+
+    narrow: whether its products are of bfloat16.
+    """
+    if x.ndim != 4 or w.shape[3] != 3 or x.dtype != jnp.float32 or not isinstance(x.shape[0], int):
+        return False
+    if {*windows.strides, *windows.dilations} != {1}:
+        return False
+    if not divides_batches() and cores() > _MOST_CORES:
+        return False
+    fewest = _FEWEST_IN_BFLOAT16 if narrow else _FEWEST if divides_batches() else _FEWEST_IN_FEW_PARTS
+    places, most = x.shape[0] * math.prod(windows.sizes), min(_MOST_BY_CHANNEL * x.shape[1], _MOST)
+    enough = places * max(w.shape[0], _FILTERS) * math.prod(w.shape[1:]) >= fewest
+    return enough and 2 * windows.kernel[0] * w.shape[0] * places <= most and 2 * x.shape[1] * places <= _MOST
+
+
+def convolve(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
+    """The convolution of data (N, d1, d2, C), channels last, with filters (M, C, k, 3): (N, o1, o2, M)."""
+    (n, rows, width, c), (m, _, taps, _) = x.shape, w.shape
+    (above, _), (left, _) = windows.pads
+    height, columns = windows.sizes
+    pairs = -(-columns // 2)
+    zero, half = x.dtype.type(0), x.dtype.type(0.5)
+    x = lax.pad(x, zero, [(0, 0, 0), (0, 0, 0), (left, 2 * pairs + 2 - width - left, 0), (0, 0, 0)])
+    even, odd = _parts(lax.reshape(x, (n, rows, pairs + 1, 2, c)), 3)
+    d0, d2 = (lax.slice_in_dim(even, k, k + pairs, axis=2) for k in (0, 1))
+    d1, d3 = (lax.slice_in_dim(odd, k, k + pairs, axis=2) for k in (0, 1))
+    data = stacked([d0 - d2, (d1 + d2) * half, (d2 - d1) * half, d1 - d3], 0)
+    g0, g1, g2 = _parts(lax.transpose(w, (3, 1, 2, 0)), 0)
+    ends = g0 + g2
+    filters = lax.reshape(stacked([g0, ends + g1, ends - g1, g2], 0), (4, c, taps * m))
+    z = dot(lax.reshape(data, (4, n * rows * pairs, c)), filters, (((2,), (1,)), ((0,), (0,))), x.dtype)
+    z0, z1, z2, z3 = _parts(lax.reshape(z, (4, n, rows, pairs, taps, m)), 0)
+
+    def summed(z: jax.Array) -> jax.Array:
+        """The products of all taps of a column; those of tap k belong to the result k rows further up."""
+        shifts = [(above - k, height - above + k - rows, 0) for k in range(taps)]
+        parts = zip(_parts(z, 3), shifts, strict=True)
+        return functools.reduce(lax.add, (lax.pad(z, zero, [(0, 0, 0), s, (0, 0, 0), (0, 0, 0)]) for z, s in parts))
+
+    y = stacked([summed(z0 + z1 + z2), summed(z1 - z2 - z3)], 3)
+    return lax.slice_in_dim(lax.reshape(y, (n, height, 2 * pairs, m)), 0, columns, axis=2)
+
+
+def _parts(x: jax.Array, axis: int) -> list[jax.Array]:
+    return [lax.index_in_dim(x, k, axis, keepdims=False) for k in range(x.shape[axis])]

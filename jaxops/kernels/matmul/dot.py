@@ -1,0 +1,150 @@
+"""Products of float32 at the precision that `jax.default_matmul_precision` names, on a CPU too.
+
+XLA:CPU multiplies float32 exactly, whatever is asked for. A processor that is fast at products of bfloat16 takes a
+third (AMX) or a half (AVX512-BF16 of AMD) of the time for such a product. The error of an element is then about 4e-3
+of the scale of its terms, where float32 has 1e-6. Three such products in place of one, which "high" allows, have 2e-5;
+they took 1.3 times as long as float32 (AMX, geometric mean of 13 models), and the memory of twice the weights, so
+"high" is float32 here.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.custom_derivatives import SymbolicZero
+
+from jaxops.host import processor_features
+from jaxops.kernels.dispatch import by_platform, prepared_on_cpu
+from jaxops.kernels.matmul.vector import column_product
+
+# JAX's names for products of bfloat16.
+_BFLOAT16 = {"bfloat16", "BF16_BF16_F32"}
+# The features of a processor, as Linux names them, that make them faster than those of float32: AMX; AVX512-BF16 where
+# it adds up twice as many terms a cycle as float32. AMD's does (64×768×3072 1.8 → 0.9 ms). On a processor of another
+# kind, whose maker was not noted, they took 1.3 → 2.0.
+_AMX = {"amx_bf16"}
+_FAST = _AMX, {"avx512_bf16", "AuthenticAMD"}
+# From this many columns on, the product with weights kept as columns (N, K) takes 0.6 of the time from two rows on:
+# 64×768×50257 74 → 43 ms, 8 rows 32 → 18. For 32,000 columns 64 rows take as long, and 8 rows 20 → 15: not enough for
+# a second table of 98 MB, where the file has (K, N).
+_MANY_COLUMNS = 40_000
+# A row times a matrix takes as long as to read the matrix: 1×768×3072 0.6 ms, in bfloat16 2.8.
+_FEW_ROWS = 8
+# See `_reads_rows`.
+_TURNED_ROWS = 100
+# See `_on_the_left`.
+_PACKED_ROWS, _MANY_TERMS = 64, 1536
+
+
+def in_bfloat16(a: Any, b: Any, rows: Any) -> bool:
+    """Whether this processor should multiply these in bfloat16. rows: how many of them `b` is multiplied by."""
+    if str(cast(Any, jax.config).jax_default_matmul_precision) not in _BFLOAT16:
+        return False
+    if a.dtype != jnp.float32 or b.dtype != jnp.float32 or (isinstance(rows, int) and rows < _FEW_ROWS):
+        return False
+    return any(features <= processor_features() for features in _FAST)
+
+
+def has_amx() -> bool:
+    """Whether this processor multiplies bfloat16 by AMX, five times as fast as float32. Others are twice as fast."""
+    return processor_features() >= _AMX
+
+
+def dot(a: Any, b: Any, dimensions: Any, dtype: Any) -> Any:
+    """`lax.dot_general(a, b, dimensions)`, summed in `dtype`, at the precision asked for."""
+    ((over_a, over_b), (batch, _)) = dimensions
+    rows = math.prod(d for axis, d in enumerate(a.shape) if axis not in (*over_a, *batch))
+
+    def multiply(a: Any, b: Any) -> Any:
+        how = dimensions
+        if b.ndim == 2 and tuple(over_b) == (0,) and _reads_columns(b, rows):
+            b, how = lax.transpose(b, (1, 0)), ((over_a, (1,)), dimensions[1])
+        elif b.ndim == 2 and tuple(over_b) == (1,) and _reads_rows(b, rows):
+            b, how = lax.transpose(b, (1, 0)), ((over_a, (0,)), dimensions[1])
+        if b.ndim == 2 and tuple(how[0][1]) == (1,) and _on_the_left(b, rows):
+            if b.dtype == jnp.bfloat16:  # or a transpose would become a part of the product, which then cannot run
+                b = lax.optimization_barrier(b)
+            turned = lax.dot_general(b, a, (((1,), over_a), ((), ())), preferred_element_type=dtype)
+            return jnp.moveaxis(lax.optimization_barrier(turned), 0, -1)  # or XLA turns the product around
+        return lax.dot_general(a, b, how, preferred_element_type=dtype)
+
+    return bilinear(multiply, a, b, rows)
+
+
+def _reads_columns(b: Any, rows: Any) -> bool:
+    """Whether a CPU multiplies faster with weights (K, N) that are prepared as (N, K)."""
+    if not prepared_on_cpu():
+        return False
+    # Those of bfloat16 and int8 need not be packed at each call then: 64×768×3072 3.1 → 1.8 and 0.7 → 0.5 ms.
+    return b.dtype in (jnp.bfloat16, jnp.int8) or (b.dtype == jnp.float32 and b.shape[1] >= _MANY_COLUMNS and rows != 1)
+
+
+def _reads_rows(b: Any, rows: Any) -> bool:
+    """Whether a CPU multiplies faster with weights (N, K) that are prepared as (K, N).
+
+    YNNPACK packs (K, N) faster: 49×512×2048 takes 0.79 → 0.66 ms, 49×160×960 0.15 → 0.11. From 100 rows on what is
+    gained is a few hundredths, and would cost a second copy of many more weights.
+    """
+    is_few = isinstance(rows, int) and 1 < rows < _TURNED_ROWS
+    return prepared_on_cpu() and b.dtype == jnp.float32 and is_few and not _on_the_left(b, rows)
+
+
+def _on_the_left(b: Any, rows: Any) -> bool:
+    """Whether a CPU multiplies faster by weights (N, K) on the left: those on the right are packed at each call.
+
+    64×3072×768 takes 2.5 → 1.7 ms in float32, and 1.5 → 1.0 in bfloat16; 8 rows 1.3 → 0.5; 64×768×3072 2.2 → 1.9 and
+    1.2 → 1.1; 8×768×50257 14 → 9 and, of 64 rows in bfloat16, 11.7 → 13. Rows that fill no registers take up to 1.4
+    times as long, but not where the packing is slow, in bfloat16 with many terms: 63×1536×1536 1.7 → 1.3 ms. AMX packs
+    nothing.
+    """
+    if not prepared_on_cpu() or b.dtype not in (jnp.float32, jnp.bfloat16):
+        return False
+    if not isinstance(rows, int) or not 1 < rows <= _PACKED_ROWS:
+        return False
+    whole = rows & (rows - 1) == 0
+    if b.dtype == jnp.float32:
+        return whole
+    columns, terms = b.shape
+    return columns <= 4 * terms and (whole or terms >= _MANY_TERMS) and not has_amx()
+
+
+def matrix_product(a: Any, b: Any, dtype: Any) -> Any:
+    """`jnp.matmul(a, b)`, summed in `dtype`, at the precision asked for."""
+    if b.ndim == 2:
+        return dot(a, b, (((a.ndim - 1,), (0,)), ((), ())), dtype)
+    sums = column_product(a, b)
+    if sums is not None:
+        return sums
+    multiply = functools.partial(jnp.matmul, preferred_element_type=dtype)
+    return bilinear(multiply, a, b, a.shape[-2] if a.ndim > 1 else 1)
+
+
+def bilinear(multiply: Callable[[Any, Any], Any], a: Any, b: Any, rows: Any) -> Any:
+    """`multiply(a, b)`, linear in each operand, at the precision asked for; rows: as in `in_bfloat16`.
+
+    It must give float32 for operands of bfloat16. Derivatives are those of `multiply`.
+    """
+    if not in_bfloat16(a, b, rows):
+        return multiply(a, b)
+
+    @jax.custom_jvp
+    def run(a: Any, b: Any) -> Any:
+        return by_platform(a, b, cpu=functools.partial(_narrowed, multiply), default=multiply)
+
+    def rule(values: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
+        (a, b), (along_a, along_b) = values, tangents
+        parts = [] if isinstance(along_a, SymbolicZero) else [multiply(along_a, b)]
+        parts += [] if isinstance(along_b, SymbolicZero) else [multiply(a, along_b)]
+        return run(a, b), sum(parts[1:], parts[0])
+
+    run.defjvp(rule, symbolic_zeros=True)
+    return run(a, b)
+
+
+def _narrowed(multiply: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+    # Behind the barrier XLA moves no transpose into the product: not all that it would make runs in bfloat16.
+    return multiply(*(lax.optimization_barrier(x.astype(jnp.bfloat16)) for x in (a, b)))

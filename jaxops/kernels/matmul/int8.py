@@ -1,0 +1,110 @@
+"""Products of 8-bit integers with zero points, as products of int8, or uint8 and int8, whose sums are int32.
+
+XLA:CPU has fast instructions for these, and for no other pair of integers. So uint8 becomes int8, or int8 uint8, by a
+shift of 128, and zero points are taken out of the sums:
+Σ (a - z)·(b - w) = Σ a·b - z·Σ b - w·Σ a + K·z·w. All of it wraps around in 32 bits alike, so the result is exact
+where the true sum fits. Milliseconds on two cores, int32 → this form (float32): 512×768 times 768×3072, 35 → 8 (12).
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.dtypes import as_traced
+from jaxops.kernels.dispatch import by_platform
+from jaxops.kernels.matmul import dot
+from jaxops.kernels.matmul.uint8_int8 import data_type, mixed_product
+from jaxops.quantized_array import Dequantized
+from jaxops.static import Array
+
+# A CPU multiplies one row as it does any matrix that is no float: 2048 times 2048×1000 1.1 ms, eight rows 0.3.
+_ROWS = 8
+
+
+def as_bytes(x: jax.Array, zero: Array | None, dtype: Any = jnp.int8) -> tuple[jax.Array, jax.Array | None]:
+    """Numbers of int8 or uint8 as the one or the other, and their zero point as int32.
+
+    None is a zero point of 0, as static zeros are.
+    """
+    known = zero is None or (isinstance(zero, np.ndarray) and not zero.any())
+    zero = None if known else as_traced(zero, jnp.int32)
+    if x.dtype == dtype:
+        return x, zero
+    shift = 128 if dtype == jnp.uint8 else -128
+    shifted = lax.bitcast_convert_type(x ^ np.array(128, np.uint8).view(x.dtype), dtype)
+    return shifted, jnp.int32(shift) if zero is None else zero + shift
+
+
+def matrix_product(a: jax.Array, b: jax.Array, a_zero: Array | None, b_zero: Array | None) -> jax.Array:
+    """(a - a_zero) · (b - b_zero) in int32, as `jnp.matmul`.
+
+    a: (…, M, K) or (K,). b: (…, K, N) or (K,). int8 or uint8, each. Zero points broadcast to their operand, and are
+    constant along K. None is 0.
+    """
+    left, a_zero = as_bytes(a, a_zero, data_type() if b.ndim == 2 else jnp.int8)
+    right, b_zero = as_bytes(b, b_zero)
+    y = product(left, right)
+
+    def placed(x: jax.Array, other_rank: int, axis: int) -> jax.Array:
+        """What one operand gives for each row or column, in the sizes of the product."""
+        # A product with a vector has no axis for it.
+        x = jnp.expand_dims(x, axis) if x.ndim and other_rank > 1 else x
+        return jnp.broadcast_to(as_traced(x), y.shape)
+
+    rows = None if a_zero is None else placed(_line(a_zero, a.ndim, -1), b.ndim, -1)
+    columns = None if b_zero is None else placed(_line(b_zero, b.ndim, -2), a.ndim, -2)
+    found = y
+    if rows is not None:
+        found = found - rows * placed(_sum(right, -2), a.ndim, -2)
+    if columns is not None:
+        found = found - columns * placed(_sum(left, -1), b.ndim, -1)
+    if rows is not None and columns is not None:
+        found = found + jnp.broadcast_to(as_traced(a.shape[-1], jnp.int32), y.shape) * rows * columns
+    return found
+
+
+def exact_sum(count: int) -> bool:
+    """Whether a sum of so many products of 8-bit integers fits 32 bits."""
+    return count * 255 * 255 < 1 << 31
+
+
+def of_dequantized(a: Any, b: Any) -> jax.Array | None:
+    """The product of matrices that stand for integers: that of these, and then the scales; None for other operands.
+
+    a: (…, M, K), one scale. b: (…, K, N), one scale; or (K, N), one for each column. Returns float32.
+    """
+    if not (isinstance(a, Dequantized) and isinstance(b, Dequantized) and a.is_by_tensor and min(a.ndim, b.ndim) > 1):
+        return None
+    if not (b.is_by_tensor or (b.ndim, b.axis) == (2, 1)) or not exact_sum(a.shape[-1]):
+        return None
+    zeros = [x.zero if x.zero is None or x.zero.size > 1 else x.zero.reshape(()) for x in (a, b)]
+    y = matrix_product(a.numbers, b.numbers, *zeros)
+    scale = a.scale.reshape(()) * (b.scale.reshape(()) if b.is_by_tensor else b.scale)
+    return y.astype(jnp.float32) * jnp.broadcast_to(scale, y.shape)
+
+
+def product(a: jax.Array, b: jax.Array) -> jax.Array:
+    """The product of matrices in int32: both of int8, or uint8 (…, K) and int8 (K, N)."""
+
+    def plain(a: jax.Array, b: jax.Array) -> jax.Array:
+        return mixed_product(a, b) if a.dtype == jnp.uint8 else dot.matrix_product(a, b, jnp.int32)
+
+    def of_one_row(a: jax.Array, b: jax.Array) -> jax.Array:
+        rows = lax.pad(lax.reshape(a, (1, a.shape[-1])), a.dtype.type(0), [(0, _ROWS - 1, 0), (0, 0, 0)])
+        return lax.reshape(lax.slice_in_dim(plain(rows, b), 0, 1), (*a.shape[:-1], b.shape[1]))
+
+    if b.ndim == 2 and all(d == 1 for d in a.shape[:-1]):
+        return by_platform(a, b, cpu=of_one_row, default=plain)
+    return plain(a, b)
+
+
+def _sum(x: jax.Array, axis: int) -> jax.Array:
+    return jnp.sum(x, max(axis, -x.ndim), jnp.int32)
+
+
+def _line(zero: Any, rank: int, axis: int) -> jax.Array:
+    """A zero point without the axis of K, on which it has one element."""
+    return jnp.squeeze(zero, max(axis, -rank)) if zero.ndim > 1 or (zero.ndim and rank == 1) else zero

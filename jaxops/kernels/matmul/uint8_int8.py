@@ -1,0 +1,56 @@
+"""Products of uint8 and int8, which JAX makes of converted operands.
+
+A processor with AVX512-VNNI, but no AMX, has an instruction for uint8 times int8 summed in int32, and none for two
+int8: 512×768 times 768×3072 takes 3.0 ms on two cores, of int8 8.0, of float32 11.8. StableHLO and XLA:CPU have the
+product; `lax.dot_general` converts both operands to int32 before it, which takes 32 ms.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.host import processor_features
+from jaxops.kernels.dispatch import prepared_on_cpu
+from jaxops.static import Primitive, ir, mlir, stablehlo
+
+
+def data_type() -> Any:
+    """The type of 8-bit data which this processor multiplies by weights of int8 fastest.
+
+    Only where weights are prepared: such a program runs where it was traced, and is not transformed any more.
+    """
+    if not prepared_on_cpu():
+        return jnp.int8
+    features = processor_features()
+    return jnp.uint8 if "avx512_vnni" in features and "amx_int8" not in features else jnp.int8
+
+
+def mixed_product(a: jax.Array, b: jax.Array) -> jax.Array:
+    """The product of uint8 (…, K) and int8 (K, N) in int32: (…, N)."""
+    return _MIXED.bind(a, lax.transpose(b, (1, 0)))
+
+
+_MIXED = Primitive("mixed_product")  # of (…, K) and (N, K)
+
+
+@_MIXED.def_abstract_eval
+def _sizes(a: Any, b: Any) -> Any:
+    return a.update(shape=(*a.shape[:-1], b.shape[0]), dtype=np.dtype(np.int32))
+
+
+def _lowered(context: Any, a: Any, b: Any) -> list[Any]:
+    (result,) = context.avals_out
+    numbers = stablehlo.DotDimensionNumbers.get(
+        lhs_batching_dimensions=[],
+        rhs_batching_dimensions=[],
+        lhs_contracting_dimensions=[len(result.shape) - 1],
+        rhs_contracting_dimensions=[1],
+    )
+    type = ir.RankedTensorType.get(result.shape, ir.IntegerType.get_signless(32))
+    return [stablehlo.dot_general(type, a, b, numbers)]
+
+
+mlir.register_lowering(_MIXED, _lowered, platform="cpu")

@@ -1,0 +1,98 @@
+"""A row times a matrix on a CPU, without a loop that XLA would have to compile, and a matrix times a column.
+
+XLA makes a kernel of its own of such a product, in 35 to 50 ms of processor time, and two or three, of 15 to 20 ms
+each, of the mean of all places of an image. A convolution whose window is the whole row is one of Eigen's, which is
+there; so is a product of two rows one of YNNPACK's. Squeeze and excitation has one mean and two such products:
+EfficientNet-B0, with 16 of them, starts in 0.88 of the time with its products in this form, and in 0.82 with its means.
+Such a product may sum the last columns in another order than the first ones, so that equal channels may differ by an
+ulp, as those of any product do.
+"""
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from jaxops.kernels.dispatch import prepared_on_cpu
+
+# Microseconds of XLA's loop, as a convolution, as two rows: 1152×48 12, 18, 10; 672×168 49, 50, 35; 240×960 63, 103,
+# 101. A small loop makes the two rows.
+_MOST_WEIGHTS = 1 << 16
+# A larger matrix times a column is XLA's loop; of a smaller one, 512×16, both take a few microseconds.
+_MOST_OF_A_SUM = 1 << 14
+# A mean, in two or three loops: 7×7×960 19, 14, 11; 28×28×72 56, 19, 12; 14×14×480 14, 23, 13; 56×56×144 64, 134, 76. A
+# small loop takes one of the two results, and adds a twentieth to a start of EfficientNet-B0 below so many numbers.
+_MOST_NUMBERS = 140_000
+# Means of fewer places take no loop that is worth it; those of more, all the same, would be 1e-5 off as one sum.
+_FEWEST_PLACES, _MOST_PLACES = 32, 1024
+# XLA sums up more parts in two loops.
+_MOST_PARTS = 32
+
+
+def row_product(row: Any, matrix: jax.Array) -> jax.Array:
+    """(K,) times (K, M), K > 1."""
+    return _as_convolution(row, matrix) if matrix.size <= _MOST_WEIGHTS else _of_two_rows(row, matrix)
+
+
+def _as_convolution(row: Any, matrix: jax.Array) -> jax.Array:
+    k, m = matrix.shape
+    taps = next(d for d in range(2, k + 1) if k % d == 0)
+    data, filters = lax.reshape(row, (1, taps, k // taps)), lax.reshape(matrix, (taps, k // taps, m))
+    y = lax.conv_general_dilated(data, filters, (1,), [(0, 0)], dimension_numbers=("NWC", "WIO", "NWC"))
+    return lax.reshape(y, (m,))
+
+
+def _of_two_rows(row: Any, matrix: jax.Array) -> jax.Array:
+    rows = np.stack([row, row]) if isinstance(row, np.ndarray) else lax.broadcast_in_dim(row, (2, row.size), (1,))
+    return lax.dot(rows, matrix)[0]
+
+
+def column_product(a: Any, b: Any) -> Any:
+    """A small matrix (…, M, K) times a column (…, K, 1) as sums, in one batch; None for other products.
+
+    XLA makes a kernel of each such product, and one of all equal sums. Mamba with four layers and 64 steps, which an
+    export writes one after the other, starts in 0.71 of the time, and a call takes 1.0.
+    """
+    if not prepared_on_cpu() or min(a.ndim, b.ndim) < 2 or {a.dtype, b.dtype} != {np.dtype(np.float32)}:
+        return None
+    (m, k), batch = a.shape[-2:], {*a.shape[:-2], *b.shape[:-2]}
+    if (
+        b.shape[-1] != 1
+        or not (isinstance(m, int) and isinstance(k, int))
+        or batch - {1}
+        or k > _MOST_PARTS
+        or m * k > _MOST_OF_A_SUM
+    ):
+        return None
+    terms = lax.mul(lax.reshape(a, (m, k)), lax.broadcast_in_dim(lax.reshape(b, (k,)), (m, k), (1,)))
+    sums = lax.reduce_sum(terms, (1,))
+    return lax.reshape(sums, (*(1,) * (max(a.ndim, b.ndim) - 2), m, 1))
+
+
+def mean_of_places(x: Any, axes: tuple[int, ...]) -> Any:
+    """The mean of one image (1, C, d1, …, dn) over its spatial axes, (1, C); None where this is no faster."""
+    if not prepared_on_cpu() or x.dtype != np.float32 or x.ndim < 4 or axes != tuple(range(2, x.ndim)):
+        return None
+    if x.shape[0] != 1 or not all(isinstance(d, int) for d in x.shape):
+        return None
+    channels, places = x.shape[1], math.prod(x.shape[2:])
+    if places < _FEWEST_PLACES:
+        return None
+    x = lax.transpose(x, (0, *axes, 1))
+    if places <= _MOST_PLACES and x.size <= _MOST_NUMBERS:
+        return _as_convolution(_weights(places, places), lax.reshape(x, (places, channels)))[None]
+    parts = next(d for d in range(_MOST_PARTS, 0, -1) if places % d == 0)
+    if parts == 1 and places > _MOST_PLACES:
+        return None
+    sums = _of_two_rows(_weights(places // parts, places), lax.reshape(x, (places // parts, parts * channels)))
+    return lax.reduce_sum(lax.reshape(sums, (1, parts, channels)), (1,))
+
+
+def _weights(count: int, places: int) -> np.ndarray:
+    """For so many of all places, 1 / places each; the last one makes their sum exact. XLA would make a loop of numbers
+    that are all the same."""
+    weights = np.full(count, 1 / places, np.float32)
+    weights[-1] = count / places - (count - 1) * float(weights[0])
+    return weights

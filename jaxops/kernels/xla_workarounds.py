@@ -1,0 +1,122 @@
+"""Workarounds for what XLA:CPU does to floats when it fuses operations."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jax import lax
+
+from jaxops.dtypes import accumulation_type, is_float
+from jaxops.static import PREPARED, Primitive, mlir
+
+
+def least(dtype: Any) -> Any:
+    """The smallest normal number of a type of at least 32 bits."""
+    return np.finfo(dtype).tiny
+
+
+def rounded(x: Any) -> Any:
+    """x, written so that XLA rounds it before a subtraction.
+
+    If x is a product, XLA:CPU computes it again in each loop that reads it, and LLVM fuses it with a subtraction into
+    one FMA. So `x - max(x)` is the unrounded product minus the rounded maximum: at the maximum it is half an ulp
+    instead of 0, 256 for an x of 7e9, and its exponential is 0 or infinite. `lax.optimization_barrier`,
+    `lax.reduce_precision`, bitcasts and `x + 0` are removed before LLVM. Adding a tiny number survives: LLVM then
+    fuses the product with this addition, equally in every loop.
+
+    x: float32 or float64. Adds 1e-38 where |x| is below 1e-30, and nothing elsewhere. Derivative 1.
+    """
+    return x + least(x.dtype)
+
+
+def hidden(constant: Any) -> Any:
+    """A constant that XLA does not compute with while it compiles.
+
+    It would make x + (c - d) of (x + c) - d, and x * (c * d) of (x * c) * d, where nothing is rounded, or overflows,
+    in between: adding and subtracting 12582912 rounds to an integer. Behind a barrier it sees no constant, until it has
+    made the loops, in which the constant stands again.
+    """
+    return lax.optimization_barrier(constant)
+
+
+def quotient(x: Any, divisor: Any) -> Any:
+    """x / divisor, correctly rounded, for a divisor that is broadcast to x.
+
+    XLA multiplies by the reciprocal of a scalar, constant or broadcast divisor, which is an ulp off in every fourth
+    quotient or so: enough to round to another integer. The select, which gives a NaN its own NaN as divisor, hides
+    the broadcast.
+
+    x: float32 or float64. divisor: same dtype and sizes.
+    """
+    return lax.div(x, lax.select(lax.ne(x, x), lax.stop_gradient(x), divisor))
+
+
+def computed_once(x: Any) -> Any:
+    """x, written so that XLA computes it once, though several operations read it.
+
+    XLA computes what is elementwise again in each loop that reads it, back to the last operation that it takes for
+    costly, such as a division. Of a chain of residual sums the last would be the sum of all. Where weights are
+    prepared, it is an operation of its own, so that `compiler.passes.sink_barriers` can find it.
+    """
+    return _COMPUTED_ONCE.bind(x) if PREPARED.get() else _divided_by_one(x)
+
+
+def _divided_by_one(x: Any) -> Any:
+    return quotient(x, lax.full_like(x, 1))
+
+
+_COMPUTED_ONCE = Primitive("computed_once")
+_COMPUTED_ONCE.def_abstract_eval(lambda x: x)
+mlir.register_lowering(_COMPUTED_ONCE, mlir.lower_fun(_divided_by_one, multiple_results=False))
+
+
+def magnitude(x: Any) -> Any:
+    """|x|, with derivative 0 at 0, as PyTorch has it and as the middle of the subgradients; that of `lax.abs` is 1."""
+    found = lax.abs(x)
+    return lax.select(lax.eq(found, lax.full_like(found, 0)), lax.full_like(found, 0), found)
+
+
+def flat_at_zero(root: Callable[[Any], Any], total: Any) -> Any:
+    """root(total), a root of a sum of powers, with derivative 0 at 0: the subgradient of a norm that PyTorch takes.
+
+    There the derivative of the root is infinite and that of the powers 0, and their product would be NaN.
+    """
+    nothing = lax.full_like(total, 0)
+    zero = lax.eq(total, nothing)
+    return lax.select(zero, nothing, root(lax.select(zero, lax.full_like(total, 1), total)))
+
+
+def root_of_squares(total: Any) -> Any:
+    """The square root of a sum of squares; see `flat_at_zero`."""
+    return flat_at_zero(lax.sqrt, total)
+
+
+def largest(x: Any, axes: tuple[int, ...]) -> Any:
+    """`lax.reduce_max` that keeps NaNs. Equal maxima share the gradient."""
+    return _extreme(lax.reduce_max, x, axes)
+
+
+def smallest(x: Any, axes: tuple[int, ...]) -> Any:
+    """`lax.reduce_min` that keeps NaNs. Equal minima share the gradient."""
+    return _extreme(lax.reduce_min, x, axes)
+
+
+def _extreme(reduce: Any, x: Any, axes: tuple[int, ...]) -> Any:
+    return with_nans(reduce(x, axes), x, lambda squares: lax.reduce_sum(squares, axes))
+
+
+def with_nans(found: Any, x: Any, add: Callable[[Any], Any]) -> Any:
+    """`found`, the maximum or minimum of each window of x, with NaN if the window has one; `add` sums each window.
+
+    XLA:CPU hands reductions of thousands of elements to YNNPACK, whose maximum and minimum drop NaNs. Its sums keep
+    them, and a sum of squares is NaN only for a NaN, since no infinities cancel. Squares of 16-bit types are computed
+    in float32, where sums are fast; 8-bit types without infinities would overflow to NaN. A program with prepared
+    weights, and the one that prepares them, has no reductions by YNNPACK (`compiler.xla_options`), and XLA's
+    own keep NaNs: int8 BERT-base takes 0.9 of the time without these sums.
+    """
+    if not is_float(x.dtype) or PREPARED.get():
+        return found
+    x = lax.stop_gradient(x)
+    wide = lax.convert_element_type(x, accumulation_type(x.dtype))
+    total = add(wide * wide)
+    return lax.select(total != total, lax.convert_element_type(total, found.dtype), found)

@@ -1,0 +1,166 @@
+"""What `load` accepts beyond the text of a model's opsets; `opset(n)` does not.
+
+Only what can mean one thing: nodes out of order, a single number where the text says 1-D, int32 where it says int64,
+an enumerated value that a later version of the operator adds, a Constant of a type that a later version has, opsets
+that are not imported, operators that onnxruntime runs before the standard has them or after it dropped them. All of it
+is decided here, but for exact repeats of an initializer, which are not read; a model that keeps to the text is read as
+it is.
+"""
+
+import dataclasses
+import functools
+import heapq
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxops.dtypes import as_traced, canonical
+from jaxops.errors import ModelError
+from jaxops.frontend.signature_operator import choices
+from jaxops.graph.nodes import Graph, Node
+from jaxops.onnx.registry import Operator, adapters, find, newest
+from jaxops.onnx.schemas import allowed_types, later_schemas, newest_opset, versions
+
+# Optimisers wrote these into models of any opset: the first version of the standard is meant, …
+_EARLY = {"LayerNormalization", "MeanVarianceNormalization", "ThresholdedRelu"}
+# … or the operator of com.microsoft.
+_BORROWED = {"SimplifiedLayerNormalization"}
+# Experimental operators that the standard dropped in opset 10; the schemas of today no longer have them.
+_DROPPED = {"Affine", "Crop", "DynamicSlice", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"}
+# What took an operator's place, and the values of its attributes with it: Upsample of mode 'cubic'.
+_SUCCESSORS = {"Upsample": "Resize"}
+# An empty string where it can stand for the default alone. As the `reduction` of losses, it is 'sum' in onnxruntime.
+_EMPTY = {"auto_pad": "NOTSET"}
+_EMPTY_OF = {"ScatterElements": {"reduction": "none"}, "ScatterND": {"reduction": "none"}}
+_INT64 = frozenset(["tensor(int64)"])
+
+
+class TolerantOperator(Operator):
+    """An operator as a file may use it."""
+
+    def choices(self, name: str) -> tuple[Any, ...]:
+        """The values of this version, and those that the newest one adds to them: 'wrap' of Pad before 19."""
+        return self._choices[name]
+
+    @functools.cached_property
+    def _choices(self) -> Mapping[str, tuple[Any, ...]]:
+        registered = adapters().get((self.schema.domain, _SUCCESSORS.get(self.name, self.name)), {})
+        newer = newest(registered, newest_opset(self.schema.domain))
+        added = dataclasses.replace(self, fn=newer).parameters if self.fn and newer else {}
+        found = {}
+        for name, parameter in self.parameters.items():
+            own, later = choices(parameter.annotation), choices(added[name].annotation) if name in added else ()
+            found[name] = later if own and set(own) <= set(later) else own
+        return found
+
+    def taken_types(self, formal: Any) -> frozenset[str]:
+        """The types of this version; int32 where it permits int64 alone."""
+        own = super().taken_types(formal)
+        return own | {"tensor(int32)"} if own == _INT64 else own
+
+    def given_types(self, position: int) -> frozenset[str]:
+        """The types of this version; of later ones too where the node only holds a value: Constant before opset 9."""
+        own = super().given_types(position)
+        if self.schema.inputs:
+            return own
+        later = (s for s in later_schemas(self.schema) if len(s.outputs) > position)
+        return own.union(*(allowed_types(s, s.outputs[position].type_str) for s in later))
+
+    def complete(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """As the version says, without the notes of tools, which begin with two underscores."""
+        said = {name: value for name, value in given.items() if not name.startswith("__")}
+        for name, default in {**_EMPTY, **_EMPTY_OF.get(self.name, {})}.items():
+            if said.get(name) == "":
+                said[name] = default
+        return super().complete(said)
+
+    @functools.cached_property
+    def _integers(self) -> frozenset[int]:
+        """The inputs whose integers are int64 alone."""
+        formals = enumerate(self.schema.inputs)
+        return frozenset(i for i, formal in formals if Operator.taken_types(self, formal) == _INT64)
+
+    def call(
+        self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any
+    ) -> tuple[Any, ...]:
+        """As the version says, on operands of the rank and the integers that it says."""
+        given = list(inputs)
+        for position, value in enumerate(given):
+            if value is None:
+                continue
+            if self.is_vector(position) and value.ndim == 0:
+                given[position] = value = value.reshape(1)
+            if position in self._integers and value.dtype == np.int32:
+                if isinstance(value, np.ndarray):
+                    given[position] = value.astype(np.int64)
+                elif canonical(np.int64) != np.int32:  # else it stands for int64 already
+                    given[position] = as_traced(value, np.int64)
+        return super().call(given, attributes, n_outputs=n_outputs, rng=rng)
+
+
+@functools.cache
+def tolerant(op_type: str, domain: str, opset: int) -> TolerantOperator:
+    """The operator that a file means. Raises UnsupportedError, which says why there is none."""
+    known = versions(op_type, domain)
+    if domain == "" and op_type in _EARLY and 0 < opset < known[0]:
+        opset = known[0]
+    elif domain == "" and not known and (op_type in _BORROWED or (op_type in _DROPPED and 0 < opset < 10)):
+        domain, opset = "com.microsoft", 1
+    found = find(op_type, domain, opset)
+    return TolerantOperator(found.schema, found.fn, found.opset)
+
+
+def opset_of(domain: str, name: str, opsets: Mapping[str, int]) -> int:
+    """The opset of a domain in a model; the newest one of a known domain that the model does not import."""
+    if domain in opsets:
+        return opsets[domain]
+    found = newest_opset(domain)
+    if not found:
+        raise ModelError(f"{name}: the model does not import an opset of domain '{domain}'")
+    return found
+
+
+def in_order(graph: Graph, outer: frozenset[str]) -> Graph:
+    """The graph with each node after those whose outputs it reads, its subgraphs too; unchanged if it is so.
+
+    Nodes that are ready keep the order of the file; those of a cycle, and what depends on them, come last.
+    outer: the names that the graph may capture.
+    """
+    if _sorted(graph, outer):
+        return graph
+    names = outer | graph.defined
+    nodes = [_sorted_inside(node, names) for node in graph.nodes]
+    makers = {name: i for i, node in enumerate(nodes) for name in node.outputs if name}
+    reads = [{makers[name] for name in node.uses() if name in makers} for node in nodes]
+    readers: list[list[int]] = [[] for _ in nodes]
+    for i, sources in enumerate(reads):
+        for source in sources:
+            readers[source].append(i)
+    waiting = [len(sources) for sources in reads]
+    ready = [i for i, count in enumerate(waiting) if not count]
+    order = []
+    while ready:
+        i = heapq.heappop(ready)
+        order.append(i)
+        for reader in readers[i]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, reader)
+    order += [i for i, count in enumerate(waiting) if count]
+    return dataclasses.replace(graph, nodes=tuple(nodes[i] for i in order))
+
+
+def _sorted(graph: Graph, outer: frozenset[str]) -> bool:
+    defined = {value.name for value in graph.inputs} | set(graph.initializers)
+    for node in graph.nodes:
+        # An inner graph out of order seems to capture its own names, so it is found here too.
+        if not all(name in defined or name in outer for name in node.uses()):
+            return False
+        defined.update(node.outputs)
+    return True
+
+
+def _sorted_inside(node: Node, names: frozenset[str]) -> Node:
+    inner = {key: in_order(graph, names) for key, graph in node.subgraphs.items()}
+    return dataclasses.replace(node, attributes={**node.attributes, **inner}) if inner else node

@@ -1,0 +1,189 @@
+"""Whether a model needs x64: whether its traced values are 64-bit numbers that 32 bits may not hold.
+
+It is decided once, at load, from types, as jaxops infers them, and from constants: `onnx.shape_inference` does not know
+operators of other domains, and would have to copy the model. Indices, token ids and sizes are 64-bit integers in almost
+every model. They are looked up, compared and moved, and the border refuses one that does not fit; so these models run
+as JAX is set. Arithmetic on sizes is static, and NumPy has 64 bits for it. What needs x64 is arithmetic on traced
+integers, a constant beyond 32 bits that meets a traced value, and a float64 that is traced.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxops.dtypes import is_float, loses_sign, out_of_range, stand_in
+from jaxops.graph.data_dependence import result_is_static
+from jaxops.graph.nodes import Graph, Node, Tensor
+from jaxops.onnx.output_types import output_types
+from jaxops.static import SHAPE_ONLY, STATIC
+
+# Operators whose integer result may exceed 32 bits where their operands do not. Not among them are those that move,
+# choose or compare elements, combine bits, give indices or counts of elements, or divide with remainder.
+_GROWING = {
+    "Abs", "Add", "BitShift", "BitwiseNot", "CastMap", "Col2Im", "CumProd", "CumSum", "Det", "Div", "Einsum", "Gemm",
+    "GridSample", "MatMul", "Mean", "Mul", "NGramHashMapping", "Neg", "PRelu", "Pow", "Range", "ReduceL1", "ReduceL2",
+    "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Resize", "Shrink",
+    "SparseToDenseMatMul", "Sub", "Sum", "Upsample", "VarlenNGramHashMapping",
+}  # fmt: skip
+# Likewise where they add or multiply what meets at one place.
+_SCATTERING = {"ScatterElements", "ScatterND"}
+# They look at all bits of an operand, also at those that are zero.
+_HASHING = {"MurmurHash3"}
+_CASTS = {"Cast", "CastLike"}
+# Attributes with the numbers that operators of ai.onnx.ml choose among.
+_CHOSEN = (
+    "classlabels_ints",
+    "classlabels_int64s",
+    "values_int64s",
+    "values_tensor",
+    "default_int64",
+    "default_tensor",
+)
+# Inputs where a number beyond 32 bits, such as INT64_MAX, is no limit, and the sign of such numbers.
+_NO_LIMIT = {("Clip", 1): -1, ("Clip", 2): 1, ("NonMaxSuppression", 2): 1}
+_ANY_SIGN = 2
+
+
+class _Fact(NamedTuple):
+    """What is known of a value. dtype, static: None where that is open.
+
+    wide: 0, or where numbers in it may exceed the type of 32 bits that stands for its own, their sign, or _ANY_SIGN.
+    """
+
+    dtype: np.dtype | None = None
+    static: bool | None = None
+    wide: int = 0
+
+
+_OPEN = _Fact()
+_LEFT_OUT = _Fact(static=True)
+
+
+def needs_x64(graph: Graph, params: Mapping[str, Tensor], static: Mapping[str, bool]) -> bool:
+    """Whether the values of a prepared graph need 64 bits.
+
+    params: the parameters by name. static: for each input, whether it must be known while tracing.
+    """
+    inputs = {value.name: _Fact(value.dtype, static[value.name]) for value in graph.inputs}
+    walk = _Walk(params)
+    outputs = walk.graph(graph, inputs, {})
+    return walk.found or any(fact.wide != 0 for fact in outputs)  # `jit` would make arrays of them
+
+
+class _Walk:
+    def __init__(self, params: Mapping[str, Tensor]) -> None:
+        self.found = False
+        self._params = params
+        self._walked: dict[Any, list[_Fact]] = {}
+
+    def graph(self, graph: Graph, given: Mapping[str, _Fact], outer: Mapping[str, _Fact]) -> list[_Fact]:
+        """The outputs. given: what is known of the inputs. outer: of what the graph captures."""
+        captured = {name: outer[name] for name in graph.captures if name in outer} if outer else {}
+        key = graph, tuple(sorted(given.items(), key=str)), tuple(sorted(captured.items(), key=str))
+        if key not in self._walked:
+            self._walked[key] = self._once(graph, given, captured)
+        return self._walked[key]
+
+    def _once(self, graph: Graph, given: Mapping[str, _Fact], captured: dict[str, _Fact]) -> list[_Fact]:
+        facts = captured
+        facts |= {name: _Fact(value.dtype, True, _beyond(value)) for name, value in graph.static.items()}
+        facts |= {name: self._seen(self._of_param(param)) for name, param in graph.params.items()}
+        for value in graph.inputs:
+            fact = given.get(value.name, _OPEN)
+            facts[value.name] = self._seen(fact._replace(dtype=value.dtype or fact.dtype))
+        for node in graph.nodes:
+            inputs = [facts.get(name, _OPEN) if name else _LEFT_OUT for name in node.inputs]
+            outputs = self._outputs(node, inputs, facts, graph.static)
+            facts |= {name: fact for name, fact in zip(node.outputs, outputs, strict=False) if name}
+            if self.found:
+                break
+        return [facts.get(value.name, _OPEN) for value in graph.outputs]
+
+    def _of_param(self, name: str) -> _Fact:
+        tensor = self._params[name]  # integers of 64 bits are parameters only where a caller says so
+        wide = _beyond(tensor.load()) if tensor.dtype in (np.int64, np.uint64) else 0
+        return _Fact(tensor.dtype, False, wide)
+
+    def _seen(self, fact: _Fact, grows: bool = False) -> _Fact:
+        dtype = fact.dtype
+        if not fact.static and dtype is not None and _has_64_bits(dtype):
+            floats = dtype in (np.float64, np.complex128)
+            self.found = self.found or floats or (grows and dtype.kind in "iu")
+        self.found = self.found or (fact.wide != 0 and not fact.static)
+        return fact
+
+    def _outputs(
+        self, node: Node, inputs: Sequence[_Fact], facts: Mapping[str, _Fact], known: Mapping[str, Any]
+    ) -> list[_Fact]:
+        """known: static values of the graph."""
+        if node.body is not None:
+            given = {value.name: fact for value, fact in zip(node.body.inputs, inputs, strict=False)}
+            return self.graph(node.body, given, {})
+        if node.subgraphs:
+            return self._of_subgraphs(node, inputs, facts)
+        static = result_is_static(node, [fact.static for fact in inputs])
+        types = [fact.dtype for fact in inputs]
+        for fact in inputs if node.operator.name in _HASHING else ():
+            self._seen(fact, grows=True)
+        wide = any(_meets(node, k, fact) for k, fact in enumerate(inputs)) or _exceeds(node.attributes.get("value", ()))
+        self.found = self.found or (wide and not static)
+        sign = _ANY_SIGN if wide else 0
+        outputs = [_Fact(dtype, static, sign if _has_64_bits(dtype) else 0) for dtype in output_types(node, types)]
+        grows = _grows(node, types, outputs[0].dtype) and not _keeps(node, known)
+        return [self._seen(fact, grows) for fact in outputs]
+
+    def _of_subgraphs(self, node: Node, inputs: Sequence[_Fact], facts: Mapping[str, _Fact]) -> list[_Fact]:
+        """The outputs of an If, a Loop, a Scan: traced, unless it can be decided while tracing."""
+        found: list[_Fact] = []
+        for name, graph in node.subgraphs.items():
+            flow = node.operator.subgraphs[name]
+            entering = [] if flow.first is None else inputs[flow.first :]
+            given = {v.name: fact._replace(static=None) for v, fact in zip(graph.inputs, entering, strict=False)}
+            found = [fact._replace(static=None) for fact in self.graph(graph, given, facts)[flow.own :]]
+        return [self._seen(fact) for fact in found]
+
+
+def _grows(node: Node, types: Sequence[np.dtype | None], result: np.dtype | None) -> bool:
+    """Whether integers of the result may exceed 32 bits, although no operand does."""
+    name = node.operator.name
+    if name in _CASTS:
+        # An integer that fits 32 bits stays so, but for its sign, as do float16 and all that is narrower.
+        source = types[0]
+        if source is None or is_float(source):
+            return source is None or source.name == "bfloat16" or source.itemsize > 2
+        return loses_sign(source, np.dtype(np.int64) if result is None else result)
+    if name in _SCATTERING:
+        return node.attributes.get("reduction", "none") in ("add", "mul")
+    return name in _GROWING or any(map(_exceeds, map(node.attributes.get, _CHOSEN)))
+
+
+def _keeps(node: Node, known: Mapping[str, Any]) -> bool:
+    """Whether it multiplies by 0 or 1, as what shall give a zero of some shape."""
+    factors = (known[name] for name in node.inputs if name in known)
+    return node.operator.name == "Mul" and any(np.isin(factor, (0, 1)).all() for factor in factors)
+
+
+def _exceeds(numbers: Any) -> bool:
+    """Whether these are integers of which one does not fit 32 bits."""
+    found = np.asarray(numbers)
+    return found.dtype.kind in "iu" and _beyond(found) != 0
+
+
+def _beyond(values: np.ndarray) -> int:
+    """The sign of a number that does not fit the type of 32 bits which stands for its own; 0 where all do."""
+    # What was broadcast is looked at once: of a view that is larger than the memory, only the shape is asked.
+    once = values[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in values.strides)]
+    value = out_of_range(once, stand_in(values.dtype))
+    return 0 if value is None else 1 if value > 0 else -1
+
+
+def _has_64_bits(dtype: np.dtype | None) -> bool:
+    return dtype is None or (dtype.kind != "O" and dtype.itemsize >= 8)
+
+
+def _meets(node: Node, position: int, fact: _Fact) -> bool:
+    """Whether an input has numbers beyond 32 bits that take part in the result, so that a program must hold them."""
+    if not fact.wide or node.operator.mark(position) in (STATIC, SHAPE_ONLY):
+        return False
+    return _NO_LIMIT.get((node.operator.name, position)) != fact.wide

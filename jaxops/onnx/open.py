@@ -1,0 +1,139 @@
+"""From what a caller gives, a path, bytes, an open file or a ModelProto, to protobuf."""
+
+import io
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from jaxops.errors import ArgumentError, ModelError, PathError, SignatureError
+from jaxops.frontend.safe_files import Folders, folders
+from jaxops.frontend.tensor_file import Data, File, InMemory, held
+from jaxops.onnx.split_protobuf import cut
+
+# Or an object with a `model_proto`, as torch.onnx.export returns.
+Readable: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto | BinaryIO | Any
+
+
+@dataclass(frozen=True, eq=False)
+class Parsed:
+    """A model as protobuf has it, without the bytes of its large initializers.
+
+    data: position among the initializers → where these are. folders: of its external data. where: what messages call
+    the model. source: what has all of it.
+    """
+
+    proto: onnx.ModelProto
+    data: Mapping[int, Data]
+    folders: Folders
+    where: str
+    source: Path | bytes | onnx.ModelProto
+
+
+def parsed(model: Readable, external_data: str | os.PathLike[str] | None = None) -> Parsed:
+    """What protobuf makes of a model. external_data: as in `jaxops.onnx.load`.
+
+    Raises PathError, and ModelError for what is damaged or no ONNX model.
+    """
+    model = getattr(model, "model_proto", model)  # a torch.onnx.ONNXProgram
+    if isinstance(model, onnx.ModelProto):
+        own = onnx.ModelProto()  # the caller may change theirs, while weights are read when they are needed
+        own.CopyFrom(model)
+        return Parsed(own, {}, folders(None, external_data), "the ModelProto", own)
+    if isinstance(model, bytes | bytearray | memoryview):
+        data = bytes(model)
+        return _of_bytes(data, folders(None, external_data), "the bytes")
+    if isinstance(model, str | os.PathLike):
+        path = Path(model)
+        with _opened(model, path) as file:
+            if not file.seekable():  # a pipe
+                return _of_bytes(file.read(), folders(path, external_data), str(path))
+            return _parsed(file, held(file, str(path)), folders(path, external_data), str(path), path.absolute())
+    try:
+        if _is_device(model):
+            raise OSError("it is a device")
+        data = model.read() if hasattr(model, "read") else None
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"load: the file cannot be read: {error}") from error
+    if not isinstance(data, bytes):
+        given = "a file opened as text" if isinstance(data, str) else f"{type(model).__name__}: {model!r:.80}"
+        raise SignatureError(
+            f"load: a model is a path, a file opened as binary, its bytes, a ModelProto or an ONNXProgram, not {given}"
+        )
+    name = getattr(model, "name", None)  # a file on disk has one, and a folder with it
+    path = Path(name) if isinstance(name, str) and Path(name).is_file() else None
+    return _of_bytes(data, folders(path, external_data), str(path or "the file"))
+
+
+def whole(source: Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
+    """All of a model, its weights too, for the caller to change. Raises what `parsed` raises."""
+    if isinstance(source, onnx.ModelProto):
+        return parsed(source).proto
+    if isinstance(source, bytes):
+        return _proto(source, "the bytes")
+    with _opened(source, source) as file:
+        return _proto(file.read(), str(source))
+
+
+def carried(name: str) -> Path:
+    """The path of one of the models that the onnx package carries, such as 'light_resnet50'.
+
+    Raises PathError, with the names there are.
+    """
+    folder = Path(onnx.__file__).parent / "backend/test/data/light"
+    path = folder / f"{name}.onnx"
+    if not path.is_file():
+        names = ", ".join(sorted(p.stem for p in folder.glob("*.onnx")))
+        raise PathError(f"the onnx package carries no model {name!r}; it has {names}")
+    return path
+
+
+def _opened(given: Any, path: Path) -> io.BufferedReader:
+    try:
+        file = path.open("rb")
+        if not _is_device(file):
+            return file
+        file.close()
+        raise OSError("it is a device")
+    except FileNotFoundError as error:
+        raise PathError(f"load: there is no file {os.fspath(given)!r}") from error
+    except PermissionError:
+        raise
+    except (ValueError, OSError) as error:  # a directory, a NUL, too long a name
+        what = "is a directory" if isinstance(error, IsADirectoryError) else f"cannot be read: {error!s:.80}"
+        raise PathError(f"load: {os.fspath(given)!r:.80} {what}; give the path of a file") from error
+
+
+def _is_device(file: Any) -> bool:
+    """Whether a file is a device, such as /dev/zero, which may have no end."""
+    try:
+        mode = os.fstat(file.fileno()).st_mode
+    except (AttributeError, OSError, ValueError):  # it is in memory, or closed
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
+
+
+def _of_bytes(data: bytes, places: Folders, where: str) -> Parsed:
+    return _parsed(io.BytesIO(data), InMemory(data), places, where, data)
+
+
+def _parsed(file: BinaryIO, later: File, places: Folders, where: str, source: Path | bytes) -> Parsed:
+    """later: the same file, for what is not read now."""
+    try:
+        found = cut(file)
+    except OSError as error:  # of /proc, or of a disk that fails
+        raise PathError(f"load: '{where}' cannot be read: {error}") from error
+    data = {position: Data(later, place) for position, place in found.data.items()}
+    return Parsed(_proto(found.rest, where), data, places, where, source)
+
+
+def _proto(data: bytes, where: str) -> onnx.ModelProto:
+    try:
+        return onnx.load_model_from_string(data)
+    except DecodeError as error:
+        raise ModelError(f"{where}: not an ONNX model, or a truncated one: {error}") from error

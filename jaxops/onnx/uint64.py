@@ -1,0 +1,116 @@
+"""Nodes on uint64 whose results take all 64 bits: they refuse the uint32 that stands for uint64 while x64 is off.
+
+An array does not say that it stands for uint64, only the model does. So the type is followed through a graph that has
+such nodes.
+"""
+
+import dataclasses
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxops.errors import OutOfRangeError, message
+from jaxops.graph.nodes import Graph, Node, Value
+from jaxops.onnx.lenient import TolerantOperator
+from jaxops.onnx.output_types import output_types
+
+_WIDE = np.dtype(np.uint64)
+
+
+class WideOperator(TolerantOperator):
+    """An operator on uint64 that a program of 32 bits cannot run."""
+
+    def call(
+        self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any
+    ) -> tuple[Any, ...]:
+        """As the version says; OutOfRangeError where uint32 stands for an operand."""
+        if any(x.dtype == np.uint32 for x in inputs):  # a traced one, or what a piece of the model has computed
+            raise OutOfRangeError(
+                message(
+                    self.name,
+                    "its operands are uint64, and the result takes bits that uint32, which stands for uint64 while "
+                    "x64 is off, does not have",
+                    **dict(zip(self.formals, inputs, strict=True)),
+                    hint="load the model with x64='auto' or True, or turn x64 on with "
+                    "jax.config.update('jax_enable_x64', True)",
+                )
+            )
+        return super().call(inputs, attributes, n_outputs=n_outputs, rng=rng)
+
+
+def with_wide_operators(graph: Graph) -> Graph:
+    """A bound graph whose BitwiseNot and BitShift 'LEFT' of uint64 are wide operators, its subgraphs' too."""
+    walk = _Walk()
+    return walk.graph(graph, {}, ChainMap())[0] if walk.concerns(graph) else graph
+
+
+def _needs_bits(node: Node) -> bool:
+    """Whether 32 bits cannot hold the result: those of a right shift, or of operators that combine bits, fit."""
+    if getattr(node.operator, "schema", None) is None or node.operator.schema.domain:
+        return False
+    left = node.operator.name == "BitShift" and node.attributes.get("direction") == "LEFT"
+    return left or node.operator.name == "BitwiseNot"
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self._concerns: dict[Graph, bool] = {}
+        self._bodies: dict[tuple[Graph, tuple[bool, ...]], tuple[Graph, list[bool]]] = {}
+
+    def concerns(self, graph: Graph) -> bool:
+        """Whether such a node is in the graph or inside it, whatever its type."""
+        if graph not in self._concerns:
+            inner = (g for n in graph.nodes for g in (*n.subgraphs.values(), *([n.body] if n.body else [])))
+            self._concerns[graph] = any(map(_needs_bits, graph.nodes)) or any(map(self.concerns, inner))
+        return self._concerns[graph]
+
+    def graph(self, graph: Graph, given: Mapping[str, bool], outer: ChainMap[str, bool]) -> tuple[Graph, list[bool]]:
+        """The graph, and which of its outputs are uint64. given, outer: whether its inputs and its captures are."""
+        wide = outer.new_child({v.name: _declared(v, given.get(v.name, False)) for v in graph.inputs})
+        wide.update((name, tensor.dtype == _WIDE) for name, tensor in graph.initializers.items())
+        nodes = tuple(self.node(node, wide) for node in graph.nodes)
+        if any(new is not old for new, old in zip(nodes, graph.nodes, strict=True)):
+            graph = dataclasses.replace(graph, nodes=nodes)
+        return graph, [wide.get(v.name, False) for v in graph.outputs]
+
+    def node(self, node: Node, wide: ChainMap[str, bool]) -> Node:
+        inputs = [wide.get(name, False) for name in node.inputs]
+        if node.body is not None:
+            body, outputs = self.body(node.body, inputs)
+            node = node if body is node.body else dataclasses.replace(node, body=body)
+        elif node.subgraphs:
+            node, outputs = self.subgraphs(node, inputs, wide)
+        else:
+            outputs = [t == _WIDE for t in output_types(node, [_WIDE if is_wide else None for is_wide in inputs])]
+        wide.update((name, is_wide) for name, is_wide in zip(node.outputs, outputs, strict=False) if name)
+        if inputs and inputs[0] and _needs_bits(node):
+            known = node.operator
+            return dataclasses.replace(node, operator=WideOperator(known.schema, known.fn, known.opset))
+        return node
+
+    def body(self, body: Graph, inputs: Sequence[bool]) -> tuple[Graph, list[bool]]:
+        """The body of a function, walked once for the same types."""
+        key = body, tuple(inputs)
+        if key not in self._bodies:
+            given = {value.name: is_wide for value, is_wide in zip(body.inputs, inputs, strict=False)}
+            self._bodies[key] = self.graph(body, given, ChainMap())
+        return self._bodies[key]
+
+    def subgraphs(self, node: Node, inputs: Sequence[bool], wide: ChainMap[str, bool]) -> tuple[Node, Sequence[bool]]:
+        found: dict[str, Graph] = {}
+        outputs: Sequence[bool] = ()
+        for name, graph in node.subgraphs.items():
+            flow = node.operator.subgraphs[name]
+            entering = [] if flow.first is None else inputs[flow.first :]
+            given = {value.name: is_wide for value, is_wide in zip(graph.inputs, entering, strict=False)}
+            found[name], outputs = self.graph(graph, given, wide)
+            outputs = outputs[flow.own :]
+        if all(graph is node.subgraphs[name] for name, graph in found.items()):
+            return node, outputs
+        return dataclasses.replace(node, attributes={**node.attributes, **found}), outputs
+
+
+def _declared(value: Value, given: bool) -> bool:
+    return given if value.dtype is None else value.dtype == _WIDE

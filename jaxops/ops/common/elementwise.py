@@ -1,0 +1,138 @@
+"""Shared by the elementwise operators."""
+
+import functools
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.dtypes import SUB_BYTE, as_traced, is_float, number, type_name, unify
+from jaxops.errors import DTypeError, SignatureError
+from jaxops.memory import bounded, bounded_operands
+from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.shapes.math.broadcasting import broadcast
+from jaxops.static import Array, Sizes, array, is_symbolic, jit_if_concrete
+
+_KINDS = {
+    "boolean": (np.bool_,),
+    "integer": (np.integer,),
+    "floating-point": (np.floating,),
+    "numbers": (np.number,),
+    "real numbers": (np.integer, np.floating),
+    "real numbers or booleans": (np.integer, np.floating, np.bool_),
+}
+
+
+def require(op: str, kind: str, *arrays: Array) -> None:
+    """Raises DTypeError unless all arrays are of this kind and of 8 bits or more; symbolic sizes are int64."""
+    for a in arrays:
+        if not _fits(a.dtype, kind) and not (is_symbolic(a) and _fits(np.dtype(np.int64), kind)):
+            size = " of 8 bits or more" if a.dtype.name in SUB_BYTE else ""
+            raise DTypeError(f"{op}: operands must be {kind}{size}, got {type_name(a)}; convert with jaxops.cast")
+
+
+@functools.cache
+def _fits(dtype: Any, kind: str) -> bool:
+    return dtype.name not in SUB_BYTE and any(jnp.issubdtype(dtype, known) for known in _KINDS[kind])
+
+
+def operands(op: str, values: Sequence[Any], kind: str | None = None) -> tuple[Array, ...]:
+    """Operands of one element type; a Python number takes the type of the arrays, or raises ArgumentError.
+
+    kind: the kind that `require` checks; None allows every type.
+    """
+    if not values:
+        raise SignatureError(f"{op}: there are no operands; at least one is needed")
+    typed = next((v.dtype for v in values if isinstance(v, jax.Array | np.ndarray)), None)
+    if typed is not None and typed.kind not in "OUST":
+        values = [_adopt(op, v, typed) for v in values]
+    arrays = unify(op, tuple(values))
+    if kind is not None:
+        require(op, kind, *arrays)
+    return arrays
+
+
+def _adopt(op: str, value: Any, dtype: Any) -> Any:
+    if not (type(value) is int or (type(value) is float and is_float(dtype))):
+        return value
+    return number(f"{op}: the number", value, dtype)
+
+
+def on_sizes(fn: Callable[..., Any], *arrays: Any) -> Any:
+    """Maps `fn`, a function of single elements, over object arrays."""
+    # For 0-d operands np.frompyfunc returns a bare scalar.
+    return np.asarray(np.frompyfunc(fn, len(arrays), 1)(*arrays), object)
+
+
+def on_facts(fn: Callable[..., bool], *arrays: Any) -> Any:
+    """`on_sizes` with a boolean result."""
+    return on_sizes(fn, *arrays).astype(bool)
+
+
+def symbolic(*arrays: Any) -> bool:
+    """Whether one of the operands holds a symbolic size."""
+    return any(is_symbolic(a) for a in arrays)
+
+
+def traced_if_symbolic(*arrays: Array) -> tuple[Any, ...]:
+    """The operands of an operator that cannot compute symbolic sizes: all traced if one holds any."""
+    return tuple(map(as_traced, arrays)) if any(map(is_symbolic, arrays)) else arrays
+
+
+def traced_operands(op: str, values: Sequence[Any], kind: str) -> tuple[jax.Array, ...]:
+    """Operands of one element type and of a kind, as JAX arrays."""
+    return tuple(as_traced(v) for v in operands(op, values, kind))
+
+
+def pair(op: str, kind: str, a: Array, b: Array) -> tuple[Array, ...]:
+    """Two operands of one element type and of a kind; symbolic sizes are traced if that is integer."""
+    arrays = operands(op, (a, b))
+    arrays = traced_if_symbolic(*arrays) if kind == "integer" else arrays
+    require(op, kind, *arrays)
+    return arrays
+
+
+def broadcast_to(x: Array, sizes: Sizes) -> jax.Array:
+    """An operand broadcast to the sizes of the result."""
+    x = as_traced(x)
+    if x.shape == sizes:
+        return x
+    return lax.broadcast_in_dim(x, sizes, tuple(range(len(sizes) - x.ndim, len(sizes))))
+
+
+@jit_if_concrete
+def broadcast_reduce(
+    arrays: tuple[Array, ...], op: str, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]
+) -> Any:
+    """Broadcasts the operands to each other and combines them from left to right."""
+    sizes = broadcast(op, *(a.shape for a in arrays))
+    if isinstance(arrays[0], np.ndarray):
+        bounded(op, sizes, max(a.dtype.itemsize for a in arrays))
+        with np.errstate(all="ignore"):
+            return np.asarray(reduce(static_fn, arrays))
+    return with_sizes(op, reduce(traced_fn, [broadcast_to(a, sizes) for a in arrays]), sizes)
+
+
+@jit_if_concrete
+def _unary(x: Array, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]) -> Array:
+    if isinstance(x, np.ndarray):
+        with np.errstate(all="ignore"):
+            return np.asarray(static_fn(x))
+    return traced_fn(x)
+
+
+def unary(x: Any, static_fn: Callable[..., Any], traced_fn: Callable[..., Any]) -> Any:
+    """Applies NumPy's function to a static operand, else that of JAX."""
+    return _unary(array(x), static_fn, traced_fn)
+
+
+def one_of_kind(op: str, kind: str, value: Any) -> jax.Array:
+    """One operand of a kind; see `require`."""
+    x = array(value)
+    bounded_operands(op, (x,))
+    require(op, kind, x)
+    return x

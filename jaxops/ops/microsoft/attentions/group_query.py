@@ -1,0 +1,379 @@
+"""Attention of grouped heads with a cache of keys and values, as decoders of language models use it.
+
+16-bit types are computed in float32.
+"""
+
+__all__ = ["group_query_attention"]
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import flag, integer, one_of
+from jaxops.dtypes import accumulation_type, as_traced, floating, floats_of_one_type, require_integers
+from jaxops.errors import ArgumentError, SignatureError, StaticError, UnsupportedError, describe, message
+from jaxops.ops.common.elementwise import broadcast_to
+from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.scaled_dot_product import attend, merge_heads, rotated, split_heads
+from jaxops.ops.microsoft.attentions.cached_attention import of_width, scale_of
+from jaxops.ops.microsoft.attentions.quantized_cache import CELL, cells, dequantized, quantized
+from jaxops.ops.microsoft.attentions.rotary import checked_positions, rows as rows_of
+from jaxops.ops.microsoft.attentions.row_caches import (
+    columns,
+    held_rows,
+    is_zero,
+    only_first,
+    present,
+    remembered,
+    staged,
+)
+from jaxops.ops.microsoft.normalization import normalized
+from jaxops.shapes.microsoft.attentions import group_query as sizes_of, rotary as rotary_sizes
+from jaxops.static import Array, Dim, Static, Tracer, array, is_symbolic, jit_if_concrete, known
+
+ScoresOutput = Literal[0, 1, 2]
+Quantization = Literal["NONE", "PER_TENSOR", "PER_CHANNEL"]
+
+
+@dataclass(frozen=True)
+class _Options:
+    heads: int
+    groups: int
+    rows: Dim  # of the present cache
+    total: Dim
+    causal: bool
+    interleaved: bool
+    window: int
+    slides: bool
+    epsilon: float
+    scores: ScoresOutput
+    scale: float
+    sink: bool
+    softcap: float
+    bits: int  # of a number in the cache; 0 for floats
+
+
+def group_query_attention(
+    query: Array,
+    key: Array | None = None,
+    value: Array | None = None,
+    past_key: Array | None = None,
+    past_value: Array | None = None,
+    seqlens_k: Any = None,
+    total_sequence_length: Static = None,
+    cos_cache: Array | None = None,
+    sin_cache: Array | None = None,
+    position_ids: Array | None = None,
+    attention_bias: Array | None = None,
+    head_sink: Array | None = None,
+    k_scale: Array | None = None,
+    v_scale: Array | None = None,
+    q_norm_weight: Array | None = None,
+    k_norm_weight: Array | None = None,
+    query_seqlens: Array | None = None,
+    *,
+    num_heads: int,
+    kv_num_heads: int,
+    causal: int = 1,
+    do_rotary: int = 0,
+    k_quant_type: Quantization = "NONE",
+    kv_cache_bit_width: Literal[0, 4, 8] = 0,
+    local_window_size: int = -1,
+    qk_norm_epsilon: float = 1e-6,
+    qk_output: ScoresOutput = 0,
+    rotary_interleaved: int = 0,
+    scale: float | None = None,
+    sliding_window_cache: int = 0,
+    smooth_softmax: int = -1,
+    softcap: float = 0.0,
+    v_quant_type: Quantization = "NONE",
+) -> tuple[Array, ...]:
+    """Attention of new tokens to themselves and to those in a cache; the cache with their keys and values added.
+
+    query: (B, S, N · H), floats; N is num_heads. key, value: (B, S, K · H); K is kv_num_heads, a divisor of N. Without
+    them query is (B, S, (N + 2 · K) · H) and holds all three. A key and value without a token use the cache as it is.
+    past_key, past_value: (B, K, P, H), the cache. seqlens_k: integers (B,), the tokens of each sample, old and new,
+    less 1. total_sequence_length: one static integer, the most tokens of a sample. If it is S, this is the prompt: the
+    tokens stand at 0 to S - 1, padding on their right. Else they stand before position seqlens_k + 1.
+    query_seqlens: integers (B,), how many of the S tokens count, where padding stands on the right of those behind a
+    past, too. Then total_sequence_length is a bound, and says nothing about a prompt.
+
+    The present cache has max(P, total_sequence_length) rows. total_sequence_length must be P + S (the cache grows) or
+    at most P (the cache is a buffer); P itself will do for all steps in a buffer. A sample with more tokens than rows
+    gives NaN. Rows of a buffer behind the new tokens stay as they are.
+    sliding_window_cache: 1 for a cache of P rows, at least local_window_size, which forgets. Its first rows hold the
+    last L of the T = seqlens_k + 1 tokens of a sample in order: all while T ≤ P, then
+    L = T - G · ceil((T - P) / G) with G = P - local_window_size + 1. The other rows are 0, and no T is too large.
+
+    cos_cache, sin_cache: (M, R / 2), the angles of each position, needed with do_rotary; rotary_interleaved as in
+    `rotary_embedding`. position_ids: integers (B, S), by default the places in the cache; for a prompt only the first
+    counts. q_norm_weight, k_norm_weight: (H,), a normalization by the root of the mean square and qk_norm_epsilon.
+    scale: of the scores, 1 / sqrt(H) for None or 0. softcap: caps the scores before attention_bias, floats
+    (1 or B, 1 or N, S, total_sequence_length), is added. causal: 1 hides later tokens.
+    local_window_size: the number of keys that a token sees, itself included; -1 for all. head_sink: (N,), the scores of
+    one more key of value 0; smooth_softmax: 1 means a score of 0.
+    k_quant_type, v_quant_type: the same for both; 'PER_TENSOR' or 'PER_CHANNEL' for a cache of integers of
+    kv_cache_bit_width bits: int8 for 8; uint8 of (B, K, P, H / 2) for 4, two in a byte. k_scale, v_scale: the floats
+    that the integers are multiplied by, (1,) per tensor or (1, K, 1, H) per channel.
+
+    Returns the output (B, S, N · H), present_key and present_value, and with qk_output the scores
+    (B, N, S, total_sequence_length), 1 before and 2 after the softmax, 0 where a token is hidden.
+    Raises ShapeError, DTypeError, ArgumentError, SignatureError for an operand that another one needs, StaticError for
+    a traced total_sequence_length, BoundsError for an out-of-range static position, UnsupportedError for the scores of
+    a sliding cache.
+    Source: com.microsoft GroupQueryAttention, opset 1.
+
+    >>> query, key = jnp.ones((1, 3, 8 * 16)), jnp.ones((1, 3, 2 * 16))
+    >>> total = {"seqlens_k": np.array([2]), "total_sequence_length": 3}
+    >>> output, keys, values = group_query_attention(query, key, key, **total, num_heads=8, kv_num_heads=2)
+    >>> output.shape, keys.shape
+    ((1, 3, 128), (1, 2, 3, 16))
+    """
+    op = "group_query_attention"
+    slides = flag(op, "sliding_window_cache", sliding_window_cache)
+    causal = flag(op, "causal", causal)
+    window = integer(op, "local_window_size", local_window_size)
+    scores = one_of(op, "qk_output", qk_output, ScoresOutput)
+    bits = _bits(op, k_quant_type, v_quant_type, kv_cache_bit_width)
+    floats = floats_of_one_type(
+        op,
+        query=query,
+        key=key,
+        value=value,
+        past_key=None if bits else past_key,
+        past_value=None if bits else past_value,
+        cos_cache=cos_cache,
+        sin_cache=sin_cache,
+        attention_bias=attention_bias,
+        head_sink=head_sink,
+        q_norm_weight=q_norm_weight,
+        k_norm_weight=k_norm_weight,
+    )
+    q, k, v, old_k, old_v, cos, sin, bias, sinks, q_weight, k_weight = floats
+    shapes = [None if x is None else x.shape for x in floats]
+    size = sizes_of.head_size(op, q.shape, shapes[1], shapes[2], num_heads, kv_num_heads)
+    batch, new = q.shape[0], q.shape[1]
+    factors: tuple[Any, ...] = (None, None)
+    if bits:
+        old_k, old_v = cells(op, bits, past_key=past_key, past_value=past_value)
+        factors = floating(op, k_scale=k_scale, v_scale=v_scale)
+        factor_shapes = (None if x is None else x.shape for x in factors)
+        sizes_of.scales(op, k_quant_type, (1, kv_num_heads, 1, size), *factor_shapes)
+    past_k_shape, past_v_shape = (None if x is None else x.shape for x in (old_k, old_v))
+    before = sizes_of.past(op, past_k_shape, past_v_shape, batch, kv_num_heads, size // 2 if bits == 4 else size)
+    lengths = _integers(op, "seqlens_k", seqlens_k)
+    sizes_of.lengths(op, "seqlens_k", lengths.shape, batch)
+    total = _one(op, total_sequence_length)
+    fresh = new if k is None else k.shape[1]
+    if slides:
+        _check_sliding(op, old_k, window, causal, scores)
+        count = sizes_of.window(op, before, window)
+    elif query_seqlens is None:
+        count = sizes_of.rows(op, total, before, fresh)
+    else:
+        count = sizes_of.rows_for_chunk(op, total, before, fresh)
+    valid = None
+    if query_seqlens is not None:
+        valid = _integers(op, "query_seqlens", query_seqlens)
+        sizes_of.lengths(op, "query_seqlens", valid.shape, batch)
+        if old_k is None or not causal:
+            problem = "`past_key` and `past_value`" if causal else "`causal` = 1"
+            raise SignatureError(f"{op}: `query_seqlens` needs {problem}")
+    sizes_of.bias(op, shapes[7], (batch, num_heads, new), total)
+    sizes_of.vectors(
+        op, head_sink=(shapes[8], num_heads), q_norm_weight=(shapes[9], size), k_norm_weight=(shapes[10], size)
+    )
+    ids = None
+    if not flag(op, "do_rotary", do_rotary):
+        cos = sin = None
+    elif cos is None or sin is None:
+        raise ArgumentError(f"{op}: `do_rotary` is 1, so `cos_cache` and `sin_cache` must be given")
+    else:
+        rotary_sizes.tables(op, cos.shape, sin.shape, size, 2 * cos.shape[-1] if cos.ndim else 0)
+        if position_ids is not None:
+            ids = checked_positions(op, position_ids, cos.shape[0])
+            rotary_sizes.positions(op, ids.shape, (batch, new))
+    options = _Options(
+        heads=num_heads,
+        groups=kv_num_heads,
+        rows=count,
+        total=total,
+        causal=causal,
+        interleaved=flag(op, "rotary_interleaved", rotary_interleaved),
+        window=window,
+        slides=slides,
+        epsilon=float(qk_norm_epsilon),
+        scores=scores,
+        scale=scale_of(scale, size),
+        sink=smooth_softmax == 1,
+        softcap=float(softcap) if softcap > 0 else 0.0,  # NaN, which no cache of programs finds again, is no cap either
+        bits=bits,
+    )
+    cache = (old_k, old_v, *factors, as_traced(lengths), None if valid is None else as_traced(valid))
+    operands = (q, k, v, *cache, cos, sin, ids, bias, sinks, q_weight, k_weight)
+    found = _group_query(operands, options)
+    return found if options.scores else found[:3]
+
+
+def _bits(op: str, key: Quantization, value: Quantization, bits: int) -> int:
+    """The bits of a number in a quantized cache, 0 if it holds floats."""
+    for name, kind in (("k_quant_type", key), ("v_quant_type", value)):
+        one_of(op, name, kind, Quantization)
+    if key == value == "NONE":
+        return 0
+    if key != value or bits not in CELL:
+        raise ArgumentError(
+            f"{op}: `k_quant_type` is {key!r}, `v_quant_type` {value!r} and `kv_cache_bit_width` {bits}; "
+            f"a quantized cache needs the same type twice, and 4 or 8 bits"
+        )
+    return bits
+
+
+def _integers(op: str, name: str, value: Any) -> Array:
+    found = array(value)
+    require_integers(op, name, found)
+    return found
+
+
+def _one(op: str, value: Any) -> Any:
+    """A known number of tokens, maybe a symbolic size."""
+    if isinstance(value, Tracer):
+        problem = "`total_sequence_length` must be known while tracing, but it is traced: the cache may grow to it"
+        hint = "give a Python number or a NumPy array; steps in a buffer may all give the number of its rows, as "
+        raise StaticError(message(op, problem, hint=f"{hint}`seqlens_k` says how many of them a sample uses"))
+    found = known(op, "total_sequence_length", value)
+    require_integers(op, "total_sequence_length", found)
+    if found.size != 1:
+        raise ArgumentError(f"{op}: `total_sequence_length` must be one integer, got {describe(found)}")
+    item = found.reshape(())[()]
+    return item if is_symbolic(item) else int(item)
+
+
+def _check_sliding(op: str, past: Any, window: int, causal: bool, scores: int) -> None:
+    if window < 1 or not causal:
+        raise ArgumentError(
+            f"{op}: `local_window_size` is {window} and `causal` {int(causal)}; with `sliding_window_cache` = 1 the "
+            f"window must be at least 1, and `causal` 1"
+        )
+    if past is None:
+        raise SignatureError(f"{op}: `sliding_window_cache` is 1, so `past_key` and `past_value` must be given")
+    if scores:
+        # The text does not say which keys their columns are, and onnxruntime does not have them.
+        raise UnsupportedError(f"{op}: `qk_output` is {scores}; with `sliding_window_cache` = 1 it must be 0")
+
+
+@jit_if_concrete
+def _group_query(operands: tuple[Any, ...], options: _Options) -> tuple[Any, ...]:
+    q, k, v, old_k, old_v, k_factor, v_factor, lengths, valid, cos, sin, ids, bias, sinks, q_weight, k_weight = operands
+    heads, groups = options.heads, options.groups
+    if k is None:
+        packed = split_heads(q, heads + 2 * groups)
+        q, k, v = packed[:, :heads], packed[:, heads : heads + groups], packed[:, heads + groups :]
+    else:
+        q, k, v = split_heads(q, heads), split_heads(k, groups), split_heads(v, groups)
+    if q_weight is not None:
+        q = _normalized(q, q_weight, options.epsilon)
+    if k_weight is not None:
+        k = _normalized(k, k_weight, options.epsilon)
+    ends = lengths.reshape(-1).astype(np.int32) + 1
+    valid = None if valid is None else valid.reshape(-1).astype(np.int32)
+    first = _is_prompt(options.total, q.shape[2]) if valid is None else False
+    starts = _starts(ends, first, old_k, q.shape[2] if valid is None else valid)
+    if cos is not None:
+        angles = _positions(ids, starts, first, q.shape[2])
+        turns = rows_of(cos, angles)[:, None], rows_of(sin, angles)[:, None]
+        q = rotated(q, *turns, interleaved=options.interleaved)
+        k = k if is_zero(k.shape[2]) else rotated(k, *turns, interleaved=options.interleaved)
+    if options.bits:
+        k_factor, v_factor = (x.reshape(x.shape if x.ndim == 4 else (1, 1, 1, 1)) for x in (k_factor, v_factor))
+        k, v = quantized(k, k_factor, options.bits), quantized(v, v_factor, options.bits)
+    if options.slides:
+        held = held_rows(starts, ends, k.shape[2], options.rows, options.window)
+        keys, values = (staged(old, x, held) for old, x in ((old_k, k), (old_v, v)))
+        present_k, present_v = (remembered(x, held, options.rows, options.window) for x in (keys, values))
+    else:
+        held = None
+        present_k, present_v = (present(old, x, starts, options.rows) for old, x in ((old_k, k), (old_v, v)))
+        keys, values = present_k, present_v
+        if options.rows != options.total:  # a buffer, of which the other rows may hold anything
+            values = only_first(values, ends)
+    if options.bits:
+        keys = dequantized(keys, k_factor, options.bits, q.dtype)
+        values = dequantized(values, v_factor, options.bits, q.dtype)
+    # Of each key, the position among the tokens of its sample.
+    places = lax.broadcasted_iota(np.int32, (1, 1, 1, keys.shape[2]), 3)
+    if held is not None:
+        places = places + held.first.reshape(-1, 1, 1, 1)
+    visible = _visible(starts, ends, q.shape[2], places, options)
+    if bias is not None:
+        bias = of_width(bias, options.rows) if held is None else columns(bias, places)
+    sink = sinks if sinks is not None else 0.0 if options.sink else None
+    found = attend(
+        q,
+        keys,
+        values,
+        scale=options.scale,
+        bias=bias,
+        mask=visible,
+        softcap=options.softcap,
+        sink=sink,
+        stage=(None, "bias", "softmax")[options.scores],
+    )
+    sizes = (q.shape[0], q.shape[2], heads * q.shape[3])
+    output = with_sizes("group_query_attention", merge_heads(found.output), sizes, q.dtype)
+    if held is None:
+        needed = ends if valid is None else jnp.maximum(ends, starts + jnp.asarray(k.shape[2], np.int32))
+        output = jnp.where((needed > options.rows)[:, None, None], jnp.asarray(np.nan, output.dtype), output)
+    scores = found.scores
+    if scores is not None:
+        scores = jnp.where(visible, scores, jnp.zeros((), scores.dtype))
+        scores = scores[..., : options.total]
+    return output, present_k, present_v, scores
+
+
+def _normalized(x: Any, weight: Any, epsilon: float) -> Any:
+    """Each head divided by the root of its mean square, then scaled."""
+    found, _, _ = normalized(x.astype(accumulation_type(x.dtype)), (3,), epsilon, True)
+    return (found * broadcast_to(weight.astype(found.dtype), found.shape)).astype(x.dtype)
+
+
+def _is_prompt(total: Any, length: Any) -> Any:
+    """Whether all tokens are new: a bool where the sizes say so, else a traced one."""
+    if isinstance(total, int) and isinstance(length, int):
+        return total == length
+    return jnp.asarray(total, np.int32) == jnp.asarray(length, np.int32)
+
+
+def _starts(ends: Any, first: Any, past: Any, count: Any) -> Any:
+    """The position of the first new token of each sample, (B,). count: of the new ones, one number or (B,)."""
+    if past is None or first is True:
+        return jnp.zeros_like(ends)
+    starts = jnp.maximum(ends - jnp.asarray(count, ends.dtype), 0)
+    return starts if first is False else jnp.where(first, 0, starts)
+
+
+def _positions(ids: Any, starts: Any, first: Any, length: Any) -> Any:
+    """The position of each new token, (B, S)."""
+    steps = lax.broadcasted_iota(np.int32, (1, length), 1)
+    if ids is None:
+        return starts[:, None] + steps
+    ids = ids.reshape(-1, 1) if ids.ndim < 2 else ids
+    prompt = jnp.broadcast_to(ids[:1, :1] + steps.astype(ids.dtype), (starts.shape[0], length))
+    if first is True:
+        return prompt
+    ids = jnp.broadcast_to(ids, prompt.shape)
+    return ids if first is False else jnp.where(first, prompt, ids)
+
+
+def _visible(starts: Any, ends: Any, length: Any, places: Any, options: _Options) -> Any:
+    """Which keys each new token sees, (B, 1, S, R). places: the position of each key, (1 or B, 1, 1, R)."""
+    ends = ends.reshape(-1, 1, 1, 1)
+    if options.causal:
+        # A token of the padding sees no more than the last one before it, as in onnxruntime.
+        steps = lax.broadcasted_iota(np.int32, (1, 1, length, 1), 2)
+        ends = jnp.minimum(starts.reshape(-1, 1, 1, 1) + steps + 1, ends)
+    seen = places < ends
+    return seen & (places >= ends - options.window) if options.window >= 0 else seen

@@ -1,0 +1,151 @@
+"""Biases of attention scores that depend on the distance of query and key."""
+
+__all__ = ["gated_relative_position_bias", "relative_position_bias"]
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import flag, integer
+from jaxops.dtypes import accumulation_type, floating, integral
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.scaled_dot_product import split_heads
+from jaxops.ops.microsoft.attentions.packing import restored
+from jaxops.ops.microsoft.attentions.projected_attention import along_last
+from jaxops.shapes.arithmetic import all_agree
+from jaxops.shapes.microsoft.attentions import cached_attention as sizes_of, packing as packed_sizes
+from jaxops.static import Array, Dim, Static, jit_if_concrete, known
+
+
+def relative_position_bias(
+    bias_table: Array, query_length: Static, key_length: Static, *, max_distance: int, is_bidirectional: int = 0
+) -> jax.Array:
+    """A learned bias for each distance of query and key; larger distances share buckets (T5).
+
+    bias_table: (buckets, N), floats; its memory holds the buckets of the first head, then of the second, and so on.
+    query_length, key_length: static, one integer S; both must be equal. Distances below half the buckets have one each,
+    those up to max_distance share the others by their logarithm. is_bidirectional: 1 gives keys after the query half
+    of the buckets; with 0 they have those of the same distance before it.
+    Returns (1, N, S, S). Raises ShapeError, ArgumentError, DTypeError, StaticError for a traced length.
+    Source: com.microsoft RelativePositionBias, opset 1; there is no kernel for a CPU in onnxruntime.
+
+    >>> relative_position_bias(jnp.arange(8.0).reshape(4, 2), 3, 3, max_distance=8)[0, 1].tolist()
+    [[4.0, 5.0, 6.0], [5.0, 4.0, 5.0], [6.0, 5.0, 4.0]]
+    """
+    op = "relative_position_bias"
+    (table,) = floating(op, bias_table=bias_table)
+    if table.ndim != 2:
+        raise ShapeError(f"{op}: `bias_table` of {shape_text(table.shape)} must be (buckets, N)")
+    length, keys = _length(op, "query_length", query_length), _length(op, "key_length", key_length)
+    if length != keys:
+        raise ShapeError(f"{op}: `query_length` is {length} and `key_length` is {keys}; they must be equal")
+    both = flag(op, "is_bidirectional", is_bidirectional)
+    exact = table.shape[0] // (4 if both else 2)
+    distance = integer(op, "max_distance", max_distance)
+    if exact < 1 or distance <= exact:
+        raise ArgumentError(
+            f"{op}: `max_distance` is {distance}; with {table.shape[0]} buckets it must be more than {max(exact, 1)}, "
+            f"and there must be at least {4 if both else 2} buckets"
+        )
+    return _relative(table, length, distance, both)
+
+
+def _length(op: str, name: str, value: Any) -> Any:
+    return integer(op, name, known(op, name, value).reshape(-1))
+
+
+@jit_if_concrete
+def _relative(table: Any, length: Dim, max_distance: int, both: bool) -> Any:
+    buckets, heads = table.shape
+    by_head = table.reshape(heads, buckets)
+    used = buckets // 2 if both else buckets
+    exact = used // 2
+    far = lax.broadcasted_iota(np.int32, (length,), 0)
+    # The quotient of the logarithms and their truncation are those of float32, as in T5.
+    ratio = jnp.log(jnp.maximum(far, 1).astype(np.float32) / np.float32(exact))
+    large = exact + (ratio / np.float32(math.log(max_distance / exact)) * (used - exact)).astype(np.int32)
+    bucket = jnp.where(far < exact, far, jnp.minimum(large, used - 1))
+    before = jnp.take(by_head, bucket, 1)
+    after = jnp.take(by_head, bucket + used, 1, mode="clip") if both else before
+    rows = lax.broadcasted_iota(np.int32, (length, length), 0)
+    columns = lax.broadcasted_iota(np.int32, (length, length), 1)
+    away = jnp.abs(columns - rows)
+    found = jnp.where(columns > rows, jnp.take(after, away, 1), jnp.take(before, away, 1))
+    return with_sizes("relative_position_bias", found[None], (1, heads, length, length), by_head.dtype)
+
+
+def gated_relative_position_bias(
+    query_layer: Array,
+    query_bias: Array,
+    rel_pos: Array,
+    weight: Array,
+    bias: Array,
+    eco_a: Array,
+    token_offset: Array | None = None,
+    *,
+    num_heads: int,
+) -> jax.Array:
+    """rel_pos, scaled for each query by a gate that is computed from the query.
+
+    The two halves of (query + query_bias) · weight + bias are summed and go through a sigmoid to u and r; the gate is
+    u · (r · eco_a - 1) + 2.
+    query_layer: (B, S, N · H), floats, or packed tokens (T, N · H) with token_offset, integers (B, S); see
+    `restore_padding`. query_bias: (N · H,). rel_pos: (1, N, S, S). weight: (H, D) with an even D. bias: (D,).
+    eco_a: (1, N, 1, 1). Returns (B, N, S, S). Raises ShapeError, DTypeError, ArgumentError.
+    Source: com.microsoft GatedRelativePositionBias, opset 1; there is no kernel for a CPU in onnxruntime.
+
+    >>> given = jnp.ones((1, 3, 8)), jnp.ones(8), jnp.ones((1, 2, 3, 3)), jnp.ones((4, 8)), jnp.ones(8)
+    >>> gated_relative_position_bias(*given, jnp.ones((1, 2, 1, 1)), num_heads=2).shape
+    (1, 2, 3, 3)
+    """
+    op = "gated_relative_position_bias"
+    arrays = floating(
+        op,
+        query_layer=query_layer,
+        query_bias=query_bias,
+        rel_pos=rel_pos,
+        weight=weight,
+        bias=bias,
+        eco_a=eco_a,
+    )
+    query, first, rel, w, b, eco = arrays
+    (offset,) = integral(op, token_offset=token_offset)
+    if offset is not None:
+        packed_sizes.offsets(op, "query_layer", query.shape, offset.shape)
+        query = restored((query, offset))
+    if query.ndim != 3:
+        raise ShapeError(f"{op}: `query_layer` of {shape_text(query.shape)} must be (B, S, N · H)")
+    size = sizes_of.head_size(op, "query_layer", query.shape[2], num_heads)
+    length, width = query.shape[1], w.shape[-1] if w.ndim else 0
+    wanted = {
+        "query_bias": (first, query.shape[2:]),
+        "rel_pos": (rel, (1, num_heads, length, length)),
+        "weight": (w, (size, width)),
+        "bias": (b, (width,)),
+        "eco_a": (eco, (1, num_heads, 1, 1)),
+    }
+    for name, (value, sizes) in wanted.items():
+        problem = f"{op}: `{name}` of {shape_text(value.shape)} must be {shape_text(sizes)}"
+        if not all_agree(problem, value.shape, sizes):
+            raise ShapeError(problem)
+    if width % 2:
+        raise ShapeError(f"{op}: `weight` of {shape_text(w.shape)} must have an even number of columns")
+    return _gated((query, first, rel, w, b, eco), num_heads)
+
+
+@jit_if_concrete
+def _gated(operands: tuple[Any, ...], heads: int) -> Any:
+    query, first, rel, w, b, eco = operands
+    work = accumulation_type(query.dtype)
+    q = split_heads(query + along_last(first, query), heads)
+    found = jnp.matmul(q, w, preferred_element_type=work)
+    found = found + along_last(b.astype(work), found)
+    halves = found.reshape(*found.shape[:3], 2, found.shape[3] // 2).sum(-1)
+    gates = jax.nn.sigmoid(halves)
+    gate = gates[..., :1] * (gates[..., 1:] * eco.astype(work) - 1.0) + 2.0
+    return (gate * rel.astype(work)).astype(query.dtype)

@@ -1,0 +1,279 @@
+"""Weights of a few bits, packed into bytes, with a scale for each block: they are unpacked in the program."""
+
+__all__ = ["gather_block_quantized", "matmul_bnb4", "matmul_nbits"]
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import axis as resolve_axis, flag, integer
+from jaxops.dtypes import as_traced, floating, integral, is_float
+from jaxops.errors import ArgumentError, DTypeError, UnsupportedError
+from jaxops.kernels.matmul.dot import dot
+from jaxops.ops.common.elementwise import broadcast_to, traced_operands
+from jaxops.ops.common.quantized_numbers import FLOAT8, quantized
+from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.shapes.microsoft.quantized import blocks as sizes_of
+from jaxops.shapes.tensor.indexing import check_inhabited
+from jaxops.static import Array, jit_if_concrete
+
+# The numbers that the codes of bitsandbytes stand for: a sign with a 3-bit float, and the quantiles of a normal
+# distribution.
+_FP4_POSITIVE = (0.0, 5.208333333e-03, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
+_FP4 = (*_FP4_POSITIVE, *(-v for v in _FP4_POSITIVE))
+_NF4 = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+)  # fmt: skip
+
+
+def unpacked(x: jax.Array, bits: int) -> jax.Array:
+    """The elements in bytes, the lowest bits first: uint8, the last axis 8 / bits times as long."""
+    if bits == 8:
+        return x
+    wide = lax.broadcast_in_dim(x, (*x.shape, 8 // bits), tuple(range(x.ndim)))
+    shifts = lax.broadcasted_iota(np.uint8, wide.shape, x.ndim) * np.uint8(bits)
+    elements = (wide >> shifts) & np.uint8(2**bits - 1)
+    return lax.reshape(elements, (*x.shape[:-1], x.shape[-1] * (8 // bits)))
+
+
+def matmul_nbits(
+    a: Array,
+    b: Array,
+    scales: Array,
+    zero_points: Array | None = None,
+    g_idx: Array | None = None,
+    bias: Array | None = None,
+    *,
+    K: int,
+    N: int,
+    block_size: int,
+    accuracy_level: int = 0,
+    bits: int = 4,
+    weight_prepacked: int = 0,
+) -> jax.Array:
+    """a · wᵀ + bias, where w (N, K) is (b - zero_points) · scales, and b packs elements of `bits` bits into bytes.
+
+    a: (…, K), float16, bfloat16 or float32. b: (N, blocks, block_size · bits / 8), uint8, the lowest bits first, with
+    blocks = ceil(K / block_size). scales: (N, blocks) or flat, in the type of a. zero_points: uint8, packed as b is,
+    (N, ceil(blocks · bits / 8)); or (N, blocks) in the type of a; either may be flat; 2^(bits - 1) when None.
+    g_idx: (K,), int32: the block of each column, instead of a block for columns in a row. bias: (N,).
+    Returns: (…, N), in the type of a; w is computed in float32, and the product at the precision that JAX
+    is asked for. bits: 2, 4 or 8.
+    accuracy_level: how inexact the product may be; no effect. weight_prepacked: the layout of one accelerator, only 0.
+    Raises ShapeError when the shapes do not fit, DTypeError for other types, ArgumentError, UnsupportedError.
+    Source: com.microsoft MatMulNBits, opset 1, as onnxruntime defines it.
+
+    >>> b = jnp.full((1, 1, 8), 0x9A, jnp.uint8)
+    >>> matmul_nbits(jnp.ones((1, 16)), b, jnp.ones((1, 1)), K=16, N=1, block_size=16).tolist()
+    [[24.0]]
+    """
+    op = "matmul_nbits"
+    if integer(op, "weight_prepacked", weight_prepacked):
+        raise UnsupportedError(
+            f"{op}: `weight_prepacked` is {weight_prepacked}: the weights have the layout of one accelerator; export "
+            f"the model with weight_prepacked 0"
+        )
+    given = [scales] if bias is None else [scales, bias]
+    data, by, *more = traced_operands(op, (a, *given), "floating-point")
+    zeros = None if zero_points is None else as_traced(zero_points)
+    if zeros is not None and zeros.dtype not in (jnp.uint8, data.dtype):
+        raise DTypeError(
+            f"{op}: `zero_points` is {zeros.dtype.name}; it must be uint8 (packed) or {data.dtype.name}, as `a` is"
+        )
+    (places,) = integral(op, g_idx=g_idx)
+    operands = data, quantized(op, "b", b, ("uint8",)), by, zeros, places, more[0] if more else None
+    numbers = {"K": K, "N": N, "block_size": block_size, "bits": bits}
+    return _matmul_nbits(operands, *(integer(op, name, value) for name, value in numbers.items()))
+
+
+@jit_if_concrete
+def _matmul_nbits(operands: tuple[Any, ...], k: int, n: int, block_size: int, bits: int) -> jax.Array:
+    op, (a, b, scales, zeros, g_idx, bias) = "matmul_nbits", operands
+    names = {"b": b, "scales": scales, "zero_points": zeros, "g_idx": g_idx, "bias": bias}
+    given: dict[str, Any] = {name: value.shape for name, value in names.items() if value is not None}
+    packed = zeros is not None and bool(zeros.dtype == jnp.uint8)
+    blocks = sizes_of.matrix(op, n, k, bits, block_size, {**given, "packed_zero_points": packed})
+    sizes_of.product(op, a.shape, k)
+    scales = lax.reshape(scales, (n, blocks))
+    if zeros is not None and packed:
+        zeros = unpacked(lax.reshape(zeros, (n, zeros.size // n)), bits)[:, :blocks]
+    elif zeros is not None:
+        zeros = lax.reshape(zeros, (n, blocks))
+    elements = lax.reshape(unpacked(b, bits), (n, blocks * block_size))
+    w = _weights(elements, scales, zeros, 2 ** (bits - 1), g_idx)[:, :k]
+    y = dot(a.astype(jnp.float32), w, (((a.ndim - 1,), (1,)), ((), ())), jnp.float32)
+    y = y if bias is None else y + broadcast_to(bias.astype(jnp.float32), y.shape)
+    return with_sizes("matmul_nbits", y.astype(a.dtype), (*a.shape[:-1], n), a.dtype)
+
+
+def _weights(q: jax.Array, scales: jax.Array, zeros: jax.Array | None, middle: int, g_idx: Any) -> jax.Array:
+    """(q - zeros) · scales in float32, for rows of elements in blocks of one size; g_idx names the block of each."""
+    by = scales.astype(jnp.float32)
+    origin = jnp.full_like(by, middle) if zeros is None else zeros.astype(jnp.float32)
+    q = q.astype(jnp.float32)
+    if g_idx is not None:
+        q = q[:, : g_idx.shape[0]]
+        return (q - jnp.take(origin, g_idx, 1)) * jnp.take(by, g_idx, 1)
+    rows, blocks = by.shape
+    parts = lax.reshape(q, (rows, blocks, q.shape[1] // blocks))
+    origin, by = (lax.broadcast_in_dim(v, parts.shape, (0, 1)) for v in (origin, by))
+    return lax.reshape((parts - origin) * by, q.shape)
+
+
+def matmul_bnb4(
+    a: Array,
+    b: Array,
+    absmax: Array,
+    *,
+    K: int,
+    N: int,
+    block_size: int,
+    quant_type: int,
+    training_mode: int = 0,
+    transB: int = 1,
+) -> jax.Array:
+    """a · wᵀ, where w (N, K) holds 4-bit codes of bitsandbytes: each stands for a number, times `absmax` of its block.
+
+    a: (…, K), float16, bfloat16 or float32. b: N · K codes, two in a byte, the first one in the high bits, uint8, any
+    shape. absmax: a number for each `block_size` codes in a row, in the type of a. quant_type: 0 for FP4, 1 for NF4.
+    transB: 0 gives a · w instead, with a (…, N). Returns the type of a; w is computed in float32, and the
+    product at the precision that JAX is asked for.
+    Raises ShapeError when the shapes do not fit, DTypeError for other types, ArgumentError.
+    Source: com.microsoft MatMulBnb4, opset 1, as onnxruntime defines it.
+
+    >>> codes = jnp.full(8, 0xF0, jnp.uint8)
+    >>> matmul_bnb4(jnp.ones((1, 16)), codes, jnp.ones(1) * 3, K=16, N=1, block_size=16, quant_type=1).tolist()
+    [[0.0]]
+    """
+    op = "matmul_bnb4"
+    flag(op, "training_mode", training_mode)
+    data, by = traced_operands(op, (a, absmax), "floating-point")
+    codes = quantized(op, "b", b, ("uint8",))
+    kind = integer(op, "quant_type", quant_type)
+    if kind not in (0, 1):
+        raise ArgumentError(f"{op}: `quant_type` is {kind}; it must be 0 (FP4) or 1 (NF4)")
+    numbers = {"K": K, "N": N, "block_size": block_size}
+    sizes = tuple(integer(op, name, value) for name, value in numbers.items())
+    return _matmul_bnb4((data, codes, by), sizes, kind, flag(op, "transB", transB))
+
+
+@jit_if_concrete
+def _matmul_bnb4(operands: tuple[jax.Array, ...], sizes: tuple[int, ...], kind: int, swapped: bool) -> jax.Array:
+    op, (a, b, absmax), (k, n, block_size) = "matmul_bnb4", operands, sizes
+    sizes_of.flat(op, n, k, block_size, b.shape, absmax.shape)
+    sizes_of.product(op, a.shape, k if swapped else n)
+    flat = lax.reshape(b, (b.size,))
+    codes = lax.reshape(jnp.stack([flat >> np.uint8(4), flat & np.uint8(15)], 1), (2 * b.size,))[: n * k]
+    numbers = jnp.take(jnp.asarray(_NF4 if kind else _FP4, jnp.float32), codes.astype(jnp.int32))
+    by = jnp.repeat(absmax.reshape(-1).astype(jnp.float32), block_size)[: n * k]
+    w = lax.reshape(numbers * by, (n, k))
+    y = dot(a.astype(jnp.float32), w, (((a.ndim - 1,), (1 if swapped else 0,)), ((), ())), jnp.float32)
+    return y.astype(a.dtype)
+
+
+def gather_block_quantized(
+    data: Array,
+    indices: Array,
+    scales: Array,
+    zero_points: Array | None = None,
+    *,
+    bits: int = 4,
+    block_size: int = 128,
+    gather_axis: int = 0,
+    quantize_axis: int = 1,
+) -> jax.Array:
+    """Slices of a quantized table: `gather` of (data - zero_points) · scales; only the slices are dequantized.
+
+    data: int4, uint4, uint8, an 8-bit float or float4_e2m1fn. Of uint8 each byte packs 8 / bits elements of the last
+    axis, which must be the quantize_axis, while the gather_axis must be 0. indices: int32 or int64, any shape;
+    negative ones count from the end, and one out of range gives zeros. scales: floats of 16 bits or more, a scale for
+    each `block_size` elements on the quantize_axis, else the sizes of data; for floats also 1 on another axis.
+    zero_points: the sizes of scales, in the type of data, packed as data is; 0 when None, or 2^(bits - 1) for uint8.
+    block_size: a power of 2, at least 16; for floats 0 is one block. Floats have no zero points.
+    Returns: the elements of data with the gather_axis replaced by the axes of indices, in the type of scales.
+    Raises ShapeError when the shapes do not fit, DTypeError for other types, ArgumentError, AxisError.
+    Source: com.microsoft GatherBlockQuantized, opset 1, as onnxruntime defines it.
+
+    >>> table = jnp.full((3, 8), 0x9A, jnp.uint8)
+    >>> gather_block_quantized(table, jnp.array([2]), jnp.ones((3, 1)), block_size=16)[0, :4].tolist()
+    [2.0, 1.0, 2.0, 1.0]
+    """
+    op = "gather_block_quantized"
+    x = quantized(op, "data", data, ("int4", "uint4", "uint8", *FLOAT8, "float4_e2m1fn"))
+    floats = is_float(x.dtype)
+    size = integer(op, "block_size", block_size)
+    if not (floats and size == 0) and (size < 16 or size & (size - 1)):
+        raise ArgumentError(f"{op}: `block_size` is {size}; it must be a power of 2, at least 16")
+    width = 8 if floats else integer(op, "bits", bits)
+    if width not in ((2, 4, 8) if floats or x.dtype == jnp.uint8 else (4,)):
+        raise ArgumentError(f"{op}: `bits` is {width}; it must be 2, 4 or 8 for uint8, else 4")
+    at, along = resolve_axis(op, gather_axis, x.ndim), resolve_axis(op, quantize_axis, x.ndim)
+    if x.dtype == jnp.uint8 and (at != 0 or along != x.ndim - 1 or at == along):
+        raise ArgumentError(f"{op}: for uint8 `gather_axis` must be 0 and `quantize_axis` the last, another one")
+    (by,) = floating(op, scales=scales)
+    zeros = None if zero_points is None else as_traced(zero_points)
+    if zeros is not None and (floats or zeros.dtype != x.dtype):
+        raise DTypeError(
+            f"{op}: `zero_points` is {zeros.dtype.name}; "
+            + ("floats have none" if floats else f"it must be {x.dtype.name}, as `data` is")
+        )
+    (places,) = integral(op, indices=indices)
+    return _gather((x, places, by, zeros), at, along, size, width)
+
+
+@jit_if_concrete
+def _gather(operands: tuple[Any, ...], at: int, along: int, block_size: int, bits: int) -> jax.Array:
+    op, (data, indices, scales, zeros) = "gather_block_quantized", operands
+    per_byte = 8 // bits if data.dtype == jnp.uint8 else 1
+    block = block_size or max(1, data.shape[along])
+    sizes = None if zeros is None else zeros.shape
+    sizes_of.table(op, data.shape, scales.shape, sizes, along, block, per_byte, is_float(data.dtype))
+    count = data.shape[at]
+    valid = (indices >= -count) & (indices < count)
+    places = jnp.where(valid, jnp.where(indices < 0, indices + count, indices), 0)
+    check_inhabited("gather_block_quantized: `data`", data.shape, (at,), places.shape)
+    x = jnp.take(_movable(data), places, at)
+    # Where blocks lie on the axis that is gathered, each place has the scale of its block.
+    of_blocks = places // block if at == along else places
+    lead = indices.ndim - 1
+    by, origin = (
+        None if v is None else v if v.shape[at] == 1 and at != along else jnp.take(_movable(v), of_blocks, at)
+        for v in (scales, zeros)
+    )
+    if data.dtype == jnp.uint8:
+        x = unpacked(x, bits)
+        # A row of zero points may have room for more than there are blocks.
+        origin = None if origin is None else unpacked(origin, bits)[..., : scales.shape[-1]]
+    result = x.shape
+    x, by, origin = (None if v is None else _spread(v, at, lead, along, block, result) for v in (x, by, origin))
+    assert x is not None
+    assert by is not None
+    middle = 2 ** (bits - 1) if data.dtype == jnp.uint8 else 0
+    y = (x.astype(jnp.float32) - (middle if origin is None else origin.astype(jnp.float32))) * by.astype(jnp.float32)
+    axes = tuple(range(at, at + indices.ndim))
+    kept = lax.broadcast_in_dim(valid, y.shape, axes)
+    return jnp.where(kept, y, 0).astype(scales.dtype)
+
+
+def _movable(x: jax.Array) -> jax.Array:
+    """4-bit numbers in 8 bits; XLA:CPU moves no others."""
+    if is_float(x.dtype) and x.dtype.itemsize == 1:
+        return x.astype(jnp.float32)
+    return x.astype(jnp.int8) if x.dtype.name == "int4" else x.astype(jnp.uint8) if x.dtype.name == "uint4" else x
+
+
+def _spread(x: jax.Array, at: int, lead: int, along: int, block: int, sizes: tuple[Any, ...]) -> jax.Array:
+    """A scale or zero point for each element of the slices; an array of their sizes is unchanged."""
+    if x.shape == sizes:
+        return x
+    if x.ndim < len(sizes):  # broadcasts on the axis that is gathered
+        x = lax.reshape(x, (*x.shape[:at], *(1,) * (lead + 1), *x.shape[at + 1 :]))
+    where = along if along < at else along + lead
+    if along != at and x.shape[where] != sizes[where]:
+        x = lax.slice_in_dim(jnp.repeat(x, block, where), 0, sizes[where], axis=where)
+    return broadcast_to(x, sizes)

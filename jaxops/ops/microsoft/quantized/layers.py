@@ -1,0 +1,209 @@
+"""Layers whose weights are quantized."""
+
+__all__ = ["dynamic_quantize_lstm", "qembed_layer_normalization"]
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxops.attributes import flag
+from jaxops.dtypes import as_traced, integral
+from jaxops.errors import DTypeError, SignatureError
+from jaxops.ops.common.quantized_numbers import BYTES, dequantized, quantized, scale, with_parameters, zero_point
+from jaxops.ops.quantization.linear_quantization import dynamic_quantize_linear
+from jaxops.ops.recurrent.gate_activations import resolve
+from jaxops.ops.recurrent.layers import lstm_step
+from jaxops.ops.recurrent.recurrence import Cell, Direction, State, Step, Weights, directions, layer
+from jaxops.shapes.microsoft.quantized import layers as sizes_of
+from jaxops.static import Array, jit_if_concrete
+
+
+def dynamic_quantize_lstm(
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None,
+    sequence_lens: Array | None,
+    initial_h: Array | None,
+    initial_c: Array | None,
+    p: Array | None,
+    w_scale: Array,
+    w_zero_point: Array,
+    r_scale: Array,
+    r_zero_point: Array,
+    *,
+    activation_alpha: Sequence[float] | None = None,
+    activation_beta: Sequence[float] | None = None,
+    activations: Sequence[str] | None = None,
+    clip: float | None = None,
+    direction: Direction = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """`jaxops.lstm` with quantized weights; x and the hidden state of each step are quantized first, too.
+
+    x: (steps, batch, input), float32. w: (D, input, 4 · hidden). r: (D, hidden, 4 · hidden). int8 or uint8; their
+    last axes are swapped beside `lstm`. w_scale, w_zero_point, r_scale, r_zero_point: (D,) or (D, 4 · hidden), float32
+    and the type of the weights. x, and h of all sequences of a step, are quantized by `dynamic_quantize_linear`; each
+    thread of onnxruntime quantizes its part of the batch. The products are of the numbers that the integers stand for,
+    in float32.
+    All else, the results (Y, Y_h, Y_c) and what it raises, as in `lstm`.
+    Source: com.microsoft DynamicQuantizeLSTM, opset 1, as onnxruntime defines it.
+
+    >>> w, r, one, zero = jnp.zeros((1, 2, 12), jnp.int8), jnp.zeros((1, 3, 12), jnp.int8), jnp.ones(1), jnp.int8([0])
+    >>> x, c = jnp.ones((2, 1, 2)), jnp.array([[[4.0, 8, 0]]])
+    >>> dynamic_quantize_lstm(x, w, r, None, None, None, c, None, one, zero, one, zero)[2].tolist()
+    [[[1.0, 2.0, 0.0]]]
+    """
+    op = "dynamic_quantize_lstm"
+    data = as_traced(x)
+    if data.dtype != jnp.float32:
+        raise DTypeError(f"{op}: `x` is {data.dtype.name}; it must be float32, use jaxops.cast")
+    both = directions(op, direction)
+    names = ("Sigmoid", "Tanh", "Tanh") * both if activations is None else activations
+    operands: dict[str, Any] = {
+        "x": _rounded(data),
+        "w": _floats(op, "w", w, w_scale, w_zero_point),
+        "r": _floats(op, "r", r, r_scale, r_zero_point),
+        "b": b,
+        "initial_h": initial_h,
+        "initial_c": initial_c,
+        "p": p,
+    }
+    y, y_h, y_c = layer(
+        op,
+        _LSTM,
+        flag(op, "input_forget", input_forget),
+        resolve(op, names, 3 * both, activation_alpha, activation_beta),
+        operands,
+        clip=clip,
+        direction=direction,
+        hidden_size=hidden_size,
+        layout=0,
+        sequence_lens=sequence_lens,
+    )
+    return y, y_h, y_c
+
+
+def _rounded(x: jax.Array) -> jax.Array:
+    """The numbers that x becomes when it is quantized to uint8."""
+    return dequantized(*dynamic_quantize_linear(x))
+
+
+def _floats(op: str, operand: str, weights: Any, by: Any, zero: Any) -> jax.Array:
+    """What quantized weights stand for, in the layout of `lstm`."""
+    data, factor = quantized(op, operand, weights, BYTES), scale(op, f"{operand}_scale", by)
+    origin = zero_point(op, f"{operand}_zero_point", zero, data.dtype, f"`{operand}`")
+    return _dequantized((data, factor, origin), op, operand)
+
+
+@jit_if_concrete
+def _dequantized(operands: tuple[jax.Array, ...], op: str, operand: str) -> jax.Array:
+    x, by, zero = operands
+    by = by.reshape(sizes_of.of_gates(op, f"{operand}_scale", x.shape, by.shape))
+    zero = zero.reshape(sizes_of.of_gates(op, f"{operand}_zero_point", x.shape, zero.shape))
+    return lax.transpose(dequantized(x, by, zero), (0, 2, 1))
+
+
+def _lstm_step(weights: Weights, functions: tuple[Callable[[Any], Any], ...], input_forget: bool) -> Step:
+    step = lstm_step(weights, functions, input_forget)
+
+    def on_rounded(x: jax.Array, state: State) -> State:
+        h, c = state
+        return step(x, (_rounded(h), c))
+
+    return on_rounded
+
+
+_LSTM = Cell(_lstm_step, gates=4, states=2)
+
+
+def qembed_layer_normalization(
+    input_ids: Array,
+    segment_ids: Array | None,
+    word_embedding_quant: Array,
+    position_embedding_quant: Array,
+    segment_embedding: Array | None,
+    gamma_quant: Array,
+    beta_quant: Array,
+    mask: Array | None,
+    word_embedding_scale: Array,
+    position_embedding_scale: Array,
+    segment_embedding_scale: Array | None,
+    gamma_scale: Array,
+    beta_scale: Array,
+    word_embedding_zero_point: Array,
+    position_embedding_zero_point: Array,
+    segment_embedding_zero_point: Array | None,
+    gamma_zero_point: Array,
+    beta_zero_point: Array,
+    *,
+    epsilon: float = 1e-12,
+) -> tuple[jax.Array, jax.Array]:
+    """The sum of word, position and segment embeddings, normalized over the last axis; all tables are quantized.
+
+    input_ids, segment_ids: (batch, steps), integers. The embeddings: (count, hidden). gamma, beta: (hidden,). int8 or
+    uint8, each with a float32 scalar as scale and a scalar zero point. segment_ids, segment_embedding and what belongs
+    to it: all or none. mask: (batch, steps), integers, or None. An id out of range gives NaN.
+    Returns: (batch, steps, hidden), float32, and (batch,), int32: how many 1s the mask has, or 0.
+    Raises ShapeError when the shapes do not fit, DTypeError for other types, SignatureError.
+    Source: com.microsoft QEmbedLayerNormalization, opset 1, as onnxruntime defines it.
+
+    >>> table, one, ids = jnp.int8([[1, 3], [5, 7]]), jnp.int8([1, 1]), jnp.array([[1, 0]])
+    >>> scales, zeros = (1.0, 1.0, None, 1.0, 1.0), (0, 0, None, 0, 0)
+    >>> y, _ = qembed_layer_normalization(ids, None, table, table, None, one, one, None, *scales, *zeros)
+    >>> y.tolist()
+    [[[0.0, 2.0], [0.0, 2.0]]]
+    """
+    op = "qembed_layer_normalization"
+    parts = [segment_ids, segment_embedding, segment_embedding_scale, segment_embedding_zero_point]
+    if any(v is None for v in parts) and any(v is not None for v in parts):
+        raise SignatureError(
+            f"{op}: give `segment_ids`, the segment embedding, its scale and zero point, or none of them"
+        )
+    tables: dict[str, tuple[Any, ...]] = {
+        "word_embedding": (word_embedding_quant, word_embedding_scale, word_embedding_zero_point),
+        "position_embedding": (position_embedding_quant, position_embedding_scale, position_embedding_zero_point),
+        "gamma": (gamma_quant, gamma_scale, gamma_zero_point),
+        "beta": (beta_quant, beta_scale, beta_zero_point),
+    }
+    if segment_ids is not None:
+        tables["segment_embedding"] = (segment_embedding, segment_embedding_scale, segment_embedding_zero_point)
+    arrays = {name: with_parameters(op, name, *given[:3]) for name, given in tables.items()}
+    ids = {n: v for n, v in (("input_ids", input_ids), ("segment_ids", segment_ids), ("mask", mask)) if v is not None}
+    integers = dict(zip(ids, integral(op, **ids), strict=True))
+    names = (*arrays, *integers)
+    flat = (*(v for three in arrays.values() for v in three), *integers.values())
+    return _embedded(flat, names, float(epsilon))
+
+
+@jit_if_concrete
+def _embedded(operands: tuple[Any, ...], names: tuple[str, ...], epsilon: float) -> tuple[jax.Array, jax.Array]:
+    op, (word, *_) = "qembed_layer_normalization", operands
+    count = len(names) - sum(name in ("input_ids", "segment_ids", "mask") for name in names)
+    tables = {name: operands[3 * i : 3 * i + 3] for i, name in enumerate(names[:count])}
+    ids = dict(zip(names[count:], operands[3 * count :], strict=True))
+    given = {name: value[0].shape for name, value in tables.items()} | {n: v.shape for n, v in ids.items()}
+    places = ids["input_ids"]
+    sizes_of.tables(op, places.shape, word.shape[-1], {n: s for n, s in given.items() if n != "input_ids"})
+
+    def rows(table: str, at: jax.Array) -> jax.Array:
+        """The embeddings of these ids; only they are dequantized."""
+        x, by, zero = tables[table]
+        valid = lax.expand_dims((at >= 0) & (at < x.shape[0]), (at.ndim,))
+        found = dequantized(jnp.take(x, jnp.clip(at, 0, x.shape[0] - 1), 0), by, zero)
+        return jnp.where(jnp.broadcast_to(valid, found.shape), found, jnp.nan)
+
+    total = rows("word_embedding", places)
+    positions = rows("position_embedding", lax.iota(jnp.int32, places.shape[1]))
+    total = total + lax.broadcast_in_dim(positions, total.shape, (1, 2))
+    if "segment_ids" in ids:
+        total = total + rows("segment_embedding", ids["segment_ids"])
+    centred = total - jnp.mean(total, -1, keepdims=True)
+    deviation = jnp.sqrt(jnp.mean(centred * centred, -1, keepdims=True) + jnp.float32(epsilon))
+    gamma, beta = (lax.broadcast_in_dim(dequantized(*tables[n]), total.shape, (2,)) for n in ("gamma", "beta"))
+    ones = jnp.sum(ids["mask"] == 1, 1, jnp.int32) if "mask" in ids else jnp.zeros(places.shape[:1], jnp.int32)
+    return centred / deviation * gamma + beta, ones

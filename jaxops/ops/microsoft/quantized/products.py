@@ -1,0 +1,202 @@
+"""Products of matrices of integers: as they are, or in the scale of floats. Their sums wrap around in 32 bits only."""
+
+__all__ = ["dynamic_quantize_matmul", "matmul_integer16", "matmul_integer_to_float", "qgemm"]
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxops.attributes import flag
+from jaxops.dtypes import as_traced, floating
+from jaxops.errors import DTypeError, ShapeError, message, shape_text
+from jaxops.kernels.xla_workarounds import quotient
+from jaxops.ops.common.elementwise import broadcast_to
+from jaxops.ops.common.quantized_numbers import BYTES, quantized, scale, with_zero, zero_point
+from jaxops.ops.math.quantized_products import quantized_product
+from jaxops.ops.quantization.linear_quantization import dynamic_quantize_linear
+from jaxops.shapes.math import linear_algebra as sizes_of, quantized_products as sizes_of_scales
+from jaxops.shapes.math.broadcasting import broadcast
+from jaxops.static import Array, jit_if_concrete
+
+
+def matmul_integer16(a: Array, b: Array) -> jax.Array:
+    """a · b of 16-bit integers, as `matmul`; the sums wrap around in 32 bits.
+
+    a: (…, M, K) or (K,). b: (…, K, N) or (K,). int16 or uint16, each.
+    Returns: uint32 where both are uint16, else int32. Raises ShapeError, DTypeError for other types.
+    Source: com.microsoft MatMulInteger16, opset 1, as onnxruntime defines it; its CPU has int16 only.
+
+    >>> matmul_integer16(jnp.int16([[300, 2]]), jnp.int16([[-300], [1]])).tolist()
+    [[-89998]]
+    """
+    op, allowed = "matmul_integer16", ("int16", "uint16")
+    return _matmul_integer16((quantized(op, "a", a, allowed), quantized(op, "b", b, allowed)))
+
+
+@jit_if_concrete
+def _matmul_integer16(operands: tuple[jax.Array, ...]) -> jax.Array:
+    a, b = operands
+    sizes_of.matmul(a.shape, b.shape, "matmul_integer16")
+    wide = jnp.uint32 if a.dtype == b.dtype == jnp.uint16 else jnp.int32
+    return jnp.matmul(a.astype(wide), b.astype(wide), preferred_element_type=wide)
+
+
+def matmul_integer_to_float(
+    a: Array,
+    b: Array,
+    a_scale: Array,
+    b_scale: Array,
+    a_zero_point: Array | None = None,
+    b_zero_point: Array | None = None,
+    bias: Array | None = None,
+) -> jax.Array:
+    """(a - a_zero_point) · (b - b_zero_point) · a_scale · b_scale + bias; the product is one of integers.
+
+    a: (…, M, K) or (K,). b: (…, K, N) or (K,). int8 or uint8, each. a_scale, a_zero_point: a scalar, (M,) or
+    (…, M, 1). b_scale, b_zero_point: a scalar, (N,) or (…, 1, N). bias: (N,). Zero points have the type of their
+    numbers, and are 0 when None. Scales and bias are floats of one type, that of the result.
+    Raises ShapeError when the shapes do not fit, DTypeError for other types.
+    Source: com.microsoft MatMulIntegerToFloat, opset 1, as onnxruntime defines it.
+
+    >>> a, b = jnp.uint8([[3, 4]]), jnp.int8([[9], [2]])
+    >>> matmul_integer_to_float(a, b, 0.5, 2.0, jnp.uint8(1), bias=jnp.array([0.25])).tolist()
+    [[24.25]]
+    """
+    op = "matmul_integer_to_float"
+    left, right = quantized(op, "a", a, BYTES), quantized(op, "b", b, BYTES)
+    zeros = (
+        None if a_zero_point is None else zero_point(op, "a_zero_point", a_zero_point, left.dtype, "`a`"),
+        None if b_zero_point is None else zero_point(op, "b_zero_point", b_zero_point, right.dtype, "`b`"),
+    )
+    scales = scale(op, "a_scale", a_scale), scale(op, "b_scale", b_scale)
+    return _scaled_product((left, right, *zeros, *scales, *floating(op, bias=bias)), op)
+
+
+@jit_if_concrete
+def _scaled_product(operands: tuple[jax.Array | None, ...], op: str) -> jax.Array:
+    a, b, a_zero, b_zero, a_by, b_by, bias = operands
+    assert a is not None
+    assert b is not None
+    assert a_by is not None
+    assert b_by is not None
+    product = quantized_product(op, a, b, a_zero, b_zero)
+    if min(a.ndim, b.ndim) == 1:
+        for name, value in (("a_scale", a_by), ("b_scale", b_by)):
+            sizes_of_scales.single(op, name, value.shape)
+        rows, columns = a_by.reshape(()), b_by.reshape(())
+    else:
+        rows = a_by.reshape(sizes_of_scales.of_rows(op, "a_scale", a.shape, a_by.shape))
+        columns = b_by.reshape(sizes_of_scales.of_columns(op, "b_scale", b.shape, b_by.shape))
+    factors = (broadcast_to(v.astype(jnp.float32), product.shape) for v in (rows, columns))
+    y = product.astype(jnp.float32) * next(factors) * next(factors)
+    return _with_bias(op, y, bias).astype(a_by.dtype)
+
+
+def _with_bias(op: str, y: jax.Array, bias: jax.Array | None) -> jax.Array:
+    if bias is None:
+        return y
+    if broadcast(op, y.shape, bias.shape) != y.shape:
+        raise ShapeError(f"{op}: `bias` of {shape_text(bias.shape)} does not fit the product, {shape_text(y.shape)}")
+    return y + broadcast_to(bias.astype(y.dtype), y.shape)
+
+
+def dynamic_quantize_matmul(
+    a: Array, b: Array, b_scale: Array, b_zero_point: Array | None = None, bias: Array | None = None
+) -> jax.Array:
+    """The product of floats with a quantized matrix: a is quantized by `dynamic_quantize_linear` first.
+
+    a: (…, M, K) or (K,), float32. b: (…, K, N) or (K,), int8 or uint8. b_scale: a scalar, (N,) or (…, 1, N), float32.
+    b_zero_point: a scalar, (N,) or (…, 1, N), in the type of b; 0 when None. bias: (N,), float32.
+    Returns float32. Raises ShapeError when the shapes do not fit, DTypeError for other types.
+    Source: com.microsoft DynamicQuantizeMatMul, opset 1, as onnxruntime defines it.
+
+    >>> dynamic_quantize_matmul(jnp.array([[0.0, 255.0]]), jnp.int8([[5], [-2]]), 0.5).tolist()
+    [[-255.0]]
+    """
+    op = "dynamic_quantize_matmul"
+    left = as_traced(a)
+    if left.dtype != jnp.float32:
+        raise DTypeError(f"{op}: `a` is {left.dtype.name}; it must be float32, use jaxops.cast")
+    rounded, by, zero = dynamic_quantize_linear(left)
+    right = quantized(op, "b", b, BYTES)
+    origin = None if b_zero_point is None else zero_point(op, "b_zero_point", b_zero_point, right.dtype, "`b`")
+    operands = (rounded, right, zero, origin, by, scale(op, "b_scale", b_scale), *floating(op, bias=bias))
+    return _scaled_product(operands, op)
+
+
+def qgemm(
+    a: Array,
+    a_scale: Array,
+    a_zero_point: Array,
+    b: Array,
+    b_scale: Array,
+    b_zero_point: Array,
+    c: Array | None = None,
+    y_scale: Array | None = None,
+    y_zero_point: Array | None = None,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> jax.Array:
+    """alpha · (a' · b' + c) of what a and b stand for, quantized if there is a y_scale.
+
+    a' is a, (M, K), or with `transA` the transpose of a, (K, M). b' is b, (K, N), or with `transB` the transpose of
+    b, (N, K). int8 or uint8, each. a_scale, a_zero_point: scalars. b_scale, b_zero_point: scalars, or (N,). c: int32,
+    in units of a_scale · b_scale, broadcasts to (M, N); 0 when None. y_scale, y_zero_point: scalars, both or none.
+    Scales are float32, zero points have the type of their numbers.
+    Returns: (M, N), float32, or the type of y_zero_point, rounded half to even and saturated.
+    Raises ShapeError when the shapes do not fit, DTypeError for other types.
+    Source: com.microsoft QGemm, opset 1, as onnxruntime defines it.
+
+    >>> a, b = jnp.uint8([[3, 4]]), jnp.int8([[9, 2]])
+    >>> qgemm(a, 0.5, 1, b, 2.0, 0, jnp.int32([1]), transB=1).tolist()
+    [[25.0]]
+    """
+    op = "qgemm"
+    left, right = quantized(op, "a", a, BYTES), quantized(op, "b", b, BYTES)
+    if (y_scale is None) != (y_zero_point is None):
+        raise DTypeError(f"{op}: give both `y_scale` and `y_zero_point` for a quantized result, or none for float32")
+    operands: tuple[Any, ...] = (
+        left,
+        right,
+        zero_point(op, "a_zero_point", a_zero_point, left.dtype, "`a`"),
+        zero_point(op, "b_zero_point", b_zero_point, right.dtype, "`b`"),
+        scale(op, "a_scale", a_scale),
+        scale(op, "b_scale", b_scale),
+        None if c is None else as_traced(c),
+        None if y_scale is None else scale(op, "y_scale", y_scale),
+        None if y_zero_point is None else quantized(op, "y_zero_point", y_zero_point, BYTES),
+    )
+    if c is not None and operands[6].dtype != jnp.int32:
+        raise DTypeError(message(op, "`c` must be int32", c=operands[6]))
+    return _qgemm(operands, float(alpha), flag(op, "transA", transA), flag(op, "transB", transB))
+
+
+@jit_if_concrete
+def _qgemm(operands: tuple[Any, ...], alpha: float, swap_a: bool, swap_b: bool) -> jax.Array:
+    op, (a, b, a_zero, b_zero, a_by, b_by, c, y_by, y_zero) = "qgemm", operands
+    a, b = _matrix(op, "a", a, swap_a), _matrix(op, "b", b, swap_b)
+    for name, value in (("a_scale", a_by), ("a_zero_point", a_zero)):
+        sizes_of_scales.single(op, name, value.shape)
+    total = quantized_product(op, a, b, a_zero, b_zero)
+    if c is not None:
+        if broadcast(op, total.shape, c.shape) != total.shape:
+            raise ShapeError(f"{op}: `c` of {shape_text(c.shape)} does not broadcast to {shape_text(total.shape)}")
+        total = total + broadcast_to(c, total.shape)
+    columns = b_by.reshape(sizes_of_scales.of_columns(op, "b_scale", b.shape, b_by.shape))
+    factor = jnp.float32(alpha) * a_by.reshape(()).astype(jnp.float32) * columns.astype(jnp.float32)
+    if y_by is None:
+        return total.astype(jnp.float32) * broadcast_to(factor, total.shape)
+    for name, value in (("y_scale", y_by), ("y_zero_point", y_zero)):
+        sizes_of_scales.single(op, name, value.shape)
+    factor = quotient(factor, broadcast_to(y_by.astype(jnp.float32).reshape(()), factor.shape))
+    return with_zero(total.astype(jnp.float32) * broadcast_to(factor, total.shape), y_zero.reshape(()))
+
+
+def _matrix(op: str, operand: str, x: jax.Array, swap: bool) -> jax.Array:
+    if x.ndim != 2:
+        raise ShapeError(f"{op}: `{operand}` of {shape_text(x.shape)} must have two axes")
+    return lax.transpose(x, (1, 0)) if swap else x

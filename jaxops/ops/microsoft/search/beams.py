@@ -1,0 +1,219 @@
+"""Text that a decoder continues in several ways at once, of which the likeliest are kept."""
+
+__all__ = ["beam_search"]
+
+from typing import Any, NamedTuple
+
+import jax  # noqa: F401 - the doctest uses it
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.attributes import flag, integer
+from jaxops.dtypes import as_traced
+from jaxops.errors import ArgumentError, ShapeError, UnsupportedError, shape_text
+from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.microsoft.search import (
+    beam_hypotheses as hypotheses,
+    encoded_decoders,
+    searched_decoders as decoders,
+    token_scores,
+)
+from jaxops.ops.microsoft.search.greedy import counted_logits
+from jaxops.ops.microsoft.search.searched_decoders import Decoder
+from jaxops.static import Array, Static, Tracer, array, known
+
+_MOST_BEAMS = 128  # onnxruntime's limit
+
+
+def beam_search(
+    input_ids: Array,
+    max_length: Static,
+    min_length: Static = None,
+    num_beams: Static = 1,
+    num_return_sequences: Static = 1,
+    length_penalty: Static = None,
+    repetition_penalty: Array | None = None,
+    vocab_mask: Array | None = None,
+    prefix_vocab_mask: Array | None = None,
+    attention_mask: Array | None = None,
+    decoder_input_ids: Array | None = None,
+    logits_processor: Static = None,
+    *,
+    decoder: Decoder,
+    eos_token_id: int,
+    pad_token_id: int,
+    decoder_start_token_id: int = -1,
+    early_stopping: int = 0,
+    encoder: Decoder | None = None,
+    init_decoder: Decoder | None = None,
+    model_type: int = 0,
+    no_repeat_ngram_size: int = 0,
+    vocab_size: int = -1,
+    n_outputs: int = 3,
+) -> tuple[Array, ...]:
+    """The likeliest ways in which a decoder continues prompts, found by going on with the K best ones at each step.
+
+    input_ids: int32 (B, S), the prompts. max_length: the length M of the results, at most 4096. num_beams: K, 1 to 128.
+    num_return_sequences: N, 1 to K. length_penalty: p, 1 where it is None; the score of a sequence is the logarithm of
+    its probability, divided by (its length)ᵖ. early_stopping: 1 ends a search as soon as K sequences have ended, 0 when
+    none that goes on can become better. min_length, repetition_penalty, no_repeat_ngram_size and the masks are those of
+    `greedy_search`, and change logarithms of probabilities. vocab_size: so many of the logits count; 0 and less: all.
+
+    model_type 0: `decoder` and init_decoder are those of `greedy_search`, called for B·K sequences. model_type 1: the
+    sequences begin with decoder_start_token_id, and `encoder` reads the prompts. It takes tokens and a mask (B, S) and
+    returns two caches a layer, or it takes a third operand, the first tokens (B, 1), and returns their logits, its
+    states, and four caches a layer, the decoder's before its own. `decoder` takes tokens (B·K, 1), or all tokens where
+    that size is not 1 in decoder.inputs, the mask, the states if it has a third operand, its caches (B·K, heads, past,
+    head size), and those of the encoder; it returns logits, and its caches with one more token.
+
+    Returns the sequences int32 (B, N, M) without the token that ends them and with pads behind, their scores (B, N),
+    best first, and the scores of all tokens in each step (M - S, B, K, V); M - 1 steps with an encoder. Behind the last
+    step, where onnxruntime leaves them undefined, they are 0. n_outputs: with 3, the scores of all tokens are kept.
+    As in onnxruntime decoder_input_ids and logits_processor, which only other searches read, must be None and 0.
+    A model runs the search step by step; under the `jit` of a caller all steps are traced one by one.
+    Raises ShapeError, DTypeError, ArgumentError, UnsupportedError, SignatureError for a decoder that returns too much.
+    Source: com.microsoft BeamSearch, opset 1.
+
+    >>> def decoder(tokens, positions, mask, cache):  # each token is followed by the next number, or the one behind it
+    ...     new = jnp.zeros((2, tokens.shape[0], 1, tokens.shape[1], 1))
+    ...     likely = 9 * jax.nn.one_hot(tokens + 1, 9) + 8 * jax.nn.one_hot(tokens + 2, 9)
+    ...     return likely, jnp.concatenate([cache, new], 3)
+    >>> decoder.inputs = [None] * 3 + [jax.ShapeDtypeStruct((2, 1, 1, 0, 1), np.float32)]
+    >>> ends = {"eos_token_id": 8, "pad_token_id": 0}
+    >>> beam_search(np.array([[3]], np.int32), 4, None, 2, 2, decoder=decoder, n_outputs=1, **ends)[0].tolist()
+    [[[3, 4, 5, 6], [3, 4, 5, 7]]]
+    """
+    op = "beam_search"
+    decoders.check_cut(op)
+    ids, mask = array(input_ids), None if attention_mask is None else array(attention_mask)
+    processor = 0 if logits_processor is None else integer(op, "logits_processor", logits_processor)
+    if decoder_input_ids is not None or processor:
+        raise UnsupportedError(f"{op}: `decoder_input_ids` and `logits_processor` are read by searches of other models")
+    found = search(
+        op,
+        masks=(repetition_penalty, vocab_mask, prefix_vocab_mask),
+        beams=(num_beams, num_return_sequences),
+        ends=(eos_token_id, pad_token_id),
+        min_length=min_length,
+        length_penalty=length_penalty,
+        early_stopping=early_stopping,
+        ngram=no_repeat_ngram_size,
+        size=vocab_size,
+    )
+    beams, pad = found.options.beams, found.options.rules.pad
+    decoders.check_ids(op, ids, mask)
+    batch, rows = ids.shape[0], np.repeat(np.arange(ids.shape[0]), beams)
+    kind = integer(op, "model_type", model_type)
+    if kind not in (0, 1) or (encoder is None) == bool(kind):
+        raise ArgumentError(
+            f"{op}: `model_type` is {kind}, {'without' if encoder is None else 'with'} an `encoder`; it must be 0 for "
+            "a decoder alone, or 1 for one with an encoder"
+        )
+    if kind == 0:
+        most = decoders.last_length(op, max_length, ids.shape[1])
+        many = decoders.of_rows(ids, rows, 0)
+        prompt = decoders.prompt(many, mask if mask is None else decoders.of_rows(mask, rows, 0), pad)
+        run: Any = decoders.decoding(op, decoder, init_decoder, prompt)
+        begin, logits = prompt.tokens, run.start(prompt)
+    else:
+        start = integer(op, "decoder_start_token_id", decoder_start_token_id)
+        if start < 0:
+            raise ArgumentError(f"{op}: `decoder_start_token_id` is {start}; a search with an encoder needs it")
+        most = decoders.last_length(op, max_length, 1)
+        mask = encoded_decoders.mask_of((ids,), pad) if mask is None else mask
+        begin = np.full((batch * beams, 1), start, np.int32)
+        run, logits = encoded_decoders.encoded(op, (decoder, encoder), (ids, mask), (mask,), begin[:batch], beams)
+        logits = run.go_on(begin[:, 0], None, begin, 1) if logits is None else jnp.take(logits, rows, axis=0)
+    return searched(op, run, logits, begin, most, found, n_outputs)
+
+
+class Search(NamedTuple):
+    """The operands and attributes that all beam searches have. returned: how many sequences. penalty: the exponent of
+    their length. size: so many of the logits count; 0 and less: all."""
+
+    given: token_scores.Given
+    options: hypotheses.Options
+    returned: int
+    penalty: float
+    size: int
+
+
+def search(
+    op: str,
+    *,
+    masks: tuple[Any, ...],
+    beams: tuple[Any, Any],
+    ends: tuple[Any, Any],
+    min_length: Any,
+    length_penalty: Any,
+    early_stopping: Any,
+    ngram: Any,
+    size: Any,
+    **rules: Any,
+) -> Search:
+    """A search as operands and attributes say it. beams: how many, and how many results; ends: the tokens eos and pad;
+    rules: those of one operator. Raises ArgumentError for a number of beams or results that cannot be."""
+    k, count = integer(op, "num_beams", beams[0]), integer(op, "num_return_sequences", beams[1])
+    if not 1 <= k <= _MOST_BEAMS or not 1 <= count <= k:
+        raise ArgumentError(
+            f"{op}: `num_beams` is {k} and `num_return_sequences` {count}; there are 1 to {_MOST_BEAMS} beams, and "
+            "1 to as many sequences"
+        )
+    every = token_scores.Rules(
+        eos=integer(op, "eos_token_id", ends[0]),
+        pad=integer(op, "pad_token_id", ends[1]),
+        shortest=0 if min_length is None else integer(op, "min_length", min_length),
+        ngram=max(integer(op, "no_repeat_ngram_size", ngram), 0),
+        **rules,
+    )
+    return Search(
+        token_scores.Given(*(x if x is None else array(x) for x in masks)),
+        hypotheses.Options(k, flag(op, "early_stopping", early_stopping), every),
+        count,
+        1.0 if length_penalty is None else number(op, "length_penalty", length_penalty),
+        integer(op, "vocab_size", size),
+    )
+
+
+def searched(op: str, run: Any, logits: Any, begin: Any, most: int, search: Search, n_outputs: int) -> tuple[Any, ...]:
+    """The results of a search behind its first logits (B·K, V). begin: the first tokens (B·K, S)."""
+    given, options, count, penalty, size = search
+    length, batch = begin.shape[1], begin.shape[0] // options.beams
+    beams = hypotheses.first_beams(as_traced(decoders.filled((begin,), most, options.rules.pad)), batch, options)
+    logits = counted_logits(op, logits, size)
+    token_scores.check(op, given, batch, logits.shape[1])
+    steps: list[Any] = []
+    end = length
+    for at in range(length, most):
+        operands = (logits, np.int32(at), _power(at, penalty), *given, *beams)
+        beams, tokens, origins, scores = hypotheses.advanced(operands, options)
+        given = given._replace(prefix_vocab_mask=None)
+        steps += [scores] if n_outputs > 2 else []
+        end = at + 1
+        if end == most or (not isinstance(beams.done, Tracer) and bool(beams.done.all())):
+            break
+        # As in onnxruntime one beam keeps its own caches, also where its search is done and it stands for another.
+        chosen = None if options.beams == 1 else decoders.known_tokens(origins)
+        following = decoders.known_tokens(tokens), chosen, beams.sequences, end
+        logits = counted_logits(op, run.go_on(*following), size)
+    found, its_scores = hypotheses.results((*beams, _power(end, penalty)), count)
+    found = with_sizes(op, found, (batch, count, most), np.int32)
+    its_scores = with_sizes(op, its_scores, (batch, count), np.float32)
+    if n_outputs < 3:
+        return found, its_scores
+    nothing = [jnp.zeros_like(steps[0])] * (most - length - len(steps))
+    everything = jnp.stack([*steps, *nothing]).reshape(most - length, batch, options.beams, -1)
+    return found, its_scores, everything
+
+
+def number(op: str, operand: str, value: Any) -> float:
+    """A static number. Raises ShapeError for several."""
+    values = known(op, operand, value)
+    if values.size != 1:
+        raise ShapeError(f"{op}: `{operand}` of {shape_text(values.shape)} must be one number")
+    return float(values.reshape(()))
+
+
+def _power(length: int, penalty: float) -> np.floating[Any]:
+    """By what the score of a sequence is divided."""
+    return np.power(np.float32(length), np.float32(penalty))

@@ -1,0 +1,94 @@
+"""Decoders that read what an encoder has made of a prompt, as a beam search calls them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.dtypes import as_traced
+from jaxops.errors import ArgumentError, ShapeError, SignatureError, shape_text
+from jaxops.ops.microsoft.search.searched_decoders import known_tokens, last_logits, of_rows
+from jaxops.static import jit_if_concrete
+
+
+@jit_if_concrete
+def mask_of(operands: tuple[Any], pad: int) -> Any:
+    """1 for each token of a prompt but the pads before the first one that is none."""
+    counts = jnp.cumsum(jnp.asarray(operands[0] != pad, np.int32), axis=1)
+    return jnp.asarray(counts > 0, np.int32)
+
+
+@dataclass
+class Encoded:
+    """Calls of a decoder, and what it reads. before: what it takes in front of its caches, behind the tokens. own: its
+    caches, which grow; crossed: those of the encoder. whole: whether it takes the whole sequences each time."""
+
+    op: str
+    decoder: Any
+    before: list[Any]
+    own: list[Any]
+    crossed: list[Any]
+    whole: bool
+
+    def go_on(self, tokens: Any, chosen: Any, sequences: Any, length: int) -> Any:
+        """The logits (rows, V) behind one more token a row. chosen: the rows whose caches are read; None: each its own.
+        sequences: all tokens so far, of which the first `length` count."""
+        if chosen is not None:
+            self.own = [of_rows(cache, chosen, 0) for cache in self.own]
+        ids = sequences[:, :length] if self.whole else tokens[:, None]
+        found = self.decoder(ids, *self.before, *self.own, *self.crossed)
+        if not isinstance(found, Sequence) or len(found) != 1 + len(self.own):
+            raise SignatureError(
+                f"{self.op}: the decoder has {len(self.own)} caches of its own; it must return the logits and as many"
+            )
+        self.own = [as_traced(cache) for cache in found[1:]]
+        return last_logits(self.op, found[0], ids)
+
+
+def encoded(
+    op: str, pair: tuple[Any, Any], given: tuple[Any, ...], masks: tuple[Any, ...], starts: Any, beams: int
+) -> tuple[Encoded, Any]:
+    """A decoder before its first token, and the logits (B, V) where the encoder gives them; else None.
+
+    pair: decoder and encoder. given: what the encoder reads; masks: of that, what the decoder reads as well. starts:
+    the tokens (B, S) that all sequences begin with.
+    """
+    decoder, encoder = pair
+    takes = [getattr(fn, "inputs", None) for fn in pair]
+    if takes[0] is None or takes[1] is None:
+        raise ArgumentError(
+            f"{op}: `decoder` and `encoder` must say what they take: decoder.inputs, values with a shape and a dtype, "
+            "as a model's graph has them"
+        )
+    batch, old = starts.shape[0], len(takes[1]) == len(given) + 1
+    found = [as_traced(x) for x in encoder(*given, *([starts] if old else []))]
+    logits = last_logits(op, found[0], starts) if old else None
+    states = found[1:2] if old else []
+    caches = found[2:] if old else found
+    # Half of the caches of the first form are those of the tokens; the second form has only the encoder's.
+    own, crossed = (caches[: len(caches) // 2], caches[len(caches) // 2 :]) if old else ([], caches)
+    first = len(takes[0]) - 2 * len(crossed)
+    least = 1 + len(masks)
+    if not crossed or first not in (least, least + 1) or (first > least and not states):
+        before = f"{', a mask' if masks else ''}{', states' if states else ''}"
+        raise ShapeError(
+            f"{op}: `encoder` gives {len(found)} values, and `decoder` takes {len(takes[0])}; it must take tokens"
+            f"{before}, and twice the {len(crossed)} caches of the encoder"
+        )
+    rows = np.repeat(np.arange(batch), beams)
+    if not old:
+        for position, value in enumerate(takes[0][first : first + len(crossed)], first):
+            sizes = () if value.shape is None else value.shape
+            if len(sizes) != 4 or not all(type(sizes[k]) is int for k in (1, 3)):
+                raise ShapeError(
+                    f"{op}: input {position} of `decoder`, a cache, must be (batch, heads, past, head size) with "
+                    f"numbers for heads and head size, but is {shape_text(sizes)}"
+                )
+            own.append(jnp.zeros((batch, sizes[1], 0, sizes[3]), value.dtype))
+    expand = lambda values: [of_rows(x, rows, 0) for x in values]  # noqa: E731
+    before = expand([*(known_tokens(mask) for mask in masks), *(states if first > least else [])])
+    shape = takes[0][0].shape
+    whole = shape is not None and shape[1] != 1
+    return Encoded(op, decoder, before, expand(own), expand(crossed), whole), logits

@@ -1,0 +1,165 @@
+"""Text that a decoder continues token by token, each time with the likeliest one."""
+
+__all__ = ["greedy_search"]
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax  # noqa: F401 - the doctest uses it
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import integer
+from jaxops.dtypes import as_traced
+from jaxops.errors import ArgumentError, UnsupportedError
+from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.microsoft.search import searched_decoders as decoders, token_scores
+from jaxops.ops.microsoft.search.searched_decoders import Decoder
+from jaxops.static import Array, Static, Tracer, array, jit_if_concrete
+
+
+def greedy_search(
+    input_ids: Array,
+    max_length: Static,
+    min_length: Static = None,
+    repetition_penalty: Array | None = None,
+    vocab_mask: Array | None = None,
+    prefix_vocab_mask: Array | None = None,
+    attention_mask: Array | None = None,
+    *,
+    decoder: Decoder,
+    eos_token_id: int,
+    pad_token_id: int,
+    decoder_start_token_id: int = -1,
+    encoder: Decoder | None = None,
+    init_decoder: Decoder | None = None,
+    model_type: int = 0,
+    no_repeat_ngram_size: int = 0,
+    vocab_size: int = -1,
+) -> Array:
+    """Tokens of a prompt, and behind them those that a decoder gives the highest score, one after another.
+
+    input_ids: int32 (B, S), the prompts, with pads where they are shorter. max_length: the length M of the result, more
+    than S and at most 4096. min_length: before that length no sequence ends. repetition_penalty: one positive number;
+    scores of tokens that a sequence has are divided by it, or multiplied where they are negative. vocab_mask: (V,), 0
+    for a token that is not allowed; prefix_vocab_mask: (B, V), for the first token behind the prompt.
+    attention_mask: int32 (B, S), 1 for a token that is seen; None sees all but pads.
+
+    decoder: a function of tokens (B, n), positions (B, n), a mask (B, past + n), all int32, and a cache for each layer
+    (2, B, heads, past, head size), that returns logits (B, n, V) and the longer caches. `decoder.inputs` says what it
+    takes, as the graph of a model does: values with a shape and a dtype. init_decoder: the same for the prompt.
+    eos_token_id: the token that ends a sequence; a pad is put in its place, and into all places behind it.
+    no_repeat_ngram_size: 0, or n: no n tokens come twice in a row in a sequence. vocab_size: so many of the logits
+    count; 0 and less stand for all. decoder_start_token_id: not used. encoder, model_type: None and 0; as in
+    onnxruntime there is no search with an encoder.
+
+    Returns int32 (B, M). onnxruntime leaves what is behind the end of the last sequence undefined; here it is pads.
+    The search ends with the last sequence, and a model runs it step by step. Under the `jit` of a caller all steps are
+    traced one by one: a program as long as M - S calls of the decoder.
+    Raises ShapeError, DTypeError, ArgumentError, UnsupportedError, SignatureError for a decoder that returns too much.
+    Source: com.microsoft GreedySearch, opset 1.
+
+    >>> def decoder(tokens, positions, mask, cache):  # each token is followed by the next number
+    ...     new = jnp.zeros((2, tokens.shape[0], 1, tokens.shape[1], 1))
+    ...     return jax.nn.one_hot(tokens + 1, 8), jnp.concatenate([cache, new], 3)
+    >>> decoder.inputs = [None] * 3 + [jax.ShapeDtypeStruct((2, 1, 1, 0, 1), np.float32)]
+    >>> greedy_search(np.array([[3, 4]], np.int32), 6, decoder=decoder, eos_token_id=6, pad_token_id=0).tolist()
+    [[3, 4, 5, 0, 0, 0]]
+    """
+    op = "greedy_search"
+    decoders.check_cut(op)
+    ids = array(input_ids)
+    check_gpt(op, model_type, encoder)
+    given = token_scores.Given(
+        *(x if x is None else array(x) for x in (repetition_penalty, vocab_mask, prefix_vocab_mask))
+    )
+    rules = token_scores.Rules(
+        eos=integer(op, "eos_token_id", eos_token_id),
+        pad=integer(op, "pad_token_id", pad_token_id),
+        shortest=0 if min_length is None else integer(op, "min_length", min_length),
+        ngram=max(integer(op, "no_repeat_ngram_size", no_repeat_ngram_size), 0),
+    )
+    size = integer(op, "vocab_size", vocab_size)
+    mask = None if attention_mask is None else array(attention_mask)
+    decoders.check_ids(op, ids, mask)
+    most = decoders.last_length(op, max_length, ids.shape[1])
+    choose = partial(_likeliest, op, given, rules, size)
+    return searched(op, ids, mask, most, (decoder, init_decoder), rules, choose)
+
+
+def check_gpt(op: str, model_type: Any, encoder: Any) -> None:
+    """Raises UnsupportedError for a search with an encoder."""
+    if integer(op, "model_type", model_type) or encoder is not None:
+        raise UnsupportedError(
+            f"{op}: `model_type` is {model_type}{'' if encoder is None else ', and there is an `encoder`'}; it must be "
+            "0, a decoder alone: onnxruntime has no other one either"
+        )
+
+
+def searched(
+    op: str,
+    ids: Any,
+    mask: Any,
+    most: int,
+    pair: tuple[Any, Any],
+    rules: token_scores.Rules,
+    choose: Callable[[Any, Any, Any, bool], Any],
+) -> Any:
+    """The prompts (B, S), continued to (B, most). pair: the decoder, and the one of the prompt or None.
+
+    choose: (logits, sequences, their length, whether this is the first step) → the next tokens (B,).
+    """
+    given = decoders.prompt(ids, mask, rules.pad)
+    run = decoders.decoding(op, *pair, given)
+    batch, length = ids.shape
+    sequences = as_traced(decoders.filled((ids,), most, rules.pad))
+    ended = jnp.zeros(batch, bool)
+    logits = run.start(given)
+    for at in range(length, most):
+        chosen = choose(logits, sequences, np.int32(at), at == length)
+        sequences, tokens, ended = _appended((sequences, chosen, ended, np.int32(at)), rules.eos, rules.pad)
+        if at + 1 == most or (not isinstance(ended, Tracer) and bool(ended.all())):
+            break
+        logits = run.go_on(decoders.known_tokens(tokens))
+    return with_sizes(op, sequences, (batch, most), np.int32)
+
+
+@jit_if_concrete
+def _appended(operands: tuple[Any, Any, Any, Any], eos: int, pad: int) -> tuple[Any, Any, Any]:
+    sequences, tokens, ended, at = operands
+    ended = ended | (tokens == eos)
+    tokens = jnp.where(ended, np.int32(pad), tokens)
+    return lax.dynamic_update_slice(sequences, tokens[:, None], (np.int32(0), at)), tokens, ended
+
+
+def counted_logits(op: str, logits: Any, size: int) -> Any:
+    """The first `size` logits of each row; all where that is 0 or less."""
+    if size > logits.shape[1]:
+        raise ArgumentError(f"{op}: `vocab_size` is {size}, but the decoder gives {logits.shape[1]} logits")
+    return logits[:, :size] if size > 0 else logits
+
+
+def _likeliest(
+    op: str,
+    given: token_scores.Given,
+    rules: token_scores.Rules,
+    size: int,
+    logits: Any,
+    sequences: Any,
+    length: Any,
+    first: bool,
+) -> Any:
+    logits = counted_logits(op, logits, size)
+    if first:
+        token_scores.check(op, given, *logits.shape)
+    given = given if first else given._replace(prefix_vocab_mask=None)
+    return _argmax((logits, sequences, length, *given), rules)
+
+
+@jit_if_concrete
+def _argmax(operands: tuple[Any, ...], rules: token_scores.Rules) -> Any:
+    logits, sequences, length, *given = operands
+    scores = token_scores.scored(logits, sequences, length, token_scores.Given(*given), rules)
+    return jnp.argmax(scores, axis=1).astype(np.int32)

@@ -1,0 +1,151 @@
+"""Text that a decoder continues token by token, each drawn from the likeliest ones."""
+
+__all__ = ["sampling"]
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import flag, integer
+from jaxops.errors import ArgumentError, ShapeError, UnsupportedError, shape_text
+from jaxops.ops.microsoft.search import searched_decoders as decoders, token_scores
+from jaxops.ops.microsoft.search.greedy import check_gpt, counted_logits, searched
+from jaxops.ops.microsoft.search.searched_decoders import Decoder
+from jaxops.static import Array, Static, array, jit_if_concrete
+
+
+class _Filter(NamedTuple):
+    """Static: see the operator."""
+
+    top_p: float
+    value: float
+    keep: int
+    custom: bool
+
+
+def sampling(
+    input_ids: Array,
+    max_length: Static,
+    min_length: Static = None,
+    repetition_penalty: Array | None = None,
+    vocab_mask: Array | None = None,
+    prefix_vocab_mask: Array | None = None,
+    attention_mask: Array | None = None,
+    presence_mask: Array | None = None,
+    seed: Array | None = None,
+    *,
+    decoder: Decoder,
+    eos_token_id: int,
+    pad_token_id: int,
+    custom: int = 0,
+    decoder_start_token_id: int = -1,
+    encoder: Decoder | None = None,
+    filter_value: float = -1e20,
+    init_decoder: Decoder | None = None,
+    min_tokens_to_keep: int = 0,
+    model_type: int = 0,
+    no_repeat_ngram_size: int = 0,
+    presence_penalty: float = 0.0,
+    temperature: float = 1.0,
+    top_p: float = 0.0,
+    vocab_size: int = -1,
+    n_outputs: int = 1,
+) -> Array:
+    """Tokens of a prompt, and behind them tokens that are drawn by the probabilities that a decoder gives them.
+
+    As `greedy_search`, whose operands and decoders these are, but for how the next token is chosen. temperature: by
+    what logits are divided; 0 and 1 change nothing. presence_mask: int32 (B, V); presence_penalty times that is taken
+    from the logits (onnxruntime's CPU reads both, and ignores them). top_p: in the order of their probabilities, the
+    least likely tokens whose probabilities add up to 1 - top_p at most get the logit filter_value, but the
+    min_tokens_to_keep likeliest ones. custom: 1 filters each token, but the likeliest one, for which those that are
+    likelier add up to more than top_p; min_tokens_to_keep does not count then. seed: one integer, 0 where it is None;
+    equal seeds draw equal tokens, which are not onnxruntime's.
+
+    Returns int32 (B, M). n_outputs: 1; the filtered logits, which the schema gives for debugging, onnxruntime's CPU
+    does not compute.
+    Raises what `greedy_search` raises, and UnsupportedError for the second output.
+    Source: com.microsoft Sampling, opset 1.
+
+    >>> def decoder(tokens, positions, mask, cache):  # each token is followed by the next number, nearly always
+    ...     new = jnp.zeros((2, tokens.shape[0], 1, tokens.shape[1], 1))
+    ...     return 99 * jax.nn.one_hot(tokens + 1, 8), jnp.concatenate([cache, new], 3)
+    >>> decoder.inputs = [None] * 3 + [jax.ShapeDtypeStruct((2, 1, 1, 0, 1), np.float32)]
+    >>> ends = {"eos_token_id": 6, "pad_token_id": 0}
+    >>> sampling(np.array([[3, 4]], np.int32), 6, decoder=decoder, top_p=0.9, **ends).tolist()
+    [[3, 4, 5, 0, 0, 0]]
+    """
+    op = "sampling"
+    decoders.check_cut(op)
+    ids, mask = array(input_ids), None if attention_mask is None else array(attention_mask)
+    check_gpt(op, model_type, encoder)
+    if n_outputs > 1:
+        raise UnsupportedError(f"{op}: there is no output `filtered_logits`, which onnxruntime's CPU does not compute")
+    masks = (repetition_penalty, vocab_mask, prefix_vocab_mask, presence_mask)
+    given = token_scores.Given(*(x if x is None else array(x) for x in masks))
+    rules = token_scores.Rules(
+        eos=integer(op, "eos_token_id", eos_token_id),
+        pad=integer(op, "pad_token_id", pad_token_id),
+        shortest=0 if min_length is None else integer(op, "min_length", min_length),
+        ngram=max(integer(op, "no_repeat_ngram_size", no_repeat_ngram_size), 0),
+        temperature=float(temperature) if temperature > 0 else 1.0,
+        presence=float(presence_penalty),
+    )
+    keep = integer(op, "min_tokens_to_keep", min_tokens_to_keep)
+    if keep < 0:
+        raise ArgumentError(f"{op}: `min_tokens_to_keep` is {keep}; it must not be negative")
+    chosen = _Filter(float(top_p), float(filter_value), keep, flag(op, "custom", custom))
+    start = np.zeros((), np.int32) if seed is None else array(seed)
+    if start.size != 1:
+        raise ShapeError(f"{op}: `seed` of {shape_text(start.shape)} must be one integer")
+    decoders.check_ids(op, ids, mask)
+    most = decoders.last_length(op, max_length, ids.shape[1])
+    choose = partial(_drawn, op, given, rules, chosen, integer(op, "vocab_size", vocab_size), start)
+    return searched(op, ids, mask, most, (decoder, init_decoder), rules, choose)
+
+
+def _drawn(
+    op: str,
+    given: token_scores.Given,
+    rules: token_scores.Rules,
+    chosen: _Filter,
+    size: int,
+    seed: Any,
+    logits: Any,
+    sequences: Any,
+    length: Any,
+    first: bool,
+) -> Any:
+    logits = counted_logits(op, logits, size)
+    if first:
+        token_scores.check(op, given, *logits.shape)
+    given = given if first else given._replace(prefix_vocab_mask=None)
+    return _categorical((logits, sequences, length, seed, *given), rules, chosen)
+
+
+@jit_if_concrete
+def _categorical(operands: tuple[Any, ...], rules: token_scores.Rules, chosen: _Filter) -> Any:
+    logits, sequences, length, seed, *given = operands
+    scores = token_scores.scored(logits, sequences, length, token_scores.Given(*given), rules)
+    scores = _filtered(scores, chosen)
+    key = jax.random.fold_in(jax.random.key(jnp.asarray(seed).reshape(()).astype(np.uint32)), length)
+    return jax.random.categorical(key, scores, axis=1).astype(np.int32)
+
+
+def _filtered(scores: Any, chosen: _Filter) -> Any:
+    """The scores (B, V), with the filter's value for the tokens that are not likely enough."""
+    size = scores.shape[1]
+    order = jnp.argsort(-scores if chosen.custom else scores, axis=1, stable=True)
+    probabilities = jax.nn.softmax(jnp.take_along_axis(scores, order, 1), axis=1)
+    sums = jnp.cumsum(probabilities, axis=1)
+    places = lax.broadcasted_iota(np.int32, scores.shape, 1)
+    if chosen.custom:
+        out = (places > 0) & (jnp.pad(sums, ((0, 0), (1, 0)))[:, :-1] > chosen.top_p)
+    else:
+        # The least likely token is looked at in any case.
+        out = (places < max(size - chosen.keep, 1)) & (sums <= 1 - chosen.top_p)
+    rows = lax.broadcasted_iota(np.int32, scores.shape, 0)
+    return jnp.where(jnp.zeros_like(out).at[rows, order].set(out), np.float32(chosen.value), scores)

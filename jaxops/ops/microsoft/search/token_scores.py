@@ -1,0 +1,107 @@
+"""What searches do to the scores of the next token: penalties and masks."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.ops.microsoft.search import timestamps
+from jaxops.static import Tracer
+
+# The score of a token that is not allowed.
+_LOWEST = np.finfo(np.float32).min
+
+
+class Rules(NamedTuple):
+    """Static numbers: see the operators."""
+
+    eos: int
+    pad: int
+    shortest: int = 0
+    ngram: int = 0
+    temperature: float = 1.0
+    presence: float = 0.0
+    times: timestamps.Tokens | None = None
+
+
+class Given(NamedTuple):
+    """Operands: a number, masks (V,) and (B, V), or None."""
+
+    repetition_penalty: Any = None
+    vocab_mask: Any = None
+    prefix_vocab_mask: Any = None
+    presence_mask: Any = None
+
+
+def check(op: str, given: Given, batch: int, size: int) -> None:
+    """Raises ShapeError for a mask that does not fit, ArgumentError for a penalty that is not positive."""
+    wanted: Mapping[str, Sequence[int]] = {
+        "vocab_mask": (size,),
+        "prefix_vocab_mask": (batch, size),
+        "presence_mask": (batch, size),
+    }
+    for name, shape in wanted.items():
+        value = getattr(given, name)
+        if value is not None and value.shape != tuple(shape):
+            raise ShapeError(f"{op}: `{name}` of {shape_text(value.shape)} must be {shape_text(shape)}")
+    penalty = given.repetition_penalty
+    if penalty is None:
+        return
+    if penalty.size != 1:
+        raise ShapeError(f"{op}: `repetition_penalty` of {shape_text(penalty.shape)} must be one number")
+    if not isinstance(penalty, Tracer) and not float(penalty.reshape(())) > 0:
+        raise ArgumentError(f"{op}: `repetition_penalty` is {float(penalty.reshape(()))}; it must be positive")
+
+
+def scored(scores: Any, sequences: Any, length: Any, given: Given, rules: Rules) -> Any:
+    """The scores (rows, V) with penalties and masks. sequences: (rows, M), of which the first `length` tokens count.
+
+    given: prefix_vocab_mask is None behind the first step.
+    """
+    rows, size = scores.shape
+    places = lax.broadcasted_iota(np.int32, sequences.shape, 1)
+    if given.repetition_penalty is not None:
+        penalty = given.repetition_penalty.reshape(())
+        seen = _marked(sequences, places < length, size)
+        scores = jnp.where(seen, jnp.where(scores < 0, scores * penalty, scores / penalty), scores)
+    if rules.ngram:
+        scores = jnp.where(_repeating(sequences, length, rules.ngram, size), _LOWEST, scores)
+    if given.vocab_mask is not None:
+        scores = jnp.where(given.vocab_mask[None] == 0, _LOWEST, scores)
+    if given.prefix_vocab_mask is not None:
+        mask = given.prefix_vocab_mask  # of each sequence, for all its beams
+        if mask.shape[0] != rows:
+            mask = jnp.repeat(mask, rows // mask.shape[0], axis=0)
+        scores = jnp.where(mask == 0, _LOWEST, scores)
+    if rules.shortest > 0 and 0 <= rules.eos < size:
+        too_short = (length < rules.shortest) & (lax.broadcasted_iota(np.int32, scores.shape, 1) == rules.eos)
+        scores = jnp.where(too_short, _LOWEST, scores)
+    if rules.temperature not in (0.0, 1.0):
+        scores = scores / np.float32(rules.temperature)
+    if given.presence_mask is not None:
+        scores = scores - given.presence_mask.astype(np.float32) * np.float32(rules.presence)
+    if rules.times is not None:
+        never = timestamps.forbidden(scores, sequences, length, rules.times, rules.eos)
+        scores = jnp.where(never, _LOWEST, scores)
+    return scores
+
+
+def _repeating(sequences: Any, length: Any, n: int, size: int) -> Any:
+    """Which tokens would end an n-gram that is in the sequence already: (rows, V)."""
+    most = sequences.shape[1]
+    padded = jnp.pad(sequences, ((0, 0), (0, n)))
+    same = lax.broadcasted_iota(np.int32, sequences.shape, 1) + n <= length
+    for k in range(n - 1):
+        last = lax.dynamic_slice_in_dim(padded, length - (n - 1) + k, 1, 1)
+        same = same & (padded[:, k : k + most] == last)
+    return _marked(padded[:, n - 1 : n - 1 + most], same, size)
+
+
+def _marked(tokens: Any, counts: Any, size: int) -> Any:
+    """(rows, V): which tokens are among those of a row that count. counts: like tokens."""
+    places = jnp.where(counts & (tokens >= 0), tokens, size)
+    rows = lax.broadcasted_iota(np.int32, tokens.shape, 0)
+    return jnp.zeros((tokens.shape[0], size), bool).at[rows, places].set(True, mode="drop")

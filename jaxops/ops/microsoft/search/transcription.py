@@ -1,0 +1,158 @@
+"""Text that is written down from what an encoder has heard."""
+
+__all__ = ["whisper_beam_search"]
+
+from typing import Any
+
+import jax  # noqa: F401 - the doctest uses it
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.attributes import flag, integer
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, describe, shape_text
+from jaxops.ops.microsoft.search import beams, encoded_decoders, searched_decoders as decoders, timestamps
+from jaxops.ops.microsoft.search.greedy import counted_logits
+from jaxops.ops.microsoft.search.searched_decoders import Decoder
+from jaxops.static import Array, Static, array
+
+
+def whisper_beam_search(
+    input_ids: Array,
+    max_length: Static,
+    min_length: Static = None,
+    num_beams: Static = 1,
+    num_return_sequences: Static = 1,
+    length_penalty: Static = None,
+    repetition_penalty: Array | None = None,
+    vocab_mask: Array | None = None,
+    prefix_vocab_mask: Array | None = None,
+    attention_mask: Array | None = None,
+    decoder_input_ids: Array | None = None,
+    logits_processor: Static = None,
+    cross_qk_layer_head: Array | None = None,
+    extra_decoding_ids: Array | None = None,
+    temperature: Static = None,
+    *,
+    decoder: Decoder,
+    encoder: Decoder | None = None,
+    eos_token_id: int,
+    pad_token_id: int,
+    decoder_start_token_id: int = -1,
+    beginning_timestamp_token_id: int = -1,
+    no_timestamps_token_id: int = -1,
+    start_of_lm_token_id: int = -1,
+    transcribe_token_id: int = -1,
+    translate_token_id: int = -1,
+    no_speech_token_id: int = -1,
+    decoder_output_cross_qk: int = 0,
+    early_stopping: int = 0,
+    init_decoder: Decoder | None = None,
+    model_type: int = 2,
+    no_repeat_ngram_size: int = 0,
+    vocab_size: int = -1,
+    n_outputs: int = 3,
+) -> tuple[Array, ...]:
+    """The likeliest texts of what was spoken, as Whisper writes it down, found by `beam_search`.
+
+    input_ids: floating (B, bands, frames), the sound. decoder_input_ids: int32 (B, S), the tokens that all sequences
+    begin with; decoder_start_token_id (B, 1) where it is None. temperature: by what the logarithms of probabilities are
+    divided behind all masks; 0 and less: by nothing.
+
+    logits_processor: 1 for texts with times, which are the tokens from beginning_timestamp_token_id on: no_timestamps
+    and start_of_lm are never said, the start, transcribe and translate not behind the first time. Times come in pairs
+    but for the first one, do not decrease, and follow where all together are likelier than each other token. Other
+    numbers, 0 and more: no such rules. no_speech_token_id, init_decoder, cross_qk_layer_head and extra_decoding_ids
+    change none of the results that there are here, as in onnxruntime.
+
+    `encoder` takes the sound and the first tokens (B, S), and returns logits (B, S, V), its states, and four caches a
+    layer, the decoder's before its own. `decoder` takes tokens (B·K, 1), or all tokens where that size is not 1 in
+    decoder.inputs, the states if it has such an operand (onnxruntime gives it others, of their shape), and caches; it
+    returns what that of `beam_search` does.
+
+    Returns the sequences, their scores, and the scores of all tokens in each step (M - S, B, K, V): see `beam_search`,
+    which has the other operands as well. onnxruntime has the last two outputs, cross_qk and non_speech_probs, only on
+    GPUs; here they are unsupported, as are decoder_output_cross_qk, and attention_mask, which nothing reads.
+    Raises ShapeError, DTypeError, ArgumentError, UnsupportedError, SignatureError for a decoder that returns too much.
+    Source: com.microsoft WhisperBeamSearch, opset 1.
+
+    >>> def decoder(tokens, own_keys, own_values, keys, values):  # each token is followed by the next number
+    ...     own = jnp.pad(own_keys, ((0, 0), (0, 0), (0, 1), (0, 0)))
+    ...     return jax.nn.one_hot(tokens + 1, 9), own, own
+    >>> def encoder(sound, tokens):
+    ...     return jax.nn.one_hot(tokens + 1, 9), sound, *[jnp.zeros((1, 1, 1, 1))] * 4
+    >>> decoder.inputs, encoder.inputs = [jax.ShapeDtypeStruct((1, 1), np.int32)] + [None] * 4, [None] * 2
+    >>> given = {"decoder": decoder, "encoder": encoder, "eos_token_id": 8, "pad_token_id": 0, "n_outputs": 1}
+    >>> whisper_beam_search(np.zeros((1, 80, 9), np.float32), 4, decoder_start_token_id=3, **given)[0].tolist()
+    [[[3, 4, 5, 6]]]
+    """
+    op = "whisper_beam_search"
+    decoders.check_cut(op)
+    if n_outputs > 3 or flag(op, "decoder_output_cross_qk", decoder_output_cross_qk):
+        raise UnsupportedError(
+            f"{op}: the outputs `cross_qk` and `non_speech_probs` are not computed, as onnxruntime has them only on "
+            "GPUs; leave them out, and `decoder_output_cross_qk` 0"
+        )
+    if attention_mask is not None:
+        raise UnsupportedError(f"{op}: nothing reads `attention_mask`; leave it out")
+    sound = array(input_ids)
+    if sound.ndim != 3 or 0 in sound.shape:
+        raise ShapeError(
+            f"{op}: `input_ids` of {shape_text(sound.shape)} must be (batch, bands, frames), and not empty"
+        )
+    if not jnp.issubdtype(sound.dtype, jnp.floating):
+        raise DTypeError(f"{op}: `input_ids` must be floating, got {describe(sound)}")
+    if integer(op, "model_type", model_type) != 2 or encoder is None:
+        raise ArgumentError(
+            f"{op}: `model_type` is {model_type}, {'without' if encoder is None else 'with'} an `encoder`; it must be "
+            "2, with one"
+        )
+    start = integer(op, "decoder_start_token_id", decoder_start_token_id)
+    tokens = _first_tokens(op, sound.shape[0], decoder_input_ids, start)
+    most = decoders.last_length(op, max_length, tokens.shape[1], "decoder_input_ids")
+    processor = 0 if logits_processor is None else integer(op, "logits_processor", logits_processor)
+    if processor < 0:
+        raise ArgumentError(f"{op}: `logits_processor` is {processor}; it must be 0 or more")
+    begin = integer(op, "beginning_timestamp_token_id", beginning_timestamp_token_id)
+    others = (no_timestamps_token_id, start_of_lm_token_id)
+    times = timestamps.Tokens(begin, others, (start, transcribe_token_id, translate_token_id))
+    search = beams.search(
+        op,
+        masks=(repetition_penalty, vocab_mask, prefix_vocab_mask),
+        beams=(num_beams, num_return_sequences),
+        ends=(eos_token_id, pad_token_id),
+        min_length=min_length,
+        length_penalty=length_penalty,
+        early_stopping=early_stopping,
+        ngram=no_repeat_ngram_size,
+        size=vocab_size,
+        temperature=1.0 if temperature is None else max(beams.number(op, "temperature", temperature), 0.0),
+        times=times if processor == 1 else None,
+    )
+    k = search.options.beams
+    run, logits = encoded_decoders.encoded(op, (decoder, encoder), (sound,), (), tokens, k)
+    if logits is None:
+        raise ShapeError(f"{op}: `encoder` must take the sound and the first tokens, and return logits")
+    size = counted_logits(op, logits, search.size).shape[1]
+    if processor == 1 and not 0 < begin < size:
+        raise ArgumentError(
+            f"{op}: `beginning_timestamp_token_id` is {begin}; with `logits_processor` 1 it must be 1 to {size - 1}"
+        )
+    rows = np.repeat(np.arange(sound.shape[0]), k)
+    many = decoders.of_rows(tokens, rows, 0)
+    return beams.searched(op, run, jnp.take(logits, rows, axis=0), many, most, search, n_outputs)
+
+
+def _first_tokens(op: str, batch: int, given: Any, start: int) -> Any:
+    """The tokens (B, S) that all sequences begin with."""
+    if given is None:
+        if start < 0:
+            raise ArgumentError(f"{op}: `decoder_start_token_id` is {start}; without `decoder_input_ids` it is needed")
+        return np.full((batch, 1), start, np.int32)
+    tokens = array(given)
+    if tokens.dtype != np.int32:
+        raise DTypeError(f"{op}: `decoder_input_ids` must be int32, got {describe(tokens)}")
+    if tokens.ndim != 2 or tokens.shape[0] != batch or tokens.shape[1] == 0:
+        raise ShapeError(
+            f"{op}: `decoder_input_ids` of {shape_text(tokens.shape)} must be ({batch}, sequence), and not empty"
+        )
+    return tokens

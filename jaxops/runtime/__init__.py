@@ -1,0 +1,1 @@
+"""Runs one call of a model."""

@@ -1,0 +1,276 @@
+"""The border of a model: what a caller gives becomes JAX arrays or static values, and back."""
+
+import dataclasses
+import functools
+import warnings
+from collections import namedtuple
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxops.dtypes import TYPES_OF_SIZES, as_canonical, as_traced, canonical, is_string, stand_in
+from jaxops.errors import ArgumentError, DTypeError, ModelError, ShapeError, SignatureError, StaticError, describe
+from jaxops.graph.nodes import Value
+from jaxops.lazy_sequences import SplitSequence
+from jaxops.memory import bounded_operands
+from jaxops.opaque import ChosenStrings, Deferred
+from jaxops.static import StaticValue, Tracer, is_concrete, is_static, is_symbolic, tracing
+
+
+class Border:
+    """What a model takes.
+
+    inputs: in order; defaults: those that may be given by name alone, as the model has a value for them.
+    """
+
+    def __init__(self, inputs: Sequence[Value], defaults: Sequence[Value]) -> None:
+        self._inputs = tuple(inputs)
+        self._names = [value.name for value in inputs]
+        self._formals = {value.name: value for value in (*defaults, *inputs)}
+        self._required = [value.name for value in inputs if value.kind != "optional"]
+        self._takes_map = bool(inputs) and inputs[0].kind == "map"
+        places: dict[str, list[tuple[str, int]]] = {}
+        for value in self._formals.values():
+            for axis, size in enumerate((value.shape or ()) if value.kind == "tensor" else ()):
+                if isinstance(size, str):
+                    places.setdefault(size, []).append((value.name, axis))
+        self._shared = {symbol: found for symbol, found in places.items() if len(found) > 1}
+        self._unlike: set[str] = set()  # the names that were given two sizes
+
+    def arrive(self, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs by name, as `enter` gives them; `opened` makes them operands.
+
+        given: in order, or one dictionary of all.
+        Warns once where one name of a size gets two values: nothing but nodes says that they must be equal.
+        Raises SignatureError for a missing, surplus or unknown one, and what `enter` raises.
+        """
+        names, formals = self._names, self._formals
+        if len(given) == 1 and not is_concrete(given[0]) and isinstance(given[0], Mapping) and not self._takes_map:
+            (by_name,), given = given, ()
+            twice = [name for name in named if name in by_name]
+            if twice:
+                raise SignatureError(f"input '{twice[0]}' was given twice, in the dictionary and by name")
+            named = {**by_name, **named}
+        if len(given) == len(names) and not named:  # the usual case
+            return self._checked({f.name: enter(f, value) for f, value in zip(self._inputs, given, strict=True)})
+        if len(given) > len(names):
+            raise SignatureError(f"the model has {len(names)} inputs {names}, but {len(given)} were given")
+        found = dict(zip(names, given, strict=False))
+        for name, value in named.items():
+            if name in found:
+                raise SignatureError(f"input '{name}' was given twice, by position and by name")
+            if name not in formals:
+                raise SignatureError(f"the model has no input '{name}'; its inputs are {names}")
+            found[name] = value
+        missing = [name for name in self._required if name not in found]
+        if missing:
+            raise SignatureError(f"input '{missing[0]}' is missing; the inputs are {names}")
+        if len(found) < len(names):
+            found = {**dict.fromkeys(names), **found}
+        return self._checked({name: enter(formals[name], found[name]) for name in formals if name in found})
+
+    def _checked(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The inputs; warns where they give a symbolic size two values."""
+        for symbol, places in self._shared.items():
+            first = None
+            for name, axis in places:
+                value = values.get(name)
+                if value is None:
+                    continue
+                size = (value.value if isinstance(value, StaticValue) else value).shape[axis]
+                if type(size) is int and size != (first := first or (name, size))[1] and symbol not in self._unlike:
+                    self._unlike.add(symbol)
+                    warnings.warn(unlike(symbol, first, (name, size)), stacklevel=5)
+        return values
+
+
+def unlike(symbol: str, one: tuple[str, int], other: tuple[str, int]) -> str:
+    """A warning of two sizes under one name, each with the input that has it."""
+    (first, size), (second, given) = one, other
+    return f"the size '{symbol}' is {size} in input '{first}', but {given} in '{second}'; the model runs with both"
+
+
+def leave(outputs: Sequence[Any], formals: Sequence[Value], given: Any) -> Any:
+    """The outputs as the caller gets them: one as it is, several as a namedtuple; static ones are NumPy arrays.
+
+    Inside a transformation they become JAX arrays here, where a number that does not fit raises: `jit` would cut it;
+    strings become `ChosenStrings`. Raises ModelError for one of another type than the model declares.
+    """
+    for formal, y in zip(formals, outputs, strict=True):
+        if formal.dtype is not None and formal.dtype != getattr(y, "dtype", formal.dtype):
+            _check_declared(formal, formal.dtype, y)
+    names = tuple([formal.name for formal in formals])
+    if all(map(is_concrete, outputs)):  # the usual case
+        return outputs[0] if len(outputs) == 1 else named_outputs(names)(*outputs)
+    # Symbolic sizes have no type of their own.
+    types = [formal.dtype if formal.dtype in TYPES_OF_SIZES else None for formal in formals]
+    outputs = [as_traced(y, kind) if is_symbolic(y) else y for y, kind in zip(outputs, types, strict=True)]
+    settled = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(outputs))
+    inside = not settled and (tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given)))
+
+    for name, y in zip(names, outputs, strict=True):
+        if isinstance(y, SplitSequence):
+            raise y.problem(f"output '{name}'")
+
+    def left(y: Any) -> Any:
+        if isinstance(y, Deferred):
+            return y if inside else y.value
+        bounded_operands("an output of the model", (y,))
+        if inside and isinstance(y, np.ndarray) and is_string(y):
+            return ChosenStrings.all_of(y)
+        if inside:
+            return as_traced(y)
+        # The program keeps it for the next calls, and may give it under two names.
+        return y.copy() if isinstance(y, np.ndarray) else y
+
+    traced = jax.tree.map(left, tuple(outputs), is_leaf=_is_deferred)
+    return traced[0] if len(traced) == 1 else named_outputs(names)(*traced)
+
+
+def _check_declared(formal: Value, declared: np.dtype, y: Any) -> None:
+    if is_symbolic(y) and declared in TYPES_OF_SIZES:
+        return
+    made = np.dtype(np.int64) if is_symbolic(y) else y.dtype
+    strings = made.kind in "OUST" and declared.kind == "O"
+    if formal.kind == "tensor" and not strings and made not in (declared, canonical(declared)):
+        raise ModelError(f"the model declares the output {formal}, but its nodes make {describe(y)}")
+
+
+@functools.cache
+def named_outputs(names: tuple[str, ...]) -> type:
+    """The namedtuple of several outputs: its fields are their names, with '_' for what Python does not allow in one."""
+    fields = ["".join(c if c.isalnum() else "_" for c in name).lstrip("_") for name in names]
+
+    class Outputs(namedtuple("Outputs", fields, rename=True)):
+        __slots__ = ()
+
+        def __reduce__(self) -> Any:
+            return _outputs_again, (names, tuple(self))
+
+    return Outputs
+
+
+def _outputs_again(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    return named_outputs(names)(*values)
+
+
+def undeferred(values: Any) -> Any:
+    """Values, also in sequences, with what a `Deferred` stands for in its place."""
+    return jax.tree.map(lambda v: v.value if isinstance(v, Deferred) else v, values, is_leaf=_is_deferred)
+
+
+def _is_deferred(value: Any) -> bool:
+    return isinstance(value, Deferred)
+
+
+def enter(formal: Value, value: Any) -> Any:
+    """One input at the border, checked against what the model declares: a JAX array, a `StaticValue`, or numbers of
+    NumPy in the type of a JAX array. `jit` takes them at once: making the array here would double the time of a call.
+    """
+    if is_concrete(value) and value.dtype == formal.dtype and formal.kind == "tensor" and not formal.static:
+        _check_shape(formal, value.shape)  # the usual case
+        return value if value.dtype.itemsize < 8 else _of_this_setting(formal, value)
+    if value is None:
+        if formal.kind == "optional":
+            return None
+        raise SignatureError(f"input '{formal.name}' is None; the model expects {formal}")
+    if formal.kind != "tensor" and isinstance(value, list | tuple):
+        inner = dataclasses.replace(formal, kind="tensor")
+        return [enter(inner, item) for item in value]
+    if formal.kind == "map":
+        if not isinstance(value, Mapping):
+            raise ArgumentError(f"input '{formal.name}' is {value!r:.80}, but the model expects a dictionary: {formal}")
+        inner = dataclasses.replace(formal, kind="tensor", shape=None)
+        return {key: enter(inner, item) for key, item in value.items()}
+    if isinstance(value, StaticValue):
+        return value
+    if not isinstance(value, jax.Array | np.ndarray | np.generic):
+        value = _numbers(formal, value)
+    if not isinstance(value.dtype, np.dtype):
+        raise DTypeError(f"input '{formal.name}' is {describe(value)}, but the model expects {formal}")
+    value = _typed(formal, value)
+    _check_shape(formal, value.shape)
+    decides = formal.decides and value.size == 1 and not isinstance(value, jax.Array)
+    if not (formal.static or decides):
+        if isinstance(value, jax.Array):
+            return _of_this_setting(formal, value)
+        numbers = type(value) is np.ndarray and value.dtype.kind not in "OUST"
+        return as_canonical(value) if numbers else as_traced(value)
+    if isinstance(value, Tracer):
+        raise StaticError(
+            f"input '{formal.name}' must be known while tracing, but {describe(value)} is traced\n"
+            f"  needed  {formal.static}\n"
+            f"  hint    give it as a NumPy array; under jax.jit close over it or use static_argnames"
+        )
+    # A concrete 32-bit JAX array may stand for 64 bits; what is static has them.
+    # A copy, as the program keeps it, and the caller may write into the array that was given.
+    return StaticValue(np.array(value, formal.dtype))
+
+
+def _numbers(formal: Value, value: Any) -> np.ndarray:
+    """Python numbers as an array of the type that the model declares."""
+    try:
+        found = np.asarray(value)
+        if found.dtype.kind in "fc" and formal.dtype is not None and "float" not in formal.dtype.name:
+            raise TypeError(f"it holds {found.dtype.name}")
+        return found if formal.dtype is None else np.asarray(value, formal.dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        problem = f"input '{formal.name}' is {value!r:.80}, but the model expects {formal}"
+        raise ArgumentError(f"{problem}: {str(error).splitlines()[0]}") from error
+
+
+def _of_this_setting(formal: Value, value: jax.Array) -> jax.Array:
+    """A JAX array; with x64 off, one of 64 bits, as another model may have made it, is converted where that is exact.
+
+    Raises OutOfRangeError for a number that does not fit, DTypeError for a tracer, whose numbers are not known.
+    """
+    if value.dtype == canonical(value.dtype):
+        return value
+    if isinstance(value, Tracer):
+        raise DTypeError(
+            f"input '{formal.name}' is {describe(value)}, but the model runs with x64 off\n"
+            f"  hint    load it with x64=True, or convert the input: x.astype(jnp.{canonical(value.dtype).name})"
+        )
+    return as_traced(np.asarray(value))
+
+
+def _typed(formal: Value, value: Any) -> Any:
+    """An array of the type that the model declares; a number of another width is converted where that is exact.
+
+    A JAX array may have the type of 32 bits that stands for one of 64 while x64 is off.
+    """
+    wanted = formal.dtype
+    if wanted is None or value.dtype == wanted:
+        return value
+    strings = wanted.kind == "O"
+    if strings:
+        if is_static(value) and value.dtype.kind in "USTO":
+            return value
+    elif isinstance(value, jax.Array) and value.dtype in (canonical(wanted), stand_in(wanted)):
+        return as_traced(value, wanted)
+    elif value.dtype.kind in "iu" and wanted.kind in "iu":
+        if np.can_cast(value.dtype, wanted):
+            return value.astype(canonical(wanted) if isinstance(value, jax.Array) else wanted)
+        if (
+            is_static(value)
+            and not is_symbolic(value)
+            and (converted := value.astype(wanted)).tolist() == value.tolist()
+        ):
+            return converted
+    known = not strings and value.dtype.kind not in "USTO"
+    hint = f"\n  hint    give it as {wanted.name}: x.astype(np.{wanted.name})" if known else ""
+    raise DTypeError(f"input '{formal.name}' is {describe(value)}, but the model expects {formal}{hint}")
+
+
+def _check_shape(formal: Value, sizes: tuple[Any, ...]) -> None:
+    # Some writers declare a scalar where they do not know the shape; what other engines run is not refused here.
+    if not formal.shape:
+        return
+    fits = len(sizes) == len(formal.shape)
+    if fits:
+        for want, got in zip(formal.shape, sizes, strict=True):
+            fits = fits and (type(want) is not int or want == got)
+    if not fits:
+        raise ShapeError(f"input '{formal.name}' has shape {tuple(sizes)}, but the model expects {formal}")

@@ -1,0 +1,350 @@
+"""Runs a graph in compiled pieces, for models in which a size depends on data.
+
+A piece is traced node by node. It ends before the first node that must know a traced value: NonZero, a TopK of a
+computed `k`, an If whose branches give different shapes. That node runs on the values that the piece has computed, and
+so do those after it that NumPy can compute at once: compiling a program for each number of boxes would cost a thousand
+times as much as running it. The next piece begins where that ends. So a model without such a node is one piece, and
+where the cuts are is found by tracing alone: an operator that must know a value says so by StaticError.
+"""
+
+import math
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, cast
+
+import jax
+import numpy as np
+
+from jaxops.compiler.xla_options import compiler_options
+from jaxops.dtypes import as_traced, is_string
+from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, TooLargeError
+from jaxops.graph.interpreter import check_called, in_sections, is_long, opened, run, scope_of, step
+from jaxops.graph.nodes import Graph, Node
+from jaxops.lazy_array import named_arrays
+from jaxops.memory import LIMIT, runs_here
+from jaxops.opaque import Deferred
+from jaxops.runtime.auto_axes import under_auto_axes
+from jaxops.runtime.size_buckets import Rounding
+from jaxops.runtime.specialized_calls import Prepared, Programs
+from jaxops.static import (
+    CUTTABLE,
+    PREPARED,
+    SHAPE_ONLY,
+    UNKNOWN,
+    JaxRuntimeError,
+    StaticValue,
+    Tracer,
+    is_concrete,
+    is_symbolic,
+    tracing,
+)
+
+# From this many elements on, operands are worth a compiled program.
+_MANY = 1 << 20
+_Scope = ChainMap[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """A NumPy array that is data: it enters a compiled piece as a JAX array, where a static value is compiled in."""
+
+    value: np.ndarray
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class Stop:
+    """The index of a node, on its way out of `jit`."""
+
+    value: int
+
+
+@dataclass(eq=False)
+class Pieces:
+    """What runs the graphs of a model. max_bytes: how many a result may take. precision: of its products, as
+    `jax.default_matmul_precision` names it; None for what holds around a call. programs: what keeps them for other
+    processes. cuts: node → why it was cut there."""
+
+    max_bytes: int
+    precision: str | None = None
+    programs: Programs | None = None
+    cuts: dict[str, str] = field(default_factory=dict)
+    _rounding: Rounding = field(default_factory=Rounding)
+
+    def __post_init__(self) -> None:
+        try:
+            with jax.default_matmul_precision(self.precision):
+                pass
+        except ValueError as error:
+            raise ArgumentError(f"`precision` is {self.precision!r}; jax.default_matmul_precision: {error}") from error
+
+    def __reduce__(self) -> Any:
+        # Compiled functions stay behind.
+        return Pieces, (self.max_bytes, self.precision, self.programs, dict(self.cuts))
+
+    @cached_property
+    def _compiled(self) -> Any:
+        return self._jitted(False)
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """The programs whose weights are prepared."""
+        return Prepared(self._jitted(True), self._compiled, self.programs)
+
+    def _jitted(self, prepared: bool) -> Any:
+        cuts = self.cuts  # not self: weights would stay in memory until Python looks for garbage
+
+        def piece(graph: Graph, start: int, end: int, cut: bool, params: Any, given: Any, rng: Any) -> Any:
+            before = PREPARED.set(prepared)
+            try:
+                with runs_here():
+                    return under_auto_axes(_piece, cuts, graph, start, end, cut, params, given, rng, like=given)
+            finally:
+                PREPARED.reset(before)
+
+        # JAX takes options for what no transformation follows; `model.apply` may be followed.
+        options = compiler_options() if prepared else None
+        return jax.jit(piece, static_argnums=(0, 1, 2, 3), compiler_options=options)
+
+    def again(self, params: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
+        """The result of a call like an earlier one; None for another."""
+        return None if self.precision is not None else self.prepared.again(params, inputs)
+
+    def call(
+        self,
+        graph: Graph,
+        given: Mapping[str, Any],
+        params: Mapping[str, Any],
+        rng: Any,
+        own: Sequence[Any] | None = None,
+    ) -> list[Any]:
+        """The outputs of a whole model. given: its inputs as `border.arrive` gives them. own: as they came in order,
+        in a model's own call: its parameters stay the same in the next calls, so that it pays to prepare them. Empty
+        where other outputs are asked for than usually; None in any other call.
+
+        Node by node inside a trace, whose program it becomes a part of, and under `jax.disable_jit`.
+        """
+        check_called(graph)
+        before = LIMIT.set(self.max_bytes)
+        try:
+            if self.precision is None:
+                return self._call(graph, given, params, rng, own)
+            with jax.default_matmul_precision(self.precision):
+                return self._call(graph, given, params, rng, own)
+        except JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            # Each result fits, but not all that are needed at one time.
+            raise TooLargeError(f"'{graph.name}': its results do not fit in memory together: {error}") from error
+        finally:
+            LIMIT.reset(before)
+
+    def _call(
+        self,
+        graph: Graph,
+        given: Mapping[str, Any],
+        params: Mapping[str, Any],
+        rng: Any,
+        own: Sequence[Any] | None,
+    ) -> list[Any]:
+        if cast(Any, jax.config).jax_disable_jit or tracing():
+            with jax.disable_jit(False):  # a node is one operation, however it is written
+                return under_auto_axes(run, graph, opened(given), named_arrays(params), rng, like=given)
+        leaves, tree = jax.tree.flatten((given, rng))
+        ours = self.prepared.own(params) if own is not None and not is_long(graph) else None
+        params = params if ours else named_arrays(params)
+        concrete = ours.concrete if ours else all(map(is_concrete, params.values()))
+        concrete = concrete and all(type(x) is np.ndarray or is_concrete(x) for x in leaves)
+        # Nothing can be read of what a transformation follows: such a call is one piece.
+        traced = not concrete and any(isinstance(x, Tracer) for x in (*params.values(), *leaves))
+        static, part = (graph, 0, len(graph.nodes), not traced), None
+        try:
+            if ours and concrete:
+                part, (stop, values) = self.prepared.call(ours, static, given, rng, leaves, tree)
+            else:
+                params = named_arrays(params)
+                stop, values = self._compiled(*static, params, given, rng)
+        except UNKNOWN:
+            if not traced:
+                raise
+            # What must be known may not be what is followed: the sizes of a model whose weights are trained.
+            return under_auto_axes(run, graph, opened(given), params, rng, like=given)
+        complete = stop.value == len(graph.nodes)
+        # No operator reads the outputs any more: a list of dictionaries is made of what stands for it when it leaves.
+        local = opened(values, deferred=not complete)
+        if not complete or any(name not in local for name in graph.output_names):
+            local, params = {**opened(given), **local}, named_arrays(params)
+        if complete:
+            outputs = _outputs(graph, local, params)
+            if ours and part and own and rng is None:
+                ours.remember(part, graph, own, given, outputs)
+            return outputs
+        _forget(graph, 0, stop.value, local)
+        return under_auto_axes(self._rest, graph, stop.value, True, local, params, rng, like=given)
+
+    def run(
+        self, graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any, outer: _Scope | None = None
+    ) -> list[Any]:
+        """The outputs of a subgraph, or of the body of a function, behind a cut. outer: what a subgraph may capture."""
+        local = dict(given)
+        if outer is not None:
+            # The number of an iteration is data: a static one would compile the body anew in each.
+            local = {name: _as_data(value) for name, value in given.items()}
+            local |= {name: outer[name] for name in graph.captures if name in outer}
+        if tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(local)):
+            return run(graph, given, params, rng, outer)
+        return self._rest(graph, 0, False, local, params, rng)
+
+    def _rest(
+        self, graph: Graph, start: int, cut: bool, local: dict[str, Any], params: Mapping[str, Any], rng: Any
+    ) -> list[Any]:
+        """The outputs of a graph from a node on. cut: whether that node is one that must know a value."""
+        scope = scope_of(graph, local, params)
+        while start < len(graph.nodes):
+            node = graph.nodes[start]
+            if cut or _is_light(node, scope):
+                stop, cut = start + 1, False
+                local.update(_named(node, self._now(node, scope, params, _key(rng, graph.number(start), node))))
+            else:
+                stop, values = self._compiled_from(graph, start, _closed(local), params, rng)
+                cut = True  # a piece ends at a node that must know a value
+                local.update(values)
+            _forget(graph, start, stop, local)
+            start = stop
+        return _outputs(graph, local, params)
+
+    def _compiled_from(
+        self, graph: Graph, start: int, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any
+    ) -> tuple[int, dict[str, Any]]:
+        """Runs a piece behind a cut: (where it stops, what it computes)."""
+        plan = self._rounding.plan(graph, start, given, params)
+        if plan is None:
+            stop, values = self._compiled(graph, start, len(graph.nodes), True, params, given, rng)
+            return stop.value, opened(values)
+        if plan.stop == start:
+            return start, {}
+        if plan.mixes:
+            return plan.stop, self._rounding.run(plan, given, params)
+        stop, values = self._compiled(graph, start, plan.stop, True, params, plan.padded(given), rng)
+        return stop.value, plan.cropped(opened(values))
+
+    def _now(self, node: Node, scope: _Scope, params: Mapping[str, Any], rng: Any) -> list[Any]:
+        """The outputs of a node whose operands are known: data, unless they follow from static values alone."""
+        inputs = [scope[name] if name else None for name in node.inputs]
+        data = [x for k, x in enumerate(inputs) if node.operator.mark(k) != SHAPE_ONLY]
+        static = node.operator.foldable and not any(isinstance(x, jax.Array | Data) for x in jax.tree.leaves(data))
+        if _is_light(node, scope):
+            try:
+                found = step(node, jax.tree.map(_host, inputs), params, rng, scope, self.run)
+                return list(found) if static else list(map(_as_data, found))
+            except JaxopsError:
+                # A 32-bit array that stands for 64 bits is no match for a 64-bit one; as JAX arrays both have 32.
+                pass
+        return [_as_data(y) for y in step(node, _operands(inputs), params, rng, scope, self.run)]
+
+
+def _piece(
+    cuts: dict[str, str],
+    graph: Graph,
+    start: int,
+    end: int,
+    cut: bool,
+    params: Mapping[str, Any],
+    given: Mapping[str, Any],
+    rng: Any,
+) -> tuple[Stop, dict[str, Any]]:
+    """What is compiled: (the index of the node to stop at, the computed values that are needed from there on).
+
+    cuts: gets the node that it stops at, and why.
+    """
+    local: dict[str, Any] = {}
+    values = ChainMap(local, *scope_of(graph, opened(given), params).maps)
+
+    def walk(start: int, end: int) -> int:
+        for index, node in enumerate(graph.nodes[start:end], start):
+            inputs = [values[name] if name else None for name in node.inputs]
+            token = CUTTABLE.set(cut)
+            try:
+                outputs = step(node, inputs, params, _key(rng, graph.number(index), node), values)
+            except (*UNKNOWN, JaxopsError) as error:
+                if not (cut and _may_need_data(node, error)):
+                    raise
+                cuts[node.title] = str(error).splitlines()[0]
+                return index
+            finally:
+                CUTTABLE.reset(token)
+            local.update(_named(node, outputs))
+            _forget(graph, index, index + 1, local)
+        return end
+
+    stop = in_sections(graph, start, end, local, walk)
+    return Stop(stop), _closed(local)
+
+
+def _outputs(graph: Graph, local: dict[str, Any], params: Mapping[str, Any]) -> list[Any]:
+    scope: Any = local
+    if any(name not in local for name in graph.output_names):
+        scope = {**scope_of(graph, local, params), "": None}
+    return [_operands(scope[name]) for name in graph.output_names]
+
+
+def _named(node: Node, outputs: Sequence[Any]) -> dict[str, Any]:
+    return {name: value for name, value in zip(node.outputs, outputs, strict=False) if name}
+
+
+def _forget(graph: Graph, start: int, stop: int, local: dict[str, Any]) -> None:
+    """Drops the values that no node from `stop` on reads."""
+    for names in graph.spent[start:stop]:
+        for name in names:
+            local.pop(name, None)
+
+
+def _may_need_data(node: Node, error: Exception) -> bool:
+    """Whether the node may succeed once its operands are known: it says so, or its own graph could not be traced."""
+    return isinstance(error, UNKNOWN) or bool(node.subgraphs or node.body)
+
+
+def _is_light(node: Node, scope: _Scope) -> bool:
+    """Whether NumPy computes the node faster than a program would be compiled."""
+    if not node.operator.foldable or node.body:
+        return False
+    read = [scope[name] for k, name in enumerate(node.inputs) if name and node.operator.mark(k) != SHAPE_ONLY]
+    return sum(math.prod(getattr(x, "value", x).shape) for x in jax.tree.leaves(read)) <= _MANY
+
+
+def _key(rng: Any, number: int, node: Node) -> Any:
+    return jax.random.fold_in(rng, number) if rng is not None and node.draws else None
+
+
+def _as_data(value: Any) -> Any:
+    """A value whose NumPy arrays are data. Strings are always static."""
+    return jax.tree.map(lambda x: Data(x) if isinstance(x, np.ndarray) and not is_string(x) else x, value)
+
+
+def _host(value: Any) -> Any:
+    """A known value as NumPy arrays."""
+    return value.value if isinstance(value, Data) else np.asarray(value)
+
+
+def _operands(values: Any) -> Any:
+    """Values as operators take them outside `jit`: data as JAX arrays."""
+
+    if is_concrete(values) or isinstance(values, Deferred):
+        return values
+
+    def operand(x: Any) -> Any:
+        if not isinstance(x, Data):
+            return as_traced(x) if is_symbolic(x) else x
+        try:
+            return as_traced(x.value)
+        except OutOfRangeError:  # a number that only a NumPy array can hold while x64 is off
+            return x.value
+
+    return jax.tree.map(operand, values)
+
+
+def _closed(values: Any) -> Any:
+    """Values as `jit` takes and gives them: NumPy arrays as `StaticValue`."""
+    return jax.tree.map(lambda x: StaticValue(x) if isinstance(x, np.ndarray) else x, _operands(values))

@@ -1,0 +1,218 @@
+"""Compiled programs that outlive the process: a folder of them, for the models of the next one.
+
+What `jax.jit` compiles goes into JAX's own persistent compilation cache. JAX looks a program up when it has been traced
+and lowered, which takes two thirds of a start then. So the program that a model runs at each call, and how its weights
+are prepared, are kept under what they are made of instead: the nodes of the model, the types of its inputs and
+parameters, the code of this package, the settings of JAX, and the processor.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import math
+import os
+import pickle
+import platform
+import threading
+import uuid
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+from jax.experimental.serialize_executable import deserialize_and_load, serialize
+
+from jaxops.compiler.fingerprint import digest, said
+from jaxops.compiler.run.prepare_weights import Preparation
+from jaxops.compiler.run.segments import Chain, LoweredChain
+from jaxops.errors import ArgumentError
+from jaxops.graph.nodes import Graph
+from jaxops.host import cores, processor_features
+from jaxops.runtime.specialized_calls import Divided
+from jaxops.static import JaxRuntimeError
+
+_LEAST_SECONDS = "jax_persistent_cache_min_compile_time_secs"
+# Settings of JAX belong to the process: one thread at a time changes them.
+_SETTING = threading.Lock()
+_PACKAGES = "jaxops", "jax", "jaxlib", "numpy", "ml_dtypes", "onnx"
+
+
+def keep_programs(folder: str | os.PathLike[str]) -> "KeptPrograms":
+    """From now on this process keeps what it compiles in a folder, however small, and looks there first.
+
+    It is the cache of JAX itself, so it holds for all programs of the process, beside those of models.
+    Raises ArgumentError where JAX keeps programs in another folder already: a process has one.
+    """
+    path = Path(folder).expanduser().absolute()
+    given = cast(Any, jax.config).jax_compilation_cache_dir
+    if given is not None and Path(given).absolute() != path:
+        raise ArgumentError(
+            f"cache {os.fspath(path)!r}: JAX keeps compiled programs in {given!r} already, and a process has one such "
+            "folder; give that one, or None"
+        )
+    jax.config.update("jax_compilation_cache_dir", os.fspath(path))
+    jax.config.update(_LEAST_SECONDS, 0)
+    return KeptPrograms(path)
+
+
+@dataclass(frozen=True)
+class KeptPrograms:
+    """The programs of models in a folder."""
+
+    folder: Path
+
+    def place(self, graph: Graph, start: int, end: int, cut: bool, given: Any, *other: Any) -> "KeptProgram | None":
+        """Where the program is that all this makes; None where it is not kept.
+
+        That is so while JAX looks for NaNs, which a program does not do by itself, for several devices, and for
+        processors that cannot be told from others.
+        """
+        config = cast(Any, jax.config)
+        if config.jax_debug_nans or config.jax_debug_infs:
+            return None
+        if jax.default_backend() != "cpu" or jax.device_count() > 1 or not processor_features():
+            return None
+        types = jax.tree.map(lambda x: repr(jax.typeof(x)), given)
+        settings = sorted((name, str(value)) for name, value in config.values.items() if "cache" not in name)
+        text = said((graph, start, end, cut, types, other, settings, *_process()), _saying())
+        return KeptProgram(self.folder / f"{digest(text.encode())}-program", end)
+
+
+@dataclass(frozen=True)
+class KeptProgram:
+    """The file of one program. end: the number of nodes of its model."""
+
+    path: Path
+    end: int
+
+    def read(self) -> tuple[Preparation, Sequence[int], Callable[[], Divided | None]] | None:
+        """How weights are prepared, the numbers of those that the program reads, and what waits for it, which another
+        thread loads meanwhile.
+
+        None where there is no file, or none that is whole: it is written again then.
+        """
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            warnings.warn(f"cache: '{self.path}' cannot be read, so the model is compiled: {error}", stacklevel=2)
+            return None
+        content = memoryview(data)[_SIZE:]
+        if _checksum(content) != data[:_SIZE]:
+            return None
+        preparation, read, results, chain, programs = pickle.loads(content)
+        executor = ThreadPoolExecutor(1)
+        run = executor.submit(_loaded, chain, programs)
+        executor.shutdown(wait=False)
+
+        def loaded() -> Divided | None:
+            try:
+                return Divided(preparation, read, jax.tree.structure(results), run.result())
+            except JaxRuntimeError as error:
+                warnings.warn(f"cache: '{self.path}' cannot be loaded, so the model is compiled: {error}", stacklevel=2)
+                return None
+
+        return preparation, read, loaded
+
+    def write(self, divided: Divided, lowered: Any) -> Divided:
+        """The program, compiled and kept; as it was where it cannot be kept.
+
+        That is so where the model is cut, where weights are prepared by a program, and where the program calls
+        functions that JAX finds when it lowers it, such as those of LAPACK.
+        """
+        preparation = divided.preparation.portable()
+        results = _structure(divided.tree)
+        if preparation is None or results[0].value != self.end or "custom_call" in lowered.as_text():
+            return divided
+        # XLA cannot write down what it has read from JAX's cache: some of its functions are missing then (jaxlib 0.10
+        # and 0.12). So JAX must not write it, and never finds it, as no other program has its name.
+        with _SETTING:
+            before = getattr(jax.config, _LEAST_SECONDS)
+            jax.config.update(_LEAST_SECONDS, math.inf)
+            try:
+                compiled = lowered.compile()
+            finally:
+                jax.config.update(_LEAST_SECONDS, before)
+        chain, runs = (lowered.wiring, compiled) if isinstance(lowered, LoweredChain) else (None, [compiled])
+        programs = [(program, *map(_structure, trees)) for program, *trees in map(serialize, runs)]
+        content = pickle.dumps((preparation, divided.read, results, chain, programs))
+        try:
+            self._replace(_checksum(content) + content)
+        except OSError as error:
+            warnings.warn(f"cache: '{self.path}' cannot be written: {error}", stacklevel=2)
+        return dataclasses.replace(divided, run=_whole(chain, runs))
+
+    def _replace(self, data: bytes) -> None:
+        """Another process sees the file whole, or not at all."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = self.path.with_suffix(f".{uuid.uuid4().hex}")
+        try:
+            unfinished.write_bytes(data)
+            unfinished.replace(self.path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+
+def _loaded(chain: Chain | None, programs: Iterable[tuple[bytes, Any, Any]]) -> Any:
+    device = jax.devices()[:1]
+    runs = [
+        deserialize_and_load(program, *map(jax.tree.structure, trees), execution_devices=device)
+        for program, *trees in programs
+    ]
+    return _whole(chain, runs)
+
+
+def _whole(chain: Chain | None, runs: Sequence[Any]) -> Any:
+    """What runs a program: the only one of `runs`, or a chain in which each link has the place of its own."""
+    return runs[0] if chain is None else chain.with_runs([runs[link.run] for link in chain.links])
+
+
+_SIZE = 20
+
+
+def _checksum(content: Any) -> bytes:
+    return hashlib.blake2b(content, digest_size=_SIZE).digest()
+
+
+def _structure(tree: Any) -> Any:
+    """The structure of a tree as a tree of numbers: one of JAX cannot be pickled."""
+    return jax.tree.unflatten(tree, range(tree.num_leaves))
+
+
+@functools.cache
+def _process() -> tuple[Any, ...]:
+    """What is the same for all programs of a process: code, versions, and the processor."""
+    package = os.fspath(Path(__file__).parents[1])
+    # `Path.rglob` takes ten times as long.
+    found = os.walk(package)
+    paths = sorted(os.path.join(folder, name) for folder, _, names in found for name in names if name.endswith(".py"))
+    stamps = tuple((path[len(package) :], (stat := os.stat(path)).st_size, stat.st_mtime_ns) for path in paths)
+    versions = tuple(map(_version, _PACKAGES))
+    processor = platform.machine(), cores(), tuple(sorted(processor_features()))
+    return stamps, versions, platform.python_version(), os.environ.get("XLA_FLAGS"), processor
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _saying() -> Callable[[Any], str]:
+    """What says the nodes of one model by their fields, and pickles what has nothing to say for itself."""
+    known: dict[int, str] = {}
+
+    def of(x: Any) -> str:
+        if dataclasses.is_dataclass(x) and type(x).__module__ == Graph.__module__:
+            return f"{type(x).__name__}{said([getattr(x, field.name) for field in dataclasses.fields(x)], of)}"
+        if id(x) not in known:
+            known[id(x)] = digest(pickle.dumps(x))
+        return known[id(x)]
+
+    return of

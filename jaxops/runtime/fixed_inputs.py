@@ -1,0 +1,32 @@
+"""Values that inputs of a model have for good."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from jaxops.errors import ArgumentError, near
+from jaxops.graph.nodes import Graph
+from jaxops.runtime.arguments import enter
+
+
+def with_values(graph: Graph, values: Mapping[str, Any]) -> Graph:
+    """The graph with values for some of its inputs, which are none any more.
+
+    Raises ArgumentError for a name that no input has, and for an input that is no tensor; DTypeError and ShapeError for
+    a value that does not fit, StaticError for one that is traced.
+    """
+    formals = {value.name: value for value in graph.inputs}
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in formals:
+            raise ArgumentError(f"`values`: the model has no input '{name}'{near(name, formals)}")
+        formal = formals[name]
+        if formal.kind != "tensor":
+            raise ArgumentError(f"`values`: input '{name}' is no tensor: {formal}")
+        found[name] = enter(dataclasses.replace(formal, static="`values` of load"), value).value
+    return dataclasses.replace(
+        graph,
+        inputs=tuple(value for value in graph.inputs if value.name not in found),
+        initializers={name: tensor for name, tensor in graph.initializers.items() if name not in found},
+        static={**graph.static, **found},
+    )

@@ -1,0 +1,36 @@
+"""Parameters on their way from the file to the devices."""
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding
+
+from jaxops.dtypes import as_canonical
+from jaxops.graph.nodes import Tensor
+
+
+def placed(tensor: Tensor, sharding: NamedSharding | None) -> jax.Array:
+    """A parameter, read: on the default device, or a shard on each device of its sharding.
+
+    The host has one shard at a time, where the file can be read in parts.
+    """
+    if sharding is None:
+        # `jnp.asarray` would compile a program for each shape.
+        return jax.device_put(as_canonical(np.asarray(tensor.load(), order="C")))
+    whole = None if tensor.part else tensor.load()
+    shards: dict[Any, jax.Array] = {}
+    arrays = []
+    for device, index in sharding.addressable_devices_indices_map(tensor.shape).items():
+        index = index or ()  # None for an array without axes
+        key = tuple((part.start, part.stop) for part in index)
+        if key in shards:  # replicated: the host reads it once
+            arrays.append(jax.device_put(shards[key], device))
+        else:
+            values = tensor.part(index) if tensor.part else np.asarray(whole)[index]
+            # An array of JAX may share memory with one of NumPy, which is nobody else's here.
+            arrays.append(jax.device_put(as_canonical(np.asarray(values, order="C")), device))
+            del values
+            shards[key] = arrays[-1]
+        arrays[-1].block_until_ready()
+    return jax.make_array_from_single_device_arrays(tensor.shape, sharding, arrays)

@@ -1,0 +1,266 @@
+"""Sizes that differ from call to call, rounded up, so that few programs serve all of them.
+
+A size behind a cut is exact at first. Once it has differed between two calls, the piece that it enters is traced with
+a symbol in its place, node by node, up to the first node that needs the number itself. What comes before that runs on
+as many rows as the next power of two, and the surplus rows are cropped from its results. Where rows meet, as in a sum,
+the surplus is left out (`jaxops.compiler.padded.interpreter`).
+"""
+
+import math
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxops.compiler.padded.interpreter import run_padded
+from jaxops.compiler.padded.values import Room
+from jaxops.compiler.row_independence import jaxprs, row_wise
+from jaxops.dtypes import as_traced, canonical
+from jaxops.errors import JaxopsError, UnsupportedError
+from jaxops.graph.interpreter import opened, scope_of, step
+from jaxops.graph.nodes import Graph, Node
+from jaxops.lazy_sequences import SplitSequence
+from jaxops.memory import LIMIT
+from jaxops.static import UNKNOWN, StaticValue, Undecided, evaluated, is_symbolic, symbolic_shape
+
+# As many rows at least, where so many elements are few: else a loop that makes one row a time needs a program for each
+# of 1, 2, 4 and 8.
+_ROWS, _FEW = 16, 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Symbolic:
+    """How far a piece can be traced with symbols for sizes.
+
+    stop: the node that it stops at. apart: the first one that mixes rows, or `stop`. operands, results: the values as
+    shapes. program: what computes the results from operands and parameters, if some rows meet; with the shapes in it.
+    """
+
+    stop: int
+    apart: int
+    operands: Sequence[Any]
+    results: Mapping[str, Any]
+    program: Any
+    shapes: frozenset[tuple[tuple[Any, ...], int]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A call of a piece on rounded-up sizes. sizes: symbol → true size. room: symbol → that of the program."""
+
+    symbolic: Symbolic
+    sizes: Mapping[str, int]
+    room: Mapping[str, int]
+
+    @cached_property
+    def mixes(self) -> bool:
+        """Whether the program is one in which rows meet.
+
+        Not where there are no rows, or where a size in it has less room than it needs, as 9 - n has.
+        """
+        symbolic, limit = self.symbolic, LIMIT.get()
+        if symbolic.program is None or not all(self.sizes.values()):
+            return False
+        for shape, itemsize in symbolic.shapes:
+            sizes = [(_number(d, self.sizes), _number(d, self.room)) for d in shape]
+            if any(true > room for true, room in sizes) or math.prod(room for _, room in sizes) * itemsize > limit:
+                return False
+        return True
+
+    @property
+    def stop(self) -> int:
+        """The node before which the piece ends."""
+        return self.symbolic.stop if self.mixes else self.symbolic.apart
+
+    def padded(self, values: Any) -> Any:
+        """The operands with zeros in the surplus rows."""
+        found, tree = jax.tree.flatten(values)
+
+        def pad(x: Any, spec: Any) -> Any:
+            more = [(0, _number(d, self.room) - size) for d, size in zip(spec.shape, x.shape, strict=True)]
+            return np.pad(np.asarray(x), more) if any(after for _, after in more) else x
+
+        return jax.tree.unflatten(tree, list(map(pad, found, self.symbolic.operands)))
+
+    def cropped(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The results without the surplus rows, and static sizes as they are."""
+
+        def crop(x: Any, spec: Any) -> Any:
+            if isinstance(x, np.ndarray):
+                known = spec.dtype != object
+                return x if known else np.array([_number(d, self.sizes) for d in spec.flat], x.dtype).reshape(x.shape)
+            sizes = tuple(_number(d, self.sizes) for d in spec.shape)
+            return x if sizes == x.shape else as_traced(np.asarray(x)[tuple(map(slice, sizes))])
+
+        return {name: jax.tree.map(crop, value, self.symbolic.results[name]) for name, value in values.items()}
+
+
+@dataclass(eq=False)
+class Rounding:
+    """What is remembered of the sizes with which pieces were called: the first ones, and which axes differed later."""
+
+    _first: dict[Any, list[tuple[int, ...]]] = field(default_factory=dict)
+    _varying: dict[Any, set[tuple[int, int]]] = field(default_factory=dict)
+    _symbolic: dict[Any, Symbolic] = field(default_factory=dict)
+
+    def plan(self, graph: Graph, start: int, values: Mapping[str, Any], params: Mapping[str, Any]) -> Plan | None:
+        """How to run the piece that begins at a node on these values; None: as they are."""
+        found, tree = jax.tree.flatten(values)
+        shapes = [x.shape for x in found]
+        kind = graph, start, tree, tuple((len(x.shape), x.dtype) for x in found)
+        first = self._first.setdefault(kind, shapes)
+        varying = self._varying.setdefault(kind, set())
+        varying |= {(k, a) for k, shape in enumerate(shapes) for a, d in enumerate(shape) if d != first[k][a]}
+        if not varying:
+            return None
+        # Axes of equal sizes, now and at first, have one symbol.
+        pairs = dict.fromkeys((first[k][a], shapes[k][a]) for k, a in sorted(varying))
+        names = {pair: f"n{count}" for count, pair in enumerate(pairs)}
+        texts = tuple(
+            tuple(names[first[k][a], d] if (k, a) in varying else d for a, d in enumerate(shape))
+            for k, shape in enumerate(shapes)
+        )
+        if (kind, texts) not in self._symbolic:
+            symbols = dict(zip(names.values(), symbolic_shape(", ".join(names.values())), strict=True))
+            specs = [
+                jax.ShapeDtypeStruct(tuple(symbols.get(d, d) for d in text), x.dtype)
+                for text, x in zip(texts, found, strict=True)
+            ]
+            self._symbolic[kind, texts] = _trace(graph, start, jax.tree.unflatten(tree, specs), specs, params)
+        symbolic = self._symbolic[kind, texts]
+        sizes = {name: now for (_, now), name in names.items()}
+        for least in (_ROWS, 2):  # at least two: an axis of one element would broadcast
+            room = {name: max(least, 1 << (size - 1).bit_length()) if size else least for name, size in sizes.items()}
+            if all(math.prod(_number(d, room) for d in spec.shape) <= _FEW for spec in symbolic.operands):
+                break
+        return Plan(symbolic, sizes, room)
+
+    def run(self, plan: Plan, values: Any, params: Mapping[str, Any]) -> dict[str, Any]:
+        """What a piece computes in which rows meet."""
+        true = {name: np.asarray(size, canonical(np.int64)) for name, size in plan.sizes.items()}
+        arrays = jax.tree.leaves((plan.padded(values), dict(params)))
+        return plan.cropped(opened(self._compiled(plan.symbolic, tuple(plan.room.items()), true, arrays)))
+
+    @cached_property
+    def _compiled(self) -> Any:
+        def piece(symbolic: Symbolic, room: tuple[tuple[str, int], ...], true: Any, arrays: Any) -> Any:
+            program, tree = symbolic.program
+            return jax.tree.unflatten(tree, [x.array for x in run_padded(program, arrays, Room(true, dict(room), {}))])
+
+        return jax.jit(piece, static_argnums=(0, 1))
+
+
+def _number(size: Any, sizes: Mapping[str, int]) -> int:
+    """A size with numbers in place of its symbols."""
+    return evaluated(size, sizes) if is_symbolic(size) else int(size)
+
+
+def _trace(graph: Graph, start: int, given: Any, specs: Sequence[Any], params: Mapping[str, Any]) -> Symbolic:
+    """given: the values as shapes. specs: the leaves of that."""
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), dict(params))
+    symbols = sorted({name for spec in specs for d in spec.shape if is_symbolic(d) for name in (str(d),)})
+    made: dict[str, Any] = {}
+    values = ChainMap(made, *scope_of(graph, opened(given), shapes).maps)
+    apart = stop = len(graph.nodes)
+    for index, node in enumerate(graph.nodes[start:], start):
+        found = None if node.draws else _outputs(node, values, shapes, symbols)
+        if found is None:
+            stop = index
+            break
+        outputs, mixes = found
+        apart = min(apart, index) if mixes else apart
+        made.update((name, value) for name, value in zip(node.outputs, outputs, strict=False) if name)
+    apart = min(apart, stop)
+    if apart == stop:
+        return Symbolic(stop, stop, specs, made, None, frozenset())
+
+    def piece(given: Any, params: Mapping[str, Any]) -> dict[str, Any]:
+        local = opened(given)
+        values = ChainMap(local, *scope_of(graph, {}, params).maps)
+        for index, node in enumerate(graph.nodes[start:stop], start):
+            outputs = step(node, [values[name] if name else None for name in node.inputs], params, None, values)
+            local.update((name, value) for name, value in zip(node.outputs, outputs, strict=False) if name)
+            for name in graph.spent[index]:
+                local.pop(name, None)
+        return {name: jax.tree.map(_closed, value) for name, value in local.items() if name in made}
+
+    program, results = jax.make_jaxpr(piece, return_shape=True)(given, shapes)
+    found = {
+        (v.aval.shape, v.aval.dtype.itemsize)
+        for jaxpr in _programs(program.jaxpr)
+        for e in jaxpr.eqns
+        for v in e.outvars
+        if any(map(is_symbolic, v.aval.shape))
+    }
+    return Symbolic(stop, apart, specs, made, (program, jax.tree.structure(results)), frozenset(found))
+
+
+def _closed(value: Any) -> Any:
+    """A value as a program gives it: sizes are filled in later."""
+    if not isinstance(value, np.ndarray):
+        return value
+    return StaticValue(np.zeros(value.shape, np.int64) if value.dtype == object else value)
+
+
+def _programs(jaxpr: Any) -> Iterator[Any]:
+    """A program, and all in it."""
+    yield jaxpr
+    for eqn in jaxpr.eqns:
+        for inner in jaxprs(eqn.params):
+            yield from _programs(inner)
+
+
+def _outputs(
+    node: Node, values: Mapping[str, Any], params: Mapping[str, Any], symbols: Sequence[str]
+) -> tuple[list[Any], bool] | None:
+    """The outputs of a node as shapes, and whether it mixes rows; None if it must know a value, or how to leave surplus
+    rows out of it is not known. symbols: the sizes that differ."""
+    used = {name: values[name] for name in node.uses() if name in values}
+    leaves, tree = jax.tree.flatten(used)
+    static = [x if isinstance(x, np.ndarray) else None for x in leaves]
+    found: list[Any] = []
+
+    def call(traced: Sequence[Any], params: Mapping[str, Any]) -> list[Any]:
+        rest = iter(traced)
+        known = jax.tree.unflatten(tree, [next(rest) if x is None else x for x in static])
+        inputs = [known[name] if name else None for name in node.inputs]
+        made = list(step(node, inputs, params, None, ChainMap(known)))
+        for pieces in made:
+            if isinstance(pieces, SplitSequence):  # how many there are, rounded sizes do not say
+                raise pieces.problem(node.title)
+        outputs, shape = jax.tree.flatten(made)
+        found.append((outputs, shape))
+        return [x for x in outputs if not isinstance(x, np.ndarray)]
+
+    inner = params if node.body or node.subgraphs else {}
+    try:
+        traced = [x for x in leaves if not isinstance(x, np.ndarray)]
+        program, shapes = jax.make_jaxpr(call, return_shape=True)(traced, inner)
+    except (*UNKNOWN, Undecided, JaxopsError):
+        return None
+    mixes = not row_wise(program.jaxpr)
+    if mixes and not _has_rules(program, symbols):
+        return None
+    rest, (outputs, shape) = iter(shapes), found[0]
+    made = jax.tree.unflatten(shape, [x if isinstance(x, np.ndarray) else next(rest) for x in outputs])
+    return made, mixes
+
+
+def _has_rules(program: Any, symbols: Sequence[str]) -> bool:
+    """Whether a program can run on padded arrays."""
+    room = dict.fromkeys(symbols, _ROWS)
+    true = {name: jax.ShapeDtypeStruct((), canonical(np.int64)) for name in symbols}
+    arrays = [
+        jax.ShapeDtypeStruct(tuple(_number(d, room) for d in aval.shape), aval.dtype) for aval in program.in_avals
+    ]
+    try:
+        jax.eval_shape(
+            lambda true, arrays: [x.array for x in run_padded(program, arrays, Room(true, room, {}))], true, arrays
+        )
+    except UnsupportedError:
+        return False
+    return True

@@ -1,0 +1,164 @@
+"""A model of 64 bits in a program of 32: it runs with x64 on, whatever holds around it."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
+
+import jax
+import numpy as np
+from jax.custom_derivatives import SymbolicZero
+
+from jaxops.dtypes import as_traced, canonical, is_float, stand_in
+from jaxops.kernels.custom_transpose import linear
+from jaxops.static import Primitive, Tracer, batching, enable_x64, jaxpr_as_fun, mlir, tracing
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class HasSetting(Protocol):
+    """What says whether it runs with x64 on."""
+
+    x64: bool
+
+
+def under_its_x64(method: F) -> F:
+    """A method that runs with x64 on where its object says so."""
+
+    @functools.wraps(method)
+    def call(self: HasSetting, /, *args: Any, **named: Any) -> Any:
+        with x64_on(self.x64):
+            return method(self, *args, **named)
+
+    return cast(F, call)
+
+
+def x64_on(needed: bool) -> contextlib.AbstractContextManager[Any]:
+    """A context with x64 on where it is needed; else as it is."""
+    return enable_x64(True) if needed else contextlib.nullcontext()
+
+
+def is_on() -> bool:
+    """Whether x64 is on here."""
+    return canonical(np.int64) == np.int64
+
+
+def with_x64(fn: F) -> F:
+    """A function that runs with x64 on wherever it is called; the packages that `to_python` writes use it.
+
+    >>> with_x64(lambda x: jax.numpy.asarray(x) * 2)(np.int64(2**40)).dtype
+    dtype('int64')
+    """
+
+    @functools.wraps(fn)
+    def call(*args: Any, **named: Any) -> Any:
+        if is_on():
+            return fn(*args, **named)
+        return in_64_bits(lambda args, named: fn(*args, **named), args, named)
+
+    return cast(F, call)
+
+
+def portable(params: Mapping[str, jax.Array]) -> dict[str, Any]:
+    """Parameters for `copy` and `pickle`: those of 64 bits as NumPy arrays, which JAX would cut where x64 is off."""
+    return {name: np.asarray(x) if x.dtype != stand_in(x.dtype) else x for name, x in params.items()}
+
+
+def restored(params: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """What `portable` was given."""
+    with enable_x64(True):
+        return {name: as_traced(x) for name, x in params.items()}
+
+
+def in_64_bits(fn: Callable[..., Any], *args: Any) -> Any:
+    """`fn(*args)` with x64 on, to be a part of a program that is differentiated, mapped and compiled with x64 off.
+
+    A derivative is one linear map, with a transpose of its own: JAX transposes under the setting that holds around
+    `jax.grad`, without which float64 has no zeros. It computes `fn` once more.
+    """
+    found, tree = jax.tree.flatten(args)
+    if not any(isinstance(x, Tracer) for x in found) and not tracing():
+        return _run(fn, *args)
+    # JAX remembers NumPy arrays that a trace closes over, by identity and whatever the setting: of the caller's own it
+    # would take the buffer of 64 bits where a program of 32 gets them.
+    known = {k: x.copy() if isinstance(x, np.ndarray) else x for k, x in enumerate(found)}
+    free = [k for k, x in known.items() if isinstance(x, Tracer) and _moves(x)]
+    rest = [k for k, x in known.items() if isinstance(x, jax.Array) and k not in set(free)]
+
+    def of_arrays(free_arrays: Any, others: Any) -> Any:
+        given = known | dict(zip((*free, *rest), (*free_arrays, *others), strict=True))
+        return fn(*tree.unflatten(given.values()))
+
+    return _differentiable(of_arrays)([known[k] for k in free], [known[k] for k in rest])
+
+
+def _differentiable(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """`fn(free, others)` in 64 bits, whose derivative by those of `free` that move is one linear map."""
+    whole = jax.custom_jvp(functools.partial(_run, fn))
+
+    def moving(outputs: Any) -> list[Any]:
+        return [y for y in jax.tree.leaves(outputs) if _moves(y)]
+
+    def by(moved: Sequence[int], primals: Any) -> tuple[Callable[[Any], list[Any]], list[Any]]:
+        """(what moves of the results as a function of what moves of `free`, the values of that)."""
+        free, others = primals
+
+        def of(values: Any) -> list[Any]:
+            given = dict(enumerate(free)) | dict(zip(moved, values, strict=True))
+            return moving(fn(list(given.values()), others))
+
+        return of, [free[k] for k in moved]
+
+    def there(moved: Sequence[int], primals: Any, direction: Any) -> Any:
+        of, values = by(moved, primals)
+        return jax.jvp(of, (values,), (direction,))[1]
+
+    def back(moved: Sequence[int], primals: Any, cotangents: Any) -> Any:
+        of, values = by(moved, primals)
+        return jax.vjp(of, values)[1](cotangents)[0]
+
+    def derivative(primals: Any, tangents: Any) -> Any:
+        outputs, tree = jax.tree.flatten(whole(*primals))
+        # Of parameters alone, where these are trained: a gradient of the inputs would take as long again.
+        directions = {k: t for k, t in enumerate(tangents[0]) if not isinstance(t, SymbolicZero)}
+        ways = [functools.partial(in_64_bits, functools.partial(way, tuple(directions))) for way in (there, back)]
+        along = iter(linear(ways[0], ways[1], primals, list(directions.values())))
+        found = [next(along) if _moves(y) else np.zeros(y.shape, jax.dtypes.float0) for y in outputs]
+        return tree.unflatten(outputs), tree.unflatten(found)
+
+    whole.defjvp(derivative, symbolic_zeros=True)
+    return whole
+
+
+def _run(fn: Callable[..., Any], *args: Any) -> Any:
+    """`fn(*args)` with x64 on, while it is traced and while what was traced is lowered."""
+    with enable_x64(True):
+        if not tracing():
+            return fn(*args)
+        program, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
+    return jax.tree.structure(shapes).unflatten(_program.bind(*jax.tree.leaves(args), program=program))
+
+
+_program = Primitive("in_64_bits")
+_program.multiple_results = True
+
+
+def _lowered(context: Any, *operands: Any, program: Any) -> Any:
+    with enable_x64(True):
+        return mlir.lower_fun(jaxpr_as_fun(program), multiple_results=True)(context, *operands)
+
+
+def _mapped(operands: Any, axes: Any, *, program: Any) -> Any:
+    with enable_x64(True):
+        mapped = jax.vmap(jaxpr_as_fun(program), tuple(axes))
+        found = _program.bind(*operands, program=jax.make_jaxpr(mapped)(*operands))
+    return found, [0] * len(found)
+
+
+_program.def_abstract_eval(lambda *_, program: program.out_avals)
+batching.primitive_batchers[_program] = _mapped
+mlir.register_lowering(_program, _lowered)
+
+
+def _moves(x: Any) -> bool:
+    return is_float(x.dtype) or x.dtype.kind == "c"

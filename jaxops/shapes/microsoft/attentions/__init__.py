@@ -1,0 +1,1 @@
+"""Sizes of the attentions of `com.microsoft`."""

@@ -1,0 +1,1 @@
+"""Sizes of the quantized operators of `com.microsoft`."""

@@ -1,0 +1,311 @@
+"""What an operator says of arguments that its signature does not allow.
+
+The signature is the contract. An operator does not ask of each argument whether it keeps to it, which would cost every
+call some time: where a call fails with an error of Python, NumPy or JAX, the arguments are looked at one by one, and
+the first that breaks the contract is named. An error that has another reason stays what it is.
+"""
+
+import functools
+import inspect
+import sys
+import types
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.attributes import element_type, integer, ints
+from jaxops.errors import (
+    ArgumentError,
+    DTypeError,
+    JaxopsError,
+    ShapeError,
+    SignatureError,
+    StaticError,
+    describe,
+    items,
+    message,
+)
+from jaxops.opaque import Deferred
+from jaxops.static import (
+    ELEMENT_TYPE,
+    STATIC,
+    FromSizes,
+    Ints,
+    Tracer,
+    TracerArrayConversionError,
+    as_array,
+    is_symbolic,
+    known,
+)
+
+_Check = Callable[[str, str, Any], None]
+F = TypeVar("F", bound=Callable[..., Any])
+_MOST_AXES = 32  # of an array whose elements NumPy visits one by one
+# What Python, NumPy and JAX raise for an argument that they cannot use.
+_RAW = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError)
+
+
+def explain(module: dict[str, Any], names: Iterable[str]) -> None:
+    """Makes operators of a package say which argument of a failed call breaks the contract.
+
+    module: the namespace of the package; each function takes its new form there, and where it is defined.
+    """
+    for name in names:
+        found = explained(module[name])
+        module[name] = found
+        setattr(sys.modules[found.__module__], name, found)  # where `pickle` looks for it
+
+
+def explained(fn: F) -> F:
+    """A function that says which argument of a failed call breaks the contract."""
+
+    @functools.wraps(fn)
+    def call(*args: Any, **named: Any) -> Any:
+        try:
+            return fn(*args, **named)
+        except JaxopsError:
+            raise
+        except _RAW as error:
+            _check_call(fn, args, named, error)
+            raise
+        except RuntimeError as error:
+            _check_axes(fn.__name__, (args, named), error)
+            raise
+
+    return cast(F, call)
+
+
+def _check_axes(op: str, operands: Any, error: RuntimeError) -> None:
+    """Raises ShapeError where NumPy failed over an array of too many axes."""
+    most = max((x.ndim for x in jax.tree.leaves(operands) if isinstance(x, np.ndarray)), default=0)
+    if most > _MOST_AXES and "dimensions" in str(error):
+        raise ShapeError(
+            f"{op}: an operand has {most} axes, of which NumPy takes {_MOST_AXES} here; reshape it with jaxops.reshape"
+        ) from error
+
+
+def _check_call(fn: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any], error: Exception) -> None:
+    """Raises what is to be said of the first argument that its parameter does not allow; returns where all are."""
+    signature = inspect.signature(fn)
+    try:
+        given = signature.bind(*args, **named).arguments
+    except TypeError:
+        return  # too many, too few: Python says it well
+    for name, value in given.items():
+        parameter = signature.parameters[name]
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        try:
+            _check(fn.__name__, parameter, value)
+            if isinstance(error, TracerArrayConversionError) and Any in _parts(parameter.annotation):
+                _check_listed(fn.__name__, name, value)
+        except JaxopsError as problem:
+            raise problem from error
+
+
+def _check(op: str, parameter: inspect.Parameter, value: Any) -> None:
+    allowed, name = _parts(parameter.annotation), parameter.name
+    if value is None:
+        if type(None) not in allowed and parameter.default is not None and Any not in allowed:
+            raise SignatureError(f"{op}: `{name}` is None, but the operator needs it")
+        return None
+    if name == "rng":
+        return check_key(op, value)
+    problems, allowed = [], [part for part in allowed if part is not type(None)]
+    for check in dict.fromkeys(map(_check_of, allowed)):
+        try:
+            return None if check is None else check(op, name, value)
+        except JaxopsError as problem:
+            problems.append(problem)
+    if len(problems) > 1 and not any(isinstance(problem, StaticError) for problem in problems):
+        raise _refusal(op, name, value, " or ".join(map(_name_of, allowed)))
+    raise problems[0]
+
+
+def _name_of(part: Any) -> str:
+    return getattr(get_origin(part) or part, "__name__", str(part))
+
+
+def _parts(annotation: Any) -> tuple[Any, ...]:
+    """The alternatives of an annotation; what `Ints` allows counts as one."""
+    if get_origin(annotation) is Annotated and not {STATIC, ELEMENT_TYPE} & set(annotation.__metadata__):
+        shape_only = get_args(annotation)[0] is Any
+        return (jax.Array,) if shape_only else _parts(get_args(annotation)[0])
+    if get_origin(annotation) not in (Union, types.UnionType):
+        return (annotation,)
+    parts = get_args(annotation)
+    if set(_INTS) <= set(parts):
+        return (Ints, *(part for part in parts if part not in _INTS))
+    return tuple(found for part in parts for found in _parts(part))
+
+
+def _check_of(part: Any) -> _Check | None:
+    """The check of one alternative of an annotation; None where everything is allowed."""
+    if get_origin(part) is Annotated:
+        return _element_type if ELEMENT_TYPE in part.__metadata__ else _static
+    if isinstance(part, TypeVar):
+        return check_array
+    if get_origin(part) is Literal:
+        return functools.partial(_one_of, get_args(part))
+    if get_origin(part) is Sequence:
+        return functools.partial(_sequence, get_args(part)[0])
+    kind = get_origin(part) or part
+    known = _CHECKS.get(part) or _CHECKS.get(kind)
+    if known or not isinstance(kind, type) or kind is inspect.Parameter.empty or getattr(kind, "_is_protocol", False):
+        return known
+    return functools.partial(_instance, kind)
+
+
+def _refusal(op: str, operand: str, value: Any, wanted: str, hint: str | None = None) -> ArgumentError:
+    shown = describe(value)
+    shown = shown if len(shown) <= 80 else f"{shown[:79]}…"
+    return ArgumentError(message(op, f"`{operand}` is {shown}; it must be {wanted}", hint=hint))
+
+
+def check_array(op: str, operand: str, value: Any) -> None:
+    """Raises ArgumentError for what is no array, DTypeError for one of a type that the standard does not have."""
+    if isinstance(value, FromSizes | Deferred):
+        return
+    _check_listed(op, operand, value)
+    given = value if isinstance(value, jax.Array) else as_array(value, f"{op}: `{operand}`")
+    reason = _foreign(given)
+    if reason:
+        shown: dict[str, Any] = {operand: value} if given is value else {}
+        raise DTypeError(message(op, f"`{operand}` {reason}", **shown))
+
+
+def _check_listed(op: str, operand: str, value: Any) -> None:
+    """Raises ArgumentError for tracers in a list, which NumPy cannot put together."""
+    if isinstance(value, list | tuple) and any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)):
+        raise _refusal(op, operand, value, "one array", "put JAX arrays together with jnp.stack")
+
+
+def _foreign(array: Any) -> str:
+    """Why an array is none of the standard's; empty where its elements are numbers, booleans, strings or sizes."""
+    dtype = array.dtype
+    if isinstance(array, jax.Array):
+        return "" if isinstance(dtype, np.dtype) else f"holds {dtype.name}, which are no numbers"
+    if dtype.kind == "O":
+        strings = all(isinstance(v, str | bytes) for v in items(array))
+        sizes = all(is_symbolic(v) or isinstance(v, int | np.integer) for v in items(array))
+        huge = sizes and [v for v in items(array) if not is_symbolic(v) and not -(2**63) <= v < 2**64]
+        if huge:
+            return f"holds {huge[0]!s:.40}, which no type of the standard can hold"
+        return "" if strings or sizes else "holds Python objects; it must hold numbers or strings"
+    if not dtype.isnative:
+        return f"has the byte order of another machine ({dtype.str}); convert it with .astype"
+    if dtype.kind in "biuUST" or (dtype.kind in "fc" and dtype.itemsize <= (8 if dtype.kind == "f" else 16)):
+        return ""
+    if jnp.issubdtype(dtype, np.number) and dtype.kind == "V":
+        return ""  # of ml_dtypes
+    return f"has elements of type {dtype}; the standard has no such type"
+
+
+def _any(op: str, operand: str, value: Any) -> None:
+    """Numbers, an array, a sequence of arrays; an object of another kind may be anything but a class."""
+    if isinstance(value, type):
+        raise _refusal(op, operand, value, "a value", f"give one, such as {value.__name__}(1)")
+    numbers = isinstance(value, list | tuple) and not all(hasattr(item, "dtype") for item in value)
+    if numbers or isinstance(value, np.ndarray | jax.Array):
+        check_array(op, operand, value)
+
+
+def _static(op: str, operand: str, value: Any) -> None:
+    check_array(op, operand, known(op, operand, value))
+
+
+def _number(op: str, operand: str, value: Any) -> None:
+    values = known(op, operand, value)
+    if values.dtype.kind not in "biuf" or values.ndim or (values.dtype.itemsize > 8 and values.dtype.kind == "f"):
+        raise _refusal(op, operand, value, "a number")
+    if isinstance(value, np.ndarray | jax.Array):
+        raise _refusal(op, operand, value, "a number of Python", f"give float({operand})")
+
+
+def _integer(op: str, operand: str, value: Any) -> None:
+    given = value if isinstance(value, bool | np.bool_) else integer(op, operand, value)
+    if isinstance(given, int) and not -(2**63) <= given < 2**63:
+        raise _refusal(op, operand, value, "an integer of 64 bits")
+
+
+def _ints(op: str, operand: str, value: Any) -> None:
+    for item in ints(op, operand, value, single=True):
+        _integer(op, operand, item)
+
+
+def _flag(op: str, operand: str, value: Any) -> None:
+    values = known(op, operand, value)
+    if values.ndim or values.dtype.kind not in "biu" or values not in (0, 1):
+        raise _refusal(op, operand, value, "True or False")
+
+
+def _text(op: str, operand: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise _refusal(op, operand, value, "a string")
+
+
+def _one_of(allowed: tuple[Any, ...], op: str, operand: str, value: Any) -> None:
+    if not isinstance(value, str | int | float | np.integer) or value not in allowed:
+        raise _refusal(op, operand, value, f"one of {', '.join(map(repr, allowed))}")
+
+
+def _element_type(op: str, operand: str, value: Any) -> None:
+    element_type(op, operand, value)
+
+
+def check_key(op: str, value: Any) -> None:
+    """Raises ArgumentError for what is no random key of JAX."""
+    typed = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+    raw = isinstance(value, jax.Array | np.ndarray) and value.dtype == np.uint32
+    if not (typed and value.ndim == 0) and not (raw and value.ndim == 1):
+        raise _refusal(op, "rng", value, "one random key, such as jax.random.key(0)")
+
+
+def _instance(kind: type, op: str, operand: str, value: Any) -> None:
+    if not isinstance(value, kind):
+        raise _refusal(op, operand, value, f"of type {kind.__name__}")
+
+
+def _collection(op: str, operand: str, value: Any) -> None:
+    known = isinstance(value, Collection) and not isinstance(value, str | np.ndarray | jax.Array)
+    if not known or not all(isinstance(v, str) for v in value):
+        raise _refusal(op, operand, value, "a list of names")
+
+
+def _mapping(op: str, operand: str, value: Any) -> None:
+    if not isinstance(value, Mapping):
+        raise _refusal(op, operand, value, "a dictionary")
+
+
+def _callable(op: str, operand: str, value: Any) -> None:
+    if not callable(value):
+        raise _refusal(op, operand, value, "a function")
+
+
+def _sequence(item: Any, op: str, operand: str, value: Any) -> None:
+    if not isinstance(value, list | tuple):
+        hint = f"give one of them as [{operand}]" if isinstance(value, jax.Array | np.ndarray) else None
+        raise _refusal(op, operand, value, "a list", hint)
+    check = next(filter(None, map(_check_of, _parts(item))), None)
+    for position, part in enumerate(value):
+        if check is not None and (part is not None or item in (int, float, str)):
+            check(op, f"{operand}[{position}]", part)
+
+
+_INTS = get_args(Ints)
+_CHECKS: dict[Any, _Check] = {
+    int: _integer,
+    float: _number,
+    bool: _flag,
+    str: _text,
+    Any: _any,
+    Ints: _ints,
+    jax.Array: check_array,
+    np.ndarray: check_array,
+    Collection: _collection,
+    Mapping: _mapping,
+    Callable: _callable,
+}

@@ -1,0 +1,1 @@
+"""Models in other types, and on several devices."""

@@ -1,0 +1,167 @@
+"""One program for many sizes: a graph as a `jax.export.Exported`."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.export import Exported
+
+from jaxops.dtypes import canonical
+from jaxops.errors import ArgumentError, JaxopsError, SizeError, StaticError, UnsupportedError
+from jaxops.graph import declared_sizes as names_of
+from jaxops.graph.interpreter import LEARNER, open_question
+from jaxops.graph.nodes import Tensor, Value
+from jaxops.static import LIMITING, Undecided, is_symbolic, lowered
+from jaxops.tools.export.size_limits import Limits
+
+_COMPARISON = re.compile(r"(<=|>=|==|<|>)")
+
+
+def export(
+    call: Callable[..., Sequence[Any]],
+    inputs: Sequence[Value],
+    params: Mapping[str, Tensor],
+    sizes: Mapping[str, int | str] | None,
+    platforms: Sequence[str] | None,
+) -> Exported:
+    """The program of `call(params, *inputs)`, for every size that the inputs declare by name.
+
+    sizes, platforms, errors: see `Model.export`.
+    """
+    sizes = sizes or {}
+    inputs = names_of.named([v for v in inputs if v.kind != "optional"])
+    for value in inputs:
+        _check(value)
+    names_of.known(inputs, sizes)
+    meanings = names_of.symbols(inputs)
+    given: list[str] = []
+    for name, wanted in sizes.items():
+        meanings[name], constraints = _read(name, wanted)
+        given += constraints
+
+    def program(params: Any, *given: Any) -> Any:
+        outputs = tuple(call(params, *given))
+        if limits.in_trace:
+            raise _Learned
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    weights = {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in params.items()}
+    axes = {meanings[d]: axis for v in inputs for axis, d in enumerate(v.shape or ()) if d in meanings}
+    limits, limiting, first = Limits(given, axes), True, None
+    while True:
+        specs = _specs(inputs, meanings, limits)
+        tokens = LEARNER.set(limits), LIMITING.set(limiting)
+        try:
+            return _exported(program, platforms, (weights, *specs))
+        except _Learned:
+            pass
+        except SizeError as error:
+            if limits.in_trace or limits.learn(error):
+                continue
+            if limiting:
+                limits, limiting = Limits(given, axes), False
+                continue
+            error.names = {text: name for name, text in meanings.items()}
+            error.example = limits.example(error)
+            first = first or error
+            if not limits.turns():
+                raise first from first.__cause__
+        except JaxopsError as error:
+            if limits.in_trace:
+                continue
+            symbolic = sorted(
+                (name for name, text in meanings.items() if not text.isdigit()),
+                key=lambda name: meanings[name] not in limits.asked,
+            )
+            if symbolic and not first:
+                example = f"sizes={ {symbolic[0]: 128} }"
+                error.add_note(
+                    f"in an export; if it follows from the symbolic {', '.join(symbolic)}, fix one: {example}"
+                )
+            first = first or error
+            if not limits.turns():
+                raise first from first.__cause__
+        finally:
+            LEARNER.reset(tokens[0])
+            LIMITING.reset(tokens[1])
+
+
+def _exported(program: Callable[..., Any], platforms: Sequence[str] | None, specs: Sequence[Any]) -> Exported:
+    """The program. Raises SizeError for what JAX cannot do with symbolic sizes when it lowers what was traced."""
+    try:
+        return jax.export.export(jax.jit(program), platforms=platforms)(*specs)
+    except (Undecided, NotImplementedError) as error:
+        if isinstance(error, JaxopsError):
+            raise
+        equation = lowered(error)
+        sizes = [] if equation is None else [d for v in equation.invars for d in getattr(v.aval, "shape", ())]
+        what = "export" if equation is None else f"export: {equation.primitive} in '{equation.source_info.name_stack}'"
+        raise open_question(what, str(error).partition("\n")[0], [d for d in sizes if is_symbolic(d)]) from error
+
+
+class _Learned(Exception):
+    """A trace ended well under limits that the sizes in it did not have from the start."""
+
+
+def _check(value: Value) -> None:
+    if value.static:
+        raise StaticError(
+            f"export: input '{value.name}' must be known while tracing, so it cannot be an argument of the program\n"
+            f"  needed  {value.static}\n"
+            f"  hint    export jax.jit(lambda params, x: model.apply(params, x, {_python_name(value.name)}=…)) with "
+            f"jax.export.export, which gives it a value"
+        )
+    if value.kind != "tensor" or value.shape is None or value.dtype is None:
+        raise UnsupportedError(
+            f"export: the model declares {value}; every input must be a tensor whose type and number of axes the "
+            f"model says, or use jax.export.export(jax.jit(model.apply)) with shapes of your own"
+        )
+
+
+def _python_name(name: str) -> str:
+    return name if name.isidentifier() else "**{" + repr(name) + ": …}"
+
+
+def _read(name: str, wanted: int | str) -> tuple[str, list[str]]:
+    """`"s <= 512, s >= 2"` as the size `s` and its constraints."""
+    if isinstance(wanted, int) and not isinstance(wanted, bool):
+        return str(wanted), []
+    if not isinstance(wanted, str) or not wanted.strip():
+        raise ArgumentError(
+            f"sizes: '{name}' is {wanted!r}; give a number, a name such as 'b', or one with a limit such as 's <= 512'"
+        )
+    size, constraints = "", []
+    # A comma inside parentheses separates the arguments of max(…) and the like.
+    for part in re.split(r",(?![^(]*\))", wanted):
+        left, *rest = (item.strip() for item in _COMPARISON.split(part))
+        size = size or left
+        if not rest:
+            continue
+        if len(rest) != 2:
+            raise ArgumentError(f"sizes: '{name}' is {wanted!r}; write one comparison at a time: 's >= 2, s <= 512'")
+        sign, right = rest
+        strict = {"<": ("<=", " - 1"), ">": (">=", " + 1")}
+        sign, more = strict.get(sign, (sign, ""))
+        constraints.append(f"{left} {sign} {right}{more}")
+    return size, constraints
+
+
+def _specs(inputs: Sequence[Value], meanings: Mapping[str, str], limits: Limits) -> list[Any]:
+    """A shape and type for each input, of symbols that share their constraints."""
+    try:
+        values = limits.sizes(meanings)
+    except ValueError as error:
+        what = {name: text for name, text in meanings.items() if name != text}
+        problem = str(error).splitlines()[0]
+        raise ArgumentError(
+            f"sizes: {what} with the constraints {limits.given} are no symbolic sizes: {problem}"
+        ) from error
+
+    def spec(value: Value) -> jax.ShapeDtypeStruct:
+        sizes = [
+            d if isinstance(d, int) else names_of.expression(d, values) for d in value.shape or () if d is not None
+        ]
+        return jax.ShapeDtypeStruct(sizes, canonical(value.dtype))
+
+    return list(map(spec, inputs))

@@ -1,0 +1,240 @@
+"""For which sizes an exported program is: the limits that a model has, found while it is traced."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxops.errors import SizeError, symbols_in
+from jaxops.ops.common.elementwise import on_sizes
+from jaxops.shapes.arithmetic import FUNCTIONS
+from jaxops.static import is_symbolic, settled, symbolic_shape
+from jaxops.symbolic import size_of_text
+from jaxops.tools.export.example_sizes import some_zero
+from jaxops.tools.export.quasi_polynomials import Undetermined
+from jaxops.tools.export.size_ranges import Range, line
+from jaxops.tools.export.solving import (
+    MOST,
+    SIGN,
+    Limit,
+    difference_of,
+    fresh_scope,
+    limits_for,
+    sides,
+    size_of,
+    solutions,
+)
+
+# So many branches may be taken for a size of 1.
+_MOST_TURNS = 4
+
+
+@dataclass
+class Limits:
+    """For which sizes the program is: those asked for, and those without which the model cannot run.
+
+    given: constraints that were asked for. axes: symbol → the axis of the inputs that have it. learned: what the model
+    needs, in the order in which it was found; a symbol means in each what it stands for after those before. in_trace:
+    whether some of it was learned since the last call of `sizes`. A trace goes on with sizes that are limited in place,
+    for the sake of what else it finds, and the next trace has all limits from the start.
+    """
+
+    given: Sequence[str] = ()
+    axes: Mapping[str, int] = field(default_factory=dict)
+    learned: list[Limit] = field(default_factory=list)
+    in_trace: bool = False
+    turned: dict[str, str] = field(default_factory=dict)  # what a branch needs → what holds instead
+    _branches: dict[str, str] = field(default_factory=dict)  # likewise, what was learned of branches
+    _tried: set[tuple[str, Limit]] = field(default_factory=set)
+    _question: str = ""
+    _constraints: list[str] = field(default_factory=list)
+    _meanings: dict[str, str] = field(default_factory=dict)  # what the symbols of the inputs stand for
+    _scopes: list[tuple[Any, dict[str, str]]] = field(default_factory=list)  # of this trace, with that of their symbols
+    _newest: dict[tuple[int, str], Any] = field(default_factory=dict)  # a size of a scope → what it is now
+
+    @property
+    def constraints(self) -> Sequence[str]:
+        """What must hold of the symbols that are in `sizes`."""
+        return tuple(self._constraints)
+
+    def sizes(self, meanings: Mapping[str, str]) -> dict[str, Any]:
+        """Symbolic sizes that share the limits, for a new trace. meanings: name of a size → its text."""
+        if not self._scopes:
+            self._begin()
+        self.in_trace, self._question = False, ""
+        self._scopes = [(self._scopes[-1][0], {})]
+        plain = fresh_scope()
+        texts = {name: str(symbolic_shape(text, scope=plain)[0]) for name, text in meanings.items()}
+        return {name: size_of(text, self._scopes[-1][0], self._meanings) for name, text in texts.items()}
+
+    def learn(self, error: SizeError) -> bool:
+        """Takes over what the model needs; False if nothing new helps."""
+        needs = self.turned.get(error.needs, error.needs)
+        for limit in limits_for(needs, self.axes, _ranges(self._constraints)) if needs else ():
+            if (needs, limit) not in self._tried:
+                self._tried.add((needs, limit))
+                if self._takes(limit):
+                    self.in_trace = True
+                    if error.otherwise:
+                        self._branches[error.needs] = error.otherwise
+                    return True
+        return False
+
+    def example(self, error: SizeError) -> dict[str, int]:
+        """Numbers for symbols of the inputs with which an equation of several holds, if there are small ones."""
+        if " == " not in error.needs:
+            return {}
+        found = some_zero(str(difference_of(error.needs)[0]), symbols_in(error.needs))
+        texts = {name: self._meanings.get(name, name) for name in (*self._meanings, *found)}
+        return {
+            name: size_of_text(text, found.__getitem__, FUNCTIONS)
+            for name, text in texts.items()
+            if symbols_in(text) and set(symbols_in(text)) <= found.keys()
+        }
+
+    def turns(self) -> bool:
+        """Begins again with the other answer for the last branch that has only had one; False if there is none.
+
+        A program is for sizes other than 1 where a branch asks whether one is 1, but not where these fail later.
+        """
+        asked = [needs for needs in self._branches if needs not in self.turned]
+        if not asked or len(self.turned) == _MOST_TURNS:
+            return False
+        self.turned[asked[-1]] = self._branches[asked[-1]]
+        self.learned, self._branches, self._tried = [], {}, set()
+        self._begin()
+        return True
+
+    @property
+    def asked(self) -> list[str]:
+        """The symbols that decide which branch runs."""
+        return symbols_in(*self._branches)
+
+    def goes_on(self, error: SizeError) -> bool:
+        """Learns, and limits the sizes of this trace, so that it finds more; False where that did or does not help."""
+        before = len(self._scopes)
+        if error.needs == self._question or not self.learn(error):
+            return False
+        self._question = error.needs
+        return len(self._scopes) > before
+
+    def renewed(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Operands whose sizes follow from what this trace has learned. Their values do not count in it."""
+        return jax.tree.map(self._renewed, list(inputs)) if len(self._scopes) > 1 else inputs
+
+    def _renewed(self, x: Any) -> Any:
+        if isinstance(x, np.ndarray) and is_symbolic(x):
+            return settled(on_sizes(self._now, x))
+        if not isinstance(x, jax.Array) or not any(map(is_symbolic, x.shape)):
+            return x
+        sizes = tuple(map(self._now, x.shape))
+        return x if sizes == x.shape else jax.lax.full(sizes, 0, x.dtype)
+
+    def _now(self, size: Any) -> Any:
+        """A size in the form that it has under all limits."""
+        newest = self._scopes[-1][0]
+        if not is_symbolic(size) or size.scope is newest:
+            return size
+        key = id(size.scope), str(size)
+        if key not in self._newest:
+            meanings = next(meanings for scope, meanings in self._scopes if scope is size.scope)
+            self._newest[key] = size_of(key[1], newest, meanings)
+        return self._newest[key]
+
+    def _begin(self) -> None:
+        """Takes what was asked for, and what was learned. ValueError: it is no constraint, or cannot be met."""
+        self._meanings, self._constraints, self._scopes = {}, [], []
+        self._apply(Limit(tuple(text for text in self.given if not _definition(text))))
+        for symbol, meaning in filter(None, map(_definition, self.given)):
+            meaning = str(size_of(meaning, fresh_scope(), self._meanings))
+            known = self._meanings.get(symbol)
+            self._apply(Limit((f"{known} == {meaning}",)) if known else Limit((), symbol, meaning))
+        for limit in self.learned:
+            self._apply(limit)
+        self._scopes = self._scopes[-1:]
+
+    def _takes(self, limit: Limit) -> bool:
+        """Learns a limit; False where it cannot be met, or asks for multiples of too large a number."""
+        try:
+            self._apply(limit)
+        except (ValueError, NotImplementedError):  # what JAX says of constraints
+            return False
+        self.learned.append(limit)
+        if limit.symbol:
+            self._tried.clear()  # a question of the same text is another one now
+            if self._meanings[limit.symbol].isdigit():
+                self._reconsider(limit.symbol)
+        return True
+
+    def _reconsider(self, symbol: str) -> None:
+        """Forgets what was learned of other sizes when it was open that this one is a number."""
+        forgotten, kept = {symbol}, []
+        for limit in self.learned:
+            about = {limit.symbol} if limit.symbol else set(symbols_in(*limit.constraints))
+            if forgotten.isdisjoint(limit.asked | about):
+                kept.append(limit)
+            else:
+                forgotten |= about
+        if forgotten != {symbol}:
+            self.learned = [Limit((), symbol, self._meanings[symbol]), *kept]
+            self._begin()
+
+    def _apply(self, limit: Limit) -> None:
+        """Puts a limit into force. ValueError, NotImplementedError: it cannot be met; then nothing is changed."""
+        new = {limit.symbol: limit.meaning} if limit.symbol else {}
+        constraints = [*(_constraint_with(text, new) for text in self._constraints), *limit.constraints]
+        ranges = _ranges(constraints)
+        if any(found.low > found.high for found in ranges.values()):
+            raise ValueError(f"no number fits {limit}")
+        meanings = _composed(self._meanings, new)
+        if any(int(k) > MOST for k in re.findall(rf"(\d+)\*{limit.symbol}\b", meanings.get(limit.symbol, ""))):
+            raise ValueError(f"multiples of a large number: {limit}")
+        scope = fresh_scope(constraints, ranges)
+        _ = symbolic_shape("size", scope=scope)[0] >= 1  # with the first comparison JAX says whether they can be met
+        self._constraints, self._meanings, self._newest = constraints, meanings, {}
+        self._scopes = [*((old, _composed(known, new)) for old, known in self._scopes), (scope, {})]
+
+
+def _definition(text: str) -> tuple[str, str] | None:
+    """(t, 2*s) for `t == 2*s`."""
+    if not SIGN.search(text):
+        return None
+    left, sign, right = sides(text)
+    plain = sign == "==" and left.isidentifier() and left not in symbols_in(right)
+    return (left, str(symbolic_shape(right)[0])) if plain else None
+
+
+def _composed(meanings: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
+    """What symbols stand for after some of those in their meanings stand for something new."""
+    plain = fresh_scope()
+    return {**new, **{name: str(size_of(text, plain, new)) for name, text in meanings.items()}}
+
+
+def _constraint_with(text: str, new: Mapping[str, str]) -> str:
+    """A constraint after some symbols in it stand for something new."""
+    if not new:
+        return text
+    plain = fresh_scope()
+    left, sign, right = (
+        str(symbolic_shape(part, scope=plain)[0]) if k != 1 else part for k, part in enumerate(sides(text))
+    )
+    return f"{size_of(left, plain, new)} {sign} {size_of(right, plain, new)}"
+
+
+def _ranges(constraints: Sequence[str]) -> dict[str, Range]:
+    """Between which numbers each symbol is."""
+    found: dict[str, Range] = {}
+    for text in constraints:
+        difference, equation = difference_of(text)
+        names = symbols_in(difference)
+        if len(names) == 1 and is_symbolic(difference):
+            try:
+                low, high = solutions(difference, equation).hull
+            except Undetermined:  # such as of a billion
+                low, high = line(difference, names[0], equation)
+            known = found.get(names[0], Range())
+            found[names[0]] = Range(max(low, known.low), min(high, known.high))
+    return found

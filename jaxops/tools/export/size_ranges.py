@@ -1,0 +1,143 @@
+"""Between which numbers a symbolic size is, so that JAX need not find it out, which it does slowly for quotients."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jaxops.errors import symbols_in
+from jaxops.static import Dim, evaluated, is_symbolic
+from jaxops.symbolic import size_of_text
+from jaxops.tools.export.quasi_polynomials import Undetermined, bounds, quasi_polynomial
+from jaxops.tools.export.terms import reduced, summed, terms
+
+
+def line(size: Dim, symbol: str, equation: bool) -> tuple[float, float]:
+    """The least and the largest number for which `size` is 0, or not negative, where it is a·symbol + b; else any."""
+    plain = all(re.fullmatch(rf"(\d+\*)?{symbol}|\d+", text) for _, text in terms(size))
+    if not plain:
+        return 1, math.inf
+    b = evaluated(size, {symbol: 0})
+    a = evaluated(size, {symbol: 1}) - b
+    if equation:
+        return (-b // a, -b // a) if b % a == 0 else (1, math.inf)
+    return (max(1, -(b // a)), math.inf) if a > 0 else (1, b // -a)
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers from `low` to `high`. What is computed of ranges holds the result for each number in them."""
+
+    low: float = 1
+    high: float = math.inf
+
+    def __add__(self, other: Any) -> "Range":
+        other = _range(other)
+        return Range(self.low + other.low, self.high + other.high)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> "Range":
+        return Range(-self.high, -self.low)
+
+    def __sub__(self, other: Any) -> "Range":
+        return self + -_range(other)
+
+    def __rsub__(self, other: Any) -> "Range":
+        return -self + other
+
+    def __mul__(self, other: Any) -> "Range":
+        other = _range(other)
+        products = [a * b if a and b else 0 for a in (self.low, self.high) for b in (other.low, other.high)]
+        return Range(min(products), max(products))
+
+    __rmul__ = __mul__
+
+    def __pow__(self, power: int) -> "Range":
+        return math.prod([self] * power, start=Range(1, 1))
+
+    def over(self, other: Any) -> "Range":
+        """The quotient, rounded down; any number for a divisor that may be 0 or less."""
+        other = _range(other)
+        if other.low < 1:
+            return ANY
+        quotients = [_floored(a, b) for a in (self.low, self.high) for b in (other.low, other.high)]
+        return Range(min(quotients), max(quotients))
+
+    def modulo(self, other: Any) -> "Range":
+        """The rest of that division."""
+        other = _range(other)
+        return Range(0, other.high - 1) if other.low >= 1 else ANY
+
+
+ANY = Range(-math.inf, math.inf)
+
+
+def _range(value: Any) -> Range:
+    return value if isinstance(value, Range) else Range(value, value)
+
+
+def _floored(a: float, b: float) -> float:
+    if math.isinf(b):
+        return 0 if a >= 0 else -1 if math.isfinite(a) else a
+    return a if math.isinf(a) else a // b
+
+
+_FUNCTIONS = {
+    "floordiv": lambda a, b: _range(a).over(b),
+    "mod": lambda a, b: _range(a).modulo(b),
+    "max": lambda a, b: Range(max(_range(a).low, _range(b).low), max(_range(a).high, _range(b).high)),
+    "min": lambda a, b: Range(min(_range(a).low, _range(b).low), min(_range(a).high, _range(b).high)),
+}
+
+
+def bounds_known(ranges: Mapping[str, Range], size: Dim) -> tuple[float, float] | None:
+    """The least and the largest that a size can be; None where JAX may know better. ranges: of symbols; else from 1."""
+    if "[" in str(size):  # a size to which JAX has given a name of its own, such as args[1].shape[0]
+        return None
+    found = _range_of(ranges, size)
+    return (found.low, found.high) if found.low >= 0 or found.high < 0 or _exact(size) else None
+
+
+def _exact(size: Dim) -> bool:
+    """Whether the best bounds of a size are found here."""
+    try:
+        quasi_polynomial(reduced(size))
+    except Undetermined:
+        return False
+    return True
+
+
+def _range_of(ranges: Mapping[str, Range], size: Dim) -> Range:
+    """The best that is known of a size of one symbol, of a product of such, and of a sum of either."""
+    names = symbols_in(size)
+    if not names:
+        return _range(size)
+    if len(names) == 1:
+        known = ranges.get(names[0], Range())
+        try:
+            return Range(*bounds(size, int(known.low), known.high))
+        except Undetermined:
+            pass
+    whole = reduced(size)
+    if is_symbolic(whole) and str(whole) != str(size):
+        return _range_of(ranges, whole) * _range_of(ranges, size // whole)
+    groups = _groups(size)
+    if len(groups) > 1:
+        return sum((_range_of(ranges, group) for group in groups), Range(0, 0))
+    return _range(size_of_text(str(size), lambda name: ranges.get(name, Range()), _FUNCTIONS))
+
+
+def _groups(size: Dim) -> list[Dim]:
+    """The size as a sum of sizes that have no symbol in common."""
+    groups: list[tuple[set[str], list[tuple[bool, str]]]] = []
+    for term in terms(size):
+        names, together, apart = set(symbols_in(term[1])), [term], []
+        for group in groups:
+            if names.isdisjoint(group[0]):
+                apart.append(group)
+            else:
+                names, together = names | group[0], together + group[1]
+        groups = [*apart, (names, together)]
+    return [summed(together, size.scope) for _, together in groups]

@@ -1,0 +1,189 @@
+"""Limits on symbols under which a requirement on sizes holds, such as `s <= 512`; the simplest come first."""
+
+import functools
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jax.export import SymbolicScope
+
+from jaxops.errors import symbols_in
+from jaxops.shapes.arithmetic import FUNCTIONS
+from jaxops.static import is_symbolic, symbolic_shape
+from jaxops.symbolic import bounded_by, size_of_text
+from jaxops.tools.export.bounds import bounds
+from jaxops.tools.export.quasi_polynomials import Numbers, Undetermined
+from jaxops.tools.export.size_ranges import Range, bounds_known
+from jaxops.tools.export.terms import reduced, summed, terms
+
+# The largest number whose multiples a size may have to be.
+MOST = 1024
+# What the other sizes are, where numbers are sought that one of them may be.
+_OTHERS = (101, 103, 107, 109, 113, 127, 131, 137)
+_DIVISOR = re.compile(r", (\d+)\)")
+SIGN = re.compile(r"\s*(<=|>=|==)\s*")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Constraints such as `s <= 512`; or a symbol and what it stands for: `32*h`, `1`, `past + s`.
+
+    asked: the symbols of the question that it answers.
+    """
+
+    constraints: tuple[str, ...] = ()
+    symbol: str = ""
+    meaning: str = ""
+    asked: frozenset[str] = frozenset()
+
+
+def fresh_scope(constraints: Sequence[str] = (), ranges: Mapping[str, Range] | None = None) -> Any:
+    """What symbolic sizes share. ranges: what the constraints say of single symbols."""
+    # Equations come first: JAX fails over a limit of what it then learns to be something else.
+    scope = SymbolicScope(sorted(constraints, key=lambda text: "==" not in text))
+    bounded_by(scope, functools.partial(bounds_known, ranges or {}))
+    return scope
+
+
+def size_of(text: str, scope: Any, meanings: Mapping[str, str] | None = None) -> Any:
+    """The size that a text means. meanings: of symbols in it that stand for other sizes."""
+    meanings = meanings or {}
+
+    def value(name: str) -> Any:
+        return size_of(meanings[name], scope) if name in meanings else symbolic_shape(name, scope=scope)[0]
+
+    return size_of_text(text, value, FUNCTIONS)
+
+
+def sides(text: str) -> tuple[str, str, str]:
+    left, sign, right = SIGN.split(text, 1)
+    return left, sign, right
+
+
+def difference_of(needs: str) -> tuple[Any, bool]:
+    """What must be 0 for an equation, or not negative for a comparison; and whether it is an equation."""
+    left, sign, right = sides(needs)
+    scope = fresh_scope()
+    a, b = (symbolic_shape(side, scope=scope)[0] for side in (left, right))
+    if sign == "==":
+        return reduced(a - b), True
+    a, b = (b, a) if sign == "<=" else (a, b)
+    return (reduced(a) - 1 if isinstance(b, int) and b == 1 else reduced(a - b)), False
+
+
+def solutions(difference: Any, equation: bool) -> Numbers:
+    return Numbers.where(difference, (lambda values: values == 0) if equation else (lambda values: values >= 0))
+
+
+def limits_for(needs: str, axes: Mapping[str, int], ranges: Mapping[str, Range]) -> Iterator[Limit]:
+    """Limits under which it holds, the simplest first.
+
+    axes: of the inputs, where they have a symbol; one size that has two names is on one axis. ranges: of the symbols.
+    """
+    difference, equation = difference_of(needs)
+    symbols = symbols_in(difference)
+    if not is_symbolic(difference):
+        return
+    if len(symbols) == 1:
+        found = _of_one(difference, equation, symbols[0], ranges.get(symbols[0], Range()))
+    else:
+        found = itertools.chain(
+            [Limit(tuple(bounds(needs)))],
+            _of_several(difference, symbols, axes) if equation else [Limit((needs,))],
+        )
+    for limit in found:
+        if limit != Limit():
+            yield replace(limit, asked=frozenset(symbols_in(needs)))
+
+
+def _of_one(difference: Any, equation: bool, symbol: str, known: Range) -> Iterator[Limit]:
+    """Limits of one symbol; they follow from all numbers for which it holds. known: those that it may be."""
+    sum_of = terms(difference)
+    sizes = [term for term in sum_of if not term[1].isdigit()]
+    # JAX takes the number for a quotient that is one for several sizes.
+    also = (f"{sizes[0][1]} == {_others(sum_of, sizes[0])}",) if equation and len(sizes) == 1 else ()
+    try:
+        for limit in _within(solutions(difference, equation), symbol, known):
+            yield replace(limit, constraints=(*also, *limit.constraints)) if limit.constraints else limit
+    except Undetermined:
+        yield Limit((f"{difference} {'==' if equation else '>='} 0",))
+
+
+def _within(numbers: Numbers, symbol: str, known: Range) -> Iterator[Limit]:
+    """Limits under which a symbol is one of the numbers. known: those that it may be."""
+    low, high, endless = int(known.low), known.high, known.high == math.inf
+    fits = numbers.first(max(len(numbers.fits), low + numbers.period) if endless else int(high) + 1)[low:]
+    gaps, members = np.flatnonzero(~fits) + low, np.flatnonzero(fits) + low
+    if not gaps.size or not members.size:
+        return
+    if endless and numbers.lasting.all():
+        yield Limit((f"{symbol} >= {gaps[-1] + 1}",))
+    elif (endless and not numbers.finite) or members[-1] - members[0] >= members.size:
+        if numbers.progression:
+            factor, rest = numbers.progression
+            yield Limit((), symbol, f"{factor}*{symbol}" + (f" - {factor - rest}" if rest else ""))
+    elif members.size == 1:
+        yield Limit((), symbol, str(members[0]))
+    else:
+        least = (f"{symbol} >= {members[0]}",) if members[0] > low else ()
+        most = (f"{symbol} <= {members[-1]}",) if members[-1] < high else ()
+        yield Limit((*least, *most))
+
+
+def _of_several(difference: Any, symbols: Sequence[str], axes: Mapping[str, int]) -> Iterator[Limit]:
+    """Limits under which a size of several symbols is 0."""
+    text = str(difference)
+    for a, b in itertools.combinations([s for s in symbols if s in axes], 2):
+        if axes[a] == axes[b] and _is_zero(size_of(text, fresh_scope(), {a: b})):
+            yield Limit((), a, b)
+    sum_of = terms(text)
+    alone = [t for t in sum_of if t[1].isidentifier() and sum(t[1] in symbols_in(o) for _, o in sum_of) == 1]
+    # Best one that is a sum of others, as it cannot be negative then.
+    for term in sorted(alone, key=lambda t: sum(o[0] == t[0] for o in sum_of)):
+        yield Limit((), term[1], str(_others(sum_of, term)))
+    # For any other sizes, or for those that are multiples of all that divides them.
+    divisors = math.prod(map(int, _DIVISOR.findall(text)))
+    steps = min(divisors, MOST)
+    for others in (
+        [_OTHERS, _OTHERS[::-1]],
+        [[steps] * len(symbols), [2 * steps] * len(symbols), [3 * steps] * len(symbols)],
+    ):
+        for symbol in symbols:
+            numbers = [_numbers_of(text, symbol, symbols, sizes) for sizes in others]
+            if all(numbers):
+                common = functools.reduce(lambda a, b: a & b, filter(None, numbers))
+                yield from () if common.finite else _within(common, symbol, Range())
+    longest = max(sum_of, key=lambda term: len(term[1]))
+    others = _others(sum_of, longest)
+    if is_symbolic(others):  # JAX takes no number for a term
+        yield Limit((f"{longest[1]} == {others}",))
+
+
+def _others(sum_of: Sequence[tuple[bool, str]], term: tuple[bool, str]) -> Any:
+    """What a term is where the sum is 0."""
+    return summed([(negative == term[0], other) for negative, other in sum_of if other != term[1]])
+
+
+def _numbers_of(text: str, symbol: str, symbols: Sequence[str], others: Sequence[int]) -> Numbers | None:
+    """For which numbers of one symbol a size is 0, while the others have these sizes; None if that is not known."""
+    sizes = {name: str(size) for name, size in zip([s for s in symbols if s != symbol], others, strict=False)}
+    left = size_of(text, fresh_scope(), sizes)
+    try:
+        return solutions(left, True) if is_symbolic(left) else None
+    except Undetermined:
+        return None
+
+
+def _is_zero(size: Any) -> bool:
+    """Whether a size is 0 for every number."""
+    if not is_symbolic(size):
+        return size == 0
+    try:
+        found = solutions(size, True) if len(symbols_in(size)) == 1 else None
+    except Undetermined:
+        return False
+    return found is not None and bool(found.fits[1:].all() and found.lasting.all())

@@ -1,0 +1,1 @@
+"""Decoders: steps of fixed shapes out of models with growing caches."""

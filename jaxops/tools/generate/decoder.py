@@ -1,0 +1,356 @@
+"""Generation: a decoder with growing caches as a step of fixed shapes, for `jax.lax.scan`.
+
+A model takes the keys and values of p past tokens and gives those of p + n. With arrays of exactly these sizes each
+token would be another program. Here the model is traced once with a symbolic p, and run on caches of a fixed length
+(`jaxops.compiler.padded`), whose content beyond p takes no part in the result. So nothing is asked of the model's masks
+or positions: they may come from an input, from the sizes, or be absent.
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.compiler.padded.interpreter import run_padded
+from jaxops.compiler.padded.values import Room
+from jaxops.dtypes import as_traced, canonical, is_float
+from jaxops.errors import BoundsError, DTypeError, JaxopsError, ModelError, ShapeError, SignatureError, describe
+from jaxops.graph.nodes import Graph, Value
+from jaxops.runtime.arguments import enter
+from jaxops.runtime.x64 import in_64_bits, is_on, under_its_x64, x64_on
+from jaxops.signature_errors import explained
+from jaxops.static import Dim, Undecided, symbolic_shape
+from jaxops.tools.generate.cache_inputs import Cache, find_caches, is_circular, windows_of
+from jaxops.tools.generate.needed_sizes import numbers_needed
+from jaxops.tools.generate.step_inputs import Tokens, dtype_of, filled as filled_input, is_filled
+from jaxops.tools.generate.table_bounds import first_beyond
+
+
+class Decodable(Protocol):
+    """What a decoder needs of a model."""
+
+    graph: Graph
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    x64: bool
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """The parameters, of which a decoder reads the shapes."""
+        ...
+
+    def apply(self, params: Mapping[str, Any], /, *inputs: Any, **named: Any) -> Any:
+        """The pure function."""
+        ...
+
+
+class DecoderState(NamedTuple):
+    """What a step takes from the one before it; a pytree of fixed shapes.
+
+    position: int32, the number of tokens so far, padding included. mask: (B, length), the attention mask of a model
+    that takes one, else None. caches: input name → keys or values with room for `length` tokens, zero where unused.
+    """
+
+    position: jax.Array
+    mask: jax.Array | None
+    caches: dict[str, jax.Array]
+
+
+class Decoder:
+    """`step(params, state, tokens, **named)`, of fixed shapes; `step.init(batch)` is the state to begin with.
+
+    length: the most tokens. caches: what was found of the model's caches.
+    """
+
+    def __init__(self, model: Decodable, cache: Mapping[str, str] | None, length: int) -> None:
+        self.length, self.x64 = length, model.x64
+        self._model = model
+        self._tokens = _tokens_input(model.inputs, cache or {})
+        batch = self._tokens.shape[0] if self._tokens.shape else None
+        windows = windows_of(model.graph)
+        self.caches: tuple[Cache, ...] = find_caches(model.inputs, model.outputs, cache, batch, windows)
+        self._in_place = all(c.in_place for c in self.caches)
+        for found in self.caches:
+            if found.in_place:
+                found.shape(1, length)
+        grown = {c.past.name for c in self.caches}
+        rest = [v for v in model.inputs if v.name not in grown and v is not self._tokens]
+        self._mask = next((v for v in rest if _is_mask(v)), None)
+        self._rest = tuple(v for v in rest if v is not self._mask)
+        kept = {c.present.name for c in self.caches}
+        self._logits = next((k for k, v in enumerate(model.outputs) if v.name not in kept), -1)
+        if self._logits < 0:
+            raise ModelError("the model has no output beside its caches, so a step would give no logits")
+        # Then a mask of the caches would have to forget, too.
+        self._endless = self._mask is None and all(is_circular(model.graph, c.past.name) for c in self.caches)
+        self._reaches = False  # whether it is known that `length` tokens have positions
+        self._compiled = jax.jit(self._step)
+
+    @under_its_x64
+    def init(self, batch: int = 1, *, past: Mapping[str, Any] | None = None) -> DecoderState:
+        """The state before the first token.
+
+        past: for each cache, by the name of its input, the keys or values of tokens that another model, such as the
+        decoder of a first token, has seen; `batch` is then that of the arrays. Of a sliding cache, all its rows.
+        Raises SignatureError for a missing or unknown cache, ShapeError for more tokens than `length`, ModelError where
+        nothing says a size, or how many tokens there are, as all caches forget.
+        """
+        if past is None:
+            sizes = {c.past.name: c.shape(batch, self.length, self._numbers) for c in self.caches}
+            caches = {c.past.name: jnp.zeros(sizes[c.past.name], dtype_of(c.past)) for c in self.caches}
+            return DecoderState(jnp.zeros((), np.int32), self._first_mask(batch, 0), caches)
+        names = [c.past.name for c in self.caches]
+        wrong = [name for name in (*past, *names) if (name in past) != (name in names)]
+        if wrong:
+            raise SignatureError(f"past: '{wrong[0]}' is {'unknown' if wrong[0] in past else 'missing'}; give {names}")
+        caches, counts = {}, set()
+        for cache in self.caches:
+            value = enter(cache.past, past[cache.past.name])
+            count = value.shape[cache.axis]
+            room = max(cache.window, count) if cache.window else self.length
+            if count > room:
+                raise ShapeError(f"past: '{cache.past.name}' has {count} tokens, more than the length {self.length}")
+            more = [(0, room - count if axis == cache.axis else 0) for axis in range(value.ndim)]
+            caches[cache.past.name] = jnp.pad(value, more)
+            if not (cache.window and count):
+                counts.add(count)
+            batch = batch if cache.batch is None else value.shape[cache.batch]
+        if len(counts) > 1:
+            raise ShapeError(f"past: the caches hold different numbers of tokens: {sorted(counts)}")
+        if not counts:
+            raise ModelError(
+                "past: all caches forget, so they do not say how many tokens there were\n"
+                "  hint    begin with init(batch), and give these tokens as a prompt"
+            )
+        (count,) = counts
+        return DecoderState(jnp.asarray(count, np.int32), self._first_mask(batch, count), caches)
+
+    def _first_mask(self, batch: int, count: int) -> jax.Array | None:
+        if self._mask is None:
+            return None
+        return jnp.zeros((batch, self.length), dtype_of(self._mask)).at[:, :count].set(1)
+
+    def __call__(
+        self, params: Mapping[str, Any], state: DecoderState, tokens: Any, /, **named: Any
+    ) -> tuple[DecoderState, jax.Array]:
+        """One step: (the state with these tokens, the logits).
+
+        tokens: integers (B,), one for each sample; or (B, n), such as a prompt. params: as for `model.apply`.
+        named: other inputs of the model by name, such as `encoder_hidden_states`, given anew at each step. What the
+        decoder fills itself may be given too: the attention mask of these tokens, (B, n), with 0 for padding;
+        position_ids.
+        Returns logits of the model's shape, (B, n, V), and (B, V) for tokens of shape (B,). They are NaN after more
+        tokens than `length`, which no error can say while tracing; but not where the caches are circular.
+        Raises SignatureError for a missing or unknown input, DTypeError, and ShapeError for a prompt longer than
+        `length`.
+        """
+        enters = self.x64 and not is_on()
+        with x64_on(enters):
+            batched, given = self._arrived(as_traced(tokens), named)
+        run = functools.partial(in_64_bits, self._compiled) if enters else self._compiled
+        state, logits = run(params, state, batched, given)
+        return state, logits[:, 0] if np.ndim(tokens) == 1 and logits.ndim > 2 else logits
+
+    def _arrived(self, tokens: jax.Array, named: Mapping[str, Any]) -> tuple[jax.Array, dict[str, Any]]:
+        """The tokens (B, n) in the model's type, and the other inputs by name, checked."""
+        if not jnp.issubdtype(tokens.dtype, jnp.integer) or tokens.ndim not in (1, 2):
+            raise DTypeError(f"tokens are integers (B,) or (B, n), not {describe(tokens)}")
+        batched = tokens.reshape(tokens.shape[0], -1).astype(dtype_of(self._tokens))
+        if batched.shape[1] > self.length:
+            raise ShapeError(f"{batched.shape[1]} tokens are more than the length {self.length} of the decoder")
+        formals = {v.name: v for v in (*self._rest, *([self._mask] if self._mask else []))}
+        for name in named:
+            if name not in formals:
+                raise SignatureError(f"no input '{name}' is to be given; there are {list(formals) or 'none'}")
+        for name, value in formals.items():
+            if name not in named and not is_filled(value) and value is not self._mask and value.kind != "optional":
+                raise SignatureError(
+                    f"input '{name}' is missing: {value}\n"
+                    f"  hint    give it by name at each step: step(params, state, tokens, {name}=…)"
+                )
+        return batched, {name: enter(formals[name], value) for name, value in named.items()}
+
+    def _step(
+        self, params: Any, state: DecoderState, tokens: jax.Array, named: Mapping[str, Any]
+    ) -> tuple[DecoderState, jax.Array]:
+        named = dict(named)
+        batch, count = tokens.shape
+        total: Dim = self.length
+        if not self._in_place:
+            (total,) = symbolic_shape("s", constraints=[f"s >= {count}", f"s <= {self.length}"])
+        reached = state.position + count
+        mask, before, new = state.mask, None, None
+        if self._mask is not None and mask is not None:
+            new = jnp.asarray(named.pop(self._mask.name, jnp.ones((batch, count), mask.dtype)), mask.dtype)
+            before = mask.astype(np.int32).sum(1, dtype=np.int32)
+            mask = jax.lax.dynamic_update_slice(mask, new, (np.int32(0), state.position))
+        known = Tokens(batch, count, state.position, total, new, before)
+        past = total - count
+        specs, arrays = {}, dict(state.caches)
+        for cache in self.caches:
+            array, name = arrays[cache.past.name], cache.past.name
+            specs[name] = jax.ShapeDtypeStruct(cache.with_tokens(array.shape, past), array.dtype)
+        if self._mask is not None and mask is not None:
+            specs[self._mask.name] = jax.ShapeDtypeStruct((batch, total), mask.dtype)
+            arrays[self._mask.name] = mask
+
+        def run(caches: Mapping[str, Any]) -> tuple[Any, ...]:
+            filled = {v.name: filled_input(v, known) for v in self._rest if is_filled(v) and v.name not in named}
+            outputs = self._model.apply(params, **{self._tokens.name: tokens}, **filled, **named, **caches)
+            made = dict(zip((v.name for v in self._model.outputs), outputs, strict=True))
+            return outputs[self._logits], {c.past.name: made[c.present.name] for c in self.caches}
+
+        self._check_reach(params, state, batch, count, named)
+        if self._in_place:
+            logits, caches = run(arrays)
+            for cache in self.caches:
+                if caches[cache.past.name].shape != arrays[cache.past.name].shape:
+                    raise ModelError(
+                        f"cache: '{cache.past.name}' is declared to keep its size {arrays[cache.past.name].shape}, but "
+                        f"'{cache.present.name}' is {caches[cache.past.name].shape}"
+                    )
+            return DecoderState(reached, mask, caches), self._valid(logits, reached)
+        try:
+            program, shapes = jax.make_jaxpr(run, return_shape=True)(specs)
+            self._check(shapes[1], total)
+            room = Room({"s": reached.astype(canonical(np.int64))}, {"s": self.length}, {past: self.length})
+            found = run_padded(program, jax.tree.leaves(arrays), room)
+        except (JaxopsError, Undecided) as error:
+            error.add_note(
+                f"while tracing the decoder with a symbolic number of tokens, s: {past} past and {count} new"
+            )
+            raise
+        logits, presents = jax.tree.unflatten(jax.tree.structure(shapes), found)
+        caches = {}
+        for cache in self.caches:
+            present = presents[cache.past.name]
+            sizes = cache.with_tokens(present.array.shape, total)
+            caches[cache.past.name] = present.only_true(sizes, {cache.axis}, 0, room)
+        return DecoderState(reached, mask, caches), self._valid(logits.array, reached)
+
+    def _valid(self, logits: Any, reached: Any) -> Any:
+        """The logits, NaN where there was no room for the tokens."""
+        if self._endless or not is_float(logits.dtype):
+            return logits
+        return jnp.where(reached <= self.length, logits, jnp.asarray(np.nan, logits.dtype))
+
+    def _check_reach(self, params: Any, state: DecoderState, batch: int, count: int, named: Mapping[str, Any]) -> None:
+        """Raises ShapeError where the last of `length` tokens is beyond a table, such as that of the positions."""
+        if self._reaches:
+            return
+        shapes = {name: array.shape for name, array in state.caches.items()}
+        filled, caches = self._last_step(batch, count, shapes)
+        specs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (params, {**named, **caches}))
+        program = jax.make_jaxpr(lambda known, params, others: self._model.apply(params, **{**known, **others}))
+        try:
+            found = first_beyond(program(filled, *specs), jax.tree.leaves(filled))
+        except BoundsError as error:  # the places follow from the sizes
+            raise ShapeError(
+                f"decoder: {self.length} tokens are more than a table of the model has: {error}\n"
+                "  hint    decoder(model, length=…) with at most that size"
+            ) from error
+        except (JaxopsError, Undecided):  # the trace with a symbol raises it too, and says where
+            return
+        if found is not None:
+            most = self.length - (found.row - found.rows + 1)
+            raise ShapeError(
+                f"decoder: the last of {self.length} tokens reads row {found.row} of a table of {found.rows} rows, "
+                f"in {found.where or 'the model'}\n  hint    decoder(model, length={most}), or fewer"
+            )
+        self._reaches = True
+
+    def _last_step(self, batch: int, count: int, shapes: Mapping[str, tuple[Any, ...]]) -> tuple[Any, Any]:
+        """What a step of the last `count` tokens takes: (the inputs that are filled, and shapes and types of the tokens
+        and the caches). shapes: of the caches."""
+        past = self.length - count
+        with jax.ensure_compile_time_eval():
+            counts = jnp.full((batch,), past, np.int32), jnp.ones((batch, count), np.int32)
+            mask = () if self._mask is None else (self._mask,)
+            known = Tokens(batch, count, jnp.int32(past), self.length, counts[1], counts[0])
+            filled = {v.name: filled_input(v, known) for v in self._rest if is_filled(v)}
+            filled |= {v.name: jnp.ones((batch, self.length), dtype_of(v)) for v in mask}
+        specs = {self._tokens.name: jax.ShapeDtypeStruct((batch, count), dtype_of(self._tokens))}
+        for cache in self.caches:
+            sizes = cache.with_tokens(shapes[cache.past.name], self.length if cache.in_place else past)
+            specs[cache.past.name] = jax.ShapeDtypeStruct(sizes, dtype_of(cache.past))
+        return filled, specs
+
+    @functools.cached_property
+    def _numbers(self) -> dict[str, int]:
+        """The sizes of caches that the model only names, but can run with for one number: a name → the number."""
+        formals = {cache.past.name: cache.past.shape or () for cache in self.caches}
+        free = [d for c in self.caches for k, d in enumerate(c.past.shape or ()) if k not in (c.axis, c.batch)]
+        names = list(dict.fromkeys(d for d in free if isinstance(d, str)))
+        if not names:  # the parameters need not be read yet
+            return {}
+        rest = [v for v in self._rest if not is_filled(v) and v.kind != "optional" and v.shape is not None]
+        params = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), dict(self._model.params))
+
+        def trace(sizes: Mapping[str, Dim]) -> None:
+            def known(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+                return tuple(sizes.get(d, 1) if isinstance(d, str) else 1 if d is None else d for d in shape)
+
+            caches = {c.past.name: c.with_tokens(known(formals[c.past.name]), c.window or 1) for c in self.caches}
+            filled, specs = self._last_step(1, 1, caches)
+            specs |= {v.name: jax.ShapeDtypeStruct(known(v.shape or ()), dtype_of(v)) for v in rest}
+            jax.eval_shape(lambda params, others: self._model.apply(params, **{**filled, **others}), params, specs)
+
+        return numbers_needed(trace, names)
+
+    def _check(self, presents: Mapping[str, Any], total: Dim) -> None:
+        for cache in self.caches:
+            sizes = presents[cache.past.name].shape
+            if not cache.window and sizes[cache.axis] != total:
+                raise ModelError(
+                    f"cache: output '{cache.present.name}' has size {sizes[cache.axis]} along axis {cache.axis}, not "
+                    f"s, the {cache.past.name} of s - n tokens and n new ones; is it the present of another input, or "
+                    f"a cache of fixed size, with which `model.apply` can be scanned as it is, or one whose input "
+                    f"for the place of new tokens has another name than write_indices or cache_position?"
+                )
+
+
+@explained
+def decoder(model: Decodable, cache: Mapping[str, str] | None = None, *, length: int = 256) -> Decoder:
+    """A decoder with caches as a step of fixed shapes: `step(params, state, tokens)` → (state, logits).
+
+    model: takes tokens (B, n), and keys and values of past tokens; gives logits and keys and values that have those of
+    the new tokens at their end. Everything else may be as it likes: an attention mask (B, total) is kept up to date
+    and position ids are counted where it asks for them; grouped heads, rotary or relative positions, masks computed
+    from sizes need nothing. Results are those of the model called with growing caches.
+    cache: input → output for each cache; by default found by name (`past_key_values.0.key` and `present.0.key`,
+    `cache_k_0` and `new_cache_k_0`, …) and shape. Caches of an encoder do not grow; give them by name at each step.
+    Caches of fixed size are written in place where the model has an input `write_indices` or `cache_position` (the
+    TensorScatter of opset 24), which is filled too. Circular ones hold the last `length` tokens, of any number. Sliding
+    ones (`sliding_window_cache` of GroupQueryAttention) have as many rows as their window.
+    length: the most tokens of prompt and continuation; the size of caches that are written in place.
+    Raises ModelError where no cache is found or one does not grow, SignatureError for a name that the model has not.
+
+    >>> import jaxops.onnx
+    >>> step = jaxops.onnx.decoder(model, length=64)  # doctest: +SKIP
+    >>> state, logits = step(model.params, step.init(batch=1), prompt)  # (1, n) → (1, n, V)  # doctest: +SKIP
+    >>> def one(carry, _):
+    ...     state, token = carry
+    ...     state, logits = step(model.params, state, token)  # (1,) → (1, V)
+    ...     token = logits.argmax(-1)
+    ...     return (state, token), token
+    >>> _, tokens = jax.lax.scan(one, (state, logits[:, -1].argmax(-1)), length=20)  # doctest: +SKIP
+    """
+    return Decoder(model, cache, length)
+
+
+def _tokens_input(inputs: tuple[Value, ...], caches: Mapping[str, str]) -> Value:
+    for value in inputs:
+        integers = value.dtype is not None and value.dtype.kind in "iu"
+        other = value.name in caches or is_filled(value) or "mask" in value.name.lower()
+        if integers and not other and (value.shape is None or len(value.shape) == 2):
+            return value
+    raise ModelError(f"no input for tokens was found, integers (B, n): the inputs are {', '.join(map(str, inputs))}")
+
+
+def _is_mask(value: Value) -> bool:
+    name = value.name.lower()
+    of_encoder = "encoder" in name.replace("decoder", "") or "cross" in name
+    return "mask" in name and not of_encoder and (value.shape is None or len(value.shape) == 2)

@@ -1,0 +1,1 @@
+"""Looks into models: nodes, shapes, parameters, arithmetic, differences."""

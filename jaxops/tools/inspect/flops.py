@@ -1,0 +1,115 @@
+"""Counts the arithmetic of a program: an addition or a multiplication of two numbers is one operation."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from jaxops.compiler.ir import PRODUCTS, multiplications
+
+# One operation for each element of the result.
+_ELEMENTWISE = frozenset(
+    [
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "rem",
+        "pow",
+        "integer_pow",
+        "max",
+        "min",
+        "neg",
+        "abs",
+        "sign",
+        "floor",
+        "ceil",
+        "round",
+        "sqrt",
+        "rsqrt",
+        "cbrt",
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log1p",
+        "tanh",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "atan2",
+        "sinh",
+        "cosh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "logistic",
+        "erf",
+        "erfc",
+        "erf_inv",
+        "lgamma",
+        "digamma",
+        "square",
+        "select_n",
+        "clamp",
+        "add_any",
+    ]
+)
+# One operation for each element of the operand.
+_REDUCTIONS = frozenset(
+    [
+        "reduce_sum",
+        "reduce_max",
+        "reduce_min",
+        "reduce_prod",
+        "argmax",
+        "argmin",
+        "cumsum",
+        "cumprod",
+        "cummax",
+        "cummin",
+        "cumlogsumexp",
+    ]
+)
+
+
+def operations(jaxpr: Any) -> float:
+    """The operations of a jaxpr. A `while` counts once, since nobody knows how often it runs; a `cond` as its longest.
+
+    >>> import jax, numpy as np
+    >>> operations(jax.make_jaxpr(lambda a, b: a @ b + 1)(np.ones((2, 3)), np.ones((3, 4))).jaxpr)
+    56.0
+    """
+    return float(sum(of_equation(equation) for equation in jaxpr.eqns))
+
+
+def of_equation(equation: Any) -> float:
+    """The operations of an equation, with the programs that it calls."""
+    name, given = equation.primitive.name, equation.params
+    if name == "cond":
+        return max(operations(branch.jaxpr) for branch in given["branches"])
+    inner = sum(operations(jaxpr) for jaxpr in _programs(given.values()))
+    if inner or name == "scan":
+        return inner * given.get("length", 1)
+    shapes: list[Any] = [getattr(v.aval, "shape", ()) for v in equation.invars]
+    size = math.prod(equation.outvars[0].aval.shape) if equation.outvars else 0
+    if name in PRODUCTS:
+        return 2.0 * multiplications(equation)
+    if name.startswith("reduce_window"):
+        return float(size * math.prod(given["window_dimensions"]))
+    if name in _REDUCTIONS:
+        return float(math.prod(shapes[0]))
+    return float(size) if name in _ELEMENTWISE else 0.0
+
+
+def _programs(values: Any) -> Iterator[Any]:
+    """The jaxprs among the parameters of an equation; of a rule for derivatives, the value counts."""
+    for value in values:
+        if hasattr(value, "eqns"):
+            yield value
+        elif hasattr(value, "jaxpr") and hasattr(value.jaxpr, "eqns"):
+            yield value.jaxpr
+        elif isinstance(value, list | tuple):
+            yield from _programs(value)

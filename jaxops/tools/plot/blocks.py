@@ -1,0 +1,259 @@
+"""A graph as boxes for drawing: modules within modules, the operators between them, and what flows."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jaxops.graph.nodes import Graph, Node
+from jaxops.static import SHAPE_ONLY, STATIC
+from jaxops.tools.inspect.modules import Modules, modules, parameters
+
+_ACTIVATIONS = frozenset(
+    [
+        "Relu",
+        "LeakyRelu",
+        "PRelu",
+        "Elu",
+        "Selu",
+        "Celu",
+        "Gelu",
+        "FastGelu",
+        "QuickGelu",
+        "BiasGelu",
+        "Sigmoid",
+        "HardSigmoid",
+        "HardSwish",
+        "Swish",
+        "Mish",
+        "Tanh",
+        "Softplus",
+        "Softsign",
+        "Softmax",
+        "LogSoftmax",
+        "Clip",
+        "ThresholdedRelu",
+        "Erf",
+    ]
+)
+# What a box is, by the first of these operators that it has.
+KINDS: dict[str, frozenset[str]] = {
+    "attention": frozenset(["Attention", "MultiHeadAttention", "GroupQueryAttention"]),
+    "convolution": frozenset(["Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv", "FusedConv"]),
+    "linear": frozenset(["MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "MatMulNBits"]),
+    "recurrent": frozenset(["LSTM", "GRU", "RNN"]),
+    "normalization": frozenset(
+        [
+            "BatchNormalization",
+            "LayerNormalization",
+            "InstanceNormalization",
+            "GroupNormalization",
+            "RMSNormalization",
+            "SkipLayerNormalization",
+            "SimplifiedLayerNormalization",
+            "LpNormalization",
+            "LRN",
+        ]
+    ),
+    "pooling": frozenset(["AveragePool", "MaxPool", "GlobalAveragePool", "GlobalMaxPool", "LpPool", "GlobalLpPool"]),
+    "activation": _ACTIVATIONS,
+}
+
+# Operators that only put a parameter into another form.
+_FORMS = {"Identity", "Cast", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "DequantizeLinear"}
+
+
+@dataclass
+class Block:
+    """A box: an input or output, operators, or a module, which may show the blocks inside it.
+
+    detail: a second line. edges: between the blocks inside, by index: −1 is the upper border, −2 the lower one.
+    """
+
+    name: str
+    kind: str
+    detail: str = ""
+    nodes: list[Node] = field(default_factory=list)
+    module: bool = False
+    inside: list["Block"] = field(default_factory=list)
+    edges: dict[tuple[int, int], list[str]] = field(default_factory=dict)
+
+
+TOP, BOTTOM = -1, -2
+
+
+def blocks(graph: Graph, weights: Mapping[str, Any], depth: int) -> Block:
+    """The whole model as a block, with modules down to `depth`. What only computes sizes is left out."""
+    tree = modules(graph)
+    carrying = _carrying(graph)
+    nodes = [node for node in graph.nodes if id(node) in carrying]
+    root = _block(tree.path(()) or graph.name or "model", nodes, (), tree, depth, _Facts(graph, weights, carrying))
+    if not root.inside:
+        root = dataclasses.replace(root, inside=[root])
+    read = {name for node in nodes for name in _data(node)}
+    inputs = [v for v in graph.inputs if v.name in read]
+    outputs = [v for v in graph.outputs if v.name]
+    root.edges = {ends: names for ends, names in root.edges.items() if TOP not in ends and BOTTOM not in ends}
+    start = len(root.inside)
+    root.inside += [Block(v.name, "input", _type(v)) for v in inputs]
+    root.inside += [Block(v.name, "output", _type(v)) for v in outputs]
+    makers = {name: start + k for k, name in enumerate(v.name for v in inputs)}
+    makers |= {name: k for k, block in enumerate(root.inside[:start]) for node in block.nodes for name in node.outputs}
+    given = {v.name for v in inputs}
+    for k, block in enumerate(root.inside[:start]):
+        _connect(root, makers, k, (name for node in block.nodes for name in _data(node) if name in given))
+    for k, value in enumerate(outputs):
+        _connect(root, makers, start + len(inputs) + k, [value.name])
+    return root
+
+
+@dataclass(frozen=True, eq=False)
+class _Facts:
+    graph: Graph
+    weights: Mapping[str, Any]
+    carrying: set[int]
+
+    @functools.cached_property
+    def flowing(self) -> set[str]:
+        """The tensors that are data."""
+        made = {name for node in self.graph.nodes if id(node) in self.carrying for name in node.outputs}
+        return made | {value.name for value in self.graph.inputs}
+
+    @functools.cached_property
+    def readers(self) -> Mapping[str, set[int]]:
+        """The nodes that read each tensor as data; 0 stands for the output of the graph."""
+        found: dict[str, set[int]] = {value.name: {0} for value in self.graph.outputs}
+        for node in self.graph.nodes:
+            for name in _data(node):
+                found.setdefault(name, set()).add(id(node))
+        return found
+
+    def leaves(self, name: str, inside: set[int]) -> bool:
+        """Whether other nodes than these read a tensor."""
+        return not self.readers.get(name, set()) <= inside
+
+    def detail(self, nodes: Sequence[Node]) -> str:
+        used: set[str] = set()
+        for node in nodes:
+            used |= parameters(node, self.graph)
+        total = sum(math.prod(self.weights[name].shape) for name in used if name in self.weights)
+        parts = [f"{len(nodes)} operators"] if len(nodes) > 1 else []
+        return " · ".join([*parts, *([f"{total:,} parameters"] if total else [])])
+
+    def kind(self, nodes: Sequence[Node]) -> str:
+        """What the nodes mainly do, for a colour."""
+        names = [node.operator.name for node in nodes]
+        present = set(names)
+        if "Softmax" in present and sum(name in KINDS["linear"] for name in names) > 1:
+            return "attention"
+        for kind, operators in KINDS.items():
+            if operators & present:
+                return kind
+        if any(node.operator.name == "Gather" and parameters(node, self.graph) for node in nodes):
+            return "embedding"
+        # A normalization spelt out: x / sqrt(mean(x²)).
+        return "normalization" if {"Sqrt", "ReduceMean"} <= present else "operators"
+
+
+def _type(value: Any) -> str:
+    return str(value).partition(": ")[2]
+
+
+def _data(node: Node) -> list[str]:
+    """What a node reads as data: not what it only knows the sizes of, or has to know."""
+    marks = (node.operator.mark(k) for k in range(len(node.inputs)))
+    found = [name for name, mark in zip(node.inputs, marks, strict=True) if name and mark not in (STATIC, SHAPE_ONLY)]
+    return found + [name for graph in node.subgraphs.values() for name in sorted(graph.captures)]
+
+
+def _carrying(graph: Graph) -> set[int]:
+    """The nodes through which data flow from an input or a parameter to an output; the others compute sizes."""
+    moving = {value.name for value in graph.inputs} - set(graph.params)
+    fed = set()
+    for node in graph.nodes:
+        learned = node.operator.name not in _FORMS and parameters(node, graph)
+        if learned or moving.intersection(_data(node)) or node.draws:
+            fed.add(id(node))
+            moving.update(node.outputs)
+    wanted = {value.name for value in graph.outputs}
+    found = set()
+    for node in reversed(graph.nodes):
+        if id(node) in fed and wanted.intersection(node.outputs):
+            found.add(id(node))
+            wanted.update(_data(node))
+    return found
+
+
+def _block(name: str, nodes: list[Node], key: tuple[str, ...], tree: Modules, depth: int, facts: _Facts) -> Block:
+    block = Block(name, facts.kind(nodes), facts.detail(nodes), nodes, module=True)
+    if (len(key) >= depth and not tree.flat) or (tree.flat and key):
+        return block
+    groups: dict[Any, list[Node]] = {}
+    for node in nodes:
+        inner = () if tree.flat else tree.of(node, len(key) + 1)[len(key) :]
+        groups.setdefault(inner[0] if inner else id(node), []).append(node)
+    made = [
+        _block(child, found, (*key, child), tree, depth, facts) if isinstance(child, str) else _operators(found, facts)
+        for child, found in groups.items()
+    ]
+    block.inside = made if tree.flat else _joined(made, facts)
+    if key and len(block.inside) == 1 and not block.inside[0].module:
+        block.inside = []  # its operators are one box: the module itself
+    _inner_edges(block, nodes, facts)
+    return block
+
+
+def _operators(nodes: list[Node], facts: _Facts) -> Block:
+    names = list(dict.fromkeys(node.operator.name for node in nodes))
+    label = " · ".join(names[:2]) + (" …" if len(names) > 2 else "")
+    return Block(label, facts.kind(nodes) if len(nodes) == 1 else "operators", facts.detail(nodes), nodes)
+
+
+def _joined(made: list[Block], facts: _Facts) -> list[Block]:
+    """The blocks, with operators between modules in one block with the operators that alone read them."""
+    makers = {name: k for k, block in enumerate(made) for node in block.nodes for name in node.outputs}
+    inside = {id(node) for block in made for node in block.nodes}
+    readers: list[set[int]] = [set() for _ in made]
+    for k, block in enumerate(made):
+        for node in block.nodes:
+            for name in _data(node):
+                if makers.get(name, k) != k:
+                    readers[makers[name]].add(k)
+    owner = list(range(len(made)))
+    for k in reversed(range(len(made))):  # what reads a block comes after it, so its owner is known
+        into = {owner[reader] for reader in readers[k]}
+        names = [name for node in made[k].nodes for name in node.outputs]
+        if len(into) == 1 and _is_loose(made[k]) and not any(facts.leaves(name, inside) for name in names):
+            (other,) = into
+            owner[k] = other if _is_loose(made[other]) else k
+    found: dict[int, list[Node]] = {}
+    for k, block in enumerate(made):
+        found.setdefault(owner[k], []).extend(block.nodes)
+    return [made[k] if len(nodes) == len(made[k].nodes) else _operators(nodes, facts) for k, nodes in found.items()]
+
+
+def _is_loose(block: Block) -> bool:
+    """Whether a block holds operators between modules that have no weights of their own."""
+    return not block.module and block.kind in ("operators", "activation")
+
+
+def _inner_edges(block: Block, nodes: list[Node], facts: _Facts) -> None:
+    makers = {name: k for k, inner in enumerate(block.inside) for node in inner.nodes for name in node.outputs}
+    for k, inner in enumerate(block.inside):
+        reads = [name for node in inner.nodes for name in _data(node) if name in facts.flowing]
+        _connect(block, {**dict.fromkeys(reads, TOP), **makers}, k, reads)
+    inside = set(map(id, nodes))
+    for name, k in makers.items():
+        if facts.leaves(name, inside):
+            block.edges.setdefault((k, BOTTOM), []).append(name)
+
+
+def _connect(block: Block, makers: Mapping[str, int], reader: int, names: Iterable[str]) -> None:
+    for name in names:
+        maker = makers.get(name)
+        if maker is not None and maker != reader:
+            found = block.edges.setdefault((maker, reader), [])
+            if name not in found:
+                found.append(name)

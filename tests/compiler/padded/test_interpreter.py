@@ -1,0 +1,162 @@
+"""Programs of symbolic sizes on padded arrays give what they give on arrays of exact sizes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from jaxops.compiler.padded import rules
+from jaxops.compiler.padded.interpreter import run_padded
+from jaxops.compiler.padded.values import Room
+from jaxops.errors import UnsupportedError
+from jaxops.static import evaluated, symbolic_shape
+
+LARGEST = 6
+
+
+def check(fn, *shapes, dtype=np.float32, sizes=(1, 4)):
+    """Compares `fn` on padded arrays with `fn`; the surplus is made of numbers that spoil what they enter."""
+    (s,) = symbolic_shape("s", constraints=[f"s <= {LARGEST}"])
+    specs = [jax.ShapeDtypeStruct(tuple(eval(str(d), {"s": s}) for d in shape), dtype) for shape in shapes]
+    program, tree = jax.make_jaxpr(fn, return_shape=True)(*specs)
+    rng = np.random.default_rng(0)
+
+    @jax.jit
+    def padded(arrays, size):
+        found = run_padded(program, arrays, Room({"s": size}, {"s": LARGEST}, {}))
+        return [x.array for x in found]
+
+    for size in sizes:
+        true = [tuple(d if isinstance(d, int) else evaluated(d, {"s": size}) for d in x.shape) for x in specs]
+        exact = [(rng.permutation(np.prod(shape, dtype=int)).reshape(shape) - 3).astype(dtype) for shape in true]
+        room = [tuple(d if isinstance(d, int) else evaluated(d, {"s": LARGEST}) for d in x.shape) for x in specs]
+        arrays = [
+            np.pad(x, [(0, more - n) for more, n in zip(r, x.shape, strict=True)])
+            for x, r in zip(exact, room, strict=True)
+        ]
+        found = padded(arrays, jnp.int32(size))
+        for got, expected in zip(found, jax.tree.leaves(fn(*map(jnp.asarray, exact))), strict=True):
+            expected = np.asarray(expected)
+            np.testing.assert_allclose(np.asarray(got)[tuple(map(slice, expected.shape))], expected, rtol=1e-6)
+    return tree
+
+
+def spoiled(x):
+    """With a surplus of infinities and NaN."""
+    return jnp.log(x * x) / x
+
+
+CASES = {
+    "sum": (lambda x: spoiled(x).sum(1), (2, "s")),
+    "mean": (lambda x: (x + 1).mean(1), (2, "s")),
+    "max, min": (lambda x: ((x - 99).max(1), (x + 99).min(1)), (2, "s")),
+    "prod": (lambda x: (x * 0.1).prod(0), ("s", 2)),
+    "all, any": (lambda x: (x < 50).all(1) & (x != 0).any(1), (2, "s")),
+    "argmax, argmin": (lambda x: (jnp.argmax(x - 99, 1), jnp.argmin(x + 99, 1)), (2, "s")),
+    "softmax": (lambda x: jax.nn.softmax(x * 0.1, -1), (2, "s")),
+    "logsumexp": (lambda x: jax.nn.logsumexp(x * 0.1, -1), (2, "s")),
+    "cumsum": (lambda x: jnp.cumsum(x + 1, 1), (2, "s")),
+    "cumsum, reversed": (lambda x: lax.cumsum(x + 1, 1, reverse=True), (2, "s")),
+    "product of matrices": (lambda x, y: spoiled(x) @ jnp.exp(y), (2, "s"), ("s", 3)),
+    "product with zeros behind": (lambda x, y: spoiled(x) @ y, (2, "s"), ("s", 3)),
+    "concatenate": (lambda x, y: jnp.concatenate([x, y, x]), ("s", 3), (2, 3)),
+    "concatenate, the other way": (lambda x, y: jnp.concatenate([y, x + 1]), ("s", 3), (2, 3)),
+    "reshape, apart": (lambda x: x.reshape(2, 3, -1), (6, "s")),
+    "reshape, joined": (lambda x: x.reshape(-1), (2, "s", 3)),
+    "reshape, parted": (lambda x: (x.reshape(2, -1), x.reshape(-1, 2)), ("2*s",)),
+    "slice from the front": (lambda x: x[: x.shape[0] - 1], ("s + 1", 2)),
+    "slice from the end": (lambda x: (x[-2:], x[1:]), ("s + 2", 2)),
+    "slice with steps": (lambda x: x[::2], ("2*s", 2)),
+    "slice of a table": (lambda x: jnp.arange(40.0)[x.shape[0] : x.shape[0] + 3], ("s", 1)),
+    "rows of a table": (lambda x: jnp.arange(40.0)[: x.shape[0]] + x[:, 0], ("s", 1)),
+    "split": (lambda x: jnp.split(x, [1, 2]), ("s + 2", 2)),
+    "pad": (lambda x: jnp.pad(x, ((1, 2), (0, 1)), constant_values=7), ("s", 2)),
+    "take": (lambda x: jnp.take(x, jnp.array([-1, 0]), axis=0), ("s", 2)),
+    "take, out of range": (lambda x: jnp.take(x, jnp.array([x.shape[0], 0]), axis=0, fill_value=5), ("s", 2)),
+    "take, clipped": (lambda x: jnp.take(x, jnp.array([20, 0]), axis=0, mode="clip"), ("s", 2)),
+    "update": (lambda x: lax.dynamic_update_slice(x, jnp.ones((1, 2)), (x.shape[0] - 1, 0)), ("s", 2)),
+    "dynamic slice": (lambda x: lax.dynamic_slice(x, (jnp.int32(30), 0), (1, 2)), ("s", 2)),
+    "scatter": (lambda x: x.at[jnp.array([0, x.shape[0] - 1])].set(8), ("s", 2)),
+    "flip": (lambda x: x[::-1], ("s", 2)),
+    "top k": (lambda x: lax.top_k(x - 99, 1), (2, "s")),
+    "iota and size": (lambda x: jnp.arange(x.shape[0]) * x.shape[0], ("s",)),
+    "mask by sizes": (lambda x: jnp.where(jnp.tri(x.shape[0], dtype=bool), x[None], 0), ("s",)),
+    "sort": (lambda x: (jnp.sort(x, 0), jnp.sort(x, 1), jnp.argsort(-x, 0)), ("s", 2)),
+    "sort with infinity": (lambda x: jnp.sort(jnp.where(x < 0, jnp.inf, jnp.nan), 0), ("s", 2)),
+    "scatter of each": (lambda x: jnp.zeros((9, 2)).at[jnp.arange(x.shape[0])].set(x + 1), ("s", 2)),
+    "scatter, last one first": (lambda x: x.at[jnp.arange(x.shape[0])[::-1]].set(x), ("s", 2)),
+    "scatter of each, added": (lambda x: jnp.ones(2).at[jnp.arange(x.shape[0]) % 2].add(x + 9), ("s",)),
+    "scatter of each, multiplied": (lambda x: jnp.ones(2).at[jnp.zeros(x.shape[0], int)].mul(x + 9), ("s",)),
+    "scatter of each, the largest": (lambda x: jnp.ones(2).at[jnp.zeros(x.shape[0], int)].max(x + 9), ("s",)),
+    "loop of layers": (lambda x: lax.fori_loop(0, 3, lambda _, y: jax.nn.softmax(y + x), x), ("s",)),
+    "loop over the tokens": (lambda x: lax.scan(lambda h, r: (jnp.tanh(h + r), h + r), jnp.ones(2), x), ("s", 2)),
+    "backwards": (lambda x: lax.scan(lambda h, r: (h * 0.5 + r, h), jnp.ones(2), x + 1, reverse=True), ("s", 2)),
+    "while": (lambda x: lax.while_loop(lambda y: y.sum() < 99, lambda y: y + jnp.abs(x).max() + 1, x), ("s",)),
+    "cond": (lambda x: lax.cond(x.sum() > 0, lambda: (x + 1).sum() + x, lambda: (x - 1).sum() + x), ("s",)),
+    "inner jit": (lambda x: jax.jit(lambda y: y.sum())(x + 1), ("s",)),
+}
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("name", CASES)
+def test_same_as_with_exact_sizes(name):
+    fn, *shapes = CASES[name]
+    check(fn, *shapes)
+
+
+def test_x64(x64):
+    check(lambda x: (jnp.arange(x.shape[0]) * x.shape[0], x.sum() * x.shape[0]), ("s",), dtype=np.float64)
+
+
+def test_bfloat16_and_integers():
+    check(lambda x: x.max(0), ("s", 2), dtype=jnp.bfloat16)
+    check(lambda x: (x.max(0), jnp.bitwise_or.reduce(x, 0)), ("s", 2), dtype=np.int32)
+
+
+def test_room_for_more():
+    """A size may have more room than it needs, so that a cache is written in place."""
+    (s,) = symbolic_shape("s", constraints=["s >= 1", "s <= 6"])
+    specs = jax.ShapeDtypeStruct((s - 1, 2), np.float32), jax.ShapeDtypeStruct((1, 2), np.float32)
+    program = jax.make_jaxpr(lambda old, new: jnp.concatenate([old, new]))(*specs)
+    old = np.zeros((6, 2), np.float32)
+    old[:3] = 1
+    room = Room({"s": jnp.int32(4)}, {"s": 6}, {s - 1: 6})
+    (found,) = run_padded(program, [jnp.asarray(old), jnp.full((1, 2), 2.0)], room)
+    assert found.zeroed
+    np.testing.assert_array_equal(np.asarray(found.array)[:, 0], [1, 1, 1, 2, 0, 0])
+    text = jax.jit(lambda a, b: run_padded(program, [a, b], room)[0].array, donate_argnums=0)
+    compiled = text.lower(jnp.asarray(old), jnp.ones((1, 2))).compile().as_text()
+    assert "dynamic-update-slice" in compiled
+    assert " pad(" not in compiled
+
+
+@pytest.mark.parametrize(
+    ("fn", "match"),
+    [
+        (
+            lambda x: lax.reduce_window(x, 0.0, lax.add, (2, 1), (1, 1), "VALID"),
+            "`reduce_window_sum` works along an axis whose size differs from call to call",
+        ),
+        (
+            lambda x: lax.fori_loop(
+                0, 3, lambda _, y: y + lax.reduce_window(x, 0.0, lax.add, (2, 2), (1, 1), "SAME"), x
+            ),
+            "`reduce_window_sum` works along an axis",
+        ),
+        (
+            lambda x: jnp.ones(2).at[jnp.arange(x.shape[0])].set(x[:, 0], mode="clip"),
+            "a scatter, with clipped places, of a number of updates that differs",
+        ),
+    ],
+)
+def test_what_has_no_rule_says_so(fn, match):
+    with pytest.raises(UnsupportedError, match=match):
+        check(fn, ("s", 2))
+
+
+def test_a_rule_that_lets_the_surplus_in_is_caught(monkeypatch):
+    wrong = rules._filling("axes", rules._highest)
+    monkeypatch.setitem(rules.RULES, "reduce_max", wrong)
+    with pytest.raises(AssertionError):
+        check(*CASES["max, min"])

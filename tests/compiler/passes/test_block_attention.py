@@ -1,0 +1,191 @@
+"""Attention in parts: the same numbers as at once, in less memory."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from graphs import model
+from jax import lax
+
+import jaxops as jo
+import jaxops.onnx
+from jaxops.compiler.ir import evaluate, opened_program
+from jaxops.compiler.passes import block_attention, lazy_moves
+
+RNG = np.random.default_rng(0)
+
+
+def array(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def looped(fn, operands, part, monkeypatch):
+    """A function of arrays with all products of batches in parts of some bytes, and the loops in it."""
+    monkeypatch.setattr(block_attention, "_PART", part)
+    program = opened_program(jax.make_jaxpr(fn)(*operands), "cpu")
+    shapes = {v: type.shape for v, type in enumerate(program.types)}
+    found = block_attention.looped(program.operations, shapes, program.outputs, part)
+
+    def call(*operands):
+        values = dict(enumerate(operands))
+        return [lazy_moves.settled(y) for y in evaluate(found, values, program.outputs, block_attention.bind)]
+
+    return call, [operation for operation in found if isinstance(operation, block_attention.Loop)]
+
+
+def attended(q, k, v, of_scores=lambda scores: scores):
+    scores = of_scores(jnp.matmul(q, jnp.swapaxes(k, -1, -2)) * 0.2)
+    return jnp.matmul(jo.softmax(scores, axis=-1), v)
+
+
+def masked(q, k, v, mask):
+    return attended(q, k, v, lambda scores: jnp.where(mask, scores, -jnp.inf))
+
+
+def added(q, k, v, *biases):
+    return attended(q, k, v, lambda scores: sum(biases, scores))
+
+
+def columns(q, k, v):
+    """Scores and weights as columns: (…, T, S)."""
+    scores = jnp.matmul(k, jnp.swapaxes(q, -1, -2))
+    return jnp.matmul(jnp.swapaxes(v, -1, -2), jo.softmax(scores, axis=-2))
+
+
+def flattened(q, k, v):
+    """Batches and heads as one axis between the products and softmax."""
+    n, h, s, d = q.shape
+    scores = jnp.einsum("nsd,ntd->nst", q.reshape(n * h, s, d), k.reshape(n * h, -1, d))
+    weights = jo.softmax(scores.reshape(n, h, s, -1), axis=-1)
+    return jnp.einsum("nst,ntd->nsd", weights.reshape(n * h, s, -1), v.reshape(n * h, -1, v.shape[-1])).reshape(
+        n, h, s, -1
+    )
+
+
+def divided(q, k, v):
+    """The sums of the rows are needed behind the second product."""
+    powers = jnp.exp(jnp.matmul(q, jnp.swapaxes(k, -1, -2)))
+    total = jnp.sum(powers, -1, keepdims=True)
+    return jnp.matmul(powers, v) / total
+
+
+def turned(q, k, v):
+    """Keys of two axes, in another order than that of the scores: (N, T1, T2, D) as (N, T2, T1, D)."""
+    keys = jnp.swapaxes(k.reshape(*k.shape[:-2], 3, -1, k.shape[-1]), -2, -3)
+    scores = lax.dot_general(q, keys, (((2,), (3,)), ((0,), (0,))))
+    return jnp.matmul(jo.softmax(scores.reshape(*scores.shape[:2], -1), axis=-1), v)
+
+
+def heads(*shape, keys=None):
+    """q, k and v of (…, S, D)."""
+    rest = shape[:-2]
+    return array(*shape), array(*rest, keys or shape[-2], shape[-1]), array(*rest, keys or shape[-2], shape[-1] + 1)
+
+
+CASES = {
+    "one batch axis": (attended, heads(6, 33, 8)),
+    "one example": (attended, heads(1, 6, 33, 8, keys=41)),
+    "more examples than heads": (attended, heads(5, 3, 33, 8)),
+    "causal": (masked, (*heads(1, 6, 33, 8), np.tri(33, dtype=bool))),
+    "mask by example": (masked, (*heads(4, 3, 33, 8), RNG.random((4, 1, 1, 33)) < 0.9)),
+    "bias by head": (added, (*heads(1, 6, 33, 8), array(1, 6, 1, 33), array(1, 1, 33, 1), array(1, 6, 33, 33))),
+    "bias that broadcasts": (added, (*heads(1, 6, 33, 8), array(1, 1, 33, 33), array(1, 1, 1, 33), np.float32(2))),
+    "keys of two axes": (turned, heads(6, 33, 8)),
+    "columns": (columns, heads(1, 6, 33, 8)),
+    "flattened": (flattened, heads(2, 3, 33, 8)),
+    "operator": (lambda q, k, v: jo.attention(q, k, v, is_causal=1)[0], heads(2, 4, 33, 8)),
+    "division afterwards": (divided, heads(1, 6, 33, 8)),
+    "integers": (
+        lambda q, k, v: lax.batch_matmul(jnp.sign(lax.batch_matmul(q, k)), v),
+        tuple(RNG.integers(-9, 9, (6, 33, 33)).astype(np.int32) for _ in range(3)),
+    ),
+    "barrier": (
+        lambda q, k, v: jnp.matmul(lax.optimization_barrier(jnp.matmul(q, k).astype(jnp.bfloat16)), v),
+        (array(6, 33, 33), array(6, 33, 33), array(6, 33, 33).astype(jnp.bfloat16)),
+    ),
+}
+
+
+# Several entries a part; one; and less than one, so that a second loop cuts the queries. 33 and 6 are no multiples.
+@pytest.mark.parametrize("part", [20_000, 5_000, 1_500])
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_numbers(name, part, monkeypatch):
+    fn, operands = CASES[name]
+    call, found = looped(fn, operands, part, monkeypatch)
+    assert len(found) == 1
+    (result,) = jax.jit(call)(*operands)
+    expected = jax.jit(fn)(*operands)
+    assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+    np.testing.assert_allclose(*(np.asarray(x, np.float32) for x in (result, expected)), rtol=2e-5, atol=2e-5)
+
+
+def test_parts_are_as_large_as_they_may_be(monkeypatch):
+    operands = heads(6, 33, 8)  # 4,356 bytes a head
+    inner = []
+    for part, step in ((20_000, 3), (10_000, 2), (5_000, 1), (1_500, 1)):
+        _, (loop,) = looped(attended, operands, part, monkeypatch)
+        assert (loop.size, loop.step) == (6, step)
+        inner.append([(x.size, x.step) for x in loop.operations if isinstance(x, block_attention.Loop)])
+    assert inner == [[], [], [], [(33, 11)]]
+
+
+@pytest.mark.parametrize("shape", [(6, 33, 8), (1, 6, 33, 8)])
+def test_a_loop_takes_keys_as_they_were_before_they_were_transposed(shape, monkeypatch):
+    """Behind the start of a loop XLA would copy them."""
+
+    def fn(q, k, v):
+        last = jnp.swapaxes(k.reshape(-1, *k.shape[-2:]), -1, -2)  # with axes of one element more or less, as exported
+        return jnp.matmul(jo.softmax(jnp.matmul(q, last.reshape(*q.shape[:-2], *last.shape[-2:])), axis=-1), v)
+
+    call, (loop,) = looped(fn, operands := heads(*shape), 20_000, monkeypatch)
+    program = opened_program(jax.make_jaxpr(fn)(*operands), "cpu")
+    transposes = {v for o in program.operations if o.name == "transpose" for v in o.results}
+    assert len(transposes) == 1
+    assert transposes.isdisjoint(loop.operands)
+    np.testing.assert_allclose(call(*operands)[0], fn(*operands), rtol=2e-5, atol=2e-5)
+
+
+def shown(q, k, v):
+    """The weights are a result, too."""
+    weights = jo.softmax(jnp.matmul(q, jnp.swapaxes(k, -1, -2)), axis=-1)
+    return jnp.matmul(weights, v), weights
+
+
+OTHERS = {
+    "weights that are needed": shown,
+    "an operation without a rule": lambda q, k, v: attended(q, k, v, lambda scores: lax.rev(scores, (0, 1, 2))),
+    "one product": lambda q, k, v: jnp.exp(jnp.matmul(q, jnp.swapaxes(k, -1, -2))),
+    "no batch": lambda q, k, v: attended(q[0], k[0], v[0]),
+    "a sum over all": lambda q, k, v: attended(q, k, v, lambda scores: scores / jnp.sum(scores)),
+    "scores by themselves": lambda q, k, v: (lambda scores: jnp.matmul(scores, scores))(jnp.matmul(q, k)),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_others_stay_as_they_are(name, monkeypatch):
+    operands = tuple(array(6, 33, 33) for _ in range(3))
+    assert looped(OTHERS[name], operands, 5_000, monkeypatch)[1] == []
+
+
+def test_small_scores_stay_as_they_are(monkeypatch):
+    assert looped(attended, heads(6, 33, 8), 6 * 33 * 33 * 4, monkeypatch)[1] == []
+
+
+@pytest.mark.parametrize(("heads", "queries"), [(5, 1031), (2, 2053)])  # the latter with a second loop
+def test_a_model(heads, queries, monkeypatch):
+    """Scores of 34 and 34 MB, in a model's own program, which has a loop."""
+    made, plain = [], block_attention.looped
+    monkeypatch.setattr(block_attention, "looped", lambda *program: made.append(plain(*program)) or made[-1])
+    keys = 2053 if heads == 2 else 1650
+    body = f"""main (float[1,{heads},{queries},16] x, float[1,{heads},16,{keys}] k, float[1,{heads},{keys},24] v) =>
+        (float[1,{heads},{queries},24] y) {{
+            q = MatMul(x, w)
+            scores = MatMul(q, k)
+            weights = Softmax(scores)
+            y = MatMul(weights, v)
+        }}"""
+    found = jaxops.onnx.load(model(body, initializers={"w": array(16, 16) / 4}))
+    x, k, v = array(1, heads, queries, 16), array(1, heads, 16, keys), array(1, heads, keys, 24)
+    y = found(x, k, v)
+    assert any(isinstance(operation, block_attention.Loop) for operation in made[-1])
+    np.testing.assert_allclose(y, jax.jit(found.apply)(found.params, x, k, v), rtol=1e-4, atol=1e-6)

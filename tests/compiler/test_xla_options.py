@@ -1,0 +1,85 @@
+"""What XLA's compiler is told."""
+
+import os
+import re
+import subprocess
+import sys
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from jaxops.compiler import xla_options
+from jaxops.compiler.ir import opened_program
+
+
+@pytest.mark.parametrize(
+    ("features", "width"),
+    [
+        ({"avx512f", "avx2", "AuthenticAMD"}, 512),
+        ({"avx512f", "avx2", "GenuineIntel"}, None),
+        ({"avx2", "AuthenticAMD"}, None),
+        ((), None),  # the processor is not known
+    ],
+)
+def test_loops_are_wide_where_that_was_measured(monkeypatch, features, width):
+    monkeypatch.setattr(xla_options, "processor_features", lambda: frozenset(features))
+    options = xla_options.compiler_options()
+    assert options.get("xla_cpu_prefer_vector_width") == width
+    x = np.arange(5000, dtype=np.float32)
+    np.testing.assert_array_equal(jax.jit(lambda x: x * x, compiler_options=options)(x), x * x)
+
+
+def padded(x):
+    return lax.pad(x, x.dtype.type(0), [(0, 0, 0), (0, 0, 0), (1, 1, 0), (1, 1, 0)])
+
+
+def rounded(x):
+    return lax.round(x * 3, lax.RoundingMethod.TO_NEAREST_EVEN).astype(jnp.int8)
+
+
+@pytest.mark.parametrize(
+    ("fn", "level"),
+    [
+        (lambda x: padded(rounded(x)), 3),
+        (lambda x: padded(rounded(x).astype(jnp.float32)), 3),
+        (padded, 1),
+        (rounded, 1),
+        (lambda x: lax.pad(rounded(x).reshape(-1), np.int8(0), [(1, 1, 0)]), 1),
+    ],
+)
+def test_loops_that_round_and_pad_pictures_have_vectors(monkeypatch, fn, level):
+    x = np.linspace(-30, 30, 16 * 40 * 40, dtype=np.float32).reshape(1, 40, 40, 16)
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+    options = xla_options.compiler_options(opened_program(jax.make_jaxpr(fn)(x), "cpu").operations)
+    assert options["xla_backend_optimization_level"] == level
+    np.testing.assert_array_equal(jax.jit(fn, compiler_options=options)(x), fn(x))
+
+
+@pytest.mark.parametrize(
+    ("backend", "version", "convolutions"),
+    [("gpu", "cuda 13000", True), ("gpu", "rocm 60400", False), ("tpu", "", False)],
+)
+def test_graphs_of_cuda_have_convolutions(monkeypatch, backend, version, convolutions):
+    device = types.SimpleNamespace(client=types.SimpleNamespace(platform_version=version))
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    with monkeypatch.context() as there:
+        there.setattr(jax, "devices", lambda: [device])
+        options = xla_options.compiler_options()
+    assert bool(options) == convolutions
+    jax.jit(jnp.sin, compiler_options=options)(1.0)  # XLA knows the names
+
+
+def test_graphs_of_cuda_have_all_that_xla_puts_there(tmp_path):
+    """As it says beside a program that it compiles, for whatever platform."""
+    code = "import jax; jax.jit(lambda x: x + 1)(1.0)"
+    flags = f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text"
+    environment = os.environ | {"XLA_FLAGS": flags}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)
+    text = "".join(path.read_text() for path in tmp_path.glob("**/*options*") if path.is_file())
+    found = set(re.findall(r"xla_gpu_enable_command_buffer: (\w+)", text))
+    assert {"FUSION", "CUBLAS"} <= found
+    assert found | {"CONVOLUTION"} == {*xla_options._IN_GRAPHS.split(","), *(x for x in found if "COLLECTIVE" in x)}

@@ -1,0 +1,280 @@
+"""Products and convolutions at the precision that JAX was asked for, on a CPU."""
+
+import pickle
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from graphs import model
+from jax import lax
+from programs import equations, prepared
+
+import jaxops as jo
+from jaxops import microsoft
+from jaxops.errors import ArgumentError
+from jaxops.host import processor_features
+from jaxops.kernels.convolution import winograd
+from jaxops.kernels.matmul import dot
+from jaxops.onnx import load
+
+pytestmark = pytest.mark.optimized
+RNG = np.random.default_rng(0)
+# The error by the largest term, for each name: more than the type of a result alone has, less than the next level.
+BOUNDS = {
+    "bfloat16": (3e-4, 1e-2),
+    "BF16_BF16_F32": (3e-4, 1e-2),
+    "high": (0, 4e-6),
+    "highest": (0, 4e-6),
+    None: (0, 4e-6),
+}
+
+
+def array(*shape):
+    return jnp.asarray(RNG.normal(size=shape).astype(np.float32))
+
+
+def lstm(x, w, r):
+    return jo.lstm(x, w, r, hidden_size=8)[0]
+
+
+CODES = RNG.integers(0, 256, (80, 3, 16), np.uint8)  # (N, blocks, bytes of 32 numbers of 4 bits)
+
+
+def four_bits(x, scales):
+    return microsoft.matmul_nbits(x, CODES, scales, K=96, N=80, block_size=32)
+
+
+def nf4(x, scales):
+    return microsoft.matmul_bnb4(x, CODES.reshape(-1), scales, K=96, N=80, block_size=32, quant_type=1)
+
+
+A, B, IMAGE = array(64, 96), array(96, 80), array(2, 128, 9, 9)
+FUNCTIONS = {
+    "matmul": (jo.matmul, (A, B)),
+    "batches": (jo.matmul, (array(3, 16, 64), array(3, 64, 32))),
+    "gemm": (lambda a, b: jo.gemm(a, b, transB=1), (A, B.T)),
+    "einsum": (lambda a, b: jo.einsum([a, b], equation="ij,jk->ki"), (A, B)),
+    "fused_matmul": (microsoft.fused_matmul, (A, B)),
+    "four bits": (four_bits, (A, array(80, 3))),
+    "nf4": (nf4, (A, array(240))),
+    "pointwise": (jo.conv, (IMAGE, array(32, 128, 1, 1))),
+    "columns": (jo.conv, (array(1, 256, 5, 5), array(64, 256, 3, 3))),
+    "attention": (lambda q, k, v: jo.attention(q, k, v)[0], tuple(array(2, 3, 32, 16) for _ in range(3))),
+    "lstm": (lstm, (array(16, 4, 32), array(1, 32, 32) / 4, array(1, 32, 8) / 4)),
+}
+
+
+# Processors that are fast at products of bfloat16, and others, as Linux names what they can do.
+FAST = {"AMX": {"GenuineIntel", "avx512_bf16", "amx_bf16"}, "AMD": {"AuthenticAMD", "avx512_bf16"}}
+OTHERS = {"Intel": {"GenuineIntel", "avx512_bf16"}, "older": {"AuthenticAMD", "avx2"}, "unknown": set()}
+
+
+def become(features, monkeypatch):
+    """A processor with these features, whatever this one is."""
+    monkeypatch.setattr(dot, "processor_features", lambda: frozenset(features))
+    monkeypatch.setattr(winograd, "divides_batches", lambda: True)  # or it is for a few cores
+    jax.clear_caches()  # operators are traced once
+    yield
+    jax.clear_caches()
+
+
+@pytest.fixture(params=FAST)
+def fast(request, monkeypatch):
+    for _ in become(FAST[request.param], monkeypatch):
+        yield request.param
+
+
+@pytest.fixture
+def amd(monkeypatch):
+    yield from become(FAST["AMD"], monkeypatch)
+
+
+@pytest.fixture(params=OTHERS)
+def other(request, monkeypatch):
+    yield from become(OTHERS[request.param], monkeypatch)
+
+
+def exact(function, operands):
+    with jax.enable_x64(True):
+        return np.asarray(function(*(jnp.asarray(np.asarray(x, np.float64)) for x in operands)))
+
+
+def error(found, expected):
+    return np.abs(np.asarray(found, np.float64) - expected).max() / np.abs(expected).max()
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("asked", BOUNDS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_error(name, asked, fast):
+    function, operands = FUNCTIONS[name]
+    expected, (least, most) = exact(function, operands), BOUNDS[asked]
+    with jax.default_matmul_precision(asked):
+        found = function(*operands)
+        assert found.dtype == jnp.float32
+        assert least <= error(found, expected) <= most
+        np.testing.assert_allclose(jax.jit(function)(*operands), found, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("asked", ["bfloat16", "BF16_BF16_F32"])
+def test_a_processor_without_such_products_changes_nothing(asked, other):
+    expected = np.asarray(jo.matmul(A, B))
+    with jax.default_matmul_precision(asked):
+        assert (np.asarray(jo.matmul(A, B)) == expected).all()
+
+
+def test_a_few_rows_are_exact(fast):
+    with jax.default_matmul_precision("bfloat16"):
+        assert (np.asarray(jo.matmul(A[:4], B)) == np.asarray(jnp.matmul(A[:4], B))).all()
+
+
+@pytest.mark.parametrize("asked", ["bfloat16", "high"])
+def test_infinities_and_nan(asked, fast):
+    a = A.at[0, 0].set(jnp.inf).at[1, 0].set(jnp.nan)
+    with jax.default_matmul_precision(asked):
+        found = np.asarray(jo.matmul(a, B))
+    assert (found[0] == np.where(np.asarray(B)[0] > 0, np.inf, -np.inf)).all()
+    assert np.isnan(found[1]).all()
+    assert np.isfinite(found[2:]).all()
+
+
+@pytest.mark.parametrize("asked", ["bfloat16", "high"])
+def test_derivatives_are_those_of_float32(asked, fast):
+    def loss(a, b):
+        return jnp.sum(jo.matmul(a, b) * jnp.cos(jnp.arange(80.0))[None])
+
+    expected = jax.grad(loss, (0, 1))(A, B)
+    with jax.default_matmul_precision(asked):
+        for found in (jax.grad(loss, (0, 1))(A, B), jax.jit(jax.grad(loss, (0, 1)))(A, B), (jax.grad(loss)(A, B),)):
+            for got, wanted in zip(found, expected, strict=False):
+                np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+        batched = jax.vmap(jo.matmul, (0, None))(jnp.stack([A, 2 * A]), B)
+    assert error(batched[1], exact(jo.matmul, (2 * A, B))) <= BOUNDS[asked][1]
+
+
+NET = model(
+    """main (float[N,128,12,12] x) => (float[N,10] y) {
+        a = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, k) b = Relu(a) c = Conv(b, p)
+        d = GlobalAveragePool(c) e = Flatten(d) f = Relu(e) y = MatMul(f, w)
+    }""",
+    initializers={
+        "k": RNG.normal(size=(128, 128, 3, 3)).astype(np.float32) / 34,
+        "p": RNG.normal(size=(64, 128, 1, 1)).astype(np.float32) / 11,
+        "w": RNG.normal(size=(64, 10)).astype(np.float32) / 8,
+    },
+)
+
+
+@pytest.mark.parametrize("asked", ["bfloat16", "high"])
+def test_a_model(asked, fast):
+    x = array(9, 128, 12, 12)
+    expected = np.asarray(load(NET)(x), np.float64)
+    loaded = load(NET, precision=asked)
+    least, most = BOUNDS[asked]
+    copy = pickle.loads(pickle.dumps(loaded))
+    for found in (loaded(x), loaded.apply(loaded.params, x), jax.jit(loaded.apply)(loaded.params, x), copy(x)):
+        assert least <= error(found, expected) <= most
+    assert error(loaded.astype(jnp.bfloat16)(x.astype(jnp.bfloat16)), expected) < 0.05
+    with jax.default_matmul_precision(asked):
+        assert least <= error(load(NET)(x), expected) <= most
+        assert error(load(NET, precision="highest")(x), expected) <= 4e-6
+
+
+def test_weights_are_prepared_in_bfloat16(fast):
+    loaded = load(NET, precision="bfloat16")
+    loaded(array(9, 128, 12, 12))
+    kept = loaded._pieces.prepared.values
+    assert {v.dtype for v in kept} == {jnp.dtype(jnp.bfloat16)}
+    sizes = {name: p.size for name, p in loaded.params.items()}
+    if fast == "AMD":  # Winograd's
+        sizes["k"] = sizes["k"] * 4 // 3
+    assert sorted(v.size for v in kept) == sorted(sizes.values())
+
+
+# Rows, terms, columns → where weights (columns, terms) stand, in bfloat16 and in float32: on the left or the right, or
+# there as (terms, columns).
+PLACES = {
+    (1, 300, 96): ("right", "right"),
+    (2, 300, 96): ("left", "left"),  # float32, whatever is asked for
+    (3, 300, 96): ("turned", "turned"),
+    (16, 128, 512): ("left", "left"),
+    (16, 128, 520): ("right", "left"),
+    (49, 300, 96): ("right", "turned"),
+    (49, 1600, 96): ("left", "turned"),
+    (64, 1024, 80): ("left", "left"),
+    (65, 1600, 96): ("right", "turned"),
+    (100, 1600, 96): ("right", "right"),
+}
+
+
+@pytest.mark.parametrize("asked", ["bfloat16", None])
+@pytest.mark.parametrize("sizes", PLACES)
+def test_where_prepared_weights_stand(sizes, asked, amd):
+    rows, terms, columns = sizes
+    w = RNG.normal(size=(columns, terms)).astype(np.float32)
+    text = f"main (float[N,{terms}] x) => (float[N,{columns}] y) {{ y = Gemm<transB=1>(x, w) }}"
+    loaded, a = load(model(text, initializers={"w": w}), precision=asked), array(rows, terms).at[0, 0].set(jnp.inf)
+    expected, found = np.asarray(a[1:], np.float64) @ w.T, np.asarray(loaded(a))
+    assert (found[0] == np.where(w[:, 0] > 0, np.inf, -np.inf)).all()
+    if rows > 1:
+        least, most = BOUNDS[asked if rows >= 8 else None]
+        assert least <= error(found[1:], expected) <= most
+    operands, place = dot_operands(asked, a, w), PLACES[sizes][asked is None]
+    assert operands[place != "left"] == (w.shape[::-1] if place == "turned" else w.shape)
+
+
+def dot_operands(asked, a, w):
+    """The sizes of both operands of a product with prepared weights."""
+    with prepared(), jax.default_matmul_precision(asked):
+        program = jax.make_jaxpr(lambda a, w: jo.gemm(a, w, transB=1))(a, w)
+    (found,) = [e for e in equations(program.jaxpr) if e.primitive is lax.dot_general_p]
+    return [v.aval.shape for v in found.invars]
+
+
+PRODUCTS = {lax.conv_general_dilated_p, lax.dot_general_p}  # Winograd's are a batch
+# Sizes of the data and the filters, attributes → how it is computed with AMX, and with AMD's products of bfloat16.
+CONVOLUTIONS = {
+    "3×3": ((2, 64, 9, 12), (96, 64, 3, 3), {"pads": [1, 1, 1, 1]}, "columns", "float32"),
+    "many multiplications": ((2, 64, 19, 22), (96, 64, 3, 3), {"pads": [1, 0, 1, 1]}, "columns", "Winograd's"),
+    "few filters": ((1, 128, 28, 28), (32, 128, 3, 3), {"pads": [1, 1, 1, 1]}, "Winograd's", "Winograd's"),
+    "few of both": ((1, 128, 14, 14), (32, 128, 3, 3), {"pads": [1, 1, 1, 1]}, "float32", "float32"),
+    "few rows": ((1, 64, 9, 7), (96, 64, 3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1]}, "columns", "columns"),
+    "strides": ((1, 64, 15, 20), (64, 64, 3, 3), {"strides": [2, 2], "pads": [1, 0, 2, 1]}, "columns", "float32"),
+    "dilations": ((1, 64, 15, 20), (64, 64, 3, 2), {"dilations": [2, 3]}, "columns", "float32"),
+    "skipped": ((1, 64, 7, 20), (64, 64, 2, 3), {"strides": [3, 3], "pads": [0, 1, 0, 1]}, "columns", "columns"),
+    "one axis": ((2, 64, 8), (80, 64, 5), {"pads": [2, 2]}, "columns", "columns"),
+    "three axes": ((1, 64, 5, 6, 7), (64, 64, 2, 3, 2), {"pads": [1, 0, 1, 0, 1, 1]}, "columns", "float32"),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_with_prepared_weights(name, fast):
+    size, filters, attributes, *ways = CONVOLUTIONS[name]
+    x, w, way = array(*size), array(*filters), ways[fast == "AMD"]
+    expected = exact(lambda x, w: jo.conv(x, w, **attributes), (x, w))
+    with prepared(), jax.default_matmul_precision("bfloat16"):
+        run = jax.jit(lambda x, w: jo.conv(x, w, **attributes))
+        (product,) = [e for e in equations(run.trace(x, w).jaxpr) if e.primitive in PRODUCTS]
+        found = run(x, w)
+    if product.primitive is lax.dot_general_p:
+        assert way == ("Winograd's" if product.params["dimension_numbers"][1][0] else "columns")
+    else:
+        assert way == "float32"
+    least, most = BOUNDS[None if way == "float32" else "bfloat16"]
+    assert found.shape == expected.shape
+    assert least <= error(found, expected) <= most
+
+
+@pytest.mark.skipif(not processor_features(), reason="the processor is known on Linux only")
+def test_the_maker_of_the_processor_is_known():
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    for field in ("vendor_id", "flags"):
+        said = next((line for line in lines if line.startswith(field)), ":").partition(":")[2].split()
+        assert processor_features() >= set(said)
+
+
+def test_unknown_names():
+    with pytest.raises(ArgumentError, match=r"`precision` is 'half'; jax\.default_matmul_precision: new enum value"):
+        load(NET, precision="half")

@@ -1,0 +1,358 @@
+"""Models whose sizes depend on data: they run in compiled pieces, and agree with what runs operator by operator."""
+
+import pickle
+
+import jax
+import numpy as np
+import onnxruntime
+import pytest
+from graphs import model
+
+from jaxops.errors import ShapeError, StaticError
+from jaxops.onnx import load
+from jaxops.runtime import call as calls
+
+RNG = np.random.default_rng(3)
+X = np.float32([[1, 0, 3], [0, 0, 6], [7, 8, 0]])
+
+
+def agree(proto, *inputs):
+    """The outputs in pieces, asserted to be those of the walk operator by operator and of onnxruntime."""
+    loaded = load(proto)
+    got = jax.tree.leaves(loaded(*inputs))
+    with jax.disable_jit():
+        node_by_node = loaded(*inputs)
+    for other in (jax.tree.leaves(node_by_node), peer(proto, *inputs)):
+        assert len(got) == len(other)
+        for a, b in zip(got, other, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    return loaded, got
+
+
+def peer(proto, *inputs):
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, dict(zip((i.name for i in session.get_inputs()), inputs, strict=True)))
+
+
+@pytest.fixture
+def traces(monkeypatch):
+    """Gains the first node of each piece that is traced."""
+    found = []
+    piece = calls._piece
+
+    def counted(cuts, graph, start, *args):
+        found.append(start)
+        return piece(cuts, graph, start, *args)
+
+    monkeypatch.setattr(calls, "_piece", counted)
+    return found
+
+
+@pytest.fixture
+def compiles():
+    """Gains an element for each program that XLA compiles."""
+    found = []
+
+    def listen(event, _, **__):
+        found.extend([event] if event.endswith("backend_compile_duration") else [])
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield found
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+POSITIVE = model("""main (float[N,M] x) => (float[K] y, int64[1] n, float s) {
+    e = Exp(x)
+    at = NonZero(x)
+    rows = Transpose<perm = [1, 0]>(at)
+    y = GatherND(e, rows)
+    n = Shape(y)
+    t = Tanh(y)
+    s = ReduceSum<keepdims = 0>(t)
+}""")
+
+
+def test_a_size_that_data_decide():
+    assert load(POSITIVE).cuts == {"NonZero 'at'": "the size of the result depends on `X`"}
+    loaded, (y, n, s) = agree(POSITIVE, X)
+    assert y.shape == (5,)
+    assert n.tolist() == [5]
+    assert s.shape == ()
+    assert list(loaded.cuts) == ["NonZero 'at'"]
+    assert "the size of the result depends on `x`" in loaded.cuts["NonZero 'at'"]
+    assert "cut  before NonZero 'at': nonzero: the size of the result depends on `x`" in str(loaded)
+    assert load(POSITIVE)(np.zeros((2, 2), np.float32))[0].shape == (0,)
+
+
+def test_a_model_without_such_a_node_is_one_piece(traces):
+    loaded = load(model("main (float[N] x) => (float[N] y) { a = Exp(x)  y = Neg(a) }"))
+    loaded(X[0])
+    assert traces == [0]
+    assert not loaded.cuts
+    assert "cut" not in str(loaded)
+
+
+def test_what_numpy_computes_is_not_compiled_for_each_size(traces):
+    loaded = load(
+        model("""main (float[N] x) => (float[K] y) {
+            zero = Constant<value = float {0}>()  a = Mul(x, x)  c = Greater(x, zero)
+            at = NonZero(c)  i = Squeeze(at)  b = Gather(a, i)  two = Add(b, b)  y = Concat<axis = 0>(two, b)
+        }""")
+    )
+    for count in range(1, 6):
+        x = np.float32([1, -1, -2, -2, -2] + [3] * count)
+        y = loaded(x)
+        np.testing.assert_array_equal(y, np.r_[2 * x[x > 0] ** 2, x[x > 0] ** 2])
+        assert isinstance(y, jax.Array)
+    assert traces == [0] * 5  # one for each size of x, which is an input, and none behind the cut
+
+
+def test_a_number_that_an_operator_must_know():
+    loaded, (y,) = agree(
+        model("""main (float[N,M] m, int64[1] least) => (float[K] y) {
+            all = Constant<value_ints = [-1]>()  x = Reshape(m, all)
+            zero = Constant<value = float {0}>()  c = Greater(x, zero)  n = Cast<to = 7>(c)
+            some = ReduceSum(n)  k = Max(some, least)  y, i = TopK(x, k)
+        }"""),
+        X,
+        np.array([1]),
+    )
+    assert y.tolist() == [8, 7, 6, 3, 1]
+    assert list(loaded.cuts) == ["TopK 'y'"]
+
+
+CHOICE = """main (float[N,M] x) => (float[K,L] y) {
+    limit = Constant<value = float {5}>()  m = ReduceMax<keepdims = 0>(x)  c = Greater(m, limit)
+    y = If(c) <then_branch = t () => (float[A,B] a) { e = Exp(x)  a = Transpose(e) },
+               else_branch = e () => (float[A,B] b) { at = NonZero(x)  f = Cast<to = 1>(at)  b = Neg(f) }>
+    }"""
+
+
+def test_branches_of_different_shapes():
+    for x in (X[:2], X[:2] / 9):
+        loaded, _ = agree(model(CHOICE), x)
+    assert loaded.cuts.keys() == {"If 'y'", "NonZero 'at'"}
+
+
+def test_an_error_in_a_branch_is_still_raised():
+    loaded = load(model(CHOICE.replace("a = Transpose(e)", "q = Constant<value_ints = [5]>()  a = Reshape(e, q)")))
+    with pytest.raises(ShapeError, match=r"6 elements") as raised:
+        loaded(X[:2])
+    assert any("node 'a'" in note for note in raised.value.__notes__)
+
+
+def test_a_state_that_grows(traces):
+    loaded, (y,) = agree(
+        model("""main (float[N] x, float limit) => (float[K] y) {
+            yes = Constant<value = bool {1}>()
+            y = Loop(, yes, x) <body = b (int64 i, bool k, float[A] s) => (bool k2, float[B] t) {
+                h = Tanh(s)  t = Concat<axis = 0>(s, h)  m = ReduceSum<keepdims = 0>(t)  k2 = Less(m, limit) }>
+        }"""),
+        np.float32([1, 2]),
+        np.array(20, np.float32),
+    )
+    assert len(y) == 32
+    assert list(loaded.cuts) == ["Loop 'y'"]
+
+
+def test_rows_of_a_loop_that_data_end_compile_its_body_once(traces):
+    _, (_, rows) = agree(
+        model("""main (float limit, float x) => (float y, float[N] rows) {
+            yes = Constant<value = bool {1}>()
+            y, rows = Loop(, yes, x) <body = b (int64 i, bool k, float s) => (bool k2, float t, float r) {
+                f = Cast<to = 1>(i)  e = Tanh(s)  u = Add(s, e)  t = Add(u, f)  k2 = Less(t, limit)  r = Identity(s) }>
+        }"""),
+        np.array(50, np.float32),
+        np.array(1, np.float32),
+    )
+    assert len(rows) > 5
+    assert len(traces) == 2  # the graph around it, the body
+
+
+def test_a_cut_in_a_function():
+    proto = model(
+        "main (float[N,M] x) => (float[R,K] y) { e = Exp(x)  y = loc.places(e, x) }",
+        imports=', "loc" : 1',
+        functions="""<opset_import: ["" : 18], domain: "loc"> places (e, x) => (b) {
+            at = NonZero(x)  f = CastLike(at, e)  s = Sigmoid(f)  b = Neg(s) }""",
+    )
+    loaded, _ = agree(proto, X)
+    assert "NonZero 'at'" in loaded.cuts
+
+
+def test_numbers_of_64_bits_meet_those_of_32():
+    # While x64 is off, what a piece computes has 32 bits, and what NumPy computes has 64.
+    agree(
+        model("""main (float[N,M] x) => (int64[K] y) {
+            best = ArgMax<axis = 1, keepdims = 0>(x)
+            at = NonZero(x)  zero = Constant<value_ints = [0]>()  rows = Gather(at, zero)  one = Squeeze(rows, zero)
+            i = Gather(best, one)  y = Add(i, one)
+        }"""),
+        X,
+    )
+
+
+def test_inside_a_transformation_it_is_an_error():
+    loaded = load(POSITIVE)
+    message = r"(?s)nonzero: the size of the result depends on `x`.*give `size`"
+    for call in (
+        jax.jit(loaded),
+        lambda x: jax.jit(loaded.apply)({}, x),
+        lambda x: jax.grad(lambda v: loaded(v)[2])(x),
+    ):
+        with pytest.raises(StaticError, match=message) as raised:
+            call(X)
+        assert any("node 'at'" in note for note in raised.value.__notes__)
+
+
+def test_cuts_are_known_at_load():
+    proto = model(
+        """main (float[N,M] x, int64[1] least, bool c) => (float[K] y, float[A] a, int64[B] b) {
+            all = Constant<value_ints = [-1]>()  v = Reshape(x, all)  n = Size(v)
+            k = ArgMax<axis = 0>(v)  some = Max(k, least)  y, i = TopK(v, some)
+            b = If(c) <then_branch = t () => (int64[P,Q] at) { at = NonZero(x) },
+                       else_branch = e () => (int64[R] s) { s = Reshape(n, all) }>
+            a = loc.kept(v)
+        }""",
+        imports=', "loc" : 1',
+        functions="""<opset_import: ["" : 18], domain: "loc"> kept (v) => (r) {
+            s = Shape(v)  w = Reshape(v, s)  g = IsNaN(w)  r = Compress(w, g) }""",
+    )
+    assert load(proto).cuts == {
+        "TopK 'y'": "`K` must be known, but it depends on data",
+        "NonZero 'at'": "the size of the result depends on `X`",
+        "Compress 'r'": "the size of the result depends on `input`",
+    }
+
+
+def test_a_copy_runs():
+    loaded = load(POSITIVE)
+    loaded(X)
+    again = pickle.loads(pickle.dumps(loaded))
+    assert again.cuts == loaded.cuts
+    np.testing.assert_array_equal(again(X)[0], loaded(X)[0])
+
+
+def rounded(body, counts=(1, 3, 4, 5, 7, 9, 12, 13), rows=16):
+    """Runs `body` on the positive rows of x for several counts, and compares with onnxruntime."""
+    proto = model(
+        "main (float[N,4] x) => (float[K,M] y) {"
+        " first = Constant<value_ints = [0]>() one = Constant<value_ints = [1]>()"
+        " f = ReduceMax<axes = [1], keepdims = 0>(x) zero = Constant<value = float {0}>() c = Greater(f, zero)"
+        " at = NonZero(c) i = Squeeze(at, first) r = Gather(x, i) e = Tanh(r) " + body + "}",
+        opset=16,
+        initializers={"w": RNG.normal(size=(4, 3)).astype(np.float32)},
+    )
+    loaded = load(proto)
+    for count in counts:
+        x = -np.abs(RNG.normal(size=(rows, 4))).astype(np.float32)
+        x[RNG.permutation(rows)[:count]] *= -1
+        got = loaded(x)
+        np.testing.assert_allclose(got, peer(proto, x)[0], rtol=1e-5, atol=1e-6)
+
+
+ROW_WISE = {
+    "a product": "p = MatMul(e, w)  y = Softmax<axis = 1>(p)",
+    "sizes as shapes": "s = Shape(e)  z = ConstantOfShape(s)  y = Sub(z, e)",
+    "a reshape of rows": "t = Constant<value_ints = [-1, 2, 2]>()  a = Reshape(e, t)  "
+    "b = Transpose<perm = [0, 2, 1]>(a)  u = Constant<value_ints = [0, 4]>()  y = Reshape(b, u)",
+    "columns": "y = Slice(e, first, one, one, one)",
+}
+
+
+@pytest.mark.parametrize("body", ROW_WISE.values(), ids=ROW_WISE)
+def test_rows_are_rounded_up(body, traces):
+    rounded(body)
+    assert traces == [0, 5, 5]  # the piece behind the cut exactly at first, then for 16 rows
+
+
+MIXED = {
+    "a sum over rows": "s = Softmax<axis = 0>(e)  y = Tanh(s)",
+    "a reversal": "q = Constant<value_ints = [-1]>() l = Constant<value_ints = [-99]>() g = Tanh(e)"
+    " y = Slice(g, q, l, first, q)",
+    "two sets of rows": "y = Concat<axis = 0>(e, e)",
+    "their number": "s = Shape<end = 1>(e)  n = Cast<to = 1>(s)  y = Div(e, n)",
+    "the last row": "l = Constant<value = int64 {-1}>()  g = Tanh(e)  a = Gather(g, l)  y = Sub(g, a)",
+    "a place in rows": "k = Constant<value_ints = [1]>()  v, p = TopK<axis = 0>(e, k)  y = Add(v, e)",
+    "rows written over": 'u = Tanh(e)  j = Unsqueeze(i, one)  y = ScatterND<reduction = "add">(x, j, u)',
+}
+
+
+@pytest.mark.parametrize("body", MIXED.values(), ids=MIXED)
+def test_surplus_rows_are_left_out_where_rows_meet(body, compiles):
+    rounded(body)
+    first = len(compiles)
+    rounded(body, counts=(1, 9, *range(20, 30)), rows=32)
+    assert len(compiles) - first <= 4  # the piece before the cut, the one behind it exactly, for 16 rows, and for 32
+
+
+def test_where_a_size_shrinks_as_rows_are_added_they_are_not_rounded_up():
+    rounded(
+        "s = Shape<end = 1>(e)  n = Constant<value_ints = [16]>()  d = Sub(n, s)  four = Constant<value_ints = [4]>()"
+        " t = Concat<axis = 0>(d, four)  z = ConstantOfShape(t)  a = Concat<axis = 0>(e, z)  y = Softmax<axis = 0>(a)",
+        counts=(1, 5, 9, 15),
+    )
+
+
+def test_no_rows_among_others():
+    proto = model(
+        """main (float[N,4] x) => (float y) {
+            f = ReduceMax<axes = [1], keepdims = 0>(x) zero = Constant<value = float {0}>() c = Greater(f, zero)
+            at = NonZero(c) first = Constant<value_ints = [0]>() i = Squeeze(at, first) r = Gather(x, i) e = Tanh(r)
+            p = MatMul(e, w)  y = ReduceSum<keepdims = 0>(p) }""",
+        opset=16,
+        initializers={"w": RNG.normal(size=(4, 3)).astype(np.float32)},
+    )
+    loaded = load(proto)
+    for count in (2, 0, 5, 0, 9):
+        x = np.float32([[1, 2, 3, 4]] * count + [[-1] * 4] * (9 - count))
+        np.testing.assert_allclose(loaded(x), peer(proto, x)[0], rtol=1e-5, atol=1e-6)
+
+
+# A decoder without a cache: what it makes of all tokens so far, `e`, ends in `logits` of the next one.
+DECODERS = {
+    "a mean": "mean = ReduceMean<axes = [0]>(e)  h = Tanh(mean)  logits = MatMul(h, w)",
+    "the last token": "h = Tanh(e)  l = Slice(h, neg, big, zero, one)  logits = MatMul(l, w)",
+    "attention": "q = Slice(e, neg, big, zero, one)  t = Transpose<perm = [1, 0]>(e)  s = MatMul(q, t)"
+    " p = Softmax<axis = 1>(s)  c = MatMul(p, e)  logits = MatMul(c, w)",
+    "a recurrence": "u = Unsqueeze(e, one)  ys, h = GRU<hidden_size = 8>(u, gw, gr)  f = Squeeze(h, zero)"
+    " logits = MatMul(f, wh)",
+}
+ENDS = {
+    "a trip count in the file": ("count", "k2 = Identity(k)"),
+    "a trip count that is given": ("m", "k2 = Identity(k)"),
+    "data": (
+        "",
+        "n = Size(all)  f2 = Cast<to = 1>(n)  r = ReduceMax<keepdims = 0>(logits)  o = Tanh(r)  lo = Sub(f2, o)"
+        " lm = Cast<to = 1>(m)  k2 = Less(lo, lm)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("count", "condition"), ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize("body", DECODERS.values(), ids=DECODERS)
+def test_a_state_that_grows_500_times_needs_few_programs(body, count, condition, compiles):
+    def normal(*shape):
+        return RNG.normal(size=shape).astype(np.float32)
+
+    proto = model(
+        f"""main (int64[A] start, int64 m) => (int64[K] y) {{
+            yes = Constant<value = bool {{1}}>()
+            y = Loop({count}, yes, start) <body = b (int64 i, bool k, int64[B] have) => (bool k2, int64[C] all) {{
+                e = Gather(table, have)  {body}
+                next = ArgMax<axis = 1, keepdims = 0>(logits)  all = Concat<axis = 0>(have, next)  {condition} }}>
+        }}""",
+        opset=17,
+        initializers={
+            **{"table": normal(50, 16), "w": normal(16, 50), "wh": normal(8, 50)},
+            **{"gw": normal(1, 24, 16), "gr": normal(1, 24, 8), "count": np.array(500), "one": np.array([1])},
+            **{"zero": np.array([0]), "neg": np.array([-1]), "big": np.array([2**31 - 1])},
+        },
+    )
+    loaded = load(proto)
+    loaded(np.array([4, 2]), np.array(5))
+    compiles.clear()
+    got = loaded(np.array([3]), np.array(500))
+    assert len(got) in (500, 501)
+    assert len(compiles) <= 10
+    np.testing.assert_array_equal(got, peer(proto, np.array([3]), np.array(500))[0])

@@ -1,0 +1,181 @@
+"""Rules, parameters read shard by shard, and whole models on 8 devices and in 2 processes."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import onnx
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec as P
+from onnx import TensorProto, helper, numpy_helper
+
+import jaxops.onnx
+from jaxops.errors import ArgumentError, ModelError, ShapeError
+from jaxops.frontend.tensor_file import read_part
+from jaxops.sharding import data_parallel, tensor_parallel
+
+CHILD = Path(__file__).with_name("sharded_models.py")
+ROOT = str(CHILD.parents[2])
+
+
+def start(models, devices, **more):
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"  # the last one holds
+    environment = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": ROOT, **more}
+    return subprocess.Popen(
+        [sys.executable, str(CHILD), *models],
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def finished(child, models):
+    try:
+        output, _ = child.communicate(timeout=280)
+    finally:
+        child.kill()
+    assert child.returncode == 0, output[-3000:]
+    assert [line.split()[1] for line in output.splitlines() if line.startswith("equal")] == np.repeat(
+        models, 2
+    ).tolist()
+
+
+def test_eight_devices_agree_with_one():
+    models = ["bert.script", "gpt2.dynamo", "resnet.script", "vit.dynamo"]
+    finished(start(models, 8), models)
+
+
+def test_two_processes_agree_with_one_device():
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = str(free.getsockname()[1])
+    first, second = (start(["bert.dynamo"], 2, PROCESS=str(k), PORT=port) for k in range(2))
+    try:
+        finished(first, ["bert.dynamo"])
+    finally:
+        finished(second, ["bert.dynamo"])
+
+
+@pytest.fixture
+def mesh():
+    return jax.make_mesh((2,), ("model",))
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A model with two products, its weights in another file."""
+    rng = np.random.default_rng(0)
+    weights = {"up": rng.random((4, 6), np.float32), "bias": rng.random(6, np.float32), "down": np.ones((6, 4))}
+    tensors = [numpy_helper.from_array(w.astype(np.float32), name) for name, w in weights.items()]
+    nodes = [
+        helper.make_node("MatMul", ["x", "up"], ["h"]),
+        helper.make_node("Add", ["h", "bias"], ["g"]),
+        helper.make_node("MatMul", ["g", "down"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["b", 4]) for n in "xy"]
+    model = helper.make_model(helper.make_graph(nodes, "two", ends[:1], ends[1:], tensors), ir_version=8)
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    return tmp_path / "m.onnx"
+
+
+def test_each_shard_is_on_its_device(path, mesh):
+    alone = jaxops.onnx.load(path)
+    with jax.set_mesh(mesh):
+        model = jaxops.onnx.load(path, sharding=tensor_parallel("model"))
+        assert {name: x.sharding.spec for name, x in model.params.items()} == {
+            "up": P(None, "model"),
+            "bias": P(),
+            "down": P("model", None),
+        }
+        for name, x in model.params.items():
+            for shard in x.addressable_shards:
+                np.testing.assert_array_equal(shard.data, np.asarray(alone.params[name])[shard.index])
+        x = np.ones((2, 4), np.float32)
+        np.testing.assert_allclose(model(x), alone(x), rtol=1e-6)
+
+
+def test_a_rule_may_give_named_shardings_and_needs_no_current_mesh_then(path, mesh):
+    asked = []
+
+    def rule(name, path, shape):
+        asked.append((name, path, shape))
+        return NamedSharding(mesh, P("model" if name == "down" else None))
+
+    model = jaxops.onnx.load(path, sharding=rule)
+    assert asked == [("up", "up", (4, 6)), ("bias", "bias", (6,)), ("down", "down", (6, 4))]
+    assert [x.sharding.spec for x in model.params.values()] == [P(None), P(None), P("model")]
+
+
+def test_rules_are_refused_at_load(path, mesh):
+    with pytest.raises(ArgumentError, match=r"there is no mesh[\s\S]*jax.set_mesh"):
+        jaxops.onnx.load(path, sharding=data_parallel)
+    with jax.set_mesh(mesh):
+        with pytest.raises(ArgumentError, match=r"the mesh has no axis 'tensor'; it has model"):
+            jaxops.onnx.load(path, sharding=tensor_parallel("tensor"))
+        with pytest.raises(ArgumentError, match="the rule gives 'model' for 'up'; it must give a PartitionSpec"):
+            jaxops.onnx.load(path, sharding=lambda *_: "model")
+        with pytest.raises(ShapeError, match=r"'bias' has shape \(6,\), but the rule gives .* for 2 axes"):
+            jaxops.onnx.load(path, sharding=lambda *_: P(None, "model"))
+    with pytest.raises(ShapeError, match=r"'w' has shape .*splits axis 0 into 2 parts, which do not divide 3"):
+        jaxops.onnx.load(odd(), sharding=lambda *_: NamedSharding(mesh, P("model")))
+
+
+def odd():
+    """The bytes of a model with a weight of 3 rows."""
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["b", 3]) for n in "xy"]
+    weight = numpy_helper.from_array(np.ones((3, 3), np.float32), "w")
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "odd", ends[:1], ends[1:], [weight])
+    return helper.make_model(graph, ir_version=8).SerializeToString()
+
+
+def test_weights_inside_the_file_are_split_too(mesh):
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    with jax.set_mesh(mesh):
+        model = jaxops.onnx.load(odd(), sharding=tensor_parallel("model"))
+        assert model.params["w"].is_fully_replicated  # 3 rows and columns for 2 devices
+        np.testing.assert_array_equal(model(x), x @ np.ones((3, 3)))
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "shape", "spec"),
+    [
+        ("words", "", (40, 16), P("model", None)),  # by vocabulary
+        ("up", "", (16, 64), P(None, "model")),
+        ("down", "", (64, 16), P("model", None)),
+        ("query", "attention.self.query.weight", (16, 16), P(None, "model")),
+        ("onnx::MatMul_1", "layer.0.attention.output.dense", (16, 16), P("model", None)),
+        ("layers.0.self_attn.o_proj.weight", "", (16, 16), P("model", None)),
+        ("filter", "", (8, 3, 3, 3), P("model", None, None, None)),
+        ("odd filter", "", (7, 4, 3, 3), P()),
+        ("short", "", (6, 7), P("model", None)),  # the longer axis does not divide
+        ("odd", "", (3, 5), P()),
+        ("bias", "", (16,), P()),
+        ("scalar", "", (), P()),
+    ],
+)
+def test_tensor_parallel(mesh, name, path, shape, spec):
+    assert tensor_parallel("model", mesh)(name, path, shape).spec == spec
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16", "bool"])
+@pytest.mark.parametrize("index", [np.s_[:, :, :], np.s_[1:3, :, :], np.s_[:, 1:2, 2:], np.s_[2:, 0:0, :]])
+def test_read_part(tmp_path, monkeypatch, dtype, index):
+    monkeypatch.setattr("jaxops.frontend.tensor_file._BLOCK", 50)  # more than one block
+    values = np.arange(60).reshape(4, 3, 5).astype(jax.numpy.dtype(dtype))
+    (tmp_path / "w").write_bytes(b"before" + values.tobytes() + b"after")
+    found = read_part("w", tmp_path / "w", 6, values.dtype, values.shape, index)
+    assert found.dtype == values.dtype
+    assert found.tobytes() == values[index].tobytes()
+    assert found.shape == values[index].shape
+
+
+def test_read_part_of_a_scalar_and_of_a_file_that_ends(tmp_path):
+    (tmp_path / "w").write_bytes(np.float32(3).tobytes())
+    assert read_part("w", tmp_path / "w", 0, np.dtype(np.float32), (), ()).item() == 3
+    with pytest.raises(ModelError, match=r"tensor 'w' of shape \(2,\): its data is damaged.*ends before byte 8"):
+        read_part("w", tmp_path / "w", 0, np.dtype(np.float32), (2,), (slice(None),))
