@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
-MODELS = Path(__file__).parents[1] / "models"
+MODELS = Path(__file__).parents[2] / "models"
 PROCESS = os.environ.get("PROCESS")
 if PROCESS is not None:
     jax.distributed.initialize(f"localhost:{os.environ['PORT']}", 2, int(PROCESS))

@@ -15,7 +15,7 @@ from jaxops.errors import ArgumentError, DTypeError
 from jaxops.sharding import tensor_parallel
 from jaxops.tools.convert.astype import as_type
 
-MODELS = Path(__file__).parents[1] / "models"
+MODELS = Path(__file__).parents[2] / "models"
 # |y - y32| / |y32| over the first output, for torch 2 on CPU: the models of tests/models/export.py after
 # `model.to(dtype)`, on the same inputs in that type: (bfloat16, float16).
 TORCH = {

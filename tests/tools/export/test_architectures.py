@@ -10,7 +10,7 @@ import onnx
 import pytest
 from symbolic_graphs import model
 
-SCRIPT = Path(__file__).parents[1] / "models" / "free_sizes.py"
+SCRIPT = Path(__file__).parents[2] / "models" / "free_sizes.py"
 
 
 @pytest.fixture

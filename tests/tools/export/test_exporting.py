@@ -15,7 +15,7 @@ import jaxops.onnx
 from jaxops.errors import ArgumentError, ShapeError, SignatureError, SizeError, StaticError, UnsupportedError
 from jaxops.tools.export import exporting
 
-MODELS = sorted((Path(__file__).parents[1] / "models").glob("*.onnx"))
+MODELS = sorted((Path(__file__).parents[2] / "models").glob("*.onnx"))
 # The sizes at which each program runs; positions are limited to 32 in BERT and GPT-2.
 SIZES = [
     {"batch": 1, "sequence": 5, "past_sequence": 3, "source": 4, "target": 2},

@@ -14,7 +14,7 @@ from jaxops.model import Model
 from jaxops.onnx import load, registry
 from jaxops.tools.inspect.compare import compare
 
-MODELS = Path(__file__).resolve().parents[1] / "models"
+MODELS = Path(__file__).resolve().parents[2] / "models"
 X = np.float32([[1, -2, 3], [4, 5, -6]])
 THREE = build(
     node("Relu", ["x"], ["h"], node_name="first"),

@@ -13,7 +13,7 @@ from jaxops.errors import ArgumentError, SignatureError
 from jaxops.frontend.module_paths import scope_of
 from jaxops.onnx import load
 
-MODELS = Path(__file__).resolve().parents[1] / "models"
+MODELS = Path(__file__).resolve().parents[2] / "models"
 FILES = sorted(MODELS.glob("*.onnx"))
 # What is not in the file: normalizations that the exporter folded into convolutions; biases of zeros, which the new
 # exporter drops; and the embedding that the new exporter calls by the name of the layer that shares it.

@@ -13,7 +13,7 @@ from jaxops.onnx import carried, load
 from jaxops.tools.inspect.flops import operations
 from jaxops.tools.inspect.modules import levels
 
-MODELS = Path(__file__).resolve().parents[1] / "models"
+MODELS = Path(__file__).resolve().parents[2] / "models"
 W = np.ones((3, 5), np.float32)
 NET = build(
     node("MatMul", ["x", "w"], ["a"], node_name="/net/fc/MatMul"),

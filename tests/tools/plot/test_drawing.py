@@ -13,7 +13,7 @@ from jaxops.errors import ArgumentError
 from jaxops.onnx import load
 from jaxops.tools.plot.coordinates import place
 
-MODELS = Path(__file__).resolve().parents[1] / "models"
+MODELS = Path(__file__).resolve().parents[2] / "models"
 SVG = "{http://www.w3.org/2000/svg}"
 SEQUENCE = model("main (float[N,4] x) => (float[N,4] y) { a = Relu(x) b = Sigmoid(a) y = Add(a, b) }")
 

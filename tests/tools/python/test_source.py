@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, parser
 import jaxops.onnx
 from jaxops.errors import DTypeError, ShapeError, SignatureError, UnsupportedError
 
-MODELS = Path(__file__).parents[1] / "models"
+MODELS = Path(__file__).parents[2] / "models"
 NAMES = sorted(path.name.removesuffix(".onnx") for path in MODELS.glob("*.onnx"))
 
 
