@@ -76,3 +76,15 @@ class Operator(Protocol):
     def body(self, node: "Node", inputs: Sequence[Any]) -> "Graph | None":
         """The graph that defines it, where that depends on the types of the inputs; else None."""
         ...
+
+
+class WrappedOperator:
+    """An operator that is `inner` in all that a subclass does not say."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # of protocols, which copies and printers ask for
+            raise AttributeError(name)
+        return getattr(self.inner, name)

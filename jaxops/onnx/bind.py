@@ -13,7 +13,8 @@ import onnx
 from onnx import helper
 
 from jaxops.errors import ModelError, SignatureError, UnsupportedError
-from jaxops.frontend.custom_operators import OwnOperator, own_operators
+from jaxops.frontend.custom_operators import CustomOperator, custom_operators
+from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.graph.interpreter import PER_NODE
 from jaxops.graph.nodes import Graph, Node
 from jaxops.onnx.disputed import warn_of_disputed
@@ -27,7 +28,7 @@ from jaxops.onnx.registry import Operator
 from jaxops.onnx.schemas import newest_opset
 from jaxops.onnx.uint64 import with_wide_operators
 from jaxops.onnx.unbound import Function, OperatorName, Source
-from jaxops.static import Subgraph, is_symbolic
+from jaxops.static import is_symbolic
 
 # So many callers of a function are told in an error inside it.
 _MOST_NOTES = 16
@@ -40,7 +41,7 @@ def bind(source: Source, operators: Mapping[tuple[str, str], Callable[..., Any]]
 
     operators: functions by (domain, name), which go before those of jaxops.
     """
-    binder = _Binder(source.functions, own_operators(operators or {}))
+    binder = _Binder(source.functions, custom_operators(operators or {}))
     binder.room += PER_NODE * len(source.graph.nodes)
     graph = binder.graph(source.graph, source.opsets, frozenset(), None)
     binder.report()
@@ -56,39 +57,23 @@ def with_body(node: Node) -> Node:
     return found
 
 
-@dataclasses.dataclass(frozen=True)
-class FunctionCall:
+class FunctionCall(SignatureOperator):
     """The operator of a node that calls a function of the model: its body says all."""
 
-    name: str
-    formals: tuple[str, ...]
-    foldable = draws = keeps_sizes = False
-    subgraphs: Mapping[str, Subgraph] = dataclasses.field(default_factory=dict)
+    def __init__(self, name: str, formals: Sequence[str]) -> None:
+        super().__init__(name, None, formals)
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.name, self.formals)
 
     @property
     def label(self) -> str:
         """The function in the context of an error."""
         return f"{self.name}, a function of the model"
 
-    def mark(self, position: int) -> str | None:
-        """None: what an operand is for, the body says."""
-
     def takes_dequantized(self, position: int) -> bool:
         """As the nodes of the body do, each of which asks."""
         return True
-
-    def check(self, inputs: Sequence[Any]) -> None:
-        """Nothing: the nodes of the body check what they get."""
-
-    def check_results(self, values: Sequence[Any]) -> None:
-        """Nothing, likewise."""
-
-    def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
-        """Never: the body runs."""
-        raise AssertionError(f"{self.name} has a body")
-
-    def body(self, node: Node, inputs: Sequence[Any]) -> Graph | None:
-        """None: the node has the body."""
 
 
 class TypedOperator(Operator):
@@ -119,7 +104,7 @@ def _type(value: Any) -> onnx.TypeProto:
 
 class _Binder:
     def __init__(
-        self, functions: Mapping[OperatorName, Function], own: Mapping[tuple[str, str], OwnOperator] | None = None
+        self, functions: Mapping[OperatorName, Function], own: Mapping[tuple[str, str], CustomOperator] | None = None
     ) -> None:
         self.functions = functions
         self.own = own or {}
@@ -160,7 +145,7 @@ class _Binder:
         asked: OperatorName = node.operator
         if (asked.domain, asked.name) in self.own:
             own = self.own[asked.domain, asked.name]
-            own.fit(node, attributes)
+            own.check_node(node.inputs, attributes)
             return dataclasses.replace(node, operator=own, attributes=attributes)
         if asked in self.functions:
             return self.call(node, asked, attributes)

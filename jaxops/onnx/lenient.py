@@ -10,6 +10,7 @@ it is.
 import dataclasses
 import functools
 import heapq
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -47,7 +48,7 @@ class TolerantOperator(Operator):
     def _choices(self) -> Mapping[str, tuple[Any, ...]]:
         registered = adapters().get((self.schema.domain, _SUCCESSORS.get(self.name, self.name)), {})
         newer = newest(registered, newest_opset(self.schema.domain))
-        added = dataclasses.replace(self, fn=newer).parameters if self.fn and newer else {}
+        added = inspect.signature(newer).parameters if self.fn and newer else {}
         found = {}
         for name, parameter in self.parameters.items():
             own, later = choices(parameter.annotation), choices(added[name].annotation) if name in added else ()
@@ -83,7 +84,7 @@ class TolerantOperator(Operator):
 
     def call(
         self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any
-    ) -> tuple[Any, ...]:
+    ) -> Sequence[Any]:
         """As the version says, on operands of the rank and the integers that it says."""
         given = list(inputs)
         for position, value in enumerate(given):

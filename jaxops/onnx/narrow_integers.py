@@ -21,21 +21,22 @@ _NARROW = {np.dtype(t) for t in (np.int32, np.uint32, np.uint64)}
 _Type = np.dtype | None
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class NarrowOperator(TolerantOperator):
-    """An operator on static values; results: their element types, None where that is int64 or open."""
+    """An operator on static values; types: of its results, None where that is int64 or open."""
 
-    results: tuple[_Type, ...] = ()
+    def __init__(self, known: TolerantOperator, types: tuple[_Type, ...]) -> None:
+        super().__init__(known.schema, known.fn, known.opset)
+        self.types = types
 
     def __reduce__(self) -> Any:
-        return _narrow, (TolerantOperator(self.schema, self.fn, self.opset), self.results)
+        return _narrow, (TolerantOperator(self.schema, self.fn, self.opset), self.types)
 
     def call(
         self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any
-    ) -> tuple[Any, ...]:
+    ) -> Sequence[Any]:
         """As the version says; numbers that were sizes get the type that the model says."""
         found = super().call(inputs, attributes, n_outputs=n_outputs, rng=rng)
-        kinds = (*self.results, *[None] * len(found))
+        kinds = (*self.types, *[None] * len(found))
         return tuple(
             y.astype(kind) if kind and isinstance(y, np.ndarray) and y.dtype == np.int64 else y
             for y, kind in zip(found, kinds, strict=False)
@@ -43,9 +44,9 @@ class NarrowOperator(TolerantOperator):
 
 
 @functools.cache
-def _narrow(known: TolerantOperator, results: tuple[_Type, ...]) -> NarrowOperator:
+def _narrow(known: TolerantOperator, types: tuple[_Type, ...]) -> NarrowOperator:
     """One operator for equal nodes, as `tolerant` gives them."""
-    return NarrowOperator(known.schema, known.fn, known.opset, results)
+    return NarrowOperator(known, types)
 
 
 def with_narrow_operators(graph: Graph) -> Graph:

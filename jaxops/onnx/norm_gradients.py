@@ -29,7 +29,7 @@ class NormRoot(TolerantOperator):
 
     def call(
         self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any
-    ) -> tuple[Any, ...]:
+    ) -> Sequence[Any]:
         """As the version says; static operands have no derivative."""
         total, *rest = inputs
 

@@ -7,10 +7,8 @@ domain, or from an adapter in `jaxops.onnx.versions`: the newest one whose `sinc
 import difflib
 import functools
 import importlib
-import inspect
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
@@ -18,7 +16,7 @@ import numpy as np
 
 from jaxops import ops
 from jaxops.errors import ArgumentError, DTypeError, SignatureError, UnsupportedError, describe
-from jaxops.frontend.signature_operator import RESERVED, choices, marks
+from jaxops.frontend.signature_operator import RESERVED, SignatureOperator, marks
 from jaxops.onnx.schemas import (
     OPTIONAL,
     SINGLE,
@@ -34,7 +32,7 @@ from jaxops.onnx.schemas import (
     type_names,
 )
 from jaxops.ops import microsoft, ml, preview, training
-from jaxops.static import ELEMENT_TYPE, KEEPS_SIZES, OF_INPUTS, QUANTIZABLE, VECTOR, Subgraph
+from jaxops.static import ELEMENT_TYPE
 
 # Where the functions of a domain are.
 DOMAINS: dict[str, ModuleType] = {
@@ -86,25 +84,17 @@ def function(op_type: str, domain: str = "") -> Callable[..., Any] | None:
     return _functions(domain).get(op_type.lower())
 
 
-@dataclass(frozen=True, eq=False)
-class Operator:
+class Operator(SignatureOperator):
     """An operator as a model of some opset means it. `fn` is None when only the standard's function body defines it."""
 
-    schema: Any  # an OpSchema; the stubs of onnx lack half of its members
-    fn: Callable[..., Any] | None
-    opset: int = 0
-    formals: Sequence[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "formals", tuple(formal.name for formal in self.schema.inputs))
+    def __init__(self, schema: Any, fn: Callable[..., Any] | None, opset: int = 0) -> None:
+        """schema: an OpSchema; the stubs of onnx lack half of its members."""
+        formals = tuple(formal.name for formal in schema.inputs)
+        super().__init__(schema.name, fn, formals, bool(formals) and schema.inputs[-1].option == VARIADIC)
+        self.schema, self.opset = schema, opset
 
     def __reduce__(self) -> Any:
         return _found_again, (type(self), self.schema.name, self.schema.domain, self.opset)
-
-    @property
-    def name(self) -> str:
-        """The operator as the standard calls it."""
-        return self.schema.name
 
     @property
     def version(self) -> str:
@@ -121,41 +111,6 @@ class Operator:
         """The FunctionProto by which the standard defines the operator, where it needs no types to say so."""
         return self.schema.function_body if self.fn is None and self.schema.has_function else None
 
-    @property
-    def foldable(self) -> bool:
-        """Whether the function computes static operands to a static result."""
-        return getattr(self.fn, "foldable", False)
-
-    @property
-    def sized_by_data(self) -> bool:
-        """Whether the size of the result depends on data; the function has a bounded form then, with `size`."""
-        return "size" in self.parameters.keys() - self.schema.attributes.keys() - set(self.formals)
-
-    @property
-    def draws(self) -> bool:
-        """Whether the function itself takes a random key; one with subgraphs takes it for them."""
-        return "rng" in self.parameters and not self.subgraphs
-
-    @functools.cached_property
-    def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """The parameters of the function."""
-        return inspect.signature(self.fn).parameters if self.fn else {}
-
-    @functools.cached_property
-    def subgraphs(self) -> Mapping[str, Subgraph]:
-        """How operands and outputs pass through each graph among the attributes."""
-        marked = {name: marks(p.annotation) for name, p in self.parameters.items()}
-        return {name: m for name, found in marked.items() for m in found if isinstance(m, Subgraph)}
-
-    @functools.cached_property
-    def _marks(self) -> tuple[tuple[Any, ...], ...]:
-        positional = [p for p in self.parameters.values() if p.kind is not p.KEYWORD_ONLY]
-        return tuple(marks(p.annotation) for p in positional[: len(self.formals)])
-
-    @functools.cached_property
-    def _mark(self) -> tuple[str | None, ...]:
-        return tuple(next((m for m in OF_INPUTS if m in found), None) for found in self._marks)
-
     @functools.cached_property
     def defaults(self) -> Mapping[str, Any]:
         """The schema's defaults of the attributes that have one."""
@@ -165,38 +120,8 @@ class Operator:
     @functools.cached_property
     def _needed(self) -> set[str]:
         """The attributes without which the function cannot be called."""
-        inputs = [name for name, p in self.parameters.items() if p.kind is not p.KEYWORD_ONLY][: len(self.formals)]
         needed = {name for name, p in self.parameters.items() if p.default is p.empty}
-        return needed - RESERVED - set(inputs)
-
-    @property
-    def variadic(self) -> bool:
-        """Whether the last input stands for any number of inputs."""
-        return bool(self.formals) and self.schema.inputs[-1].option == VARIADIC
-
-    def mark(self, position: int) -> str | None:
-        """STATIC, SHAPE_ONLY or STATISTICS where the input at `position` is marked so; a variadic input shares one."""
-        return self._mark[min(position, len(self._mark) - 1)] if self._mark else None
-
-    def takes_dequantized(self, position: int) -> bool:
-        """Whether the input at `position` may be a `Dequantized` array."""
-        return QUANTIZABLE in self._marks_of(position)
-
-    @property
-    def keeps_sizes(self) -> bool:
-        """Whether the first result has the sizes of the first input."""
-        return KEEPS_SIZES in self._marks_of(0)
-
-    def is_vector(self, position: int) -> bool:
-        """Whether the text says that the input at `position` is 1-D, where the function takes a single integer too."""
-        return VECTOR in self._marks_of(position)
-
-    def _marks_of(self, position: int) -> tuple[Any, ...]:
-        return self._marks[min(position, len(self._marks) - 1)] if self._marks else ()
-
-    def choices(self, name: str) -> tuple[Any, ...]:
-        """What an enumerated attribute may be; empty for another attribute."""
-        return choices(self.parameters[name].annotation)
+        return needed - RESERVED - {p.name for p in self._positional[: len(self.formals)]}
 
     def taken_types(self, formal: Any) -> frozenset[str]:
         """The types that this version permits for an input."""
@@ -305,18 +230,9 @@ class Operator:
 
     def call(
         self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any
-    ) -> tuple[Any, ...]:
+    ) -> Sequence[Any]:
         """Runs the function on inputs (None for one left out) and completed attributes."""
-        assert self.fn is not None
-        arguments = list(inputs)
-        if self.variadic:
-            before = len(self.formals) - 1
-            arguments += [None] * (before - len(arguments))
-            arguments = [*arguments[:before], arguments[before:]]
-        context = {"n_outputs": n_outputs, "rng": rng}
-        extra = {name: value for name, value in context.items() if name in self.parameters}
-        result = self.fn(*arguments, **attributes, **extra)
-        results = result if isinstance(result, tuple) else (result,)
+        results = super().call(inputs, attributes, n_outputs=n_outputs, rng=rng)
         assert_types(self.schema, inputs, results)
         return results
 
@@ -332,10 +248,6 @@ class Operator:
                     f"{self.version}: output `{formal.name}` would be {describe(value)}; "
                     f"this version gives {listing(allowed)}"
                 )
-
-    def body(self, node: Any, inputs: Sequence[Any]) -> Any:
-        """None: where the standard's body depends on types, binding takes an operator that says it."""
-        return None
 
 
 def _found_again(kind: type[Operator], op_type: str, domain: str, opset: int) -> Operator:

@@ -24,7 +24,7 @@ class WideOperator(TolerantOperator):
 
     def call(
         self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any
-    ) -> tuple[Any, ...]:
+    ) -> Sequence[Any]:
         """As the version says; OutOfRangeError where uint32 stands for an operand."""
         if any(x.dtype == np.uint32 for x in inputs):  # a traced one, or what a piece of the model has computed
             raise OutOfRangeError(

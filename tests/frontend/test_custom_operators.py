@@ -1,5 +1,8 @@
 """Operators that the caller of `load` brings."""
 
+import copy
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -107,3 +110,9 @@ def test_numbers_become_arrays(value):
     found = jax.tree.leaves(own(lambda *x, **attributes: (value, value))(X))
     assert [(y.dtype, y.item()) for y in found] == [(jnp.asarray(value).dtype, value)] * 2
     assert not any(getattr(y, "weak_type", False) for y in found)
+
+
+def test_a_model_with_one_is_copied_and_pickled():
+    found = own()
+    for again in (copy.deepcopy(found), pickle.loads(pickle.dumps(found))):
+        np.testing.assert_array_equal(again(X)[0], found(X)[0])

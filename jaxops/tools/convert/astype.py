@@ -19,7 +19,8 @@ from jaxops.attributes import element_type
 from jaxops.dtypes import is_float
 from jaxops.errors import ArgumentError, DTypeError
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
-from jaxops.static import SHAPE_ONLY, STATIC, Subgraph
+from jaxops.graph.operator import WrappedOperator
+from jaxops.static import SHAPE_ONLY, STATIC
 
 # (the label of a node, the name of its operator) → whether it computes in float32.
 Keep = Callable[[str, str], bool]
@@ -42,22 +43,15 @@ _OF_ANGLES = {
 _MEANS = {"ReduceMean", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Converting:
+class Converting(WrappedOperator):
     """An operator whose floating-point operands are converted, as each front end's operator otherwise.
 
     wide: computes in float32. ends: its outputs are outputs of the model, and get the narrow type.
     """
 
-    inner: Any
-    dtype: np.dtype
-    wide: bool
-    ends: bool = False
-
-    @property
-    def name(self) -> str:
-        """As the operator's."""
-        return self.inner.name
+    def __init__(self, inner: Any, dtype: np.dtype, wide: bool, ends: bool = False) -> None:
+        super().__init__(inner)
+        self.dtype, self.wide, self.ends = dtype, wide, ends
 
     @property
     def label(self) -> str:
@@ -68,40 +62,6 @@ class Converting:
     def type(self) -> np.dtype:
         """The type of its floating-point operands."""
         return np.dtype(np.float32) if self.wide else self.dtype
-
-    @property
-    def formals(self) -> Sequence[str]:
-        """As the operator's."""
-        return self.inner.formals
-
-    @property
-    def foldable(self) -> bool:
-        """As the operator's."""
-        return self.inner.foldable
-
-    @property
-    def draws(self) -> bool:
-        """As the operator's."""
-        return self.inner.draws
-
-    @property
-    def sized_by_data(self) -> bool:
-        """As the operator's."""
-        return self.inner.sized_by_data
-
-    @property
-    def keeps_sizes(self) -> bool:
-        """As the operator's."""
-        return self.inner.keeps_sizes
-
-    @property
-    def subgraphs(self) -> Mapping[str, Subgraph]:
-        """As the operator's."""
-        return self.inner.subgraphs
-
-    def mark(self, position: int) -> str | None:
-        """As the operator's."""
-        return self.inner.mark(position)
 
     def takes_dequantized(self, position: int) -> bool:
         """Never: all operands are converted."""

@@ -10,7 +10,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
 import jax
@@ -90,7 +90,7 @@ class Recorder:
             result = fn(*args, **kwargs)
             return tuple(map(seal, result)) if isinstance(result, tuple) else seal(result)
 
-        recorded = replace(operator, fn=sealed)
+        recorded = operator.with_function(sealed)
         try:
             found = recorded.call(inputs, attributes, n_outputs=len(self.node.outputs), rng=rng)
         except (TypeError, AttributeError, SizeError) as error:
