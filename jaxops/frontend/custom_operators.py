@@ -19,6 +19,7 @@ class CustomOperator(SignatureOperator):
     def __init__(self, name: str, domain: str, fn: Callable[..., Any]) -> None:
         super().__init__(name, fn)
         self.domain = domain
+        self.draws = "rng" in self.parameters  # also beside subgraphs
 
     def __reduce__(self) -> Any:
         return type(self), (self.name, self.domain, self.fn)
@@ -27,11 +28,6 @@ class CustomOperator(SignatureOperator):
     def label(self) -> str:
         """The operator in the context of an error."""
         return f"{self.name}, of {self.domain or 'ai.onnx'}, as given to load"
-
-    @property
-    def draws(self) -> bool:
-        """Whether it takes a random key, also beside subgraphs."""
-        return "rng" in self.parameters
 
     def takes_dequantized(self, position: int) -> bool:
         """Never: the function gets arrays."""

@@ -1,6 +1,5 @@
 """An operator as the signature of its function says it: the contract that every front end reads."""
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args, get_origin
@@ -43,8 +42,17 @@ class SignatureOperator:
         inputs; else the parameters' own. variadic: the function takes the inputs from the last formal on as one list.
         """
         self.name, self.fn, self.variadic = name, fn, variadic
-        if formals is not None:
-            self.formals = formals
+        self.parameters = inspect.signature(fn, eval_str=True).parameters if fn else {}
+        positional = [p for p in self.parameters.values() if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
+        self.formals = [p.name for p in positional] if formals is None else formals  # a last `*rest` is any number
+        self._inputs = [p.name for p in positional[: len(self.formals)]]
+        self._marks = {name: marks(p.annotation) for name, p in self.parameters.items()}
+        carried = self._marks.items()
+        # How operands and outputs pass through each graph among the attributes.
+        self.subgraphs = {name: mark for name, found in carried for mark in found if isinstance(mark, Subgraph)}
+        self.foldable: bool = getattr(fn, "foldable", False)
+        self.draws = "rng" in self.parameters and not self.subgraphs  # one with subgraphs takes the key for them
+        self.keeps_sizes = KEEPS_SIZES in self._marks_of(0)
 
     def __reduce__(self) -> Any:
         return type(self), (self.name, self.fn, self.formals, self.variadic)
@@ -60,29 +68,18 @@ class SignatureOperator:
         """The operator in the context of an error."""
         return self.name
 
-    @functools.cached_property
-    def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """The parameters of the function."""
-        return inspect.signature(self.fn, eval_str=True).parameters if self.fn else {}
-
-    @functools.cached_property
-    def _positional(self) -> Sequence[inspect.Parameter]:
-        return [p for p in self.parameters.values() if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
-
-    @functools.cached_property
-    def formals(self) -> Sequence[str]:
-        """The names of its inputs; a last `*rest` stands for any number."""
-        return tuple(p.name for p in self._positional)
-
-    @functools.cached_property
-    def _marks(self) -> Sequence[tuple[Any, ...]]:
-        return [marks(p.annotation) for p in self._positional[: len(self.formals)]]
+    @property
+    def sized_by_data(self) -> bool:
+        """Whether the size of the result depends on data; the function has a bounded form then, with `size`."""
+        size = self.parameters.get("size")
+        return size is not None and size.kind is size.KEYWORD_ONLY and STATIC in self._marks["size"]
 
     def _marks_of(self, position: int) -> tuple[Any, ...]:
-        return self._marks[min(position, len(self._marks) - 1)] if self._marks else ()
+        """The marks of an input; a variadic input shares one parameter."""
+        return self._marks[self._inputs[min(position, len(self._inputs) - 1)]] if self._inputs else ()
 
     def mark(self, position: int) -> str | None:
-        """STATIC, SHAPE_ONLY or STATISTICS where the input at `position` is marked so; a variadic input shares one."""
+        """STATIC, SHAPE_ONLY or STATISTICS where the input at `position` is marked so."""
         return next((m for m in OF_INPUTS if m in self._marks_of(position)), None)
 
     def is_vector(self, position: int) -> bool:
@@ -92,33 +89,6 @@ class SignatureOperator:
     def takes_dequantized(self, position: int) -> bool:
         """Whether the input at `position` may be a `Dequantized` array."""
         return QUANTIZABLE in self._marks_of(position)
-
-    @property
-    def keeps_sizes(self) -> bool:
-        """Whether the first result has the sizes of the first input."""
-        return KEEPS_SIZES in self._marks_of(0)
-
-    @property
-    def foldable(self) -> bool:
-        """Whether the function computes static operands to a static result."""
-        return getattr(self.fn, "foldable", False)
-
-    @property
-    def sized_by_data(self) -> bool:
-        """Whether the size of the result depends on data; the function has a bounded form then, with `size`."""
-        size = self.parameters.get("size")
-        return size is not None and size.kind is size.KEYWORD_ONLY and STATIC in marks(size.annotation)
-
-    @property
-    def draws(self) -> bool:
-        """Whether the function itself takes a random key; one with subgraphs takes it for them."""
-        return "rng" in self.parameters and not self.subgraphs
-
-    @functools.cached_property
-    def subgraphs(self) -> Mapping[str, Subgraph]:
-        """How operands and outputs pass through each graph among the attributes."""
-        marked = {name: marks(p.annotation) for name, p in self.parameters.items()}
-        return {name: m for name, carried in marked.items() for m in carried if isinstance(m, Subgraph)}
 
     def choices(self, name: str) -> tuple[Any, ...]:
         """What an enumerated attribute may be; empty for another attribute."""

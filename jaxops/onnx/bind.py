@@ -15,16 +15,18 @@ from onnx import helper
 from jaxops.errors import ModelError, SignatureError, UnsupportedError
 from jaxops.frontend.custom_operators import CustomOperator, custom_operators
 from jaxops.frontend.signature_operator import SignatureOperator
+from jaxops.graph.inline_functions import inline_deep_calls
 from jaxops.graph.interpreter import PER_NODE
+from jaxops.graph.node_order import check_subgraph, in_order
 from jaxops.graph.nodes import Graph, Node
 from jaxops.onnx.disputed import warn_of_disputed
-from jaxops.onnx.functions import calls, resolved, shallow
+from jaxops.onnx.functions import calls, resolved
 from jaxops.onnx.gradient_node import with_differentiated
-from jaxops.onnx.lenient import in_order, opset_of, tolerant
+from jaxops.onnx.lenient import opset_of, tolerant
 from jaxops.onnx.narrow_integers import with_narrow_operators
 from jaxops.onnx.norm_gradients import with_norms
 from jaxops.onnx.read import function
-from jaxops.onnx.registry import Operator
+from jaxops.onnx.registry import Operator, find
 from jaxops.onnx.schemas import newest_opset
 from jaxops.onnx.uint64 import with_wide_operators
 from jaxops.onnx.unbound import Function, OperatorName, Source
@@ -123,7 +125,6 @@ class _Binder:
     ) -> Graph:
         """references: the attributes that a call gives the function which this is; None outside of a function."""
         graph = in_order(graph, outer)
-        _check_order(graph, outer)
         names = outer | graph.defined if any(node.subgraphs for node in graph.nodes) else outer
         nodes = []
         for node in graph.nodes:
@@ -158,7 +159,7 @@ class _Binder:
             return node
         bound = dataclasses.replace(node, operator=operator, attributes=attributes)
         for name, graph in bound.subgraphs.items():
-            _check_subgraph(bound, name, graph)
+            check_subgraph(bound, name, graph)
         return self.with_body(bound)
 
     def call(self, node: Node, asked: OperatorName, attributes: Mapping[str, Any]) -> Node:
@@ -192,8 +193,9 @@ class _Binder:
                         break
                 else:
                     called = self.functions[asked]
-                    body = shallow(asked.name, self.function(called, {**called.defaults, **attributes}))
-                    self.bodies[asked, _frozen(attributes)] = body
+                    body = self.function(called, {**called.defaults, **attributes})
+                    identity = find("Identity", "", newest_opset())
+                    self.bodies[asked, _frozen(attributes)] = inline_deep_calls(asked.name, body, identity)
                     self.calls.remove(asked)
                     path.pop()
         except Exception as error:
@@ -261,67 +263,5 @@ def _frozen(value: Any) -> Any:
     return (type(value), value)  # 1 and 1.0 are equal, and differ
 
 
-def _check_subgraph(node: Node, name: str, graph: Graph) -> None:
-    """Raises ModelError for a graph that takes or gives more or fewer values than its operator hands over."""
-    flow = node.operator.subgraphs.get(name)
-    if flow is None or flow.several:
-        return
-    count = node.attributes.get(flow.not_carried, 1)
-    if not 1 <= count <= max(len(node.inputs), 1):
-        raise SignatureError(
-            f"{node.operator.name}: `{flow.not_carried}` is {count}; of {len(node.inputs)} inputs, 1 to "
-            f"{len(node.inputs)} may be scanned"
-        )
-    takes = 0 if flow.first is None else max(len(node.inputs) - flow.first, 2 * flow.own)
-    gives = flow.own + len(node.outputs)
-    if flow.modifies:
-        takes = gives = 1
-    for what, values, expected in (("inputs", graph.inputs, takes), ("outputs", graph.outputs, gives)):
-        if len(values) != expected:
-            raise ModelError(
-                f"{node.operator.name}: the graph `{name}` has {len(values)} {what}, but the node hands over "
-                f"{expected}: {', '.join(v.name for v in values) or 'none'}"
-            )
-
-
 def _some(names: list[str]) -> str:
     return ", ".join(f"'{n}'" for n in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _check_order(graph: Graph, outer: frozenset[str]) -> None:
-    """Every name is defined once, by a node that does not need it itself."""
-    defined = {v.name for v in graph.inputs} | set(graph.initializers)
-    producers = {name: node for node in graph.nodes for name in node.outputs if name}
-    for node in graph.nodes:
-        for name in node.uses():
-            if name in defined or name in outer:
-                continue
-            if name not in node.inputs and any(name in inner.defined for inner in node.subgraphs.values()):
-                continue  # a cycle in that subgraph, which says so when it is bound
-            if name not in producers:
-                raise ModelError(f"node '{node.label}' ({node.operator.name}) reads '{name}', which nothing defines")
-            if _reaches(producers, name, node):  # else it waits for a cycle, which comes later
-                raise ModelError(
-                    f"the graph has a cycle: node '{node.label}' ({node.operator.name}) reads '{name}', which the "
-                    f"later node '{producers[name].label}' ({producers[name].operator.name}) makes"
-                )
-        for name in filter(None, node.outputs):
-            if name in defined:
-                raise ModelError(f"node '{node.label}' ({node.operator.name}) defines '{name}' a second time")
-            defined.add(name)
-    for value in graph.outputs:
-        if value.name and value.name not in defined and value.name not in outer:
-            raise ModelError(f"output '{value.name}' of the graph is made by no node")
-
-
-def _reaches(producers: Mapping[str, Node], name: str, target: Node) -> bool:
-    """Whether making `name` needs `target` to have run."""
-    seen, todo = set(), [name]
-    while todo:
-        node = producers.get(todo.pop())
-        if node is target:
-            return True
-        if node is not None and node not in seen:
-            seen.add(node)
-            todo.extend(node.uses())
-    return False

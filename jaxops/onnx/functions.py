@@ -1,24 +1,11 @@
-"""Functions that call functions: the order in which they are bound, and how deep they may stand inside each other.
+"""Functions of a model: the attributes of the nodes in them, and which functions they call."""
 
-A walk over a graph enters the bodies of its nodes, so a chain of calls takes Python's stack. Bodies are bound from the
-innermost on, and a chain that is too long becomes one body with the nodes of all.
-"""
-
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jaxops.errors import ModelError, UnsupportedError
-from jaxops.graph.interpreter import check_called
-from jaxops.graph.nodes import Graph, Node, Value
-from jaxops.onnx.registry import find
-from jaxops.onnx.schemas import newest_opset
+from jaxops.errors import ModelError
+from jaxops.graph.nodes import Graph, Node
 from jaxops.onnx.unbound import Function, Reference
-
-# Up to so many bodies stand inside each other …
-_DEEPEST_CALLS = 32
-# … and so many graphs, which subgraphs cannot be opened to avoid.
-_DEEPEST = 100
 
 
 def resolved(node: Node, references: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -49,99 +36,3 @@ def calls(function: Function, attributes: Mapping[str, Any]) -> Iterator[tuple[N
             found = resolved(node, references)
             if not any(isinstance(value, Graph) for value in found.values()):
                 yield node, found
-
-
-def shallow(name: str, body: Graph) -> Graph:
-    """A bound body, without bodies in it if they stand too deep.
-
-    Raises UnsupportedError for one that is too large then, or still too deep.
-    """
-    if body.depth <= _DEEPEST_CALLS:
-        return body
-    check_called(body, name)
-    flat = _Opener(body).graph(body)
-    if flat.depth > _DEEPEST:
-        raise UnsupportedError(
-            f"{name}: it has subgraphs inside subgraphs, by the functions that it calls, {flat.depth} levels deep; "
-            f"jaxops takes {_DEEPEST}"
-        )
-    return flat
-
-
-class _Opener:
-    """Puts the nodes of functions in the place of the calls, under names that nothing else has."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.taken = set(_names(graph))
-        self.count = 0
-
-    def graph(self, graph: Graph) -> Graph:
-        nodes = [new for node in graph.nodes for new in self.node(node)]
-        return dataclasses.replace(graph, nodes=tuple(nodes))
-
-    def node(self, node: Node) -> Sequence[Node]:
-        inner = {name: self.graph(graph) for name, graph in node.subgraphs.items()}
-        node = dataclasses.replace(node, attributes={**node.attributes, **inner}) if inner else node
-        body = node.body
-        if body is None:
-            return [node]
-        inputs = [*node.inputs, *[""] * (len(body.inputs) - len(node.inputs))]
-        names = {value.name: name for value, name in zip(body.inputs, inputs, strict=True)}
-        made = {name for inner in body.nodes for name in inner.outputs}
-        copies = []  # what comes in and goes out, or goes out twice
-        for value, name in zip(body.outputs, node.outputs, strict=False):
-            if name and value.name in made and value.name not in names:
-                names[value.name] = name
-            elif name:
-                copies.append((value.name, name))
-        if not all(names.get(source) for source, _ in copies):
-            return [node]  # an input that was left out goes out
-        same = find("Identity", "", newest_opset())
-        after = [Node(same, name, (names[source],), (name,), {}) for source, name in copies]
-        return [*self.graph(self.renamed(body, names)).nodes, *after]
-
-    def renamed(self, graph: Graph, names: dict[str, str]) -> Graph:
-        """A graph with other names, also inside it. names: those that are chosen; it gets the others."""
-
-        def new(name: str) -> str:
-            if not name:
-                return ""
-            if name not in names:
-                names[name] = self.fresh(name)
-            return names[name]
-
-        def value(old: Value) -> Value:
-            return dataclasses.replace(old, name=new(old.name))
-
-        def node(old: Node) -> Node:
-            inner = {key: self.renamed(graph, names) for key, graph in old.subgraphs.items()}
-            return dataclasses.replace(
-                old,
-                inputs=tuple(map(new, old.inputs)),
-                outputs=tuple(map(new, old.outputs)),
-                attributes={**old.attributes, **inner},
-            )
-
-        return dataclasses.replace(
-            graph,
-            inputs=tuple(map(value, graph.inputs)),
-            outputs=tuple(map(value, graph.outputs)),
-            nodes=tuple(map(node, graph.nodes)),
-            initializers={new(name): tensor for name, tensor in graph.initializers.items()},
-        )
-
-    def fresh(self, name: str) -> str:
-        name = name.partition("@")[0]
-        while f"{name}@{self.count}" in self.taken:
-            self.count += 1
-        self.taken.add(f"{name}@{self.count}")
-        return f"{name}@{self.count}"
-
-
-def _names(graph: Graph) -> Iterator[str]:
-    """All names in a graph and its subgraphs; those of bodies are their own."""
-    yield from graph.defined
-    for node in graph.nodes:
-        yield from node.inputs
-        for inner in node.subgraphs.values():
-            yield from _names(inner)

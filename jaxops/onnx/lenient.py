@@ -7,9 +7,7 @@ is decided here, but for exact repeats of an initializer, which are not read; a 
 it is.
 """
 
-import dataclasses
 import functools
-import heapq
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +17,6 @@ import numpy as np
 from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ModelError
 from jaxops.frontend.signature_operator import choices
-from jaxops.graph.nodes import Graph, Node
 from jaxops.onnx.registry import Operator, adapters, find, newest
 from jaxops.onnx.schemas import allowed_types, later_schemas, newest_opset, versions
 
@@ -120,48 +117,3 @@ def opset_of(domain: str, name: str, opsets: Mapping[str, int]) -> int:
     if not found:
         raise ModelError(f"{name}: the model does not import an opset of domain '{domain}'")
     return found
-
-
-def in_order(graph: Graph, outer: frozenset[str]) -> Graph:
-    """The graph with each node after those whose outputs it reads, its subgraphs too; unchanged if it is so.
-
-    Nodes that are ready keep the order of the file; those of a cycle, and what depends on them, come last.
-    outer: the names that the graph may capture.
-    """
-    if _sorted(graph, outer):
-        return graph
-    names = outer | graph.defined
-    nodes = [_sorted_inside(node, names) for node in graph.nodes]
-    makers = {name: i for i, node in enumerate(nodes) for name in node.outputs if name}
-    reads = [{makers[name] for name in node.uses() if name in makers} for node in nodes]
-    readers: list[list[int]] = [[] for _ in nodes]
-    for i, sources in enumerate(reads):
-        for source in sources:
-            readers[source].append(i)
-    waiting = [len(sources) for sources in reads]
-    ready = [i for i, count in enumerate(waiting) if not count]
-    order = []
-    while ready:
-        i = heapq.heappop(ready)
-        order.append(i)
-        for reader in readers[i]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                heapq.heappush(ready, reader)
-    order += [i for i, count in enumerate(waiting) if count]
-    return dataclasses.replace(graph, nodes=tuple(nodes[i] for i in order))
-
-
-def _sorted(graph: Graph, outer: frozenset[str]) -> bool:
-    defined = {value.name for value in graph.inputs} | set(graph.initializers)
-    for node in graph.nodes:
-        # An inner graph out of order seems to capture its own names, so it is found here too.
-        if not all(name in defined or name in outer for name in node.uses()):
-            return False
-        defined.update(node.outputs)
-    return True
-
-
-def _sorted_inside(node: Node, names: frozenset[str]) -> Node:
-    inner = {key: in_order(graph, names) for key, graph in node.subgraphs.items()}
-    return dataclasses.replace(node, attributes={**node.attributes, **inner}) if inner else node

@@ -121,7 +121,7 @@ class Operator(SignatureOperator):
     def _needed(self) -> set[str]:
         """The attributes without which the function cannot be called."""
         needed = {name for name, p in self.parameters.items() if p.default is p.empty}
-        return needed - RESERVED - {p.name for p in self._positional[: len(self.formals)]}
+        return needed - RESERVED - set(self._inputs)
 
     def taken_types(self, formal: Any) -> frozenset[str]:
         """The types that this version permits for an input."""

@@ -24,7 +24,7 @@ def listed(xs: Sequence[Array], *, n_outputs: int = 1, rng: jax.Array | None = N
 
 def test_inputs_and_their_marks_come_from_the_positional_parameters():
     operator = SignatureOperator("Marked", marked)
-    assert operator.formals == ("x", "sizes", "like")
+    assert operator.formals == ["x", "sizes", "like"]
     assert [operator.mark(k) for k in range(3)] == [None, STATIC, SHAPE_ONLY]
     assert [operator.is_vector(k) for k in range(3)] == [False, True, False]
     assert (operator.foldable, operator.draws, operator.sized_by_data, operator.keeps_sizes) == (False,) * 4
@@ -86,6 +86,6 @@ def test_a_wrapped_operator_is_the_other_in_what_it_does_not_say():
     operator = Loud(SignatureOperator("Marked", marked))
     assert (operator.name, operator.mark(1)) == ("Marked", STATIC)
     assert operator.call([1, 2], {}, n_outputs=4, rng=None) == ["1!", "2!", "None!", "plain!"]
-    assert copy.deepcopy(operator).formals == ("x", "sizes", "like")
+    assert copy.deepcopy(operator).formals == ["x", "sizes", "like"]
     with pytest.raises(AttributeError):
         operator.missing  # noqa: B018
