@@ -166,7 +166,7 @@ def must_agree(problem: str, given: Sizes, wanted: Sizes) -> None:
         raise ShapeError(problem)
 
 
-def one_of(problem: str, given: Sizes | None, *allowed: tuple[Dim | None, ...]) -> bool:
+def sizes_fit(problem: str, given: Sizes | None, *allowed: tuple[Dim | None, ...]) -> bool:
     """Whether sizes are one of several, in which None is any size; a shape that was left out, None, fits.
 
     Raises SizeError, which begins with `problem`, where they fit none for every value of a size, but one for some.

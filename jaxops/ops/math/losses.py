@@ -14,12 +14,12 @@ from jax import lax
 
 from jaxops.attributes import integer, one_of
 from jaxops.dtypes import accumulation_type, as_traced, floating, require_integers
-from jaxops.errors import BoundsError
+from jaxops.errors import BoundsError, ShapeError, shape_text
 from jaxops.ops.common.result_sizes import with_sizes
 from jaxops.ops.math.softmax_like import log_softmax
-from jaxops.shapes.math import losses as sizes_of
+from jaxops.shapes.arithmetic import sizes_fit
 from jaxops.shapes.tensor.indexing import check_inhabited
-from jaxops.static import Array, array, is_symbolic, jit_if_concrete
+from jaxops.static import Array, Sizes, array, is_symbolic, jit_if_concrete
 
 LossReduction = Literal["mean", "sum", "none"]
 
@@ -79,6 +79,22 @@ def softmax_cross_entropy_loss(
     return (loss, log_prob) if return_log_prob else loss
 
 
+def _check_samples(op: str, names: tuple[str, str, str], scores: Sizes, labels: Sizes, weights: Sizes | None) -> Sizes:
+    """(N, d1, …) of scores (N, C, d1, …): the sizes of the labels; weights are (C,). `names`: of the three operands."""
+    if len(scores) < 2:
+        raise ShapeError(f"{op}: `{names[0]}` of {shape_text(scores)} must be (N, C) or (N, C, d1, …)")
+    wanted = (scores[0], *scores[2:])
+    needed = [(names[1], labels, wanted, "label per sample"), (names[2], weights, (scores[1],), "weight per class")]
+    for name, given, sizes, what in needed:
+        problem = (
+            f"{op}: `{name}` of {shape_text(given or ())} does not fit `{names[0]}` of {shape_text(scores)}; "
+            f"it must be {shape_text(sizes)}, one {what}"
+        )
+        if not sizes_fit(problem, given, sizes):
+            raise ShapeError(problem)
+    return wanted
+
+
 def _labels(op: str, names: tuple[str, str, str], x: Any, labels: Any, weights: Any, ignore: Any) -> tuple[Any, Any]:
     """Traced labels, and the label to ignore or None.
 
@@ -86,7 +102,7 @@ def _labels(op: str, names: tuple[str, str, str], x: Any, labels: Any, weights: 
     """
     labels = array(labels)
     require_integers(op, names[1], labels)
-    sizes_of.samples(op, names, x.shape, labels.shape, None if weights is None else weights.shape)
+    _check_samples(op, names, x.shape, labels.shape, None if weights is None else weights.shape)
     ignored = None if ignore is None else integer(op, "ignore_index", ignore)
     if isinstance(labels, np.ndarray) and not is_symbolic(labels) and isinstance(x.shape[1], int):
         skipped = np.zeros(labels.shape, bool) if ignored is None else labels == ignored

@@ -2,7 +2,7 @@
 
 __all__ = ["attn_lstm"]
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,7 +12,7 @@ from jax import lax
 
 from jaxops.attributes import flag, integer
 from jaxops.dtypes import as_traced, floats_of_one_type
-from jaxops.errors import ArgumentError
+from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.recurrent.gate_activations import Activation, resolve
 from jaxops.ops.recurrent.layers import lstm_step
@@ -28,11 +28,43 @@ from jaxops.ops.recurrent.recurrence import (
     lengths,
     run,
 )
-from jaxops.shapes.microsoft import attentive_recurrence as sizes_of
+from jaxops.shapes.arithmetic import sizes_fit
 from jaxops.shapes.recurrent import layers as layer_sizes
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import Array, Dim, Sizes, jit_if_concrete
 
 _NAMES = ("x", "w", "r", "b", "initial_h", "initial_c", "p", "qw", "mw", "v", "m", "aw")
+
+
+def _attention_size(op: str, directions: int, x: Sizes, w: Sizes, r: Sizes, given: Mapping[str, Any]) -> Dim:
+    """The elements of what a step gets from the memory.
+
+    given: the sizes of m (B, T, depth), mw (D, depth, attn), qw (D, hidden, attn), v (D, attn), aw (D, depth + hidden,
+    n) or None, and memory_seq_lens (B,) or None. w is (D, 4 · hidden, input + those elements).
+    """
+    m, mw, aw = given["m"], given["mw"], given["aw"]
+    for name, sizes, axes in (("x", x, 3), ("r", r, 3), ("w", w, 3), ("m", m, 3), ("mw", mw, 3), ("aw", aw, 3)):
+        if sizes is not None and len(sizes) != axes:
+            raise ShapeError(f"{op}: `{name}` of {shape_text(sizes)} must have {axes} axes")
+    hidden, depth, inner = r[2], m[2], mw[2]
+    size = depth if aw is None else aw[2]
+    wanted = {
+        "m": (x[1], None, None),
+        "mw": (directions, depth, None),
+        "qw": (directions, hidden, inner),
+        "v": (directions, inner),
+        "memory_seq_lens": (x[1],),
+        "aw": (directions, depth + hidden, None),
+    }
+    for name, expected in ({"w": (directions, 4 * hidden, x[2] + size)} | wanted).items():
+        sizes = w if name == "w" else given[name]
+        text = shape_text(["*" if d is None else d for d in expected])
+        problem = (
+            f"{op}: `{name}` of {shape_text(sizes or ())} must be {text}; x is {shape_text(x)}, "
+            f"with {hidden} hidden neurons and a memory of {shape_text(m)}"
+        )
+        if not sizes_fit(problem, sizes, expected):
+            raise ShapeError(problem)
+    return size
 
 
 def attn_lstm(
@@ -93,7 +125,7 @@ def attn_lstm(
         for name, value in (("sequence_lens", sequence_lens), ("memory_seq_lens", memory_seq_lens))
     )
     shapes |= {"memory_seq_lens": None if rows is None else rows.shape}
-    size = sizes_of.attention(op, both, shapes["x"], shapes["w"], shapes["r"], shapes)
+    size = _attention_size(op, both, shapes["x"], shapes["w"], shapes["r"], shapes)
     others = {name: shapes[name] for name in ("b", "initial_h", "initial_c", "p") if shapes[name] is not None}
     others |= {} if lens is None else {"sequence_lens": lens.shape}
     hidden = None if hidden_size is None else integer(op, "hidden_size", hidden_size)

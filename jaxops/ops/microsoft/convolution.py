@@ -27,7 +27,6 @@ from jaxops.ops.nn.convolution import conv, conv_transpose
 from jaxops.ops.nn.pooling import max_pool
 from jaxops.ops.nn.windows import options
 from jaxops.shapes.arithmetic import all_agree
-from jaxops.shapes.microsoft import convolution as sizes_of
 from jaxops.shapes.nn import windows
 from jaxops.shapes.nn.windows import AutoPad, Options
 from jaxops.static import Array, Ints, Sizes, Static, jit_if_concrete
@@ -231,12 +230,20 @@ def maxpool_with_mask(
     return _maxpool_with_mask((data, mask), ints(op, "kernel_shape", kernel_shape), given)
 
 
+def _check_mask(op: str, x: Sizes, m: Sizes) -> None:
+    """Raises ShapeError unless m has the shape of x, or 1 in place of batch or channels."""
+    if len(m) != len(x) or tuple(m[2:]) != tuple(x[2:]) or m[0] not in (1, x[0]) or m[1] not in (1, x[1]):
+        raise ShapeError(
+            f"{op}: `m` of {shape_text(m)} must have the shape of x, {shape_text(x)}, or 1 in place of its first sizes"
+        )
+
+
 @jit_if_concrete
 def _maxpool_with_mask(operands: tuple[jax.Array, ...], kernel: Sizes, given: Options) -> jax.Array:
     op = "maxpool_with_mask"
     x, mask = operands
     found = windows.sliding(op, windows.spatial(op, x.shape), kernel, given)
-    sizes_of.mask(op, x.shape, mask.shape)
+    _check_mask(op, x.shape, mask.shape)
     alive, rank = mask != 0, x.ndim - 2
     if rank > 1:
         alive = alive.at[(slice(None), slice(None), *(0,) * rank)].set(True)

@@ -20,12 +20,28 @@ from jaxops.dtypes import (
     require_integers,
     unify,
 )
-from jaxops.errors import ArgumentError, OutOfRangeError, describe
+from jaxops.errors import ArgumentError, OutOfRangeError, ShapeError, describe, shape_text
 from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.microsoft.normalization import normalized
 from jaxops.ops.microsoft.packed_sequences import at_places, capacity, captured, check_offsets, packed
-from jaxops.shapes.microsoft import engram as sizes_of, packed_sequences as packed_sizes
-from jaxops.static import Array, array, foldable, jit_if_concrete
+from jaxops.shapes.arithmetic import sizes_fit
+from jaxops.shapes.microsoft import packed_sequences as packed_sizes
+from jaxops.static import Array, Sizes, array, foldable, jit_if_concrete
+
+
+def _hash_counts(op: str, longest: int, each: int) -> tuple[int, int]:
+    """The number of tokens before one that an n-gram reaches, and of the hashes of all n-grams."""
+    if longest < 2:
+        raise ArgumentError(f"{op}: `max_ngram_size` is {longest}; it must be at least 2")
+    if each < 1:
+        raise ArgumentError(f"{op}: `n_head_per_ngram` is {each}; it must be at least 1")
+    return longest - 1, (longest - 1) * each
+
+
+def _check_tokens(op: str, sizes: Sizes, rank: int) -> None:
+    """Checks `input_ids`, (T,) or (B, L)."""
+    if len(sizes) != rank:
+        raise ShapeError(f"{op}: `input_ids` of {shape_text(sizes)} must be {'(B, L)' if rank == 2 else '(T,)'}")
 
 
 @foldable
@@ -65,10 +81,10 @@ def n_gram_hash_mapping(
     """
     op = "n_gram_hash_mapping"
     longest, each = _numbers(op, max_ngram_size, n_head_per_ngram)
-    reach, count = sizes_of.heads(op, longest, each)
+    reach, count = _hash_counts(op, longest, each)
     operands = _ids(op, input_ids, multipliers, vocab_sizes, past_ids, head_offsets, eos_token_id)
     ids, segments = operands[0], _segments(op, operands[0], segment_ids=segment_ids)[0]
-    sizes_of.tokens(op, ids.shape, 2)
+    _check_tokens(op, ids.shape, 2)
     _check(op, operands, longest, count)
     wanted = {"past_ids": (_shape(operands[3]), (ids.shape[0], reach)), "segment_ids": (_shape(segments), ids.shape)}
     packed_sizes.by_sequence(op, wanted)
@@ -110,9 +126,17 @@ def _segments(op: str, ids: Any, **values: Any) -> tuple[Any, ...]:
     return found if isinstance(ids, np.ndarray) else tuple(None if v is None else as_traced(v) for v in found)
 
 
+def _check_multipliers(op: str, sizes: Sizes, longest: int) -> None:
+    """Checks `multipliers`, at least one for each token of an n-gram."""
+    if len(sizes) != 1 or (isinstance(sizes[0], int) and sizes[0] < longest):
+        raise ShapeError(
+            f"{op}: `multipliers` of {shape_text(sizes)} must be (n,), with n at least {longest}, the max_ngram_size"
+        )
+
+
 def _check(op: str, operands: tuple[Any, ...], longest: int, count: int) -> None:
     _, multipliers, moduli, _, offsets, eos = operands
-    sizes_of.factors(op, multipliers.shape, longest)
+    _check_multipliers(op, multipliers.shape, longest)
     wanted = {"vocab_sizes": (moduli.shape, (count,)), "head_offsets": (_shape(offsets), (count,))}
     packed_sizes.by_sequence(op, wanted | {"eos_token_id": (_shape(eos), ())})
     if isinstance(moduli, np.ndarray) and (moduli < 1).any():
@@ -209,11 +233,11 @@ def varlen_n_gram_hash_mapping(
     """
     op = "varlen_n_gram_hash_mapping"
     longest, each = _numbers(op, max_ngram_size, n_head_per_ngram)
-    reach, count = sizes_of.heads(op, longest, each)
+    reach, count = _hash_counts(op, longest, each)
     size = capacity(op, state_update_capacity, capture_count)
     operands = _ids(op, input_ids, multipliers, vocab_sizes, past_ids, head_offsets, eos_token_id)
     ids = operands[0]
-    sizes_of.tokens(op, ids.shape, 1)
+    _check_tokens(op, ids.shape, 1)
     _check(op, operands, longest, count)
     pad = number(f"{op}: `pad_id`", integer(op, "pad_id", pad_id), canonical(ids.dtype))
     segments, past_segments, counts, sums = integral(
@@ -262,6 +286,18 @@ def _by_sequence(operands: tuple[Any, ...], pad: int, reach: int, each: int, siz
     return hashes, present, present_segments, jnp.where(kept, states, jnp.asarray(pad, ids.dtype))
 
 
+def _check_gate_operands(op: str, key: Sizes, others: dict[str, Sizes | None]) -> None:
+    """Checks the operands of a gate, of which the key is (B, L, G, H)."""
+    if len(key) != 4:
+        raise ShapeError(f"{op}: `key` of {shape_text(key)} must be (B, L, G, H)")
+    wanted = {"query": key, "value": (*key[:2], key[3])}
+    for name, sizes in others.items():
+        expected = wanted.get(name, key[2:])
+        problem = f"{op}: `{name}` of {shape_text(sizes or ())} must be {shape_text(expected)}"
+        if not sizes_fit(problem, sizes, expected):
+            raise ShapeError(problem)
+
+
 def engram_gate(
     key: Array,
     query: Array,
@@ -291,7 +327,7 @@ def engram_gate(
     names = ("key", "query", "value", "key_norm_scale", "query_norm_scale", "conv_norm_scale")
     values = (key, query, value, key_norm_scale, query_norm_scale, conv_norm_scale)
     operands = floats_of_one_type(op, **dict(zip(names, values, strict=True)))
-    sizes_of.gate(op, operands[0].shape, dict(zip(names[1:], map(_shape, operands[1:]), strict=True)))
+    _check_gate_operands(op, operands[0].shape, dict(zip(names[1:], map(_shape, operands[1:]), strict=True)))
     return _gate(operands, float(epsilon))
 
 

@@ -18,15 +18,16 @@ from jax import lax
 
 from jaxops.attributes import flag, one_of
 from jaxops.dtypes import accumulation_type, as_traced, floating, is_float
+from jaxops.errors import ShapeError, shape_text
 from jaxops.kernels.xla_workarounds import root_of_squares
 from jaxops.ops.common.elementwise import traced_operands
 from jaxops.ops.math.linear_algebra import gemm, matmul, scaled
 from jaxops.ops.microsoft.activations import fast_gelu
 from jaxops.ops.microsoft.fused_activations import named
 from jaxops.ops.microsoft.linear_algebra import fused_matmul
+from jaxops.shapes.arithmetic import sizes_fit
 from jaxops.shapes.math.linear_algebra import square
-from jaxops.shapes.microsoft import fused_products as sizes_of
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import Array, Sizes, jit_if_concrete
 
 Metric = Literal["sqeuclidean", "euclidean"]
 
@@ -152,13 +153,28 @@ def cdist(a: Array, b: Array, *, metric: Metric = "sqeuclidean") -> jax.Array:
     return _cdist(traced_operands("cdist", (a, b), "floating-point"), metric == "euclidean")
 
 
+def _distance_sizes(op: str, a: Sizes, b: Sizes) -> Sizes:
+    """(M, K) of rows (M, C) and (K, C)."""
+    problem = f"{op}: a of {shape_text(a)} and b of {shape_text(b)} must be matrices with as many columns"
+    if len(a) != 2 or not sizes_fit(problem, b, (None, a[1])):
+        raise ShapeError(problem)
+    return a[0], b[0]
+
+
 @jit_if_concrete
 def _cdist(operands: tuple[jax.Array, ...], root: bool) -> jax.Array:
     a, b = (v.astype(accumulation_type(v.dtype)) for v in operands)
-    sizes_of.rows("cdist", a.shape, b.shape)
+    _distance_sizes("cdist", a.shape, b.shape)
     # Not by |a|² - 2ab + |b|², which cancels for close rows; XLA fuses the difference into the sum.
     total = jnp.sum(lax.square(a[:, None] - b[None]), -1)
     return (root_of_squares(total) if root else total).astype(operands[0].dtype)
+
+
+def _check_matrices(op: str, **given: Sizes) -> None:
+    """Raises ShapeError unless each of `given` has two axes."""
+    for name, sizes in given.items():
+        if len(sizes) != 2:
+            raise ShapeError(f"{op}: `{name}` must be a matrix, got {shape_text(sizes)}")
 
 
 def sparse_to_dense_matmul(a: Array, b: Array, *, alpha: float = 1.0, transA: int = 0, transB: int = 0) -> jax.Array:
@@ -174,7 +190,7 @@ def sparse_to_dense_matmul(a: Array, b: Array, *, alpha: float = 1.0, transA: in
     op = "sparse_to_dense_matmul"
     arrays = traced_operands(op, (a, b), "numbers")
     turned = flag(op, "transA", transA), flag(op, "transB", transB)
-    sizes_of.matrices(op, a=arrays[0].shape, b=arrays[1].shape)
+    _check_matrices(op, a=arrays[0].shape, b=arrays[1].shape)
     left, right = (x.T if turn else x for x, turn in zip(arrays, turned, strict=True))
     if is_float(left.dtype):
         return fused_matmul(left, right, alpha=alpha)

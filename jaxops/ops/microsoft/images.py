@@ -14,8 +14,9 @@ from jaxops.dtypes import accumulation_type, as_traced, floating
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.common.elementwise import require
 from jaxops.ops.tensor.grids import GridPadding, grid_sample as standard_grid_sample
-from jaxops.shapes.microsoft import images as sizes_of
-from jaxops.static import Array, Dim, Static, jit_if_concrete
+from jaxops.shapes.arithmetic import all_agree
+from jaxops.shapes.tensor.indexing import check_inhabited
+from jaxops.static import Array, Dim, Sizes, Static, jit_if_concrete
 
 CropMode = Literal["bilinear", "nearest"]
 Interpolation = Literal["bilinear", "nearest", "bicubic"]
@@ -47,6 +48,18 @@ def grid_sample(
     )
 
 
+def _check_crops(op: str, x: Sizes, rois: Sizes, batch_indices: Sizes) -> None:
+    """x is (N, C, H, W), rois (R, 4) and batch_indices (R,)."""
+    if len(x) != 4:
+        raise ShapeError(f"{op}: x of {shape_text(x)} must be (N, C, H, W)")
+    if len(rois) != 2 or rois[1] != 4:
+        raise ShapeError(f"{op}: `rois` of {shape_text(rois)} must be (R, 4)")
+    problem = f"{op}: `batch_indices` of {shape_text(batch_indices)} must have one index for each of {rois[0]} regions"
+    if not all_agree(problem, batch_indices, rois[:1]):
+        raise ShapeError(problem)
+    check_inhabited(f"{op}: x", x, (0, 2, 3), rois[:1])
+
+
 def crop_and_resize(
     x: Array,
     rois: Array,
@@ -75,7 +88,7 @@ def crop_and_resize(
     size = ints(op, "crop_size", crop_size)
     if len(size) != 2 or any(isinstance(d, int) and d < 1 for d in size):
         raise ArgumentError(f"{op}: `crop_size` is {size}; it must be a height and a width, both positive")
-    sizes_of.crops(op, image.shape, regions.shape, batch.shape)
+    _check_crops(op, image.shape, regions.shape, batch.shape)
     return _crop_and_resize((image, regions, batch), size, float(extrapolation_value), how == "nearest")
 
 

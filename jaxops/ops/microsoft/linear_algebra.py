@@ -8,13 +8,13 @@ from jax import lax
 
 from jaxops.attributes import flag
 from jaxops.dtypes import accumulation_type
+from jaxops.errors import ShapeError, shape_text
 from jaxops.kernels.matmul import dot
 from jaxops.ops.common.elementwise import traced_operands
 from jaxops.ops.common.result_sizes import with_sizes
 from jaxops.ops.math.linear_algebra import scaled
 from jaxops.shapes.math.linear_algebra import matmul as product_sizes
-from jaxops.shapes.microsoft import linear_algebra as sizes_of
-from jaxops.static import Array, jit_if_concrete
+from jaxops.static import Array, Sizes, jit_if_concrete
 
 
 def fused_matmul(
@@ -47,12 +47,30 @@ def fused_matmul(
     return _fused_matmul(arrays, float(alpha), swapped, batched)
 
 
+def _axis_order(op: str, operand: str, sizes: Sizes, transposed: bool, batch_transposed: bool) -> tuple[int, ...]:
+    """The axes as (batch …, rows, columns).
+
+    batch_transposed: first moves the first axis behind the batch. transposed: then swaps the last two axes.
+    A single axis stays in place.
+    """
+    axes = list(range(len(sizes)))
+    if batch_transposed:
+        if len(sizes) < 3:
+            raise ShapeError(
+                f"{op}: `{operand}` of {shape_text(sizes)} has no batch axes to transpose; it needs at least 3 axes"
+            )
+        axes.insert(-1, axes.pop(0))
+    if transposed and len(sizes) > 1:
+        axes[-2:] = reversed(axes[-2:])
+    return tuple(axes)
+
+
 @jit_if_concrete
 def _fused_matmul(
     arrays: tuple[jax.Array, ...], alpha: float, swapped: tuple[bool, bool], batched: tuple[bool, bool]
 ) -> jax.Array:
     a, b = (
-        lax.transpose(x, sizes_of.order("fused_matmul", name, x.shape, swap, batch))
+        lax.transpose(x, _axis_order("fused_matmul", name, x.shape, swap, batch))
         for name, x, swap, batch in zip("ab", arrays, swapped, batched, strict=True)
     )
     sizes = product_sizes(a.shape, b.shape, "fused_matmul")

@@ -20,15 +20,15 @@ import numpy as np
 
 from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import as_traced, canonical, floating, widened
-from jaxops.errors import ArgumentError, ShapeError, SignatureError, describe
+from jaxops.errors import ArgumentError, ShapeError, SignatureError, describe, shape_text
 from jaxops.ops.generator.ranges import range as standard_range
 from jaxops.ops.tensor.gathering import gather_nd as standard_gather_nd
 from jaxops.ops.tensor.padding import PadMode, pad as standard_pad
 from jaxops.ops.tensor.reshaping import unsqueeze
 from jaxops.ops.tensor.selection import unique as standard_unique
 from jaxops.ops.tensor.triangles import trilu as standard_trilu
-from jaxops.shapes.microsoft import movement as sizes_of
-from jaxops.static import A, Array, Static, array, foldable, is_symbolic, jit_if_concrete, known
+from jaxops.shapes.arithmetic import floored
+from jaxops.static import A, Array, Dim, Sizes, Static, array, foldable, is_symbolic, jit_if_concrete, known
 
 
 @foldable
@@ -97,6 +97,16 @@ def trilu(x: A, k: Any = None, *, upper: int = 1) -> A:
     return standard_trilu(x, k, upper=upper)
 
 
+def _window_count(op: str, sizes: Sizes, axis: int, size: int, step: int) -> Dim:
+    """How many slices of `size` elements, `step` apart, an axis has."""
+    if size < 1 or step < 1:
+        raise ArgumentError(f"{op}: `size` is {size} and `step` is {step}; both must be at least 1")
+    length = sizes[axis]
+    if isinstance(length, int) and size > length:
+        raise ShapeError(f"{op}: `size` is {size}, but axis {axis} of {shape_text(sizes)} has {length} elements")
+    return floored(length - size, step) + 1
+
+
 @foldable
 def unfold_tensor(input: A, *, dim: int = -1, size: int, step: int = 1) -> A:
     """All slices of `size` elements along an axis, `step` apart, on a new last axis.
@@ -112,7 +122,7 @@ def unfold_tensor(input: A, *, dim: int = -1, size: int, step: int = 1) -> A:
     x = array(input)
     at = resolve_axis("unfold_tensor", dim, x.ndim, operand="dim")
     length, apart = integer("unfold_tensor", "size", size), integer("unfold_tensor", "step", step)
-    count = sizes_of.windows("unfold_tensor", x.shape, at, length, apart)
+    count = _window_count("unfold_tensor", x.shape, at, length, apart)
     if is_symbolic(count):
         x = as_traced(x)
     return widened(lambda xs: _unfolded(xs[0], at, length, apart, count), (x,))

@@ -2,6 +2,7 @@
 
 __all__ = ["moe_group_router"]
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,12 +11,12 @@ from jax import lax
 
 from jaxops.attributes import integer
 from jaxops.dtypes import accumulation_type, floating, floats_of_one_type
-from jaxops.errors import ArgumentError
+from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.math.ranking import top_k
-from jaxops.shapes.microsoft import routing as sizes_of
-from jaxops.static import Array, jit_if_concrete
+from jaxops.shapes.arithmetic import sizes_fit
+from jaxops.static import Array, Dim, Sizes, jit_if_concrete
 
 
 def moe_group_router(
@@ -60,12 +61,42 @@ def moe_group_router(
     return found if full_scores else found[0]
 
 
+def _score_sizes(op: str, logits: Sizes, bias: Sizes, projection: Sizes | None) -> tuple[Dim, int]:
+    """(tokens, experts) of logits (…, E), or of activations (T, W) with a projection (E, W), and a bias (E,)."""
+    if projection is not None:
+        problem = f"{op}: `projection_weight` of {shape_text(projection)} must be (E, W) for `logits` of (T, W)"
+        if len(logits) != 2 or not sizes_fit(f"{problem}, got {shape_text(logits)}", projection, (None, logits[1])):
+            raise ShapeError(f"{problem}, got {shape_text(logits)}")
+    if len(logits) < 2:
+        raise ShapeError(f"{op}: `logits` of {shape_text(logits)} must have at least 2 axes, (…, experts)")
+    experts = logits[-1] if projection is None else projection[0]
+    problem = f"{op}: `expert_bias` of {shape_text(bias)} must be ({experts},), a number for each expert"
+    if not sizes_fit(problem, bias, (experts,)):
+        raise ShapeError(problem)
+    if not isinstance(experts, int):
+        raise ShapeError(f"{op}: the number of experts, {experts}, must be known")
+    return math.prod(logits[:-1]), experts
+
+
+def _check_choice(op: str, experts: int, **counts: int) -> None:
+    """Checks how many groups there are and are chosen, and how many experts."""
+    for name, count in counts.items():
+        if count < 1:
+            raise ArgumentError(f"{op}: `{name}` is {count}; it must be at least 1")
+    groups = counts["n_group"]
+    if experts % groups or counts["topk_group"] > groups or counts["top_k"] > experts:
+        raise ArgumentError(
+            f"{op}: `n_group` {groups} must divide the {experts} experts, `topk_group` {counts['topk_group']} must not "
+            f"exceed it, nor `top_k` {counts['top_k']} the experts"
+        )
+
+
 @jit_if_concrete
 def _routed(operands: tuple[Any, ...], named: tuple[tuple[str, int], ...], sentinel: float) -> tuple[Any, Any, Any]:
     op, (logits, projection, bias), counts = "moe_group_router", operands, dict(named)
     projected = None if projection is None else projection.shape
-    tokens, experts = sizes_of.scores(op, logits.shape, bias.shape, projected)
-    sizes_of.choice(op, experts, **counts)
+    tokens, experts = _score_sizes(op, logits.shape, bias.shape, projected)
+    _check_choice(op, experts, **counts)
     work = accumulation_type(logits.dtype, bias.dtype)
     x = logits.astype(work)
     if projection is not None:

@@ -10,9 +10,10 @@ from jax import lax
 
 from jaxops.attributes import ints
 from jaxops.dtypes import accumulation_type, floating
+from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.tensor.slicing import slice as slice_
-from jaxops.shapes.microsoft import scaling_and_cropping as sizes_of
-from jaxops.static import A, Array, StaticInts, foldable, jit_if_concrete
+from jaxops.shapes.arithmetic import must_agree
+from jaxops.static import A, Array, Dim, Sizes, StaticInts, foldable, jit_if_concrete
 
 
 def affine(x: Array, *, alpha: float = 1.0, beta: float = 0.0) -> jax.Array:
@@ -96,9 +97,25 @@ def image_scaler(input: Array, *, bias: Sequence[float], scale: float = 1.0) -> 
     return _image_scaler(data, tuple(map(float, bias)), float(scale))
 
 
+def _check_channel_biases(op: str, sizes: Sizes, count: int) -> None:
+    """Raises ShapeError unless the sizes are (N, C, H, W) with one bias for each channel."""
+    _check_image(op, sizes)
+    if sizes[1] != count:
+        must_agree(
+            f"{op}: `bias` holds {count} numbers, but `input` of {shape_text(sizes)} has {sizes[1]} channels",
+            (sizes[1],),
+            (count,),
+        )
+
+
+def _check_image(op: str, sizes: Sizes) -> None:
+    if len(sizes) != 4:
+        raise ShapeError(f"{op}: `input` of {shape_text(sizes)} must have 4 axes: (N, C, H, W)")
+
+
 @jit_if_concrete
 def _image_scaler(x: jax.Array, bias: tuple[float, ...], scale: float) -> jax.Array:
-    sizes_of.channel_biases("image_scaler", x.shape, len(bias))
+    _check_channel_biases("image_scaler", x.shape, len(bias))
     wide = accumulation_type(x.dtype)
     return (x.astype(wide) * scale + jnp.asarray(bias, wide).reshape(1, -1, 1, 1)).astype(x.dtype)
 
@@ -119,9 +136,29 @@ def crop(input: Array, *, border: Sequence[int], scale: Sequence[int] = ()) -> j
     return _crop(data, ints("crop", "border", tuple(border)), ints("crop", "scale", tuple(scale)))
 
 
+def _cropped_spans(op: str, sizes: Sizes, border: Sizes, scale: Sizes) -> tuple[tuple[Dim, Dim], tuple[Dim, Dim]]:
+    """Begin and end of the rows and of the columns that are left."""
+    _check_image(op, sizes)
+    if len(border) != 4 or min(border) < 0:
+        raise ArgumentError(f"{op}: `border` is {border}; it must be left, top, right and bottom, each 0 or more")
+    if len(scale) not in (0, 2) or min(scale, default=0) < 0:
+        raise ArgumentError(f"{op}: `scale` is {scale}; it must be height and width, each 0 or more, or empty")
+    left, top, right, bottom = border
+    spans = []
+    for axis, name, low, high in ((2, "height", top, bottom), (3, "width", left, right)):
+        size = sizes[axis]
+        end = low + scale[axis - 2] if scale else size - high
+        # A symbolic size is taken to be large enough.
+        needed = max(end, low + high) if scale else low + high
+        if isinstance(size, int) and size < needed:
+            raise ShapeError(f"{op}: `input` of {shape_text(sizes)} has {name} {size}; the result needs {needed}")
+        spans.append((low, end))
+    return spans[0], spans[1]
+
+
 @jit_if_concrete
 def _crop(x: jax.Array, border: tuple[int, ...], scale: tuple[int, ...]) -> jax.Array:
-    rows, columns = sizes_of.cropped("crop", x.shape, border, scale)
+    rows, columns = _cropped_spans("crop", x.shape, border, scale)
     x = lax.slice_in_dim(x, *rows, axis=2)
     return lax.slice_in_dim(x, *columns, axis=3)
 

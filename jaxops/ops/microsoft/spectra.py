@@ -12,8 +12,8 @@ from jaxops.attributes import integer, one_of
 from jaxops.dtypes import accumulation_type, floating
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.common.elementwise import broadcast_to, traced_operands
-from jaxops.shapes.microsoft import spectra as sizes_of
-from jaxops.static import Array, jit_if_concrete
+from jaxops.shapes.math.broadcasting import broadcast
+from jaxops.static import Array, Sizes, jit_if_concrete
 
 No = Literal[0]
 Yes = Literal[1]
@@ -65,9 +65,20 @@ def _rfft(x: jax.Array, count: int) -> jax.Array:
     return lax.convert_element_type(jnp.stack([jnp.real(values), jnp.imag(values)], -1), x.dtype)
 
 
+def _signal_sizes(op: str, sizes: Sizes, count: int) -> Sizes:
+    """The sizes of the last `count` axes of a real signal, from its transform of (…, m, 2)."""
+    if len(sizes) < count + 1 or sizes[-1] != 2:
+        raise ShapeError(
+            f"{op}: x of {shape_text(sizes)} must have {count} axes and an axis of 2, real and imaginary, behind them"
+        )
+    if isinstance(sizes[-2], int) and sizes[-2] < 2:
+        raise ShapeError(f"{op}: x of {shape_text(sizes)} is the transform of no element; it needs two points or more")
+    return (*sizes[-1 - count : -2], 2 * (sizes[-2] - 1))
+
+
 @jit_if_concrete
 def _irfft(x: jax.Array, count: int) -> jax.Array:
-    sizes = sizes_of.inverse("irfft", x.shape, count)
+    sizes = _signal_sizes("irfft", x.shape, count)
     wide = x.astype(accumulation_type(x.dtype))
     values = lax.complex(wide[..., 0], wide[..., 1])
     return lax.convert_element_type(jnp.fft.irfftn(values, sizes, range(-count, 0)), x.dtype)
@@ -97,9 +108,17 @@ def complex_mul_conj(a: Array, b: Array) -> jax.Array:
     return _complex_mul(traced_operands("complex_mul_conj", (a, b), "floating-point"), "complex_mul_conj", True)
 
 
+def _pair_sizes(op: str, *shapes: Sizes) -> Sizes:
+    """The common shape of operands whose last axis is (real, imaginary)."""
+    for sizes in shapes:
+        if not sizes or sizes[-1] != 2:
+            raise ShapeError(f"{op}: an operand of {shape_text(sizes)} must end with an axis of 2, real and imaginary")
+    return broadcast(op, *shapes)
+
+
 @jit_if_concrete
 def _complex_mul(operands: tuple[jax.Array, ...], op: str, conjugated: bool) -> jax.Array:
-    sizes = sizes_of.pairs(op, *(v.shape for v in operands))
+    sizes = _pair_sizes(op, *(v.shape for v in operands))
     a, b = (broadcast_to(v.astype(accumulation_type(v.dtype)), sizes) for v in operands)
     x, y, u, v = a[..., 0], a[..., 1], b[..., 0], -b[..., 1] if conjugated else b[..., 1]
     return jnp.stack([x * u - y * v, x * v + y * u], -1).astype(operands[0].dtype)

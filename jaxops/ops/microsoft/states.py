@@ -5,6 +5,7 @@
 
 __all__ = ["causal_conv_with_state", "linear_attention", "linear_attention_gate"]
 
+import math
 from typing import Any
 
 import jax
@@ -14,12 +15,13 @@ from jax import lax
 
 from jaxops.attributes import flag, integer, one_of
 from jaxops.dtypes import accumulation_type, floating, floats_of_one_type
-from jaxops.errors import ArgumentError, UnsupportedError
+from jaxops.errors import ArgumentError, ShapeError, UnsupportedError, shape_text
 from jaxops.ops.common.elementwise import broadcast_to, traced_operands
 from jaxops.ops.nn.sequence_states import Activation, UpdateRule, convolved_by_channel, remembered
-from jaxops.shapes.microsoft import biases, states as sizes_of
+from jaxops.shapes.microsoft import biases
 from jaxops.shapes.nn import sequence_states as standard_sizes
-from jaxops.static import Array, jit_if_concrete
+from jaxops.shapes.nn.sequence_states import causal_conv
+from jaxops.static import Array, Sizes, jit_if_concrete
 
 
 def causal_conv_with_state(
@@ -67,11 +69,23 @@ def _window(op: str, state_window: Any) -> int:
     return window
 
 
+def _causal_sizes(
+    op: str, x: Sizes, weight: Sizes, bias: Sizes | None, *, channels_last: bool, dilation: int
+) -> tuple[Sizes, Sizes]:
+    """x as (N, C, L), and the sizes of a state: (N, C, S), or (N, S, c1, …, cn) with the channels last."""
+    if not channels_last:
+        return x, causal_conv(op, x, weight, bias, dilation)
+    if len(x) < 3:
+        raise ShapeError(f"{op}: `input` of {shape_text(x)} must be (N, L, c1, …, cn)")
+    flat = (x[0], math.prod(x[2:]), x[1])
+    return flat, (x[0], causal_conv(op, flat, weight, bias, dilation)[2], *x[2:])
+
+
 @jit_if_concrete
 def _causal_conv(operands: tuple[Any, ...], activation: Activation, last: bool, step: int, window: int) -> Any:
     op, (x, weight, bias, past) = "causal_conv_with_state", operands
     bias_sizes = None if bias is None else bias.shape
-    flat, state = sizes_of.causal(op, x.shape, weight.shape, bias_sizes, channels_last=last, dilation=step)
+    flat, state = _causal_sizes(op, x.shape, weight.shape, bias_sizes, channels_last=last, dilation=step)
     if past is not None:
         standard_sizes.state(op, past.shape, (window, *state) if window else state)
     batch, channels, length = flat

@@ -2,13 +2,14 @@
 
 __all__ = ["flatten"]
 
+import math
+
 import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.ops.common.result_sizes import with_sizes
-from jaxops.shapes.nn import flattening as sizes_of
-from jaxops.static import A, Array, foldable, jit_if_concrete
+from jaxops.static import A, Array, Sizes, foldable, jit_if_concrete
 
 
 @foldable
@@ -26,8 +27,13 @@ def flatten(input: A, *, axis: int = 1) -> A:
     return _flatten(input, integer("flatten", "axis", axis))
 
 
+def flattened_sizes(sizes: Sizes, axis: int) -> Sizes:
+    """Two sizes: the product before `axis` and the product from `axis` on; `axis` is in [0, rank]."""
+    return math.prod(sizes[:axis]), math.prod(sizes[axis:])
+
+
 @jit_if_concrete
 def _flatten(input: Array, axis: int) -> Array:
-    sizes = sizes_of.flatten(input.shape, resolve_axis("flatten", axis, input.ndim, end=True))
+    sizes = flattened_sizes(input.shape, resolve_axis("flatten", axis, input.ndim, end=True))
     y = input.reshape(sizes) if isinstance(input, np.ndarray) else lax.reshape(input, sizes)
     return with_sizes("flatten", y, sizes, input.dtype)

@@ -12,12 +12,43 @@ from jax import lax
 
 from jaxops.attributes import integer, ints, one_of
 from jaxops.dtypes import is_string
-from jaxops.errors import ArgumentError, DTypeError, describe
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, describe, shape_text
 from jaxops.ops.common.result_sizes import bounded_like, check_counts, with_sizes
-from jaxops.shapes.nn import ngrams as sizes_of
 from jaxops.static import Array, Ints, Sizes, array, jit_if_concrete
 
 NgramMode = Literal["TF", "IDF", "TFIDF"]
+
+
+class _Segment(NamedTuple):
+    """The n-grams of one length in the pool: where they begin, the number of the first one, how many there are."""
+
+    n: int
+    start: int
+    number: int
+    total: int
+
+
+def _count_sizes(x: Sizes, columns: int) -> Sizes:
+    """(columns,) of one sequence (C,), (N, columns) of N sequences (N, C) (ONNX TfIdfVectorizer-9)."""
+    if len(x) not in (1, 2):
+        raise ShapeError(f"tf_idf_vectorizer: `x` of {shape_text(x)} must be (C,) or (N, C)")
+    return (*x[:-1], columns)
+
+
+def _segments(pool: int, starts: Sequence[int]) -> list[_Segment]:
+    """The 1-grams, the 2-grams, … of a pool of so many items, from where each of them begins."""
+    op = "tf_idf_vectorizer"
+    if not starts or starts[0] != 0 or list(starts) != sorted(starts) or starts[-1] > pool:
+        raise ArgumentError(
+            f"{op}: `ngram_counts` {shape_text(starts)} must ascend from 0 to at most {pool}, the size of the pool"
+        )
+    found, number = [], 0
+    for n, (start, end) in enumerate(zip(starts, [*starts[1:], pool], strict=True), 1):
+        if (end - start) % n:
+            raise ArgumentError(f"{op}: the pool has {end - start} items of {n}-grams, which {n} does not divide")
+        found.append(_Segment(n, start, number, (end - start) // n))
+        number += found[-1].total
+    return found
 
 
 def tf_idf_vectorizer(
@@ -62,7 +93,7 @@ def tf_idf_vectorizer(
             f"`max_skip_count` {skips} must not be negative"
         )
     pool = _pool(op, x, pool_int64s, pool_strings)
-    segments = sizes_of.segments(len(pool), ints(op, "ngram_counts", ngram_counts))
+    segments = _segments(len(pool), ints(op, "ngram_counts", ngram_counts))
     columns = ints(op, "ngram_indexes", ngram_indexes)
     total = sum(segment.total for segment in segments)
     if len(columns) != total or min(columns, default=0) < 0:
@@ -72,7 +103,7 @@ def tf_idf_vectorizer(
         )
     if weights is not None and len(weights) != total:
         raise ArgumentError(f"{op}: `weights` has {len(weights)} items; the pool has {total} n-grams")
-    sizes = sizes_of.counted(x.shape, max(columns, default=-1) + 1)
+    sizes = _count_sizes(x.shape, max(columns, default=-1) + 1)
     check_counts(op, "ngram_indexes", max(columns, default=-1))
     bounded_like(op, sizes, x, np.float32)
     vocabulary, items = np.unique(pool, return_inverse=True)
@@ -97,7 +128,7 @@ class _Pool(NamedTuple):
 
     vocabulary: tuple[int, ...] | None
     items: tuple[int, ...]
-    segments: tuple[sizes_of.Segment, ...]
+    segments: tuple[_Segment, ...]
     columns: Sizes
     weights: tuple[float, ...] | None
 

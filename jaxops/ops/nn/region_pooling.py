@@ -11,9 +11,11 @@ from jax import lax
 
 from jaxops.attributes import ints
 from jaxops.dtypes import accumulation_type, floating, unify
+from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.kernels.xla_workarounds import largest, quotient
 from jaxops.ops.common.result_sizes import bounded_like, with_sizes
-from jaxops.shapes.nn import region_pooling as sizes_of
+from jaxops.shapes.arithmetic import agree
+from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.static import Array, Dim, Ints, Sizes, jit_if_concrete
 
 
@@ -36,10 +38,24 @@ def max_roi_pool(x: Array, rois: Array, *, pooled_shape: Ints, spatial_scale: fl
     return _max_roi_pool(floating(op, x=x, rois=rois), ints(op, "pooled_shape", pooled_shape), spatial_scale)
 
 
+def _pooled_sizes(x: Sizes, rois: Sizes, shape: Sizes) -> Sizes:
+    """(R, C, height, width) of R regions (R, 5) in images (N, C, H, W) (ONNX MaxRoiPool-22)."""
+    problem = (
+        f"max_roi_pool: `x` of {shape_text(x)} must be (N, C, H, W), and `rois` of {shape_text(rois)} (R, 5): "
+        f"image, x1, y1, x2, y2"
+    )
+    if len(x) != 4 or len(rois) != 2 or not agree(problem, rois[1], 5):
+        raise ShapeError(problem)
+    if len(shape) != 2 or min(shape) < 1:
+        raise ArgumentError(f"max_roi_pool: `pooled_shape` {shape_text(shape)} must be two positive numbers")
+    check_inhabited("max_roi_pool: `x`", x, (0,), rois[:1])
+    return (rois[0], x[1], *shape)
+
+
 @jit_if_concrete
 def _max_roi_pool(operands: tuple[Any, Any], shape: Sizes, scale: float) -> Any:
     x, rois = operands
-    sizes = sizes_of.pooled(x.shape, rois.shape, shape)
+    sizes = _pooled_sizes(x.shape, rois.shape, shape)
     bounded_like("max_roi_pool", sizes, x)
     if isinstance(sizes[0], int) and sizes[0] == 0:
         return jnp.zeros(sizes, x.dtype)

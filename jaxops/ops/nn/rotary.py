@@ -10,10 +10,41 @@ from jax import lax
 
 from jaxops.attributes import flag, integer
 from jaxops.dtypes import floating, unify
+from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.common.scaled_dot_product import rotated
 from jaxops.ops.tensor.gathering import gather
-from jaxops.shapes.nn import dot_product_attention as heads_of, rotary as sizes_of
-from jaxops.static import Array, array, jit_if_concrete
+from jaxops.shapes.arithmetic import all_agree
+from jaxops.shapes.nn import dot_product_attention as heads_of
+from jaxops.static import Array, Dim, Sizes, array, jit_if_concrete
+
+
+def _rotated_elements(op: str, rotary_embedding_dim: int, head_size: Dim) -> Dim:
+    """The number of elements at the start of each head that turn, in pairs; an attribute of 0 means all."""
+    count = rotary_embedding_dim or head_size
+    if isinstance(count, int) and isinstance(head_size, int) and not (0 <= count <= head_size and count % 2 == 0):
+        raise ArgumentError(
+            f"{op}: `rotary_embedding_dim` is {rotary_embedding_dim} with heads of {head_size} elements; an even "
+            f"number of them must turn, at most all"
+        )
+    return count
+
+
+def _check_tables(op: str, positions: Sizes | None, batch: Dim, length: Dim, count: Dim, **given: Sizes) -> None:
+    """Raises ShapeError unless the tables are (positions, count / 2), or (B, S, count / 2) without `position_ids`."""
+    if positions is not None:
+        problem = f"{op}: `position_ids` of {shape_text(positions)} must be ({batch}, {length}), one per token"
+        if not all_agree(problem, positions, (batch, length)):
+            raise ShapeError(problem)
+    wanted = ("positions", count // 2) if positions is not None else (batch, length, count // 2)
+    kept = slice(1 if positions is not None else 0, None)
+    for name, sizes in given.items():
+        without = "with" if positions is not None else "without"
+        problem = (
+            f"{op}: `{name}` of {shape_text(sizes)} must be {shape_text(wanted)} {without} `position_ids`, as "
+            f"{count} elements of each head turn"
+        )
+        if len(sizes) != len(wanted) or not all_agree(problem, sizes[kept], wanted[kept]):
+            raise ShapeError(problem)
 
 
 def rotary_embedding(
@@ -46,10 +77,10 @@ def rotary_embedding(
     unify(op, (x, cos, sin), ("x ", "cos_cache ", "sin_cache "))
     heads = None if num_heads is None or (num_heads == 0 and x.ndim == 4) else integer(op, "num_heads", num_heads)
     batch, _, length, size = heads_of.split(op, "x", x.shape, heads, "num_heads")
-    count = sizes_of.turned(op, integer(op, "rotary_embedding_dim", rotary_embedding_dim), size)
+    count = _rotated_elements(op, integer(op, "rotary_embedding_dim", rotary_embedding_dim), size)
     positions = None if position_ids is None else array(position_ids)
     places = None if positions is None else positions.shape
-    sizes_of.tables(op, places, batch, length, count, cos_cache=cos.shape, sin_cache=sin.shape)
+    _check_tables(op, places, batch, length, count, cos_cache=cos.shape, sin_cache=sin.shape)
     if positions is not None:
         cos, sin = gather(cos, positions), gather(sin, positions)
     return _rotary_embedding((x, cos, sin), size, flag(op, "interleaved", interleaved))

@@ -12,11 +12,12 @@ from jax import lax
 
 from jaxops.attributes import integer, one_of
 from jaxops.dtypes import floating, integral
-from jaxops.errors import ArgumentError
+from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.kernels.custom_transpose import linear
 from jaxops.ops.common.result_sizes import bounded_like, check_counts, with_sizes
-from jaxops.shapes.object_detection import regions as sizes_of
-from jaxops.static import Array, jit_if_concrete
+from jaxops.shapes.arithmetic import all_agree
+from jaxops.shapes.tensor.indexing import check_inhabited
+from jaxops.static import Array, Sizes, jit_if_concrete
 
 RoiCoordinates = Literal["half_pixel", "output_half_pixel"]
 RoiPooling = Literal["avg", "max"]
@@ -72,10 +73,26 @@ def roi_align(
     return _roi_align((image, regions, batch), how)
 
 
+def _aligned_sizes(x: Sizes, rois: Sizes, batch_indices: Sizes, height: int, width: int) -> Sizes:
+    """(R, C, height, width) of R regions (R, 4) in images (N, C, H, W) (ONNX RoiAlign-22)."""
+    if len(x) != 4:
+        raise ShapeError(f"roi_align: `x` of {shape_text(x)} must be (N, C, H, W)")
+    problem = (
+        f"roi_align: `rois` of {shape_text(rois)} must be (R, 4), and `batch_indices` of "
+        f"{shape_text(batch_indices)} must be (R,)"
+    )
+    if len(rois) != 2 or not all_agree(problem, (*batch_indices, rois[1]), (rois[0], 4)):
+        raise ShapeError(problem)
+    if height < 1 or width < 1:
+        raise ArgumentError(f"roi_align: `output_height` {height} and `output_width` {width} must be positive")
+    check_inhabited("roi_align: `x`", x, (0, 2, 3), rois[:1])
+    return (rois[0], x[1], height, width)
+
+
 @jit_if_concrete
 def _roi_align(operands: tuple[Any, Any, Any], how: _Pooling) -> Any:
     x, rois, batch = operands
-    sizes = sizes_of.aligned(x.shape, rois.shape, batch.shape, *how.shape)
+    sizes = _aligned_sizes(x.shape, rois.shape, batch.shape, *how.shape)
     bounded_like("roi_align", sizes, x)
     work = np.promote_types(np.promote_types(x.dtype, rois.dtype), np.float32)
     rows = jnp.moveaxis(lax.convert_element_type(x, work), 1, -1)

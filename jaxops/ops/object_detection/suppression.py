@@ -11,10 +11,20 @@ from jax import lax
 
 from jaxops.attributes import flag, non_negative
 from jaxops.dtypes import as_traced, canonical, floating
-from jaxops.errors import ShapeError, StaticError, describe, message
+from jaxops.errors import ShapeError, StaticError, describe, message, shape_text
 from jaxops.ops.common.result_sizes import bounded_like, check_counts
-from jaxops.shapes.object_detection import suppression as sizes_of
-from jaxops.static import Array, Static, Tracer, is_static, jit_if_concrete
+from jaxops.shapes.arithmetic import all_agree
+from jaxops.static import Array, Sizes, Static, Tracer, is_static, jit_if_concrete
+
+
+def _check_scores(boxes: Sizes, scores: Sizes) -> None:
+    """Boxes (B, S, 4) with scores (B, C, S) (ONNX NonMaxSuppression-11)."""
+    problem = (
+        f"non_max_suppression: `boxes` of {shape_text(boxes)} must be (B, S, 4), and `scores` of "
+        f"{shape_text(scores)} must be (B, C, S)"
+    )
+    if len(scores) != 3 or not all_agree(problem, boxes, (scores[0], scores[2], 4)):
+        raise ShapeError(problem)
 
 
 def non_max_suppression(
@@ -56,7 +66,7 @@ def non_max_suppression(
             )
         )
     areas, marks = floating(op, boxes=boxes, scores=scores)
-    sizes_of.scored(areas.shape, marks.shape)
+    _check_scores(areas.shape, marks.shape)
     most = _one(op, "max_output_boxes_per_class", _limit(max_output_boxes_per_class, areas.shape[1]))
     overlap = _one(op, "iou_threshold", np.float32(0) if iou_threshold is None else iou_threshold)
     least = _one(op, "score_threshold", np.float32(-np.inf) if score_threshold is None else score_threshold)

@@ -11,10 +11,12 @@ from jax import lax
 
 from jaxops.attributes import flag, ints, one_of
 from jaxops.dtypes import accumulation_type, as_traced, floating
+from jaxops.errors import ShapeError, shape_text
 from jaxops.ops.common.elementwise import require
 from jaxops.ops.common.interpolation import Tap, cubic_taps, gather_taps, inside, linear_taps
 from jaxops.ops.common.result_sizes import bounded_like, with_sizes
-from jaxops.shapes.tensor import grids as sizes_of
+from jaxops.shapes.arithmetic import all_agree
+from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.static import Array, Dim, Sizes, StaticInts, jit_if_concrete
 
 GridMode = Literal["linear", "nearest", "cubic"]
@@ -43,10 +45,23 @@ def grid_sample(
     return _grid_sample((x, places), flag("grid_sample", "align_corners", align_corners), how, padding)
 
 
+def _sampled_sizes(x: Sizes, grid: Sizes) -> Sizes:
+    """(N, C, o1, …, or) of data (N, C, d1, …, dr) and a grid (N, o1, …, or, r) (ONNX GridSample-22)."""
+    rank = len(x) - 2
+    problem = (
+        f"grid_sample: `grid` of {shape_text(grid)} does not fit `x` of {shape_text(x)}; data (N, C, d1, …, dr) "
+        f"need a grid (N, o1, …, or, r)"
+    )
+    if rank < 1 or len(grid) != rank + 2 or not all_agree(problem, (grid[-1], grid[0]), (rank, x[0])):
+        raise ShapeError(problem)
+    check_inhabited("grid_sample: `x`", x, range(2, len(x)), grid[:-1])
+    return (*x[:2], *grid[1:-1])
+
+
 @jit_if_concrete
 def _grid_sample(operands: tuple[Any, Any], align: bool, mode: GridMode, padding: GridPadding) -> Any:
     x, grid = operands
-    sizes = sizes_of.sampled(x.shape, grid.shape)
+    sizes = _sampled_sizes(x.shape, grid.shape)
     rank = len(sizes) - 2
     exact = accumulation_type(x.dtype, grid.dtype)
     wide = x.dtype if mode == "nearest" else exact
@@ -106,9 +121,23 @@ def affine_grid(theta: Array, size: StaticInts, *, align_corners: int = 0) -> ja
     return _affine_grid(matrices, wanted, align)
 
 
+def _affine_sizes(theta: Sizes, size: Sizes) -> Sizes:
+    """(N, H, W, 2) or (N, D, H, W, 3) of matrices (N, 2, 3) or (N, 3, 4) (ONNX AffineGrid-20)."""
+    rank = len(size) - 2
+    if rank not in (2, 3):
+        raise ShapeError(f"affine_grid: `size` {shape_text(size)} must be (N, C, H, W) or (N, C, D, H, W)")
+    problem = (
+        f"affine_grid: `theta` of {shape_text(theta)} does not fit `size` {shape_text(size)}; it must be "
+        f"{shape_text((size[0], rank, rank + 1))}"
+    )
+    if not all_agree(problem, theta, (size[0], rank, rank + 1)):
+        raise ShapeError(problem)
+    return (size[0], *size[2:], rank)
+
+
 @jit_if_concrete
 def _affine_grid(theta: Any, size: Sizes, align: bool) -> Any:
-    sizes = sizes_of.affine(theta.shape, size)
+    sizes = _affine_sizes(theta.shape, size)
     bounded_like("affine_grid", sizes, theta)
     rank = len(size) - 2
     work = lax.convert_element_type(theta, accumulation_type(theta.dtype))

@@ -9,11 +9,11 @@ from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import unify, widened
-from jaxops.errors import SignatureError
+from jaxops.errors import ShapeError, SignatureError, shape_text
 from jaxops.ops.common.result_sizes import bounded_like, with_sizes
 from jaxops.ops.common.size_tracking import computes_sizes
-from jaxops.shapes.tensor import joining as sizes_of
-from jaxops.static import Array, foldable, jit_if_concrete
+from jaxops.shapes.arithmetic import agree
+from jaxops.static import Array, Sizes, foldable, jit_if_concrete
 
 
 @foldable
@@ -34,10 +34,25 @@ def concat(inputs: Sequence[Array], *, axis: int) -> Array:
     return _concat(unify("concat", tuple(inputs)), integer("concat", "axis", axis))
 
 
+def concatenated_sizes(shapes: Sequence[Sizes], axis: int) -> Sizes:
+    """Sizes of a concatenation: all operands have equal sizes except along `axis`, where they add up."""
+    first = shapes[0]
+    for i, sizes in enumerate(shapes[1:], 1):
+        problem = (
+            f"concat: operand {i} of {shape_text(sizes)} does not fit operand 0 of {shape_text(first)}; "
+            f"they may differ only along axis {axis}"
+        )
+        if len(sizes) != len(first) or not all(
+            agree(problem, a, b) for j, (a, b) in enumerate(zip(first, sizes, strict=True)) if j != axis
+        ):
+            raise ShapeError(problem)
+    return (*first[:axis], sum(s[axis] for s in shapes), *first[axis + 1 :])
+
+
 @jit_if_concrete
 def _concat(inputs: tuple[Array, ...], axis: int) -> Array:
     at = resolve_axis("concat", axis, inputs[0].ndim)
-    sizes = sizes_of.concat([x.shape for x in inputs], at)
+    sizes = concatenated_sizes([x.shape for x in inputs], at)
     if isinstance(inputs[0], np.ndarray):
         bounded_like("concat", sizes, inputs[0])
         return np.concatenate(inputs, axis=at)

@@ -15,9 +15,8 @@ from jaxops.ops.common.elementwise import traced_if_symbolic
 from jaxops.ops.common.result_sizes import with_sizes
 from jaxops.ops.tensor.gathering import gather_nd
 from jaxops.ops.tensor.reshaping import reshape
-from jaxops.shapes.arithmetic import all_agree
-from jaxops.shapes.tensor import reordering as sizes_of
-from jaxops.static import A, Array, Ints, array, beside, foldable, jit_if_concrete
+from jaxops.shapes.arithmetic import all_agree, divided
+from jaxops.static import A, Array, Dim, Ints, Sizes, array, beside, foldable, jit_if_concrete
 
 DepthMode = Literal["DCR", "CRD"]
 
@@ -36,11 +35,34 @@ def transpose(data: A, *, perm: Ints | None = None) -> A:
     return _transpose(data, None if perm is None else ints("transpose", "perm", perm))
 
 
+def permutation(perm: tuple[int, ...] | None, rank: int) -> tuple[int, ...]:
+    """The axes of a transpose; None reverses them."""
+    if perm is None:
+        return tuple(reversed(range(rank)))
+    if sorted(perm) != list(range(rank)):
+        raise AxisError(f"transpose: `perm` {perm} is not a permutation of the {rank} axes {tuple(range(rank))}")
+    return perm
+
+
 @jit_if_concrete
 def _transpose(data: Array, perm: tuple[int, ...] | None) -> Array:
-    order = sizes_of.permutation(perm, data.ndim)
+    order = permutation(perm, data.ndim)
     y = np.transpose(data, order) if isinstance(data, np.ndarray) else lax.transpose(data, order)
     return with_sizes("transpose", y, tuple(data.shape[axis] for axis in order), data.dtype)
+
+
+def _check_blocks(op: str, sizes: Sizes, block: int) -> Sizes:
+    """(N, C, H, W), checked."""
+    if len(sizes) != 4:
+        raise ShapeError(f"{op}: the operand must be (N, C, H, W), but it is {shape_text(sizes)}")
+    if block < 1:
+        raise ArgumentError(f"{op}: `blocksize` is {block}; it must be at least 1")
+    return sizes
+
+
+def _divided(op: str, what: str, size: Dim, count: int) -> Dim:
+    """size / count, which must be an integer."""
+    return divided(f"{op}: {what} {size} is not a multiple of {count}", size, count)
 
 
 @foldable
@@ -57,8 +79,8 @@ def depth_to_space(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
     [[[[0, 1], [2, 3]]]]
     """
     x, b = array(input), integer("depth_to_space", "blocksize", blocksize)
-    n, c, h, w = sizes_of.blocks("depth_to_space", x.shape, b)
-    rest = sizes_of.part("depth_to_space", "C", c, b * b)
+    n, c, h, w = _check_blocks("depth_to_space", x.shape, b)
+    rest = _divided("depth_to_space", "C", c, b * b)
     if one_of("depth_to_space", "mode", mode, DepthMode) == "DCR":
         x = transpose(reshape(x, (n, b, b, rest, h, w), allowzero=1), perm=(0, 3, 4, 1, 5, 2))
     else:
@@ -78,8 +100,8 @@ def space_to_depth(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
     (1, 4, 1, 1)
     """
     x, b = array(input), integer("space_to_depth", "blocksize", blocksize)
-    n, c, h, w = sizes_of.blocks("space_to_depth", x.shape, b)
-    h, w = sizes_of.part("space_to_depth", "H", h, b), sizes_of.part("space_to_depth", "W", w, b)
+    n, c, h, w = _check_blocks("space_to_depth", x.shape, b)
+    h, w = _divided("space_to_depth", "H", h, b), _divided("space_to_depth", "W", w, b)
     x = reshape(x, (n, c, h, b, w, b), allowzero=1)
     order = (0, 3, 5, 1, 2, 4) if one_of("space_to_depth", "mode", mode, DepthMode) == "DCR" else (0, 1, 3, 5, 2, 4)
     return reshape(transpose(x, perm=order), (n, c * b * b, h, w), allowzero=1)

@@ -193,7 +193,7 @@ def tensor_scatter(
     if first.ndim != 1 or not jnp.issubdtype(first.dtype, jnp.integer):
         raise DTypeError(f"tensor_scatter: `write_indices` must be a vector of integers, got {describe(first)}")
     problem = f"tensor_scatter: `write_indices` has {first.shape[0]} entries, but the batch has {cache.shape[0]}"
-    if not of_sizes.one_of(problem, first.shape, cache.shape[:1], (1,)):
+    if not of_sizes.sizes_fit(problem, first.shape, cache.shape[:1], (1,)):
         raise ShapeError(problem)
     return _tensor_scatter((cache, update, jnp.broadcast_to(first, cache.shape[:1])), at, mode == "circular")
 

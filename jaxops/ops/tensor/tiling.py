@@ -9,8 +9,8 @@ from jax import lax
 
 from jaxops.attributes import ints
 from jaxops.dtypes import as_traced
+from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.common.result_sizes import bounded_like, with_sizes
-from jaxops.shapes.tensor import tiling as sizes_of
 from jaxops.static import A, Array, Sizes, StaticInts, foldable, is_symbolic, jit_if_concrete
 
 
@@ -28,9 +28,21 @@ def tile(input: A, repeats: StaticInts) -> A:
     return _tile(input, ints("tile", "repeats", repeats, single=True))
 
 
+def _tiled_sizes(sizes: Sizes, repeats: Sizes) -> Sizes:
+    """Each size times its repeats."""
+    if len(repeats) != len(sizes):
+        raise ShapeError(
+            f"tile: `repeats` {shape_text(repeats)} must hold one number for each axis of {shape_text(sizes)}"
+        )
+    negative = [r for r in repeats if isinstance(r, int) and r < 0]
+    if negative:
+        raise ArgumentError(f"tile: `repeats` {shape_text(repeats)} holds {negative[0]}; it must not be negative")
+    return tuple(d * r for d, r in zip(sizes, repeats, strict=True))
+
+
 @jit_if_concrete
 def _tile(input: Array, repeats: Sizes) -> Array:
-    sizes = sizes_of.tile(input.shape, repeats)
+    sizes = _tiled_sizes(input.shape, repeats)
     if isinstance(input, np.ndarray) and not any(map(is_symbolic, sizes)):
         bounded_like("tile", sizes, input)
         return np.tile(input, repeats)

@@ -16,8 +16,9 @@ from jax import lax
 
 from jaxops.attributes import one_of
 from jaxops.dtypes import accumulation_type, floating, integral
-from jaxops.shapes.training import optimizers as sizes_of
-from jaxops.static import Array, jit_if_concrete
+from jaxops.errors import ShapeError, SignatureError, shape_text
+from jaxops.shapes.arithmetic import all_agree, must_agree
+from jaxops.static import Array, Sizes, jit_if_concrete
 
 Mode = Literal["standard", "nesterov"]
 
@@ -96,6 +97,32 @@ def momentum(
     return _step("momentum", r, t, inputs, ("tensor", "gradient", "momentum"), rule, (alpha, beta, norm_coefficient))
 
 
+def _tensor_count(op: str, kinds: Sequence[str], tensors: Sequence[Sizes]) -> int:
+    """How many tensors are optimized; there are as many of each kind, of the same sizes."""
+    count, rest = divmod(len(tensors), len(kinds))
+    if rest or not count:
+        raise SignatureError(
+            f"{op}: {len(tensors)} tensors were given, but it takes as many of each kind: {', '.join(kinds)}"
+        )
+    for i in range(count):
+        for kind, sizes in zip(kinds, tensors[i::count], strict=True):
+            if sizes != tensors[i]:
+                must_agree(
+                    f"{op}: the {kind} of tensor {i} has the shape {shape_text(sizes)}, but the tensor "
+                    f"{shape_text(tensors[i])}",
+                    sizes,
+                    tensors[i],
+                )
+    return count
+
+
+def _check_single(op: str, name: str, sizes: Sizes) -> None:
+    """Raises ShapeError unless an operand holds one number."""
+    problem = f"{op}: `{name}` of {shape_text(sizes)} must be one number"
+    if not all_agree(problem, sizes, (1,) * len(sizes)):
+        raise ShapeError(problem)
+
+
 def _step(
     op: str,
     r: Any,
@@ -105,12 +132,12 @@ def _step(
     rule: Callable[..., tuple[Any, ...]],
     coefficients: tuple[float, ...],
 ) -> tuple[jax.Array, ...]:
-    sizes_of.groups(op, kinds, [jnp.shape(x) for x in inputs])
+    _tensor_count(op, kinds, [jnp.shape(x) for x in inputs])
     (rate,) = floating(op, r=r)
     tensors = floating(op, **{f"inputs[{i}]": x for i, x in enumerate(inputs)})
     (count,) = integral(op, t=t)
     for name, value in (("r", rate), ("t", count)):
-        sizes_of.single(op, name, value.shape)
+        _check_single(op, name, value.shape)
     return _updated((rate, count, *tensors), rule, len(kinds), coefficients)
 
 

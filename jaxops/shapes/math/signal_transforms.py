@@ -1,7 +1,7 @@
 """Sizes of Fourier transforms and of the frames of a signal."""
 
 from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
-from jaxops.shapes.arithmetic import at_least, floored, must_agree, one_of
+from jaxops.shapes.arithmetic import at_least, floored, must_agree, sizes_fit
 from jaxops.static import Dim, Sizes
 
 
@@ -11,7 +11,7 @@ def is_complex(op: str, name: str, sizes: Sizes) -> bool:
         f"{op}: `{name}` of {shape_text(sizes)} must have at least 2 axes, the last one of size 1 for real numbers "
         f"or 2 for complex ones"
     )
-    if len(sizes) < 2 or not one_of(problem, sizes[-1:], (1,), (2,)):
+    if len(sizes) < 2 or not sizes_fit(problem, sizes[-1:], (1,), (2,)):
         raise ShapeError(problem)
     return sizes[-1] == 2
 

@@ -1,7 +1,7 @@
 """Sizes of tables of embeddings."""
 
 from jaxops.errors import ShapeError, shape_text
-from jaxops.shapes.arithmetic import agree, all_agree, must_agree, one_of
+from jaxops.shapes.arithmetic import agree, all_agree, must_agree, sizes_fit
 from jaxops.static import Dim, Sizes
 
 
@@ -24,7 +24,7 @@ def ids(op: str, sizes: Sizes, positions: Sizes | None, **like: Sizes) -> None:
             raise ShapeError(problem)
     one = (1, *sizes[1:])
     problem = f"{op}: `position_ids` of {shape_text(positions or ())} must be {shape_text(sizes)} or {shape_text(one)}"
-    if not one_of(problem, positions, tuple(sizes), one):
+    if not sizes_fit(problem, positions, tuple(sizes), one):
         raise ShapeError(problem)
 
 

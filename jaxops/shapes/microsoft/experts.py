@@ -1,7 +1,7 @@
 """Sizes of mixtures of experts."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import must_agree, one_of
+from jaxops.shapes.arithmetic import must_agree, sizes_fit
 from jaxops.shapes.microsoft.quantized.blocks import packed
 from jaxops.static import Dim, Sizes
 
@@ -12,7 +12,7 @@ def routing(op: str, x: Sizes, router: Sizes, k: int) -> tuple[Dim, Dim]:
         raise ShapeError(f"{op}: `input` of {shape_text(x)} must be (tokens, hidden) or (batch, steps, hidden)")
     tokens = x[0] if len(x) == 2 else x[0] * x[1]
     problem = f"{op}: `router_probs` of {shape_text(router)} must be ({tokens}, experts)"
-    if not one_of(problem, router, (tokens, None)):
+    if not sizes_fit(problem, router, (tokens, None)):
         raise ShapeError(problem)
     if not 1 <= k <= router[1]:
         raise ArgumentError(f"{op}: `k` is {k}; it must be from 1 to the number of experts, {router[1]}")

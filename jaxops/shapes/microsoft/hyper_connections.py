@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import all_agree, divided, one_of
+from jaxops.shapes.arithmetic import all_agree, divided, sizes_fit
 from jaxops.static import Dim, Sizes
 
 
@@ -45,7 +45,7 @@ def gates(op: str, operand: str, sizes: Sizes, of: Streams, *, flat: bool) -> Si
         if sizes == wanted:
             return result
     problem = f"{op}: `{operand}` of {shape_text(sizes)} must be {' or '.join(map(shape_text, allowed))}"
-    if not one_of(problem, sizes, *allowed):
+    if not sizes_fit(problem, sizes, *allowed):
         raise ShapeError(problem)
     return next(
         r for a, r in zip(allowed, results, strict=True) if len(a) == len(sizes) and all_agree(problem, sizes, a)
@@ -57,5 +57,5 @@ def features(op: str, block_output: Sizes, stream_mix: Sizes | None, of: Streams
     wanted = {"block_output": (*of.lead, of.width), "stream_mix": (*of.lead, of.count, of.count)}
     for (name, expected), sizes in zip(wanted.items(), (block_output, stream_mix), strict=True):
         problem = f"{op}: `{name}` of {shape_text(sizes or ())} must be {shape_text(expected)}"
-        if not one_of(problem, sizes, expected):
+        if not sizes_fit(problem, sizes, expected):
             raise ShapeError(problem)

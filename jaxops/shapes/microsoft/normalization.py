@@ -1,7 +1,7 @@
 """Sizes of residuals and parameters of normalizations."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import all_agree, divided, one_of
+from jaxops.shapes.arithmetic import all_agree, divided, sizes_fit
 from jaxops.static import Sizes
 
 
@@ -67,6 +67,6 @@ def residual(op: str, sizes: Sizes, skip: Sizes) -> Sizes:
     problem = (
         f"{op}: `skip` of {shape_text(skip)} must be {shape_text(sizes)}, {shape_text(short)} or {shape_text(flat)}"
     )
-    if not one_of(problem, tuple(skip), tuple(sizes), short, flat):
+    if not sizes_fit(problem, tuple(skip), tuple(sizes), short, flat):
         raise ShapeError(problem)
     return short if len(skip) == 2 else tuple(skip)

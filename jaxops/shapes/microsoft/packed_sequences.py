@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from jaxops.errors import ShapeError, shape_text
-from jaxops.shapes.arithmetic import one_of
+from jaxops.shapes.arithmetic import sizes_fit
 from jaxops.static import Dim, Sizes
 
 
@@ -19,5 +19,5 @@ def by_sequence(op: str, wanted: Mapping[str, tuple[Sizes | None, Sizes]]) -> No
     """Checks operands; each comes with its sizes, None if it is left out, and the sizes that it must have."""
     for name, (sizes, expected) in wanted.items():
         problem = f"{op}: `{name}` of {shape_text(sizes or ())} must be {shape_text(expected)}"
-        if not one_of(problem, sizes, expected):
+        if not sizes_fit(problem, sizes, expected):
             raise ShapeError(problem)

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import divided, one_of
+from jaxops.shapes.arithmetic import divided, sizes_fit
 from jaxops.shapes.microsoft.packed_sequences import by_sequence
 from jaxops.static import Dim, Sizes
 
@@ -96,5 +96,5 @@ def gates(op: str, of: Heads, decay: Sizes | None, beta: Sizes | None, a_log: Si
     }
     for name, (sizes, wanted) in allowed.items():
         problem = f"{op}: `{name}` of {shape_text(sizes or ())} must be {' or '.join(map(shape_text, wanted))}"
-        if not one_of(problem, sizes, *wanted):
+        if not sizes_fit(problem, sizes, *wanted):
             raise ShapeError(problem)

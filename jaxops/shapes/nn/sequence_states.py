@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import all_agree, must_agree, one_of
+from jaxops.shapes.arithmetic import all_agree, must_agree, sizes_fit
 from jaxops.shapes.nn.dot_product_attention import split
 from jaxops.static import Dim, Sizes
 
@@ -35,7 +35,7 @@ def linear_attention(
             f"{op}: `{name}` of {shape_text(sizes)} must be (batch, length, heads * size), with the batch and "
             f"length of `query` {shape_text(query)}"
         )
-        if not one_of(problem, sizes, (*query[:2], None)):
+        if not sizes_fit(problem, sizes, (*query[:2], None)):
             raise ShapeError(problem)
     fits = min(q_heads, kv_heads) > 0 and (q_heads % kv_heads == 0 or (fewer_queries and kv_heads % q_heads == 0))
     if not fits:
@@ -62,7 +62,7 @@ def gates(op: str, decay: Sizes | None, beta: Sizes | None, heads: Heads) -> Non
         problem = (
             f"{op}: `{operand}` of {shape_text(sizes or ())} must be {' or '.join(map(shape_text, allowed_sizes))}"
         )
-        if not one_of(problem, sizes, *allowed_sizes):
+        if not sizes_fit(problem, sizes, *allowed_sizes):
             raise ShapeError(problem)
 
 

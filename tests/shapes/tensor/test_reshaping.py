@@ -7,11 +7,10 @@ import re
 import pytest
 from jax.export import symbolic_shape
 
-from jaxops.errors import ArgumentError, AxisError, JaxopsError, ShapeError, shape_text
+from jaxops.errors import ArgumentError, JaxopsError, ShapeError, shape_text
 from jaxops.shapes import arithmetic
 from jaxops.shapes.math import broadcasting
-from jaxops.shapes.nn import flattening
-from jaxops.shapes.tensor import joining, reordering, reshaping, slicing, splitting
+from jaxops.shapes.tensor import reshaping, slicing, splitting
 
 b, c, h, w = symbolic_shape("b, c, h, w")
 (large,) = symbolic_shape("n", constraints=("n >= 5",))
@@ -114,21 +113,6 @@ def test_reshape_against_every_target(sizes):
                     reshaping.reshape(sizes, shape, allowzero)
 
 
-@pytest.mark.parametrize("sizes", [*SMALL, (b, 3), (b, c, h, w), (2, 0, b)], ids=shape_text)
-def test_flatten(sizes):
-    for axis in range(len(sizes) + 1):
-        first, last = 1, 1
-        for size in sizes[:axis]:
-            first = first * size
-        for size in sizes[axis:]:
-            last = last * size
-        assert flattening.flatten(sizes, axis) == (first, last)
-
-
-def test_flatten_symbolic_text():
-    assert shape_text(flattening.flatten((b, c, h, w), 1)) == "(b, c*h*w)"
-
-
 @pytest.mark.parametrize("sizes", [s for s in SMALL if len(s) == 3] + [(1, b, 1)], ids=shape_text)
 def test_squeeze_undoes_unsqueeze(sizes):
     for count in range(4):
@@ -149,17 +133,6 @@ def test_squeeze():
         reshaping.squeeze((b, 2), (0,))
     with pytest.raises(ShapeError, match=r"whether b of \(b, 1\) is 1 is not known; name the `axes`"):
         reshaping.squeeze((b, 1), None)
-
-
-def test_permutation():
-    for rank in range(5):
-        assert reordering.permutation(None, rank) == tuple(reversed(range(rank)))
-        for perm in itertools.permutations(range(rank)):
-            assert reordering.permutation(perm, rank) == perm
-        for perm in itertools.product(range(-1, rank + 1), repeat=rank):
-            if set(perm) != set(range(rank)):
-                with pytest.raises(AxisError, match="is not a permutation"):
-                    reordering.permutation(perm, rank)
 
 
 BROADCAST = [
@@ -264,18 +237,6 @@ def test_equal_chunks():
             ShapeError, match=f"an axis of size {size} does not divide into 2 equal outputs; give `split`"
         ):
             splitting.equal_chunks(size, 2)
-
-
-def test_concat():
-    assert joining.concat([(2, 3), (2, 4)], 1) == (2, 7)
-    assert joining.concat([(0, 3), (0, 3)], 0) == (0, 3)
-    assert joining.concat([(b, 3), (c, 3)], 0) == (b + c, 3)
-    assert joining.concat([(b, 3), (b, 4), (b, 0)], 1) == (b, 7)
-    for other in ((2,), (3, 3), (2, 3, 1), (b, 3)):
-        with pytest.raises(
-            ShapeError, match=r"concat: operand 1 of .* does not fit operand 0 of \(2, 3\); .* only along axis 1"
-        ):
-            joining.concat([(2, 3), other], 1)
 
 
 def by_hand(size, start, end, step):

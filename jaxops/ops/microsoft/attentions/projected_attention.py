@@ -19,7 +19,7 @@ from jaxops.kernels.matmul import dot
 from jaxops.ops.common.result_sizes import with_sizes
 from jaxops.ops.common.scaled_dot_product import attend, merge_heads, rotated, split_heads
 from jaxops.ops.microsoft.attentions.cached_attention import Options, cached, known_length, scale_of
-from jaxops.shapes.arithmetic import agree, all_agree, one_of
+from jaxops.shapes.arithmetic import agree, all_agree, sizes_fit
 from jaxops.shapes.microsoft.attentions import cached_attention as sizes_of
 from jaxops.static import Array, Static, array, jit_if_concrete, known
 
@@ -177,7 +177,7 @@ def _projected(
             f"{op}: `past` of {shape_text(old.shape)} must be {shape_text((2, batch, num_heads, 'P', size))}, with "
             f"values as wide as the keys"
         )
-        if value_width != width or not one_of(problem, old.shape, (2, batch, num_heads, None, size)):
+        if value_width != width or not sizes_fit(problem, old.shape, (2, batch, num_heads, None, size)):
             raise ShapeError(problem)
     rows: Any = 0 if old is None else old.shape[3]
     before = known_length(past_length) if shared else rows
@@ -301,7 +301,7 @@ def decoder_attention(
         f"{op}: query, key, q_weight, kv_weight and bias of {shapes} must be "
         f"(S, B, D), (L, B, D), (D, D), (D, 2 · D) and (3 · D,)"
     )
-    fits = q.ndim == 3 and one_of(problem, k.shape, (None, *q.shape[1:]))
+    fits = q.ndim == 3 and sizes_fit(problem, k.shape, (None, *q.shape[1:]))
     if not fits or (wq.shape, wkv.shape, b.shape) != ((width, width), (width, 2 * width), (3 * width,)):
         raise ShapeError(problem)
     batch, length = q.shape[1], k.shape[0] if said["static_kv"] else q.shape[0]
@@ -309,7 +309,7 @@ def decoder_attention(
         for name, cache in (("key_cache", old_k), ("value_cache", old_v)):
             shape = None if cache is None else shape_text(cache.shape)
             problem = f"{op}: `{name}` of {shape} must be {shape_text((batch, num_heads, 'P', size))}"
-            if cache is None or not one_of(problem, cache.shape, (batch, num_heads, None, size)):
+            if cache is None or not sizes_fit(problem, cache.shape, (batch, num_heads, None, size)):
                 raise ShapeError(problem)
         length = old_k.shape[2] if said["static_kv"] else old_k.shape[2] + q.shape[0]
     padding = None

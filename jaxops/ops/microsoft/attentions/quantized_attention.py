@@ -9,12 +9,33 @@ import jax.numpy as jnp
 
 from jaxops.attributes import flag, integer
 from jaxops.dtypes import as_traced, floating, integral
-from jaxops.errors import UnsupportedError
+from jaxops.errors import ArgumentError, ShapeError, UnsupportedError, shape_text
 from jaxops.ops.common.scaled_dot_product import merge_heads, split_heads
 from jaxops.ops.microsoft.attentions.cached_attention import Options, cached, scale_of
 from jaxops.ops.microsoft.quantized.products import matmul_integer_to_float
-from jaxops.shapes.microsoft.attentions import cached_attention as shared_sizes, quantized_attention as sizes_of
-from jaxops.static import Array, jit_if_concrete
+from jaxops.shapes.arithmetic import agree, must_agree, sizes_fit
+from jaxops.shapes.microsoft.attentions import cached_attention as shared_sizes
+from jaxops.static import Array, Dim, Sizes, jit_if_concrete
+
+
+def _head_size(op: str, x: Sizes, w: Sizes, bias: Sizes, heads: int) -> Dim:
+    """The size of a head; ShapeError unless the columns of w and the bias are three times `heads` of them."""
+    problem = f"{op}: `input` of {shape_text(x)} and `weight` of {shape_text(w)} must be (B, S, D) and (D, 3·N·H)"
+    if len(x) != 3 or len(w) != 2 or not agree(problem, x[2], w[0]):
+        raise ShapeError(problem)
+    if heads < 1 or w[1] % (3 * heads):
+        raise ArgumentError(f"{op}: `num_heads` is {heads}; three times it must divide the {w[1]} columns of `weight`")
+    if bias != w[1:]:
+        must_agree(f"{op}: `bias` of {shape_text(bias)} must be {shape_text(w[1:])}", bias, w[1:])
+    return w[1] // (3 * heads)
+
+
+def _past_length(op: str, given: Sizes, batch: Dim, heads: int, size: Dim) -> Dim:
+    """The number of keys in the past; ShapeError for other sizes."""
+    problem = f"{op}: `past` of {shape_text(given)} must be (2, {batch}, {heads}, P, {size})"
+    if not sizes_fit(problem, given, (2, batch, heads, None, size)):
+        raise ShapeError(problem)
+    return given[3]
 
 
 def qattention(
@@ -60,8 +81,8 @@ def qattention(
     x, w = as_traced(input), as_traced(weight)
     offsets, old = floating(op, bias=bias, past=past)
     heads = integer(op, "num_heads", num_heads)
-    size = sizes_of.projection(op, x.shape, w.shape, offsets.shape, heads)
-    before = 0 if old is None else sizes_of.past(op, old.shape, x.shape[0], heads, size)
+    size = _head_size(op, x.shape, w.shape, offsets.shape, heads)
+    before = 0 if old is None else _past_length(op, old.shape, x.shape[0], heads, size)
     (mask,) = integral(op, mask_index=mask_index)
     mask_sizes = None if mask is None else mask.shape
     shared_sizes.mask(op, "mask_index", mask_sizes, x.shape[0], x.shape[1], before + x.shape[1])

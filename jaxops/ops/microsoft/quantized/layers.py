@@ -11,14 +11,14 @@ from jax import lax
 
 from jaxops.attributes import flag
 from jaxops.dtypes import as_traced, integral
-from jaxops.errors import DTypeError, SignatureError
+from jaxops.errors import DTypeError, ShapeError, SignatureError, shape_text
 from jaxops.ops.common.quantized_numbers import BYTES, dequantized, quantized, scale, with_parameters, zero_point
 from jaxops.ops.quantization.linear_quantization import dynamic_quantize_linear
 from jaxops.ops.recurrent.gate_activations import resolve
 from jaxops.ops.recurrent.layers import lstm_step
 from jaxops.ops.recurrent.recurrence import Cell, Direction, State, Step, Weights, directions, layer
-from jaxops.shapes.microsoft.quantized import layers as sizes_of
-from jaxops.static import Array, jit_if_concrete
+from jaxops.shapes.arithmetic import sizes_fit
+from jaxops.static import Array, Sizes, jit_if_concrete
 
 
 def dynamic_quantize_lstm(
@@ -100,11 +100,23 @@ def _floats(op: str, operand: str, weights: Any, by: Any, zero: Any) -> jax.Arra
     return _dequantized((data, factor, origin), op, operand)
 
 
+def _gate_scale_sizes(op: str, operand: str, weights: Sizes, given: Sizes) -> Sizes:
+    """The sizes in which it broadcasts to weights (D, …, 4 · hidden): one for each direction, or for each column."""
+    if len(weights) != 3:
+        raise ShapeError(f"{op}: weights of {shape_text(weights)} must have three axes, the last one for the gates")
+    if given not in (weights[:1], (weights[0], weights[2])):
+        raise ShapeError(
+            f"{op}: `{operand}` of {shape_text(given)} does not fit weights of {shape_text(weights)}; it must be "
+            f"{shape_text(weights[:1])} or {shape_text((weights[0], weights[2]))}"
+        )
+    return (weights[0], 1, 1 if len(given) == 1 else weights[2])
+
+
 @jit_if_concrete
 def _dequantized(operands: tuple[jax.Array, ...], op: str, operand: str) -> jax.Array:
     x, by, zero = operands
-    by = by.reshape(sizes_of.of_gates(op, f"{operand}_scale", x.shape, by.shape))
-    zero = zero.reshape(sizes_of.of_gates(op, f"{operand}_zero_point", x.shape, zero.shape))
+    by = by.reshape(_gate_scale_sizes(op, f"{operand}_scale", x.shape, by.shape))
+    zero = zero.reshape(_gate_scale_sizes(op, f"{operand}_zero_point", x.shape, zero.shape))
     return lax.transpose(dequantized(x, by, zero), (0, 2, 1))
 
 
@@ -180,6 +192,18 @@ def qembed_layer_normalization(
     return _embedded(flat, names, float(epsilon))
 
 
+def _check_embedding_tables(op: str, ids: Sizes, hidden: int, given: dict[str, Sizes]) -> None:
+    """ShapeError unless ids are (batch, steps) and each table of embeddings has `hidden` columns."""
+    if len(ids) != 2:
+        raise ShapeError(f"{op}: `input_ids` of {shape_text(ids)} must have two axes, batch and steps")
+    for operand, found in given.items():
+        wanted = ids if operand in ("segment_ids", "mask") else None
+        expected = shape_text(wanted) if wanted else f"of {hidden} columns, as the word embedding is"
+        problem = f"{op}: `{operand}` of {shape_text(found)} must be {expected}"
+        if not sizes_fit(problem, found, *([wanted] if wanted else [(hidden,), (None, hidden)])):
+            raise ShapeError(problem)
+
+
 @jit_if_concrete
 def _embedded(operands: tuple[Any, ...], names: tuple[str, ...], epsilon: float) -> tuple[jax.Array, jax.Array]:
     op, (word, *_) = "qembed_layer_normalization", operands
@@ -188,7 +212,7 @@ def _embedded(operands: tuple[Any, ...], names: tuple[str, ...], epsilon: float)
     ids = dict(zip(names[count:], operands[3 * count :], strict=True))
     given = {name: value[0].shape for name, value in tables.items()} | {n: v.shape for n, v in ids.items()}
     places = ids["input_ids"]
-    sizes_of.tables(op, places.shape, word.shape[-1], {n: s for n, s in given.items() if n != "input_ids"})
+    _check_embedding_tables(op, places.shape, word.shape[-1], {n: s for n, s in given.items() if n != "input_ids"})
 
     def rows(table: str, at: jax.Array) -> jax.Array:
         """The embeddings of these ids; only they are dequantized."""

@@ -12,15 +12,14 @@ from jax import lax
 
 from jaxops.attributes import element_type, integer, ints
 from jaxops.dtypes import canonical, floating, integral
-from jaxops.errors import ArgumentError, DTypeError, UnsupportedError
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, shape_text
 from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.common.quantized_numbers import quantized
 from jaxops.ops.microsoft.quantized.blocks import unpacked
 from jaxops.ops.microsoft.quantized.codebooks import codebook
-from jaxops.shapes.microsoft.quantized import packed_weights as sizes_of
 from jaxops.shapes.tensor.indexing import check_inhabited
-from jaxops.static import Array, ElementType, Static, jit_if_concrete
+from jaxops.static import Array, Dim, ElementType, Sizes, Static, jit_if_concrete
 
 # The numbers that the 4-bit codes of IQ4_NL and IQ4_XS stand for.
 _IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
@@ -225,10 +224,20 @@ def gather_packed(
     return _gathered((quantized(op, "data", data, ("uint8",)), places), kind, integer(op, "K", K), dtype)
 
 
+def _blocks_per_row(op: str, data: Sizes, k: int, block: int, block_bytes: int) -> int:
+    """The number of blocks in a row of a table `data`, (V, blocks · block_bytes), of k elements a row."""
+    if k < 1 or k % block:
+        raise ArgumentError(f"{op}: `K` is {k}; it must be a positive multiple of {block}, the elements of a block")
+    wanted = k // block * block_bytes
+    if len(data) != 2 or data[1] != wanted:
+        raise ShapeError(f"{op}: `data` of {shape_text(data)} must be (V, {wanted}), the bytes of rows of {k} elements")
+    return k // block
+
+
 @jit_if_concrete
 def _gathered(operands: tuple[Any, Any], kind: int, k: int, dtype: np.dtype) -> jax.Array:
     op, (data, places), form = "gather_packed", operands, _FORMATS[kind]
-    blocks = sizes_of.rows(op, data.shape, k, form.elements, form.size)
+    blocks = _blocks_per_row(op, data.shape, k, form.elements, form.size)
     check_inhabited(f"{op}: `data`", data.shape, (0,), places.shape)
     count = jnp.asarray(data.shape[0], places.dtype)
     rows = jnp.take(data, jnp.where((places >= 0) & (places < count), places, 0), 0)
@@ -263,12 +272,28 @@ def matmul_fp_q4(a: Array, b: Array, b_shape: Static, *, blk_quant_type: int = 1
     return _product((x, quantized(op, "b", b, ("uint8",))), ints(op, "b_shape", b_shape), kind)
 
 
+def _product_sizes(op: str, a: Sizes, b: Sizes, shape: Sizes, block: int, block_bytes: int) -> tuple[Dim, Dim, int]:
+    """(K, N, blocks of a column) of a product of `a`, (…, K), with a matrix whose columns are packed into `b`."""
+    if len(shape) != 2 or not all(isinstance(d, int) and d >= 0 for d in shape):
+        raise ShapeError(f"{op}: `B_shape` is {shape_text(shape)}; it must be two sizes, K and N")
+    k, n = shape
+    if not a or a[-1] != k:
+        raise ShapeError(f"{op}: `a` of {shape_text(a)} must have K, {k}, elements on its last axis")
+    blocks = -(-k // block)
+    if b != (n * blocks * block_bytes,):
+        raise ShapeError(
+            f"{op}: `b` of {shape_text(b)} must be {shape_text((n * blocks * block_bytes,))}, {block_bytes} bytes for "
+            f"each block of {block} elements of {n} columns of {k}"
+        )
+    return k, n, blocks
+
+
 @jit_if_concrete
 def _product(operands: tuple[Any, Any], shape: tuple[int, ...], kind: int) -> jax.Array:
     a, b = operands
     block, extra = _COLUMN_BLOCKS[kind], int(kind == 1)
     size = 4 + extra + block // 2
-    k, n, blocks = sizes_of.blob("matmul_fp_q4", a.shape, b.shape, shape, block, size)
+    k, n, blocks = _product_sizes("matmul_fp_q4", a.shape, b.shape, shape, block, size)
     parts = b.reshape(n, blocks, size)
     codes = _nibbles(parts[..., 4 + extra :].reshape(n, blocks, block // 32, 16)).reshape(n, blocks, block)
     zeros = parts[..., 4:5].astype(np.float32) if extra else np.full((1, 1, 1), 8, np.float32)

@@ -1,7 +1,7 @@
 """Sizes of attention whose mask is given by blocks."""
 
 from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
-from jaxops.shapes.arithmetic import one_of
+from jaxops.shapes.arithmetic import sizes_fit
 from jaxops.static import Dim, Sizes, Undecided
 
 
@@ -14,7 +14,7 @@ def layouts(op: str, rows: Sizes, columns: Sizes, heads: int, block: int) -> tup
     if not isinstance(rows[0], int) or rows[0] < 1 or heads % rows[0]:
         raise ShapeError(f"{op}: the {rows[0]} layouts of `block_row_indices` must divide the {heads} heads")
     problem = f"{op}: `block_col_indices` of {shape_text(columns)} must be ({rows[0]}, n), as the row indices"
-    if len(columns) != 2 or not one_of(problem, columns, (rows[0], None)):
+    if len(columns) != 2 or not sizes_fit(problem, columns, (rows[0], None)):
         raise ShapeError(problem)
     return rows[0], rows[1] - 1
 
@@ -32,7 +32,7 @@ def room(op: str, new: Dim, buffer: Dim) -> None:
 def lengths(op: str, sizes: Sizes, batch: Dim) -> None:
     """Checks `key_total_sequence_lengths`, one number for each sample."""
     problem = f"{op}: `key_total_sequence_lengths` of {shape_text(sizes)} must be {shape_text((batch,))}"
-    if not one_of(problem, sizes, (batch,)):
+    if not sizes_fit(problem, sizes, (batch,)):
         raise ShapeError(problem)
 
 

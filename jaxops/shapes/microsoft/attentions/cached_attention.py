@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import agree, one_of
+from jaxops.shapes.arithmetic import agree, sizes_fit
 from jaxops.static import Dim, Sizes
 
 
@@ -25,7 +25,7 @@ def projections(
         f"{op}: `input` of {shape_text(input)} needs `weights` of ({input[-1]}, D + D + Dv) and a `bias` of "
         f"(D + D + Dv,), got {shape_text(weights)} and {None if bias is None else shape_text(bias)}"
     )
-    fits = len(weights) == 2 and agree(problem, input[-1], weights[0]) and one_of(problem, bias, weights[1:])
+    fits = len(weights) == 2 and agree(problem, input[-1], weights[0]) and sizes_fit(problem, bias, weights[1:])
     if not fits:
         raise ShapeError(problem)
     if not hidden:
@@ -51,7 +51,7 @@ def mask(op: str, name: str, sizes: Sizes | None, batch: Dim, queries: Dim, keys
         f"({batch}, {total}), ({batch}, {queries}, {total}) or ({batch}, 1, M, M)"
     )
     square = (batch, 1, *sizes[-1:] * 2)
-    fits = one_of(
+    fits = sizes_fit(
         problem,
         sizes,
         (batch,),
@@ -73,7 +73,7 @@ def bias(op: str, sizes: Sizes | None, batch: Dim, heads: Dim, queries: Dim, key
         f"{op}: `attention_bias` of {shape_text(sizes or ())} must be "
         f"(1 or {batch}, 1 or {heads}, {queries}, {'T' if keys is None else keys})"
     )
-    if not one_of(problem, sizes, *((b, n, queries, keys) for b in (batch, 1) for n in (heads, 1))):
+    if not sizes_fit(problem, sizes, *((b, n, queries, keys) for b in (batch, 1) for n in (heads, 1))):
         raise ShapeError(problem)
 
 

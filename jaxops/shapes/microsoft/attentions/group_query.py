@@ -1,7 +1,7 @@
 """Sizes of GroupQueryAttention: heads, the rows of its cache, and its optional operands."""
 
 from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
-from jaxops.shapes.arithmetic import agree, all_agree, must_agree, one_of
+from jaxops.shapes.arithmetic import agree, all_agree, must_agree, sizes_fit
 from jaxops.static import Dim, Sizes, Undecided
 
 
@@ -21,7 +21,7 @@ def head_size(op: str, query: Sizes, key: Sizes | None, value: Sizes | None, hea
             f"{op}: `key` of {shape_text(key)} and `value` of {shape_text(value)} must be {shape_text(wanted)}, or "
             f"hold no token"
         )
-        if not (all_agree(problem, key, value) and one_of(problem, key, wanted, (query[0], 0, groups * size))):
+        if not (all_agree(problem, key, value) and sizes_fit(problem, key, wanted, (query[0], 0, groups * size))):
             raise ShapeError(problem)
     return size
 
@@ -103,7 +103,7 @@ def bias(op: str, sizes: Sizes | None, wanted: Sizes, total: Dim) -> None:
         f"{op}: `attention_bias` of {shape_text(sizes or ())} must be "
         f"(1 or {wanted[0]}, 1 or {wanted[1]}, {wanted[2]}, {total})"
     )
-    if not one_of(problem, sizes, *((b, n, wanted[2], total) for b in (wanted[0], 1) for n in (wanted[1], 1))):
+    if not sizes_fit(problem, sizes, *((b, n, wanted[2], total) for b in (wanted[0], 1) for n in (wanted[1], 1))):
         raise ShapeError(problem)
 
 

@@ -1,7 +1,7 @@
 """Sizes of MultiHeadAttention: the layouts of queries, keys and values, and their cache."""
 
 from jaxops.errors import ShapeError, shape_text
-from jaxops.shapes.arithmetic import agree, one_of
+from jaxops.shapes.arithmetic import agree, sizes_fit
 from jaxops.shapes.microsoft.attentions.cached_attention import head_size
 from jaxops.static import Dim, Sizes
 
@@ -23,10 +23,10 @@ def heads(op: str, query: Sizes, key: Sizes | None, value: Sizes | None, count: 
     if len(key) == 5 and value is None and key[2:] == (count, 2, size):
         return query[0], query[1], key[1], size, size
     alike = problem + "keys and values of as many samples and rows"
-    if value is not None and len(key) == 3 and key[2] == query[2] and one_of(alike, value, (*key[:2], None)):
+    if value is not None and len(key) == 3 and key[2] == query[2] and sizes_fit(alike, value, (*key[:2], None)):
         return query[0], query[1], key[1], size, head_size(op, "value", value[2], count)
     by_heads = len(key) == 4 and key[1] == count and key[-1] == size
-    if value is not None and by_heads and one_of(alike, value, (*key[:3], None)):
+    if value is not None and by_heads and sizes_fit(alike, value, (*key[:3], None)):
         return query[0], query[1], key[2], size, value[-1]
     raise ShapeError(problem + "(B, S, N · H) with (B, L, N · H) and (B, L, N · Hv), (B, L, N, 2, H) or (B, N, L, H)")
 
@@ -47,6 +47,6 @@ def past(op: str, key: Sizes | None, value: Sizes | None, wanted: tuple[Dim, Dim
         f"{op}: `past_key` and `past_value` are {given}; they must be "
         f"{shape_text((batch, count, 'P', size))} and {shape_text((batch, count, 'P', value_size))}"
     )
-    fits = key is not None and value is not None and one_of(problem, key, (batch, count, None, size))
-    if not (fits and key is not None and one_of(problem, value, (*key[:3], value_size))):
+    fits = key is not None and value is not None and sizes_fit(problem, key, (batch, count, None, size))
+    if not (fits and key is not None and sizes_fit(problem, value, (*key[:3], value_size))):
         raise ShapeError(problem)

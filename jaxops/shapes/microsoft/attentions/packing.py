@@ -1,7 +1,7 @@
 """Sizes of packed batches: their tokens, offsets and lengths."""
 
 from jaxops.errors import ShapeError, shape_text
-from jaxops.shapes.arithmetic import one_of
+from jaxops.shapes.arithmetic import sizes_fit
 from jaxops.static import Sizes
 
 
@@ -20,5 +20,5 @@ def places(op: str, tokens: Sizes, offset: Sizes, cumulative: Sizes | None) -> N
             f"{op}: `token_offset` of {shape_text(offset)} must be (B, S) with room for {tokens[0]} tokens"
         )
     problem = f"{op}: `cumulative_sequence_length` of {shape_text(cumulative or ())} must be ({offset[0] + 1},)"
-    if not one_of(problem, cumulative, (offset[0] + 1,)):
+    if not sizes_fit(problem, cumulative, (offset[0] + 1,)):
         raise ShapeError(problem)

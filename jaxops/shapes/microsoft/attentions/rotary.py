@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import agree, all_agree, at_least, divided, one_of
+from jaxops.shapes.arithmetic import agree, all_agree, at_least, divided, sizes_fit
 from jaxops.static import Dim, Sizes
 
 
@@ -45,7 +45,7 @@ def positions(op: str, ids: Sizes, wanted: Sizes) -> None:
     single: list[Sizes] = [(), (1,)] if len(wanted) == 2 else []
     more = " or (1,)" if single else ""
     problem = f"{op}: `position_ids` of {shape_text(ids)} must be {shape_text(wanted)}{more}"
-    if not one_of(problem, ids, wanted, *single):
+    if not sizes_fit(problem, ids, wanted, *single):
         raise ShapeError(problem)
 
 

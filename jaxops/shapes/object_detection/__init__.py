@@ -1,1 +1,0 @@
-"""Sizes of the operators of the family `object_detection`."""

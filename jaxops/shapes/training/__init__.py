@@ -1,1 +1,0 @@
-"""Sizes of the operators of family `training`."""
