@@ -187,10 +187,12 @@ def size_as_value(size: Dim, sizes: Mapping[str, Any]) -> Any:
 
 def array(value: Any) -> Any:  # which of the two it is follows from the value
     """An array operand: JAX and NumPy arrays unchanged, Python numbers and sequences as NumPy arrays."""
-    return value if isinstance(value, jax.Array) else value.traced if isinstance(value, FromSizes) else settled(value)
+    return (
+        value if isinstance(value, jax.Array) else value.traced if isinstance(value, FromSizes) else static_array(value)
+    )
 
 
-def settled(value: Any, *operands: Any) -> np.ndarray:
+def static_array(value: Any, *operands: Any) -> np.ndarray:
     """A static value as an array; an object array without symbolic sizes becomes int64.
 
     operands: the operands of the value. An empty object array holds sizes if an operand does, else maybe strings.
@@ -271,9 +273,9 @@ def traced_once(fn: Callable[..., Any], *args: Any) -> tuple[Callable[..., Any],
 
 def _settle_all(op: str, result: Any, operands: tuple[Any, ...]) -> Any:
     if type(result) is np.ndarray:
-        return settled(result, *operands) if result.dtype == object else result
+        return static_array(result, *operands) if result.dtype == object else result
     if type(result) is tuple and result and type(result[0]) is np.ndarray:
-        return tuple(settled(part, *operands) for part in result)
+        return tuple(static_array(part, *operands) for part in result)
     bounded_results(op, jax.tree.leaves(result))
     return result
 
@@ -314,7 +316,9 @@ class FromSizes:
         """The error for what needs the values while tracing; it begins with `text`."""
         error = next((v for v in self.items.flat if isinstance(v, SizeError)), None)
         if error is None:
-            return SizeError(f"{text}: it is computed from symbolic sizes", *(item.top for item in self.items.flat))
+            return SizeError(
+                f"{text}: it is computed from symbolic sizes", *(item.numerator for item in self.items.flat)
+            )
         return SizeError(f"{text}: {error.problem}", *error.symbols, needs=error.needs, otherwise=error.otherwise)
 
     def __jax_array__(self) -> jax.Array:

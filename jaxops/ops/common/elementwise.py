@@ -13,7 +13,7 @@ from jax import lax
 from jaxops.dtypes import SUB_BYTE, as_traced, is_float, number, type_name, unify
 from jaxops.errors import DTypeError, SignatureError
 from jaxops.memory import bounded, bounded_operands
-from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import Array, Sizes, array, is_symbolic, jit_if_concrete
 
@@ -114,7 +114,7 @@ def broadcast_reduce(
         bounded(op, sizes, max(a.dtype.itemsize for a in arrays))
         with np.errstate(all="ignore"):
             return np.asarray(reduce(static_fn, arrays))
-    return with_sizes(op, reduce(traced_fn, [broadcast_to(a, sizes) for a in arrays]), sizes)
+    return assert_sizes(op, reduce(traced_fn, [broadcast_to(a, sizes) for a in arrays]), sizes)
 
 
 @jit_if_concrete

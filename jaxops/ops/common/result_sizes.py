@@ -30,7 +30,7 @@ def check_counts(op: str, operand: str, value: Any) -> None:
         )
 
 
-def with_sizes(op: str, y: Any, sizes: Sizes, dtype: Any = None) -> Any:
+def assert_sizes(op: str, y: Any, sizes: Sizes, dtype: Any = None) -> Any:
     """Asserts that a traced result has the sizes and the type that were resolved, and returns the result.
 
     A symbolic size may be written in several forms, such as `2*b - b` and `b`. The result gets the form in `sizes`,

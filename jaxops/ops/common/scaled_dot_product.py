@@ -19,14 +19,14 @@ from jaxops.ops.common.elementwise import broadcast_to
 Stage = Literal["product", "softcap", "bias", "softmax"]
 
 
-class Attended(NamedTuple):
+class AttentionResult(NamedTuple):
     """What attention gives: the output, and the scores at the stage that was asked for."""
 
     output: Any
     scores: Any
 
 
-def attend(
+def scaled_dot_product_attention(
     query: Any,
     key: Any,
     value: Any,
@@ -38,7 +38,7 @@ def attend(
     softmax_dtype: Any = None,
     sink: Any = None,
     stage: Stage | None = None,
-) -> Attended:
+) -> AttentionResult:
     """softmax(scale · query · keyᵀ + bias) · value for each head: scaled dot-product attention.
 
     query: (B, Nq, S, H). key: (B, Nkv, T, H). value: (B, Nkv, T, Hv). Floats of 8 bits or more; Nq is a multiple of
@@ -58,7 +58,7 @@ def attend(
     has probabilities and an output of 0.
 
     >>> q, k, v = jnp.ones((1, 4, 3, 8)), jnp.ones((1, 2, 5, 8)), jnp.ones((1, 2, 5, 6))
-    >>> attend(q, k, v, scale=0.5, mask=key_mask(3, 5, right=0)).output.shape
+    >>> scaled_dot_product_attention(q, k, v, scale=0.5, mask=key_mask(3, 5, right=0)).output.shape
     (1, 4, 3, 6)
     """
     scores = scaled_products(query, key, scale)
@@ -88,7 +88,7 @@ def attend(
         output = weighted_sums(powers, value)
         output = output / total.astype(output.dtype)
     scores = None if stage is None else kept[stage].astype(query.dtype)
-    return Attended(output.astype(query.dtype), scores)
+    return AttentionResult(output.astype(query.dtype), scores)
 
 
 def scaled_products(query: Any, key: Any, scale: float) -> Any:

@@ -1,4 +1,4 @@
-"""Operators that keep what is known of a float of a symbolic size, until it is a size again; see `floats_of_sizes`."""
+"""Operators that keep what is known of a float of a symbolic size, until it is a size again; see `symbolic_floats`."""
 
 import functools
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from jaxops.errors import SizeError
 from jaxops.ops.common import symbolic_floats as floats
 from jaxops.ops.common.elementwise import on_sizes
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import Dim, FromSizes, array, settled
+from jaxops.static import Dim, FromSizes, array, static_array
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _items(value: Any, dtype: Any) -> Any:
-    """The elements of an operand: each a `Number`, a boolean, or the SizeError that says why it is none of a size.
+    """The elements of an operand: each a `SizeRatio`, a boolean, or the SizeError that says why it is none of a size.
 
     dtype: of the other operands, for a Python number.
     """
@@ -31,7 +31,7 @@ def _items(value: Any, dtype: Any) -> Any:
         return values.astype(object)
     if is_float(values.dtype):
         return on_sizes(lambda v: floats.number_of(v, values.dtype), values.astype(object))
-    return on_sizes(lambda v: floats.Number(np.dtype(np.int64), v), values.astype(object))
+    return on_sizes(lambda v: floats.SizeRatio(np.dtype(np.int64), v), values.astype(object))
 
 
 def sizes_as(sizes: np.ndarray, dtype: Any, traced: jax.Array) -> Any:
@@ -51,7 +51,7 @@ def steps(start: Any, limit: Any, delta: Any) -> Dim:
     found = ceil(div(sub(last, first), step))[()]
     if isinstance(found, SizeError):
         raise found
-    return of_sizes.larger(found.top, 0)
+    return of_sizes.larger(found.numerator, 0)
 
 
 def _result(traced: Any, found: Any) -> Any:
@@ -60,10 +60,10 @@ def _result(traced: Any, found: Any) -> Any:
         return tuple(map(_result, traced, found))
     if all(isinstance(item, bool) for item in found.flat):
         return found.astype(bool)
-    if all(isinstance(item, floats.Number) for item in found.flat):
+    if all(isinstance(item, floats.SizeRatio) for item in found.flat):
         if not is_float(traced.dtype):
-            return settled(on_sizes(lambda item: item.top, found))
-        if all(item.of is None for item in found.flat):
+            return static_array(on_sizes(lambda item: item.numerator, found))
+        if all(item.base is None for item in found.flat):
             return on_sizes(lambda item: item.floats, found).astype(found.flat[0].dtype)
     return FromSizes(traced, found)
 
@@ -74,7 +74,7 @@ def _each(fn: Callable[..., Any]) -> Callable[..., Any]:
     def one(*operands: Any) -> Any:
         problem = next((v for v in operands if isinstance(v, SizeError)), None)
         if problem and not problem.symbols:  # a constant that is of no use to sizes: these are beside it
-            problem = SizeError(problem.problem, *(v.top for v in operands if isinstance(v, floats.Number)))
+            problem = SizeError(problem.problem, *(v.numerator for v in operands if isinstance(v, floats.SizeRatio)))
         try:
             return problem or fn(*operands)
         except SizeError as error:
@@ -112,7 +112,7 @@ _RULES: dict[str, Callable[..., Any]] = {
 }
 
 
-def computes_sizes(fn: F) -> F:
+def tracks_sizes(fn: F) -> F:
     """Marks an operator that keeps what its `FromSizes` operands know; to all others they are traced arrays."""
     rule = _RULES.get(fn.__name__)
 

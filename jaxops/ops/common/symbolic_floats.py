@@ -1,6 +1,6 @@
 """Floats of symbolic sizes that become sizes again: Shape, Cast to float, Mul by 0.5, Floor, Cast to int64.
 
-A `Number` is such a float, as an exact fraction of sizes. What the float arithmetic of the model makes of it is
+A `SizeRatio` is such a float, as an exact fraction of sizes. What the float arithmetic of the model makes of it is
 computed beside it for every value of the size, up to `LARGEST`, and where rounding gives another size, that is an
 error. So an exported program has the sizes that the model has when it runs with numbers.
 """
@@ -29,24 +29,25 @@ _EXACT_TYPES = ("float32", "float64")
 
 
 @dataclass(frozen=True, eq=False)
-class Number:
-    """top / bottom, for sizes in `top`.
+class SizeRatio:
+    """The float numerator / denominator; symbolic sizes may stand in the numerator.
 
-    of: the size that all is computed from; None for a constant. sizes: values of it; None where there are several such
-    sizes. tops and floats: what `top` and the arithmetic in `dtype` are for these. exact: nothing has been rounded.
+    base: the size that the numerator is computed from; None for a constant. samples: values of `base`; None if there
+    are several such sizes. numerators, floats: for each sample, the numerator and the result of the arithmetic in
+    `dtype`. exact: nothing has been rounded.
     """
 
     dtype: Any
-    top: Dim
-    bottom: int = 1
-    of: Dim = None
-    sizes: Any = 0
-    tops: Any = 0
+    numerator: Dim
+    denominator: int = 1
+    base: Dim = None
+    samples: Any = 0
+    numerators: Any = 0
     floats: Any = 0
     exact: bool = True
 
 
-def number_of(value: Any, dtype: Any) -> "Number | SizeError":
+def number_of(value: Any, dtype: Any) -> "SizeRatio | SizeError":
     """A float of the model, as the small ratio that it means."""
     if not math.isfinite(value):
         return SizeError(f"{value} times a symbolic size is no size")
@@ -56,19 +57,19 @@ def number_of(value: Any, dtype: Any) -> "Number | SizeError":
         return SizeError(f"the factor {value} of a symbolic size is no ratio of small whole numbers")
     exact = Fraction(float(value)) == meant
     top, bottom = meant.numerator, meant.denominator
-    return Number(dtype, top, bottom, tops=top, floats=np.asarray(value, dtype), exact=exact)
+    return SizeRatio(dtype, top, bottom, numerators=top, floats=np.asarray(value, dtype), exact=exact)
 
 
-def of_size(size: Dim, dtype: Any) -> "Number | SizeError":
+def of_size(size: Dim, dtype: Any) -> "SizeRatio | SizeError":
     """A size as a number of a type."""
     if not is_float(dtype):
-        return Number(dtype, size)
+        return SizeRatio(dtype, size)
     if dtype.name not in _EXACT_TYPES:
         return SizeError(f"{dtype.name} does not hold every size that {size} may be", size)
     if not is_symbolic(size):
         return number_of(dtype.type(size), dtype)
     sizes = np.arange(*_range(size))
-    return Number(dtype, size, of=size, sizes=sizes, tops=sizes, floats=sizes.astype(dtype))
+    return SizeRatio(dtype, size, base=size, samples=sizes, numerators=sizes, floats=sizes.astype(dtype))
 
 
 def _range(size: Dim) -> tuple[int, int]:
@@ -89,55 +90,59 @@ def _holds(fact: Callable[[Any, Any], bool], size: Dim, number: int) -> bool:
         return False
 
 
-def _joined(a: Number, b: Number, top: Callable[[Any, Any], Any], bottom: int, floats: Any, exact: bool = True) -> Any:
+def _joined(
+    a: SizeRatio, b: SizeRatio, top: Callable[[Any, Any], Any], bottom: int, floats: Any, exact: bool = True
+) -> Any:
     """A number made of two. top: from the tops of both, sizes or arrays."""
-    one = b if a.of is None else a
+    one = b if a.base is None else a
     other = a if one is b else b
-    known = one.sizes is not None and other.sizes is not None and (other.of is None or other.of == one.of)
-    return Number(
+    known = one.samples is not None and other.samples is not None and (other.base is None or other.base == one.base)
+    return SizeRatio(
         a.dtype,
-        top(a.top, b.top),
+        top(a.numerator, b.numerator),
         bottom,
-        one.of,
-        one.sizes if known else None,
-        top(a.tops, b.tops) if known else None,
+        one.base,
+        one.samples if known else None,
+        top(a.numerators, b.numerators) if known else None,
         floats(a.floats, b.floats) if known else None,
         exact and a.exact and b.exact and bottom & (bottom - 1) == 0,
     )
 
 
-def _linear(a: Number, b: Number, top: Callable[[Any, Any], Any], floats: Any) -> Number:
+def _linear(a: SizeRatio, b: SizeRatio, top: Callable[[Any, Any], Any], floats: Any) -> SizeRatio:
     """Both over one denominator."""
-    bottom = math.lcm(a.bottom, b.bottom)
+    bottom = math.lcm(a.denominator, b.denominator)
     if bottom > 1:
         _check_factor(a, b)
-    x, y = bottom // a.bottom, bottom // b.bottom
+    x, y = bottom // a.denominator, bottom // b.denominator
     return _joined(a, b, lambda s, t: top(s * x, t * y), bottom, floats)
 
 
-def _check_factor(a: Number, b: Number) -> None:
+def _check_factor(a: SizeRatio, b: SizeRatio) -> None:
     """Raises SizeError where a number that is multiplied, or shares a denominator, could overflow with a size."""
-    for top in (n.top for n in (a, b) if n.of is None):
+    for top in (n.numerator for n in (a, b) if n.base is None):
         if isinstance(top, int) and abs(top) > _NUMERATOR:
-            raise SizeError(f"the factor {top} of a symbolic size is no ratio of small whole numbers", a.top, b.top)
+            raise SizeError(
+                f"the factor {top} of a symbolic size is no ratio of small whole numbers", a.numerator, b.numerator
+            )
 
 
-def _add(a: Number, b: Number) -> Number:
+def _add(a: SizeRatio, b: SizeRatio) -> SizeRatio:
     """a + b."""
     return _linear(a, b, lambda s, t: s + t, np.add)
 
 
-def _sub(a: Number, b: Number) -> Number:
+def _sub(a: SizeRatio, b: SizeRatio) -> SizeRatio:
     """a - b."""
     return _linear(a, b, lambda s, t: s - t, np.subtract)
 
 
-def _max(a: Number, b: Number) -> Number:
+def _max(a: SizeRatio, b: SizeRatio) -> SizeRatio:
     """The maximum."""
     return _linear(a, b, _either(np.maximum, of_sizes.larger), np.maximum)
 
 
-def _min(a: Number, b: Number) -> Number:
+def _min(a: SizeRatio, b: SizeRatio) -> SizeRatio:
     """The minimum."""
     return _linear(a, b, _either(np.minimum, of_sizes.smaller), np.minimum)
 
@@ -146,27 +151,27 @@ def _either(of_arrays: Any, of_dims: Any) -> Any:
     return lambda s, t: (of_arrays if isinstance(s, np.ndarray) or isinstance(t, np.ndarray) else of_dims)(s, t)
 
 
-def _mul(a: Number, b: Number) -> Number:
+def _mul(a: SizeRatio, b: SizeRatio) -> SizeRatio:
     """a · b."""
-    a, b = (b, a) if a.of is None else (a, b)
-    if b.of is not None:
-        return _joined(a, b, lambda s, t: s * t, a.bottom * b.bottom, np.multiply)
+    a, b = (b, a) if a.base is None else (a, b)
+    if b.base is not None:
+        return _joined(a, b, lambda s, t: s * t, a.denominator * b.denominator, np.multiply)
     _check_factor(a, b)
-    factor = Fraction(b.top, a.bottom * b.bottom)
+    factor = Fraction(b.numerator, a.denominator * b.denominator)
     return _joined(a, b, lambda s, t: s * factor.numerator, factor.denominator, np.multiply)
 
 
-def _div(a: Number, b: Number) -> Number | SizeError:
+def _div(a: SizeRatio, b: SizeRatio) -> SizeRatio | SizeError:
     """a / b, if that is a multiple of sizes; truncated for integers."""
     if not is_float(a.dtype):
-        return Number(a.dtype, of_sizes.quotient(a.top, b.top))
-    if b.of is None:
-        if b.top == 0:
-            return SizeError(f"{a.top} is divided by 0", a.top)
+        return SizeRatio(a.dtype, of_sizes.quotient(a.numerator, b.numerator))
+    if b.base is None:
+        if b.numerator == 0:
+            return SizeError(f"{a.numerator} is divided by 0", a.numerator)
         _check_factor(a, b)
-        factor = Fraction(b.bottom, a.bottom * b.top)
+        factor = Fraction(b.denominator, a.denominator * b.numerator)
         return _joined(a, b, lambda s, t: s * factor.numerator, factor.denominator, np.divide)
-    whole, part = a.top * b.bottom, b.top * a.bottom
+    whole, part = a.numerator * b.denominator, b.numerator * a.denominator
     if not of_sizes.greater_or_equal(part, 1):
         return SizeError(f"{whole} is divided by {part}, which may be 0", part)
     ratio = whole // part
@@ -175,40 +180,42 @@ def _div(a: Number, b: Number) -> Number | SizeError:
     return of_size(ratio, a.dtype)  # a whole quotient is not rounded
 
 
-def _pow(a: Number, b: Number) -> Number | SizeError:
+def _pow(a: SizeRatio, b: SizeRatio) -> SizeRatio | SizeError:
     """a to a small whole power."""
-    if b.of is not None or b.bottom != 1 or not 1 <= b.top <= 4:
-        return SizeError(f"a power of {a.top} is no multiple of a size", a.top)
-    return functools.reduce(_mul, [a] * b.top)
+    if b.base is not None or b.denominator != 1 or not 1 <= b.numerator <= 4:
+        return SizeError(f"a power of {a.numerator} is no multiple of a size", a.numerator)
+    return functools.reduce(_mul, [a] * b.numerator)
 
 
-def _neg(a: Number) -> Number:
+def _neg(a: SizeRatio) -> SizeRatio:
     """-a."""
-    return replace(a, top=-a.top, tops=None if a.tops is None else -a.tops, floats=-a.floats)
+    return replace(
+        a, numerator=-a.numerator, numerators=None if a.numerators is None else -a.numerators, floats=-a.floats
+    )
 
 
-def _sqrt(a: Number) -> SizeError:
+def _sqrt(a: SizeRatio) -> SizeError:
     """No root of a size is one."""
-    return SizeError(f"the square root of {a.top} is no multiple of a size", a.top)
+    return SizeError(f"the square root of {a.numerator} is no multiple of a size", a.numerator)
 
 
-def _floor(a: Number) -> Number | SizeError:
+def _floor(a: SizeRatio) -> SizeRatio | SizeError:
     """The largest whole number at or below."""
-    return _whole(a, lambda top: of_sizes.floored(top, a.bottom), np.floor)
+    return _whole(a, lambda top: of_sizes.floored(top, a.denominator), np.floor)
 
 
-def _ceil(a: Number) -> Number | SizeError:
+def _ceil(a: SizeRatio) -> SizeRatio | SizeError:
     """The smallest whole number at or above."""
-    return _whole(a, lambda top: of_sizes.ceiled(top, a.bottom), np.ceil)
+    return _whole(a, lambda top: of_sizes.ceiled(top, a.denominator), np.ceil)
 
 
-def _round(a: Number) -> Number | SizeError:
+def _round(a: SizeRatio) -> SizeRatio | SizeError:
     """The nearest whole number; ties go to the even one."""
 
     def rounded(top: Any) -> Any:
-        if a.bottom == 1:
+        if a.denominator == 1:
             return top
-        twice, unit = 2 * top + a.bottom, 2 * a.bottom
+        twice, unit = 2 * top + a.denominator, 2 * a.denominator
         # A tie was rounded up: half of those sums lie at an odd number, from which the even one is one less.
         rest = twice % (2 * unit)
         return twice // unit - (rest // unit - rest // (unit + 1))
@@ -216,36 +223,36 @@ def _round(a: Number) -> Number | SizeError:
     return _whole(a, rounded, np.rint)
 
 
-def _whole(a: Number, top: Callable[[Any], Any], rounded: Any) -> Number | SizeError:
+def _whole(a: SizeRatio, top: Callable[[Any], Any], rounded: Any) -> SizeRatio | SizeError:
     """The number rounded to whole ones, if the rounded floats are those for every size."""
-    text = f"{a.top}" if a.bottom == 1 else f"({a.top}) / {a.bottom}"
-    if a.sizes is None:
+    text = f"{a.numerator}" if a.denominator == 1 else f"({a.numerator}) / {a.denominator}"
+    if a.samples is None:
         if not a.exact:
-            return SizeError(f"{text}, rounded in {a.dtype.name}, depends on several sizes", a.top)
+            return SizeError(f"{text}, rounded in {a.dtype.name}, depends on several sizes", a.numerator)
     else:
         # Larger numbers are no sizes in such a model: its floats do not hold them.
-        held = np.abs(a.tops) <= a.bottom * 2 ** np.finfo(a.dtype).nmant
-        wrong = np.flatnonzero(np.broadcast_to(held & (rounded(a.floats) != top(a.tops)), np.shape(a.sizes)))
+        held = np.abs(a.numerators) <= a.denominator * 2 ** np.finfo(a.dtype).nmant
+        wrong = np.flatnonzero(np.broadcast_to(held & (rounded(a.floats) != top(a.numerators)), np.shape(a.samples)))
         if wrong.size:
-            at = a.sizes[wrong[0]]
-            return SizeError(f"{text} is rounded in {a.dtype.name} to another size where {a.of} is {at}", a.of)
-    return of_size(top(a.top), a.dtype)
+            at = a.samples[wrong[0]]
+            return SizeError(f"{text} is rounded in {a.dtype.name} to another size where {a.base} is {at}", a.base)
+    return of_size(top(a.numerator), a.dtype)
 
 
-def _cast(a: Number, dtype: Any) -> Number | SizeError:
+def _cast(a: SizeRatio, dtype: Any) -> SizeRatio | SizeError:
     """In another type; truncated to integers."""
     if is_float(dtype):
         if not is_float(a.dtype):
-            return of_size(a.top, dtype)
+            return of_size(a.numerator, dtype)
         if dtype.name not in _EXACT_TYPES:
-            return SizeError(f"{dtype.name} does not hold every size that {a.top} may be", a.top)
+            return SizeError(f"{dtype.name} does not hold every size that {a.numerator} may be", a.numerator)
         return replace(a, dtype=dtype, floats=None if a.floats is None else a.floats.astype(dtype))
     if not is_float(a.dtype):
         return a
-    if a.bottom > 1 and not of_sizes.greater_or_equal(a.top, 0):
-        return SizeError(f"({a.top}) / {a.bottom} is negative, and no size", a.top)
-    found = _whole(a, lambda top: of_sizes.floored(top, a.bottom), np.trunc)
-    return found if isinstance(found, SizeError) else Number(dtype, found.top)
+    if a.denominator > 1 and not of_sizes.greater_or_equal(a.numerator, 0):
+        return SizeError(f"({a.numerator}) / {a.denominator} is negative, and no size", a.numerator)
+    found = _whole(a, lambda top: of_sizes.floored(top, a.denominator), np.trunc)
+    return found if isinstance(found, SizeError) else SizeRatio(dtype, found.numerator)
 
 
 def _compared(fact: Callable[[Any, Any], bool], of_floats: Any) -> Callable[[Any, Any], bool | SizeError]:
@@ -255,15 +262,19 @@ def _compared(fact: Callable[[Any, Any], bool], of_floats: Any) -> Callable[[Any
         if isinstance(a, bool):
             return bool(of_floats(a, b))
         both = _linear(a, b, _either(of_floats, fact), of_floats)
-        if not is_float(a.dtype) or (both.exact if both.sizes is None else np.all(both.floats == both.tops)):
-            return both.top
-        return SizeError(f"{a.top} and {b.top} are compared in {a.dtype.name}, which rounds them", a.top, b.top)
+        if not is_float(a.dtype) or (both.exact if both.samples is None else np.all(both.floats == both.numerators)):
+            return both.numerator
+        return SizeError(
+            f"{a.numerator} and {b.numerator} are compared in {a.dtype.name}, which rounds them",
+            a.numerator,
+            b.numerator,
+        )
 
     return compare
 
 
 # What operators do to numbers.
-RULES: dict[str, Callable[..., Number | bool | SizeError]] = {
+RULES: dict[str, Callable[..., SizeRatio | bool | SizeError]] = {
     "add": _add,
     "sub": _sub,
     "mul": _mul,
@@ -291,4 +302,4 @@ def scaled(size: Dim, scale: float) -> Dim:
     found = factor if isinstance(factor, SizeError) or isinstance(one, SizeError) else _floor(_mul(one, factor))
     if isinstance(found, SizeError):
         raise SizeError(found.problem, size)
-    return found.top
+    return found.numerator

@@ -14,7 +14,7 @@ from jaxops.errors import SizeError
 from jaxops.ops.common.elementwise import on_sizes
 from jaxops.ops.controlflow.state import carried, condition
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import Dim, FromSizes, is_symbolic, settled, symbolic_shape
+from jaxops.static import Dim, FromSizes, is_symbolic, static_array, symbolic_shape
 
 _NUMBERS = numbers()  # each question has a symbol of its own
 _MANY = 64  # counters and sizes have fewer elements
@@ -76,7 +76,7 @@ class _Trial:
     def holds(self, number: Dim) -> bool | SizeError:
         """The condition after an iteration, or why it is open. Raises _Open where the state does not just count."""
         before = self.before(number)
-        holds, after = self._iteration(settled(np.array(number, object)), before)
+        holds, after = self._iteration(static_array(np.array(number, object)), before)
         if not all(_same(_growth(before[k], after[k]), more) for k, more in self._grows.items()):
             raise _Open
         for item in holds.items.flat if isinstance(holds, FromSizes) else ():
@@ -145,7 +145,7 @@ def _at(first: np.ndarray, more: np.ndarray, number: Dim) -> np.ndarray:
     """A value after so many iterations. Raises OutOfRangeError where a program could not hold it."""
     if not more.any():
         return first
-    found = settled(on_sizes(lambda start, step: start + step * number, first.astype(object), more))
+    found = static_array(on_sizes(lambda start, step: start + step * number, first.astype(object), more))
     if is_symbolic(found) or first.dtype == object:
         return found
     as_canonical(found, first.dtype)

@@ -25,7 +25,7 @@ from jaxops.static import (
     foldable,
     is_symbolic,
     known,
-    settled,
+    static_array,
 )
 
 _ZERO = np.float32(0)
@@ -82,7 +82,7 @@ def constant_of_shape(input: StaticInts, *, value: Any = _ZERO) -> Array:
     (2, 0)
     """
     sizes = sizes_of.countable("constant_of_shape", ints("constant_of_shape", "input", input))
-    fill = settled(known("constant_of_shape", "value", value))
+    fill = static_array(known("constant_of_shape", "value", value))
     if fill.size != 1:
         raise ShapeError(message("constant_of_shape", "`value` must be one number", value=fill))
     negative = [d for d in sizes if isinstance(d, int) and d < 0]

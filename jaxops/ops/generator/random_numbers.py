@@ -25,7 +25,7 @@ from jaxops.dtypes import SUB_BYTE, accumulation_type, canonical, floating, is_f
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, shape_text
 from jaxops.memory import bounded
 from jaxops.ops.common.randomness import random_key
-from jaxops.ops.common.result_sizes import bounded_like, check_counts, with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.static import (
     Array,
@@ -198,7 +198,7 @@ def _classes(operands: tuple[Any, Any], count: int, dtype: np.dtype) -> jax.Arra
     wide = lax.convert_element_type(x, accumulation_type(x.dtype))
     # One sample after the other: a table of samples and classes would not fit for a large vocabulary.
     found = lax.map(lambda k: jax.random.categorical(k, wide), jax.random.split(key, count))
-    return with_sizes("multinomial", lax.convert_element_type(found.T, dtype), (x.shape[0], count), dtype)
+    return assert_sizes("multinomial", lax.convert_element_type(found.T, dtype), (x.shape[0], count), dtype)
 
 
 def _sizes(op: str, shape: Ints) -> Sizes:

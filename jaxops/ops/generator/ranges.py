@@ -17,7 +17,18 @@ from jaxops.memory import bounded
 from jaxops.ops.common.elementwise import require
 from jaxops.ops.common.size_tracking import steps
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import Array, Dim, ElementType, FromSizes, Static, Undecided, foldable, is_symbolic, known, settled
+from jaxops.static import (
+    Array,
+    Dim,
+    ElementType,
+    FromSizes,
+    Static,
+    Undecided,
+    foldable,
+    is_symbolic,
+    known,
+    static_array,
+)
 
 _NARROW = ("float16", "bfloat16")
 
@@ -79,6 +90,8 @@ def _symbolic(start: Dim, limit: Dim, delta: Dim) -> Any:
     except Undecided as error:
         raise SizeError(f"range: whether the step {delta} is 0 depends on a symbolic size", delta) from error
     if isinstance(count, int):
-        return settled(np.array([start + i * delta for i in builtins.range(count)], object), np.array(start, object))
+        return static_array(
+            np.array([start + i * delta for i in builtins.range(count)], object), np.array(start, object)
+        )
     kind = canonical(np.int64)
     return lax.iota(kind, count) * jnp.asarray(delta, kind) + jnp.asarray(start, kind)

@@ -6,12 +6,12 @@ import numpy as np
 from jax import lax
 
 from jaxops.ops.common.elementwise import broadcast_reduce, one_of_kind, pair, unary
-from jaxops.ops.common.size_tracking import computes_sizes
+from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.static import A, foldable
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def and_(a: A, b: A) -> A:
     """Logical and, element by element; the operands broadcast to each other.
 
@@ -26,7 +26,7 @@ def and_(a: A, b: A) -> A:
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def or_(a: A, b: A) -> A:
     """Logical or, element by element; the operands broadcast to each other.
 
@@ -55,7 +55,7 @@ def xor(a: A, b: A) -> A:
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def not_(x: A) -> A:
     """Logical not, element by element.
 

@@ -12,13 +12,13 @@ from jax import lax
 from jaxops.dtypes import as_traced
 from jaxops.errors import SizeError
 from jaxops.ops.common.elementwise import broadcast_reduce, on_facts, operands, symbolic
-from jaxops.ops.common.size_tracking import computes_sizes, facts
+from jaxops.ops.common.size_tracking import facts, tracks_sizes
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import A, Array, foldable, tracing
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def equal(a: A, b: A) -> A:
     """Whether a = b, element by element; the operands broadcast to each other.
 
@@ -37,7 +37,7 @@ def _equal(a: Any, b: Any) -> Any:
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def greater(a: A, b: A) -> A:
     """Whether a > b, element by element; the operands broadcast to each other.
 
@@ -52,7 +52,7 @@ def greater(a: A, b: A) -> A:
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def less(a: A, b: A) -> A:
     """Whether a < b, element by element; the operands broadcast to each other.
 
@@ -69,7 +69,7 @@ def less(a: A, b: A) -> A:
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def greater_or_equal(a: A, b: A) -> A:
     """Whether a ≥ b, element by element; the operands broadcast to each other.
 
@@ -85,7 +85,7 @@ def greater_or_equal(a: A, b: A) -> A:
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def less_or_equal(a: A, b: A) -> A:
     """Whether a ≤ b, element by element; the operands broadcast to each other.
 

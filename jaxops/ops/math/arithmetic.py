@@ -15,7 +15,7 @@ from jaxops.dtypes import accumulation_type, as_traced, canonical, is_float
 from jaxops.errors import ArgumentError
 from jaxops.kernels.xla_workarounds import hidden, magnitude, quotient
 from jaxops.ops.common.elementwise import broadcast_reduce, on_sizes, one_of_kind, operands, require, symbolic, unary
-from jaxops.ops.common.size_tracking import computes_sizes
+from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import A, Array, Tracer, array, foldable, is_symbolic, jit_if_concrete
@@ -30,7 +30,7 @@ def _operands(op: str, values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def add(a: A, b: A) -> A:
     """a + b, element by element; the operands broadcast to each other.
 
@@ -45,7 +45,7 @@ def add(a: A, b: A) -> A:
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def sub(a: A, b: A) -> A:
     """a - b, element by element; the operands broadcast to each other.
 
@@ -60,7 +60,7 @@ def sub(a: A, b: A) -> A:
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def mul(a: A, b: A) -> A:
     """a · b, element by element; the operands broadcast to each other.
 
@@ -75,7 +75,7 @@ def mul(a: A, b: A) -> A:
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def div(a: A, b: A) -> A:
     """a / b, element by element; the operands broadcast to each other.
 
@@ -164,7 +164,7 @@ def _floor_mod(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def pow(x: A, y: A) -> A:
     """x to the power of y, element by element; the operands broadcast to each other.
 
@@ -271,7 +271,7 @@ def mean(inputs: Sequence[Array]) -> Array:
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def neg(x: A) -> A:
     """-x, element by element.
 

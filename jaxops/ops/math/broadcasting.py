@@ -9,7 +9,7 @@ from jaxops.attributes import ints
 from jaxops.dtypes import traced_for_sizes
 from jaxops.errors import ArgumentError
 from jaxops.memory import bounded
-from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.static import A, Array, Sizes, StaticInts, foldable, jit_if_concrete
@@ -42,4 +42,4 @@ def _expand(input: Array, shape: Sizes) -> Array:
     if sizes == input.shape:
         return input
     y = lax.broadcast_in_dim(input, sizes, tuple(range(len(sizes) - input.ndim, len(sizes))))
-    return with_sizes("expand", y, sizes, input.dtype)
+    return assert_sizes("expand", y, sizes, input.dtype)

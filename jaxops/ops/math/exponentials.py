@@ -10,12 +10,12 @@ from jax import lax
 
 from jaxops.dtypes import floating
 from jaxops.ops.common.elementwise import one_of_kind, unary
-from jaxops.ops.common.size_tracking import computes_sizes
+from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.static import A, Array, foldable
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def sqrt(x: A) -> A:
     """The square root of each element; NaN for a negative one.
 

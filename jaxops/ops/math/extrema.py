@@ -12,13 +12,13 @@ from jax import lax
 from jaxops.dtypes import canonical, is_float
 from jaxops.errors import OutOfRangeError, ShapeError, shape_text
 from jaxops.ops.common.elementwise import broadcast_reduce, broadcast_to, on_sizes, operands, symbolic
-from jaxops.ops.common.size_tracking import computes_sizes
+from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import A, Array, array, foldable, is_symbolic, jit_if_concrete
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def max(inputs: Sequence[Array]) -> Array:
     """The elementwise maximum; the operands broadcast to each other.
 
@@ -37,7 +37,7 @@ def _max(a: Any, b: Any) -> Any:
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def min(inputs: Sequence[Array]) -> Array:
     """The elementwise minimum; the operands broadcast to each other.
 

@@ -17,7 +17,7 @@ from jaxops.errors import ArgumentError, SignatureError
 from jaxops.kernels.matmul import dot
 from jaxops.kernels.matmul.int8 import of_dequantized
 from jaxops.ops.common.elementwise import broadcast_to, traced_operands
-from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.quantized_array import Dequantized, plain
 from jaxops.shapes.math import linear_algebra as sizes_of
 from jaxops.static import Array, Quantizable, jit_if_concrete
@@ -66,9 +66,9 @@ def _gemm(arrays: tuple[jax.Array, ...], alpha: float, beta: float, trans_a: boo
     if not is_float(a.dtype) and not (alpha.is_integer() and beta.is_integer()):
         wide = a.dtype if a.dtype == canonical(np.uint64) else canonical(np.int64)
         product = lax.dot_general(a, b, (contract, ((), ())), preferred_element_type=wide)
-        return with_sizes("gemm", _whole_sum(product, alpha, c, beta).astype(a.dtype), sizes, a.dtype)
+        return assert_sizes("gemm", _whole_sum(product, alpha, c, beta).astype(a.dtype), sizes, a.dtype)
     product = _with_addend(dot.dot(a, b, (contract, ((), ())), wide), alpha, c, beta)
-    return with_sizes("gemm", product.astype(a.dtype), sizes, a.dtype)
+    return assert_sizes("gemm", product.astype(a.dtype), sizes, a.dtype)
 
 
 def _with_addend(product: jax.Array, alpha: float, c: jax.Array | None, beta: float) -> jax.Array:
@@ -128,7 +128,7 @@ def _matmul(arrays: tuple[jax.Array, ...]) -> jax.Array:
     a, b = arrays
     sizes = sizes_of.matmul(a.shape, b.shape)
     product = dot.matrix_product(a, b, accumulation_type(a.dtype))
-    return with_sizes("matmul", product.astype(a.dtype), sizes, a.dtype)
+    return assert_sizes("matmul", product.astype(a.dtype), sizes, a.dtype)
 
 
 def einsum(inputs: Sequence[Array], *, equation: str) -> jax.Array:
@@ -155,7 +155,7 @@ def _einsum(inputs: tuple[jax.Array, ...], equation: str) -> jax.Array:
     with jax.numpy_dtype_promotion("standard"):
         multiply = partial(jnp.einsum, explicit, preferred_element_type=accumulation_type(inputs[0].dtype))
         total = dot.bilinear(multiply, *inputs, rows=inputs[0].size) if len(inputs) == 2 else multiply(*inputs)
-    return with_sizes("einsum", total.astype(inputs[0].dtype), sizes, inputs[0].dtype)
+    return assert_sizes("einsum", total.astype(inputs[0].dtype), sizes, inputs[0].dtype)
 
 
 def det(x: Array) -> jax.Array:
@@ -175,4 +175,4 @@ def det(x: Array) -> jax.Array:
 def _det(x: jax.Array) -> jax.Array:
     sizes = sizes_of.square("det", x.shape)
     found = jnp.linalg.det(x.astype(accumulation_type(x.dtype)))
-    return with_sizes("det", found.astype(x.dtype), sizes, x.dtype)
+    return assert_sizes("det", found.astype(x.dtype), sizes, x.dtype)

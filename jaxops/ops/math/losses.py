@@ -15,7 +15,7 @@ from jax import lax
 from jaxops.attributes import integer, one_of
 from jaxops.dtypes import accumulation_type, as_traced, floating, require_integers
 from jaxops.errors import BoundsError, ShapeError, shape_text
-from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.math.softmax_like import log_softmax
 from jaxops.shapes.arithmetic import sizes_fit
 from jaxops.shapes.tensor.indexing import check_inhabited
@@ -139,7 +139,7 @@ def _loss(operands: tuple[Any, Any, Any], ignored: int | None, reduction: LossRe
         factor = counts.astype(work) if factor is None else jnp.where(counts, factor, jnp.zeros_like(factor))
     if weights is not None:
         loss = loss * factor
-    loss = with_sizes("loss", loss, labels.shape, work)
+    loss = assert_sizes("loss", loss, labels.shape, work)
     if reduction == "none":
         return loss.astype(x.dtype)
     if reduction == "sum":

@@ -9,7 +9,7 @@ from jax import lax
 
 from jaxops.kernels.matmul.int8 import matrix_product
 from jaxops.ops.common.quantized_numbers import BYTES, FLOAT8, quantized, requantized, scale, without_zero, zero_point
-from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.math import linear_algebra as sizes_of, quantized_products as sizes_of_scales
 from jaxops.static import Array, jit_if_concrete
 
@@ -58,7 +58,7 @@ def quantized_product(
     else:
         left, right = without_zero(a, a_zero, jnp.float32), without_zero(b, b_zero, jnp.float32)
         y = jnp.matmul(left, right, precision=lax.Precision.HIGHEST)
-    return with_sizes(op, y, sizes, np.int32 if integers else np.float32)
+    return assert_sizes(op, y, sizes, np.int32 if integers else np.float32)
 
 
 def qlinear_matmul(

@@ -8,12 +8,12 @@ import numpy as np
 from jax import lax
 
 from jaxops.ops.common.elementwise import one_of_kind, unary
-from jaxops.ops.common.size_tracking import computes_sizes
+from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.static import A, foldable
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def floor(x: A) -> A:
     """The largest integer at or below each element.
 
@@ -27,7 +27,7 @@ def floor(x: A) -> A:
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def ceil(x: A) -> A:
     """The smallest integer at or above each element.
 
@@ -41,7 +41,7 @@ def ceil(x: A) -> A:
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def round(x: A) -> A:
     """The nearest integer; ties go to the even one.
 

@@ -17,7 +17,7 @@ from jaxops.dtypes import floating, is_float, is_string
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, message, shape_text
 from jaxops.memory import bounded
 from jaxops.ops.common.elementwise import operands
-from jaxops.ops.common.result_sizes import bounded_like, with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.shapes.math import signal_transforms as sizes_of
 from jaxops.static import Array, ElementType, Static, foldable, jit_if_concrete, known
 
@@ -134,7 +134,7 @@ def _stft(arrays: tuple[Any, ...], count: Any, each: int, step: int, onesided: b
     starts = lax.broadcasted_iota(np.int32, (count, each), 0) * step
     places = starts + lax.broadcasted_iota(np.int32, (count, each), 1)
     rows = jnp.take(values, places, axis=1, mode="clip")  # all inside
-    rows = with_sizes("stft", rows, (x.shape[0], count, each), values.dtype)
+    rows = assert_sizes("stft", rows, (x.shape[0], count, each), values.dtype)
     for factor in factors:
         rows = rows * lax.convert_element_type(factor, rows.dtype)[None, None]
     return _pairs(jnp.fft.rfft(rows) if onesided else _transform(rows, each, 2), x.dtype)

@@ -11,7 +11,7 @@ from jaxops.dtypes import accumulation_type
 from jaxops.errors import ShapeError, shape_text
 from jaxops.kernels.matmul import dot
 from jaxops.ops.common.elementwise import traced_operands
-from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.math.linear_algebra import scaled
 from jaxops.shapes.math.linear_algebra import matmul as product_sizes
 from jaxops.static import Array, Sizes, jit_if_concrete
@@ -76,4 +76,4 @@ def _fused_matmul(
     sizes = product_sizes(a.shape, b.shape, "fused_matmul")
     product = dot.matrix_product(a, b, accumulation_type(a.dtype))
     product = scaled(product, alpha)
-    return with_sizes("fused_matmul", product.astype(a.dtype), sizes, a.dtype)
+    return assert_sizes("fused_matmul", product.astype(a.dtype), sizes, a.dtype)

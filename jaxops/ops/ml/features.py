@@ -15,7 +15,7 @@ from jaxops.attributes import ints
 from jaxops.dtypes import is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, shape_text
 from jaxops.opaque import ChosenStrings
-from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.ml.scores import rows
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.arithmetic import must_agree
@@ -111,4 +111,4 @@ def feature_vectorizer(x: Sequence[Array], *, inputdimensions: Ints | None = Non
     if widths is not None:
         places = [((0, 0, 0), (0, width - part.shape[1], 0)) for part, width in zip(parts, widths, strict=True)]
         parts = [lax.pad(part, zero, place) for part, place in zip(parts, places, strict=True)]
-    return with_sizes(op, lax.concatenate(parts, 1), sizes, np.float32)
+    return assert_sizes(op, lax.concatenate(parts, 1), sizes, np.float32)

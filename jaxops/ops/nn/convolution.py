@@ -19,7 +19,7 @@ from jaxops.kernels.convolution.convolve import channels_first, over_windows
 from jaxops.kernels.convolution.transposed import as_overlaps
 from jaxops.kernels.dispatch import by_platform
 from jaxops.kernels.matmul.dot import dot
-from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.nn.convolving import add_bias, convolved
 from jaxops.ops.nn.integer_convolution import of_dequantized
 from jaxops.ops.nn.windows import integers, options
@@ -149,7 +149,7 @@ def _conv_transpose(
         y = by_platform(x, w, cpu=quick, default=plain)
     else:
         y = _with_reversed(x, w, windows, group)
-    y = with_sizes(op, y, (x.shape[0], w.shape[1] * group, *windows.sizes), x.dtype)
+    y = assert_sizes(op, y, (x.shape[0], w.shape[1] * group, *windows.sizes), x.dtype)
     return add_bias(op, y, b)
 
 

@@ -4,7 +4,7 @@ import jax
 from jax import lax
 
 from jaxops.kernels.convolution.convolve import over_windows
-from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import Options
 from jaxops.static import Sizes
@@ -18,7 +18,7 @@ def convolved(
     sizes_of.channels(op, x.shape, w.shape, group)
     windows = sizes_of.sliding(op, sizes, sizes_of.kernel_of(op, w.shape, kernel_shape), options)
     y = over_windows(x, w, windows, group)
-    return with_sizes(op, y, (x.shape[0], w.shape[0], *windows.sizes), x.dtype)
+    return assert_sizes(op, y, (x.shape[0], w.shape[0], *windows.sizes), x.dtype)
 
 
 def add_bias(op: str, y: jax.Array, b: list[jax.Array]) -> jax.Array:

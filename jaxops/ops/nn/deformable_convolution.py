@@ -13,7 +13,7 @@ from jax import lax
 from jaxops.attributes import integer
 from jaxops.dtypes import accumulation_type, floating, unify
 from jaxops.ops.common.interpolation import Tap, gather_taps, inside, linear_taps
-from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.nn.convolving import add_bias
 from jaxops.ops.nn.windows import integers, options
 from jaxops.shapes.nn import deformable_convolution as sizes_of
@@ -94,7 +94,7 @@ def _deform_conv(operands: tuple[Any, ...], how: _How) -> Any:
     filters = lax.convert_element_type(w, work).reshape(how.group, w.shape[0] // how.group, c // how.group, taps)
     y = jnp.einsum("nk...gc,gmck->ngm...", read, filters).reshape(n, w.shape[0], *out)
     y = add_bias("deform_conv", y, [] if b is None else [lax.convert_element_type(b, work)])
-    return with_sizes("deform_conv", lax.convert_element_type(y, x.dtype), (n, w.shape[0], *out), x.dtype)
+    return assert_sizes("deform_conv", lax.convert_element_type(y, x.dtype), (n, w.shape[0], *out), x.dtype)
 
 
 def _taps(at: Any, size: Dim) -> list[Tap]:

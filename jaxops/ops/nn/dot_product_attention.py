@@ -12,7 +12,7 @@ from jax import lax
 from jaxops.attributes import flag, float_type, integer, one_of
 from jaxops.dtypes import accumulation_type, as_traced, floating, integral, unify
 from jaxops.errors import ArgumentError, SignatureError
-from jaxops.ops.common.scaled_dot_product import Stage, attend, key_mask, merge_heads, split_heads
+from jaxops.ops.common.scaled_dot_product import Stage, key_mask, merge_heads, scaled_dot_product_attention, split_heads
 from jaxops.shapes.nn import dot_product_attention as sizes_of
 from jaxops.static import Array, ElementType, jit_if_concrete
 
@@ -148,7 +148,7 @@ def _attention(operands: tuple[Any, ...], options: _Options) -> Any:
     if bias is not None and bias.dtype == np.bool_:
         allowed.append(bias)
         bias = None
-    found = attend(
+    found = scaled_dot_product_attention(
         query,
         key,
         value,

@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, integer
-from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.static import A, Array, Sizes, foldable, jit_if_concrete
 
 
@@ -36,4 +36,4 @@ def flattened_sizes(sizes: Sizes, axis: int) -> Sizes:
 def _flatten(input: Array, axis: int) -> Array:
     sizes = flattened_sizes(input.shape, resolve_axis("flatten", axis, input.ndim, end=True))
     y = input.reshape(sizes) if isinstance(input, np.ndarray) else lax.reshape(input, sizes)
-    return with_sizes("flatten", y, sizes, input.dtype)
+    return assert_sizes("flatten", y, sizes, input.dtype)

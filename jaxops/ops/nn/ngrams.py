@@ -13,7 +13,7 @@ from jax import lax
 from jaxops.attributes import integer, ints, one_of
 from jaxops.dtypes import is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, describe, shape_text
-from jaxops.ops.common.result_sizes import bounded_like, check_counts, with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts
 from jaxops.static import Array, Ints, Sizes, array, jit_if_concrete
 
 NgramMode = Literal["TF", "IDF", "TFIDF"]
@@ -116,7 +116,7 @@ def tf_idf_vectorizer(
         None if how == "TF" or weights is None else tuple(weights),
     )
     y = _counted(jnp.asarray(_places(x, vocabulary)) if known else x, table, skips, how == "IDF")
-    return with_sizes(op, y, sizes, np.float32)
+    return assert_sizes(op, y, sizes, np.float32)
 
 
 class _Pool(NamedTuple):

@@ -13,7 +13,7 @@ from jaxops.attributes import ints
 from jaxops.dtypes import accumulation_type, floating, unify
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.kernels.xla_workarounds import largest, quotient
-from jaxops.ops.common.result_sizes import bounded_like, with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.shapes.arithmetic import agree
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.static import Array, Dim, Ints, Sizes, jit_if_concrete
@@ -76,7 +76,7 @@ def _max_roi_pool(operands: tuple[Any, Any], shape: Sizes, scale: float) -> Any:
         return jnp.where(filled, found, jnp.zeros_like(found)).transpose(2, 1, 0)
 
     y = lax.map(region, (rois[:, 0].astype(np.int32), rows, columns))
-    return with_sizes("max_roi_pool", y, sizes, x.dtype)
+    return assert_sizes("max_roi_pool", y, sizes, x.dtype)
 
 
 def _bins(first: Any, last: Any, number: int, size: Dim) -> Any:

@@ -13,7 +13,7 @@ from jax import lax
 from jaxops.attributes import ints
 from jaxops.dtypes import as_traced, integral, is_float
 from jaxops.ops.common.elementwise import require
-from jaxops.ops.common.result_sizes import bounded_like, with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.ops.nn.windows import integers, options
 from jaxops.shapes.nn import unpooling as sizes_of
 from jaxops.shapes.nn.windows import Options
@@ -67,7 +67,7 @@ def _col2im(x: Any, image: Sizes, block: Sizes, given: Options) -> Any:
             padded = lax.pad(row, jnp.zeros((), row.dtype), config)
             total = padded if total is None else total + padded
         y = jnp.moveaxis(lax.slice_in_dim(total, low, length - high, axis=at), at, -1)
-    return with_sizes("col2im", lax.convert_element_type(y, x.dtype), sizes, x.dtype)
+    return assert_sizes("col2im", lax.convert_element_type(y, x.dtype), sizes, x.dtype)
 
 
 def max_unpool(
@@ -115,4 +115,4 @@ def _max_unpool(
     y = flat.set(x.reshape(-1), mode="drop", wrap_negative_indices=False).reshape(sizes)
     if wanted != sizes:
         y = lax.pad(y, jnp.zeros((), y.dtype), [(0, w - s, 0) for s, w in zip(sizes, wanted, strict=True)])
-    return with_sizes("max_unpool", y, wanted, x.dtype)
+    return assert_sizes("max_unpool", y, wanted, x.dtype)

@@ -18,7 +18,7 @@ from jaxops.attributes import ints, one_of
 from jaxops.kernels.convolution.window_slices import padded
 from jaxops.kernels.dispatch import prepared_on_cpu
 from jaxops.kernels.xla_workarounds import with_nans
-from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
 from jaxops.static import Dim, Ints, Sizes
 
@@ -59,7 +59,7 @@ def pool(x: jax.Array, windows: Windows, initial: Any, combine: Combine, reducer
         else:
             found = _reduce(x, windows, axis, initial, reducer)
             x = _with_nans(found, x, windows, axis) if reducer is lax.max else found
-    return with_sizes("pool", x, sizes, dtype)
+    return assert_sizes("pool", x, sizes, dtype)
 
 
 def slide(arrays: Any, windows: Windows, axis: int, fill: Any, combine: Any) -> Any:

@@ -14,7 +14,7 @@ from jaxops.attributes import integer, one_of
 from jaxops.dtypes import floating, integral
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.kernels.custom_transpose import linear
-from jaxops.ops.common.result_sizes import bounded_like, check_counts, with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts
 from jaxops.shapes.arithmetic import all_agree
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.static import Array, Sizes, jit_if_concrete
@@ -145,7 +145,7 @@ def _roi_align(operands: tuple[Any, Any, Any], how: _Pooling) -> Any:
     else:
         total = _summed(sample, steps, moving, fixed) / jnp.maximum(drawn, 1)[:, None, None, None].astype(work)
     y = jnp.moveaxis(total, -1, 1)
-    return with_sizes("roi_align", lax.convert_element_type(y, x.dtype), sizes, x.dtype)
+    return assert_sizes("roi_align", lax.convert_element_type(y, x.dtype), sizes, x.dtype)
 
 
 def _first_largest(sample: Any, steps: Any, moving: Any, fixed: Any, empty: Any) -> Any:

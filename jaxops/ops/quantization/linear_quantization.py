@@ -24,7 +24,7 @@ from jaxops.ops.common.quantized_numbers import (
     wide,
     zero_point,
 )
-from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.quantized_array import Dequantized
 from jaxops.shapes.quantization.linear_quantization import Layout, layout, per_tensor, same_layout
 from jaxops.static import Array, ElementType, Sizes, jit_if_concrete
@@ -102,7 +102,7 @@ def _quantize(
         data, divisor = (_converted(v, kind) for v in (x, by))
         found = in_precision(quotient(data, _spread(divisor, way, x.shape)), kind)
     origin = _spread(wide(zero[0]), way, x.shape) if zero else None
-    return with_sizes(op, saturated(found, origin, target, saturate=saturate), x.shape, target)
+    return assert_sizes(op, saturated(found, origin, target, saturate=saturate), x.shape, target)
 
 
 def _layout(op: str, operand: str, x: Sizes, scale: Sizes, axis: int, block_size: int) -> Layout:
@@ -182,7 +182,7 @@ def _dequantize(operands: tuple[jax.Array, ...], axis: int, block_size: int, tar
         found = found - _spread(wide(zero[0]), way, x.shape)
     work = target if target.itemsize > 4 else jnp.float32
     y = (found.astype(work) * _spread(by.astype(work), way, x.shape)).astype(target)
-    y = with_sizes(op, y, x.shape, target)
+    y = assert_sizes(op, y, x.shape, target)
     bytes_ = x.dtype.name in BYTES and by.dtype == target == jnp.float32 and block_size == 0
     if not (bytes_ and prepared_on_cpu()):
         return y

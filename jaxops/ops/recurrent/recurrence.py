@@ -13,10 +13,10 @@ from jaxops.dtypes import as_traced, require_integers, unify
 from jaxops.errors import ArgumentError
 from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.common.elementwise import require
-from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.recurrent.gate_activations import Activation
 from jaxops.shapes.recurrent import layers as sizes_of
-from jaxops.static import Array, jit_if_concrete, settled
+from jaxops.static import Array, jit_if_concrete, static_array
 
 Direction = Literal["forward", "reverse", "bidirectional"]
 State: TypeAlias = tuple[jax.Array, ...]
@@ -84,7 +84,7 @@ def layer(
 
 def integers(op: str, operand: str, lens: Any) -> Array:
     """An operand of integers: a static one as a NumPy array."""
-    lens = lens if isinstance(lens, jax.Array) else settled(lens)
+    lens = lens if isinstance(lens, jax.Array) else static_array(lens)
     require_integers(op, operand, lens)
     return lens
 
@@ -143,7 +143,7 @@ def _layer(
         last.append(last_states(state, lens, length))
     y = jnp.stack(outputs, 1)
     states = [jnp.stack(values) for values in zip(*last, strict=True)]
-    y = with_sizes("recurrent layer", y, (length, both, batch, hidden), work)
+    y = assert_sizes("recurrent layer", y, (length, both, batch, hidden), work)
     if batch_first:
         y, states = jnp.transpose(y, (2, 0, 1, 3)), [jnp.swapaxes(v, 0, 1) for v in states]
     return tuple(lax.convert_element_type(v, kept) for v in (y, *states))

@@ -30,7 +30,7 @@ from jaxops.kernels.matmul.vector import mean_of_places
 from jaxops.kernels.xla_workarounds import largest, least, magnitude, root_of_squares, rounded, smallest
 from jaxops.ops.common.elementwise import on_sizes, one_of_kind, symbolic
 from jaxops.ops.common.prefix_products import whole_product
-from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.math.arithmetic import div
 from jaxops.ops.tensor.inspection import dims
 from jaxops.shapes import arithmetic as of_sizes
@@ -60,7 +60,7 @@ def _reduce(data: Array, op: str, over: Axes, keepdims: bool, rule: Callable[...
             return x.astype(data.dtype)
     x = lax.expand_dims(x, sorted(over)) if keepdims and over else x
     left = [1 if i in over else d for i, d in enumerate(data.shape) if keepdims or i not in over]
-    return with_sizes(op, lax.convert_element_type(x, data.dtype), tuple(left), data.dtype)
+    return assert_sizes(op, lax.convert_element_type(x, data.dtype), tuple(left), data.dtype)
 
 
 def _widened(x: Array, real: bool) -> Array:

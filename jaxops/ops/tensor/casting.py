@@ -13,7 +13,7 @@ from jaxops.attributes import element_type, flag, one_of
 from jaxops.dtypes import as_traced, canonical, is_float, is_string, loses_sign
 from jaxops.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from jaxops.ops.common.elementwise import on_facts
-from jaxops.ops.common.size_tracking import computes_sizes, sizes_as
+from jaxops.ops.common.size_tracking import sizes_as, tracks_sizes
 from jaxops.ops.common.words import from_words, words_of
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.static import A, Array, ElementType, ShapeOnly, SizesKept, array, foldable, is_symbolic, jit_if_concrete
@@ -24,7 +24,7 @@ RoundMode = Literal["up", "down", "nearest"]
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def cast(input: SizesKept[A], *, to: ElementType, saturate: int = 1, round_mode: RoundMode = "up") -> A:
     """Converts the elements of `input` to another type.
 

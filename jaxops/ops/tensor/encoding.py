@@ -15,7 +15,7 @@ from jaxops.memory import bounded
 from jaxops.ops.common.elementwise import one_of_kind, traced_if_symbolic
 from jaxops.ops.common.result_sizes import bounded_like, check_counts
 from jaxops.shapes.arithmetic import all_agree
-from jaxops.static import Array, Static, array, beside, foldable, is_symbolic, jit_if_concrete, known, settled
+from jaxops.static import Array, Static, array, beside, foldable, is_symbolic, jit_if_concrete, known, static_array
 
 
 @foldable
@@ -45,7 +45,7 @@ def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wra
         place = np.expand_dims(indices if indices.dtype == np.uint64 else indices.astype(np.int64), at)
         place = np.where(place < 0, place + count, place) if wrap else place
         steps = np.arange(count).reshape([-1 if i == at else 1 for i in range(indices.ndim + 1)])
-        return settled(np.where(place == steps, values[1:], values[:1]))
+        return static_array(np.where(place == steps, values[1:], values[:1]))
     return _one_hot((as_traced(indices), as_traced(values)), at, count, wrap)
 
 

@@ -17,14 +17,25 @@ from jaxops.dtypes import as_traced
 from jaxops.errors import BoundsError, DTypeError, describe
 from jaxops.memory import bounded_operands
 from jaxops.ops.common.indices import checked_indices, from_start
-from jaxops.ops.common.result_sizes import bounded_like, with_sizes
-from jaxops.ops.common.size_tracking import computes_sizes
+from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
+from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes.tensor import indexing as sizes_of
-from jaxops.static import A, Array, Sizes, array, beside, foldable, is_static, is_symbolic, jit_if_concrete, settled
+from jaxops.static import (
+    A,
+    Array,
+    Sizes,
+    array,
+    beside,
+    foldable,
+    is_static,
+    is_symbolic,
+    jit_if_concrete,
+    static_array,
+)
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def gather(data: A, indices: A, *, axis: int = 0) -> A:
     """Picks entries of `data` along `axis`.
 
@@ -54,7 +65,7 @@ def gather(data: A, indices: A, *, axis: int = 0) -> A:
             raise BoundsError(f"gather: index {bad.flat[0]} is outside axis {at} of size {count} ({describe(data)})")
         if is_static(data):
             bounded_like("gather", data.shape[:at] + places.shape + data.shape[at + 1 :], data)
-            return settled(np.asarray(np.take(data, places, axis=at), data.dtype), data)
+            return static_array(np.asarray(np.take(data, places, axis=at), data.dtype), data)
         return _gather((data, as_traced(np.where(places < 0, places + count, places))), at, True)
     return _gather((as_traced(data), as_traced(places)), at, False)
 
@@ -77,7 +88,7 @@ def _gather(operands: tuple[Array, Array], axis: int, inside: bool) -> Array:
         mode="promise_in_bounds" if inside else "fill",
     )
     sizes = data.shape[:axis] + indices.shape + data.shape[axis + 1 :]
-    return with_sizes("gather", picked, sizes, data.dtype)
+    return assert_sizes("gather", picked, sizes, data.dtype)
 
 
 @foldable
@@ -100,7 +111,7 @@ def gather_elements(data: A, indices: A, *, axis: int = 0) -> A:
     sizes_of.check_inhabited("gather_elements: `data`", data.shape, (at,), array(indices).shape)
     found, inside = checked_indices("gather_elements", indices, data.shape[at])
     if is_static(data) and inside:
-        return settled(np.take_along_axis(_same_length(data, found.shape, at), np.asarray(found), at), data)
+        return static_array(np.take_along_axis(_same_length(data, found.shape, at), np.asarray(found), at), data)
     return _gather_elements((as_traced(data), as_traced(found)), at, inside)
 
 
@@ -162,7 +173,7 @@ def gather_nd(data: A, indices: A, *, batch_dims: int = 0) -> A:
             np.arange(d).reshape([-1 if i == j else 1 for j in range(rank)]) for i, d in enumerate(data.shape[:batch])
         ]
         # A 0-d result comes as a bare element, which would be an array of another type.
-        return settled(np.asarray(data[(*grid, *np.moveaxis(np.asarray(found), -1, 0))], data.dtype), data)
+        return static_array(np.asarray(data[(*grid, *np.moveaxis(np.asarray(found), -1, 0))], data.dtype), data)
     return _gather_nd((as_traced(data), as_traced(found)), batch, inside)
 
 

@@ -14,7 +14,7 @@ from jaxops.dtypes import accumulation_type, as_traced, floating
 from jaxops.errors import ShapeError, shape_text
 from jaxops.ops.common.elementwise import require
 from jaxops.ops.common.interpolation import Tap, cubic_taps, gather_taps, inside, linear_taps
-from jaxops.ops.common.result_sizes import bounded_like, with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.shapes.arithmetic import all_agree
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.static import Array, Dim, Sizes, StaticInts, jit_if_concrete
@@ -69,7 +69,7 @@ def _grid_sample(operands: tuple[Any, Any], align: bool, mode: GridMode, padding
     # The grid holds (…, y, x): the last axis of the data first.
     axes = [_taps(grid[..., rank - 1 - i], size, align, mode, padding) for i, size in enumerate(x.shape[2:])]
     y = jnp.moveaxis(gather_taps(lax.convert_element_type(x, wide), axes), -1, 1)
-    return with_sizes("grid_sample", lax.convert_element_type(y, x.dtype), sizes, x.dtype)
+    return assert_sizes("grid_sample", lax.convert_element_type(y, x.dtype), sizes, x.dtype)
 
 
 def _taps(at: Any, size: Dim, align: bool, mode: GridMode, padding: GridPadding) -> list[Tap]:
@@ -147,7 +147,7 @@ def _affine_grid(theta: Any, size: Sizes, align: bool) -> Any:
         # (x, y, …): the last axis is multiplied with the first column.
         at = _places(length, align, work.dtype).reshape([-1 if a == i else 1 for a in range(rank)])
         total = total + rows[..., rank - 1 - i] * at[None, ..., None]
-    return with_sizes("affine_grid", lax.convert_element_type(total, theta.dtype), sizes, theta.dtype)
+    return assert_sizes("affine_grid", lax.convert_element_type(total, theta.dtype), sizes, theta.dtype)
 
 
 def _places(length: Dim, align: bool, dtype: Any) -> Any:

@@ -10,14 +10,14 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import unify, widened
 from jaxops.errors import ShapeError, SignatureError, shape_text
-from jaxops.ops.common.result_sizes import bounded_like, with_sizes
-from jaxops.ops.common.size_tracking import computes_sizes
+from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
+from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes.arithmetic import agree
 from jaxops.static import Array, Sizes, foldable, jit_if_concrete
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def concat(inputs: Sequence[Array], *, axis: int) -> Array:
     """Joins arrays along an existing axis.
 
@@ -57,4 +57,4 @@ def _concat(inputs: tuple[Array, ...], axis: int) -> Array:
         bounded_like("concat", sizes, inputs[0])
         return np.concatenate(inputs, axis=at)
     joined = widened(lambda arrays: lax.concatenate(arrays, at), inputs)
-    return with_sizes("concat", joined, sizes, inputs[0].dtype)
+    return assert_sizes("concat", joined, sizes, inputs[0].dtype)

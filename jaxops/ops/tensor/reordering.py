@@ -12,7 +12,7 @@ from jaxops.attributes import integer, ints, one_of
 from jaxops.dtypes import as_traced, require_integers
 from jaxops.errors import ArgumentError, AxisError, ShapeError, shape_text
 from jaxops.ops.common.elementwise import traced_if_symbolic
-from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.tensor.gathering import gather_nd
 from jaxops.ops.tensor.reshaping import reshape
 from jaxops.shapes.arithmetic import all_agree, divided
@@ -48,7 +48,7 @@ def permutation(perm: tuple[int, ...] | None, rank: int) -> tuple[int, ...]:
 def _transpose(data: Array, perm: tuple[int, ...] | None) -> Array:
     order = permutation(perm, data.ndim)
     y = np.transpose(data, order) if isinstance(data, np.ndarray) else lax.transpose(data, order)
-    return with_sizes("transpose", y, tuple(data.shape[axis] for axis in order), data.dtype)
+    return assert_sizes("transpose", y, tuple(data.shape[axis] for axis in order), data.dtype)
 
 
 def _check_blocks(op: str, sizes: Sizes, block: int) -> Sizes:

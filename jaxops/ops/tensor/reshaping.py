@@ -10,14 +10,14 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, flag, ints
 from jaxops.dtypes import traced_for_sizes
 from jaxops.lazy_sequences import GrowingSequence, SplitSequence
-from jaxops.ops.common.result_sizes import with_sizes
-from jaxops.ops.common.size_tracking import computes_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
+from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes.tensor import reshaping as sizes_of
 from jaxops.static import A, Array, Ints, Sizes, SizesKept, StaticInts, array, foldable, jit_if_concrete
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def identity(input: SizesKept[Any]) -> Any:
     """Returns its operand: an array of any shape and dtype, strings included, a sequence (a list), or None.
 
@@ -30,7 +30,7 @@ def identity(input: SizesKept[Any]) -> Any:
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def reshape(data: A, shape: StaticInts, *, allowzero: int = 0) -> A:
     """The elements of `data`, in row-major order, in another shape.
 
@@ -53,11 +53,11 @@ def _reshape(data: Array, shape: Sizes, allowzero: bool) -> Array:
     sizes = sizes_of.reshape(data.shape, shape, allowzero)
     data = traced_for_sizes(data, sizes)
     y = data.reshape(sizes) if isinstance(data, np.ndarray) else lax.reshape(data, sizes)
-    return with_sizes("reshape", y, sizes, data.dtype)
+    return assert_sizes("reshape", y, sizes, data.dtype)
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def squeeze(data: A, axes: StaticInts = None) -> A:
     """Drops axes of size 1: the given `axes`, or all of them.
 
@@ -78,11 +78,11 @@ def _squeeze(data: Array, axes: Ints | None) -> Array:
     if isinstance(data, np.ndarray):
         return data.reshape(sizes)
     y = lax.squeeze(data, [i for i, d in enumerate(data.shape) if d == 1] if named is None else named)
-    return with_sizes("squeeze", y, sizes, data.dtype)
+    return assert_sizes("squeeze", y, sizes, data.dtype)
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def unsqueeze(data: A, axes: StaticInts) -> A:
     """Inserts axes of size 1.
 
@@ -102,4 +102,4 @@ def _unsqueeze(data: Array, axes: Sizes) -> Any:
     places = resolve_axes("unsqueeze", axes, data.ndim + len(axes))
     sizes = sizes_of.unsqueeze(data.shape, places)
     y = data.reshape(sizes) if isinstance(data, np.ndarray) else lax.expand_dims(data, places)
-    return with_sizes("unsqueeze", y, sizes, data.dtype)
+    return assert_sizes("unsqueeze", y, sizes, data.dtype)

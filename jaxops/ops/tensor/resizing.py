@@ -23,7 +23,7 @@ from jaxops.dtypes import as_traced, canonical, is_float, is_string, type_name, 
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SizeError, message
 from jaxops.memory import bounded
 from jaxops.ops.common.elementwise import require
-from jaxops.ops.common.result_sizes import bounded_like, with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.ops.common.symbolic_floats import scaled
 from jaxops.ops.common.symbolic_resizing import outside, sampled
 from jaxops.shapes.tensor import resizing as sizes_of
@@ -167,7 +167,7 @@ def _resize(x: Any, plan: tuple[Resized, ...], how: Sampling) -> Array:
         y = _narrowed(y, x.dtype, how)
     if how.coordinates == "tf_crop_and_resize":
         y = _extrapolated(y, plan, how)
-    return with_sizes("resize", y, wanted, x.dtype)
+    return assert_sizes("resize", y, wanted, x.dtype)
 
 
 def _work_type(x: Any) -> Any:

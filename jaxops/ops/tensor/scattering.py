@@ -19,7 +19,7 @@ from jaxops.errors import AxisError, DTypeError, ShapeError, describe
 from jaxops.ops.common.indices import checked_indices, from_start
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.tensor import indexing as sizes_of
-from jaxops.static import A, Array, array, beside, foldable, is_static, is_symbolic, jit_if_concrete, settled
+from jaxops.static import A, Array, array, beside, foldable, is_static, is_symbolic, jit_if_concrete, static_array
 
 Reduction = Literal["none", "add", "mul", "max", "min"]
 TensorScatterMode = Literal["linear", "circular"]
@@ -110,7 +110,7 @@ def _write(data: np.ndarray, places: tuple[Any, ...], updates: Any, how: str) ->
         result[places] = updates[()]  # an object array would store the array itself as an element
     else:
         combine.at(result, places, updates)
-    return settled(result, data)
+    return static_array(result, data)
 
 
 @jit_if_concrete

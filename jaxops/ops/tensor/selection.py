@@ -17,15 +17,15 @@ from jaxops.dtypes import as_traced, canonical, widened
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, describe, message, shape_text
 from jaxops.memory import bounded_operands
 from jaxops.ops.common.elementwise import broadcast_to, on_facts, operands, require
-from jaxops.ops.common.result_sizes import bounded_like, check_counts, with_sizes
-from jaxops.ops.common.size_tracking import computes_sizes
+from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts
+from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
-from jaxops.static import A, Array, Static, Tracer, array, beside, foldable, is_symbolic, jit_if_concrete, settled
+from jaxops.static import A, Array, Static, Tracer, array, beside, foldable, is_symbolic, jit_if_concrete, static_array
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def where(condition: A, x: A, y: A) -> A:
     """The element of `x` where `condition` holds, else that of `y`; the three broadcast to each other.
 
@@ -53,7 +53,7 @@ def _where(arrays: tuple[Array, ...]) -> Any:
         return np.where(test, x, y)
     # `lax.select` accepts a scalar condition.
     test = test if test.ndim == 0 else broadcast_to(test, sizes)
-    return with_sizes("where", lax.select(test, broadcast_to(x, sizes), broadcast_to(y, sizes)), sizes, x.dtype)
+    return assert_sizes("where", lax.select(test, broadcast_to(x, sizes), broadcast_to(y, sizes)), sizes, x.dtype)
 
 
 def _unbounded(op: str, operand: str, value: Any, size: Static) -> bool:
@@ -99,7 +99,7 @@ def compress(input: Array, condition: Array, *, axis: int | None = None, size: S
     if _unbounded("compress", "condition", condition, size):
         kept = np.flatnonzero(np.asarray(condition))
         if isinstance(x, np.ndarray):
-            return settled(np.take(x, kept, axis=at), x)
+            return static_array(np.take(x, kept, axis=at), x)
         return jnp.take(x, as_traced(kept), axis=at, mode="clip")
     count = _count("compress", size)
     bounded_like("compress", (*x.shape[:at], count, *x.shape[at + 1 :]), x)

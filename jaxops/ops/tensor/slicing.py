@@ -11,15 +11,15 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, ints
 from jaxops.dtypes import canonical, traced_for_sizes
 from jaxops.errors import ShapeError
-from jaxops.ops.common.result_sizes import with_sizes
-from jaxops.ops.common.size_tracking import computes_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
+from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.tensor import slicing as sizes_of
 from jaxops.static import A, Array, Dim, Sizes, StaticInts, foldable, jit_if_concrete
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def slice(data: A, starts: StaticInts, ends: StaticInts, axes: StaticInts = None, steps: StaticInts = None) -> A:
     """Every `step`-th element from `start` up to, not including, `end`, on each of the axes.
 
@@ -63,7 +63,7 @@ def _slice(data: Array, starts: Sizes, ends: Sizes, axes: Sizes, steps: tuple[in
     if any(abs(s) != 1 for s in by) or tuple(counts) != data.shape:
         data = lax.slice(data, low, stops, [abs(s) for s in by])
     data = lax.rev(data, reverse) if reverse else data
-    return with_sizes("slice", data, tuple(counts), dtype)
+    return assert_sizes("slice", data, tuple(counts), dtype)
 
 
 def _picked(data: Any, low: list[Dim], counts: list[Dim], by: list[int]) -> Any:

@@ -10,14 +10,14 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, integer, ints
 from jaxops.dtypes import traced_for_sizes
 from jaxops.errors import ArgumentError, SignatureError
-from jaxops.ops.common.result_sizes import with_sizes
-from jaxops.ops.common.size_tracking import computes_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
+from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes.tensor import splitting as sizes_of
 from jaxops.static import Array, Sizes, Static, StaticInts, foldable, jit_if_concrete
 
 
 @foldable
-@computes_sizes
+@tracks_sizes
 def split(
     input: Array, split: StaticInts = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Array, ...]:
@@ -75,4 +75,4 @@ def _split(data: Array, op: str, axis: int, lengths: Sizes | None, parts: int | 
         return tuple(np.split(data, list(accumulate(lengths))[:-1], axis=at))
     before, after = data.shape[:at], data.shape[at + 1 :]
     pieces = zip(lax.split(data, lengths, axis=at), lengths, strict=True)
-    return tuple(with_sizes(op, piece, (*before, n, *after), data.dtype) for piece, n in pieces)
+    return tuple(assert_sizes(op, piece, (*before, n, *after), data.dtype) for piece, n in pieces)

@@ -10,7 +10,7 @@ from jax import lax
 from jaxops.attributes import ints
 from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.ops.common.result_sizes import bounded_like, with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.static import A, Array, Sizes, StaticInts, foldable, is_symbolic, jit_if_concrete
 
 
@@ -56,4 +56,4 @@ def _tile(input: Array, repeats: Sizes) -> Array:
         outer.append(size)
     x = lax.expand_dims(as_traced(input), [i for i in range(len(outer)) if i not in order])
     y = lax.reshape(lax.broadcast_in_dim(x, outer, range(len(outer))), sizes)
-    return with_sizes("tile", y, sizes, x.dtype)
+    return assert_sizes("tile", y, sizes, x.dtype)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxops.errors import SizeError, symbols_in
 from jaxops.ops.common.elementwise import on_sizes
 from jaxops.shapes.arithmetic import FUNCTIONS
-from jaxops.static import is_symbolic, settled, symbolic_shape
+from jaxops.static import is_symbolic, static_array, symbolic_shape
 from jaxops.symbolic import size_of_text
 from jaxops.tools.export.example_sizes import some_zero
 from jaxops.tools.export.quasi_polynomials import Undetermined
@@ -127,7 +127,7 @@ class Limits:
 
     def _renewed(self, x: Any) -> Any:
         if isinstance(x, np.ndarray) and is_symbolic(x):
-            return settled(on_sizes(self._now, x))
+            return static_array(on_sizes(self._now, x))
         if not isinstance(x, jax.Array) or not any(map(is_symbolic, x.shape)):
             return x
         sizes = tuple(map(self._now, x.shape))

@@ -20,7 +20,7 @@ from jaxops import ops
 from jaxops.dtypes import as_traced
 from jaxops.errors import JaxopsError, SizeError, UnsupportedError
 from jaxops.ops import microsoft, ml, preview, training
-from jaxops.static import array, known, settled
+from jaxops.static import array, known, static_array
 from jaxops.tools.python.arguments import arguments, written
 from jaxops.tools.python.assumptions import Assumptions
 from jaxops.tools.python.expressions import Group, Ref, call, flat
@@ -33,7 +33,7 @@ _PUBLIC = {
     getattr(module, name): f"{prefix}.{name}" for prefix, module in _SPELLINGS.items() for name in module.__all__
 }
 # Functions that turn an operand into an array, at the given position; a placeholder is one.
-_CONVERSIONS = {array: 0, as_traced: 0, settled: 0, known: 2}
+_CONVERSIONS = {array: 0, as_traced: 0, static_array: 0, known: 2}
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from jax import lax
 from jaxops.attributes import flag, integer
 from jaxops.dtypes import as_traced, floats_of_one_type, integral, require_integers
 from jaxops.errors import ArgumentError, describe
-from jaxops.ops.common.scaled_dot_product import attend, merge_heads, rotated, split_heads
+from jaxops.ops.common.scaled_dot_product import merge_heads, rotated, scaled_dot_product_attention, split_heads
 from jaxops.ops.microsoft.attentions.cached_attention import scale_of
 from jaxops.ops.microsoft.attentions.rotary import rows as rows_of
 from jaxops.shapes.microsoft.attentions import block_sparse as sizes_of, group_query as grouped, rotary as rotary_sizes
@@ -150,7 +150,9 @@ def _sparse(operands: tuple[Any, ...], options: _Options) -> tuple[jax.Array, ja
     row = jnp.clip(places // options.block, 0, by_block.shape[1] - 1)
     column = jnp.clip(lax.iota(np.int32, present_k.shape[2]) // options.block, 0, by_block.shape[2] - 1)
     allowed = jnp.take(jnp.moveaxis(jnp.take(by_block, row, 1), 0, 1), column, 3)
-    output = merge_heads(attend(q, present_k, present_v, scale=options.scale, mask=seen & allowed).output)
+    output = merge_heads(
+        scaled_dot_product_attention(q, present_k, present_v, scale=options.scale, mask=seen & allowed).output
+    )
     beyond = (starts + length > present_k.shape[2])[:, None, None]
     return jnp.where(beyond, jnp.asarray(np.nan, output.dtype), output), present_k, present_v
 

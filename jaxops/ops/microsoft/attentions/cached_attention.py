@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.dtypes import accumulation_type, as_traced
-from jaxops.ops.common.scaled_dot_product import Attended, Stage, attend, key_mask
+from jaxops.ops.common.scaled_dot_product import AttentionResult, Stage, key_mask, scaled_dot_product_attention
 from jaxops.ops.microsoft.attentions.row_caches import only_first
 from jaxops.static import Dim, Tracer, is_symbolic
 
@@ -54,14 +54,14 @@ def cached(
     bias: Any,
     scale: float,
     options: Options,
-) -> tuple[Attended, Any, Any]:
+) -> tuple[AttentionResult, Any, Any]:
     """Attention of q (B, N, S, H) to k (B, N, L, H) and v (B, N, L, Hv) behind those of the past.
 
     past: keys and values (B, N, P, …), or buffers (B, N, M, …) of which the first `before` rows count. beams: integers
     (B, M), the sample that each row of the buffer comes from. mask: one of the kinds of `mask_bias`. bias: floats that
     broadcast from (1 or B, 1 or N, S, T). scale: of the scores.
-    Returns what `attend` does, and the keys and values with the new ones. The output is NaN where a traced `before`
-    leaves no room for the new ones.
+    Returns (the result of `scaled_dot_product_attention`, all keys, all values). The output is NaN if a traced
+    `before` leaves no room for the new ones.
     """
     length = q.shape[2]
     visible, fits = None, None
@@ -102,7 +102,7 @@ def cached(
             # Not self-attention, which the text has in mind; as in onnxruntime, the last query sees every key.
             causal |= lax.broadcasted_iota(np.int32, (length, 1), 0) == length - 1
         visible = causal if visible is None else visible & causal[None, None]
-    found = attend(q, keys, values, scale=scale, bias=added, mask=visible, stage=options.stage)
+    found = scaled_dot_product_attention(q, keys, values, scale=scale, bias=added, mask=visible, stage=options.stage)
     if fits is not None:
         output = jnp.where(fits, found.output, jnp.asarray(np.nan, found.output.dtype))
         found = found._replace(output=output)

@@ -16,8 +16,8 @@ from jaxops.attributes import flag, integer, one_of
 from jaxops.dtypes import accumulation_type, as_traced, floating, floats_of_one_type, require_integers
 from jaxops.errors import ArgumentError, SignatureError, StaticError, UnsupportedError, describe, message
 from jaxops.ops.common.elementwise import broadcast_to
-from jaxops.ops.common.result_sizes import with_sizes
-from jaxops.ops.common.scaled_dot_product import attend, merge_heads, rotated, split_heads
+from jaxops.ops.common.result_sizes import assert_sizes
+from jaxops.ops.common.scaled_dot_product import merge_heads, rotated, scaled_dot_product_attention, split_heads
 from jaxops.ops.microsoft.attentions.cached_attention import of_width, scale_of
 from jaxops.ops.microsoft.attentions.quantized_cache import CELL, cells, dequantized, quantized
 from jaxops.ops.microsoft.attentions.rotary import checked_positions, rows as rows_of
@@ -311,7 +311,7 @@ def _group_query(operands: tuple[Any, ...], options: _Options) -> tuple[Any, ...
     if bias is not None:
         bias = of_width(bias, options.rows) if held is None else columns(bias, places)
     sink = sinks if sinks is not None else 0.0 if options.sink else None
-    found = attend(
+    found = scaled_dot_product_attention(
         q,
         keys,
         values,
@@ -323,7 +323,7 @@ def _group_query(operands: tuple[Any, ...], options: _Options) -> tuple[Any, ...
         stage=(None, "bias", "softmax")[options.scores],
     )
     sizes = (q.shape[0], q.shape[2], heads * q.shape[3])
-    output = with_sizes("group_query_attention", merge_heads(found.output), sizes, q.dtype)
+    output = assert_sizes("group_query_attention", merge_heads(found.output), sizes, q.dtype)
     if held is None:
         needed = ends if valid is None else jnp.maximum(ends, starts + jnp.asarray(k.shape[2], np.int32))
         output = jnp.where((needed > options.rows)[:, None, None], jnp.asarray(np.nan, output.dtype), output)

@@ -7,7 +7,7 @@ from typing import Any
 from jaxops.attributes import flag
 from jaxops.dtypes import floats_of_one_type, integral
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.common.scaled_dot_product import merge_heads, split_heads
 from jaxops.ops.microsoft.attentions.cached_attention import Options, cached, known_length, scale_of
 from jaxops.ops.microsoft.attentions.projected_attention import along_last, beam_samples
@@ -189,7 +189,7 @@ def _multi_head(
     past = None if old_k is None else (old_k, old_v)
     found, present_k, present_v = cached(q, k, v, past, before, beams, mask, extra, scale, options)
     sizes = (q.shape[0], q.shape[2], v.shape[1] * v.shape[3])
-    output = with_sizes("multi_head_attention", merge_heads(found.output), sizes, q.dtype)
+    output = assert_sizes("multi_head_attention", merge_heads(found.output), sizes, q.dtype)
     return output, present_k, present_v, found.scores
 
 

@@ -17,8 +17,8 @@ from jax import lax
 from jaxops.attributes import ints
 from jaxops.dtypes import floating, floats_of_one_type, integral, require_integers
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.ops.common.result_sizes import with_sizes
-from jaxops.ops.common.scaled_dot_product import attend, merge_heads, split_heads
+from jaxops.ops.common.result_sizes import assert_sizes
+from jaxops.ops.common.scaled_dot_product import merge_heads, scaled_dot_product_attention, split_heads
 from jaxops.ops.microsoft.attentions.cached_attention import scale_of
 from jaxops.ops.microsoft.attentions.projected_attention import along_last, project
 from jaxops.shapes.arithmetic import agree
@@ -91,10 +91,10 @@ def _within_sequences(parts: Any, offset: Any, ends: Any, bias: Any, heads: int,
     real = steps < counts[:, None]
     rows = jnp.where(real, starts[:, None] + steps, 0)
     q, k, v = (split_heads(jnp.take(x, rows, 0, mode="clip"), heads) for x in parts)
-    output = merge_heads(attend(q, k, v, scale=scale, bias=bias, mask=real[:, None, None]).output)
+    output = merge_heads(scaled_dot_product_attention(q, k, v, scale=scale, bias=bias, mask=real[:, None, None]).output)
     flat = output.reshape(batch * length, output.shape[2])
     found = jnp.take(flat, offset.reshape(-1)[: parts[0].shape[0]], 0, mode="clip")
-    return with_sizes("packed_attention", found, (parts[0].shape[0], parts[2].shape[1]), parts[0].dtype)
+    return assert_sizes("packed_attention", found, (parts[0].shape[0], parts[2].shape[1]), parts[0].dtype)
 
 
 def packed_multi_head_attention(

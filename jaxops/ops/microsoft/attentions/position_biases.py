@@ -13,7 +13,7 @@ from jax import lax
 from jaxops.attributes import flag, integer
 from jaxops.dtypes import accumulation_type, floating, integral
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.common.scaled_dot_product import split_heads
 from jaxops.ops.microsoft.attentions.packing import restored
 from jaxops.ops.microsoft.attentions.projected_attention import along_last
@@ -76,7 +76,7 @@ def _relative(table: Any, length: Dim, max_distance: int, both: bool) -> Any:
     columns = lax.broadcasted_iota(np.int32, (length, length), 1)
     away = jnp.abs(columns - rows)
     found = jnp.where(columns > rows, jnp.take(after, away, 1), jnp.take(before, away, 1))
-    return with_sizes("relative_position_bias", found[None], (1, heads, length, length), by_head.dtype)
+    return assert_sizes("relative_position_bias", found[None], (1, heads, length, length), by_head.dtype)
 
 
 def gated_relative_position_bias(

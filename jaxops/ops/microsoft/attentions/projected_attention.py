@@ -16,8 +16,8 @@ from jaxops.attributes import flag, integer, ints
 from jaxops.dtypes import accumulation_type, as_traced, floats_of_one_type, integral
 from jaxops.errors import ArgumentError, ShapeError, describe, shape_text
 from jaxops.kernels.matmul import dot
-from jaxops.ops.common.result_sizes import with_sizes
-from jaxops.ops.common.scaled_dot_product import attend, merge_heads, rotated, split_heads
+from jaxops.ops.common.result_sizes import assert_sizes
+from jaxops.ops.common.scaled_dot_product import merge_heads, rotated, scaled_dot_product_attention, split_heads
 from jaxops.ops.microsoft.attentions.cached_attention import Options, cached, known_length, scale_of
 from jaxops.shapes.arithmetic import agree, all_agree, sizes_fit
 from jaxops.shapes.microsoft.attentions import cached_attention as sizes_of
@@ -219,7 +219,7 @@ def _attention(
         q, k = rotated(q, cos, sin), rotated(k, cos, sin)
     past = None if old is None else (old[0], old[1])
     found, present_k, present_v = cached(q, k, v, past, before, beams, mask, extra, scale, options)
-    output = with_sizes("attention", merge_heads(found.output), (*x.shape[:2], v.shape[1] * v.shape[3]), x.dtype)
+    output = assert_sizes("attention", merge_heads(found.output), (*x.shape[:2], v.shape[1] * v.shape[3]), x.dtype)
     return output, jnp.stack([present_k, present_v]) if present_k.shape == present_v.shape else None
 
 
@@ -343,5 +343,5 @@ def _decoder(
     bias = None
     if padding is not None:
         bias = jnp.where(padding.astype(bool)[:, None, None], np.float32(masked), np.float32(0))
-    output = attend(q, k, v, scale=scale, bias=bias).output
+    output = scaled_dot_product_attention(q, k, v, scale=scale, bias=bias).output
     return merge_heads(output).transpose(1, 0, 2), k, v

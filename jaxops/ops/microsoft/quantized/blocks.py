@@ -15,7 +15,7 @@ from jaxops.errors import ArgumentError, DTypeError, UnsupportedError
 from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.common.elementwise import broadcast_to, traced_operands
 from jaxops.ops.common.quantized_numbers import FLOAT8, quantized
-from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.microsoft.quantized import blocks as sizes_of
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.static import Array, jit_if_concrete
@@ -108,7 +108,7 @@ def _matmul_nbits(operands: tuple[Any, ...], k: int, n: int, block_size: int, bi
     w = _weights(elements, scales, zeros, 2 ** (bits - 1), g_idx)[:, :k]
     y = dot(a.astype(jnp.float32), w, (((a.ndim - 1,), (1,)), ((), ())), jnp.float32)
     y = y if bias is None else y + broadcast_to(bias.astype(jnp.float32), y.shape)
-    return with_sizes("matmul_nbits", y.astype(a.dtype), (*a.shape[:-1], n), a.dtype)
+    return assert_sizes("matmul_nbits", y.astype(a.dtype), (*a.shape[:-1], n), a.dtype)
 
 
 def _weights(q: jax.Array, scales: jax.Array, zeros: jax.Array | None, middle: int, g_idx: Any) -> jax.Array:

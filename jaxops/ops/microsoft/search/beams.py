@@ -11,7 +11,7 @@ import numpy as np
 from jaxops.attributes import flag, integer
 from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, ShapeError, UnsupportedError, shape_text
-from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.microsoft.search import (
     beam_hypotheses as hypotheses,
     encoded_decoders,
@@ -197,8 +197,8 @@ def searched(op: str, run: Any, logits: Any, begin: Any, most: int, search: Sear
         following = decoders.known_tokens(tokens), chosen, beams.sequences, end
         logits = counted_logits(op, run.go_on(*following), size)
     found, its_scores = hypotheses.results((*beams, _power(end, penalty)), count)
-    found = with_sizes(op, found, (batch, count, most), np.int32)
-    its_scores = with_sizes(op, its_scores, (batch, count), np.float32)
+    found = assert_sizes(op, found, (batch, count, most), np.int32)
+    its_scores = assert_sizes(op, its_scores, (batch, count), np.float32)
     if n_outputs < 3:
         return found, its_scores
     nothing = [jnp.zeros_like(steps[0])] * (most - length - len(steps))

@@ -14,7 +14,7 @@ from jax import lax
 from jaxops.attributes import integer
 from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, UnsupportedError
-from jaxops.ops.common.result_sizes import with_sizes
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.microsoft.search import searched_decoders as decoders, token_scores
 from jaxops.ops.microsoft.search.searched_decoders import Decoder
 from jaxops.static import Array, Static, Tracer, array, jit_if_concrete
@@ -123,7 +123,7 @@ def searched(
         if at + 1 == most or (not isinstance(ended, Tracer) and bool(ended.all())):
             break
         logits = run.go_on(decoders.known_tokens(tokens))
-    return with_sizes(op, sequences, (batch, most), np.int32)
+    return assert_sizes(op, sequences, (batch, most), np.int32)
 
 
 @jit_if_concrete
