@@ -23,14 +23,14 @@ from jaxops.graph.static_analysis import StaticInputs, marked_inputs
 from jaxops.memory import LIMIT
 from jaxops.runtime.arguments import Border, leave, undeferred
 from jaxops.runtime.call import Pieces
-from jaxops.runtime.parameters import Weights, matched
+from jaxops.runtime.parameter_values import Weights, matched
 from jaxops.runtime.x64 import in_64_bits, is_on, portable, restored, under_its_x64, x64_on
 from jaxops.signature_errors import check_key, explained
 from jaxops.tools.convert.astype import Keep, narrowed
-from jaxops.tools.convert.sharding import Rule, shardings
+from jaxops.tools.convert.sharding_rules import Rule, shardings
 from jaxops.tools.export.exporting import export
 from jaxops.tools.inspect.compare import Comparison, compare, names_of
-from jaxops.tools.inspect.listing import listing
+from jaxops.tools.inspect.node_listing import listing
 from jaxops.tools.inspect.parameter_paths import Paths, flat, nested, paths
 from jaxops.tools.inspect.summary import Summary, example, summarize, symbolic, timed, traced
 from jaxops.tools.plot.drawing import Plot, plot

@@ -19,7 +19,7 @@ from jaxops.runtime.call import Pieces
 from jaxops.runtime.disk_cache import keep_programs
 from jaxops.runtime.fixed_inputs import with_values
 from jaxops.signature_errors import explained
-from jaxops.tools.convert.sharding import Rule
+from jaxops.tools.convert.sharding_rules import Rule
 
 
 @explained

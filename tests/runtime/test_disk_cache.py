@@ -191,7 +191,9 @@ class TestOfModels:
 
         def other(path, *args, **kwargs):
             found = stat(path, *args, **kwargs)
-            return changed(found.st_size, found.st_mtime_ns + 1) if str(path).endswith("convolving.py") else found
+            return (
+                changed(found.st_size, found.st_mtime_ns + 1) if str(path).endswith("convolution_checks.py") else found
+            )
 
         monkeypatch.setattr(os, "stat", other)
         assert disk_cache._process.__wrapped__() != before

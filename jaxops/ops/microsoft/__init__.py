@@ -1,18 +1,17 @@
 """Operators of the domain `com.microsoft`, which onnxruntime defines."""
 
 from jaxops.ops.microsoft import (
-    activations,
     attentions,
     attentive_recurrence,
     biases,
-    convolution,
     embeddings,
     engram,
     experts,
-    fused_products,
+    fused_convolution,
+    gelu_variants,
     hyper_connections,
     images,
-    linear_algebra,
+    matrix_products,
     movement,
     normalization,
     packed_states,
@@ -24,18 +23,17 @@ from jaxops.ops.microsoft import (
     states,
     tokens,
 )
-from jaxops.ops.microsoft.activations import *
 from jaxops.ops.microsoft.attentions import *
 from jaxops.ops.microsoft.attentive_recurrence import *
 from jaxops.ops.microsoft.biases import *
-from jaxops.ops.microsoft.convolution import *
 from jaxops.ops.microsoft.embeddings import *
 from jaxops.ops.microsoft.engram import *
 from jaxops.ops.microsoft.experts import *
-from jaxops.ops.microsoft.fused_products import *
+from jaxops.ops.microsoft.fused_convolution import *
+from jaxops.ops.microsoft.gelu_variants import *
 from jaxops.ops.microsoft.hyper_connections import *
 from jaxops.ops.microsoft.images import *
-from jaxops.ops.microsoft.linear_algebra import *
+from jaxops.ops.microsoft.matrix_products import *
 from jaxops.ops.microsoft.movement import *
 from jaxops.ops.microsoft.normalization import *
 from jaxops.ops.microsoft.packed_states import *
@@ -49,18 +47,17 @@ from jaxops.ops.microsoft.tokens import *
 from jaxops.signature_errors import explain as _explain
 
 __all__: list[str] = []
-__all__ += activations.__all__
 __all__ += attentions.__all__
 __all__ += attentive_recurrence.__all__
 __all__ += biases.__all__
-__all__ += convolution.__all__
 __all__ += embeddings.__all__
 __all__ += engram.__all__
 __all__ += experts.__all__
-__all__ += fused_products.__all__
+__all__ += fused_convolution.__all__
+__all__ += gelu_variants.__all__
 __all__ += hyper_connections.__all__
 __all__ += images.__all__
-__all__ += linear_algebra.__all__
+__all__ += matrix_products.__all__
 __all__ += movement.__all__
 __all__ += normalization.__all__
 __all__ += packed_states.__all__

@@ -14,7 +14,7 @@ from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, SignatureError, UnsupportedError
 from jaxops.ops.common.elementwise import traced_operands
 from jaxops.ops.common.quantized_numbers import quantized
-from jaxops.ops.microsoft.quantized.blocks import unpacked
+from jaxops.ops.microsoft.quantized.block_quantization import unpacked
 from jaxops.shapes.microsoft import experts as sizes_of
 from jaxops.static import Array, jit_if_concrete
 

@@ -20,7 +20,7 @@ from jaxops.kernels.convolution.transposed import as_overlaps
 from jaxops.kernels.dispatch import by_platform
 from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.common.result_sizes import assert_sizes
-from jaxops.ops.nn.convolving import add_bias, convolved
+from jaxops.ops.nn.convolution_checks import add_bias, convolved
 from jaxops.ops.nn.integer_convolution import of_dequantized
 from jaxops.ops.nn.windows import integers, options
 from jaxops.quantized_array import plain

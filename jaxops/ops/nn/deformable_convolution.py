@@ -14,7 +14,7 @@ from jaxops.attributes import integer
 from jaxops.dtypes import accumulation_type, floating, unify
 from jaxops.ops.common.interpolation import Tap, gather_taps, inside, linear_taps
 from jaxops.ops.common.result_sizes import assert_sizes
-from jaxops.ops.nn.convolving import add_bias
+from jaxops.ops.nn.convolution_checks import add_bias
 from jaxops.ops.nn.windows import integers, options
 from jaxops.shapes.nn import deformable_convolution as sizes_of
 from jaxops.shapes.nn.windows import Options

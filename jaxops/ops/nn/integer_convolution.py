@@ -12,7 +12,7 @@ from jaxops.kernels.convolution.window_slices import padded
 from jaxops.kernels.matmul.int8 import as_bytes, exact_sum, product
 from jaxops.kernels.matmul.uint8_int8 import data_type
 from jaxops.ops.common.quantized_numbers import without_zero
-from jaxops.ops.nn.convolving import convolved
+from jaxops.ops.nn.convolution_checks import convolved
 from jaxops.quantized_array import Dequantized
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.quantized_convolution import of_filters

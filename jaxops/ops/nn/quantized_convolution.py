@@ -9,7 +9,7 @@ from jaxops.attributes import integer
 from jaxops.dtypes import as_traced
 from jaxops.errors import DTypeError
 from jaxops.ops.common.quantized_numbers import BYTES, quantized, requantized, scale, zero_point
-from jaxops.ops.nn.convolving import add_bias
+from jaxops.ops.nn.convolution_checks import add_bias
 from jaxops.ops.nn.integer_convolution import integer_convolution
 from jaxops.ops.nn.windows import integers, options
 from jaxops.shapes.math.quantized_products import single

@@ -2,12 +2,12 @@
 
 from jaxops.ops.tensor import (
     casting,
-    encoding,
     gathering,
     grids,
     inspection,
     joining,
     nonfinite,
+    one_hot_encoding,
     padding,
     reordering,
     reshaping,
@@ -20,12 +20,12 @@ from jaxops.ops.tensor import (
     triangles,
 )
 from jaxops.ops.tensor.casting import *
-from jaxops.ops.tensor.encoding import *
 from jaxops.ops.tensor.gathering import *
 from jaxops.ops.tensor.grids import *
 from jaxops.ops.tensor.inspection import *
 from jaxops.ops.tensor.joining import *
 from jaxops.ops.tensor.nonfinite import *
+from jaxops.ops.tensor.one_hot_encoding import *
 from jaxops.ops.tensor.padding import *
 from jaxops.ops.tensor.reordering import *
 from jaxops.ops.tensor.reshaping import *
@@ -39,7 +39,7 @@ from jaxops.ops.tensor.triangles import *
 
 __all__: list[str] = []
 __all__ += casting.__all__
-__all__ += encoding.__all__
+__all__ += one_hot_encoding.__all__
 __all__ += gathering.__all__
 __all__ += grids.__all__
 __all__ += inspection.__all__

@@ -2,7 +2,7 @@
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.shapes.arithmetic import must_agree, sizes_fit
-from jaxops.shapes.microsoft.quantized.blocks import packed
+from jaxops.shapes.microsoft.quantized.block_quantization import packed
 from jaxops.static import Dim, Sizes
 
 

@@ -21,8 +21,8 @@ from jaxops.dtypes import as_traced
 from jaxops.errors import JaxopsError, SizeError, UnsupportedError
 from jaxops.ops import microsoft, ml, preview, training
 from jaxops.static import array, known, static_array
-from jaxops.tools.python.arguments import arguments, written
 from jaxops.tools.python.assumptions import Assumptions
+from jaxops.tools.python.call_arguments import arguments, written
 from jaxops.tools.python.expressions import Group, Ref, call, flat
 from jaxops.tools.python.literals import short_float
 from jaxops.tools.python.operands import FAILURES, Nested, Operand, Results, Unknown, abstract

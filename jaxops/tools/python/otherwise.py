@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from jaxops import ops
-from jaxops.tools.python.arguments import arguments, written
+from jaxops.tools.python.call_arguments import arguments, written
 from jaxops.tools.python.expressions import Group, call, flat
 from jaxops.tools.python.operands import Operand
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxops.attributes import flag
-from jaxops.ops.microsoft.convolution import channels_first
+from jaxops.ops.microsoft.fused_convolution import channels_first
 from jaxops.ops.nn import quantized_convolution as standard
 from jaxops.shapes.nn.windows import AutoPad
 from jaxops.static import Array, Ints

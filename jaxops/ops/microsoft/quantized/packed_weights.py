@@ -16,7 +16,7 @@ from jaxops.errors import ArgumentError, DTypeError, ShapeError, UnsupportedErro
 from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.common.quantized_numbers import quantized
-from jaxops.ops.microsoft.quantized.blocks import unpacked
+from jaxops.ops.microsoft.quantized.block_quantization import unpacked
 from jaxops.ops.microsoft.quantized.codebooks import codebook
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.static import Array, Dim, ElementType, Sizes, Static, jit_if_concrete

@@ -16,7 +16,7 @@ from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.common.elementwise import broadcast_to, traced_operands
 from jaxops.ops.common.quantized_numbers import FLOAT8, quantized
 from jaxops.ops.common.result_sizes import assert_sizes
-from jaxops.shapes.microsoft.quantized import blocks as sizes_of
+from jaxops.shapes.microsoft.quantized import block_quantization as sizes_of
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.static import Array, jit_if_concrete
 
