@@ -1,0 +1,25 @@
+"""The machine that a program is compiled for."""
+
+from dataclasses import dataclass
+
+import jax
+
+from jaxops.host import cores, processor_features
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a choice among forms of one computation may depend on, besides sizes and dtypes.
+
+    platform: as JAX names it: "cpu", "gpu", "tpu". features: what the processor can do, as Linux names it; nothing
+    where it is not known. cores: the number of them that one program may use.
+    """
+
+    platform: str
+    features: frozenset[str] = frozenset()
+    cores: int = 1
+
+
+def this_machine() -> Target:
+    """Returns the target of programs that run on JAX's default backend."""
+    return Target(jax.default_backend(), processor_features(), cores())
