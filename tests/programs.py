@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from jaxops.compiler.row_independence import jaxprs
+from jaxops.compiler.primitives import jaxprs
 from jaxops.static import PREPARED
 
 

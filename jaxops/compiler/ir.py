@@ -4,7 +4,6 @@
 program came about. Here they are opened, so that a walk over the list sees every operation and its operands.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxops.compiler.row_independence import wrapped
+from jaxops.compiler.primitives import called_jaxpr
 from jaxops.static import Sizes
-
-# Products of matrices, and of windows.
-PRODUCTS = {"conv_general_dilated", "dot_general", "mixed_product"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +110,7 @@ def opened_program(closed: Any, platform: str) -> Program:
                 # A hidden constant is seen by the passes; what it is hidden from, `passes.keep_order` knows.
                 pairs = zip(operands, eqn.outvars, strict=True)
                 results = [Known(v.value if np.shape(v.value) else np.asarray(v.value, x.aval.dtype)) for v, x in pairs]
-            elif (inner := wrapped(eqn)) is not None:
+            elif (inner := called_jaxpr(eqn)) is not None:
                 results = walk(inner, operands, where)
             elif name == "transpose" and (operands[0], eqn.params["permutation"]) in undone:
                 results = [undone[operands[0], eqn.params["permutation"]]]
@@ -165,16 +161,6 @@ def evaluate(
             found = bind(operation, list(map(read, operation.operands)))
         values.update(zip(operation.results, found, strict=True))
     return [read(output) for output in outputs]
-
-
-def multiplications(product: Any) -> float:
-    """How many numbers the equation of a product multiplies."""
-    name, given = product.primitive.name, product.params
-    (x, w), y = (v.aval for v in product.invars), product.outvars[0].aval
-    if name == "conv_general_dilated":
-        return y.size * w.size / max(w.shape[given["dimension_numbers"].rhs_spec[0]], 1)
-    contracted = given["dimension_numbers"][0][0] if name == "dot_general" else (x.ndim - 1,)
-    return float(y.size * math.prod(x.shape[axis] for axis in contracted))
 
 
 def needed(operations: Sequence[Any], outputs: Iterable[Any]) -> list[Any]:

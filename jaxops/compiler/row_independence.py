@@ -5,42 +5,16 @@ data-dependent size is compiled once for a rounded-up size, and serves all small
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
+from jaxops.compiler.primitives import CALLS, ELEMENTWISE, jaxprs, symbolic_axes
 
-# Each element of the result depends on the elements at its own place, in operands of its shape or scalars.
-ELEMENTWISE = {
-    *("abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2", "atanh"),
-    *("cbrt", "ceil", "clamp", "computed_once", "convert_element_type", "copy", "copy_p"),
-    *("cos", "cosh", "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1"),
-    *("floor", "ge", "gt", "integer_pow", "is_finite", "le", "lgamma", "log", "log1p", "logistic", "lt"),
-    *("max", "min", "mul", "ne", "neg", "nextafter", "normal_distribution", "not", "or", "population_count", "pow"),
-    *("reduce_precision", "rem", "round", "rsqrt", "select_n", "shift_left", "shift_right_arithmetic"),
-    *("shift_right_logical", "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "sub", "tan", "tanh", "xor"),
-}
-# Those, and what depends on the place only, or brings elements to another place.
+# Element-wise primitives, and what depends on the place only, or brings elements to another place.
 _ANY_SIZE = ELEMENTWISE | {
     *("bitcast_convert_type", "broadcast_in_dim", "expand_dims", "iota", "optimization_barrier", "squeeze"),
     *("stack", "transpose"),
 }
-# Those whose inner programs run on their operands as they are, or on slices of them.
-CALLS = {
-    *("pjit", "jit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"),
-    *("checkpoint", "remat2", "while", "cond", "scan"),
-}
-
-
-# Of these, those that do not just run one program once.
-CONTROL = {"while", "cond", "scan"}
-
-
-def wrapped(eqn: Any) -> Any:
-    """The program that an equation runs once, on its operands as they are; None for any other equation."""
-    if eqn.primitive.name not in CALLS - CONTROL:
-        return None
-    return eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
 
 
 def row_wise(jaxpr: Any) -> bool:
@@ -63,20 +37,6 @@ def is_row_wise(eqn: Any) -> bool:
         return True
     rule = _RULES.get(name)
     return rule is not None and rule(eqn.params, *operands)
-
-
-def jaxprs(params: Mapping[str, Any]) -> Iterator[Any]:
-    """The programs among the parameters of an equation."""
-    for value in params.values():
-        for item in value if isinstance(value, tuple | list) else (value,):
-            found = getattr(item, "jaxpr", item)
-            if hasattr(found, "eqns"):
-                yield found
-
-
-def symbolic_axes(sizes: Sequence[Any]) -> set[int]:
-    """The axes of a symbolic size."""
-    return {axis for axis, size in enumerate(sizes) if not isinstance(size, int | np.integer)}
 
 
 def _symbolic(aval: Any) -> set[int]:

@@ -18,7 +18,8 @@ import numpy as np
 
 from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Room
-from jaxops.compiler.row_independence import jaxprs, row_wise
+from jaxops.compiler.primitives import jaxprs
+from jaxops.compiler.row_independence import row_wise
 from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import JaxopsError, UnsupportedError
 from jaxops.graph.interpreter import opened, scope_of, step

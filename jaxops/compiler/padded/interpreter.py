@@ -16,7 +16,8 @@ from jax import lax
 
 from jaxops.compiler.padded.rules import RULES
 from jaxops.compiler.padded.values import Padded, Room, bound, sizes_of
-from jaxops.compiler.row_independence import is_row_wise, jaxprs, symbolic_axes, wrapped
+from jaxops.compiler.primitives import called_jaxpr, jaxprs, symbolic_axes
+from jaxops.compiler.row_independence import is_row_wise
 from jaxops.errors import UnsupportedError
 from jaxops.static import is_symbolic, scan_operands
 
@@ -48,7 +49,7 @@ def _evaluate(eqn: Any, inputs: list[Padded], room: Room) -> list[Padded]:
     name = eqn.primitive.name
     if name == "dim_as_value":
         return [Padded(jnp.asarray(room.value(eqn.params["dim"])), zeroed=True)]
-    if (inner := wrapped(eqn)) is not None:
+    if (inner := called_jaxpr(eqn)) is not None:
         return _run(inner, inputs, room)
     if not _mentions(eqn):
         return bound(eqn, [x.array for x in inputs], room)

@@ -10,7 +10,7 @@ from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from jaxops.compiler.padded.values import Padded, Room, bound, places
-from jaxops.compiler.row_independence import symbolic_axes
+from jaxops.compiler.primitives import symbolic_axes
 from jaxops.dtypes import is_float
 from jaxops.errors import UnsupportedError
 from jaxops.kernels.dispatch import by_platform

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.compiler.row_independence import symbolic_axes
+from jaxops.compiler.primitives import symbolic_axes
 from jaxops.static import Dim, evaluated, is_symbolic, size_as_value
 
 

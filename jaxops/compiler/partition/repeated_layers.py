@@ -26,7 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxops.compiler.fingerprint import said
-from jaxops.compiler.ir import PRODUCTS, Known, multiplications
+from jaxops.compiler.ir import Known
+from jaxops.compiler.primitives import PRODUCTS, multiplications
 from jaxops.host import cores
 
 # The fewest operations that are worth a look: 15 ms.

@@ -16,7 +16,7 @@ from jax import lax
 
 from jaxops.compiler.ir import Known, Operation, evaluate
 from jaxops.compiler.passes import lazy_moves, sink_transposes
-from jaxops.compiler.row_independence import ELEMENTWISE
+from jaxops.compiler.primitives import ELEMENTWISE
 from jaxops.static import Sizes
 
 # Bytes. Scores of 15 MB take as long in parts as at once, those of 33 MB half as long. Parts of a quarter of the last

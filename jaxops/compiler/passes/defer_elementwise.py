@@ -14,7 +14,7 @@ from jax import lax
 
 from jaxops.compiler.fingerprint import said
 from jaxops.compiler.ir import Known, Operation, Program
-from jaxops.compiler.row_independence import ELEMENTWISE
+from jaxops.compiler.primitives import ELEMENTWISE
 
 _LIKE_PARTS = ELEMENTWISE - {"computed_once"}
 # What no elementwise operation is a part of; others would need one more loop.

@@ -13,8 +13,9 @@ import jax
 import numpy as np
 
 from jaxops.compiler.fingerprint import said
-from jaxops.compiler.ir import PRODUCTS, Known, Program
+from jaxops.compiler.ir import Known, Program
 from jaxops.compiler.numpy_interpreter import NUMBER, Step
+from jaxops.compiler.primitives import PRODUCTS
 
 # What does the same with any number; a bound of 0, say, or an exponent of 2 may have a kernel of its own.
 _READERS = {"add", "div", "dynamic_update_slice", "mul", "pad", "select_n", "sub"}

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxops.compiler.ir import Known, Operation, Program
-from jaxops.compiler.row_independence import ELEMENTWISE
+from jaxops.compiler.primitives import ELEMENTWISE
 
 _MARK = "computed_once"
 

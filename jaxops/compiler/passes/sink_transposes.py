@@ -26,7 +26,7 @@ from jaxops.compiler.passes.lazy_moves import (
     settled,
     shared,
 )
-from jaxops.compiler.row_independence import ELEMENTWISE
+from jaxops.compiler.primitives import ELEMENTWISE
 from jaxops.static import Tracer
 
 

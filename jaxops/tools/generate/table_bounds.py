@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxops.compiler.row_independence import wrapped
+from jaxops.compiler.primitives import called_jaxpr
 
 
 class Beyond(NamedTuple):
@@ -37,7 +37,7 @@ def _walk(jaxpr: Any, given: Sequence[Any], found: list[Beyond]) -> list[Any]:
 
     for eqn in jaxpr.eqns:
         operands, name = [read(v) for v in eqn.invars], eqn.primitive.name
-        if (inner := wrapped(eqn)) is not None:
+        if (inner := called_jaxpr(eqn)) is not None:
             made = _walk(getattr(inner, "jaxpr", inner), [*getattr(inner, "consts", ()), *operands], found)
         elif any(x is None for x in operands):
             made = [None] * len(eqn.outvars)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from jaxops.compiler.ir import PRODUCTS, multiplications
+from jaxops.compiler.primitives import PRODUCTS, multiplications
 
 # One operation for each element of the result.
 _ELEMENTWISE = frozenset(

@@ -1,0 +1,58 @@
+"""Primitives of JAX and of ours: what several passes ask about them."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+# Each element of the result depends on the elements at its own place, in operands of its shape or scalars.
+ELEMENTWISE = {
+    *("abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2", "atanh"),
+    *("cbrt", "ceil", "clamp", "computed_once", "convert_element_type", "copy", "copy_p"),
+    *("cos", "cosh", "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1"),
+    *("floor", "ge", "gt", "integer_pow", "is_finite", "le", "lgamma", "log", "log1p", "logistic", "lt"),
+    *("max", "min", "mul", "ne", "neg", "nextafter", "normal_distribution", "not", "or", "population_count", "pow"),
+    *("reduce_precision", "rem", "round", "rsqrt", "select_n", "shift_left", "shift_right_arithmetic"),
+    *("shift_right_logical", "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "sub", "tan", "tanh", "xor"),
+}
+# Products of matrices, and of windows.
+PRODUCTS = {"conv_general_dilated", "dot_general", "mixed_product"}
+# Primitives whose inner programs run on their operands as they are, or on slices of them.
+CALLS = {
+    *("pjit", "jit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"),
+    *("checkpoint", "remat2", "while", "cond", "scan"),
+}
+# Those of them that do not run one program exactly once.
+CONTROL = {"while", "cond", "scan"}
+
+
+def called_jaxpr(eqn: Any) -> Any:
+    """Returns the program that an equation runs once, on its operands as they are; None for any other equation."""
+    if eqn.primitive.name not in CALLS - CONTROL:
+        return None
+    return eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
+
+
+def jaxprs(params: Mapping[str, Any]) -> Iterator[Any]:
+    """Yields the programs among the parameters of an equation."""
+    for value in params.values():
+        for item in value if isinstance(value, tuple | list) else (value,):
+            jaxpr = getattr(item, "jaxpr", item)
+            if hasattr(jaxpr, "eqns"):
+                yield jaxpr
+
+
+def symbolic_axes(sizes: Sequence[Any]) -> set[int]:
+    """Returns the axes of a symbolic size."""
+    return {axis for axis, size in enumerate(sizes) if not isinstance(size, int | np.integer)}
+
+
+def multiplications(product: Any) -> float:
+    """Counts the multiplications of a product, given its equation."""
+    name, params = product.primitive.name, product.params
+    (x, w), y = (v.aval for v in product.invars), product.outvars[0].aval
+    if name == "conv_general_dilated":
+        return y.size * w.size / max(w.shape[params["dimension_numbers"].rhs_spec[0]], 1)
+    contracted = params["dimension_numbers"][0][0] if name == "dot_general" else (x.ndim - 1,)
+    return float(y.size * math.prod(x.shape[axis] for axis in contracted))
