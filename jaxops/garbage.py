@@ -1,13 +1,8 @@
-"""When Python looks for garbage, and when the system gets memory back."""
+"""When Python looks for garbage."""
 
 import contextlib
-import ctypes
 import gc
-import sys
 from collections.abc import Iterator
-
-# What glibc has for it.
-_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
 
 @contextlib.contextmanager
@@ -30,12 +25,3 @@ def garbage_later() -> Iterator[None]:
             gc.freeze()
             gc.unfreeze()
         gc.enable()
-
-
-def give_back() -> None:
-    """Gives the system what is free: glibc would keep most of what a compiler has let go of.
-
-    That is 50 to 75 MB of the 400 to 550 of a convolutional network, in 10 ms; calls would take new memory beside it.
-    """
-    if _TRIM is not None:
-        _TRIM(0)

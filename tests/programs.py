@@ -6,8 +6,18 @@ from typing import Any
 
 import jax
 
+from jaxops.compiler.ir import Program
+from jaxops.compiler.passes.inline_calls import inline_calls
 from jaxops.compiler.primitives import jaxprs
+from jaxops.kernels.target import Target
 from jaxops.static import PREPARED
+
+TARGET = Target("cpu", cores=2)
+
+
+def inlined(fn: Callable[..., Any], *args: Any) -> Program:
+    """The program of a function, without calls, as every pass but the first one gets it."""
+    return inline_calls(Program.of(jax.make_jaxpr(fn)(*args)), TARGET)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,8 @@ from graphs import info, node
 from onnx import helper, numpy_helper
 
 import jaxops.onnx
-from jaxops.garbage import garbage_later, give_back
+from jaxops.garbage import garbage_later
+from jaxops.host import trim_heap
 
 W = np.ones((8, 8), np.float32)
 X = np.ones((2, 8), np.float32)
@@ -107,14 +108,14 @@ def test_the_system_gets_back_what_is_free():
     last = blocks.pop()  # it holds the end of the heap, without which malloc would give back the rest by itself
     blocks.clear()
     before = resident()
-    give_back()
+    trim_heap()
     assert before - resident() > 64e6
     assert last.sum() == 8192
 
 
 def test_a_start_gives_memory_back(monkeypatch):
     given = []
-    monkeypatch.setattr("jaxops.runtime.specialized_calls.give_back", lambda: given.append(1))
+    monkeypatch.setattr("jaxops.compiler.run.specialized.trim_heap", lambda: given.append(1))
     model = jaxops.onnx.load(product())
     model(X)
     assert given

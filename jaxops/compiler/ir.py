@@ -1,25 +1,58 @@
-"""A traced program as one list of operations, without the calls that wrap them.
+"""A traced program as one list of operations on numbered values."""
 
-`jit` inside `jit`, the functions with a derivative of their own, and the choice of a form by platform only say how a
-program came about. Here they are opened, so that a walk over the list sees every operation and its operands.
-"""
-
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol, Self
 
 import jax
-import numpy as np
 
-from jaxops.compiler.primitives import called_jaxpr
 from jaxops.static import Sizes
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class Constant:
     """An operand that is a constant of the program."""
 
     value: Any
+
+
+# The number of a value, or a constant.
+Operand = int | Constant
+
+
+class Emit(Protocol):
+    """Computes the results of an operation for these operands, with other parameters where some are given."""
+
+    def __call__(
+        self, operation: Any, operands: Sequence[Any], params: Mapping[str, Any] | None = None, /
+    ) -> Sequence[Any]: ...
+
+
+class Node(Protocol):
+    """What a program consists of: an equation of JAX, an operation for NumPy, a loop.
+
+    name: of its primitive. operands, results: by number. scope: the path under which a profiler shows it. effects:
+    what it does besides computing its results.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def params(self) -> Mapping[str, Any]: ...
+    @property
+    def operands(self) -> tuple[Operand, ...]: ...
+    @property
+    def results(self) -> tuple[int, ...]: ...
+    @property
+    def scope(self) -> str: ...
+    @property
+    def effects(self) -> Any: ...
+
+    def lower(self, operands: Sequence[Any], emit: Emit) -> Sequence[Any]:
+        """Computes the results for these operands. emit: computes those of one operation."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +60,7 @@ class Operation:
     """An equation, with the numbers of its operands (or constants), and of its results."""
 
     equation: Any
-    operands: tuple["int | Known", ...]
+    operands: tuple[Operand, ...]
     results: tuple[int, ...]
     scope: str
 
@@ -38,7 +71,7 @@ class Operation:
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """What else its primitive is told."""
+        """The parameters of its primitive."""
         return self.equation.params
 
     @property
@@ -52,123 +85,139 @@ class Operation:
         return self.equation.effects
 
     def sizes(self, before: Sizes) -> Sizes:
-        """The sizes of the result of a reshape, from those of its operand."""
+        """Returns the sizes of the result of a reshape or a squeeze, from those of its operand."""
         if self.name == "reshape":
             return tuple(self.params["new_sizes"])
         return tuple(size for axis, size in enumerate(before) if axis not in self.params["dimensions"])
 
-    def bind(self, operands: Sequence[Any], params: Mapping[str, Any] | None = None) -> Sequence[Any]:
-        """The results for these operands, with other parameters where some are given."""
+    def lower(self, operands: Sequence[Any], emit: Emit) -> Sequence[Any]:
+        """Computes the results for these operands."""
+        return emit(self, operands)
+
+    def emit(self, operands: Sequence[Any], params: Mapping[str, Any] | None = None) -> Sequence[Any]:
+        """Binds the primitive: runs it, or adds it to the program that is being traced."""
         primitive = self.equation.primitive
-        found = primitive.bind(*operands, **(self.params if params is None else params))
-        return found if primitive.multiple_results else [found]
+        results = primitive.bind(*operands, **(self.params if params is None else params))
+        return results if primitive.multiple_results else [results]
 
 
 @dataclass(frozen=True)
 class Program:
-    """operations: in order, or what has all that they have but an equation. types: number → type of the value. outputs:
-    numbers, or constants."""
+    """A function: operations in order, on values that have numbers.
 
-    operations: tuple[Any, ...]
-    types: tuple[Any, ...]
-    inputs: int
-    outputs: tuple["int | Known", ...]
-
-
-# What leaves the elements of an array in their order.
-_RESHAPES = ("expand_dims", "reshape", "squeeze")
-
-
-def opened_program(closed: Any, platform: str) -> Program:
-    """The operations of a closed jaxpr, as they run on a platform. Its inputs are the values 0, 1, …
-
-    A transpose that undoes the one before is left out: weights that are transposed twice stay as the file has them. So
-    is a reshape to a shape that the same elements had before.
+    types: of all values, by number. inputs: the numbers of the arguments. outputs: numbers, or constants.
     """
-    types: list[Any] = [v.aval for v in closed.jaxpr.invars]
-    operations: list[Operation] = []
-    undone: dict[Any, Any] = {}  # (a transposed value, the permutation that undoes it) → the value before
-    shaped: dict[Any, Any] = {}  # (a value, a shape) → its elements in that shape
-    origins: dict[Any, Any] = {}  # a value whose elements another one had first → that one
 
-    def walk(program: Any, inputs: Sequence[Any], scope: str) -> list[Any]:
-        jaxpr = getattr(program, "jaxpr", program)
-        values: dict[Any, Any] = dict(zip(jaxpr.invars, inputs, strict=True))
-        values |= {var: Known(x) for var, x in zip(jaxpr.constvars, getattr(program, "consts", ()), strict=True)}
+    operations: tuple[Any, ...]  # each a `Node`
+    types: tuple[Any, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[Operand, ...]
 
-        def read(var: Any) -> Any:
-            return Known(var.val) if hasattr(var, "val") else values[var]
+    @classmethod
+    def of(cls, closed: Any) -> Self:
+        """Makes a program of a closed jaxpr: an operation for each equation. Its inputs are the values 0, 1, …"""
+        jaxpr = closed.jaxpr
+        types = [v.aval for v in jaxpr.invars]
+        operands: dict[Any, Operand] = {v: k for k, v in enumerate(jaxpr.invars)}
+        operands |= {v: Constant(x) for v, x in zip(jaxpr.constvars, closed.consts, strict=True)}
+        operations: list[Operation] = []
 
-        for eqn in jaxpr.eqns:
-            operands = [read(v) for v in eqn.invars]
-            name, where = eqn.primitive.name, _joined(scope, str(eqn.source_info.name_stack))
-            if name == "platform_index":
-                results: list[Any] = [Known(_chosen(eqn.params["platforms"], platform))]
-            elif name == "cond" and isinstance(operands[0], Known) and isinstance(operands[0].value, int):
-                results = walk(eqn.params["branches"][operands[0].value], operands[1:], where)
-            elif name == "optimization_barrier" and all(isinstance(v, Known) for v in operands):
-                # A hidden constant is seen by the passes; what it is hidden from, `passes.keep_order` knows.
-                pairs = zip(operands, eqn.outvars, strict=True)
-                results = [Known(v.value if np.shape(v.value) else np.asarray(v.value, x.aval.dtype)) for v, x in pairs]
-            elif (inner := called_jaxpr(eqn)) is not None:
-                results = walk(inner, operands, where)
-            elif name == "transpose" and (operands[0], eqn.params["permutation"]) in undone:
-                results = [undone[operands[0], eqn.params["permutation"]]]
-            elif name in _RESHAPES and (origins.get(operands[0], operands[0]), eqn.outvars[0].aval.shape) in shaped:
-                results = [shaped[origins.get(operands[0], operands[0]), eqn.outvars[0].aval.shape]]
-            else:
-                results = list(range(len(types), len(types) + len(eqn.outvars)))
-                types.extend(v.aval for v in eqn.outvars)
-                operations.append(Operation(eqn, tuple(operands), tuple(results), where))
-                if name == "transpose" and not isinstance(operands[0], Known):
-                    undone[results[0], tuple(np.argsort(eqn.params["permutation"]))] = operands[0]
-                if name in _RESHAPES and not isinstance(operands[0], Known):
-                    first = origins[results[0]] = origins.get(operands[0], operands[0])
-                    shaped.update({(first, types[first].shape): first, (first, types[results[0]].shape): results[0]})
-            values.update(zip(eqn.outvars, results, strict=True))
-        return [read(v) for v in jaxpr.outvars]
+        def read(v: Any) -> Operand:
+            return Constant(v.val) if hasattr(v, "val") else operands[v]
 
-    count = len(types)
-    outputs = walk(closed, range(count), "")
-    return Program(tuple(operations), tuple(types), count, tuple(outputs))
+        for equation in jaxpr.eqns:
+            results = range(len(types), len(types) + len(equation.outvars))
+            types.extend(v.aval for v in equation.outvars)
+            scope = str(equation.source_info.name_stack)
+            operations.append(Operation(equation, tuple(map(read, equation.invars)), tuple(results), scope))
+            operands.update(zip(equation.outvars, results, strict=True))
+        return cls(tuple(operations), tuple(types), tuple(range(len(jaxpr.invars))), tuple(map(read, jaxpr.outvars)))
+
+    @cached_property
+    def producers(self) -> Mapping[int, int]:
+        """The position of the operation that computes a value, by the number of the value."""
+        return {v: position for position, operation in enumerate(self.operations) for v in operation.results}
+
+    @cached_property
+    def readers(self) -> Mapping[Any, Sequence[int]]:
+        """The positions of the operations that read a value, in ascending order; outputs are read behind the last."""
+        readers: dict[Any, list[int]] = {}
+        for position, operation in enumerate(self.operations):
+            for v in dict.fromkeys(operation.operands):
+                readers.setdefault(v, []).append(position)
+        for v in dict.fromkeys(self.outputs):
+            readers.setdefault(v, []).append(len(self.operations))
+        return readers
+
+    @property
+    def results(self) -> tuple[int, ...]:
+        """The outputs that are no constants."""
+        return tuple(v for v in self.outputs if isinstance(v, int))
+
+    def replace(self, **changes: Any) -> Self:
+        """Returns the program with other fields."""
+        return dataclasses.replace(self, **{k: tuple(v) if isinstance(v, list) else v for k, v in changes.items()})
+
+    def needed(self) -> Self:
+        """Returns the program without operations whose results and effects nobody needs."""
+        return self.replace(operations=needed(self.operations, self.outputs))
+
+    def __str__(self) -> str:
+        lines = [f"inputs {', '.join(map(self._named, self.inputs))}"]
+        for operation in self.operations:
+            params = " ".join(f"{k}={v}" for k, v in operation.params.items() if v is not None)
+            operands = " ".join(f"%{v}" if isinstance(v, int) else f"{v.value}" for v in operation.operands)
+            head = f"{', '.join(map(self._named, operation.results))} = {operation.name}"
+            lines.append(f"{head}[{params}] {operands}" if params else f"{head} {operands}")
+        outputs = (f"%{v}" if isinstance(v, int) else f"{v.value}" for v in self.outputs)
+        return "\n".join([*lines, f"outputs {', '.join(outputs)}"])
+
+    def _named(self, value: int) -> str:
+        return f"%{value}:{self.types[value].str_short()}"
 
 
-def _joined(*scopes: str) -> str:
-    return "/".join(filter(None, scopes))
-
-
-def _chosen(platforms: Sequence[Any], platform: str) -> int:
-    """The position of the branch for a platform; None stands for all others."""
-    return next(k for k, names in enumerate(platforms) if names is None or platform in names)
+def plain(operation: Any, operands: Sequence[Any], params: Mapping[str, Any] | None = None, /) -> Sequence[Any]:
+    """Computes the results of an operation by its own primitive."""
+    return operation.emit(operands, params)
 
 
 def evaluate(
-    operations: Iterable[Any],
-    values: dict[Any, Any],
-    outputs: Iterable[Any],
-    bind: Callable[[Any, Sequence[Any]], Sequence[Any]] = lambda operation, operands: operation.bind(operands),
+    operations: Iterable[Any], values: dict[Any, Any], outputs: Iterable[Any], emit: Emit = plain
 ) -> list[Any]:
-    """Runs operations on values by number, which it adds to; returns the outputs.
-
-    operations: or what has operands, results and a scope as they have. bind: what runs one of them.
-    """
+    """Runs operations on values by number, to which it adds their results; returns the outputs."""
 
     def read(operand: Any) -> Any:
-        return operand.value if isinstance(operand, Known) else values[operand]
+        return operand.value if isinstance(operand, Constant) else values[operand]
 
     for operation in operations:
         with jax.named_scope(operation.scope):
-            found = bind(operation, list(map(read, operation.operands)))
-        values.update(zip(operation.results, found, strict=True))
+            results = operation.lower(list(map(read, operation.operands)), emit)
+        values.update(zip(operation.results, results, strict=True))
     return [read(output) for output in outputs]
 
 
+def run(program: Program, arguments: Iterable[Any], emit: Emit = plain) -> list[Any]:
+    """Computes the outputs of a program."""
+    values = dict(zip(program.inputs, arguments, strict=True))
+    return evaluate(program.operations, values, program.outputs, emit)
+
+
 def needed(operations: Sequence[Any], outputs: Iterable[Any]) -> list[Any]:
-    """The operations that these outputs need, and those with effects."""
-    wanted = {v for v in outputs if not isinstance(v, Known)}
-    found: list[Any] = []
+    """Returns the operations that these outputs need, and those with effects."""
+    live = {v for v in outputs if isinstance(v, int)}
+    reversed_: list[Any] = []
     for operation in reversed(operations):
-        if operation.effects or not wanted.isdisjoint(operation.results):
-            found.append(operation)
-            wanted.update(v for v in operation.operands if not isinstance(v, Known))
-    return found[::-1]
+        if operation.effects or not live.isdisjoint(operation.results):
+            reversed_.append(operation)
+            live.update(v for v in operation.operands if isinstance(v, int))
+    return reversed_[::-1]
+
+
+def operation_of(
+    fn: Callable[..., Any], operands: Sequence[Operand], results: Sequence[int], types: Sequence[Any], scope: str
+) -> Operation:
+    """Makes the operation of a function that binds one primitive. types: of the values, by number."""
+    arguments = [types[v] if isinstance(v, int) else v.value for v in operands]
+    arguments = [jax.ShapeDtypeStruct(x.shape, x.dtype) if hasattr(x, "dtype") else x for x in arguments]
+    (equation,) = jax.make_jaxpr(fn)(*arguments).eqns
+    return Operation(equation, tuple(operands), tuple(results), scope)

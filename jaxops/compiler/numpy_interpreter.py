@@ -1,21 +1,21 @@
 """Operations on weights by NumPy: to compile a program that runs once takes longer than to run it here."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxops.compiler.ir import Known, Operation, Program
+from jaxops.compiler.ir import Constant, Emit, Operand, Operation, Program
 
 _Rule = Callable[..., np.ndarray]
 # Where an array of NumPy begins whose memory an array of JAX on a CPU may share.
 _ALIGNMENT = 64
 
 
-def _spread(x: np.ndarray, shape: tuple[int, ...], broadcast_dimensions: tuple[int, ...], **_: Any) -> np.ndarray:
+def _broadcast(x: np.ndarray, shape: tuple[int, ...], broadcast_dimensions: tuple[int, ...], **_: Any) -> np.ndarray:
     sizes = [1] * len(shape)
     for size, axis in zip(x.shape, broadcast_dimensions, strict=True):
         sizes[axis] = size
@@ -31,25 +31,25 @@ def _rows(x: np.ndarray, indices: np.ndarray, **_: Any) -> np.ndarray:
     return x.take(indices[..., 0], 0, mode="clip")  # as XLA reads where an index is promised to be right
 
 
-# The name of a step that gives a constant: a value for itself.
-NUMBER = "number"
-# What moves elements of any type, or chooses among them.
+# The name of an operation whose result is its constant: so that the constant is a value.
+CONSTANT = "constant"
+# Primitives that move elements of any type, or choose among them.
 _MOVES: dict[str, _Rule] = {
-    "broadcast_in_dim": _spread,
+    "broadcast_in_dim": _broadcast,
     "concatenate": lambda *parts, dimension: np.concatenate(parts, dimension),
     "convert_element_type": lambda x, new_dtype, **_: x.astype(new_dtype),
     "expand_dims": lambda x, dimensions: np.expand_dims(x, dimensions),
     "gather": _rows,
-    NUMBER: lambda x: x,
+    CONSTANT: lambda x: x,
     "optimization_barrier": lambda x: x,
     "reshape": lambda x, new_sizes, **_: x.reshape(new_sizes),
-    "select_n": lambda which, *cases: np.choose(which, cases) if which.ndim else cases[int(which)],
+    "select_n": lambda index, *cases: np.choose(index, cases) if index.ndim else cases[int(index)],
     "slice": _sliced,
     "stop_gradient": lambda x: x,
     "squeeze": lambda x, dimensions: np.squeeze(x, dimensions),
     "transpose": lambda x, permutation: x.transpose(permutation),
 }
-# What IEEE defines to the last digit, or nearly so, for wide floats; integers wrap around.
+# Primitives that IEEE defines to the last digit, or nearly so, for wide floats; integers wrap around.
 _ARITHMETIC: dict[str, _Rule] = {
     "add": lambda x, y, **_: x + y,
     "div": lambda x, y, **_: x / y,
@@ -71,74 +71,80 @@ _TYPES = dict.fromkeys(_ARITHMETIC, _WIDE) | dict.fromkeys(("add", "mul", "ne", 
 _TYPES["reduce_sum"] = _INTEGERS
 
 
-def computed(program: Program, operations: Sequence[Operation], given: Iterable[int]) -> set[int]:
-    """The values that NumPy computes from given ones as XLA does."""
-    found = set(given)
+def numpy_computable(program: Program) -> set[int]:
+    """Returns the values of a program that NumPy computes from its inputs as XLA does."""
+    values = set(program.inputs)
 
     def has(operand: Any, dtypes: set[str]) -> bool:
-        return isinstance(operand, Known) or program.types[operand].dtype.name in dtypes
+        return isinstance(operand, Constant) or program.types[operand].dtype.name in dtypes
 
-    for operation in operations:
+    for operation in program.operations:
         operands = operation.operands
         if operation.name == "convert_element_type":
-            whole = has(operands[0], _INTEGERS) and has(operation.results[0], _INTEGERS | _WIDE)
-            runs = whole or all(has(v, _FLOATS) for v in (*operands, *operation.results))
+            exact = has(operands[0], _INTEGERS) and has(operation.results[0], _INTEGERS | _WIDE)
+            runs = exact or all(has(v, _FLOATS) for v in (*operands, *operation.results))
         elif operation.name == "gather":
             runs = _takes_rows(program, operation)
         elif operation.name in _ARITHMETIC:
             runs = all(has(v, _TYPES[operation.name]) for v in operands)
         else:
             runs = operation.name in _MOVES and len(operation.results) == 1
-        if runs and all(isinstance(v, Known) or v in found for v in operands):
-            found.update(operation.results)
-    return found
+        if runs and all(isinstance(v, Constant) or v in values for v in operands):
+            values.update(operation.results)
+    return values
 
 
 def _takes_rows(program: Program, operation: Operation) -> bool:
-    """Whether a gather reads whole rows of the first axis, and puts each where its index was."""
+    """Tells whether a gather reads whole rows of the first axis, and puts each where its index was."""
     x, result, params = operation.operands[0], program.types[operation.results[0]], operation.params
     numbers, sizes = params["dimension_numbers"], params["slice_sizes"]
     last = tuple(range(len(result.shape) - len(sizes) + 1, len(result.shape)))
-    whole = isinstance(x, int) and sizes == (1, *program.types[x].shape[1:])
+    takes_rows = isinstance(x, int) and sizes == (1, *program.types[x].shape[1:])
     along = numbers.collapsed_slice_dims == numbers.start_index_map == (0,) and numbers.offset_dims == last
-    return whole and along and params["mode"].name == "PROMISE_IN_BOUNDS"
+    return takes_rows and along and params["mode"].name == "PROMISE_IN_BOUNDS"
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class PortableOperation:
     """An operation without what JAX alone knows of it: a file can keep it."""
 
     name: str
     params: Mapping[str, Any]
     dtypes: tuple[Any, ...]
-    operands: tuple[int | Known, ...]
+    operands: tuple[Operand, ...]
     results: tuple[int, ...]
     scope: str = ""
     effects: frozenset[Any] = frozenset()
 
-    def bind(self, operands: Sequence[Any]) -> Sequence[np.ndarray]:
-        """The results for these operands."""
-        return bind(self, operands)
+    def lower(self, operands: Sequence[Any], emit: Emit) -> Sequence[Any]:
+        """Computes the results for these operands."""
+        return self.emit(operands)
+
+    def emit(self, operands: Sequence[Any], params: Mapping[str, Any] | None = None) -> Sequence[np.ndarray]:
+        """Computes the results by NumPy."""
+        return run_numpy(self, operands, params)
 
 
-def step(operation: Operation | Step) -> Step:
-    """An operation that NumPy computes, as a step."""
+def portable(operation: Operation | PortableOperation) -> PortableOperation:
+    """Returns an operation that NumPy computes as one that a file can keep."""
     pairs = zip(operation.operands, operation.dtypes, strict=True)
-    operands = tuple(Known(np.asarray(v.value, dtype)) if isinstance(v, Known) else v for v, dtype in pairs)
-    return Step(operation.name, dict(operation.params), operation.dtypes, operands, operation.results)
+    operands = tuple(Constant(np.asarray(v.value, dtype)) if isinstance(v, Constant) else v for v, dtype in pairs)
+    return PortableOperation(operation.name, dict(operation.params), operation.dtypes, operands, operation.results)
 
 
-def bind(operation: Operation | Step, operands: Sequence[Any]) -> Sequence[np.ndarray]:
-    """The result of an operation on NumPy arrays."""
+def run_numpy(
+    operation: Operation | PortableOperation, operands: Sequence[Any], params: Mapping[str, Any] | None = None, /
+) -> Sequence[np.ndarray]:
+    """Computes the result of an operation on NumPy arrays."""
     rule = _MOVES.get(operation.name) or _ARITHMETIC[operation.name]
     pairs = zip(operands, operation.dtypes, strict=True)
     arrays = [x if isinstance(x, np.ndarray) else np.asarray(x, dtype) for x, dtype in pairs]
     with np.errstate(all="ignore"):  # XLA gives inf and NaN without a word
-        return [rule(*arrays, **operation.params)]
+        return [rule(*arrays, **(operation.params if params is None else params))]
 
 
 def shareable(sizes: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """An array, not set, that `jax.device_put` does not copy on a CPU."""
+    """Returns an array, not set, that `jax.device_put` does not copy on a CPU."""
     size = math.prod(sizes) * dtype.itemsize
     room = np.empty(size + _ALIGNMENT, np.uint8)
     start = -room.ctypes.data % _ALIGNMENT
@@ -146,7 +152,7 @@ def shareable(sizes: Sequence[int], dtype: np.dtype) -> np.ndarray:
 
 
 def on_device(x: np.ndarray) -> jax.Array:
-    """The elements in memory of their own, which nothing else keeps."""
+    """Copies the elements into memory that nothing else keeps."""
     copy = shareable(x.shape, x.dtype)
     copy[...] = x
     return jax.device_put(copy)

@@ -17,6 +17,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
+from jaxops.compiler.run.specialized import ProgramCache
 from jaxops.compiler.xla_options import compiler_options
 from jaxops.dtypes import as_traced, is_string
 from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, TooLargeError
@@ -27,7 +28,7 @@ from jaxops.memory import LIMIT, runs_here
 from jaxops.opaque import Deferred
 from jaxops.runtime.auto_axes import under_auto_axes
 from jaxops.runtime.size_buckets import Rounding
-from jaxops.runtime.specialized_calls import Prepared, Programs
+from jaxops.runtime.specialized_calls import SpecializedCalls
 from jaxops.static import (
     CUTTABLE,
     PREPARED,
@@ -69,7 +70,7 @@ class Pieces:
 
     max_bytes: int
     precision: str | None = None
-    programs: Programs | None = None
+    programs: ProgramCache | None = None
     cuts: dict[str, str] = field(default_factory=dict)
     _rounding: Rounding = field(default_factory=Rounding)
 
@@ -89,9 +90,9 @@ class Pieces:
         return self._jitted(False)
 
     @cached_property
-    def prepared(self) -> Prepared:
-        """The programs whose weights are prepared."""
-        return Prepared(self._jitted(True), self._compiled, self.programs)
+    def prepared(self) -> SpecializedCalls:
+        """The specialized programs."""
+        return SpecializedCalls(self._jitted(True), self._compiled, self.programs)
 
     def _jitted(self, prepared: bool) -> Any:
         cuts = self.cuts  # not self: weights would stay in memory until Python looks for garbage
@@ -153,7 +154,7 @@ class Pieces:
             with jax.disable_jit(False):  # a node is one operation, however it is written
                 return under_auto_axes(run, graph, opened(given), named_arrays(params), rng, like=given)
         leaves, tree = jax.tree.flatten((given, rng))
-        ours = self.prepared.own(params) if own is not None and not is_long(graph) else None
+        ours = self.prepared.cache(params) if own is not None and not is_long(graph) else None
         params = params if ours else named_arrays(params)
         concrete = ours.concrete if ours else all(map(is_concrete, params.values()))
         concrete = concrete and all(type(x) is np.ndarray or is_concrete(x) for x in leaves)

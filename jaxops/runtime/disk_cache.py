@@ -26,13 +26,13 @@ from typing import Any, cast
 import jax
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
 
-from jaxops.compiler.fingerprint import digest, said
-from jaxops.compiler.run.prepare_weights import Preparation
-from jaxops.compiler.run.segments import Chain, LoweredChain
+from jaxops.compiler.fingerprint import digest, fingerprint
+from jaxops.compiler.run.prepare_weights import WeightProgram
+from jaxops.compiler.run.segments import LoweredSegments, SegmentedProgram
+from jaxops.compiler.run.specialized import Specialized
 from jaxops.errors import ArgumentError
 from jaxops.graph.nodes import Graph
 from jaxops.host import cores, processor_features
-from jaxops.runtime.specialized_calls import Divided
 from jaxops.static import JaxRuntimeError
 
 _LEAST_SECONDS = "jax_persistent_cache_min_compile_time_secs"
@@ -41,32 +41,32 @@ _SETTING = threading.Lock()
 _PACKAGES = "jaxops", "jax", "jaxlib", "numpy", "ml_dtypes", "onnx"
 
 
-def keep_programs(folder: str | os.PathLike[str]) -> "KeptPrograms":
+def keep_programs(folder: str | os.PathLike[str]) -> "DiskCache":
     """From now on this process keeps what it compiles in a folder, however small, and looks there first.
 
     It is the cache of JAX itself, so it holds for all programs of the process, beside those of models.
     Raises ArgumentError where JAX keeps programs in another folder already: a process has one.
     """
     path = Path(folder).expanduser().absolute()
-    given = cast(Any, jax.config).jax_compilation_cache_dir
-    if given is not None and Path(given).absolute() != path:
+    present = cast(Any, jax.config).jax_compilation_cache_dir
+    if present is not None and Path(present).absolute() != path:
         raise ArgumentError(
-            f"cache {os.fspath(path)!r}: JAX keeps compiled programs in {given!r} already, and a process has one such "
-            "folder; give that one, or None"
+            f"cache {os.fspath(path)!r}: JAX keeps compiled programs in {present!r} already, and a process has one "
+            "such folder; give that one, or None"
         )
     jax.config.update("jax_compilation_cache_dir", os.fspath(path))
     jax.config.update(_LEAST_SECONDS, 0)
-    return KeptPrograms(path)
+    return DiskCache(path)
 
 
 @dataclass(frozen=True)
-class KeptPrograms:
+class DiskCache:
     """The programs of models in a folder."""
 
     folder: Path
 
-    def place(self, graph: Graph, start: int, end: int, cut: bool, given: Any, *other: Any) -> "KeptProgram | None":
-        """Where the program is that all this makes; None where it is not kept.
+    def entry(self, graph: Graph, start: int, end: int, cut: bool, inputs: Any, *settings: Any) -> "DiskEntry | None":
+        """Returns the entry of the program that all this makes; None where it is not kept.
 
         That is so while JAX looks for NaNs, which a program does not do by itself, for several devices, and for
         processors that cannot be told from others.
@@ -76,22 +76,22 @@ class KeptPrograms:
             return None
         if jax.default_backend() != "cpu" or jax.device_count() > 1 or not processor_features():
             return None
-        types = jax.tree.map(lambda x: repr(jax.typeof(x)), given)
-        settings = sorted((name, str(value)) for name, value in config.values.items() if "cache" not in name)
-        text = said((graph, start, end, cut, types, other, settings, *_process()), _saying())
-        return KeptProgram(self.folder / f"{digest(text.encode())}-program", end)
+        types = jax.tree.map(lambda x: repr(jax.typeof(x)), inputs)
+        of_jax = sorted((name, str(value)) for name, value in config.values.items() if "cache" not in name)
+        text = fingerprint((graph, start, end, cut, types, settings, of_jax, *_process()), _texts())
+        return DiskEntry(self.folder / f"{digest(text.encode())}-program", end)
 
 
 @dataclass(frozen=True)
-class KeptProgram:
+class DiskEntry:
     """The file of one program. end: the number of nodes of its model."""
 
     path: Path
     end: int
 
-    def read(self) -> tuple[Preparation, Sequence[int], Callable[[], Divided | None]] | None:
-        """How weights are prepared, the numbers of those that the program reads, and what waits for it, which another
-        thread loads meanwhile.
+    def read(self) -> tuple[WeightProgram, tuple[int, ...], Any, Callable[[], Any]] | None:
+        """Returns how weights are prepared, the positions of those that the program reads, the tree of its results, and
+        a function that waits for the program, which another thread loads meanwhile.
 
         None where there is no file, or none that is whole: it is written again then.
         """
@@ -105,30 +105,29 @@ class KeptProgram:
         content = memoryview(data)[_SIZE:]
         if _checksum(content) != data[:_SIZE]:
             return None
-        preparation, read, results, chain, programs = pickle.loads(content)
+        prepare, read, results, wiring, programs = pickle.loads(content)
         executor = ThreadPoolExecutor(1)
-        run = executor.submit(_loaded, chain, programs)
+        run = executor.submit(_loaded, wiring, programs)
         executor.shutdown(wait=False)
 
-        def loaded() -> Divided | None:
+        def wait() -> Any:
             try:
-                return Divided(preparation, read, jax.tree.structure(results), run.result())
+                return run.result()
             except JaxRuntimeError as error:
                 warnings.warn(f"cache: '{self.path}' cannot be loaded, so the model is compiled: {error}", stacklevel=2)
                 return None
 
-        return preparation, read, loaded
+        return prepare, read, jax.tree.structure(results), wait
 
-    def write(self, divided: Divided, lowered: Any) -> Divided:
-        """The program, compiled and kept; as it was where it cannot be kept.
+    def write(self, specialized: Specialized, tree: Any, lowered: Any) -> Any:
+        """Compiles the program and keeps it; None where it cannot be kept. tree: of its results.
 
         That is so where the model is cut, where weights are prepared by a program, and where the program calls
         functions that JAX finds when it lowers it, such as those of LAPACK.
         """
-        preparation = divided.preparation.portable()
-        results = _structure(divided.tree)
-        if preparation is None or results[0].value != self.end or "custom_call" in lowered.as_text():
-            return divided
+        prepare, results = specialized.prepare.portable(), _structure(tree)
+        if prepare is None or results[0].value != self.end or "custom_call" in lowered.as_text():
+            return None
         # XLA cannot write down what it has read from JAX's cache: some of its functions are missing then (jaxlib 0.10
         # and 0.12). So JAX must not write it, and never finds it, as no other program has its name.
         with _SETTING:
@@ -138,14 +137,14 @@ class KeptProgram:
                 compiled = lowered.compile()
             finally:
                 jax.config.update(_LEAST_SECONDS, before)
-        chain, runs = (lowered.wiring, compiled) if isinstance(lowered, LoweredChain) else (None, [compiled])
+        wiring, runs = (lowered.wiring, compiled) if isinstance(lowered, LoweredSegments) else (None, [compiled])
         programs = [(program, *map(_structure, trees)) for program, *trees in map(serialize, runs)]
-        content = pickle.dumps((preparation, divided.read, results, chain, programs))
+        content = pickle.dumps((prepare, specialized.read, results, wiring, programs))
         try:
             self._replace(_checksum(content) + content)
         except OSError as error:
             warnings.warn(f"cache: '{self.path}' cannot be written: {error}", stacklevel=2)
-        return dataclasses.replace(divided, run=_whole(chain, runs))
+        return _joined(wiring, runs)
 
     def _replace(self, data: bytes) -> None:
         """Another process sees the file whole, or not at all."""
@@ -158,18 +157,18 @@ class KeptProgram:
             unfinished.unlink(missing_ok=True)
 
 
-def _loaded(chain: Chain | None, programs: Iterable[tuple[bytes, Any, Any]]) -> Any:
+def _loaded(wiring: SegmentedProgram | None, programs: Iterable[tuple[bytes, Any, Any]]) -> Any:
     device = jax.devices()[:1]
     runs = [
         deserialize_and_load(program, *map(jax.tree.structure, trees), execution_devices=device)
         for program, *trees in programs
     ]
-    return _whole(chain, runs)
+    return _joined(wiring, runs)
 
 
-def _whole(chain: Chain | None, runs: Sequence[Any]) -> Any:
-    """What runs a program: the only one of `runs`, or a chain in which each link has the place of its own."""
-    return runs[0] if chain is None else chain.with_runs([runs[link.run] for link in chain.links])
+def _joined(wiring: SegmentedProgram | None, runs: Sequence[Any]) -> Any:
+    """Returns what runs a program: the only one of `runs`, or segments, each of which has the number of its own."""
+    return runs[0] if wiring is None else wiring.with_runs([runs[segment.run] for segment in wiring.segments])
 
 
 _SIZE = 20
@@ -180,17 +179,17 @@ def _checksum(content: Any) -> bytes:
 
 
 def _structure(tree: Any) -> Any:
-    """The structure of a tree as a tree of numbers: one of JAX cannot be pickled."""
+    """Returns the structure of a tree as a tree of numbers: one of JAX cannot be pickled."""
     return jax.tree.unflatten(tree, range(tree.num_leaves))
 
 
 @functools.cache
 def _process() -> tuple[Any, ...]:
-    """What is the same for all programs of a process: code, versions, and the processor."""
+    """Returns what is the same for all programs of a process: code, versions, and the processor."""
     package = os.fspath(Path(__file__).parents[1])
     # `Path.rglob` takes ten times as long.
-    found = os.walk(package)
-    paths = sorted(os.path.join(folder, name) for folder, _, names in found for name in names if name.endswith(".py"))
+    folders = os.walk(package)
+    paths = sorted(os.path.join(folder, name) for folder, _, names in folders for name in names if name.endswith(".py"))
     stamps = tuple((path[len(package) :], (stat := os.stat(path)).st_size, stat.st_mtime_ns) for path in paths)
     versions = tuple(map(_version, _PACKAGES))
     processor = platform.machine(), cores(), tuple(sorted(processor_features()))
@@ -204,15 +203,15 @@ def _version(package: str) -> str:
         return ""
 
 
-def _saying() -> Callable[[Any], str]:
-    """What says the nodes of one model by their fields, and pickles what has nothing to say for itself."""
-    known: dict[int, str] = {}
+def _texts() -> Callable[[Any], str]:
+    """Returns a function that gives a node of one model as the text of its fields, and any other value as a digest."""
+    digests: dict[int, str] = {}
 
     def of(x: Any) -> str:
         if dataclasses.is_dataclass(x) and type(x).__module__ == Graph.__module__:
-            return f"{type(x).__name__}{said([getattr(x, field.name) for field in dataclasses.fields(x)], of)}"
-        if id(x) not in known:
-            known[id(x)] = digest(pickle.dumps(x))
-        return known[id(x)]
+            return f"{type(x).__name__}{fingerprint([getattr(x, field.name) for field in dataclasses.fields(x)], of)}"
+        if id(x) not in digests:
+            digests[id(x)] = digest(pickle.dumps(x))
+        return digests[id(x)]
 
     return of

@@ -32,6 +32,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from jaxops.compiler import pipeline
 from jaxops.compiler.xla_options import compiler_options
 from jaxops.kernels.convolution.select_cpu import as_columns, fast_form
 from jaxops.kernels.matmul.dot import matrix_product
@@ -39,7 +40,7 @@ from jaxops.kernels.matmul.uint8_int8 import mixed_product
 
 ALL, CALLS, TOLERANCE = "all, ms", 3, 0.05
 # Those that spare a start what it need not compile, trace or look through, and how many starts are measured of each.
-STARTS, STARTED = ("concatenations first", "programs in parts", "numbers as arguments", "garbage later"), 3
+STARTS, STARTED = ("defer elementwise", "split layers", "lift scalar constants", "garbage later"), 3
 
 
 @functools.cache
@@ -78,7 +79,7 @@ LEVERS = {
     # No weights are prepared, so no operator asks for another layout of them, and no transpose is held back.
     "prepared programs": {"jaxops.model.Model.__call__": whole},
     # The same forms as with it, but what they make of the weights is made at each call.
-    "prepared weights": {"jaxops.compiler.partition.weight_only.Division._is_worth_it": lambda division, value: False},
+    "prepared weights": {"jaxops.compiler.partition.weight_only._Costs.is_worth_it": lambda costs, value: False},
     "channels last": {
         "jaxops.kernels.convolution.convolve.fast_form": unprepared,
         "jaxops.ops.nn.integer_convolution.columns_last": columns_first,
@@ -87,7 +88,6 @@ LEVERS = {
     "Winograd's products": {"jaxops.kernels.convolution.winograd.pays": lambda x, w, windows, narrow: False},
     "small convolutions": {"jaxops.kernels.convolution.select_cpu._is_small_product": lambda x, w, rows: False},
     "means as products": {"jaxops.kernels.matmul.vector.prepared_on_cpu": lambda: False},
-    "held-back transposes": {"jaxops.compiler.passes.sink_transposes._moves_channels": lambda batch, perm: False},
     "weights as columns": {"jaxops.kernels.matmul.dot._reads_columns": lambda b, rows: False},
     "weights as rows": {"jaxops.kernels.matmul.dot._reads_rows": lambda b, rows: False},
     "weights on the left": {"jaxops.kernels.matmul.dot._on_the_left": lambda b, rows: False},
@@ -103,15 +103,9 @@ LEVERS = {
         f"jaxops.{module}.computed_once": lambda x: x
         for module in ("kernels.convolution.grouped", "ops.microsoft.quantized.elementwise")
     },
-    "kept late": {"jaxops.compiler.passes.sink_barriers.kept_late": lambda program: program},
-    "concatenations first": {"jaxops.runtime.specialized_calls.concatenated_first": lambda program: program},
-    "growing in place": {"jaxops.runtime.specialized_calls.grown": lambda program: program},
-    "programs in parts": {"jaxops.compiler.partition.repeated_layers.cut": lambda *_: []},
-    "numbers as arguments": {"jaxops.runtime.specialized_calls.numbers_as_arguments": lambda program: program},
     "garbage later": dict.fromkeys(
         ("jaxops.runtime.specialized_calls.garbage_later", "jaxops.onnx.loading.garbage_later"), contextlib.nullcontext
     ),
-    "attention in parts": {"jaxops.compiler.passes.block_attention.looped": lambda operations, *_: operations},
     "maxima by slices": dict.fromkeys(
         ("jaxops.compiler.passes.select_reductions.by_slices", "jaxops.compiler.passes.select_reductions.between_rows"),
         lambda *_: None,
@@ -119,16 +113,27 @@ LEVERS = {
     "sums by windows": {"jaxops.compiler.passes.select_reductions.sum_of_columns": lambda x, axes: None},
     "normal distribution": {"jaxops.kernels.normal_cdf.weighed": jax.nn.gelu},
     "compiler options": dict.fromkeys(
-        ("jaxops.runtime.specialized_calls.compiler_options", "jaxops.runtime.call.compiler_options"),
+        ("jaxops.compiler.pipeline.compiler_options", "jaxops.runtime.call.compiler_options"),
         lambda *operations: None,
     ),
 }
+
+
+# The passes, each of which is a lever of its own.
+PASSES = tuple(entry.name for entry in pipeline.LIST if entry.name not in pipeline.REQUIRED)
+
+
+def names():
+    """All levers."""
+    return *LEVERS, *PASSES
 
 
 @contextlib.contextmanager
 def without(lever):
     """Switches a lever off; a name that jaxops no longer has is an error."""
     with contextlib.ExitStack() as stack:
+        if lever in PASSES:
+            stack.enter_context(pipeline.without(lever))
         for name, replacement in LEVERS.get(lever, {}).items():
             stack.enter_context(mock.patch(name, replacement))
         yield
@@ -137,7 +142,7 @@ def without(lever):
 def compared(path, inputs, rounds):
     """Milliseconds of a call with all levers, and for each lever the ratio of the time without it."""
     calls, expected = {}, None
-    for lever in (ALL, *LEVERS):
+    for lever in (ALL, *names()):
         with without(lever):
             calls[lever] = by_jaxops(None)(path)
             found = calls[lever](inputs)
@@ -199,7 +204,7 @@ def measure(path, rounds):
 def table(ratios):
     """A row for each model, the geometric means, and the rows that they leave out, as in `report`."""
     counted, others = order(ratios)
-    every = ALL, *LEVERS, *(f"start: {lever}" for lever in STARTS), "cache"
+    every = ALL, *names(), *(f"start: {lever}" for lever in STARTS), "cache"
     levers = [lever for lever in every if any(lever in row for row in ratios.values())]
     heads = (lever.replace(" ", "\n") for lever in levers)
     shown = Table("model", *heads, title="time without a lever / with all", title_justify="left")

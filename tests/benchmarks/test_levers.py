@@ -4,8 +4,10 @@ import levers
 import numpy as np
 import pytest
 from graphs import build, info, node, tensor
-from levers import ALL, LEVERS, STARTED, STARTS, alone, compared, starts, without
+from levers import ALL, LEVERS, PASSES, STARTED, STARTS, alone, compared, names, starts, without
 from onnx import save
+
+from jaxops.compiler import pipeline
 
 
 def quantized(name):
@@ -68,7 +70,7 @@ def test_each_lever_is_measured_and_replaces_what_runs(path, monkeypatch):
     noting = {lever: {name: noted(lever, name, f) for name, f in made.items()} for lever, made in LEVERS.items()}
     monkeypatch.setattr(levers, "LEVERS", noting)
     found = compared(path, {"x": X}, rounds=2)
-    assert list(found) == [ALL, *LEVERS]
+    assert list(found) == [ALL, *names()]
     assert all(value > 0 for value in found.values())
     assert reached == {(lever, name) for lever, made in LEVERS.items() for name in made}
 
@@ -80,6 +82,13 @@ def test_a_lever_is_on_again_behind_its_context():
     with without("weights as columns"):
         assert dot._reads_columns is not on
     assert dot._reads_columns is on
+
+
+def test_each_pass_is_a_lever():
+    for name in PASSES:
+        with without(name):
+            assert pipeline.skipped() == {name}
+    assert not pipeline.skipped()
 
 
 def test_a_lever_that_changes_the_answer_is_told(path, monkeypatch):
@@ -103,7 +112,7 @@ def test_a_start_without_a_lever_is_compared_with_one_with_all():
     found = starts(lambda lever: seen.append(lever) or seconds[lever])
     assert found == {f"start: {lever}": seconds[lever] / 2 for lever in STARTS}
     assert seen == ["nothing", *STARTS] * STARTED
-    assert set(STARTS) <= set(LEVERS)
+    assert set(STARTS) <= set(names())
 
 
 def test_a_start_is_that_of_a_process(path, tmp_path):

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from jaxops.compiler.fingerprint import said
+from jaxops.compiler.fingerprint import fingerprint
 
 ONES = np.ones((2, 3), np.float32)
 VALUES = {
@@ -26,14 +26,14 @@ def unknown(x):
 
 def test_what_differs_has_another_text():
     values = list(itertools.chain(*VALUES.values()))
-    assert len({said(x, unknown) for x in values}) == len(values)
+    assert len({fingerprint(x, unknown) for x in values}) == len(values)
 
 
 @pytest.mark.parametrize("make", [lambda: (1, [ONES.copy()], {"a": -0.0}), lambda: np.array(["a", "b"], object)])
 def test_what_is_equal_has_the_same_text(make):
-    assert said(make(), unknown) == said(make(), unknown)
+    assert fingerprint(make(), unknown) == fingerprint(make(), unknown)
 
 
 def test_what_has_no_text_is_asked_for_wherever_it_stands():
     asked = object()
-    assert said([asked, {"a": (asked,)}], lambda x: f"<{x is asked}>") == "list[<True>,{'a':tuple[<True>]}]"
+    assert fingerprint([asked, {"a": (asked,)}], lambda x: f"<{x is asked}>") == "list[<True>,{'a':tuple[<True>]}]"

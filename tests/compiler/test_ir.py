@@ -1,12 +1,12 @@
 """The operations of a jaxpr, without those that undo others."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from programs import inlined
 
-from jaxops.compiler.ir import evaluate, opened_program
+from jaxops.compiler.ir import run
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
@@ -29,9 +29,9 @@ LEFT = {
 @pytest.mark.parametrize("name", LEFT)
 def test_what_is_left(name):
     fn, names = LEFT[name]
-    program = opened_program(jax.make_jaxpr(fn)(X), "cpu")
+    program = inlined(fn, X)
     if names is not None:
         assert [operation.name for operation in program.operations] == names
-    (found,) = evaluate(program.operations, {0: X}, program.outputs)
+    (found,) = run(program, [X])
     np.testing.assert_array_equal(found, fn(X))
     assert found.shape == fn(X).shape

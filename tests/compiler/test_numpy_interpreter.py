@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from programs import inlined
 
 import jaxops
 from jaxops.compiler import numpy_interpreter
-from jaxops.compiler.ir import evaluate, opened_program
+from jaxops.compiler.ir import run
 from jaxops.compiler.run import prepare_weights
 
 RNG = np.random.default_rng(0)
@@ -33,11 +34,11 @@ FUNCTIONS = {
 
 def on_both(fn, x):
     """(what NumPy computes, what XLA computes), or None where NumPy is not asked."""
-    program = opened_program(jax.make_jaxpr(fn)(x), "cpu")
-    found = numpy_interpreter.computed(program, program.operations, [0])
+    program = inlined(fn, x)
+    found = numpy_interpreter.numpy_computable(program)
     if program.outputs[0] not in found:
         return None
-    return evaluate(program.operations, {0: x}, program.outputs, numpy_interpreter.bind)[0], jax.jit(fn)(x)
+    return run(program, [x], numpy_interpreter.run_numpy)[0], jax.jit(fn)(x)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -71,16 +72,16 @@ def test_what_numpy_computes_in_another_way_is_left_to_xla(fn, x):
 
 
 def test_what_is_between_is_let_go(monkeypatch):
-    program = opened_program(jax.make_jaxpr(lambda x: lax.reduce_sum(-x.astype(jnp.int32) * 3, (1,)))(BYTES), "cpu")
-    made, alive, bind = [], [], numpy_interpreter.bind
+    program = inlined(lambda x: lax.reduce_sum(-x.astype(jnp.int32) * 3, (1,)), BYTES)
+    made, alive, plain = [], [], numpy_interpreter.run_numpy
 
-    def counted(operation, operands):
+    def counted(operation, operands, params=None):
         alive.append(sum(ref() is not None for ref in made))
-        results = bind(operation, operands)
+        results = plain(operation, operands)
         made.append(weakref.ref(results[0]))
         return results
 
-    monkeypatch.setattr(numpy_interpreter, "bind", counted)
+    monkeypatch.setattr(numpy_interpreter, "run_numpy", counted)
     [found] = prepare_weights._by_numpy(program.operations, {0: BYTES}, program.outputs)
     np.testing.assert_array_equal(found, -3 * BYTES.astype(np.int32).sum(1))
     assert alive == [0, 1, 1, 1]  # converted, negated, multiplied, summed
@@ -97,7 +98,7 @@ def test_weights_are_let_go_one_by_one():
             read.append(weakref.ref(found))
             return found
 
-    program = opened_program(jax.make_jaxpr(lambda *xs: [x.T for x in xs])(*[np.ones((2, 3), np.float32)] * 3), "cpu")
+    program = inlined(lambda *xs: [x.T for x in xs], *[np.ones((2, 3), np.float32)] * 3)
     found = prepare_weights._by_numpy(
         program.operations, dict(enumerate([Weight(), Weight(), Weight()])), program.outputs
     )

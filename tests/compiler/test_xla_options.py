@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from programs import inlined
 
 from jaxops.compiler import xla_options
-from jaxops.compiler.ir import opened_program
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def rounded(x):
 def test_loops_that_round_and_pad_pictures_have_vectors(monkeypatch, fn, level):
     x = np.linspace(-30, 30, 16 * 40 * 40, dtype=np.float32).reshape(1, 40, 40, 16)
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
-    options = xla_options.compiler_options(opened_program(jax.make_jaxpr(fn)(x), "cpu").operations)
+    options = xla_options.compiler_options(inlined(fn, x).operations)
     assert options["xla_backend_optimization_level"] == level
     np.testing.assert_array_equal(jax.jit(fn, compiler_options=options)(x), fn(x))
 

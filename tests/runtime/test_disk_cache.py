@@ -16,7 +16,8 @@ from jax.experimental.compilation_cache import compilation_cache
 import jaxops.onnx
 from jaxops.command_line import main
 from jaxops.errors import ArgumentError
-from jaxops.runtime import disk_cache, specialized_calls
+from jaxops.runtime import disk_cache
+from jaxops.runtime.specialized_calls import SpecializedCalls
 
 TEXT = "main (float[n] x) => (float[n] y) { z = Exp(x) y = Add(z, x) }"
 # Its weights are prepared: the filter in another layout, and 1/sqrt(variance + epsilon).
@@ -94,9 +95,9 @@ class TestOfModels:
     @pytest.fixture
     def traced(self, monkeypatch):
         """How often a program was traced."""
-        found, plain = [], specialized_calls.Prepared._divided
+        found, plain = [], SpecializedCalls._specialized
         monkeypatch.setattr(
-            specialized_calls.Prepared, "_divided", lambda self, *of: found.append(plain(self, *of)) or found[-1]
+            SpecializedCalls, "_specialized", lambda self, *of: found.append(plain(self, *of)) or found[-1]
         )
         return found
 
@@ -134,7 +135,7 @@ class TestOfModels:
         x = RNG.standard_normal((1, 8, 8, 8), np.float32)
         plain = jaxops.onnx.load(proto)
         found = [jaxops.onnx.load(proto, cache=tmp_path)(x) for _ in range(2)]
-        assert [len(divided.run.links) for divided in traced] == [6]
+        assert [len(program.run.segments) for program in traced] == [6]
         np.testing.assert_allclose(found[0], jax.jit(plain.apply)(plain.params, x), rtol=1e-5, atol=1e-5)
         np.testing.assert_array_equal(found[0], found[1])
 

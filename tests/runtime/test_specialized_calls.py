@@ -173,32 +173,32 @@ def test_a_parameter_that_is_replaced_counts(model):
 def test_settings_of_jax_count(model):
     x = image(1, 3, 8, 8)
     model(x)
-    programs = len(model._pieces.prepared._own.parts)
+    programs = len(model._pieces.prepared._cache.executables)
     with jax.default_matmul_precision("highest"):
         model(x)
-    assert len(model._pieces.prepared._own.parts) == programs + 1
+    assert len(model._pieces.prepared._cache.executables) == programs + 1
     model(x)
-    assert len(model._pieces.prepared._own.parts) == programs + 1
+    assert len(model._pieces.prepared._cache.executables) == programs + 1
 
 
 def test_types_that_a_shape_does_not_say_count(model):
     """A weak type, and a type of keys, are parts of the signature; a device is not, but the results are there."""
     x = image(1, 3, 8, 8)
     expected = model(x)
-    programs = len(model._pieces.prepared._own.parts)
+    programs = len(model._pieces.prepared._cache.executables)
     weak = jnp.full(x.shape, 1.0)
     assert weak.weak_type
     for _ in range(2):  # in turns
         np.testing.assert_allclose(model(weak), model(np.ones_like(x)), rtol=1e-6)
         np.testing.assert_array_equal(model(x), expected)
-    assert len(model._pieces.prepared._own.parts) == programs + 1
+    assert len(model._pieces.prepared._cache.executables) == programs + 1
     other = jax.devices()[1]
     found = model(jax.device_put(x, other))
     assert found.devices() == {other}
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     with jax.default_device(other):
         assert model(x).devices() == {other}
-    assert len(model._pieces.prepared._own.parts) == programs + 1
+    assert len(model._pieces.prepared._cache.executables) == programs + 1
 
 
 def test_threads_that_replace_parameters(model):
@@ -294,7 +294,7 @@ def test_under_a_mesh_nothing_is_prepared(model):
     prepared = len(model._pieces.prepared.values)
     with jax.set_mesh(jax.make_mesh((2,), ("data",))):
         np.testing.assert_allclose(model(x), expected, rtol=1e-5, atol=1e-5)
-    *_, part = model._pieces.prepared._own.parts.values()
+    *_, part = model._pieces.prepared._cache.executables.values()
     assert part is None
     assert len(model._pieces.prepared.values) == prepared
 

@@ -1,4 +1,4 @@
-"""Where a deep program is cut: so that equal layers are compiled once, or one half while the other is lowered.
+"""Splits a deep program: equal layers are compiled once, or one half while the other is lowered.
 
 XLA compiles equal kernels once, but each of its passes looks at all layers, and so do tracing and lowering. Cut into
 programs, some of which are equal, int8 BERT-base gives its first result in 1.4 s, not 3.0, Whisper's encoder in 1.5 s,
@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxops.compiler.fingerprint import said
-from jaxops.compiler.ir import Known
+from jaxops.compiler.fingerprint import fingerprint
+from jaxops.compiler.ir import Constant, Program
 from jaxops.compiler.primitives import PRODUCTS, multiplications
-from jaxops.host import cores
+from jaxops.kernels.target import Target
 
 # The fewest operations that are worth a look: 15 ms.
 _FEW = 200
@@ -37,7 +37,7 @@ _MOST, _LEAST_WORK = 4, 5e8
 # The multiplications of matrices that take as long as to compute an element: layers of BERT-base take 12 ns a thousand
 # multiplications then, of DeiT-Ti, XCiT-T, CaiT-XXS and EVA-02-Ti 9 to 12.
 _OF_AN_ELEMENT = 25
-# What copies elements, or is a part of what reads it.
+# Operations that copy elements, or are a part of the one that reads them.
 _COPIES = {"broadcast_in_dim", "expand_dims", "reshape", "slice", "squeeze", "transpose"}
 # The operations that XLA sees for one place of a window with a filter for each channel: see
 # `kernels.convolution.depthwise`.
@@ -60,64 +60,66 @@ _ALIKE = 4
 _FAR, _TRIED = 32, 64
 
 
-class Part(NamedTuple):
-    """Operations that follow each other. operands: what they read from outside. results: what others read of theirs.
+class Section(NamedTuple):
+    """Consecutive operations, as a program of the values that they read from outside to those that are read behind.
 
-    kinds: a number for each operation. form: the same for parts that do the same.
+    kinds: a number for each operation. form: the same for sections that do the same.
     """
 
-    operations: Sequence[Any]
+    program: Program
     kinds: Sequence[int]
-    operands: tuple[int, ...]
-    results: tuple[int, ...]
     form: Any
 
 
-def cut(operations: Sequence[Any], types: Sequence[Any], outputs: Sequence[Any]) -> list[Part]:
-    """The programs that run one after the other; none where it does not pay to cut. types: of the values, by number."""
-    made = {v for operation in operations for v in operation.results}
-    if len(operations) < _FEW or not made.issuperset(outputs) or any(operation.effects for operation in operations):
+def split_at_repeated_layers(program: Program, target: Target) -> list[Section]:
+    """Returns the sections that run one after the other; none where it does not pay to cut."""
+    operations, types = program.operations, program.types
+    if len(operations) < _FEW or any(operation.effects for operation in operations):
         return []
-    kinds, live = _kinds(operations, types), _live(operations, types, outputs)
+    if not program.producers.keys() >= set(program.outputs):
+        return []
+    kinds, live = _kinds(operations, types), _live(program)
     sizes = np.array(list(map(_size, operations)))
     stretch = _repeated(operations, kinds, sizes)
 
-    def between(cuts: Sequence[int]) -> list[Part]:
+    def between(cuts: Sequence[int]) -> list[Section]:
         ends = itertools.pairwise([0, *cuts, len(operations)]) if cuts else ()
-        return [_part(operations, kinds, outputs, begin, end) for begin, end in ends if begin < end]
+        return [_section(program, kinds, begin, end) for begin, end in ends if begin < end]
 
-    def equal(size: int) -> list[Part]:
+    def equal(size: int) -> list[Section]:
         cuts = _evenly(stretch, size, live)
         for ends in (cuts, cuts[:-1]):  # of the last layer, something else may be read than of the others
-            found = between(ends)
-            same = Counter(part.form for part in found).most_common(1)
+            sections = between(ends)
+            same = Counter(section.form for section in sections).most_common(1)
             if same and same[0][1] == len(ends) - 1 > 1:
-                return found
+                return sections
         return []
 
-    return equal(_long(operations, types, stretch, sizes.sum())) or between(_middle(operations, kinds, live, sizes))
+    long = _long(operations, types, stretch, sizes.sum(), target)
+    return equal(long) or between(_middle(operations, kinds, live, sizes, target))
 
 
-def at_once(parts: Sequence[Part]) -> int:
-    """How many of these programs XLA should compile at once.
+def at_once(sections: Sequence[Section], target: Target) -> int:
+    """Returns how many of these programs XLA should compile at once.
 
     Its passes look at all operations, on one core; to compile what is of a kind of its own it takes all cores, and the
     most memory.
     """
-    different = {part.form: part for part in parts}.values()
-    sizes = [(kind, _size(o)) for part in different for kind, o in zip(part.kinds, part.operations, strict=True)]
+    different = {section.form: section for section in sections}.values()
+    pairs = (zip(section.kinds, section.program.operations, strict=True) for section in different)
+    sizes = [(kind, _size(operation)) for kind, operation in itertools.chain(*pairs)]
     is_alike = sum(size for _, size in sizes) >= _ALIKE * sum(dict(sizes).values())
-    return min(2, cores()) if is_alike else 1
+    return min(2, target.cores) if is_alike else 1
 
 
 def _kinds(operations: Sequence[Any], types: Sequence[Any]) -> np.ndarray:
-    """A number for each operation, the same for those that differ in their operands alone, constants excepted."""
-    known: dict[Any, int] = {}
-    return np.array([known.setdefault(_kind(operation, types), len(known)) for operation in operations])
+    """Returns a number for each operation, the same where only operands differ that are no constants."""
+    numbers: dict[Any, int] = {}
+    return np.array([numbers.setdefault(_kind(operation, types), len(numbers)) for operation in operations])
 
 
 def _kind(operation: Any, types: Sequence[Any]) -> Any:
-    operands = tuple(said(v.value, repr) if isinstance(v, Known) else types[v] for v in operation.operands)
+    operands = tuple(fingerprint(v.value, repr) if isinstance(v, Constant) else types[v] for v in operation.operands)
     kind = operation.name, tuple(operation.params.values()), operands, tuple(types[v] for v in operation.results)
     try:
         hash(kind)
@@ -126,66 +128,69 @@ def _kind(operation: Any, types: Sequence[Any]) -> Any:
     return kind
 
 
-def _long(operations: Sequence[Any], types: Sequence[Any], stretch: "_Stretch", total: int) -> int:
-    """How many operations of a stretch of layers make one of a few equal programs; 0 where these would not pay.
+def _long(operations: Sequence[Any], types: Sequence[Any], stretch: "_Stretch", total: int, target: Target) -> int:
+    """Returns how many operations of a stretch of layers make one of a few equal programs; 0 where these do not pay.
 
     total: how many operations XLA sees.
     """
     if not stretch.layers:
         return 0
-    most_of_all = int(min(_MOST, _work(operations[stretch.begin : stretch.end], types) / _LEAST_WORK))
+    work = _work(operations[stretch.begin : stretch.end], types, target)
+    most_of_all = int(min(_MOST, work / _LEAST_WORK))
     for most in range(most_of_all, 1, -1):
         # How many layers: as few operations as can be are left to compile.
         choices = range(stretch.layers // (most + 1) + 1, stretch.layers + 1)
         layers = max(choices, key=stretch.spared)
         spared, size = stretch.spared(layers), layers * stretch.period
-        work = _work(operations[stretch.begin : stretch.begin + size], types)
+        work = _work(operations[stretch.begin : stretch.begin + size], types, target)
         if spared >= _SPARED * total and spared * work >= most * _WORTH:
             return size
     return 0
 
 
 def _evenly(stretch: "_Stretch", size: int, live: np.ndarray) -> list[int]:
-    """Where equal parts begin, and where the last of them ends: where the least data cross."""
+    """Returns where equal sections begin, and where the last of them ends: where the least data cross."""
     if not size:
         return []
-    whole = (stretch.end - stretch.begin) // size * size
-    begins = range(stretch.begin, stretch.end - whole + 1)
-    begin = min(begins, key=lambda at: sum(live[at : at + whole + 1 : size]))
-    return list(range(begin, begin + whole + 1, size))
+    length = (stretch.end - stretch.begin) // size * size
+    begins = range(stretch.begin, stretch.end - length + 1)
+    begin = min(begins, key=lambda k: sum(live[k : k + length + 1 : size]))
+    return list(range(begin, begin + length + 1, size))
 
 
-def _middle(operations: Sequence[Any], kinds: np.ndarray, live: np.ndarray, sizes: np.ndarray) -> list[int]:
-    """The convolution in the middle third of the operations with the fewest kinds of them on both sides, which XLA
-    would compile for both, and of these the one before which the least data cross; none, where none is there, where
-    the calls are short, or where there is little to compile.
+def _middle(
+    operations: Sequence[Any], kinds: np.ndarray, live: np.ndarray, sizes: np.ndarray, target: Target
+) -> list[int]:
+    """Returns the convolution in the middle third of the operations with the fewest kinds of them on both sides,
+    which XLA would compile for both, and of these the one before which the least data cross; none, where none is there,
+    where the calls are short, or where there is little to compile.
 
     Threads of XLA's own begin it, and go on with what is behind it.
     """
     size, (_, first) = len(operations), np.unique(kinds, return_index=True)
-    if sizes.sum() * _multiplied(operations) < _HALVED or sizes[first].sum() < _VARIED:
+    if sizes.sum() * _multiplied(operations, target) < _HALVED or sizes[first].sum() < _VARIED:
         return []
     last = size - 1 - np.unique(kinds[::-1], return_index=True)[1]
-    within = [at for at in range(size // 3, size - size // 3) if operations[at].name == "conv_general_dilated"]
-    return sorted(within, key=lambda at: (np.sum((first < at) & (at <= last)), live[at]))[:1]
+    within = [k for k in range(size // 3, size - size // 3) if operations[k].name == "conv_general_dilated"]
+    return sorted(within, key=lambda k: (np.sum((first < k) & (k <= last)), live[k]))[:1]
 
 
 def _size(operation: Any) -> int:
-    """How many operations XLA sees for it."""
+    """Counts the operations that XLA sees for one."""
     return _OF_A_PLACE * math.prod(operation.params["windows"].kernel) if operation.name == "channel_sum" else 1
 
 
-def _work(operations: Sequence[Any], types: Sequence[Any]) -> float:
-    """The multiplications of one core, and what else it computes as so many."""
+def _work(operations: Sequence[Any], types: Sequence[Any], target: Target) -> float:
+    """Counts the multiplications of one core; an element that it computes counts as some."""
     results = (v for operation in operations if operation.name not in _COPIES for v in operation.results)
     elements = sum(math.prod(getattr(types[v], "shape", ())) for v in results)
-    return _multiplied(operations) + _OF_AN_ELEMENT * elements / cores()
+    return _multiplied(operations, target) + _OF_AN_ELEMENT * elements / target.cores
 
 
-def _multiplied(operations: Sequence[Any]) -> float:
-    """The multiplications of one core."""
+def _multiplied(operations: Sequence[Any], target: Target) -> float:
+    """Counts the multiplications of one core."""
     products = (operation.equation for operation in operations if operation.name in PRODUCTS)
-    return sum(map(multiplications, products)) / cores()
+    return sum(map(multiplications, products)) / target.cores
 
 
 class _Stretch(NamedTuple):
@@ -201,62 +206,65 @@ class _Stretch(NamedTuple):
 
     @property
     def layers(self) -> int:
-        """How often it repeats itself."""
+        """The number of its periods."""
         return (self.end - self.begin) // self.period if self.period else 0
 
     def spared(self, layers: int = 1) -> int:
-        """How many operations XLA need not look at, where it looks once at equal parts of so many layers."""
+        """Counts the operations that XLA need not look at where it looks once at equal sections of so many layers."""
         return (self.layers // layers - 1) * layers * self.seen
 
 
 def _repeated(operations: Sequence[Any], kinds: np.ndarray, sizes: np.ndarray) -> _Stretch:
-    """The stretch in which the most operations are spared."""
-    found, before = _Stretch(0, 0, 0, 0), np.cumsum([0, *sizes]).tolist()
+    """Returns the stretch in which the most operations are spared."""
+    longest, before = _Stretch(0, 0, 0, 0), np.cumsum([0, *sizes]).tolist()
     for period in _periods(operations, kinds):
         same = kinds[period:] == kinds[:-period]
         ends = np.flatnonzero(np.diff(same, prepend=False, append=False))
         for begin, end in zip(ends[::2].tolist(), ends[1::2].tolist(), strict=True):
             seen = before[begin + period] - before[begin]
-            found = max(found, _Stretch(begin, end + period, period, seen), key=_Stretch.spared)
-    return found
+            longest = max(longest, _Stretch(begin, end + period, period, seen), key=_Stretch.spared)
+    return longest
 
 
 def _periods(operations: Sequence[Any], kinds: np.ndarray) -> list[int]:
-    """How far equal products are from each other, the distances of most of them."""
-    places: dict[int, list[int]] = defaultdict(list)
-    for place, operation in enumerate(operations):
+    """Returns the most frequent distances between equal products."""
+    positions: dict[int, list[int]] = defaultdict(list)
+    for position, operation in enumerate(operations):
         if operation.name in PRODUCTS:
-            places[int(kinds[place])].append(place)
+            positions[int(kinds[position])].append(position)
     counts = Counter(
-        later - place for equal in places.values() for k, place in enumerate(equal) for later in equal[k + 1 : k + _FAR]
+        later - position
+        for equal in positions.values()
+        for k, position in enumerate(equal)
+        for later in equal[k + 1 : k + _FAR]
     )
     return [period for period, _ in counts.most_common(_TRIED)]
 
 
-def _live(operations: Sequence[Any], types: Sequence[Any], outputs: Sequence[Any]) -> np.ndarray:
-    """For each place between operations, and both ends, the bytes of what was computed before it and is read after."""
+def _live(program: Program) -> np.ndarray:
+    """Returns for each cut between operations, and both ends, the bytes of values computed before and read behind."""
+    operations, types = program.operations, program.types
     changes = np.zeros(len(operations) + 2)
-    last = {v: place for place, operation in enumerate(operations) for v in operation.operands if isinstance(v, int)}
-    last |= {v: len(operations) for v in outputs if isinstance(v, int)}
-    for place, operation in enumerate(operations):
+    for position, operation in enumerate(operations):
         for v in operation.results:
             size = types[v].size * types[v].dtype.itemsize
-            changes[place + 1] += size
-            changes[last.get(v, place) + 1] -= size
+            changes[position + 1] += size
+            changes[program.readers.get(v, [position])[-1] + 1] -= size
     return np.cumsum(changes)
 
 
-def _part(operations: Sequence[Any], kinds: np.ndarray, outputs: Sequence[Any], begin: int, end: int) -> Part:
-    within = operations[begin:end]
-    own = {v for operation in within for v in operation.results}
-    later = {v for operation in operations[end:] for v in operation.operands} | set(outputs)
+def _section(program: Program, kinds: np.ndarray, begin: int, end: int) -> Section:
+    operations = program.operations[begin:end]
+    computed = {v for operation in operations for v in operation.results}
+    later = {v for operation in program.operations[end:] for v in operation.operands} | set(program.outputs)
     numbers: dict[int, int] = {}
     wiring = []
-    for operation in within:
+    for operation in operations:
         read = [v for v in operation.operands if isinstance(v, int)]
         wiring.append(tuple(numbers.setdefault(v, len(numbers)) for v in (*read, *operation.results)))
-    operands = tuple(v for v in numbers if v not in own)
-    results = tuple(v for v in numbers if v in own and v in later)
-    places = (tuple(numbers[v] for v in values) for values in (operands, results))
-    form = kinds[begin:end].tobytes(), tuple(wiring), *places
-    return Part(within, kinds[begin:end].tolist(), operands, results, form)
+    inputs = tuple(v for v in numbers if v not in computed)
+    outputs = tuple(v for v in numbers if v in computed and v in later)
+    crossing = (tuple(numbers[v] for v in values) for values in (inputs, outputs))
+    form = kinds[begin:end].tobytes(), tuple(wiring), *crossing
+    section = program.replace(operations=operations, inputs=inputs, outputs=outputs)
+    return Section(section, kinds[begin:end].tolist(), form)

@@ -1,62 +1,78 @@
-"""Which part of a program depends on the parameters alone and is worth computing once, and what is left."""
+"""Splits a program into what depends on the weights alone and is worth computing once, and the rest."""
 
 import math
-from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from jaxops.compiler.ir import Known, Operation, Program, needed
-from jaxops.compiler.numpy_interpreter import NUMBER
+from jaxops.compiler.ir import Program, needed
+from jaxops.compiler.numpy_interpreter import CONSTANT
 from jaxops.memory import LIMIT
 
 # The most that a prepared value may hold, for each byte of the parameters that it is made of.
 _MOST_BYTES = 1.5
-# What is no larger than this is kept anyway: a table of relative positions, made of a few numbers.
+# A smaller value is prepared anyway: a table of relative positions, made of a few numbers.
 _SMALL = 1 << 20
 # Dequantized weights of four bits hold eight times as much. All that grows so may take this part of what a result may
 # take. Llama of 110 M with 4-bit weights: 0.4 of the time, and the memory that each call would take anew.
 _GROWN = 1 / 4
-# What costs nothing, or is part of the operation that reads it.
+# Operations that cost nothing, or are part of the one that reads them.
 _FREE = {"reshape", "squeeze", "expand_dims", "broadcast_in_dim", "copy", "stop_gradient", "optimization_barrier"}
 # A row of no more bytes costs less where it lies than as a value of its own, which each call would hand over: of
 # ConvNeXt's depthwise filters, 49 rows each, there were 882.
 _ROW = 1 << 14
 
 
-class Division:
-    """A program in two parts: what is prepared, and the rest.
+class Split(NamedTuple):
+    """A program in two parts.
 
-    known: the operations that need nothing but parameters and constants. prepared: the values to keep. rest: the
-    operations of each call. read: the parameters that they read.
+    prepare: from all weights to the prepared values. run: from these, the weights that it still reads, and the inputs
+    to the outputs. read: the positions of these weights.
     """
 
-    def __init__(self, program: Program, weights: Mapping[int, str]) -> None:
-        live = needed(program.operations, program.outputs)
-        self._types = program.types
-        self._roots: dict[int, frozenset[int]] = {v: frozenset([v]) for v in weights}
-        self._costly: set[int] = set()
-        self._numbers: set[int] = set()
-        self._room = _GROWN * LIMIT.get()
-        self.known = [operation for operation in live if self._is_known(operation)]
-        wanted = {v for v in program.outputs if not isinstance(v, Known)}
-        known, prepared, rest = set(self.known), set(), []
-        for operation in reversed(live):
-            if operation in known:
-                kept = wanted.intersection(operation.results)
-                if all(map(self._is_worth_it, kept)):
-                    prepared |= kept
-                    continue
-            rest.append(operation)
-            wanted.update(v for v in operation.operands if not isinstance(v, Known))
-        self.prepared = sorted(prepared)
-        self.rest = rest[::-1]
-        self.read = sorted(wanted.intersection(weights))
+    prepare: Program
+    run: Program
+    read: tuple[int, ...]
 
-    def _is_known(self, operation: Operation) -> bool:
-        """Whether an operation needs parameters and constants only; if so, what follows for its results."""
-        operands = [v for v in operation.operands if not isinstance(v, Known)]
+
+def split_weight_only(program: Program, weights: int) -> Split:
+    """Splits a program. weights: how many of its inputs, the first ones, are weights."""
+    program = program.needed()
+    costs = _Costs(program, weights)
+    weight_only = [operation for operation in program.operations if costs.is_weight_only(operation)]
+    live: set[Any] = {v for v in program.outputs if isinstance(v, int)}
+    left, prepared, each_call = set(weight_only), set[int](), []
+    for operation in reversed(program.operations):
+        if operation in left:
+            read = live.intersection(operation.results)
+            if all(map(costs.is_worth_it, read)):
+                prepared |= read
+                continue
+        each_call.append(operation)
+        live.update(v for v in operation.operands if isinstance(v, int))
+    outputs, arguments = tuple(sorted(prepared)), program.inputs[weights:]
+    parameters = program.inputs[:weights]
+    read = tuple(k for k, v in enumerate(parameters) if v in live)
+    prepare = program.replace(operations=needed(weight_only, outputs), inputs=parameters, outputs=outputs)
+    inputs = (*outputs, *(parameters[k] for k in read), *arguments)
+    return Split(prepare, program.replace(operations=each_call[::-1], inputs=inputs), read)
+
+
+class _Costs:
+    """Decides which values are worth preparing. Follows the values that need weights and constants only."""
+
+    def __init__(self, program: Program, weights: int) -> None:
+        self._types = program.types
+        self._roots: dict[Any, frozenset[int]] = {v: frozenset([v]) for v in program.inputs[:weights]}
+        self._costly: set[int] = set()
+        self._constants: set[int] = set()
+        self._room = _GROWN * LIMIT.get()
+
+    def is_weight_only(self, operation: Any) -> bool:
+        """Tells whether an operation needs weights and constants only; notes what follows for its results."""
+        operands = [v for v in operation.operands if isinstance(v, int)]
         if operation.effects or not all(v in self._roots for v in operands):
             return False
-        if operation.name == NUMBER:
-            self._numbers.update(operation.results)
+        if operation.name == CONSTANT:
+            self._constants.update(operation.results)
             self._roots.update((v, frozenset([v])) for v in operation.results)
             self._costly.update(operation.results)
             return True
@@ -66,21 +82,22 @@ class Division:
             self._costly.update(operation.results)
         return True
 
-    def _gives_rows(self, operation: Operation) -> bool:
-        """Whether what reads the results reads them in place, which a product does not do with a part of a matrix."""
+    def _gives_rows(self, operation: Any) -> bool:
+        """Tells whether its readers read the results in place, which a product does not do with a part of a matrix."""
         return operation.name in ("slice", "split") and all(map(self._is_row, operation.results))
 
     def _is_row(self, value: int) -> bool:
         shape = self._types[value].shape
         return math.prod(shape) == max(shape, default=1) and self._bytes(value) <= _ROW
 
-    def _is_worth_it(self, value: int) -> bool:
+    def is_worth_it(self, value: int) -> bool:
+        """Tells whether a value is prepared; takes its bytes from the room for large ones."""
         roots, size = self._roots[value], self._bytes(value)
         if not roots or value not in self._costly:
             return False
-        if roots <= self._numbers:
+        if roots <= self._constants:
             # In another array of them, XLA reads one number in each place.
-            return value in self._numbers or math.prod(self._types[value].shape) == 1
+            return value in self._constants or math.prod(self._types[value].shape) == 1
         if size > max(_SMALL, _MOST_BYTES * sum(map(self._bytes, roots))):
             if size > self._room:
                 return False
@@ -88,5 +105,5 @@ class Division:
         return True
 
     def _bytes(self, value: int) -> int:
-        found = self._types[value]
-        return math.prod(found.shape) * found.dtype.itemsize
+        type = self._types[value]
+        return math.prod(type.shape) * type.dtype.itemsize

@@ -5,6 +5,7 @@ rounded in between, x / (b * c) of (x / b) / c, and x of log(exp(x)), where the 
 stops that, and costs nothing on a CPU: XLA takes it away before it makes loops.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +13,8 @@ import jax
 import numpy as np
 from jax import lax
 
-from jaxops.compiler.ir import Known, Operation, Program
+from jaxops.compiler.ir import Constant, Operation, Program, operation_of
+from jaxops.kernels.target import Target
 
 # What leaves the elements as they are.
 _BETWEEN = {
@@ -23,47 +25,51 @@ _SUMS, _PRODUCTS = {"add", "sub"}, {"mul", "div"}
 _EXPONENTIALS, _SQUARES = {"exp", "exp2", "pow"}, {"integer_pow", "square"}
 
 
-def in_order(program: Program) -> Program:
-    """The same program with barriers."""
+def keep_order(program: Program, target: Target) -> Program:
+    """Returns the program with barriers."""
     operations: list[Operation] = []
     types = list(program.types)
-    makers: dict[int, _Maker] = {}
+    producers: dict[Any, _Producer] = {}
     constants: dict[Any, Any] = {}  # what is made of constants alone → the one that it spreads, or None
     for operation in program.operations:
         name, operands = operation.name, list(operation.operands)
-        constants |= {v: v.value for v in operands if isinstance(v, Known)}
-        known = [v in constants for v in operands]
-        if all(known):
+        constants |= {v: v.value for v in operands if isinstance(v, Constant)}
+        constant = [v in constants for v in operands]
+        if all(constant):
             constants |= dict.fromkeys(operation.results, constants[operands[0]] if name in _BETWEEN else None)
         elif name in _BETWEEN or (name == "add" and _is_nothing(constants.get(operands[1]))):
-            if operands[0] in makers and len(operation.results) == 1:
-                makers[operation.results[0]] = makers[operands[0]]
+            if operands[0] in producers and len(operation.results) == 1:
+                producers[operation.results[0]] = producers[operands[0]]
         elif operation.results and _is_float(types[operation.results[0]]):
-            found = [None if is_known else makers.get(v) for v, is_known in zip(operands, known, strict=True)]
-            for position in _rewritten(name, operands, found, any(known)):
-                barrier = _barrier(types[operands[position]], operands[position], len(types), operation.scope)
-                types.append(types[operands[position]])
-                operations.append(barrier)
-                operands[position] = len(types) - 1
-            made = _Maker(name, any(known), len(set(operation.operands)) < len(operands))
-            makers.update(dict.fromkeys(operation.results, made))
-        operations.append(Operation(operation.equation, tuple(operands), operation.results, operation.scope))
-    return Program(tuple(operations), tuple(types), program.inputs, program.outputs)
+            before = [None if v in constants else producers.get(v) for v in operands]
+            for position in _rewritten(name, before, any(constant)):
+                operand, barrier = operands[position], len(types)
+                types.append(types[operand])
+                args = lax.optimization_barrier, (operand,), (barrier,), types, operation.scope
+                operations.append(operation_of(*args))
+                operands[position] = barrier
+            producer = _Producer(name, any(constant), len(set(operation.operands)) < len(operands))
+            producers.update(dict.fromkeys(operation.results, producer))
+        operations.append(dataclasses.replace(operation, operands=tuple(operands)))
+    return program.replace(operations=operations, types=types)
 
 
-class _Maker(NamedTuple):
-    """What made a value. constant: whether it read one. twice: whether it read a value twice."""
+class _Producer(NamedTuple):
+    """The operation that computed a value. constant: whether it read one. twice: whether it read a value twice."""
 
     name: str
     constant: bool
     twice: bool
 
 
-def _rewritten(name: str, operands: Sequence[Any], makers: Sequence[_Maker | None], constant: bool) -> list[int]:
-    """The operands that XLA would compute together with the operation. constant: whether another one is one."""
+def _rewritten(name: str, producers: Sequence[_Producer | None], constant: bool) -> list[int]:
+    """Returns the positions of the operands that XLA would compute together with the operation.
 
-    def by(holds: Callable[[_Maker], bool]) -> list[int]:
-        return [k for k, maker in enumerate(makers) if maker is not None and holds(maker)]
+    producers: of its operands. constant: whether another operand is a constant.
+    """
+
+    def by(holds: Callable[[_Producer], bool]) -> list[int]:
+        return [k for k, producer in enumerate(producers) if producer is not None and holds(producer)]
 
     if name in _SUMS:
         return by(lambda m: m.name in _SUMS and m.constant) if constant else []
@@ -82,7 +88,7 @@ def _rewritten(name: str, operands: Sequence[Any], makers: Sequence[_Maker | Non
 
 
 def _is_nothing(constant: Any) -> bool:
-    """Whether it is the negative zero that hides a quotient where this pass does not come."""
+    """Tells whether it is the negative zero that hides a quotient where this pass does not come."""
     if constant is None or np.size(constant) != 1:
         return False
     number = np.ravel(constant)[0]
@@ -91,9 +97,3 @@ def _is_nothing(constant: Any) -> bool:
 
 def _is_float(type: Any) -> bool:
     return hasattr(type, "dtype") and jax.numpy.issubdtype(type.dtype, np.floating)
-
-
-def _barrier(type: Any, operand: int, result: int, scope: str) -> Operation:
-    """A barrier before an operand."""
-    (equation,) = jax.make_jaxpr(lax.optimization_barrier)(jax.ShapeDtypeStruct(type.shape, type.dtype)).eqns
-    return Operation(equation, (operand,), (result,), scope)

@@ -1,4 +1,4 @@
-"""Values that are held back: transposes, reshapes and broadcasts that no operation has needed yet."""
+"""Lazy values: transposes, reshapes and broadcasts that no operation has needed yet."""
 
 import itertools
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from jaxops.static import Sizes
 Perm = tuple[int, ...]
 
 
-class _Held:
-    """What has a shape as arrays have it."""
+class _Lazy:
+    """Has a rank as arrays have it."""
 
     @property
     def ndim(self: Any) -> int:
-        """The number of its axes."""
+        """The number of axes."""
         return len(self.shape)
 
 
 @dataclass(frozen=True)
-class Moved(_Held):
+class LazyTranspose(_Lazy):
     """The value `lax.transpose(array, perm)`."""
 
     array: Any
@@ -29,20 +29,21 @@ class Moved(_Held):
 
     @property
     def shape(self) -> Sizes:
-        """Its sizes."""
+        """The sizes."""
         return tuple(self.array.shape[axis] for axis in self.perm)
 
 
 @dataclass(frozen=True)
-class Reshaped(_Held):
-    """The value `lax.reshape(lax.transpose(array, perm), shape)` of a moved one. Their axes are those of `shared`."""
+class LazyReshape(_Lazy):
+    """The value `lax.reshape(lax.transpose(array, perm), shape)` of a lazy transpose. Both shapes consist of
+    `shared_pieces`."""
 
-    moved: Moved
+    transposed: LazyTranspose
     shape: Sizes
 
 
 @dataclass(frozen=True)
-class Spread(_Held):
+class LazyBroadcast(_Lazy):
     """The value `lax.broadcast_in_dim(array, shape, axes)`: a bias, say, in whatever layout its neighbour has."""
 
     array: Any
@@ -50,56 +51,59 @@ class Spread(_Held):
     axes: tuple[int, ...]
 
     def like(self, perm: Perm) -> Any:
-        """The array that, transposed by `perm`, is the value."""
-        places = [perm[axis] for axis in self.axes]
-        order = sorted(range(len(places)), key=places.__getitem__)
+        """Returns the array that, transposed by `perm`, is the value."""
+        axes = [perm[axis] for axis in self.axes]
+        order = sorted(range(len(axes)), key=axes.__getitem__)
         array = self.array if order == list(range(len(order))) else lax.transpose(self.array, order)
         shape = tuple(self.shape[axis] for axis in inverse(perm))
-        return lax.broadcast_in_dim(array, shape, sorted(places))
+        return lax.broadcast_in_dim(array, shape, sorted(axes))
 
 
 def inverse(perm: Perm) -> Perm:
-    """The permutation that undoes it."""
+    """Returns the permutation that undoes another one."""
     return tuple(perm.index(axis) for axis in range(len(perm)))
 
 
-def settled(value: Any) -> Any:
-    """The value as an array."""
-    value = as_moved(value)
-    if isinstance(value, Spread):
+def materialize(value: Any) -> Any:
+    """Returns a value as an array."""
+    value = as_transpose(value)
+    if isinstance(value, LazyBroadcast):
         return lax.broadcast_in_dim(value.array, value.shape, value.axes)
-    if isinstance(value, Reshaped):
-        return lax.reshape(settled(value.moved), value.shape)
-    return lax.transpose(value.array, value.perm) if isinstance(value, Moved) else value
+    if isinstance(value, LazyReshape):
+        return lax.reshape(materialize(value.transposed), value.shape)
+    return lax.transpose(value.array, value.perm) if isinstance(value, LazyTranspose) else value
 
 
-def as_moved(value: Any) -> Any:
-    """A reshaped value as a transposed array of other sizes, if what makes an axis lies side by side in the array."""
-    if not isinstance(value, Reshaped):
+def as_transpose(value: Any) -> Any:
+    """Returns a lazy reshape as a lazy transpose of an array of other sizes, if the pieces of each axis lie side by
+    side in the array; any other value as it is."""
+    if not isinstance(value, LazyReshape):
         return value
-    perm, pieces = value.moved.perm, shared(value.moved.shape, value.shape) or []
+    perm, pieces = value.transposed.perm, shared_pieces(value.transposed.shape, value.shape) or []
     order = sorted(range(len(pieces)), key=lambda k: (perm[pieces[k].old], k))
-    places = inverse(tuple(order))
+    positions = inverse(tuple(order))
     for k, (piece, following) in enumerate(itertools.pairwise(pieces)):
-        if piece.new == following.new and places[k + 1] != places[k] + 1:
+        if piece.new == following.new and positions[k + 1] != positions[k] + 1:
             return value
     ones = [axis for axis, size in enumerate(value.shape) if size == 1]
     axes = [*ones, *dict.fromkeys(pieces[k].new for k in order)]
-    return Moved(lax.reshape(value.moved.array, [value.shape[axis] for axis in axes]), inverse(tuple(axes)))
+    return LazyTranspose(
+        lax.reshape(value.transposed.array, [value.shape[axis] for axis in axes]), inverse(tuple(axes))
+    )
 
 
 class Piece(NamedTuple):
-    """What an axis of one shape, and one of another that has the same elements, have in common."""
+    """The part that an axis of one shape, and one of another shape of as many elements, have in common."""
 
     size: int
     old: int
     new: int
 
 
-def shared(old: Sizes, new: Sizes) -> list[Piece] | None:
-    """The pieces, in order, of which the axes of two shapes consist, each of both. None where there are none.
+def shared_pieces(old: Sizes, new: Sizes) -> list[Piece] | None:
+    """Returns the pieces, in order, of which the axes of both shapes consist; None where no such pieces exist.
 
-    Axes of size 1 consist of nothing. (2, 12, 5) and (2, 3, 20) share pieces of 2, 3, 4 and 5 elements.
+    Axes of size 1 have no piece. (2, 12, 5) and (2, 3, 20) share pieces of 2, 3, 4 and 5 elements.
     """
     if not all(isinstance(size, int) and size for size in (*old, *new)):
         return None
@@ -111,37 +115,38 @@ def shared(old: Sizes, new: Sizes) -> list[Piece] | None:
         if max(a, b) % size:
             return None
         pieces.append(Piece(size, old_axis, new_axis))
-        for rest in (left, right):
-            rest[0][0] //= size
-            if rest[0][0] == 1:
-                rest.pop(0)
+        for axes in (left, right):
+            axes[0][0] //= size
+            if axes[0][0] == 1:
+                axes.pop(0)
     return pieces
 
 
-def reshaped(value: Any, shape: Sizes) -> Any:
-    """The value with other sizes; held back where it was, if the shapes share pieces."""
-    if isinstance(value, Reshaped):
-        value = value.moved
+def reshape(value: Any, shape: Sizes) -> Any:
+    """Returns a value with other sizes; a lazy one stays lazy if the shapes share pieces."""
+    if isinstance(value, LazyReshape):
+        value = value.transposed
     if tuple(getattr(value, "shape", ())) == shape:
         return value
-    pieces = shared(value.shape, shape) if isinstance(value, Moved | Spread) else None
+    pieces = shared_pieces(value.shape, shape) if isinstance(value, LazyTranspose | LazyBroadcast) else None
     if pieces is None:
-        return lax.reshape(settled(value), shape)
-    return Reshaped(value, shape) if isinstance(value, Moved) else _spread(value, shape, pieces)
+        return lax.reshape(materialize(value), shape)
+    return LazyReshape(value, shape) if isinstance(value, LazyTranspose) else _reshape_broadcast(value, shape, pieces)
 
 
-def _spread(value: Spread, shape: Sizes, pieces: list[Piece]) -> Spread:
-    """A broadcast with other sizes. Where only a part of an axis varies, the array gets a number for each place of it.
+def _reshape_broadcast(value: LazyBroadcast, shape: Sizes, pieces: list[Piece]) -> LazyBroadcast:
+    """Returns a lazy broadcast with other sizes. Where only a part of an axis varies, the array gets an element for
+    each position on that axis.
 
-    XLA is kept from computing which of a few numbers a place has, which takes longer than to read that of the place.
+    A barrier keeps XLA from computing which of a few elements a position has: to read the element is faster.
     """
     sizes = zip(value.axes, value.array.shape, strict=True)
     varies = {axis for axis, size in sizes if size > 1}
-    kept = sorted({piece.new for piece in pieces if piece.old in varies})
-    parts = [piece for piece in pieces if piece.new in kept]
-    own = [k for k, piece in enumerate(parts) if piece.old in varies]
-    array = lax.reshape(value.array, [parts[k].size for k in own])
-    if len(own) < len(parts):
-        array = lax.broadcast_in_dim(array, [piece.size for piece in parts], own)
-        array = lax.optimization_barrier(lax.reshape(array, [shape[axis] for axis in kept]))
-    return Spread(lax.reshape(array, [shape[axis] for axis in kept]), shape, tuple(kept))
+    axes = sorted({piece.new for piece in pieces if piece.old in varies})
+    parts = [piece for piece in pieces if piece.new in axes]
+    varying = [k for k, piece in enumerate(parts) if piece.old in varies]
+    array = lax.reshape(value.array, [parts[k].size for k in varying])
+    if len(varying) < len(parts):
+        array = lax.broadcast_in_dim(array, [piece.size for piece in parts], varying)
+        array = lax.optimization_barrier(lax.reshape(array, [shape[axis] for axis in axes]))
+    return LazyBroadcast(lax.reshape(array, [shape[axis] for axis in axes]), shape, tuple(axes))

@@ -13,24 +13,21 @@ need not compile.
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from jax import lax
 
-from jaxops.compiler.ir import Operation
+from jaxops.compiler.ir import Emit, Operation
 
-# Those of rows: of two arrays, and of one.
+# The maximum and minimum of two arrays, and of one along axes.
 _PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "reduce_max": (lax.max, lax.reduce_max),
     "reduce_min": (lax.min, lax.reduce_min),
 }
-# All that have a form here.
-NAMES = {*_PAIRS, "reduce_sum"}
-# A row of fewer elements is not worth it. Each step leaves an eighth of the others. A longer rest XLA would cut into
-# windows again: int8 BERT-base 73 → 70 ms, against a rest of up to 2,048.
+# A row of fewer elements is not worth it. Each step leaves an eighth of the elements. More than these at the end XLA
+# would cut into windows again: int8 BERT-base 73 → 70 ms, against an end of up to 2,048.
 _SHORTEST, _SLICES, _LONGEST = 64, 8, 256
 # Sums of fewer numbers take as long as they are, and those of fewer in all gain no more than two loops take to compile.
 _FEWEST_ROWS, _FEWEST = 32, 1 << 16
@@ -40,70 +37,74 @@ _VECTOR = 8
 _TOGETHER = 32
 
 
-def bind(operation: Operation, x: Any, axes: tuple[int, ...]) -> Any:
-    """The result of a reduction of one array over these axes, in ascending order."""
-    found = None
-    if jax.default_backend() == "cpu":
-        pair = _PAIRS.get(operation.name)
-        if pair is not None:
-            found = by_slices(*pair, x, axes)
-            found = between_rows(pair[0], x, axes) if found is None else found
-        elif operation.name == "reduce_sum":
-            found = sum_of_columns(x, axes)
-    return operation.bind([x], {**operation.params, "axes": axes})[0] if found is None else found
+def select_reductions(
+    emit: Emit, operation: Operation, operands: Sequence[Any], params: Mapping[str, Any] | None = None, /
+) -> Sequence[Any]:
+    """Computes the results of an operation on arrays; a reduction in the form that is fastest for its sizes."""
+    if operation.name not in (*_PAIRS, "reduce_sum"):
+        return emit(operation, operands, params)
+    params = operation.params if params is None else params
+    (x,), axes = operands, tuple(sorted(params["axes"]))
+    if operation.name == "reduce_sum":
+        y = sum_of_columns(x, axes)
+    else:
+        pair, reduce = _PAIRS[operation.name]
+        y = by_slices(pair, reduce, x, axes)
+        y = between_rows(pair, x, axes) if y is None else y
+    return emit(operation, operands, {**params, "axes": axes}) if y is None else [y]
 
 
 def by_slices(pair: Callable[..., Any], reduce: Callable[..., Any], x: Any, axes: tuple[int, ...]) -> Any:
-    """The maximum or minimum along the last axes; NaN where there is one. None where it would be no faster."""
-    kept = x.ndim - len(axes)
-    size = math.prod(x.shape[kept:])
-    if axes != tuple(range(kept, x.ndim)) or size < _SHORTEST:
+    """Returns the maximum or minimum along the last axes, NaN where there is one; None where it would be no faster."""
+    first = x.ndim - len(axes)
+    size = math.prod(x.shape[first:])
+    if axes != tuple(range(first, x.ndim)) or size < _SHORTEST:
         return None
     if len(axes) > 1 and x.shape[-1] >= _SHORTEST:
         # Rows first: what makes the data, a normalization say, is a part of the loop, and knows the columns.
-        x = lax.reshape(x, (*x.shape[:kept], size // x.shape[-1], x.shape[-1]))
-        while x.shape[kept] > 1:
-            x = _between_slices(pair, x, kept)
-    x = lax.reshape(x, (*x.shape[:kept], math.prod(x.shape[kept:])))
+        x = lax.reshape(x, (*x.shape[:first], size // x.shape[-1], x.shape[-1]))
+        while x.shape[first] > 1:
+            x = _between_slices(pair, x, first)
+    x = lax.reshape(x, (*x.shape[:first], math.prod(x.shape[first:])))
     while True:
-        x = _between_slices(pair, x, kept)
-        if x.shape[kept] <= _LONGEST:
-            return reduce(x, (kept,))
+        x = _between_slices(pair, x, first)
+        if x.shape[first] <= _LONGEST:
+            return reduce(x, (first,))
 
 
 def between_rows(pair: Callable[..., Any], x: Any, axes: tuple[int, ...]) -> Any:
-    """The maximum or minimum over axes before the last ones, as those of slices down to one row; None where it would
-    be no faster."""
+    """Returns the maximum or minimum over axes before the last ones, slice by slice down to one row; None where it
+    would be no faster."""
     if not axes:
         return None
     first, last = axes[0], axes[-1] + 1
-    rows, rest = math.prod(x.shape[first:last]), math.prod(x.shape[last:])
-    if axes != tuple(range(first, last)) or rows < _FEWEST_ROWS or rest < _VECTOR:
+    rows, columns = math.prod(x.shape[first:last]), math.prod(x.shape[last:])
+    if axes != tuple(range(first, last)) or rows < _FEWEST_ROWS or columns < _VECTOR:
         return None
-    kept = x.shape[:first] + x.shape[last:]
-    x = lax.reshape(x, (*x.shape[:first], rows, rest))
+    outside = x.shape[:first] + x.shape[last:]
+    x = lax.reshape(x, (*x.shape[:first], rows, columns))
     while x.shape[first] > 1:
         x = _between_slices(pair, x, first)
-    return lax.reshape(x, kept)
+    return lax.reshape(x, outside)
 
 
 def _between_slices(pair: Callable[..., Any], x: Any, axis: int) -> Any:
-    """What the slices of an axis come to; the last two may overlap, as an element may count twice."""
+    """Combines the slices of an axis; the last two may overlap, as an element may count twice."""
     count = x.shape[axis]
     size = -(-count // _SLICES)
-    starts = (min(at, count - size) for at in range(0, count, size))
-    return functools.reduce(pair, [lax.slice_in_dim(x, at, at + size, axis=axis) for at in starts])
+    starts = (min(start, count - size) for start in range(0, count, size))
+    return functools.reduce(pair, [lax.slice_in_dim(x, k, k + size, axis=axis) for k in starts])
 
 
 def sum_of_columns(x: Any, axes: tuple[int, ...]) -> Any:
-    """The sum over all axes between the first ones and the last one; None where it would be no faster."""
+    """Returns the sum over all axes between the first ones and the last one; None where it is no faster."""
     if len(axes) < 2 or axes != tuple(range(axes[0], x.ndim - 1)) or x.dtype != np.float32:
         return None
-    kept, channels = x.shape[: axes[0]], x.shape[-1]
+    outer, channels = x.shape[: axes[0]], x.shape[-1]
     rows = math.prod(x.shape[axes[0] : -1])
     if rows < _FEWEST_ROWS or rows * channels < _FEWEST:
         return None
-    lead, size = len(kept), (_TOGETHER, 1)
-    x = lax.reshape(x, (*kept, rows, channels))
+    lead, size = len(outer), (_TOGETHER, 1)
+    x = lax.reshape(x, (*outer, rows, channels))
     window, padding = (1,) * lead + size, [(0, 0)] * lead + [(0, -rows % _TOGETHER), (0, 0)]
     return lax.reduce_sum(lax.reduce_window(x, x.dtype.type(0), lax.add, window, window, padding), (lead,))

@@ -1,83 +1,76 @@
-"""Where a value that is `computed_once` is kept: behind the elementwise operations that make one value of it.
+"""Each barrier `computed_once` stands behind the elementwise operations that make one value of its result.
 
 An operator can only keep its own result. What follows a depthwise convolution, a bias and an activation, would then be
 a loop of its own over what the sum wrote.
 """
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
-from jaxops.compiler.ir import Known, Operation, Program
+from jaxops.compiler.ir import Operation, Program
 from jaxops.compiler.primitives import ELEMENTWISE
+from jaxops.kernels.target import Target
 
-_MARK = "computed_once"
+_BARRIER = "computed_once"
 
 
-def kept_late(program: Program) -> Program:
-    """The same program, each mark as late as it may stand."""
-    operations, types = list(program.operations), list(program.types)
-    if all(operation.name != _MARK for operation in operations):
+def sink_barriers(program: Program, target: Target) -> Program:
+    """Moves each barrier as late as it may stand."""
+    operations, types = program.operations, list(program.types)
+    if all(operation.name != _BARRIER for operation in operations):
         return program
-    readers: dict[int, list[int]] = {}
-    for place, operation in enumerate(operations):
-        for value in {v for v in operation.operands if not isinstance(v, Known)}:
-            readers.setdefault(value, []).append(place)
-    outputs = {v for v in program.outputs if not isinstance(v, Known)}
-    unmarked: dict[int, int] = {}  # the result of a mark that moved → what it marked
-    marks: dict[int, Operation] = {}  # place → the mark that stands behind it
-    for place, operation in enumerate(operations):
-        at = _last_place(operations, types, readers, outputs, place) if operation.name == _MARK else None
-        if at is not None and at not in marks:
-            (marked,), (result,) = operation.operands, operation.results
-            assert isinstance(marked, int)
-            unmarked[result] = marked
-            marks[at] = operation
-    found = []
-    for place, operation in enumerate(operations):
-        if operation.name == _MARK and operation.results[0] in unmarked:
+    replaced: dict[int, int] = {}  # the result of a barrier that moves → its operand
+    barriers: dict[int, Operation] = {}  # position → the barrier that moves behind the operation there
+    for position, operation in enumerate(operations):
+        last = _last_position(program, position) if operation.name == _BARRIER else None
+        if last is not None and last not in barriers:
+            replaced[operation.results[0]] = operation.operands[0]
+            barriers[last] = operation
+    moved = []
+    for position, operation in enumerate(operations):
+        if operation.name == _BARRIER and operation.results[0] in replaced:
             continue
-        operands = tuple(v if isinstance(v, Known) else _unmarked(v, unmarked) for v in operation.operands)
+        operands = tuple(_through(v, replaced) for v in operation.operands)
         results = operation.results
-        if place in marks:
+        if position in barriers:
             results = (len(types),)
             types.append(types[operation.results[0]])
-        found.append(Operation(operation.equation, operands, results, operation.scope))
-        if place in marks:
-            found.append(Operation(marks[place].equation, results, operation.results, operation.scope))
-    return Program(tuple(found), tuple(types), program.inputs, program.outputs)
+        moved.append(dataclasses.replace(operation, operands=operands, results=results))
+        if position in barriers:
+            moved.append(dataclasses.replace(barriers[position], operands=results, results=operation.results))
+    return program.replace(operations=moved, types=types)
 
 
-def _unmarked(value: int, unmarked: Mapping[int, int]) -> int:
-    while value in unmarked:
-        value = unmarked[value]
+def _through(value: Any, replaced: Mapping[Any, int]) -> Any:
+    while value in replaced:
+        value = replaced[value]
     return value
 
 
-def _last_place(
-    operations: Sequence[Operation],
-    types: Sequence[Any],
-    readers: Mapping[int, Sequence[int]],
-    outputs: set[int],
-    place: int,
-) -> int | None:
-    """The last operation that all which is made of a mark's result goes through; None where there is none.
+def _last_position(program: Program, position: int) -> int | None:
+    """Returns the position of the last operation that everything computed from a barrier's result goes through; None
+    where no such operation exists.
 
-    waiting: what is made of it so far → the operations that have yet to read it. While only one value waits, the mark
-    may stand there.
+    waiting: a value computed from it so far → the operations that have yet to read that. While only one value waits,
+    the barrier may stand there.
     """
-    (value,) = operations[place].results
-    marked = types[value]
-    waiting, found = {value: set(readers.get(value, ()))}, None
-    while waiting and outputs.isdisjoint(waiting) and all(waiting.values()):
-        place = min(map(min, waiting.values()))
-        operation = operations[place]
-        if operation.name not in ELEMENTWISE - {_MARK} or types[operation.results[0]].shape != marked.shape:
+    operations, types = program.operations, program.types
+    (value,) = operations[position].results
+    before = types[value]
+    waiting, last = {value: set(program.readers.get(value, ()))}, None
+    while waiting and all(waiting.values()):
+        position = min(map(min, waiting.values()))
+        if position == len(operations):  # an output of the program
+            break
+        operation = operations[position]
+        if operation.name not in ELEMENTWISE - {_BARRIER} or types[operation.results[0]].shape != before.shape:
             break
         for v in waiting.keys() & set(operation.operands):
-            waiting[v].discard(place)
-        waiting = {v: places for v, places in waiting.items() if places}
+            waiting[v].discard(position)
+        waiting = {v: positions for v, positions in waiting.items() if positions}
         (value,) = operation.results
-        if not waiting and types[value].dtype == marked.dtype:
-            found = place
-        waiting[value] = set(readers.get(value, ()))
-    return found
+        if not waiting and types[value].dtype == before.dtype:
+            last = position
+        waiting[value] = set(program.readers.get(value, ()))
+    return last

@@ -1,4 +1,4 @@
-"""How values that depend on parameters alone are computed, once, and what tells one from another."""
+"""Computes values that depend on weights alone, once, and tells one such value from another."""
 
 import dataclasses
 import itertools
@@ -10,99 +10,101 @@ import jax
 import numpy as np
 
 from jaxops.compiler import numpy_interpreter
-from jaxops.compiler.fingerprint import digest, said
-from jaxops.compiler.ir import Known, Program, evaluate, needed
-from jaxops.compiler.partition.weight_only import Division
+from jaxops.compiler.fingerprint import digest, fingerprint
+from jaxops.compiler.ir import Constant, Operand, Program, evaluate, needed
 from jaxops.compiler.xla_options import compiler_options
 from jaxops.lazy_array import current
 
-_UNLIKE = itertools.count()
+_UNIQUE = itertools.count()
 
 
 @dataclass(frozen=True)
-class Preparation:
-    """operations: what computes the values, of parameters by number. here: those that NumPy computes.
+class WeightProgram:
+    """A pure function of all weights, by position, to the prepared values.
 
-    expressions: what each value is, the same text in each program of a model, and in each process.
+    inputs: the numbers of the weights. outputs: those of the values. types: of the values. expressions: a text for each
+    value, the same for the same computation in each program of a model, and in each process. by_numpy: the values that
+    NumPy computes.
     """
 
     operations: tuple[Any, ...]
-    values: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
     types: tuple[Any, ...]
     expressions: tuple[str, ...]
-    here: frozenset[int]
+    by_numpy: frozenset[int]
 
-    def computed(self, found: dict[str, Any], weights: Sequence[Any]) -> tuple[Any, ...]:
-        """The values. found: expression → value, for what is computed already; gets the rest. weights: by number."""
-        missing = {v: e for v, e in zip(self.values, self.expressions, strict=True) if e not in found}
-        for compute, wanted in (
-            (_by_numpy, [v for v in missing if v in self.here]),
-            (_compiled, [v for v in missing if v not in self.here]),
+    @classmethod
+    def of(cls, program: Program) -> "WeightProgram":
+        """Makes it of a program whose inputs are the weights."""
+        outputs = program.results
+        types = tuple(jax.ShapeDtypeStruct(program.types[v].shape, program.types[v].dtype) for v in outputs)
+        expressions, by_numpy = _expressions(program), numpy_interpreter.numpy_computable(program)
+        texts = tuple(expressions[v] for v in outputs)
+        return cls(program.operations, program.inputs, outputs, types, texts, frozenset(by_numpy.intersection(outputs)))
+
+    def __call__(self, weights: Sequence[Any]) -> tuple[Any, ...]:
+        """Computes the values; may be traced."""
+        return tuple(evaluate(self.operations, dict(zip(self.inputs, weights, strict=True)), self.outputs))
+
+    def cached(self, cache: dict[str, Any], weights: Sequence[Any]) -> tuple[Any, ...]:
+        """Computes the values that a cache lacks. cache: expression → value."""
+        by_number = dict(zip(self.inputs, weights, strict=True))
+        here = self.by_numpy if all(x.is_fully_addressable for x in weights) else frozenset[int]()
+        missing = {v: e for v, e in zip(self.outputs, self.expressions, strict=True) if e not in cache}
+        for compute, outputs in (
+            (_by_numpy, [v for v in missing if v in here]),
+            (_by_xla, [v for v in missing if v not in here]),
         ):
-            if wanted:
-                operations = needed(self.operations, wanted)
-                read = {v for o in operations for v in o.operands if isinstance(v, int) and v < len(weights)}
-                results = compute(operations, {v: weights[v] for v in read}, wanted)
-                found.update(zip([missing[v] for v in wanted], results, strict=True))
-        return tuple(found[e] for e in self.expressions)
+            if outputs:
+                operations = needed(self.operations, outputs)
+                read = {v: by_number[v] for o in operations for v in o.operands if v in by_number}
+                results = compute(operations, read, outputs)
+                cache.update(zip([missing[v] for v in outputs], results, strict=True))
+        return tuple(cache[e] for e in self.expressions)
 
-    def portable(self) -> "Preparation | None":
-        """The same for a file; None where XLA computes a part of it."""
-        if not self.here.issuperset(self.values):
+    def portable(self) -> "WeightProgram | None":
+        """Returns it as a file can keep it; None where XLA computes a part of it."""
+        if not self.by_numpy.issuperset(self.outputs):
             return None
-        return dataclasses.replace(self, operations=tuple(map(numpy_interpreter.step, self.operations)))
+        return dataclasses.replace(self, operations=tuple(map(numpy_interpreter.portable, self.operations)))
 
 
-def preparation(program: Program, division: Division, names: Mapping[int, str], weights: Sequence[Any]) -> Preparation:
-    """How what a division prepares is computed. names, weights: of the parameters, by number."""
-    operations = needed(division.known, division.prepared)
-    here = numpy_interpreter.computed(program, operations, (v for v, x in enumerate(weights) if x.is_fully_addressable))
-    known = _expressions(program, operations, names)
-    values = tuple(division.prepared)
-    return Preparation(
-        tuple(operations),
-        values,
-        tuple(jax.ShapeDtypeStruct(program.types[v].shape, program.types[v].dtype) for v in values),
-        tuple(known[v] for v in values),
-        frozenset(here.intersection(values)),
-    )
-
-
-def _by_numpy(operations: Sequence[Any], given: Mapping[int, Any], wanted: Sequence[int]) -> list[Any]:
-    """Lets go of each weight, and of what is between, as soon as it can: all at once may take several times as much."""
+def _by_numpy(operations: Sequence[Any], weights: Mapping[int, Any], outputs: Sequence[int]) -> list[Any]:
+    """Lets go of each weight, and of each value in between, at once: all together may take several times as much."""
     values: dict[int, np.ndarray] = {}
     last = {v: operation for operation in operations for v in operation.operands if isinstance(v, int)}
-    found = dict.fromkeys(wanted)
+    results = dict.fromkeys(outputs)
     for operation in operations:
-        missing = given.keys() & {v for v in operation.operands if isinstance(v, int)} - values.keys()
-        values.update((v, np.asarray(given[v])) for v in missing)
-        evaluate([operation], values, (), numpy_interpreter.bind)
-        for v in found.keys() & set(operation.results):
-            found[v] = numpy_interpreter.on_device(values[v])
-            values[v] = np.asarray(found[v])  # the one that it was made of may be a view of a weight
+        unread = weights.keys() & {v for v in operation.operands if isinstance(v, int)} - values.keys()
+        values.update((v, np.asarray(weights[v])) for v in unread)
+        evaluate([operation], values, (), numpy_interpreter.run_numpy)
+        for v in results.keys() & set(operation.results):
+            results[v] = numpy_interpreter.on_device(values[v])
+            values[v] = np.asarray(results[v])  # the one that it was made of may be a view of a weight
         for v in {v for v in (*operation.operands, *operation.results) if last.get(v, operation) is operation}:
             values.pop(v, None)
-    return list(found.values())
+    return list(results.values())
 
 
-def _compiled(operations: Sequence[Any], given: Mapping[int, Any], wanted: Sequence[int]) -> list[Any]:
-    arrays = {v: current(x) for v, x in given.items()}
+def _by_xla(operations: Sequence[Any], weights: Mapping[int, Any], outputs: Sequence[int]) -> list[Any]:
+    arrays = {v: current(x) for v, x in weights.items()}
     # The options of the program that reads them: its maxima keep NaNs only with those.
     options = compiler_options(operations)
-    return jax.jit(lambda given: evaluate(operations, dict(given), wanted), compiler_options=options)(arrays)
+    return jax.jit(lambda arrays: evaluate(operations, dict(arrays), outputs), compiler_options=options)(arrays)
 
 
-def _expressions(program: Program, operations: Sequence[Any], names: Mapping[int, str]) -> dict[int, str]:
-    """For each value that depends on parameters alone, the digest of its expression."""
-    found = {v: _digest("parameter", name) for v, name in names.items()}
-    for operation in operations:
-        operands = [(v.value,) if isinstance(v, Known) else found[v] for v in operation.operands]
-        made = [str(program.types[v]) for v in operation.results]
-        key = _digest(operation.name, sorted(operation.params.items()), operands, made)
-        found.update((v, _digest(key, place)) for place, v in enumerate(operation.results))
-    return found
+def _expressions(program: Program) -> dict[Operand, str]:
+    """Returns for each value the digest of its expression."""
+    digests: dict[Operand, str] = {v: _digest("weight", position) for position, v in enumerate(program.inputs)}
+    for operation in program.operations:
+        operands = [(v.value,) if isinstance(v, Constant) else digests[v] for v in operation.operands]
+        types = [str(program.types[v]) for v in operation.results]
+        key = _digest(operation.name, sorted(operation.params.items()), operands, types)
+        digests.update((v, _digest(key, position)) for position, v in enumerate(operation.results))
+    return digests
 
 
 def _digest(*parts: Any) -> str:
-    """What no text says, a program, equals nothing."""
-    return digest(said(parts, lambda _: f"unlike any other {next(_UNLIKE)}").encode())
+    """Returns a digest; a value without a text of its own, such as a program, equals nothing."""
+    return digest(fingerprint(parts, lambda _: f"unlike any other {next(_UNIQUE)}").encode())

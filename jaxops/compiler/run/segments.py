@@ -1,4 +1,4 @@
-"""A program in parts that run one after the other, some of them equal."""
+"""A program in segments that run one after the other, some of them equal."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -8,123 +8,126 @@ from typing import Any
 
 import jax
 
-from jaxops.compiler.ir import evaluate
-from jaxops.compiler.partition.repeated_layers import Part, at_once
-from jaxops.compiler.passes import block_attention, lazy_moves, sink_transposes
-from jaxops.static import Sizes
+from jaxops.compiler import ir
+from jaxops.compiler.ir import Emit, Program
+from jaxops.compiler.partition.repeated_layers import Section
+from jaxops.compiler.passes import lazy_moves
+from jaxops.compiler.passes.sink_transposes import of_strong_type
 
-# Values cross from one part to the next in the layout that they have.
-jax.tree_util.register_dataclass(lazy_moves.Moved, ["array"], ["perm"])
-jax.tree_util.register_dataclass(lazy_moves.Reshaped, ["moved"], ["shape"])
-jax.tree_util.register_dataclass(lazy_moves.Spread, ["array"], ["shape", "axes"])
+# Values cross from one segment to the next in the layout that they have.
+jax.tree_util.register_dataclass(lazy_moves.LazyTranspose, ["array"], ["perm"])
+jax.tree_util.register_dataclass(lazy_moves.LazyReshape, ["transposed"], ["shape"])
+jax.tree_util.register_dataclass(lazy_moves.LazyBroadcast, ["array"], ["shape", "axes"])
 
 
 @dataclass(frozen=True)
-class Link:
-    """A part. run: what runs it, the same for equal parts. operands, results: the numbers of values.
+class Segment:
+    """Consecutive operations of a program. run: computes them, the same function for equal segments.
 
-    done: those that nothing reads after it.
+    operands, results: the numbers of values. dead: the values that nothing reads after it.
     """
 
     run: Any
     operands: tuple[int, ...]
     results: tuple[int, ...]
-    done: tuple[int, ...]
+    dead: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Chain:
-    """A function of lists of values, as `jax.jit` makes one of a whole program. inputs: the numbers of these values.
+class SegmentedProgram:
+    """A function of lists of values. inputs, outputs: the numbers of these values.
 
-    at_once: how many of its parts XLA compiles at once, as it needs much memory for each.
+    at_once: how many of its segments XLA compiles at once, as it needs much memory for each.
     """
 
-    links: tuple[Link, ...]
+    segments: tuple[Segment, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     at_once: int
 
-    def __call__(self, *given: Iterable[Any]) -> list[Any]:
-        known = dict(zip(self.inputs, (x for values in given for x in values), strict=True))
-        for link in self.links:
-            found = link.run(*[known[v] for v in link.operands])
-            known.update(zip(link.results, found, strict=True))
-            for v in link.done:
-                del known[v]
-        return [lazy_moves.settled(known[v]) for v in self.outputs]
+    def __call__(self, *arguments: Iterable[Any]) -> list[Any]:
+        values = dict(zip(self.inputs, (x for each in arguments for x in each), strict=True))
+        for segment in self.segments:
+            results = segment.run(*[values[v] for v in segment.operands])
+            values.update(zip(segment.results, results, strict=True))
+            for v in segment.dead:
+                del values[v]
+        return [lazy_moves.materialize(values[v]) for v in self.outputs]
 
-    def lowered(self, *given: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-        """For each link the place of its part, which equal ones share, and the part, for operands of these types."""
-        known = dict(zip(self.inputs, (x for values in given for x in values), strict=True))
-        found: dict[Any, tuple[int, Any]] = {}
-        for link in self.links:
-            operands = [known[v] for v in link.operands]
+    def lowered(self, *arguments: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+        """Yields for each segment a number, which equal ones share, and the segment lowered for these types."""
+        values = dict(zip(self.inputs, (x for each in arguments for x in each), strict=True))
+        different: dict[Any, tuple[int, Any]] = {}
+        for segment in self.segments:
+            operands = [values[v] for v in segment.operands]
             leaves, tree = jax.tree.flatten(operands)
-            key = link.run, tree, tuple((x.shape, x.dtype) for x in leaves)
-            if key not in found:
-                found[key] = len(found), link.run.lower(*operands)
-            yield found[key]
-            known.update(zip(link.results, found[key][1].out_info, strict=True))
+            key = segment.run, tree, tuple((x.shape, x.dtype) for x in leaves)
+            if key not in different:
+                different[key] = len(different), segment.run.lower(*operands)
+            yield different[key]
+            values.update(zip(segment.results, different[key][1].out_info, strict=True))
 
-    def lower(self, *given: Iterable[Any]) -> "LoweredChain":
-        """Each part for operands of these types, equal ones once."""
-        places, parts = zip(*self.lowered(*given), strict=True)
-        return LoweredChain(self.with_runs(places), tuple(dict(zip(places, parts, strict=True)).values()))
+    def lower(self, *arguments: Iterable[Any]) -> "LoweredSegments":
+        """Lowers each segment for operands of these types, equal ones once."""
+        numbers, parts = zip(*self.lowered(*arguments), strict=True)
+        return LoweredSegments(self.with_runs(numbers), tuple(dict(zip(numbers, parts, strict=True)).values()))
 
-    def with_runs(self, runs: Sequence[Any]) -> "Chain":
-        """The same, where each link has the function of its place."""
-        links = (dataclasses.replace(link, run=run) for link, run in zip(self.links, runs, strict=True))
-        return dataclasses.replace(self, links=tuple(links))
+    def jitted(self, jit: Callable[[Callable[..., Any]], Any]) -> "SegmentedProgram":
+        """Returns the program with each different function jitted once."""
+        functions = {segment.run: jit(segment.run) for segment in self.segments}
+        return self.with_runs([functions[segment.run] for segment in self.segments])
+
+    def with_runs(self, runs: Sequence[Any]) -> "SegmentedProgram":
+        """Returns the program with other functions, one for each segment."""
+        segments = (dataclasses.replace(s, run=run) for s, run in zip(self.segments, runs, strict=True))
+        return dataclasses.replace(self, segments=tuple(segments))
 
 
 @dataclass(frozen=True)
-class LoweredChain:
-    """A chain whose parts are lowered. wiring: the chain, in which each link has the place of its part."""
+class LoweredSegments:
+    """A program whose segments are lowered. wiring: the program, where each segment has its number as `run`."""
 
-    wiring: Chain
+    wiring: SegmentedProgram
     parts: tuple[Any, ...]
 
     def as_text(self) -> str:
-        """The text of all parts."""
+        """Returns the text of all segments."""
         return "\n".join(part.as_text() for part in self.parts)
 
     def compile(self) -> list[Any]:
-        """Each part compiled."""
+        """Compiles each different segment."""
         with ThreadPoolExecutor(self.wiring.at_once) as executor:
             return list(executor.map(lambda part: part.compile(), self.parts))
 
 
-def chained(
-    parts: Sequence[Part],
-    inputs: Iterable[int],
-    outputs: Sequence[Any],
-    shapes: Mapping[Any, Sizes],
-    jit: Callable[[Callable[..., Any]], Any],
-) -> Chain:
-    """A function of several parts. jit: what makes a function of one of them, which equal ones share."""
-    runs: dict[Any, Any] = {}
-    links: list[Link] = []
-    needed = set(outputs)
-    *before, last = parts
-    ends = all(part.form != last.form for part in before)
-    for part in reversed(parts):
-        if part.form not in runs:
-            runs[part.form] = jit(_function(part, shapes, ends and part is last))
-        done = {*part.operands, *part.results} - needed
-        links.append(Link(runs[part.form], part.operands, part.results, tuple(sorted(done))))
-        needed.update(part.operands)
-    return Chain(tuple(reversed(links)), tuple(inputs), tuple(outputs), at_once(parts))
+def segmented(
+    program: Program, sections: Sequence[Section], programs: Mapping[Any, Program], emit: Emit, at_once: int
+) -> SegmentedProgram:
+    """Makes a segment of each section of a program.
+
+    programs: what runs, by the form of sections. emit: computes the results of an operation.
+    """
+    functions: dict[Any, Any] = {}
+    segments: list[Segment] = []
+    needed: set[Any] = set(program.outputs)
+    *before, last = sections
+    ends = all(section.form != last.form for section in before)
+    for section in reversed(sections):
+        inputs, outputs = section.program.inputs, section.program.results
+        if section.form not in functions:
+            functions[section.form] = _function(programs[section.form], emit, ends and section is last)
+        dead = {*inputs, *outputs} - needed
+        segments.append(Segment(functions[section.form], inputs, outputs, tuple(sorted(dead))))
+        needed.update(inputs)
+    return SegmentedProgram(tuple(reversed(segments)), program.inputs, program.results, at_once)
 
 
-def _function(part: Part, shapes: Mapping[Any, Sizes], ends: bool) -> Callable[..., Any]:
-    """What computes the results of a part. ends: whether no part reads them in the layout that they have."""
-    operations = block_attention.looped(part.operations, shapes, part.results)
+def _function(program: Program, emit: Emit, ends: bool) -> Callable[..., Any]:
+    """Returns the function of a section. ends: whether no section reads its results in the layout that they have."""
 
     def run(*operands: Any) -> list[Any]:
-        found = evaluate(
-            operations, dict(zip(part.operands, operands, strict=True)), part.results, block_attention.bind
-        )
-        # A weak type would not be told by what a lowered part says of its results.
-        return jax.tree.map(sink_transposes.of_strong_type, list(map(lazy_moves.settled, found)) if ends else found)
+        results = ir.run(program, operands, emit)
+        # A weak type would not be told by what a lowered segment says of its results.
+        return jax.tree.map(of_strong_type, list(map(lazy_moves.materialize, results)) if ends else results)
 
     return run

@@ -6,12 +6,12 @@ import jax
 import numpy as np
 import pytest
 from jax import lax
-from programs import prepared
+from programs import TARGET, inlined, prepared
 
-from jaxops.compiler.ir import opened_program
-from jaxops.compiler.numpy_interpreter import NUMBER
+from jaxops.compiler.numpy_interpreter import CONSTANT
 from jaxops.compiler.partition import repeated_layers
-from jaxops.compiler.passes.lift_scalars import numbers_as_arguments
+from jaxops.compiler.passes.lift_scalars import lift_scalar_constants
+from jaxops.kernels.target import Target
 from jaxops.ops.nn.convolution import conv
 
 pytestmark = pytest.mark.usefixtures("cut_however_short")
@@ -21,11 +21,11 @@ X = RNG.standard_normal((SIZE, SIZE), np.float32)
 W = list(RNG.standard_normal((16, SIZE, SIZE), np.float32) / 4)
 
 
-def cut(fn, *given):
-    program = opened_program(jax.make_jaxpr(fn)(*given), "cpu")
-    found = repeated_layers.cut(program.operations, program.types, program.outputs)
+def cut(fn, *given, target=TARGET):
+    program = inlined(fn, *given)
+    found = repeated_layers.split_at_repeated_layers(program, target)
     if found:
-        assert list(itertools.chain(*(part.operations for part in found))) == list(program.operations)
+        assert list(itertools.chain(*(part.program.operations for part in found))) == list(program.operations)
     return found
 
 
@@ -47,11 +47,11 @@ def stack(count, layer=lambda x, w: lax.max(lax.dot(x, w), 0.0) + x, end=lambda 
 def test_equal_layers(count, layers_of_parts):
     """As many as divide into few equal parts; what is left joins what is before or behind."""
     found = cut(stack(count), W, X)
-    one = len(opened_program(jax.make_jaxpr(stack(1))(W, X), "cpu").operations)
-    size = len(opened_program(jax.make_jaxpr(stack(2))(W, X), "cpu").operations) - one
+    one = len(inlined(stack(1), W, X).operations)
+    size = len(inlined(stack(2), W, X).operations) - one
     equal = [part for part in found if sum(part.form == other.form for other in found) > 1]
-    assert [len(part.operations) / size for part in equal] == layers_of_parts
-    assert all(len(part.results) == 1 for part in equal)
+    assert [len(part.program.operations) / size for part in equal] == layers_of_parts
+    assert all(len(part.program.outputs) == 1 for part in equal)
 
 
 def test_parts_begin_where_the_least_is_between_them():
@@ -63,8 +63,8 @@ def test_parts_begin_where_the_least_is_between_them():
 
     found = cut(stack(8, layer), W, X)
     assert len({part.form for part in found}) == 3
-    crossing = [v for part in found for o in part.operations for v in o.results if v in part.results]
-    sizes = {v: o.equation.outvars[0].aval.size for part in found for o in part.operations for v in o.results}
+    crossing = [v for part in found for o in part.program.operations for v in o.results if v in part.program.outputs]
+    sizes = {v: o.equation.outvars[0].aval.size for part in found for o in part.program.operations for v in o.results}
     assert {sizes[v] for v in crossing} == {X.size}
 
 
@@ -78,7 +78,7 @@ def test_the_last_layer_may_be_read_otherwise():
         return lax.cos(lax.sin(x))
 
     found = cut(fn, W, X)
-    assert [len(part.results) for part in found] == [1, 2, 2, 2, 1]
+    assert [len(part.program.outputs) for part in found] == [1, 2, 2, 2, 1]
     assert len({part.form for part in found[1:4]}) == 1
 
 
@@ -107,27 +107,24 @@ def test_numbers_as_arguments_make_layers_equal():
             x = lax.dot(x, w[k]) * np.float32(k + 0.5)
         return x
 
-    program = numbers_as_arguments(opened_program(jax.make_jaxpr(fn)(W, X), "cpu"))
-    assert any(operation.name == NUMBER for operation in program.operations)
-    found = repeated_layers.cut(program.operations, program.types, program.outputs)
+    program = lift_scalar_constants(inlined(fn, W, X), TARGET)
+    assert any(operation.name == CONSTANT for operation in program.operations)
+    found = repeated_layers.split_at_repeated_layers(program, TARGET)
     assert max(sum(part.form == other.form for other in found) for part in found) == 4
 
 
 def test_a_short_program_is_not_cut(monkeypatch):
     monkeypatch.setattr(repeated_layers, "_OF_AN_ELEMENT", 0)
-    monkeypatch.setattr(repeated_layers, "cores", lambda: 3)  # which the least work is divided by
-    monkeypatch.setattr(repeated_layers, "_LEAST_WORK", 12 * SIZE**3 / 2 / 3)  # as much as one of two parts has
-    assert len(cut(stack(12), W, X)) == 4  # two of six layers, and both ends
-    monkeypatch.setattr(repeated_layers, "cores", lambda: 4)
-    assert not cut(stack(12), W, X)
+    monkeypatch.setattr(repeated_layers, "_LEAST_WORK", 12 * SIZE**3 / 2 / 3)  # as one of two parts has, on 3 cores
+    assert len(cut(stack(12), W, X, target=Target("cpu", cores=3))) == 4  # two of six layers, and both ends
+    assert not cut(stack(12), W, X, target=Target("cpu", cores=4))
 
 
 def test_as_many_as_are_worth_it(monkeypatch):
     """Operations spared, times the multiplications of a part for each core, for each part."""
     monkeypatch.setattr(repeated_layers, "_OF_AN_ELEMENT", 0)
-    monkeypatch.setattr(repeated_layers, "cores", lambda: 2)
     found = cut(stack(12), W, X)
-    layer = len(found[1].operations) / 3
+    layer = len(found[1].program.operations) / 3
     for equal, size in ((4, 3), (3, 4), (2, 6)):
         worth = (12 - size) * layer * size * SIZE**3 / 2
         monkeypatch.setattr(repeated_layers, "_WORTH", worth / equal)
@@ -145,10 +142,9 @@ def test_what_is_no_product_is_work_too(monkeypatch):
             x = lax.transpose(lax.dot(lax.cos(x), w[k]), (1, 0))
         return x
 
-    monkeypatch.setattr(repeated_layers, "cores", lambda: 2)
-    program = opened_program(jax.make_jaxpr(fn)(W, X), "cpu")
+    program = inlined(fn, W, X)
     elements = 3 * 2 * SIZE**2  # of cosines and of products
-    work = repeated_layers._work(program.operations, program.types)
+    work = repeated_layers._work(program.operations, program.types, TARGET)
     assert work == (3 * SIZE**3 + repeated_layers._OF_AN_ELEMENT * elements) / 2
 
 
@@ -159,7 +155,7 @@ def test_zeros_of_either_sign_are_different_constants(number, period):
             x = lax.dot(x, w[k]) + np.float32(number if k % 2 else 0.0)
         return x
 
-    program = opened_program(jax.make_jaxpr(fn)(W, X), "cpu")
+    program = inlined(fn, W, X)
     kinds = repeated_layers._kinds(program.operations, program.types)
     found = repeated_layers._repeated(program.operations, kinds, np.ones_like(kinds))
     assert found.period == found.seen == period * len(program.operations) / 12
@@ -192,8 +188,8 @@ def test_a_network_of_convolutions_is_cut_in_two(where, is_cut):
     found = cut(convolutions(where), list(FILTERS), x)
     assert len(found) == 2 * is_cut
     if is_cut:
-        assert found[1].operations[0].name == "conv_general_dilated"
-        sizes = [len(part.operations) for part in found]
+        assert found[1].program.operations[0].name == "conv_general_dilated"
+        sizes = [len(part.program.operations) for part in found]
         assert max(sizes) <= 2 / 3 * sum(sizes)
 
 
@@ -209,14 +205,13 @@ def test_a_network_is_cut_where_the_fewest_kinds_are_on_both_sides(wide):
         return x
 
     _, behind = cut(fn, list(FILTERS), np.ones((1, 4, 8, 8), np.float32))
-    assert {operation.equation.outvars[0].aval.shape[2] for operation in behind.operations} == {16}
+    assert {operation.equation.outvars[0].aval.shape[2] for operation in behind.program.operations} == {16}
 
 
 def test_a_short_network_is_not_cut_in_two(monkeypatch):
     x = np.ones((1, 4, 8, 8), np.float32)
     fn = convolutions(range(12))
-    size = len(opened_program(jax.make_jaxpr(fn)(list(FILTERS), x), "cpu").operations)
-    monkeypatch.setattr(repeated_layers, "cores", lambda: 2)
+    size = len(inlined(fn, list(FILTERS), x).operations)
     monkeypatch.setattr(repeated_layers, "_HALVED", size * 12 * (4 * 64 * 4 * 9) / 2)
     assert cut(fn, list(FILTERS), x)
     monkeypatch.setattr(repeated_layers, "_HALVED", size * 12 * (4 * 64 * 4 * 9) / 2 + 1)
@@ -227,7 +222,7 @@ def test_a_network_of_few_kinds_is_not_cut_in_two(monkeypatch):
     """XLA has little to compile for it."""
     x = np.ones((1, 4, 8, 8), np.float32)
     fn = convolutions(range(12))
-    program = opened_program(jax.make_jaxpr(fn)(list(FILTERS), x), "cpu")
+    program = inlined(fn, list(FILTERS), x)
     kinds = len(set(repeated_layers._kinds(program.operations, program.types)))
     monkeypatch.setattr(repeated_layers, "_VARIED", kinds)
     assert cut(fn, list(FILTERS), x)
@@ -251,7 +246,7 @@ def by_channel(size, more=lambda k, x: x):
 def test_each_place_of_a_filter_for_a_channel_counts(monkeypatch, size):
     """It is one operation for JAX, and five for each place for XLA."""
     fn, w, x = by_channel(size, lambda k, x: lax.conv(x, FILTERS[k], (1, 1), "SAME") if k == 6 else x)
-    program = opened_program(jax.make_jaxpr(fn)(w, x), "cpu")
+    program = inlined(fn, w, x)
     kinds = len(set(repeated_layers._kinds(program.operations, program.types)))
     monkeypatch.setattr(repeated_layers, "_VARIED", kinds - 1 + 5 * size * size)
     assert len(cut(fn, w, x)) == 2
@@ -281,11 +276,10 @@ def test_what_xla_is_spared_is_counted_as_it_sees_it(monkeypatch):
 @pytest.mark.parametrize(("cores", "count"), [(1, 1), (2, 2), (8, 2)])
 def test_programs_of_many_equal_operations_are_compiled_at_once(monkeypatch, cores, count):
     """Not those of as many kinds: XLA would need more memory than time is saved."""
-    monkeypatch.setattr(repeated_layers, "cores", lambda: cores)
     parts = cut(stack(12), W, X)
     different = {part.form: part for part in parts}.values()
-    ratio = sum(len(part.operations) for part in different) / len({k for part in different for k in part.kinds})
+    ratio = sum(len(part.program.operations) for part in different) / len({k for part in different for k in part.kinds})
     monkeypatch.setattr(repeated_layers, "_ALIKE", ratio)
-    assert repeated_layers.at_once(parts) == count
+    assert repeated_layers.at_once(parts, Target("cpu", cores=cores)) == count
     monkeypatch.setattr(repeated_layers, "_ALIKE", ratio + 1e-6)
-    assert repeated_layers.at_once(parts) == 1
+    assert repeated_layers.at_once(parts, Target("cpu", cores=cores)) == 1

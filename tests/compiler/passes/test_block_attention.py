@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from graphs import model
 from jax import lax
+from programs import TARGET, inlined
 
 import jaxops as jo
 import jaxops.onnx
-from jaxops.compiler.ir import evaluate, opened_program
-from jaxops.compiler.passes import block_attention, lazy_moves
+from jaxops.compiler import pipeline
+from jaxops.compiler.passes import block_attention as module
+from jaxops.compiler.passes.block_attention import Loop, block_attention
+from jaxops.compiler.pipeline import function_of, lowering
 
 RNG = np.random.default_rng(0)
 
@@ -21,16 +24,15 @@ def array(*shape):
 
 def looped(fn, operands, part, monkeypatch):
     """A function of arrays with all products of batches in parts of some bytes, and the loops in it."""
-    monkeypatch.setattr(block_attention, "_PART", part)
-    program = opened_program(jax.make_jaxpr(fn)(*operands), "cpu")
-    shapes = {v: type.shape for v, type in enumerate(program.types)}
-    found = block_attention.looped(program.operations, shapes, program.outputs, part)
+    monkeypatch.setattr(module, "_LARGE", part)
+    monkeypatch.setattr(module, "_BLOCK", part)
+    program = inlined(fn, *operands)
+    found = block_attention(program, TARGET)
 
     def call(*operands):
-        values = dict(enumerate(operands))
-        return [lazy_moves.settled(y) for y in evaluate(found, values, program.outputs, block_attention.bind)]
+        return function_of(found, lowering(TARGET))(operands)
 
-    return call, [operation for operation in found if isinstance(operation, block_attention.Loop)]
+    return call, [operation for operation in found.operations if isinstance(operation, Loop)]
 
 
 def attended(q, k, v, of_scores=lambda scores: scores):
@@ -125,7 +127,7 @@ def test_parts_are_as_large_as_they_may_be(monkeypatch):
     for part, step in ((20_000, 3), (10_000, 2), (5_000, 1), (1_500, 1)):
         _, (loop,) = looped(attended, operands, part, monkeypatch)
         assert (loop.size, loop.step) == (6, step)
-        inner.append([(x.size, x.step) for x in loop.operations if isinstance(x, block_attention.Loop)])
+        inner.append([(x.size, x.step) for x in loop.operations if isinstance(x, Loop)])
     assert inner == [[], [], [], [(33, 11)]]
 
 
@@ -138,7 +140,7 @@ def test_a_loop_takes_keys_as_they_were_before_they_were_transposed(shape, monke
         return jnp.matmul(jo.softmax(jnp.matmul(q, last.reshape(*q.shape[:-2], *last.shape[-2:])), axis=-1), v)
 
     call, (loop,) = looped(fn, operands := heads(*shape), 20_000, monkeypatch)
-    program = opened_program(jax.make_jaxpr(fn)(*operands), "cpu")
+    program = inlined(fn, *operands)
     transposes = {v for o in program.operations if o.name == "transpose" for v in o.results}
     assert len(transposes) == 1
     assert transposes.isdisjoint(loop.operands)
@@ -174,8 +176,8 @@ def test_small_scores_stay_as_they_are(monkeypatch):
 @pytest.mark.parametrize(("heads", "queries"), [(5, 1031), (2, 2053)])  # the latter with a second loop
 def test_a_model(heads, queries, monkeypatch):
     """Scores of 34 and 34 MB, in a model's own program, which has a loop."""
-    made, plain = [], block_attention.looped
-    monkeypatch.setattr(block_attention, "looped", lambda *program: made.append(plain(*program)) or made[-1])
+    programs, verify = {}, pipeline.verify
+    monkeypatch.setattr(pipeline, "verify", lambda program, step: programs.update({step: program}) or verify(program))
     keys = 2053 if heads == 2 else 1650
     body = f"""main (float[1,{heads},{queries},16] x, float[1,{heads},16,{keys}] k, float[1,{heads},{keys},24] v) =>
         (float[1,{heads},{queries},24] y) {{
@@ -186,6 +188,7 @@ def test_a_model(heads, queries, monkeypatch):
         }}"""
     found = jaxops.onnx.load(model(body, initializers={"w": array(16, 16) / 4}))
     x, k, v = array(1, heads, queries, 16), array(1, heads, 16, keys), array(1, heads, keys, 24)
-    y = found(x, k, v)
-    assert any(isinstance(operation, block_attention.Loop) for operation in made[-1])
+    with jax.enable_checks(True):
+        y = found(x, k, v)
+    assert any(isinstance(operation, Loop) for operation in programs["block attention"].operations)
     np.testing.assert_allclose(y, jax.jit(found.apply)(found.params, x, k, v), rtol=1e-4, atol=1e-6)

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from graphs import model
 from jax import lax
+from programs import TARGET, inlined
 
-from jaxops.compiler.ir import evaluate, opened_program
-from jaxops.compiler.passes import concat_in_place
+from jaxops.compiler import pipeline
+from jaxops.compiler.ir import evaluate, run
+from jaxops.compiler.passes.concat_in_place import concat_in_place
 from jaxops.onnx import load
-from jaxops.runtime import specialized_calls
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(1, 8, 9, 10)).astype(np.float32)
@@ -64,8 +65,8 @@ def empty(x):
 
 
 def grown(fn):
-    program = opened_program(jax.make_jaxpr(fn)(X), "cpu")
-    return program, concat_in_place.grown(program)
+    program = inlined(fn, X)
+    return program, concat_in_place(program, TARGET)
 
 
 # A function → how many concatenations are left.
@@ -89,7 +90,7 @@ def test_the_same_numbers(name):
     fn, left = CASES[name]
     program, found = grown(fn)
     assert sum(operation.name == "concatenate" for operation in found.operations) == left
-    results = jax.jit(lambda x: evaluate(found.operations, {0: x}, found.outputs))(X)
+    results = jax.jit(lambda x: run(found, [x]))(X)
     expected = jax.tree.leaves(jax.jit(fn)(X))
     assert [y.shape for y in results] == [y.shape for y in expected]
     for y, z in zip(results, expected, strict=True):
@@ -128,11 +129,11 @@ def net():
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="values grow in place on a CPU only")
 def test_a_model(monkeypatch):
     proto, x = net(), RNG.normal(size=(1, 16, 24, 24)).astype(np.float32)
-    made, plain = [], specialized_calls.grown
-    monkeypatch.setattr(specialized_calls, "grown", lambda program: made.append(plain(program)) or made[-1])
-    y = load(proto)(x)
-    (program,) = made
-    names = [operation.name for operation in program.operations]
+    programs, verify = {}, pipeline.verify
+    monkeypatch.setattr(pipeline, "verify", lambda program, step: programs.update({step: program}) or verify(program))
+    with jax.enable_checks(True):
+        y = load(proto)(x)
+    names = [operation.name for operation in programs["concat in place"].operations]
     assert (names.count("concatenate"), names.count("dynamic_update_slice")) == (0, 6)
     other = load(proto)
     np.testing.assert_allclose(y, jax.jit(other.apply)(other.params, x), rtol=1e-4, atol=1e-4)

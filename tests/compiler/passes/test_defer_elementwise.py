@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from programs import TARGET, inlined
 
-from jaxops.compiler.ir import evaluate, needed, opened_program
-from jaxops.compiler.passes.defer_elementwise import concatenated_first
+from jaxops.compiler.ir import needed, run
+from jaxops.compiler.passes.defer_elementwise import defer_elementwise
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 5, 24, 30), np.float32)
@@ -25,19 +26,17 @@ def joined(each, after=lambda parts: lax.concatenate(parts, 1)):
         parts = [lax.conv(x, w, (1, 1), "VALID") for w in filters]
         return after([each(k, y, s, b) for k, (y, s, b) in enumerate(zip(parts, scales, shifts, strict=True))])
 
-    before = opened_program(jax.make_jaxpr(fn)(WEIGHTS, jnp.asarray(X)), "cpu")
-    program = concatenated_first(before)
+    before = inlined(fn, WEIGHTS, jnp.asarray(X))
+    program = defer_elementwise(before, TARGET)
 
-    def run(weights, x):
-        return evaluate(program.operations, dict(enumerate([*weights, x])), program.outputs)
-
-    for a, b in zip(jax.jit(run)(WEIGHTS, X), jax.tree.leaves(jax.jit(fn)(WEIGHTS, X)), strict=True):
+    found = jax.jit(lambda weights, x: run(program, [*weights, x]))(WEIGHTS, X)
+    for a, b in zip(found, jax.tree.leaves(jax.jit(fn)(WEIGHTS, X)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
     assert program.types[: len(before.types)] == before.types
     for operation in program.operations:
         assert [program.types[v].shape for v in operation.results] == [
             y.shape
-            for y in jax.eval_shape(lambda *xs, o=operation: o.bind(xs), *map(struct(program), operation.operands))
+            for y in jax.eval_shape(lambda *xs, o=operation: o.emit(xs), *map(struct(program), operation.operands))
         ]
     return [o.name for o in needed(program.operations, program.outputs)]
 
@@ -126,8 +125,8 @@ def test_two_parts_are_a_part_of_the_loop_behind_them(sizes, copies):
     def fn(weights, x):
         return lax.concatenate([lax.max(lax.dot(x, w), np.float32(0)) for w in weights], 1)
 
-    program = concatenated_first(opened_program(jax.make_jaxpr(fn)(weights, x), "cpu"))
-    run = jax.jit(lambda *given: evaluate(program.operations, dict(enumerate(given)), program.outputs)[0])
-    text = run.lower(*weights, x).compile().as_text()
+    program = defer_elementwise(inlined(fn, weights, x), TARGET)
+    call = jax.jit(lambda *given: run(program, given)[0])
+    text = call.lower(*weights, x).compile().as_text()
     assert text.split("ENTRY")[1].count(" concatenate(") == copies
-    np.testing.assert_allclose(run(*weights, x), fn(weights, x), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(call(*weights, x), fn(weights, x), rtol=1e-6, atol=1e-6)

@@ -7,10 +7,11 @@ import pytest
 from graphs import build as build_model, info, model, node
 from jax import lax
 from onnx import helper, numpy_helper
+from programs import TARGET, inlined
 
 import jaxops as jo
-from jaxops.compiler.ir import evaluate, opened_program
-from jaxops.compiler.passes.keep_order import in_order
+from jaxops.compiler.ir import run
+from jaxops.compiler.passes.keep_order import keep_order
 from jaxops.compiler.xla_options import compiler_options
 from jaxops.onnx import load
 
@@ -176,17 +177,17 @@ def test_what_stands_between(name):
     """A barrier makes no loop of its own."""
     fn, count = PAIRS[name]
     x = np.resize(np.float32(X), 4096)
-    program = opened_program(jax.make_jaxpr(fn)(x, W), "cpu")
-    ordered = in_order(program)
+    program = inlined(fn, x, W)
+    ordered = keep_order(program, TARGET)
     names = [operation.name for operation in ordered.operations]
     assert names.count("optimization_barrier") == count
     assert len(names) == len(program.operations) + count
 
     def compiled(program):
-        def run(x, w):
-            return evaluate(program.operations, {0: x, 1: w}, program.outputs)
+        def call(x, w):
+            return run(program, [x, w])
 
-        return jax.jit(run, compiler_options=compiler_options()).lower(x, W).compile()
+        return jax.jit(call, compiler_options=compiler_options()).lower(x, W).compile()
 
     plain, kept = compiled(program), compiled(ordered)
     np.testing.assert_allclose(kept(x, W)[0], fn(jnp.asarray(x), jnp.asarray(W)), rtol=1e-5)
@@ -195,5 +196,5 @@ def test_what_stands_between(name):
 
 
 def test_hidden_constants_are_seen_by_the_passes():
-    program = opened_program(jax.make_jaxpr(lambda x: jo.add(x, np.float32(2)))(np.float32(X)), "cpu")
+    program = inlined(lambda x: jo.add(x, np.float32(2)), np.float32(X))
     assert [operation.name for operation in program.operations] == ["broadcast_in_dim", "add"]

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from jax import lax
+from programs import TARGET, inlined
 
-from jaxops.compiler.ir import evaluate, opened_program
-from jaxops.compiler.passes import lazy_moves, sink_transposes
+from jaxops.compiler.passes import lazy_moves
+from jaxops.compiler.pipeline import function_of, lowering
 
 RNG = np.random.default_rng(0)
 
@@ -26,13 +27,9 @@ def first(x):
 
 def walked(fn, *given):
     """The function as the walk runs it."""
-    program = opened_program(jax.make_jaxpr(fn)(*given), "cpu")
-
-    def run(*values):
-        found = evaluate(program.operations, dict(enumerate(values)), program.outputs, sink_transposes.bind)
-        return jax.tree.unflatten(jax.tree.structure(jax.eval_shape(fn, *given)), list(map(lazy_moves.settled, found)))
-
-    return run
+    function = function_of(inlined(fn, *given), lowering(TARGET))
+    tree = jax.tree.structure(jax.eval_shape(fn, *given))
+    return lambda *values: jax.tree.unflatten(tree, function(values))
 
 
 def transposes(fn, *given):
@@ -51,7 +48,7 @@ def transposes(fn, *given):
     ],
 )
 def test_pieces_that_shapes_share(old, new, wanted):
-    assert lazy_moves.shared(old, new) == wanted
+    assert lazy_moves.shared_pieces(old, new) == wanted
 
 
 def normalized(x, groups, split=False):

@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from programs import TARGET, inlined
 
 from jaxops.compiler import numpy_interpreter
-from jaxops.compiler.ir import evaluate, opened_program
-from jaxops.compiler.partition.weight_only import Division
-from jaxops.compiler.passes.lift_scalars import numbers_as_arguments
-from jaxops.compiler.run.prepare_weights import preparation
+from jaxops.compiler.ir import run
+from jaxops.compiler.partition.weight_only import split_weight_only
+from jaxops.compiler.passes.lift_scalars import lift_scalar_constants
+from jaxops.compiler.run.prepare_weights import WeightProgram
 from jaxops.ops import quantize_linear
 
 RNG = np.random.default_rng(0)
@@ -24,15 +25,14 @@ SCALES = (0.25, 0.37, 1.25, -0.5, 3.0, 0.125)
 def kernels(fn, *numbers):
     """How many numbers are prepared for a function, and its loops, those that differ and all; the results stay as they
     were. numbers: none of them is a constant of the program any more."""
-    program = numbers_as_arguments(opened_program(jax.make_jaxpr(fn)(jnp.asarray(W), jnp.asarray(X)), "cpu"))
-    division = Division(program, {0: "w"})
-    values = preparation(program, division, {0: "w"}, [jnp.asarray(W)]).computed({}, [jnp.asarray(W)])
+    program = lift_scalar_constants(inlined(fn, jnp.asarray(W), jnp.asarray(X)), TARGET)
+    split = split_weight_only(program, 1)
+    values = WeightProgram.of(split.prepare).cached({}, [jnp.asarray(W)])
 
-    def run(values, w, x):
-        known = dict(zip(division.prepared, values, strict=True)) | {0: w, 1: x}
-        return evaluate(division.rest, known, program.outputs)
+    def call(values, w, x):
+        return run(split.run, [*values, *[w] * len(split.read), x])
 
-    compiled = jax.jit(run).lower(values, W, X).compile()
+    compiled = jax.jit(call).lower(values, W, X).compile()
     wanted = jax.jit(fn)(W, X)
     np.testing.assert_allclose(compiled(values, W, X)[0], wanted, rtol=1e-5, atol=1e-5)
     text = compiled.as_text()
@@ -97,11 +97,11 @@ def test_what_is_made_of_numbers_is_prepared():
             x = lax.dot(x, w[k]) * factor(np.float32(scale), np.float32(1 + k))
         return x
 
-    program = numbers_as_arguments(opened_program(jax.make_jaxpr(fn)(jnp.asarray(W), jnp.asarray(X)), "cpu"))
-    division = Division(program, {0: "w"})
-    assert sum(operation.name == numpy_interpreter.NUMBER for operation in program.operations) > len(SCALES)
-    assert sum(program.types[v].shape == () for v in division.prepared) == len(SCALES)
-    assert not any(program.types[v].shape == () for operation in division.rest for v in operation.results)
+    program = lift_scalar_constants(inlined(fn, jnp.asarray(W), jnp.asarray(X)), TARGET)
+    split = split_weight_only(program, 1)
+    assert sum(operation.name == numpy_interpreter.CONSTANT for operation in program.operations) > len(SCALES)
+    assert sum(program.types[v].shape == () for v in split.prepare.outputs) == len(SCALES)
+    assert not any(program.types[v].shape == () for operation in split.run.operations for v in operation.results)
     values, *_ = kernels(fn)
     assert values == len(SCALES)
 

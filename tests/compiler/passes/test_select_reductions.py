@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from programs import TARGET, inlined
 
-from jaxops.compiler.ir import evaluate, opened_program
-from jaxops.compiler.passes import lazy_moves, sink_transposes
+from jaxops.compiler.pipeline import function_of, lowering
 
 pytestmark = pytest.mark.optimized
 
@@ -19,11 +19,10 @@ SHAPES += [((3, 1021, 64), (1,)), ((2, 14, 13, 32), (1, 2)), ((300, 9), (0,)), (
 
 def run(fn, x):
     """What a function gives in a model's own program, and the operations of this program."""
-    closed = jax.make_jaxpr(fn)(x)
-    program = opened_program(closed, "cpu")
+    function = function_of(inlined(fn, x), lowering(TARGET))
 
     def call(x):
-        return lazy_moves.settled(evaluate(program.operations, {0: x}, program.outputs, sink_transposes.bind)[0])
+        return function([x])[0]
 
     return np.asarray(jax.jit(call)(x)), {eqn.primitive.name for eqn in jax.make_jaxpr(call)(x).eqns}
 

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from programs import prepared
+from programs import TARGET, inlined, prepared
 
-from jaxops.compiler.ir import evaluate, opened_program
-from jaxops.compiler.passes.sink_barriers import kept_late
+from jaxops.compiler.ir import run
+from jaxops.compiler.passes.sink_barriers import sink_barriers
 from jaxops.kernels.xla_workarounds import computed_once
 
 X = np.random.default_rng(0).standard_normal((4, 6), np.float32)
@@ -17,13 +17,13 @@ Y = X + 1
 
 def program_of(fn):
     with prepared():
-        return opened_program(jax.make_jaxpr(fn)(X, Y), "cpu")
+        return inlined(fn, X, Y)
 
 
 def order(fn):
     """The names of the operations once the marks have moved; the values stay as they were."""
-    program = kept_late(program_of(fn))
-    found = jax.jit(lambda x, y: evaluate(program.operations, {0: x, 1: y}, program.outputs))(X, Y)
+    program = sink_barriers(program_of(fn), TARGET)
+    found = jax.jit(lambda x, y: run(program, [x, y]))(X, Y)
     wanted = fn(jnp.asarray(X), jnp.asarray(Y))
     for a, b in zip(found, jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
@@ -74,4 +74,4 @@ def test_marks_behind_each_other():
 
 def test_a_program_without_marks_is_left_as_it_is():
     program = program_of(lambda x, y: (lax.exp(x),))
-    assert kept_late(program) is program
+    assert sink_barriers(program, TARGET) is program

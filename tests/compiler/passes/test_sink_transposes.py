@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from programs import TARGET, inlined
 
-from jaxops.compiler.ir import evaluate, opened_program
-from jaxops.compiler.passes import lazy_moves, sink_transposes
+from jaxops.compiler.pipeline import function_of, lowering
 
 X = np.random.default_rng(0).standard_normal((2, 3, 8, 10)).astype(np.float32)
 
@@ -63,12 +63,11 @@ BODIES = {
 
 def both(fn):
     """(what JAX computes, what the walk computes, the transposes of the two programs)."""
-    program = opened_program(jax.make_jaxpr(fn)(X), "cpu")
-    assert program.inputs == 1
+    program = inlined(fn, X)
+    assert program.inputs == (0,)
 
     def walk(x):
-        (found,) = evaluate(program.operations, {0: x}, program.outputs, sink_transposes.bind)
-        return lazy_moves.settled(found)
+        return function_of(program, lowering(TARGET))([x])[0]
 
     counts = [str(jax.make_jaxpr(f)(X)).count(" transpose[") for f in (fn, walk)]
     return jax.jit(fn)(X), jax.jit(walk)(X), counts
@@ -109,8 +108,7 @@ def test_channels_of_a_batch_of_one_move_and_keys_of_many_heads_stay(batch, coun
         return turned(lax.exp(turned(lax.cumsum(turned(x), 2))))
 
     def walk(x):
-        program = opened_program(jax.make_jaxpr(fn)(x), "cpu")
-        return lazy_moves.settled(evaluate(program.operations, {0: x}, program.outputs, sink_transposes.bind)[0])
+        return function_of(inlined(fn, x), lowering(TARGET))([x])[0]
 
     assert tuple(str(jax.make_jaxpr(f)(x)).count(" transpose[") for f in (fn, walk)) == counts
     np.testing.assert_array_equal(jax.jit(walk)(x), jax.jit(fn)(x))
@@ -133,14 +131,10 @@ def test_updates_are_fusions(given, read):
             x = lax.dynamic_update_slice_p.bind(x, read(part), 0, start, 0, 0)
         return x
 
-    program = opened_program(jax.make_jaxpr(write)(X, parts, starts), "cpu")
-
-    def run(*values):
-        (y,) = evaluate(program.operations, dict(enumerate(values)), program.outputs, sink_transposes.bind)
-        return lazy_moves.settled(y)
+    program = inlined(write, X, parts, starts)
 
     leaves = X, *parts, *starts
-    compiled = jax.jit(run).lower(*leaves).compile()
+    compiled = jax.jit(lambda *leaves: function_of(program, lowering(TARGET))(leaves)[0]).lower(*leaves).compile()
     entry = compiled.as_text().split("ENTRY")[1]
     assert " fusion(" in entry
     assert " dynamic-update-slice(" not in entry

@@ -12,9 +12,9 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from onnx import helper, numpy_helper
 
 import jaxops.onnx
+from jaxops.compiler import pipeline
 from jaxops.compiler.passes import lazy_moves
-from jaxops.compiler.run import segments
-from jaxops.runtime import specialized_calls
+from jaxops.compiler.run.segments import SegmentedProgram
 
 pytestmark = pytest.mark.usefixtures("cut_however_short")
 RNG = np.random.default_rng(0)
@@ -43,10 +43,10 @@ def network(count, kernel, outputs=()):
 
 
 @pytest.fixture
-def chains(monkeypatch):
+def segmented(monkeypatch):
     """The programs of several parts that were made."""
-    found, plain = [], specialized_calls.chained
-    monkeypatch.setattr(specialized_calls, "chained", lambda *of: found.append(plain(*of)) or found[-1])
+    found, plain = [], SegmentedProgram.jitted
+    monkeypatch.setattr(SegmentedProgram, "jitted", lambda *of: found.append(plain(*of)) or found[-1])
     return found
 
 
@@ -59,31 +59,31 @@ def close(found, wanted):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
-def lowered_parts(network, chains):
+def lowered_parts(network, segmented):
     """The programs of a model, lowered, in the order in which they run."""
     model, x = jaxops.onnx.load(network), image(1, 3, 24, 24)
     model(x)
-    (part,) = model._pieces.prepared._own.parts.values()
-    lowered = chains[0].lower(part.prepared, part.weights, [x])
-    return [lowered.parts[link.run] for link in lowered.wiring.links]
+    (part,) = model._pieces.prepared._cache.executables.values()
+    lowered = segmented[0].lower(part.prepared, part.weights, [x])
+    return [lowered.parts[segment.run] for segment in lowered.wiring.segments]
 
 
 @pytest.mark.optimized
 @pytest.mark.parametrize("kernel", [1, 3])
 @pytest.mark.parametrize("outputs", [(), (3,), range(1, 9)], ids=["last", "middle", "all"])
-def test_a_model_computes_what_its_function_does(kernel, outputs, chains):
+def test_a_model_computes_what_its_function_does(kernel, outputs, segmented):
     model = jaxops.onnx.load(network(8, kernel, outputs))
     x = image(2, 3, 24, 24)
     for _ in range(2):
         close(model(x), jax.jit(model.apply)(model.params, x))
-    (found,) = chains
-    runs = [link.run for link in found.links]
+    (found,) = segmented
+    runs = [segment.run for segment in found.segments]
     assert len(set(runs)) < len(runs) <= 6
 
 
-def test_layouts_cross_from_part_to_part(chains):
+def test_layouts_cross_from_part_to_part(segmented):
     """Data stay channels last: nothing but the input is transposed."""
-    _, *middle, _ = [part.as_text() for part in lowered_parts(network(8, 3), chains)]
+    _, *middle, _ = [part.as_text() for part in lowered_parts(network(8, 3), segmented)]
     assert len(middle) == 3
     assert len({*middle}) == 1
     assert "stablehlo.transpose" not in middle[0]
@@ -91,28 +91,28 @@ def test_layouts_cross_from_part_to_part(chains):
 
 
 @pytest.mark.optimized
-def test_other_sizes_settings_and_types(chains):
+def test_other_sizes_settings_and_types(segmented):
     model = jaxops.onnx.load(network(8, 3))
     x = image(1, 3, 24, 24)
     wanted = jax.jit(model.apply)(model.params, x)
     close(model(x), wanted)
     close(model(jnp.asarray(x)), wanted)
-    assert len(chains) == 1
+    assert len(segmented) == 1
     with jax.default_matmul_precision("highest"):
         close(model(x), wanted)
-    assert len(chains) == 2
+    assert len(segmented) == 2
     close(model(x), wanted)
     jax.clear_caches()
     close(model(x), wanted)
-    assert len(chains) == 2
+    assert len(segmented) == 2
     close(model(x[..., :20, :20]), jax.jit(model.apply)(model.params, x[..., :20, :20]))
-    assert len(chains) == 3
+    assert len(segmented) == 3
     with jax.disable_jit():
         close(model(x), wanted)
 
 
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
-def test_a_later_call_with_shards(kind, chains):
+def test_a_later_call_with_shards(kind, segmented):
     model = jaxops.onnx.load(network(8, 3))
     x = image(2, 3, 24, 24)
     mesh = jax.make_mesh((2,), ("i",), axis_types=(kind,))
@@ -121,7 +121,7 @@ def test_a_later_call_with_shards(kind, chains):
     close(model(shards), model(x))
 
 
-def test_equal_parts_are_compiled_once(chains):
+def test_equal_parts_are_compiled_once(segmented):
     compiled = []
 
     def listen(event, seconds, **_):
@@ -135,18 +135,18 @@ def test_equal_parts_are_compiled_once(chains):
         model(x)
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
-    assert len(chains[0].links) == 5
+    assert len(segmented[0].segments) == 5
     assert len(compiled) == 3
 
 
-def test_results_of_the_last_part_are_arrays(chains):
+def test_results_of_the_last_part_are_arrays(segmented):
     """Or each call would run a program more, which makes arrays of them."""
-    *_, last = lowered_parts(network(12, 3), chains)
+    *_, last = lowered_parts(network(12, 3), segmented)
     (result,) = last.out_info
-    assert not isinstance(result, lazy_moves.Moved | lazy_moves.Reshaped | lazy_moves.Spread)
+    assert not isinstance(result, lazy_moves.LazyTranspose | lazy_moves.LazyReshape | lazy_moves.LazyBroadcast)
 
 
-def test_the_last_part_may_be_one_of_the_equal_ones(chains):
+def test_the_last_part_may_be_one_of_the_equal_ones(segmented):
     """It is compiled once for all of them."""
     weights = [numpy_helper.from_array(RNG.standard_normal((16, 16), np.float32) / 4, f"w{k}") for k in range(8)]
     nodes = [node("Tanh", ["x"], ["h0"])]
@@ -157,17 +157,17 @@ def test_the_last_part_may_be_one_of_the_equal_ones(chains):
     x = image(5, 16)
     for _ in range(2):
         close(model(x), jax.jit(model.apply)(model.params, x))
-    *_, one, last = [link.run for link in chains[0].links]
+    *_, one, last = [segment.run for segment in segmented[0].segments]
     assert one is last
 
 
-def test_values_are_let_go_when_nothing_reads_them(chains):
+def test_values_are_let_go_when_nothing_reads_them(segmented):
     model = jaxops.onnx.load(network(12, 3))
     model(image(1, 3, 24, 24))
-    links = chains[0].links
-    for link, following in itertools.pairwise(links):
-        assert set(link.operands).isdisjoint(following.operands)
-        assert set(link.operands) <= set(link.done)
+    segments = segmented[0].segments
+    for segment, following in itertools.pairwise(segments):
+        assert set(segment.operands).isdisjoint(following.operands)
+        assert set(segment.operands) <= set(segment.dead)
 
 
 def unequal(count):
@@ -186,15 +186,15 @@ def unequal(count):
 
 
 @pytest.mark.optimized
-def test_halves_compute_what_the_whole_does(chains):
+def test_halves_compute_what_the_whole_does(segmented):
     model = jaxops.onnx.load(unequal(8))
     x = image(1, 3, 40, 40)
     for _ in range(2):
         close(model(x), jax.jit(model.apply)(model.params, x))
-    assert len(chains[0].links) == 2
+    assert len(segmented[0].segments) == 2
 
 
-def test_one_half_is_lowered_while_the_other_is_compiled(monkeypatch, chains):
+def test_one_half_is_lowered_while_the_other_is_compiled(monkeypatch, segmented):
     """And one is compiled at a time."""
     events = []
     began, second = threading.Event(), threading.Event()
@@ -224,7 +224,7 @@ def test_one_half_is_lowered_while_the_other_is_compiled(monkeypatch, chains):
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_as_many_parts_are_compiled_at_once_as_a_chain_says(count, monkeypatch, chains):
+def test_as_many_parts_are_compiled_at_once_as_a_program_says(count, monkeypatch, segmented):
     """By a first call, and for a file. The first two wait for another one, or long enough to see that there is none."""
     plain = jax.stages.Lowered.compile
 
@@ -237,15 +237,15 @@ def test_as_many_parts_are_compiled_at_once_as_a_chain_says(count, monkeypatch, 
             met.append(False)
         return plain(lowered, *given)
 
-    monkeypatch.setattr(segments, "at_once", lambda parts: count)
+    monkeypatch.setattr(pipeline, "at_once", lambda parts, target: count)
     model, x = jaxops.onnx.load(network(8, 3)), image(1, 3, 24, 24)
     with monkeypatch.context() as patched:
         patched.setattr(jax.stages.Lowered, "compile", compiled)
         meeting, begun, met = threading.Barrier(2), [], []
         model(x)
         assert met[:2] == [count == 2] * 2
-        (part,) = model._pieces.prepared._own.parts.values()
-        lowered = chains[0].lower(part.prepared, part.weights, [x])
+        (part,) = model._pieces.prepared._cache.executables.values()
+        lowered = segmented[0].lower(part.prepared, part.weights, [x])
         meeting, begun, met = threading.Barrier(2), [], []
         lowered.compile()
         assert met[:2] == [count == 2] * 2

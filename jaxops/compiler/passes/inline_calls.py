@@ -1,0 +1,97 @@
+"""Opens the calls that wrap operations, so that each pass sees every operation and its operands.
+
+`jit` inside `jit`, the functions with a derivative of their own, and the choice of a form by platform only say how a
+program came about.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxops.compiler.ir import Constant, Operand, Operation, Program
+from jaxops.compiler.primitives import called_jaxpr
+from jaxops.kernels.target import Target
+
+# Primitives that leave the elements of an array in their order.
+_RESHAPES = ("expand_dims", "reshape", "squeeze")
+
+
+def inline_calls(program: Program, target: Target) -> Program:
+    """Returns the program without calls, as it runs on the target's platform.
+
+    A transpose that undoes the one before is left out: weights that are transposed twice stay as the file has them. So
+    is a reshape to a shape that the same elements had before.
+    """
+    types: list[Any] = [program.types[v] for v in program.inputs]
+    operations: list[Operation] = []
+    undone: dict[Any, Operand] = {}  # (a transposed value, the permutation that undoes it) → the value before
+    shaped: dict[Any, Operand] = {}  # (a value, a shape) → its elements in that shape
+    origins: dict[Any, Operand] = {}  # a value whose elements another one had first → that one
+
+    def inlined(equation: Any, operands: Sequence[Operand], scope: str) -> Sequence[Operand]:
+        """Adds the operations of an equation; returns its results."""
+        name, params = equation.primitive.name, equation.params
+        first = operands[0] if operands else None
+        if name == "platform_index":
+            return [Constant(_chosen(params["platforms"], target.platform))]
+        if name == "cond" and isinstance(first, Constant) and isinstance(first.value, int):
+            return walk(params["branches"][first.value], operands[1:], scope)
+        if name == "optimization_barrier" and all(isinstance(v, Constant) for v in operands):
+            # A hidden constant is seen by the passes; what it is hidden from, `passes.keep_order` knows.
+            return [_typed(v, x.aval.dtype) for v, x in zip(operands, equation.outvars, strict=True)]
+        if (inner := called_jaxpr(equation)) is not None:
+            return walk(inner, operands, scope)
+        if name == "transpose" and (first, params["permutation"]) in undone:
+            return [undone[first, params["permutation"]]]
+        if name in _RESHAPES and (origins.get(first, first), equation.outvars[0].aval.shape) in shaped:
+            return [shaped[origins.get(first, first), equation.outvars[0].aval.shape]]
+        results = tuple(range(len(types), len(types) + len(equation.outvars)))
+        types.extend(v.aval for v in equation.outvars)
+        operations.append(Operation(equation, tuple(operands), results, scope))
+        if name == "transpose" and isinstance(first, int):
+            undone[results[0], tuple(np.argsort(params["permutation"]))] = first
+        if name in _RESHAPES and isinstance(first, int):
+            origin = origins[results[0]] = origins.get(first, first)
+            assert isinstance(origin, int)
+            shaped.update({(origin, types[origin].shape): origin, (origin, types[results[0]].shape): results[0]})
+        return results
+
+    def walk(jaxpr: Any, inputs: Sequence[Operand], scope: str) -> list[Operand]:
+        constants = map(Constant, getattr(jaxpr, "consts", ()))
+        jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
+        values: dict[Any, Operand] = dict(zip(jaxpr.invars, inputs, strict=True))
+        values.update(zip(jaxpr.constvars, constants, strict=True))
+
+        def read(v: Any) -> Operand:
+            return Constant(v.val) if hasattr(v, "val") else values[v]
+
+        for equation in jaxpr.eqns:
+            inner = _joined(scope, str(equation.source_info.name_stack))
+            results = inlined(equation, list(map(read, equation.invars)), inner)
+            values.update(zip(equation.outvars, results, strict=True))
+        return list(map(read, jaxpr.outvars))
+
+    values: dict[int, Operand] = {v: k for k, v in enumerate(program.inputs)}
+
+    def operand(v: Operand) -> Operand:
+        return values[v] if isinstance(v, int) else v
+
+    for operation in program.operations:
+        results = inlined(operation.equation, list(map(operand, operation.operands)), operation.scope)
+        values.update(zip(operation.results, results, strict=True))
+    inputs, outputs = tuple(range(len(program.inputs))), tuple(map(operand, program.outputs))
+    return Program(tuple(operations), tuple(types), inputs, outputs)
+
+
+def _typed(operand: Any, dtype: Any) -> Constant:
+    return Constant(operand.value if np.shape(operand.value) else np.asarray(operand.value, dtype))
+
+
+def _joined(*scopes: str) -> str:
+    return "/".join(filter(None, scopes))
+
+
+def _chosen(platforms: Sequence[Any], platform: str) -> int:
+    """Returns the position of the branch for a platform; None stands for all platforms without a branch."""
+    return next(k for k, names in enumerate(platforms) if names is None or platform in names)

@@ -1,0 +1,229 @@
+"""THE LIST: what happens to a traced program before XLA compiles it, in this order.
+
+1. `PASSES` make one program of another.
+2. The program is split into what depends on the weights alone, which runs once, and the rest, which runs at each call.
+3. On a CPU, the rest is split where equal layers repeat, so that each is compiled once.
+4. `SEGMENT_PASSES` make one program of another, for each section.
+5. `RULES` say how an operation is lowered while the last `jax.jit` traces a section. They are no passes: transposes go
+   into the loops of `block attention` and from one section into the next as lazy values, and a pass would trace all
+   operations once more, which takes 2 % of the start of BERT-base.
+
+A new pass is its file and a row here.
+"""
+
+import contextlib
+import functools
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import jax
+
+from jaxops.compiler.ir import Emit, Program, plain, run
+from jaxops.compiler.partition.repeated_layers import Section, at_once, split_at_repeated_layers
+from jaxops.compiler.partition.weight_only import split_weight_only
+from jaxops.compiler.passes.block_attention import block_attention
+from jaxops.compiler.passes.concat_in_place import concat_in_place
+from jaxops.compiler.passes.defer_elementwise import defer_elementwise
+from jaxops.compiler.passes.inline_calls import inline_calls
+from jaxops.compiler.passes.keep_order import keep_order
+from jaxops.compiler.passes.lazy_moves import materialize
+from jaxops.compiler.passes.lift_scalars import lift_scalar_constants
+from jaxops.compiler.passes.select_reductions import select_reductions
+from jaxops.compiler.passes.sink_barriers import sink_barriers
+from jaxops.compiler.passes.sink_transposes import sink_transposes
+from jaxops.compiler.run.prepare_weights import WeightProgram
+from jaxops.compiler.run.segments import segmented
+from jaxops.compiler.run.specialized import Specialized
+from jaxops.compiler.verify import verify
+from jaxops.compiler.xla_options import compiler_options
+from jaxops.kernels.target import Target
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of the list. platforms: where it runs; () for all. after: the rows that it must follow. why: it does."""
+
+    name: str
+    function: Callable[..., Any]
+    platforms: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    why: str = ""
+
+
+CPU = ("cpu",)
+# Program, Target → Program.
+PASSES = (
+    Entry("inline calls", inline_calls, why="first, or no pass sees an operation inside a call"),
+    Entry("keep order", keep_order, after=("inline calls",), why="before any operation moves: it compares neighbours"),
+    Entry("sink barriers", sink_barriers, after=("keep order",), why="`computed_once` stops at a barrier of the order"),
+    Entry("defer elementwise", defer_elementwise, CPU, ("sink barriers",), "it stops at `computed_once`"),
+    Entry("concat in place", concat_in_place, CPU, ("defer elementwise",), "it leaves no concatenation to move"),
+    Entry("lift scalar constants", lift_scalar_constants, (), ("concat in place",), "it lifts the starts of updates"),
+)
+SPLIT_WEIGHTS = Entry(
+    *("split weights", split_weight_only, (), ("lift scalar constants",)),
+    why="lifted scalars are prepared like weights",
+)
+SPLIT_LAYERS = Entry(
+    *("split layers", split_at_repeated_layers, CPU, ("split weights",)),
+    why="what is computed once differs from layer to layer",
+)
+SEGMENT_PASSES = (
+    Entry("block attention", block_attention, CPU, ("split layers",), "a loop would hide equal layers and products"),
+)
+# Emit, Operation, operands, parameters → results; each rule emits the operations for the next one.
+RULES = (
+    Entry("sink transposes", sink_transposes, after=("block attention",), why="transposes go into its loops"),
+    Entry("select reductions", select_reductions, CPU, ("sink transposes",), "which axes are last depends on these"),
+)
+LIST = (*PASSES, SPLIT_WEIGHTS, SPLIT_LAYERS, *SEGMENT_PASSES, *RULES)
+
+
+class Row(NamedTuple):
+    """What one entry did to one program: the operations of a call before and after it, and how long it took.
+
+    seconds: None for a rule, whose time is a part of the last trace.
+    """
+
+    name: str
+    before: int
+    after: int
+    seconds: float | None
+
+
+_skipped: ContextVar[frozenset[str]] = ContextVar("_skipped", default=frozenset())
+_rows: ContextVar[list[Row] | None] = ContextVar("_rows", default=None)
+# The entries without which there is no program to run.
+REQUIRED = {"inline calls", "split weights"}
+
+
+@contextlib.contextmanager
+def without(*names: str) -> Iterator[None]:
+    """Leaves out entries of the list inside `with`: for tests, and to measure what an entry brings.
+
+    Raises KeyError for a name that is not in the list, or that must run.
+    """
+    unknown = set(names) - {entry.name for entry in LIST if entry.name not in REQUIRED}
+    if unknown:
+        raise KeyError(f"no entry of the pipeline to leave out: {sorted(unknown)}")
+    token = _skipped.set(_skipped.get() | set(names))
+    try:
+        yield
+    finally:
+        _skipped.reset(token)
+
+
+def skipped() -> frozenset[str]:
+    """Returns the names of the entries that are left out now."""
+    return _skipped.get()
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[list[Row]]:
+    """Gives a list that gets a row for each entry, and for each program that is specialized inside `with`."""
+    rows: list[Row] = []
+    token = _rows.set(rows)
+    try:
+        yield rows
+    finally:
+        _rows.reset(token)
+
+
+def applies(entry: Entry, target: Target) -> bool:
+    """Tells whether an entry runs for a target."""
+    return entry.name not in _skipped.get() and (not entry.platforms or target.platform in entry.platforms)
+
+
+def apply(entries: Sequence[Entry], program: Program, target: Target) -> Program:
+    """Runs passes one after the other."""
+    for entry in entries:
+        if applies(entry, target):
+            program = _run(entry, program, target)
+    return program
+
+
+def lowering(target: Target, rules: Sequence[Entry] = RULES) -> Emit:
+    """Returns the function that computes an operation by all rules for a target."""
+    emit: Emit = plain
+    for rule in reversed(rules):
+        if applies(rule, target):
+            emit = functools.partial(rule.function, emit)
+    return emit
+
+
+def function_of(program: Program, emit: Emit) -> Callable[..., list[Any]]:
+    """Returns the function of lists of values that a program computes. emit: computes one operation."""
+
+    def function(*arguments: Iterable[Any]) -> list[Any]:
+        return list(map(materialize, run(program, itertools.chain(*arguments), emit)))
+
+    return function
+
+
+def specialize(closed: Any, weights: int, target: Target) -> Specialized:
+    """Makes two pure functions of a closed jaxpr: one of its weights, and one that runs at each call.
+
+    weights: how many of its arguments, the first ones, are weights.
+    """
+    program = apply(PASSES, Program.of(closed), target)
+    prepare, each_call, read = _run(SPLIT_WEIGHTS, program, weights, programs=lambda split: [split.run])
+    _check(SPLIT_WEIGHTS, prepare)
+    sections, emit = [], lowering(target)
+    if applies(SPLIT_LAYERS, target):
+        sections = _run(SPLIT_LAYERS, each_call, target, programs=lambda found: _different(found, each_call).values())
+    programs = {k: apply(SEGMENT_PASSES, p, target) for k, p in _different(sections, each_call).items()}
+    if (rows := _rows.get()) is not None:
+        rows += _rule_rows(list(programs.values()), target)
+    if sections:
+        function = segmented(each_call, sections, programs, emit, at_once(sections, target))
+    else:
+        function = function_of(programs[None], emit)
+    return Specialized(WeightProgram.of(prepare), read, function, compiler_options(each_call.operations))
+
+
+def _different(sections: Sequence[Section], program: Program) -> dict[Any, Program]:
+    """Returns the programs of all sections, equal ones once, by their form; the whole program where it is not split."""
+    return {section.form: section.program for section in sections} or {None: program}
+
+
+def _run(
+    entry: Entry, program: Program, argument: Any, programs: Callable[[Any], Iterable[Program]] = lambda after: [after]
+) -> Any:
+    """Runs an entry, notes what it did, and checks it. programs: those in its result that run at each call."""
+    start = time.perf_counter()
+    result = entry.function(program, argument)
+    seconds, after = time.perf_counter() - start, list(programs(result))
+    if (rows := _rows.get()) is not None:
+        rows.append(Row(entry.name, len(program.operations), _size(after), seconds))
+    _check(entry, *after)
+    return result
+
+
+def _check(entry: Entry, *programs: Program) -> None:
+    if cast(Any, jax.config).jax_enable_checks:
+        for program in programs:
+            verify(program, entry.name)
+
+
+def _rule_rows(programs: Sequence[Program], target: Target) -> Iterator[Row]:
+    """Yields a row for each rule: the operations of the traced programs with the rules up to it."""
+    before = _size(programs)
+    for k, rule in enumerate(RULES):
+        if applies(rule, target):
+            emit = lowering(target, RULES[: k + 1])
+            after = sum(_traced_size(program, emit) for program in programs)
+            yield Row(rule.name, before, after, None)
+            before = after
+
+
+def _traced_size(program: Program, emit: Emit) -> int:
+    arguments = [jax.ShapeDtypeStruct(program.types[v].shape, program.types[v].dtype) for v in program.inputs]
+    return len(jax.make_jaxpr(function_of(program, emit))(arguments).eqns)
+
+
+def _size(programs: Iterable[Program]) -> int:
+    return sum(len(program.operations) for program in programs)
