@@ -95,7 +95,7 @@ class Model:
         self._weights = Weights(self._tensors, self._shardings)
         self._parts = Parts(self.graph)
         facts = {v.name: bool(v.static) for v in formals}
-        self._expected_cuts = expected_cuts(self._parts.giving(), facts)
+        self._expected_cuts = expected_cuts(self._parts.with_outputs(), facts)
         self.x64: bool = x64 if isinstance(x64, bool) else x64(self.graph, self._tensors, facts)
 
     @property
@@ -166,7 +166,7 @@ class Model:
         """weights, values: parameters and inputs that were checked. own: see `Pieces.call`."""
         if rng is not None:
             check_key("apply", rng)
-        given, graph = (weights, values, rng), self._parts.giving(outputs)
+        given, graph = (weights, values, rng), self._parts.with_outputs(outputs)
 
         def run(weights: Any, values: Any, rng: Any) -> Any:
             return leave(self._pieces.call(graph, values, weights, rng, own=own), graph.outputs, given)
@@ -332,9 +332,9 @@ class Model:
             raise ArgumentError("summary: `time` needs example inputs")
         every = functools.cache(lambda: self._every_tensor(values)) if inputs or named else None
         title = f"{self.graph.name or 'model'} · {self._description}"
-        found = summarize(self._parts.giving(), self._shapes, values, depth=depth, title=title, computed=every)
+        found = summarize(self._parts.with_outputs(), self._shapes, values, depth=depth, title=title, computed=every)
         if time and every is not None:
-            found = timed(found, self._parts.giving(), self.params, {**opened(values), **every()}, depth)
+            found = timed(found, self._parts.with_outputs(), self.params, {**opened(values), **every()}, depth)
         return found
 
     @explained
@@ -346,7 +346,7 @@ class Model:
         `sizes`, as in `summary`; without either, with the names of the symbolic sizes, where they can be followed.
         Raises ModuleNotFoundError without igraph (`pip install 'jaxops[plot]'`).
         """
-        graph = self._parts.giving()
+        graph = self._parts.with_outputs()
         if inputs or named or sizes:
             shapes = traced(graph, self._shapes, self._examples("plot", inputs, named, sizes))[0]
         else:
@@ -366,7 +366,7 @@ class Model:
     def _examples(self, what: str, inputs: Sequence[Any], named: Any, sizes: Any, given: Any = None) -> dict[str, Any]:
         """Inputs as a call gets them, or shapes in their place. given: arrays that say some of these, by name."""
         if not (inputs or named):
-            return example(self._parts.giving(), self._shapes, self.inputs, sizes or {}, what, given or {})
+            return example(self._parts.with_outputs(), self._shapes, self.inputs, sizes or {}, what, given or {})
         if sizes:
             raise ArgumentError(f"{what}: give example inputs or `sizes`, not both")
         return self._border.arrive(inputs, named)
@@ -380,7 +380,7 @@ class Model:
         """What each node makes, by name."""
         rng = jax.random.key(0) if self.graph.draws else None
         names = names_of(self.graph)
-        found = self._pieces.call(self._parts.giving(names), values, self.params, rng) if names else []
+        found = self._pieces.call(self._parts.with_outputs(names), values, self.params, rng) if names else []
         return dict(zip(names, undeferred(found), strict=True))
 
     def __str__(self) -> str:

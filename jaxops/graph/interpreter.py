@@ -54,15 +54,15 @@ PER_NODE = 64
 def check_called(graph: Graph, name: str = "") -> None:
     """Raises UnsupportedError for a graph whose functions stand for too many nodes. name: that of its function."""
     most = _MOST_CALLED + PER_NODE * len(graph.nodes)
-    if graph.called > most:
-        bodies = {node.operator.name: node.body.called for node in graph.nodes if node.body is not None}
+    if graph.inlined_nodes > most:
+        bodies = {node.operator.name: node.body.inlined_nodes for node in graph.nodes if node.body is not None}
         name = name or max(bodies, key=bodies.__getitem__, default="the model")
         raise UnsupportedError(
-            f"{name}: functions that call functions stand for {graph.called} nodes; jaxops runs {most} at most"
+            f"{name}: functions that call functions stand for {graph.inlined_nodes} nodes; jaxops runs {most} at most"
         )
 
 
-def run(
+def run_graph(
     graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any, outer: ChainMap[str, Any] | None = None
 ) -> list[Any]:
     """The outputs of a graph.
@@ -83,10 +83,10 @@ def run(
             node = graph.nodes[index]
             inputs = [values[name] if name else None for name in node.inputs]
             key = jax.random.fold_in(rng, graph.number(index)) if rng is not None and node.draws else None
-            outputs = step(node, inputs, params, key, values)
+            outputs = run_node(node, inputs, params, key, values)
             local.update((name, value) for name, value in zip(node.outputs, outputs, strict=False) if name)
             del inputs, outputs
-            for name in graph.spent[index]:
+            for name in graph.dead_after[index]:
                 del local[name]
         return stop
 
@@ -96,7 +96,7 @@ def run(
 
 def is_long(graph: Graph) -> bool:
     """Whether XLA is given the program of a graph in sections. Only a CPU's calls functions that are not inlined."""
-    return len(graph.nodes) + graph.called > 4 * _FUSED and jax.default_backend() == "cpu"
+    return len(graph.nodes) + graph.inlined_nodes > 4 * _FUSED and jax.default_backend() == "cpu"
 
 
 def in_sections(graph: Graph, start: int, stop: int, local: dict[str, Any], walk: Callable[[int, int], int]) -> int:
@@ -129,7 +129,7 @@ def _sections(graph: Graph, start: int, stop: int) -> list[tuple[int, int]]:
     found, first, count = [], start, 0
     for index in range(start, stop):
         body = graph.nodes[index].body
-        more = 1 if body is None else len(body.nodes) + body.called
+        more = 1 if body is None else len(body.nodes) + body.inlined_nodes
         if count and count + more > _FUSED:
             found.append((first, index))
             first, count = index, 0
@@ -137,7 +137,7 @@ def _sections(graph: Graph, start: int, stop: int) -> list[tuple[int, int]]:
     return [*found, (first, stop)]
 
 
-def step(
+def run_node(
     node: Node,
     inputs: Sequence[Any],
     params: Mapping[str, Any],
@@ -147,14 +147,16 @@ def step(
 ) -> Sequence[Any]:
     """The outputs of a node, given its inputs (None for one left out) and the values that its subgraphs may capture.
 
-    runs: what runs its subgraphs, or the body of a function; else `run`.
+    runs: what runs its subgraphs, or the body of a function; else `run_graph`.
     """
-    learner = LEARNER.get()
+    learner, runs = LEARNER.get(), runs or run_graph
     takes = node.operator.takes_dequantized
     inputs = [x.array if isinstance(x, Dequantized) and not takes(k) else x for k, x in enumerate(inputs)]
     while True:
         try:
-            return _attempt(node, learner.renewed(inputs) if learner else inputs, params, rng, values, runs or run)
+            return _attempt(
+                node, learner.renewed(inputs) if learner else inputs, params, rng, values, runs or run_graph
+            )
         except SizeError as error:
             if learner is None or not learner.goes_on(error):
                 raise

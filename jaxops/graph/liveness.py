@@ -21,7 +21,7 @@ class Parts:
         self._graph = graph
         self._found = {graph.output_names: live(graph)}
 
-    def giving(self, outputs: Any = None) -> Graph:
+    def with_outputs(self, outputs: Any = None) -> Graph:
         """outputs: a list of names, of any values; None for the outputs of the graph.
 
         Raises SignatureError for a name that the graph does not have.
@@ -32,10 +32,10 @@ class Parts:
             raise SignatureError(f"`outputs` is {outputs!r:.80}; give a list of names")
         names = tuple(outputs)
         if names not in self._found:
-            self._found[names] = live(self._giving(names))
+            self._found[names] = live(self._with_outputs(names))
         return self._found[names]
 
-    def _giving(self, names: tuple[str, ...]) -> Graph:
+    def _with_outputs(self, names: tuple[str, ...]) -> Graph:
         if not names:
             raise SignatureError("`outputs` names no tensor")
         known = self._graph.defined

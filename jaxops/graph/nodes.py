@@ -77,8 +77,14 @@ class Node:
     @cached_property
     def draws(self) -> bool:
         """Whether running it draws random numbers."""
-        inner = [*self.subgraphs.values(), *([self.body] if self.body else [])]
-        return self.operator.draws or any(graph.draws for graph in inner)
+        return self.operator.draws or any(graph.draws for graph in self.nested)
+
+    @property
+    def nested(self) -> Iterator["Graph"]:
+        """Its subgraphs, and its body."""
+        yield from self.subgraphs.values()
+        if self.body is not None:
+            yield self.body
 
     def uses(self) -> Iterator[str]:
         """The names it reads, those that its subgraphs capture included."""
@@ -167,26 +173,24 @@ class Graph:
         return any(node.draws for node in self.nodes)
 
     @property
-    def inner(self) -> Iterator["Graph"]:
+    def nested(self) -> Iterator["Graph"]:
         """The subgraphs and bodies of its nodes."""
         for node in self.nodes:
-            yield from node.subgraphs.values()
-            if node.body is not None:
-                yield node.body
+            yield from node.nested
 
     @cached_property
     def depth(self) -> int:
         """How many graphs stand inside each other, this one included."""
-        return 1 + max((graph.depth for graph in self.inner), default=0)
+        return 1 + max((graph.depth for graph in self.nested), default=0)
 
     @cached_property
-    def called(self) -> int:
+    def inlined_nodes(self) -> int:
         """The number of nodes that bodies add to those of the graph when it runs, as each node runs its own."""
         bodies = (len(node.body.nodes) for node in self.nodes if node.body is not None)
-        return sum(bodies) + sum(graph.called for graph in self.inner)
+        return sum(bodies) + sum(graph.inlined_nodes for graph in self.nested)
 
     @cached_property
-    def spent(self) -> tuple[tuple[str, ...], ...]:
+    def dead_after(self) -> tuple[tuple[str, ...], ...]:
         """For each node, the names that nothing after it reads."""
         seen = {value.name for value in self.outputs} | {""}
         found = []

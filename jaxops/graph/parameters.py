@@ -20,7 +20,7 @@ import numpy as np
 
 from jaxops.dtypes import is_float
 from jaxops.errors import ArgumentError, JaxopsError, SignatureError, near
-from jaxops.graph.interpreter import step
+from jaxops.graph.interpreter import run_node
 from jaxops.graph.nodes import Graph, Node, Tensor
 from jaxops.graph.static_analysis import Needs
 from jaxops.memory import fits
@@ -257,7 +257,7 @@ def _computed(node: Node, known: Mapping[str, Any], *, at_once: bool) -> Sequenc
         return None
     inputs = [known[name] if name else None for name in node.inputs]
     try:
-        found = step(node, inputs, {}, None)
+        found = run_node(node, inputs, {}, None)
     except JaxopsError:
         if at_once:
             raise

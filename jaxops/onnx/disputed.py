@@ -24,9 +24,8 @@ def _graphs(graph: Graph, seen: set[Graph]) -> Iterator[Graph]:
         return
     seen.add(graph)
     yield graph
-    for node in graph.nodes:
-        for inner in (*node.subgraphs.values(), *([node.body] if node.body else ())):
-            yield from _graphs(inner, seen)
+    for inner in graph.nested:
+        yield from _graphs(inner, seen)
 
 
 def _is_disputed(graph: Graph, node: Node) -> bool:

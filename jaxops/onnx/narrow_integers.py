@@ -64,7 +64,7 @@ class _Walk:
         """Whether the graph, or one inside it, casts to such a type."""
         if graph not in self._casts:
             here = any(n.operator.name == "Cast" and n.attributes.get("to") in _NARROW for n in graph.nodes)
-            self._casts[graph] = here or any(map(self.casts, graph.inner))
+            self._casts[graph] = here or any(map(self.casts, graph.nested))
         return self._casts[graph]
 
     def graph(self, graph: Graph, given: Mapping[str, _Type], outer: ChainMap[str, _Type]) -> Graph:

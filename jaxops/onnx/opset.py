@@ -11,7 +11,7 @@ import numpy as np
 from jaxops.attributes import non_negative
 from jaxops.dtypes import converted, is_float
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError
-from jaxops.graph.interpreter import step
+from jaxops.graph.interpreter import run_node
 from jaxops.graph.nodes import Node
 from jaxops.onnx.bind import with_body
 from jaxops.onnx.registry import Operator, find
@@ -105,7 +105,7 @@ def _function(name: str, version: int) -> Callable[..., Any]:
         )
         outputs = () if free else tuple(f"output {i}" for i in range(n_outputs))
         node = Node(operator, operator.version, names, outputs, attributes)
-        results = tuple(step(with_body(node), operands, {}, rng))
+        results = tuple(run_node(with_body(node), operands, {}, rng))
         results = results if free else results[:n_outputs]
         return results if n_outputs > 1 or _variadic(schema.outputs) else results[0]
 

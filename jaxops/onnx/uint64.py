@@ -62,8 +62,7 @@ class _Walk:
     def concerns(self, graph: Graph) -> bool:
         """Whether such a node is in the graph or inside it, whatever its type."""
         if graph not in self._concerns:
-            inner = (g for n in graph.nodes for g in (*n.subgraphs.values(), *([n.body] if n.body else [])))
-            self._concerns[graph] = any(map(_needs_bits, graph.nodes)) or any(map(self.concerns, inner))
+            self._concerns[graph] = any(map(_needs_bits, graph.nodes)) or any(map(self.concerns, graph.nested))
         return self._concerns[graph]
 
     def graph(self, graph: Graph, given: Mapping[str, bool], outer: ChainMap[str, bool]) -> tuple[Graph, list[bool]]:

@@ -21,7 +21,7 @@ from jaxops.compiler.run.specialized import ProgramCache
 from jaxops.compiler.xla_options import compiler_options
 from jaxops.dtypes import as_traced, is_string
 from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, TooLargeError
-from jaxops.graph.interpreter import check_called, in_sections, is_long, opened, run, scope_of, step
+from jaxops.graph.interpreter import check_called, in_sections, is_long, opened, run_graph, run_node, scope_of
 from jaxops.graph.nodes import Graph, Node
 from jaxops.lazy_array import named_arrays
 from jaxops.memory import LIMIT, runs_here
@@ -152,7 +152,7 @@ class Pieces:
     ) -> list[Any]:
         if cast(Any, jax.config).jax_disable_jit or tracing():
             with jax.disable_jit(False):  # a node is one operation, however it is written
-                return under_auto_axes(run, graph, opened(given), named_arrays(params), rng, like=given)
+                return under_auto_axes(run_graph, graph, opened(given), named_arrays(params), rng, like=given)
         leaves, tree = jax.tree.flatten((given, rng))
         ours = self.prepared.cache(params) if own is not None and not is_long(graph) else None
         params = params if ours else named_arrays(params)
@@ -171,7 +171,7 @@ class Pieces:
             if not traced:
                 raise
             # What must be known may not be what is followed: the sizes of a model whose weights are trained.
-            return under_auto_axes(run, graph, opened(given), params, rng, like=given)
+            return under_auto_axes(run_graph, graph, opened(given), params, rng, like=given)
         complete = stop.value == len(graph.nodes)
         # No operator reads the outputs any more: a list of dictionaries is made of what stands for it when it leaves.
         local = opened(values, deferred=not complete)
@@ -195,7 +195,7 @@ class Pieces:
             local = {name: _as_data(value) for name, value in given.items()}
             local |= {name: outer[name] for name in graph.captures if name in outer}
         if tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(local)):
-            return run(graph, given, params, rng, outer)
+            return run_graph(graph, given, params, rng, outer)
         return self._rest(graph, 0, False, local, params, rng)
 
     def _rest(
@@ -238,12 +238,12 @@ class Pieces:
         static = node.operator.foldable and not any(isinstance(x, jax.Array | Data) for x in jax.tree.leaves(data))
         if _is_light(node, scope):
             try:
-                found = step(node, jax.tree.map(_host, inputs), params, rng, scope, self.run)
+                found = run_node(node, jax.tree.map(_host, inputs), params, rng, scope, self.run)
                 return list(found) if static else list(map(_as_data, found))
             except JaxopsError:
                 # A 32-bit array that stands for 64 bits is no match for a 64-bit one; as JAX arrays both have 32.
                 pass
-        return [_as_data(y) for y in step(node, _operands(inputs), params, rng, scope, self.run)]
+        return [_as_data(y) for y in run_node(node, _operands(inputs), params, rng, scope, self.run)]
 
 
 def _piece(
@@ -268,7 +268,7 @@ def _piece(
             inputs = [values[name] if name else None for name in node.inputs]
             token = CUTTABLE.set(cut)
             try:
-                outputs = step(node, inputs, params, _key(rng, graph.number(index), node), values)
+                outputs = run_node(node, inputs, params, _key(rng, graph.number(index), node), values)
             except (*UNKNOWN, JaxopsError) as error:
                 if not (cut and _may_need_data(node, error)):
                     raise
@@ -297,7 +297,7 @@ def _named(node: Node, outputs: Sequence[Any]) -> dict[str, Any]:
 
 def _forget(graph: Graph, start: int, stop: int, local: dict[str, Any]) -> None:
     """Drops the values that no node from `stop` on reads."""
-    for names in graph.spent[start:stop]:
+    for names in graph.dead_after[start:stop]:
         for name in names:
             local.pop(name, None)
 

@@ -22,7 +22,7 @@ from jaxops.compiler.primitives import jaxprs
 from jaxops.compiler.row_independence import row_wise
 from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import JaxopsError, UnsupportedError
-from jaxops.graph.interpreter import opened, scope_of, step
+from jaxops.graph.interpreter import opened, run_node, scope_of
 from jaxops.graph.nodes import Graph, Node
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.memory import LIMIT
@@ -183,9 +183,9 @@ def _trace(graph: Graph, start: int, given: Any, specs: Sequence[Any], params: M
         local = opened(given)
         values = ChainMap(local, *scope_of(graph, {}, params).maps)
         for index, node in enumerate(graph.nodes[start:stop], start):
-            outputs = step(node, [values[name] if name else None for name in node.inputs], params, None, values)
+            outputs = run_node(node, [values[name] if name else None for name in node.inputs], params, None, values)
             local.update((name, value) for name, value in zip(node.outputs, outputs, strict=False) if name)
-            for name in graph.spent[index]:
+            for name in graph.dead_after[index]:
                 local.pop(name, None)
         return {name: jax.tree.map(_closed, value) for name, value in local.items() if name in made}
 
@@ -229,7 +229,7 @@ def _outputs(
         rest = iter(traced)
         known = jax.tree.unflatten(tree, [next(rest) if x is None else x for x in static])
         inputs = [known[name] if name else None for name in node.inputs]
-        made = list(step(node, inputs, params, None, ChainMap(known)))
+        made = list(run_node(node, inputs, params, None, ChainMap(known)))
         for pieces in made:
             if isinstance(pieces, SplitSequence):  # how many there are, rounded sizes do not say
                 raise pieces.problem(node.title)

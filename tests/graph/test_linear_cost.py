@@ -75,7 +75,7 @@ def test_only_nodes_that_draw_get_a_key():
 
 def test_an_eager_run_lets_go_of_what_no_later_node_reads(monkeypatch):
     model, alive, most = load(chain(40)), [], []
-    step = interpreter.step
+    step = interpreter.run_node
 
     def counted(*args):
         outputs = step(*args)
@@ -83,7 +83,7 @@ def test_an_eager_run_lets_go_of_what_no_later_node_reads(monkeypatch):
         most.append(sum(ref() is not None for ref in alive))
         return outputs
 
-    monkeypatch.setattr(interpreter, "step", counted)
+    monkeypatch.setattr(interpreter, "run_node", counted)
     with jax.disable_jit():
         np.testing.assert_array_equal(model(X), X * 2.0**40)
     assert len(most) == 40
@@ -161,13 +161,13 @@ def test_functions_called_with_other_attributes_are_bound_for_each():
 
 
 def test_a_subgraph_finds_values_of_graphs_around_it_that_it_does_not_copy(monkeypatch):
-    made, run = [], interpreter.run
+    made, run = [], interpreter.run_graph
 
     def counted(graph, given, params, rng, outer=None):
         made.append((len(given), outer.maps if outer else ()))
         return run(graph, given, params, rng, outer)
 
-    monkeypatch.setattr(interpreter, "run", counted)
+    monkeypatch.setattr(interpreter, "run_graph", counted)
     inner = helper.make_graph([node("Add", ["v9", "x"], ["r"])], "inner", [], [info("r", None)])
     middle = helper.make_graph(
         [node("If", ["c"], ["q"], then_branch=inner, else_branch=inner)], "m", [], [info("q", None)]

@@ -49,8 +49,7 @@ def levels(scope: str) -> tuple[str, ...]:
 def parameters(node: Node, graph: Graph) -> set[str]:
     """The parameters that a node uses, those inside its subgraphs and its function included."""
     found = {graph.params[name] for name in node.uses() if name in graph.params}
-    inner = [*node.subgraphs.values(), *([node.body] if node.body else [])]
-    for body in inner:
+    for body in node.nested:
         found.update(body.params.values())
         for other in body.nodes:
             found |= parameters(other, body)

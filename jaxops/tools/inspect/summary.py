@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxops.dtypes import as_traced, is_string
 from jaxops.errors import ArgumentError, StaticError
-from jaxops.graph.interpreter import opened, run
+from jaxops.graph.interpreter import opened, run_graph
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.runtime.arguments import enter
@@ -112,7 +112,7 @@ def traced(graph: Graph, weights: Mapping[str, Any], given: Mapping[str, Any]) -
     arrays = {name: value for name, value in given.items() if name not in static}
 
     def program(weights: Any, arrays: Any) -> list[Any]:
-        found = run(whole, opened({**static, **arrays}), weights, _key(graph))
+        found = run_graph(whole, opened({**static, **arrays}), weights, _key(graph))
         shapes.update((name, shape_text(y)) for name, y in zip(names, found, strict=True))
         return [leaf for leaf in jax.tree.leaves(found) if isinstance(leaf, jax.Array)]
 
@@ -221,7 +221,7 @@ def _seconds(graph: Graph, nodes: Sequence[Node], params: Mapping[str, Any], val
     used = {name for node in nodes for name in parameters(node, graph)} | set(graph.params.values())
 
     def program(params: Any, arrays: Any) -> list[Any]:
-        return [as_traced(y) for y in run(part, {**static, **arrays}, params, _key(part)) if not _is_text(y)]
+        return [as_traced(y) for y in run_graph(part, {**static, **arrays}, params, _key(part)) if not _is_text(y)]
 
     compiled = jax.jit(program)
     weights = {name: params[name] for name in used if name in params}

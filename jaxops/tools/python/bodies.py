@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from jaxops.graph.interpreter import run, step
+from jaxops.graph.interpreter import run_graph, run_node
 from jaxops.graph.nodes import Graph, Node
 from jaxops.tools.python.operands import FAILURES, Operand
 
@@ -36,13 +36,13 @@ def inside(
         before = seen.setdefault(names[id(graph)], here)
         # A loop may be traced again with other shapes.
         before.update({name: None for name, fact in here.items() if str(before[name]) != str(fact)})
-        return run(graph, given, *others)
+        return run_graph(graph, given, *others)
 
     def traced(*xs: Any) -> None:
         following = iter(xs)
         found = [next(following) if isinstance(x, Operand) else x for x in given]
         scope = dict(zip(captured, found[len(inputs) : -1], strict=True))
-        outputs = step(node, found[: len(inputs)], params, found[-1], ChainMap(scope), entered)
+        outputs = run_node(node, found[: len(inputs)], params, found[-1], ChainMap(scope), entered)
         results[:] = map(_fact, outputs)
 
     try:
