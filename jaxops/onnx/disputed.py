@@ -15,7 +15,7 @@ def warn_of_disputed(graph: Graph) -> None:
             f"MaxUnpool '{found[0]}'{f' and {len(found) - 1} more' if len(found) > 1 else ''}: where `output_shape` "
             "is larger than the sizes that follow from the input, indices count in the smaller sizes, as in the test "
             "suite of the standard; its text, and onnxruntime, count them in `output_shape`",
-            stacklevel=5,
+            stacklevel=8,
         )
 
 

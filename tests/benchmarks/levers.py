@@ -104,7 +104,8 @@ LEVERS = {
         for module in ("kernels.convolution.grouped", "ops.microsoft.quantized.elementwise")
     },
     "garbage later": dict.fromkeys(
-        ("jaxops.runtime.specialized_calls.garbage_later", "jaxops.onnx.loading.garbage_later"), contextlib.nullcontext
+        ("jaxops.runtime.specialized_calls.garbage_later", "jaxops.frontend.loading.garbage_later"),
+        contextlib.nullcontext,
     ),
     "maxima by slices": dict.fromkeys(
         ("jaxops.compiler.passes.select_reductions.by_slices", "jaxops.compiler.passes.select_reductions.between_rows"),

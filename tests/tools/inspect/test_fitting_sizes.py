@@ -102,7 +102,7 @@ def test_it_says_which_to_give():
 
 
 def test_commands_make_up_inputs_that_fit(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("jaxops.onnx.loading.keep_programs", lambda folder: None)  # the folder is that of a process
+    monkeypatch.setattr("jaxops.frontend.loading.keep_programs", lambda folder: None)  # the folder is that of a process
     for name, proto in {"pyramid": PYRAMID, "cache": CACHE}.items():
         (tmp_path / f"{name}.onnx").write_bytes(proto.SerializeToString())
     options = ["--repeat=1", f"--cache={tmp_path}"]

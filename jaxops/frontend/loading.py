@@ -1,0 +1,135 @@
+"""Loading: from what a front end reads to a model, with the options that every file format has."""
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict, TypeVar, cast
+
+from jaxops import memory
+from jaxops.errors import ArgumentError
+from jaxops.garbage import garbage_later
+from jaxops.graph.declared_sizes import fixed
+from jaxops.graph.nodes import Graph, Tensor
+from jaxops.graph.parameters import Choice
+from jaxops.model import Model
+from jaxops.runtime.call import Pieces
+from jaxops.runtime.disk_cache import keep_programs
+from jaxops.runtime.fixed_inputs import with_values
+from jaxops.signature_errors import explained
+from jaxops.tools.convert.sharding_rules import Rule
+
+F = TypeVar("F", bound=Callable[..., Model])
+Operators = Mapping[tuple[str, str], Callable[..., Any]]
+
+
+class Options(TypedDict, total=False):
+    """static, trainable: which constants are part of the program instead of `Model.params`, and which parameters are to
+    be trained: names, a dictionary from name to bool, or a function of the name that gives None where the default shall
+    hold. By default single numbers and integers are static, and all but masks and running statistics is trained.
+    operators: functions for operators of your own, by (domain, name): `fn(*inputs, **attributes)`, with None for an
+    input left out. A parameter that is annotated `jaxops.static.Static` gets NumPy values.
+    sharding: a function of name, module path and shape of a parameter that gives its PartitionSpec on the current mesh
+    (`jax.set_mesh`), or its NamedSharding; `jaxops.sharding` has two. Parameters are read shard by shard.
+    names: of the keys of `Model.params`: the file's, or the module paths of `Model.paths`. The other options take the
+    file's names in any case.
+    sizes: numbers for symbolic sizes of the inputs, such as {"sequence": 128}; a call then accepts no others.
+    values: what some inputs are for good, such as {"sr": 16000}: they are no inputs any more, and of a branch that they
+    decide only the one that is taken is a part of the model. The file that `Model.save` writes still has them.
+    precision: of products and convolutions, as `jax.default_matmul_precision` names it: "bfloat16", "high",
+    "highest" or "float32". On a CPU all but "bfloat16" are exact, and that too where it has no products of bfloat16.
+    x64: whether the model runs with 64-bit types while JAX's own x64 is off: True, as the file declares them; False, as
+    JAX is set; "auto", where arithmetic on its values may exceed 32 bits, a constant does, or they are float64: see
+    `jaxops.onnx.needs_x64`. Such a model takes JAX arrays of 32 bits for those of 64, and gives what it declares.
+    All transformations of JAX go through it; a derivative with x64 off computes it once more. What a caller computes
+    of an int64 or float64 with x64 off, JAX cuts to 32 bits: go on in NumPy, or under `jax.enable_x64(True)`.
+    max_bytes: how many bytes one static value, or one result of an operator, may take; by default half of the machine's
+    memory. What is only traced, by `jax.export` or under a caller's `jit`, may be larger.
+    cache: a folder for compiled programs, so that the next process need not trace and compile them again. It becomes
+    JAX's persistent compilation cache, for all programs of this process; what models run is kept beside that, on a CPU
+    with one device, without `operators` of your own. Who may write there, may run code here.
+    """
+
+    static: Choice | None
+    trainable: Choice | None
+    operators: Operators | None
+    sharding: Rule | None
+    names: Literal["onnx", "module"]
+    sizes: Mapping[str, int] | None
+    values: Mapping[str, Any] | None
+    precision: str | None
+    x64: Literal["auto"] | bool
+    max_bytes: int | None
+    cache: str | os.PathLike[str] | None
+
+
+_DEFAULTS: dict[str, Any] = {**dict.fromkeys(Options.__annotations__), "names": "onnx", "x64": "auto"}
+
+
+@dataclass(frozen=True)
+class BoundModel:
+    """What a front end makes of a file.
+
+    graph: its nodes have their operators. opsets: the version of each set of operators. description: what a person
+    should know of the file. needs_x64: decides `x64="auto"`, as `Model` wants it. origin: makes, of the values that
+    inputs have for good, what `Model.save` and `Model.compare` ask for the file.
+    """
+
+    graph: Graph
+    opsets: Mapping[str, int]
+    description: str
+    needs_x64: Callable[[Graph, Mapping[str, Tensor], Mapping[str, bool]], bool]
+    origin: Callable[[Mapping[str, Any]], Any]
+
+
+def takes_options(load: F) -> F:
+    """The `load` of a front end, whose signature and docstring show all `Options`, and which says what is wrong with
+    one. A line `{options}` of its docstring stands for theirs."""
+    parameters = list(inspect.signature(load).parameters.values())
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    shown = [
+        inspect.Parameter(k, keyword, default=_DEFAULTS[k], annotation=v) for k, v in Options.__annotations__.items()
+    ]
+    signature = inspect.Signature([*parameters[:1], *shown, *parameters[1:-1]], return_annotation=Model)
+
+    @functools.wraps(load)
+    def call(*args: Any, **named: Any) -> Model:
+        try:
+            signature.bind(*args, **named)
+        except TypeError as error:
+            raise TypeError(f"load() {error}") from None
+        return load(*args, **named)
+
+    cast(Any, call).__signature__ = signature
+    call.__doc__ = (load.__doc__ or "").replace("{options}", (Options.__doc__ or "").strip())
+    return cast(F, explained(call))
+
+
+def load_model(bind: Callable[[Operators], BoundModel], options: Options) -> Model:
+    """The model that `bind` gives, which reads a file and binds its nodes. bind: gets the operators of the caller.
+
+    Raises ArgumentError for an option that the model does not have a use for; what `bind` and `Model` raise.
+    """
+    chosen = {**_DEFAULTS, **options}
+    x64, limit, operators = chosen["x64"], chosen["max_bytes"], chosen["operators"]
+    if x64 != "auto" and not isinstance(x64, bool):
+        raise ArgumentError(f"`x64` is {x64!r:.80}; it must be 'auto', True or False")
+    programs = None if chosen["cache"] is None else keep_programs(chosen["cache"])
+    with memory.max_bytes(memory.LIMIT.get() if limit is None else limit), garbage_later():
+        bound = bind({} if operators is None else operators)
+        graph = fixed(bound.graph, {} if chosen["sizes"] is None else chosen["sizes"])
+        values = {} if chosen["values"] is None else chosen["values"]
+        return Model(
+            with_values(graph, values),
+            opsets=bound.opsets,
+            description=bound.description,
+            # A file does not tell one function of a caller's from another.
+            pieces=Pieces(memory.LIMIT.get(), chosen["precision"], None if operators else programs),
+            origin=bound.origin(values),
+            static=chosen["static"],
+            trainable=chosen["trainable"],
+            sharding=chosen["sharding"],
+            names=chosen["names"],
+            x64=bound.needs_x64 if x64 == "auto" else x64,
+        )
