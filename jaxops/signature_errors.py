@@ -29,17 +29,8 @@ from jaxops.errors import (
     message,
 )
 from jaxops.opaque import Deferred
-from jaxops.static import (
-    ELEMENT_TYPE,
-    STATIC,
-    FromSizes,
-    Ints,
-    Tracer,
-    TracerArrayConversionError,
-    as_array,
-    is_symbolic,
-    known,
-)
+from jaxops.signature import ELEMENT_TYPE, STATIC
+from jaxops.static import FromSizes, Ints, Tracer, TracerArrayConversionError, as_array, is_symbolic, known
 
 _Check = Callable[[str, str, Any], None]
 F = TypeVar("F", bound=Callable[..., Any])

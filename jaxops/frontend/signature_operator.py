@@ -2,10 +2,10 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Self
 
 from jaxops.errors import SignatureError
-from jaxops.static import KEEPS_SIZES, OF_INPUTS, QUANTIZABLE, STATIC, VECTOR, Subgraph
+from jaxops.signature import KEEPS_SIZES, OF_INPUTS, QUANTIZABLE, STATIC, VECTOR, Subgraph, choices, marks
 
 if TYPE_CHECKING:
     from jaxops.graph.nodes import Graph, Node
@@ -14,25 +14,10 @@ if TYPE_CHECKING:
 RESERVED = {"n_outputs", "rng"}
 
 
-def marks(annotation: Any) -> tuple[Any, ...]:
-    """What `Annotated` carries, also inside a union with None."""
-    found = tuple(getattr(annotation, "__metadata__", ()))
-    for part in get_args(annotation):
-        found += tuple(getattr(part, "__metadata__", ()))
-    return found
-
-
-def choices(annotation: Any) -> tuple[Any, ...]:
-    """What a `Literal`, also inside a union with None, allows; empty for another annotation."""
-    if get_origin(annotation) is Literal:
-        return get_args(annotation)
-    return next((get_args(part) for part in get_args(annotation) if get_origin(part) is Literal), ())
-
-
 class SignatureOperator:
     """An operator whose function's positional parameters are its inputs, and the keyword ones its attributes.
 
-    Their annotations carry the marks of `jaxops.static`. A front end adds what its format says beyond that.
+    Their annotations carry the marks of `jaxops.signature`. A front end adds what its format says beyond that.
     """
 
     def __init__(

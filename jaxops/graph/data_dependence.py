@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxops.graph.nodes import Graph, Node
-from jaxops.static import SHAPE_ONLY, STATIC
+from jaxops.signature import SHAPE_ONLY, STATIC
 
 # Name → whether the value is static; a name that is not here may be either.
 _Facts = dict[str, bool]

@@ -17,7 +17,8 @@ from jaxops.graph.nodes import Graph, Node
 from jaxops.memory import bounded_operands, bounded_results
 from jaxops.opaque import Deferred
 from jaxops.quantized_array import Dequantized
-from jaxops.static import SHAPE_ONLY, UNKNOWN, StaticValue, Undecided, is_concrete, is_symbolic, tracing
+from jaxops.signature import SHAPE_ONLY
+from jaxops.static import UNKNOWN, StaticValue, Undecided, is_concrete, is_symbolic, tracing
 
 # What JAX, and Chex, raise where they cannot do with symbolic sizes what they can with numbers.
 _OF_JAX = (Undecided, TypeError, ValueError, NotImplementedError, AssertionError)

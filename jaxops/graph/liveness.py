@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxops.errors import SignatureError, near
 from jaxops.graph.nodes import Graph, Node, Value
-from jaxops.static import SHAPE_ONLY, Subgraph
+from jaxops.signature import SHAPE_ONLY, Subgraph
 
 
 class Parts:

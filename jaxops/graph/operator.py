@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from jaxops.static import Subgraph
+from jaxops.signature import Subgraph
 
 if TYPE_CHECKING:
     from jaxops.graph.nodes import Graph, Node

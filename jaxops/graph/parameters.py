@@ -24,7 +24,7 @@ from jaxops.graph.interpreter import run_node
 from jaxops.graph.nodes import Graph, Node, Tensor
 from jaxops.graph.static_analysis import Needs
 from jaxops.memory import fits
-from jaxops.static import STATISTICS
+from jaxops.signature import STATISTICS
 
 # From this many elements on, bytes are data rather than structure; along one axis they may be zero points of channels.
 _LARGE, _LONG = 1024, 1 << 16

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from jaxops.graph.liveness import live
 from jaxops.graph.nodes import Graph, Node, Value
-from jaxops.static import SHAPE_ONLY, STATIC, Subgraph
+from jaxops.signature import SHAPE_ONLY, STATIC, Subgraph
 
 # Steps of a path that a message shows at either end.
 _SHOWN = 8

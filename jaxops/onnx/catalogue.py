@@ -7,7 +7,7 @@ from typing import Any
 from jaxops.errors import UnsupportedError
 from jaxops.onnx.registry import DOMAINS, Operator, find
 from jaxops.onnx.schemas import operators as names_of, versions
-from jaxops.static import SHAPE_ONLY, STATIC
+from jaxops.signature import SHAPE_ONLY, STATIC
 
 _FLOATS = {"tensor(float16)", "tensor(float)", "tensor(double)", "tensor(bfloat16)"}
 # Floating point in and out, but what comes out stays the same when what goes in moves a little, or moves at random.

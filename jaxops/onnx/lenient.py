@@ -16,9 +16,9 @@ import numpy as np
 
 from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ModelError
-from jaxops.frontend.signature_operator import choices
 from jaxops.onnx.registry import Operator, adapters, find, newest
 from jaxops.onnx.schemas import allowed_types, later_schemas, newest_opset, versions
+from jaxops.signature import choices
 
 # Optimisers wrote these into models of any opset: the first version of the standard is meant, …
 _EARLY = {"LayerNormalization", "MeanVarianceNormalization", "ThresholdedRelu"}

@@ -16,7 +16,7 @@ from jaxops.dtypes import is_float, loses_sign, out_of_range, stand_in
 from jaxops.graph.data_dependence import result_is_static
 from jaxops.graph.nodes import Graph, Node, Tensor
 from jaxops.onnx.output_types import output_types
-from jaxops.static import SHAPE_ONLY, STATIC
+from jaxops.signature import SHAPE_ONLY, STATIC
 
 # Operators whose integer result may exceed 32 bits where their operands do not. Not among them are those that move,
 # choose or compare elements, combine bits, give indices or counts of elements, or divide with remainder.

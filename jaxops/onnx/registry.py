@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxops import ops
 from jaxops.errors import ArgumentError, DTypeError, SignatureError, UnsupportedError, describe
-from jaxops.frontend.signature_operator import RESERVED, SignatureOperator, marks
+from jaxops.frontend.signature_operator import RESERVED, SignatureOperator
 from jaxops.onnx.schemas import (
     OPTIONAL,
     SINGLE,
@@ -32,7 +32,7 @@ from jaxops.onnx.schemas import (
     type_names,
 )
 from jaxops.ops import microsoft, ml, preview, training
-from jaxops.static import ELEMENT_TYPE
+from jaxops.signature import ELEMENT_TYPE, marks
 
 # Where the functions of a domain are.
 DOMAINS: dict[str, ModuleType] = {

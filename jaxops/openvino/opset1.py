@@ -3,7 +3,8 @@
 import numpy as np  # noqa: F401 - the doctests use it
 
 from jaxops import ops
-from jaxops.static import Array, Static
+from jaxops.signature import Static
+from jaxops.static import Array
 
 __all__ = ["VariadicSplit", "variadic_split"]
 

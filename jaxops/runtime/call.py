@@ -29,10 +29,10 @@ from jaxops.opaque import Deferred
 from jaxops.runtime.auto_axes import under_auto_axes
 from jaxops.runtime.size_buckets import Rounding
 from jaxops.runtime.specialized_calls import SpecializedCalls
+from jaxops.signature import SHAPE_ONLY
 from jaxops.static import (
     CUTTABLE,
     PREPARED,
-    SHAPE_ONLY,
     UNKNOWN,
     JaxRuntimeError,
     StaticValue,

@@ -15,8 +15,8 @@ STANDARD = set(sys.stdlib_module_names)
 ARRAYS = {"jax", "numpy", "ml_dtypes"}
 BASE = {
     *("jaxops.errors", "jaxops.memory", "jaxops.static", "jaxops.symbolic", "jaxops.attributes", "jaxops.dtypes"),
-    *("jaxops.signature_errors", "jaxops.opaque", "jaxops.quantized_array", "jaxops.host", "jaxops.lazy_array"),
-    "jaxops.lazy_sequences",
+    *("jaxops.signature", "jaxops.signature_errors", "jaxops.opaque", "jaxops.quantized_array", "jaxops.host"),
+    *("jaxops.lazy_array", "jaxops.lazy_sequences"),
 }
 FRONT_END = {"jaxops.graph", "jaxops.frontend"} | BASE
 
@@ -39,6 +39,7 @@ ALLOWED = {
     "jaxops.memory": {"numpy", "jaxops.errors"},
     "jaxops.host": set(),
     "jaxops.static": {"jax", "numpy", "jaxops.errors", "jaxops.memory"},
+    "jaxops.signature": {"jaxops.static"},
     "jaxops.symbolic": {"numpy", "jaxops.static"},
     "jaxops.opaque": {"jax", "numpy", "jaxops.errors", "jaxops.static"},
     "jaxops.quantized_array": {"jax", "jaxops.static"},
@@ -47,7 +48,7 @@ ALLOWED = {
     "jaxops.attributes": {"jax", "numpy", "jaxops.errors", "jaxops.static", "jaxops.dtypes"},
     "jaxops.dtypes": {"jax", "numpy", "ml_dtypes", "jaxops.errors", "jaxops.memory", "jaxops.static"},
     "jaxops.signature_errors": {"jax", "numpy"}
-    | {"jaxops." + name for name in ("errors", "static", "opaque", "attributes", "dtypes")},
+    | {"jaxops." + name for name in ("errors", "signature", "static", "opaque", "attributes", "dtypes")},
     # Sizes in, sizes out: no array, so neither NumPy nor JAX.
     "jaxops.shapes": {"jaxops.errors", "jaxops.memory", "jaxops.static", "jaxops.symbolic", "jaxops.shapes"},
     # One computation in several programs: no operator.

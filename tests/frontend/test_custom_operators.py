@@ -11,7 +11,7 @@ from graphs import model
 
 from jaxops.errors import ArgumentError, SignatureError, StaticError, UnsupportedError
 from jaxops.onnx import load
-from jaxops.static import Static
+from jaxops.signature import Static
 
 X = np.float32([[1, -2, 3], [0, 5, -6]])
 TEXT = """main (float[N,3] x) => (float[M] y, float[N,3] z) {

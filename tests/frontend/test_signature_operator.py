@@ -11,7 +11,8 @@ import jaxops as jo
 from jaxops.errors import SignatureError
 from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.graph.operator import WrappedOperator
-from jaxops.static import SHAPE_ONLY, STATIC, Array, ShapeOnly, StaticInts
+from jaxops.signature import SHAPE_ONLY, STATIC, ShapeOnly, StaticInts
+from jaxops.static import Array
 
 
 def marked(x: Array, sizes: StaticInts, like: ShapeOnly | None = None, *, mode: str = "plain"):

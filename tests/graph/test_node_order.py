@@ -8,7 +8,7 @@ from jaxops.errors import ModelError, SignatureError
 from jaxops.graph.inline_functions import inline_deep_calls
 from jaxops.graph.node_order import check_subgraph, in_order
 from jaxops.graph.nodes import Graph, Node, Value
-from jaxops.static import Subgraph
+from jaxops.signature import Subgraph
 
 
 @dataclasses.dataclass(frozen=True)

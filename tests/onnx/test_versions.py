@@ -8,11 +8,11 @@ from onnx import defs
 
 from jaxops import ops
 from jaxops.errors import ArgumentError, UnsupportedError
-from jaxops.frontend.signature_operator import RESERVED, marks as marks_of
+from jaxops.frontend.signature_operator import RESERVED
 from jaxops.onnx import registry
 from jaxops.onnx.registry import Operator, function
 from jaxops.onnx.schemas import OPTIONAL, VARIADIC, element_type, find_schema, newest_opset, operators, versions
-from jaxops.static import ELEMENT_TYPE, QUANTIZABLE, Static, StaticInts, foldable
+from jaxops.signature import ELEMENT_TYPE, QUANTIZABLE, Static, StaticInts, foldable, marks as marks_of
 
 
 def split_parameters(fn, inputs):

@@ -12,7 +12,8 @@ from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, ShapeError, message, shape_text
 from jaxops.onnx.registry import version
 from jaxops.ops import scan
-from jaxops.static import Subgraph, Tracer, array, transformable
+from jaxops.signature import Subgraph
+from jaxops.static import Tracer, array, transformable
 
 # Behind the lengths of the sequences.
 Body: TypeAlias = Annotated[Any, Subgraph(first=1, carries=True, not_carried="num_scan_inputs")]

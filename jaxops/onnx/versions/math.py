@@ -15,7 +15,8 @@ from jaxops.errors import AxisError, DTypeError, ShapeError, shape_text
 from jaxops.onnx.registry import version
 from jaxops.ops.math.losses import LossReduction
 from jaxops.shapes.arithmetic import agree, must_agree
-from jaxops.static import Array, Sizes, Static, array, foldable
+from jaxops.signature import Static, foldable
+from jaxops.static import Array, Sizes, array
 
 
 def _aligned(op: str, a: Array, b: Array, axis: int | None, broadcast: int) -> Array:

@@ -4,7 +4,8 @@ from typing import Any
 
 from jaxops.onnx.registry import version
 from jaxops.ops import microsoft
-from jaxops.static import Array, ElementType, Static
+from jaxops.signature import ElementType, Static
+from jaxops.static import Array
 
 _DOMAIN = "com.microsoft"
 

@@ -7,7 +7,8 @@ import numpy as np
 from jaxops.dtypes import is_string
 from jaxops.onnx.registry import version
 from jaxops.ops.ml import label_encoder
-from jaxops.static import Array, array, foldable
+from jaxops.signature import foldable
+from jaxops.static import Array, array
 
 
 @version("LabelEncoder", 1, domain="ai.onnx.ml")

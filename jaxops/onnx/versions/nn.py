@@ -14,7 +14,8 @@ from jaxops.onnx.versions.tensor import nonnegative
 from jaxops.ops.nn.dot_product_attention import OutputMode
 from jaxops.shapes.nn import normalization as sizes_of
 from jaxops.shapes.nn.windows import AutoPad
-from jaxops.static import Array, ElementType, Ints, SizesKept, Static, Statistics, array, foldable
+from jaxops.signature import ElementType, SizesKept, Static, Statistics, foldable
+from jaxops.static import Array, Ints, array
 
 
 @version("Flatten", 1)

@@ -9,7 +9,8 @@ from jaxops import ops
 from jaxops.dtypes import is_float
 from jaxops.errors import ShapeError, shape_text
 from jaxops.onnx.registry import version
-from jaxops.static import Array, ElementType, array
+from jaxops.signature import ElementType
+from jaxops.static import Array, array
 
 
 def _per_tensor(op: str, operand: str, value: Any) -> None:

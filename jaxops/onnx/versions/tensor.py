@@ -14,7 +14,8 @@ from jaxops.ops.tensor.resizing import NearestMode, ResizeMode
 from jaxops.shapes.arithmetic import agree
 from jaxops.shapes.tensor import splitting as sizes_of
 from jaxops.shapes.tensor.resizing import AspectRatioPolicy
-from jaxops.static import Array, Ints, Static, StaticInts, StaticNumbers, array, foldable, known
+from jaxops.signature import Static, StaticInts, StaticNumbers, foldable
+from jaxops.static import Array, Ints, array, known
 
 
 def nonnegative(op: str, name: str, values: Any) -> None:

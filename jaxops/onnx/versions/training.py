@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jaxops.dtypes import floating
 from jaxops.errors import SignatureError
 from jaxops.onnx.registry import version
-from jaxops.static import Array, Subgraph, transformable
+from jaxops.signature import Subgraph
+from jaxops.static import Array, transformable
 
 
 @version("Gradient", 1, domain="ai.onnx.preview.training")

@@ -11,7 +11,8 @@ from jax import lax
 
 from jaxops.errors import ShapeError, SignatureError
 from jaxops.ops.controlflow.state import carried, condition, difference, value_text
-from jaxops.static import FromSizes, Subgraph
+from jaxops.signature import Subgraph
+from jaxops.static import FromSizes
 
 Branch: TypeAlias = Annotated[Callable[[], Sequence[Any]], Subgraph(decided_by=("cond",))]
 

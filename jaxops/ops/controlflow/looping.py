@@ -22,18 +22,8 @@ from jaxops.ops.common.result_sizes import bounded_like, check_counts
 from jaxops.ops.controlflow.branching import if_
 from jaxops.ops.controlflow.counting import counted
 from jaxops.ops.controlflow.state import carried, condition, has_strings, rows_of, same_state, value_of
-from jaxops.static import (
-    CUTTABLE,
-    UNKNOWN,
-    Dim,
-    FromSizes,
-    Subgraph,
-    Tracer,
-    Undecided,
-    is_symbolic,
-    traced_once,
-    tracing,
-)
+from jaxops.signature import Subgraph
+from jaxops.static import CUTTABLE, UNKNOWN, Dim, FromSizes, Tracer, Undecided, is_symbolic, traced_once, tracing
 
 _TRUE = np.array(True)
 # A loop of more iterations whose state grows is run step by step where it can be, and else unrolled.

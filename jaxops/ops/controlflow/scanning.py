@@ -14,7 +14,8 @@ from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, ShapeError, SignatureError, shape_text
 from jaxops.ops.controlflow.state import has_strings, rows_of, same_state, value_of
 from jaxops.ops.tensor.reordering import transpose
-from jaxops.static import UNKNOWN, Array, Ints, Subgraph, Tracer, array
+from jaxops.signature import Subgraph
+from jaxops.static import UNKNOWN, Array, Ints, Tracer, array
 
 Body: TypeAlias = Annotated[
     Callable[..., Sequence[Any]],

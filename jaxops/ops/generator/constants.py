@@ -14,19 +14,8 @@ from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, message
 from jaxops.memory import bounded
 from jaxops.shapes.tensor import reshaping as sizes_of
-from jaxops.static import (
-    Array,
-    ElementType,
-    Ints,
-    ShapeOnly,
-    Static,
-    StaticInts,
-    array,
-    foldable,
-    is_symbolic,
-    known,
-    static_array,
-)
+from jaxops.signature import ElementType, ShapeOnly, Static, StaticInts, foldable
+from jaxops.static import Array, Ints, array, is_symbolic, known, static_array
 
 _ZERO = np.float32(0)
 

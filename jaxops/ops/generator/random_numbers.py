@@ -27,18 +27,8 @@ from jaxops.memory import bounded
 from jaxops.ops.common.randomness import random_key
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts
 from jaxops.shapes.tensor import reshaping as sizes_of
-from jaxops.static import (
-    Array,
-    ElementType,
-    Ints,
-    ShapeOnly,
-    Sizes,
-    SizesKept,
-    array,
-    is_symbolic,
-    jit_if_concrete,
-    tracing,
-)
+from jaxops.signature import ElementType, ShapeOnly, SizesKept
+from jaxops.static import Array, Ints, Sizes, array, is_symbolic, jit_if_concrete, tracing
 
 
 def random_normal(

@@ -17,18 +17,8 @@ from jaxops.memory import bounded
 from jaxops.ops.common.elementwise import require
 from jaxops.ops.common.size_tracking import steps
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import (
-    Array,
-    Dim,
-    ElementType,
-    FromSizes,
-    Static,
-    Undecided,
-    foldable,
-    is_symbolic,
-    known,
-    static_array,
-)
+from jaxops.signature import ElementType, Static, foldable
+from jaxops.static import Array, Dim, FromSizes, Undecided, is_symbolic, known, static_array
 
 _NARROW = ("float16", "bfloat16")
 

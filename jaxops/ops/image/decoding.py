@@ -10,7 +10,8 @@ import numpy as np
 
 from jaxops.attributes import one_of
 from jaxops.errors import DTypeError, ShapeError, UnsupportedError, describe
-from jaxops.static import Static, known
+from jaxops.signature import Static
+from jaxops.static import known
 
 PixelFormat = Literal["RGB", "BGR", "Grayscale"]
 # Pillow's names of the formats that the standard lists; PPM stands for all portable formats.

@@ -11,7 +11,8 @@ from jax import lax
 
 from jaxops.attributes import one_of
 from jaxops.ops.common.elementwise import broadcast_reduce, pair, require, traced_if_symbolic, unary
-from jaxops.static import A, array, foldable
+from jaxops.signature import foldable
+from jaxops.static import A, array
 
 Direction = Literal["LEFT", "RIGHT"]
 

@@ -7,7 +7,8 @@ from jax import lax
 
 from jaxops.ops.common.elementwise import broadcast_reduce, one_of_kind, pair, unary
 from jaxops.ops.common.size_tracking import tracks_sizes
-from jaxops.static import A, foldable
+from jaxops.signature import foldable
+from jaxops.static import A
 
 
 @foldable

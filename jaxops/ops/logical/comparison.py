@@ -14,7 +14,8 @@ from jaxops.errors import SizeError
 from jaxops.ops.common.elementwise import broadcast_reduce, on_facts, operands, symbolic
 from jaxops.ops.common.size_tracking import facts, tracks_sizes
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import A, Array, foldable, tracing
+from jaxops.signature import foldable
+from jaxops.static import A, Array, tracing
 
 
 @foldable

@@ -45,7 +45,8 @@ from jaxops.ops.common.elementwise import (
 )
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
-from jaxops.static import A, Array, foldable, jit_if_concrete
+from jaxops.signature import foldable
+from jaxops.static import A, Array, jit_if_concrete
 
 Approximation = Literal["none", "tanh"]
 

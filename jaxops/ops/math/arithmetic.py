@@ -18,7 +18,8 @@ from jaxops.ops.common.elementwise import broadcast_reduce, on_sizes, one_of_kin
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
-from jaxops.static import A, Array, Tracer, array, foldable, is_symbolic, jit_if_concrete
+from jaxops.signature import foldable
+from jaxops.static import A, Array, Tracer, array, is_symbolic, jit_if_concrete
 
 
 def _operands(op: str, values: Sequence[Any]) -> tuple[Any, ...]:

@@ -12,7 +12,8 @@ from jaxops.memory import bounded
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.tensor import reshaping as sizes_of
-from jaxops.static import A, Array, Sizes, StaticInts, foldable, jit_if_concrete
+from jaxops.signature import StaticInts, foldable
+from jaxops.static import A, Array, Sizes, jit_if_concrete
 
 
 @foldable

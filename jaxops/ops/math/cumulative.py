@@ -13,7 +13,8 @@ from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import accumulation_type, is_float
 from jaxops.ops.common.elementwise import one_of_kind
 from jaxops.ops.common.prefix_products import cumulative_product
-from jaxops.static import A, Array, SizesKept, Static, foldable, jit_if_concrete
+from jaxops.signature import SizesKept, Static, foldable
+from jaxops.static import A, Array, jit_if_concrete
 
 
 @foldable

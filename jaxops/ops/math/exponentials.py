@@ -11,7 +11,8 @@ from jax import lax
 from jaxops.dtypes import floating
 from jaxops.ops.common.elementwise import one_of_kind, unary
 from jaxops.ops.common.size_tracking import tracks_sizes
-from jaxops.static import A, Array, foldable
+from jaxops.signature import foldable
+from jaxops.static import A, Array
 
 
 @foldable

@@ -14,7 +14,8 @@ from jaxops.errors import OutOfRangeError, ShapeError, shape_text
 from jaxops.ops.common.elementwise import broadcast_reduce, broadcast_to, on_sizes, operands, symbolic
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import A, Array, array, foldable, is_symbolic, jit_if_concrete
+from jaxops.signature import foldable
+from jaxops.static import A, Array, array, is_symbolic, jit_if_concrete
 
 
 @foldable

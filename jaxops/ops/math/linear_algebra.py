@@ -20,7 +20,8 @@ from jaxops.ops.common.elementwise import broadcast_to, traced_operands
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.quantized_array import Dequantized, plain
 from jaxops.shapes.math import linear_algebra as sizes_of
-from jaxops.static import Array, Quantizable, jit_if_concrete
+from jaxops.signature import Quantizable
+from jaxops.static import Array, jit_if_concrete
 
 
 def gemm(

@@ -12,7 +12,8 @@ from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import canonical, is_float
 from jaxops.errors import ShapeError, shape_text
 from jaxops.ops.common.elementwise import one_of_kind, traced_if_symbolic
-from jaxops.static import Array, Static, foldable, jit_if_concrete
+from jaxops.signature import Static, foldable
+from jaxops.static import Array, jit_if_concrete
 
 
 @foldable

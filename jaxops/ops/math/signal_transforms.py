@@ -19,7 +19,8 @@ from jaxops.memory import bounded
 from jaxops.ops.common.elementwise import operands
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.shapes.math import signal_transforms as sizes_of
-from jaxops.static import Array, ElementType, Static, foldable, jit_if_concrete, known
+from jaxops.signature import ElementType, Static, foldable
+from jaxops.static import Array, jit_if_concrete, known
 
 
 def dft(

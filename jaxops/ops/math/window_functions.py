@@ -12,7 +12,8 @@ from jaxops.attributes import element_type, flag, integer
 from jaxops.dtypes import canonical, is_string
 from jaxops.errors import ArgumentError, DTypeError
 from jaxops.memory import bounded
-from jaxops.static import Array, ElementType, Static, foldable
+from jaxops.signature import ElementType, Static, foldable
+from jaxops.static import Array
 
 
 @foldable

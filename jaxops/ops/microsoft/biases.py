@@ -15,7 +15,8 @@ from jaxops.ops.math.softmax_like import softmax
 from jaxops.ops.nn.regularization import dropout
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.microsoft import biases as sizes_of
-from jaxops.static import Array, Static, jit_if_concrete
+from jaxops.signature import Static
+from jaxops.static import Array, jit_if_concrete
 
 
 def bias_add(x: Array, bias: Array, skip: Array) -> jax.Array:

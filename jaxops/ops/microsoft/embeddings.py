@@ -19,7 +19,8 @@ from jaxops.ops.common.elementwise import broadcast_to, require, traced_operands
 from jaxops.ops.microsoft.normalization import layer_normalization
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.microsoft import biases, embeddings as sizes_of
-from jaxops.static import Array, Static, jit_if_concrete, known
+from jaxops.signature import Static
+from jaxops.static import Array, jit_if_concrete, known
 
 
 def embed_layer_normalization(

@@ -26,7 +26,8 @@ from jaxops.ops.microsoft.normalization import normalized
 from jaxops.ops.microsoft.packed_sequences import at_places, capacity, captured, check_offsets, packed
 from jaxops.shapes.arithmetic import sizes_fit
 from jaxops.shapes.microsoft import packed_sequences as packed_sizes
-from jaxops.static import Array, Sizes, array, foldable, jit_if_concrete
+from jaxops.signature import foldable
+from jaxops.static import Array, Sizes, array, jit_if_concrete
 
 
 def _hash_counts(op: str, longest: int, each: int) -> tuple[int, int]:

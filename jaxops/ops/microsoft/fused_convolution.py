@@ -29,7 +29,8 @@ from jaxops.ops.nn.windows import options
 from jaxops.shapes.arithmetic import all_agree
 from jaxops.shapes.nn import windows
 from jaxops.shapes.nn.windows import AutoPad, Options
-from jaxops.static import Array, Ints, Sizes, Static, jit_if_concrete
+from jaxops.signature import Static
+from jaxops.static import Array, Ints, Sizes, jit_if_concrete
 
 
 def fused_conv(

@@ -16,7 +16,8 @@ from jaxops.ops.common.elementwise import require
 from jaxops.ops.tensor.grids import GridPadding, grid_sample as standard_grid_sample
 from jaxops.shapes.arithmetic import all_agree
 from jaxops.shapes.tensor.indexing import check_inhabited
-from jaxops.static import Array, Dim, Sizes, Static, jit_if_concrete
+from jaxops.signature import Static
+from jaxops.static import Array, Dim, Sizes, jit_if_concrete
 
 CropMode = Literal["bilinear", "nearest"]
 Interpolation = Literal["bilinear", "nearest", "bicubic"]

@@ -28,7 +28,8 @@ from jaxops.ops.tensor.reshaping import unsqueeze
 from jaxops.ops.tensor.selection import unique as standard_unique
 from jaxops.ops.tensor.triangles import trilu as standard_trilu
 from jaxops.shapes.arithmetic import floored
-from jaxops.static import A, Array, Dim, Sizes, Static, array, foldable, is_symbolic, jit_if_concrete, known
+from jaxops.signature import Static, foldable
+from jaxops.static import A, Array, Dim, Sizes, array, is_symbolic, jit_if_concrete, known
 
 
 @foldable

@@ -25,7 +25,8 @@ from jaxops.ops.common.elementwise import broadcast_to, traced_operands
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.microsoft import biases, normalization as sizes_of
 from jaxops.shapes.nn import normalization as channels
-from jaxops.static import Array, ElementType, jit_if_concrete
+from jaxops.signature import ElementType
+from jaxops.static import Array, jit_if_concrete
 
 GateActivation = Literal["silu", "swish", "sigmoid"]
 

@@ -13,7 +13,8 @@ from jaxops.dtypes import accumulation_type, floating
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.tensor.slicing import slice as slice_
 from jaxops.shapes.arithmetic import must_agree
-from jaxops.static import A, Array, Dim, Sizes, StaticInts, foldable, jit_if_concrete
+from jaxops.signature import StaticInts, foldable
+from jaxops.static import A, Array, Dim, Sizes, jit_if_concrete
 
 
 def affine(x: Array, *, alpha: float = 1.0, beta: float = 0.0) -> jax.Array:

@@ -17,7 +17,8 @@ from jaxops.ops.common.elementwise import require
 from jaxops.ops.common.words import from_words, words_of
 from jaxops.ops.text.regular_expressions import compiled, encoded
 from jaxops.shapes.arithmetic import sizes_fit
-from jaxops.static import Array, Sizes, Static, Tracer, array, foldable, jit_if_concrete
+from jaxops.signature import Static, foldable
+from jaxops.static import Array, Sizes, Tracer, array, jit_if_concrete
 
 _HASHED = ("int32", "uint32", "int64", "uint64", "float32", "float64")
 

@@ -15,7 +15,8 @@ from jaxops.dtypes import as_traced, canonical, converted, is_float, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe
 from jaxops.opaque import ChosenStrings
 from jaxops.ops.common.elementwise import require
-from jaxops.static import Array, Ints, array, foldable, is_symbolic, jit_if_concrete, known
+from jaxops.signature import foldable
+from jaxops.static import Array, Ints, array, is_symbolic, jit_if_concrete, known
 
 # The most integers from the first key to the last, for each key, that a table has.
 _MOST_GAPS = 4

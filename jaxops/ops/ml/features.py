@@ -19,7 +19,8 @@ from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.ml.scores import rows
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.arithmetic import must_agree
-from jaxops.static import Array, Dim, Ints, Sizes, array, foldable, jit_if_concrete
+from jaxops.signature import foldable
+from jaxops.static import Array, Dim, Ints, Sizes, array, jit_if_concrete
 
 # Up to this many known indices are slices. XLA makes one loop of gathers and what reads them: the 495 polynomial
 # features of eight start in 3.2 s then, not in 0.9, and take three times as long.

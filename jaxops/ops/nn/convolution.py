@@ -26,7 +26,8 @@ from jaxops.ops.nn.windows import integers, options
 from jaxops.quantized_array import plain
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
-from jaxops.static import Array, Ints, Quantizable, Sizes, jit_if_concrete
+from jaxops.signature import Quantizable
+from jaxops.static import Array, Ints, Sizes, jit_if_concrete
 
 
 def conv(

@@ -9,7 +9,8 @@ from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.ops.common.result_sizes import assert_sizes
-from jaxops.static import A, Array, Sizes, foldable, jit_if_concrete
+from jaxops.signature import foldable
+from jaxops.static import A, Array, Sizes, jit_if_concrete
 
 
 @foldable

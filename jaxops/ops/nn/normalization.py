@@ -27,7 +27,8 @@ from jaxops.errors import ShapeError, shape_text
 from jaxops.kernels.xla_workarounds import magnitude, quotient, root_of_squares
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.nn import normalization as sizes_of
-from jaxops.static import Array, ElementType, Ints, Static, Statistics, jit_if_concrete
+from jaxops.signature import ElementType, Static, Statistics
+from jaxops.static import Array, Ints, jit_if_concrete
 
 Norm = Literal[1, 2]
 # Windows of up to this many neighbours are summed slice by slice, which XLA:CPU fuses; wider ones use reduce_window.

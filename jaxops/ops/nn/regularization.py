@@ -14,7 +14,8 @@ from jaxops.attributes import integer
 from jaxops.dtypes import accumulation_type, as_traced, floating
 from jaxops.errors import ArgumentError, ShapeError, describe, message
 from jaxops.ops.common.randomness import not_below
-from jaxops.static import Array, Sizes, SizesKept, Static, Tracer, array, is_symbolic, jit_if_concrete, known
+from jaxops.signature import SizesKept, Static
+from jaxops.static import Array, Sizes, Tracer, array, is_symbolic, jit_if_concrete, known
 
 
 def dropout(

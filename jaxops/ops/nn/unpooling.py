@@ -17,7 +17,8 @@ from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.ops.nn.windows import integers, options
 from jaxops.shapes.nn import unpooling as sizes_of
 from jaxops.shapes.nn.windows import Options
-from jaxops.static import Array, Ints, Sizes, StaticInts, jit_if_concrete
+from jaxops.signature import StaticInts
+from jaxops.static import Array, Ints, Sizes, jit_if_concrete
 
 
 def col2im(

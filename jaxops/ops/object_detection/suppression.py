@@ -14,7 +14,8 @@ from jaxops.dtypes import as_traced, canonical, floating
 from jaxops.errors import ShapeError, StaticError, describe, message, shape_text
 from jaxops.ops.common.result_sizes import bounded_like, check_counts
 from jaxops.shapes.arithmetic import all_agree
-from jaxops.static import Array, Sizes, Static, Tracer, is_static, jit_if_concrete
+from jaxops.signature import Static
+from jaxops.static import Array, Sizes, Tracer, is_static, jit_if_concrete
 
 
 def _check_scores(boxes: Sizes, scores: Sizes) -> None:

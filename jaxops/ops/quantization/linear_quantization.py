@@ -27,7 +27,8 @@ from jaxops.ops.common.quantized_numbers import (
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.quantized_array import Dequantized
 from jaxops.shapes.quantization.linear_quantization import Layout, layout, per_tensor, same_layout
-from jaxops.static import Array, ElementType, Sizes, jit_if_concrete
+from jaxops.signature import ElementType
+from jaxops.static import Array, Sizes, jit_if_concrete
 
 
 def quantize_linear(

@@ -13,7 +13,8 @@ from jaxops.errors import ArgumentError, shape_text
 from jaxops.ops.common.elementwise import one_of_kind, traced_if_symbolic
 from jaxops.ops.tensor.inspection import dims
 from jaxops.shapes.arithmetic import at_least
-from jaxops.static import A, Array, foldable, jit_if_concrete
+from jaxops.signature import foldable
+from jaxops.static import A, Array, jit_if_concrete
 
 
 @foldable

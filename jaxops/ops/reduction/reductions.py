@@ -34,7 +34,8 @@ from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.math.arithmetic import div
 from jaxops.ops.tensor.inspection import dims
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import A, Array, StaticInts, foldable, is_symbolic, jit_if_concrete
+from jaxops.signature import StaticInts, foldable
+from jaxops.static import A, Array, is_symbolic, jit_if_concrete
 
 Axes = tuple[int, ...]
 

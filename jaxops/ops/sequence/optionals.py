@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxops.errors import ArgumentError, SignatureError
-from jaxops.static import ShapeOnly, foldable
+from jaxops.signature import ShapeOnly, foldable
 
 
 @foldable

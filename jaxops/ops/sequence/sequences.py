@@ -30,7 +30,8 @@ from jaxops.ops.tensor.joining import concat
 from jaxops.ops.tensor.reshaping import squeeze, unsqueeze
 from jaxops.ops.tensor.splitting import split as split_into
 from jaxops.shapes.arithmetic import greater_or_equal
-from jaxops.static import Array, ElementType, ShapeOnly, Static, Subgraph, Tracer, array, foldable, known
+from jaxops.signature import ElementType, ShapeOnly, Static, Subgraph, foldable
+from jaxops.static import Array, Tracer, array, known
 
 
 def _items(op: str, value: Any) -> list[Array]:

@@ -16,7 +16,8 @@ from jaxops.ops.common.elementwise import on_facts
 from jaxops.ops.common.size_tracking import sizes_as, tracks_sizes
 from jaxops.ops.common.words import from_words, words_of
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import A, Array, ElementType, ShapeOnly, SizesKept, array, foldable, is_symbolic, jit_if_concrete
+from jaxops.signature import ElementType, ShapeOnly, SizesKept, foldable
+from jaxops.static import A, Array, array, is_symbolic, jit_if_concrete
 
 # Eight-bit floats, which overflow to their largest number under `saturate`.
 _SATURATING = {"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}

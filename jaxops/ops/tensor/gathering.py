@@ -20,18 +20,8 @@ from jaxops.ops.common.indices import checked_indices, from_start
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes.tensor import indexing as sizes_of
-from jaxops.static import (
-    A,
-    Array,
-    Sizes,
-    array,
-    beside,
-    foldable,
-    is_static,
-    is_symbolic,
-    jit_if_concrete,
-    static_array,
-)
+from jaxops.signature import foldable
+from jaxops.static import A, Array, Sizes, array, beside, is_static, is_symbolic, jit_if_concrete, static_array
 
 
 @foldable

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from jaxops.attributes import integer
-from jaxops.static import Dim, ShapeOnly, array, foldable, is_symbolic
+from jaxops.signature import ShapeOnly, foldable
+from jaxops.static import Dim, array, is_symbolic
 
 
 def dims(sizes: list[Dim] | Dim) -> np.ndarray:

@@ -13,7 +13,8 @@ from jaxops.errors import ShapeError, SignatureError, shape_text
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes.arithmetic import agree
-from jaxops.static import Array, Sizes, foldable, jit_if_concrete
+from jaxops.signature import foldable
+from jaxops.static import Array, Sizes, jit_if_concrete
 
 
 @foldable

@@ -10,7 +10,8 @@ from jax import lax
 
 from jaxops.attributes import flag
 from jaxops.ops.common.elementwise import broadcast_to, one_of_kind, unary
-from jaxops.static import A, Array, foldable, jit_if_concrete
+from jaxops.signature import foldable
+from jaxops.static import A, Array, jit_if_concrete
 
 
 @foldable

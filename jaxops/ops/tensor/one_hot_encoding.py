@@ -15,7 +15,8 @@ from jaxops.memory import bounded
 from jaxops.ops.common.elementwise import one_of_kind, traced_if_symbolic
 from jaxops.ops.common.result_sizes import bounded_like, check_counts
 from jaxops.shapes.arithmetic import all_agree
-from jaxops.static import Array, Static, array, beside, foldable, is_symbolic, jit_if_concrete, known, static_array
+from jaxops.signature import Static, foldable
+from jaxops.static import Array, array, beside, is_symbolic, jit_if_concrete, known, static_array
 
 
 @foldable

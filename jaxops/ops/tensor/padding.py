@@ -14,7 +14,8 @@ from jaxops.errors import ShapeError, describe, shape_text
 from jaxops.ops.common.result_sizes import bounded_like
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.tensor import padding as sizes_of
-from jaxops.static import A, Array, Dim, Ints, Sizes, StaticInts, array, foldable, is_symbolic, jit_if_concrete
+from jaxops.signature import StaticInts, foldable
+from jaxops.static import A, Array, Dim, Ints, Sizes, array, is_symbolic, jit_if_concrete
 
 PadMode = Literal["constant", "reflect", "edge", "wrap"]
 

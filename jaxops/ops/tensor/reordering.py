@@ -16,7 +16,8 @@ from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.tensor.gathering import gather_nd
 from jaxops.ops.tensor.reshaping import reshape
 from jaxops.shapes.arithmetic import all_agree, divided
-from jaxops.static import A, Array, Dim, Ints, Sizes, array, beside, foldable, jit_if_concrete
+from jaxops.signature import foldable
+from jaxops.static import A, Array, Dim, Ints, Sizes, array, beside, jit_if_concrete
 
 DepthMode = Literal["DCR", "CRD"]
 

@@ -13,7 +13,8 @@ from jaxops.lazy_sequences import GrowingSequence, SplitSequence
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes.tensor import reshaping as sizes_of
-from jaxops.static import A, Array, Ints, Sizes, SizesKept, StaticInts, array, foldable, jit_if_concrete
+from jaxops.signature import SizesKept, StaticInts, foldable
+from jaxops.static import A, Array, Ints, Sizes, array, jit_if_concrete
 
 
 @foldable

@@ -19,7 +19,8 @@ from jaxops.errors import AxisError, DTypeError, ShapeError, describe
 from jaxops.ops.common.indices import checked_indices, from_start
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.tensor import indexing as sizes_of
-from jaxops.static import A, Array, array, beside, foldable, is_static, is_symbolic, jit_if_concrete, static_array
+from jaxops.signature import foldable
+from jaxops.static import A, Array, array, beside, is_static, is_symbolic, jit_if_concrete, static_array
 
 Reduction = Literal["none", "add", "mul", "max", "min"]
 TensorScatterMode = Literal["linear", "circular"]

@@ -21,7 +21,8 @@ from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_cou
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
-from jaxops.static import A, Array, Static, Tracer, array, beside, foldable, is_symbolic, jit_if_concrete, static_array
+from jaxops.signature import Static, foldable
+from jaxops.static import A, Array, Tracer, array, beside, is_symbolic, jit_if_concrete, static_array
 
 
 @foldable

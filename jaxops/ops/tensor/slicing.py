@@ -15,7 +15,8 @@ from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.tensor import slicing as sizes_of
-from jaxops.static import A, Array, Dim, Sizes, StaticInts, foldable, jit_if_concrete
+from jaxops.signature import StaticInts, foldable
+from jaxops.static import A, Array, Dim, Sizes, jit_if_concrete
 
 
 @foldable

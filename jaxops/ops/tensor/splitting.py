@@ -13,7 +13,8 @@ from jaxops.errors import ArgumentError, SignatureError
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes.tensor import splitting as sizes_of
-from jaxops.static import Array, Sizes, Static, StaticInts, foldable, jit_if_concrete
+from jaxops.signature import Static, StaticInts, foldable
+from jaxops.static import Array, Sizes, jit_if_concrete
 
 
 @foldable

@@ -11,7 +11,8 @@ from jaxops.attributes import ints
 from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
-from jaxops.static import A, Array, Sizes, StaticInts, foldable, is_symbolic, jit_if_concrete
+from jaxops.signature import StaticInts, foldable
+from jaxops.static import A, Array, Sizes, is_symbolic, jit_if_concrete
 
 
 @foldable

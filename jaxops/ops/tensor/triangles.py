@@ -12,7 +12,8 @@ from jaxops.attributes import flag
 from jaxops.dtypes import as_traced
 from jaxops.errors import ShapeError, describe
 from jaxops.ops.common.elementwise import traced_if_symbolic
-from jaxops.static import A, Array, array, foldable, jit_if_concrete
+from jaxops.signature import foldable
+from jaxops.static import A, Array, array, jit_if_concrete
 
 
 @foldable

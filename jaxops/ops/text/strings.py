@@ -14,7 +14,8 @@ from jaxops.memory import bounded_operands
 from jaxops.ops.common.result_sizes import bounded_like
 from jaxops.ops.text.regular_expressions import compiled, encoded
 from jaxops.shapes.math.broadcasting import broadcast
-from jaxops.static import array, foldable
+from jaxops.signature import foldable
+from jaxops.static import array
 
 
 def _strings(op: str, operand: str, value: Any) -> np.ndarray:

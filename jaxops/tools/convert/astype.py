@@ -20,7 +20,7 @@ from jaxops.dtypes import is_float
 from jaxops.errors import ArgumentError, DTypeError
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
 from jaxops.graph.operator import WrappedOperator
-from jaxops.static import SHAPE_ONLY, STATIC
+from jaxops.signature import SHAPE_ONLY, STATIC
 
 # (the label of a node, the name of its operator) → whether it computes in float32.
 Keep = Callable[[str, str], bool]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jaxops.graph.nodes import Graph, Node
-from jaxops.static import SHAPE_ONLY, STATIC
+from jaxops.signature import SHAPE_ONLY, STATIC
 from jaxops.tools.inspect.modules import Modules, modules, parameters
 
 _ACTIVATIONS = frozenset(

@@ -7,7 +7,7 @@ from typing import Any, get_args, get_origin
 import numpy as np
 
 from jaxops import ops
-from jaxops.static import ELEMENT_TYPE, STATIC
+from jaxops.signature import ELEMENT_TYPE, STATIC
 from jaxops.tools.python.expressions import Expression, Group, call, sequence
 from jaxops.tools.python.literals import literal
 from jaxops.tools.python.operands import Nested, Operand

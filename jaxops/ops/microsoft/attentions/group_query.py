@@ -32,7 +32,8 @@ from jaxops.ops.microsoft.attentions.row_caches import (
 )
 from jaxops.ops.microsoft.normalization import normalized
 from jaxops.shapes.microsoft.attentions import group_query as sizes_of, rotary as rotary_sizes
-from jaxops.static import Array, Dim, Static, Tracer, array, is_symbolic, jit_if_concrete, known
+from jaxops.signature import Static
+from jaxops.static import Array, Dim, Tracer, array, is_symbolic, jit_if_concrete, known
 
 ScoresOutput = Literal[0, 1, 2]
 Quantization = Literal["NONE", "PER_TENSOR", "PER_CHANNEL"]

@@ -12,7 +12,8 @@ from jaxops.ops.common.scaled_dot_product import merge_heads, split_heads
 from jaxops.ops.microsoft.attentions.cached_attention import Options, cached, known_length, scale_of
 from jaxops.ops.microsoft.attentions.projected_attention import along_last, beam_samples
 from jaxops.shapes.microsoft.attentions import cached_attention as sizes_of, multi_head as layouts
-from jaxops.static import Array, Static, array, jit_if_concrete, known as known_value
+from jaxops.signature import Static
+from jaxops.static import Array, array, jit_if_concrete, known as known_value
 
 
 def multi_head_attention(

@@ -27,7 +27,8 @@ from jaxops.shapes.microsoft.attentions import (
     multi_head as layouts,
     packing as packed_sizes,
 )
-from jaxops.static import Array, Static, jit_if_concrete, known
+from jaxops.signature import Static
+from jaxops.static import Array, jit_if_concrete, known
 
 
 def packed_attention(

@@ -19,7 +19,8 @@ from jaxops.ops.microsoft.attentions.packing import restored
 from jaxops.ops.microsoft.attentions.projected_attention import along_last
 from jaxops.shapes.arithmetic import all_agree
 from jaxops.shapes.microsoft.attentions import cached_attention as sizes_of, packing as packed_sizes
-from jaxops.static import Array, Dim, Static, jit_if_concrete, known
+from jaxops.signature import Static
+from jaxops.static import Array, Dim, jit_if_concrete, known
 
 
 def relative_position_bias(

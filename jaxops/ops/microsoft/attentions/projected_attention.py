@@ -21,7 +21,8 @@ from jaxops.ops.common.scaled_dot_product import merge_heads, rotated, scaled_do
 from jaxops.ops.microsoft.attentions.cached_attention import Options, cached, known_length, scale_of
 from jaxops.shapes.arithmetic import agree, all_agree, sizes_fit
 from jaxops.shapes.microsoft.attentions import cached_attention as sizes_of
-from jaxops.static import Array, Static, array, jit_if_concrete, known
+from jaxops.signature import Static
+from jaxops.static import Array, array, jit_if_concrete, known
 
 
 def attention(

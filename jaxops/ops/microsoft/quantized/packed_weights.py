@@ -19,7 +19,8 @@ from jaxops.ops.common.quantized_numbers import quantized
 from jaxops.ops.microsoft.quantized.block_quantization import unpacked
 from jaxops.ops.microsoft.quantized.codebooks import codebook
 from jaxops.shapes.tensor.indexing import check_inhabited
-from jaxops.static import Array, Dim, ElementType, Sizes, Static, jit_if_concrete
+from jaxops.signature import ElementType, Static
+from jaxops.static import Array, Dim, Sizes, jit_if_concrete
 
 # The numbers that the 4-bit codes of IQ4_NL and IQ4_XS stand for.
 _IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)

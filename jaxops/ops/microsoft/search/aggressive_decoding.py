@@ -11,7 +11,8 @@ from jax import lax
 from jaxops.attributes import integer, non_negative
 from jaxops.dtypes import integral
 from jaxops.errors import ArgumentError, ShapeError, StaticError, message, shape_text
-from jaxops.static import Array, Static, Tracer, is_static, jit_if_concrete
+from jaxops.signature import Static
+from jaxops.static import Array, Tracer, is_static, jit_if_concrete
 
 _NAMES = ("src_tokens", "cur_tokens", "prev_suffix_match_idx", "pred_tokens")
 

@@ -20,7 +20,8 @@ from jaxops.ops.microsoft.search import (
 )
 from jaxops.ops.microsoft.search.greedy import counted_logits
 from jaxops.ops.microsoft.search.searched_decoders import Decoder
-from jaxops.static import Array, Static, Tracer, array, known
+from jaxops.signature import Static
+from jaxops.static import Array, Tracer, array, known
 
 _MOST_BEAMS = 128  # onnxruntime's limit
 

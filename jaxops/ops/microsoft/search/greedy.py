@@ -17,7 +17,8 @@ from jaxops.errors import ArgumentError, UnsupportedError
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.microsoft.search import searched_decoders as decoders, token_scores
 from jaxops.ops.microsoft.search.searched_decoders import Decoder
-from jaxops.static import Array, Static, Tracer, array, jit_if_concrete
+from jaxops.signature import Static
+from jaxops.static import Array, Tracer, array, jit_if_concrete
 
 
 def greedy_search(

@@ -15,7 +15,8 @@ from jaxops.errors import ArgumentError, ShapeError, UnsupportedError, shape_tex
 from jaxops.ops.microsoft.search import searched_decoders as decoders, token_scores
 from jaxops.ops.microsoft.search.greedy import check_gpt, counted_logits, searched
 from jaxops.ops.microsoft.search.searched_decoders import Decoder
-from jaxops.static import Array, Static, array, jit_if_concrete
+from jaxops.signature import Static
+from jaxops.static import Array, array, jit_if_concrete
 
 
 class _Filter(NamedTuple):

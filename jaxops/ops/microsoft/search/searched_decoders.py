@@ -19,7 +19,8 @@ from jaxops.errors import (
     describe,
     shape_text,
 )
-from jaxops.static import CUTTABLE, Subgraph, Tracer, jit_if_concrete
+from jaxops.signature import Subgraph
+from jaxops.static import CUTTABLE, Tracer, jit_if_concrete
 
 Decoder: TypeAlias = Annotated[Callable[..., Sequence[Any]], Subgraph(modifies=True, several=True)]
 

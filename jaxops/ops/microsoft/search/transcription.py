@@ -13,7 +13,8 @@ from jaxops.errors import ArgumentError, DTypeError, ShapeError, UnsupportedErro
 from jaxops.ops.microsoft.search import beams, encoded_decoders, searched_decoders as decoders, timestamps
 from jaxops.ops.microsoft.search.greedy import counted_logits
 from jaxops.ops.microsoft.search.searched_decoders import Decoder
-from jaxops.static import Array, Static, array
+from jaxops.signature import Static
+from jaxops.static import Array, array
 
 
 def whisper_beam_search(
