@@ -1,35 +1,60 @@
-"""The marks in the signature of an operator: what a caller, a front end or a tool needs to know of it."""
+"""What an operator says of itself, once: marks on the parameters of its function, and traits of the function.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+Front ends and tools read them here, and need no table of operators. A trait stands in the decorator `operator` of the
+function, or, for all operators of a file, in `TRAITS` at its top.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast, get_args, get_origin
 
 from jaxops.static import A, Array
 
 __all__ = [
+    "AllBits",
+    "Bias",
+    "Cache",
+    "LowerBound",
     "Quantizable",
+    "RunningMean",
+    "RunningVar",
     "ShapeOnly",
     "SizesKept",
     "Static",
     "StaticInts",
     "StaticNumbers",
-    "Statistics",
     "Subgraph",
+    "UpperBound",
+    "Weight",
 ]
 
 STATIC, VECTOR, SHAPE_ONLY, STATISTICS, ELEMENT_TYPE = "static", "1-D", "shape only", "statistics", "element type"
 QUANTIZABLE, KEEPS_SIZES = "quantizable", "keeps sizes"
 OF_INPUTS = (STATIC, SHAPE_ONLY, STATISTICS)  # of which an input has one at most
+WEIGHT, BIAS, RUNNING_MEAN, RUNNING_VAR = ROLES = ("weight", "bias", "running_mean", "running_var")  # PyTorch's words
+CACHE, ALL_BITS, LOWER_BOUND, UPPER_BOUND = "cache", "all bits", "lower bound", "upper bound"
+T = TypeVar("T")
 # The marks that the front ends read off a signature.
 Static: TypeAlias = Annotated[Any, STATIC]  # must be known while tracing
 # Likewise, 1-D. A single number is a list of one in a file; in a direct call where the function says so.
 StaticInts: TypeAlias = Annotated[Any, STATIC, VECTOR]
 StaticNumbers: TypeAlias = Annotated[Any, STATIC, VECTOR]
 ShapeOnly: TypeAlias = Annotated[Any, SHAPE_ONLY]  # any array: only its sizes are looked at
-Statistics: TypeAlias = Annotated[Array, STATISTICS]  # gathered from data while training, and not learned
 Quantizable: TypeAlias = Annotated[Array, QUANTIZABLE]  # a `Dequantized` array comes as it is
 SizesKept: TypeAlias = Annotated[A, KEEPS_SIZES]  # the first result has its sizes, whatever the other operands are
 ElementType: TypeAlias = Annotated[Any, ELEMENT_TYPE]  # an attribute that names a type: np.float32, "int8", str
+# The role of an operand that is a parameter of the model, as in `w: Weight[Array]`. An operator that has a bias and no
+# weight, such as an addition, has a bias only beside the weight of another operator.
+Weight: TypeAlias = Annotated[T, WEIGHT]
+Bias: TypeAlias = Annotated[T, BIAS]
+RunningMean: TypeAlias = Annotated[Array, STATISTICS, RUNNING_MEAN]  # gathered from data while training, not learned
+RunningVar: TypeAlias = Annotated[Array, STATISTICS, RUNNING_VAR]
+Cache: TypeAlias = Annotated[T, CACHE]  # what a decoder keeps of earlier tokens
+AllBits: TypeAlias = Annotated[T, ALL_BITS]  # each bit of an integer counts, also the upper 32 that are zero
+LowerBound: TypeAlias = Annotated[T, LOWER_BOUND]  # a limit; a number beyond 32 bits, such as -(2**63), is none
+UpperBound: TypeAlias = Annotated[T, UPPER_BOUND]
 
 
 @dataclass(frozen=True)
@@ -56,12 +81,54 @@ class Subgraph:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+# (operands, element type of the result, attributes) → whether it grows. An operand is its value where that is static,
+# else its element type; None where a type is not known.
+Grows: TypeAlias = Callable[[Sequence[Any], Any, Mapping[str, Any]], bool]
 
 
-def foldable(fn: F) -> F:
-    """Marks an operator that NumPy computes, in 64 bits, if all array operands are static."""
-    cast(Any, fn).foldable = True
-    return fn
+@dataclass(frozen=True)
+class Traits:
+    """The traits of an operator, beside the marks of its parameters.
+
+    kind: attention, convolution, linear, recurrent, normalization, pooling, activation or embedding; form, where the
+    result is the first operand in another form, element by element; movement, where elements of the operands go
+    elsewhere.
+    foldable: whether NumPy computes the result, in 64 bits, where all array operands are static.
+    precision: float32, where it computes so in a narrower model unless the caller says otherwise; exact, where it
+    always does, with its parameters as the file has them: it counts, rounds to integers, compares or solves.
+    grows: whether integers of the result may exceed 32 bits where those of the operands do not. What moves, chooses or
+    compares elements, combines bits, gives indices or counts, or divides with remainder does not grow.
+    differentiable: whether a floating-point result changes a little where a floating-point operand does.
+    """
+
+    kind: str = ""
+    foldable: bool = False
+    precision: Literal["narrow", "float32", "exact"] = "narrow"
+    grows: bool | Grows = False
+    differentiable: bool = True
+
+
+def operator(**changes: Any) -> Callable[[F], F]:
+    """Gives a function traits of its own, beside those of its file.
+
+    >>> @operator(kind="activation")
+    ... def squared_relu(x): ...
+    >>> traits(squared_relu).kind
+    'activation'
+    """
+
+    def decorate(fn: F) -> F:
+        cast(Any, fn).traits = replace(traits(fn), **changes)
+        return fn
+
+    return decorate
+
+
+def traits(fn: Callable[..., Any] | None) -> Traits:
+    """The traits of an operator by its function; those of none where a graph defines it."""
+    file = sys.modules.get(getattr(fn, "__module__", None) or "")
+    said = (getattr(fn, "traits", None), getattr(file, "TRAITS", None))
+    return next((t for t in said if isinstance(t, Traits)), Traits())
 
 
 def marks(annotation: Any) -> tuple[Any, ...]:
@@ -77,3 +144,15 @@ def choices(annotation: Any) -> tuple[Any, ...]:
     if get_origin(annotation) is Literal:
         return get_args(annotation)
     return next((get_args(part) for part in get_args(annotation) if get_origin(part) is Literal), ())
+
+
+def operand_marks(fn: Callable[..., Any] | None, position: int) -> tuple[Any, ...]:
+    """The marks of the operand at a position; the last parameter stands for all that follow."""
+    parameters = inspect.signature(fn, eval_str=True).parameters.values() if fn else ()
+    positional = [p for p in parameters if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
+    return marks(positional[min(position, len(positional) - 1)].annotation) if positional else ()
+
+
+def role(fn: Callable[..., Any] | None, position: int) -> str | None:
+    """The role of the operand at a position, where it is a parameter of the model: one of ROLES."""
+    return next((mark for mark in operand_marks(fn, position) if mark in ROLES), None)

@@ -29,7 +29,7 @@ from jaxops.errors import (
     message,
 )
 from jaxops.opaque import Deferred
-from jaxops.signature import ELEMENT_TYPE, STATIC
+from jaxops.signature import ELEMENT_TYPE, SHAPE_ONLY, STATIC
 from jaxops.static import FromSizes, Ints, Tracer, TracerArrayConversionError, as_array, is_symbolic, known
 
 _Check = Callable[[str, str, Any], None]
@@ -123,8 +123,7 @@ def _name_of(part: Any) -> str:
 def _parts(annotation: Any) -> tuple[Any, ...]:
     """The alternatives of an annotation; what `Ints` allows counts as one."""
     if get_origin(annotation) is Annotated and not {STATIC, ELEMENT_TYPE} & set(annotation.__metadata__):
-        shape_only = get_args(annotation)[0] is Any
-        return (jax.Array,) if shape_only else _parts(get_args(annotation)[0])
+        return (jax.Array,) if SHAPE_ONLY in annotation.__metadata__ else _parts(get_args(annotation)[0])
     if get_origin(annotation) not in (Union, types.UnionType):
         return (annotation,)
     parts = get_args(annotation)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from jaxops.errors import SignatureError
-from jaxops.signature import KEEPS_SIZES, OF_INPUTS, QUANTIZABLE, STATIC, VECTOR, Subgraph, choices, marks
+from jaxops.signature import KEEPS_SIZES, OF_INPUTS, QUANTIZABLE, STATIC, VECTOR, Subgraph, choices, marks, traits
 
 if TYPE_CHECKING:
     from jaxops.graph.nodes import Graph, Node
@@ -21,12 +21,18 @@ class SignatureOperator:
     """
 
     def __init__(
-        self, name: str, fn: Callable[..., Any] | None, formals: Sequence[str] | None = None, variadic: bool = False
+        self,
+        name: str,
+        fn: Callable[..., Any] | None,
+        formals: Sequence[str] | None = None,
+        variadic: bool = False,
+        function: Callable[..., Any] | None = None,
     ) -> None:
         """name: as the file has it. fn: None for an operator that a graph defines. formals: the format's names of the
         inputs; else the parameters' own. variadic: the function takes the inputs from the last formal on as one list.
+        function: the one whose meaning `fn` has in another form, and whose traits and roles of inputs therefore hold.
         """
-        self.name, self.fn, self.variadic = name, fn, variadic
+        self.name, self.fn, self.variadic, self.function = name, fn, variadic, function or fn
         self.parameters = inspect.signature(fn, eval_str=True).parameters if fn else {}
         positional = [p for p in self.parameters.values() if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
         self.formals = [p.name for p in positional] if formals is None else formals  # a last `*rest` is any number
@@ -35,7 +41,7 @@ class SignatureOperator:
         carried = self._marks.items()
         # How operands and outputs pass through each graph among the attributes.
         self.subgraphs = {name: mark for name, found in carried for mark in found if isinstance(mark, Subgraph)}
-        self.foldable: bool = getattr(fn, "foldable", False)
+        self.foldable = traits(self.function).foldable
         self.draws = "rng" in self.parameters and not self.subgraphs  # one with subgraphs takes the key for them
         self.keeps_sizes = KEEPS_SIZES in self._marks_of(0)
 

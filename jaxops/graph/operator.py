@@ -1,6 +1,6 @@
 """What a graph needs to know of an operator."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jaxops.signature import Subgraph
@@ -20,6 +20,11 @@ class Operator(Protocol):
     @property
     def label(self) -> str:
         """The name and where it comes from, such as `Relu, opset 18`."""
+        ...
+
+    @property
+    def function(self) -> Callable[..., Any] | None:
+        """The function that has its meaning, whose signature and traits say what it is; None where a graph has it."""
         ...
 
     @property

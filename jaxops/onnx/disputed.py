@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator
 
+from jaxops import ops
 from jaxops.graph.nodes import Graph, Node
 from jaxops.shapes.nn.unpooling import unpooled
 
@@ -29,7 +30,7 @@ def _graphs(graph: Graph, seen: set[Graph]) -> Iterator[Graph]:
 
 
 def _is_disputed(graph: Graph, node: Node) -> bool:
-    if node.operator.name != "MaxUnpool" or len(node.inputs) < 3 or not node.inputs[2]:
+    if node.operator.function is not ops.max_unpool or len(node.inputs) < 3 or not node.inputs[2]:
         return False
     sizes = next((value.shape for value in graph.inputs if value.name == node.inputs[0]), None)
     given = graph.initializers.get(node.inputs[2])

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxops import ops
 from jaxops.graph.nodes import Graph, Node
 from jaxops.onnx.lenient import TolerantOperator
 from jaxops.onnx.output_types import output_types
@@ -63,7 +64,7 @@ class _Walk:
     def casts(self, graph: Graph) -> bool:
         """Whether the graph, or one inside it, casts to such a type."""
         if graph not in self._casts:
-            here = any(n.operator.name == "Cast" and n.attributes.get("to") in _NARROW for n in graph.nodes)
+            here = any(n.operator.function is ops.cast and n.attributes.get("to") in _NARROW for n in graph.nodes)
             self._casts[graph] = here or any(map(self.casts, graph.nested))
         return self._casts[graph]
 

@@ -12,25 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxops.dtypes import is_float, loses_sign, out_of_range, stand_in
+from jaxops.dtypes import out_of_range, stand_in
 from jaxops.graph.data_dependence import result_is_static
 from jaxops.graph.nodes import Graph, Node, Tensor
 from jaxops.onnx.output_types import output_types
-from jaxops.signature import SHAPE_ONLY, STATIC
+from jaxops.signature import ALL_BITS, LOWER_BOUND, SHAPE_ONLY, STATIC, UPPER_BOUND, operand_marks, traits
 
-# Operators whose integer result may exceed 32 bits where their operands do not. Not among them are those that move,
-# choose or compare elements, combine bits, give indices or counts of elements, or divide with remainder.
-_GROWING = {
-    "Abs", "Add", "BitShift", "BitwiseNot", "CastMap", "Col2Im", "CumProd", "CumSum", "Det", "Div", "Einsum", "Gemm",
-    "GridSample", "MatMul", "Mean", "Mul", "NGramHashMapping", "Neg", "PRelu", "Pow", "Range", "ReduceL1", "ReduceL2",
-    "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Resize", "Shrink",
-    "SparseToDenseMatMul", "Sub", "Sum", "Upsample", "VarlenNGramHashMapping",
-}  # fmt: skip
-# Likewise where they add or multiply what meets at one place.
-_SCATTERING = {"ScatterElements", "ScatterND"}
-# They look at all bits of an operand, also at those that are zero.
-_HASHING = {"MurmurHash3"}
-_CASTS = {"Cast", "CastLike"}
 # Attributes with the numbers that operators of ai.onnx.ml choose among.
 _CHOSEN = (
     "classlabels_ints",
@@ -40,9 +27,10 @@ _CHOSEN = (
     "default_int64",
     "default_tensor",
 )
-# Inputs where a number beyond 32 bits, such as INT64_MAX, is no limit, and the sign of such numbers.
-_NO_LIMIT = {("Clip", 1): -1, ("Clip", 2): 1, ("NonMaxSuppression", 2): 1}
+# Where such a number is no limit, by its sign.
+_NO_LIMIT = {-1: LOWER_BOUND, 1: UPPER_BOUND}
 _ANY_SIGN = 2
+_INTEGERS = (np.int64, np.uint64)
 
 
 class _Fact(NamedTuple):
@@ -124,13 +112,19 @@ class _Walk:
             return self._of_subgraphs(node, inputs, facts)
         static = result_is_static(node, [fact.static for fact in inputs])
         types = [fact.dtype for fact in inputs]
-        for fact in inputs if node.operator.name in _HASHING else ():
-            self._seen(fact, grows=True)
+        for k, fact in enumerate(inputs):
+            if not fact.static and fact.dtype in _INTEGERS:
+                self._seen(fact, ALL_BITS in operand_marks(node.operator.function, k))
         wide = any(_meets(node, k, fact) for k, fact in enumerate(inputs)) or _exceeds(node.attributes.get("value", ()))
         self.found = self.found or (wide and not static)
         sign = _ANY_SIGN if wide else 0
-        outputs = [_Fact(dtype, static, sign if _has_64_bits(dtype) else 0) for dtype in output_types(node, types)]
-        grows = _grows(node, types, outputs[0].dtype) and not _keeps(node, known)
+        results = output_types(node, types)
+        operands = [known.get(name, dtype) for name, dtype in zip(node.inputs, types, strict=True)]
+        grows = _grows(node, operands, results[0])
+        if grows:  # what has no schema makes what it takes, as far as anybody knows
+            integers = next((dtype for dtype in types if dtype in _INTEGERS), None)
+            results = [dtype or integers for dtype in results]
+        outputs = (_Fact(dtype, static, sign if _has_64_bits(dtype) else 0) for dtype in results)
         return [self._seen(fact, grows) for fact in outputs]
 
     def _of_subgraphs(self, node: Node, inputs: Sequence[_Fact], facts: Mapping[str, _Fact]) -> list[_Fact]:
@@ -144,24 +138,12 @@ class _Walk:
         return [self._seen(fact) for fact in found]
 
 
-def _grows(node: Node, types: Sequence[np.dtype | None], result: np.dtype | None) -> bool:
+def _grows(node: Node, operands: Sequence[Any], result: np.dtype | None) -> bool:
     """Whether integers of the result may exceed 32 bits, although no operand does."""
-    name = node.operator.name
-    if name in _CASTS:
-        # An integer that fits 32 bits stays so, but for its sign, as do float16 and all that is narrower.
-        source = types[0]
-        if source is None or is_float(source):
-            return source is None or source.name == "bfloat16" or source.itemsize > 2
-        return loses_sign(source, np.dtype(np.int64) if result is None else result)
-    if name in _SCATTERING:
-        return node.attributes.get("reduction", "none") in ("add", "mul")
-    return name in _GROWING or any(map(_exceeds, map(node.attributes.get, _CHOSEN)))
-
-
-def _keeps(node: Node, known: Mapping[str, Any]) -> bool:
-    """Whether it multiplies by 0 or 1, as what shall give a zero of some shape."""
-    factors = (known[name] for name in node.inputs if name in known)
-    return node.operator.name == "Mul" and any(np.isin(factor, (0, 1)).all() for factor in factors)
+    grows = traits(node.operator.function).grows
+    if not isinstance(grows, bool):
+        return grows(operands, result, node.attributes)
+    return grows or any(map(_exceeds, map(node.attributes.get, _CHOSEN)))
 
 
 def _exceeds(numbers: Any) -> bool:
@@ -186,4 +168,4 @@ def _meets(node: Node, position: int, fact: _Fact) -> bool:
     """Whether an input has numbers beyond 32 bits that take part in the result, so that a program must hold them."""
     if not fact.wide or node.operator.mark(position) in (STATIC, SHAPE_ONLY):
         return False
-    return _NO_LIMIT.get((node.operator.name, position)) != fact.wide
+    return _NO_LIMIT.get(fact.wide) not in operand_marks(node.operator.function, position)

@@ -11,15 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from jaxops import ops
 from jaxops.graph.nodes import Graph, Node, Tensor
 from jaxops.kernels.xla_workarounds import flat_at_zero
 from jaxops.onnx.lenient import TolerantOperator
+from jaxops.signature import traits
 from jaxops.static import is_static
 
-# What makes a sum of squares where its first operand is one, …
-_KEPT = {"ReduceSum", "ReduceMean", "Cast", "Identity", "Div", "Reshape", "Squeeze", "Unsqueeze", "Transpose"}
+# What makes a sum of squares where its first operand is one, beside another form of it, …
+_OF_FIRST = (ops.reduce_sum, ops.reduce_mean, ops.div)
 # … and where all of its operands are.
-_ADDED = {"Add", "Sum", "Concat"}
+_OF_ALL = (ops.add, ops.sum, ops.concat)
 
 
 class NormRoot(TolerantOperator):
@@ -45,12 +47,12 @@ def with_norms(graph: Graph) -> Graph:
     constants: dict[str, Any] = dict(graph.initializers)
     nodes = []
     for node in graph.nodes:
-        if not getattr(getattr(node.operator, "schema", None), "domain", "?"):
-            if node.operator.name == "Constant":
-                [constants[node.outputs[0]]] = node.operator.call((), node.attributes, n_outputs=1, rng=None)
+        operator = node.operator
+        if isinstance(operator, TolerantOperator):  # and not one that is missing, or the caller's
+            if operator.function is ops.constant:
+                [constants[node.outputs[0]]] = operator.call((), node.attributes, n_outputs=1, rng=None)
             elif _is_root(node, squares, constants):
-                known = node.operator
-                node = replace(node, operator=NormRoot(known.schema, known.fn, known.opset))
+                node = replace(node, operator=NormRoot(operator.schema, operator.fn, operator.opset))
             elif _squared(node, squares, constants):
                 squares.update(node.outputs)
         nodes.append(node)
@@ -59,19 +61,21 @@ def with_norms(graph: Graph) -> Graph:
 
 def _squared(node: Node, squares: set[str], constants: Mapping[str, Any]) -> bool:
     """Whether the result is a sum of squares, or of powers above 1: where it is zero, so is its derivative."""
-    name, inputs = node.operator.name, node.inputs
-    if name == "ReduceSumSquare":
+    function, inputs = node.operator.function, node.inputs
+    if function is ops.reduce_sum_square:
         return True
-    if name == "Mul":
+    if function is ops.mul:
         return inputs[0] == inputs[1] or not squares.isdisjoint(inputs)
-    if name == "Pow":
+    if function is ops.pow:
         return _exponent(node, constants) > 1
-    return squares.issuperset(inputs if name in _ADDED else inputs[:1]) if name in _KEPT | _ADDED else False
+    if function in _OF_ALL:
+        return squares.issuperset(inputs)
+    return (traits(function).kind == "form" or function in _OF_FIRST) and squares.issuperset(inputs[:1])
 
 
 def _is_root(node: Node, squares: set[str], constants: Mapping[str, Any]) -> bool:
-    name = node.operator.name
-    root = name == "Sqrt" or (name == "Pow" and 0 < _exponent(node, constants) < 1)
+    function = node.operator.function
+    root = function is ops.sqrt or (function is ops.pow and 0 < _exponent(node, constants) < 1)
     return root and node.inputs[0] in squares
 
 

@@ -90,7 +90,8 @@ class Operator(SignatureOperator):
     def __init__(self, schema: Any, fn: Callable[..., Any] | None, opset: int = 0) -> None:
         """schema: an OpSchema; the stubs of onnx lack half of its members."""
         formals = tuple(formal.name for formal in schema.inputs)
-        super().__init__(schema.name, fn, formals, bool(formals) and schema.inputs[-1].option == VARIADIC)
+        variadic = bool(formals) and schema.inputs[-1].option == VARIADIC
+        super().__init__(schema.name, fn, formals, variadic, function(schema.name, schema.domain))
         self.schema, self.opset = schema, opset
 
     def __reduce__(self) -> Any:

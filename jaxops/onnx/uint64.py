@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxops import ops
 from jaxops.errors import OutOfRangeError, message
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.onnx.lenient import TolerantOperator
@@ -48,10 +49,9 @@ def with_wide_operators(graph: Graph) -> Graph:
 
 def _needs_bits(node: Node) -> bool:
     """Whether 32 bits cannot hold the result: those of a right shift, or of operators that combine bits, fit."""
-    if getattr(node.operator, "schema", None) is None or node.operator.schema.domain:
-        return False
-    left = node.operator.name == "BitShift" and node.attributes.get("direction") == "LEFT"
-    return left or node.operator.name == "BitwiseNot"
+    function = node.operator.function
+    left = function is ops.bit_shift and node.attributes.get("direction") == "LEFT"
+    return isinstance(node.operator, TolerantOperator) and (left or function is ops.bitwise_not)
 
 
 class _Walk:

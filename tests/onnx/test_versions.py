@@ -1,6 +1,7 @@
 """The guards that make "the newest adapter not above the model's opset" safe, against the whole history of ONNX."""
 
 import inspect
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,22 @@ from jaxops.frontend.signature_operator import RESERVED
 from jaxops.onnx import registry
 from jaxops.onnx.registry import Operator, function
 from jaxops.onnx.schemas import OPTIONAL, VARIADIC, element_type, find_schema, newest_opset, operators, versions
-from jaxops.signature import ELEMENT_TYPE, QUANTIZABLE, Static, StaticInts, foldable, marks as marks_of
+from jaxops.signature import (
+    ALL_BITS,
+    CACHE,
+    ELEMENT_TYPE,
+    LOWER_BOUND,
+    QUANTIZABLE,
+    ROLES,
+    UPPER_BOUND,
+    Bias,
+    Static,
+    StaticInts,
+    marks as marks_of,
+    operand_marks,
+    operator as with_traits,
+    traits,
+)
 
 
 def split_parameters(fn, inputs):
@@ -51,14 +67,29 @@ def misfits(operator):
     return found
 
 
+# An adapter need not say these again: they are read off the newest function, by position.
+INHERITED = {QUANTIZABLE, CACHE, ALL_BITS, LOWER_BOUND, UPPER_BOUND, *ROLES}
+
+
 def wrong_marks(adapter, fn):
-    """Operands that only one of the two wants static, or only the sizes of; none need take `Dequantized` arrays."""
+    """Operands that only one of the two wants static, or only the sizes of; `traits` where the adapter has its own."""
     inputs = [p for p in inspect.signature(adapter).parameters.values() if p.kind is not p.KEYWORD_ONLY]
     theirs = inspect.signature(fn).parameters
     both = ((p.name, (p.annotation, theirs.get(p.name, p).annotation)) for p in inputs)
-    marks = {name: [{*marks_of(a)} - {QUANTIZABLE} for a in pair] for name, pair in both}
-    found = [name for name, (one, other) in marks.items() if one != other]
-    return found + (["foldable"] if getattr(adapter, "foldable", False) != getattr(fn, "foldable", False) else [])
+    marks = {name: [{*marks_of(a)} for a in pair] for name, pair in both}
+    found = [name for name, (one, other) in marks.items() if not one <= other or other - one - INHERITED]
+    return found + (["traits"] if hasattr(adapter, "traits") and traits(adapter) != traits(fn) else [])
+
+
+def misplaced_marks(operator):
+    """Inputs of a version at whose position the newest function has another operand, with a mark for that one."""
+    names = [p.name for p in inspect.signature(operator.function).parameters.values() if p.kind is not p.KEYWORD_ONLY]
+    return [
+        formal.name
+        for position, formal in enumerate(operator.schema.inputs)
+        if formal.option != VARIADIC and INHERITED.intersection(operand_marks(operator.function, position))
+        if position >= len(names) or not plain(names[position]).endswith(plain(formal.name))
+    ]
 
 
 # Attributes whose default stands in the text of the standard alone: a fill of float zero, float, no words.
@@ -142,6 +173,11 @@ def test_the_function_takes_the_inputs_and_attributes_of_the_version(operator):
     assert misfits(operator) == []
 
 
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_the_marks_of_the_newest_function_are_those_of_the_version(operator):
+    assert misplaced_marks(operator) == []
+
+
 @pytest.mark.parametrize(("domain", "name"), ADAPTED)
 def test_each_since_is_a_version_and_the_first_is_covered(domain, name):
     history = versions(name, domain)
@@ -215,6 +251,7 @@ def test_a_wrong_adapter_is_caught_once_it_is_registered(monkeypatch):
     registry.version("Split", 12)(_wrong_name)
     with pytest.raises(AssertionError):
         test_each_since_is_a_version_and_the_first_is_covered("", "Split")
+    registry.version("Split", 12)(_wrong_attribute)  # whose `split` need not be 1-D
     with pytest.raises(AssertionError):
         test_the_marks_of_the_adapters_agree_with_the_function("", "Split")
     registry.version("Split", 13)(_wrong_name)
@@ -223,15 +260,24 @@ def test_a_wrong_adapter_is_caught_once_it_is_registered(monkeypatch):
 
 
 def test_a_wrong_mark_is_caught():
-    @foldable
-    def right(input, split: StaticInts = None): ...
+    def wrong(input: Bias[Any], split=None): ...
 
-    @foldable
-    def wrong(input, split=None): ...
+    @with_traits(grows=True)
+    def another(input, split: StaticInts = None): ...
 
-    assert wrong_marks(right, ops.split) == []
-    assert wrong_marks(wrong, ops.split) == ["split"]
-    assert wrong_marks(_split, ops.split) == ["foldable"]
+    def conv(x, w, b=None): ...
+
+    assert wrong_marks(_split, ops.split) == []
+    assert wrong_marks(wrong, ops.split) == ["input", "split"]
+    assert wrong_marks(another, ops.split) == ["traits"]
+    assert wrong_marks(conv, ops.conv) == []  # the roles of its operands are those of the function
+
+
+def test_a_mark_at_a_wrong_position_is_caught(monkeypatch):
+    operator = Operator(defs.get_schema("Conv", 22), ops.conv)
+    assert misplaced_marks(operator) == []
+    monkeypatch.setattr(operator, "function", ops.batch_normalization)
+    assert misplaced_marks(operator) == ["W"]
 
 
 def test_a_wrong_default_is_caught():

@@ -16,6 +16,7 @@ import jaxops as jo
 from jaxops import ops
 from jaxops.dtypes import as_traced
 from jaxops.errors import DTypeError, JaxopsError, ShapeError
+from jaxops.signature import traits
 
 SIZES = (2, 5)
 ANY, CLOSED, WIDE = "", "b >= 2, b <= 7", "b >= 8"  # constraints on the size
@@ -347,7 +348,7 @@ def test_a_size_that_is_cast_to_int32_stands_beside_int32():
 
 
 def test_every_foldable_operator_is_here():
-    foldable = {name for name in ops.__all__ if getattr(getattr(ops, name), "foldable", False)}
+    foldable = {name for name in ops.__all__ if traits(getattr(ops, name)).foldable}
     covered = {axes: {row.operator for row in ROWS if row.axes == axes} for axes in (0, 1)}
     foldable -= {"constant", "mel_weight_matrix"}  # no operand; operands that must be numbers
     assert covered[0] == foldable - ONE_AXIS

@@ -15,6 +15,8 @@ import jaxops as jo
 from jaxops import ops
 from jaxops.dtypes import as_traced
 from jaxops.errors import DTypeError, JaxopsError
+from jaxops.signature import traits
+from jaxops.static import enable_x64
 
 NAMES = ["bool", "int4", "uint8", "int32", "float16", "float8_e4m3fn", "string"]
 ONES = np.array([[1, 1], [1, 0]])
@@ -125,10 +127,35 @@ def test_refused(call, name, match):
 
 
 def test_every_foldable_operator_that_computes_or_moves_is_here():
-    foldable = {name for name in ops.__all__ if getattr(getattr(ops, name), "foldable", False)}
+    foldable = {name for name in ops.__all__ if traits(getattr(ops, name)).foldable}
     elsewhere = {name for name in foldable if name.startswith(("sequence_", "optional", "string_"))}
     # They look at sizes only, or take no array of any type.
     elsewhere |= {"shape", "size", "range", "constant", "constant_of_shape", "regex_full_match", "variadic_split"}
     elsewhere |= {"hann_window", "hamming_window", "blackman_window"}
     elsewhere |= {"mel_weight_matrix", "concat_from_sequence", "split_to_sequence"}  # the latter are concat and split
     assert foldable - elsewhere <= {call.split()[0] for call in CALLS}
+
+
+LARGEST = np.array([[2**31 - 1, -(2**31)], [2**31 - 1, 3]])
+
+
+def exceeds(call: Any, static: bool = True) -> bool:
+    """Whether a result has integers beyond 32 bits."""
+    with enable_x64(True):
+        try:
+            results = map(np.asarray, jax.tree.leaves(call(LARGEST if static else jnp.asarray(LARGEST))))
+        except JaxopsError:  # it takes floating-point numbers only
+            return False
+        return any(y.dtype == np.int64 and bool(np.any(y != y.astype(np.int32))) for y in results)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_an_operator_that_makes_more_than_32_bits_says_that_it_grows(call):
+    fn = getattr(ops, call.split()[0])
+    assert traits(fn).grows or not exceeds(CALLS[call], static=traits(fn).foldable)
+
+
+def test_what_grows_is_found():
+    assert exceeds(CALLS["add"])
+    assert not exceeds(CALLS["concat"])
+    assert exceeds(CALLS["matmul"], static=False)

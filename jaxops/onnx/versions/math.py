@@ -15,7 +15,7 @@ from jaxops.errors import AxisError, DTypeError, ShapeError, shape_text
 from jaxops.onnx.registry import version
 from jaxops.ops.math.losses import LossReduction
 from jaxops.shapes.arithmetic import agree, must_agree
-from jaxops.signature import Static, foldable
+from jaxops.signature import Static
 from jaxops.static import Array, Sizes, array
 
 
@@ -56,7 +56,7 @@ def one_way(fn: Callable[..., Any]) -> Callable[..., Any]:
         a, b = array(a), array(b)
         return fn(a, _aligned(fn.__name__, a, b, axis, broadcast))
 
-    return foldable(broadcast_1)
+    return broadcast_1
 
 
 for _name, _fn in {"Add": ops.add, "Sub": ops.sub, "Mul": ops.mul, "Div": ops.div, "Pow": ops.pow}.items():
@@ -72,7 +72,7 @@ def _like_shapes(fn: Callable[..., Any]) -> Callable[..., Any]:
         _same_shape(fn.__name__, [x.shape for x in arrays], "broadcast with Expand first")
         return fn(arrays)
 
-    return foldable(same_shapes_1)
+    return same_shapes_1
 
 
 for _name, _fn in {"Sum": ops.sum, "Mean": ops.mean, "Max": ops.max, "Min": ops.min}.items():
@@ -81,7 +81,6 @@ for _name, _fn in {"Sum": ops.sum, "Mean": ops.mean, "Max": ops.max, "Min": ops.
 
 
 @version("Mod", 10)
-@foldable
 def mod_10(a: Array, b: Array, *, fmod: int) -> Array:
     if not fmod and is_float(array(a).dtype):
         raise DTypeError(f"mod: before opset 28 floating-point operands need fmod=1, got {array(a).dtype.name}")
@@ -92,7 +91,6 @@ version("Mod", 28)(ops.mod)
 
 
 @version("Clip", 1)
-@foldable
 def clip_1(input: Array, *, min: float | None = None, max: float | None = None) -> Array:
     x = array(input)
     limit = float(np.finfo(np.float32).max)
@@ -162,7 +160,6 @@ version("TopK", 1)(ops.top_k)
 
 
 @version("TopK", 10)
-@foldable
 def top_k_10(x: Array, k: Static, *, axis: int) -> Any:
     if np.ndim(k) != 1:
         raise ShapeError(f"top_k: `k` must be a vector of one integer, but has {np.ndim(k)} axes")

@@ -7,12 +7,10 @@ import numpy as np
 from jaxops.dtypes import is_string
 from jaxops.onnx.registry import version
 from jaxops.ops.ml import label_encoder
-from jaxops.signature import foldable
 from jaxops.static import Array, array
 
 
 @version("LabelEncoder", 1, domain="ai.onnx.ml")
-@foldable
 def label_encoder_1(x: Array, *, classes_strings: Sequence[str] = (), default_int64: int, default_string: str) -> Array:
     """Strings become their positions among the classes, positions become strings.
 

@@ -14,12 +14,11 @@ from jaxops.onnx.versions.tensor import nonnegative
 from jaxops.ops.nn.dot_product_attention import OutputMode
 from jaxops.shapes.nn import normalization as sizes_of
 from jaxops.shapes.nn.windows import AutoPad
-from jaxops.signature import ElementType, SizesKept, Static, Statistics, foldable
+from jaxops.signature import ElementType, RunningMean, RunningVar, SizesKept, Static
 from jaxops.static import Array, Ints, array
 
 
 @version("Flatten", 1)
-@foldable
 def flatten_1(input: Array, *, axis: int) -> Array:
     nonnegative("flatten", "axis", axis)
     return ops.flatten(input, axis=axis)
@@ -56,8 +55,8 @@ def batch_normalization_1(
     x: Array,
     scale: Array,
     b: Array,
-    mean: Statistics,
-    var: Statistics,
+    mean: RunningMean,
+    var: RunningVar,
     *,
     epsilon: float,
     momentum: float,
@@ -74,8 +73,8 @@ def batch_normalization_7(
     x: Array,
     scale: Array,
     b: Array,
-    mean: Statistics,
-    var: Statistics,
+    mean: RunningMean,
+    var: RunningVar,
     *,
     epsilon: float,
     momentum: float,
@@ -91,8 +90,8 @@ def batch_normalization_14(
     x: Array,
     scale: Array,
     b: Array,
-    input_mean: Statistics,
-    input_var: Statistics,
+    input_mean: RunningMean,
+    input_var: RunningVar,
     *,
     epsilon: float,
     momentum: float,

@@ -14,7 +14,7 @@ from jaxops.ops.tensor.resizing import NearestMode, ResizeMode
 from jaxops.shapes.arithmetic import agree
 from jaxops.shapes.tensor import splitting as sizes_of
 from jaxops.shapes.tensor.resizing import AspectRatioPolicy
-from jaxops.signature import Static, StaticInts, StaticNumbers, foldable
+from jaxops.signature import Static, StaticInts, StaticNumbers, operator
 from jaxops.static import Array, Ints, array, known
 
 
@@ -50,7 +50,6 @@ def _counted(n_outputs: int) -> int:
 
 
 @version("Split", 1)
-@foldable
 def split_1(
     input: Array, lengths: Static = None, /, *, axis: int | None = None, split: Ints | None = None, n_outputs: int
 ) -> tuple[Array, ...]:
@@ -60,13 +59,11 @@ def split_1(
 
 
 @version("Split", 2)
-@foldable
 def split_2(input: Array, split: StaticInts = None, *, axis: int, n_outputs: int) -> tuple[Array, ...]:
     return _even_split(input, split, axis, n_outputs)
 
 
 @version("Split", 18)
-@foldable
 def split_18(
     input: Array, split: StaticInts = None, *, axis: int, num_outputs: int | None = None, n_outputs: int
 ) -> tuple[Array, ...]:
@@ -78,7 +75,6 @@ def split_18(
 
 
 @version("Concat", 1)
-@foldable
 def concat_1(inputs: Sequence[Array], *, axis: int = 1) -> Array:
     return ops.concat(inputs, axis=axis)
 
@@ -87,7 +83,6 @@ version("Concat", 4)(ops.concat)
 
 
 @version("Squeeze", 1)
-@foldable
 def squeeze_1(data: Array, *, axes: Ints | None = None) -> Array:
     nonnegative("squeeze", "axes", axes)
     return ops.squeeze(data, axes)
@@ -97,7 +92,6 @@ version("Squeeze", 11)(ops.squeeze)
 
 
 @version("Unsqueeze", 1)
-@foldable
 def unsqueeze_1(data: Array, *, axes: Ints) -> Array:
     nonnegative("unsqueeze", "axes", axes)
     return ops.unsqueeze(data, axes)
@@ -114,19 +108,16 @@ def _valued_pad(data: Array, pads: Ints, mode: Any, value: float) -> Array:
 
 
 @version("Pad", 1)
-@foldable
 def pad_1(data: Array, *, paddings: Ints, mode: PadMode, value: float) -> Array:
     return _valued_pad(data, paddings, mode, value)
 
 
 @version("Pad", 2)
-@foldable
 def pad_2(data: Array, *, pads: Ints, mode: PadMode, value: float) -> Array:
     return _valued_pad(data, pads, mode, value)
 
 
 @version("Pad", 11)
-@foldable
 def pad_11(
     data: Array, pads: StaticInts, constant_value: Any = None, axes: StaticInts = None, *, mode: PadMode
 ) -> Array:
@@ -137,7 +128,6 @@ version("Pad", 19)(ops.pad)
 
 
 @version("Tile", 1)
-@foldable
 def tile_1(input: Array, tiles: Static, axis: Static) -> Array:
     """Along one axis; both numbers are of the type of the data, which may be a float."""
     data = array(input)
@@ -162,13 +152,11 @@ Reduction = Literal["none", "add", "mul"]  # 'max' and 'min' came with opset 18
 
 
 @version("ScatterElements", 16)
-@foldable
 def scatter_elements_16(data: Array, indices: Array, updates: Array, *, axis: int, reduction: Reduction) -> Array:
     return ops.scatter_elements(data, indices, updates, axis=axis, reduction=reduction)
 
 
 @version("ScatterND", 16)
-@foldable
 def scatter_nd_16(data: Array, indices: Array, updates: Array, *, reduction: Reduction) -> Array:
     return ops.scatter_nd(data, indices, updates, reduction=reduction)
 
@@ -178,7 +166,6 @@ version("ScatterND", 18)(ops.scatter_nd)
 
 
 @version("OneHot", 9)
-@foldable
 def one_hot_9(indices: Array, depth: Static, values: Array, *, axis: int) -> Array:
     """A negative index selects nothing; so does a negative axis but -1."""
     if axis < -1:
@@ -225,17 +212,20 @@ def _simple_resize(x: Array, scales: Any, mode: EarlyResizeMode) -> Array:
 
 
 @version("Upsample", 1)
+@operator(precision="exact", grows=True)
 def upsample_1(x: Array, *, height_scale: float, width_scale: float, mode: Literal["nearest", "bilinear"]) -> Array:
     scales = np.array([1, 1, height_scale, width_scale], np.float32)
     return upsample_9(x, scales, mode="linear" if mode == "bilinear" else mode)
 
 
 @version("Upsample", 7)
+@operator(precision="exact", grows=True)
 def upsample_7(x: Array, *, scales: Sequence[float], mode: EarlyResizeMode) -> Array:
     return upsample_9(x, np.array(scales, np.float32), mode=mode)
 
 
 @version("Upsample", 9)
+@operator(precision="exact", grows=True)
 def upsample_9(x: Array, scales: StaticNumbers, *, mode: EarlyResizeMode) -> Array:
     smaller = [s for s in np.asarray(known("upsample", "scales", scales)).ravel() if not s >= 1]
     if smaller:

@@ -14,13 +14,14 @@ from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe, message
 from jaxops.memory import bounded
 from jaxops.shapes.tensor import reshaping as sizes_of
-from jaxops.signature import ElementType, ShapeOnly, Static, StaticInts, foldable
+from jaxops.signature import ElementType, ShapeOnly, Static, StaticInts, Traits
 from jaxops.static import Array, Ints, array, is_symbolic, known, static_array
+
+TRAITS = Traits(foldable=True)
 
 _ZERO = np.float32(0)
 
 
-@foldable
 def constant(
     *,
     value: Static | None = None,
@@ -58,7 +59,6 @@ def constant(
     return np.asarray(found, dtype)
 
 
-@foldable
 def constant_of_shape(input: StaticInts, *, value: Any = _ZERO) -> Array:
     """An array filled with one value.
 
@@ -84,7 +84,6 @@ def constant_of_shape(input: StaticInts, *, value: Any = _ZERO) -> Array:
     return np.broadcast_to(fill.reshape(()), sizes)
 
 
-@foldable
 def eye_like(input: ShapeOnly, *, dtype: ElementType | None = None, k: int = 0) -> Array:
     """Zeros in the shape of `input`, with ones on a diagonal.
 

@@ -27,10 +27,11 @@ from jaxops.memory import bounded
 from jaxops.ops.common.randomness import random_key
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts
 from jaxops.shapes.tensor import reshaping as sizes_of
-from jaxops.signature import ElementType, ShapeOnly, SizesKept
+from jaxops.signature import ElementType, ShapeOnly, SizesKept, operator
 from jaxops.static import Array, Ints, Sizes, array, is_symbolic, jit_if_concrete, tracing
 
 
+@operator(precision="float32")
 def random_normal(
     *,
     shape: Ints,
@@ -54,6 +55,7 @@ def random_normal(
     return _normal("random_normal", rng, seed, sizes, kind, mean, scale)
 
 
+@operator(precision="float32")
 def random_normal_like(
     input: ShapeOnly,
     *,
@@ -121,6 +123,7 @@ def random_uniform_like(
     return _uniform("random_uniform_like", rng, seed, sizes, kind, low, high)
 
 
+@operator(differentiable=False)
 def bernoulli(
     input: SizesKept[Array], *, dtype: ElementType | None = None, seed: float | None = None, rng: Any = None
 ) -> jax.Array:

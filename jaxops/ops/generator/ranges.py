@@ -17,13 +17,14 @@ from jaxops.memory import bounded
 from jaxops.ops.common.elementwise import require
 from jaxops.ops.common.size_tracking import steps
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.signature import ElementType, Static, foldable
+from jaxops.signature import ElementType, Static, Traits
 from jaxops.static import Array, Dim, FromSizes, Undecided, is_symbolic, known, static_array
+
+TRAITS = Traits(foldable=True, precision="exact", grows=True)
 
 _NARROW = ("float16", "bfloat16")
 
 
-@foldable
 def range(start: Static, limit: Static, delta: Static, *, stash_type: ElementType = np.float32) -> Array:
     """start, start + delta, start + 2 · delta, … up to, not including, `limit`.
 

@@ -11,13 +11,14 @@ from jax import lax
 
 from jaxops.attributes import one_of
 from jaxops.ops.common.elementwise import broadcast_reduce, pair, require, traced_if_symbolic, unary
-from jaxops.signature import foldable
+from jaxops.signature import Traits, operator
 from jaxops.static import A, array
+
+TRAITS = Traits(foldable=True)
 
 Direction = Literal["LEFT", "RIGHT"]
 
 
-@foldable
 def bitwise_and(a: A, b: A) -> A:
     """The bits set in both, element by element; the operands broadcast to each other.
 
@@ -31,7 +32,6 @@ def bitwise_and(a: A, b: A) -> A:
     return broadcast_reduce(pair("bitwise_and", "integer", a, b), "bitwise_and", np.bitwise_and, lax.bitwise_and)
 
 
-@foldable
 def bitwise_or(a: A, b: A) -> A:
     """The bits set in either or both, element by element; the operands broadcast to each other.
 
@@ -45,7 +45,6 @@ def bitwise_or(a: A, b: A) -> A:
     return broadcast_reduce(pair("bitwise_or", "integer", a, b), "bitwise_or", np.bitwise_or, lax.bitwise_or)
 
 
-@foldable
 def bitwise_xor(a: A, b: A) -> A:
     """The bits set in exactly one of the two, element by element; the operands broadcast to each other.
 
@@ -59,7 +58,7 @@ def bitwise_xor(a: A, b: A) -> A:
     return broadcast_reduce(pair("bitwise_xor", "integer", a, b), "bitwise_xor", np.bitwise_xor, lax.bitwise_xor)
 
 
-@foldable
+@operator(grows=True)
 def bitwise_not(x: A) -> A:
     """The bits that are not set, element by element.
 
@@ -74,7 +73,7 @@ def bitwise_not(x: A) -> A:
     return unary(x, np.bitwise_not, lax.bitwise_not)
 
 
-@foldable
+@operator(grows=True)
 def bit_shift(x: A, y: A, *, direction: Direction) -> A:
     """The bits of `x` shifted by `y` positions, element by element; the operands broadcast to each other.
 

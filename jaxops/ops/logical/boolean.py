@@ -7,11 +7,12 @@ from jax import lax
 
 from jaxops.ops.common.elementwise import broadcast_reduce, one_of_kind, pair, unary
 from jaxops.ops.common.size_tracking import tracks_sizes
-from jaxops.signature import foldable
+from jaxops.signature import Traits
 from jaxops.static import A
 
+TRAITS = Traits(foldable=True)
 
-@foldable
+
 @tracks_sizes
 def and_(a: A, b: A) -> A:
     """Logical and, element by element; the operands broadcast to each other.
@@ -26,7 +27,6 @@ def and_(a: A, b: A) -> A:
     return broadcast_reduce(pair("and", "boolean", a, b), "and", np.logical_and, lax.bitwise_and)
 
 
-@foldable
 @tracks_sizes
 def or_(a: A, b: A) -> A:
     """Logical or, element by element; the operands broadcast to each other.
@@ -41,7 +41,6 @@ def or_(a: A, b: A) -> A:
     return broadcast_reduce(pair("or", "boolean", a, b), "or", np.logical_or, lax.bitwise_or)
 
 
-@foldable
 def xor(a: A, b: A) -> A:
     """Logical exclusive or, element by element; the operands broadcast to each other.
 
@@ -55,7 +54,6 @@ def xor(a: A, b: A) -> A:
     return broadcast_reduce(pair("xor", "boolean", a, b), "xor", np.logical_xor, lax.bitwise_xor)
 
 
-@foldable
 @tracks_sizes
 def not_(x: A) -> A:
     """Logical not, element by element.

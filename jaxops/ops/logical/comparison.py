@@ -14,11 +14,12 @@ from jaxops.errors import SizeError
 from jaxops.ops.common.elementwise import broadcast_reduce, on_facts, operands, symbolic
 from jaxops.ops.common.size_tracking import facts, tracks_sizes
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.signature import foldable
+from jaxops.signature import Traits
 from jaxops.static import A, Array, tracing
 
+TRAITS = Traits(foldable=True)
 
-@foldable
+
 @tracks_sizes
 def equal(a: A, b: A) -> A:
     """Whether a = b, element by element; the operands broadcast to each other.
@@ -37,7 +38,6 @@ def _equal(a: Any, b: Any) -> Any:
     return np.asarray(np.equal(a, b), bool)  # of strings it is an array of objects
 
 
-@foldable
 @tracks_sizes
 def greater(a: A, b: A) -> A:
     """Whether a > b, element by element; the operands broadcast to each other.
@@ -52,7 +52,6 @@ def greater(a: A, b: A) -> A:
     return _compared("greater", operands("greater", (a, b), "real numbers"), of_sizes.greater, np.greater, lax.gt)
 
 
-@foldable
 @tracks_sizes
 def less(a: A, b: A) -> A:
     """Whether a < b, element by element; the operands broadcast to each other.
@@ -69,7 +68,6 @@ def less(a: A, b: A) -> A:
     )
 
 
-@foldable
 @tracks_sizes
 def greater_or_equal(a: A, b: A) -> A:
     """Whether a ≥ b, element by element; the operands broadcast to each other.
@@ -85,7 +83,6 @@ def greater_or_equal(a: A, b: A) -> A:
     return _compared("greater_or_equal", arrays, of_sizes.greater_or_equal, np.greater_equal, lax.ge)
 
 
-@foldable
 @tracks_sizes
 def less_or_equal(a: A, b: A) -> A:
     """Whether a ≤ b, element by element; the operands broadcast to each other.

@@ -45,13 +45,15 @@ from jaxops.ops.common.elementwise import (
 )
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
-from jaxops.signature import foldable
+from jaxops.signature import Traits, Weight, operator
 from jaxops.static import A, Array, jit_if_concrete
+
+TRAITS = Traits(kind="activation")
 
 Approximation = Literal["none", "tanh"]
 
 
-@foldable
+@operator(foldable=True)
 def relu(x: A) -> A:
     """max(x, 0), element by element; NaN stays, and the derivative at 0 is 0.
 
@@ -92,7 +94,8 @@ def _leaky_relu(x: jax.Array, alpha: float) -> jax.Array:
     return lax.select(x > 0, x, x * alpha)  # at 0 the derivative is alpha, as PyTorch has it
 
 
-def prelu(x: Array, slope: Array) -> jax.Array:
+@operator(grows=True)
+def prelu(x: Array, slope: Weight[Array]) -> jax.Array:
     """x where it is not negative, else slope · x.
 
     x: any shape, numbers. slope: the same dtype; it broadcasts to the shape of x. Returns the shape and dtype of x.

@@ -18,8 +18,10 @@ from jaxops.ops.common.elementwise import broadcast_reduce, on_sizes, one_of_kin
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
-from jaxops.signature import foldable
+from jaxops.signature import Bias, Traits, Weight, operator
 from jaxops.static import A, Array, Tracer, array, is_symbolic, jit_if_concrete
+
+TRAITS = Traits(foldable=True, grows=True)
 
 
 def _operands(op: str, values: Sequence[Any]) -> tuple[Any, ...]:
@@ -30,9 +32,8 @@ def _operands(op: str, values: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(x if isinstance(value, Tracer) else hidden(x) for value, x in zip(values, arrays, strict=True))
 
 
-@foldable
 @tracks_sizes
-def add(a: A, b: A) -> A:
+def add(a: Bias[A], b: Bias[A]) -> A:
     """a + b, element by element; the operands broadcast to each other.
 
     a, b: numbers of one dtype. Returns that dtype, of the common shape.
@@ -45,9 +46,8 @@ def add(a: A, b: A) -> A:
     return broadcast_reduce(_operands("add", (a, b)), "add", np.add, lax.add)
 
 
-@foldable
 @tracks_sizes
-def sub(a: A, b: A) -> A:
+def sub(a: Bias[A], b: Bias[A]) -> A:
     """a - b, element by element; the operands broadcast to each other.
 
     a, b: numbers of one dtype. Returns that dtype, of the common shape.
@@ -60,9 +60,14 @@ def sub(a: A, b: A) -> A:
     return broadcast_reduce(_operands("sub", (a, b)), "sub", np.subtract, lax.sub)
 
 
-@foldable
+def _scales(operands: Sequence[Any], result: Any, attributes: Any) -> bool:
+    """False for a factor of 0 and 1 alone, which gives a zero of some shape, or what a mask selects."""
+    return not any(isinstance(x, np.ndarray) and np.isin(x, (0, 1)).all() for x in operands)
+
+
+@operator(grows=_scales)
 @tracks_sizes
-def mul(a: A, b: A) -> A:
+def mul(a: Weight[A], b: Weight[A]) -> A:
     """a · b, element by element; the operands broadcast to each other.
 
     a, b: numbers of one dtype. Returns that dtype, of the common shape.
@@ -75,7 +80,6 @@ def mul(a: A, b: A) -> A:
     return broadcast_reduce(_operands("mul", (a, b)), "mul", np.multiply, lax.mul)
 
 
-@foldable
 @tracks_sizes
 def div(a: A, b: A) -> A:
     """a / b, element by element; the operands broadcast to each other.
@@ -121,7 +125,7 @@ def _nonzero(op: str, a: Any, b: Any) -> Any:
     return b
 
 
-@foldable
+@operator(grows=False)
 def mod(a: A, b: A, *, fmod: int = 0) -> A:
     """The remainder of `a` divided by `b`, element by element; the operands broadcast to each other.
 
@@ -164,7 +168,6 @@ def _floor_mod(a: jax.Array, b: jax.Array) -> jax.Array:
     return lax.select(lax.eq(found, zero), signed - (exact - found), found)
 
 
-@foldable
 @tracks_sizes
 def pow(x: A, y: A) -> A:
     """x to the power of y, element by element; the operands broadcast to each other.
@@ -242,8 +245,7 @@ def _traced_pow(x: jax.Array, y: jax.Array) -> jax.Array:
     return lax.select(negative, fraction, whole)
 
 
-@foldable
-def sum(inputs: Sequence[Array]) -> Array:
+def sum(inputs: Bias[Sequence[Array]]) -> Array:
     """The sum of the elements at each place; the operands broadcast to each other.
 
     inputs: at least one array of numbers, of one dtype. Returns that dtype, of the common shape.
@@ -256,7 +258,6 @@ def sum(inputs: Sequence[Array]) -> Array:
     return broadcast_reduce(_operands("sum", inputs), "sum", np.add, lax.add)
 
 
-@foldable
 def mean(inputs: Sequence[Array]) -> Array:
     """The mean of the elements at each place; the operands broadcast to each other.
 
@@ -271,7 +272,6 @@ def mean(inputs: Sequence[Array]) -> Array:
     return div(broadcast_reduce(arrays, "mean", np.add, lax.add), np.asarray(len(arrays), arrays[0].dtype))
 
 
-@foldable
 @tracks_sizes
 def neg(x: A) -> A:
     """-x, element by element.
@@ -285,7 +285,6 @@ def neg(x: A) -> A:
     return unary(one_of_kind("neg", "numbers", x), np.negative, lax.neg)
 
 
-@foldable
 def abs(x: A) -> A:
     """The absolute value of each element; the derivative at 0 is 0.
 
@@ -306,7 +305,7 @@ def _traced_abs(x: Any) -> Any:
     return x if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else magnitude(x)
 
 
-@foldable
+@operator(grows=False, differentiable=False)
 def sign(input: A) -> A:
     """1 for a positive element, -1 for a negative one, 0 for zero; NaN stays.
 
@@ -323,7 +322,6 @@ def _static_sign(x: Any) -> Any:
     return on_sizes(lambda d: of_sizes.smaller(of_sizes.larger(d, -1), 1), x) if symbolic(x) else np.sign(x)
 
 
-@foldable
 def reciprocal(x: A) -> A:
     """1 / x, element by element.
 

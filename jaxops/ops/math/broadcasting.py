@@ -12,11 +12,12 @@ from jaxops.memory import bounded
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.tensor import reshaping as sizes_of
-from jaxops.signature import StaticInts, foldable
+from jaxops.signature import StaticInts, Traits
 from jaxops.static import A, Array, Sizes, jit_if_concrete
 
+TRAITS = Traits(kind="movement", foldable=True)
 
-@foldable
+
 def expand(input: A, shape: StaticInts) -> A:
     """Broadcasts `input` against `shape`, in both directions: the result may be larger than `shape`.
 

@@ -13,11 +13,12 @@ from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import accumulation_type, is_float
 from jaxops.ops.common.elementwise import one_of_kind
 from jaxops.ops.common.prefix_products import cumulative_product
-from jaxops.signature import SizesKept, Static, foldable
+from jaxops.signature import SizesKept, Static, Traits
 from jaxops.static import A, Array, jit_if_concrete
 
+TRAITS = Traits(foldable=True, grows=True)
 
-@foldable
+
 def cumsum(x: SizesKept[A], axis: Static, *, exclusive: int = 0, reverse: int = 0) -> A:
     """The cumulative sum along an axis.
 
@@ -32,7 +33,6 @@ def cumsum(x: SizesKept[A], axis: Static, *, exclusive: int = 0, reverse: int = 
     return _run("cumsum", x, axis, exclusive, reverse)
 
 
-@foldable
 def cumprod(x: SizesKept[A], axis: Static, *, exclusive: int = 0, reverse: int = 0) -> A:
     """The cumulative product along an axis.
 

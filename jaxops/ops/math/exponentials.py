@@ -11,11 +11,12 @@ from jax import lax
 from jaxops.dtypes import floating
 from jaxops.ops.common.elementwise import one_of_kind, unary
 from jaxops.ops.common.size_tracking import tracks_sizes
-from jaxops.signature import foldable
+from jaxops.signature import Traits, operator
 from jaxops.static import A, Array
 
+TRAITS = Traits(foldable=True)
 
-@foldable
+
 @tracks_sizes
 def sqrt(x: A) -> A:
     """The square root of each element; NaN for a negative one.
@@ -29,7 +30,6 @@ def sqrt(x: A) -> A:
     return unary(one_of_kind("sqrt", "floating-point", x), np.sqrt, lax.sqrt)
 
 
-@foldable
 def exp(input: A) -> A:
     """e to the power of each element.
 
@@ -42,7 +42,6 @@ def exp(input: A) -> A:
     return unary(one_of_kind("exp", "floating-point", input), np.exp, lax.exp)
 
 
-@foldable
 def log(input: A) -> A:
     """The natural logarithm of each element; -inf for zero, NaN for a negative one.
 
@@ -60,6 +59,7 @@ def _log(x: jax.Array) -> jax.Array:
     return lax.log(lax.optimization_barrier(x))
 
 
+@operator(foldable=False, kind="activation")
 def erf(input: Array) -> jax.Array:
     """The error function of each element.
 

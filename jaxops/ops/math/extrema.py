@@ -14,11 +14,12 @@ from jaxops.errors import OutOfRangeError, ShapeError, shape_text
 from jaxops.ops.common.elementwise import broadcast_reduce, broadcast_to, on_sizes, operands, symbolic
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.signature import foldable
+from jaxops.signature import LowerBound, Traits, UpperBound, operator
 from jaxops.static import A, Array, array, is_symbolic, jit_if_concrete
 
+TRAITS = Traits(foldable=True)
 
-@foldable
+
 @tracks_sizes
 def max(inputs: Sequence[Array]) -> Array:
     """The elementwise maximum; the operands broadcast to each other.
@@ -37,7 +38,6 @@ def _max(a: Any, b: Any) -> Any:
     return on_sizes(of_sizes.larger, a, b) if symbolic(a, b) else np.maximum(a, b)
 
 
-@foldable
 @tracks_sizes
 def min(inputs: Sequence[Array]) -> Array:
     """The elementwise minimum; the operands broadcast to each other.
@@ -56,8 +56,8 @@ def _min(a: Any, b: Any) -> Any:
     return on_sizes(of_sizes.smaller, a, b) if symbolic(a, b) else np.minimum(a, b)
 
 
-@foldable
-def clip(input: A, min: A | None = None, max: A | None = None) -> A:
+@operator(kind="activation")
+def clip(input: A, min: LowerBound[A] | None = None, max: UpperBound[A] | None = None) -> A:
     """Limits each element to the range from `min` to `max`.
 
     input: any shape, numbers. min, max: scalars of the dtype of input; None is the smallest or largest finite

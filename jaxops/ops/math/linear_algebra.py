@@ -20,14 +20,16 @@ from jaxops.ops.common.elementwise import broadcast_to, traced_operands
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.quantized_array import Dequantized, plain
 from jaxops.shapes.math import linear_algebra as sizes_of
-from jaxops.signature import Quantizable
+from jaxops.signature import Bias, Quantizable, Traits, Weight, operator
 from jaxops.static import Array, jit_if_concrete
+
+TRAITS = Traits(kind="linear", grows=True)
 
 
 def gemm(
-    a: Quantizable,
-    b: Quantizable,
-    c: Array | None = None,
+    a: Weight[Quantizable],
+    b: Weight[Quantizable],
+    c: Bias[Array] | None = None,
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
@@ -107,7 +109,7 @@ def scaled(x: jax.Array, factor: float) -> jax.Array:
     return x * (factor if is_float(x.dtype) else int(factor))
 
 
-def matmul(a: Quantizable, b: Quantizable) -> jax.Array:
+def matmul(a: Weight[Quantizable], b: Weight[Quantizable]) -> jax.Array:
     """The matrix product; batch axes broadcast. A 1-D operand is a row (a) or a column (b).
 
     a: (…, M, K) or (K,). b: (…, K, N) or (K,). Numbers of one dtype. Returns that dtype, (…, M, N); a 1-D a has no M,
@@ -132,6 +134,7 @@ def _matmul(arrays: tuple[jax.Array, ...]) -> jax.Array:
     return assert_sizes("matmul", product.astype(a.dtype), sizes, a.dtype)
 
 
+@operator(kind="")
 def einsum(inputs: Sequence[Array], *, equation: str) -> jax.Array:
     """The Einstein sum of the operands: `ij,jk->ik` is the matrix product.
 
@@ -159,6 +162,7 @@ def _einsum(inputs: tuple[jax.Array, ...], equation: str) -> jax.Array:
     return assert_sizes("einsum", total.astype(inputs[0].dtype), sizes, inputs[0].dtype)
 
 
+@operator(kind="", precision="exact")
 def det(x: Array) -> jax.Array:
     """The determinant of square matrices.
 

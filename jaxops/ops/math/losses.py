@@ -19,7 +19,10 @@ from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.math.softmax_like import log_softmax
 from jaxops.shapes.arithmetic import sizes_fit
 from jaxops.shapes.tensor.indexing import check_inhabited
+from jaxops.signature import Traits
 from jaxops.static import Array, Sizes, array, is_symbolic, jit_if_concrete
+
+TRAITS = Traits(precision="float32")
 
 LossReduction = Literal["mean", "sum", "none"]
 

@@ -11,11 +11,14 @@ from jaxops.kernels.matmul.int8 import matrix_product
 from jaxops.ops.common.quantized_numbers import BYTES, FLOAT8, quantized, requantized, scale, without_zero, zero_point
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.math import linear_algebra as sizes_of, quantized_products as sizes_of_scales
+from jaxops.signature import Traits, Weight
 from jaxops.static import Array, jit_if_concrete
+
+TRAITS = Traits(kind="linear", precision="exact")
 
 
 def matmul_integer(
-    a: Array, b: Array, a_zero_point: Array | None = None, b_zero_point: Array | None = None
+    a: Weight[Array], b: Weight[Array], a_zero_point: Array | None = None, b_zero_point: Array | None = None
 ) -> jax.Array:
     """(a - a_zero_point) · (b - b_zero_point), as `matmul` of integers.
 
@@ -62,10 +65,10 @@ def quantized_product(
 
 
 def qlinear_matmul(
-    a: Array,
+    a: Weight[Array],
     a_scale: Array,
     a_zero_point: Array,
-    b: Array,
+    b: Weight[Array],
     b_scale: Array,
     b_zero_point: Array,
     y_scale: Array,

@@ -12,11 +12,12 @@ from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import canonical, is_float
 from jaxops.errors import ShapeError, shape_text
 from jaxops.ops.common.elementwise import one_of_kind, traced_if_symbolic
-from jaxops.signature import Static, foldable
+from jaxops.signature import Static, Traits
 from jaxops.static import Array, jit_if_concrete
 
+TRAITS = Traits(foldable=True)
 
-@foldable
+
 def top_k(x: Array, k: Static, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Array, Array]:
     """The k largest, or smallest, elements along `axis`, and their indices.
 

@@ -9,11 +9,12 @@ from jax import lax
 
 from jaxops.ops.common.elementwise import one_of_kind, unary
 from jaxops.ops.common.size_tracking import tracks_sizes
-from jaxops.signature import foldable
+from jaxops.signature import Traits
 from jaxops.static import A
 
+TRAITS = Traits(foldable=True, differentiable=False)
 
-@foldable
+
 @tracks_sizes
 def floor(x: A) -> A:
     """The largest integer at or below each element.
@@ -27,7 +28,6 @@ def floor(x: A) -> A:
     return unary(one_of_kind("floor", "floating-point", x), np.floor, lax.floor)
 
 
-@foldable
 @tracks_sizes
 def ceil(x: A) -> A:
     """The smallest integer at or above each element.
@@ -41,7 +41,6 @@ def ceil(x: A) -> A:
     return unary(one_of_kind("ceil", "floating-point", x), np.ceil, lax.ceil)
 
 
-@foldable
 @tracks_sizes
 def round(x: A) -> A:
     """The nearest integer; ties go to the even one.

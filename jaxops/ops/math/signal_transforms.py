@@ -19,8 +19,10 @@ from jaxops.memory import bounded
 from jaxops.ops.common.elementwise import operands
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.shapes.math import signal_transforms as sizes_of
-from jaxops.signature import ElementType, Static, foldable
+from jaxops.signature import ElementType, Static, Traits, operator
 from jaxops.static import Array, jit_if_concrete, known
+
+TRAITS = Traits(precision="exact")
 
 
 def dft(
@@ -141,7 +143,7 @@ def _stft(arrays: tuple[Any, ...], count: Any, each: int, step: int, onesided: b
     return _pairs(jnp.fft.rfft(rows) if onesided else _transform(rows, each, 2), x.dtype)
 
 
-@foldable
+@operator(foldable=True)
 def mel_weight_matrix(
     num_mel_bins: Static,
     dft_length: Static,

@@ -12,7 +12,10 @@ from jax import lax
 from jaxops.attributes import axes as resolve_axes, axis as resolve_axis, ints
 from jaxops.dtypes import accumulation_type, canonical, floating
 from jaxops.kernels.xla_workarounds import largest, rounded
+from jaxops.signature import Traits, operator
 from jaxops.static import Array, Ints, jit_if_concrete
+
+TRAITS = Traits(kind="activation", precision="float32")
 
 
 def _operand(op: str, input: Any, axis: int, axes: Ints | None) -> tuple[Any, tuple[int, ...]]:
@@ -80,6 +83,7 @@ def _log_softmax(x: Any, axes: tuple[int, ...]) -> Any:
     return lax.convert_element_type(shifted - lax.log(total), x.dtype)
 
 
+@operator(precision="narrow", differentiable=False)
 def hardmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> jax.Array:
     """1 at the first maximum along `axis`, 0 elsewhere.
 

@@ -8,9 +8,11 @@ import jax.numpy as jnp  # noqa: F401 - the doctests use it
 from jax import lax
 
 from jaxops.dtypes import floating
+from jaxops.signature import operator
 from jaxops.static import Array
 
 
+@operator(precision="exact")
 def sin(input: Array) -> jax.Array:
     """The sine of each element, an angle in radians.
 
@@ -23,6 +25,7 @@ def sin(input: Array) -> jax.Array:
     return lax.sin(*floating("sin", input=input))
 
 
+@operator(precision="exact")
 def cos(input: Array) -> jax.Array:
     """The cosine of each element, an angle in radians.
 

@@ -12,11 +12,12 @@ from jaxops.attributes import element_type, flag, integer
 from jaxops.dtypes import canonical, is_string
 from jaxops.errors import ArgumentError, DTypeError
 from jaxops.memory import bounded
-from jaxops.signature import ElementType, Static, foldable
+from jaxops.signature import ElementType, Static, Traits
 from jaxops.static import Array
 
+TRAITS = Traits(foldable=True)
 
-@foldable
+
 def hann_window(size: Static, *, output_datatype: ElementType = np.float32, periodic: int = 1) -> Array:
     """The window 0.5 - 0.5 · cos(2πk/N).
 
@@ -32,7 +33,6 @@ def hann_window(size: Static, *, output_datatype: ElementType = np.float32, peri
     return _window("hann_window", size, output_datatype, periodic, (0.5, 0.5, 0.0))
 
 
-@foldable
 def hamming_window(size: Static, *, output_datatype: ElementType = np.float32, periodic: int = 1) -> Array:
     """The window 25/46 - 21/46 · cos(2πk/N).
 
@@ -45,7 +45,6 @@ def hamming_window(size: Static, *, output_datatype: ElementType = np.float32, p
     return _window("hamming_window", size, output_datatype, periodic, (25 / 46, 21 / 46, 0.0))
 
 
-@foldable
 def blackman_window(size: Static, *, output_datatype: ElementType = np.float32, periodic: int = 1) -> Array:
     """The window 0.42 - 0.5 · cos(2πk/N) + 0.08 · cos(4πk/N).
 

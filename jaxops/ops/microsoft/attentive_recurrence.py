@@ -30,7 +30,10 @@ from jaxops.ops.recurrent.recurrence import (
 )
 from jaxops.shapes.arithmetic import sizes_fit
 from jaxops.shapes.recurrent import layers as layer_sizes
+from jaxops.signature import Traits
 from jaxops.static import Array, Dim, Sizes, jit_if_concrete
+
+TRAITS = Traits(kind="recurrent")
 
 _NAMES = ("x", "w", "r", "b", "initial_h", "initial_c", "p", "qw", "mw", "v", "m", "aw")
 

@@ -15,11 +15,11 @@ from jaxops.ops.math.softmax_like import softmax
 from jaxops.ops.nn.regularization import dropout
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.microsoft import biases as sizes_of
-from jaxops.signature import Static
+from jaxops.signature import Bias, Static, operator
 from jaxops.static import Array, jit_if_concrete
 
 
-def bias_add(x: Array, bias: Array, skip: Array) -> jax.Array:
+def bias_add(x: Array, bias: Bias[Array], skip: Array) -> jax.Array:
     """x + bias + skip, where bias is added to the last axis.
 
     x, skip: (…, C), floating-point. bias: (C,). One dtype. Returns an array like x.
@@ -63,7 +63,8 @@ def _gated_add(operands: tuple[jax.Array, ...]) -> jax.Array:
     return x + lax.reduce_precision(product, info.nexp, info.nmant).astype(x.dtype)
 
 
-def bias_softmax(data: Array, bias: Array, *, axis: int = 1, is_inner_broadcast: int) -> jax.Array:
+@operator(kind="activation", precision="float32")
+def bias_softmax(data: Array, bias: Bias[Array], *, axis: int = 1, is_inner_broadcast: int) -> jax.Array:
     """The softmax of data + bias over all axes from `axis` on, together.
 
     data: floating-point. bias: of data's dtype; its last axes are those of data from `axis` on, and the number
@@ -91,7 +92,7 @@ def _bias_softmax(operands: tuple[jax.Array, ...], axis: int, inner: bool) -> ja
 
 def bias_dropout(
     data: Array,
-    bias: Array,
+    bias: Bias[Array],
     residual: Array | None = None,
     ratio: Any = None,
     training_mode: Static = None,

@@ -19,18 +19,19 @@ from jaxops.ops.common.elementwise import broadcast_to, require, traced_operands
 from jaxops.ops.microsoft.normalization import layer_normalization
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.microsoft import biases, embeddings as sizes_of
-from jaxops.signature import Static
+from jaxops.signature import Bias, Static, Weight, operator
 from jaxops.static import Array, jit_if_concrete, known
 
 
+@operator(kind="embedding", precision="float32")
 def embed_layer_normalization(
     input_ids: Array,
     segment_ids: Array | None,
     word_embedding: Array,
     position_embedding: Array,
     segment_embedding: Array | None,
-    gamma: Array,
-    beta: Array,
+    gamma: Weight[Array],
+    beta: Bias[Array],
     mask: Array | None = None,
     position_ids: Array | None = None,
     *,
@@ -90,8 +91,9 @@ def _rows(tables: Sequence[jax.Array], indices: Sequence[jax.Array]) -> list[jax
     return [broadcast_to(rows, sizes) for rows in found]
 
 
+@operator(kind="embedding")
 def torch_embedding(
-    weight: Array, indices: Array, padding_idx: Static = None, scale_grad_by_freq: Static = None
+    weight: Weight[Array], indices: Array, padding_idx: Static = None, scale_grad_by_freq: Static = None
 ) -> jax.Array:
     """The rows of `weight` at `indices`.
 

@@ -26,8 +26,10 @@ from jaxops.ops.microsoft.normalization import normalized
 from jaxops.ops.microsoft.packed_sequences import at_places, capacity, captured, check_offsets, packed
 from jaxops.shapes.arithmetic import sizes_fit
 from jaxops.shapes.microsoft import packed_sequences as packed_sizes
-from jaxops.signature import foldable
+from jaxops.signature import Traits, operator
 from jaxops.static import Array, Sizes, array, jit_if_concrete
+
+TRAITS = Traits(grows=True)
 
 
 def _hash_counts(op: str, longest: int, each: int) -> tuple[int, int]:
@@ -45,7 +47,7 @@ def _check_tokens(op: str, sizes: Sizes, rank: int) -> None:
         raise ShapeError(f"{op}: `input_ids` of {shape_text(sizes)} must be {'(B, L)' if rank == 2 else '(T,)'}")
 
 
-@foldable
+@operator(foldable=True)
 def n_gram_hash_mapping(
     input_ids: Array,
     multipliers: Array,

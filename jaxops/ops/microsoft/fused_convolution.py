@@ -29,14 +29,16 @@ from jaxops.ops.nn.windows import options
 from jaxops.shapes.arithmetic import all_agree
 from jaxops.shapes.nn import windows
 from jaxops.shapes.nn.windows import AutoPad, Options
-from jaxops.signature import Static
+from jaxops.signature import Bias, Static, Traits, Weight, operator
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete
+
+TRAITS = Traits(kind="convolution")
 
 
 def fused_conv(
     x: Array,
-    w: Array,
-    b: Array | None = None,
+    w: Weight[Array],
+    b: Bias[Array] | None = None,
     z: Array | None = None,
     *,
     activation: str | None = None,
@@ -85,8 +87,8 @@ def _plus(op: str, y: Any, z: Any) -> Any:
 
 def nhwc_fused_conv(
     x: Array,
-    w: Array,
-    b: Array | None = None,
+    w: Weight[Array],
+    b: Bias[Array] | None = None,
     z: Array | None = None,
     *,
     activation: str | None = None,
@@ -134,8 +136,8 @@ def channels_first(op: str, operand: str, value: Any) -> jax.Array:
 
 def nhwc_conv(
     x: Array,
-    w: Array,
-    b: Array | None = None,
+    w: Weight[Array],
+    b: Bias[Array] | None = None,
     *,
     auto_pad: AutoPad = "NOTSET",
     dilations: Ints | None = None,
@@ -167,6 +169,7 @@ def nhwc_conv(
     return jnp.moveaxis(y, 1, -1)
 
 
+@operator(kind="pooling")
 def nhwc_max_pool(
     x: Array,
     *,
@@ -198,6 +201,7 @@ def nhwc_max_pool(
     return jnp.moveaxis(y, 1, -1)
 
 
+@operator(kind="pooling")
 def maxpool_with_mask(
     x: Array,
     m: Array,
@@ -270,9 +274,9 @@ def _maxpool_with_mask(operands: tuple[jax.Array, ...], kernel: Sizes, given: Op
 
 def conv_transpose_with_dynamic_pads(
     x: Array,
-    w: Array,
+    w: Weight[Array],
     pads: Static = None,
-    b: Array | None = None,
+    b: Bias[Array] | None = None,
     *,
     auto_pad: AutoPad = "NOTSET",
     dilations: Ints | None = None,

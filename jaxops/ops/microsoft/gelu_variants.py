@@ -13,7 +13,10 @@ from jaxops.errors import ShapeError, describe
 from jaxops.kernels import normal_cdf
 from jaxops.ops.common.elementwise import traced_operands
 from jaxops.shapes.microsoft import biases as sizes_of
+from jaxops.signature import Bias, Traits
 from jaxops.static import Array, jit_if_concrete
+
+TRAITS = Traits(kind="activation")
 
 
 def gelu(x: Array) -> jax.Array:
@@ -28,7 +31,7 @@ def gelu(x: Array) -> jax.Array:
     return _biased_gelu(floating("gelu", x=x), "gelu", False)
 
 
-def fast_gelu(x: Array, bias: Array | None = None) -> jax.Array:
+def fast_gelu(x: Array, bias: Bias[Array] | None = None) -> jax.Array:
     """½y(1 + tanh(√(2/π)(y + 0.044715y³))), where y is x, with `bias` added to its last axis.
 
     x: (…, C), floating-point, any shape without bias. bias: (C,), of x's dtype. Returns an array like x.
@@ -40,7 +43,7 @@ def fast_gelu(x: Array, bias: Array | None = None) -> jax.Array:
     return _biased_gelu(_with_bias("fast_gelu", x, bias), "fast_gelu", True)
 
 
-def bias_gelu(a: Array, b: Array) -> jax.Array:
+def bias_gelu(a: Array, b: Bias[Array]) -> jax.Array:
     """`gelu` of a with b added to its last axis.
 
     a: (…, C), floating-point. b: (C,), of a's dtype. Returns an array like a.
@@ -109,7 +112,7 @@ def _scaled_silu(operands: tuple[jax.Array, jax.Array]) -> jax.Array:
     return z * lax.logistic(z.astype(wide)).astype(x.dtype)
 
 
-def bias_split_gelu(x: Array, bias: Array) -> jax.Array:
+def bias_split_gelu(x: Array, bias: Bias[Array]) -> jax.Array:
     """Adds `bias` to the last axis, cuts it in two, and returns left · gelu(right).
 
     x: (…, 2·C), floating-point. bias: (2·C,), of x's dtype. Returns (…, C), same dtype.

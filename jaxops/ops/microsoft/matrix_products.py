@@ -29,15 +29,18 @@ from jaxops.ops.microsoft.fused_activations import named
 from jaxops.ops.microsoft.gelu_variants import fast_gelu
 from jaxops.shapes.arithmetic import sizes_fit
 from jaxops.shapes.math.linear_algebra import matmul as product_sizes, square
+from jaxops.signature import Bias, Traits, Weight, operator
 from jaxops.static import Array, Sizes, jit_if_concrete
+
+TRAITS = Traits(kind="linear", grows=True)
 
 Metric = Literal["sqeuclidean", "euclidean"]
 
 
 def fused_gemm(
-    a: Array,
-    b: Array,
-    c: Array | None = None,
+    a: Weight[Array],
+    b: Weight[Array],
+    c: Bias[Array] | None = None,
     *,
     activation: str | None = None,
     activation_alpha: float | None = None,
@@ -63,8 +66,8 @@ def fused_gemm(
 
 
 def fused_matmul(
-    a: Array,
-    b: Array,
+    a: Weight[Array],
+    b: Weight[Array],
     *,
     alpha: float = 1.0,
     transA: int = 0,
@@ -125,8 +128,8 @@ def _fused_matmul(
 
 
 def fused_matmul_activation(
-    a: Array,
-    b: Array,
+    a: Weight[Array],
+    b: Weight[Array],
     *,
     activation: str,
     activation_alpha: float | None = None,
@@ -161,7 +164,9 @@ def fused_matmul_activation(
     )
 
 
-def transpose_matmul(a: Array, b: Array, *, alpha: float = 1.0, transA: int = 0, transB: int = 0) -> jax.Array:
+def transpose_matmul(
+    a: Weight[Array], b: Weight[Array], *, alpha: float = 1.0, transA: int = 0, transB: int = 0
+) -> jax.Array:
     """alpha · a' · b'; the older name of `fused_matmul`, without its transposes of batch axes.
 
     Raises what `fused_matmul` raises. Source: com.microsoft TransposeMatMul, opset 1.
@@ -172,7 +177,7 @@ def transpose_matmul(a: Array, b: Array, *, alpha: float = 1.0, transA: int = 0,
     return fused_matmul(a, b, alpha=alpha, transA=transA, transB=transB)
 
 
-def gemm_fast_gelu(x: Array, w: Array, bias: Array | None = None) -> jax.Array:
+def gemm_fast_gelu(x: Array, w: Weight[Array], bias: Bias[Array] | None = None) -> jax.Array:
     """`fast_gelu` of x · w + bias.
 
     x: (…, K), floating-point. w: (K, N). bias: (N,). One dtype. Returns (…, N), same dtype.
@@ -184,6 +189,7 @@ def gemm_fast_gelu(x: Array, w: Array, bias: Array | None = None) -> jax.Array:
     return fast_gelu(fused_matmul(x, w), bias)
 
 
+@operator(kind="")
 def inverse(x: Array) -> jax.Array:
     """The inverse of square matrices.
 
@@ -202,6 +208,7 @@ def _inverse(x: jax.Array) -> jax.Array:
     return jnp.linalg.inv(x.astype(accumulation_type(x.dtype))).astype(x.dtype)
 
 
+@operator(kind="")
 def cdist(a: Array, b: Array, *, metric: Metric = "sqeuclidean") -> jax.Array:
     """The distance of each row of a to each row of b.
 
@@ -241,7 +248,9 @@ def _check_matrices(op: str, **given: Sizes) -> None:
             raise ShapeError(f"{op}: `{name}` must be a matrix, got {shape_text(sizes)}")
 
 
-def sparse_to_dense_matmul(a: Array, b: Array, *, alpha: float = 1.0, transA: int = 0, transB: int = 0) -> jax.Array:
+def sparse_to_dense_matmul(
+    a: Array, b: Weight[Array], *, alpha: float = 1.0, transA: int = 0, transB: int = 0
+) -> jax.Array:
     """alpha · a' · b', where a comes from a sparse tensor, as a dense matrix.
 
     a: (M, K), or (K, M) with transA. b: (K, N), or (N, K) with transB. One dtype, numbers. Returns it, (M, N).

@@ -28,11 +28,13 @@ from jaxops.ops.tensor.reshaping import unsqueeze
 from jaxops.ops.tensor.selection import unique as standard_unique
 from jaxops.ops.tensor.triangles import trilu as standard_trilu
 from jaxops.shapes.arithmetic import floored
-from jaxops.signature import Static, foldable
+from jaxops.signature import Static, Traits, operator
 from jaxops.static import A, Array, Dim, Sizes, array, is_symbolic, jit_if_concrete, known
 
+TRAITS = Traits(foldable=True)
 
-@foldable
+
+@operator(kind="form")
 def expand_dims(x: A, axis: Static) -> A:
     """Inserts an axis of size 1.
 
@@ -44,7 +46,6 @@ def expand_dims(x: A, axis: Static) -> A:
     return unsqueeze(x, (integer("expand_dims", "axis", axis),))
 
 
-@foldable
 def gather_nd(data: A, indices: A) -> A:
     """Picks elements or slices of `data` by tuples of indices; the standard's `gather_nd` without batch axes.
 
@@ -56,7 +57,6 @@ def gather_nd(data: A, indices: A) -> A:
     return standard_gather_nd(data, indices)
 
 
-@foldable
 def pad(data: A, pads: Static, value: Any = None, *, mode: PadMode = "constant") -> A:
     """Adds elements before and after each axis; negative pads crop. The standard's `pad` of all axes.
 
@@ -72,7 +72,7 @@ def pad(data: A, pads: Static, value: Any = None, *, mode: PadMode = "constant")
     return standard_pad(data, widths, value, mode=mode)
 
 
-@foldable
+@operator(precision="exact", grows=True)
 def range(start: Static, limit: Static, delta: Static = None) -> Array:
     """start, start + delta, … below `limit`: the standard's `range`, but delta may be None.
 
@@ -86,7 +86,6 @@ def range(start: Static, limit: Static, delta: Static = None) -> Array:
     return standard_range(start, limit, step)
 
 
-@foldable
 def trilu(x: A, k: Any = None, *, upper: int = 1) -> A:
     """The upper or lower triangle of each matrix, zeros elsewhere; the standard's `trilu`.
 
@@ -108,7 +107,6 @@ def _window_count(op: str, sizes: Sizes, axis: int, size: int, step: int) -> Dim
     return floored(length - size, step) + 1
 
 
-@foldable
 def unfold_tensor(input: A, *, dim: int = -1, size: int, step: int = 1) -> A:
     """All slices of `size` elements along an axis, `step` apart, on a new last axis.
 
@@ -139,7 +137,6 @@ def _unfolded(x: Any, axis: int, size: int, step: int, count: Any) -> Any:
     return jnp.moveaxis(jnp.take(x, places, axis=axis, mode="clip"), axis + 1, -1)
 
 
-@foldable
 def unique(x: Array, *, size: Static = None) -> tuple[Array, Array, Array]:
     """The distinct elements of a vector in the order in which they appear first.
 
@@ -165,6 +162,7 @@ def unique(x: Array, *, size: Static = None) -> tuple[Array, Array, Array]:
     return y[order], rank[places].astype(kind), counts[order]
 
 
+@operator(foldable=False)
 def is_all_finite(input: Sequence[Array], *, isinf_only: int = 0, isnan_only: int = 0) -> jax.Array:
     """Whether no element of any operand is infinite or NaN.
 

@@ -25,16 +25,18 @@ from jaxops.ops.common.elementwise import broadcast_to, traced_operands
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.microsoft import biases, normalization as sizes_of
 from jaxops.shapes.nn import normalization as channels
-from jaxops.signature import ElementType
+from jaxops.signature import Bias, ElementType, Traits, Weight
 from jaxops.static import Array, jit_if_concrete
+
+TRAITS = Traits(kind="normalization", precision="float32")
 
 GateActivation = Literal["silu", "swish", "sigmoid"]
 
 
 def layer_normalization(
     x: Array,
-    scale: Array,
-    b: Array | None = None,
+    scale: Weight[Array],
+    b: Bias[Array] | None = None,
     *,
     axis: int = -1,
     epsilon: float = 1e-5,
@@ -58,7 +60,7 @@ def layer_normalization(
 
 def simplified_layer_normalization(
     x: Array,
-    scale: Array,
+    scale: Weight[Array],
     *,
     axis: int = -1,
     epsilon: float = 1e-5,
@@ -121,8 +123,8 @@ def _fitted(op: str, name: str, value: Any, x: Any) -> Any:
 def skip_layer_normalization(
     input: Array,
     skip: Array,
-    gamma: Array,
-    beta: Array | None = None,
+    gamma: Weight[Array],
+    beta: Bias[Array] | None = None,
     bias: Array | None = None,
     *,
     epsilon: float = 1e-12,
@@ -146,7 +148,7 @@ def skip_layer_normalization(
 def skip_simplified_layer_normalization(
     input: Array,
     skip: Array,
-    gamma: Array,
+    gamma: Weight[Array],
     bias: Array | None = None,
     *,
     epsilon: float = 1e-12,
@@ -193,7 +195,7 @@ def _skip_normalization(
 
 
 def gated_rms_norm(
-    x: Array, scale: Array, gate: Array, *, activation: GateActivation = "silu", epsilon: float = 1e-5
+    x: Array, scale: Weight[Array], gate: Array, *, activation: GateActivation = "silu", epsilon: float = 1e-5
 ) -> jax.Array:
     """Divides each head by the root of its mean square, then multiplies by scale and by an activation of gate.
 
@@ -223,7 +225,7 @@ def _gated_rms_norm(operands: tuple[Any, ...], activation: str, epsilon: float) 
 
 
 def branchwise_rms_norm(
-    x: Array, scale: Array | None = None, *, num_branches: int = 0, epsilon: float = 1e-5
+    x: Array, scale: Weight[Array] | None = None, *, num_branches: int = 0, epsilon: float = 1e-5
 ) -> jax.Array:
     """Divides each branch by the root of its mean square, then scales.
 
@@ -254,8 +256,8 @@ def _branchwise_rms_norm(operands: tuple[Any, Any], num_branches: int, epsilon: 
 
 def group_norm(
     x: Array,
-    gamma: Array,
-    beta: Array,
+    gamma: Weight[Array],
+    beta: Bias[Array],
     *,
     activation: int,
     channels_last: int = 1,
@@ -306,8 +308,8 @@ def _grouped(op: str, x: Any, gamma: Any, beta: Any, activation: bool, last: boo
 
 def skip_group_norm(
     x: Array,
-    gamma: Array,
-    beta: Array,
+    gamma: Weight[Array],
+    beta: Bias[Array],
     skip: Array,
     bias: Array | None = None,
     *,

@@ -19,17 +19,19 @@ from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.microsoft.packed_sequences import Packed, at_places, capacity, captured, check_offsets, packed
 from jaxops.ops.nn.sequence_states import Activation, UpdateRule
 from jaxops.shapes.microsoft import packed_sequences as packed_sizes, packed_states as sizes_of
+from jaxops.signature import Bias, Weight, operator
 from jaxops.static import Array, jit_if_concrete
 
 GateActivation = Literal["none", "softplus", "qwen", "sigmoid", "kda"]
 BetaActivation = Literal["none", "sigmoid"]
 
 
+@operator(kind="convolution")
 def varlen_causal_conv_with_state(
     input: Array,
-    weight: Array,
+    weight: Weight[Array],
     cumulative_sequence_length: Array,
-    bias: Array | None = None,
+    bias: Bias[Array] | None = None,
     initial_state: Array | None = None,
     capture_count: Array | None = None,
     kernel_delta: Array | None = None,
@@ -119,6 +121,7 @@ class _Options:
     size: int  # of the state updates
 
 
+@operator(kind="attention")
 def gated_delta_net(
     query: Array,
     key: Array | None = None,

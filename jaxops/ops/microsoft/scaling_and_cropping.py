@@ -13,7 +13,7 @@ from jaxops.dtypes import accumulation_type, floating
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.tensor.slicing import slice as slice_
 from jaxops.shapes.arithmetic import must_agree
-from jaxops.signature import StaticInts, foldable
+from jaxops.signature import StaticInts, operator
 from jaxops.static import A, Array, Dim, Sizes, jit_if_concrete
 
 
@@ -164,7 +164,7 @@ def _crop(x: jax.Array, border: tuple[int, ...], scale: tuple[int, ...]) -> jax.
     return lax.slice_in_dim(x, *columns, axis=3)
 
 
-@foldable
+@operator(foldable=True)
 def dynamic_slice(data: A, starts: StaticInts, ends: StaticInts, axes: StaticInts = None) -> A:
     """The elements from `start` up to, not including, `end`, on each of the axes: `jaxops.slice` without steps.
 

@@ -21,13 +21,15 @@ from jaxops.ops.nn.sequence_states import Activation, UpdateRule, convolved_by_c
 from jaxops.shapes.microsoft import biases
 from jaxops.shapes.nn import sequence_states as standard_sizes
 from jaxops.shapes.nn.sequence_states import causal_conv
+from jaxops.signature import Bias, Weight, operator
 from jaxops.static import Array, Sizes, jit_if_concrete
 
 
+@operator(kind="convolution")
 def causal_conv_with_state(
     input: Array,
-    weight: Array,
-    bias: Array | None = None,
+    weight: Weight[Array],
+    bias: Bias[Array] | None = None,
     past_state: Array | None = None,
     *,
     activation: Activation = "none",
@@ -117,6 +119,7 @@ def _without_earlier(states: Any, done: Any) -> Any:
     return jnp.where(done.reshape(-1, *(1,) * (states.ndim - 1)) > 0, states, jnp.zeros_like(states))
 
 
+@operator(kind="attention")
 def linear_attention(
     query: Array,
     key: Array,

@@ -17,14 +17,14 @@ from jaxops.ops.common.elementwise import require
 from jaxops.ops.common.words import from_words, words_of
 from jaxops.ops.text.regular_expressions import compiled, encoded
 from jaxops.shapes.arithmetic import sizes_fit
-from jaxops.signature import Static, foldable
+from jaxops.signature import AllBits, Static, operator
 from jaxops.static import Array, Sizes, Tracer, array, jit_if_concrete
 
 _HASHED = ("int32", "uint32", "int64", "uint64", "float32", "float64")
 
 
-@foldable
-def murmur_hash3(x: Array, *, positive: int = 1, seed: int = 0) -> Array:
+@operator(foldable=True)
+def murmur_hash3(x: AllBits[Array], *, positive: int = 1, seed: int = 0) -> Array:
     """The 32-bit MurmurHash3 of the bytes of each element.
 
     x: any shape; strings (static, as UTF-8), or int32, uint32, int64, uint64, float32 or float64. With x64 off a traced
@@ -93,7 +93,7 @@ def _hash_of_bytes(text: bytes, seed: int) -> np.uint32:
         return _avalanche(state ^ np.uint32(len(text)))
 
 
-@foldable
+@operator(foldable=True)
 def tokenizer(
     x: Any,
     *,

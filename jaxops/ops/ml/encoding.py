@@ -15,14 +15,16 @@ from jaxops.dtypes import as_traced, canonical, converted, is_float, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, describe
 from jaxops.opaque import ChosenStrings
 from jaxops.ops.common.elementwise import require
-from jaxops.signature import foldable
+from jaxops.signature import Traits, operator
 from jaxops.static import Array, Ints, array, is_symbolic, jit_if_concrete, known
+
+TRAITS = Traits(foldable=True)
 
 # The most integers from the first key to the last, for each key, that a table has.
 _MOST_GAPS = 4
 
 
-@foldable
+@operator(differentiable=False)
 def label_encoder(
     x: Array,
     *,
@@ -84,7 +86,6 @@ def label_encoder(
     return _encode((x, ordered, as_traced(results) if traced else results), first)
 
 
-@foldable
 def category_mapper(
     x: Array,
     *,
@@ -122,6 +123,7 @@ def category_mapper(
     return label_encoder(x, keys_int64s=cats_int64s, values_strings=cats_strings, default_string=default_string)
 
 
+@operator(foldable=False)
 def one_hot_encoder(
     x: Array, *, cats_int64s: Ints | None = None, cats_strings: Sequence[str] | None = None, zeros: int = 1
 ) -> jax.Array:

@@ -19,7 +19,7 @@ from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.ml.scores import rows
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.arithmetic import must_agree
-from jaxops.signature import foldable
+from jaxops.signature import operator
 from jaxops.static import Array, Dim, Ints, Sizes, array, jit_if_concrete
 
 # Up to this many known indices are slices. XLA makes one loop of gathers and what reads them: the 495 polynomial
@@ -27,7 +27,7 @@ from jaxops.static import Array, Dim, Ints, Sizes, array, jit_if_concrete
 _FEW = 8
 
 
-@foldable
+@operator(foldable=True)
 def array_feature_extractor(x: Array, y: Array) -> Any:
     """The elements of the last axis at the indices.
 

@@ -20,6 +20,7 @@ from jaxops.errors import ArgumentError, SignatureError
 from jaxops.kernels.xla_workarounds import largest, magnitude, root_of_squares
 from jaxops.ops.common.elementwise import require
 from jaxops.shapes.ml import scaling as sizes_of
+from jaxops.signature import operator
 from jaxops.static import Array, Ints, jit_if_concrete, known
 
 Norm = Literal["MAX", "L1", "L2"]
@@ -40,6 +41,7 @@ def scaler(x: Array, *, offset: Sequence[float] | None = None, scale: Sequence[f
     return _scaled((x, _per_feature("scaler", "offset", offset, x), _per_feature("scaler", "scale", scale, x)))
 
 
+@operator(kind="normalization", precision="float32")
 def normalizer(x: Array, *, norm: Norm = "MAX") -> jax.Array:
     """Each row divided by its maximum, by the sum of its absolute values (L1), or by its length (L2).
 
@@ -104,6 +106,7 @@ def imputer(
     return lax.select(found, jnp.broadcast_to(as_traced(values.reshape(-1) if x.ndim else values[0]), x.shape), x)
 
 
+@operator(differentiable=False)
 def binarizer(x: Array, *, threshold: float = 0.0) -> jax.Array:
     """1 where x is greater than the threshold, 0 elsewhere and for NaN; in x's shape and dtype.
 

@@ -26,14 +26,16 @@ from jaxops.ops.nn.windows import integers, options
 from jaxops.quantized_array import plain
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
-from jaxops.signature import Quantizable
+from jaxops.signature import Bias, Quantizable, Traits, Weight
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete
+
+TRAITS = Traits(kind="convolution")
 
 
 def conv(
     x: Quantizable,
-    w: Quantizable,
-    b: Array | None = None,
+    w: Weight[Quantizable],
+    b: Bias[Array] | None = None,
     *,
     auto_pad: AutoPad = "NOTSET",
     dilations: Ints | None = None,
@@ -69,8 +71,8 @@ def conv(
 
 def conv_transpose(
     x: Array,
-    w: Array,
-    b: Array | None = None,
+    w: Weight[Array],
+    b: Bias[Array] | None = None,
     *,
     auto_pad: AutoPad = "NOTSET",
     dilations: Ints | None = None,

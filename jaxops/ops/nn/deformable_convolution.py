@@ -18,7 +18,10 @@ from jaxops.ops.nn.convolution_checks import add_bias
 from jaxops.ops.nn.windows import integers, options
 from jaxops.shapes.nn import deformable_convolution as sizes_of
 from jaxops.shapes.nn.windows import Options
+from jaxops.signature import Bias, Traits, Weight
 from jaxops.static import Array, Dim, Ints, Sizes, jit_if_concrete
+
+TRAITS = Traits(kind="convolution")
 
 
 class _How(NamedTuple):
@@ -30,9 +33,9 @@ class _How(NamedTuple):
 
 def deform_conv(
     x: Array,
-    w: Array,
+    w: Weight[Array],
     offset: Array,
-    b: Array | None = None,
+    b: Bias[Array] | None = None,
     mask: Array | None = None,
     *,
     dilations: Ints | None = None,

@@ -14,8 +14,10 @@ from jaxops.dtypes import accumulation_type, as_traced, floating, integral, unif
 from jaxops.errors import ArgumentError, SignatureError
 from jaxops.ops.common.scaled_dot_product import Stage, key_mask, merge_heads, scaled_dot_product_attention, split_heads
 from jaxops.shapes.nn import dot_product_attention as sizes_of
-from jaxops.signature import ElementType
+from jaxops.signature import ElementType, Traits
 from jaxops.static import Array, jit_if_concrete
+
+TRAITS = Traits(kind="attention")
 
 OutputMode = Literal[0, 1, 2, 3]
 _STAGES: tuple[Stage, ...] = ("product", "softcap", "bias", "softmax")

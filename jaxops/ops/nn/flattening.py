@@ -9,11 +9,12 @@ from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.ops.common.result_sizes import assert_sizes
-from jaxops.signature import foldable
+from jaxops.signature import Traits
 from jaxops.static import A, Array, Sizes, jit_if_concrete
 
+TRAITS = Traits(kind="form", foldable=True)
 
-@foldable
+
 def flatten(input: A, *, axis: int = 1) -> A:
     """Joins the axes before `axis` into one, and those from `axis` on into another.
 

@@ -27,8 +27,10 @@ from jaxops.errors import ShapeError, shape_text
 from jaxops.kernels.xla_workarounds import magnitude, quotient, root_of_squares
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.nn import normalization as sizes_of
-from jaxops.signature import ElementType, Static, Statistics
+from jaxops.signature import Bias, ElementType, RunningMean, RunningVar, Static, Traits, Weight, operator
 from jaxops.static import Array, Ints, jit_if_concrete
+
+TRAITS = Traits(kind="normalization", precision="float32")
 
 Norm = Literal[1, 2]
 # Windows of up to this many neighbours are summed slice by slice, which XLA:CPU fuses; wider ones use reduce_window.
@@ -48,10 +50,10 @@ def _moments(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any]:
 
 def batch_normalization(
     x: Array,
-    scale: Array,
-    b: Array,
-    input_mean: Statistics,
-    input_var: Statistics,
+    scale: Weight[Array],
+    b: Bias[Array],
+    input_mean: RunningMean,
+    input_var: RunningVar,
     *,
     epsilon: float = 1e-5,
     momentum: float = 0.9,
@@ -104,6 +106,7 @@ def _batch_normalization(operands: tuple[Any, ...], epsilon: float, momentum: fl
     return (y, *(v.astype(kept) for v in running))
 
 
+@operator(precision="narrow")
 def lrn(x: Array, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> jax.Array:
     """Local response normalization: divides by a power of the sum of squares over neighbouring channels (axis 1).
 
@@ -148,7 +151,7 @@ def _power(base: Any, beta: float) -> Any:
     return lax.rsqrt(base) if beta == 0.5 else 1 / base if beta == 1 else base**-beta
 
 
-def instance_normalization(input: Array, scale: Array, b: Array, *, epsilon: float = 1e-5) -> jax.Array:
+def instance_normalization(input: Array, scale: Weight[Array], b: Bias[Array], *, epsilon: float = 1e-5) -> jax.Array:
     """Normalizes each channel of each instance by its own mean and variance, then scales and shifts it.
 
     input: (N, C, …), floats. scale, b: (C,), floats. Returns an array like input.
@@ -176,8 +179,8 @@ def _instance_normalization(operands: tuple[Any, Any, Any], epsilon: float) -> A
 
 def layer_normalization(
     x: Array,
-    scale: Array,
-    b: Array | None = None,
+    scale: Weight[Array],
+    b: Bias[Array] | None = None,
     *,
     axis: int = -1,
     epsilon: float = 1e-5,
@@ -227,7 +230,7 @@ def _fitted(op: str, name: str, value: Any, x: Any) -> Any:
 
 
 def rms_normalization(
-    x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: ElementType = np.float32
+    x: Array, scale: Weight[Array], *, axis: int = -1, epsilon: float = 1e-5, stash_type: ElementType = np.float32
 ) -> jax.Array:
     """Divides by the root of the mean square over the axes from `axis` on, then scales.
 
@@ -254,7 +257,13 @@ def _rms_normalization(operands: tuple[Any, Any], axis: int, epsilon: float, wor
 
 
 def group_normalization(
-    x: Array, scale: Array, bias: Array, *, num_groups: int, epsilon: float = 1e-5, stash_type: ElementType = np.float32
+    x: Array,
+    scale: Weight[Array],
+    bias: Bias[Array],
+    *,
+    num_groups: int,
+    epsilon: float = 1e-5,
+    stash_type: ElementType = np.float32,
 ) -> jax.Array:
     """Normalizes groups of neighbouring channels of each instance, then scales and shifts each channel.
 

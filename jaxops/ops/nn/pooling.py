@@ -22,7 +22,10 @@ from jaxops.kernels.xla_workarounds import flat_at_zero, largest, magnitude, roo
 from jaxops.ops.nn.windows import counts, options, pool, slide
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
+from jaxops.signature import Traits
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete
+
+TRAITS = Traits(kind="pooling")
 
 
 def max_pool(

@@ -15,12 +15,15 @@ from jaxops.ops.nn.windows import integers, options
 from jaxops.shapes.math.quantized_products import single
 from jaxops.shapes.nn.quantized_convolution import of_filters
 from jaxops.shapes.nn.windows import AutoPad, Options
+from jaxops.signature import Bias, Traits, Weight
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete
+
+TRAITS = Traits(kind="convolution", precision="exact")
 
 
 def conv_integer(
     x: Array,
-    w: Array,
+    w: Weight[Array],
     x_zero_point: Array | None = None,
     w_zero_point: Array | None = None,
     *,
@@ -80,12 +83,12 @@ def qlinear_conv(
     x: Array,
     x_scale: Array,
     x_zero_point: Array,
-    w: Array,
+    w: Weight[Array],
     w_scale: Array,
     w_zero_point: Array,
     y_scale: Array,
     y_zero_point: Array,
-    b: Array | None = None,
+    b: Bias[Array] | None = None,
     *,
     auto_pad: AutoPad = "NOTSET",
     dilations: Ints | None = None,

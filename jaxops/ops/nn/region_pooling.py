@@ -16,7 +16,10 @@ from jaxops.kernels.xla_workarounds import largest, quotient
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.shapes.arithmetic import agree
 from jaxops.shapes.tensor.indexing import check_inhabited
+from jaxops.signature import Traits
 from jaxops.static import Array, Dim, Ints, Sizes, jit_if_concrete
+
+TRAITS = Traits(kind="pooling")
 
 
 def max_roi_pool(x: Array, rois: Array, *, pooled_shape: Ints, spatial_scale: float = 1.0) -> jax.Array:

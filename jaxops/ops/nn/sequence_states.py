@@ -15,16 +15,18 @@ from jaxops.dtypes import accumulation_type, floating, floats_of_one_type
 from jaxops.errors import SignatureError
 from jaxops.ops.nn.convolution import conv
 from jaxops.shapes.nn import sequence_states as sizes_of
+from jaxops.signature import Bias, Weight, operator
 from jaxops.static import Array, jit_if_concrete
 
 Activation = Literal["silu", "swish", "none"]
 UpdateRule = Literal["linear", "gated", "delta", "gated_delta"]
 
 
+@operator(kind="convolution")
 def causal_conv_with_state(
     input: Array,
-    weight: Array,
-    bias: Array | None = None,
+    weight: Weight[Array],
+    bias: Bias[Array] | None = None,
     past_state: Array | None = None,
     *,
     activation: Activation = "none",
@@ -72,6 +74,7 @@ def convolved_by_channel(line: Any, weight: Any, bias: Any, activation: Activati
     return y.astype(line.dtype)
 
 
+@operator(kind="attention")
 def linear_attention(
     query: Array,
     key: Array,

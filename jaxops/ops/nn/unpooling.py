@@ -17,10 +17,11 @@ from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.ops.nn.windows import integers, options
 from jaxops.shapes.nn import unpooling as sizes_of
 from jaxops.shapes.nn.windows import Options
-from jaxops.signature import StaticInts
+from jaxops.signature import StaticInts, operator
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete
 
 
+@operator(grows=True)
 def col2im(
     input: Array,
     image_shape: StaticInts,

@@ -14,8 +14,10 @@ from jaxops.dtypes import as_traced, canonical, floating
 from jaxops.errors import ShapeError, StaticError, describe, message, shape_text
 from jaxops.ops.common.result_sizes import bounded_like, check_counts
 from jaxops.shapes.arithmetic import all_agree
-from jaxops.signature import Static
+from jaxops.signature import Static, Traits, UpperBound
 from jaxops.static import Array, Sizes, Tracer, is_static, jit_if_concrete
+
+TRAITS = Traits(precision="exact")
 
 
 def _check_scores(boxes: Sizes, scores: Sizes) -> None:
@@ -31,7 +33,7 @@ def _check_scores(boxes: Sizes, scores: Sizes) -> None:
 def non_max_suppression(
     boxes: Array,
     scores: Array,
-    max_output_boxes_per_class: Any = None,
+    max_output_boxes_per_class: UpperBound[Any] = None,
     iou_threshold: Any = None,
     score_threshold: Any = None,
     *,

@@ -15,8 +15,10 @@ from jaxops.errors import DTypeError, ShapeError, SignatureError, describe, shap
 from jaxops.ops.common.scaled_dot_product import scaled_products, weighted_sums
 from jaxops.ops.math.softmax_like import softmax
 from jaxops.shapes.nn import dot_product_attention as sizes_of
-from jaxops.signature import ElementType, Subgraph
+from jaxops.signature import ElementType, Subgraph, Traits
 from jaxops.static import Array, jit_if_concrete
+
+TRAITS = Traits(kind="attention")
 
 Modifier: TypeAlias = Annotated[Callable[[Any], Sequence[Any]], Subgraph(modifies=True)]
 

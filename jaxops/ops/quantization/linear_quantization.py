@@ -27,8 +27,10 @@ from jaxops.ops.common.quantized_numbers import (
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.quantized_array import Dequantized
 from jaxops.shapes.quantization.linear_quantization import Layout, layout, per_tensor, same_layout
-from jaxops.signature import ElementType
+from jaxops.signature import ElementType, Traits, operator
 from jaxops.static import Array, Sizes, jit_if_concrete
+
+TRAITS = Traits(precision="exact")
 
 
 def quantize_linear(
@@ -139,6 +141,7 @@ def _spread(x: jax.Array, way: Layout, sizes: Sizes) -> jax.Array:
     return lax.broadcast_in_dim(x, sizes, tuple(range(len(sizes))))
 
 
+@operator(kind="form")
 def dequantize_linear(
     x: Array,
     x_scale: Array,

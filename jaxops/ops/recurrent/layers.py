@@ -14,14 +14,17 @@ import jax.numpy as jnp
 from jaxops.attributes import flag
 from jaxops.ops.recurrent.gate_activations import resolve
 from jaxops.ops.recurrent.recurrence import Cell, Direction, State, Step, Weights, directions, layer
+from jaxops.signature import Bias, Traits, Weight
 from jaxops.static import Array
+
+TRAITS = Traits(kind="recurrent")
 
 
 def rnn(
     x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None = None,
+    w: Weight[Array],
+    r: Weight[Array],
+    b: Bias[Array] | None = None,
     sequence_lens: Array | None = None,
     initial_h: Array | None = None,
     *,
@@ -85,9 +88,9 @@ def _rnn_step(weights: Weights, functions: tuple[Callable[[Any], Any], ...], var
 
 def gru(
     x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None = None,
+    w: Weight[Array],
+    r: Weight[Array],
+    b: Bias[Array] | None = None,
     sequence_lens: Array | None = None,
     initial_h: Array | None = None,
     *,
@@ -154,13 +157,13 @@ def _gru_step(weights: Weights, functions: tuple[Callable[[Any], Any], ...], lin
 
 def lstm(
     x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None = None,
+    w: Weight[Array],
+    r: Weight[Array],
+    b: Bias[Array] | None = None,
     sequence_lens: Array | None = None,
     initial_h: Array | None = None,
     initial_c: Array | None = None,
-    p: Array | None = None,
+    p: Weight[Array] | None = None,
     *,
     activation_alpha: Sequence[float] | None = None,
     activation_beta: Sequence[float] | None = None,

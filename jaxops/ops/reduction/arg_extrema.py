@@ -13,11 +13,12 @@ from jaxops.errors import ArgumentError, shape_text
 from jaxops.ops.common.elementwise import one_of_kind, traced_if_symbolic
 from jaxops.ops.tensor.inspection import dims
 from jaxops.shapes.arithmetic import at_least
-from jaxops.signature import foldable
+from jaxops.signature import Traits
 from jaxops.static import A, Array, jit_if_concrete
 
+TRAITS = Traits(foldable=True)
 
-@foldable
+
 def arg_max(data: A, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> A:
     """The index of the largest element along an axis; NaN counts as the largest.
 
@@ -32,7 +33,6 @@ def arg_max(data: A, *, axis: int = 0, keepdims: int = 1, select_last_index: int
     return _arg("arg_max", data, axis, keepdims, select_last_index)
 
 
-@foldable
 def arg_min(data: A, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> A:
     """The index of the smallest element along an axis; NaN counts as the smallest.
 

@@ -34,8 +34,10 @@ from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.math.arithmetic import div
 from jaxops.ops.tensor.inspection import dims
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.signature import StaticInts, foldable
+from jaxops.signature import StaticInts, Traits, operator
 from jaxops.static import A, Array, is_symbolic, jit_if_concrete
+
+TRAITS = Traits(foldable=True, precision="float32", grows=True)
 
 Axes = tuple[int, ...]
 
@@ -216,7 +218,7 @@ _KINDS |= dict.fromkeys((_largest, _smallest), "real numbers or booleans")
 _NO_SIZES = {_norm2, _log_total, _log_total_exp}
 
 
-@foldable
+@operator(precision="narrow")
 def reduce_sum(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The sum along axes; 0 over no elements.
 
@@ -233,7 +235,6 @@ def reduce_sum(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with
     return _reduced("reduce_sum", data, axes, keepdims, noop_with_empty_axes, _total)
 
 
-@foldable
 def reduce_mean(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The mean along axes; truncated for integers.
 
@@ -250,7 +251,7 @@ def reduce_mean(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_wit
     return _reduced("reduce_mean", data, axes, keepdims, noop_with_empty_axes, _average)
 
 
-@foldable
+@operator(precision="narrow")
 def reduce_prod(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The product along axes; 1 over no elements.
 
@@ -267,7 +268,7 @@ def reduce_prod(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_wit
     return _reduced("reduce_prod", data, axes, keepdims, noop_with_empty_axes, _product)
 
 
-@foldable
+@operator(precision="narrow", grows=False)
 def reduce_max(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The maximum along axes; NaN if one is NaN, -inf or the smallest integer over no elements.
 
@@ -285,7 +286,7 @@ def reduce_max(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with
     return _reduced("reduce_max", data, axes, keepdims, noop_with_empty_axes, _largest)
 
 
-@foldable
+@operator(precision="narrow", grows=False)
 def reduce_min(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The minimum along axes; NaN if one is NaN, inf or the largest integer over no elements.
 
@@ -303,7 +304,6 @@ def reduce_min(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with
     return _reduced("reduce_min", data, axes, keepdims, noop_with_empty_axes, _smallest)
 
 
-@foldable
 def reduce_l1(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The sum of the absolute values along axes.
 
@@ -320,7 +320,6 @@ def reduce_l1(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_
     return _reduced("reduce_l1", data, axes, keepdims, noop_with_empty_axes, _norm1)
 
 
-@foldable
 def reduce_l2(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The square root of the sum of squares along axes; truncated for integers. Where it is 0, so is its gradient.
 
@@ -337,7 +336,6 @@ def reduce_l2(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_
     return _reduced("reduce_l2", data, axes, keepdims, noop_with_empty_axes, _norm2)
 
 
-@foldable
 def reduce_log_sum(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The logarithm of the sum along axes; truncated for integers.
 
@@ -354,7 +352,6 @@ def reduce_log_sum(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_
     return _reduced("reduce_log_sum", data, axes, keepdims, noop_with_empty_axes, _log_total, True)
 
 
-@foldable
 def reduce_log_sum_exp(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The logarithm of the sum of exponentials along axes, without overflow; truncated for integers.
 
@@ -371,7 +368,6 @@ def reduce_log_sum_exp(data: A, axes: StaticInts = None, *, keepdims: int = 1, n
     return _reduced("reduce_log_sum_exp", data, axes, keepdims, noop_with_empty_axes, _log_total_exp, True)
 
 
-@foldable
 def reduce_sum_square(data: A, axes: StaticInts = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> A:
     """The sum of squares along axes.
 

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from jaxops.errors import ArgumentError, SignatureError
-from jaxops.signature import ShapeOnly, foldable
+from jaxops.signature import ShapeOnly, Traits
+
+TRAITS = Traits(foldable=True)
 
 
-@foldable
 def optional(input: Any = None, *, type: Any = None) -> Any:
     """An optional that holds `input`, an array or a sequence; without `input` an empty optional (None).
 
@@ -26,7 +27,6 @@ def optional(input: Any = None, *, type: Any = None) -> Any:
     return input
 
 
-@foldable
 def optional_get_element(input: Any) -> Any:
     """The content of an optional; an array or a sequence is returned unchanged.
 
@@ -41,7 +41,6 @@ def optional_get_element(input: Any) -> Any:
     return input
 
 
-@foldable
 def optional_has_element(input: ShapeOnly = None) -> np.ndarray:
     """Whether an optional holds a value, as a static boolean; True for any array or sequence.
 

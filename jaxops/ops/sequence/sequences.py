@@ -30,8 +30,10 @@ from jaxops.ops.tensor.joining import concat
 from jaxops.ops.tensor.reshaping import squeeze, unsqueeze
 from jaxops.ops.tensor.splitting import split as split_into
 from jaxops.shapes.arithmetic import greater_or_equal
-from jaxops.signature import ElementType, ShapeOnly, Static, Subgraph, foldable
+from jaxops.signature import ElementType, ShapeOnly, Static, Subgraph, Traits, operator
 from jaxops.static import Array, Tracer, array, known
+
+TRAITS = Traits(foldable=True)
 
 
 def _items(op: str, value: Any) -> list[Array]:
@@ -60,7 +62,6 @@ def _place(op: str, position: Any, count: int, *, end: bool = False) -> int:
     return given + count if given < 0 else given
 
 
-@foldable
 def sequence_construct(inputs: Sequence[Array]) -> list[Array]:
     """A sequence of the given arrays.
 
@@ -76,7 +77,6 @@ def sequence_construct(inputs: Sequence[Array]) -> list[Array]:
     return _one_type("sequence_construct", [array(item) for item in inputs])
 
 
-@foldable
 def sequence_empty(*, dtype: ElementType = np.float32) -> list[Array]:
     """An empty sequence. dtype: the element type of later arrays; it is checked, but an empty list does not record it.
 
@@ -90,7 +90,6 @@ def sequence_empty(*, dtype: ElementType = np.float32) -> list[Array]:
     return []
 
 
-@foldable
 def sequence_at(input_sequence: Sequence[Array], position: Static) -> Array:
     """The array at `position`, static, in [-n, n-1]; in a sequence of a symbolic number of arrays it may be traced.
 
@@ -109,7 +108,6 @@ def sequence_at(input_sequence: Sequence[Array], position: Static) -> Array:
     return items[_place("sequence_at", position, len(items))]
 
 
-@foldable
 def sequence_insert(input_sequence: Sequence[Array], tensor: Array, position: Static = None) -> Any:
     """The sequence with `tensor` inserted before the item at `position`; None appends it.
 
@@ -127,7 +125,6 @@ def sequence_insert(input_sequence: Sequence[Array], tensor: Array, position: St
     return _one_type("sequence_insert", [*items[:at], array(tensor), *items[at:]])
 
 
-@foldable
 def sequence_erase(input_sequence: Sequence[Array], position: Static = None) -> list[Array]:
     """The sequence without the item at `position`, static, in [-n, n-1]; None removes the last one.
 
@@ -142,7 +139,6 @@ def sequence_erase(input_sequence: Sequence[Array], position: Static = None) -> 
     return [*items[:at], *items[at + 1 :]]
 
 
-@foldable
 def sequence_length(input_sequence: ShapeOnly) -> np.ndarray:
     """The number of items, as a static int64 scalar, or of dtype object when it is symbolic.
 
@@ -156,7 +152,6 @@ def sequence_length(input_sequence: ShapeOnly) -> np.ndarray:
     return dims(len(_items("sequence_length", input_sequence)))
 
 
-@foldable
 def split_to_sequence(input: Array, split: Static = None, *, axis: int = 0, keepdims: int = 1) -> Any:
     """Splits `input` along `axis` into a sequence: a list, or a `SplitSequence` where symbolic sizes say the number.
 
@@ -188,7 +183,6 @@ def split_to_sequence(input: Array, split: Static = None, *, axis: int = 0, keep
     return list(pieces) if keep else [squeeze(piece, (at,)) for piece in pieces]
 
 
-@foldable
 def concat_from_sequence(input_sequence: Sequence[Array], *, axis: int, new_axis: int = 0) -> Array:
     """Joins the arrays of a sequence along `axis`, or along a new axis with `new_axis`.
 
@@ -215,6 +209,7 @@ def concat_from_sequence(input_sequence: Sequence[Array], *, axis: int, new_axis
 Body: TypeAlias = Annotated[Callable[..., Sequence[Any]], Subgraph(first=0)]
 
 
+@operator(foldable=False)
 def sequence_map(
     input_sequence: Sequence[Array],
     additional_inputs: Sequence[Any] = (),

@@ -16,15 +16,25 @@ from jaxops.ops.common.elementwise import on_facts
 from jaxops.ops.common.size_tracking import sizes_as, tracks_sizes
 from jaxops.ops.common.words import from_words, words_of
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.signature import ElementType, ShapeOnly, SizesKept, foldable
+from jaxops.signature import ElementType, ShapeOnly, SizesKept, Traits, operator
 from jaxops.static import A, Array, array, is_symbolic, jit_if_concrete
+
+TRAITS = Traits(kind="form", foldable=True)
 
 # Eight-bit floats, which overflow to their largest number under `saturate`.
 _SATURATING = {"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}
 RoundMode = Literal["up", "down", "nearest"]
 
 
-@foldable
+def _gains_digits(operands: Any, result: np.dtype | None, attributes: Any) -> bool:
+    """An integer that fits 32 bits stays so, but for its sign, as do float16 and all that is narrower."""
+    source = getattr(operands[0], "dtype", operands[0])
+    if source is None or is_float(source):
+        return source is None or source.name == "bfloat16" or source.itemsize > 2
+    return loses_sign(source, np.dtype(np.int64) if result is None else result)
+
+
+@operator(grows=_gains_digits)
 @tracks_sizes
 def cast(input: SizesKept[A], *, to: ElementType, saturate: int = 1, round_mode: RoundMode = "up") -> A:
     """Converts the elements of `input` to another type.
@@ -80,7 +90,7 @@ def cast(input: SizesKept[A], *, to: ElementType, saturate: int = 1, round_mode:
     return _cast(data, canonical(target), overflow, round_mode)
 
 
-@foldable
+@operator(grows=_gains_digits)
 def cast_like(input: A, target_type: ShapeOnly, *, saturate: int = 1, round_mode: RoundMode = "up") -> A:
     """Converts the elements of `input` to the type of `target_type`.
 
@@ -96,7 +106,7 @@ def cast_like(input: A, target_type: ShapeOnly, *, saturate: int = 1, round_mode
     return cast(input, to=to, saturate=saturate, round_mode=round_mode)
 
 
-@foldable
+@operator(kind="", differentiable=False)
 def bit_cast(input: A, *, to: ElementType) -> A:
     """The bits of each element, taken for a number of another type.
 

@@ -20,13 +20,14 @@ from jaxops.ops.common.indices import checked_indices, from_start
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes.tensor import indexing as sizes_of
-from jaxops.signature import foldable
+from jaxops.signature import Traits, Weight
 from jaxops.static import A, Array, Sizes, array, beside, is_static, is_symbolic, jit_if_concrete, static_array
 
+TRAITS = Traits(kind="movement", foldable=True)
 
-@foldable
+
 @tracks_sizes
-def gather(data: A, indices: A, *, axis: int = 0) -> A:
+def gather(data: Weight[A], indices: A, *, axis: int = 0) -> A:
     """Picks entries of `data` along `axis`.
 
     data: (d0, …, dn-1), any dtype. indices: any shape, integers in [-d, d-1] of the axis; negative ones count
@@ -81,7 +82,6 @@ def _gather(operands: tuple[Array, Array], axis: int, inside: bool) -> Array:
     return assert_sizes("gather", picked, sizes, data.dtype)
 
 
-@foldable
 def gather_elements(data: A, indices: A, *, axis: int = 0) -> A:
     """Picks one element per index, at the index's own coordinates, except along `axis`, where it gives the position.
 
@@ -136,7 +136,6 @@ def _gather_elements(operands: tuple[Any, Any], axis: int, inside: bool) -> Any:
     )
 
 
-@foldable
 def gather_nd(data: A, indices: A, *, batch_dims: int = 0) -> A:
     """Picks elements or slices of `data` by tuples of indices.
 

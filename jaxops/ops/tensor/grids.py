@@ -17,8 +17,10 @@ from jaxops.ops.common.interpolation import Tap, cubic_taps, gather_taps, inside
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.shapes.arithmetic import all_agree
 from jaxops.shapes.tensor.indexing import check_inhabited
-from jaxops.signature import StaticInts
+from jaxops.signature import StaticInts, Traits
 from jaxops.static import Array, Dim, Sizes, jit_if_concrete
+
+TRAITS = Traits(grows=True)
 
 GridMode = Literal["linear", "nearest", "cubic"]
 GridPadding = Literal["zeros", "border", "reflection"]

@@ -7,8 +7,10 @@ import math
 import numpy as np
 
 from jaxops.attributes import integer
-from jaxops.signature import ShapeOnly, foldable
+from jaxops.signature import ShapeOnly, Traits
 from jaxops.static import Dim, array, is_symbolic
+
+TRAITS = Traits(foldable=True)
 
 
 def dims(sizes: list[Dim] | Dim) -> np.ndarray:
@@ -17,7 +19,6 @@ def dims(sizes: list[Dim] | Dim) -> np.ndarray:
     return np.array(sizes, dtype=object if symbolic else np.int64)
 
 
-@foldable
 def shape(data: ShapeOnly, *, start: int = 0, end: int | None = None) -> np.ndarray:
     """The sizes of `data`, as a static 1-D int64 array.
 
@@ -33,7 +34,6 @@ def shape(data: ShapeOnly, *, start: int = 0, end: int | None = None) -> np.ndar
     return dims(list(array(data).shape[first:last]))
 
 
-@foldable
 def size(data: ShapeOnly) -> np.ndarray:
     """The number of elements of `data`, as a static int64 scalar.
 

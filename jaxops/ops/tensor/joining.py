@@ -13,11 +13,12 @@ from jaxops.errors import ShapeError, SignatureError, shape_text
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes.arithmetic import agree
-from jaxops.signature import foldable
+from jaxops.signature import Traits
 from jaxops.static import Array, Sizes, jit_if_concrete
 
+TRAITS = Traits(kind="movement", foldable=True)
 
-@foldable
+
 @tracks_sizes
 def concat(inputs: Sequence[Array], *, axis: int) -> Array:
     """Joins arrays along an existing axis.

@@ -10,11 +10,12 @@ from jax import lax
 
 from jaxops.attributes import flag
 from jaxops.ops.common.elementwise import broadcast_to, one_of_kind, unary
-from jaxops.signature import foldable
+from jaxops.signature import Traits
 from jaxops.static import A, Array, jit_if_concrete
 
+TRAITS = Traits(foldable=True)
 
-@foldable
+
 def isnan(x: A) -> A:
     """Whether each element is NaN.
 
@@ -33,7 +34,6 @@ def _traced_isnan(x: Any) -> Any:
     return lax.ne(x, x)
 
 
-@foldable
 def isinf(x: A, *, detect_negative: int = 1, detect_positive: int = 1) -> A:
     """Whether each element is infinite.
 

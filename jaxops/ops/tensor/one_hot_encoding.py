@@ -15,11 +15,12 @@ from jaxops.memory import bounded
 from jaxops.ops.common.elementwise import one_of_kind, traced_if_symbolic
 from jaxops.ops.common.result_sizes import bounded_like, check_counts
 from jaxops.shapes.arithmetic import all_agree
-from jaxops.signature import Static, foldable
+from jaxops.signature import Static, Traits
 from jaxops.static import Array, array, beside, is_symbolic, jit_if_concrete, known, static_array
 
+TRAITS = Traits(foldable=True)
 
-@foldable
+
 def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wrap: bool = True) -> Array:
     """Adds an axis that holds one value at the index and another everywhere else.
 

@@ -14,13 +14,14 @@ from jaxops.errors import ShapeError, describe, shape_text
 from jaxops.ops.common.result_sizes import bounded_like
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.tensor import padding as sizes_of
-from jaxops.signature import StaticInts, foldable
+from jaxops.signature import StaticInts, Traits
 from jaxops.static import A, Array, Dim, Ints, Sizes, array, is_symbolic, jit_if_concrete
+
+TRAITS = Traits(kind="movement", foldable=True)
 
 PadMode = Literal["constant", "reflect", "edge", "wrap"]
 
 
-@foldable
 def pad(
     data: A, pads: StaticInts, constant_value: Any = None, axes: StaticInts = None, *, mode: PadMode = "constant"
 ) -> A:
@@ -114,7 +115,6 @@ def _source(size: Any, low: Any, high: Any, mode: str) -> Any:
     return jnp.where(place < size, place, period - place)
 
 
-@foldable
 def center_crop_pad(input_data: A, shape: StaticInts, *, axes: Ints | None = None) -> A:
     """Crops longer axes to their centre, and pads shorter axes with zeros on both sides.
 

@@ -16,13 +16,14 @@ from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.tensor.gathering import gather_nd
 from jaxops.ops.tensor.reshaping import reshape
 from jaxops.shapes.arithmetic import all_agree, divided
-from jaxops.signature import foldable
+from jaxops.signature import Traits
 from jaxops.static import A, Array, Dim, Ints, Sizes, array, beside, jit_if_concrete
+
+TRAITS = Traits(kind="form", foldable=True)
 
 DepthMode = Literal["DCR", "CRD"]
 
 
-@foldable
 def transpose(data: A, *, perm: Ints | None = None) -> A:
     """The axes of `data` in the order `perm`; reversed when `perm` is None.
 
@@ -66,7 +67,6 @@ def _divided(op: str, what: str, size: Dim, count: int) -> Dim:
     return divided(f"{op}: {what} {size} is not a multiple of {count}", size, count)
 
 
-@foldable
 def depth_to_space(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
     """Rearranges channels into spatial blocks.
 
@@ -89,7 +89,6 @@ def depth_to_space(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
     return reshape(x, (n, rest, h * b, w * b), allowzero=1)
 
 
-@foldable
 def space_to_depth(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
     """Rearranges spatial blocks into channels; the inverse of `depth_to_space`.
 
@@ -108,7 +107,6 @@ def space_to_depth(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
     return reshape(transpose(x, perm=order), (n, c * b * b, h, w), allowzero=1)
 
 
-@foldable
 def reverse_sequence(input: A, sequence_lens: A, *, batch_axis: int = 1, time_axis: int = 0) -> A:
     """Reverses the first `sequence_lens[i]` steps of sequence i and keeps the rest.
 

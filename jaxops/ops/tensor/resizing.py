@@ -28,8 +28,10 @@ from jaxops.ops.common.symbolic_floats import scaled
 from jaxops.ops.common.symbolic_resizing import outside, sampled
 from jaxops.shapes.tensor import resizing as sizes_of
 from jaxops.shapes.tensor.resizing import AspectRatioPolicy, Resized
-from jaxops.signature import StaticInts, StaticNumbers
+from jaxops.signature import StaticInts, StaticNumbers, Traits
 from jaxops.static import Array, Ints, Undecided, array, is_symbolic, jit_if_concrete, known
+
+TRAITS = Traits(precision="exact", grows=True)
 
 ResizeMode = Literal["nearest", "linear", "cubic"]
 NearestMode = Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]

@@ -6,6 +6,7 @@ An out-of-range static index raises BoundsError. An update at an out-of-range tr
 __all__ = ["scatter_elements", "scatter_nd", "tensor_scatter"]
 
 import functools
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
@@ -19,8 +20,10 @@ from jaxops.errors import AxisError, DTypeError, ShapeError, describe
 from jaxops.ops.common.indices import checked_indices, from_start
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.tensor import indexing as sizes_of
-from jaxops.signature import foldable
+from jaxops.signature import Cache, Traits, operator
 from jaxops.static import A, Array, array, beside, is_static, is_symbolic, jit_if_concrete, static_array
+
+TRAITS = Traits(foldable=True)
 
 Reduction = Literal["none", "add", "mul", "max", "min"]
 TensorScatterMode = Literal["linear", "circular"]
@@ -75,7 +78,11 @@ def _reduction(op: str, reduction: Reduction, data: Any) -> Reduction:
     return reduction
 
 
-@foldable
+def _accumulates(operands: Any, result: Any, attributes: Mapping[str, Any]) -> bool:
+    return attributes.get("reduction", "none") in ("add", "mul")
+
+
+@operator(grows=_accumulates)
 def scatter_elements(data: A, indices: A, updates: A, *, axis: int = 0, reduction: Reduction = "none") -> A:
     """Writes each update at its own coordinates, except along `axis`, where `indices` gives the position.
 
@@ -130,7 +137,7 @@ def _mode(inside: bool) -> str:
     return "promise_in_bounds" if inside else "drop"
 
 
-@foldable
+@operator(grows=_accumulates)
 def scatter_nd(data: A, indices: A, updates: A, *, reduction: Reduction = "none") -> A:
     """Writes `updates` into `data` at the positions given by tuples of indices.
 
@@ -165,8 +172,9 @@ def _scatter_nd(operands: tuple[Any, ...], how: str, inside: bool) -> Any:
     return _REDUCTIONS[how][0](data, indices, updates, dims, mode=_mode(inside))
 
 
+@operator(foldable=False)
 def tensor_scatter(
-    past_cache: Array,
+    past_cache: Cache[Array],
     update: Array,
     write_indices: Array | None = None,
     *,

@@ -21,11 +21,12 @@ from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_cou
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
-from jaxops.signature import Static, foldable
+from jaxops.signature import Static, Traits
 from jaxops.static import A, Array, Tracer, array, beside, is_symbolic, jit_if_concrete, static_array
 
+TRAITS = Traits(foldable=True)
 
-@foldable
+
 @tracks_sizes
 def where(condition: A, x: A, y: A) -> A:
     """The element of `x` where `condition` holds, else that of `y`; the three broadcast to each other.
@@ -73,7 +74,6 @@ def _unbounded(op: str, operand: str, value: Any, size: Static) -> bool:
     return True
 
 
-@foldable
 def compress(input: Array, condition: Array, *, axis: int | None = None, size: Static = None) -> Array:
     """The entries along `axis` for which the condition holds; None flattens the input first.
 
@@ -121,7 +121,6 @@ def _places(x: Any, size: int, fill: Any) -> tuple[Any, ...]:
     return jnp.nonzero(x, size=size, fill_value=fill)
 
 
-@foldable
 def nonzero(x: Array, *, size: Static = None) -> Array:
     """The indices of the nonzero elements, in row-major order, one column per element.
 
@@ -154,7 +153,6 @@ def _is_not_zero(size: Any) -> bool:
     return not of_sizes.equal(size, 0)
 
 
-@foldable
 def unique(
     x: Array, *, axis: int | None = None, sorted: int = 1, size: Static = None
 ) -> tuple[Array, Array, Array, Array]:

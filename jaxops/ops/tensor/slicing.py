@@ -15,11 +15,12 @@ from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.tensor import slicing as sizes_of
-from jaxops.signature import StaticInts, foldable
+from jaxops.signature import StaticInts, Traits
 from jaxops.static import A, Array, Dim, Sizes, jit_if_concrete
 
+TRAITS = Traits(kind="movement", foldable=True)
 
-@foldable
+
 @tracks_sizes
 def slice(data: A, starts: StaticInts, ends: StaticInts, axes: StaticInts = None, steps: StaticInts = None) -> A:
     """Every `step`-th element from `start` up to, not including, `end`, on each of the axes.

@@ -13,11 +13,12 @@ from jaxops.errors import ArgumentError, SignatureError
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes.tensor import splitting as sizes_of
-from jaxops.signature import Static, StaticInts, foldable
+from jaxops.signature import Static, StaticInts, Traits
 from jaxops.static import Array, Sizes, jit_if_concrete
 
+TRAITS = Traits(kind="movement", foldable=True)
 
-@foldable
+
 @tracks_sizes
 def split(
     input: Array, split: StaticInts = None, *, axis: int = 0, num_outputs: int | None = None
@@ -44,7 +45,6 @@ def split(
     return _split(input, "split", integer("split", "axis", axis), lengths, parts)
 
 
-@foldable
 def variadic_split(data: Array, axis: Static, split_lengths: Static) -> tuple[Array, ...]:
     """Splits `data` along `axis` into pieces of the given lengths.
 

@@ -11,11 +11,12 @@ from jaxops.attributes import ints
 from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
-from jaxops.signature import StaticInts, foldable
+from jaxops.signature import StaticInts, Traits
 from jaxops.static import A, Array, Sizes, is_symbolic, jit_if_concrete
 
+TRAITS = Traits(kind="movement", foldable=True)
 
-@foldable
+
 def tile(input: A, repeats: StaticInts) -> A:
     """Repeats `input` along each axis.
 

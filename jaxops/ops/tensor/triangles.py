@@ -12,11 +12,12 @@ from jaxops.attributes import flag
 from jaxops.dtypes import as_traced
 from jaxops.errors import ShapeError, describe
 from jaxops.ops.common.elementwise import traced_if_symbolic
-from jaxops.signature import foldable
+from jaxops.signature import Traits
 from jaxops.static import A, Array, array, jit_if_concrete
 
+TRAITS = Traits(foldable=True)
 
-@foldable
+
 def trilu(input: A, k: Any = None, *, upper: int = 1) -> A:
     """The upper or lower triangle of each matrix, zeros elsewhere.
 

@@ -14,8 +14,10 @@ from jaxops.memory import bounded_operands
 from jaxops.ops.common.result_sizes import bounded_like
 from jaxops.ops.text.regular_expressions import compiled, encoded
 from jaxops.shapes.math.broadcasting import broadcast
-from jaxops.signature import foldable
+from jaxops.signature import Traits
 from jaxops.static import array
+
+TRAITS = Traits(foldable=True)
 
 
 def _strings(op: str, operand: str, value: Any) -> np.ndarray:
@@ -33,7 +35,6 @@ def _each(fn: Any, values: np.ndarray, dtype: Any = object) -> np.ndarray:
     return found
 
 
-@foldable
 def string_concat(x: Any, y: Any) -> np.ndarray:
     """Concatenates each string of `x` with that of `y`; the operands broadcast to each other.
 
@@ -49,7 +50,6 @@ def string_concat(x: Any, y: Any) -> np.ndarray:
     return np.asarray(a + b, object)
 
 
-@foldable
 def string_split(x: Any, *, delimiter: str | None = None, maxsplit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Splits strings into (pieces along a new last axis, padded with ''; the number of pieces of each string).
 
@@ -100,7 +100,6 @@ def _cases(locale: str | None) -> dict[str, Callable[[str], str]]:
     return {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
 
 
-@foldable
 def string_normalizer(
     x: Any,
     *,
@@ -133,7 +132,6 @@ def string_normalizer(
     return np.array(kept or [""], object).reshape((1, -1) if values.ndim == 2 else (-1,))
 
 
-@foldable
 def regex_full_match(x: Any, *, pattern: str | None = None) -> np.ndarray:
     """Whether a pattern matches each string from its first to its last character.
 

@@ -15,32 +15,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxops import ops
 from jaxops.attributes import element_type
 from jaxops.dtypes import is_float
 from jaxops.errors import ArgumentError, DTypeError
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
 from jaxops.graph.operator import WrappedOperator
-from jaxops.signature import SHAPE_ONLY, STATIC
+from jaxops.signature import SHAPE_ONLY, STATIC, traits
 
 # (the label of a node, the name of its operator) → whether it computes in float32.
 Keep = Callable[[str, str], bool]
 
 _NARROW = ("bfloat16", "float16")
-# Operators that always compute in float32, with parameters as the file has them: numbers that are counted, rounded to
-# integers, compared or solved for, where a narrow type changes what comes out and not how exactly.
-_EXACT = {
-    "Cos", "DFT", "Det", "MatMulIntegerToFloat", "MelWeightMatrix", "NonMaxSuppression", "QAttention",
-    "QEmbedLayerNormalization", "QGemm", "Range", "Resize", "STFT", "Sin", "Upsample",
-}  # fmt: skip
-# So do operators on quantized numbers whose names begin so, such as DynamicQuantizeLSTM.
-_QUANTIZED = ("Dequantize", "DynamicQuantize", "QLinear", "Quantize")
-# What makes an angle of a position: bfloat16 has no 257, let alone its product with a frequency.
-_OF_ANGLES = {
-    "Add", "Cast", "Concat", "Div", "Einsum", "Expand", "Identity", "MatMul", "Mul", "Neg", "Reshape", "Slice",
-    "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze",
-}  # fmt: skip
-# Reductions that normalizations are made of.
-_MEANS = {"ReduceMean", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"}
+# Linear in an operand, as all operators of the kinds form, movement and linear are.
+_LINEAR = (ops.add, ops.sub, ops.mul, ops.div, ops.neg, ops.einsum)
 
 
 class Converting(WrappedOperator):
@@ -171,7 +159,10 @@ class _Walk:
 
     def _node(self, node: Node, wide: bool, ends: frozenset[str]) -> Node:
         operator = node.operator.inner if isinstance(node.operator, Converting) else node.operator
-        wide = wide or bool((self.keep or _keep_normalizations)(node.label, operator.name))
+        if self.keep is None:
+            wide = wide or traits(operator.function).precision == "float32"
+        else:
+            wide = wide or bool(self.keep(node.label, operator.name))
         inner = {key: self.graph(value) for key, value in node.subgraphs.items()}
         body = node.body
         if body is not None:
@@ -184,29 +175,32 @@ class _Walk:
         )
 
 
-def _keep_normalizations(label: str, name: str) -> bool:
-    """Whether an operator is a normalization, a softmax, a loss or a mean."""
-    return "Norm" in name or "Softmax" in name or name.endswith("Loss") or name in _MEANS
-
-
 def _exact(graph: Graph, tensors: Mapping[str, Tensor]) -> frozenset[Node]:
     """The nodes that compute in float32 in any case, and those that make the angles of Sin and Cos."""
     found: set[Node] = set()
     angles: set[str] = set()
     for node in reversed(graph.nodes):
-        name = node.operator.name
-        of_angle = name in _OF_ANGLES and not angles.isdisjoint(node.outputs) and not _is_layer(node, graph, tensors)
-        if name in ("Sin", "Cos") or of_angle:
+        function = node.operator.function
+        of_angle = _is_linear(node) and not angles.isdisjoint(node.outputs) and not _is_layer(node, graph, tensors)
+        if function in (ops.sin, ops.cos) or of_angle:
             angles.update(filter(None, node.inputs))
-        if name in _EXACT or name.startswith(_QUANTIZED) or of_angle:
+        if traits(function).precision == "exact" or of_angle:
             found.add(node)
     return frozenset(found)
+
+
+def _is_linear(node: Node) -> bool:
+    """Whether it makes an angle of a position: bfloat16 has no 257, let alone its product with a frequency."""
+    function = node.operator.function
+    return traits(function).kind in ("form", "movement", "linear") or function in _LINEAR
 
 
 def _is_layer(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> bool:
     """Whether a node multiplies by a matrix of parameters, and not by a vector of frequencies."""
     read = [tensors[graph.params[name]] for name in node.inputs if graph.params.get(name) in tensors]
-    return node.operator.name in ("MatMul", "Einsum") and any(sum(d > 1 for d in t.shape) > 1 for t in read)
+    function = node.operator.function
+    product = function is ops.einsum or traits(function).kind == "linear"
+    return product and any(sum(d > 1 for d in t.shape) > 1 for t in read)
 
 
 def _spelled_out(graph: Graph) -> frozenset[Node]:
@@ -221,36 +215,36 @@ def _spelled_out(graph: Graph) -> frozenset[Node]:
             readers.setdefault(name, []).append(node)
     found: set[Node] = set()
     for root in graph.nodes:
-        chain = _mean_behind(root, producers) if root.operator.name in ("Sqrt", "Rsqrt", "Pow") else set()
+        chain = _mean_behind(root, producers) if root.operator.function in (ops.sqrt, ops.pow) else set()
         found |= chain
         reached = [root] if chain else []
         while reached:  # x / root, x · (1 / root), and the factor that follows
             made = reached.pop()
             after = [n for name in made.outputs for n in readers.get(name, ()) if n not in found]
-            after = [n for n in after if n.operator.name in ("Div", "Reciprocal", "Mul")]
+            after = [n for n in after if n.operator.function in (ops.div, ops.reciprocal, ops.mul)]
             found.update(after)
-            reached += [n for n in after if n.operator.name != "Mul"]
+            reached += [n for n in after if n.operator.function is not ops.mul]
     return frozenset(found)
 
 
 def _mean_behind(root: Node, producers: Mapping[str, Node]) -> set[Node]:
     """The nodes from a mean of squares to a root, and those that make the squares; empty without a mean."""
     chain, node = {root}, producers.get(root.inputs[0])
-    while node is not None and node.operator.name in ("Add", "Cast", "Max", "Clip"):
+    while node is not None and node.operator.function in (ops.add, ops.cast, ops.max, ops.clip):
         chain.add(node)
         behind = [producers[name] for name in node.inputs if name in producers]
         node = behind[0] if behind else None
-    if node is None or node.operator.name != "ReduceMean":
+    if node is None or node.operator.function is not ops.reduce_mean:
         return set()
     chain.add(node)
     squares = producers.get(node.inputs[0])
-    if squares is not None and squares.operator.name in ("Pow", "Mul"):
+    if squares is not None and squares.operator.function in (ops.pow, ops.mul):
         chain.add(squares)
         difference = producers.get(squares.inputs[0])
-        if difference is not None and difference.operator.name == "Sub":
+        if difference is not None and difference.operator.function is ops.sub:
             chain.add(difference)
             means = (producers.get(name) for name in difference.inputs)
-            chain.update(n for n in means if n is not None and n.operator.name == "ReduceMean")
+            chain.update(n for n in means if n is not None and n.operator.function is ops.reduce_mean)
     return chain
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxops.errors import ModelError, ShapeError, SignatureError
-from jaxops.graph.nodes import Graph, Value
+from jaxops.graph.nodes import Graph, Node, Value
+from jaxops.signature import CACHE, operand_marks
 
 # What tells the two sides of a cache apart; without these words their names are equal.
 _SIDES = {"past", "present", "cache", "caches", "kv", "in", "out", "input", "output", "inputs", "outputs"}
@@ -178,14 +179,19 @@ def _belongs_to_encoder(past: Value, axis: int) -> bool:
 
 def is_circular(graph: Graph, cache: str) -> bool:
     """Whether what a model writes into a cache goes on at its beginning."""
-    written = [n for n in graph.nodes if n.operator.name == "TensorScatter" and n.inputs[0] == cache]
-    return bool(written) and all(n.attributes.get("mode") == "circular" for n in written)
+    writing = [node for node in graph.nodes if cache in _caches(node)]
+    return bool(writing) and all(node.attributes.get("mode") == "circular" for node in writing)
 
 
 def windows_of(graph: Graph) -> dict[str, int]:
     """The caches that forget: for each, the number of tokens that it must hold."""
     found = {}
     for node in graph.nodes:
-        if node.operator.name == "GroupQueryAttention" and node.attributes.get("sliding_window_cache"):
-            found |= dict.fromkeys(filter(None, node.inputs[3:5]), node.attributes.get("local_window_size", 0))
+        if node.attributes.get("sliding_window_cache"):
+            found |= dict.fromkeys(_caches(node), node.attributes.get("local_window_size", 0))
     return found
+
+
+def _caches(node: Node) -> list[str]:
+    function = node.operator.function
+    return [name for k, name in enumerate(node.inputs) if name and CACHE in operand_marks(function, k)]

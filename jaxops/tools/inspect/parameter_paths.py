@@ -9,28 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from jaxops import ops
 from jaxops.errors import SignatureError
 from jaxops.graph.nodes import Graph, Node
+from jaxops.signature import BIAS, WEIGHT, role, traits
 
-# What the operand at a position is for, in PyTorch's words.
-_NORM = {1: "weight", 2: "bias", 3: "running_mean", 4: "running_var"}
-_LINEAR = {0: "weight", 1: "weight", 2: "bias"}
-_RECURRENT = {1: "W", 2: "R", 3: "B", 7: "P"}
-_LEAVES: dict[str, Mapping[int, str]] = {
-    **dict.fromkeys(("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "Gemm", "MatMul"), _LINEAR),
-    **dict.fromkeys(("MatMulInteger", "MatMulNBits", "FusedMatMul", "FusedConv", "DeformConv"), _LINEAR),
-    **dict.fromkeys(("BatchNormalization", "InstanceNormalization", "LayerNormalization"), _NORM),
-    **dict.fromkeys(("GroupNormalization", "RMSNormalization", "SimplifiedLayerNormalization"), _NORM),
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), _RECURRENT),
-    **{key: {0: "weight", 1: "weight"} for key in ("Gather", "PRelu", "Mul")},
-    **{key: {0: "bias", 1: "bias"} for key in ("Add", "Sum", "Sub")},
-}
-_NORMS = {name for name, leaves in _LEAVES.items() if leaves is _NORM}
-# The same in the words of Keras.
+# The roles of operands in the words of Keras, which are else those of PyTorch.
 _KERAS = {"weight": "kernel"}
 _KERAS_NORM = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
-# Operators whose result is the parameter in another form.
-_FORMS = {"Identity", "Cast", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "DequantizeLinear"}
 _PATH = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)+")
 # `model/dense/MatMul/ReadVariableOp:0` is what the operation MatMul of the layer reads.
 _READ = re.compile(r"(.*)/[^/]+/(ReadVariableOp|Read)(_\d+)?(/.*)?")
@@ -166,13 +152,13 @@ def _collect(graph: Graph, outer: Mapping[str, str], caller: str, uses: _Uses, s
             param = local.get(name)
             if param is None:
                 continue
-            if node.operator.name in _FORMS and position == 0:
+            if traits(node.operator.function).kind == "form" and position == 0:
                 local[node.outputs[0]] = param
-                if node.operator.name == "Identity":
+                if node.operator.function is ops.identity:
                     uses.aliases.setdefault(param, []).append(node.outputs[0])
                 continue
             uses.of[param].append(_Use(node, position, scope))
-            if _LEAVES.get(node.operator.name, {}).get(position) == "weight":
+            if _role(node, position) == WEIGHT:
                 uses.weighted.add(scope)
         for inner in node.subgraphs.values():
             captured = {name: local[name] for name in inner.captures if name in local}
@@ -190,11 +176,18 @@ def _own(name: str) -> str | None:
     return name if _PATH.fullmatch(name) else None
 
 
+def _role(node: Node, position: int) -> str | None:
+    """What an operand is for: a recurrent layer has two weights, which go by their names."""
+    operator = node.operator
+    said = role(operator.function, position)
+    return operator.formals[position] if said and traits(operator.function).kind == "recurrent" else said
+
+
 def _leaf(use: _Use, uses: _Uses, module: str) -> str | None:
     """What an operand is for; None where it is not clear."""
-    leaf = _LEAVES.get(use.node.operator.name, {}).get(use.position)
-    if use.node.operator.name in ("Add", "Sum", "Sub") and module not in uses.weighted:
-        return None
+    leaf, operator = _role(use.node, use.position), use.node.operator
+    if leaf == BIAS and module not in uses.weighted:  # what an addition adds is a bias only beside a weight
+        return leaf if any(role(operator.function, k) == WEIGHT for k in range(len(operator.formals))) else None
     return leaf
 
 
@@ -203,7 +196,7 @@ def _path_of(name: str, use: _Use, uses: _Uses) -> str | None:
     read = _READ.fullmatch(re.sub(r":\d+$", "", name))
     if read:
         leaf = _leaf(use, uses, use.scope) or "bias"
-        words = _KERAS_NORM if use.node.operator.name in _NORMS else _KERAS
+        words = _KERAS_NORM if traits(use.node.operator.function).kind == "normalization" else _KERAS
         return f"{read[1].replace('/', '.').strip('.')}.{words.get(leaf, leaf)}"
     module = use.scope
     if not module:
@@ -212,7 +205,7 @@ def _path_of(name: str, use: _Use, uses: _Uses) -> str | None:
             path
             for output in use.node.outputs
             for reader in uses.readers.get(output, [])
-            if reader.operator.name == "Add"
+            if reader.operator.function is ops.add
             for other in reader.inputs
             if other != output and (path := _own(other)) and path.endswith(".bias")
         ]

@@ -3,66 +3,17 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from jaxops import ops
 from jaxops.graph.nodes import Graph, Node
-from jaxops.signature import SHAPE_ONLY, STATIC
+from jaxops.signature import SHAPE_ONLY, STATIC, traits
 from jaxops.tools.inspect.modules import Modules, modules, parameters
 
-_ACTIVATIONS = frozenset(
-    [
-        "Relu",
-        "LeakyRelu",
-        "PRelu",
-        "Elu",
-        "Selu",
-        "Celu",
-        "Gelu",
-        "FastGelu",
-        "QuickGelu",
-        "BiasGelu",
-        "Sigmoid",
-        "HardSigmoid",
-        "HardSwish",
-        "Swish",
-        "Mish",
-        "Tanh",
-        "Softplus",
-        "Softsign",
-        "Softmax",
-        "LogSoftmax",
-        "Clip",
-        "ThresholdedRelu",
-        "Erf",
-    ]
-)
-# What a box is, by the first of these operators that it has.
-KINDS: dict[str, frozenset[str]] = {
-    "attention": frozenset(["Attention", "MultiHeadAttention", "GroupQueryAttention"]),
-    "convolution": frozenset(["Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv", "FusedConv"]),
-    "linear": frozenset(["MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "MatMulNBits"]),
-    "recurrent": frozenset(["LSTM", "GRU", "RNN"]),
-    "normalization": frozenset(
-        [
-            "BatchNormalization",
-            "LayerNormalization",
-            "InstanceNormalization",
-            "GroupNormalization",
-            "RMSNormalization",
-            "SkipLayerNormalization",
-            "SimplifiedLayerNormalization",
-            "LpNormalization",
-            "LRN",
-        ]
-    ),
-    "pooling": frozenset(["AveragePool", "MaxPool", "GlobalAveragePool", "GlobalMaxPool", "LpPool", "GlobalLpPool"]),
-    "activation": _ACTIVATIONS,
-}
-
-# Operators that only put a parameter into another form.
-_FORMS = {"Identity", "Cast", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "DequantizeLinear"}
+# Of the kinds of its operators, the first one here is that of a box.
+KINDS = (*("attention", "convolution", "linear", "recurrent", "normalization", "pooling", "activation", "embedding"),)
 
 
 @dataclass
@@ -144,17 +95,25 @@ class _Facts:
 
     def kind(self, nodes: Sequence[Node]) -> str:
         """What the nodes mainly do, for a colour."""
-        names = [node.operator.name for node in nodes]
-        present = set(names)
-        if "Softmax" in present and sum(name in KINDS["linear"] for name in names) > 1:
+        functions = [node.operator.function for node in _opened(nodes, set())]
+        kinds = [traits(fn).kind for fn in functions]
+        if ops.softmax in functions and kinds.count("linear") > 1:
             return "attention"
-        for kind, operators in KINDS.items():
-            if operators & present:
-                return kind
-        if any(node.operator.name == "Gather" and parameters(node, self.graph) for node in nodes):
-            return "embedding"
+        if any(node.operator.function is ops.gather and parameters(node, self.graph) for node in nodes):
+            kinds.append("embedding")
         # A normalization spelt out: x / sqrt(mean(x²)).
-        return "normalization" if {"Sqrt", "ReduceMean"} <= present else "operators"
+        spelt_out = {ops.sqrt, ops.reduce_mean}.issubset(functions)
+        return next(filter(kinds.__contains__, KINDS), "normalization" if spelt_out else "operators")
+
+
+def _opened(nodes: Iterable[Node], seen: set[Graph]) -> Iterator[Node]:
+    """The nodes, those of a function's body in the place of its first call. seen: bodies that are done."""
+    for node in nodes:
+        if node.body is None:
+            yield node
+        elif node.body not in seen:
+            seen.add(node.body)
+            yield from _opened(node.body.nodes, seen)
 
 
 def _type(value: Any) -> str:
@@ -173,7 +132,7 @@ def _carrying(graph: Graph) -> set[int]:
     moving = {value.name for value in graph.inputs} - set(graph.params)
     fed = set()
     for node in graph.nodes:
-        learned = node.operator.name not in _FORMS and parameters(node, graph)
+        learned = traits(node.operator.function).kind != "form" and parameters(node, graph)
         if learned or moving.intersection(_data(node)) or node.draws:
             fed.add(id(node))
             moving.update(node.outputs)

@@ -64,7 +64,7 @@ def plot(graph: Graph, weights: Mapping[str, Any], shapes: Mapping[str, str], *,
     root = blocks(graph, weights, depth)
     picture = _Picture(shapes)
     size = picture.measure(root)
-    legend = [kind for kind in (*KINDS, "embedding", "operators") if kind in picture.kinds]
+    legend = [kind for kind in (*KINDS, "operators") if kind in picture.kinds]
     width = max(size[0], _legend_width(legend)) + 2 * _MARGIN
     height = size[1] + 2 * _MARGIN + 34
     picture.draw(root, ((width - size[0]) / 2, _MARGIN))

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxops import ops
 from jaxops.dtypes import canonical, is_string
 from jaxops.errors import UnsupportedError
 from jaxops.graph.nodes import Graph, Node, Value
@@ -158,7 +159,7 @@ class Reader:
         values: ChainMap[str, Any],
         steps: list[Step],
     ) -> Sequence[Any]:
-        if node.operator.name == "Identity" and len(inputs) == 1:
+        if node.operator.function is ops.identity:
             return inputs
         path = tuple(part for part in re.split(r"[./]", node.scope) if part)
         key = Operand(call("fold_in", [Ref("rng"), str(number)]), KEY) if node.draws else None

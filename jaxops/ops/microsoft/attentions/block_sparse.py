@@ -17,7 +17,10 @@ from jaxops.ops.common.scaled_dot_product import merge_heads, rotated, scaled_do
 from jaxops.ops.microsoft.attentions.cached_attention import scale_of
 from jaxops.ops.microsoft.attentions.rotary import rows as rows_of
 from jaxops.shapes.microsoft.attentions import block_sparse as sizes_of, group_query as grouped, rotary as rotary_sizes
+from jaxops.signature import Traits
 from jaxops.static import Array, Tracer, array, jit_if_concrete
+
+TRAITS = Traits(kind="attention")
 
 
 @dataclass(frozen=True)

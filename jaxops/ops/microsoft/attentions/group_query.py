@@ -32,8 +32,10 @@ from jaxops.ops.microsoft.attentions.row_caches import (
 )
 from jaxops.ops.microsoft.normalization import normalized
 from jaxops.shapes.microsoft.attentions import group_query as sizes_of, rotary as rotary_sizes
-from jaxops.signature import Static
+from jaxops.signature import Cache, Static, Traits, Weight
 from jaxops.static import Array, Dim, Tracer, array, is_symbolic, jit_if_concrete, known
+
+TRAITS = Traits(kind="attention")
 
 ScoresOutput = Literal[0, 1, 2]
 Quantization = Literal["NONE", "PER_TENSOR", "PER_CHANNEL"]
@@ -61,8 +63,8 @@ def group_query_attention(
     query: Array,
     key: Array | None = None,
     value: Array | None = None,
-    past_key: Array | None = None,
-    past_value: Array | None = None,
+    past_key: Cache[Array] | None = None,
+    past_value: Cache[Array] | None = None,
     seqlens_k: Any = None,
     total_sequence_length: Static = None,
     cos_cache: Array | None = None,
@@ -72,8 +74,8 @@ def group_query_attention(
     head_sink: Array | None = None,
     k_scale: Array | None = None,
     v_scale: Array | None = None,
-    q_norm_weight: Array | None = None,
-    k_norm_weight: Array | None = None,
+    q_norm_weight: Weight[Array] | None = None,
+    k_norm_weight: Weight[Array] | None = None,
     query_seqlens: Array | None = None,
     *,
     num_heads: int,

@@ -12,15 +12,17 @@ from jaxops.ops.common.scaled_dot_product import merge_heads, split_heads
 from jaxops.ops.microsoft.attentions.cached_attention import Options, cached, known_length, scale_of
 from jaxops.ops.microsoft.attentions.projected_attention import along_last, beam_samples
 from jaxops.shapes.microsoft.attentions import cached_attention as sizes_of, multi_head as layouts
-from jaxops.signature import Static
+from jaxops.signature import Bias, Static, Traits
 from jaxops.static import Array, array, jit_if_concrete, known as known_value
+
+TRAITS = Traits(kind="attention")
 
 
 def multi_head_attention(
     query: Array,
     key: Array | None = None,
     value: Array | None = None,
-    bias: Array | None = None,
+    bias: Bias[Array] | None = None,
     key_padding_mask: Array | None = None,
     attention_bias: Array | None = None,
     past_key: Array | None = None,
@@ -77,7 +79,7 @@ def decoder_masked_multi_head_attention(
     past_sequence_length: Any = None,
     beam_width: Static = None,
     cache_indirection: Array | None = None,
-    bias: Array | None = None,
+    bias: Bias[Array] | None = None,
     *,
     num_heads: int,
     mask_filter_value: float = -10000.0,

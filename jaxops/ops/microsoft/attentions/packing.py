@@ -27,14 +27,15 @@ from jaxops.shapes.microsoft.attentions import (
     multi_head as layouts,
     packing as packed_sizes,
 )
-from jaxops.signature import Static
+from jaxops.signature import Bias, Static, Weight, operator
 from jaxops.static import Array, jit_if_concrete, known
 
 
+@operator(kind="attention")
 def packed_attention(
     input: Array,
-    weights: Array,
-    bias: Array,
+    weights: Weight[Array],
+    bias: Bias[Array],
     token_offset: Array,
     cumulative_sequence_length: Array,
     attention_bias: Array | None = None,
@@ -98,11 +99,12 @@ def _within_sequences(parts: Any, offset: Any, ends: Any, bias: Any, heads: int,
     return assert_sizes("packed_attention", found, (parts[0].shape[0], parts[2].shape[1]), parts[0].dtype)
 
 
+@operator(kind="attention")
 def packed_multi_head_attention(
     query: Array,
     key: Array | None = None,
     value: Array | None = None,
-    bias: Array | None = None,
+    bias: Bias[Array] | None = None,
     token_offset: Array | None = None,
     cumulative_sequence_length: Any = None,
     attention_bias: Array | None = None,

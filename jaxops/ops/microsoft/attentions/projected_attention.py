@@ -21,14 +21,16 @@ from jaxops.ops.common.scaled_dot_product import merge_heads, rotated, scaled_do
 from jaxops.ops.microsoft.attentions.cached_attention import Options, cached, known_length, scale_of
 from jaxops.shapes.arithmetic import agree, all_agree, sizes_fit
 from jaxops.shapes.microsoft.attentions import cached_attention as sizes_of
-from jaxops.signature import Static
+from jaxops.signature import Bias, Static, Traits, Weight
 from jaxops.static import Array, array, jit_if_concrete, known
+
+TRAITS = Traits(kind="attention")
 
 
 def attention(
     input: Array,
-    weights: Array,
-    bias: Array | None = None,
+    weights: Weight[Array],
+    bias: Bias[Array] | None = None,
     mask_index: Array | None = None,
     past: Array | None = None,
     attention_bias: Array | None = None,
@@ -82,8 +84,8 @@ def attention(
 
 def decoder_masked_self_attention(
     input: Array,
-    weights: Array,
-    bias: Array,
+    weights: Weight[Array],
+    bias: Bias[Array],
     mask_index: Array | None = None,
     past: Array | None = None,
     attention_bias: Array | None = None,
@@ -248,7 +250,7 @@ def decoder_attention(
     key: Array,
     q_weight: Array,
     kv_weight: Array,
-    bias: Array,
+    bias: Bias[Array],
     key_padding_mask: Array | None = None,
     key_cache: Array | None = None,
     value_cache: Array | None = None,

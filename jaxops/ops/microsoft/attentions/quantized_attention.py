@@ -15,7 +15,10 @@ from jaxops.ops.microsoft.attentions.cached_attention import Options, cached, sc
 from jaxops.ops.microsoft.quantized.products import matmul_integer_to_float
 from jaxops.shapes.arithmetic import agree, must_agree, sizes_fit
 from jaxops.shapes.microsoft.attentions import cached_attention as shared_sizes
+from jaxops.signature import Bias, Traits, Weight
 from jaxops.static import Array, Dim, Sizes, jit_if_concrete
+
+TRAITS = Traits(kind="attention", precision="exact")
 
 
 def _head_size(op: str, x: Sizes, w: Sizes, bias: Sizes, heads: int) -> Dim:
@@ -40,8 +43,8 @@ def _past_length(op: str, given: Sizes, batch: Dim, heads: int, size: Dim) -> Di
 
 def qattention(
     input: Array,
-    weight: Array,
-    bias: Array,
+    weight: Weight[Array],
+    bias: Bias[Array],
     input_scale: Array,
     weight_scale: Array,
     mask_index: Array | None = None,

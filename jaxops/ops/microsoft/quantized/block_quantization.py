@@ -18,6 +18,7 @@ from jaxops.ops.common.quantized_numbers import FLOAT8, quantized
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.microsoft.quantized import block_quantization as sizes_of
 from jaxops.shapes.tensor.indexing import check_inhabited
+from jaxops.signature import Bias, Weight, operator
 from jaxops.static import Array, jit_if_concrete
 
 # The numbers that the codes of bitsandbytes stand for: a sign with a 3-bit float, and the quantiles of a normal
@@ -41,13 +42,14 @@ def unpacked(x: jax.Array, bits: int) -> jax.Array:
     return lax.reshape(elements, (*x.shape[:-1], x.shape[-1] * (8 // bits)))
 
 
+@operator(kind="linear")
 def matmul_nbits(
     a: Array,
-    b: Array,
+    b: Weight[Array],
     scales: Array,
     zero_points: Array | None = None,
     g_idx: Array | None = None,
-    bias: Array | None = None,
+    bias: Bias[Array] | None = None,
     *,
     K: int,
     N: int,
@@ -125,9 +127,10 @@ def _weights(q: jax.Array, scales: jax.Array, zeros: jax.Array | None, middle: i
     return lax.reshape((parts - origin) * by, q.shape)
 
 
+@operator(kind="linear")
 def matmul_bnb4(
     a: Array,
-    b: Array,
+    b: Weight[Array],
     absmax: Array,
     *,
     K: int,
@@ -177,7 +180,7 @@ def _matmul_bnb4(operands: tuple[jax.Array, ...], sizes: tuple[int, ...], kind: 
 
 
 def gather_block_quantized(
-    data: Array,
+    data: Weight[Array],
     indices: Array,
     scales: Array,
     zero_points: Array | None = None,

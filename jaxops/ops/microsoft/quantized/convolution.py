@@ -9,19 +9,22 @@ from jaxops.attributes import flag
 from jaxops.ops.microsoft.fused_convolution import channels_first
 from jaxops.ops.nn import quantized_convolution as standard
 from jaxops.shapes.nn.windows import AutoPad
+from jaxops.signature import Bias, Traits, Weight
 from jaxops.static import Array, Ints
+
+TRAITS = Traits(kind="convolution", precision="exact")
 
 
 def qlinear_conv(
     x: Array,
     x_scale: Array,
     x_zero_point: Array,
-    w: Array,
+    w: Weight[Array],
     w_scale: Array,
     w_zero_point: Array,
     y_scale: Array,
     y_zero_point: Array,
-    b: Array | None = None,
+    b: Bias[Array] | None = None,
     *,
     auto_pad: AutoPad = "NOTSET",
     channels_last: int = 0,

@@ -7,7 +7,10 @@ import jax.numpy as jnp  # noqa: F401 - the doctests use it
 import numpy as np
 
 from jaxops.ops.quantization import linear_quantization as standard
+from jaxops.signature import Traits, operator
 from jaxops.static import Array
+
+TRAITS = Traits(precision="exact")
 
 
 def quantize_linear(
@@ -26,6 +29,7 @@ def quantize_linear(
     return standard.quantize_linear(x, y_scale, y_zero_point, axis=1 if axis is None else axis, precision=np.float32)
 
 
+@operator(kind="form")
 def dequantize_linear(
     x: Array, x_scale: Array, x_zero_point: Array | None = None, *, axis: int | None = None
 ) -> jax.Array:

@@ -18,9 +18,13 @@ from jaxops.ops.recurrent.gate_activations import resolve
 from jaxops.ops.recurrent.layers import lstm_step
 from jaxops.ops.recurrent.recurrence import Cell, Direction, State, Step, Weights, directions, layer
 from jaxops.shapes.arithmetic import sizes_fit
+from jaxops.signature import Traits, operator
 from jaxops.static import Array, Sizes, jit_if_concrete
 
+TRAITS = Traits(precision="exact")
 
+
+@operator(kind="recurrent")
 def dynamic_quantize_lstm(
     x: Array,
     w: Array,

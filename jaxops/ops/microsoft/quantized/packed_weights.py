@@ -19,7 +19,7 @@ from jaxops.ops.common.quantized_numbers import quantized
 from jaxops.ops.microsoft.quantized.block_quantization import unpacked
 from jaxops.ops.microsoft.quantized.codebooks import codebook
 from jaxops.shapes.tensor.indexing import check_inhabited
-from jaxops.signature import ElementType, Static
+from jaxops.signature import ElementType, Static, Weight, operator
 from jaxops.static import Array, Dim, Sizes, jit_if_concrete
 
 # The numbers that the 4-bit codes of IQ4_NL and IQ4_XS stand for.
@@ -250,7 +250,8 @@ def _gathered(operands: tuple[Any, Any], kind: int, k: int, dtype: np.dtype) -> 
 _COLUMN_BLOCKS = {0: 32, 1: 32, 2: 64}
 
 
-def matmul_fp_q4(a: Array, b: Array, b_shape: Static, *, blk_quant_type: int = 1) -> jax.Array:
+@operator(kind="linear")
+def matmul_fp_q4(a: Array, b: Weight[Array], b_shape: Static, *, blk_quant_type: int = 1) -> jax.Array:
     """a · w, where the columns of w (K, N) are packed into blocks of 4-bit codes, each with a scale.
 
     a: (…, K), floats. b: uint8, flat: column by column, the last block of each filled up. A block is a scale, 4 bytes

@@ -25,7 +25,10 @@ from jaxops.ops.common.quantized_numbers import (
 from jaxops.ops.nn.windows import counts, options, pool
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options
+from jaxops.signature import Traits, operator
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete
+
+TRAITS = Traits(kind="pooling", precision="exact")
 
 
 def qlinear_average_pool(
@@ -118,6 +121,7 @@ def qlinear_global_average_pool(
     return _mean(operands, tuple(range(first, first + rank - 2)), True)
 
 
+@operator(kind="")
 def qlinear_reduce_mean(
     data: Array,
     data_scale: Array,
@@ -153,6 +157,7 @@ def _mean(operands: tuple[jax.Array, ...], axes: tuple[int, ...], keepdims: bool
     return with_zero(ratio, y_zero)
 
 
+@operator(kind="")
 def reduce_sum_integer(data: Array, *, axes: Ints, keepdims: int) -> jax.Array:
     """The sum over axes, of integers in 32 bits.
 

@@ -18,10 +18,13 @@ from jaxops.ops.math.quantized_products import quantized_product
 from jaxops.ops.quantization.linear_quantization import dynamic_quantize_linear
 from jaxops.shapes.math import linear_algebra as sizes_of, quantized_products as sizes_of_scales
 from jaxops.shapes.math.broadcasting import broadcast
+from jaxops.signature import Bias, Traits, Weight
 from jaxops.static import Array, jit_if_concrete
 
+TRAITS = Traits(kind="linear", precision="exact")
 
-def matmul_integer16(a: Array, b: Array) -> jax.Array:
+
+def matmul_integer16(a: Weight[Array], b: Weight[Array]) -> jax.Array:
     """a · b of 16-bit integers, as `matmul`; the sums wrap around in 32 bits.
 
     a: (…, M, K) or (K,). b: (…, K, N) or (K,). int16 or uint16, each.
@@ -45,12 +48,12 @@ def _matmul_integer16(operands: tuple[jax.Array, ...]) -> jax.Array:
 
 def matmul_integer_to_float(
     a: Array,
-    b: Array,
+    b: Weight[Array],
     a_scale: Array,
     b_scale: Array,
     a_zero_point: Array | None = None,
     b_zero_point: Array | None = None,
-    bias: Array | None = None,
+    bias: Bias[Array] | None = None,
 ) -> jax.Array:
     """(a - a_zero_point) · (b - b_zero_point) · a_scale · b_scale + bias; the product is one of integers.
 
@@ -103,7 +106,7 @@ def _with_bias(op: str, y: jax.Array, bias: jax.Array | None) -> jax.Array:
 
 
 def dynamic_quantize_matmul(
-    a: Array, b: Array, b_scale: Array, b_zero_point: Array | None = None, bias: Array | None = None
+    a: Array, b: Weight[Array], b_scale: Array, b_zero_point: Array | None = None, bias: Bias[Array] | None = None
 ) -> jax.Array:
     """The product of floats with a quantized matrix: a is quantized by `dynamic_quantize_linear` first.
 
@@ -130,10 +133,10 @@ def qgemm(
     a: Array,
     a_scale: Array,
     a_zero_point: Array,
-    b: Array,
+    b: Weight[Array],
     b_scale: Array,
     b_zero_point: Array,
-    c: Array | None = None,
+    c: Bias[Array] | None = None,
     y_scale: Array | None = None,
     y_zero_point: Array | None = None,
     *,

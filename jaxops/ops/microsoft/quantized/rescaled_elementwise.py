@@ -40,7 +40,10 @@ from jaxops.ops.common.quantized_numbers import (
 )
 from jaxops.ops.tensor.joining import concat
 from jaxops.shapes.math.broadcasting import broadcast
+from jaxops.signature import Traits, operator
 from jaxops.static import Array, jit_if_concrete
+
+TRAITS = Traits(precision="exact")
 
 
 def qlinear_add(
@@ -141,6 +144,7 @@ def _mul_integer(operands: tuple[jax.Array, ...]) -> jax.Array:
     return left * right
 
 
+@operator(kind="activation")
 def qlinear_sigmoid(
     x: Array, x_scale: Array, x_zero_point: Array | None, y_scale: Array, y_zero_point: Array | None = None
 ) -> jax.Array:
@@ -156,6 +160,7 @@ def qlinear_sigmoid(
     return _unary("qlinear_sigmoid", jax.nn.sigmoid, x, x_scale, x_zero_point, y_scale, y_zero_point)
 
 
+@operator(kind="activation")
 def qlinear_leaky_relu(
     x: Array,
     x_scale: Array,
@@ -199,6 +204,7 @@ def _requantized(x: jax.Array, by: jax.Array, zero: jax.Array) -> jax.Array:
     return saturated(quotient(x, broadcast_to(by, x.shape)), zero, zero.dtype)
 
 
+@operator(kind="activation")
 def qlinear_softmax(
     x: Array,
     x_scale: Array,
