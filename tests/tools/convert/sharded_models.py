@@ -1,4 +1,4 @@
-"""Models on several devices against one: `python sharded_models.py MODEL…`, run by `test_sharding.py`.
+"""Models on several devices against one: `python sharded_models.py MODEL…`, run by `test_sharding_rules.py`.
 
 With PROCESS and PORT in the environment it is one of two processes. Prints a line for each comparison.
 """

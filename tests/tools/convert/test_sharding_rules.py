@@ -19,7 +19,7 @@ from jaxops.frontend.tensor_file import read_part
 from jaxops.sharding import data_parallel, tensor_parallel
 
 CHILD = Path(__file__).with_name("sharded_models.py")
-ROOT = str(CHILD.parents[2])
+ROOT = str(CHILD.parents[3])
 
 
 def start(models, devices, **more):
