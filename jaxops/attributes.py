@@ -51,8 +51,8 @@ def _int(op: str, operand: str, value: Any, *, one_axis: bool = False) -> Any:
         return value
     values = known(op, operand, value)
     if values.ndim > one_axis or values.size != 1:
-        wanted = "one integer" if one_axis else "one integer per item"
-        raise ShapeError(message(op, f"`{operand}` must hold {wanted}", **{operand: value}))
+        expected = "one integer" if one_axis else "one integer per item"
+        raise ShapeError(message(op, f"`{operand}` must hold {expected}", **{operand: value}))
     return _items(op, operand, values.reshape(1))[0]
 
 
@@ -80,36 +80,36 @@ def whole_numbers(op: str, operand: str, value: Any, *, single: bool = False) ->
 
 def non_negative(op: str, operand: str, value: Any) -> int:
     """A static integer that is not negative."""
-    given = integer(op, operand, value)
-    if isinstance(given, int) and given < 0:
-        raise ArgumentError(f"{op}: `{operand}` is {given}; it must not be negative")
-    return given
+    number = integer(op, operand, value)
+    if isinstance(number, int) and number < 0:
+        raise ArgumentError(f"{op}: `{operand}` is {number}; it must not be negative")
+    return number
 
 
 def axis(op: str, value: Any, rank: int, *, operand: str = "axis", end: bool = False) -> int:
     """The axis in [0, rank) that `value` in [-rank, rank-1] names; with `end`, `rank` is allowed too."""
-    given = integer(op, operand, value)
+    index = integer(op, operand, value)
     last = rank if end else rank - 1
-    if not -rank <= given <= last:
+    if not -rank <= index <= last:
         allowed = f"[{-rank}, {last}]" if rank or end else "empty: it is a scalar"
-        raise AxisError(f"{op}: `{operand}` is {given}, but the operand has {rank} axes; the range is {allowed}")
-    return given + rank if given < 0 else given
+        raise AxisError(f"{op}: `{operand}` is {index}, but the operand has {rank} axes; the range is {allowed}")
+    return index + rank if index < 0 else index
 
 
 def axes(op: str, values: Ints, rank: int, *, operand: str = "axes") -> tuple[int, ...]:
     """Distinct axes in [0, rank), in the given order; a single integer is one axis."""
-    found = tuple(axis(op, value, rank, operand=operand) for value in ints(op, operand, values, single=True))
-    if len(set(found)) != len(found):
-        raise AxisError(f"{op}: `{operand}` names an axis twice: {tuple(found)} of {rank} axes")
-    return found
+    indices = tuple(axis(op, value, rank, operand=operand) for value in ints(op, operand, values, single=True))
+    if len(set(indices)) != len(indices):
+        raise AxisError(f"{op}: `{operand}` names an axis twice: {tuple(indices)} of {rank} axes")
+    return indices
 
 
 def flag(op: str, operand: str, value: int) -> bool:
     """An attribute that is 0 or 1."""
-    given = value if isinstance(value, int) else integer(op, operand, value)
-    if given not in (0, 1):
-        raise ArgumentError(f"{op}: `{operand}` is {given}; it must be 0 or 1")
-    return given == 1
+    number = value if isinstance(value, int) else integer(op, operand, value)
+    if number not in (0, 1):
+        raise ArgumentError(f"{op}: `{operand}` is {number}; it must be 0 or 1")
+    return number == 1
 
 
 def one_of(op: str, operand: str, value: Any, choices: Any) -> Any:
@@ -123,22 +123,22 @@ def one_of(op: str, operand: str, value: Any, choices: Any) -> Any:
 def element_type(op: str, operand: str, value: Any) -> np.dtype:
     """An element type, from anything that `np.dtype` accepts; strings have kind 'U', 'S', 'T' or 'O'."""
     try:
-        found = None if value is None else np.dtype(value)  # np.dtype(None) is float64
+        dtype = None if value is None else np.dtype(value)  # np.dtype(None) is float64
     except (TypeError, ValueError, SyntaxError):  # 'f4,' begins a structure
-        found = None
-    if found is None or not (found.kind in "bUSTO" or jnp.issubdtype(found, jnp.number)):
+        dtype = None
+    if dtype is None or not (dtype.kind in "bUSTO" or jnp.issubdtype(dtype, jnp.number)):
         raise DTypeError(
             f"{op}: `{operand}` is {value!r}; it must be an element type, such as np.float32, or str for strings"
         )
-    return found
+    return dtype
 
 
 def float_type(op: str, operand: str, value: Any) -> np.dtype:
     """An attribute that names the type of a step of the computation; float64 is float32 while x64 is off."""
-    found = element_type(op, operand, value)
-    if found.name not in _FLOAT_TYPES:
-        raise DTypeError(f"{op}: `{operand}` is {found.name}; it must be one of {', '.join(_FLOAT_TYPES)}")
-    return canonical(found)
+    dtype = element_type(op, operand, value)
+    if dtype.name not in _FLOAT_TYPES:
+        raise DTypeError(f"{op}: `{operand}` is {dtype.name}; it must be one of {', '.join(_FLOAT_TYPES)}")
+    return canonical(dtype)
 
 
 def stash(op: str, stash_type: Any) -> np.dtype:

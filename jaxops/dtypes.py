@@ -26,7 +26,7 @@ SUB_BYTE = {*_FRAGILE, "float4_e2m1fn"}
 
 
 def is_string(value: Any) -> bool:
-    """Whether this is an array of strings."""
+    """Returns True for an array of strings."""
     dtype = value.dtype
     return dtype.kind in "USTO" and not is_symbolic(value)
 
@@ -37,7 +37,7 @@ def type_name(value: Any) -> str:
 
 
 def is_float(dtype: Any) -> bool:
-    """Whether this is a floating-point type, 8-bit and 4-bit ones included."""
+    """Returns True for a floating-point type, including those of 8 and 4 bits."""
     return jnp.issubdtype(dtype, jnp.floating)
 
 
@@ -66,8 +66,8 @@ def floating(op: str, **operands: Any) -> tuple[Any, ...]:
 def floats_of_one_type(op: str, **operands: Any) -> tuple[Any, ...]:
     """Floating-point operands of one element type as JAX arrays, else DTypeError; None passes."""
     arrays = floating(op, **operands)
-    given = {name: x for name, x in zip(operands, arrays, strict=True) if x is not None}
-    unify(op, tuple(given.values()), tuple(f"{name} " for name in given))
+    present = {name: x for name, x in zip(operands, arrays, strict=True) if x is not None}
+    unify(op, tuple(present.values()), tuple(f"{name} " for name in present))
     return arrays
 
 
@@ -96,7 +96,7 @@ _STAND_INS = {"int64": np.int32, "uint64": np.uint32, "float64": np.float32, "co
 
 @functools.cache  # NumPy makes the name of a type anew each time, and each input of a model is asked for it
 def stand_in(dtype: np.dtype) -> np.dtype:
-    """What JAX makes of a type while x64 is off, whether it is or not."""
+    """The type that JAX uses for `dtype` while x64 is off, whether it is off or not."""
     return np.dtype(_STAND_INS.get(dtype.name, dtype))
 
 
@@ -144,7 +144,9 @@ def traced_for_sizes(data: Array, sizes: Sizes) -> Array:
 
 
 def loses_sign(source: np.dtype, target: np.dtype) -> bool:
-    """Whether integers of a type may not fit the 32 bits that stand for another of 64: -1 as uint64, 2**31 as int64."""
+    """Returns True if integers of a type may not fit the 32 bits that stand for a type of 64: -1 as uint64, 2**31 as
+    int64.
+    """
     if target == np.uint64:
         return source.kind == "i" or source.name in ("int2", "int4")
     return target == np.int64 and source.kind == "u" and source.itemsize >= 4
@@ -179,21 +181,21 @@ def _out_of_range(value: Any, dtype: np.dtype, target: np.dtype) -> OutOfRangeEr
     )
 
 
-def converted(what: str, values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def converted(subject: str, values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Numbers converted to `dtype`; ArgumentError where NumPy would wrap a number or make it infinite."""
     with np.errstate(over="ignore"):
-        found = values.astype(dtype)
+        result = values.astype(dtype)
     if is_float(dtype):
         low, high = float(jnp.finfo(dtype).min), float(jnp.finfo(dtype).max)
-        lost = np.isfinite(values) & ~np.isfinite(found.astype(np.float64))
+        lost = np.isfinite(values) & ~np.isfinite(result.astype(np.float64))
     elif dtype.kind == "c":
-        return found
+        return result
     else:
         low, high = (0, 1) if dtype.kind == "b" else (jnp.iinfo(dtype).min, jnp.iinfo(dtype).max)
         lost = (values < low) | (values > high)
     if lost.any():
-        raise ArgumentError(f"{what} is {values[lost][0]}, but {dtype.name} holds {low} to {high}")
-    return found
+        raise ArgumentError(f"{subject} is {values[lost][0]}, but {dtype.name} holds {low} to {high}")
+    return result
 
 
 def as_written(op: str, operand: str, value: float) -> Fraction:
@@ -205,21 +207,22 @@ def as_written(op: str, operand: str, value: float) -> Fraction:
     return Fraction(str(short) if float(short) == value else str(value))
 
 
-def number(what: str, value: float, dtype: Any) -> np.ndarray:
+def number(subject: str, value: float, dtype: Any) -> np.ndarray:
     """A Python number as a scalar of this type; ArgumentError if it does not fit."""
     try:
         with np.errstate(over="ignore"):
-            found = np.asarray(value, dtype)
+            scalar = np.asarray(value, dtype)
         if is_float(dtype):
-            fits = bool(np.isfinite(found)) or not math.isfinite(value)
+            fits = bool(np.isfinite(scalar)) or not math.isfinite(value)
         else:
-            fits = dtype.kind == "c" or complex(found) == value
+            fits = dtype.kind == "c" or complex(scalar) == value
         if fits:
-            return found
+            return scalar
     except (OverflowError, ValueError):
         pass
     raise ArgumentError(
-        f"{what} {value!s:.40} does not fit {dtype.name}, the type of the other operands; convert them with jaxops.cast"
+        f"{subject} {value!s:.40} does not fit {dtype.name}, the type of the other operands; "
+        f"convert them with jaxops.cast"
     )
 
 
@@ -238,12 +241,14 @@ def unify(op: str, values: tuple[Any, ...], names: tuple[str, ...] = ()) -> tupl
 
 
 def _beside_sizes(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Operands of which one holds symbolic sizes, whose type is open among integers: `cast` to int32 leaves them."""
-    others = {v.dtype for v in arrays if not is_symbolic(v)}
-    if len(others) != 1 or not others <= TYPES_OF_SIZES:
+    """Operands among which one holds symbolic sizes, whose integer type is open: it takes the type of the other
+    operands.
+    """
+    dtypes = {v.dtype for v in arrays if not is_symbolic(v)}
+    if len(dtypes) != 1 or not dtypes <= TYPES_OF_SIZES:
         return arrays
     if any(isinstance(v, jax.Array) for v in arrays):
-        return tuple(as_traced(v, *others) for v in arrays)
+        return tuple(as_traced(v, *dtypes) for v in arrays)
     return tuple(v if is_symbolic(v) else v.astype(np.int64) for v in arrays)
 
 
@@ -256,5 +261,5 @@ def widened(fn: Any, arrays: tuple[Array, ...]) -> Any:
     wide = _FRAGILE.get(dtype.name)
     if wide is None:
         return fn(arrays)
-    found = fn(tuple(a.astype(wide) for a in arrays))
-    return (found[0].astype(dtype), *found[1:]) if isinstance(found, tuple) else found.astype(dtype)
+    result = fn(tuple(a.astype(wide) for a in arrays))
+    return (result[0].astype(dtype), *result[1:]) if isinstance(result, tuple) else result.astype(dtype)

@@ -148,10 +148,10 @@ def describe(value: Any) -> str:
     return text
 
 
-def near(name: str, known: Iterable[str]) -> str:
+def near(name: str, names: Iterable[str]) -> str:
     """The end of a message about an unknown name: those like it, if there are any."""
-    found = difflib.get_close_matches(name, list(known), 3)
-    return f"; near it: {', '.join(map(repr, found))}" if found else ""
+    matches = difflib.get_close_matches(name, list(names), 3)
+    return f"; near it: {', '.join(map(repr, matches))}" if matches else ""
 
 
 def message(op: str, problem: str, *, hint: str | None = None, **operands: Any) -> str:

@@ -1,4 +1,4 @@
-"""The processor of this machine: what it can do, and how much of it is ours; and its memory."""
+"""The features of this machine's processor, the number of cores that this process may use, and its memory."""
 
 import ctypes
 import functools
@@ -12,15 +12,17 @@ _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linu
 
 @functools.cache
 def processor_features() -> frozenset[str]:
-    """What this processor can do, and who made it, as Linux names it; nothing, where no file says it."""
+    """The processor's vendor and features as Linux names them; empty if no file tells."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
-    found = (next((line for line in lines if line.startswith(field)), "") for field in ("vendor_id", "flags"))
-    return frozenset(" ".join(found).split())
+    fields = (next((line for line in lines if line.startswith(field)), "") for field in ("vendor_id", "flags"))
+    return frozenset(" ".join(fields).split())
 
 
 def cores() -> int:
-    """How many cores this process may use, as XLA counts them: a container or `taskset` may leave it a few of many."""
+    """The number of cores that this process may use, as XLA counts them: a container or `taskset` may restrict it to a
+    few.
+    """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

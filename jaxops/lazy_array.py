@@ -69,5 +69,5 @@ def named_arrays(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_the_same(x: Any, y: Any) -> bool:
-    """Whether `x` is the parameter `y`, which may have been read meanwhile."""
+    """Returns True if `x` is the parameter `y`, which may have been read meanwhile."""
     return x is y or (isinstance(y, Unread) and x is not None and x is y.array)

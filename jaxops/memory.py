@@ -1,4 +1,4 @@
-"""How many bytes a result may take, asked of its sizes before anything is computed.
+"""Limits the bytes that a result may take, asked of its sizes before anything is computed.
 
 A result that is computed here, by NumPy or by a compiled program, may take `max_bytes`: half of the machine's memory,
 unless a model was loaded with another number. What is only traced, for `jax.export` or a caller's `jit`, may run on
@@ -51,7 +51,7 @@ def max_bytes(limit: int) -> Iterator[None]:
 
 @contextmanager
 def runs_here() -> Iterator[None]:
-    """What is traced inside `with` will run at once, on this machine."""
+    """Declares that everything traced inside `with` will run at once, on this machine."""
     before = _RUNS_HERE.set(True)
     try:
         yield
@@ -59,19 +59,21 @@ def runs_here() -> Iterator[None]:
         _RUNS_HERE.reset(before)
 
 
-def bounded(what: str, sizes: Sequence[Any], itemsize: int, *, computed: bool | None = True) -> None:
-    """Raises TooLargeError where an array of these sizes may not be made. Symbolic sizes are left out.
+def bounded(subject: str, sizes: Sequence[Any], itemsize: int, *, computed: bool | None = True) -> None:
+    """Raises TooLargeError if an array of these sizes may not be made. Symbolic sizes are left out.
 
-    what: the operator, and which value of it if that is not its result. computed: whether it takes memory on this
+    subject: the operator, and which value of it if that is not its result. computed: whether it takes memory on this
     machine; None, for a result of JAX, asks whether what is traced runs here. Else its bytes need only be countable.
     """
     computed = _RUNS_HERE.get() if computed is None else computed
-    known = [d for d in sizes if isinstance(d, int)]
+    concrete = [d for d in sizes if isinstance(d, int)]
     # NumPy and XLA multiply all sizes but zeros, though the array may be empty.
-    extent, limit = math.prod(d for d in known if d) * itemsize, LIMIT.get()
-    if extent < _COUNTED and (extent <= limit or not computed or 0 in known):
+    extent, limit = math.prod(d for d in concrete if d) * itemsize, LIMIT.get()
+    if extent < _COUNTED and (extent <= limit or not computed or 0 in concrete):
         return
-    shape = f"{what}: an array of shape {shape_text(sizes)} with elements of {itemsize} bytes takes {_readable(extent)}"
+    shape = (
+        f"{subject}: an array of shape {shape_text(sizes)} with elements of {itemsize} bytes takes {_readable(extent)}"
+    )
     if extent >= _COUNTED:
         raise TooLargeError(f"{shape}; no array may take {_readable(_COUNTED)}")
     raise TooLargeError(
@@ -81,14 +83,16 @@ def bounded(what: str, sizes: Sequence[Any], itemsize: int, *, computed: bool | 
 
 
 def operator_of(fn: Callable[..., Any]) -> Callable[[tuple[Any, ...]], str]:
-    """For the attributes of `fn(data, *attributes)` the operator that it computes: its parameter `op`, or its name."""
-    at, name = [*inspect.signature(fn).parameters], fn.__name__.strip("_")
-    place = at.index("op") - 1 if "op" in at else None
-    return lambda attributes: name if place is None else attributes[place]
+    """Returns a function of the attributes of `fn(data, *attributes)` that names its operator: the parameter `op`, or
+    the name of `fn`.
+    """
+    names, name = [*inspect.signature(fn).parameters], fn.__name__.strip("_")
+    position = names.index("op") - 1 if "op" in names else None
+    return lambda attributes: name if position is None else attributes[position]
 
 
 def fits(value: np.ndarray) -> bool:
-    """Whether a static array may be computed with; a broadcast view takes no memory until then."""
+    """Returns True if a static array may be computed with; a broadcast view takes no memory until then."""
     return value.nbytes <= LIMIT.get()
 
 

@@ -1,4 +1,6 @@
-"""What cannot be a JAX array, on its way through `jit`: strings that traced numbers choose, lists of dictionaries."""
+"""Values that cannot be JAX arrays, on their way through `jit`: strings that traced numbers choose, lists of
+dictionaries.
+"""
 
 import itertools
 from typing import Any
@@ -11,7 +13,8 @@ from jaxops.static import Sizes, StaticValue, Tracer
 
 
 class Deferred:
-    """What cannot be a JAX array, on its way through `jit`: an array, and the static items that it belongs to.
+    """A value that cannot be a JAX array, on its way through `jit`: an array, and the static items that it selects
+    from.
 
     A pytree whose leaf is the array, so `jit` and `vmap` hand it through. `value` puts array and items together.
     """
@@ -30,11 +33,11 @@ class Deferred:
 
     @property
     def value(self) -> Any:
-        """What it stands for; itself while the array is traced."""
+        """The value itself; `self` while the array is traced."""
         return self if isinstance(self.array, Tracer) else self.value_of(self.array)
 
     def value_of(self, array: Any) -> Any:
-        """What another concrete array stands for, with these items."""
+        """The value of another concrete array, with these items."""
         return self.made(np.asarray(array), self.items.value)
 
     @staticmethod
@@ -55,8 +58,8 @@ class ChosenStrings(Deferred):
     @classmethod
     def all_of(cls, strings: np.ndarray) -> "ChosenStrings":
         """An array of strings as one that a transformation hands through."""
-        places = np.arange(strings.size, dtype=np.int32).reshape(strings.shape)
-        return cls(jax.numpy.asarray(places), StaticValue(strings.reshape(-1)))
+        positions = np.arange(strings.size, dtype=np.int32).reshape(strings.shape)
+        return cls(jax.numpy.asarray(positions), StaticValue(strings.reshape(-1)))
 
     @staticmethod
     def made(array: np.ndarray, items: np.ndarray) -> np.ndarray:
@@ -75,14 +78,14 @@ class ChosenStrings(Deferred):
         return self.array.ndim
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        found = self.value
-        if found is self:
+        strings = self.value
+        if strings is self:
             raise StaticError(
                 "strings that traced numbers choose cannot be used under jit\n"
                 "  hint    use the scores, or a model with integer labels; or return the strings from the jitted "
                 "function and take np.asarray of them outside"
             )
-        return found
+        return strings
 
 
 class ZippedMaps(Deferred):

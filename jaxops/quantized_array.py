@@ -1,4 +1,6 @@
-"""An array that stands for quantized numbers, which come along, so that their products can be those of integers."""
+"""A dequantized array that keeps its integers, scale and zero point, so that matmul and conv can run on the
+integers.
+"""
 
 from typing import Any, cast
 
@@ -25,7 +27,7 @@ class Dequantized:
 
     @property
     def is_by_tensor(self) -> bool:
-        """Whether one scale is that of all numbers."""
+        """True if one scale serves all numbers."""
         return self.scale.size == 1
 
     def transposed(self) -> "Dequantized":

@@ -59,10 +59,10 @@ UpperBound: TypeAlias = Annotated[T, UPPER_BOUND]
 
 @dataclass(frozen=True)
 class Subgraph:
-    """The mark of a callable parameter: which operands enter it, and where its outputs go.
+    """The mark of a callable parameter: the operands that enter it, and the way of its outputs.
 
     decided_by: the operands that decide whether it runs, or how often. first: the position of the operand that is its
-    first input; None when it has no inputs. own: the number of leading inputs and outputs that are not operands:
+    first input; None when it has no inputs. leading: the number of leading inputs and outputs that are not operands:
     Loop passes an iteration number in and gets a condition back. carries: its outputs are its inputs in the next
     iteration, except for the last ones, as many as the attribute `not_carried` says. of_rows: the attributes with a
     value for each output behind the state, which has a row for each iteration. modifies: it takes one value that
@@ -72,7 +72,7 @@ class Subgraph:
 
     decided_by: tuple[str, ...] = ()
     first: int | None = None
-    own: int = 0
+    leading: int = 0
     carries: bool = False
     not_carried: str = ""
     of_rows: tuple[str, ...] = ()

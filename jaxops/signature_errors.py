@@ -1,4 +1,4 @@
-"""What an operator says of arguments that its signature does not allow.
+"""The errors of operators about arguments that their signature does not allow.
 
 The signature is the contract. An operator does not ask of each argument whether it keeps to it, which would cost every
 call some time: where a call fails with an error of Python, NumPy or JAX, the arguments are looked at one by one, and
@@ -40,14 +40,14 @@ _RAW = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError)
 
 
 def explain(module: dict[str, Any], names: Iterable[str]) -> None:
-    """Makes operators of a package say which argument of a failed call breaks the contract.
+    """Makes the operators of a package name the argument that breaks their signature when a call fails.
 
     module: the namespace of the package; each function takes its new form there, and where it is defined.
     """
     for name in names:
-        found = explained(module[name])
-        module[name] = found
-        setattr(sys.modules[found.__module__], name, found)  # where `pickle` looks for it
+        function = explained(module[name])
+        module[name] = function
+        setattr(sys.modules[function.__module__], name, function)  # where `pickle` looks for it
 
 
 def explained(fn: F) -> F:
@@ -79,13 +79,13 @@ def _check_axes(op: str, operands: Any, error: RuntimeError) -> None:
 
 
 def _check_call(fn: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any], error: Exception) -> None:
-    """Raises what is to be said of the first argument that its parameter does not allow; returns where all are."""
+    """Raises an error that names the first argument that violates the signature; returns if all are valid."""
     signature = inspect.signature(fn)
     try:
-        given = signature.bind(*args, **named).arguments
+        arguments = signature.bind(*args, **named).arguments
     except TypeError:
         return  # too many, too few: Python says it well
-    for name, value in given.items():
+    for name, value in arguments.items():
         parameter = signature.parameters[name]
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
@@ -121,7 +121,7 @@ def _name_of(part: Any) -> str:
 
 
 def _parts(annotation: Any) -> tuple[Any, ...]:
-    """The alternatives of an annotation; what `Ints` allows counts as one."""
+    """The alternatives of an annotation; the union `Ints` counts as one."""
     if get_origin(annotation) is Annotated and not {STATIC, ELEMENT_TYPE} & set(annotation.__metadata__):
         return (jax.Array,) if SHAPE_ONLY in annotation.__metadata__ else _parts(get_args(annotation)[0])
     if get_origin(annotation) not in (Union, types.UnionType):
@@ -129,11 +129,11 @@ def _parts(annotation: Any) -> tuple[Any, ...]:
     parts = get_args(annotation)
     if set(_INTS) <= set(parts):
         return (Ints, *(part for part in parts if part not in _INTS))
-    return tuple(found for part in parts for found in _parts(part))
+    return tuple(alternative for part in parts for alternative in _parts(part))
 
 
 def _check_of(part: Any) -> _Check | None:
-    """The check of one alternative of an annotation; None where everything is allowed."""
+    """The check of one alternative of an annotation; None if everything is allowed."""
     if get_origin(part) is Annotated:
         return _element_type if ELEMENT_TYPE in part.__metadata__ else _static
     if isinstance(part, TypeVar):
@@ -143,27 +143,29 @@ def _check_of(part: Any) -> _Check | None:
     if get_origin(part) is Sequence:
         return functools.partial(_sequence, get_args(part)[0])
     kind = get_origin(part) or part
-    known = _CHECKS.get(part) or _CHECKS.get(kind)
-    if known or not isinstance(kind, type) or kind is inspect.Parameter.empty or getattr(kind, "_is_protocol", False):
-        return known
+    check = _CHECKS.get(part) or _CHECKS.get(kind)
+    if check or not isinstance(kind, type) or kind is inspect.Parameter.empty or getattr(kind, "_is_protocol", False):
+        return check
     return functools.partial(_instance, kind)
 
 
-def _refusal(op: str, operand: str, value: Any, wanted: str, hint: str | None = None) -> ArgumentError:
+def _refusal(op: str, operand: str, value: Any, expected: str, hint: str | None = None) -> ArgumentError:
     shown = describe(value)
     shown = shown if len(shown) <= 80 else f"{shown[:79]}…"
-    return ArgumentError(message(op, f"`{operand}` is {shown}; it must be {wanted}", hint=hint))
+    return ArgumentError(message(op, f"`{operand}` is {shown}; it must be {expected}", hint=hint))
 
 
 def check_array(op: str, operand: str, value: Any) -> None:
-    """Raises ArgumentError for what is no array, DTypeError for one of a type that the standard does not have."""
+    """Raises ArgumentError for a value that is not an array, DTypeError for one of a type that the standard does not
+    have.
+    """
     if isinstance(value, FromSizes | Deferred):
         return
     _check_listed(op, operand, value)
-    given = value if isinstance(value, jax.Array) else as_array(value, f"{op}: `{operand}`")
-    reason = _foreign(given)
+    array = value if isinstance(value, jax.Array) else as_array(value, f"{op}: `{operand}`")
+    reason = _foreign(array)
     if reason:
-        shown: dict[str, Any] = {operand: value} if given is value else {}
+        shown: dict[str, Any] = {operand: value} if array is value else {}
         raise DTypeError(message(op, f"`{operand}` {reason}", **shown))
 
 
@@ -216,8 +218,8 @@ def _number(op: str, operand: str, value: Any) -> None:
 
 
 def _integer(op: str, operand: str, value: Any) -> None:
-    given = value if isinstance(value, bool | np.bool_) else integer(op, operand, value)
-    if isinstance(given, int) and not -(2**63) <= given < 2**63:
+    number = value if isinstance(value, bool | np.bool_) else integer(op, operand, value)
+    if isinstance(number, int) and not -(2**63) <= number < 2**63:
         raise _refusal(op, operand, value, "an integer of 64 bits")
 
 
@@ -260,8 +262,8 @@ def _instance(kind: type, op: str, operand: str, value: Any) -> None:
 
 
 def _collection(op: str, operand: str, value: Any) -> None:
-    known = isinstance(value, Collection) and not isinstance(value, str | np.ndarray | jax.Array)
-    if not known or not all(isinstance(v, str) for v in value):
+    is_collection = isinstance(value, Collection) and not isinstance(value, str | np.ndarray | jax.Array)
+    if not is_collection or not all(isinstance(v, str) for v in value):
         raise _refusal(op, operand, value, "a list of names")
 
 

@@ -89,12 +89,14 @@ def transformable(fn: F) -> F:
 
 
 def is_static(value: Any) -> TypeGuard[np.ndarray]:
-    """Whether the value is known while tracing: anything but a JAX array."""
+    """Returns True if the value is known while tracing: anything but a JAX array."""
     return not isinstance(value, jax.Array)
 
 
 def tracing() -> bool:
-    """Whether new arrays are traced, as under `jit`, so that a Python loop would be unrolled into the program."""
+    """Returns True if new arrays are traced, as under `jit`, so that a Python loop would be unrolled into the
+    program.
+    """
     state = get_opaque_trace_state()
     if state != _CALM["state"]:
         if isinstance(jax.device_put(np.False_), Tracer):
@@ -108,7 +110,7 @@ _CALM: dict[str, Any] = {"state": None}
 
 
 def is_symbolic(value: Any) -> bool:
-    """Whether this is a symbolic dimension, or an array that holds one."""
+    """Returns True for a symbolic dimension, or an array that holds one."""
     if isinstance(value, np.ndarray):
         return value.dtype == object and any(map(is_symbolic_dim, items(value)))
     return is_symbolic_dim(value)
@@ -120,7 +122,7 @@ def evaluated(size: Dim, sizes: Mapping[str, int]) -> int:
 
 
 def scan_operands(params: Mapping[str, Any]) -> tuple[int, int]:
-    """How many operands of a `scan` are constants, and how many its carry, by the parameters of its equation."""
+    """Returns the number of constants among the operands of a `scan`, and of its carried values, from its equation."""
     if "ft_in" in params:  # as JAX 0.12 has it
         constants, carry, _ = map(len, params["ft_in"].unpack())
         return constants, carry
@@ -158,29 +160,29 @@ def static_array(value: Any, *operands: Any) -> np.ndarray:
 
 @functools.cache
 def _is_concrete(cls: type) -> bool:
-    """Whether a class is one of concrete JAX arrays. The check is slow, so the answer is kept for each class."""
+    """Returns True for a class of concrete JAX arrays. The check is slow, so the answer is kept for each class."""
     return issubclass(cls, jax.Array) and not issubclass(cls, Tracer)
 
 
 def is_concrete(value: Any) -> bool:
-    """Whether this is a JAX array that is not traced."""
+    """Returns True for a JAX array that is not traced."""
     return _is_concrete(type(value))
 
 
 def jit_if_concrete(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Runs `fn(data, *attributes)` in the cheapest way; `data` is an array or a tuple of arrays.
 
-    Static data: calls `fn` and settles its arrays. A tracer: calls `fn`, so that only its `lax` calls enter the jaxpr.
-    A concrete JAX array: compiles `fn` once per shape and (hashable) attributes, in JAX's own cache. Static data and
-    results that take too many bytes raise TooLargeError.
+    Static data: calls `fn` and makes its arrays static ones. A tracer: calls `fn`, so that only its `lax` calls enter
+    the jaxpr. A concrete JAX array: compiles `fn` once per shape and (hashable) attributes, in JAX's own cache. Static
+    data and results that take too many bytes raise TooLargeError.
     """
     op_of = operator_of(fn)
 
     def entry(data: Any, attributes: tuple[Any, ...]) -> Any:
         with runs_here():
-            found = fn(data, *attributes)
-            bounded_results(op_of(attributes), jax.tree.leaves(found))
-            return found
+            result = fn(data, *attributes)
+            bounded_results(op_of(attributes), jax.tree.leaves(result))
+            return result
 
     entry.__name__ = fn.__name__  # profilers show this name
     compiled = jax.jit(entry, static_argnums=1)
@@ -193,21 +195,21 @@ def jit_if_concrete(fn: Callable[..., Any]) -> Callable[..., Any]:
             if _is_concrete(type(data[0])) and not any(isinstance(d, Tracer) for d in data):
                 return compiled(data, attributes)
             bounded_operands(op_of(attributes), data)
-            return _settle_all(op_of(attributes), fn(data, *attributes), data)
+            return _static_arrays(op_of(attributes), fn(data, *attributes), data)
         data = array(data)
         bounded_operands(op_of(attributes), (data,))
-        return _settle_all(op_of(attributes), fn(data, *attributes), (data,))
+        return _static_arrays(op_of(attributes), fn(data, *attributes), (data,))
 
     return run
 
 
 def lowered(error: BaseException) -> Any:
     """The equation that JAX was lowering to a program when it raised; None if it was not."""
-    found, at = None, error.__traceback__
-    while at:
-        found = at.tb_frame.f_locals.get("eqn", found)
-        at = at.tb_next
-    return found
+    equation, frames = None, error.__traceback__
+    while frames:
+        equation = frames.tb_frame.f_locals.get("eqn", equation)
+        frames = frames.tb_next
+    return equation
 
 
 def traced_once(fn: Callable[..., Any], *args: Any) -> tuple[Callable[..., Any], Dim]:
@@ -218,7 +220,7 @@ def traced_once(fn: Callable[..., Any], *args: Any) -> tuple[Callable[..., Any],
     return lambda *args: jax.tree.unflatten(tree, repeat(*jax.tree.leaves(args))), next(read, None)
 
 
-def _settle_all(op: str, result: Any, operands: tuple[Any, ...]) -> Any:
+def _static_arrays(op: str, result: Any, operands: tuple[Any, ...]) -> Any:
     if type(result) is np.ndarray:
         return static_array(result, *operands) if result.dtype == object else result
     if type(result) is tuple and result and type(result[0]) is np.ndarray:
@@ -276,7 +278,7 @@ class FromSizes:
 
 
 def _of_traced(name: str) -> Any:
-    return lambda self, *others: getattr(self.traced, name)(*others)
+    return lambda self, *operands: getattr(self.traced, name)(*operands)
 
 
 # Python looks for these in the class.
@@ -309,14 +311,16 @@ def known(op: str, operand: str, value: Any) -> Any:
     raise StaticError(message(op, problem, hint=f"{hint}`static_argnames` of `jax.jit`", **{operand: value}))
 
 
-def as_array(value: Any, what: str = "an operand") -> np.ndarray:
-    """A value as a NumPy array; ArgumentError for what is none: ragged lists, masked arrays. what: in the message."""
+def as_array(value: Any, subject: str = "an operand") -> np.ndarray:
+    """A value as a NumPy array; ArgumentError for anything else: ragged lists, masked arrays. subject: begins the
+    message.
+    """
     try:
         if not isinstance(value, np.ma.MaskedArray):
             return np.asarray(value)
-        problem = "what is masked has no value; give one to it with .filled(…)"
+        problem = "masked elements have no value; give them one with .filled(…)"
     except (JaxopsError, jax.errors.JAXTypeError):
         raise
     except (TypeError, ValueError, OverflowError) as error:
         problem = str(error).splitlines()[0]
-    raise ArgumentError(f"{what} is {value!r:.80}, which is no array of numbers or strings: {problem}")
+    raise ArgumentError(f"{subject} is {value!r:.80}, which is no array of numbers or strings: {problem}")

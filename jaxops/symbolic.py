@@ -1,4 +1,4 @@
-"""Symbolic dimensions of `jax.export`: their texts, other forms of them, and what is known about them."""
+"""Symbolic dimensions of `jax.export`: their texts, other forms of them, and facts about them."""
 
 import ast
 import math
@@ -42,18 +42,20 @@ def size_of_text(
 def recomputed(size: Dim, functions: Mapping[str, Callable[..., Dim]], values: Mapping[str, Dim] | None = None) -> Dim:
     """A symbolic dimension, with these functions for its quotients, remainders, maxima and minima, and these values for
     some of its symbols."""
-    known = values or {}
+    symbols = values or {}
     return size_of_text(
-        str(size), lambda name: known[name] if name in known else symbolic_shape(name, scope=size.scope)[0], functions
+        str(size),
+        lambda name: symbols[name] if name in symbols else symbolic_shape(name, scope=size.scope)[0],
+        functions,
     )
 
 
 def note_equal(a: Dim, b: Dim) -> None:
     """Tells JAX that two symbolic dimensions are equal, as it looks for minutes at some."""
     for difference in (a - b, b - a):
-        known = difference.scope._bounds_cache if is_symbolic(difference) else None
-        if known:  # an answer is as precise as another one
-            known[difference] = (0, 0, next(iter(known.values()))[2])
+        bounds = difference.scope._bounds_cache if is_symbolic(difference) else None
+        if bounds:  # an answer is as precise as another one
+            bounds[difference] = (0, 0, next(iter(bounds.values()))[2])
 
 
 def arguments_of(function: str, text: str) -> list[str]:
@@ -72,11 +74,11 @@ def arguments_of(function: str, text: str) -> list[str]:
 
 def quotient_in(size: Dim) -> tuple[Dim, int] | None:
     """The dividend and the divisor of a symbolic dimension that is a quotient by a number, plus a number; else None."""
-    found = _QUOTIENT.fullmatch(str(size))
-    parts = arguments_of("floordiv", found[1]) if found else []
-    if not found or len(parts) != 2 or not parts[1].isdigit():
+    match = _QUOTIENT.fullmatch(str(size))
+    parts = arguments_of("floordiv", match[1]) if match else []
+    if not match or len(parts) != 2 or not parts[1].isdigit():
         return None
-    divisor, more = int(parts[1]), int((found[2] or "0").replace(" ", ""))
+    divisor, more = int(parts[1]), int((match[2] or "0").replace(" ", ""))
     return symbolic_shape(parts[0], scope=size.scope)[0] + divisor * more, divisor
 
 
@@ -89,7 +91,7 @@ def at_zero(size: Dim) -> int:
 
 
 class _Bounds(dict[Any, Any]):
-    """What JAX has found of the bounds of sizes; where it has not looked yet, `exact` says them."""
+    """The bounds of sizes that JAX has computed; `exact` computes those that it has not."""
 
     precision = SimpleNamespace(value=math.inf)
 
@@ -98,10 +100,10 @@ class _Bounds(dict[Any, Any]):
 
     def get(self, size: Dim, default: Any = None) -> Any:
         if size not in self:
-            found = self.exact(size)
-            if found is None:
+            bounds = self.exact(size)
+            if bounds is None:
                 return default
-            self[size] = (*found, self.precision)
+            self[size] = (*bounds, self.precision)
         return self[size]
 
 

@@ -43,9 +43,9 @@ def add(commands: Any) -> None:
 def _check(options: argparse.Namespace) -> int:
     import jaxops.onnx
 
-    found = jaxops.onnx.check(path_of(options.model))
-    show(str(found))
-    return 1 if found.missing else 0
+    report = jaxops.onnx.check(path_of(options.model))
+    show(str(report))
+    return 1 if report.missing else 0
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -55,10 +55,10 @@ def _show(options: argparse.Namespace) -> int:
 
 def _summary(options: argparse.Namespace) -> int:
     model = loaded(options)
-    given = inputs(model, options)
+    values = inputs(model, options)
     with busy("measuring" if options.time else "tracing"):
-        found = model.summary(*given, depth=options.depth, time=options.time)
-    show(found)
+        rows = model.summary(*values, depth=options.depth, time=options.time)
+    show(rows)
     return 0
 
 

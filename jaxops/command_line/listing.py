@@ -25,8 +25,8 @@ def add(commands: Any) -> None:
 def _operators(options: argparse.Namespace) -> int:
     from jaxops.onnx.catalogue import operators
 
-    found = operators()
-    domains = sorted({row.domain for row in found})
+    catalogue = operators()
+    domains = sorted({row.domain for row in catalogue})
     if options.domain is not None and options.domain not in domains:
         raise ArgumentError(f"--domain {options.domain}: jaxops has {', '.join(domains)}")
     rows = [
@@ -37,7 +37,7 @@ def _operators(options: argparse.Namespace) -> int:
             ", ".join(row.static),
             "yes" if row.differentiable else "",
         )
-        for row in found
+        for row in catalogue
         if options.domain in (None, row.domain) and options.grep.lower() in row.name.lower()
     ]
     columns = ("operator", "domain", "versions", "static operands", "differentiable")

@@ -46,14 +46,14 @@ def _run(options: argparse.Namespace) -> int:
     start = time.perf_counter()
     model = loaded(options, options.cache)
     ready = time.perf_counter()
-    given = inputs(model, options)
+    values = inputs(model, options)
     with busy("compiling"):
-        outputs = jax.block_until_ready(model(*given))
+        outputs = jax.block_until_ready(model(*values))
     first = time.perf_counter()
     times = []
     for _ in range(options.repeat):
         begin = time.perf_counter()
-        outputs = jax.block_until_ready(model(*given))
+        outputs = jax.block_until_ready(model(*values))
         times.append(time.perf_counter() - begin)
     show(f"{options.model}: {len(model.graph.nodes)} nodes, {len(model.params)} parameters")
     for formal, value in zip(model.outputs, outputs if isinstance(outputs, tuple) else (outputs,), strict=True):
@@ -64,18 +64,18 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _folder() -> str:
-    """Where compiled programs are kept: where JAX was told to, or beside other caches of the user."""
-    given = cast(Any, jax.config).jax_compilation_cache_dir
-    return given or str(Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "jaxops")
+    """The folder of compiled programs: the one that JAX was told to use, else one beside other caches of the user."""
+    configured = cast(Any, jax.config).jax_compilation_cache_dir
+    return configured or str(Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "jaxops")
 
 
 def _compare(options: argparse.Namespace) -> int:
     model = loaded(options)
-    given = inputs(model, options)
+    values = inputs(model, options)
     with busy("running both"):
-        found = model.compare(*given, rtol=options.rtol, atol=options.atol)
-    show(found)
-    return 0 if found.agrees else 1
+        report = model.compare(*values, rtol=options.rtol, atol=options.atol)
+    show(report)
+    return 0 if report.agrees else 1
 
 
 def _top(value: Any, count: int) -> Any:

@@ -1,4 +1,4 @@
-"""What commands share: the model that is named, inputs from files or made up, tables."""
+"""Shared by commands: the model that is named, inputs from files or random ones, tables."""
 
 import argparse
 import ast
@@ -82,15 +82,15 @@ def _value(name: str, text: str) -> Any:
 
 
 @contextmanager
-def busy(what: str) -> Iterator[None]:
-    """Shows that something takes its time, where somebody looks; nothing where the output goes to a file."""
+def busy(task: str) -> Iterator[None]:
+    """Shows a running task on a terminal; prints nothing if the output goes to a file."""
     from rich.console import Console  # of the extra `onnx`
 
     console = Console(stderr=True)
     if not console.is_terminal:
         yield
         return
-    with console.status(f"{what} …"):
+    with console.status(f"{task} …"):
         yield
 
 
@@ -108,14 +108,16 @@ def show(*items: Any) -> None:
 
 
 def pairs(items: Sequence[str], option: str, *, first: bool = False) -> dict[str, str]:
-    """NAME=VALUE options as a dictionary. first: whether the first '=' counts, as values have some, or the last."""
-    found = {}
+    """NAME=VALUE options as a dictionary. first: split at the first '=' instead of the last, as a value may contain
+    one.
+    """
+    values = {}
     for item in items:
         name, equals, value = item.partition("=") if first else item.rpartition("=")
         if not equals:
             raise ArgumentError(f"{option} {item}: write NAME=VALUE")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def inputs(model: Any, options: argparse.Namespace) -> list[Any]:
@@ -129,9 +131,9 @@ def inputs(model: Any, options: argparse.Namespace) -> list[Any]:
         missing = formal.dtype is None or formal.shape is None or formal.dtype == object or formal.static
         if missing and formal.name not in files:
             raise ArgumentError(f"input {formal} cannot be made up; give it with --input {formal.name}=FILE.npy")
-    given = {name: _read(path) for name, path in files.items()}
+    read = {name: _read(path) for name, path in files.items()}
     with busy("looking for sizes that fit"):
-        shapes = model._examples("--size", (), {}, sizes, given)
+        shapes = model._examples("--size", (), {}, sizes, read)
     random = np.random.default_rng(options.seed)
 
     def made(formal: Any) -> np.ndarray:
@@ -139,7 +141,7 @@ def inputs(model: Any, options: argparse.Namespace) -> list[Any]:
         values = random.integers(0, 2, shape) if formal.dtype.kind in "iub" else random.random(shape)
         return np.asarray(values, formal.dtype)
 
-    return [given[v.name] if v.name in given else made(v) for v in formals]
+    return [read[v.name] if v.name in read else made(v) for v in formals]
 
 
 def _number(name: str, value: str) -> int:

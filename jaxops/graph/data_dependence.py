@@ -1,4 +1,4 @@
-"""Where a graph is sure to be cut into pieces, as far as its nodes alone say: see `jaxops.runtime.call`.
+"""The nodes at which a graph is certainly cut into pieces, as far as its nodes alone tell: see `jaxops.runtime.call`.
 
 An If whose branches turn out to differ, or a Loop whose state grows, is found when a call is traced.
 """
@@ -14,43 +14,49 @@ _Facts = dict[str, bool]
 
 
 def expected_cuts(graph: Graph, facts: Mapping[str, bool]) -> dict[str, str]:
-    """For each node that must know a traced value, why. facts: for each input, whether it is static."""
-    found: dict[str, str] = {}
-    _walk(graph, dict(facts), found, {})
-    return found
+    """The reason why a node needs the value of a traced array, for each node that does. facts: for each input, True if
+    it is static.
+    """
+    reasons: dict[str, str] = {}
+    _walk(graph, dict(facts), reasons, {})
+    return reasons
 
 
-def _walk(graph: Graph, facts: _Facts, found: dict[str, str], walked: dict[Any, Any]) -> list[bool | None]:
-    """Fills `found`; returns for each output whether it is static, None where that is open. walked: bodies, once."""
+def _walk(graph: Graph, facts: _Facts, reasons: dict[str, str], walked: dict[Any, Any]) -> list[bool | None]:
+    """Fills `reasons`; returns for each output whether it is static, None if that is open. walked: results for bodies
+    that were walked.
+    """
     key = graph, tuple(sorted(facts.items()))
     if key not in walked:
-        walked[key] = _walk_once(graph, facts, found, walked)
+        walked[key] = _walk_once(graph, facts, reasons, walked)
     return walked[key]
 
 
-def _walk_once(graph: Graph, facts: _Facts, found: dict[str, str], walked: dict[Any, Any]) -> list[bool | None]:
+def _walk_once(graph: Graph, facts: _Facts, reasons: dict[str, str], walked: dict[Any, Any]) -> list[bool | None]:
     facts |= dict.fromkeys(graph.params, False) | dict.fromkeys(graph.static, True)
     for node in graph.nodes:
-        known = [facts.get(name) if name else True for name in node.inputs]
+        facts_of_inputs = [facts.get(name) if name else True for name in node.inputs]
         if node.body is not None:
-            given = {v.name: fact for v, fact in zip(node.body.inputs, known, strict=False) if fact is not None}
-            outputs = _walk(node.body, given, found, walked)
+            entering = {
+                v.name: fact for v, fact in zip(node.body.inputs, facts_of_inputs, strict=False) if fact is not None
+            }
+            outputs = _walk(node.body, entering, reasons, walked)
         elif node.subgraphs:
             for inner in node.subgraphs.values():
-                _walk(inner, {name: facts[name] for name in inner.captures if name in facts}, found, walked)
+                _walk(inner, {name: facts[name] for name in inner.captures if name in facts}, reasons, walked)
             outputs = []
         else:
-            reason = _reason(node, known)
+            reason = _reason(node, facts_of_inputs)
             if reason:
-                found[node.title] = reason
-            outputs = [result_is_static(node, known)] * len(node.outputs)
+                reasons[node.title] = reason
+            outputs = [result_is_static(node, facts_of_inputs)] * len(node.outputs)
         facts |= {name: fact for name, fact in zip(node.outputs, outputs, strict=False) if name and fact is not None}
     return [facts.get(value.name) for value in graph.outputs]
 
 
-def _reason(node: Node, known: list[bool | None]) -> str:
+def _reason(node: Node, facts: list[bool | None]) -> str:
     operator = node.operator
-    for position, fact in enumerate(known):
+    for position, fact in enumerate(facts):
         formal = operator.formals[min(position, len(operator.formals) - 1)] if operator.formals else str(position)
         if fact is False and operator.mark(position) == STATIC:
             return f"`{formal}` must be known, but it depends on data"
@@ -59,9 +65,11 @@ def _reason(node: Node, known: list[bool | None]) -> str:
     return ""
 
 
-def result_is_static(node: Node, known: Sequence[bool | None]) -> bool | None:
-    """Whether the outputs of a node are static, where it is known of the inputs (True for one left out); None: open."""
+def result_is_static(node: Node, inputs: Sequence[bool | None]) -> bool | None:
+    """Returns True if the outputs of a node are static, given that of its inputs (True for one left out); None if it is
+    open.
+    """
     if not node.operator.foldable:
         return False
-    facts = {fact for position, fact in enumerate(known) if node.operator.mark(position) != SHAPE_ONLY}
+    facts = {fact for position, fact in enumerate(inputs) if node.operator.mark(position) != SHAPE_ONLY}
     return False if False in facts else None if None in facts else True

@@ -14,16 +14,16 @@ from jaxops.symbolic import size_of_text
 
 def named(values: Sequence[Value]) -> tuple[Value, ...]:
     """The inputs, with a name such as `x_0` for each size that has none: that of the input, and the axis."""
-    taken = set(names(values))
+    used = set(names(values))
 
     def name(value: Value, axis: int, size: int | str | None) -> int | str:
         if size is not None:
             return size
-        found = _identifier(f"{value.name}_{axis}")
-        while found in taken:
-            found += "_"
-        taken.add(found)
-        return found
+        symbol = _identifier(f"{value.name}_{axis}")
+        while symbol in used:
+            symbol += "_"
+        used.add(symbol)
+        return symbol
 
     return tuple(
         value
@@ -34,10 +34,10 @@ def named(values: Sequence[Value]) -> tuple[Value, ...]:
 
 
 def separated(graph: Graph, values: Sequence[Value], chosen: Iterable[str]) -> tuple[Value, ...]:
-    """The inputs, with a name such as `y_0` for a size whose name another input has that no node makes it meet.
+    """The inputs, with a name such as `y_0` for a size whose name another input has, if no node combines the two.
 
-    Names are documentation: they do not say that two sizes are equal. chosen: the names that a caller speaks of. Sizes
-    under these stay together, but for one that is spoken of as `y_0`.
+    Names are documentation: they do not say that two sizes are equal. chosen: the names that a caller uses. Sizes
+    under these stay together, except one that the caller calls `y_0`.
     """
     sizes = [d for value in values for d in value.shape or () if isinstance(d, str)]
     together = {*chosen, *(d for d in sizes if _terms(d, sizes)), *(n for d in sizes for n in _terms(d, sizes) or ())}
@@ -45,11 +45,11 @@ def separated(graph: Graph, values: Sequence[Value], chosen: Iterable[str]) -> t
     first: dict[str, str] = {}  # name of a size → the first input that has it
 
     def name(value: Value, axis: int, size: int | str | None) -> int | str | None:
-        own = _identifier(f"{value.name}_{axis}")
-        if not isinstance(size, str) or own in sizes:
+        own_name = _identifier(f"{value.name}_{axis}")
+        if not isinstance(size, str) or own_name in sizes:
             return size
         apart = meets[first.setdefault(size, value.name)] != meets[value.name]
-        return own if own in chosen or (apart and size not in together) else size
+        return own_name if own_name in chosen or (apart and size not in together) else size
 
     return tuple(
         value
@@ -80,8 +80,8 @@ def names(values: Iterable[Value]) -> list[str]:
     """The names of sizes, in the order of the inputs; an expression such as `past + sequence` has those in it."""
     sizes = [d for value in values for d in value.shape or () if isinstance(d, str)]
     alone = dict.fromkeys(sizes)
-    found = dict.fromkeys(name for size in sizes for name in (_terms(size, alone) or [size]))
-    return list(found)
+    all_names = dict.fromkeys(name for size in sizes for name in (_terms(size, alone) or [size]))
+    return list(all_names)
 
 
 def symbols(values: Sequence[Value]) -> dict[str, str]:
@@ -91,13 +91,13 @@ def symbols(values: Sequence[Value]) -> dict[str, str]:
 
 def identifiers(names: Iterable[str]) -> dict[str, str]:
     """Name → a Python identifier like it, all different."""
-    found: dict[str, str] = {}
+    symbols: dict[str, str] = {}
     for name in names:
         symbol = _identifier(name)
-        while symbol in found.values():
+        while symbol in symbols.values():
             symbol += "_"
-        found[name] = symbol
-    return found
+        symbols[name] = symbol
+    return symbols
 
 
 def expression(size: str, values: Mapping[str, Dim]) -> Dim:
@@ -105,30 +105,30 @@ def expression(size: str, values: Mapping[str, Dim]) -> Dim:
     return values[size] if size in values else size_of_text(size, values.__getitem__)
 
 
-def _terms(size: str, known: Iterable[str]) -> list[str] | None:
-    """The names in a sum, difference or product of sizes that are `known` and numbers; None for anything else."""
+def _terms(size: str, symbols: Iterable[str]) -> list[str] | None:
+    """The names in a sum, difference or product of sizes that are `symbols` and numbers; None for anything else."""
     try:
         tree = ast.parse(size, mode="eval").body
     except SyntaxError:
         return None
     if not isinstance(tree, ast.BinOp):
         return None
-    found = []
+    terms = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id in known:
-            found.append(node.id)
+        if isinstance(node, ast.Name) and node.id in symbols:
+            terms.append(node.id)
         elif not isinstance(node, (ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Load)) and not (
             isinstance(node, ast.Constant) and type(node.value) is int
         ):
             return None
-    return found
+    return terms
 
 
 def _identifier(name: str) -> str:
-    found = re.sub(r"\W", "_", name, flags=re.ASCII)
-    found = found if found.isidentifier() else f"d{found}"
+    symbol = re.sub(r"\W", "_", name, flags=re.ASCII)
+    symbol = symbol if symbol.isidentifier() else f"d{symbol}"
     # These mean an operation in a symbolic size.
-    return f"{found}_" if found in ("floordiv", "mod", "max", "min", "non_negative") else found
+    return f"{symbol}_" if symbol in ("floordiv", "mod", "max", "min", "non_negative") else symbol
 
 
 def fixed(graph: Graph, sizes: Mapping[str, int]) -> Graph:

@@ -38,10 +38,10 @@ class Parts:
     def _with_outputs(self, names: tuple[str, ...]) -> Graph:
         if not names:
             raise SignatureError("`outputs` names no tensor")
-        known = self._graph.defined
+        defined = self._graph.defined
         for name in names:
-            if not name or name not in known:
-                raise SignatureError(f"`outputs`: the model has no tensor '{name}'{near(name, known)}")
+            if not name or name not in defined:
+                raise SignatureError(f"`outputs`: the model has no tensor '{name}'{near(name, defined)}")
         return dataclasses.replace(self._graph, outputs=tuple(Value(name, None, None) for name in names))
 
 
@@ -67,7 +67,7 @@ class _Reduction:
         values = tuple(graph.outputs[k] for k in outputs)
         read, sized = {value.name for value in values}, set[str]()  # sized: names of which somebody reads the sizes
         alike: dict[str, str] = {}  # a name of which nothing else is read → one of the same sizes
-        kept: list[Node] = []
+        nodes_in_reverse: list[Node] = []
         numbers: list[int] = []
         for index in reversed(range(len(graph.nodes))):
             node = graph.nodes[index]
@@ -80,9 +80,9 @@ class _Reduction:
             if asked:
                 node = self._node(node, asked)
                 (sized if _reads_sizes(node) else read).update(node.uses())
-                kept.append(node)
+                nodes_in_reverse.append(node)
                 numbers.append(graph.number(index))
-        nodes = tuple(_renamed(node, alike) if _reads_sizes(node) else node for node in reversed(kept))
+        nodes = tuple(_renamed(node, alike) if _reads_sizes(node) else node for node in reversed(nodes_in_reverse))
         if values == graph.outputs and len(nodes) == len(graph.nodes) and _same(nodes, graph.nodes):
             return graph
         return dataclasses.replace(graph, outputs=values, nodes=nodes, numbers=tuple(reversed(numbers)))
@@ -106,48 +106,50 @@ class _Reduction:
         return dataclasses.replace(node, outputs=outputs, attributes={**node.attributes, **inner})
 
     def _call(self, node: Node, body: Graph, asked: Sequence[int]) -> Node:
-        """The call of a function; what its body does not read is left out."""
-        found = self.graph(body, asked)
-        read = _read(found)
+        """The call of a function, without the inputs that its body does not read."""
+        reduced = self.graph(body, asked)
+        read = _read(reduced)
         inputs = tuple(
             name if formal.name in read else "" for name, formal in zip(node.inputs, body.inputs, strict=False)
         )
-        if found is body and inputs == node.inputs:
+        if reduced is body and inputs == node.inputs:
             return node
-        return dataclasses.replace(node, inputs=inputs, outputs=tuple(node.outputs[k] for k in asked), body=found)
+        return dataclasses.replace(node, inputs=inputs, outputs=tuple(node.outputs[k] for k in asked), body=reduced)
 
     def _loop(self, node: Node, name: str, body: Graph, flow: Subgraph, asked: Sequence[int]) -> Node:
-        """A loop with the outputs that are read, and with the state that these, or its end, depend on."""
+        """A loop with the outputs that are read, and with the state that these outputs, or its end, depend on."""
         assert flow.first is not None
-        begin = flow.first + 2 * flow.own  # of the state among the operands
+        begin = flow.first + 2 * flow.leading  # of the state among the operands
         count = max(len(node.inputs) - begin - node.attributes.get(flow.not_carried, 0), 0)
-        kept = set(asked)
+        state = set(asked)
         while True:
-            found = self.graph(body, [*range(flow.own), *(flow.own + k for k in sorted(kept))])
-            read = _read(found)
-            more = {k for k in range(count) if k not in kept and body.inputs[2 * flow.own + k].name in read}
+            reduced = self.graph(body, [*range(flow.leading), *(flow.leading + k for k in sorted(state))])
+            read = _read(reduced)
+            more = {k for k in range(count) if k not in state and body.inputs[2 * flow.leading + k].name in read}
             if not more:
                 break
-            kept |= more
-        if found is body:
+            state |= more
+        if reduced is body:
             return node
-        gone = set(range(count)) - kept
+        dropped = set(range(count)) - state
         attributes: dict[str, Any] = {
-            key: tuple(x for k, x in enumerate(node.attributes[key], count) if k in kept)
+            key: tuple(x for k, x in enumerate(node.attributes[key], count) if k in state)
             for key in flow.of_rows
             if node.attributes.get(key) is not None
         }
-        inputs = tuple(value for k, value in enumerate(body.inputs, -2 * flow.own) if k not in gone)
+        inputs = tuple(value for k, value in enumerate(body.inputs, -2 * flow.leading) if k not in dropped)
         return dataclasses.replace(
             node,
-            inputs=tuple(operand for k, operand in enumerate(node.inputs, -begin) if k not in gone),
-            outputs=tuple(node.outputs[k] for k in sorted(kept)),
-            attributes={**node.attributes, **attributes, name: dataclasses.replace(found, inputs=inputs)},
+            inputs=tuple(operand for k, operand in enumerate(node.inputs, -begin) if k not in dropped),
+            outputs=tuple(node.outputs[k] for k in sorted(state)),
+            attributes={**node.attributes, **attributes, name: dataclasses.replace(reduced, inputs=inputs)},
         )
 
 
 def _keeps_sizes(node: Node) -> bool:
-    """Whether its first result has the sizes of its first operand, of which it may see nothing else."""
+    """Returns True if the first result of a node has the sizes of its first operand, of which the node may read nothing
+    else.
+    """
     if not node.inputs or node.body is not None:
         return False
     operator = node.operator
@@ -155,7 +157,7 @@ def _keeps_sizes(node: Node) -> bool:
 
 
 def _reads_sizes(node: Node) -> bool:
-    """Whether it reads the sizes of its only operand, and nothing else of it."""
+    """Returns True if a node reads only the sizes of its only operand."""
     return node.operator.foldable and len(node.inputs) == 1 and node.operator.mark(0) == SHAPE_ONLY
 
 
@@ -171,5 +173,5 @@ def _read(graph: Graph) -> set[str]:
     return {value.name for value in graph.outputs}.union(*(node.uses() for node in graph.nodes))
 
 
-def _same(some: Collection[Any], others: Collection[Any]) -> bool:
-    return all(x is y for x, y in zip(some, others, strict=True))
+def _same(some: Collection[Any], graphs: Collection[Any]) -> bool:
+    return all(x is y for x, y in zip(some, graphs, strict=True))

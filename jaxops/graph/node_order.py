@@ -117,8 +117,8 @@ def check_subgraph(node: Node, name: str, graph: Graph) -> None:
             f"{node.operator.name}: `{flow.not_carried}` is {count}; of {len(node.inputs)} inputs, 1 to "
             f"{len(node.inputs)} may be scanned"
         )
-    takes = 0 if flow.first is None else max(len(node.inputs) - flow.first, 2 * flow.own)
-    gives = flow.own + len(node.outputs)
+    takes = 0 if flow.first is None else max(len(node.inputs) - flow.first, 2 * flow.leading)
+    gives = flow.leading + len(node.outputs)
     if flow.modifies:
         takes = gives = 1
     for what, values, expected in (("inputs", graph.inputs, takes), ("outputs", graph.outputs, gives)):

@@ -14,7 +14,7 @@ class Operator(Protocol):
 
     @property
     def name(self) -> str:
-        """What people call it, such as Relu."""
+        """The usual name, such as Relu."""
         ...
 
     @property
@@ -34,36 +34,37 @@ class Operator(Protocol):
 
     @property
     def foldable(self) -> bool:
-        """Whether static operands make a static result, at once."""
+        """True if static operands give a static result at once."""
         ...
 
     @property
     def draws(self) -> bool:
-        """Whether it draws random numbers itself, beside what its subgraphs draw."""
+        """True if it draws random numbers itself, apart from its subgraphs."""
         ...
 
     @property
     def sized_by_data(self) -> bool:
-        """Whether the size of its result depends on the values of its operands."""
+        """True if the size of its result depends on the values of its operands."""
         ...
 
     @property
     def keeps_sizes(self) -> bool:
-        """Whether its first result has the sizes of its first operand, whatever the other operands are."""
+        """True if its first result has the sizes of its first operand, for any other operands."""
         ...
 
     @property
     def subgraphs(self) -> Mapping[str, Subgraph]:
-        """How operands and outputs pass through the graphs among its attributes."""
+        """For each attribute that holds a graph, the way of operands and outputs through it."""
         ...
 
     def mark(self, position: int) -> str | None:
-        """What the input at `position` is: static, only its sizes looked at, statistics, of the sizes of the first
-        result, or just data (None)."""
+        """The mark of the input at `position`: static, only its sizes read, statistics, of the sizes of the first
+        result, or None for plain data.
+        """
         ...
 
     def takes_dequantized(self, position: int) -> bool:
-        """Whether the input at `position` may be a `Dequantized` array."""
+        """Returns True if the input at `position` may be a `Dequantized` array."""
         ...
 
     def check(self, inputs: Sequence[Any]) -> None:

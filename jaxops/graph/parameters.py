@@ -39,12 +39,12 @@ Choice: TypeAlias = Mapping[str, bool] | Collection[str] | Callable[[str], bool 
 class _Choices:
     """A caller's answers by name. what: the argument, in messages."""
 
-    def __init__(self, what: str, choice: Choice | None) -> None:
-        self._what = what
+    def __init__(self, option: str, choice: Choice | None) -> None:
+        self._what = option
         self._choice: Any = {} if choice is None else {choice} if isinstance(choice, str) else choice
 
     def of(self, name: str) -> bool | None:
-        """What the caller says of a name; None where nothing."""
+        """The caller's decision about a name; None without one."""
         if callable(self._choice):
             return cast(bool | None, self._choice(name))
         return self._choice.get(name) if isinstance(self._choice, Mapping) else name in self._choice or None
@@ -87,16 +87,16 @@ def prepare(
     """
     choices = _Choices("static", static)
     split = _Split(needs, choices)
-    found = split.graph(graph, {}, "")
+    split_graph = split.graph(graph, {}, "")
     choices.check(split.constants)
     chosen = _Choices("trainable", trainable)
     chosen.check(split.params)
-    return found, Params(split.params, _trainable(split, chosen))
+    return split_graph, Params(split.params, _trainable(split, chosen))
 
 
 def _trainable(split: "_Split", choices: _Choices) -> dict[str, bool]:
-    """For each parameter whose values need not be looked at, whether it is trained."""
-    found = {}
+    """For each parameter whose values need not be read to decide it, True if it is trained."""
+    flags = {}
     for name, tensor in split.params.items():
         chosen, continuous = choices.of(name), _is_continuous(tensor)
         if chosen and not continuous:
@@ -104,10 +104,10 @@ def _trainable(split: "_Split", choices: _Choices) -> dict[str, bool]:
                 f"`trainable`: '{name}' is {tensor.dtype.name}; only floating-point numbers are trained"
             )
         if chosen is not None:
-            found[name] = chosen
+            flags[name] = chosen
         elif name in split.fixed or not continuous:
-            found[name] = False
-    return found
+            flags[name] = False
+    return flags
 
 
 def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
@@ -157,34 +157,34 @@ class _Split:
             keep(name, tensor)
         hidden = {value.name for value in graph.inputs} | params.keys()
         # What it captures and not all that there is: else the cost of n subgraphs grows with n².
-        known = {name: outer[name] for name in graph.captures if name in outer}
-        known |= {k: v for k, v in static.items() if k not in hidden}
+        visible = {name: outer[name] for name in graph.captures if name in outer}
+        visible |= {k: v for k, v in static.items() if k not in hidden}
         nodes = []
         for node in graph.nodes:
-            values = _computed(node, known, at_once=not owner)
+            values = _computed(node, visible, at_once=not owner)
             if values is None:
-                nodes.append(self._node(node, known))
+                nodes.append(self._node(node, visible))
                 continue
             for name, value in zip(node.outputs, values, strict=False):
                 if name:
                     keep(name, _tensor(value), value, generated=bool(node.inputs))
-            known |= {name: static[name] for name in node.outputs if name in static}
+            visible |= {name: static[name] for name in node.outputs if name in static}
         self.fixed.update(params[name] for name in _statistics(graph, {}) if name in params)
         return dataclasses.replace(graph, nodes=tuple(nodes), initializers={}, static=static, params=params)
 
-    def _node(self, node: Node, known: Mapping[str, Any]) -> Node:
+    def _node(self, node: Node, visible: Mapping[str, Any]) -> Node:
         if node.body is not None:
             if node.body not in self._bodies:
                 self._bodies[node.body] = self.graph(node.body, {}, node.operator.name)
             return dataclasses.replace(node, body=self._bodies[node.body])
-        inner = {key: self._inner(value, known, node.label) for key, value in node.subgraphs.items()}
+        inner = {key: self._inner(value, visible, node.label) for key, value in node.subgraphs.items()}
         return dataclasses.replace(node, attributes={**node.attributes, **inner}) if inner else node
 
-    def _inner(self, graph: Graph, known: Mapping[str, Any], owner: str) -> Graph:
+    def _inner(self, graph: Graph, visible: Mapping[str, Any], owner: str) -> Graph:
         # Of the nodes that share it, one may know values that the other is given anew.
-        key = graph, graph.captures.intersection(known)
+        key = graph, graph.captures.intersection(visible)
         if key not in self._bodies:
-            self._bodies[key] = self.graph(graph, known, owner)
+            self._bodies[key] = self.graph(graph, visible, owner)
         return self._bodies[key]
 
     def _is_parameter(self, name: str, tensor: Tensor, needed: Needs) -> bool:
@@ -217,7 +217,7 @@ def _is_parameter(tensor: Tensor) -> bool:
 
 
 def _is_mask(parameter: Any) -> bool:
-    """Whether numbers say what to leave out: some are as good as -inf, or all are 0 and 1."""
+    """Returns True if the numbers mark what to leave out: some act like -inf, or all are 0 and 1."""
     if not getattr(parameter, "is_fully_addressable", True):
         if not parameter.is_fully_replicated:
             return False  # a part of it is in another process, and all must give one answer
@@ -235,34 +235,35 @@ def _is_mask(parameter: Any) -> bool:
 def _statistics(graph: Graph, walked: dict[Graph, frozenset[str]]) -> frozenset[str]:
     """The names that operators take for statistics, also inside functions and subgraphs. walked: those done."""
     if graph not in walked:
-        found: set[str] = set()
+        names: set[str] = set()
         for node in graph.nodes:
             marked = [node.operator.mark(k) == STATISTICS for k in range(len(node.inputs))]
             if node.body is not None:
                 inner = _statistics(node.body, walked)
                 marked = [value.name in inner for value in node.body.inputs]
-            found.update(name for name, is_marked in zip(node.inputs, marked, strict=False) if is_marked)
+            names.update(name for name, is_marked in zip(node.inputs, marked, strict=False) if is_marked)
             for subgraph in node.subgraphs.values():
-                found |= _statistics(subgraph, walked) & subgraph.captures
-        walked[graph] = frozenset(found)
+                names |= _statistics(subgraph, walked) & subgraph.captures
+        walked[graph] = frozenset(names)
     return walked[graph]
 
 
-def _computed(node: Node, known: Mapping[str, Any], *, at_once: bool) -> Sequence[np.ndarray] | None:
-    """The outputs of a node that NumPy computes from static values; None for another node.
+def _computed(node: Node, static: Mapping[str, Any], *, at_once: bool) -> Sequence[np.ndarray] | None:
+    """The outputs of a node that NumPy computes from static values; None for any other node.
 
-    at_once: the node is sure to run, so its errors are raised. In a subgraph it may never run; else it says so then.
+    at_once: the node is sure to run, so its errors are raised. A node of a subgraph may never run; its errors come when
+    it does.
     """
-    if not node.operator.foldable or not all(name in known for name in node.inputs if name):
+    if not node.operator.foldable or not all(name in static for name in node.inputs if name):
         return None
-    inputs = [known[name] if name else None for name in node.inputs]
+    inputs = [static[name] if name else None for name in node.inputs]
     try:
-        found = run_node(node, inputs, {}, None)
+        results = run_node(node, inputs, {}, None)
     except JaxopsError:
         if at_once:
             raise
         return None
-    return found if all(isinstance(value, np.ndarray) for value in found) else None
+    return results if all(isinstance(value, np.ndarray) for value in results) else None
 
 
 def _tensor(value: np.ndarray) -> Tensor:

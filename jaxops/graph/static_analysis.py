@@ -1,4 +1,4 @@
-"""Which values must be known while tracing: a walk back from every operand that an operator marks `Static`.
+"""The values that must be known while tracing: a walk back from every operand that an operator marks `Static`.
 
 The walk goes through the operators that NumPy computes while their operands are static, stops where only sizes
 are asked for, and enters subgraphs and functions. What it reaches among the initializers stays static; what it
@@ -38,44 +38,44 @@ Needs = dict[str, Need]
 
 @dataclass
 class StaticInputs:
-    """What must be static, in each graph of a model: those inside it, and bodies that several nodes share, too.
+    """The names that must be static, in each graph of a model, including subgraphs and bodies that several nodes share.
 
-    branches: so that it is known which branch is taken, also where both could be compiled.
+    branches: conditions must be static, too, so that the branch to take is known, even if both could be compiled.
     """
 
     branches: bool = False
     of: dict[Graph, Needs] = field(default_factory=dict)
     _walked: dict[tuple[Graph, frozenset[str]], Needs] = field(default_factory=dict)
 
-    def walk(self, graph: Graph, wanted: Mapping[str, Need] | None = None) -> Needs:
-        """Each name that must be static, and why.
+    def walk(self, graph: Graph, outputs: Mapping[str, Need] | None = None) -> Needs:
+        """Each name that must be static, and the reason.
 
-        wanted: outputs of the graph that must be static. Names that a subgraph captures from the graph around it are
+        outputs: outputs of the graph that must be static. Names that a subgraph captures from the graph around it are
         in the result too. The same question is answered once.
         """
-        wanted = wanted or {}
-        key = graph, frozenset(wanted)
+        outputs = outputs or {}
+        key = graph, frozenset(outputs)
         if key not in self._walked:
-            found = dict(wanted)
+            needs = dict(outputs)
             for node in reversed(graph.nodes):
-                needed = {name: found[name] for name in node.outputs if name and name in found}
+                needed = {name: needs[name] for name in node.outputs if name and name in needs}
                 for name, need in self._of_node(node, needed).items():
-                    found.setdefault(name, need)
-            self._walked[key] = found
-            self.of[graph] = {**found, **self.of.get(graph, {})}
+                    needs.setdefault(name, need)
+            self._walked[key] = needs
+            self.of[graph] = {**needs, **self.of.get(graph, {})}
         return self._walked[key]
 
     def _of_node(self, node: Node, needed: Mapping[str, Need]) -> Needs:
-        """What a node needs static, when `needed` are those of its outputs that must be."""
+        """The inputs that must be static, given `needed`, the outputs of the node that must be."""
         if node.body is not None:
             formals = [value.name for value in node.body.outputs]
-            wanted = {
+            of_outputs = {
                 formal: needed[name] for formal, name in zip(formals, node.outputs, strict=False) if name in needed
             }
-            inner = self.walk(node.body, wanted)
+            inner = self.walk(node.body, of_outputs)
             pairs = zip(node.body.inputs, node.inputs, strict=False)
             return {name: inner[formal.name] for formal, name in pairs if name and formal.name in inner}
-        found: Needs = {}
+        needs: Needs = {}
         through = Need(node.title, next(iter(needed.values()))) if needed else None
         formals = node.operator.formals
         for position, name in enumerate(node.inputs):
@@ -83,45 +83,45 @@ class StaticInputs:
             if not name or mark == SHAPE_ONLY:
                 continue
             if mark == STATIC:
-                found[name] = Need(f"{node.title} `{formals[min(position, len(formals) - 1)]}`")
+                needs[name] = Need(f"{node.title} `{formals[min(position, len(formals) - 1)]}`")
             elif through and node.operator.foldable:
-                found[name] = through
+                needs[name] = through
         for key, graph in node.subgraphs.items():
             for name, need in self._of_subgraph(node, graph, node.operator.subgraphs[key], needed).items():
-                found.setdefault(name, need)
-        return found
+                needs.setdefault(name, need)
+        return needs
 
     def _of_subgraph(self, node: Node, graph: Graph, flow: Subgraph, needed: Mapping[str, Need]) -> Needs:
-        """What a subgraph needs static, among the inputs of its node and the names that it captures."""
+        """The inputs of a node and captured names that one of its subgraphs needs static."""
         if flow.modifies:
-            own = {v.name for v in graph.inputs} | set(graph.initializers)
-            own |= {name for n in graph.nodes for name in n.outputs}
-            return {name: need for name, need in self.walk(graph, {}).items() if name not in own}
+            local = {v.name for v in graph.inputs} | set(graph.initializers)
+            local |= {name for n in graph.nodes for name in n.outputs}
+            return {name: need for name, need in self.walk(graph, {}).items() if name not in local}
         operands = node.inputs[flow.first :]
-        given = dict(zip((value.name for value in graph.inputs), operands, strict=False))
-        made = zip(node.outputs, graph.outputs[flow.own :], strict=False)
-        wanted = {value.name: needed[name] for name, value in made if name in needed}
-        # The state goes round: an input that must be static makes the output static that becomes it.
-        count = len(operands) - flow.own - node.attributes.get(flow.not_carried, 0) if flow.carries else 0
-        back = list(zip(graph.inputs[flow.own :], graph.outputs[:count], strict=False))
+        operand_of = dict(zip((value.name for value in graph.inputs), operands, strict=False))
+        made_outputs = zip(node.outputs, graph.outputs[flow.leading :], strict=False)
+        of_outputs = {value.name: needed[name] for name, value in made_outputs if name in needed}
+        # Loop-carried values: if the body needs input k static, its output k must be static too.
+        count = len(operands) - flow.leading - node.attributes.get(flow.not_carried, 0) if flow.carries else 0
+        carried = list(zip(graph.inputs[flow.leading :], graph.outputs[:count], strict=False))
         # Sequences and optionals have no place in a compiled choice or loop.
         unrolled = next((v.name for v in (*graph.inputs, *graph.outputs) if v.kind != "tensor"), "")
         while True:
-            inner = self.walk(graph, wanted)
-            more = {output.name: inner[value.name] for value, output in back if value.name in inner}
-            if flow.own and (unrolled or wanted or more or graph.inputs[0].name in inner):
-                unrolled = unrolled or next(iter((*wanted, *more, graph.inputs[0].name)))
+            inner = self.walk(graph, of_outputs)
+            more = {output.name: inner[value.name] for value, output in carried if value.name in inner}
+            if flow.leading and (unrolled or of_outputs or more or graph.inputs[0].name in inner):
+                unrolled = unrolled or next(iter((*of_outputs, *more, graph.inputs[0].name)))
                 more[graph.outputs[0].name] = Need(f"{node.title} makes '{unrolled}'")
-            if more.keys() <= wanted.keys():
+            if more.keys() <= of_outputs.keys():
                 break
-            wanted = more | wanted
+            of_outputs = more | of_outputs
         inside = {name for n in graph.nodes for name in n.outputs} | set(graph.initializers)
-        found = {given.get(name, name): need for name, need in inner.items() if name not in inside}
-        grows = flow.own and len(graph.outputs) > count  # outputs with one row an iteration
-        if flow.decided_by and (unrolled or wanted or grows or (self.branches and not flow.own)):
+        needs = {operand_of.get(name, name): need for name, need in inner.items() if name not in inside}
+        grows = flow.leading and len(graph.outputs) > count  # outputs with one row an iteration
+        if flow.decided_by and (unrolled or of_outputs or grows or (self.branches and not flow.leading)):
             deciding = zip(node.inputs, flow.decided_by, strict=False)
-            found |= {name: Need(f"{node.title} `{formal}`") for name, formal in deciding}
-        return {name: need for name, need in found.items() if name}
+            needs |= {name: Need(f"{node.title} `{formal}`") for name, formal in deciding}
+        return {name: need for name, need in needs.items() if name}
 
 
 def marked_inputs(graph: Graph, needs: StaticInputs) -> tuple[Value, ...]:
@@ -135,7 +135,7 @@ def marked_inputs(graph: Graph, needs: StaticInputs) -> tuple[Value, ...]:
 
 
 def _is_number(value: Value) -> bool:
-    """Whether a value is one whole number, or one boolean."""
+    """Returns True if a value is one integer, or one boolean."""
     kinds = value.kind == "tensor" and value.dtype is not None and value.dtype.kind in "iub"
     return kinds and value.shape is not None and set(value.shape) <= {1}
 

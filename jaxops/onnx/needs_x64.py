@@ -134,7 +134,7 @@ class _Walk:
             flow = node.operator.subgraphs[name]
             entering = [] if flow.first is None else inputs[flow.first :]
             given = {v.name: fact._replace(static=None) for v, fact in zip(graph.inputs, entering, strict=False)}
-            found = [fact._replace(static=None) for fact in self.graph(graph, given, facts)[flow.own :]]
+            found = [fact._replace(static=None) for fact in self.graph(graph, given, facts)[flow.leading :]]
         return [self._seen(fact) for fact in found]
 
 

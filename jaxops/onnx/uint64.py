@@ -105,7 +105,7 @@ class _Walk:
             entering = [] if flow.first is None else inputs[flow.first :]
             given = {value.name: is_wide for value, is_wide in zip(graph.inputs, entering, strict=False)}
             found[name], outputs = self.graph(graph, given, wide)
-            outputs = outputs[flow.own :]
+            outputs = outputs[flow.leading :]
         if all(graph is node.subgraphs[name] for name, graph in found.items()):
             return node, outputs
         return dataclasses.replace(node, attributes={**node.attributes, **found}), outputs

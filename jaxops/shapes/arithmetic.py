@@ -26,10 +26,10 @@ def floored(a: Dim, b: Dim) -> Dim:
     """floor(a / b), in one form where JAX has several: (s - 2) // 2 + 1 is s // 2, and s // 2 // 3 is s // 6."""
     if not (is_symbolic(a) and isinstance(b, int)):
         return a // b
-    whole = at_zero(a) // b
-    rest = a - whole * b
-    inner = quotient_in(rest) if b > 0 else None
-    return (floored(inner[0], inner[1] * b) if inner else rest // b) + whole
+    base = at_zero(a) // b
+    remaining = a - base * b
+    inner = quotient_in(remaining) if b > 0 else None
+    return (floored(inner[0], inner[1] * b) if inner else remaining // b) + base
 
 
 def ceiled(a: Dim, b: Dim) -> Dim:
@@ -53,7 +53,9 @@ def smaller(a: Dim, b: Dim) -> Dim:
 
 
 def equal(a: Dim, b: Dim) -> bool:
-    """Whether two sizes are equal; `==` on symbolic ones answers False when it cannot tell."""
+    """Returns True if two sizes are equal. `==` on symbolic ones answers False when it cannot tell; this raises
+    SizeError.
+    """
     if a == b:
         return True
     if _in_one_form(a) == _in_one_form(b):
@@ -66,7 +68,7 @@ def equal(a: Dim, b: Dim) -> bool:
         raise _undecided("equal", *((b, a) if isinstance(a, int) else (a, b)), 1) from error
 
 
-# What the functions in the text of a size mean.
+# The functions that appear in the text of a size.
 FUNCTIONS = {"floordiv": floored, "mod": remainder, "max": larger, "min": smaller}
 
 
@@ -82,7 +84,7 @@ def with_value(size: Dim, symbol: Dim, value: Dim) -> Dim:
 
 
 def greater(a: Dim, b: Dim) -> bool:
-    """Whether a > b."""
+    """Returns True if a > b."""
     try:
         return bool(a > b)
     except Undecided as error:
@@ -90,7 +92,7 @@ def greater(a: Dim, b: Dim) -> bool:
 
 
 def greater_or_equal(a: Dim, b: Dim) -> bool:
-    """Whether a >= b."""
+    """Returns True if a >= b."""
     try:
         return bool(a >= b)
     except Undecided as error:
@@ -99,7 +101,7 @@ def greater_or_equal(a: Dim, b: Dim) -> bool:
 
 def _undecided(op: str, a: Dim, b: Dim, more: int) -> SizeError:
     """more: by how much `a` must exceed a number b so that the answer is that of all larger ones."""
-    # Whether a size is 1, or 0, asks for a special case; a program is worth more for all other sizes.
+    # A test for a size of 1, or 0, asks for a special case; a program is worth more for all other sizes.
     needs = ""
     if isinstance(b, int) and 0 <= b <= 1:
         needs = f"{a} >= {b + more}"
@@ -111,7 +113,9 @@ def _undecided(op: str, a: Dim, b: Dim, more: int) -> SizeError:
 
 
 def at_least(problem: str, size: Dim, least: Dim) -> bool:
-    """Whether a size is at least another one. Raises SizeError, which says `problem`, where that is open."""
+    """Returns True if a size is at least another one. Raises SizeError, which says `problem`, if that depends on a
+    symbolic size.
+    """
     try:
         return bool(size >= least)
     except Undecided as error:
@@ -119,7 +123,8 @@ def at_least(problem: str, size: Dim, least: Dim) -> bool:
 
 
 def agree(problem: str, a: Dim, b: Dim, *, broadcasts: bool = False) -> bool:
-    """Whether two sizes that must be equal are. Raises SizeError, which begins with `problem`, where that is open.
+    """Returns True if two sizes that must be equal are. Raises SizeError, which begins with `problem`, if that depends
+    on a symbolic size.
 
     broadcasts: a size of 1 may do too, so an equation with 1 says nothing.
     """
@@ -155,28 +160,31 @@ def _least_fit(size: Dim, number: int) -> int | None:
     return None
 
 
-def all_agree(problem: str, given: Sizes, wanted: Sizes) -> bool:
+def all_agree(problem: str, sizes: Sizes, expected: Sizes) -> bool:
     """`agree` for two lists of sizes; lists of different lengths do not."""
-    return len(given) == len(wanted) and all(agree(problem, a, b) for a, b in zip(given, wanted, strict=True))
+    return len(sizes) == len(expected) and all(agree(problem, a, b) for a, b in zip(sizes, expected, strict=True))
 
 
-def must_agree(problem: str, given: Sizes, wanted: Sizes) -> None:
-    """Raises ShapeError, which says `problem`, unless two lists of sizes agree; SizeError where that is open."""
-    if not all_agree(problem, given, wanted):
+def must_agree(problem: str, sizes: Sizes, expected: Sizes) -> None:
+    """Raises ShapeError, which says `problem`, unless two lists of sizes agree; SizeError if that depends on a symbolic
+    size.
+    """
+    if not all_agree(problem, sizes, expected):
         raise ShapeError(problem)
 
 
-def sizes_fit(problem: str, given: Sizes | None, *allowed: tuple[Dim | None, ...]) -> bool:
-    """Whether sizes are one of several, in which None is any size; a shape that was left out, None, fits.
+def sizes_fit(problem: str, sizes: Sizes | None, *allowed: tuple[Dim | None, ...]) -> bool:
+    """Returns True if `sizes` are one of the allowed ones, in which None stands for any size, or if `sizes` is None:
+    the operand was left out.
 
-    Raises SizeError, which begins with `problem`, where they fit none for every value of a size, but one for some.
+    Raises SizeError, which begins with `problem`, if they fit only for some values of a symbolic size.
     """
-    if given is None:
+    if sizes is None:
         return True
     pairs = [
-        (given, tuple(g if w is None else w for g, w in zip(given, sizes, strict=True)))
-        for sizes in allowed
-        if len(sizes) == len(given)
+        (sizes, tuple(d if e is None else e for d, e in zip(sizes, expected, strict=True)))
+        for expected in allowed
+        if len(expected) == len(sizes)
     ]
     if any(a == b for a, b in pairs):
         return True
@@ -193,20 +201,22 @@ def sizes_fit(problem: str, given: Sizes | None, *allowed: tuple[Dim | None, ...
 
 
 def divided(problem: str, size: Dim, count: Dim) -> Dim:
-    """size / count. Raises ShapeError unless that is whole, and SizeError where that is open; both say `problem`."""
-    whole = size // count
-    if whole * count == size:
-        return whole
+    """size / count. Raises ShapeError unless that is an integer, and SizeError if that depends on a symbolic size; both
+    say `problem`.
+    """
+    part = size // count
+    if part * count == size:
+        return part
     if isinstance(size, int) and isinstance(count, int):
         raise ShapeError(problem)
-    raise SizeError(problem, size, count, needs=f"{whole * count} == {size}")
+    raise SizeError(problem, size, count, needs=f"{part * count} == {size}")
 
 
 def _equation(a: str, b: str) -> str:
-    """What must hold for two sizes to be equal: `s <= 512` for `min(s, 512)` and `s`."""
-    for least, whole in ((a, b), (b, a)):
+    """The condition for two sizes to be equal: `s <= 512` for `min(s, 512)` and `s`."""
+    for least, minimum in ((a, b), (b, a)):
         for x in arguments_of("min", least):
-            rest = [y for y in arguments_of("min", least) if y != x]
-            if x == whole and len(rest) == 1:
-                return f"{x} <= {rest[0]}"
+            bounds = [y for y in arguments_of("min", least) if y != x]
+            if x == minimum and len(bounds) == 1:
+                return f"{x} <= {bounds[0]}"
     return f"{b} == {a}" if _NAME.fullmatch(b) and not _NAME.fullmatch(a) else f"{a} == {b}"

@@ -219,7 +219,7 @@ NAMED = [
     (lambda: jo.floor(np.zeros(2, "M8[s]")), DTypeError, "floor: operands must be floating-point, got datetime64"),
     (lambda: jo.relu(np.zeros(2, [("a", "i4")])), DTypeError, "relu: `x` has elements of type|relu: operands must be"),
     (lambda: jo.gemm(F.astype(">f4"), F.T), DTypeError, "gemm: `a` has the byte order of another machine"),
-    (lambda: jo.relu(np.ma.masked_array(F, F > 3)), ArgumentError, "what is masked has no value; give one to it with"),
+    (lambda: jo.relu(np.ma.masked_array(F, F > 3)), ArgumentError, "masked elements have no value; give them one with"),
     (lambda: jo.gemm(jax.random.key(0), F), DTypeError, "gemm: `a` holds key<fry>, which are no numbers"),
     (lambda: jo.batch_normalization(X, X[0], X[0], X[0], np.array([Odd()])), DTypeError, "strings stay static"),
     (lambda: jo.leaky_relu(X, alpha=np.array(1.0)), ArgumentError, "must be a number of Python\n  hint    give float"),

@@ -31,7 +31,7 @@ _UNROLLED = 8
 _LIMIT = "the condition that body returns"
 
 Body: TypeAlias = Annotated[
-    Callable[..., Sequence[Any]], Subgraph(decided_by=("M", "cond"), first=0, own=1, carries=True)
+    Callable[..., Sequence[Any]], Subgraph(decided_by=("M", "cond"), first=0, leading=1, carries=True)
 ]
 
 

@@ -5,35 +5,35 @@ from jaxops.shapes.arithmetic import all_agree
 from jaxops.static import Sizes
 
 
-def of_rows(op: str, operand: str, matrix: Sizes, given: Sizes) -> Sizes:
+def of_rows(op: str, operand: str, matrix: Sizes, sizes: Sizes) -> Sizes:
     """The sizes in which it broadcasts to (…, M, K): M elements, or (…, M, 1); one element fits all."""
     rows = matrix[-2] if len(matrix) > 1 else 1
-    return _sizes(op, operand, matrix, given, rows, (rows, 1))
+    return _sizes(op, operand, matrix, sizes, rows, (rows, 1))
 
 
-def of_columns(op: str, operand: str, matrix: Sizes, given: Sizes) -> Sizes:
+def of_columns(op: str, operand: str, matrix: Sizes, sizes: Sizes) -> Sizes:
     """The sizes in which it broadcasts to (…, K, N): N elements, or (…, 1, N); one element fits all."""
     columns = matrix[-1] if len(matrix) > 1 else 1
-    return _sizes(op, operand, matrix, given, columns, (1, columns))
+    return _sizes(op, operand, matrix, sizes, columns, (1, columns))
 
 
-def _sizes(op: str, operand: str, matrix: Sizes, given: Sizes, count: int, last: Sizes) -> Sizes:
-    if given in ((), (1,)):
+def _sizes(op: str, operand: str, matrix: Sizes, sizes: Sizes, count: int, last: Sizes) -> Sizes:
+    if sizes in ((), (1,)):
         return ()
-    whole = (*matrix[:-2], *last)
-    fits = f"({count},) or {shape_text(whole)}" if len(matrix) > 1 else "one element, as there is one axis"
+    by_matrix = (*matrix[:-2], *last)
+    fits = f"({count},) or {shape_text(by_matrix)}" if len(matrix) > 1 else "one element, as there is one axis"
     problem = (
-        f"{op}: `{operand}` of {shape_text(given)} does not fit the matrix of {shape_text(matrix)}; it must be a "
+        f"{op}: `{operand}` of {shape_text(sizes)} does not fit the matrix of {shape_text(matrix)}; it must be a "
         f"scalar, or {fits}"
     )
-    if all_agree(problem, given, (count,)):
+    if all_agree(problem, sizes, (count,)):
         return last
-    if len(matrix) < 2 or not all_agree(problem, given, whole):
+    if len(matrix) < 2 or not all_agree(problem, sizes, by_matrix):
         raise ShapeError(problem)
-    return whole
+    return by_matrix
 
 
-def single(op: str, operand: str, given: Sizes) -> None:
+def single(op: str, operand: str, sizes: Sizes) -> None:
     """Raises ShapeError unless it is a scalar, or one element."""
-    if given not in ((), (1,)):
-        raise ShapeError(f"{op}: `{operand}` of {shape_text(given)} must be a scalar")
+    if sizes not in ((), (1,)):
+        raise ShapeError(f"{op}: `{operand}` of {shape_text(sizes)} must be a scalar")

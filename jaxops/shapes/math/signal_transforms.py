@@ -6,7 +6,7 @@ from jaxops.static import Dim, Sizes
 
 
 def is_complex(op: str, name: str, sizes: Sizes) -> bool:
-    """Whether the last axis holds a real and an imaginary part, and not a real part alone."""
+    """Returns True if the last axis holds a real and an imaginary part, False if it holds a real part alone."""
     problem = (
         f"{op}: `{name}` of {shape_text(sizes)} must have at least 2 axes, the last one of size 1 for real numbers "
         f"or 2 for complex ones"
@@ -29,7 +29,7 @@ def transform_length(op: str, size: Dim, dft_length: int | None, from_onesided: 
 
 
 def frames(op: str, length: Dim, frame_step: int, window: Sizes | None, frame_length: int | None) -> tuple[Dim, int]:
-    """How many frames lie within a signal, and their length."""
+    """Returns the number of frames within a signal, and their length."""
     if window is not None and len(window) != 1:
         raise ShapeError(f"{op}: `window` of {shape_text(window)} must be 1-D")
     if window is not None and frame_length is not None and window != (frame_length,):

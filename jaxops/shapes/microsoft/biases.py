@@ -7,11 +7,11 @@ from jaxops.shapes.arithmetic import all_agree, divided
 from jaxops.static import Dim, Sizes
 
 
-def last_axis(op: str, sizes: Sizes, **given: Sizes) -> None:
-    """Raises ShapeError unless each of `given` has one number for each element of the last axis of x."""
+def last_axis(op: str, sizes: Sizes, **vectors: Sizes) -> None:
+    """Raises ShapeError unless each of `vectors` has one number for each element of the last axis of x."""
     if not sizes:
         raise ShapeError(f"{op}: x is a scalar; it needs at least one axis")
-    for name, shape in given.items():
+    for name, shape in vectors.items():
         problem = (
             f"{op}: `{name}` has the shape {shape_text(shape)}, but x of {shape_text(sizes)} has {sizes[-1]} "
             f"elements on its last axis, so it must be {shape_text((sizes[-1],))}"
@@ -20,9 +20,9 @@ def last_axis(op: str, sizes: Sizes, **given: Sizes) -> None:
             raise ShapeError(problem)
 
 
-def same(op: str, sizes: Sizes, **given: Sizes) -> None:
-    """Raises ShapeError unless each of `given` has the sizes of x."""
-    for name, shape in given.items():
+def same(op: str, sizes: Sizes, **operands: Sizes) -> None:
+    """Raises ShapeError unless each of `operands` has the sizes of x."""
+    for name, shape in operands.items():
         problem = f"{op}: `{name}` of {shape_text(shape)} must have the shape of x, {shape_text(sizes)}"
         if not all_agree(problem, tuple(shape), tuple(sizes)):
             raise ShapeError(problem)
@@ -35,16 +35,16 @@ def halves(op: str, sizes: Sizes) -> Sizes:
 
 
 def softmax_rows(op: str, data: Sizes, bias: Sizes, axis: int) -> tuple[Dim, Dim, Dim]:
-    """How many rows bias has, how many rows of data take each of them, and the length of a row.
+    """Returns (rows of bias, rows of data that share each of them, length of a row).
 
-    A row is what data has from `axis` on.
+    A row holds the axes of data from `axis` on.
     """
-    length, rows, given = (math.prod(sizes) for sizes in (data[axis:], data[:axis], bias))
-    own = given // length if length != 0 else 0
-    times = rows // own if own != 0 else 0
-    if own * length != given or own * times != rows:
+    length, rows, elements = (math.prod(sizes) for sizes in (data[axis:], data[:axis], bias))
+    bias_rows = elements // length if length != 0 else 0
+    times = rows // bias_rows if bias_rows != 0 else 0
+    if bias_rows * length != elements or bias_rows * times != rows:
         raise ShapeError(
             f"{op}: `bias` of {shape_text(bias)} does not fit data of {shape_text(data)}: its size must be a multiple "
             f"of that of a row, which begins at axis {axis}, and its rows must divide those of data"
         )
-    return own, times, length
+    return bias_rows, times, length

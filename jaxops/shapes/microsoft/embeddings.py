@@ -7,8 +7,8 @@ from jaxops.static import Dim, Sizes
 
 def table(op: str, name: str, sizes: Sizes, width: Dim | None = None) -> Dim:
     """The width of a table of vectors, one a row; it must be `width` where that is given."""
-    wanted = "(rows, width)" if width is None else f"(rows, {width})"
-    problem = f"{op}: `{name}` has the shape {shape_text(sizes)}; it must be {wanted}"
+    expected = "(rows, width)" if width is None else f"(rows, {width})"
+    problem = f"{op}: `{name}` has the shape {shape_text(sizes)}; it must be {expected}"
     if len(sizes) != 2 or not (width is None or agree(problem, sizes[1], width)):
         raise ShapeError(problem)
     return sizes[1]

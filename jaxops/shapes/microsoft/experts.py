@@ -19,21 +19,23 @@ def routing(op: str, x: Sizes, router: Sizes, k: int) -> tuple[Dim, Dim]:
     return tokens, router[1]
 
 
-def weights(op: str, names: Sizes, given: dict[str, Sizes | None], experts: Dim, rows: Dim, columns: Dim) -> None:
+def weights(op: str, names: Sizes, operands: dict[str, Sizes | None], experts: Dim, rows: Dim, columns: Dim) -> None:
     """ShapeError unless the weights of a layer are (experts, rows, columns) and its bias (experts, rows)."""
-    for name, wanted in zip(names, ((experts, rows, columns), (experts, rows)), strict=True):
-        found = given[name]
-        if found is not None and found != wanted:
-            must_agree(f"{op}: `{name}` of {shape_text(found)} must be {shape_text(wanted)}", found, wanted)
+    for name, expected in zip(names, ((experts, rows, columns), (experts, rows)), strict=True):
+        sizes = operands[name]
+        if sizes is not None and sizes != expected:
+            must_agree(f"{op}: `{name}` of {shape_text(sizes)} must be {shape_text(expected)}", sizes, expected)
 
 
-def scales(op: str, name: str, w: Sizes, found: Sizes, zeros: Sizes | None, bits: int, block_size: int) -> None:
+def scales(op: str, name: str, w: Sizes, scales: Sizes, zeros: Sizes | None, bits: int, block_size: int) -> None:
     """ShapeError unless packed weights (experts, rows, bytes) have a scale for each row, or each block of it."""
     experts, rows, width = w
     blocks = -(-width * (8 // bits) // block_size) if block_size else None
-    wanted = (experts, rows) if blocks is None else (experts, rows, blocks)
-    if found != wanted:
-        must_agree(f"{op}: `{name}_scales` of {shape_text(found)} must be {shape_text(wanted)}", found, wanted)
-    expected = (*wanted[:-1], packed(wanted[-1], bits))
+    scale_sizes = (experts, rows) if blocks is None else (experts, rows, blocks)
+    if scales != scale_sizes:
+        must_agree(
+            f"{op}: `{name}_scales` of {shape_text(scales)} must be {shape_text(scale_sizes)}", scales, scale_sizes
+        )
+    expected = (*scale_sizes[:-1], packed(scale_sizes[-1], bits))
     if zeros is not None and zeros != expected:
         must_agree(f"{op}: `{name}_zero_points` of {shape_text(zeros)} must be {shape_text(expected)}", zeros, expected)

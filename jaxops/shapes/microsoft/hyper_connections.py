@@ -20,7 +20,7 @@ class Streams(NamedTuple):
 
 
 def streams(op: str, sizes: Sizes, branches: int) -> Streams:
-    """How many streams these sizes hold; branches: the attribute `num_branches`, 0 for grouped ones."""
+    """Returns the streams that these sizes hold. branches: the attribute `num_branches`, 0 for grouped ones."""
     if branches < 0:
         raise ArgumentError(f"{op}: `num_branches` is {branches}; it must be positive, or 0 for grouped streams")
     if branches:
@@ -35,14 +35,14 @@ def streams(op: str, sizes: Sizes, branches: int) -> Streams:
 
 def gates(op: str, operand: str, sizes: Sizes, of: Streams, *, flat: bool) -> Sizes:
     """The sizes that gates are reshaped to, (*lead, C, 1) or (*lead, C, H). flat: they may be (*lead, C · H)."""
-    single, whole = (*of.lead, of.count, 1), of.grouped
-    allowed = [(*of.lead, of.count), single, whole]
-    results = [single, single, whole]
+    single, full = (*of.lead, of.count, 1), of.grouped
+    allowed = [(*of.lead, of.count), single, full]
+    results = [single, single, full]
     if flat:
         allowed.append((*of.lead, of.count * of.width))
-        results.append(whole)
-    for wanted, result in zip(allowed, results, strict=True):
-        if sizes == wanted:
+        results.append(full)
+    for option, result in zip(allowed, results, strict=True):
+        if sizes == option:
             return result
     problem = f"{op}: `{operand}` of {shape_text(sizes)} must be {' or '.join(map(shape_text, allowed))}"
     if not sizes_fit(problem, sizes, *allowed):
@@ -53,9 +53,9 @@ def gates(op: str, operand: str, sizes: Sizes, of: Streams, *, flat: bool) -> Si
 
 
 def features(op: str, block_output: Sizes, stream_mix: Sizes | None, of: Streams) -> None:
-    """Checks the result of a branch, (*lead, H), and what mixes streams, (*lead, C, C)."""
-    wanted = {"block_output": (*of.lead, of.width), "stream_mix": (*of.lead, of.count, of.count)}
-    for (name, expected), sizes in zip(wanted.items(), (block_output, stream_mix), strict=True):
+    """Checks the result of a branch, (*lead, H), and the matrix that mixes streams, (*lead, C, C)."""
+    required = {"block_output": (*of.lead, of.width), "stream_mix": (*of.lead, of.count, of.count)}
+    for (name, expected), sizes in zip(required.items(), (block_output, stream_mix), strict=True):
         problem = f"{op}: `{name}` of {shape_text(sizes or ())} must be {shape_text(expected)}"
         if not sizes_fit(problem, sizes, expected):
             raise ShapeError(problem)

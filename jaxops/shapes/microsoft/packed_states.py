@@ -50,14 +50,14 @@ def heads(op: str, query: Sizes, key: Sizes | None, value: Sizes | None, state: 
             raise ShapeError(f"{op}: `query` of {shape_text(query)} must be (T, D) or (B, L, D) if it holds all three")
         _, number, value_size, key_size = state
         problem = f"{op}: the width of `query` {shape_text(query)} does not fit `initial_state` {shape_text(state)}"
-        rest = query[-1] - number * value_size
-        if isinstance(rest, int) and rest <= 0:
+        key_width = query[-1] - number * value_size
+        if isinstance(key_width, int) and key_width <= 0:
             raise ShapeError(problem)
-        return _grouped(op, query[:-1], divided(problem, rest, 2 * key_size), number, key_size, value_size)
+        return _grouped(op, query[:-1], divided(problem, key_width, 2 * key_size), number, key_size, value_size)
     if len(query) not in (3, 4):
         raise ShapeError(f"{op}: `query` of {shape_text(query)} must be (T, Hk, K) or (B, L, Hk, K)")
-    wanted = {"key": (key, query), "value": (value, (*query[:-2], *value[-2:]))}
-    by_sequence(op, wanted)
+    operands = {"key": (key, query), "value": (value, (*query[:-2], *value[-2:]))}
+    by_sequence(op, operands)
     return _grouped(op, query[:-2], query[-2], value[-2], query[-1], value[-1])
 
 
@@ -85,16 +85,16 @@ def samples(op: str, of: Heads, sums: Sizes | None, state: Sizes | None) -> tupl
 
 
 def gates(op: str, of: Heads, decay: Sizes | None, beta: Sizes | None, a_log: Sizes | None, bias: Sizes | None) -> None:
-    """Checks the gates of each head and what they are made of."""
-    number, whole = (of.values,), (of.values, of.key_size)
+    """Checks the gates of each head and the operands that they are computed from."""
+    number, by_element = (of.values,), (of.values, of.key_size)
     by_key = decay is not None and len(decay) == len(of.lead) + 2
     allowed = {
-        "decay": (decay, [(*of.lead, *number), (*of.lead, *whole)]),
+        "decay": (decay, [(*of.lead, *number), (*of.lead, *by_element)]),
         "beta": (beta, [(*of.lead, *number)]),
         "a_log": (a_log, [number]),
-        "dt_bias": (bias, [number, whole, (of.values * of.key_size,)] if by_key else [number]),
+        "dt_bias": (bias, [number, by_element, (of.values * of.key_size,)] if by_key else [number]),
     }
-    for name, (sizes, wanted) in allowed.items():
-        problem = f"{op}: `{name}` of {shape_text(sizes or ())} must be {' or '.join(map(shape_text, wanted))}"
-        if not sizes_fit(problem, sizes, *wanted):
+    for name, (sizes, options) in allowed.items():
+        problem = f"{op}: `{name}` of {shape_text(sizes or ())} must be {' or '.join(map(shape_text, options))}"
+        if not sizes_fit(problem, sizes, *options):
             raise ShapeError(problem)

@@ -11,21 +11,21 @@ def weights(op: str, count: int, targets: int | None, features: Dim, x: Sizes) -
     rows = count // features if targets is None and features else targets
     columns = count // rows if rows else 0
     if not rows or rows * columns != count or not count or (isinstance(features, int) and columns != features):
-        wanted = "targets" if targets is None else f"{targets} targets"
+        rows_text = "targets" if targets is None else f"{targets} targets"
         raise ShapeError(
             f"{op}: {count} coefficients do not fit x of {shape_text(x)}; there must be one for each of the "
-            f"{wanted} and the {features} features"
+            f"{rows_text} and the {features} features"
         )
     return rows, columns
 
 
-def at_least(op: str, name: str, count: int, wanted: int) -> None:
-    """Raises ShapeError for fewer values than wanted."""
-    if count < wanted:
-        raise ShapeError(f"{op}: `{name}` has {count} values; it needs at least {wanted}")
+def at_least(op: str, name: str, count: int, least: int) -> None:
+    """Raises ShapeError for fewer than `least` values."""
+    if count < least:
+        raise ShapeError(f"{op}: `{name}` has {count} values; it needs at least {least}")
 
 
-def one_each(op: str, name: str, count: int, wanted: int, what: str) -> None:
-    """Raises ShapeError unless there are as many values as wanted."""
-    if count != wanted:
-        raise ShapeError(f"{op}: `{name}` has {count} values, but there are {wanted} {what}; give one each")
+def one_each(op: str, name: str, count: int, number: int, nouns: str) -> None:
+    """Raises ShapeError unless there is one value for each of `number` nouns, as the message calls them."""
+    if count != number:
+        raise ShapeError(f"{op}: `{name}` has {count} values, but there are {number} {nouns}; give one each")

@@ -15,8 +15,8 @@ def same_length(op: str, lists: Mapping[str, Sized]) -> int:
     return next(iter(lengths.values()), 0)
 
 
-def in_range(op: str, name: str, least: int, greatest: int, limit: Any, what: str) -> None:
+def in_range(op: str, name: str, least: int, greatest: int, limit: Any, nouns: str) -> None:
     """Raises ArgumentError for a number outside of [0, limit); a symbolic limit is not looked at."""
     if least < 0 or (isinstance(limit, int) and greatest >= limit):
         wrong = least if least < 0 else greatest
-        raise ArgumentError(f"{op}: `{name}` holds {wrong}, but there are {limit} {what}")
+        raise ArgumentError(f"{op}: `{name}` holds {wrong}, but there are {limit} {nouns}")

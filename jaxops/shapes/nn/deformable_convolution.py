@@ -24,7 +24,7 @@ def deformed(
     op = "deform_conv"
     sizes = windows.spatial(op, x)
     windows.channels(op, x, w, group)
-    found = windows.sliding(op, sizes, windows.kernel_of(op, w, kernel_shape), options)
+    sliding = windows.sliding(op, sizes, windows.kernel_of(op, w, kernel_shape), options)
     if offset_group < 1:
         raise ArgumentError(f"{op}: `offset_group` is {offset_group}; it must be at least 1")
     divided(
@@ -32,17 +32,17 @@ def deformed(
         x[1],
         offset_group,
     )
-    taps = offset_group * math.prod(found.kernel)
-    _place(op, "offset", offset, (x[0], taps * len(sizes), *found.sizes))
+    taps = offset_group * math.prod(sliding.kernel)
+    _place(op, "offset", offset, (x[0], taps * len(sizes), *sliding.sizes))
     if b is not None:
         windows.bias(op, b, w[0])
     if mask is not None:
         # The text gives it n times as many channels for n spatial axes, unlike its own example in two; the reference
         # has one factor for each position of the kernel.
-        _place(op, "mask", mask, (x[0], taps, *found.sizes))
-    return found
+        _place(op, "mask", mask, (x[0], taps, *sliding.sizes))
+    return sliding
 
 
-def _place(op: str, name: str, sizes: Sizes, wanted: Sizes) -> None:
-    if sizes != wanted:
-        must_agree(f"{op}: `{name}` has sizes {shape_text(sizes)}; it must be {shape_text(wanted)}", sizes, wanted)
+def _place(op: str, name: str, sizes: Sizes, expected: Sizes) -> None:
+    if sizes != expected:
+        must_agree(f"{op}: `{name}` has sizes {shape_text(sizes)}; it must be {shape_text(expected)}", sizes, expected)

@@ -58,21 +58,21 @@ def cache(op: str, operand: str, past: Sizes, new: Sizes) -> None:
         raise ShapeError(problem)
 
 
-def mask(op: str, operand: str, sizes: Sizes, wanted: Scores) -> Dim:
-    """By how many keys the last axis of a mask must be padded so that it broadcasts to the scores."""
-    given = (1,) * (4 - len(sizes)) + sizes
+def mask(op: str, operand: str, sizes: Sizes, scores: Scores) -> Dim:
+    """Returns the number of keys to pad the last axis of a mask by, so that it broadcasts to the scores."""
+    aligned = (1,) * (4 - len(sizes)) + sizes
     problem = (
-        f"{op}: `{operand}` of {shape_text(sizes)} does not broadcast to the scores {shape_text(wanted)}, "
+        f"{op}: `{operand}` of {shape_text(sizes)} does not broadcast to the scores {shape_text(scores)}, "
         f"(batch, heads, queries, keys); only its last axis may be shorter"
     )
     fits = len(sizes) in (1, 2, 3, 4) and all(
-        d in (1, w) or agree(problem, d, w, broadcasts=True) for d, w in zip(given[:3], wanted[:3], strict=True)
+        d in (1, w) or agree(problem, d, w, broadcasts=True) for d, w in zip(aligned[:3], scores[:3], strict=True)
     )
-    missing = 0 if given[-1] in (1, wanted.keys) else wanted.keys - given[-1]
+    missing = 0 if aligned[-1] in (1, scores.keys) else scores.keys - aligned[-1]
     try:
         fits = fits and missing >= 0
     except Undecided as error:
-        raise SizeError(problem, given[-1], wanted.keys, needs=f"{given[-1]} == {wanted.keys}") from error
+        raise SizeError(problem, aligned[-1], scores.keys, needs=f"{aligned[-1]} == {scores.keys}") from error
     if not fits:
         raise ShapeError(problem)
     return missing

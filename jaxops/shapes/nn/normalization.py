@@ -12,10 +12,10 @@ def channels(op: str, sizes: Sizes) -> Dim:
     return sizes[1] if len(sizes) > 1 else 1
 
 
-def per_channel(op: str, sizes: Sizes, **given: Sizes) -> None:
-    """Raises ShapeError unless each of `given` has one number per channel."""
+def per_channel(op: str, sizes: Sizes, **parameters: Sizes) -> None:
+    """Raises ShapeError unless each of `parameters` has one number per channel."""
     count = channels(op, sizes)
-    for name, shape in given.items():
+    for name, shape in parameters.items():
         problem = (
             f"{op}: `{name}` has the shape {shape_text(shape)}, but x of {shape_text(sizes)} has {count} channels, so "
             f"it must be {shape_text((count,))}"

@@ -5,15 +5,15 @@ from jaxops.shapes.arithmetic import must_agree
 from jaxops.static import Sizes
 
 
-def of_filters(op: str, operand: str, given: Sizes, w: Sizes) -> Sizes:
+def of_filters(op: str, operand: str, sizes: Sizes, w: Sizes) -> Sizes:
     """The sizes in which it broadcasts to weights (M, …): M elements on their first axis; one element fits all."""
-    if given in ((), (1,)):
+    if sizes in ((), (1,)):
         return ()
-    if given != w[:1]:
+    if sizes != w[:1]:
         must_agree(
-            f"{op}: `{operand}` of {shape_text(given)} does not fit `w` of {shape_text(w)}; it must be a scalar, or "
+            f"{op}: `{operand}` of {shape_text(sizes)} does not fit `w` of {shape_text(w)}; it must be a scalar, or "
             f"{shape_text(w[:1])}, one an output channel",
-            given,
+            sizes,
             w[:1],
         )
-    return (*given, *(1,) * (len(w) - 1))
+    return (*sizes, *(1,) * (len(w) - 1))

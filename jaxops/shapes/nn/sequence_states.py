@@ -66,10 +66,10 @@ def gates(op: str, decay: Sizes | None, beta: Sizes | None, heads: Heads) -> Non
             raise ShapeError(problem)
 
 
-def state(op: str, sizes: Sizes, wanted: Sizes) -> None:
+def state(op: str, sizes: Sizes, expected: Sizes) -> None:
     """Raises ShapeError unless `past_state` has the sizes of the state."""
-    problem = f"{op}: `past_state` of {shape_text(sizes)} must be {shape_text(wanted)}"
-    if not all_agree(problem, sizes, wanted):
+    problem = f"{op}: `past_state` of {shape_text(sizes)} must be {shape_text(expected)}"
+    if not all_agree(problem, sizes, expected):
         raise ShapeError(problem)
 
 

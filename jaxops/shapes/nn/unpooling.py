@@ -8,10 +8,10 @@ from jaxops.shapes.nn.windows import Options, Windows, sliding
 from jaxops.static import Sizes
 
 
-def same(x: Sizes, places: Sizes) -> None:
+def same(x: Sizes, indices: Sizes) -> None:
     """An index for each element (ONNX MaxUnpool-22)."""
-    problem = f"max_unpool: `x` of {shape_text(x)} and `i` of {shape_text(places)} must both be (N, C, d1, …)"
-    if len(x) < 3 or not all_agree(problem, x, places):
+    problem = f"max_unpool: `x` of {shape_text(x)} and `i` of {shape_text(indices)} must both be (N, C, d1, …)"
+    if len(x) < 3 or not all_agree(problem, x, indices):
         raise ShapeError(problem)
 
 
@@ -19,25 +19,26 @@ def unpooled(sizes: Sizes, kernel: Sizes, strides: Sizes | None, pads: Sizes | N
     """(d - 1)·stride + kernel - pads of spatial axes (ONNX MaxUnpool-22)."""
     rank = len(sizes)
     strides, pads = strides or (1,) * rank, pads or (0,) * 2 * rank
-    for name, given, count in (("kernel_shape", kernel, rank), ("strides", strides, rank), ("pads", pads, 2 * rank)):
-        if len(given) != count:
+    for name, numbers, count in (("kernel_shape", kernel, rank), ("strides", strides, rank), ("pads", pads, 2 * rank)):
+        if len(numbers) != count:
             raise ShapeError(
-                f"max_unpool: `{name}` {shape_text(given)} has {len(given)} numbers; {rank} spatial axes need {count}"
+                f"max_unpool: `{name}` {shape_text(numbers)} has {len(numbers)} numbers; "
+                f"{rank} spatial axes need {count}"
             )
     rows = zip(sizes, kernel, strides, pads[:rank], pads[rank:], strict=True)
     return tuple((size - 1) * step + k - low - high for size, k, step, low, high in rows)
 
 
-def larger(given: Sizes, least: Sizes) -> Sizes:
+def larger(output: Sizes, least: Sizes) -> Sizes:
     """`output_shape`, which has room for the sizes `least` (ONNX MaxUnpool-22)."""
-    if len(given) != len(least):
-        raise ShapeError(f"max_unpool: `output_shape` {shape_text(given)} must hold {len(least)} sizes")
-    small = [i for i, (a, b) in enumerate(zip(given, least, strict=True)) if isinstance(a - b, int) and a < b]
+    if len(output) != len(least):
+        raise ShapeError(f"max_unpool: `output_shape` {shape_text(output)} must hold {len(least)} sizes")
+    small = [i for i, (a, b) in enumerate(zip(output, least, strict=True)) if isinstance(a - b, int) and a < b]
     if small:
         raise ShapeError(
-            f"max_unpool: `output_shape` {shape_text(given)} is smaller than {shape_text(least)} at axis {small[0]}"
+            f"max_unpool: `output_shape` {shape_text(output)} is smaller than {shape_text(least)} at axis {small[0]}"
         )
-    return given
+    return output
 
 
 def blocks(columns: Sizes, image: Sizes, block: Sizes, options: Options) -> tuple[Sizes, Windows]:
@@ -52,10 +53,10 @@ def blocks(columns: Sizes, image: Sizes, block: Sizes, options: Options) -> tupl
     if min(block) < 1:
         raise ArgumentError(f"col2im: `block_shape` {shape_text(block)} must be positive")
     windows = sliding("col2im", image, block, options)
-    places = math.prod(windows.sizes)
+    count_of_blocks = math.prod(windows.sizes)
     problem = (
         f"col2im: `input` of {shape_text(columns)} does not fit blocks of {shape_text(block)} in {shape_text(image)}; "
-        f"axis 1 must be a multiple of {count}, axis 2 {places}"
+        f"axis 1 must be a multiple of {count}, axis 2 {count_of_blocks}"
     )
-    must_agree(problem, columns[2:], (places,))
+    must_agree(problem, columns[2:], (count_of_blocks,))
     return (columns[0], divided(problem, columns[1], count), *image), windows

@@ -62,8 +62,8 @@ def sliding(op: str, sizes: Sizes, kernel: Sizes, options: Options, ceil_mode: b
     it. MaxPool-22 and AveragePool-22 say so; earlier versions leave it open, and onnxruntime uses this rule there too.
     """
     auto_pad = options.auto_pad
-    kernel, strides, dilations, given = _attributes(op, sizes, kernel, options)
-    found, ends, out, padded = [], [], [], []
+    kernel, strides, dilations, explicit_pads = _attributes(op, sizes, kernel, options)
+    pads, ends, out, padded = [], [], [], []
     for axis, (size, k, step, d) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
         width = span(k, d)
         if auto_pad.startswith("SAME"):
@@ -73,7 +73,7 @@ def sliding(op: str, sizes: Sizes, kernel: Sizes, options: Options, ceil_mode: b
         else:
             # ceil_mode applies to VALID too, in the standard's own shape inference and in onnxruntime; the formula in
             # the text of MaxPool-12 says otherwise.
-            lo, hi = given[axis], given[axis + len(sizes)]
+            lo, hi = explicit_pads[axis], explicit_pads[axis + len(sizes)]
             # Rounding up adds end padding, in which the last window must not start.
             reach = min(hi + step - 1, width - 1) if ceil_mode else hi
         count = floored(size + lo + reach - width, step) + 1
@@ -83,23 +83,23 @@ def sliding(op: str, sizes: Sizes, kernel: Sizes, options: Options, ceil_mode: b
                 f"{op}: a window of {width} elements ({k}, dilated by {d}) does not fit into spatial axis {axis} "
                 f"of size {size}, padded by {lo} and {hi}"
             )
-        found.append((lo, reach))
+        pads.append((lo, reach))
         ends.append(hi)
         out.append(count)
         padded.append(size + lo + reach)
     _check_padded(op, padded)
     # A stride beyond the padded axis finds one window, as does one of its size, which XLA can count.
     steps = tuple(min(s, max(d, 1)) if isinstance(d, int) else s for s, d in zip(strides, padded, strict=True))
-    return Windows(kernel, steps, _used(dilations, kernel), tuple(found), tuple(ends), tuple(out))
+    return Windows(kernel, steps, _used(dilations, kernel), tuple(pads), tuple(ends), tuple(out))
 
 
 def _not_negative(op: str, count: Dim, size: Dim) -> Dim:
     """A symbolic number of windows, as `lax` says: max(count, 0). An export asks for sizes into which a window fits,
     as JAX takes forever to compare a maximum of a maximum of a maximum."""
-    found = larger(count, 0)
-    if found is not count and is_symbolic(found) and LIMITING.get():
+    windows = larger(count, 0)
+    if windows is not count and is_symbolic(windows) and LIMITING.get():
         raise SizeError(f"{op}: a window may not fit into a size of {size}", size, needs=f"{count} >= 0")
-    return found
+    return windows
 
 
 def transposed(
@@ -110,14 +110,14 @@ def transposed(
     output_padding: Sizes | None = None,
     output_shape: Sizes | None = None,
 ) -> Windows:
-    """Windows that a transposed convolution writes; `pads` says how much to crop (negative: how many zeros to add).
+    """Windows that a transposed convolution writes; their `pads` are the elements to crop (negative: zeros to add).
 
     When `output_shape` is larger than all windows together, the zeros go to the end.
     """
     auto_pad = options.auto_pad
     if output_shape is not None:
         options = options._replace(pads=None)
-    kernel, strides, dilations, given = _attributes(op, sizes, kernel, options)
+    kernel, strides, dilations, explicit_pads = _attributes(op, sizes, kernel, options)
     n = len(sizes)
     extra = _per_axis(op, "output_padding", output_padding, n, 0, 0)
     for i, (e, step, d) in enumerate(zip(extra, strides, dilations, strict=True)):
@@ -126,33 +126,33 @@ def transposed(
                 f"{op}: `output_padding` {shape_text(extra)} holds {e} on spatial axis {i}; "
                 f"it must be less than the stride {step} or the dilation {d}"
             )
-    wanted = output_shape
-    if wanted is None and auto_pad.startswith("SAME"):
-        wanted = tuple(size * step for size, step in zip(sizes, strides, strict=True))
-    if wanted is not None:
-        _check(op, "output_shape", wanted, n, 0)
-    found, out, covered = [], [], []
+    result_shape = output_shape
+    if result_shape is None and auto_pad.startswith("SAME"):
+        result_shape = tuple(size * step for size, step in zip(sizes, strides, strict=True))
+    if result_shape is not None:
+        _check(op, "output_shape", result_shape, n, 0)
+    pads, out, covered = [], [], []
     for i, (size, k, step, d, e) in enumerate(zip(sizes, kernel, strides, dilations, extra, strict=True)):
         if isinstance(size, int) and size == 0 and step > 1:
             raise ShapeError(f"{op}: spatial axis {i} of the data, {shape_text(sizes)}, is empty")
         full = (size - 1) * step + span(k, d)
-        if wanted is None:
-            count = full + e - given[i] - given[i + n]
-            lo = given[i]
+        if result_shape is None:
+            count = full + e - explicit_pads[i] - explicit_pads[i + n]
+            lo = explicit_pads[i]
         else:
-            count = wanted[i]
+            count = result_shape[i]
             lo = _cut_first(op, full + e - count, auto_pad)
         if isinstance(count, int) and count < 0:
             raise ShapeError(
                 f"{op}: the windows cover {full + e} elements of spatial axis {i}, fewer than `pads` "
-                f"{given[i]} and {given[i + n]} cut off"
+                f"{explicit_pads[i]} and {explicit_pads[i + n]} cut off"
             )
-        found.append((lo, full - lo - count))
+        pads.append((lo, full - lo - count))
         out.append(count)
         covered.append(larger(full, count) if isinstance(full, int) and isinstance(count, int) else full)
     _check_padded(op, covered)
-    ends = tuple(hi for _, hi in found)
-    return Windows(kernel, _used(strides, sizes), _used(dilations, kernel), tuple(found), ends, tuple(out))
+    ends = tuple(hi for _, hi in pads)
+    return Windows(kernel, _used(strides, sizes), _used(dilations, kernel), tuple(pads), ends, tuple(out))
 
 
 def _used(distances: Sizes, counts: Sizes) -> Sizes:
@@ -161,7 +161,7 @@ def _used(distances: Sizes, counts: Sizes) -> Sizes:
 
 
 def _check_padded(op: str, sizes: Sequence[Dim]) -> None:
-    """Raises TooLargeError for more spatial elements, padding included, than fit in memory at a byte each."""
+    """Raises TooLargeError if the spatial elements, padding included, do not fit in memory at a byte each."""
     bounded(f"{op}: with its padding", sizes, 1, computed=None)
 
 
@@ -267,7 +267,7 @@ def _halves(total: Dim, *, larger_first: bool) -> tuple[Dim, Dim]:
 
 
 def _cut_first(op: str, total: Dim, auto_pad: AutoPad) -> Dim:
-    """How much of `total` to crop at the beginning (ConvTranspose-11); 0 when `total` is not positive."""
+    """Returns the part of `total` to crop at the beginning (ConvTranspose-11); 0 when `total` is not positive."""
     try:
         if total <= 0:
             return 0

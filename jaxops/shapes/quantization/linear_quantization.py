@@ -1,4 +1,4 @@
-"""Which elements share a scale in linear quantization: all, those at one index of an axis, or a block."""
+"""The elements that share a scale in linear quantization: all, those at one index of an axis, or a block."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from jaxops.static import Sizes
 
 
 class Layout(NamedTuple):
-    """How a scale broadcasts to the data.
+    """The shape in which a scale broadcasts to the data.
 
     sizes: the shape to give the scale, of the rank of the data. axis: the axis on which each scale is repeated for
     `block` elements; None if the reshaped scale broadcasts.
@@ -20,12 +20,12 @@ class Layout(NamedTuple):
 
 
 def per_tensor(x: Sizes, scale: Sizes, block_size: int) -> bool:
-    """Whether the scale is one number for all data, so that no axis matters."""
+    """Returns True if the scale is one number for all data, so that no axis matters."""
     return scale == () or (scale == (1,) and not (block_size and len(x) == 1))
 
 
 def layout(op: str, operand: str, x: Sizes, scale: Sizes, axis: int, block_size: int) -> Layout:
-    """The layout of a scale of these sizes for data of sizes `x`; `axis` is that in [0, rank), where one matters.
+    """The layout of a scale of these sizes for data of sizes `x`; `axis` is in [0, rank), if one matters.
 
     Per tensor: a scalar, or one element. Per axis: 1-D. By blocks, with a block_size: the sizes of x, but
     ceil(size / block_size) on the axis.
@@ -34,12 +34,12 @@ def layout(op: str, operand: str, x: Sizes, scale: Sizes, axis: int, block_size:
         raise ArgumentError(f"{op}: `block_size` is {block_size}; it must be positive, or 0 for no blocks")
     if per_tensor(x, scale, block_size):
         return Layout((1,) * len(x))
-    given = f"{op}: `{operand}` of {shape_text(scale)}"
+    subject = f"{op}: `{operand}` of {shape_text(scale)}"
     if block_size:
         expected = (*x[:axis], ceiled(x[axis], block_size), *x[axis + 1 :])
         if scale != expected:
             must_agree(
-                f"{given} does not fit `x` of {shape_text(x)} in blocks of {block_size} on axis {axis}; it must be "
+                f"{subject} does not fit `x` of {shape_text(x)} in blocks of {block_size} on axis {axis}; it must be "
                 f"{shape_text(expected)}, or a scalar",
                 scale,
                 expected,
@@ -47,12 +47,12 @@ def layout(op: str, operand: str, x: Sizes, scale: Sizes, axis: int, block_size:
         return Layout(scale, axis, block_size)
     if len(scale) != 1:
         raise ShapeError(
-            f"{given} must be a scalar (per tensor) or 1-D (per axis) for `x` of {shape_text(x)}; give `block_size` "
+            f"{subject} must be a scalar (per tensor) or 1-D (per axis) for `x` of {shape_text(x)}; give `block_size` "
             f"for quantization by blocks"
         )
     if scale[0] != x[axis]:
         must_agree(
-            f"{given} does not fit axis {axis} of `x` of {shape_text(x)}; it must have {x[axis]} elements, or be a "
+            f"{subject} does not fit axis {axis} of `x` of {shape_text(x)}; it must have {x[axis]} elements, or be a "
             f"scalar",
             scale,
             (x[axis],),

@@ -16,9 +16,9 @@ def steps(
     x: Sizes,
     w: Sizes,
     r: Sizes,
-    others: Mapping[str, Sizes],
+    optional: Mapping[str, Sizes],
 ) -> tuple[Dim, Dim, Dim]:
-    """The number of steps, of sequences and of hidden neurons. others: the sizes of the optional operands."""
+    """The number of steps, of sequences and of hidden neurons. optional: the sizes of the optional operands."""
     if len(x) != 3:
         order = "(batch, steps, input size)" if batch_first else "(steps, batch, input size)"
         raise ShapeError(f"{op}: `x` of {shape_text(x)} must have 3 axes: {order}")
@@ -32,7 +32,7 @@ def steps(
     if hidden_size is not None and not agree(problem, hidden, hidden_size):
         raise ShapeError(problem)
     state = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
-    wanted = {
+    expected = {
         "w": (directions, gates * hidden, x[2]),
         "r": (directions, gates * hidden, hidden),
         "b": (directions, 2 * gates * hidden),
@@ -41,11 +41,11 @@ def steps(
         "initial_c": state,
         "p": (directions, 3 * hidden),
     }
-    for name, sizes in {"w": w, "r": r, **others}.items():
+    for name, sizes in {"w": w, "r": r, **optional}.items():
         problem = (
-            f"{op}: `{name}` of {shape_text(sizes)} must be {shape_text(wanted[name])}; x is {shape_text(x)}, "
+            f"{op}: `{name}` of {shape_text(sizes)} must be {shape_text(expected[name])}; x is {shape_text(x)}, "
             f"with {hidden} hidden neurons and {directions} direction{'s' if directions > 1 else ''}"
         )
-        if not all_agree(problem, tuple(sizes), wanted[name]):
+        if not all_agree(problem, tuple(sizes), expected[name]):
             raise ShapeError(problem)
     return length, batch, hidden

@@ -7,14 +7,16 @@ from jaxops.shapes.arithmetic import all_agree, at_least
 from jaxops.static import Sizes
 
 
-def check_inhabited(what: str, sizes: Sizes, axes: Iterable[int], read: Sizes) -> None:
-    """Raises BoundsError where something of these sizes has no element along one of `axes`, and places are read of it.
+def check_inhabited(subject: str, sizes: Sizes, axes: Iterable[int], read: Sizes) -> None:
+    """Raises BoundsError if elements are read along one of `axes`, and that axis has none.
 
-    what: begins the message. read: the sizes of the places; where one is 0, nothing is read.
+    subject: begins the message. read: the sizes of the result of reading; if one is 0, nothing is read.
     """
     empty = [i for i in axes if isinstance(sizes[i], int) and sizes[i] == 0]
     if empty and not any(isinstance(d, int) and d == 0 for d in read):
-        raise BoundsError(f"{what} of {shape_text(sizes)} is empty along axis {empty[0]}, but elements are read of it")
+        raise BoundsError(
+            f"{subject} of {shape_text(sizes)} is empty along axis {empty[0]}, but elements are read of it"
+        )
 
 
 def elements(op: str, sizes: Sizes, indices: Sizes, axis: int) -> None:
@@ -58,8 +60,8 @@ def tuples(op: str, sizes: Sizes, indices: Sizes, batch_dims: int = 0) -> int:
     return length
 
 
-def updates(op: str, expected: Sizes, given: Sizes) -> None:
+def updates(op: str, expected: Sizes, sizes: Sizes) -> None:
     """Raises ShapeError unless `updates` has the expected sizes."""
-    problem = f"{op}: `updates` has the shape {shape_text(given)}; for these operands it must be {shape_text(expected)}"
-    if not all_agree(problem, tuple(given), tuple(expected)):
+    problem = f"{op}: `updates` has the shape {shape_text(sizes)}; for these operands it must be {shape_text(expected)}"
+    if not all_agree(problem, tuple(sizes), tuple(expected)):
         raise ShapeError(problem)

@@ -23,7 +23,7 @@ def countable(op: str, sizes: Sizes) -> Sizes:
 def reshape(sizes: Sizes, shape: Sizes, allowzero: bool) -> Sizes:
     """Resolves 0 (copy; with `allowzero` a size of zero) and -1 (the remaining elements) in the target of a Reshape."""
     problem = f"reshape: `shape` {shape_text(shape)} does not fit data of {shape_text(sizes)}"
-    given, free = [], None
+    target, free = [], None
     for i, size in enumerate(shape):
         if isinstance(size, int) and size < 0:
             if size < -1:
@@ -37,22 +37,22 @@ def reshape(sizes: Sizes, shape: Sizes, allowzero: bool) -> Sizes:
                     f"{problem}: 0 at position {i} copies a size, but data has {len(sizes)} axes; "
                     f"for a size of zero pass allowzero=1"
                 )
-            given.append(sizes[i])
+            target.append(sizes[i])
             continue
-        given.append(size)
+        target.append(size)
     if free is None:
-        before, after = math.prod(sizes), math.prod(given)
-        problem = f"{problem}: data has {before} elements, {shape_text(given)} has {after}"
+        before, after = math.prod(sizes), math.prod(target)
+        problem = f"{problem}: data has {before} elements, {shape_text(target)} has {after}"
         if not agree(problem, after, before):
             raise ShapeError(problem)
-        return countable("reshape", tuple(given))
+        return countable("reshape", tuple(target))
     if allowzero and any(isinstance(size, int) and size == 0 for size in shape):
         raise ShapeError(f"{problem}: with allowzero=1 it cannot have both 0 and -1")
-    rest = math.prod(size for i, size in enumerate(given) if i != free)
-    if isinstance(rest, int) and rest == 0:
+    product = math.prod(size for i, size in enumerate(target) if i != free)
+    if isinstance(product, int) and product == 0:
         raise ShapeError(f"{problem}: the other sizes have the product 0, so -1 cannot be inferred")
-    given[free] = _quotient(problem, math.prod(sizes), rest)
-    return tuple(given)
+    target[free] = _quotient(problem, math.prod(sizes), product)
+    return tuple(target)
 
 
 def _quotient(problem: str, total: Dim, part: Dim) -> Dim:
@@ -74,5 +74,5 @@ def squeeze(sizes: Sizes, axes: tuple[int, ...] | None) -> Sizes:
 
 def unsqueeze(sizes: Sizes, axes: tuple[int, ...]) -> Sizes:
     """Sizes with a 1 at each of the `axes`, which are positions in the result."""
-    rest = iter(sizes)
-    return tuple(1 if i in axes else next(rest) for i in range(len(sizes) + len(axes)))
+    remaining = iter(sizes)
+    return tuple(1 if i in axes else next(remaining) for i in range(len(sizes) + len(axes)))

@@ -39,29 +39,29 @@ def by_scales(
     return tuple(Resized(axis, size, length, _meant(size, length, s)) for axis, size, length, s in rows)
 
 
-def by_sizes(sizes: Sizes, axes: Sequence[int], wanted: Sizes, policy: AspectRatioPolicy) -> tuple[Resized, ...]:
+def by_sizes(sizes: Sizes, axes: Sequence[int], targets: Sizes, policy: AspectRatioPolicy) -> tuple[Resized, ...]:
     """Each axis at its own size, or all at the scale of one of them (ONNX Resize-19)."""
-    _count("sizes", wanted, axes)
-    wrong = [d for d in wanted if isinstance(d, int) and d < 0]
+    _count("sizes", targets, axes)
+    wrong = [d for d in targets if isinstance(d, int) and d < 0]
     if wrong:
         raise ArgumentError(f"resize: `sizes` holds {wrong[0]}; sizes are not negative")
-    scales = [_ratio(sizes, axis, want) for axis, want in zip(axes, wanted, strict=True)]
+    scales = [_ratio(sizes, axis, want) for axis, want in zip(axes, targets, strict=True)]
     if policy == "stretch" or not scales:
-        rows = zip(axes, wanted, scales, strict=True)
+        rows = zip(axes, targets, scales, strict=True)
         return tuple(Resized(axis, sizes[axis], want, scale) for axis, want, scale in rows)
-    found = [s for s in scales if s is not None]
-    if len(found) < len(scales):
+    ratios = [s for s in scales if s is not None]
+    if len(ratios) < len(scales):
         raise ShapeError(
-            f"resize: the scale that {policy!r} chooses to bring {shape_text(sizes)} to `sizes` {shape_text(wanted)} "
+            f"resize: the scale that {policy!r} chooses to bring {shape_text(sizes)} to `sizes` {shape_text(targets)} "
             f"depends on a symbolic size; leave symbolic axes out of `axes` and `sizes`"
         )
-    scale = min(found) if policy == "not_larger" else max(found)
+    scale = min(ratios) if policy == "not_larger" else max(ratios)
     return tuple(Resized(a, sizes[a], math.floor(scale * sizes[a] + Fraction(1, 2)), scale) for a in axes)
 
 
-def _count(name: str, given: Sequence[object], axes: Sequence[int]) -> None:
-    if len(given) != len(axes):
-        raise ShapeError(f"resize: `{name}` has {len(given)} numbers for {len(axes)} axes; give one for each")
+def _count(name: str, numbers: Sequence[object], axes: Sequence[int]) -> None:
+    if len(numbers) != len(axes):
+        raise ShapeError(f"resize: `{name}` has {len(numbers)} numbers for {len(axes)} axes; give one for each")
 
 
 def _times(size: Dim, scale: float, scaled: Callable[[Dim, float], Dim]) -> Dim:
@@ -84,9 +84,9 @@ def _meant(size: Dim, length: Dim, scale: float) -> Fraction:
 def _ratio(sizes: Sizes, axis: int, want: Dim) -> Fraction | None:
     size = sizes[axis]
     if not (isinstance(size, int) and isinstance(want, int)):
-        for whole, part, up in ((want, size, True), (size, want, False)):
-            times = 1 if whole is part else whole // part
-            if isinstance(times, int) and times and times * part == whole:
+        for large, small, up in ((want, size, True), (size, want, False)):
+            times = 1 if large is small else large // small
+            if isinstance(times, int) and times and times * small == large:
                 return Fraction(times) if up else Fraction(1, times)
         return None
     if size == 0:

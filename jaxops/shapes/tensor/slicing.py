@@ -40,7 +40,7 @@ def _one(count: Dim) -> Dim:
 
 
 def _open(bound: Dim) -> bool:
-    """Whether the sign of a bound depends on the value of a symbolic size."""
+    """Returns True if the sign of a bound depends on the value of a symbolic size."""
     try:
         return not (bound < 0 or bound >= 0)
     except Undecided:

@@ -15,16 +15,16 @@ def pieces(op: str, size: Dim, lengths: Sizes) -> Sizes:
             if free is not None:
                 raise ShapeError(f"{op}: {shape_text(lengths)} has -1 at positions {free} and {i}; only one is allowed")
             free = i
-    taken = sum(length for i, length in enumerate(lengths) if i != free)
+    total = sum(length for i, length in enumerate(lengths) if i != free)
     if free is None:
-        problem = f"{op}: lengths {shape_text(lengths)} sum to {taken}, but the axis has size {size}"
-        if not agree(problem, taken, size):
+        problem = f"{op}: lengths {shape_text(lengths)} sum to {total}, but the axis has size {size}"
+        if not agree(problem, total, size):
             raise ShapeError(problem)
         return lengths
-    rest = size - taken
-    if not at_least(f"{op}: {taken} of {shape_text(lengths)} may exceed the size {size}", size, taken):
-        raise ShapeError(f"{op}: lengths {shape_text(lengths)} take {taken}, more than the axis of size {size} has")
-    return (*lengths[:free], rest, *lengths[free + 1 :])
+    remaining = size - total
+    if not at_least(f"{op}: {total} of {shape_text(lengths)} may exceed the size {size}", size, total):
+        raise ShapeError(f"{op}: lengths {shape_text(lengths)} take {total}, more than the axis of size {size} has")
+    return (*lengths[:free], remaining, *lengths[free + 1 :])
 
 
 def ceil_chunks(size: Dim, parts: int) -> Sizes:

@@ -1,4 +1,4 @@
-"""Rules that say where on a mesh each parameter goes."""
+"""Rules that place each parameter on a mesh."""
 
 import math
 import re
@@ -62,12 +62,12 @@ def _preferred(name: str, path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def shardings(tensors: Mapping[str, Tensor], paths: Mapping[str, str], rule: Rule) -> dict[str, NamedSharding]:
-    """Where a rule puts each parameter. paths: the module paths of those that have one.
+    """The place of each parameter by a rule. paths: the module paths of those that have one.
 
     Raises ArgumentError for a result that is no PartitionSpec or NamedSharding, or without a mesh; ShapeError for one
     that does not fit the shape.
     """
-    found = {}
+    placed = {}
     for name, tensor in tensors.items():
         spec = rule(name, paths.get(name, ""), tensor.shape)
         if isinstance(spec, PartitionSpec):
@@ -75,8 +75,8 @@ def shardings(tensors: Mapping[str, Tensor], paths: Mapping[str, str], rule: Rul
         if not isinstance(spec, NamedSharding):
             raise ArgumentError(f"sharding: the rule gives {spec!r} for '{name}'; it must give a PartitionSpec")
         _check(name, tensor.shape, spec)
-        found[name] = spec
-    return found
+        placed[name] = spec
+    return placed
 
 
 def _current(mesh: Any) -> Any:

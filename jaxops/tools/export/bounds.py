@@ -15,7 +15,8 @@ _SIGN = re.compile(r" (==|>=) ")
 
 
 def bounds(needs: str) -> list[str]:
-    """What makes `needs`, an equation or `… >= …`, hold: ["t <= 63"] for `b*min(t, 63) == b*t`, or `126 >= 2*t`.
+    """Limits under which `needs`, an equation or `… >= …`, holds: ["t <= 63"] for `b*min(t, 63) == b*t`, or `126 >=
+    2*t`.
 
     Empty for an equation without minima and maxima, and where no choice among their operands helps.
     """
@@ -24,11 +25,11 @@ def bounds(needs: str) -> list[str]:
         return []
     if "min(" in needs or "max(" in needs:
         left, right = symbolic_shape(_SIGN.sub(", ", needs))
-        return [_plain(limit) for limit in _found(left - right, sign[1] == "==", ()) or ()]
+        return [_plain(limit) for limit in _limits_of(left - right, sign[1] == "==", ()) or ()]
     return [_plain(needs)] if sign[1] == ">=" else []
 
 
-def _found(difference: Any, equation: bool, chosen: tuple[str, ...]) -> tuple[str, ...] | None:
+def _limits_of(difference: Any, equation: bool, chosen: tuple[str, ...]) -> tuple[str, ...] | None:
     """The limits under which a difference is 0, or at least that; None if there are none. chosen: those so far."""
     open_ = _choices(difference) if is_symbolic(difference) else []
     if not open_:
@@ -40,9 +41,9 @@ def _found(difference: Any, equation: bool, chosen: tuple[str, ...]) -> tuple[st
         less = (name == "min") != isinstance(value, int)  # JAX takes no limit of a number
         limit = f"{other if isinstance(value, int) else value} {'<=' if less else '>='} "
         limit += str(value if isinstance(value, int) else other)
-        found = _found(_with(difference, open_[0], value), equation, (*chosen, limit))
-        if found is not None:
-            return found
+        limits = _limits_of(_with(difference, open_[0], value), equation, (*chosen, limit))
+        if limits is not None:
+            return limits
     return None
 
 
@@ -57,17 +58,17 @@ def _holds(difference: Any, equation: bool) -> bool:
 
 def _choices(size: Any) -> list[tuple[str, Any, Any]]:
     """Minima and maxima in a size, the innermost first: (which of both, the operands)."""
-    found: dict[str, tuple[str, Any, Any]] = {}
+    choices: dict[str, tuple[str, Any, Any]] = {}
 
     def noted(name: str, fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         def run(a: Any, b: Any) -> Any:
-            found.setdefault(f"{name}({a}, {b})", (name, a, b))
+            choices.setdefault(f"{name}({a}, {b})", (name, a, b))
             return fn(a, b)
 
         return run
 
     recomputed(size, {**_DIVISIONS, "min": noted("min", smaller), "max": noted("max", larger)})
-    return list(found.values())
+    return list(choices.values())
 
 
 def _with(size: Any, choice: tuple[str, Any, Any], value: Any) -> Any:

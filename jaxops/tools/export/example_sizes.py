@@ -24,8 +24,8 @@ def some_zero(text: str, symbols: Sequence[str]) -> dict[str, int]:
     fits = np.broadcast_to(values == 0, [_GRID[count]] * count)
     for axis in range(count):  # the least of those that windows take for one
         fits = fits & ~np.insert(np.delete(fits, -1, axis), 0, False, axis)
-    places = np.argwhere(fits) + 1
-    if not len(places):
+    solutions = np.argwhere(fits) + 1
+    if not len(solutions):
         return {}
-    best = min(range(len(places)), key=lambda i: (np.ptp(places[i]), places[i].sum()))
-    return dict(zip(symbols, map(int, places[best]), strict=True))
+    best = min(range(len(solutions)), key=lambda i: (np.ptp(solutions[i]), solutions[i].sum()))
+    return dict(zip(symbols, map(int, solutions[best]), strict=True))

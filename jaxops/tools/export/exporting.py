@@ -35,20 +35,20 @@ def export(
         _check(value)
     names_of.known(inputs, sizes)
     meanings = names_of.symbols(inputs)
-    given: list[str] = []
-    for name, wanted in sizes.items():
-        meanings[name], constraints = _read(name, wanted)
-        given += constraints
+    constraints_asked: list[str] = []
+    for name, meaning in sizes.items():
+        meanings[name], constraints = _read(name, meaning)
+        constraints_asked += constraints
 
-    def program(params: Any, *given: Any) -> Any:
-        outputs = tuple(call(params, *given))
+    def program(params: Any, *arrays: Any) -> Any:
+        outputs = tuple(call(params, *arrays))
         if limits.in_trace:
             raise _Learned
         return outputs[0] if len(outputs) == 1 else outputs
 
     weights = {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in params.items()}
     axes = {meanings[d]: axis for v in inputs for axis, d in enumerate(v.shape or ()) if d in meanings}
-    limits, limiting, first = Limits(given, axes), True, None
+    limits, limiting, first = Limits(constraints_asked, axes), True, None
     while True:
         specs = _specs(inputs, meanings, limits)
         tokens = LEARNER.set(limits), LIMITING.set(limiting)
@@ -60,7 +60,7 @@ def export(
             if limits.in_trace or limits.learn(error):
                 continue
             if limiting:
-                limits, limiting = Limits(given, axes), False
+                limits, limiting = Limits(constraints_asked, axes), False
                 continue
             error.names = {text: name for name, text in meanings.items()}
             error.example = limits.example(error)
@@ -88,7 +88,7 @@ def export(
 
 
 def _exported(program: Callable[..., Any], platforms: Sequence[str] | None, specs: Sequence[Any]) -> Exported:
-    """The program. Raises SizeError for what JAX cannot do with symbolic sizes when it lowers what was traced."""
+    """The program. Raises SizeError if JAX cannot lower the traced program for symbolic sizes."""
     try:
         return jax.export.export(jax.jit(program), platforms=platforms)(*specs)
     except (Undecided, NotImplementedError) as error:
@@ -96,8 +96,10 @@ def _exported(program: Callable[..., Any], platforms: Sequence[str] | None, spec
             raise
         equation = lowered(error)
         sizes = [] if equation is None else [d for v in equation.invars for d in getattr(v.aval, "shape", ())]
-        what = "export" if equation is None else f"export: {equation.primitive} in '{equation.source_info.name_stack}'"
-        raise open_question(what, str(error).partition("\n")[0], [d for d in sizes if is_symbolic(d)]) from error
+        subject = (
+            "export" if equation is None else f"export: {equation.primitive} in '{equation.source_info.name_stack}'"
+        )
+        raise open_question(subject, str(error).partition("\n")[0], [d for d in sizes if is_symbolic(d)]) from error
 
 
 class _Learned(Exception):
@@ -123,24 +125,24 @@ def _python_name(name: str) -> str:
     return name if name.isidentifier() else "**{" + repr(name) + ": …}"
 
 
-def _read(name: str, wanted: int | str) -> tuple[str, list[str]]:
+def _read(name: str, meaning: int | str) -> tuple[str, list[str]]:
     """`"s <= 512, s >= 2"` as the size `s` and its constraints."""
-    if isinstance(wanted, int) and not isinstance(wanted, bool):
-        return str(wanted), []
-    if not isinstance(wanted, str) or not wanted.strip():
+    if isinstance(meaning, int) and not isinstance(meaning, bool):
+        return str(meaning), []
+    if not isinstance(meaning, str) or not meaning.strip():
         raise ArgumentError(
-            f"sizes: '{name}' is {wanted!r}; give a number, a name such as 'b', or one with a limit such as 's <= 512'"
+            f"sizes: '{name}' is {meaning!r}; give a number, a name such as 'b', or one with a limit such as 's <= 512'"
         )
     size, constraints = "", []
     # A comma inside parentheses separates the arguments of max(…) and the like.
-    for part in re.split(r",(?![^(]*\))", wanted):
-        left, *rest = (item.strip() for item in _COMPARISON.split(part))
+    for part in re.split(r",(?![^(]*\))", meaning):
+        left, *comparison = (item.strip() for item in _COMPARISON.split(part))
         size = size or left
-        if not rest:
+        if not comparison:
             continue
-        if len(rest) != 2:
-            raise ArgumentError(f"sizes: '{name}' is {wanted!r}; write one comparison at a time: 's >= 2, s <= 512'")
-        sign, right = rest
+        if len(comparison) != 2:
+            raise ArgumentError(f"sizes: '{name}' is {meaning!r}; write one comparison at a time: 's >= 2, s <= 512'")
+        sign, right = comparison
         strict = {"<": ("<=", " - 1"), ">": (">=", " + 1")}
         sign, more = strict.get(sign, (sign, ""))
         constraints.append(f"{left} {sign} {right}{more}")
@@ -152,10 +154,10 @@ def _specs(inputs: Sequence[Value], meanings: Mapping[str, str], limits: Limits)
     try:
         values = limits.sizes(meanings)
     except ValueError as error:
-        what = {name: text for name, text in meanings.items() if name != text}
+        renamed = {name: text for name, text in meanings.items() if name != text}
         problem = str(error).splitlines()[0]
         raise ArgumentError(
-            f"sizes: {what} with the constraints {limits.given} are no symbolic sizes: {problem}"
+            f"sizes: {renamed} with the constraints {limits.asked_for} are no symbolic sizes: {problem}"
         ) from error
 
     def spec(value: Value) -> jax.ShapeDtypeStruct:

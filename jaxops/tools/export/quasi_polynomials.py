@@ -37,7 +37,7 @@ class QuasiPolynomial:
 
     @property
     def start(self) -> int:
-        """Where it begins to repeat."""
+        """The number at which it begins to repeat."""
         return len(self.values) - (self.degree + 1) * self.period
 
     def differences(self) -> np.ndarray:
@@ -53,12 +53,12 @@ class QuasiPolynomial:
             return self.values[:count]
         if count > _MOST:
             raise Undetermined
-        periods, rest = divmod(np.arange(self.start, count) - self.start, self.period)
-        later, binomial = np.zeros(len(rest), np.int64), np.ones(len(rest), np.int64)
+        periods, phases = divmod(np.arange(self.start, count) - self.start, self.period)
+        later, binomial = np.zeros(len(phases), np.int64), np.ones(len(phases), np.int64)
         for order, difference in enumerate(self.differences()):
             if int(binomial[-1]) * int(np.abs(difference).max()) > _LARGEST:
                 raise Undetermined
-            later += binomial * difference[rest]
+            later += binomial * difference[phases]
             binomial = binomial * (periods - order) // (order + 1)
         return np.concatenate([self.values[: self.start], later])
 
@@ -67,13 +67,15 @@ class QuasiPolynomial:
         return QuasiPolynomial(self.first(start + (degree + 1) * period), period, degree)
 
     def settled(self) -> "QuasiPolynomial":
-        """The same function with values up to where each of its polynomials keeps its sign and its direction."""
+        """The same function, listed up to the number from which each of its polynomials keeps its sign and its
+        direction.
+        """
         start, period = self.start, self.period
         while True:
-            found = self.spelled(start, period, self.degree)
-            differences = found.differences()
+            extended = self.spelled(start, period, self.degree)
+            differences = extended.differences()
             if ((differences >= 0).all(0) | (differences <= 0).all(0)).all():
-                return found
+                return extended
             start += max(start, period)
 
     def _with(self, other: Any, fn: Callable[..., np.ndarray], degree: int | None = None) -> "QuasiPolynomial":
@@ -176,11 +178,11 @@ def _of_text(text: str) -> QuasiPolynomial | None:
 
 
 def quasi_polynomial(size: Dim) -> QuasiPolynomial:
-    """A symbolic size as a function of its symbol. Raises Undetermined where it is none of one symbol."""
-    found = _of_text(str(size))
-    if found is None:
+    """A symbolic size as a function of its symbol. Raises Undetermined unless it has exactly one symbol."""
+    polynomial = _of_text(str(size))
+    if polynomial is None:
         raise Undetermined
-    return found
+    return polynomial
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,8 +195,8 @@ class Numbers:
     @classmethod
     def where(cls, size: Dim, fact: Callable[[np.ndarray], np.ndarray]) -> "Numbers":
         """The numbers for whose size a comparison with 0 holds. Raises Undetermined."""
-        found = quasi_polynomial(size).settled()
-        return cls(fact(found.values), found.period)
+        polynomial = quasi_polynomial(size).settled()
+        return cls(fact(polynomial.values), polynomial.period)
 
     def __and__(self, other: "Numbers") -> "Numbers":
         """The numbers in both."""
@@ -205,11 +207,13 @@ class Numbers:
         return Numbers(self.first(count) & other.first(count), period)
 
     def first(self, count: int) -> np.ndarray:
-        """Whether each of the first numbers is in the set."""
+        """For each of the first numbers, True if it is in the set."""
         if count > _MOST:
             raise Undetermined
-        at, rest = np.arange(count), len(self.fits) - self.period
-        return self.fits[np.where(at < rest, at, rest + (at - rest) % self.period)]
+        numbers, repeats_from = np.arange(count), len(self.fits) - self.period
+        return self.fits[
+            np.where(numbers < repeats_from, numbers, repeats_from + (numbers - repeats_from) % self.period)
+        ]
 
     @property
     def lasting(self) -> np.ndarray:
@@ -218,7 +222,7 @@ class Numbers:
 
     @property
     def finite(self) -> bool:
-        """Whether the set has a largest number."""
+        """True if the set has a largest number."""
         return not self.lasting.any()
 
     @property
@@ -237,20 +241,20 @@ class Numbers:
         lasting = self.lasting
         for k in range(1, self.period + 1):
             if self.period % k == 0:
-                whole = lasting.reshape(-1, k).all(0)
-                if whole.any():
-                    return k, int(np.flatnonzero(whole)[0])
+                residues = lasting.reshape(-1, k).all(0)
+                if residues.any():
+                    return k, int(np.flatnonzero(residues)[0])
         return None
 
 
 def bounds(size: Dim, low: int, high: float) -> tuple[float, float]:
-    """The least and the largest that a size is while its symbol goes from `low` to `high`. Raises Undetermined."""
-    found = quasi_polynomial(size).settled()
+    """The minimum and the maximum of a size while its symbol goes from `low` to `high`. Raises Undetermined."""
+    polynomial = quasi_polynomial(size).settled()
     if high < math.inf:
-        values = found.first(int(high) + 1)[low:]
+        values = polynomial.first(int(high) + 1)[low:]
         return int(values.min()), int(values.max())
-    count = max(len(found.values), low + (found.degree + 1) * found.period)
-    values, steps = found.first(count)[low:], found.differences()[1:]
+    count = max(len(polynomial.values), low + (polynomial.degree + 1) * polynomial.period)
+    values, steps = polynomial.first(count)[low:], polynomial.differences()[1:]
     return (
         -math.inf if (steps < 0).any() else int(values.min()),
         math.inf if (steps > 0).any() else int(values.max()),

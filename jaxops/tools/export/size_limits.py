@@ -1,4 +1,4 @@
-"""For which sizes an exported program is: the limits that a model has, found while it is traced."""
+"""The sizes that an exported program serves: the limits that a model has, learned while it is traced."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -34,15 +34,15 @@ _MOST_TURNS = 4
 
 @dataclass
 class Limits:
-    """For which sizes the program is: those asked for, and those without which the model cannot run.
+    """The sizes that the program serves: those asked for, as far as the model can run with them.
 
-    given: constraints that were asked for. axes: symbol → the axis of the inputs that have it. learned: what the model
-    needs, in the order in which it was found; a symbol means in each what it stands for after those before. in_trace:
-    whether some of it was learned since the last call of `sizes`. A trace goes on with sizes that are limited in place,
-    for the sake of what else it finds, and the next trace has all limits from the start.
+    asked_for: constraints that were asked for. axes: symbol → the axis of the inputs that have it. learned: what the
+    model needs, in the order in which it was found; a symbol means in each what it stands for after those before.
+    in_trace: whether some of it was learned since the last call of `sizes`. A trace goes on with sizes that are limited
+    in place, for the sake of what else it finds, and the next trace has all limits from the start.
     """
 
-    given: Sequence[str] = ()
+    asked_for: Sequence[str] = ()
     axes: Mapping[str, int] = field(default_factory=dict)
     learned: list[Limit] = field(default_factory=list)
     in_trace: bool = False
@@ -57,7 +57,7 @@ class Limits:
 
     @property
     def constraints(self) -> Sequence[str]:
-        """What must hold of the symbols that are in `sizes`."""
+        """The constraints on the symbols that are in `sizes`."""
         return tuple(self._constraints)
 
     def sizes(self, meanings: Mapping[str, str]) -> dict[str, Any]:
@@ -87,12 +87,12 @@ class Limits:
         """Numbers for symbols of the inputs with which an equation of several holds, if there are small ones."""
         if " == " not in error.needs:
             return {}
-        found = some_zero(str(difference_of(error.needs)[0]), symbols_in(error.needs))
-        texts = {name: self._meanings.get(name, name) for name in (*self._meanings, *found)}
+        numbers = some_zero(str(difference_of(error.needs)[0]), symbols_in(error.needs))
+        texts = {name: self._meanings.get(name, name) for name in (*self._meanings, *numbers)}
         return {
-            name: size_of_text(text, found.__getitem__, FUNCTIONS)
+            name: size_of_text(text, numbers.__getitem__, FUNCTIONS)
             for name, text in texts.items()
-            if symbols_in(text) and set(symbols_in(text)) <= found.keys()
+            if symbols_in(text) and set(symbols_in(text)) <= numbers.keys()
         }
 
     def turns(self) -> bool:
@@ -145,13 +145,13 @@ class Limits:
         return self._newest[key]
 
     def _begin(self) -> None:
-        """Takes what was asked for, and what was learned. ValueError: it is no constraint, or cannot be met."""
+        """Takes the limits that were asked for and learned. ValueError: one is not a constraint, or cannot be met."""
         self._meanings, self._constraints, self._scopes = {}, [], []
-        self._apply(Limit(tuple(text for text in self.given if not _definition(text))))
-        for symbol, meaning in filter(None, map(_definition, self.given)):
+        self._apply(Limit(tuple(text for text in self.asked_for if not _definition(text))))
+        for symbol, meaning in filter(None, map(_definition, self.asked_for)):
             meaning = str(size_of(meaning, fresh_scope(), self._meanings))
-            known = self._meanings.get(symbol)
-            self._apply(Limit((f"{known} == {meaning}",)) if known else Limit((), symbol, meaning))
+            previous = self._meanings.get(symbol)
+            self._apply(Limit((f"{previous} == {meaning}",)) if previous else Limit((), symbol, meaning))
         for limit in self.learned:
             self._apply(limit)
         self._scopes = self._scopes[-1:]
@@ -171,15 +171,15 @@ class Limits:
 
     def _reconsider(self, symbol: str) -> None:
         """Forgets what was learned of other sizes when it was open that this one is a number."""
-        forgotten, kept = {symbol}, []
+        forgotten, kept_limits = {symbol}, []
         for limit in self.learned:
             about = {limit.symbol} if limit.symbol else set(symbols_in(*limit.constraints))
             if forgotten.isdisjoint(limit.asked | about):
-                kept.append(limit)
+                kept_limits.append(limit)
             else:
                 forgotten |= about
         if forgotten != {symbol}:
-            self.learned = [Limit((), symbol, self._meanings[symbol]), *kept]
+            self.learned = [Limit((), symbol, self._meanings[symbol]), *kept_limits]
             self._begin()
 
     def _apply(self, limit: Limit) -> None:
@@ -187,7 +187,7 @@ class Limits:
         new = {limit.symbol: limit.meaning} if limit.symbol else {}
         constraints = [*(_constraint_with(text, new) for text in self._constraints), *limit.constraints]
         ranges = _ranges(constraints)
-        if any(found.low > found.high for found in ranges.values()):
+        if any(bounds.low > bounds.high for bounds in ranges.values()):
             raise ValueError(f"no number fits {limit}")
         meanings = _composed(self._meanings, new)
         if any(int(k) > MOST for k in re.findall(rf"(\d+)\*{limit.symbol}\b", meanings.get(limit.symbol, ""))):
@@ -195,7 +195,7 @@ class Limits:
         scope = fresh_scope(constraints, ranges)
         _ = symbolic_shape("size", scope=scope)[0] >= 1  # with the first comparison JAX says whether they can be met
         self._constraints, self._meanings, self._newest = constraints, meanings, {}
-        self._scopes = [*((old, _composed(known, new)) for old, known in self._scopes), (scope, {})]
+        self._scopes = [*((old, _composed(texts, new)) for old, texts in self._scopes), (scope, {})]
 
 
 def _definition(text: str) -> tuple[str, str] | None:
@@ -208,7 +208,7 @@ def _definition(text: str) -> tuple[str, str] | None:
 
 
 def _composed(meanings: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """What symbols stand for after some of those in their meanings stand for something new."""
+    """The meanings of symbols after some symbols in them got new meanings."""
     plain = fresh_scope()
     return {**new, **{name: str(size_of(text, plain, new)) for name, text in meanings.items()}}
 
@@ -225,8 +225,8 @@ def _constraint_with(text: str, new: Mapping[str, str]) -> str:
 
 
 def _ranges(constraints: Sequence[str]) -> dict[str, Range]:
-    """Between which numbers each symbol is."""
-    found: dict[str, Range] = {}
+    """The range of each symbol."""
+    ranges: dict[str, Range] = {}
     for text in constraints:
         difference, equation = difference_of(text)
         names = symbols_in(difference)
@@ -235,6 +235,6 @@ def _ranges(constraints: Sequence[str]) -> dict[str, Range]:
                 low, high = solutions(difference, equation).hull
             except Undetermined:  # such as of a billion
                 low, high = line(difference, names[0], equation)
-            known = found.get(names[0], Range())
-            found[names[0]] = Range(max(low, known.low), min(high, known.high))
-    return found
+            previous = ranges.get(names[0], Range())
+            ranges[names[0]] = Range(max(low, previous.low), min(high, previous.high))
+    return ranges

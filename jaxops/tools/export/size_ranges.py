@@ -1,4 +1,4 @@
-"""Between which numbers a symbolic size is, so that JAX need not find it out, which it does slowly for quotients."""
+"""Ranges of symbolic sizes, computed here because JAX finds them slowly for quotients."""
 
 import math
 import re
@@ -93,15 +93,17 @@ _FUNCTIONS = {
 
 
 def bounds_known(ranges: Mapping[str, Range], size: Dim) -> tuple[float, float] | None:
-    """The least and the largest that a size can be; None where JAX may know better. ranges: of symbols; else from 1."""
+    """The least and the largest that a size can be; None if JAX may find better ones. ranges: of symbols; default from
+    1.
+    """
     if "[" in str(size):  # a size to which JAX has given a name of its own, such as args[1].shape[0]
         return None
-    found = _range_of(ranges, size)
-    return (found.low, found.high) if found.low >= 0 or found.high < 0 or _exact(size) else None
+    bounds = _range_of(ranges, size)
+    return (bounds.low, bounds.high) if bounds.low >= 0 or bounds.high < 0 or _exact(size) else None
 
 
 def _exact(size: Dim) -> bool:
-    """Whether the best bounds of a size are found here."""
+    """Returns True if the bounds that are computed here are the best possible."""
     try:
         quasi_polynomial(reduced(size))
     except Undetermined:
@@ -110,19 +112,19 @@ def _exact(size: Dim) -> bool:
 
 
 def _range_of(ranges: Mapping[str, Range], size: Dim) -> Range:
-    """The best that is known of a size of one symbol, of a product of such, and of a sum of either."""
+    """The best known range of a size of one symbol, of a product of such, and of a sum of either."""
     names = symbols_in(size)
     if not names:
         return _range(size)
     if len(names) == 1:
-        known = ranges.get(names[0], Range())
+        symbol_range = ranges.get(names[0], Range())
         try:
-            return Range(*bounds(size, int(known.low), known.high))
+            return Range(*bounds(size, int(symbol_range.low), symbol_range.high))
         except Undetermined:
             pass
-    whole = reduced(size)
-    if is_symbolic(whole) and str(whole) != str(size):
-        return _range_of(ranges, whole) * _range_of(ranges, size // whole)
+    factor = reduced(size)
+    if is_symbolic(factor) and str(factor) != str(size):
+        return _range_of(ranges, factor) * _range_of(ranges, size // factor)
     groups = _groups(size)
     if len(groups) > 1:
         return sum((_range_of(ranges, group) for group in groups), Range(0, 0))

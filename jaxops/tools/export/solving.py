@@ -42,7 +42,7 @@ class Limit:
 
 
 def fresh_scope(constraints: Sequence[str] = (), ranges: Mapping[str, Range] | None = None) -> Any:
-    """What symbolic sizes share. ranges: what the constraints say of single symbols."""
+    """The common scope of symbolic sizes. ranges: of single symbols, as the constraints give them."""
     # Equations come first: JAX fails over a limit of what it then learns to be something else.
     scope = SymbolicScope(sorted(constraints, key=lambda text: "==" not in text))
     bounded_by(scope, functools.partial(bounds_known, ranges or {}))
@@ -65,7 +65,7 @@ def sides(text: str) -> tuple[str, str, str]:
 
 
 def difference_of(needs: str) -> tuple[Any, bool]:
-    """What must be 0 for an equation, or not negative for a comparison; and whether it is an equation."""
+    """The difference that must be 0 for an equation, or not negative for a comparison; True for an equation."""
     left, sign, right = sides(needs)
     scope = fresh_scope()
     a, b = (symbolic_shape(side, scope=scope)[0] for side in (left, right))
@@ -89,33 +89,33 @@ def limits_for(needs: str, axes: Mapping[str, int], ranges: Mapping[str, Range])
     if not is_symbolic(difference):
         return
     if len(symbols) == 1:
-        found = _of_one(difference, equation, symbols[0], ranges.get(symbols[0], Range()))
+        candidates = _of_one(difference, equation, symbols[0], ranges.get(symbols[0], Range()))
     else:
-        found = itertools.chain(
+        candidates = itertools.chain(
             [Limit(tuple(bounds(needs)))],
             _of_several(difference, symbols, axes) if equation else [Limit((needs,))],
         )
-    for limit in found:
+    for limit in candidates:
         if limit != Limit():
             yield replace(limit, asked=frozenset(symbols_in(needs)))
 
 
-def _of_one(difference: Any, equation: bool, symbol: str, known: Range) -> Iterator[Limit]:
-    """Limits of one symbol; they follow from all numbers for which it holds. known: those that it may be."""
+def _of_one(difference: Any, equation: bool, symbol: str, possible: Range) -> Iterator[Limit]:
+    """Limits of one symbol; they follow from all numbers for which it holds. possible: those that it may be."""
     sum_of = terms(difference)
     sizes = [term for term in sum_of if not term[1].isdigit()]
     # JAX takes the number for a quotient that is one for several sizes.
-    also = (f"{sizes[0][1]} == {_others(sum_of, sizes[0])}",) if equation and len(sizes) == 1 else ()
+    also = (f"{sizes[0][1]} == {_solved_for(sum_of, sizes[0])}",) if equation and len(sizes) == 1 else ()
     try:
-        for limit in _within(solutions(difference, equation), symbol, known):
+        for limit in _within(solutions(difference, equation), symbol, possible):
             yield replace(limit, constraints=(*also, *limit.constraints)) if limit.constraints else limit
     except Undetermined:
         yield Limit((f"{difference} {'==' if equation else '>='} 0",))
 
 
-def _within(numbers: Numbers, symbol: str, known: Range) -> Iterator[Limit]:
-    """Limits under which a symbol is one of the numbers. known: those that it may be."""
-    low, high, endless = int(known.low), known.high, known.high == math.inf
+def _within(numbers: Numbers, symbol: str, possible: Range) -> Iterator[Limit]:
+    """Limits under which a symbol is one of the numbers. possible: those that it may be."""
+    low, high, endless = int(possible.low), possible.high, possible.high == math.inf
     fits = numbers.first(max(len(numbers.fits), low + numbers.period) if endless else int(high) + 1)[low:]
     gaps, members = np.flatnonzero(~fits) + low, np.flatnonzero(fits) + low
     if not gaps.size or not members.size:
@@ -124,8 +124,8 @@ def _within(numbers: Numbers, symbol: str, known: Range) -> Iterator[Limit]:
         yield Limit((f"{symbol} >= {gaps[-1] + 1}",))
     elif (endless and not numbers.finite) or members[-1] - members[0] >= members.size:
         if numbers.progression:
-            factor, rest = numbers.progression
-            yield Limit((), symbol, f"{factor}*{symbol}" + (f" - {factor - rest}" if rest else ""))
+            factor, residue = numbers.progression
+            yield Limit((), symbol, f"{factor}*{symbol}" + (f" - {factor - residue}" if residue else ""))
     elif members.size == 1:
         yield Limit((), symbol, str(members[0]))
     else:
@@ -144,33 +144,35 @@ def _of_several(difference: Any, symbols: Sequence[str], axes: Mapping[str, int]
     alone = [t for t in sum_of if t[1].isidentifier() and sum(t[1] in symbols_in(o) for _, o in sum_of) == 1]
     # Best one that is a sum of others, as it cannot be negative then.
     for term in sorted(alone, key=lambda t: sum(o[0] == t[0] for o in sum_of)):
-        yield Limit((), term[1], str(_others(sum_of, term)))
+        yield Limit((), term[1], str(_solved_for(sum_of, term)))
     # For any other sizes, or for those that are multiples of all that divides them.
     divisors = math.prod(map(int, _DIVISOR.findall(text)))
     steps = min(divisors, MOST)
-    for others in (
+    for other_sizes in (
         [_OTHERS, _OTHERS[::-1]],
         [[steps] * len(symbols), [2 * steps] * len(symbols), [3 * steps] * len(symbols)],
     ):
         for symbol in symbols:
-            numbers = [_numbers_of(text, symbol, symbols, sizes) for sizes in others]
+            numbers = [_numbers_of(text, symbol, symbols, sizes) for sizes in other_sizes]
             if all(numbers):
                 common = functools.reduce(lambda a, b: a & b, filter(None, numbers))
                 yield from () if common.finite else _within(common, symbol, Range())
     longest = max(sum_of, key=lambda term: len(term[1]))
-    others = _others(sum_of, longest)
-    if is_symbolic(others):  # JAX takes no number for a term
-        yield Limit((f"{longest[1]} == {others}",))
+    other_sizes = _solved_for(sum_of, longest)
+    if is_symbolic(other_sizes):  # JAX takes no number for a term
+        yield Limit((f"{longest[1]} == {other_sizes}",))
 
 
-def _others(sum_of: Sequence[tuple[bool, str]], term: tuple[bool, str]) -> Any:
-    """What a term is where the sum is 0."""
+def _solved_for(sum_of: Sequence[tuple[bool, str]], term: tuple[bool, str]) -> Any:
+    """The value of a term for which the sum is 0."""
     return summed([(negative == term[0], other) for negative, other in sum_of if other != term[1]])
 
 
-def _numbers_of(text: str, symbol: str, symbols: Sequence[str], others: Sequence[int]) -> Numbers | None:
-    """For which numbers of one symbol a size is 0, while the others have these sizes; None if that is not known."""
-    sizes = {name: str(size) for name, size in zip([s for s in symbols if s != symbol], others, strict=False)}
+def _numbers_of(text: str, symbol: str, symbols: Sequence[str], other_sizes: Sequence[int]) -> Numbers | None:
+    """The numbers of one symbol for which a size is 0, while the other symbols have these sizes; None if
+    undetermined.
+    """
+    sizes = {name: str(size) for name, size in zip([s for s in symbols if s != symbol], other_sizes, strict=False)}
     left = size_of(text, fresh_scope(), sizes)
     try:
         return solutions(left, True) if is_symbolic(left) else None
@@ -179,11 +181,11 @@ def _numbers_of(text: str, symbol: str, symbols: Sequence[str], others: Sequence
 
 
 def _is_zero(size: Any) -> bool:
-    """Whether a size is 0 for every number."""
+    """Returns True if a size is 0 for every number."""
     if not is_symbolic(size):
         return size == 0
     try:
-        found = solutions(size, True) if len(symbols_in(size)) == 1 else None
+        zeros = solutions(size, True) if len(symbols_in(size)) == 1 else None
     except Undetermined:
         return False
-    return found is not None and bool(found.fits[1:].all() and found.lasting.all())
+    return zeros is not None and bool(zeros.fits[1:].all() and zeros.lasting.all())

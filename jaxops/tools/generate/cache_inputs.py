@@ -1,4 +1,6 @@
-"""The caches of a decoder: which output is which input with the new tokens added, and along which axis."""
+"""The caches of a decoder: pairs of an input and the output that is this input with the new tokens added, and the
+axis.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -67,23 +69,23 @@ class Cache:
 def find_caches(
     inputs: Sequence[Value],
     outputs: Sequence[Value],
-    given: Mapping[str, str] | None,
+    named: Mapping[str, str] | None,
     batch: Any,
     windows: Mapping[str, int] | None = None,
 ) -> tuple[Cache, ...]:
-    """The caches that grow, that are written in place, or that forget. given: input → output, or None to find them.
+    """The caches that grow, that are written in place, or that forget. named: input → output, or None to find them.
     batch: how the model names that size. windows: as `windows_of` gives them.
 
     Raises SignatureError for a name that the model does not have, ModelError where no cache is found.
     """
-    if given is not None:
-        pairs = _named(inputs, outputs, given)
+    if named is not None:
+        pairs = _named(inputs, outputs, named)
     else:
         pairs = _by_name(inputs, outputs) or _by_order(inputs, outputs)
     placed = any(value.name.lower() in _PLACES for value in inputs)
-    found = tuple(c for past, present in pairs if (c := _cache(past, present, batch, given is not None, placed)))
-    found = tuple(replace(cache, window=(windows or {}).get(cache.past.name, 0)) for cache in found)
-    if not found:
+    caches = tuple(c for past, present in pairs if (c := _cache(past, present, batch, named is not None, placed)))
+    caches = tuple(replace(cache, window=(windows or {}).get(cache.past.name, 0)) for cache in caches)
+    if not caches:
         raise ModelError(
             "no cache that grows was found: an input such as 'past_key_values.0.key', and an output "
             "'present.0.key' with the new tokens added\n"
@@ -91,26 +93,26 @@ def find_caches(
             f"  outputs {', '.join(map(str, outputs))}\n"
             "  hint    say which they are: decoder(model, {'past': 'present'}); a model without caches has no decoder"
         )
-    return found
+    return caches
 
 
 def _named(inputs: Sequence[Value], outputs: Sequence[Value], given: Mapping[str, str]) -> list[tuple[Value, Value]]:
     taken, made = ({v.name: v for v in values} for values in (inputs, outputs))
     for past, present in given.items():
-        for kind, name, known in (("input", past, taken), ("output", present, made)):
-            if name not in known:
-                raise SignatureError(f"cache: the model has no {kind} '{name}'; its {kind}s are {', '.join(known)}")
+        for kind, name, by_name in (("input", past, taken), ("output", present, made)):
+            if name not in by_name:
+                raise SignatureError(f"cache: the model has no {kind} '{name}'; its {kind}s are {', '.join(by_name)}")
     return [(taken[past], made[present]) for past, present in given.items()]
 
 
 def _by_name(inputs: Sequence[Value], outputs: Sequence[Value]) -> list[tuple[Value, Value]]:
     """Pairs whose names are equal but for the words that tell past from present."""
-    made: dict[Any, list[Value]] = {}
+    outputs_by_key: dict[Any, list[Value]] = {}
     for value in filter(_may_be_cache, outputs):
-        made.setdefault(_key(value.name), []).append(value)
+        outputs_by_key.setdefault(_key(value.name), []).append(value)
     pairs = []
     for value in filter(_may_be_cache, inputs):
-        fitting = [v for v in made.get(_key(value.name), ()) if _fits(value, v)]
+        fitting = [v for v in outputs_by_key.get(_key(value.name), ()) if _fits(value, v)]
         if len(fitting) == 1:
             pairs.append((value, fitting[0]))
     return pairs
@@ -122,10 +124,14 @@ def _key(name: str) -> tuple[str, ...]:
 
 
 def _by_order(inputs: Sequence[Value], outputs: Sequence[Value]) -> list[tuple[Value, Value]]:
-    """The inputs and outputs that may be caches, in order, where their shapes agree: names that say nothing."""
-    taken, made = ([v for v in values if _may_be_cache(v)] for values in (inputs, outputs[1:]))
-    pairs = list(zip(taken, made, strict=False))
-    return pairs if len(taken) == len(made) and all(_fits(past, present) for past, present in pairs) else []
+    """The inputs and outputs that may be caches, paired in order if their shapes agree; for names without meaning."""
+    cache_inputs, cache_outputs = ([v for v in values if _may_be_cache(v)] for values in (inputs, outputs[1:]))
+    pairs = list(zip(cache_inputs, cache_outputs, strict=False))
+    return (
+        pairs
+        if len(cache_inputs) == len(cache_outputs) and all(_fits(past, present) for past, present in pairs)
+        else []
+    )
 
 
 def _may_be_cache(value: Value) -> bool:
@@ -133,7 +139,7 @@ def _may_be_cache(value: Value) -> bool:
 
 
 def _fits(past: Value, present: Value) -> bool:
-    """Whether type, rank and the sizes that both say agree."""
+    """Returns True if types, ranks and the sizes that both declare agree."""
     if past.dtype != present.dtype:
         return False
     if past.shape is None or present.shape is None:
@@ -144,10 +150,12 @@ def _fits(past: Value, present: Value) -> bool:
     )
 
 
-def _cache(past: Value, present: Value, batch_size: Any, given: bool, placed: bool) -> Cache | None:
-    """None for one that does not grow, such as the keys of an encoder. placed: whether an input says where to write."""
+def _cache(past: Value, present: Value, batch_size: Any, is_named: bool, placed: bool) -> Cache | None:
+    """The cache of an input and an output; None if it does not grow, such as the keys of an encoder. placed: True if an
+    input holds positions to write to.
+    """
     if past.shape is None:
-        if not given:
+        if not is_named:
             return None
         raise ModelError(f"cache: the model does not say the rank of '{past.name}'")
     free = [axis for axis, size in enumerate(past.shape) if not isinstance(size, int)]
@@ -163,7 +171,7 @@ def _cache(past: Value, present: Value, batch_size: Any, given: bool, placed: bo
         free = changed or free
     if len(free) > 1 and 2 in free and len(past.shape) == 4:
         free = [2]  # (batch, heads, tokens, width)
-    if not given and (len(free) != 1 or _belongs_to_encoder(past, free[0])):
+    if not is_named and (len(free) != 1 or _belongs_to_encoder(past, free[0])):
         return None
     if len(free) != 1:
         raise ModelError(f"cache: which axis of '{past}' grows? Its sizes beside the batch are {past.shape}")
@@ -178,18 +186,18 @@ def _belongs_to_encoder(past: Value, axis: int) -> bool:
 
 
 def is_circular(graph: Graph, cache: str) -> bool:
-    """Whether what a model writes into a cache goes on at its beginning."""
+    """Returns True if a model that reaches the end of a cache goes on writing at its beginning."""
     writing = [node for node in graph.nodes if cache in _caches(node)]
     return bool(writing) and all(node.attributes.get("mode") == "circular" for node in writing)
 
 
 def windows_of(graph: Graph) -> dict[str, int]:
-    """The caches that forget: for each, the number of tokens that it must hold."""
-    found = {}
+    """The caches that drop old tokens: for each, the number of tokens that it must hold."""
+    windows = {}
     for node in graph.nodes:
         if node.attributes.get("sliding_window_cache"):
-            found |= dict.fromkeys(_caches(node), node.attributes.get("local_window_size", 0))
-    return found
+            windows |= dict.fromkeys(_caches(node), node.attributes.get("local_window_size", 0))
+    return windows
 
 
 def _caches(node: Node) -> list[str]:

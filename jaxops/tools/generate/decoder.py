@@ -30,7 +30,7 @@ from jaxops.tools.generate.table_bounds import first_beyond
 
 
 class Decodable(Protocol):
-    """What a decoder needs of a model."""
+    """The part of a model that a decoder needs."""
 
     graph: Graph
     inputs: tuple[Value, ...]
@@ -48,7 +48,7 @@ class Decodable(Protocol):
 
 
 class DecoderState(NamedTuple):
-    """What a step takes from the one before it; a pytree of fixed shapes.
+    """The values that a step takes from the step before it; a pytree of fixed shapes.
 
     position: int32, the number of tokens so far, padding included. mask: (B, length), the attention mask of a model
     that takes one, else None. caches: input name → keys or values with room for `length` tokens, zero where unused.
@@ -73,15 +73,15 @@ class Decoder:
         windows = windows_of(model.graph)
         self.caches: tuple[Cache, ...] = find_caches(model.inputs, model.outputs, cache, batch, windows)
         self._in_place = all(c.in_place for c in self.caches)
-        for found in self.caches:
-            if found.in_place:
-                found.shape(1, length)
+        for one in self.caches:
+            if one.in_place:
+                one.shape(1, length)
         grown = {c.past.name for c in self.caches}
-        rest = [v for v in model.inputs if v.name not in grown and v is not self._tokens]
-        self._mask = next((v for v in rest if _is_mask(v)), None)
-        self._rest = tuple(v for v in rest if v is not self._mask)
-        kept = {c.present.name for c in self.caches}
-        self._logits = next((k for k, v in enumerate(model.outputs) if v.name not in kept), -1)
+        other_inputs = [v for v in model.inputs if v.name not in grown and v is not self._tokens]
+        self._mask = next((v for v in other_inputs if _is_mask(v)), None)
+        self._rest = tuple(v for v in other_inputs if v is not self._mask)
+        presents = {c.present.name for c in self.caches}
+        self._logits = next((k for k, v in enumerate(model.outputs) if v.name not in presents), -1)
         if self._logits < 0:
             raise ModelError("the model has no output beside its caches, so a step would give no logits")
         # Then a mask of the caches would have to forget, too.
@@ -149,9 +149,9 @@ class Decoder:
         """
         enters = self.x64 and not is_on()
         with x64_on(enters):
-            batched, given = self._arrived(as_traced(tokens), named)
+            batched, inputs = self._arrived(as_traced(tokens), named)
         run = functools.partial(in_64_bits, self._compiled) if enters else self._compiled
-        state, logits = run(params, state, batched, given)
+        state, logits = run(params, state, batched, inputs)
         return state, logits[:, 0] if np.ndim(tokens) == 1 and logits.ndim > 2 else logits
 
     def _arrived(self, tokens: jax.Array, named: Mapping[str, Any]) -> tuple[jax.Array, dict[str, Any]]:
@@ -187,7 +187,7 @@ class Decoder:
             new = jnp.asarray(named.pop(self._mask.name, jnp.ones((batch, count), mask.dtype)), mask.dtype)
             before = mask.astype(np.int32).sum(1, dtype=np.int32)
             mask = jax.lax.dynamic_update_slice(mask, new, (np.int32(0), state.position))
-        known = Tokens(batch, count, state.position, total, new, before)
+        new_tokens = Tokens(batch, count, state.position, total, new, before)
         past = total - count
         specs, arrays = {}, dict(state.caches)
         for cache in self.caches:
@@ -198,10 +198,10 @@ class Decoder:
             arrays[self._mask.name] = mask
 
         def run(caches: Mapping[str, Any]) -> tuple[Any, ...]:
-            filled = {v.name: filled_input(v, known) for v in self._rest if is_filled(v) and v.name not in named}
+            filled = {v.name: filled_input(v, new_tokens) for v in self._rest if is_filled(v) and v.name not in named}
             outputs = self._model.apply(params, **{self._tokens.name: tokens}, **filled, **named, **caches)
-            made = dict(zip((v.name for v in self._model.outputs), outputs, strict=True))
-            return outputs[self._logits], {c.past.name: made[c.present.name] for c in self.caches}
+            results = dict(zip((v.name for v in self._model.outputs), outputs, strict=True))
+            return outputs[self._logits], {c.past.name: results[c.present.name] for c in self.caches}
 
         self._check_reach(params, state, batch, count, named)
         if self._in_place:
@@ -217,13 +217,13 @@ class Decoder:
             program, shapes = jax.make_jaxpr(run, return_shape=True)(specs)
             self._check(shapes[1], total)
             room = Room({"s": reached.astype(canonical(np.int64))}, {"s": self.length}, {past: self.length})
-            found = run_padded(program, jax.tree.leaves(arrays), room)
+            flat_outputs = run_padded(program, jax.tree.leaves(arrays), room)
         except (JaxopsError, Undecided) as error:
             error.add_note(
                 f"while tracing the decoder with a symbolic number of tokens, s: {past} past and {count} new"
             )
             raise
-        logits, presents = jax.tree.unflatten(jax.tree.structure(shapes), found)
+        logits, presents = jax.tree.unflatten(jax.tree.structure(shapes), flat_outputs)
         caches = {}
         for cache in self.caches:
             present = presents[cache.past.name]
@@ -238,15 +238,17 @@ class Decoder:
         return jnp.where(reached <= self.length, logits, jnp.asarray(np.nan, logits.dtype))
 
     def _check_reach(self, params: Any, state: DecoderState, batch: int, count: int, named: Mapping[str, Any]) -> None:
-        """Raises ShapeError where the last of `length` tokens is beyond a table, such as that of the positions."""
+        """Raises ShapeError if the last of `length` tokens is beyond a table, such as that of the positions."""
         if self._reaches:
             return
         shapes = {name: array.shape for name, array in state.caches.items()}
         filled, caches = self._last_step(batch, count, shapes)
         specs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (params, {**named, **caches}))
-        program = jax.make_jaxpr(lambda known, params, others: self._model.apply(params, **{**known, **others}))
+        program = jax.make_jaxpr(
+            lambda filled_inputs, params, other_inputs: self._model.apply(params, **{**filled_inputs, **other_inputs})
+        )
         try:
-            found = first_beyond(program(filled, *specs), jax.tree.leaves(filled))
+            out_of_bounds = first_beyond(program(filled, *specs), jax.tree.leaves(filled))
         except BoundsError as error:  # the places follow from the sizes
             raise ShapeError(
                 f"decoder: {self.length} tokens are more than a table of the model has: {error}\n"
@@ -254,23 +256,25 @@ class Decoder:
             ) from error
         except (JaxopsError, Undecided):  # the trace with a symbol raises it too, and says where
             return
-        if found is not None:
-            most = self.length - (found.row - found.rows + 1)
+        if out_of_bounds is not None:
+            most = self.length - (out_of_bounds.row - out_of_bounds.rows + 1)
             raise ShapeError(
-                f"decoder: the last of {self.length} tokens reads row {found.row} of a table of {found.rows} rows, "
-                f"in {found.where or 'the model'}\n  hint    decoder(model, length={most}), or fewer"
+                f"decoder: the last of {self.length} tokens reads row {out_of_bounds.row} of a table of "
+                f"{out_of_bounds.rows} rows, "
+                f"in {out_of_bounds.where or 'the model'}\n  hint    decoder(model, length={most}), or fewer"
             )
         self._reaches = True
 
     def _last_step(self, batch: int, count: int, shapes: Mapping[str, tuple[Any, ...]]) -> tuple[Any, Any]:
-        """What a step of the last `count` tokens takes: (the inputs that are filled, and shapes and types of the tokens
-        and the caches). shapes: of the caches."""
+        """The inputs of a step of the last `count` tokens: (those that are filled, shapes and types of the tokens and
+        the caches). shapes: of the caches.
+        """
         past = self.length - count
         with jax.ensure_compile_time_eval():
             counts = jnp.full((batch,), past, np.int32), jnp.ones((batch, count), np.int32)
             mask = () if self._mask is None else (self._mask,)
-            known = Tokens(batch, count, jnp.int32(past), self.length, counts[1], counts[0])
-            filled = {v.name: filled_input(v, known) for v in self._rest if is_filled(v)}
+            last_tokens = Tokens(batch, count, jnp.int32(past), self.length, counts[1], counts[0])
+            filled = {v.name: filled_input(v, last_tokens) for v in self._rest if is_filled(v)}
             filled |= {v.name: jnp.ones((batch, self.length), dtype_of(v)) for v in mask}
         specs = {self._tokens.name: jax.ShapeDtypeStruct((batch, count), dtype_of(self._tokens))}
         for cache in self.caches:
@@ -286,17 +290,17 @@ class Decoder:
         names = list(dict.fromkeys(d for d in free if isinstance(d, str)))
         if not names:  # the parameters need not be read yet
             return {}
-        rest = [v for v in self._rest if not is_filled(v) and v.kind != "optional" and v.shape is not None]
+        other_inputs = [v for v in self._rest if not is_filled(v) and v.kind != "optional" and v.shape is not None]
         params = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), dict(self._model.params))
 
         def trace(sizes: Mapping[str, Dim]) -> None:
-            def known(shape: tuple[Any, ...]) -> tuple[Any, ...]:
-                return tuple(sizes.get(d, 1) if isinstance(d, str) else 1 if d is None else d for d in shape)
+            def numeric(declared: tuple[Any, ...]) -> tuple[Any, ...]:
+                return tuple(sizes.get(d, 1) if isinstance(d, str) else 1 if d is None else d for d in declared)
 
-            caches = {c.past.name: c.with_tokens(known(formals[c.past.name]), c.window or 1) for c in self.caches}
+            caches = {c.past.name: c.with_tokens(numeric(formals[c.past.name]), c.window or 1) for c in self.caches}
             filled, specs = self._last_step(1, 1, caches)
-            specs |= {v.name: jax.ShapeDtypeStruct(known(v.shape or ()), dtype_of(v)) for v in rest}
-            jax.eval_shape(lambda params, others: self._model.apply(params, **{**filled, **others}), params, specs)
+            specs |= {v.name: jax.ShapeDtypeStruct(numeric(v.shape or ()), dtype_of(v)) for v in other_inputs}
+            jax.eval_shape(lambda params, arrays: self._model.apply(params, **{**filled, **arrays}), params, specs)
 
         return numbers_needed(trace, names)
 

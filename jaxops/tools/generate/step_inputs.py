@@ -39,7 +39,7 @@ def _kind(value: Value) -> str:
 
 
 def is_filled(value: Value) -> bool:
-    """Whether this input follows from the tokens."""
+    """Returns True if this input follows from the tokens."""
     return _kind(value) in _FILLED
 
 
@@ -51,28 +51,28 @@ def filled(value: Value, tokens: Tokens) -> Any:
 def _positions(value: Value, tokens: Tokens) -> Any:
     """Counted from 0 for each sample, padding left out."""
     steps = tokens.position + jnp.arange(tokens.count, dtype=np.int32)
-    found = jnp.broadcast_to(steps, (tokens.batch, tokens.count))
+    positions = jnp.broadcast_to(steps, (tokens.batch, tokens.count))
     if tokens.mask is not None:
         counted = jnp.cumsum(tokens.mask.astype(np.int32), axis=1, dtype=np.int32)
-        found = jnp.maximum(tokens.before[:, None] + counted - 1, 0)
+        positions = jnp.maximum(tokens.before[:, None] + counted - 1, 0)
     if value.shape is not None and len(value.shape) == 1:
-        found = steps
-    return found.astype(dtype_of(value))
+        positions = steps
+    return positions.astype(dtype_of(value))
 
 
 def _last_places(value: Value, tokens: Tokens) -> Any:
     """The number of tokens of each sample less 1, padding left out."""
-    found = jnp.full((tokens.batch,), tokens.position + tokens.count, np.int32)
+    lengths = jnp.full((tokens.batch,), tokens.position + tokens.count, np.int32)
     if tokens.mask is not None:
-        found = tokens.before + tokens.mask.astype(np.int32).sum(1, dtype=np.int32)
-    return (found - 1).reshape(-1, *[1] * (len(value.shape or (0,)) - 1)).astype(dtype_of(value))
+        lengths = tokens.before + tokens.mask.astype(np.int32).sum(1, dtype=np.int32)
+    return (lengths - 1).reshape(-1, *[1] * (len(value.shape or (0,)) - 1)).astype(dtype_of(value))
 
 
 def _filled_rows(value: Value, tokens: Tokens) -> Any:
-    """How many rows of a cache hold a token: all of a circular one that has begun anew."""
+    """The number of rows of a cache that hold a token: all rows of a circular one that has begun anew."""
     reached = tokens.position + tokens.count
-    found = jnp.minimum(reached, tokens.total) if isinstance(tokens.total, int) else reached
-    return jnp.full((tokens.batch,), found, dtype_of(value))
+    rows = jnp.minimum(reached, tokens.total) if isinstance(tokens.total, int) else reached
+    return jnp.full((tokens.batch,), rows, dtype_of(value))
 
 
 def _size(of: Callable[[Tokens], Dim]) -> Callable[[Value, Tokens], Any]:

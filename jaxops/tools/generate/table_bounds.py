@@ -17,20 +17,20 @@ class Beyond(NamedTuple):
     where: str
 
 
-def first_beyond(closed: Any, known: Sequence[Any]) -> Beyond | None:
-    """The first table that a closed jaxpr reads beyond its end, at places that follow from the first of its inputs.
+def first_beyond(closed: Any, inputs: Sequence[Any]) -> Beyond | None:
+    """The first table that a closed jaxpr reads beyond its end, at positions that follow from the first of its inputs.
 
-    known: those inputs. The others are unknown, and the tables and places that depend on them.
+    inputs: those first inputs. The later ones are unknown, and so are tables and positions that depend on them.
     """
-    found: list[Beyond] = []
+    reads: list[Beyond] = []
     with jax.ensure_compile_time_eval():
-        _walk(closed.jaxpr, [*closed.consts, *known, *[None] * (len(closed.jaxpr.invars) - len(known))], found)
-    return found[0] if found else None
+        _walk(closed.jaxpr, [*closed.consts, *inputs, *[None] * (len(closed.jaxpr.invars) - len(inputs))], reads)
+    return reads[0] if reads else None
 
 
-def _walk(jaxpr: Any, given: Sequence[Any], found: list[Beyond]) -> list[Any]:
-    """What is known of the results; given: constants and inputs, None for what is unknown."""
-    values = dict(zip([*jaxpr.constvars, *jaxpr.invars], given, strict=True))
+def _walk(jaxpr: Any, inputs: Sequence[Any], reads: list[Beyond]) -> list[Any]:
+    """The known values of the results; inputs: constants and inputs, None for unknown ones."""
+    values = dict(zip([*jaxpr.constvars, *jaxpr.invars], inputs, strict=True))
 
     def read(var: Any) -> Any:
         return np.asarray(var.val, var.aval.dtype) if hasattr(var, "val") else values[var]
@@ -38,24 +38,24 @@ def _walk(jaxpr: Any, given: Sequence[Any], found: list[Beyond]) -> list[Any]:
     for eqn in jaxpr.eqns:
         operands, name = [read(v) for v in eqn.invars], eqn.primitive.name
         if (inner := called_jaxpr(eqn)) is not None:
-            made = _walk(getattr(inner, "jaxpr", inner), [*getattr(inner, "consts", ()), *operands], found)
+            results = _walk(getattr(inner, "jaxpr", inner), [*getattr(inner, "consts", ()), *operands], reads)
         elif any(x is None for x in operands):
-            made = [None] * len(eqn.outvars)
+            results = [None] * len(eqn.outvars)
             if name == "gather" and operands[1] is not None:
-                found += _checked(eqn, operands[1])
+                reads += _checked(eqn, operands[1])
         else:
             result = eqn.primitive.bind(*operands, **eqn.params)
-            made = result if eqn.primitive.multiple_results else [result]
-        values.update(zip(eqn.outvars, made, strict=True))
+            results = result if eqn.primitive.multiple_results else [result]
+        values.update(zip(eqn.outvars, results, strict=True))
     return [read(v) for v in jaxpr.outvars]
 
 
-def _checked(eqn: Any, places: Any) -> list[Beyond]:
+def _checked(eqn: Any, positions: Any) -> list[Beyond]:
     sizes, where = eqn.invars[0].aval.shape, str(eqn.source_info.name_stack)
-    found = []
+    reads = []
     for k, axis in enumerate(eqn.params["dimension_numbers"].start_index_map):
-        column = np.asarray(places)[..., k]
+        column = np.asarray(positions)[..., k]
         last = sizes[axis] - eqn.params["slice_sizes"][axis]
         if column.size and column.max() > last:
-            found.append(Beyond(sizes[axis], int(column.max()), where))
-    return found
+            reads.append(Beyond(sizes[axis], int(column.max()), where))
+    return reads

@@ -1,4 +1,4 @@
-"""What two engines compute for one model, tensor by tensor, and where they begin to differ."""
+"""Compares the results of two engines for one model, tensor by tensor, and finds the first difference."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class Comparison(Report):
 
     @property
     def agrees(self) -> bool:
-        """Whether all tensors agree."""
+        """True if all tensors agree."""
         return self.first is None
 
     def __rich__(self) -> Any:
@@ -58,8 +58,8 @@ class Comparison(Report):
                 f"all {len(self.rows)} tensors agree ({tolerance}); the largest differences:",
             )
         else:
-            at = self.rows.index(first)
-            shown = self.rows[max(0, at - _BEFORE) : at + _AFTER]
+            index = self.rows.index(first)
+            shown = self.rows[max(0, index - _BEFORE) : index + _AFTER]
             differ = sum(not row.agrees for row in self.rows)
             title = (
                 f"{first.operator} '{first.node}' is the first node that differs ({tolerance}); "

@@ -1,4 +1,4 @@
-"""Inputs that are made up: small sizes with which a model runs, or symbolic ones."""
+"""Example inputs: small sizes with which a model runs, or symbolic ones."""
 
 import itertools
 import operator
@@ -32,52 +32,54 @@ _HOLDS = {"==": operator.eq, ">=": operator.ge, "<=": operator.le}
 def example(
     formals: Sequence[Value],
     sizes: Mapping[str, int],
-    what: str,
+    subject: str,
     trace: Callable[[Shapes], Any],
-    given: Mapping[str, Any] | None = None,
+    arrays: Mapping[str, Any] | None = None,
 ) -> Shapes:
     """Shapes and types in place of inputs.
 
     sizes: for named sizes; those that are not there are the smallest that fit. trace: gives the sizes of the
-    model's tensors for such inputs, or raises what the model raises. given: arrays for some of the inputs, which say
+    model's tensors for such inputs, or raises what the model raises. arrays: arrays for some of the inputs, which say
     their sizes.
     Raises ArgumentError for a size that the model does not have, and where none fit; StaticError for an input whose
     value must be known.
     """
-    given = given or {}
+    arrays = arrays or {}
     inputs = names_of.named(formals)
     names = names_of.names(inputs)
     for name in sizes:
         if name not in names:
-            raise ArgumentError(f"{what}: the model has no size '{name}'; its sizes are: {', '.join(names) or 'none'}")
+            raise ArgumentError(
+                f"{subject}: the model has no size '{name}'; its sizes are: {', '.join(names) or 'none'}"
+            )
     for formal in inputs:
-        if formal.name not in given:
-            _check(formal, what)
-    fixed = {**_sizes_of(inputs, given), **sizes}
-    return _Search(inputs, fixed, given, trace).found(what)
+        if formal.name not in arrays:
+            _check(formal, subject)
+    fixed = {**_sizes_of(inputs, arrays), **sizes}
+    return _Search(inputs, fixed, arrays, trace).smallest(subject)
 
 
-def symbolic(formals: Sequence[Value], what: str, trace: Callable[[Shapes], Any]) -> Any:
-    """What `trace` gives for symbolic sizes, under the limits that the model has; None where they cannot be followed.
+def symbolic(formals: Sequence[Value], subject: str, trace: Callable[[Shapes], Any]) -> Any:
+    """The result of `trace` for symbolic sizes, under the limits that the model has; None if they cannot be traced.
 
     Raises StaticError and ArgumentError as `example`.
     """
     for formal in formals:
-        _check(formal, what)
+        _check(formal, subject)
     return _Search(names_of.named(formals), {}, {}, trace).symbolic()[1]
 
 
-def _check(formal: Value, what: str) -> None:
+def _check(formal: Value, subject: str) -> None:
     if formal.static:
-        raise StaticError(f"{what}: give example inputs: '{formal.name}' must be known ({formal.static})")
+        raise StaticError(f"{subject}: give example inputs: '{formal.name}' must be known ({formal.static})")
     if formal.shape is None or formal.dtype is None or formal.kind != "tensor":
-        raise ArgumentError(f"{what}: give example inputs: the model does not say the shape of {formal}")
+        raise ArgumentError(f"{subject}: give example inputs: the model does not say the shape of {formal}")
 
 
-def _sizes_of(inputs: Sequence[Value], given: Mapping[str, Any]) -> dict[str, int]:
-    """The named sizes that arrays have."""
+def _sizes_of(inputs: Sequence[Value], arrays: Mapping[str, Any]) -> dict[str, int]:
+    """The values of named sizes that arrays determine."""
     pairs = (
-        pair for v in inputs if v.name in given for pair in zip(v.shape or (), np.shape(given[v.name]), strict=False)
+        pair for v in inputs if v.name in arrays for pair in zip(v.shape or (), np.shape(arrays[v.name]), strict=False)
     )
     return {name: size for name, size in pairs if isinstance(name, str)}
 
@@ -89,14 +91,14 @@ class _Search:
         self,
         inputs: Sequence[Value],
         fixed: Mapping[str, int],
-        given: Mapping[str, Any],
+        arrays: Mapping[str, Any],
         trace: Callable[[Shapes], Any],
     ) -> None:
-        self.inputs, self.fixed, self.given, self.trace = inputs, fixed, given, trace
+        self.inputs, self.fixed, self.arrays, self.trace = inputs, fixed, arrays, trace
         symbols = names_of.symbols(inputs)
         self.symbols = {name: symbol for name, symbol in symbols.items() if name not in fixed}
 
-    def found(self, what: str) -> Shapes:
+    def smallest(self, subject: str) -> Shapes:
         """Inputs of the smallest sizes that fit."""
         ones = dict.fromkeys(self.symbols, 1)
         if not ones:
@@ -117,7 +119,7 @@ class _Search:
         if runs is not None:
             return self._shapes(runs)
         raise ArgumentError(
-            f"{what}: no sizes were found with which the model runs\n"
+            f"{subject}: no sizes were found with which the model runs\n"
             f"  { {**self.fixed, **ones} }  {str(first).partition(chr(10))[0]}\n"
             f"  hint    give them, as in sizes={dict.fromkeys(self.symbols, 128)}, or give example inputs"
         ) from first
@@ -126,8 +128,8 @@ class _Search:
         values = {**self.fixed, **sizes}
 
         def shape(value: Value) -> tuple[Any, ...]:
-            if value.name in self.given:
-                return np.shape(self.given[value.name])
+            if value.name in self.arrays:
+                return np.shape(self.arrays[value.name])
             return tuple(d if isinstance(d, int) else names_of.expression(str(d), values) for d in value.shape or ())
 
         return {v.name: jax.ShapeDtypeStruct(shape(v), canonical(v.dtype)) for v in self.inputs}
@@ -170,33 +172,35 @@ class _Search:
                     yield {symbol: max(size, n) if symbol in growing else size for symbol, size in start.items()}
 
         one_more = ({**smallest, symbol: smallest[symbol] + 1} for symbol in free)  # such as the sum of two others
-        held = (_holding(constraints, values) for values in (smallest, *one_more, *grown(smallest)))
+        solutions = (_holding(constraints, values) for values in (smallest, *one_more, *grown(smallest)))
         seen: list[dict[str, int]] = []
         # Limits that a symbolic trace finds before it fails may lead astray; then sizes without them fit.
-        for values in itertools.chain(itertools.islice(held, 1 + len(free)), grown(ones), held):
+        for values in itertools.chain(itertools.islice(solutions, 1 + len(free)), grown(ones), solutions):
             if values is not None and values not in seen:
                 seen.append(values)
                 yield {name: _number(str(size), values) for name, size in sizes.items()}
 
 
 def _holding(constraints: Sequence[str], values: Mapping[str, int]) -> dict[str, int] | None:
-    """The smallest values of symbols, from these on, for which the constraints hold; None if none were found."""
-    found, steps = dict(values), 0
+    """The smallest values of symbols, from these on, for which the constraints hold; None if there are none within
+    `_STEPS` steps.
+    """
+    numbers, steps = dict(values), 0
     parsed = [SIGN.split(text, 1) for text in constraints]
     while True:
-        before = dict(found)
+        before = dict(numbers)
         for text, sign, other in parsed:
-            while not _HOLDS[sign](left := _number(text, found), right := _number(other, found)):
+            while not _HOLDS[sign](left := _number(text, numbers), right := _number(other, numbers)):
                 smaller = symbols_in(text if left < right else other)
                 steps += 1
                 if steps > _STEPS or not smaller:
                     return None
-                if text in found and right > 0:
-                    found[text] = right
+                if text in numbers and right > 0:
+                    numbers[text] = right
                 else:
-                    found[smaller[0]] += 1
-        if found == before:
-            return found
+                    numbers[smaller[0]] += 1
+        if numbers == before:
+            return numbers
 
 
 def _number(size: str, values: Mapping[str, int]) -> int:

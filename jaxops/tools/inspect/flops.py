@@ -87,18 +87,18 @@ def operations(jaxpr: Any) -> float:
 
 def of_equation(equation: Any) -> float:
     """The operations of an equation, with the programs that it calls."""
-    name, given = equation.primitive.name, equation.params
+    name, params = equation.primitive.name, equation.params
     if name == "cond":
-        return max(operations(branch.jaxpr) for branch in given["branches"])
-    inner = sum(operations(jaxpr) for jaxpr in _programs(given.values()))
+        return max(operations(branch.jaxpr) for branch in params["branches"])
+    inner = sum(operations(jaxpr) for jaxpr in _programs(params.values()))
     if inner or name == "scan":
-        return inner * given.get("length", 1)
+        return inner * params.get("length", 1)
     shapes: list[Any] = [getattr(v.aval, "shape", ()) for v in equation.invars]
     size = math.prod(equation.outvars[0].aval.shape) if equation.outvars else 0
     if name in PRODUCTS:
         return 2.0 * multiplications(equation)
     if name.startswith("reduce_window"):
-        return float(size * math.prod(given["window_dimensions"]))
+        return float(size * math.prod(params["window_dimensions"]))
     if name in _REDUCTIONS:
         return float(math.prod(shapes[0]))
     return float(size) if name in _ELEMENTWISE else 0.0

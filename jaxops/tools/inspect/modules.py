@@ -1,4 +1,4 @@
-"""The modules of a graph: which nodes belong together, as far as their scopes say."""
+"""The modules of a graph: the nodes that belong together, as far as their scopes tell."""
 
 import re
 from collections.abc import Iterable
@@ -48,23 +48,23 @@ def levels(scope: str) -> tuple[str, ...]:
 
 def parameters(node: Node, graph: Graph) -> set[str]:
     """The parameters that a node uses, those inside its subgraphs and its function included."""
-    found = {graph.params[name] for name in node.uses() if name in graph.params}
+    names = {graph.params[name] for name in node.uses() if name in graph.params}
     for body in node.nested:
-        found.update(body.params.values())
+        names.update(body.params.values())
         for other in body.nodes:
-            found |= parameters(other, body)
-    return found
+            names |= parameters(other, body)
+    return names
 
 
 def inputs_of(nodes: Iterable[Node]) -> list[str]:
-    """What nodes read that none of them makes, in order."""
+    """The tensors that these nodes read and none of them writes, in order."""
     nodes = list(nodes)
-    made = {name for node in nodes for name in node.outputs}
-    return list(dict.fromkeys(name for node in nodes for name in node.uses() if name not in made))
+    outputs = {name for node in nodes for name in node.outputs}
+    return list(dict.fromkeys(name for node in nodes for name in node.uses() if name not in outputs))
 
 
 def outputs_of(nodes: Iterable[Node], graph: Graph) -> list[str]:
-    """What nodes make that other nodes of the graph read, or that the graph returns, in order."""
+    """The tensors of these nodes that other nodes of the graph read, or that the graph returns, in order."""
     nodes = list(nodes)
     inside = set(map(id, nodes))
     used = {value.name for value in graph.outputs}

@@ -1,4 +1,4 @@
-"""A model as a table by module: what comes out, how many parameters, how much arithmetic, how long it takes."""
+"""A model as a table by module: its outputs, the number of parameters, FLOPs, seconds."""
 
 import dataclasses
 import math
@@ -64,13 +64,13 @@ class Summary(Report):
 def summarize(
     graph: Graph,
     weights: Mapping[str, Any],
-    given: Mapping[str, Any],
+    inputs: Mapping[str, Any],
     *,
     depth: int,
     title: str,
     computed: Callable[[], Mapping[str, Any]] | None = None,
 ) -> Summary:
-    """The table. weights, given: parameters and inputs by name, as arrays or as shapes and types.
+    """The table. weights, inputs: parameters and inputs by name, as arrays or as shapes and types.
 
     computed: gives every tensor, for a model in which sizes depend on data; its operations are not counted.
     Raises ArgumentError for a negative depth, and what tracing raises.
@@ -79,7 +79,7 @@ def summarize(
         raise ArgumentError(f"summary: depth is {depth}; it must be at least 0")
     flops: list[float] | None = None
     try:
-        shapes, program = traced(graph, weights, given)
+        shapes, program = traced(graph, weights, inputs)
         flops = _flops(graph, program)
     except UNKNOWN:
         if computed is None:
@@ -102,31 +102,33 @@ def timed(summary: Summary, graph: Graph, params: Mapping[str, Any], values: Map
     return dataclasses.replace(summary, title=f"{summary.title} · time: each module compiled alone", rows=tuple(rows))
 
 
-def traced(graph: Graph, weights: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, str], Any]:
+def traced(graph: Graph, weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> tuple[dict[str, str], Any]:
     """(shape and type of each tensor, the program), from one trace. The equations of a node bear its number."""
     shapes: dict[str, str] = {}
     numbered = tuple(dataclasses.replace(n, name="", scope=str(k)) for k, n in enumerate(graph.nodes))
     names = [name for node in graph.nodes for name in node.outputs if name]
-    whole = dataclasses.replace(graph, nodes=numbered, outputs=tuple(Value(name, None, None) for name in names))
-    static = {name: value for name, value in given.items() if isinstance(value, StaticValue)}
-    arrays = {name: value for name, value in given.items() if name not in static}
+    numbered_graph = dataclasses.replace(
+        graph, nodes=numbered, outputs=tuple(Value(name, None, None) for name in names)
+    )
+    static = {name: value for name, value in inputs.items() if isinstance(value, StaticValue)}
+    arrays = {name: value for name, value in inputs.items() if name not in static}
 
     def program(weights: Any, arrays: Any) -> list[Any]:
-        found = run_graph(whole, opened({**static, **arrays}), weights, _key(graph))
-        shapes.update((name, shape_text(y)) for name, y in zip(names, found, strict=True))
-        return [leaf for leaf in jax.tree.leaves(found) if isinstance(leaf, jax.Array)]
+        tensors = run_graph(numbered_graph, opened({**static, **arrays}), weights, _key(graph))
+        shapes.update((name, shape_text(y)) for name, y in zip(names, tensors, strict=True))
+        return [leaf for leaf in jax.tree.leaves(tensors) if isinstance(leaf, jax.Array)]
 
     return shapes, jax.make_jaxpr(program)(dict(weights), arrays)
 
 
 def _flops(graph: Graph, program: Any) -> list[float]:
     """The operations of each node."""
-    found = [0.0] * len(graph.nodes)
+    counts = [0.0] * len(graph.nodes)
     for equation in program.eqns:
         number = str(equation.source_info.name_stack).partition("/")[0]
         if number.isdecimal():
-            found[int(number)] += of_equation(equation)
-    return found
+            counts[int(number)] += of_equation(equation)
+    return counts
 
 
 def example(
@@ -134,25 +136,25 @@ def example(
     weights: Mapping[str, Any],
     formals: Sequence[Value],
     sizes: Mapping[str, int],
-    what: str,
-    given: Mapping[str, Any],
+    subject: str,
+    arrays: Mapping[str, Any],
 ) -> dict[str, jax.ShapeDtypeStruct]:
     """Shapes and types in place of inputs; arguments and errors as in `fitting.example`."""
-    there = {v.name: enter(v, given[v.name]) for v in formals if v.name in given}
+    entered = {v.name: enter(v, arrays[v.name]) for v in formals if v.name in arrays}
 
     def trace(shapes: Mapping[str, Any]) -> list[Any]:
-        return [result.shape for result in traced(graph, weights, {**shapes, **there})[1].out_avals]
+        return [result.shape for result in traced(graph, weights, {**shapes, **entered})[1].out_avals]
 
-    return fitting_sizes.example(formals, sizes, what, trace, given)
+    return fitting_sizes.example(formals, sizes, subject, trace, arrays)
 
 
 def symbolic(graph: Graph, weights: Mapping[str, Any], formals: Sequence[Value]) -> dict[str, str]:
     """Shape and type of each tensor in terms of the symbolic sizes; none where these cannot be followed."""
     try:
-        found = fitting_sizes.symbolic(formals, "plot", lambda values: traced(graph, weights, values)[0])
+        shapes = fitting_sizes.symbolic(formals, "plot", lambda values: traced(graph, weights, values)[0])
     except (ArgumentError, StaticError):
         return {}
-    return found or {}
+    return shapes or {}
 
 
 def shape_text(value: Any) -> str:
@@ -170,14 +172,14 @@ def shape_text(value: Any) -> str:
 def _groups(graph: Graph, depth: int) -> list[tuple[tuple[str, ...], list[Node], list[int]]]:
     """(module below the root, its nodes, their numbers), the whole model first, modules in the order of their nodes."""
     tree = modules(graph)
-    found: dict[tuple[str, ...], list[int]] = {(): list(range(len(graph.nodes)))}
+    numbers_of: dict[tuple[str, ...], list[int]] = {(): list(range(len(graph.nodes)))}
     for index, node in enumerate(graph.nodes):
         inside = tree.of(node, depth)
         for level in range(1, len(inside) + 1):
-            found.setdefault(inside[:level], []).append(index)
+            numbers_of.setdefault(inside[:level], []).append(index)
     # A module stands before those in it, these in the order of their first node.
-    order = sorted(found, key=lambda key: [found[key[:level]][0] for level in range(1, len(key) + 1)])
-    return [(key, [graph.nodes[k] for k in found[key]], found[key]) for key in order]
+    order = sorted(numbers_of, key=lambda key: [numbers_of[key[:level]][0] for level in range(1, len(key) + 1)])
+    return [(key, [graph.nodes[k] for k in numbers_of[key]], numbers_of[key]) for key in order]
 
 
 def _rows(
@@ -209,14 +211,14 @@ def _seconds(graph: Graph, nodes: Sequence[Node], params: Mapping[str, Any], val
     arrays, static = {}, {}
     for name in inputs_of(nodes):
         if name in values:
-            known = not isinstance(values[name], jax.Array) and isinstance(values[name], np.ndarray)
-            (static if known else arrays)[name] = values[name]
-    wanted = [
+            is_static = not isinstance(values[name], jax.Array) and isinstance(values[name], np.ndarray)
+            (static if is_static else arrays)[name] = values[name]
+    array_outputs = [
         name
         for name in outputs_of(nodes, graph)
         if name in values and all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(values[name]))
     ]
-    outputs = tuple(Value(name, None, None) for name in wanted)
+    outputs = tuple(Value(name, None, None) for name in array_outputs)
     part = dataclasses.replace(graph, inputs=(), outputs=outputs, nodes=tuple(nodes))
     used = {name for node in nodes for name in parameters(node, graph)} | set(graph.params.values())
 
@@ -234,12 +236,12 @@ def _seconds(graph: Graph, nodes: Sequence[Node], params: Mapping[str, Any], val
 
 def best_of(call: Any) -> float:
     """The seconds of the fastest of ten calls, each until its result is there."""
-    found = []
+    seconds = []
     for _ in range(_REPEAT):
         begin = time.perf_counter()
         jax.block_until_ready(call())
-        found.append(time.perf_counter() - begin)
-    return min(found)
+        seconds.append(time.perf_counter() - begin)
+    return min(seconds)
 
 
 def _key(graph: Graph) -> Any:

@@ -9,7 +9,7 @@ _WIDTH = 140
 
 
 class Report:
-    """What prints as a table. A class of it says what in `__rich__`."""
+    """A value that prints as a table, which a subclass makes in `__rich__`."""
 
     def __rich__(self) -> Any:
         raise NotImplementedError
@@ -33,12 +33,12 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, 
     from rich.table import Table
     from rich.text import Text
 
-    found = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        found.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        grid.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        found.add_row(*(Text(cell) for cell in row))
-    return Group(Text(title, overflow="fold"), found)
+        grid.add_row(*(Text(cell) for cell in row))
+    return Group(Text(title, overflow="fold"), grid)
 
 
 def count_text(number: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Where boxes and arrows go: Sugiyama's layered layout by `igraph`, then coordinates that respect their sizes."""
+"""Coordinates of boxes and arrows: Sugiyama's layered layout by `igraph`, then positions that respect their sizes."""
 
 import itertools
 from collections.abc import Sequence
@@ -76,7 +76,7 @@ def _layers(count: int, edges: Sequence[tuple[int, int]], bordered: bool) -> lis
     for a, b in edges:
         above[b].append(a)
         below[a].append(b)
-    waiting = [len(found) for found in above]
+    waiting = [len(sources) for sources in above]
     order = [k for k in range(count) if not waiting[k]]
     for k in order:
         for b in below[k]:
@@ -119,33 +119,33 @@ def _settle(items: list[_Item], rows: list[list[int]]) -> None:
             items[right].x = x
     for sweep in range(_SWEEPS):
         for row in rows if sweep % 2 == 0 else reversed(rows):
-            wanted, weights = [], []
+            targets, weights = [], []
             for k in row:
                 near = items[k].above if sweep % 2 == 0 else items[k].below
                 near = (items[k].above + items[k].below) if sweep >= _SWEEPS - 8 else near
                 # Straight arrows matter more than centered boxes.
                 pulls = [8.0 if not (items[k].box or items[n].box) else 1.0 for n in near]
                 pulled = sum(pull * items[n].x for pull, n in zip(pulls, near, strict=True))
-                wanted.append(pulled / sum(pulls) if near else items[k].x)
+                targets.append(pulled / sum(pulls) if near else items[k].x)
                 weights.append(8.0 if not items[k].box else 1.0 + len(near))
             gaps = [_gap(items, a, b) for a, b in itertools.pairwise(row)]
-            for k, x in zip(row, _apart(wanted, weights, gaps), strict=True):
+            for k, x in zip(row, _apart(targets, weights, gaps), strict=True):
                 items[k].x = x
 
 
-def _apart(wanted: Sequence[float], weights: Sequence[float], gaps: Sequence[float]) -> list[float]:
+def _apart(targets: Sequence[float], weights: Sequence[float], gaps: Sequence[float]) -> list[float]:
     """The positions nearest to the wanted ones that keep the gaps: neighbours that collide move as one."""
     offsets = [0.0]
     for gap in gaps:
         offsets.append(offsets[-1] + gap)
     pools: list[list[float]] = []  # sum of weighted positions, weight, count
-    for x, weight, offset in zip(wanted, weights, offsets, strict=True):
+    for x, weight, offset in zip(targets, weights, offsets, strict=True):
         pools.append([(x - offset) * weight, weight, 1])
         while len(pools) > 1 and pools[-2][0] / pools[-2][1] > pools[-1][0] / pools[-1][1]:
             last = pools.pop()
             pools[-1] = [a + b for a, b in zip(pools[-1], last, strict=True)]
-    found = [pool[0] / pool[1] for pool in pools for _ in range(int(pool[2]))]
-    return [x + offset for x, offset in zip(found, offsets, strict=True)]
+    shifts = [pool[0] / pool[1] for pool in pools for _ in range(int(pool[2]))]
+    return [x + offset for x, offset in zip(shifts, offsets, strict=True)]
 
 
 def _points(
@@ -163,12 +163,12 @@ def _points(
     routes = []
     for index, chain in enumerate(chains):
         points: list[Point] = []
-        for place, k in enumerate(chain):
+        for position, k in enumerate(chain):
             item = items[k]
             x, middle = item.x - left, tops[item.layer] + heights[item.layer] / 2
             if item.box:
                 half = sizes[k][1] / 2
-                points.append((x, middle + half if place == 0 else middle - half))
+                points.append((x, middle + half if position == 0 else middle - half))
             else:  # straight past the boxes beside it
                 points += [(x, tops[item.layer]), (x, tops[item.layer] + heights[item.layer])]
         routes.append(points[::-1] if index in against else points)

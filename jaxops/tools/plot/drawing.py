@@ -79,7 +79,7 @@ def plot(graph: Graph, weights: Mapping[str, Any], shapes: Mapping[str, str], *,
 
 
 def text_width(text: str, size: float) -> float:
-    """How wide a text is at most: letters have about four widths, and the widest of the usual fonts counts."""
+    """The greatest width of a text: letters have about four widths, and the widest of the usual fonts counts."""
     units = sum(
         0.36 if c in "iljtf.,:·[]() |!'" else 0.95 if c in "mwMW—…" else 0.72 if c.isupper() else 0.62 for c in text
     )
@@ -110,10 +110,10 @@ class _Picture:
             return self.sizes[id(block)]
         sizes = [self.measure(inner) for inner in block.inside]
         # The upper and the lower border are boxes of no size, from which and to which arrows go.
-        places = {TOP: len(sizes), BOTTOM: len(sizes) + 1}
-        edges = [(places.get(a, a), places.get(b, b)) for a, b in block.edges]
+        borders = {TOP: len(sizes), BOTTOM: len(sizes) + 1}
+        edges = [(borders.get(a, a), borders.get(b, b)) for a, b in block.edges]
         used = {end for edge in edges for end in edge}
-        bordered = bool(used & set(places.values()))
+        bordered = bool(used & set(borders.values()))
         placed = place([*sizes, *([(2.0, 1.0)] * 2 if bordered else [])], edges, bordered=bordered)
         # An arrow enters in the middle, beside the name.
         title = 2 * _bold_width(block.name) + 48 if bordered else 0.0
@@ -205,7 +205,7 @@ def _sizes(text: str) -> str:
 
 
 def _hint(block: Block) -> str:
-    """What a browser shows over a box."""
+    """The text that a browser shows over a box."""
     names = [node.operator.name for node in block.nodes]
     counts = ", ".join(f"{name} ×{names.count(name)}" for name in dict.fromkeys(names))
     return f"{block.name}: {counts}" if counts else f"{block.name}: {block.detail}"
@@ -224,12 +224,12 @@ def _legend_width(kinds: list[str]) -> float:
 
 
 def _legend(kinds: list[str], width: float, y: float) -> list[str]:
-    found, x = [], (width - _legend_width(kinds)) / 2
+    elements, x = [], (width - _legend_width(kinds)) / 2
     for kind in kinds:
         fill, border = _COLORS[kind]
-        found.append(
+        elements.append(
             f'<rect x="{x:.1f}" y="{y - 9:.1f}" width="12" height="12" rx="3" fill="{fill}" stroke="{border}"/>'
         )
-        found.append(_text(x + 18, y + 1, kind, 11, "#5f6a78", "start"))
+        elements.append(_text(x + 18, y + 1, kind, 11, "#5f6a78", "start"))
         x += text_width(kind, 11) + 34
-    return found
+    return elements

@@ -1,4 +1,4 @@
-"""What the sizes of a model must satisfy for it to run: `sequence <= 32` where a table has 32 rows.
+"""Conditions on the sizes of a model for it to run: `sequence <= 32` for a table of 32 rows.
 
 Found while its shapes are worked out: an axis that is cut to `min(sequence, 32)`, two sizes that meet and differ.
 """
@@ -31,7 +31,7 @@ class Assumptions:
         self._refused: set[str] = set()
 
     def learn(self, operands: Sequence[Any], outputs: Any) -> None:
-        """Raises Assumed where a call shows another assumption. operands: their shapes; outputs: None if it failed."""
+        """Raises Assumed if a call shows another assumption. operands: their shapes; outputs: None if it failed."""
         if outputs is None:
             shapes = [x.shape for x in operands if isinstance(x, jax.ShapeDtypeStruct)]
             if len(shapes) == len(operands) == 2:
@@ -39,8 +39,8 @@ class Assumptions:
             return
         for output in outputs if isinstance(outputs, tuple) else (outputs,):
             for dim in getattr(output, "shape", ()):
-                if found := re.fullmatch(r"min\((\w+), (\d+)\)", str(dim)):
-                    self._assume(f"{found[1]} <= {found[2]}")
+                if match := re.fullmatch(r"min\((\w+), (\d+)\)", str(dim)):
+                    self._assume(f"{match[1]} <= {match[2]}")
 
     def failed(self, error: Exception) -> None:
         """Raises Assumed where a call failed for want of a limit that its sizes must have, such as m >= 2."""

@@ -1,4 +1,4 @@
-"""What is known inside of a node with subgraphs: the shapes and types that enter each, and those of its results."""
+"""Facts inside a node with subgraphs: the shapes and types that enter each, and those of its results."""
 
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
@@ -23,26 +23,26 @@ def inside(
     there are no results, where an operand is not known well enough.
     """
     captured = {name: values[name] for graph in node.subgraphs.values() for name in graph.captures if name in values}
-    given = [*inputs, *captured.values(), key]
-    operands = [x for x in given if isinstance(x, Operand)]
+    operands_and_key = [*inputs, *captured.values(), key]
+    operands = [x for x in operands_and_key if isinstance(x, Operand)]
     if not all(x.traceable for x in operands):
         return {}, None
     names = {id(graph): name for name, graph in node.subgraphs.items()}
     seen: dict[str, dict[str, Any]] = {}
     results: list[Any] = []
 
-    def entered(graph: Graph, given: Mapping[str, Any], *others: Any) -> list[Any]:
-        here = {name: _fact(x) for name, x in given.items()}
+    def entered(graph: Graph, inputs: Mapping[str, Any], *context: Any) -> list[Any]:
+        here = {name: _fact(x) for name, x in inputs.items()}
         before = seen.setdefault(names[id(graph)], here)
         # A loop may be traced again with other shapes.
         before.update({name: None for name, fact in here.items() if str(before[name]) != str(fact)})
-        return run_graph(graph, given, *others)
+        return run_graph(graph, inputs, *context)
 
     def traced(*xs: Any) -> None:
         following = iter(xs)
-        found = [next(following) if isinstance(x, Operand) else x for x in given]
-        scope = dict(zip(captured, found[len(inputs) : -1], strict=True))
-        outputs = run_node(node, found[: len(inputs)], params, found[-1], ChainMap(scope), entered)
+        arguments = [next(following) if isinstance(x, Operand) else x for x in operands_and_key]
+        scope = dict(zip(captured, arguments[len(inputs) : -1], strict=True))
+        outputs = run_node(node, arguments[: len(inputs)], params, arguments[-1], ChainMap(scope), entered)
         results[:] = map(_fact, outputs)
 
     try:

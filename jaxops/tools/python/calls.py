@@ -1,4 +1,4 @@
-"""What a node becomes: calls of public operators.
+"""The calls of public operators that a node becomes.
 
 The function of a node is either public itself, or it translates an old version, or a choice of outputs, to public ones.
 Such an adapter is run on placeholders, and the calls that it makes are what is written. So every adapter is covered
@@ -55,8 +55,8 @@ class Recorded:
 
     targets: list[str]
     expression: Group
-    unpacks: bool = False  # whether it gives a tuple
-    rest: bool = False  # whether the tuple may have more values than targets
+    unpacks: bool = False  # it gives a tuple
+    open_ended: bool = False  # the tuple may have more values than targets
 
 
 class Recorder:
@@ -92,7 +92,7 @@ class Recorder:
 
         recorded = operator.with_function(sealed)
         try:
-            found = recorded.call(inputs, attributes, n_outputs=len(self.node.outputs), rng=rng)
+            outputs = recorded.call(inputs, attributes, n_outputs=len(self.node.outputs), rng=rng)
         except (TypeError, AttributeError, SizeError) as error:
             self._assumptions.failed(error)
             if isinstance(error, JaxopsError) and not isinstance(error, SizeError | Unknown):
@@ -102,29 +102,29 @@ class Recorder:
             _without_unread(self.steps[-1])
         if getattr(operator, "flat_at_zero", False) and isinstance(inputs[0], Operand) and not inputs[0].static:
             self.steps[-1].expression = _flat_at_zero(self.steps[-1].expression)
-        return [item.value for item in found]
+        return [item.value for item in outputs]
 
     def _otherwise(self, inputs: Sequence[Any], attributes: Mapping[str, Any], rng: Any, error: Exception) -> Any:
-        """The outputs where an adapter needs what is known only when the package runs, as `error` says."""
+        """The outputs if an adapter needs values that are known only when the package runs, as `error` says."""
         operator, count = self.node.operator, len(self.node.outputs)
-        known = OTHERWISE.get(operator.fn.__name__, lambda *_: None)(inputs, attributes, count)
-        if known is not None:
-            self.steps = [Recorded([], known[0])]
-            return self._made(self.steps[0], known[1] or self._results or [None] * count, True)
+        special = OTHERWISE.get(operator.fn.__name__, lambda *_: None)(inputs, attributes, count)
+        if special is not None:
+            self.steps = [Recorded([], special[0])]
+            return self._made(self.steps[0], special[1] or self._results or [None] * count, True)
         if operator.schema.domain or self.node.subgraphs:
             raise UnsupportedError(
                 f"to_python: {self._what()} is computed from the shapes or values of its operands, which are not known "
                 f"here ({error}); no call of the newest operators says the same\n"
                 "  hint    convert the model to a newer opset (onnx.version_converter)"
             ) from error
-        given = {name: x for name, x in attributes.items() if x is not None}
+        named = {name: x for name, x in attributes.items() if x is not None}
         if operator.schema.max_output > operator.schema.min_output:
-            given["n_outputs"] = count
+            named["n_outputs"] = count
         if rng is not None:
-            given["rng"] = rng
-        items = [written(x, Any) for x in (*inputs, *given.values())]
+            named["rng"] = rng
+        items = [written(x, Any) for x in (*inputs, *named.values())]
         spelling = f"jaxops.onnx.opset({operator.opset}).{operator.name}"
-        self.steps = [Recorded([], call(spelling, items, [""] * len(inputs) + list(given)))]
+        self.steps = [Recorded([], call(spelling, items, [""] * len(inputs) + list(named)))]
         variadic = operator.schema.max_output > len(operator.schema.outputs)
         return self._made(self.steps[0], [None] * count, count > 1 or variadic)
 
@@ -132,7 +132,7 @@ class Recorder:
         return f"node '{self.node.label}' ({self.node.operator.label})"
 
     def _replaced(self, value: Any) -> Any:
-        """What stands in an adapter for a public operator, a helper of the adapter, or a module of operators."""
+        """The substitute in an adapter for a public operator, a helper of the adapter, or a module of operators."""
         if isinstance(value, types.ModuleType) and any(value is module for module in _SPELLINGS.values()):
             return _Operators(self, value)
         if not isinstance(value, types.FunctionType):
@@ -148,9 +148,9 @@ class Recorder:
         return value
 
     def _own(self, fn: types.FunctionType) -> str:
-        """How a function that `load` was given is found again."""
-        found = sys.modules.get(fn.__module__)
-        if fn.__module__ == "__main__" or getattr(found, fn.__qualname__, None) is not fn:
+        """The dotted name by which a function that `load` was given can be imported."""
+        module = sys.modules.get(fn.__module__)
+        if fn.__module__ == "__main__" or getattr(module, fn.__qualname__, None) is not fn:
             raise UnsupportedError(
                 f"to_python: {self._what()} is done by {fn.__module__}.{fn.__qualname__}, which cannot be imported\n"
                 "  hint    put the function at the top of a module of its own"
@@ -194,21 +194,23 @@ class Recorder:
         self._assumptions.learn([x.fact for x in jax.tree.leaves((args, kwargs)) if isinstance(x, Operand)], outputs)
         bodies = [(graph, self.node.operator.subgraphs[name]) for name, graph in self.node.subgraphs.items()]
         if bodies and not bodies[0][1].modifies:
-            count = len(bodies[0][0].outputs) - bodies[0][1].own
-            known = tuple(self._results or ())
-            outputs = known if len(known) == count else (None,) * count
+            count = len(bodies[0][0].outputs) - bodies[0][1].leading
+            results = tuple(self._results or ())
+            outputs = results if len(results) == count else (None,) * count
         if outputs is None:
             outputs = self._unknown(fn, args, kwargs)
-            step.rest = isinstance(outputs, list)
+            step.open_ended = isinstance(outputs, list)
         if outputs is None:
             step.targets = [f"{self.prefix}#{len(self.steps)}.0"]
             return Results(Ref(step.targets[0]), step=step)
         several = isinstance(outputs, tuple | list)
-        found = self._made(step, outputs if several else [outputs], several)
-        return tuple(found) if several else found[0]
+        operands = self._made(step, outputs if several else [outputs], several)
+        return tuple(operands) if several else operands[0]
 
     def _unknown(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[None, ...] | list[None] | None:
-        """What a call gives of which nothing is known: None, a tuple, or a list where there may be more of them."""
+        """A placeholder for the results of a call about which nothing is known: None, a tuple, or a list if there may
+        be more of them.
+        """
         count = len(self.node.outputs)
         annotation = inspect.signature(fn).return_annotation
         if get_origin(annotation) is tuple and Ellipsis not in get_args(annotation):
@@ -232,28 +234,30 @@ class Recorder:
 
 def _flat_at_zero(root: Group) -> Group:
     """A root of a sum of squares, with the derivative that a norm has at zero."""
-    total, *rest = root.items
-    one = f"lambda x: {flat(call(root.opening[:-1], ['x', *rest], root.labels))}" if rest else root.opening[:-1]
+    total, *axes = root.items
+    one = f"lambda x: {flat(call(root.opening[:-1], ['x', *axes], root.labels))}" if axes else root.opening[:-1]
     return call("flat_at_zero", [one, total])
 
 
 def _without_unread(step: Recorded) -> None:
-    """A call of which the first value alone is read: without the flags that ask for others."""
+    """Reduces a call whose first value alone is read: drops the flags that ask for further values."""
     asks = [label.startswith("return_") and item == "True" for label, item in step.expression.labelled()]
     if step.unpacks and any(asks):
-        kept = [(k, item) for k, item in enumerate(step.expression.items) if not asks[k]]
-        labels = [step.expression.labels[k] for k, _ in kept]
-        step.expression = call(step.expression.opening[:-1], [item for _, item in kept], labels)
-        step.targets, step.unpacks, step.rest = step.targets[:1], False, False
+        items = [(k, item) for k, item in enumerate(step.expression.items) if not asks[k]]
+        labels = [step.expression.labels[k] for k, _ in items]
+        step.expression = call(step.expression.opening[:-1], [item for _, item in items], labels)
+        step.targets, step.unpacks, step.open_ended = step.targets[:1], False, False
 
 
 def _needs_no_zero(data: Any, shape: Any, *, allowzero: int = 0) -> bool:
-    """Whether 0 may stand for the size that the operand has: where that is the size that is asked for."""
+    """Returns True if 0 may stand for a size of the operand: each size asked for at that axis is the operand's own."""
     if not isinstance(data, Operand) or data.fact is None or not isinstance(shape, np.ndarray):
         return False
-    own = data.fact.shape
+    sizes_of_data = data.fact.shape
     sizes = enumerate(shape.tolist())
-    return all(d != 0 if isinstance(d, int) else k < len(own) and str(own[k]) == str(d) for k, d in sizes)
+    return all(
+        d != 0 if isinstance(d, int) else k < len(sizes_of_data) and str(sizes_of_data[k]) == str(d) for k, d in sizes
+    )
 
 
 def _traced(fact: Any) -> Any:
@@ -297,21 +301,21 @@ def _with_floats(fn: Callable[..., Any], spelling: str, args: Any, kwargs: Any) 
 
 
 def _program(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """What a call is traced to, in a form that can be compared; None where its operands are not known well enough."""
+    """The traced program of a call, in a form that can be compared; None if its operands are not known well enough."""
     leaves, tree = jax.tree.flatten((args, kwargs))
     if any(isinstance(x, Nested) or (isinstance(x, Operand) and not x.traceable) for x in leaves):
         return None
     try:
-        found = jax.make_jaxpr(lambda *xs: jax.tree.leaves(_call(fn, tree, leaves, iter(xs))))(
+        program = jax.make_jaxpr(lambda *xs: jax.tree.leaves(_call(fn, tree, leaves, iter(xs))))(
             *(x.fact for x in leaves if isinstance(x, Operand))
         )
     except FAILURES:
         return None
-    return str(found.jaxpr), [np.asarray(x).tobytes() for x in found.consts]
+    return str(program.jaxpr), [np.asarray(x).tobytes() for x in program.consts]
 
 
 def _evaluated(fn: Callable[..., Any], args: Any, kwargs: Any, failed: Callable[[Exception], None]) -> Any:
-    """What a call gives: shapes and types, static arrays; None where that cannot be told."""
+    """The results of a call: shapes and types, static arrays; None if they cannot be determined."""
     leaves, tree = jax.tree.flatten((args, kwargs))
     if any(isinstance(x, Nested) or (isinstance(x, Operand) and not x.traceable) for x in leaves):
         return None
@@ -320,7 +324,7 @@ def _evaluated(fn: Callable[..., Any], args: Any, kwargs: Any, failed: Callable[
 
 
 def _draws(fn: Callable[..., Any], args: Any, kwargs: Any) -> bool:
-    """Whether a call reads its random key; Dropout does not, unless it is training."""
+    """Returns True if a call reads its random key; Dropout does not, unless it is training."""
     leaves, tree = jax.tree.flatten((args, kwargs))
     if any(isinstance(x, Nested) or (isinstance(x, Operand) and not x.traceable) for x in leaves):
         return True

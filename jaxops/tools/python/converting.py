@@ -25,7 +25,7 @@ def converted(x: Array, dtype: Any) -> Array:
 
 
 def operands(operator: Converting, inputs: Sequence[Any]) -> list[Any]:
-    """What the operator computes with in place of its inputs."""
+    """The converted values that the operator computes with in place of its inputs."""
     return operator.converted(inputs, lambda x: isinstance(x, Operand), written)
 
 
@@ -35,7 +35,7 @@ def written(value: Any, dtype: np.dtype) -> Any:
         return as_type(value, dtype)
     if not isinstance(value, Operand):
         return value
-    known = abstract(lambda x: as_type(x, dtype), [value.fact]) if value.traceable else None
-    if known is not None and known.dtype == value.dtype:
+    fact = abstract(lambda x: as_type(x, dtype), [value.fact]) if value.traceable else None
+    if fact is not None and fact.dtype == value.dtype:
         return value
-    return Operand(call("converted", [value.expression, literal(dtype)]), known)
+    return Operand(call("converted", [value.expression, literal(dtype)]), fact)

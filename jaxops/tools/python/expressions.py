@@ -75,7 +75,7 @@ def refs(expression: Expression) -> Iterator[str]:
 
 
 def depth(expression: Expression) -> int:
-    """How deep groups are nested; brackets around plain items do not count."""
+    """The depth of nested groups; brackets around plain items do not count."""
     if not isinstance(expression, Group):
         return 0
     inner = max(map(depth, expression.items), default=0)

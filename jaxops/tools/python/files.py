@@ -1,4 +1,4 @@
-"""The files of a package: the module, its parameters and its constants, and what each was when it was written."""
+"""The files of a package: the module, its parameters and its constants, and their contents when written."""
 
 import hashlib
 from collections.abc import Mapping
@@ -65,8 +65,8 @@ def write(folder: Path, text: str, params: Mapping[str, Any], constants: Mapping
 
 def _storable(value: Any) -> Any:
     array = as_traced(value)
-    kept = in_params(array.dtype)
-    return array if kept is None else as_traced(np.asarray(array).view(kept))
+    stored = in_params(array.dtype)
+    return array if stored is None else as_traced(np.asarray(array).view(stored))
 
 
 def in_params(dtype: np.dtype) -> np.dtype | None:

@@ -26,15 +26,15 @@ def _housed(steps: Sequence[Step]) -> list[Step]:
     for step in steps:
         for name in step.reads() if step.path else ():
             readers.setdefault(name, []).append(step.path)
-    found = []
+    placed = []
     for step in steps:
         if not step.path:
             around = [path for name in step.targets for path in readers.get(name, [])]
             around += [paths[name] for name in step.reads() if paths.get(name)]
             step = replace(step, path=_common(around) or ())
         paths |= dict.fromkeys(step.targets, step.path)
-        found.append(step)
-    return found
+        placed.append(step)
+    return placed
 
 
 def _hoisted(steps: Sequence[Step]) -> list[Step]:
@@ -48,7 +48,7 @@ def _hoisted(steps: Sequence[Step]) -> list[Step]:
         for name in step.reads():
             readers.setdefault(name, []).append(step.path)
     lists = {step.path[:k] for step in steps for k, part in enumerate(step.path) if part.isdigit()}
-    found: list[Step] = []
+    placed: list[Step] = []
     for step in steps:
         shared = _common([path for name in step.targets for path in readers.get(name, [])])
         target = _common([step.path, shared]) if shared is not None else step.path
@@ -58,18 +58,18 @@ def _hoisted(steps: Sequence[Step]) -> list[Step]:
         if leaves and step.calls is None and all(_inside(target, path) for path in sources):
             step = replace(step, path=target)
             paths |= dict.fromkeys(step.targets, target)
-        found.append(step)
-    return found
+        placed.append(step)
+    return placed
 
 
-def _common(found: Sequence[tuple[str, ...]]) -> Any:
+def _common(paths: Sequence[tuple[str, ...]]) -> Any:
     """The module around all of these; None for none."""
-    if not found:
+    if not paths:
         return None
     length = 0
-    while all(len(path) > length and path[length] == found[0][length] for path in found):
+    while all(len(path) > length and path[length] == paths[0][length] for path in paths):
         length += 1
-    return found[0][:length]
+    return paths[0][:length]
 
 
 def _inside(path: tuple[str, ...], outer: tuple[str, ...]) -> bool:
@@ -92,30 +92,30 @@ def _level(
             continue
         inside = [step for unit in members for step in unit]
         first = next(k for k, unit in enumerate(units) if unit is members[0])
-        kept = [unit for unit in units if not any(unit is member for member in members)]
-        units = _ordered([*kept[:first], inside, *kept[first:]])
-    found: list[Step] = []
+        remaining = [unit for unit in units if not any(unit is member for member in members)]
+        units = _ordered([*remaining[:first], inside, *remaining[first:]])
+    level_steps: list[Step] = []
     for unit in units:
         if len(unit) == 1:
-            found += unit
+            level_steps += unit
             continue
         key = _child(unit[0], prefix)
         assert key is not None
         outside = read.union(*(step.reads() for other in units if other is not unit for step in other))
         inner = _level(unit, prefix + key, outside, facts, paths)
         if len(inner) == 1:
-            found += inner
+            level_steps += inner
             continue
-        found.append(_called(inner, prefix + key, outside, facts, paths))
-    return found
+        level_steps.append(_called(inner, prefix + key, outside, facts, paths))
+    return level_steps
 
 
 def _child(step: Step, prefix: tuple[str, ...]) -> tuple[str, ...] | None:
     """The module of a step just inside another one; a list of modules is none, its items are."""
-    rest = step.path[len(prefix) :]
-    if not rest:
+    below = step.path[len(prefix) :]
+    if not below:
         return None
-    return rest[:2] if len(rest) > 1 and rest[1].isdigit() else rest[:1]
+    return below[:2] if len(below) > 1 and below[1].isdigit() else below[:1]
 
 
 def _called(
@@ -128,11 +128,11 @@ def _called(
     """A call of a new function with these steps."""
     outputs = [name for step in steps for name in step.targets if name and name in outside]
     function = Function(path[-1], [], steps, [Ref(name) for name in outputs], path, facts=dict(facts))
-    own = ".".join(path) + "."
+    prefix_of_module = ".".join(path) + "."
     function.args = [
         name
         for name in function.captured()
-        if not name.startswith("@") or name in outside or not paths[name[1:]].startswith(own)
+        if not name.startswith("@") or name in outside or not paths[name[1:]].startswith(prefix_of_module)
     ]
     items = [Ref(name) for name in function.args]
     return Step(outputs, call("", items), path, len(outputs) > 1, calls=function)
@@ -151,8 +151,8 @@ def _convex(units: list[list[Step]], members: list[list[Step]]) -> list[list[Ste
         for i, readers in after.items():
             for n in readers:
                 before[n].append(i)
-        back = _reached(before, [n for i in late for n in before[i] if n in outside], ids)
-        early = {i for i in ids if any(n in back for n in after[i])}
+        leading_back = _reached(before, [n for i in late for n in before[i] if n in outside], ids)
+        early = {i for i in ids if any(n in leading_back for n in after[i])}
         dropped = early if len(early) < len(late) else late
         members = [unit for unit in members if id(unit) not in dropped]
     return members
@@ -161,12 +161,12 @@ def _convex(units: list[list[Step]], members: list[list[Step]]) -> list[list[Ste
 def _readers(units: list[list[Step]]) -> dict[int, list[int]]:
     """For each unit, those that read what it makes."""
     makers = {name: id(unit) for unit in units for step in unit for name in step.targets if name}
-    found: dict[int, list[int]] = {id(unit): [] for unit in units}
+    readers_of: dict[int, list[int]] = {id(unit): [] for unit in units}
     for unit in units:
         for maker in dict.fromkeys(makers[name] for step in unit for name in step.reads() if name in makers):
             if maker != id(unit):
-                found[maker].append(id(unit))
-    return found
+                readers_of[maker].append(id(unit))
+    return readers_of
 
 
 def _reached(edges: Mapping[int, list[int]], start: Sequence[int], closed: set[int]) -> set[int]:
@@ -185,8 +185,8 @@ def _ordered(units: list[list[Step]]) -> list[list[Step]]:
     """The units, each after those that it reads, else in the order given."""
     waiting = {id(unit): 0 for unit in units}
     readers = _readers(units)
-    for found in readers.values():
-        for reader in found:
+    for reading in readers.values():
+        for reader in reading:
             waiting[reader] += 1
     order, left = [], list(units)
     while left:

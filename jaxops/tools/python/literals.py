@@ -106,26 +106,28 @@ def _array(value: np.ndarray, plain: bool) -> Expression:
     dtype = value.dtype
     if plain and dtype.kind in "iu" and value.ndim < 2 and value.size < _LARGE:
         return sequence("()", [_int(v) for v in value.tolist()]) if value.ndim else _int(value.item())
-    own = ["object" if is_string(value) else dtype_text(dtype)]
-    kind = [] if dtype.name in ("int64", "bool") else own
+    dtype_args = ["object" if is_string(value) else dtype_text(dtype)]
+    kind = [] if dtype.name in ("int64", "bool") else dtype_args
     if not value.ndim:
         return call("np.array", [_number(value[()], dtype), *kind])
     if value.size and value.ndim < 2 and value.size < _LARGE:
         return call("np.array", [_nested(value, dtype), *kind])
     shape = sequence("()", [str(size) for size in value.shape]) if value.ndim > 1 else str(value.size)
     if not value.size:
-        return call("np.zeros", [shape, *own])
+        return call("np.zeros", [shape, *dtype_args])
     if is_string(value):
-        return call("np.array", [_nested(value, dtype), *own])
+        return call("np.array", [_nested(value, dtype), *dtype_args])
     if dtype.kind == "c":
         return Data(value)
     first = value.reshape(-1)[0]
     if np.full_like(value, first).tobytes() == value.tobytes():
         fill = {"0": "zeros", "0.0": "zeros", "1": "ones", "1.0": "ones"}.get(number := _number(first, dtype))
-        return call(f"np.{fill}", [shape, *own]) if fill else call("np.full", [shape, number, *own])
+        return call(f"np.{fill}", [shape, *dtype_args]) if fill else call("np.full", [shape, number, *dtype_args])
     if dtype.kind == "i" and np.array_equal(value.reshape(-1), np.arange(value.size)):
-        whole = call("np.arange", [str(value.size), *kind], ["", *["dtype"] * len(kind)])
-        return whole if value.ndim == 1 else call(f"{flat(whole)}.reshape", [str(size) for size in value.shape])
+        range_call = call("np.arange", [str(value.size), *kind], ["", *["dtype"] * len(kind)])
+        return (
+            range_call if value.ndim == 1 else call(f"{flat(range_call)}.reshape", [str(size) for size in value.shape])
+        )
     if value.size < _LARGE and value.ndim == 2:
         return call("np.array", [_nested(value, dtype), *kind])
     return Data(value)
@@ -138,7 +140,7 @@ def _nested(value: Any, dtype: np.dtype) -> Expression:
     return sequence("[]", [_nested(item, dtype) for item in value])
 
 
-def identifier(text: str, taken: Any = ()) -> str:
+def identifier(text: str, used: Any = ()) -> str:
     """A name for Python that is not taken, from any text."""
     text = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", text)
     words = "".join(c if c.isascii() and c.isalnum() else "_" for c in text).strip("_").lower() or "x"
@@ -146,8 +148,8 @@ def identifier(text: str, taken: Any = ()) -> str:
         words = words.replace("__", "_")
     base = f"x{words}" if words[0].isdigit() else words
     base = f"{base}_" if keyword.iskeyword(base) or base == "l" else base
-    found, count = base, 1
-    while found in taken:
+    name, count = base, 1
+    while name in used:
         count += 1
-        found = f"{base.rstrip('_')}_{count}"
-    return found
+        name = f"{base.rstrip('_')}_{count}"
+    return name

@@ -32,7 +32,7 @@ OTHERWISE["flat_at_zero"] = "root"
 
 
 def operator_name(expression: Expression) -> str:
-    """What an expression calls."""
+    """The name of the operator that an expression calls."""
     return expression.opening[:-1].split(".")[-1] if isinstance(expression, Group) else "x"
 
 

@@ -64,7 +64,7 @@ class Operand:
 
     @property
     def traceable(self) -> bool:
-        """Whether an array of this shape and type stands for it while an operator is traced."""
+        """True if an array of this shape and type stands for it while an operator is traced."""
         return self.fact is not None and not self.static
 
     @property
@@ -109,7 +109,7 @@ class Operand:
 
 @dataclass(frozen=True, eq=False)
 class Results(Operand):
-    """What a call gives of which nothing is known: one value, until an adapter takes it apart."""
+    """The unknown results of a call: one value, until an adapter takes it apart."""
 
     step: Any = None
 
@@ -117,9 +117,9 @@ class Results(Operand):
         count = index.stop if isinstance(index, slice) else index + 1
         first = self.step.targets[0].rpartition(".")[0]
         self.step.targets = [f"{first}.{k}" for k in range(count)]
-        self.step.unpacks = self.step.rest = True
-        found = tuple(Operand(Ref(target)) for target in self.step.targets)
-        return found[index]
+        self.step.unpacks = self.step.open_ended = True
+        operands = tuple(Operand(Ref(target)) for target in self.step.targets)
+        return operands[index]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,15 +130,15 @@ class Nested:
 
 
 def abstract(fn: Callable[..., Any], traced: Sequence[Any], failed: Callable[[Exception], None] | None = None) -> Any:
-    """What a function gives for operands of these shapes and types; None where it cannot be told.
+    """The results of a function for operands of these shapes and types; None if they cannot be determined.
 
-    failed: is told why it cannot.
+    failed: called with the error then.
     """
-    kept: list[Any] = []
+    returned: list[Any] = []
 
     def run(*xs: Any) -> Any:
         result = fn(*xs)
-        kept.append(result)
+        returned.append(result)
         results = result if isinstance(result, tuple) else (result,)
         return [y if isinstance(y, jax.Array) else None for y in results]
 
@@ -148,10 +148,10 @@ def abstract(fn: Callable[..., Any], traced: Sequence[Any], failed: Callable[[Ex
         if failed is not None:
             failed(error)
         return None
-    (result,) = kept
+    (result,) = returned
     results = result if isinstance(result, tuple) else (result,)
-    found = tuple(
+    facts = tuple(
         shape if shape is not None else y if isinstance(y, np.ndarray) else None
         for shape, y in zip(shapes, results, strict=True)
     )
-    return found if isinstance(result, tuple) else found[0]
+    return facts if isinstance(result, tuple) else facts[0]

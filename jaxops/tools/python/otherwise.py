@@ -1,4 +1,4 @@
-"""How operators are written whose adapters cannot run on placeholders."""
+"""Calls for operators whose adapters cannot run on placeholders."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,10 +20,10 @@ def _scan_8(inputs: Sequence[Any], attributes: Mapping[str, Any], _: int) -> Wri
     lengths, *operands = inputs
     if lengths is not None:
         return None
-    own = {name: attributes[name] for name in ("num_scan_inputs", "body")}
+    kwargs = {name: attributes[name] for name in ("num_scan_inputs", "body")}
     if any(attributes.get("directions") or ()):
-        own["scan_input_directions"] = attributes["directions"]
-    one = arguments(ops.scan, "jo.scan", [Operand("xs")], own)
+        kwargs["scan_input_directions"] = attributes["directions"]
+    one = arguments(ops.scan, "jo.scan", [Operand("xs")], kwargs)
     return call(f"jax.vmap(lambda *xs: {flat(one)})", [written(x, Any) for x in operands]), None
 
 
@@ -37,7 +37,7 @@ def _gradient_1(inputs: Sequence[Any], attributes: Mapping[str, Any], _: int) ->
 def _even_split(inputs: Sequence[Any], attributes: Mapping[str, Any], count: int) -> Written | None:
     """Split into equal parts, of an axis whose size only the package knows."""
     x, *lengths = inputs
-    if any(given is not None for given in (*lengths, attributes.get("split"))):
+    if any(option is not None for option in (*lengths, attributes.get("split"))):
         return None
     axis = attributes.get("axis") or 0
     if not x.traceable:

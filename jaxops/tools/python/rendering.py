@@ -82,13 +82,13 @@ class Renderer:
             scope = _Scope(self, function, self._arguments(function))
             lines = scope.lines()
             name = self._name(function)
-            found = Written(name, scope.args, scope.sizes, scope.params, lines, scope.doc(), scope.returns(), [])
-            self._by_text[key] = found
-            self.functions.append(found)
-        found = self._by_text[key]
-        found.paths.append(function.path)
-        self._written[function] = found
-        return found
+            rendered = Written(name, scope.args, scope.sizes, scope.params, lines, scope.doc(), scope.returns(), [])
+            self._by_text[key] = rendered
+            self.functions.append(rendered)
+        rendered = self._by_text[key]
+        rendered.paths.append(function.path)
+        self._written[function] = rendered
+        return rendered
 
     def main(self, function: Function) -> "_Scope":
         """The function of the model; several results are `Outputs`."""
@@ -102,14 +102,16 @@ class Renderer:
         In one item of a list of modules, names have no numbers.
         """
         facts = [function.facts.get(name) for name in function.args]
-        others = [name for name in function.args if name not in self._inputs and name[0] != "@" and name != "rng"]
-        floats = [name for name, fact in zip(function.args, facts, strict=True) if name in others and _is_float(fact)]
-        first = next(iter(floats or others), None) if function.path else None
-        taken: set[str] = set(self.reserved)
-        found = []
+        candidates = [name for name in function.args if name not in self._inputs and name[0] != "@" and name != "rng"]
+        floats = [
+            name for name, fact in zip(function.args, facts, strict=True) if name in candidates and _is_float(fact)
+        ]
+        first = next(iter(floats or candidates), None) if function.path else None
+        used: set[str] = set(self.reserved)
+        names = []
         for name in function.args:
             if name == "rng":
-                found.append("rng")
+                names.append("rng")
                 continue
             if name.startswith("@"):
                 base = self.paths[name[1:]].rpartition(".")[2]
@@ -119,9 +121,9 @@ class Renderer:
                 )
             else:
                 base = "x" if name == first else base_name(name, self.operators.get(name, "value"), function.path)
-            found.append(identifier(OTHERWISE.get(base.lower(), base), taken))
-            taken.add(found[-1])
-        return found
+            names.append(identifier(OTHERWISE.get(base.lower(), base), used))
+            used.add(names[-1])
+        return names
 
     def _find_operators(self, function: Function) -> None:
         for step in function.steps:
@@ -140,15 +142,15 @@ class Renderer:
     def _name(self, function: Function) -> str:
         """A name that no other function has: the module's, with those around it where it takes them."""
         parts = [part for part in function.path if not part.isdigit()] or [function.name]
-        taken = {written.name for written in self.functions} | self.reserved
+        used = {written.name for written in self.functions} | self.reserved
         for count in range(1, len(parts) + 1):
             name = identifier("_".join(parts[-count:]))
-            if name not in taken:
+            if name not in used:
                 return name
-        return identifier("_".join(parts[-2:]), taken)
+        return identifier("_".join(parts[-2:]), used)
 
     def constant(self, value: Any) -> str:
-        """How an array is read from the file of constants."""
+        """The expression that reads an array from the file of constants."""
         name = next((name for name, other in self.constants.items() if other is value), None)
         if name is None:
             name = identifier(self._names.get(id(value), "table").rpartition("/")[2], self.constants)
@@ -157,7 +159,7 @@ class Renderer:
         return read if stored_as(value.dtype) is None else f"{read}.view({dtype_text(value.dtype)})"
 
     def called(self, function: Function) -> Written:
-        """What a function became."""
+        """The rendered form of a function."""
         return self._written[function]
 
 
@@ -187,7 +189,7 @@ class _Scope:
     # Sizes.
 
     def _find_sizes(self) -> None:
-        """A line for each size that an argument has; the others are arguments."""
+        """Writes a line for each size that an argument has; the remaining sizes are arguments."""
         symbols = list(dict.fromkeys(_symbols(self.function, self.renderer)))
         self.taken.update(symbols)
         left = set(symbols)
@@ -195,11 +197,11 @@ class _Scope:
             fact = self.function.facts.get(arg)
             if not isinstance(fact, jax.ShapeDtypeStruct):
                 continue
-            places = {str(dim): k for k, dim in reversed(list(enumerate(fact.shape))) if str(dim) in left}
-            if not places:
+            axis_of = {str(dim): k for k, dim in reversed(list(enumerate(fact.shape))) if str(dim) in left}
+            if not axis_of:
                 continue
-            left -= places.keys()
-            by_axis = {k: text for text, k in places.items()}
+            left -= axis_of.keys()
+            by_axis = {k: text for text, k in axis_of.items()}
             if len(by_axis) > 1:
                 targets = ", ".join(by_axis.get(k, "_") for k in range(len(fact.shape)))
                 self._size_lines.append(f"{targets} = {name}.shape")
@@ -215,10 +217,10 @@ class _Scope:
         return [*(self.indent + line for line in self._size_lines), *self._statements()]
 
     def doc(self) -> str:
-        """What the function gives, where that is known."""
+        """The shapes and types of the results, as far as they are known."""
         texts = [_fact_text(self.function.facts.get(name)) for result in self.function.results for name in refs(result)]
-        found = ", ".join(texts)
-        return found if all(texts) and len(found) < _WIDEST - 20 else ""
+        text = ", ".join(texts)
+        return text if all(texts) and len(text) < _WIDEST - 20 else ""
 
     def returns(self) -> str:
         """The annotation of what the function gives; none where that is not known."""
@@ -246,10 +248,10 @@ class _Scope:
             else:
                 self._emit(step, expression, lines, readers)
         results = [self._joined(result, None, pending, lines) for result in function.results]
-        whole = results[0] if len(results) == 1 else sequence("()", results)
+        returned = results[0] if len(results) == 1 else sequence("()", results)
         if self.outer is None and not function.path and function.is_main and len(results) > 1:
-            whole = call("Outputs", results)
-        text = self._text(whole)
+            returned = call("Outputs", results)
+        text = self._text(returned)
         if self.outer is not None and len(results) == 1:
             text = sequence("()", [text])
         line = f"{self.indent}return {flat(text).removeprefix('(').removesuffix(')')}"
@@ -260,11 +262,11 @@ class _Scope:
         return [line for k, line in enumerate(lines) if line or lines[k - 1]]  # one empty line between functions
 
     def _readers(self) -> dict[str, list[Step]]:
-        found: dict[str, list[Step]] = {}
+        readers: dict[str, list[Step]] = {}
         for step in self.function.steps:
             for name in step.reads():
-                found.setdefault(name, []).append(step)
-        return found
+                readers.setdefault(name, []).append(step)
+        return readers
 
     def _callable(self, step: Step) -> Expression:
         if step.calls is None:
@@ -287,19 +289,21 @@ class _Scope:
     def _joined(
         self, expression: Expression, step: Step | None, pending: dict[str, Any], lines: list[str]
     ) -> Expression:
-        """The expression with what only it reads in its place, as far as that stays short; the rest is emitted."""
+        """The expression with values that only it reads inlined, as far as it stays short; the remaining ones are
+        emitted.
+        """
         waiting = [name for name in dict.fromkeys(refs(expression)) if name in pending]
         readers = self._readers()
         for name in waiting:
-            made, inner = pending.pop(name)
+            producer, inner = pending.pop(name)
             longer = replaced(expression, lambda leaf, n=name, e=inner: e if leaf == Ref(n) else leaf)
             captured = step is not None and any(name in body.captured() for body in step.bodies.values())
-            whole = step is None and expression == Ref(name)  # what a function returns
-            short = made.calls is None and depth(longer) <= _DEEPEST and self._width(longer) <= _WIDEST
-            if whole or (short and not captured):
+            is_returned = step is None and expression == Ref(name)  # what a function returns
+            short = producer.calls is None and depth(longer) <= _DEEPEST and self._width(longer) <= _WIDEST
+            if is_returned or (short and not captured):
                 expression = longer
             else:
-                self._emit(made, inner, lines, readers)
+                self._emit(producer, inner, lines, readers)
         return expression
 
     def _width(self, expression: Expression) -> int:
@@ -308,7 +312,7 @@ class _Scope:
     def _emit(self, step: Step, expression: Expression, lines: list[str], readers: Mapping[str, list[Step]]) -> None:
         text = self._text(expression)
         targets = [self._named(name, step, readers) for name in step.targets]
-        if step.rest:
+        if step.open_ended:
             targets.append("*_")
         left = ", ".join(targets)
         if step.unpacks and len(targets) == 1:
@@ -331,9 +335,9 @@ class _Scope:
             if inner and any(reader.path != step.path for reader in readers.get(name, [])):
                 base = inner[-1]
         used = self.taken | {written.name for written in self.renderer.functions}
-        self.names[name] = found = identifier(OTHERWISE.get(base.lower(), base), used)
-        self.taken.add(found)
-        return found
+        self.names[name] = chosen = identifier(OTHERWISE.get(base.lower(), base), used)
+        self.taken.add(chosen)
+        return chosen
 
     def _text(self, expression: Expression) -> Expression:
         return replaced(expression, lambda leaf: self._leaf(leaf, None))
@@ -370,12 +374,12 @@ class _Scope:
             header += ["*", f"rng={flat(self._text(body.key))}"]
             inner.names["rng"] = "rng"
         lines = laid_out(f"def {name}", Group("(", tuple(header), ")"), ":", self.indent)
-        takes = sequence("[]", [_said(value) for value in body.takes])
-        said = laid_out(f"{name}.inputs = ", takes, "", self.indent) if body.takes else []
-        return ["", *lines, *inner.lines(), "", *said]
+        takes = sequence("[]", [_declared(value) for value in body.takes])
+        declared = laid_out(f"{name}.inputs = ", takes, "", self.indent) if body.takes else []
+        return ["", *lines, *inner.lines(), "", *declared]
 
 
-def _said(value: Any) -> Expression:
+def _declared(value: Any) -> Expression:
     """The shape and the type of what a body takes, with 0 for a size that differs."""
     sizes = [str(d) if isinstance(d, int) else "0" for d in value.shape or ()]
     return call("jax.ShapeDtypeStruct", [sequence("()", sizes), dtype_text(value.dtype)])
@@ -384,13 +388,13 @@ def _said(value: Any) -> Expression:
 def _symbols(function: Function, renderer: Renderer) -> list[str]:
     """The sizes that a function reads, those that its callees take included."""
     expressions = [*(step.expression for step in function.steps), *function.results]
-    found = [s for e in expressions for leaf in leaves(e) if isinstance(leaf, Size) for s in leaf.symbols]
+    symbols = [s for e in expressions for leaf in leaves(e) if isinstance(leaf, Size) for s in leaf.symbols]
     for step in function.steps:
         if step.calls is not None:
-            found += renderer.called(step.calls).sizes
+            symbols += renderer.called(step.calls).sizes
         for body in step.bodies.values():
-            found += _symbols(body, renderer)
-    return found
+            symbols += _symbols(body, renderer)
+    return symbols
 
 
 def _fact_text(fact: Any) -> str:

@@ -117,8 +117,8 @@ def _module(
     head += ["from pathlib import Path", f"from typing import Any{', NamedTuple' if 'NamedTuple' in code else ''}", ""]
     used = [line for name, line in _IMPORTS.items() if re.search(rf"\b{name}\.", code) or name in ("jax", "np")]
     used += [_IMPORTS["jnp"]] * (bool(types) and _IMPORTS["jnp"] not in used)
-    own = re.findall(r"(?<![\w.\"])([\w.]+)\.\w+\(", code)  # functions that `load` was given
-    used += [f"import {name}" for name in dict.fromkeys(own) if name in sys.modules and not name.startswith("jax")]
+    modules = re.findall(r"(?<![\w.\"])([\w.]+)\.\w+\(", code)  # functions that `load` was given
+    used += [f"import {name}" for name in dict.fromkeys(modules) if name in sys.modules and not name.startswith("jax")]
     used.sort(key=lambda line: line.split()[1])
     used += ["from jaxops.kernels.xla_workarounds import flat_at_zero"] * ("flat_at_zero(" in code)
     used += ["from jaxops.runtime.x64 import with_x64"] * bool(wide)
@@ -151,12 +151,12 @@ def _function(written: Written) -> str:
     return "\n".join([*lines, *written.lines])
 
 
-def _pattern(found: Sequence[tuple[str, ...]]) -> str:
-    """The path of a module; with a star for the part in which several differ."""
-    lengths = {len(path) for path in found}
+def _pattern(paths: Sequence[tuple[str, ...]]) -> str:
+    """The path of a module; with a star for the part in which several paths differ."""
+    lengths = {len(path) for path in paths}
     if len(lengths) > 1:
-        return ".".join(found[0])
-    return ".".join(part[0] if len(set(part)) == 1 else "*" for part in zip(*found, strict=True))
+        return ".".join(paths[0])
+    return ".".join(part[0] if len(set(part)) == 1 else "*" for part in zip(*paths, strict=True))
 
 
 def _apply(graph: Graph, inputs: Sequence[Value], args: Sequence[str], body: list[str], draws: bool, x64: bool) -> str:
@@ -179,7 +179,7 @@ def _apply(graph: Graph, inputs: Sequence[Value], args: Sequence[str], body: lis
 
 
 def _entered(value: Value, name: str, x64: bool) -> str:
-    """What an input becomes: a JAX array, or one of NumPy where it is static; else a structure of them."""
+    """The conversion of an input: to a JAX array, or to one of NumPy if it is static; else to a structure of them."""
     static = value.static or (value.dtype is not None and value.dtype == object)
     wide = x64 and not static and value.dtype is not None and value.dtype.itemsize == 8
     # Inputs that were made with x64 off have 32 bits.
@@ -191,11 +191,11 @@ def _entered(value: Value, name: str, x64: bool) -> str:
 
 
 def _outputs(outputs: Sequence[Value]) -> str:
-    taken: set[str] = set()
+    used: set[str] = set()
     lines = ["class Outputs(NamedTuple):", f'{INDENT}"""What the model gives."""', ""]
     for value in outputs:
-        name = identifier(value.name, taken)
-        taken.add(name)
+        name = identifier(value.name, used)
+        used.add(name)
         kind = f"# {str(value).partition(': ')[2]}"
         line = f"{INDENT}{name}: Any  {kind}"
         lines += [line] if len(line) <= WIDTH else [f"{INDENT}{kind}", f"{INDENT}{name}: Any"]

@@ -33,16 +33,16 @@ class Step:
     expression: Expression
     path: tuple[str, ...] = ()
     unpacks: bool = False  # a tuple, also of one
-    rest: bool = False  # there may be more values than targets
+    open_ended: bool = False  # there may be more values than targets
     calls: "Function | None" = None  # what `expression` calls; it has the arguments only
     bodies: "dict[str, Function]" = field(default_factory=dict)  # functions defined before it, by name
 
     def reads(self) -> list[str]:
         """The values that it reads, those that its functions capture included."""
-        found = list(refs(self.expression))
+        names = list(refs(self.expression))
         for body in self.bodies.values():
-            found += body.captured()
-        return found
+            names += body.captured()
+        return names
 
 
 @dataclass(eq=False)
@@ -60,14 +60,14 @@ class Function:
     takes: Sequence[Any] = ()  # what a body says that it takes, where its operator reads that
 
     def captured(self) -> list[str]:
-        """The values that it reads and does not make."""
-        own = {*self.args, *(name for step in self.steps for name in step.targets)}
+        """The values that it reads and does not compute."""
+        local = {*self.args, *(name for step in self.steps for name in step.targets)}
         if self.key is not None:
-            own.add("rng")
-        found = [name for step in self.steps for name in step.reads()]
-        found += [name for result in self.results for name in refs(result)]
-        found = [name for name in found if name not in own]
-        return list(dict.fromkeys([*found, *(refs(self.key) if self.key is not None else ())]))
+            local.add("rng")
+        names = [name for step in self.steps for name in step.reads()]
+        names += [name for result in self.results for name in refs(result)]
+        names = [name for name in names if name not in local]
+        return list(dict.fromkeys([*names, *(refs(self.key) if self.key is not None else ())]))
 
 
 def param(name: str) -> str:
@@ -98,10 +98,10 @@ class Reader:
                 self._bodies, self._count = {}, Counter()
 
     def _main(self, graph: Graph, inputs: Sequence[Value]) -> Function:
-        given = {value.name: self._input(value) for value in inputs}
-        steps, results = self._graph(graph, given, ChainMap(), main=True)
+        inputs_by_name = {value.name: self._input(value) for value in inputs}
+        steps, results = self._graph(graph, inputs_by_name, ChainMap(), main=True)
         name = identifier(graph.name or "model")
-        facts = {name: x.fact for name, x in given.items()}
+        facts = {name: x.fact for name, x in inputs_by_name.items()}
         return Function(
             name, [value.name for value in inputs], _needed(steps, results), results, facts=facts, is_main=True
         )
@@ -122,26 +122,28 @@ class Reader:
     def _sizes(self, dims: Sequence[Any]) -> tuple[Any, ...]:
         if all(isinstance(d, int) for d in dims):
             return tuple(dims)
-        made = symbolic_shape(", ".join(map(str, dims)) + ("," if len(dims) == 1 else ""), scope=self.assumptions.scope)
-        return tuple(made)
+        dims_in_scope = symbolic_shape(
+            ", ".join(map(str, dims)) + ("," if len(dims) == 1 else ""), scope=self.assumptions.scope
+        )
+        return tuple(dims_in_scope)
 
     def _graph(
-        self, graph: Graph, given: Mapping[str, Any], outer: ChainMap[str, Any], *, main: bool = False
+        self, graph: Graph, inputs_by_name: Mapping[str, Any], outer: ChainMap[str, Any], *, main: bool = False
     ) -> tuple[list[Step], list[Expression]]:
         local: dict[str, Any] = {}
         for name, value in graph.static.items():
             local[name] = value
             self.names[id(value)] = name
         for name, full in graph.params.items():
-            if name not in given:
+            if name not in inputs_by_name:
                 value = self.params[full]
                 local[name] = Operand(Ref(param(full)), jax.ShapeDtypeStruct(value.shape, value.dtype))
-        values = ChainMap({**local, **given}, *outer.maps)
+        values = ChainMap({**local, **inputs_by_name}, *outer.maps)
         steps: list[Step] = []
         for index, node in enumerate(graph.nodes):
             inputs = [values[name] if name else None for name in node.inputs]
-            made = self._node(node, graph.number(index), inputs, values, steps)
-            for name, value in zip(node.outputs, made, strict=False):
+            outputs = self._node(node, graph.number(index), inputs, values, steps)
+            for name, value in zip(node.outputs, outputs, strict=False):
                 if not name:
                     continue
                 values[name] = value
@@ -185,59 +187,59 @@ class Reader:
             ends, inputs = node.operator.dtype if node.operator.ends else None, operands(node.operator, inputs)
             node = replace(node, operator=node.operator.inner)
         recorder = Recorder(node, f"{node.label}#{len(steps)}", self.assumptions, results)
-        found = recorder.run(inputs, attributes, key)
+        values_of_outputs = recorder.run(inputs, attributes, key)
         renamed = {
             value.expression.name: name
-            for name, value in zip(node.outputs, found, strict=False)
+            for name, value in zip(node.outputs, values_of_outputs, strict=False)
             if name
             and isinstance(value, Operand)
             and isinstance(value.expression, Ref)
             and "#" in value.expression.name
         }
-        for made in recorder.steps:
-            targets = [renamed.get(target, target) for target in made.targets]
-            expression = _renamed(made.expression, renamed)
-            steps.append(Step(targets, expression, path, made.unpacks, made.rest, bodies=bodies))
+        for recorded in recorder.steps:
+            targets = [renamed.get(target, target) for target in recorded.targets]
+            expression = _renamed(recorded.expression, renamed)
+            steps.append(Step(targets, expression, path, recorded.unpacks, recorded.open_ended, bodies=bodies))
             bodies = {}
-        named = [_named(value, renamed) for value in found]
+        named = [_named(value, renamed) for value in values_of_outputs]
         return named if ends is None else [written(x, ends) if isinstance(x, Operand) else x for x in named]
 
     def _body(
         self, name: str, graph: Graph, values: ChainMap[str, Any], key: Any, facts: Mapping[str, Any]
     ) -> Function:
-        given = {value.name: Operand(Ref(value.name), facts.get(value.name)) for value in graph.inputs}
-        steps, results = self._graph(graph, given, values)
-        return Function(name, list(given), _needed(steps, results), results, key=key.expression if key else None)
+        operands = {value.name: Operand(Ref(value.name), facts.get(value.name)) for value in graph.inputs}
+        steps, results = self._graph(graph, operands, values)
+        return Function(name, list(operands), _needed(steps, results), results, key=key.expression if key else None)
 
     def _call(
         self, node: Node, body: Graph, inputs: list[Any], path: tuple[str, ...], steps: list[Step], key: Any
     ) -> Sequence[Any]:
         formals = [value.name for value in body.inputs]
-        given: dict[str, Any] = dict.fromkeys(formals)
-        given |= dict(zip(formals, inputs, strict=False))
-        static = {name: x for name, x in given.items() if x is None or isinstance(x, np.ndarray)}
-        known = body, repr([(n, _key(x)) for n, x in given.items()])
-        if known not in self._bodies:
-            inner = {name: x if name in static else Operand(Ref(name), x.fact) for name, x in given.items()}
-            made, results = self._graph(body, inner, ChainMap())
+        operands: dict[str, Any] = dict.fromkeys(formals)
+        operands |= dict(zip(formals, inputs, strict=False))
+        static = {name: x for name, x in operands.items() if x is None or isinstance(x, np.ndarray)}
+        signature = body, repr([(n, _key(x)) for n, x in operands.items()])
+        if signature not in self._bodies:
+            inner = {name: x if name in static else Operand(Ref(name), x.fact) for name, x in operands.items()}
+            body_steps, results = self._graph(body, inner, ChainMap())
             args = [name for name in formals if name not in static]
-            facts = {name: x.fact for name, x in given.items() if isinstance(x, Operand)}
+            facts = {name: x.fact for name, x in operands.items() if isinstance(x, Operand)}
             function = Function(
-                identifier(_snake(node.operator.name)), args, _needed(made, results), results, facts=facts
+                identifier(_snake(node.operator.name)), args, _needed(body_steps, results), results, facts=facts
             )
             function.args += function.captured()  # parameters, and the random key
-            self._bodies[known] = function
-        function = self._bodies[known]
-        items = [_argument(name, given, key) for name in function.args]
+            self._bodies[signature] = function
+        function = self._bodies[signature]
+        items = [_argument(name, operands, key) for name in function.args]
         targets = [*node.outputs, *[""] * (len(function.results) - len(node.outputs))]
         steps.append(Step(targets, call("", items), path, len(function.results) > 1, calls=function))
         return [Operand(Ref(name)) if name else None for name in targets]
 
 
-def _argument(name: str, given: Mapping[str, Any], key: Any) -> Expression:
+def _argument(name: str, operands: Mapping[str, Any], key: Any) -> Expression:
     if name == "rng":
         return key.expression
-    return Ref(name) if name.startswith("@") else given[name].expression
+    return Ref(name) if name.startswith("@") else operands[name].expression
 
 
 def _snake(name: str) -> str:
@@ -245,12 +247,12 @@ def _snake(name: str) -> str:
 
 
 def _key(value: Any) -> Any:
-    """What a body is written for: a static value, the type and shape of another."""
+    """The facts that a body is specialized for: a static value, the type and shape of any other."""
     return (value.dtype, value.shape, value.tolist()) if isinstance(value, np.ndarray) else getattr(value, "fact", None)
 
 
 def _typed(node: Node) -> bool:
-    """Whether the operator is done by a body that depends on the types of its operands."""
+    """Returns True if the operator is done by a body that depends on the types of its operands."""
     operator = node.operator.inner if isinstance(node.operator, Converting) else node.operator
     return getattr(operator, "fn", None) is None
 
@@ -278,12 +280,12 @@ def _named(value: Any, names: Mapping[str, str]) -> Any:
 def _needed(steps: Sequence[Step], results: Sequence[Expression]) -> list[Step]:
     """The steps whose values are read."""
     read = {name for result in results for name in refs(result)}
-    kept = []
+    needed = []
     for step in reversed(steps):
         if read.intersection(step.targets):
-            kept.append(replace(step, targets=[name if name in read else "" for name in step.targets]))
+            needed.append(replace(step, targets=[name if name in read else "" for name in step.targets]))
             read.update(step.reads())
-    return kept[::-1]
+    return needed[::-1]
 
 
 def _result(value: Any) -> Expression:

@@ -37,9 +37,9 @@ def lengths(op: str, sizes: Sizes, batch: Dim) -> None:
 
 
 def total(op: str, count: Dim, new: Dim, buffer: Dim, masked: Dim) -> None:
-    """Checks the most tokens of a sample: the new ones at least, at most the rows of buffer and mask."""
-    known = all(isinstance(d, int) for d in (count, new, buffer, masked))
-    if known and not new <= count <= min(buffer, masked):
+    """Checks `total_sequence_length`: it covers the new tokens, and fits into the rows of buffer and mask."""
+    concrete = all(isinstance(d, int) for d in (count, new, buffer, masked))
+    if concrete and not new <= count <= min(buffer, masked):
         raise ArgumentError(
             f"{op}: `total_sequence_length` is {count}; it must be at least {new}, the new tokens, and at most "
             f"{buffer}, the rows of `past_key`, and {masked}, those of the block mask"

@@ -16,12 +16,12 @@ def head_size(op: str, query: Sizes, key: Sizes | None, value: Sizes | None, hea
         raise ShapeError(f"{op}: `query` of {shape_text(query)} must be (B, S, {parts} · H)")
     size = query[2] // parts
     if key is not None and value is not None:
-        wanted = (query[0], query[1], groups * size)
+        expected = (query[0], query[1], groups * size)
         problem = (
-            f"{op}: `key` of {shape_text(key)} and `value` of {shape_text(value)} must be {shape_text(wanted)}, or "
+            f"{op}: `key` of {shape_text(key)} and `value` of {shape_text(value)} must be {shape_text(expected)}, or "
             f"hold no token"
         )
-        if not (all_agree(problem, key, value) and sizes_fit(problem, key, wanted, (query[0], 0, groups * size))):
+        if not (all_agree(problem, key, value) and sizes_fit(problem, key, expected, (query[0], 0, groups * size))):
             raise ShapeError(problem)
     return size
 
@@ -30,8 +30,8 @@ def past(op: str, key: Sizes | None, value: Sizes | None, batch: Dim, groups: in
     """P of past_key and past_value (B, groups, P, H); 0 without them."""
     if key is None and value is None:
         return 0
-    given = " and ".join("none" if s is None else shape_text(s) for s in (key, value))
-    problem = f"{op}: `past_key` and `past_value` are {given}; both must be {shape_text((batch, groups, 'P', size))}"
+    shapes = " and ".join("none" if s is None else shape_text(s) for s in (key, value))
+    problem = f"{op}: `past_key` and `past_value` are {shapes}; both must be {shape_text((batch, groups, 'P', size))}"
     fits = key is not None and value is not None and len(key) == 4 and all_agree(problem, value, key)
     if key is None or not (fits and all_agree(problem, (key[0], key[1], key[3]), (batch, groups, size))):
         raise ShapeError(problem)
@@ -97,13 +97,13 @@ def lengths(op: str, name: str, sizes: Sizes, batch: Dim) -> None:
         raise ShapeError(problem)
 
 
-def bias(op: str, sizes: Sizes | None, wanted: Sizes, total: Dim) -> None:
+def bias(op: str, sizes: Sizes | None, scores: Sizes, total: Dim) -> None:
     """Checks `attention_bias`, which broadcasts from (1 or B, 1 or N, S, total)."""
     problem = (
         f"{op}: `attention_bias` of {shape_text(sizes or ())} must be "
-        f"(1 or {wanted[0]}, 1 or {wanted[1]}, {wanted[2]}, {total})"
+        f"(1 or {scores[0]}, 1 or {scores[1]}, {scores[2]}, {total})"
     )
-    if not sizes_fit(problem, sizes, *((b, n, wanted[2], total) for b in (wanted[0], 1) for n in (wanted[1], 1))):
+    if not sizes_fit(problem, sizes, *((b, n, scores[2], total) for b in (scores[0], 1) for n in (scores[1], 1))):
         raise ShapeError(problem)
 
 
@@ -118,6 +118,6 @@ def scales(op: str, kind: str, channels: Sizes, key: Sizes | None = None, value:
     """Checks the scales of a quantized cache: one number per tensor, or one per channel."""
     for name, sizes in (("k_scale", key), ("v_scale", value)):
         if sizes is None or not (sizes == channels if kind == "PER_CHANNEL" else sizes in ((), (1,))):
-            wanted = shape_text(channels) if kind == "PER_CHANNEL" else "(1,)"
-            given = "none" if sizes is None else shape_text(sizes)
-            raise ShapeError(f"{op}: `{name}` is {given}; with the type {kind!r} it must be {wanted}")
+            expected = shape_text(channels) if kind == "PER_CHANNEL" else "(1,)"
+            actual = "none" if sizes is None else shape_text(sizes)
+            raise ShapeError(f"{op}: `{name}` is {actual}; with the type {kind!r} it must be {expected}")

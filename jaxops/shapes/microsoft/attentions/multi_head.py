@@ -8,8 +8,8 @@ from jaxops.static import Dim, Sizes
 
 def heads(op: str, query: Sizes, key: Sizes | None, value: Sizes | None, count: int) -> tuple[Dim, Dim, Dim, Dim, Dim]:
     """B, S, L, H and Hv of separate, half packed or packed queries, keys and values."""
-    given = ", ".join("none" if s is None else shape_text(s) for s in (query, key, value))
-    problem = f"{op}: `query`, `key` and `value` are {given}, with num_heads={count}; they must be "
+    shapes = ", ".join("none" if s is None else shape_text(s) for s in (query, key, value))
+    problem = f"{op}: `query`, `key` and `value` are {shapes}, with num_heads={count}; they must be "
     if key is None:
         packed = len(query) == 5 and query[2:4] == (count, 3)
         if value is not None or not (packed or len(query) == 3):
@@ -37,14 +37,14 @@ def bias(op: str, sizes: Sizes | None, width: Dim, value_width: Dim) -> None:
         raise ShapeError(f"{op}: `bias` of {shape_text(sizes or ())} must be {shape_text((2 * width + value_width,))}")
 
 
-def past(op: str, key: Sizes | None, value: Sizes | None, wanted: tuple[Dim, Dim, Dim], value_size: Dim) -> None:
+def past(op: str, key: Sizes | None, value: Sizes | None, expected: tuple[Dim, Dim, Dim], value_size: Dim) -> None:
     """Checks past_key (B, N, P, H) and past_value (B, N, P, Hv), which come together."""
     if key is None and value is None:
         return
-    batch, count, size = wanted
-    given = " and ".join("none" if s is None else shape_text(s) for s in (key, value))
+    batch, count, size = expected
+    shapes = " and ".join("none" if s is None else shape_text(s) for s in (key, value))
     problem = (
-        f"{op}: `past_key` and `past_value` are {given}; they must be "
+        f"{op}: `past_key` and `past_value` are {shapes}; they must be "
         f"{shape_text((batch, count, 'P', size))} and {shape_text((batch, count, 'P', value_size))}"
     )
     fits = key is not None and value is not None and sizes_fit(problem, key, (batch, count, None, size))

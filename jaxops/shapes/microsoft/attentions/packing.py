@@ -14,8 +14,8 @@ def offsets(op: str, operand: str, tokens: Sizes, offset: Sizes) -> None:
 
 def places(op: str, tokens: Sizes, offset: Sizes, cumulative: Sizes | None) -> None:
     """Checks token_offset (B, S) and cumulative lengths (B + 1,) of packed `tokens` (T, …)."""
-    known = [d for d in (tokens[0], *offset) if isinstance(d, int)]
-    if len(offset) != 2 or (len(known) == 3 and tokens[0] > offset[0] * offset[1]):
+    concrete = [d for d in (tokens[0], *offset) if isinstance(d, int)]
+    if len(offset) != 2 or (len(concrete) == 3 and tokens[0] > offset[0] * offset[1]):
         raise ShapeError(
             f"{op}: `token_offset` of {shape_text(offset)} must be (B, S) with room for {tokens[0]} tokens"
         )

@@ -40,17 +40,17 @@ def tables(op: str, cos: Sizes, sin: Sizes, head_size: Dim, rotary_dim: int) -> 
         raise ShapeError(problem)
 
 
-def positions(op: str, ids: Sizes, wanted: Sizes) -> None:
+def positions(op: str, ids: Sizes, expected: Sizes) -> None:
     """Checks `position_ids` of these sizes; a single number is that of the first token."""
-    single: list[Sizes] = [(), (1,)] if len(wanted) == 2 else []
+    single: list[Sizes] = [(), (1,)] if len(expected) == 2 else []
     more = " or (1,)" if single else ""
-    problem = f"{op}: `position_ids` of {shape_text(ids)} must be {shape_text(wanted)}{more}"
-    if not sizes_fit(problem, ids, wanted, *single):
+    problem = f"{op}: `position_ids` of {shape_text(ids)} must be {shape_text(expected)}{more}"
+    if not sizes_fit(problem, ids, expected, *single):
         raise ShapeError(problem)
 
 
 def streams(op: str, sections: Sequence[int], layout: int, width: int) -> list[int]:
-    """Which of the three streams of positions each column of the tables takes: 0, 1 or 2.
+    """Returns the stream of positions, 0, 1 or 2, that each column of the tables takes.
 
     layout 0: sections[0] columns of stream 0, then sections[1] of stream 1, then sections[2] of stream 2.
     layout 1: streams 1 and 2 take every third column from 1 and 2 on, as many as their sections; 0 takes the others.
@@ -61,8 +61,8 @@ def streams(op: str, sections: Sequence[int], layout: int, width: int) -> list[i
         )
     if layout == 0:
         return [stream for stream, count in enumerate(sections) for _ in range(count)]
-    found = [0] * width
+    stream_of_column = [0] * width
     for stream in (1, 2):
         for column in range(stream, min(3 * sections[stream], width), 3):
-            found[column] = stream
-    return found
+            stream_of_column[column] = stream
+    return stream_of_column

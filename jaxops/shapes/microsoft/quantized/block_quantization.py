@@ -13,17 +13,18 @@ def packed(count: Dim, bits: int) -> Dim:
     return (count * bits + 7) // 8
 
 
-def matrix(op: str, n: int, k: int, bits: int, block_size: int, given: dict[str, Any]) -> int:
-    """The number of blocks a row; ShapeError where operands do not have the sizes that it asks for.
+def matrix(op: str, n: int, k: int, bits: int, block_size: int, operands: dict[str, Any]) -> int:
+    """The number of blocks a row; ShapeError if an operand does not have the sizes that N, K and the attributes ask
+    for.
 
-    given: the sizes of b, scales and so on, and whether zero points are packed (`packed_zero_points`).
+    operands: the sizes of b, scales and so on, and whether zero points are packed (`packed_zero_points`).
     """
     if bits not in (2, 4, 8):
         raise ArgumentError(f"{op}: `bits` is {bits}; it must be 2, 4 or 8")
     if block_size < 16 or block_size & (block_size - 1):
         raise ArgumentError(f"{op}: `block_size` is {block_size}; it must be a power of 2, at least 16")
     blocks = -(-k // block_size)
-    zeros = packed(blocks, bits) if given["packed_zero_points"] else blocks
+    zeros = packed(blocks, bits) if operands["packed_zero_points"] else blocks
     expected: dict[str, tuple[Sizes, ...]] = {
         "b": ((n, blocks, block_size * bits // 8),),
         "scales": ((n, blocks), (n * blocks,)),
@@ -32,12 +33,12 @@ def matrix(op: str, n: int, k: int, bits: int, block_size: int, given: dict[str,
         "bias": ((n,),),
     }
     for operand, allowed in expected.items():
-        found = given.get(operand)
-        if found is not None and found not in allowed:
-            wanted = " or ".join(map(shape_text, allowed))
+        sizes = operands.get(operand)
+        if sizes is not None and sizes not in allowed:
+            choices = " or ".join(map(shape_text, allowed))
             raise ShapeError(
-                f"{op}: `{operand}` of {shape_text(found)} does not fit N {n}, K {k}, {bits} bits and blocks of "
-                f"{block_size}; it must be {wanted}"
+                f"{op}: `{operand}` of {shape_text(sizes)} does not fit N {n}, K {k}, {bits} bits and blocks of "
+                f"{block_size}; it must be {choices}"
             )
     return blocks
 
@@ -51,10 +52,10 @@ def product(op: str, a: Sizes, k: int) -> None:
 
 def flat(op: str, n: int, k: int, block_size: int, b: Sizes, absmax: Sizes) -> None:
     """ShapeError unless N·K elements of 4 bits, and a number for each block of them, fill these sizes."""
-    for operand, found, count in (("b", b, (n * k + 1) // 2), ("absmax", absmax, -(-n * k // block_size))):
-        if math.prod(found) != count:
+    for operand, sizes, count in (("b", b, (n * k + 1) // 2), ("absmax", absmax, -(-n * k // block_size))):
+        if math.prod(sizes) != count:
             raise ShapeError(
-                f"{op}: `{operand}` of {shape_text(found)} must have {count} elements for N {n}, K {k} and blocks of "
+                f"{op}: `{operand}` of {shape_text(sizes)} must have {count} elements for N {n}, K {k} and blocks of "
                 f"{block_size}"
             )
 
@@ -64,7 +65,7 @@ def table(
 ) -> None:
     """ShapeError unless scales and zero points have an element for each block on an axis of a table.
 
-    per_byte: the number of elements in a byte, on the last axis. floats: whether a scale may broadcast.
+    per_byte: the number of elements in a byte, on the last axis. floats: True if a scale may broadcast.
     """
     if len(scales) != len(data):
         raise ShapeError(f"{op}: `scales` of {shape_text(scales)} must have the rank of `data`, {shape_text(data)}")
@@ -76,8 +77,10 @@ def table(
             f"axis {axis}; it must be {shape_text(expected)}"
         )
     if zero_points is not None:
-        wanted = tuple(-(-s // per_byte) if i == axis else s for i, s in enumerate(scales))
-        if zero_points != wanted:
+        expected_zeros = tuple(-(-s // per_byte) if i == axis else s for i, s in enumerate(scales))
+        if zero_points != expected_zeros:
             must_agree(
-                f"{op}: `zero_points` of {shape_text(zero_points)} must be {shape_text(wanted)}", zero_points, wanted
+                f"{op}: `zero_points` of {shape_text(zero_points)} must be {shape_text(expected_zeros)}",
+                zero_points,
+                expected_zeros,
             )
