@@ -1,1 +1,1 @@
-"""What operators of several families share."""
+"""Functions that operators of several families share."""

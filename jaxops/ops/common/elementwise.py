@@ -37,7 +37,7 @@ def require(op: str, kind: str, *arrays: Array) -> None:
 
 @functools.cache
 def _fits(dtype: Any, kind: str) -> bool:
-    return dtype.name not in SUB_BYTE and any(jnp.issubdtype(dtype, known) for known in _KINDS[kind])
+    return dtype.name not in SUB_BYTE and any(jnp.issubdtype(dtype, abstract_type) for abstract_type in _KINDS[kind])
 
 
 def operands(op: str, values: Sequence[Any], kind: str | None = None) -> tuple[Array, ...]:
@@ -74,7 +74,7 @@ def on_facts(fn: Callable[..., bool], *arrays: Any) -> Any:
 
 
 def symbolic(*arrays: Any) -> bool:
-    """Whether one of the operands holds a symbolic size."""
+    """Returns True if one of the operands holds a symbolic size."""
     return any(is_symbolic(a) for a in arrays)
 
 

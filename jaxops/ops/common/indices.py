@@ -41,7 +41,7 @@ def from_start(indices: Any, limits: Any) -> Any:
 
 
 def checked_indices(op: str, indices: Any, limits: Any) -> tuple[Array, bool]:
-    """Integer indices counted from the start, and whether all are known to be in range.
+    """(integer indices counted from the start, True if all are known to be in range).
 
     limits: a size, or one for each element of the last axis.
     """
@@ -58,9 +58,11 @@ def checked_indices(op: str, indices: Any, limits: Any) -> tuple[Array, bool]:
     bound = np.asarray(limits, np.int64)
     bad = np.argwhere((indices < -bound) | (indices >= bound))
     if len(bad):
-        at = tuple(bad[0])
-        size = bound[at[-1]] if bound.ndim else bound
-        position = tuple(map(int, at))
-        raise BoundsError(f"{op}: index {indices[at]} at position {position} is out of range for a size of {size}")
+        first_bad = tuple(bad[0])
+        size = bound[first_bad[-1]] if bound.ndim else bound
+        position = tuple(map(int, first_bad))
+        raise BoundsError(
+            f"{op}: index {indices[first_bad]} at position {position} is out of range for a size of {size}"
+        )
     indices = indices.astype(np.int64, copy=False)
     return np.where(indices < 0, indices + bound, indices), True

@@ -1,4 +1,4 @@
-"""What operators share that read arrays between their elements: at traced places, by the taps of a filter.
+"""Reads of arrays between their elements, at traced coordinates, by the taps of a filter.
 
 The data is read as rows of all channels, so that a place costs one gather for each tap, whatever the channels.
 """
@@ -20,17 +20,17 @@ Tap = tuple[Any, Any, Any]
 _MOST_TERMS = 8
 
 
-def linear_taps(at: Any) -> list[tuple[Any, Any]]:
-    """The two elements around each place, and their weights."""
-    first = jnp.floor(at)
-    part, index = at - first, first.astype(np.int32)
+def linear_taps(coordinates: Any) -> list[tuple[Any, Any]]:
+    """The two elements around each coordinate, and their weights."""
+    first = jnp.floor(coordinates)
+    part, index = coordinates - first, first.astype(np.int32)
     return [(index, 1 - part), (index + 1, part)]
 
 
-def cubic_taps(at: Any, a: float = -0.75) -> list[tuple[Any, Any]]:
-    """The four elements around each place, and their weights."""
-    first = jnp.floor(at)
-    t, index = at - first, first.astype(np.int32)
+def cubic_taps(coordinates: Any, a: float = -0.75) -> list[tuple[Any, Any]]:
+    """The four elements around each coordinate, and their weights."""
+    first = jnp.floor(coordinates)
+    t, index = coordinates - first, first.astype(np.int32)
 
     def near(d: Any) -> Any:
         return ((a + 2) * d - (a + 3)) * d * d + 1
@@ -42,7 +42,7 @@ def cubic_taps(at: Any, a: float = -0.75) -> list[tuple[Any, Any]]:
 
 
 def inside(index: Any, size: Dim) -> Any:
-    """Whether the element exists."""
+    """True for each index of an element that exists."""
     return (index >= 0) & (index < jnp.asarray(size, np.int32))
 
 
@@ -53,23 +53,23 @@ def gather_taps(x: Any, axes: Sequence[Sequence[Tap]]) -> Any:
     Returns (N, …, C).
     """
     rows = jnp.moveaxis(x, 1, -1)
-    read = jax.vmap(lambda image, at: image.at[at].get(mode="clip", wrap_negative_indices=False))
+    read = jax.vmap(lambda image, indices: image.at[indices].get(mode="clip", wrap_negative_indices=False))
 
     def term(taps: Sequence[Tap]) -> Any:
-        found = read(rows, tuple(index for index, _, _ in taps))
+        elements = read(rows, tuple(index for index, _, _ in taps))
         weights = [weight for _, weight, _ in taps if weight is not None]
         if weights:
-            found = found * _product(weights)[..., None].astype(found.dtype)
+            elements = elements * _product(weights)[..., None].astype(elements.dtype)
         counted = [counts for _, _, counts in taps if counts is not None]
         if counted:  # not by a weight of zero, which a NaN or an infinity would outlast
-            found = jnp.where(_every(counted)[..., None], found, jnp.zeros_like(found))
-        return found
+            elements = jnp.where(_every(counted)[..., None], elements, jnp.zeros_like(elements))
+        return elements
 
-    first, *rest = itertools.product(*axes)
+    first, *remaining = itertools.product(*axes)
     total = term(first)
-    if len(rest) < _MOST_TERMS:
-        return sum(map(term, rest), total)
-    stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *rest)
+    if len(remaining) < _MOST_TERMS:
+        return sum(map(term, remaining), total)
+    stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *remaining)
     return lax.scan(lambda total, taps: (total + term(taps), None), total, stacked)[0]
 
 

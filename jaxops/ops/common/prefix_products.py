@@ -16,7 +16,7 @@ from jaxops.kernels.custom_transpose import linear
 
 
 def cumulative_product(x: jax.Array, axis: int, reverse: bool) -> jax.Array:
-    """`lax.cumprod` of floats; the size of the axis is known."""
+    """`lax.cumprod` of floats along an axis of static size."""
 
     @jax.custom_jvp
     def run(x: jax.Array) -> jax.Array:
@@ -29,12 +29,12 @@ def cumulative_product(x: jax.Array, axis: int, reverse: bool) -> jax.Array:
         y = run(x)
         before = _moved(y, axis, -1 if reverse else 1, 1)
 
-        def there(known: Any, along: Any) -> Any:
-            return _recurrence(known[0], known[1] * along, axis, reverse)
+        def there(residuals: Any, along: Any) -> Any:
+            return _recurrence(residuals[0], residuals[1] * along, axis, reverse)
 
-        def back(known: Any, cotangent: Any) -> Any:
-            after = _moved(known[0], axis, 1 if reverse else -1, 0)
-            return known[1] * _recurrence(after, cotangent, axis, not reverse)
+        def back(residuals: Any, cotangent: Any) -> Any:
+            after = _moved(residuals[0], axis, 1 if reverse else -1, 0)
+            return residuals[1] * _recurrence(after, cotangent, axis, not reverse)
 
         return y, linear(there, back, (x, before), along)
 
@@ -42,7 +42,7 @@ def cumulative_product(x: jax.Array, axis: int, reverse: bool) -> jax.Array:
 
 
 def whole_product(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
-    """`lax.reduce_prod` of floats; the sizes of the axes are known."""
+    """`lax.reduce_prod` of floats over axes of static sizes."""
 
     @jax.custom_jvp
     def run(x: jax.Array) -> jax.Array:
@@ -54,28 +54,28 @@ def whole_product(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
         # Of each factor, the product of those before it and of those after it.
         both = _moved(jnp.stack([x, lax.rev(x, (x.ndim - 1,))]), x.ndim, 1, 1)
         both = lax.scan(lambda y, step: (y * _earlier(y, step, 1), None), both, _steps(x.shape[-1]))[0]
-        others = both[0] * lax.rev(both[1], (x.ndim - 1,))
-        return run(values[0]), jnp.sum(others * along, -1)
+        other_factors = both[0] * lax.rev(both[1], (x.ndim - 1,))
+        return run(values[0]), jnp.sum(other_factors * along, -1)
 
     return run(x)
 
 
 def _joined(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
     """The axes as one, the last."""
-    kept = [i for i in range(x.ndim) if i not in axes]
-    moved = lax.transpose(x, (*kept, *axes))
-    return lax.reshape(moved, (*moved.shape[: len(kept)], math.prod(x.shape[i] for i in axes)))
+    kept_axes = [i for i in range(x.ndim) if i not in axes]
+    moved = lax.transpose(x, (*kept_axes, *axes))
+    return lax.reshape(moved, (*moved.shape[: len(kept_axes)], math.prod(x.shape[i] for i in axes)))
 
 
 def _recurrence(a: jax.Array, b: jax.Array, axis: int, reverse: bool) -> jax.Array:
     """y with y[i] = a[i]·y[i-1] + b[i] along an axis, or with y[i+1]; 0 is before the first."""
     a, b = (jnp.moveaxis(lax.rev(v, (axis,)) if reverse else v, axis, -1) for v in (a, b))
-    at = lax.broadcasted_iota(np.int32, b.shape, b.ndim - 1)
+    index = lax.broadcasted_iota(np.int32, b.shape, b.ndim - 1)
 
     def double(state: Any, step: Any) -> Any:
         a, b = state
-        # The place before the first adds nothing, even where `a` is infinite.
-        more = jnp.where(at < step, jnp.zeros_like(b), a * _earlier(b, step, 0))
+        # The element before the first adds nothing, even if `a` is infinite.
+        more = jnp.where(index < step, jnp.zeros_like(b), a * _earlier(b, step, 0))
         return (a * _earlier(a, step, 1), b + more), None
 
     y = jnp.moveaxis(lax.scan(double, (a, b), _steps(b.shape[-1]))[0][1], -1, axis)
@@ -94,6 +94,6 @@ def _earlier(x: jax.Array, step: Any, fill: float) -> jax.Array:
     return lax.dynamic_slice_in_dim(wide, size - step, size, -1)
 
 
-def _moved(x: jax.Array, axis: int, places: int, fill: float) -> jax.Array:
+def _moved(x: jax.Array, axis: int, offset: int, fill: float) -> jax.Array:
     """The elements moved along an axis; what leaves it is dropped."""
-    return lax.pad(x, x.dtype.type(fill), [(places, -places, 0) if i == axis else (0, 0, 0) for i in range(x.ndim)])
+    return lax.pad(x, x.dtype.type(fill), [(offset, -offset, 0) if i == axis else (0, 0, 0) for i in range(x.ndim)])

@@ -1,4 +1,4 @@
-"""What the operators on quantized numbers share: their element types, zero points, rounding and saturation."""
+"""Shared by operators on quantized numbers: element types, zero points, rounding and saturation."""
 
 from typing import Any
 
@@ -86,12 +86,12 @@ def saturated(x: jax.Array, zero: jax.Array | None, target: np.dtype, *, saturat
         return cast(x if zero is None else x + zero.astype(x.dtype), to=target, saturate=int(saturate))  # pyright: ignore[reportReturnType]
     low, high = int(jnp.iinfo(target).min), int(jnp.iinfo(target).max)
     if not is_float(x.dtype):
-        found = jnp.clip(x, low, high) if zero is None else jnp.clip(x, low - zero, high - zero) + zero
-        return found.astype(target)
+        clipped = jnp.clip(x, low, high) if zero is None else jnp.clip(x, low - zero, high - zero) + zero
+        return clipped.astype(target)
     x = lax.round(x, _NEAREST_EVEN)
     # A sum beyond the integers of the float type is beyond those of `target`, too.
     x = x if zero is None else x + zero.astype(x.dtype)
-    # What NaN becomes is the first case: the second may hold a scale (`quotient`), which `compiler.passes.lift_scalars`
+    # NaN is the first case: the second may hold a scale (`quotient`), which `compiler.passes.lift_scalars`
     # looks for.
     x = jnp.clip(jnp.where(x != x, jnp.full_like(x, low), x), low, high)
     return x.astype(jnp.int32).astype(target)

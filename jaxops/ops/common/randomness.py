@@ -24,7 +24,7 @@ def random_key(op: str, rng: Any, seed: float | None) -> Any:
 
 
 def not_below(seed: int, share: Any, count: Dim) -> jax.Array:
-    """Whether each of `count` numbers in [0, 1) that NumPy's `RandomState(seed)` draws is at least `share`.
+    """Tells of each of `count` numbers in [0, 1), drawn as by NumPy's `RandomState(seed)`, if it is at least `share`.
 
     The numbers are drawn when the program runs, so they are no constant of it, and their count may be symbolic.
     share: a float32 scalar in [0, 1), traced.
@@ -33,10 +33,10 @@ def not_below(seed: int, share: Any, count: Dim) -> jax.Array:
     # NumPy makes a float64 of 27 bits of the first word and 26 of the second; each part is compared by itself.
     high, low = words[:, 0] >> 5, words[:, 1] >> 6
     scaled = share * np.float32(2**27)
-    whole = jnp.floor(scaled)
-    rest = jnp.ceil((scaled - whole) * np.float32(2**26))
-    whole, rest = whole.astype(np.uint32), rest.astype(np.uint32)
-    return (high > whole) | ((high == whole) & (low >= rest))
+    high_part = jnp.floor(scaled)
+    low_part = jnp.ceil((scaled - high_part) * np.float32(2**26))
+    high_part, low_part = high_part.astype(np.uint32), low_part.astype(np.uint32)
+    return (high > high_part) | ((high == high_part) & (low >= low_part))
 
 
 def _mersenne_twister(seed: int, count: Dim) -> Any:

@@ -20,7 +20,7 @@ Stage = Literal["product", "softcap", "bias", "softmax"]
 
 
 class AttentionResult(NamedTuple):
-    """What attention gives: the output, and the scores at the stage that was asked for."""
+    """The result of attention: the output, and the scores at the stage that was asked for."""
 
     output: Any
     scores: Any
@@ -62,17 +62,17 @@ def scaled_dot_product_attention(
     (1, 4, 3, 6)
     """
     scores = scaled_products(query, key, scale)
-    kept = {"product": scores}
+    stages = {"product": scores}
     if softcap > 0:
         scores = softcap * jnp.tanh(scores / softcap)
-    kept["softcap"] = scores
+    stages["softcap"] = scores
     if bias is not None:
         bias = broadcast_to(bias, scores.shape).astype(scores.dtype)
         # Not a mere sum: the score of an excluded key may be infinite or NaN.
         scores = jnp.where(bias == -np.inf, bias, scores + bias)
     if mask is not None:
         scores = jnp.where(broadcast_to(mask, scores.shape), scores, -np.inf)
-    kept["bias"] = scores
+    stages["bias"] = scores
     if softmax_dtype is not None:
         softmax_dtype = canonical(softmax_dtype)
         scores = scores.astype(softmax_dtype)
@@ -81,13 +81,13 @@ def scaled_dot_product_attention(
     rounds = softmax_dtype is not None and accumulation_type(softmax_dtype) != softmax_dtype
     if rounds or stage == "softmax":
         powers = powers / total
-        kept["softmax"] = powers = powers.astype(softmax_dtype) if rounds else powers
+        stages["softmax"] = powers = powers.astype(softmax_dtype) if rounds else powers
         output = weighted_sums(powers, value)
     else:
         # Dividing here takes a pass over (S, Hv) numbers rather than (S, T).
         output = weighted_sums(powers, value)
         output = output / total.astype(output.dtype)
-    scores = None if stage is None else kept[stage].astype(query.dtype)
+    scores = None if stage is None else stages[stage].astype(query.dtype)
     return AttentionResult(output.astype(query.dtype), scores)
 
 
@@ -118,8 +118,8 @@ def _grouped(x: Any, y: Any, axis: int, work: Any) -> Any:
     # 12 heads of 64 tokens and size 64 take 0.22 ms rather than 0.29.
     x = x.reshape(batch * groups, heads // groups * queries, width)
     y = y.reshape(batch * groups, *y.shape[2:])
-    found = dot(x, y, (((2,), (axis - 1,)), ((0,), (0,))), work)
-    return found.reshape(batch, heads, queries, found.shape[-1])
+    product = dot(x, y, (((2,), (axis - 1,)), ((0,), (0,))), work)
+    return product.reshape(batch, heads, queries, product.shape[-1])
 
 
 def _softmax_parts(scores: Any, sink: Any) -> tuple[Any, Any]:
@@ -139,7 +139,7 @@ def _softmax_parts(scores: Any, sink: Any) -> tuple[Any, Any]:
 
 
 def key_mask(queries: Any, keys: Any, *, offset: Any = 0, left: int | None = None, right: int | None = None) -> Any:
-    """Which keys each query may use by their positions: those from p - left to p + right, if p is its position.
+    """True for each key that a query may use by its position p: from p - left to p + right.
 
     queries, keys: S and T, which may be symbolic. offset: the position of the first query among the keys: an integer,
     a symbolic size, or an array (B,). left, right: None sets no bound; right=0 is a causal mask.
@@ -185,13 +185,13 @@ def rotated(x: Any, cos: Any, sin: Any, *, interleaved: bool = False) -> Any:
     """
     work = accumulation_type(x.dtype)
     half = cos.shape[-1]
-    turned, rest = x[..., : 2 * half].astype(work), x[..., 2 * half :]
+    rotating, unrotated = x[..., : 2 * half].astype(work), x[..., 2 * half :]
     cos, sin = (jnp.broadcast_to(v.astype(work), (*x.shape[:-1], half)) for v in (cos, sin))
     if interleaved:
-        pairs = turned.reshape(*x.shape[:-1], half, 2)
+        pairs = rotating.reshape(*x.shape[:-1], half, 2)
         first, second = pairs[..., 0], pairs[..., 1]
     else:
-        first, second = turned[..., :half], turned[..., half:]
-    found = (first * cos - second * sin, first * sin + second * cos)
-    found = jnp.stack(found, -1).reshape(turned.shape) if interleaved else jnp.concatenate(found, -1)
-    return jnp.concatenate([found.astype(x.dtype), rest], -1)
+        first, second = rotating[..., :half], rotating[..., half:]
+    result = (first * cos - second * sin, first * sin + second * cos)
+    result = jnp.stack(result, -1).reshape(rotating.shape) if interleaved else jnp.concatenate(result, -1)
+    return jnp.concatenate([result.astype(x.dtype), unrotated], -1)

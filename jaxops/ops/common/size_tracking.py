@@ -1,4 +1,4 @@
-"""Operators that keep what is known of a float of a symbolic size, until it is a size again; see `symbolic_floats`."""
+"""Operators that track floats of symbolic sizes until they are sizes again; see `symbolic_floats`."""
 
 import functools
 from collections.abc import Callable
@@ -40,7 +40,9 @@ def sizes_as(sizes: np.ndarray, dtype: Any, traced: jax.Array) -> Any:
 
 
 def facts(fact: Callable[..., bool], traced: jax.Array, *arrays: np.ndarray) -> Any:
-    """What holds of symbolic sizes, element by element; an element may be open. traced: the same as an array."""
+    """Evaluates a predicate on symbolic sizes, element by element; an element may be undecided. traced: the same as an
+    array.
+    """
     return _result(traced, _each(fact)(*arrays))
 
 
@@ -48,24 +50,24 @@ def steps(start: Any, limit: Any, delta: Any) -> Dim:
     """The number of elements of a range of floats, which sizes give. Raises SizeError where that is no size."""
     first, last, step = (_items(v, np.float32).reshape(())[()] for v in (start, limit, delta))
     sub, div, ceil = (_each(floats.RULES[name]) for name in ("sub", "div", "ceil"))
-    found = ceil(div(sub(last, first), step))[()]
-    if isinstance(found, SizeError):
-        raise found
-    return of_sizes.larger(found.numerator, 0)
+    count = ceil(div(sub(last, first), step))[()]
+    if isinstance(count, SizeError):
+        raise count
+    return of_sizes.larger(count.numerator, 0)
 
 
-def _result(traced: Any, found: Any) -> Any:
-    """The result of an operator: static where every element is a size, a constant or a fact."""
-    if isinstance(found, tuple):
-        return tuple(map(_result, traced, found))
-    if all(isinstance(item, bool) for item in found.flat):
-        return found.astype(bool)
-    if all(isinstance(item, floats.SizeRatio) for item in found.flat):
+def _result(traced: Any, items: Any) -> Any:
+    """The result of an operator: static if every element is a size, a constant or a boolean."""
+    if isinstance(items, tuple):
+        return tuple(map(_result, traced, items))
+    if all(isinstance(item, bool) for item in items.flat):
+        return items.astype(bool)
+    if all(isinstance(item, floats.SizeRatio) for item in items.flat):
         if not is_float(traced.dtype):
-            return static_array(on_sizes(lambda item: item.numerator, found))
-        if all(item.base is None for item in found.flat):
-            return on_sizes(lambda item: item.floats, found).astype(found.flat[0].dtype)
-    return FromSizes(traced, found)
+            return static_array(on_sizes(lambda item: item.numerator, items))
+        if all(item.base is None for item in items.flat):
+            return on_sizes(lambda item: item.floats, items).astype(items.flat[0].dtype)
+    return FromSizes(traced, items)
 
 
 def _each(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,7 +101,7 @@ def _or(a: Any, b: Any) -> Any:
     return next((v for v in (a, b) if v is True), a if isinstance(a, SizeError) else b)
 
 
-# What operators do to the elements of all operands. Every other one that is marked moves those of the first one.
+# Operators that compute on the elements of all operands. Any other marked operator moves those of its first one.
 _RULES: dict[str, Callable[..., Any]] = {
     **{name: _each(rule) for name, rule in floats.RULES.items()},
     "max": _of_list(floats.RULES["max"]),
@@ -118,17 +120,17 @@ def tracks_sizes(fn: F) -> F:
 
     @functools.wraps(fn)
     def run(*args: Any, **attributes: Any) -> Any:
-        with_elements = args if rule else args[:1]  # the others say how to move them
+        with_elements = args if rule else args[:1]  # later operands tell how to move the elements
         operands = [x for arg in with_elements for x in (arg if type(arg) in (list, tuple) else (arg,))]
-        known = next((x for x in operands if type(x) is FromSizes), None)
-        if known is None:
+        from_sizes = next((x for x in operands if type(x) is FromSizes), None)
+        if from_sizes is None:
             return fn(*args, **attributes)
         traced = fn(*map(_as_traced, with_elements), *args[len(with_elements) :], **attributes)
         if any(isinstance(x, jax.Array) for x in operands):
             return traced
         if rule is None:
-            return _result(traced, fn(_items(args[0], known.dtype), *args[1:], **attributes))
-        return _result(traced, rule(*(_items(arg, known.dtype) for arg in args), **attributes))
+            return _result(traced, fn(_items(args[0], from_sizes.dtype), *args[1:], **attributes))
+        return _result(traced, rule(*(_items(arg, from_sizes.dtype) for arg in args), **attributes))
 
     return cast(F, run)
 

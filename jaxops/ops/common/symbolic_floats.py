@@ -83,7 +83,7 @@ def _range(size: Dim) -> tuple[int, int]:
 
 
 def _holds(fact: Callable[[Any, Any], bool], size: Dim, number: int) -> bool:
-    """Whether it is known to hold."""
+    """Returns True if the predicate holds for every value of the size."""
     try:
         return fact(size, number)
     except Undecided:
@@ -91,39 +91,43 @@ def _holds(fact: Callable[[Any, Any], bool], size: Dim, number: int) -> bool:
 
 
 def _joined(
-    a: SizeRatio, b: SizeRatio, top: Callable[[Any, Any], Any], bottom: int, floats: Any, exact: bool = True
+    a: SizeRatio, b: SizeRatio, numerator: Callable[[Any, Any], Any], denominator: int, floats: Any, exact: bool = True
 ) -> Any:
-    """A number made of two. top: from the tops of both, sizes or arrays."""
-    one = b if a.base is None else a
-    other = a if one is b else b
-    known = one.samples is not None and other.samples is not None and (other.base is None or other.base == one.base)
+    """A ratio made of two. numerator: computes it from both numerators, sizes or arrays."""
+    first = b if a.base is None else a
+    second = a if first is b else b
+    comparable = (
+        first.samples is not None and second.samples is not None and (second.base is None or second.base == first.base)
+    )
     return SizeRatio(
         a.dtype,
-        top(a.numerator, b.numerator),
-        bottom,
-        one.base,
-        one.samples if known else None,
-        top(a.numerators, b.numerators) if known else None,
-        floats(a.floats, b.floats) if known else None,
-        exact and a.exact and b.exact and bottom & (bottom - 1) == 0,
+        numerator(a.numerator, b.numerator),
+        denominator,
+        first.base,
+        first.samples if comparable else None,
+        numerator(a.numerators, b.numerators) if comparable else None,
+        floats(a.floats, b.floats) if comparable else None,
+        exact and a.exact and b.exact and denominator & (denominator - 1) == 0,
     )
 
 
-def _linear(a: SizeRatio, b: SizeRatio, top: Callable[[Any, Any], Any], floats: Any) -> SizeRatio:
+def _linear(a: SizeRatio, b: SizeRatio, numerator: Callable[[Any, Any], Any], floats: Any) -> SizeRatio:
     """Both over one denominator."""
-    bottom = math.lcm(a.denominator, b.denominator)
-    if bottom > 1:
+    denominator = math.lcm(a.denominator, b.denominator)
+    if denominator > 1:
         _check_factor(a, b)
-    x, y = bottom // a.denominator, bottom // b.denominator
-    return _joined(a, b, lambda s, t: top(s * x, t * y), bottom, floats)
+    x, y = denominator // a.denominator, denominator // b.denominator
+    return _joined(a, b, lambda s, t: numerator(s * x, t * y), denominator, floats)
 
 
 def _check_factor(a: SizeRatio, b: SizeRatio) -> None:
     """Raises SizeError where a number that is multiplied, or shares a denominator, could overflow with a size."""
-    for top in (n.numerator for n in (a, b) if n.base is None):
-        if isinstance(top, int) and abs(top) > _NUMERATOR:
+    for numerator in (n.numerator for n in (a, b) if n.base is None):
+        if isinstance(numerator, int) and abs(numerator) > _NUMERATOR:
             raise SizeError(
-                f"the factor {top} of a symbolic size is no ratio of small whole numbers", a.numerator, b.numerator
+                f"the factor {numerator} of a symbolic size is no ratio of small whole numbers",
+                a.numerator,
+                b.numerator,
             )
 
 
@@ -171,12 +175,12 @@ def _div(a: SizeRatio, b: SizeRatio) -> SizeRatio | SizeError:
         _check_factor(a, b)
         factor = Fraction(b.denominator, a.denominator * b.numerator)
         return _joined(a, b, lambda s, t: s * factor.numerator, factor.denominator, np.divide)
-    whole, part = a.numerator * b.denominator, b.numerator * a.denominator
-    if not of_sizes.greater_or_equal(part, 1):
-        return SizeError(f"{whole} is divided by {part}, which may be 0", part)
-    ratio = whole // part
-    if ratio * part != whole or not (a.exact and b.exact):
-        return SizeError(f"{whole} / {part} is no multiple of a size", whole, part)
+    dividend, divisor = a.numerator * b.denominator, b.numerator * a.denominator
+    if not of_sizes.greater_or_equal(divisor, 1):
+        return SizeError(f"{dividend} is divided by {divisor}, which may be 0", divisor)
+    ratio = dividend // divisor
+    if ratio * divisor != dividend or not (a.exact and b.exact):
+        return SizeError(f"{dividend} / {divisor} is no multiple of a size", dividend, divisor)
     return of_size(ratio, a.dtype)  # a whole quotient is not rounded
 
 
@@ -201,29 +205,29 @@ def _sqrt(a: SizeRatio) -> SizeError:
 
 def _floor(a: SizeRatio) -> SizeRatio | SizeError:
     """The largest whole number at or below."""
-    return _whole(a, lambda top: of_sizes.floored(top, a.denominator), np.floor)
+    return _whole(a, lambda numerator: of_sizes.floored(numerator, a.denominator), np.floor)
 
 
 def _ceil(a: SizeRatio) -> SizeRatio | SizeError:
     """The smallest whole number at or above."""
-    return _whole(a, lambda top: of_sizes.ceiled(top, a.denominator), np.ceil)
+    return _whole(a, lambda numerator: of_sizes.ceiled(numerator, a.denominator), np.ceil)
 
 
 def _round(a: SizeRatio) -> SizeRatio | SizeError:
     """The nearest whole number; ties go to the even one."""
 
-    def rounded(top: Any) -> Any:
+    def rounded(numerator: Any) -> Any:
         if a.denominator == 1:
-            return top
-        twice, unit = 2 * top + a.denominator, 2 * a.denominator
+            return numerator
+        twice, unit = 2 * numerator + a.denominator, 2 * a.denominator
         # A tie was rounded up: half of those sums lie at an odd number, from which the even one is one less.
-        rest = twice % (2 * unit)
-        return twice // unit - (rest // unit - rest // (unit + 1))
+        phase = twice % (2 * unit)
+        return twice // unit - (phase // unit - phase // (unit + 1))
 
     return _whole(a, rounded, np.rint)
 
 
-def _whole(a: SizeRatio, top: Callable[[Any], Any], rounded: Any) -> SizeRatio | SizeError:
+def _whole(a: SizeRatio, numerator: Callable[[Any], Any], rounded: Any) -> SizeRatio | SizeError:
     """The number rounded to whole ones, if the rounded floats are those for every size."""
     text = f"{a.numerator}" if a.denominator == 1 else f"({a.numerator}) / {a.denominator}"
     if a.samples is None:
@@ -231,12 +235,14 @@ def _whole(a: SizeRatio, top: Callable[[Any], Any], rounded: Any) -> SizeRatio |
             return SizeError(f"{text}, rounded in {a.dtype.name}, depends on several sizes", a.numerator)
     else:
         # Larger numbers are no sizes in such a model: its floats do not hold them.
-        held = np.abs(a.numerators) <= a.denominator * 2 ** np.finfo(a.dtype).nmant
-        wrong = np.flatnonzero(np.broadcast_to(held & (rounded(a.floats) != top(a.numerators)), np.shape(a.samples)))
+        representable = np.abs(a.numerators) <= a.denominator * 2 ** np.finfo(a.dtype).nmant
+        wrong = np.flatnonzero(
+            np.broadcast_to(representable & (rounded(a.floats) != numerator(a.numerators)), np.shape(a.samples))
+        )
         if wrong.size:
-            at = a.samples[wrong[0]]
-            return SizeError(f"{text} is rounded in {a.dtype.name} to another size where {a.base} is {at}", a.base)
-    return of_size(top(a.numerator), a.dtype)
+            sample = a.samples[wrong[0]]
+            return SizeError(f"{text} is rounded in {a.dtype.name} to another size where {a.base} is {sample}", a.base)
+    return of_size(numerator(a.numerator), a.dtype)
 
 
 def _cast(a: SizeRatio, dtype: Any) -> SizeRatio | SizeError:
@@ -251,8 +257,8 @@ def _cast(a: SizeRatio, dtype: Any) -> SizeRatio | SizeError:
         return a
     if a.denominator > 1 and not of_sizes.greater_or_equal(a.numerator, 0):
         return SizeError(f"({a.numerator}) / {a.denominator} is negative, and no size", a.numerator)
-    found = _whole(a, lambda top: of_sizes.floored(top, a.denominator), np.trunc)
-    return found if isinstance(found, SizeError) else SizeRatio(dtype, found.numerator)
+    truncated = _whole(a, lambda numerator: of_sizes.floored(numerator, a.denominator), np.trunc)
+    return truncated if isinstance(truncated, SizeError) else SizeRatio(dtype, truncated.numerator)
 
 
 def _compared(fact: Callable[[Any, Any], bool], of_floats: Any) -> Callable[[Any, Any], bool | SizeError]:
@@ -273,7 +279,7 @@ def _compared(fact: Callable[[Any, Any], bool], of_floats: Any) -> Callable[[Any
     return compare
 
 
-# What operators do to numbers.
+# The rules of operators on ratios.
 RULES: dict[str, Callable[..., SizeRatio | bool | SizeError]] = {
     "add": _add,
     "sub": _sub,
@@ -299,7 +305,7 @@ RULES: dict[str, Callable[..., SizeRatio | bool | SizeError]] = {
 def scaled(size: Dim, scale: float) -> Dim:
     """_floor(size · scale) in float32. Raises SizeError where that is no size."""
     one, factor = of_size(size, np.dtype(np.float32)), number_of(scale, np.dtype(np.float32))
-    found = factor if isinstance(factor, SizeError) or isinstance(one, SizeError) else _floor(_mul(one, factor))
-    if isinstance(found, SizeError):
-        raise SizeError(found.problem, size)
-    return found.numerator
+    product = factor if isinstance(factor, SizeError) or isinstance(one, SizeError) else _floor(_mul(one, factor))
+    if isinstance(product, SizeError):
+        raise SizeError(product.problem, size)
+    return product.numerator

@@ -15,60 +15,60 @@ from jaxops.static import Dim
 
 def sampled(x: Any, p: Resized, how: Any) -> Any:
     """The axis at its new size. how: the attributes, a `Sampling`."""
-    at, size = _coordinates(p, how.coordinates), jnp.asarray(p.size, np.int32)
+    coordinates, size = _coordinates(p, how.coordinates), jnp.asarray(p.size, np.int32)
     if how.mode == "nearest":
         rounding = {
-            "round_prefer_floor": lambda: jnp.ceil(at - 0.5),
-            "round_prefer_ceil": lambda: jnp.floor(at + 0.5),
-            "floor": lambda: jnp.floor(at),
-            "ceil": lambda: jnp.ceil(at),
+            "round_prefer_floor": lambda: jnp.ceil(coordinates - 0.5),
+            "round_prefer_ceil": lambda: jnp.floor(coordinates + 0.5),
+            "floor": lambda: jnp.floor(coordinates),
+            "ceil": lambda: jnp.ceil(coordinates),
         }
         return _taken(x, rounding[how.nearest]().astype(np.int32), size, p.axis)
     reach = 1 if how.mode == "linear" else 2
     if how.antialias:
-        return _by_matrix(x, p, how, at, reach)
-    first = jnp.floor(at)
+        return _by_matrix(x, p, how, coordinates, reach)
+    first = jnp.floor(coordinates)
     taps = []
     for j in range(1 - reach, 1 + reach):
-        distance = jnp.abs(j - (at - first))
+        distance = jnp.abs(j - (coordinates - first))
         weight = jnp.maximum(1 - distance, 0) if reach == 1 else _cubic(distance, how.cubic_coeff_a)
-        place = first.astype(np.int32) + j
+        index = first.astype(np.int32) + j
         if how.exclude_outside:
-            weight = jnp.where((place < 0) | (place >= size), 0, weight)
-        taps.append((place, weight))
+            weight = jnp.where((index < 0) | (index >= size), 0, weight)
+        taps.append((index, weight))
     total: Any = sum(weight for _, weight in taps) if how.exclude_outside else 1
     column = [-1 if axis == p.axis else 1 for axis in range(x.ndim)]
     terms = [_taken(x, i, size, p.axis) * (w / total).astype(x.dtype).reshape(column) for i, w in taps]
     return sum(terms[1:], terms[0])
 
 
-def _by_matrix(x: Any, p: Resized, how: Any, at: Any, reach: int) -> Any:
-    """As `sampled`, by filters that are wider for a smaller result: from the sizes follows how far they reach."""
+def _by_matrix(x: Any, p: Resized, how: Any, coordinates: Any, reach: int) -> Any:
+    """As `sampled`, by filters that are wider for a smaller result; their reach follows from the sizes."""
     if p.scale is None:
         span = larger(ceiled(reach * p.size, p.length), reach)
         narrow = jnp.minimum(_single(p.length) / _single(p.size), 1)
     else:
         narrow = min(float(p.scale), 1.0)
         span = -math.floor(-reach / narrow)
-    first = jnp.floor(at)
+    first = jnp.floor(coordinates)
     step = lax.iota(np.int32, 2 * span) - jnp.asarray(span - 1, np.int32)
-    distance = jnp.abs(step.astype(np.float32)[None] - (at - first)[:, None]) * narrow
+    distance = jnp.abs(step.astype(np.float32)[None] - (coordinates - first)[:, None]) * narrow
     weights = jnp.maximum(1 - distance, 0) if reach == 1 else _cubic(distance, how.cubic_coeff_a)
-    places = first.astype(np.int32)[:, None] + step[None]
+    indices = first.astype(np.int32)[:, None] + step[None]
     last = jnp.asarray(p.size, np.int32) - 1
     if how.exclude_outside:
-        weights = jnp.where((places < 0) | (places > last), 0, weights)
+        weights = jnp.where((indices < 0) | (indices > last), 0, weights)
     weights /= weights.sum(1, keepdims=True)
-    rows = lax.broadcasted_iota(np.int32, places.shape, 0)
-    matrix = jnp.zeros((p.length, p.size), np.float32).at[rows, jnp.clip(places, 0, last)].add(weights)
+    rows = lax.broadcasted_iota(np.int32, indices.shape, 0)
+    matrix = jnp.zeros((p.length, p.size), np.float32).at[rows, jnp.clip(indices, 0, last)].add(weights)
     product = jnp.tensordot(x, matrix.astype(x.dtype), ((p.axis,), (1,)), precision=lax.Precision.HIGHEST)
     return jnp.moveaxis(product, -1, p.axis)
 
 
 def outside(p: Resized) -> Any:
-    """Where the coordinate of 'tf_crop_and_resize' lies outside the data."""
-    at = _coordinates(p, "tf_crop_and_resize")
-    return (at < 0) | (at > _single(p.size) - 1)
+    """True for each coordinate of 'tf_crop_and_resize' that lies outside the data."""
+    coordinates = _coordinates(p, "tf_crop_and_resize")
+    return (coordinates < 0) | (coordinates > _single(p.size) - 1)
 
 
 def _single(size: Dim) -> Any:
@@ -77,28 +77,28 @@ def _single(size: Dim) -> Any:
 
 def _coordinates(p: Resized, mode: str) -> Any:
     """The coordinate in the data of each element of the result, in float32."""
-    at, size, count = lax.iota(np.float32, p.length), _single(p.size), _single(p.length)
+    index, size, count = lax.iota(np.float32, p.length), _single(p.size), _single(p.length)
     # length_resized of the text is scale · length_original, which may be fractional.
-    length = jnp.broadcast_to(count if p.scale is None else np.float32(p.scale) * size, at.shape)
+    length = jnp.broadcast_to(count if p.scale is None else np.float32(p.scale) * size, index.shape)
     if mode == "tf_crop_and_resize":
         start, end = map(np.float32, p.roi)
-        found = start * (size - 1) + quotient(at * (end - start) * (size - 1), jnp.maximum(length - 1, 1))
-        return jnp.where(count == 1, (start + end) * (size - 1) / 2, found)
+        coordinates = start * (size - 1) + quotient(index * (end - start) * (size - 1), jnp.maximum(length - 1, 1))
+        return jnp.where(count == 1, (start + end) * (size - 1) / 2, coordinates)
     if mode == "align_corners":
-        return quotient(at * (size - 1), jnp.maximum(length - 1, 1))
+        return quotient(index * (size - 1), jnp.maximum(length - 1, 1))
     if mode == "asymmetric":
-        return quotient(at * size, length)
+        return quotient(index * size, length)
     if mode == "tf_half_pixel_for_nn":
-        return quotient((at + 0.5) * size, length)
-    found = quotient((at + 0.5) * size, length) - 0.5
+        return quotient((index + 0.5) * size, length)
+    coordinates = quotient((index + 0.5) * size, length) - 0.5
     if mode == "half_pixel_symmetric":
-        return found + size / 2 * (1 - count / length)
-    return jnp.where(count == 1, 0, found) if mode == "pytorch_half_pixel" else found
+        return coordinates + size / 2 * (1 - count / length)
+    return jnp.where(count == 1, 0, coordinates) if mode == "pytorch_half_pixel" else coordinates
 
 
-def _taken(x: Any, places: Any, size: Any, axis: int) -> Any:
-    """The elements at these places; a place outside means the nearest edge."""
-    return jnp.take(x, jnp.clip(places, 0, size - 1), axis=axis, mode="clip")
+def _taken(x: Any, indices: Any, size: Any, axis: int) -> Any:
+    """The elements at these indices; an index outside means the nearest edge."""
+    return jnp.take(x, jnp.clip(indices, 0, size - 1), axis=axis, mode="clip")
 
 
 def _cubic(distance: Any, a: float) -> Any:

@@ -33,7 +33,8 @@ class _Open(Exception):
 
 
 def counted(limit: Dim, state: Sequence[Any], step: Step, like: Dim) -> tuple[Dim, dict[int, np.ndarray]] | None:
-    """How many iterations run, and the state after them, by place, where it only counts; None if that is not known.
+    """The number of iterations, and the state values after them that only count, by position; None if the number is not
+    known.
 
     limit: there are at most so many; None for no limit. like: a symbolic size that body reads, None if it reads none.
 
@@ -66,15 +67,17 @@ class _Trial:
         static = {k: v for k, v in enumerate(state) if isinstance(v, np.ndarray) and not is_string(v)}
         self._static = {k: v for k, v in static.items() if v.size <= _MANY}
         _, after = self._iteration(np.array(0), self._static)
-        found = {k: _growth(v, after[k]) for k, v in self._static.items()}
-        self._grows = {k: more for k, more in found.items() if more is not None}
+        growth = {k: _growth(v, after[k]) for k, v in self._static.items()}
+        self._grows = {k: more for k, more in growth.items() if more is not None}
 
     def before(self, number: Dim) -> dict[int, np.ndarray]:
-        """What only counts, by its place in the state, before an iteration."""
+        """The state values that only count, by position, before an iteration."""
         return {k: _at(self._static[k], more, number) for k, more in self._grows.items()}
 
     def holds(self, number: Dim) -> bool | SizeError:
-        """The condition after an iteration, or why it is open. Raises _Open where the state does not just count."""
+        """The condition after an iteration, or the error if it is undecided. Raises _Open if the state does more than
+        count.
+        """
         before = self.before(number)
         holds, after = self._iteration(static_array(np.array(number, object)), before)
         if not all(_same(_growth(before[k], after[k]), more) for k, more in self._grows.items()):
@@ -82,24 +85,26 @@ class _Trial:
         for item in holds.items.flat if isinstance(holds, FromSizes) else ():
             if isinstance(item, SizeError):
                 return item
-        found = condition("loop", "the condition that body returns", holds)
-        if not isinstance(found, bool):
+        truth = condition("loop", "the condition that body returns", holds)
+        if not isinstance(truth, bool):
             raise _Open
-        return found
+        return truth
 
     def _iteration(self, number: np.ndarray, static: Mapping[int, np.ndarray]) -> tuple[Any, Sequence[Any]]:
-        """The condition and the state after it. static: values of the state, by place; all others are traced."""
-        found: list[Any] = []
+        """The condition and the state after it. static: values of the state, by position; the remaining ones are
+        traced.
+        """
+        results: list[Any] = []
 
         def run(traced: Sequence[Any]) -> None:
-            found.append(self._step(number, np.array(True), [static.get(k, value) for k, value in enumerate(traced)]))
+            results.append(self._step(number, np.array(True), [static.get(k, value) for k, value in enumerate(traced)]))
 
         token = _ASKED.set(_ASKED.get() + 1)
         try:
             jax.eval_shape(run, [None if k in static else carried(value) for k, value in enumerate(self._state)])
         finally:
             _ASKED.reset(token)
-        holds, after, _ = found[0]
+        holds, after, _ = results[0]
         return holds, after
 
 
@@ -124,7 +129,7 @@ def _counted(limit: Dim, trial: _Trial, symbol: Dim) -> tuple[Dim, dict[int, np.
 
 def _meeting(sides: Sequence[Dim], symbol: Dim, first: Dim, second: Dim) -> Dim:
     """The number of the iteration in which two sizes meet. first, second: the symbol in iterations 0 and 1."""
-    start, after = (sub(*(of_sizes.with_value(side, symbol, at) for side in sides)) for at in (first, second))
+    start, after = (sub(*(of_sizes.with_value(side, symbol, value) for side in sides)) for value in (first, second))
     more = after - start
     if not isinstance(more, int) or not more:
         raise _Open
@@ -142,14 +147,14 @@ def _growth(before: np.ndarray, after: Any) -> np.ndarray | None:
 
 
 def _at(first: np.ndarray, more: np.ndarray, number: Dim) -> np.ndarray:
-    """A value after so many iterations. Raises OutOfRangeError where a program could not hold it."""
+    """A value after so many iterations. Raises OutOfRangeError if a program could not hold it."""
     if not more.any():
         return first
-    found = static_array(on_sizes(lambda start, step: start + step * number, first.astype(object), more))
-    if is_symbolic(found) or first.dtype == object:
-        return found
-    as_canonical(found, first.dtype)
-    return found.astype(first.dtype)
+    counted_value = static_array(on_sizes(lambda start, step: start + step * number, first.astype(object), more))
+    if is_symbolic(counted_value) or first.dtype == object:
+        return counted_value
+    as_canonical(counted_value, first.dtype)
+    return counted_value.astype(first.dtype)
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -96,26 +96,26 @@ def _collecting(job: "_Loop", growing: list[int]) -> tuple[Any, ...]:
 
 
 def _appending(job: "_Loop", growing: list[int]) -> tuple[Any, ...]:
-    """The loop, in which the sequences among the state, at these places, are scan outputs: body appends to them."""
-    rest = [value for k, value in enumerate(job.state) if k not in growing]
+    """The loop with the sequences at these positions of the state as scan outputs, as its body appends to them."""
+    fixed_state = [value for k, value in enumerate(job.state) if k not in growing]
     added: list[int] = []  # how many arrays an iteration appends to each
 
     def step(number: Any, keep: Any, state: Sequence[Any]) -> Any:
-        others = iter(state)
-        given = [GrowingSequence(tuple(v)) if k in growing else next(others) for k, v in enumerate(job.state)]
-        after, values, scans = job.step(number, keep, given)
+        remaining = iter(state)
+        values_in = [GrowingSequence(tuple(v)) if k in growing else next(remaining) for k, v in enumerate(job.state)]
+        after, values, scans = job.step(number, keep, values_in)
         for k in growing:
             if not isinstance(values[k], GrowingSequence):
-                raise StaticError(f"loop: body makes another sequence of state {k}")
+                raise StaticError(f"loop: body may only append to sequence state {k}; it returned a different sequence")
         added[:] = [len(values[k].added) for k in growing]
         rows = [row for k in growing for row in values[k].added]
         return after, [value for k, value in enumerate(values) if k not in growing], [*scans, *rows]
 
-    found = replace(job, state=rest, step=step).run()
-    others, scans = iter(found[: len(rest)]), list(found[len(rest) :])
+    results = replace(job, state=fixed_state, step=step).run()
+    remaining, scans = iter(results[: len(fixed_state)]), list(results[len(fixed_state) :])
     ends = list(accumulate(added, initial=len(scans) - sum(added)))
     rows = {k: scans[start:end] for k, start, end in zip(growing, ends, ends[1:], strict=False)}
-    state = [_grown(v, rows[k]) if k in growing else next(others) for k, v in enumerate(job.state)]
+    state = [_grown(v, rows[k]) if k in growing else next(remaining) for k, v in enumerate(job.state)]
     return (*state, *scans[: ends[0]])
 
 
@@ -152,12 +152,12 @@ _TRYING: ContextVar[bool] = ContextVar("trying", default=False)
 
 @dataclass(frozen=True)
 class _Traced:
-    """What the trace of one iteration shows."""
+    """The facts that the trace of one iteration shows."""
 
     problem: str = ""  # why the loop must be unrolled
-    grows: bool = False  # whether that is an array of the state that changes its shape
-    exits: bool = True  # whether it may end the loop
-    scans: int = 0  # how many scan outputs there are
+    grows: bool = False  # the reason is an array of the state that changes its shape
+    exits: bool = True  # it may end the loop
+    scans: int = 0  # the number of scan outputs
     iterate: Callable[..., Any] | None = None  # (number, condition, state) → (condition, state, scan outputs)
     size: Dim = None  # a symbolic size that an iteration reads
 
@@ -178,27 +178,27 @@ class _Loop:
             static = not any(isinstance(leaf, jax.Array) for leaf in leaves)
             first = self.first() if static and not eager and self.keep else None
             if self.keep is False or eager or first:
-                found = self.unrolled(first)
-                if found is not None:
-                    return found
+                outputs = self.unrolled(first)
+                if outputs is not None:
+                    return outputs
         if _TRYING.get():
             raise _NotStatic
         return self.traced()
 
     def first(self) -> Any:
         """The outputs of the first iteration with a static state; None if one of them is traced."""
-        found: list[Any] = []
+        results: list[Any] = []
         outermost = not _TRYING.get()
         token = _TRYING.set(True)
         try:
-            jax.eval_shape(lambda: found.append(self.step(np.array(0), _TRUE, self.state)))
+            jax.eval_shape(lambda: results.append(self.step(np.array(0), _TRUE, self.state)))
         except _NotStatic:
             if not outermost:
                 raise
             return None
         finally:
             _TRYING.reset(token)
-        return found[0] if all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(found)) else None
+        return results[0] if all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(results)) else None
 
     def unrolled(self, first: Any = None) -> tuple[Any, ...] | None:
         """Runs iteration by iteration; None if the condition is traced. first: the outputs of the first iteration."""
@@ -247,24 +247,24 @@ class _Loop:
         seen = self.trace()
         limited = self.count is not None and not isinstance(self.count, jax.Array)
         iterate = seen.iterate
-        found = self.counted(seen) if iterate and self.keep is True else None
-        if iterate and found is not None:
-            count, last = found
+        outcome = self.counted(seen) if iterate and self.keep is True else None
+        if iterate and outcome is not None:
+            count, last = outcome
             return tuple(last.get(k, value) for k, value in enumerate(self.scanned(iterate, count)))
         if iterate and limited and not (seen.exits or seen.scans):
             return if_(self.keep, lambda: self.scanned(iterate, self.count), lambda: self.state)
         if iterate and not seen.scans:
             return self.repeated(iterate)
-        known = isinstance(self.keep, bool) and not isinstance(self.count, jax.Array)
-        if known and seen.grows and CUTTABLE.get() and (self.count is None or self.count > _UNROLLED):
+        unrollable = isinstance(self.keep, bool) and not isinstance(self.count, jax.Array)
+        if unrollable and seen.grows and CUTTABLE.get() and (self.count is None or self.count > _UNROLLED):
             raise StaticError(seen.problem)  # a program for each power of two of the size is compiled sooner
-        found = self.unrolled() if known else None
-        if found is None:
+        outcome = self.unrolled() if unrollable else None
+        if outcome is None:
             raise self.unknown(seen.problem or "each scan output has one row per iteration")
-        return found
+        return outcome
 
     def counted(self, seen: _Traced) -> tuple[Dim, dict[int, np.ndarray]] | None:
-        """How many iterations run, and the last state by place, where it is known; None if their number is not."""
+        """The number of iterations, and the last state by position as far as it is known; None if the number is not."""
         if isinstance(self.count, jax.Array):
             return None
         if seen.exits:
@@ -275,37 +275,37 @@ class _Loop:
         """Traces one iteration, with a traced number and state, and True as the condition if it can end the loop."""
         if has_strings(self.state):
             return _Traced("the state holds strings")
-        found: list[_Traced] = []
+        traces: list[_Traced] = []
 
         def iteration(number: Any, flag: Any, state: Sequence[Any]) -> Any:
             keep, after, scans = self.step(number, _TRUE if self.conditional else flag, state)
             if has_strings(scans):
-                found.append(_Traced("a scan output holds strings"))
+                traces.append(_Traced("a scan output holds strings"))
                 return ()
             continues = isinstance(keep, np.ndarray) and bool(keep.all())
             try:
                 after = same_state("loop", state, after)
             except ShapeError as error:
                 arrays = not any(isinstance(value, list) for value in (*state, *after))
-                found.append(_Traced(str(error), grows=arrays))
+                traces.append(_Traced(str(error), grows=arrays))
                 return ()
-            found.append(_Traced(exits=self.conditional and not continues, scans=len(scans)))
+            traces.append(_Traced(exits=self.conditional and not continues, scans=len(scans)))
             return _flag(keep), after, [as_traced(scan) for scan in scans]
 
         try:
             iterate, size = traced_once(iteration, as_traced(np.array(0)), *self.start())
         except UNKNOWN as error:
             return _Traced(f"body needs a known value; {str(error).splitlines()[0]}")
-        traced = found[0]
+        traced = traces[0]
         return traced if traced.problem else replace(traced, iterate=iterate, size=size)
 
     def unknown(self, reason: str) -> StaticError:
-        which = "`cond`" if isinstance(self.keep, jax.Array) else _LIMIT
-        which = "`m`, the trip count," if isinstance(self.count, jax.Array) else which
+        operand = "`cond`" if isinstance(self.keep, jax.Array) else _LIMIT
+        operand = "`m`, the trip count," if isinstance(self.count, jax.Array) else operand
         return StaticError(
-            f"loop: the number of iterations must be known while tracing, but {which} is traced\n"
+            f"loop: the number of iterations must be known while tracing, but {operand} is traced\n"
             f"  needed  {reason}\n"
-            f"  hint    run it outside jit, make {which} known (a NumPy value), or keep rows in a state of fixed size"
+            f"  hint    run it outside jit, make {operand} known (a NumPy value), or keep rows in a state of fixed size"
         )
 
     def scanned(self, iterate: Callable[..., Any], count: Dim) -> tuple[Any, ...]:
@@ -342,4 +342,4 @@ class _Loop:
 
 
 def _flag(value: Any) -> jax.Array:
-    return as_traced(np.asarray(found) if isinstance(found := condition("loop", _LIMIT, value), bool) else found)
+    return as_traced(np.asarray(truth) if isinstance(truth := condition("loop", _LIMIT, value), bool) else truth)

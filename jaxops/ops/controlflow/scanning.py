@@ -69,8 +69,8 @@ def scan(
     directions = _listed("scan_input_directions", scan_input_directions, len(sources))
     rows = []
     for source, axis, direction in zip(sources, axes, directions, strict=True):
-        at = resolve_axis("scan", axis, source.ndim, operand="scan_input_axes")
-        rows.append(_reversed(_moved(source, at, 0), 0, flag("scan", "scan_input_directions", direction)))
+        along = resolve_axis("scan", axis, source.ndim, operand="scan_input_axes")
+        rows.append(_reversed(_moved(source, along, 0), 0, flag("scan", "scan_input_directions", direction)))
     length = _length([row.shape[0] for row in rows])
 
     def step(state: Sequence[Any], slices: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -84,8 +84,8 @@ def scan(
     directions = _listed("scan_output_directions", scan_output_directions, len(stacked))
     outputs = []
     for output, axis, direction in zip(stacked, axes, directions, strict=True):
-        at = resolve_axis("scan", axis, output.ndim, operand="scan_output_axes")
-        outputs.append(_reversed(_moved(output, 0, at), at, flag("scan", "scan_output_directions", direction)))
+        along = resolve_axis("scan", axis, output.ndim, operand="scan_output_axes")
+        outputs.append(_reversed(_moved(output, 0, along), along, flag("scan", "scan_output_directions", direction)))
     return (*(last if rng is None else last[1:]), *outputs)
 
 
@@ -93,18 +93,18 @@ def _drawing(body: Callable[..., Sequence[Any]]) -> Callable[..., list[Any]]:
     """The body of a scan with a random key as its first state; each iteration gets a key of its own."""
 
     def drawing(key: Any, *values: Any) -> list[Any]:
-        next_key, own = jax.random.split(key)
-        return [next_key, *body(*values, rng=own)]
+        next_key, body_key = jax.random.split(key)
+        return [next_key, *body(*values, rng=body_key)]
 
     return drawing
 
 
 def _listed(name: str, values: Ints | None, count: int) -> tuple[int, ...]:
-    given = (0,) * count if values is None else ints("scan", name, values)
-    if len(given) != count:
+    numbers = (0,) * count if values is None else ints("scan", name, values)
+    if len(numbers) != count:
         each = "scan input" if "input" in name else "scan output"
-        raise SignatureError(f"scan: `{name}` {given} has {len(given)} values; it needs {count}, one per {each}")
-    return given
+        raise SignatureError(f"scan: `{name}` {numbers} has {len(numbers)} values; it needs {count}, one per {each}")
+    return numbers
 
 
 def _length(lengths: Sequence[Any]) -> Any:
@@ -121,10 +121,10 @@ def _moved(values: Array, source: int, target: int) -> Array:
     return transpose(values, perm=tuple(order))
 
 
-def _reversed(values: Array, at: int, reverse: bool) -> Array:
+def _reversed(values: Array, axis: int, reverse: bool) -> Array:
     if not reverse:
         return values
-    return np.flip(values, at) if isinstance(values, np.ndarray) else lax.rev(values, (at,))
+    return np.flip(values, axis) if isinstance(values, np.ndarray) else lax.rev(values, (axis,))
 
 
 class _Strings(Exception):

@@ -33,7 +33,7 @@ def value_of(value: Any) -> Any:
 
 
 def has_strings(values: Any) -> bool:
-    """Whether some array holds strings, which JAX has none of: no loop of its own carries or stacks them."""
+    """Returns True if some array holds strings. JAX has no strings, so its loops cannot carry or stack them."""
     return any(isinstance(leaf, np.ndarray) and is_string(leaf) for leaf in jax.tree.leaves(values))
 
 
@@ -65,14 +65,14 @@ def difference(a: Any, b: Any) -> type[DTypeError] | type[ShapeError] | None:
 
 def same_state(op: str, before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
     """The state after an iteration, as JAX arrays; raises if its types or shapes differ from the state before."""
-    found = [carried(value) for value in after]
-    for k, (old, new) in enumerate(zip(before, found, strict=True)):
+    new_state = [carried(value) for value in after]
+    for k, (old, new) in enumerate(zip(before, new_state, strict=True)):
         kind = difference(old, new)
         if kind:
             raise kind(
                 f"{op}: state {k} must keep its type and shape, but goes from {value_text(old)} to {value_text(new)}"
             )
-    return found
+    return new_state
 
 
 def rows_of(op: str, outputs: Sequence[Sequence[Any]]) -> list[Array]:
@@ -82,14 +82,14 @@ def rows_of(op: str, outputs: Sequence[Sequence[Any]]) -> list[Array]:
 
 def _stack(op: str, position: int, rows: list[Array]) -> Array:
     if all(isinstance(row, np.ndarray) for row in rows):
-        found: list[Any] = rows
+        arrays: list[Any] = rows
     else:
-        found = [as_traced(row) for row in rows]
-    for row in found[1:]:
-        kind = difference(found[0], row)
+        arrays = [as_traced(row) for row in rows]
+    for row in arrays[1:]:
+        kind = difference(arrays[0], row)
         if kind:
             raise kind(
                 f"{op}: scan output {position} must keep its type and shape, "
-                f"but goes from {value_text(found[0])} to {value_text(row)}"
+                f"but goes from {value_text(arrays[0])} to {value_text(row)}"
             )
-    return np.stack(found) if isinstance(found[0], np.ndarray) else widened(jnp.stack, tuple(found))
+    return np.stack(arrays) if isinstance(arrays[0], np.ndarray) else widened(jnp.stack, tuple(arrays))

@@ -52,11 +52,11 @@ def constant(
         "value_string": (value_string, object),
         "value_strings": (value_strings, object),
     }
-    given = [name for name, (found, _) in values.items() if found is not None]
-    if len(given) != 1:
-        raise SignatureError(f"constant: give exactly one of {', '.join(values)}; got {', '.join(given) or 'none'}")
-    found, dtype = values[given[0]]
-    return np.asarray(found, dtype)
+    names = [name for name, (chosen, _) in values.items() if chosen is not None]
+    if len(names) != 1:
+        raise SignatureError(f"constant: give exactly one of {', '.join(values)}; got {', '.join(names) or 'none'}")
+    chosen, dtype = values[names[0]]
+    return np.asarray(chosen, dtype)
 
 
 def constant_of_shape(input: StaticInts, *, value: Any = _ZERO) -> Array:
@@ -99,8 +99,8 @@ def eye_like(input: ShapeOnly, *, dtype: ElementType | None = None, k: int = 0) 
     x = array(input)
     if x.ndim != 2:
         raise ShapeError(f"eye_like: the operand must be a matrix, got {describe(x)}")
-    own = np.int64 if is_symbolic(x) else x.dtype
-    kind = element_type("eye_like", "dtype", own if dtype is None else dtype)
+    own_dtype = np.int64 if is_symbolic(x) else x.dtype
+    kind = element_type("eye_like", "dtype", own_dtype if dtype is None else dtype)
     if kind.kind in "USTO":
         raise DTypeError(f"eye_like: `dtype` is {kind.name}; it must be a numeric or boolean type")
     diagonal = integer("eye_like", "k", k)

@@ -190,8 +190,8 @@ def _classes(operands: tuple[Any, Any], count: int, dtype: np.dtype) -> jax.Arra
     x, key = operands
     wide = lax.convert_element_type(x, accumulation_type(x.dtype))
     # One sample after the other: a table of samples and classes would not fit for a large vocabulary.
-    found = lax.map(lambda k: jax.random.categorical(k, wide), jax.random.split(key, count))
-    return assert_sizes("multinomial", lax.convert_element_type(found.T, dtype), (x.shape[0], count), dtype)
+    drawn = lax.map(lambda k: jax.random.categorical(k, wide), jax.random.split(key, count))
+    return assert_sizes("multinomial", lax.convert_element_type(drawn.T, dtype), (x.shape[0], count), dtype)
 
 
 def _sizes(op: str, shape: Ints) -> Sizes:
@@ -204,8 +204,8 @@ def _sizes(op: str, shape: Ints) -> Sizes:
 
 def _like(op: str, value: Any, dtype: Any) -> tuple[Sizes, np.dtype]:
     x = array(value)
-    own = np.int64 if is_symbolic(x) else x.dtype
-    return x.shape, _floats(op, own if dtype is None else dtype)
+    own_dtype = np.int64 if is_symbolic(x) else x.dtype
+    return x.shape, _floats(op, own_dtype if dtype is None else dtype)
 
 
 def _floats(op: str, dtype: Any) -> np.dtype:

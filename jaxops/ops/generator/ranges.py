@@ -41,18 +41,18 @@ def range(start: Static, limit: Static, delta: Static, *, stash_type: ElementTyp
     names = ("start", "limit", "delta")
     if any(isinstance(v, FromSizes) for v in (start, limit, delta)):
         return _of_floats(unify("range", (start, limit, delta)), steps(start, limit, delta))
-    given = [known("range", name, value) for name, value in zip(names, (start, limit, delta), strict=True)]
-    for name, value in zip(names, given, strict=True):
+    numbers = [known("range", name, value) for name, value in zip(names, (start, limit, delta), strict=True)]
+    for name, value in zip(names, numbers, strict=True):
         if value.size != 1:
             raise ShapeError(message("range", f"`{name}` must be one number", **{name: value}))
-    require("range", "real numbers", *given)
-    symbolic = any(map(is_symbolic, given))
-    first, last, step = (v.reshape(())[()] for v in unify("range", tuple(given), ("start ", "limit ", "delta ")))
+    require("range", "real numbers", *numbers)
+    symbolic = any(map(is_symbolic, numbers))
+    first, last, step = (v.reshape(())[()] for v in unify("range", tuple(numbers), ("start ", "limit ", "delta ")))
     if not is_symbolic(step) and step == 0:
         raise ArgumentError("range: `delta` is 0; it must not be 0")
     if symbolic:
         return _symbolic(first, last, step)
-    dtype = given[0].dtype
+    dtype = numbers[0].dtype
     if dtype.name in _NARROW:
         first, last, step = (v.astype(work) for v in (first, last, step))
     if dtype.kind in "iu":

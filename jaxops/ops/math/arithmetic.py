@@ -93,8 +93,8 @@ def div(a: A, b: A) -> A:
     array([ 3, -3])
     """
     arrays = operands("div", (a, b), "numbers")
-    own = isinstance(b, jax.Array) and b.shape == broadcast("div", *(v.shape for v in arrays))
-    return broadcast_reduce(arrays, "div", _div, lax.div if own else _quotient)
+    full = isinstance(b, jax.Array) and b.shape == broadcast("div", *(v.shape for v in arrays))
+    return broadcast_reduce(arrays, "div", _div, lax.div if full else _quotient)
 
 
 def _quotient(a: Any, b: Any) -> Any:
@@ -104,8 +104,8 @@ def _quotient(a: Any, b: Any) -> Any:
     work = accumulation_type(a.dtype)
     # XLA would make x / (b * c) of (x / b) / c, where b * c may overflow. It does not see that nothing is added.
     between = hidden(np.array(-0.0, work))
-    found = quotient(lax.convert_element_type(a, work) + between, lax.convert_element_type(b, work))
-    return lax.convert_element_type(found, a.dtype)
+    result = quotient(lax.convert_element_type(a, work) + between, lax.convert_element_type(b, work))
+    return lax.convert_element_type(result, a.dtype)
 
 
 def _div(a: Any, b: Any) -> Any:
@@ -154,18 +154,18 @@ def _static_fmod(a: Any, b: Any) -> Any:
 
 
 def _floor_mod(a: jax.Array, b: jax.Array) -> jax.Array:
-    rest = lax.rem(a, b)
+    remainder = lax.rem(a, b)
     if jnp.issubdtype(a.dtype, jnp.unsignedinteger):
-        return rest
-    zero = lax.full_like(rest, 0)
-    opposite = lax.bitwise_and(lax.ne(rest, zero), lax.ne(lax.lt(rest, zero), lax.lt(b, zero)))
-    found = lax.select(opposite, lax.add(rest, b), rest)
+        return remainder
+    zero = lax.full_like(remainder, 0)
+    opposite = lax.bitwise_and(lax.ne(remainder, zero), lax.ne(lax.lt(remainder, zero), lax.lt(b, zero)))
+    modulus = lax.select(opposite, lax.add(remainder, b), remainder)
     if not is_float(a.dtype):
-        return found
+        return modulus
     # A zero result has the sign of b (ONNX Mod-28), and the derivative of any other.
     signed = lax.select(lax.lt(b, zero), lax.neg(zero), zero)
-    exact = lax.stop_gradient(found)
-    return lax.select(lax.eq(found, zero), signed - (exact - found), found)
+    exact = lax.stop_gradient(modulus)
+    return lax.select(lax.eq(modulus, zero), signed - (exact - modulus), modulus)
 
 
 @tracks_sizes
@@ -208,15 +208,15 @@ def _static_pow(x: Any, y: Any) -> Any:
         return np.power(x, y.astype(x.dtype)) if not is_float(y.dtype) else np.power(x, y).astype(x.dtype)
     if is_float(y.dtype):
         y = y.astype(np.float64)
-        found = np.trunc(np.power(x.astype(np.float64), y)).astype(x.dtype)
-        whole = (y == np.rint(y)) & (np.abs(y) < 2**31)
-        return np.where(whole, _static_pow(x, np.where(whole, y, 0).astype(np.int64)), found)
+        power = np.trunc(np.power(x.astype(np.float64), y)).astype(x.dtype)
+        is_integer = (y == np.rint(y)) & (np.abs(y) < 2**31)
+        return np.where(is_integer, _static_pow(x, np.where(is_integer, y, 0).astype(np.int64)), power)
     negative = y < 0
     # The exponent may not fit the type of x. The lower bits of a product depend only on the lower bits of its factors.
-    whole = np.power(x.astype(np.uint64), np.where(negative, 0, y).astype(np.uint64)).astype(x.dtype)
+    power = np.power(x.astype(np.uint64), np.where(negative, 0, y).astype(np.uint64)).astype(x.dtype)
     if not negative.any():
-        return whole
-    return np.where(negative, np.where(np.abs(x) == 1, np.where(y % 2 == 0, x * x, x), 0), whole)
+        return power
+    return np.where(negative, np.where(np.abs(x) == 1, np.where(y % 2 == 0, x * x, x), 0), power)
 
 
 def _traced_pow(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -230,19 +230,19 @@ def _traced_pow(x: jax.Array, y: jax.Array) -> jax.Array:
     if is_float(y.dtype):
         wide = canonical(np.float64)
         y = y.astype(wide)
-        found = lax.pow(x.astype(wide), y).astype(x.dtype)
-        whole = lax.bitwise_and(lax.eq(y, lax.round(y)), lax.lt(lax.abs(y), lax.full_like(y, 2**31)))
-        number = lax.select(whole, y, lax.full_like(y, 0)).astype(np.int32)
-        return lax.select(whole, _traced_pow(x, number), found)  # exact for integer powers
+        result = lax.pow(x.astype(wide), y).astype(x.dtype)
+        is_integer = lax.bitwise_and(lax.eq(y, lax.round(y)), lax.lt(lax.abs(y), lax.full_like(y, 2**31)))
+        number = lax.select(is_integer, y, lax.full_like(y, 0)).astype(np.int32)
+        return lax.select(is_integer, _traced_pow(x, number), result)  # exact for integer powers
     zero, one, two = (jnp.full(x.shape, n, y.dtype) for n in (0, 1, 2))
     negative = lax.lt(y, zero)
     wide = canonical(np.uint64)  # as for static operands
-    whole = jnp.power(x.astype(wide), lax.select(negative, zero, y).astype(wide)).astype(x.dtype)
+    power = jnp.power(x.astype(wide), lax.select(negative, zero, y).astype(wide)).astype(x.dtype)
     if jnp.issubdtype(y.dtype, jnp.unsignedinteger):
-        return whole
+        return power
     unit = lax.select(lax.eq(lax.rem(y, two), zero), x * x, x)
     fraction = lax.select(lax.eq(jnp.abs(x), one.astype(x.dtype)), unit, zero.astype(x.dtype))
-    return lax.select(negative, fraction, whole)
+    return lax.select(negative, fraction, power)
 
 
 def sum(inputs: Bias[Sequence[Array]]) -> Array:

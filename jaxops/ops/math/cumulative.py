@@ -49,27 +49,27 @@ def cumprod(x: SizesKept[A], axis: Static, *, exclusive: int = 0, reverse: int =
 
 def _run(op: str, x: Any, axis: Any, exclusive: int, reverse: int) -> Any:
     data = one_of_kind(op, "numbers", x)
-    at = resolve_axis(op, integer(op, "axis", axis), data.ndim)
-    return _cumulate(data, op, at, flag(op, "exclusive", exclusive), flag(op, "reverse", reverse))
+    resolved = resolve_axis(op, integer(op, "axis", axis), data.ndim)
+    return _cumulate(data, op, resolved, flag(op, "exclusive", exclusive), flag(op, "reverse", reverse))
 
 
 @jit_if_concrete
-def _cumulate(data: Array, op: str, at: int, exclusive: bool, reverse: bool) -> Array:
+def _cumulate(data: Array, op: str, axis: int, exclusive: bool, reverse: bool) -> Array:
     start = 0 if op == "cumsum" else 1
     x = data.astype(accumulation_type(data.dtype), copy=False)
     if isinstance(x, np.ndarray):
-        x = np.flip(x, at) if reverse else x
-        if exclusive and x.shape[at] != 0:
-            first = np.full_like(x.take([0], at), start)
-            x = np.concatenate([first, x.take(range(x.shape[at] - 1), at)], at)
+        x = np.flip(x, axis) if reverse else x
+        if exclusive and x.shape[axis] != 0:
+            first = np.full_like(x.take([0], axis), start)
+            x = np.concatenate([first, x.take(range(x.shape[axis] - 1), axis)], axis)
         with np.errstate(all="ignore"):
-            x = (np.cumsum if op == "cumsum" else np.cumprod)(x, axis=at, dtype=x.dtype)
-        return (np.flip(x, at) if reverse else x).astype(data.dtype, copy=False)
+            x = (np.cumsum if op == "cumsum" else np.cumprod)(x, axis=axis, dtype=x.dtype)
+        return (np.flip(x, axis) if reverse else x).astype(data.dtype, copy=False)
     if exclusive:
         # Shift by one: pad one element at the start and crop one (-1) at the end.
         edges = (-1, 1, 0) if reverse else (1, -1, 0)
-        x = lax.pad(x, np.asarray(start, x.dtype), [edges if i == at else (0, 0, 0) for i in range(x.ndim)])
+        x = lax.pad(x, np.asarray(start, x.dtype), [edges if i == axis else (0, 0, 0) for i in range(x.ndim)])
     run: Callable[..., jax.Array] = lax.cumsum if op == "cumsum" else lax.cumprod
-    if op == "cumprod" and is_float(x.dtype) and isinstance(x.shape[at], int):
+    if op == "cumprod" and is_float(x.dtype) and isinstance(x.shape[axis], int):
         run = cumulative_product
-    return lax.convert_element_type(run(x, at, reverse), data.dtype)
+    return lax.convert_element_type(run(x, axis, reverse), data.dtype)

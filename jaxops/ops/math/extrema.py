@@ -75,15 +75,15 @@ def clip(input: A, min: LowerBound[A] | None = None, max: UpperBound[A] | None =
     """
     data = array(input)
     low, high = _bound("min", data, min), _bound("max", data, max)
-    given = operands("clip", (data, *(bound for bound in (low, high) if bound is not None)), "real numbers")
-    if low is not None and high is not None and not isinstance(given[0], np.ndarray):
-        return _clamp(given, isinstance(low, np.ndarray) and isinstance(high, np.ndarray))
-    found: Any = given[0]
+    arrays = operands("clip", (data, *(bound for bound in (low, high) if bound is not None)), "real numbers")
+    if low is not None and high is not None and not isinstance(arrays[0], np.ndarray):
+        return _clamp(arrays, isinstance(low, np.ndarray) and isinstance(high, np.ndarray))
+    clipped: Any = arrays[0]
     if low is not None:
-        found = broadcast_reduce((found, given[1]), "clip", _max, lax.max)
+        clipped = broadcast_reduce((clipped, arrays[1]), "clip", _max, lax.max)
     if high is not None:
-        found = broadcast_reduce((found, given[-1]), "clip", _min, lax.min)
-    return found
+        clipped = broadcast_reduce((clipped, arrays[-1]), "clip", _min, lax.min)
+    return clipped
 
 
 @jit_if_concrete
@@ -123,9 +123,11 @@ def _bound(name: str, data: Array, bound: Any) -> Array | None:
     if is_float(x.dtype) and not np.isfinite(x):
         return x.astype(data.dtype)
     if within > x if name == "max" else within < x:
-        own, hint = data.dtype.name, "convert the elements with jaxops.cast"
+        kind, hint = data.dtype.name, "convert the elements with jaxops.cast"
         if narrowed:
-            own = f"{own}, which stands for {x.dtype.name} while x64 is off,"
+            kind = f"{kind}, which stands for {x.dtype.name} while x64 is off,"
             hint = "turn it on with jax.config.update('jax_enable_x64', True)"
-        raise OutOfRangeError(f"clip: `{name}` is {x}, which every element becomes, but {own} does not hold it; {hint}")
+        raise OutOfRangeError(
+            f"clip: `{name}` is {x}, which every element becomes, but {kind} does not hold it; {hint}"
+        )
     return np.asarray(within, data.dtype)  # of one number NumPy's clip makes a scalar

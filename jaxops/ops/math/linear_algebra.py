@@ -47,8 +47,8 @@ def gemm(
     >>> gemm(jnp.ones((2, 3)), jnp.ones((4, 3)), jnp.array([1.0]), alpha=0.5, transB=1).shape
     (2, 4)
     """
-    given = (plain(a), plain(b), *(() if c is None else (c,)))
-    arrays = traced_operands("gemm", given, "numbers")
+    operands = (plain(a), plain(b), *(() if c is None else (c,)))
+    arrays = traced_operands("gemm", operands, "numbers")
     trans_a, trans_b = flag("gemm", "transA", transA), flag("gemm", "transB", transB)
     product = None
     if isinstance(a, Dequantized) and isinstance(b, Dequantized):
@@ -94,12 +94,12 @@ def _whole_sum(x: jax.Array, alpha: float, y: jax.Array | None, beta: float) -> 
             f"gemm: `alpha` {alpha} and `beta` {beta} cannot be applied exactly to integers in {x.dtype.name}; give "
             f"fractions like 0.5, or convert the operands with jaxops.cast"
         )
-    whole, rest = x // d * p, x % d * p
+    truncated, remainder = x // d * p, x % d * p
     if y is not None:
         y = broadcast_to(y.astype(x.dtype), x.shape)
-        whole, rest = whole + y // d * q, rest + y % d * q
-    found, rest = whole + rest // d, rest % d
-    return found + ((found < 0) & (rest > 0)).astype(x.dtype)
+        truncated, remainder = truncated + y // d * q, remainder + y % d * q
+    quotient, remainder = truncated + remainder // d, remainder % d
+    return quotient + ((quotient < 0) & (remainder > 0)).astype(x.dtype)
 
 
 def scaled(x: jax.Array, factor: float) -> jax.Array:
@@ -179,5 +179,5 @@ def det(x: Array) -> jax.Array:
 @jit_if_concrete
 def _det(x: jax.Array) -> jax.Array:
     sizes = sizes_of.square("det", x.shape)
-    found = jnp.linalg.det(x.astype(accumulation_type(x.dtype)))
-    return assert_sizes("det", found.astype(x.dtype), sizes, x.dtype)
+    determinant = jnp.linalg.det(x.astype(accumulation_type(x.dtype)))
+    return assert_sizes("det", determinant.astype(x.dtype), sizes, x.dtype)

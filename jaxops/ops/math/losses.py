@@ -77,8 +77,8 @@ def softmax_cross_entropy_loss(
     op = "softmax_cross_entropy_loss"
     x, factor = floating(op, scores=scores, weights=weights)
     how = one_of(op, "reduction", reduction, LossReduction)
-    found, ignored = _labels(op, ("scores", "labels", "weights"), x, labels, factor, ignore_index)
-    loss, log_prob = _cross_entropy((x, found, factor), ignored, how)
+    targets, ignored = _labels(op, ("scores", "labels", "weights"), x, labels, factor, ignore_index)
+    loss, log_prob = _cross_entropy((x, targets, factor), ignored, how)
     return (loss, log_prob) if return_log_prob else loss
 
 
@@ -86,16 +86,16 @@ def _check_samples(op: str, names: tuple[str, str, str], scores: Sizes, labels: 
     """(N, d1, …) of scores (N, C, d1, …): the sizes of the labels; weights are (C,). `names`: of the three operands."""
     if len(scores) < 2:
         raise ShapeError(f"{op}: `{names[0]}` of {shape_text(scores)} must be (N, C) or (N, C, d1, …)")
-    wanted = (scores[0], *scores[2:])
-    needed = [(names[1], labels, wanted, "label per sample"), (names[2], weights, (scores[1],), "weight per class")]
-    for name, given, sizes, what in needed:
+    per_sample = (scores[0], *scores[2:])
+    needed = [(names[1], labels, per_sample, "label per sample"), (names[2], weights, (scores[1],), "weight per class")]
+    for name, actual, sizes, item in needed:
         problem = (
-            f"{op}: `{name}` of {shape_text(given or ())} does not fit `{names[0]}` of {shape_text(scores)}; "
-            f"it must be {shape_text(sizes)}, one {what}"
+            f"{op}: `{name}` of {shape_text(actual or ())} does not fit `{names[0]}` of {shape_text(scores)}; "
+            f"it must be {shape_text(sizes)}, one {item}"
         )
-        if not sizes_fit(problem, given, sizes):
+        if not sizes_fit(problem, actual, sizes):
             raise ShapeError(problem)
-    return wanted
+    return per_sample
 
 
 def _labels(op: str, names: tuple[str, str, str], x: Any, labels: Any, weights: Any, ignore: Any) -> tuple[Any, Any]:
@@ -111,9 +111,9 @@ def _labels(op: str, names: tuple[str, str, str], x: Any, labels: Any, weights: 
         skipped = np.zeros(labels.shape, bool) if ignored is None else labels == ignored
         wrong = np.argwhere(~skipped & ((labels < 0) | (labels >= x.shape[1])))
         if len(wrong):
-            at = tuple(map(int, wrong[0]))
+            index = tuple(map(int, wrong[0]))
             raise BoundsError(
-                f"{op}: `{names[1]}` holds {labels[at]} at position {at}, outside the {x.shape[1]} classes; "
+                f"{op}: `{names[1]}` holds {labels[index]} at position {index}, outside the {x.shape[1]} classes; "
                 f"set `ignore_index` to ignore a label"
             )
         return as_traced(np.where(skipped, -1, labels.astype(np.int64))), -1 if skipped.any() else None
@@ -152,8 +152,8 @@ def _loss(operands: tuple[Any, Any, Any], ignored: int | None, reduction: LossRe
 
 def _pick(x: Any, labels: Any, work: Any) -> Any:
     """Each sample's element of axis 1."""
-    found = jnp.take_along_axis(x, jnp.expand_dims(labels, 1), 1, mode="fill", fill_value=np.nan)
-    return jnp.squeeze(found, 1).astype(work)
+    picked = jnp.take_along_axis(x, jnp.expand_dims(labels, 1), 1, mode="fill", fill_value=np.nan)
+    return jnp.squeeze(picked, 1).astype(work)
 
 
 @jit_if_concrete

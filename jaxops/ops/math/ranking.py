@@ -32,13 +32,13 @@ def top_k(x: Array, k: Static, *, axis: int = -1, largest: int = 1, sorted: int 
     ([9, 9], [1, 2])
     """
     (x,) = traced_if_symbolic(one_of_kind("top_k", "real numbers", x))
-    at = resolve_axis("top_k", axis, x.ndim)
+    along = resolve_axis("top_k", axis, x.ndim)
     count = integer("top_k", "k", k)
-    size = x.shape[at]
+    size = x.shape[along]
     if isinstance(count, int) and (count < 0 or (isinstance(size, int) and count > size)):
-        raise ShapeError(f"top_k: `k` is {count}, but axis {at} of {shape_text(x.shape)} has {size} elements")
+        raise ShapeError(f"top_k: `k` is {count}, but axis {along} of {shape_text(x.shape)} has {size} elements")
     flag("top_k", "sorted", sorted)
-    return _top_k(x, count, at, flag("top_k", "largest", largest))
+    return _top_k(x, count, along, flag("top_k", "largest", largest))
 
 
 @jit_if_concrete
@@ -46,9 +46,9 @@ def _top_k(x: Any, k: Any, axis: int, largest: bool) -> tuple[Any, Any]:
     if isinstance(x, np.ndarray):
         # Sorted backwards and reversed, so that equal elements keep their order.
         keys = np.where(np.isnan(x), np.inf, x).astype(x.dtype) if is_float(x.dtype) else x
-        places = x.shape[axis] - 1 - np.flip(np.argsort(np.flip(keys, axis), axis, kind="stable"), axis)
-        places = (places if largest else np.argsort(keys, axis, kind="stable")).take(range(k), axis)
-        return np.take_along_axis(x, places, axis), places
+        indices = x.shape[axis] - 1 - np.flip(np.argsort(np.flip(keys, axis), axis, kind="stable"), axis)
+        indices = (indices if largest else np.argsort(keys, axis, kind="stable")).take(range(k), axis)
+        return np.take_along_axis(x, indices, axis), indices
     rows = jnp.moveaxis(x, axis, -1)
     if is_float(x.dtype):
         # `lax.top_k` puts -0 below 0, and a NaN above or below everything, depending on its sign and on the shape.
@@ -57,6 +57,6 @@ def _top_k(x: Any, k: Any, axis: int, largest: bool) -> tuple[Any, Any]:
     else:
         # ~x reverses the order of integers; -x would overflow for the smallest.
         keys = rows if largest else lax.bitwise_not(rows)
-    places = lax.top_k(keys, k)[1]
-    values = jnp.take_along_axis(rows, places, -1, mode="clip")
-    return jnp.moveaxis(values, -1, axis), jnp.moveaxis(places.astype(canonical(np.int64)), -1, axis)
+    indices = lax.top_k(keys, k)[1]
+    values = jnp.take_along_axis(rows, indices, -1, mode="clip")
+    return jnp.moveaxis(values, -1, axis), jnp.moveaxis(indices.astype(canonical(np.int64)), -1, axis)

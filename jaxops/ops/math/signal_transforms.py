@@ -53,24 +53,26 @@ def dft(
     along = resolve_axis("dft", -2 if axis is None else axis, x.ndim)
     if along == x.ndim - 1:
         raise AxisError(f"dft: `axis` {along} is the last of {shape_text(x.shape)}, which holds complex numbers")
-    back, half = flag("dft", "inverse", inverse), flag("dft", "onesided", onesided)
-    if half and back != pairs:
-        kind = "a complex input, (…, 2)" if back else "a real input, (…, 1)"
-        raise ArgumentError(f"dft: with onesided=1 and inverse={int(back)} it takes {kind}, got {shape_text(x.shape)}")
+    inverted, half = flag("dft", "inverse", inverse), flag("dft", "onesided", onesided)
+    if half and inverted != pairs:
+        kind = "a complex input, (…, 2)" if inverted else "a real input, (…, 1)"
+        raise ArgumentError(
+            f"dft: with onesided=1 and inverse={int(inverted)} it takes {kind}, got {shape_text(x.shape)}"
+        )
     count = None if dft_length is None else integer("dft", "dft_length", dft_length)
-    count = sizes_of.transform_length("dft", x.shape[along], count, half and back)
+    count = sizes_of.transform_length("dft", x.shape[along], count, half and inverted)
     bounded_like("dft", (*x.shape[:along], count, *x.shape[along + 1 :]), x)
-    return _dft(x, along, count, back, half)
+    return _dft(x, along, count, inverted, half)
 
 
 @jit_if_concrete
 def _dft(x: Any, axis: int, count: int, inverse: bool, onesided: bool) -> jax.Array:
-    values, kept = _numbers(x), x.dtype
+    values, dtype = _numbers(x), x.dtype
     if not onesided:
-        return _pairs(_transform(values, count, axis, inverse), kept)
+        return _pairs(_transform(values, count, axis, inverse), dtype)
     if not inverse:
-        return _pairs(jnp.fft.rfft(values, count, axis), kept)
-    return lax.convert_element_type(jnp.fft.irfft(values, count, axis)[..., None], kept)
+        return _pairs(jnp.fft.rfft(values, count, axis), dtype)
+    return lax.convert_element_type(jnp.fft.irfft(values, count, axis)[..., None], dtype)
 
 
 def _numbers(x: Any) -> Any:
@@ -85,8 +87,8 @@ def _transform(values: Any, count: int, axis: int, inverse: bool = False) -> Any
         return (jnp.fft.ifft if inverse else jnp.fft.fft)(values, count, axis)
     half = jnp.fft.rfft(values, count, axis)
     mirrored = lax.conj(lax.rev(lax.slice_in_dim(half, 1, (count + 1) // 2, axis=axis), (axis,)))
-    found = lax.concatenate([half, mirrored], axis)
-    return lax.conj(found) / count if inverse else found
+    spectrum = lax.concatenate([half, mirrored], axis)
+    return lax.conj(spectrum) / count if inverse else spectrum
 
 
 def _pairs(values: Any, dtype: Any) -> jax.Array:
@@ -115,8 +117,8 @@ def stft(
     >>> stft(jnp.ones((1, 5, 1)), 2, frame_length=2)[..., 0].tolist()
     [[[2.0, 0.0], [2.0, 0.0]]]
     """
-    given = operands("stft", (signal,) if window is None else (signal, window))
-    x, *factors = floating("stft", **dict(zip(("signal", "window"), given, strict=False)))
+    arrays = operands("stft", (signal,) if window is None else (signal, window))
+    x, *factors = floating("stft", **dict(zip(("signal", "window"), arrays, strict=False)))
     x = lax.expand_dims(x, (2,)) if x.ndim == 2 else x
     if x.ndim != 3:
         raise ShapeError(f"stft: `signal` of {shape_text(x.shape)} must be (batch, length, 1) or (batch, length, 2)")
@@ -135,8 +137,8 @@ def _stft(arrays: tuple[Any, ...], count: Any, each: int, step: int, onesided: b
     x, *factors = arrays
     values = _numbers(x)
     starts = lax.broadcasted_iota(np.int32, (count, each), 0) * step
-    places = starts + lax.broadcasted_iota(np.int32, (count, each), 1)
-    rows = jnp.take(values, places, axis=1, mode="clip")  # all inside
+    samples = starts + lax.broadcasted_iota(np.int32, (count, each), 1)
+    rows = jnp.take(values, samples, axis=1, mode="clip")  # all inside
     rows = assert_sizes("stft", rows, (x.shape[0], count, each), values.dtype)
     for factor in factors:
         rows = rows * lax.convert_element_type(factor, rows.dtype)[None, None]
@@ -166,8 +168,8 @@ def mel_weight_matrix(
     """
     op = "mel_weight_matrix"
     names = ("num_mel_bins", "dft_length", "sample_rate")
-    given = (num_mel_bins, dft_length, sample_rate)
-    bands, length, rate = (integer(op, name, value) for name, value in zip(names, given, strict=True))
+    counts = (num_mel_bins, dft_length, sample_rate)
+    bands, length, rate = (integer(op, name, value) for name, value in zip(names, counts, strict=True))
     for name, value in zip(names, (bands, length, rate), strict=True):
         if not isinstance(value, int) or value < 1:
             raise ArgumentError(f"{op}: `{name}` is {value}; it must be at least 1")
@@ -184,16 +186,16 @@ def mel_weight_matrix(
     points = np.arange(length // 2 + 1)[:, None]
     rising = (points - lower) / np.maximum(centre - lower, 1)
     falling = (upper - points) / np.maximum(upper - centre, 1)
-    found = np.where((lower <= points) & (points < centre), rising, 0.0)
-    found = np.where((centre < points) & (points < upper), falling, found)
-    return np.where(points == centre, 1.0, found).astype(dtype)
+    weights = np.where((lower <= points) & (points < centre), rising, 0.0)
+    weights = np.where((centre < points) & (points < upper), falling, weights)
+    return np.where(points == centre, 1.0, weights).astype(dtype)
 
 
 def _hertz(op: str, name: str, value: Any) -> float:
-    found = known(op, name, value)
-    if found.size != 1 or not (is_float(found.dtype) or found.dtype.kind in "iu"):
-        raise ShapeError(message(op, f"`{name}` must be one number", **{name: found}))
-    edge = float(found.reshape(())[()])
+    number = known(op, name, value)
+    if number.size != 1 or not (is_float(number.dtype) or number.dtype.kind in "iu"):
+        raise ShapeError(message(op, f"`{name}` must be one number", **{name: number}))
+    edge = float(number.reshape(())[()])
     if not 0 <= edge < np.inf:
         raise ArgumentError(f"{op}: `{name}` is {edge}; it must be a frequency, 0 or above")
     return edge

@@ -99,12 +99,12 @@ def hardmax(input: Array, *, axis: int = -1, axes: Ints | None = None) -> jax.Ar
 @jit_if_concrete
 def _hardmax(x: Any, axes: tuple[int, ...]) -> Any:
     top = lax.expand_dims(largest(lax.stop_gradient(x), axes), sorted(axes))
-    place = canonical(np.int64)
-    order = jnp.zeros((1,) * x.ndim, place)  # the position among the axes, in row-major order
+    index_type = canonical(np.int64)
+    order = jnp.zeros((1,) * x.ndim, index_type)  # the position among the axes, in row-major order
     for i in sorted(axes):
-        count = lax.broadcasted_iota(place, [d if j == i else 1 for j, d in enumerate(x.shape)], i)
-        order = order * jnp.asarray(x.shape[i], place) + count
+        count = lax.broadcasted_iota(index_type, [d if j == i else 1 for j, d in enumerate(x.shape)], i)
+        order = order * jnp.asarray(x.shape[i], index_type) + count
     is_top = (x == top) | (x != x)
-    last = jnp.iinfo(place).max
+    last = jnp.iinfo(index_type).max
     first = jnp.min(jnp.where(is_top, order, last), axes, keepdims=True, initial=last)
     return lax.convert_element_type(order == first, x.dtype)

@@ -58,7 +58,7 @@ def blackman_window(size: Static, *, output_datatype: ElementType = np.float32, 
 
 
 def _window(op: str, size: Any, dtype: Any, periodic: int, factors: tuple[float, float, float]) -> Array:
-    count, whole = integer(op, "size", size), flag(op, "periodic", periodic)
+    count, is_periodic = integer(op, "size", size), flag(op, "periodic", periodic)
     kind = element_type(op, "output_datatype", dtype)
     if is_string(np.empty(0, kind)) or kind.kind in "bc":
         raise DTypeError(f"{op}: `output_datatype` is {kind.name}; it must be a type of real numbers")
@@ -67,12 +67,12 @@ def _window(op: str, size: Any, dtype: Any, periodic: int, factors: tuple[float,
             raise ArgumentError(f"{op}: `size` is {count}; it must be at least 0")
         bounded(op, (count,), np.dtype(np.float64).itemsize)
         with np.errstate(invalid="ignore"):
-            found = _factors(np, np.arange(count), np.float64(count if whole else count - 1), factors)
+            values = _factors(np, np.arange(count), np.float64(count if is_periodic else count - 1), factors)
             # As in the standard's body they are float32 numbers; so a peak of 1 - 1e-16 is the integer 1.
-            return (found if kind == np.float64 else found.astype(np.float32)).astype(kind)
+            return (values if kind == np.float64 else values.astype(np.float32)).astype(kind)
     work = canonical(np.float64 if kind == np.float64 else np.float32)
-    found = _factors(jnp, lax.iota(work, count), jnp.asarray(count if whole else count - 1, work), factors)
-    return lax.convert_element_type(found, canonical(kind))
+    values = _factors(jnp, lax.iota(work, count), jnp.asarray(count if is_periodic else count - 1, work), factors)
+    return lax.convert_element_type(values, canonical(kind))
 
 
 def _factors(xp: Any, k: Any, period: Any, factors: tuple[float, float, float]) -> Any:

@@ -38,19 +38,19 @@ TRAITS = Traits(kind="recurrent")
 _NAMES = ("x", "w", "r", "b", "initial_h", "initial_c", "p", "qw", "mw", "v", "m", "aw")
 
 
-def _attention_size(op: str, directions: int, x: Sizes, w: Sizes, r: Sizes, given: Mapping[str, Any]) -> Dim:
-    """The elements of what a step gets from the memory.
+def _attention_size(op: str, directions: int, x: Sizes, w: Sizes, r: Sizes, shapes: Mapping[str, Any]) -> Dim:
+    """The number of elements that a step reads from the memory.
 
-    given: the sizes of m (B, T, depth), mw (D, depth, attn), qw (D, hidden, attn), v (D, attn), aw (D, depth + hidden,
+    shapes: the sizes of m (B, T, depth), mw (D, depth, attn), qw (D, hidden, attn), v (D, attn), aw (D, depth + hidden,
     n) or None, and memory_seq_lens (B,) or None. w is (D, 4 · hidden, input + those elements).
     """
-    m, mw, aw = given["m"], given["mw"], given["aw"]
+    m, mw, aw = shapes["m"], shapes["mw"], shapes["aw"]
     for name, sizes, axes in (("x", x, 3), ("r", r, 3), ("w", w, 3), ("m", m, 3), ("mw", mw, 3), ("aw", aw, 3)):
         if sizes is not None and len(sizes) != axes:
             raise ShapeError(f"{op}: `{name}` of {shape_text(sizes)} must have {axes} axes")
     hidden, depth, inner = r[2], m[2], mw[2]
     size = depth if aw is None else aw[2]
-    wanted = {
+    expected_sizes = {
         "m": (x[1], None, None),
         "mw": (directions, depth, None),
         "qw": (directions, hidden, inner),
@@ -58,8 +58,8 @@ def _attention_size(op: str, directions: int, x: Sizes, w: Sizes, r: Sizes, give
         "memory_seq_lens": (x[1],),
         "aw": (directions, depth + hidden, None),
     }
-    for name, expected in ({"w": (directions, 4 * hidden, x[2] + size)} | wanted).items():
-        sizes = w if name == "w" else given[name]
+    for name, expected in ({"w": (directions, 4 * hidden, x[2] + size)} | expected_sizes).items():
+        sizes = w if name == "w" else shapes[name]
         text = shape_text(["*" if d is None else d for d in expected])
         problem = (
             f"{op}: `{name}` of {shape_text(sizes or ())} must be {text}; x is {shape_text(x)}, "
@@ -129,11 +129,11 @@ def attn_lstm(
     )
     shapes |= {"memory_seq_lens": None if rows is None else rows.shape}
     size = _attention_size(op, both, shapes["x"], shapes["w"], shapes["r"], shapes)
-    others = {name: shapes[name] for name in ("b", "initial_h", "initial_c", "p") if shapes[name] is not None}
-    others |= {} if lens is None else {"sequence_lens": lens.shape}
+    optional_sizes = {name: shapes[name] for name in ("b", "initial_h", "initial_c", "p") if shapes[name] is not None}
+    optional_sizes |= {} if lens is None else {"sequence_lens": lens.shape}
     hidden = None if hidden_size is None else integer(op, "hidden_size", hidden_size)
     w_shape = (*shapes["w"][:2], shapes["x"][2])
-    steps, *_ = layer_sizes.steps(op, 4, both, False, hidden, shapes["x"], w_shape, shapes["r"], others)
+    steps, *_ = layer_sizes.steps(op, 4, both, False, hidden, shapes["x"], w_shape, shapes["r"], optional_sizes)
     lens = None if lens is None else lengths(op, lens, steps)
     memory = shapes["m"][1]
     if isinstance(rows, np.ndarray) and rows.dtype != object and isinstance(memory, int) and rows.size:
@@ -154,8 +154,8 @@ def _layer(
     size: Any,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     *floats, rows, lens = operands
-    kept = floats[0].dtype
-    work = np.float64 if kept == np.float64 else np.float32
+    dtype = floats[0].dtype
+    work = np.float64 if dtype == np.float64 else np.float32
     wide: list[Any] = [None if a is None else a.astype(work) for a in floats]
     x, w, r, b, h, c, p, qw, mw, v, m, aw = wide
     length, batch, width = x.shape
@@ -200,5 +200,5 @@ def _layer(
         outputs.append(ys)
         last.append(last_states(state[:2], lens, length))
     states = (jnp.stack(values) for values in zip(*last, strict=True))
-    y, y_h, y_c = (value.astype(kept) for value in (jnp.stack(outputs, 1), *states))
+    y, y_h, y_c = (value.astype(dtype) for value in (jnp.stack(outputs, 1), *states))
     return y, y_h, y_c

@@ -77,16 +77,16 @@ def bias_softmax(data: Array, bias: Bias[Array], *, axis: int = 1, is_inner_broa
     [[1.0, 0.0], [1.0, 0.0]]
     """
     operands = traced_operands("bias_softmax", (data, bias), "floating-point")
-    at = resolve_axis("bias_softmax", axis, operands[0].ndim)
-    return _bias_softmax(operands, at, flag("bias_softmax", "is_inner_broadcast", is_inner_broadcast))
+    first_axis = resolve_axis("bias_softmax", axis, operands[0].ndim)
+    return _bias_softmax(operands, first_axis, flag("bias_softmax", "is_inner_broadcast", is_inner_broadcast))
 
 
 @jit_if_concrete
 def _bias_softmax(operands: tuple[jax.Array, ...], axis: int, inner: bool) -> jax.Array:
     data, bias = (v.astype(accumulation_type(v.dtype)) for v in operands)
-    own, times, length = sizes_of.softmax_rows("bias_softmax", data.shape, bias.shape, axis)
-    rows = data.reshape((own, times, length) if inner else (times, own, length))
-    rows = rows + bias.reshape((own, 1, length) if inner else (1, own, length))
+    bias_rows, times, length = sizes_of.softmax_rows("bias_softmax", data.shape, bias.shape, axis)
+    rows = data.reshape((bias_rows, times, length) if inner else (times, bias_rows, length))
+    rows = rows + bias.reshape((bias_rows, 1, length) if inner else (1, bias_rows, length))
     return as_traced(softmax(rows)).reshape(data.shape).astype(operands[0].dtype)
 
 
@@ -111,13 +111,13 @@ def bias_dropout(
     [[2.0, 3.0]]
     """
     op = "bias_dropout"
-    x, b, *rest = traced_operands(op, (data, bias) if residual is None else (data, bias, residual), "floating-point")
+    x, b, *added = traced_operands(op, (data, bias) if residual is None else (data, bias, residual), "floating-point")
     check = sizes_of.same if b.ndim == x.ndim else sizes_of.last_axis
     check(op, x.shape, bias=b.shape)
     wide = accumulation_type(x.dtype)
     total = x.astype(wide) + broadcast_to(b.astype(wide), broadcast(op, x.shape, b.shape))
     y, mask = dropout(total, ratio, training_mode, seed=seed, rng=rng, return_mask=True)
-    for value in rest:
+    for value in added:
         sizes_of.same(op, x.shape, residual=value.shape)
         y = y + value.astype(wide)
     y = y.astype(x.dtype)

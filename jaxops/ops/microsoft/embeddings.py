@@ -53,14 +53,14 @@ def embed_layer_normalization(
     [[[-1.0, 1.0]]]
     """
     op = "embed_layer_normalization"
-    given = {"word_embedding": word_embedding, "position_embedding": position_embedding}
+    named_tables = {"word_embedding": word_embedding, "position_embedding": position_embedding}
     if (segment_ids is None) != (segment_embedding is None):
         raise ShapeError(f"{op}: `segment_ids` and `segment_embedding` go together; one of them is missing")
     if segment_embedding is not None:
-        given["segment_embedding"] = segment_embedding
-    *tables, scale, shift = traced_operands(op, (*given.values(), gamma, beta), "floating-point")
+        named_tables["segment_embedding"] = segment_embedding
+    *tables, scale, shift = traced_operands(op, (*named_tables.values(), gamma, beta), "floating-point")
     width = sizes_of.table(op, "word_embedding", tables[0].shape)
-    for name, table in zip(given, tables, strict=True):
+    for name, table in zip(named_tables, tables, strict=True):
         sizes_of.table(op, name, table.shape, width)
     words = as_traced(input_ids)
     like = {name: as_traced(v) for name, v in (("segment_ids", segment_ids), ("mask", mask)) if v is not None}
@@ -86,9 +86,9 @@ def embed_layer_normalization(
 
 def _rows(tables: Sequence[jax.Array], indices: Sequence[jax.Array]) -> list[jax.Array]:
     """The rows of each table at its indices, broadcast to each other."""
-    found = [as_traced(gather(table, index)) for table, index in zip(tables, indices, strict=True)]
-    sizes = jnp.broadcast_shapes(*(rows.shape for rows in found))
-    return [broadcast_to(rows, sizes) for rows in found]
+    looked_up = [as_traced(gather(table, index)) for table, index in zip(tables, indices, strict=True)]
+    sizes = jnp.broadcast_shapes(*(rows.shape for rows in looked_up))
+    return [broadcast_to(rows, sizes) for rows in looked_up]
 
 
 @operator(kind="embedding")
@@ -107,19 +107,19 @@ def torch_embedding(
     [[2.0], [1.0]]
     """
     op = "torch_embedding"
-    table, places = as_traced(weight), as_traced(indices)
+    table, ids = as_traced(weight), as_traced(indices)
     sizes_of.table(op, "weight", table.shape)
-    found = gather(table, places)
+    rows = gather(table, ids)
     if padding_idx is not None:
-        at = integer(op, "padding_idx", padding_idx)
-        if at >= 0:
-            found = jnp.where((places == at)[..., None], lax.stop_gradient(found), found)
+        padding_row = integer(op, "padding_idx", padding_idx)
+        if padding_row >= 0:
+            rows = jnp.where((ids == padding_row)[..., None], lax.stop_gradient(rows), rows)
     if scale_grad_by_freq is not None and known(op, "scale_grad_by_freq", scale_grad_by_freq).any():
-        counts = jnp.zeros(table.shape[0], found.dtype).at[places].add(1)
-        share = (1 / counts[places])[..., None]
+        counts = jnp.zeros(table.shape[0], rows.dtype).at[ids].add(1)
+        share = (1 / counts[ids])[..., None]
         # The value is unchanged, and the gradient is multiplied by the share.
-        found = found * share + lax.stop_gradient(found * (1 - share))
-    return found
+        rows = rows * share + lax.stop_gradient(rows * (1 - share))
+    return rows
 
 
 def word_conv_embedding(
@@ -150,8 +150,8 @@ def word_conv_embedding(
     require(op, "integer", letters)
     filters = operands[0]
     sizes_of.word_filters(op, letters.shape, filters.shape, operands[1].shape, operands[2].shape)
-    said = {"embedding_size": (embedding_size, 0), "conv_window_size": (conv_window_size, 2)}
-    for name, (value, axis) in (said | {"char_embedding_size": (char_embedding_size, 3)}).items():
+    declared = {"embedding_size": (embedding_size, 0), "conv_window_size": (conv_window_size, 2)}
+    for name, (value, axis) in (declared | {"char_embedding_size": (char_embedding_size, 3)}).items():
         if value is not None and value != filters.shape[axis]:
             raise ShapeError(f"{op}: `{name}` is {value}, but w is {describe(filters)}")
     return _word_conv_embedding((letters, *operands))
@@ -164,12 +164,12 @@ def _word_conv_embedding(operands: tuple[jax.Array, ...]) -> jax.Array:
     length = jnp.where(letters[:, 0] > 0, jnp.sum(letters > 0, 1, dtype=np.int32), 0)
     reach = jnp.maximum(length, width)
     # The letters behind the word have vectors of zeros.
-    places = lax.broadcasted_iota(np.int32, letters.shape, 1)
-    vectors = as_traced(gather(c.astype(wide), letters)) * (places < reach[:, None])[..., None].astype(wide)
-    found = lax.conv_general_dilated(
+    positions = lax.broadcasted_iota(np.int32, letters.shape, 1)
+    vectors = as_traced(gather(c.astype(wide), letters)) * (positions < reach[:, None])[..., None].astype(wide)
+    convolved = lax.conv_general_dilated(
         vectors, w[:, 0].astype(wide), (1,), [(0, 0)], dimension_numbers=("NHC", "OHI", "NHC")
     )
-    found = lax.tanh(found + b.astype(wide)[None, None])
-    counted = lax.broadcasted_iota(np.int32, found.shape, 1) < (reach - width + 1)[:, None, None]
-    best = largest(jnp.where(counted, found, -jnp.inf), (1,))
+    convolved = lax.tanh(convolved + b.astype(wide)[None, None])
+    counted = lax.broadcasted_iota(np.int32, convolved.shape, 1) < (reach - width + 1)[:, None, None]
+    best = largest(jnp.where(counted, convolved, -jnp.inf), (1,))
     return jnp.where((length > 0)[:, None], best, 0).astype(w.dtype)

@@ -23,7 +23,7 @@ from jaxops.dtypes import (
 from jaxops.errors import ArgumentError, OutOfRangeError, ShapeError, describe, shape_text
 from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.microsoft.normalization import normalized
-from jaxops.ops.microsoft.packed_sequences import at_places, capacity, captured, check_offsets, packed
+from jaxops.ops.microsoft.packed_sequences import capacity, captured, check_offsets, packed, values_at
 from jaxops.shapes.arithmetic import sizes_fit
 from jaxops.shapes.microsoft import packed_sequences as packed_sizes
 from jaxops.signature import Traits, operator
@@ -89,8 +89,8 @@ def n_gram_hash_mapping(
     ids, segments = operands[0], _segments(op, operands[0], segment_ids=segment_ids)[0]
     _check_tokens(op, ids.shape, 2)
     _check(op, operands, longest, count)
-    wanted = {"past_ids": (_shape(operands[3]), (ids.shape[0], reach)), "segment_ids": (_shape(segments), ids.shape)}
-    packed_sizes.by_sequence(op, wanted)
+    expected = {"past_ids": (_shape(operands[3]), (ids.shape[0], reach)), "segment_ids": (_shape(segments), ids.shape)}
+    packed_sizes.by_sequence(op, expected)
     pad = number(f"{op}: `pad_id`", integer(op, "pad_id", pad_id), ids.dtype)
     return _by_row((*operands, segments), pad.item(), reach, each, bool(integer(op, "reset_on_eos", reset_on_eos)))
 
@@ -106,27 +106,27 @@ def _shape(x: Any) -> Any:
 def _ids(op: str, *values: Any) -> tuple[Any, ...]:
     """The operands of one type of integers: NumPy arrays if all are static; None stays."""
     names = ("input_ids", "multipliers", "vocab_sizes", "past_ids", "head_offsets", "eos_token_id")
-    given = {name: array(v) for name, v in zip(names, values, strict=True) if v is not None}
-    for name, value in given.items():
+    present = {name: array(v) for name, v in zip(names, values, strict=True) if v is not None}
+    for name, value in present.items():
         require_integers(op, name, value)
-    static = [name for name, value in given.items() if isinstance(value, np.ndarray)]
-    wide = [name for name in static if given[name].dtype != canonical(given[name].dtype)]
-    if wide and len(static) < len(given):
+    static = [name for name, value in present.items() if isinstance(value, np.ndarray)]
+    wide = [name for name in static if present[name].dtype != canonical(present[name].dtype)]
+    if wide and len(static) < len(present):
         raise OutOfRangeError(
-            f"{op}: `{wide[0]}` is {given[wide[0]].dtype.name}, but others are traced, and products of 64 bits need "
+            f"{op}: `{wide[0]}` is {present[wide[0]].dtype.name}, but others are traced, and products of 64 bits need "
             f"x64; turn it on with jax.config.update('jax_enable_x64', True), or hash ids of int32"
         )
-    found = dict(zip(given, unify(op, tuple(given.values()), tuple(f"{name} " for name in given)), strict=True))
-    return tuple(found.get(name) for name in names)
+    unified = dict(zip(present, unify(op, tuple(present.values()), tuple(f"{name} " for name in present)), strict=True))
+    return tuple(unified.get(name) for name in names)
 
 
 def _segments(op: str, ids: Any, **values: Any) -> tuple[Any, ...]:
     """Integers that are traced if the ids are."""
-    found = tuple(None if v is None else array(v) for v in values.values())
-    for name, value in zip(values, found, strict=True):
+    arrays = tuple(None if v is None else array(v) for v in values.values())
+    for name, value in zip(values, arrays, strict=True):
         if value is not None:
             require_integers(op, name, value)
-    return found if isinstance(ids, np.ndarray) else tuple(None if v is None else as_traced(v) for v in found)
+    return arrays if isinstance(ids, np.ndarray) else tuple(None if v is None else as_traced(v) for v in arrays)
 
 
 def _check_multipliers(op: str, sizes: Sizes, longest: int) -> None:
@@ -140,8 +140,8 @@ def _check_multipliers(op: str, sizes: Sizes, longest: int) -> None:
 def _check(op: str, operands: tuple[Any, ...], longest: int, count: int) -> None:
     _, multipliers, moduli, _, offsets, eos = operands
     _check_multipliers(op, multipliers.shape, longest)
-    wanted = {"vocab_sizes": (moduli.shape, (count,)), "head_offsets": (_shape(offsets), (count,))}
-    packed_sizes.by_sequence(op, wanted | {"eos_token_id": (_shape(eos), ())})
+    expected = {"vocab_sizes": (moduli.shape, (count,)), "head_offsets": (_shape(offsets), (count,))}
+    packed_sizes.by_sequence(op, expected | {"eos_token_id": (_shape(eos), ())})
     if isinstance(moduli, np.ndarray) and (moduli < 1).any():
         raise ArgumentError(f"{op}: `vocab_sizes` is {describe(moduli)}; each must be positive")
 
@@ -184,7 +184,7 @@ def _hashed(
     multipliers, moduli, offsets = tables
     lead = (1,) * tokens[0].ndim
     with np.errstate(over="ignore"):
-        mix, beyond, found = tokens[0] * multipliers[0], None, []
+        mix, beyond, by_group = tokens[0] * multipliers[0], None, []
         for k in range(1, len(tokens)):
             borders = [] if eos is None else [tokens[k] == eos]
             borders += [] if groups is None else [groups[k - 1] != groups[k]]
@@ -193,8 +193,8 @@ def _hashed(
             token = tokens[k] if beyond is None else xp.where(beyond, fill, tokens[k])
             mix = mix ^ (token * multipliers[k])
             sizes = moduli[(k - 1) * each : k * each].reshape(*lead, each)
-            found.append(xp.where(sizes > 0, xp.mod(mix[..., None], xp.maximum(sizes, 1)), xp.zeros_like(sizes)))
-        hashes = xp.concatenate(found, -1)
+            by_group.append(xp.where(sizes > 0, xp.mod(mix[..., None], xp.maximum(sizes, 1)), xp.zeros_like(sizes)))
+        hashes = xp.concatenate(by_group, -1)
         return hashes if offsets is None else hashes + offsets.reshape(*lead, -1)
 
 
@@ -254,9 +254,9 @@ def varlen_n_gram_hash_mapping(
         raise ArgumentError(f"{op}: `past_segment_ids` needs `segment_ids`")
     batch = packed_sizes.offsets(op, "cumulative_sequence_length", sums.shape)
     before = (batch, reach)
-    wanted = {"past_ids": (_shape(operands[3]), before), "segment_ids": (_shape(segments), ids.shape)}
-    wanted |= {"past_segment_ids": (_shape(past_segments), before), "capture_count": (_shape(counts), (batch,))}
-    packed_sizes.by_sequence(op, wanted)
+    expected = {"past_ids": (_shape(operands[3]), before), "segment_ids": (_shape(segments), ids.shape)}
+    expected |= {"past_segment_ids": (_shape(past_segments), before), "capture_count": (_shape(counts), (batch,))}
+    packed_sizes.by_sequence(op, expected)
     check_offsets(op, "cumulative_sequence_length", cumulative_sequence_length, ids.shape[0])
     traced = tuple(None if v is None else as_traced(v) for v in operands)
     reset = bool(integer(op, "reset_on_eos", reset_on_eos))
@@ -266,36 +266,36 @@ def varlen_n_gram_hash_mapping(
 @jit_if_concrete
 def _by_sequence(operands: tuple[Any, ...], pad: int, reach: int, each: int, size: int, reset: bool) -> tuple[Any, ...]:
     ids, multipliers, moduli, past, offsets, eos, segments, past_segments, counts, sums = operands
-    at = packed(sums, ids.shape[0])
+    layout = packed(sums, ids.shape[0])
     batch = sums.shape[0] - 1
     fill = jnp.asarray(pad, ids.dtype) if eos is None else eos
     before = jnp.broadcast_to(fill, (batch, reach)) if past is None else past
-    tokens = [at_places(ids, before, at, at.sequence, at.place - k) for k in range(reach + 1)]
+    tokens = [values_at(ids, before, layout, layout.sequence, layout.position - k) for k in range(reach + 1)]
     sequence = lax.broadcasted_iota(np.int32, (batch, reach), 0)
-    last = at.lengths[:, None] - reach + lax.broadcasted_iota(np.int32, (batch, reach), 1)
-    present = at_places(ids, before, at, sequence, last)
+    last = layout.lengths[:, None] - reach + lax.broadcasted_iota(np.int32, (batch, reach), 1)
+    present = values_at(ids, before, layout, sequence, last)
     groups = present_segments = None
     if segments is not None:
-        first = jnp.take(segments, at.starts, mode="clip")
+        first = jnp.take(segments, layout.starts, mode="clip")
         old = jnp.broadcast_to(first[:, None], (batch, reach)) if past_segments is None else past_segments
-        groups = [at_places(segments, old, at, at.sequence, at.place - k) for k in range(reach + 1)]
-        present_segments = at_places(segments, old, at, sequence, last)
+        groups = [values_at(segments, old, layout, layout.sequence, layout.position - k) for k in range(reach + 1)]
+        present_segments = values_at(segments, old, layout, sequence, last)
     hashes = _hashed(jnp, tokens, groups, eos if reset else None, fill, (multipliers, moduli, offsets), each)
     if not size:
         return (hashes, present) if segments is None else (hashes, present, present_segments)
     sequence, token, steps = (lax.broadcasted_iota(np.int32, (batch, size, reach), axis) for axis in range(3))
-    states = at_places(ids, before, at, sequence, token + 1 - reach + steps)
-    kept = captured(counts, at.lengths, size)[:, :, None]
-    return hashes, present, present_segments, jnp.where(kept, states, jnp.asarray(pad, ids.dtype))
+    states = values_at(ids, before, layout, sequence, token + 1 - reach + steps)
+    is_captured = captured(counts, layout.lengths, size)[:, :, None]
+    return hashes, present, present_segments, jnp.where(is_captured, states, jnp.asarray(pad, ids.dtype))
 
 
-def _check_gate_operands(op: str, key: Sizes, others: dict[str, Sizes | None]) -> None:
+def _check_gate_operands(op: str, key: Sizes, operands: dict[str, Sizes | None]) -> None:
     """Checks the operands of a gate, of which the key is (B, L, G, H)."""
     if len(key) != 4:
         raise ShapeError(f"{op}: `key` of {shape_text(key)} must be (B, L, G, H)")
-    wanted = {"query": key, "value": (*key[:2], key[3])}
-    for name, sizes in others.items():
-        expected = wanted.get(name, key[2:])
+    expected_sizes = {"query": key, "value": (*key[:2], key[3])}
+    for name, sizes in operands.items():
+        expected = expected_sizes.get(name, key[2:])
         problem = f"{op}: `{name}` of {shape_text(sizes or ())} must be {shape_text(expected)}"
         if not sizes_fit(problem, sizes, expected):
             raise ShapeError(problem)

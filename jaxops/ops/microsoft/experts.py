@@ -99,50 +99,52 @@ def _options(
     op: str, k: int, kind: Any, alpha: float, beta: float, limit: float | None, fusion: int, normalize: int, third: bool
 ) -> _Options:
     one_of(op, "activation_type", kind, Activation)
-    way = integer(op, "swiglu_fusion", fusion)
-    if way not in (0, 1, 2):
-        raise ArgumentError(f"{op}: `swiglu_fusion` is {way}; it must be 0, 1 or 2")
-    fused = kind == "swiglu" and way > 0
-    if (third and fused) or (kind == "swiglu" and not way and not third):
+    fusion_kind = integer(op, "swiglu_fusion", fusion)
+    if fusion_kind not in (0, 1, 2):
+        raise ArgumentError(f"{op}: `swiglu_fusion` is {fusion_kind}; it must be 0, 1 or 2")
+    fused = kind == "swiglu" and fusion_kind > 0
+    if (third and fused) or (kind == "swiglu" and not fusion_kind and not third):
         raise SignatureError(f"{op}: swiglu takes the weights of fc3 where `swiglu_fusion` is 0, and only there")
     bound = None if limit is None else float(limit)
     chosen = integer(op, "k", k), kind, float(alpha), float(beta), bound
-    return _Options(*chosen, way if fused else 0, flag(op, "normalize_routing_weights", normalize))
+    return _Options(*chosen, fusion_kind if fused else 0, flag(op, "normalize_routing_weights", normalize))
 
 
-def _sizes(op: str, x: Any, router: Any, given: dict[str, Any], inner: Any, options: _Options, suffix: str) -> None:
+def _sizes(op: str, x: Any, router: Any, layers: dict[str, Any], inner: Any, options: _Options, suffix: str) -> None:
     """The checks of the sizes of all layers, whose weights are unpacked."""
     _, experts = sizes_of.routing(op, x.shape, router.shape, options.k)
     hidden, doubled = x.shape[-1], inner * (2 if options.fusion else 1)
     for layer, rows, columns in (("fc1", doubled, hidden), ("fc2", hidden, inner), ("fc3", inner, hidden)):
         names = f"{layer}{suffix}", f"{layer}_experts_bias"
-        sizes_of.weights(op, names, given, experts, rows, columns)
+        sizes_of.weights(op, names, layers, experts, rows, columns)
 
 
 @jit_if_concrete
 def _moe(operands: tuple[Any, ...], options: _Options) -> jax.Array:
     x, router, w1, b1, w2, b2, w3, b3 = operands
-    given = {n: None if v is None else v.shape for n, v in zip(_LAYERS, operands[2:], strict=True)}
-    _sizes("moe", x, router, given, (w2.shape or (0,))[-1], options, "_experts_weights")
+    layer_sizes = {n: None if v is None else v.shape for n, v in zip(_LAYERS, operands[2:], strict=True)}
+    _sizes("moe", x, router, layer_sizes, (w2.shape or (0,))[-1], options, "_experts_weights")
     parts = {"w1": w1, "b1": b1, "w2": w2, "b2": b2, "w3": w3, "b3": b3}
     weights, chosen = _routed(router, None, options)
     return _mixed(x, weights, chosen, router.shape[1], parts, lambda p: p, options)
 
 
-def _routed(router: jax.Array, others: jax.Array | None, options: _Options) -> tuple[jax.Array, jax.Array]:
-    """The weights and numbers of the k experts of each token: (tokens, k) both."""
+def _routed(router: jax.Array, other_weights: jax.Array | None, options: _Options) -> tuple[jax.Array, jax.Array]:
+    """The weights and numbers of the k experts of each token: (tokens, k) both. other_weights: used in place of those
+    of the router.
+    """
     logits = router.astype(jnp.float32)
     weights = logits if options.of_chosen else jax.nn.softmax(logits, -1)
     # Reversed, since top_k prefers the first of equal weights, and the last expert is to be taken.
-    found, at = lax.top_k(lax.rev(weights, (1,)), options.k)
-    at = router.shape[1] - 1 - at
-    if others is not None:
-        found = jnp.take_along_axis(others.astype(jnp.float32), at, 1)
+    picked, experts = lax.top_k(lax.rev(weights, (1,)), options.k)
+    experts = router.shape[1] - 1 - experts
+    if other_weights is not None:
+        picked = jnp.take_along_axis(other_weights.astype(jnp.float32), experts, 1)
     elif options.of_chosen:
-        found = jax.nn.softmax(found, -1)
+        picked = jax.nn.softmax(picked, -1)
     if options.normalize:
-        found = found / jnp.broadcast_to(jnp.sum(found, 1, keepdims=True), found.shape)
-    return found, at
+        picked = picked / jnp.broadcast_to(jnp.sum(picked, 1, keepdims=True), picked.shape)
+    return picked, experts
 
 
 Parts = dict[str, jax.Array | None]
@@ -163,8 +165,8 @@ def _mixed(
     if isinstance(tokens, int) and tokens * k <= experts:
         # Few tokens: only the weights of their experts are read.
         flat = chosen.reshape(-1)
-        own = {name: None if v is None else jnp.take(v, flat, 0) for name, v in parts.items()}
-        y = _layers(jnp.repeat(wide, k, 0)[:, None], to_floats(own), options)
+        chosen_parts = {name: None if v is None else jnp.take(v, flat, 0) for name, v in parts.items()}
+        y = _layers(jnp.repeat(wide, k, 0)[:, None], to_floats(chosen_parts), options)
         y = jnp.einsum("tkh,tk->th", lax.reshape(y, (tokens, k, y.shape[-1])), weights)
     else:
         # Many tokens: all experts see all of them. One that was not chosen adds 0, also where it makes an infinity.
@@ -284,21 +286,21 @@ def qmoe(
     scales = {"fc1": fc1_scales, "fc2": fc2_scales, "fc3": fc3_scales}
     zeros = {"fc1": fc1_zero_points, "fc2": fc2_zero_points, "fc3": fc3_zero_points}
     biases = {"fc1": fc1_experts_bias, "fc2": fc2_experts_bias, "fc3": fc3_experts_bias}
-    own = {"fc1": fc1_expert_weight_bits, "fc2": fc2_expert_weight_bits, "fc3": fc3_expert_weight_bits}
+    widths = {"fc1": fc1_expert_weight_bits, "fc2": fc2_expert_weight_bits, "fc3": fc3_expert_weight_bits}
     present = [layer for layer, w in codes.items() if w is not None]
     for layer in present:
         if scales[layer] is None:
             raise SignatureError(f"{op}: `{layer}_scales` is missing; integers need their scales")
-    wanted = {f"{layer}_scales": scales[layer] for layer in present}
-    wanted |= {f"{layer}_experts_bias": v for layer, v in biases.items() if v is not None}
-    wanted |= {} if router_weights is None else {"router_weights": router_weights}
-    arrays = traced_operands(op, (input, router_probs, *wanted.values()), "floating-point")
-    floats = dict(zip(wanted, arrays[2:], strict=True))
+    float_operands = {f"{layer}_scales": scales[layer] for layer in present}
+    float_operands |= {f"{layer}_experts_bias": v for layer, v in biases.items() if v is not None}
+    float_operands |= {} if router_weights is None else {"router_weights": router_weights}
+    arrays = traced_operands(op, (input, router_probs, *float_operands.values()), "floating-point")
+    floats = dict(zip(float_operands, arrays[2:], strict=True))
     for layer in present:
         floats[layer] = quantized(op, f"{layer}_experts_weights", codes[layer], ("uint8",))  # pyright: ignore[reportArgumentType]
         if zeros[layer] is not None:
             floats[f"{layer}_zero_points"] = quantized(op, f"{layer}_zero_points", as_traced(zeros[layer]), ("uint8",))
-    bits = tuple(integer(op, "expert_weight_bits", own[n] or expert_weight_bits) for n in ("fc1", "fc2", "fc3"))
+    bits = tuple(integer(op, "expert_weight_bits", widths[n] or expert_weight_bits) for n in ("fc1", "fc2", "fc3"))
     if any(b not in (2, 4, 8) for b in bits):
         raise ArgumentError(f"{op}: `expert_weight_bits` is {bits[0]}; it must be 2, 4 or 8")
     options = _options(
@@ -318,32 +320,32 @@ def qmoe(
 @jit_if_concrete
 def _qmoe(operands: tuple[Any, ...], names: tuple[str, ...], options: _Options) -> jax.Array:
     op, x, router = "qmoe", operands[0], operands[1]
-    given = dict(zip(names, operands[2:], strict=True))
+    named = dict(zip(names, operands[2:], strict=True))
     bits = dict(zip(("fc1", "fc2", "fc3"), options.bits, strict=True))
     sizes: dict[str, Any] = {f"{layer}_experts_bias": None for layer in bits}
     for layer, width in bits.items():
-        w = given.get(layer)
+        w = named.get(layer)
         sizes[f"{layer}_experts_weights"] = None if w is None else (*w.shape[:2], w.shape[2] * (8 // width))
-        if f"{layer}_experts_bias" in given:
-            sizes[f"{layer}_experts_bias"] = given[f"{layer}_experts_bias"].shape
+        if f"{layer}_experts_bias" in named:
+            sizes[f"{layer}_experts_bias"] = named[f"{layer}_experts_bias"].shape
         if w is not None:
-            zeros = given.get(f"{layer}_zero_points")
+            zeros = named.get(f"{layer}_zero_points")
             shape = None if zeros is None else zeros.shape
-            sizes_of.scales(op, layer, w.shape, given[f"{layer}_scales"].shape, shape, width, options.block_size)
+            sizes_of.scales(op, layer, w.shape, named[f"{layer}_scales"].shape, shape, width, options.block_size)
     _sizes(op, x, router, sizes, sizes["fc2_experts_weights"][2], options, "_experts_weights")
     parts: Parts = {}
     for i, layer in enumerate(bits, 1):
         keys = {"q": layer, "s": f"{layer}_scales", "z": f"{layer}_zero_points", "b": f"{layer}_experts_bias"}
-        parts |= {f"{part}{i}": given.get(name) for part, name in keys.items()}
+        parts |= {f"{part}{i}": named.get(name) for part, name in keys.items()}
 
-    def to_floats(found: Parts) -> Parts:
-        floats: Parts = {f"b{i}": found[f"b{i}"] for i in (1, 2, 3)}
+    def to_floats(packed: Parts) -> Parts:
+        floats: Parts = {f"b{i}": packed[f"b{i}"] for i in (1, 2, 3)}
         for i, width in enumerate(options.bits, 1):
-            q = found[f"q{i}"]
-            floats[f"w{i}"] = None if q is None else _unpacked(q, found[f"s{i}"], found[f"z{i}"], width, options)
+            q = packed[f"q{i}"]
+            floats[f"w{i}"] = None if q is None else _unpacked(q, packed[f"s{i}"], packed[f"z{i}"], width, options)
         return floats
 
-    weights, chosen = _routed(router, given.get("router_weights"), options)
+    weights, chosen = _routed(router, named.get("router_weights"), options)
     return _mixed(x, weights, chosen, router.shape[1], parts, to_floats, options)
 
 

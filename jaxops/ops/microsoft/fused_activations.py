@@ -32,12 +32,12 @@ _ACTIVATIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
 }
 
 
-def named(op: str, activation: str | None, **given: Any) -> Activation:
+def named(op: str, activation: str | None, **parameters: Any) -> Activation:
     """The activation of this name with the parameters that it has; None among them is the standard's default."""
     if not activation:
         return _unchanged
     function, names = _found(op, activation)
-    return partial(function, **{name: given[name] for name in names if given.get(name) is not None})
+    return partial(function, **{name: parameters[name] for name in names if parameters.get(name) is not None})
 
 
 def listed(op: str, activation: str | None, params: Sequence[float] | None) -> Activation:

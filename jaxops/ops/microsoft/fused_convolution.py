@@ -231,8 +231,8 @@ def maxpool_with_mask(
     require(op, "integer", mask)
     if kernel_shape is None:
         raise ShapeError(f"{op}: `kernel_shape` is missing; give the sizes of a window")
-    given = options(op, auto_pad, pads, strides, None)
-    return _maxpool_with_mask((data, mask), ints(op, "kernel_shape", kernel_shape), given)
+    window_options = options(op, auto_pad, pads, strides, None)
+    return _maxpool_with_mask((data, mask), ints(op, "kernel_shape", kernel_shape), window_options)
 
 
 def _check_mask(op: str, x: Sizes, m: Sizes) -> None:
@@ -244,21 +244,21 @@ def _check_mask(op: str, x: Sizes, m: Sizes) -> None:
 
 
 @jit_if_concrete
-def _maxpool_with_mask(operands: tuple[jax.Array, ...], kernel: Sizes, given: Options) -> jax.Array:
+def _maxpool_with_mask(operands: tuple[jax.Array, ...], kernel: Sizes, window_options: Options) -> jax.Array:
     op = "maxpool_with_mask"
     x, mask = operands
-    found = windows.sliding(op, windows.spatial(op, x.shape), kernel, given)
+    pooling = windows.sliding(op, windows.spatial(op, x.shape), kernel, window_options)
     _check_mask(op, x.shape, mask.shape)
     alive, rank = mask != 0, x.ndim - 2
     if rank > 1:
         alive = alive.at[(slice(None), slice(None), *(0,) * rank)].set(True)
-    config = [(0, 0, 0), (0, 0, 0), *((lo, hi, 0) for lo, hi in found.pads)]
+    config = [(0, 0, 0), (0, 0, 0), *((lo, hi, 0) for lo, hi in pooling.pads)]
     lowest = jnp.asarray(jnp.finfo(x.dtype).min, x.dtype)
     x, alive = lax.pad(x, lowest, config), lax.pad(alive, np.True_, config)
 
-    def tap(values: jax.Array, at: tuple[int, ...]) -> jax.Array:
-        ends = [i + (n - 1) * s + 1 for i, n, s in zip(at, found.sizes, found.strides, strict=True)]
-        return lax.slice(values, (0, 0, *at), (*values.shape[:2], *ends), (1, 1, *found.strides))
+    def tap(values: jax.Array, offsets: tuple[int, ...]) -> jax.Array:
+        ends = [i + (n - 1) * s + 1 for i, n, s in zip(offsets, pooling.sizes, pooling.strides, strict=True)]
+        return lax.slice(values, (0, 0, *offsets), (*values.shape[:2], *ends), (1, 1, *pooling.strides))
 
     best = None
     for row in itertools.product(*map(range, kernel[:-1])):

@@ -105,8 +105,8 @@ def _crop_and_resize(operands: tuple[Any, ...], size: tuple[Dim, Dim], outside: 
     pick = batch.astype(np.int32)[:, None, None]
 
     def read(row: Any, column: Any) -> Any:
-        found = rows.at[pick, row.astype(np.int32)[:, :, None], column.astype(np.int32)[:, None, :]]
-        return found.get(mode="clip", wrap_negative_indices=False).astype(wide)
+        pixels = rows.at[pick, row.astype(np.int32)[:, :, None], column.astype(np.int32)[:, None, :]]
+        return pixels.get(mode="clip", wrap_negative_indices=False).astype(wide)
 
     if nearest:
         y = read(_rounded(rows_at), _rounded(columns_at))
@@ -117,24 +117,24 @@ def _crop_and_resize(operands: tuple[Any, ...], size: tuple[Dim, Dim], outside: 
         above = read(top, left) + (read(top, right) - read(top, left)) * along
         below = read(bottom, left) + (read(bottom, right) - read(bottom, left)) * along
         y = above + (below - above) * down
-    kept = (row_in[:, :, None] & column_in[:, None, :])[..., None]
-    y = jnp.where(kept, y, jnp.asarray(outside, wide))
+    is_inside = (row_in[:, :, None] & column_in[:, None, :])[..., None]
+    y = jnp.where(is_inside, y, jnp.asarray(outside, wide))
     return jnp.moveaxis(y, -1, 1).astype(x.dtype)
 
 
 def _places(first: Any, last: Any, size: Dim, count: Dim) -> tuple[Any, Any]:
-    """The coordinates of `count` pixels from `first` to `last`, (R, count), and whether they are in the image."""
+    """(the coordinates of `count` pixels from `first` to `last`, (R, count); True for each in the image)."""
     reach = jnp.asarray(size - 1, first.dtype)
     if isinstance(count, int) and count == 1:
-        at = (0.5 * (first + last) * reach)[:, None]
+        coordinates = (0.5 * (first + last) * reach)[:, None]
     else:
         step = (last - first) * reach / jnp.asarray(count - 1, first.dtype)
         steps = lax.iota(first.dtype, count)[None]
-        at = (first * reach)[:, None] + steps * step[:, None]
+        coordinates = (first * reach)[:, None] + steps * step[:, None]
         # The last pixel is exactly at the edge of the region, which sums of steps may miss.
-        at = jnp.where(steps == jnp.asarray(count - 1, first.dtype), (last * reach)[:, None], at)
-    return at, (at >= 0) & (at <= reach)
+        coordinates = jnp.where(steps == jnp.asarray(count - 1, first.dtype), (last * reach)[:, None], coordinates)
+    return coordinates, (coordinates >= 0) & (coordinates <= reach)
 
 
-def _rounded(at: Any) -> Any:
-    return lax.round(at, lax.RoundingMethod.AWAY_FROM_ZERO)
+def _rounded(coordinates: Any) -> Any:
+    return lax.round(coordinates, lax.RoundingMethod.AWAY_FROM_ZERO)

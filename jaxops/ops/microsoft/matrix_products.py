@@ -241,9 +241,9 @@ def _cdist(operands: tuple[jax.Array, ...], root: bool) -> jax.Array:
     return (root_of_squares(total) if root else total).astype(operands[0].dtype)
 
 
-def _check_matrices(op: str, **given: Sizes) -> None:
-    """Raises ShapeError unless each of `given` has two axes."""
-    for name, sizes in given.items():
+def _check_matrices(op: str, **shapes: Sizes) -> None:
+    """Raises ShapeError unless each of `shapes` has two axes."""
+    for name, sizes in shapes.items():
         if len(sizes) != 2:
             raise ShapeError(f"{op}: `{name}` must be a matrix, got {shape_text(sizes)}")
 

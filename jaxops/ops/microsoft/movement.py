@@ -1,15 +1,6 @@
-"""Operators that move data, and those that ask whether it is finite; most are the standard's by another name."""
+"""Operators that move data, and those that test if it is finite; most are the standard's by another name."""
 
-__all__ = [
-    "expand_dims",
-    "gather_nd",
-    "is_all_finite",
-    "pad",
-    "range",
-    "trilu",
-    "unfold_tensor",
-    "unique",
-]
+__all__ = ["expand_dims", "gather_nd", "is_all_finite", "pad", "range", "trilu", "unfold_tensor", "unique"]
 
 from collections.abc import Sequence
 from typing import Any
@@ -98,7 +89,7 @@ def trilu(x: A, k: Any = None, *, upper: int = 1) -> A:
 
 
 def _window_count(op: str, sizes: Sizes, axis: int, size: int, step: int) -> Dim:
-    """How many slices of `size` elements, `step` apart, an axis has."""
+    """The number of slices of `size` elements, `step` apart, along an axis."""
     if size < 1 or step < 1:
         raise ArgumentError(f"{op}: `size` is {size} and `step` is {step}; both must be at least 1")
     length = sizes[axis]
@@ -119,22 +110,22 @@ def unfold_tensor(input: A, *, dim: int = -1, size: int, step: int = 1) -> A:
     [[0, 1, 2], [2, 3, 4]]
     """
     x = array(input)
-    at = resolve_axis("unfold_tensor", dim, x.ndim, operand="dim")
+    along = resolve_axis("unfold_tensor", dim, x.ndim, operand="dim")
     length, apart = integer("unfold_tensor", "size", size), integer("unfold_tensor", "step", step)
-    count = _window_count("unfold_tensor", x.shape, at, length, apart)
+    count = _window_count("unfold_tensor", x.shape, along, length, apart)
     if is_symbolic(count):
         x = as_traced(x)
-    return widened(lambda xs: _unfolded(xs[0], at, length, apart, count), (x,))
+    return widened(lambda xs: _unfolded(xs[0], along, length, apart, count), (x,))
 
 
 @jit_if_concrete
 def _unfolded(x: Any, axis: int, size: int, step: int, count: Any) -> Any:
     if isinstance(x, np.ndarray):
-        places = np.arange(count)[:, None] * step + np.arange(size)
-        return np.moveaxis(np.take(x, places, axis=axis), axis + 1, -1)
+        indices = np.arange(count)[:, None] * step + np.arange(size)
+        return np.moveaxis(np.take(x, indices, axis=axis), axis + 1, -1)
     first, offset = jnp.arange(count, dtype=np.int32) * step, jnp.arange(size, dtype=np.int32)
-    places = first[:, None] + offset[None]
-    return jnp.moveaxis(jnp.take(x, places, axis=axis, mode="clip"), axis + 1, -1)
+    indices = first[:, None] + offset[None]
+    return jnp.moveaxis(jnp.take(x, indices, axis=axis, mode="clip"), axis + 1, -1)
 
 
 def unique(x: Array, *, size: Static = None) -> tuple[Array, Array, Array]:
@@ -153,18 +144,18 @@ def unique(x: Array, *, size: Static = None) -> tuple[Array, Array, Array]:
     if values.ndim != 1:
         raise ShapeError(f"unique: x must have one axis, got {describe(values)}")
     if size is None:
-        y, _, places, counts = standard_unique(values, sorted=0)
-        return y, places, counts
-    y, first, places, counts = map(as_traced, standard_unique(values, size=size))
+        y, _, positions, counts = standard_unique(values, sorted=0)
+        return y, positions, counts
+    y, first, positions, counts = map(as_traced, standard_unique(values, size=size))
     kind = canonical(np.int64)
     order = jnp.argsort(jnp.where(counts == 0, jnp.iinfo(kind).max, first.astype(kind)))
     rank = jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0], dtype=order.dtype))
-    return y[order], rank[places].astype(kind), counts[order]
+    return y[order], rank[positions].astype(kind), counts[order]
 
 
 @operator(foldable=False)
 def is_all_finite(input: Sequence[Array], *, isinf_only: int = 0, isnan_only: int = 0) -> jax.Array:
-    """Whether no element of any operand is infinite or NaN.
+    """Tells if no element of any operand is infinite or NaN.
 
     input: floats of one dtype. isinf_only: 1 looks for infinities only; isnan_only: 1 looks for NaN only; not both.
     Returns one boolean. Raises ArgumentError, SignatureError, DTypeError. Source: com.microsoft IsAllFinite, opset 1.
@@ -180,5 +171,5 @@ def is_all_finite(input: Sequence[Array], *, isinf_only: int = 0, isnan_only: in
         raise ArgumentError(f"{op}: `isinf_only` and `isnan_only` are both 1; at most one of them may be")
     bad = jnp.isinf if infinities else jnp.isnan if nans else lambda x: ~jnp.isfinite(x)
     operands = floating(op, **{f"input {i}": x for i, x in enumerate(input)})
-    found: list[jax.Array] = [~jnp.any(bad(x)) for x in operands]
-    return jnp.stack(found).all()
+    checks: list[jax.Array] = [~jnp.any(bad(x)) for x in operands]
+    return jnp.stack(checks).all()

@@ -78,17 +78,17 @@ def simplified_layer_normalization(
     [[1.0, 1.0]]
     """
     op = "simplified_layer_normalization"
-    found = _normalization(op, (x, scale, None), axis, epsilon, stash_type, return_statistics, True)
-    return (found[0], found[2]) if return_statistics else found
+    results = _normalization(op, (x, scale, None), axis, epsilon, stash_type, return_statistics, True)
+    return (results[0], results[2]) if return_statistics else results
 
 
 def _normalization(
     op: str, values: Any, axis: int, epsilon: float, stash_type: Any, statistics: bool, simplified: bool
 ) -> Any:
     x, scale, b = floating(op, **dict(zip(("x", "scale", "b"), values, strict=True)))
-    at, kept = resolve_axis(op, axis, x.ndim), stash(op, stash_type)
-    y, mean, inverse = _scaled((x, scale, b), op, tuple(range(at, x.ndim)), float(epsilon), simplified)
-    return (y, mean.astype(kept), inverse.astype(kept)) if statistics else y
+    first_axis, statistics_dtype = resolve_axis(op, axis, x.ndim), stash(op, stash_type)
+    y, mean, inverse = _scaled((x, scale, b), op, tuple(range(first_axis, x.ndim)), float(epsilon), simplified)
+    return (y, mean.astype(statistics_dtype), inverse.astype(statistics_dtype)) if statistics else y
 
 
 @jit_if_concrete
@@ -141,8 +141,8 @@ def skip_layer_normalization(
     >>> skip_layer_normalization(x, x, jnp.ones(2)).round(3).tolist()
     [[-1.0, 1.0]]
     """
-    found = _skip("skip_layer_normalization", input, skip, gamma, beta, bias, epsilon, False)
-    return found if return_statistics else found[0]
+    results = _skip("skip_layer_normalization", input, skip, gamma, beta, bias, epsilon, False)
+    return results if return_statistics else results[0]
 
 
 def skip_simplified_layer_normalization(
@@ -164,14 +164,14 @@ def skip_simplified_layer_normalization(
     >>> skip_simplified_layer_normalization(x, x, jnp.ones(2)).round(3).tolist()
     [[1.0, 1.0]]
     """
-    found = _skip("skip_simplified_layer_normalization", input, skip, gamma, None, bias, epsilon, True)
-    return found if return_statistics else found[0]
+    results = _skip("skip_simplified_layer_normalization", input, skip, gamma, None, bias, epsilon, True)
+    return results if return_statistics else results[0]
 
 
 def _skip(op: str, input: Any, skip: Any, gamma: Any, beta: Any, bias: Any, epsilon: float, simplified: bool) -> Any:
-    given = {"input": input, "skip": skip, "gamma": gamma, "beta": beta, "bias": bias}
-    names = tuple(name for name, value in given.items() if value is not None)
-    operands = traced_operands(op, [given[name] for name in names], "floating-point")
+    named = {"input": input, "skip": skip, "gamma": gamma, "beta": beta, "bias": bias}
+    names = tuple(name for name, value in named.items() if value is not None)
+    operands = traced_operands(op, [named[name] for name in names], "floating-point")
     return _skip_normalization(operands, op, names, float(epsilon), simplified)
 
 
@@ -179,19 +179,19 @@ def _skip(op: str, input: Any, skip: Any, gamma: Any, beta: Any, bias: Any, epsi
 def _skip_normalization(
     operands: tuple[Any, ...], op: str, names: tuple[str, ...], epsilon: float, simplified: bool
 ) -> Any:
-    kept, work = operands[0].dtype, accumulation_type(operands[0].dtype)
-    given = {name: v.astype(work) for name, v in zip(names, operands, strict=True)}
-    x, skip = given.pop("input"), given.pop("skip")
-    biases.last_axis(op, x.shape, **{name: v.shape for name, v in given.items()})
+    dtype, work = operands[0].dtype, accumulation_type(operands[0].dtype)
+    named = {name: v.astype(work) for name, v in zip(names, operands, strict=True)}
+    x, skip = named.pop("input"), named.pop("skip")
+    biases.last_axis(op, x.shape, **{name: v.shape for name, v in named.items()})
     total = x + broadcast_to(skip.reshape(sizes_of.repeats(op, x.shape, skip.shape)), x.shape)
-    vectors = {name: lax.broadcast_in_dim(v, x.shape, (x.ndim - 1,)) for name, v in given.items()}
+    vectors = {name: lax.broadcast_in_dim(v, x.shape, (x.ndim - 1,)) for name, v in named.items()}
     if "bias" in vectors:
         total = total + vectors["bias"]
     y, mean, inverse = normalized(total, (x.ndim - 1,), epsilon, simplified)
     y = y * vectors["gamma"]
     if "beta" in vectors:
         y = y + vectors["beta"]
-    return y.astype(kept), mean.astype(np.float32), inverse.astype(np.float32), total.astype(kept)
+    return y.astype(dtype), mean.astype(np.float32), inverse.astype(np.float32), total.astype(dtype)
 
 
 def gated_rms_norm(
@@ -247,10 +247,10 @@ def _branchwise_rms_norm(operands: tuple[Any, Any], num_branches: int, epsilon: 
     x, scale = operands
     work = accumulation_type(x.dtype)
     shape = None if scale is None else scale.shape
-    split, wanted = sizes_of.branches("branchwise_rms_norm", x.shape, shape, num_branches)
+    split, scale_sizes = sizes_of.branches("branchwise_rms_norm", x.shape, shape, num_branches)
     y, _, _ = normalized(x.astype(work).reshape(split), (len(split) - 1,), epsilon, True)
     if scale is not None:
-        y = y * broadcast_to(scale.astype(work).reshape(wanted), split)
+        y = y * broadcast_to(scale.astype(work).reshape(scale_sizes), split)
     return y.reshape(x.shape).astype(x.dtype)
 
 
@@ -280,10 +280,10 @@ def group_norm(
 
 
 def _options(op: str, activation: int, channels_last: int, epsilon: float, groups: int) -> tuple[Any, ...]:
-    found = integer(op, "groups", groups)
-    if found < 1:
-        raise ArgumentError(f"{op}: `groups` is {found}; it must be at least 1")
-    return flag(op, "activation", activation), flag(op, "channels_last", channels_last), float(epsilon), found
+    group_count = integer(op, "groups", groups)
+    if group_count < 1:
+        raise ArgumentError(f"{op}: `groups` is {group_count}; it must be at least 1")
+    return flag(op, "activation", activation), flag(op, "channels_last", channels_last), float(epsilon), group_count
 
 
 @jit_if_concrete
@@ -334,8 +334,8 @@ def skip_group_norm(
     op = "skip_group_norm"
     added = traced_operands(op, (x, skip) if bias is None else (x, skip, bias), "floating-point")
     options = _options(op, activation, channels_last, epsilon, groups)
-    found = _skip_group_norm((*floating(op, gamma=gamma, beta=beta), *added), *options)
-    return found if return_sum else found[0]
+    results = _skip_group_norm((*floating(op, gamma=gamma, beta=beta), *added), *options)
+    return results if return_sum else results[0]
 
 
 @jit_if_concrete
@@ -347,8 +347,8 @@ def _skip_group_norm(operands: tuple[Any, ...], activation: bool, last: bool, ep
     order = (0, 2, 3, 1)
     flat = last or x.ndim != 4
     shape = x.shape if flat else tuple(x.shape[i] for i in order)
-    given = skip.shape if flat or skip.ndim != 4 else tuple(skip.shape[i] for i in order)
-    full = sizes_of.residual(op, shape, given)
+    skip_sizes = skip.shape if flat or skip.ndim != 4 else tuple(skip.shape[i] for i in order)
+    full = sizes_of.residual(op, shape, skip_sizes)
     axis = x.ndim - 1 if last else 1
     total = x + broadcast_to(skip.reshape(full if last else (full[0], full[3], *full[1:3])), x.shape)
     for bias in vectors:

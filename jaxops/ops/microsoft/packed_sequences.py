@@ -12,12 +12,14 @@ from jaxops.static import Dim, is_static, is_symbolic
 
 
 class Packed(NamedTuple):
-    """Where the sequences stand: their first tokens and lengths (B,); for each token its sequence and place (T,)."""
+    """The layout of the sequences: their first tokens and lengths (B,); for each token its sequence and position
+    (T,).
+    """
 
     starts: Any
     lengths: Any
     sequence: Any
-    place: Any
+    position: Any
 
 
 def packed(offsets: Any, total: Dim) -> Packed:
@@ -30,20 +32,20 @@ def packed(offsets: Any, total: Dim) -> Packed:
     return Packed(starts, lengths, sequence, lax.iota(np.int32, total) - starts[sequence])
 
 
-def at_places(values: Any, before: Any, at: Packed, sequence: Any, place: Any) -> Any:
-    """The values at places of sequences, of which those below 0 are before its first token.
+def values_at(values: Any, before: Any, layout: Packed, sequence: Any, position: Any) -> Any:
+    """The values at positions of sequences; positions below 0 are those before the first token of a sequence.
 
-    values: (T, …). before: (B, n, …), the n values before each sequence. sequence, place: integers of one shape; it
+    values: (T, …). before: (B, n, …), the n values before each sequence. sequence, position: integers of one shape; it
     takes the place of the axis T in the result. Places below -n have no meaning.
     """
     length, reach = values.shape[0], before.shape[1]
     if isinstance(length, int) and length == 0:  # nothing can be taken from it
         values = jnp.zeros((1, *values.shape[1:]), values.dtype)
-    here = jnp.take(values, at.starts[sequence] + place, 0, mode="clip")
+    here = jnp.take(values, layout.starts[sequence] + position, 0, mode="clip")
     if isinstance(reach, int) and reach == 0:
         return here
-    old = before[sequence, jnp.clip(reach + place, 0, reach - 1)]
-    inside = lax.broadcast_in_dim(place >= 0, here.shape, tuple(range(place.ndim)))
+    old = before[sequence, jnp.clip(reach + position, 0, reach - 1)]
+    inside = lax.broadcast_in_dim(position >= 0, here.shape, tuple(range(position.ndim)))
     return jnp.where(inside, here, old)
 
 
@@ -77,6 +79,6 @@ def capacity(op: str, value: Any, counts: Any) -> int:
 
 
 def captured(counts: Any, lengths: Any, size: int) -> Any:
-    """Which of the first `size` tokens of each sequence are captured, bool (B, size)."""
-    kept = jnp.clip(counts.astype(np.int32), 0, jnp.minimum(lengths, size))
-    return lax.broadcasted_iota(np.int32, (kept.shape[0], size), 1) < kept[:, None]
+    """True for each of the first `size` tokens of each sequence that is captured, bool (B, size)."""
+    count = jnp.clip(counts.astype(np.int32), 0, jnp.minimum(lengths, size))
+    return lax.broadcasted_iota(np.int32, (count.shape[0], size), 1) < count[:, None]

@@ -16,7 +16,7 @@ from jaxops.attributes import flag, integer, one_of
 from jaxops.dtypes import accumulation_type, floating, floats_of_one_type, integral
 from jaxops.errors import ArgumentError, DTypeError, UnsupportedError
 from jaxops.ops.common.elementwise import broadcast_to
-from jaxops.ops.microsoft.packed_sequences import Packed, at_places, capacity, captured, check_offsets, packed
+from jaxops.ops.microsoft.packed_sequences import Packed, capacity, captured, check_offsets, packed, values_at
 from jaxops.ops.nn.sequence_states import Activation, UpdateRule
 from jaxops.shapes.microsoft import packed_sequences as packed_sizes, packed_states as sizes_of
 from jaxops.signature import Bias, Weight, operator
@@ -85,30 +85,30 @@ def varlen_causal_conv_with_state(
 @jit_if_concrete
 def _convolved(operands: tuple[Any, ...], activation: Activation, step: int, size: int) -> tuple[Any, Any, Any]:
     x, weight, bias, state, sums, counts = operands
-    at, before = packed(sums, x.shape[0]), jnp.swapaxes(state, 1, 2)
+    layout, before = packed(sums, x.shape[0]), jnp.swapaxes(state, 1, 2)
     work, taps, reach = accumulation_type(x.dtype), weight.shape[2], state.shape[2]
     y = jnp.zeros(x.shape, work)
     for k in range(taps):
-        tap = at_places(x, before, at, at.sequence, at.place - (taps - 1 - k) * step)
+        tap = values_at(x, before, layout, layout.sequence, layout.position - (taps - 1 - k) * step)
         y = y + tap.astype(work) * broadcast_to(weight[:, 0, k].astype(work), x.shape)
     if bias is not None:
         y = y + broadcast_to(bias.astype(work), y.shape)
     if activation != "none":
         y = y * lax.logistic(y)
-    sequence, places = (lax.broadcasted_iota(np.int32, (sums.shape[0] - 1, reach), axis) for axis in (0, 1))
-    last = at_places(x, before, at, sequence, at.lengths[:, None] - reach + places)
-    return y.astype(x.dtype), jnp.swapaxes(last, 1, 2), _first(x, at, counts, size)
+    sequence, positions = (lax.broadcasted_iota(np.int32, (sums.shape[0] - 1, reach), axis) for axis in (0, 1))
+    last = values_at(x, before, layout, sequence, layout.lengths[:, None] - reach + positions)
+    return y.astype(x.dtype), jnp.swapaxes(last, 1, 2), _first(x, layout, counts, size)
 
 
-def _first(x: Any, at: Packed, counts: Any, size: int) -> Any:
+def _first(x: Any, layout: Packed, counts: Any, size: int) -> Any:
     """The first tokens of each sequence, zeros behind those that are captured: (T, …) → (B, size, …)."""
-    batch = at.starts.shape[0]
+    batch = layout.starts.shape[0]
     if not size:
         return jnp.zeros((batch, 0, *x.shape[1:]), x.dtype)
-    sequence, places = (lax.broadcasted_iota(np.int32, (batch, size), axis) for axis in (0, 1))
-    found = at_places(x, jnp.zeros((batch, 0, *x.shape[1:]), x.dtype), at, sequence, places)
-    kept = lax.broadcast_in_dim(captured(counts, at.lengths, size), found.shape, (0, 1))
-    return jnp.where(kept, found, jnp.zeros_like(found))
+    sequence, positions = (lax.broadcasted_iota(np.int32, (batch, size), axis) for axis in (0, 1))
+    tokens = values_at(x, jnp.zeros((batch, 0, *x.shape[1:]), x.dtype), layout, sequence, positions)
+    is_captured = lax.broadcast_in_dim(captured(counts, layout.lengths, size), tokens.shape, (0, 1))
+    return jnp.where(is_captured, tokens, jnp.zeros_like(tokens))
 
 
 @dataclass(frozen=True)
@@ -204,8 +204,8 @@ def gated_delta_net(
     batch, length = sizes_of.samples(op, heads, shapes[8], shapes[5])
     check_offsets(op, "cu_seqlens", cu_seqlens, heads.lead[0], least=0)
     sizes_of.gates(op, heads, *shapes[3:5], *shapes[6:8])
-    wanted = {"initial_state": (shapes[5], (batch, *heads.state)), "capture_count": (shapes[9], (batch,))}
-    packed_sizes.by_sequence(op, wanted | {"state_update_active": (shapes[10], (1,))})
+    expected_sizes = {"initial_state": (shapes[5], (batch, *heads.state)), "capture_count": (shapes[9], (batch,))}
+    packed_sizes.by_sequence(op, expected_sizes | {"state_update_active": (shapes[10], (1,))})
     options = _Options(
         gate=kind,
         lowest=float(gate_lower_bound),
@@ -242,9 +242,9 @@ def _delta_net(operands: tuple[Any, ...], of: sizes_of.Heads, batch: Any, length
 
     def one(old: Any, token: tuple[Any, ...]) -> tuple[Any, tuple[Any, Any]]:
         """The states (n, Hk, group, K, V) after a token of n sequences, its output and what it adds."""
-        reads, writes, new, kept, rate = token
-        if kept is not None:
-            old = old * kept[..., None]
+        reads, writes, new, decayed, rate = token
+        if decayed is not None:
+            old = old * decayed[..., None]
         if rate is not None:
             new = rate * (new - jnp.sum(old * writes[..., None], 3))
         old = old + writes[..., None] * new[:, :, :, None]
@@ -252,26 +252,26 @@ def _delta_net(operands: tuple[Any, ...], of: sizes_of.Heads, batch: Any, length
 
     tokens = (q * options.scale, k, v, factor, beta)
     if length is None:
-        at = packed(sums, total)
+        layout = packed(sums, total)
 
         def alone(states: Any, token: Any) -> Any:
-            place, rest = token
-            row, found = one(
-                lax.dynamic_index_in_dim(states, place, 0), tuple(x if x is None else x[None] for x in rest)
+            sequence, values = token
+            row, results = one(
+                lax.dynamic_index_in_dim(states, sequence, 0), tuple(x if x is None else x[None] for x in values)
             )
-            return lax.dynamic_update_index_in_dim(states, row[0], place, 0), tuple(x[0] for x in found)
+            return lax.dynamic_update_index_in_dim(states, row[0], sequence, 0), tuple(x[0] for x in results)
 
-        state, (y, added) = lax.scan(alone, state, (at.sequence, tokens))
+        state, (y, added) = lax.scan(alone, state, (layout.sequence, tokens))
     else:
-        at = packed(lax.iota(np.int32, batch + 1) * jnp.asarray(length, np.int32), total)
+        layout = packed(lax.iota(np.int32, batch + 1) * jnp.asarray(length, np.int32), total)
         steps = tuple(x if x is None else jnp.moveaxis(x.reshape(batch, length, *x.shape[1:]), 1, 0) for x in tokens)
-        state, found = lax.scan(one, state, steps)
-        y, added = (jnp.moveaxis(x, 0, 1).reshape(total, *x.shape[2:]) for x in found)
+        state, results = lax.scan(one, state, steps)
+        y, added = (jnp.moveaxis(x, 0, 1).reshape(total, *x.shape[2:]) for x in results)
     y = y.astype(narrow).reshape(*of.lead, of.values, of.value_size)
     last = jnp.swapaxes(state, 3, 4).reshape(batch, *of.state)
     if factor is None:
         factor = jnp.ones((*by_value, 1), np.float32)
-    changes = [_first(x, at, counts, options.size) for x in (factor, k, added)]
+    changes = [_first(x, layout, counts, options.size) for x in (factor, k, added)]
     update = jnp.concatenate([x.reshape(batch, int(np.prod(x.shape[1:]))) for x in changes], 1)
     if active is not None:
         update = jnp.where(active.reshape(()) != 0, update, jnp.zeros_like(update))
@@ -279,7 +279,7 @@ def _delta_net(operands: tuple[Any, ...], of: sizes_of.Heads, batch: Any, length
 
 
 def _factor(decay: Any, axes: int, a_log: Any, shift: Any, lead: tuple[Any, ...], options: _Options) -> Any:
-    """What a state is multiplied by, (*lead, 1 or K), for a decay whose tokens stand on some axes."""
+    """The factor of a state, (*lead, 1 or K), for a decay whose tokens lie along `axes` axes."""
     x = decay.astype(np.float32).reshape(*lead, *(decay.shape[axes + 1 :] or (1,)))
     if options.gate == "none":
         return jnp.exp(x)

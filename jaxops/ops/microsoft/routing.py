@@ -57,8 +57,8 @@ def moe_group_router(
         raise ArgumentError(f"{op}: a `projection_weight` is for the full scores only, the outputs 1 and 2")
     operands = floats_of_one_type(op, logits=logits, projection_weight=projection_weight)
     (bias,) = floating(op, expert_bias=expert_bias)
-    found = _routed((*operands, bias), tuple(counts.items()), float(router_sentinel))
-    return found if full_scores else found[0]
+    results = _routed((*operands, bias), tuple(counts.items()), float(router_sentinel))
+    return results if full_scores else results[0]
 
 
 def _score_sizes(op: str, logits: Sizes, bias: Sizes, projection: Sizes | None) -> tuple[Dim, int]:

@@ -72,7 +72,10 @@ def _signal_sizes(op: str, sizes: Sizes, count: int) -> Sizes:
             f"{op}: x of {shape_text(sizes)} must have {count} axes and an axis of 2, real and imaginary, behind them"
         )
     if isinstance(sizes[-2], int) and sizes[-2] < 2:
-        raise ShapeError(f"{op}: x of {shape_text(sizes)} is the transform of no element; it needs two points or more")
+        raise ShapeError(
+            f"{op}: x of {shape_text(sizes)} has {sizes[-2]} frequency bins on axis {len(sizes) - 2}; "
+            f"it needs at least 2"
+        )
     return (*sizes[-1 - count : -2], 2 * (sizes[-2] - 1))
 
 

@@ -105,7 +105,7 @@ def _causal_conv(operands: tuple[Any, ...], activation: Activation, last: bool, 
     if not window:
         return y, as_given(lax.slice_in_dim(line, length, length + reach, axis=2), state)
     done = _tokens_done(length, window)
-    items = jax.vmap(lambda at: lax.dynamic_slice_in_dim(line, jnp.maximum(at, 0), reach, 2))(done)
+    items = jax.vmap(lambda start: lax.dynamic_slice_in_dim(line, jnp.maximum(start, 0), reach, 2))(done)
     return y, _without_earlier(jax.vmap(lambda v: as_given(v, state))(items), done)
 
 
@@ -201,8 +201,8 @@ def linear_attention_gate(a: Array, dt_bias: Array, decay_scale: Array, b: Array
     """
     op = "linear_attention_gate"
     gates = traced_operands(op, (a,) if b is None else (a, b), "floating-point")
-    found = _gate((*gates, *floating(op, dt_bias=dt_bias, decay_scale=decay_scale)))
-    return found if b is not None else found[0]
+    gates_of_state = _gate((*gates, *floating(op, dt_bias=dt_bias, decay_scale=decay_scale)))
+    return gates_of_state if b is not None else gates_of_state[0]
 
 
 @jit_if_concrete
@@ -212,8 +212,8 @@ def _gate(operands: tuple[Any, ...]) -> tuple[Any, ...]:
     a = gates[0].astype(work)
     biases.last_axis(op, a.shape, dt_bias=shift.shape, decay_scale=factor.shape)
     shift, factor = (broadcast_to(v.astype(work), a.shape) for v in (shift, factor))
-    found = [factor * jnp.logaddexp(a + shift, 0.0)]
+    results = [factor * jnp.logaddexp(a + shift, 0.0)]
     if len(gates) > 1:
         biases.same(op, a.shape, b=gates[1].shape)
-        found.append(lax.logistic(gates[1].astype(work)))
-    return tuple(v.astype(gates[0].dtype) for v in found)
+        results.append(lax.logistic(gates[1].astype(work)))
+    return tuple(v.astype(gates[0].dtype) for v in results)

@@ -39,10 +39,10 @@ def murmur_hash3(x: AllBits[Array], *, positive: int = 1, seed: int = 0) -> Arra
     data, start = array(x), integer(op, "seed", seed) & 0xFFFFFFFF
     kind = np.dtype(np.uint32 if flag(op, "positive", positive) else np.int32)
     if is_string(data):
-        found = np.empty(data.shape, np.uint32)
-        for place, text in np.ndenumerate(data):
-            found[place] = _hash_of_bytes(str(text).encode(errors="surrogatepass"), start)
-        return found.view(kind)
+        hashes = np.empty(data.shape, np.uint32)
+        for index, text in np.ndenumerate(data):
+            hashes[index] = _hash_of_bytes(str(text).encode(errors="surrogatepass"), start)
+        return hashes.view(kind)
     if data.dtype.name not in _HASHED:
         raise DTypeError(f"{op}: x must be strings or of {', '.join(_HASHED)}, got {describe(data)}")
     if isinstance(data, np.ndarray):
@@ -84,12 +84,12 @@ def _avalanche(state: Any) -> Any:
 
 
 def _hash_of_bytes(text: bytes, seed: int) -> np.uint32:
-    whole = len(text) // 4 * 4
+    aligned = len(text) // 4 * 4
     with np.errstate(over="ignore"):
         state = np.uint32(seed)
-        for word in np.frombuffer(text[:whole], "<u4"):
+        for word in np.frombuffer(text[:aligned], "<u4"):
             state = _with_word(state, word)
-        state = state ^ _scrambled(np.uint32(int.from_bytes(text[whole:], "little")))
+        state = state ^ _scrambled(np.uint32(int.from_bytes(text[aligned:], "little")))
         return _avalanche(state ^ np.uint32(len(text)))
 
 
@@ -134,10 +134,10 @@ def tokenizer(
         return np.empty((*texts.shape, 0), object)
     if flag(op, "mark", mark):
         rows = [["\x02", *row, "\x03"] for row in rows]
-    found = np.full((len(rows), max(map(len, rows))), pad_value, object)
-    for line, row in zip(found, rows, strict=True):
+    table = np.full((len(rows), max(map(len, rows))), pad_value, object)
+    for line, row in zip(table, rows, strict=True):
         line[: len(row)] = row
-    return found.reshape(*texts.shape, -1)
+    return table.reshape(*texts.shape, -1)
 
 
 def _tokens(op: str, text: str, least: int, separators: Sequence[str] | None, tokenexp: str | None) -> list[str]:
@@ -145,8 +145,8 @@ def _tokens(op: str, text: str, least: int, separators: Sequence[str] | None, to
         return list(text)
     if tokenexp is not None:
         pattern = compiled(op, "tokenexp", tokenexp, longest=True)
-        found = [match.group() for match in pattern.finditer(encoded(text))]
-        return _long_enough(found, least)
+        matches = [match.group() for match in pattern.finditer(encoded(text))]
+        return _long_enough(matches, least)
     pieces = [text]
     for separator in separators or ():
         if not separator:
@@ -158,8 +158,8 @@ def _tokens(op: str, text: str, least: int, separators: Sequence[str] | None, to
 
 def _long_enough(tokens: Sequence[bytes], least: int) -> list[str]:
     """The tokens of enough characters."""
-    found = (token.decode(errors="surrogatepass") for token in tokens)
-    return [token for token in found if len(token) >= least]
+    texts = (token.decode(errors="surrogatepass") for token in tokens)
+    return [token for token in texts if len(token) >= least]
 
 
 def _cut(text: bytes, pattern: Any) -> list[bytes]:
@@ -259,35 +259,35 @@ def dynamic_time_warping(input: Array, *, size: Static = None) -> jax.Array:
 def _warping(cost: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
     rows, columns = cost.shape
     wide = cost.astype(np.float32)
-    place = jnp.arange(rows + 1, dtype=np.int32)
+    row = jnp.arange(rows + 1, dtype=np.int32)
     infinite = jnp.full(rows + 1, np.inf, np.float32)
 
     def diagonal(last: Any, step: Any) -> Any:
-        """Costs of the places (i, step - i), for all rows i at once, with row and column 0 before the matrix."""
+        """Costs of the cells (i, step - i), for all rows i at once, with row and column 0 before the matrix."""
         before, previous = last
         both, down, along = jnp.roll(before, 1), jnp.roll(previous, 1), previous
-        column = step - place
-        inside = (place >= 1) & (column >= 1) & (column <= columns)
+        column = step - row
+        inside = (row >= 1) & (column >= 1) & (column <= columns)
         move = jnp.where((both < down) & (both < along), 0, jnp.where((down < both) & (down < along), 1, 2))
         best = jnp.where(move == 0, both, jnp.where(move == 1, down, along))
-        own = wide.at[place - 1, column - 1].get(mode="clip", wrap_negative_indices=False)
-        return (previous, jnp.where(inside, best + own, infinite)), move.astype(np.int8)
+        cell_costs = wide.at[row - 1, column - 1].get(mode="clip", wrap_negative_indices=False)
+        return (previous, jnp.where(inside, best + cell_costs, infinite)), move.astype(np.int8)
 
     steps = jnp.arange(2, rows + columns + 1, dtype=np.int32)
     begin = (infinite.at[0].set(0), infinite)
     _, moves = lax.scan(diagonal, begin, steps)
 
-    def back(at: Any, _: Any) -> Any:
-        i, j = at
+    def back(cell: Any, _: Any) -> Any:
+        i, j = cell
         inside = (i > 0) & (j > 0)
         move = moves[jnp.maximum(i + j - 2, 0), i]
         following = (i - (move != 2).astype(np.int32), j - (move != 1).astype(np.int32))
-        kept = jax.tree.map(lambda new, old: jnp.where(inside, new, old), following, at)
-        return kept, jnp.stack([i - 1, j - 1, inside.astype(np.int32)])
+        next_cell = jax.tree.map(lambda new, old: jnp.where(inside, new, old), following, cell)
+        return next_cell, jnp.stack([i - 1, j - 1, inside.astype(np.int32)])
 
     end = (jnp.asarray(rows, np.int32), jnp.asarray(columns, np.int32))
-    _, found = lax.scan(back, end, None, length=rows + columns - 1)
-    length = found[:, 2].sum(dtype=np.int32)
+    _, path_backwards = lax.scan(back, end, None, length=rows + columns - 1)
+    length = path_backwards[:, 2].sum(dtype=np.int32)
     index = length - 1 - jnp.arange(size, dtype=np.int32)
-    path = found[jnp.maximum(index, 0), :2].T
+    path = path_backwards[jnp.maximum(index, 0), :2].T
     return jnp.where(index >= 0, path, -1), length

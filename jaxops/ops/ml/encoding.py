@@ -56,10 +56,10 @@ def label_encoder(
     >>> label_encoder(np.array(["Dori", "Amy"]), keys_strings=["Amy", "Sally"], values_int64s=[5, 6])
     array([-1,  5])
     """
-    given = {"tensor": keys_tensor, "strings": keys_strings, "int64s": keys_int64s, "floats": keys_floats}
-    keys = _one("keys", given)
-    given = {"tensor": values_tensor, "strings": values_strings, "int64s": values_int64s, "floats": values_floats}
-    values = _one("values", given)
+    candidates = {"tensor": keys_tensor, "strings": keys_strings, "int64s": keys_int64s, "floats": keys_floats}
+    keys = _one("keys", candidates)
+    candidates = {"tensor": values_tensor, "strings": values_strings, "int64s": values_int64s, "floats": values_floats}
+    values = _one("values", candidates)
     if keys.shape != values.shape:
         raise ShapeError(
             f"label_encoder: {len(keys)} keys were given, but {len(values)} values; give one value per key"
@@ -75,14 +75,14 @@ def label_encoder(
             f"they must have one element type, convert with jaxops.cast"
         )
     keys, values = _holdable(keys, values, x.dtype)
-    ordered, found, nan = _table(keys, values, default)
+    ordered, results_by_key, nan = _table(keys, values, default)
     first = None
     if traced and ordered.dtype.kind in "iu" and ordered.size:
-        found, first = _without_gaps(ordered, found, default)
-    results = np.concatenate([found, default[None], (default if nan is None else nan)[None]])
+        results_by_key, first = _without_gaps(ordered, results_by_key, default)
+    results = np.concatenate([results_by_key, default[None], (default if nan is None else nan)[None]])
     if traced and is_string(values):
-        places = as_traced(np.arange(len(results), dtype=np.int32))
-        return ChosenStrings.of(_encode((x, ordered, places), first), results)
+        result_numbers = as_traced(np.arange(len(results), dtype=np.int32))
+        return ChosenStrings.of(_encode((x, ordered, result_numbers), first), results)
     return _encode((x, ordered, as_traced(results) if traced else results), first)
 
 
@@ -153,45 +153,45 @@ def one_hot_encoder(
         require(op, "real numbers", x)
         x = lax.convert_element_type(jnp.trunc(x), x.dtype) if is_float(x.dtype) else x
         keys, positions = _exact(keys, positions, x.dtype)
-    places = label_encoder(x, keys_tensor=keys, values_tensor=positions, default_tensor=np.array([-1], np.int32))
-    if not lenient and isinstance(places, np.ndarray) and (places < 0).any():
-        raise ArgumentError(f"{op}: {np.asarray(x)[places < 0][0]!r} is no category, and `zeros` is 0")
-    places = as_traced(places)
-    found = jax.nn.one_hot(places, count, dtype=np.float32)
+    numbers = label_encoder(x, keys_tensor=keys, values_tensor=positions, default_tensor=np.array([-1], np.int32))
+    if not lenient and isinstance(numbers, np.ndarray) and (numbers < 0).any():
+        raise ArgumentError(f"{op}: {np.asarray(x)[numbers < 0][0]!r} is no category, and `zeros` is 0")
+    numbers = as_traced(numbers)
+    rows = jax.nn.one_hot(numbers, count, dtype=np.float32)
     if lenient:
-        return found
-    unknown = jnp.broadcast_to(jnp.expand_dims(places < 0, -1), found.shape)
-    return jnp.where(unknown, jnp.asarray(np.nan, np.float32), found)
+        return rows
+    unknown = jnp.broadcast_to(jnp.expand_dims(numbers < 0, -1), rows.shape)
+    return jnp.where(unknown, jnp.asarray(np.nan, np.float32), rows)
 
 
 def _exact(keys: np.ndarray, positions: np.ndarray, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     """The int64 keys that this type holds exactly, in it, and their positions."""
     if is_float(dtype):
         with np.errstate(over="ignore"):
-            held = np.array([float(k.astype(dtype)) == k.item() for k in keys], bool)
+            representable = np.array([float(k.astype(dtype)) == k.item() for k in keys], bool)
     else:
         limits = jnp.iinfo(dtype)
-        held = (keys >= limits.min) & (keys <= limits.max)
-    return keys[held].astype(dtype), positions[held]
+        representable = (keys >= limits.min) & (keys <= limits.max)
+    return keys[representable].astype(dtype), positions[representable]
 
 
-def _one(name: str, given: dict[str, Any]) -> np.ndarray:
+def _one(name: str, candidates: dict[str, Any]) -> np.ndarray:
     """The one attribute that is given, as a vector."""
-    present = {kind: value for kind, value in given.items() if value is not None}
+    present = {kind: value for kind, value in candidates.items() if value is not None}
     if len(present) != 1:
-        listing = ", ".join(f"{name}_{kind}" for kind in (present or given))
+        listing = ", ".join(f"{name}_{kind}" for kind in (present or candidates))
         problem = "exclude each other" if present else "are all missing"
         raise SignatureError(f"label_encoder: {listing} {problem}; give one of them")
     ((kind, value),) = present.items()
     attribute = f"{name}_{kind}"
     if kind == "int64s":
         return np.array(ints("label_encoder", attribute, value), np.int64)
-    found = known("label_encoder", attribute, value)
-    if found.ndim != 1:
-        raise ShapeError(f"label_encoder: `{attribute}` must be 1-D, got {describe(found)}")
+    vector = known("label_encoder", attribute, value)
+    if vector.ndim != 1:
+        raise ShapeError(f"label_encoder: `{attribute}` must be 1-D, got {describe(vector)}")
     if kind == "tensor":
-        return found.astype(object) if is_string(found) else found
-    return found.astype(object if kind == "strings" else np.float32)
+        return vector.astype(object) if is_string(vector) else vector
+    return vector.astype(object if kind == "strings" else np.float32)
 
 
 def _default(values: np.ndarray, tensor: Any, string: str, integer: int, number: float) -> np.ndarray:
@@ -201,16 +201,16 @@ def _default(values: np.ndarray, tensor: Any, string: str, integer: int, number:
             return np.array(string, object)
         value = number if is_float(dtype) else integer
         return converted("label_encoder: the default", np.asarray(value), dtype)
-    found = known("label_encoder", "default_tensor", tensor)
-    if found.size != 1:
-        raise ShapeError(f"label_encoder: `default_tensor` must be one element, got {describe(found)}")
-    found = found.astype(object) if is_string(found) else found
-    if found.dtype != dtype:
+    element = known("label_encoder", "default_tensor", tensor)
+    if element.size != 1:
+        raise ShapeError(f"label_encoder: `default_tensor` must be one element, got {describe(element)}")
+    element = element.astype(object) if is_string(element) else element
+    if element.dtype != dtype:
         raise DTypeError(
-            f"label_encoder: `default_tensor` is {describe(found)}, but the values are "
+            f"label_encoder: `default_tensor` is {describe(element)}, but the values are "
             f"{'strings' if is_string(values) else dtype.name}"
         )
-    return found.reshape(())
+    return element.reshape(())
 
 
 def _holdable(keys: np.ndarray, values: np.ndarray, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -219,8 +219,8 @@ def _holdable(keys: np.ndarray, values: np.ndarray, dtype: Any) -> tuple[np.ndar
         return keys, values
     with np.errstate(over="ignore"):
         narrow = keys.astype(dtype)
-    held = np.isfinite(narrow) | ~np.isfinite(keys) if is_float(dtype) else narrow == keys
-    return narrow[held], values[held]
+    fits_type = np.isfinite(narrow) | ~np.isfinite(keys) if is_float(dtype) else narrow == keys
+    return narrow[fits_type], values[fits_type]
 
 
 def _table(keys: np.ndarray, values: np.ndarray, default: np.ndarray) -> tuple[np.ndarray, np.ndarray, Any]:
@@ -257,14 +257,14 @@ def _encode(operands: tuple[Array, Array, Array], first: int | None) -> Any:
     x, keys, results = operands
     xp = np if isinstance(x, np.ndarray) else jnp
     count = results.shape[0] - 2
-    place = xp.full(x.shape, count)
+    position = xp.full(x.shape, count)
     if first is not None:
         within = (x >= x.dtype.type(first)) & (x <= x.dtype.type(first + count - 1))
         wide = x if x.dtype.itemsize >= 4 else x.astype(np.int32)
-        place = xp.where(within, (wide - wide.dtype.type(first)).astype(place.dtype), count)
+        position = xp.where(within, (wide - wide.dtype.type(first)).astype(position.dtype), count)
     elif count:
         near = xp.minimum(xp.searchsorted(keys, x), count - 1)
-        place = xp.where(xp.asarray(keys)[near] == x, near, count)
+        position = xp.where(xp.asarray(keys)[near] == x, near, count)
     if is_float(x.dtype):
-        place = xp.where(xp.isnan(x), count + 1, place)
-    return xp.asarray(results[place], results.dtype)
+        position = xp.where(xp.isnan(x), count + 1, position)
+    return xp.asarray(results[position], results.dtype)

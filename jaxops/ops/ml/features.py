@@ -50,24 +50,24 @@ def array_feature_extractor(x: Array, y: Array) -> Any:
     if isinstance(x, np.ndarray) and is_string(x) and isinstance(y, jax.Array):
         if not jnp.issubdtype(y.dtype, jnp.integer):
             raise DTypeError(f"{op}: y is {describe(y)}; the indices must be integers, convert with jaxops.cast")
-        places = np.arange(x.size, dtype=np.int32).reshape(x.shape)
-        return ChosenStrings.of(gather(jnp.asarray(places), indices, axis=-1), x.reshape(-1))
+        positions = np.arange(x.size, dtype=np.int32).reshape(x.shape)
+        return ChosenStrings.of(gather(jnp.asarray(positions), indices, axis=-1), x.reshape(-1))
     if isinstance(x, jax.Array) and isinstance(indices, np.ndarray) and _are_few(indices, x.shape[-1]):
-        return _columns(x, tuple(int(place) % x.shape[-1] for place in indices))
+        return _columns(x, tuple(int(column) % x.shape[-1] for column in indices))
     return gather(x, indices, axis=-1)
 
 
 def _are_few(indices: np.ndarray, count: Dim) -> bool:
-    """Whether these are few indices, all inside."""
+    """Returns True for few indices that are all inside."""
     if not 0 < indices.size <= _FEW or indices.dtype.kind not in "iu" or not isinstance(count, int):
         return False
     return bool(np.all((-count <= indices) & (indices < count)))
 
 
 @jit_if_concrete
-def _columns(x: jax.Array, places: tuple[int, ...]) -> jax.Array:
-    starts = [k for k, place in enumerate(places) if k == 0 or place != places[k - 1] + 1]
-    runs = [places[begin:end] for begin, end in itertools.pairwise([*starts, len(places)])]
+def _columns(x: jax.Array, columns: tuple[int, ...]) -> jax.Array:
+    starts = [k for k, column in enumerate(columns) if k == 0 or column != columns[k - 1] + 1]
+    runs = [columns[begin:end] for begin, end in itertools.pairwise([*starts, len(columns)])]
     parts = [lax.slice_in_dim(x, run[0], run[-1] + 1, axis=x.ndim - 1) for run in runs]
     return parts[0] if len(parts) == 1 else lax.concatenate(parts, x.ndim - 1)
 
@@ -83,8 +83,8 @@ def _joined_sizes(op: str, sizes: list[Sizes], widths: tuple[int, ...] | None) -
                 size[:1],
                 sizes[0][:1],
             )
-    own = [size[1] for size in sizes]
-    return sizes[0][0], sum(own if widths is None else widths)
+    own_widths = [size[1] for size in sizes]
+    return sizes[0][0], sum(own_widths if widths is None else widths)
 
 
 def feature_vectorizer(x: Sequence[Array], *, inputdimensions: Ints | None = None) -> jax.Array:
@@ -110,6 +110,6 @@ def feature_vectorizer(x: Sequence[Array], *, inputdimensions: Ints | None = Non
     zero = np.zeros((), np.float32)
     parts = [part.astype(np.float32) for part in parts]
     if widths is not None:
-        places = [((0, 0, 0), (0, width - part.shape[1], 0)) for part, width in zip(parts, widths, strict=True)]
-        parts = [lax.pad(part, zero, place) for part, place in zip(parts, places, strict=True)]
+        paddings = [((0, 0, 0), (0, width - part.shape[1], 0)) for part, width in zip(parts, widths, strict=True)]
+        parts = [lax.pad(part, zero, padding) for part, padding in zip(parts, paddings, strict=True)]
     return assert_sizes(op, lax.concatenate(parts, 1), sizes, np.float32)

@@ -76,8 +76,8 @@ def linear_classifier(
     scores = _scores(op, x, coefficients, intercepts, None)
     targets = scores.shape[1]
     if targets == 1:
-        found = choose(decided(labels), (scores[:, 0] > 0).astype(np.int32))
-        return found, two_scores(scores[:, 0], how, opposite=False) if labels.size == 2 else transformed(scores, how)
+        chosen = choose(decided(labels), (scores[:, 0] > 0).astype(np.int32))
+        return chosen, two_scores(scores[:, 0], how, opposite=False) if labels.size == 2 else transformed(scores, how)
     sizes_of.one_each(op, "classlabels", labels.size, targets, "targets")
     return choose(labels, jnp.argmax(scores, 1).astype(np.int32)), transformed(scores, how)
 
@@ -89,5 +89,5 @@ def _scores(op: str, x: jax.Array, coefficients: Any, intercepts: Any, targets: 
     sizes = sizes_of.weights(op, weights.size, targets, x.shape[1], x.shape)
     if added.size:
         sizes_of.one_each(op, "intercepts", added.size, sizes[0], "targets")
-    found = jnp.matmul(x.astype(np.float32), weights.reshape(sizes).T, precision=lax.Precision.HIGHEST)
-    return found + jnp.broadcast_to(added, found.shape) if added.size else found
+    products = jnp.matmul(x.astype(np.float32), weights.reshape(sizes).T, precision=lax.Precision.HIGHEST)
+    return products + jnp.broadcast_to(added, products.shape) if added.size else products

@@ -108,13 +108,13 @@ def _values(op: str, values: list[Any]) -> Array:
     return jnp.stack(parts) if isinstance(parts[0], jax.Array) else np.stack(parts)
 
 
-def _placed(values: Array, places: list[int], size: int, missing: str) -> Any:
-    """A vector with the values at these places, and nothing elsewhere."""
+def _placed(values: Array, positions: list[int], size: int, missing: str) -> Any:
+    """A vector with the values at these positions, and `missing` or 0 elsewhere."""
     if isinstance(values, jax.Array):
-        return jnp.zeros(size, values.dtype).at[np.array(places, np.int32)].set(values)
-    found = np.full(size, missing, object) if values.dtype == object else np.zeros(size, values.dtype)
-    found[places] = values
-    return found
+        return jnp.zeros(size, values.dtype).at[np.array(positions, np.int32)].set(values)
+    vector = np.full(size, missing, object) if values.dtype == object else np.zeros(size, values.dtype)
+    vector[positions] = values
+    return vector
 
 
 def _cast(op: str, values: Array, to: CastTo) -> Array:

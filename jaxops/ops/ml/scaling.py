@@ -84,26 +84,26 @@ def imputer(
     x = _real("imputer", x)
     floats = is_float(x.dtype)
     kind, other = ("floats", "int64s") if floats else ("int64s", "floats")
-    given = {"floats": imputed_value_floats, "int64s": imputed_value_int64s}
-    if given[kind] is None or given[other] is not None:
+    candidates = {"floats": imputed_value_floats, "int64s": imputed_value_int64s}
+    if candidates[kind] is None or candidates[other] is not None:
         raise SignatureError(f"imputer: x is {x.dtype.name}, so give imputed_value_{kind}, and only that")
     name = f"imputed_value_{kind}"
-    wanted: Any = given[kind]
+    imputed: Any = candidates[kind]
     values = (
-        np.asarray(known("imputer", name, wanted), np.float32) if floats else np.array(ints("imputer", name, wanted))
+        np.asarray(known("imputer", name, imputed), np.float32) if floats else np.array(ints("imputer", name, imputed))
     )
     sizes_of.per_feature("imputer", name, values.size, x.shape)
     values = converted(f"imputer: `{name}`", values, x.dtype)
     if floats:
         replaced = np.float32(replaced_value_float)
-        found = x != x if np.isnan(replaced) else x == jnp.asarray(replaced, x.dtype)
+        is_replaced = x != x if np.isnan(replaced) else x == jnp.asarray(replaced, x.dtype)
     else:
         old = integer("imputer", "replaced_value_int64", replaced_value_int64)
         limits = jnp.iinfo(x.dtype)
         if not limits.min <= old <= limits.max:
             return x
-        found = x == jnp.asarray(old, x.dtype)
-    return lax.select(found, jnp.broadcast_to(as_traced(values.reshape(-1) if x.ndim else values[0]), x.shape), x)
+        is_replaced = x == jnp.asarray(old, x.dtype)
+    return lax.select(is_replaced, jnp.broadcast_to(as_traced(values.reshape(-1) if x.ndim else values[0]), x.shape), x)
 
 
 @operator(differentiable=False)
@@ -127,8 +127,8 @@ def binarizer(x: Array, *, threshold: float = 0.0) -> jax.Array:
         if limit < limits.min:
             above = jnp.ones(x.shape, bool)
         else:
-            whole = limits.max if limit >= limits.max else math.floor(limit)
-            above = x > jnp.asarray(whole, x.dtype)
+            integer_limit = limits.max if limit >= limits.max else math.floor(limit)
+            above = x > jnp.asarray(integer_limit, x.dtype)
     return above.astype(x.dtype)
 
 
@@ -141,11 +141,11 @@ def _real(op: str, x: Any) -> jax.Array:
 def _per_feature(op: str, name: str, values: Any, x: jax.Array) -> np.ndarray | None:
     if values is None:
         return None
-    found = np.asarray(known(op, name, values), np.float32).reshape(-1)
-    sizes_of.per_feature(op, name, found.size, x.shape)
-    if not found.size:
+    numbers = np.asarray(known(op, name, values), np.float32).reshape(-1)
+    sizes_of.per_feature(op, name, numbers.size, x.shape)
+    if not numbers.size:
         raise ArgumentError(f"{op}: `{name}` is empty; leave it out, or give values")
-    return found.astype(_work(x.dtype)) if x.ndim else found[0].astype(_work(x.dtype))
+    return numbers.astype(_work(x.dtype)) if x.ndim else numbers[0].astype(_work(x.dtype))
 
 
 def _work(dtype: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What classifiers and regressors share: inputs as rows, transforms of the scores, labels of the classes."""
+"""Shared by classifiers and regressors: inputs as rows, transforms of the scores, labels of the classes."""
 
 from typing import Any, Literal
 
@@ -31,12 +31,14 @@ def numbers(op: str, name: str, values: Any) -> np.ndarray:
     return np.asarray(known(op, name, () if values is None else values), np.float32).reshape(-1)
 
 
-def class_labels(op: str, **given: Any) -> np.ndarray:
-    """The labels of the classes: int64, or strings in an object array. `given` are the attributes of both kinds."""
-    present = {name: values for name, values in given.items() if values is not None and np.size(values)}
+def class_labels(op: str, **attributes: Any) -> np.ndarray:
+    """The labels of the classes: int64, or strings in an object array. `attributes` are the attributes of both
+    kinds.
+    """
+    present = {name: values for name, values in attributes.items() if values is not None and np.size(values)}
     if len(present) != 1:
         problem = "exclude each other" if present else "are both missing"
-        raise SignatureError(f"{op}: {' and '.join(given)} {problem}; give one of them")
+        raise SignatureError(f"{op}: {' and '.join(attributes)} {problem}; give one of them")
     ((name, values),) = present.items()
     if "string" in name:
         return np.asarray(values, object)

@@ -57,10 +57,10 @@ def svm_regressor(
         sizes_of.one_each(op, "coefficients", weights.size, count, "support vectors")
         x = _kernel(op, x, _vectors(op, x, support_vectors, count), kernel, numbers(op, "kernel_params", kernel_params))
     sizes = sizes_of.weights(op, weights.size, 1, x.shape[1], x.shape)
-    found = _matmul(x, weights.reshape(sizes).T) + added[0]
+    scores = _matmul(x, weights.reshape(sizes).T) + added[0]
     if single:
-        return jnp.where(found > 0, jnp.ones_like(found), -jnp.ones_like(found))
-    return transformed(found, how)
+        return jnp.where(scores > 0, jnp.ones_like(scores), -jnp.ones_like(scores))
+    return transformed(scores, how)
 
 
 def svm_classifier(
@@ -110,16 +110,16 @@ def svm_classifier(
     sizes_of.one_each(op, "coefficients", weights.size, (classes - 1) * total, "vectors times other classes")
     sizes_of.one_each(op, "rho", added.size, len(first), "pairs of classes")
     vectors = _vectors(op, x, support_vectors, total)
-    found = _kernel(op, x, vectors, kernel, numbers(op, "kernel_params", kernel_params))
-    scores = _matmul(found, _pairs(weights.reshape(classes - 1, total), counts, first, second))
+    kernels = _kernel(op, x, vectors, kernel, numbers(op, "kernel_params", kernel_params))
+    scores = _matmul(kernels, _pairs(weights.reshape(classes - 1, total), counts, first, second))
     scores = scores + jnp.broadcast_to(added, scores.shape)
     wins = (scores > 0).astype(np.int32)
     ayes, noes = (np.eye(classes, dtype=np.int32)[side] for side in (first, second))
     label = choose(labels, jnp.argmax(jnp.matmul(wins, ayes) + jnp.matmul(1 - wins, noes), 1).astype(np.int32))
     slope, shift = numbers(op, "prob_a", prob_a), numbers(op, "prob_b", prob_b)
     if slope.size or shift.size:
-        for name, given in (("prob_a", slope), ("prob_b", shift)):
-            sizes_of.one_each(op, name, given.size, len(first), "pairs of classes")
+        for name, parameters in (("prob_a", slope), ("prob_b", shift)):
+            sizes_of.one_each(op, name, parameters.size, len(first), "pairs of classes")
         return label, transformed(_coupled(scores, slope, shift, classes, first, second), how)
     if len(first) == 1:
         return label, two_scores(scores[:, 0], how, opposite=how == "NONE")
@@ -132,8 +132,8 @@ def _matmul(x: Any, weights: Any) -> Any:
 
 def _vectors(op: str, x: jax.Array, values: Any, count: int) -> np.ndarray:
     """The support vectors as (vectors, features)."""
-    given = numbers(op, "support_vectors", values)
-    return given.reshape(sizes_of.weights(op, given.size, count, x.shape[1], x.shape))
+    numbers_of_vectors = numbers(op, "support_vectors", values)
+    return numbers_of_vectors.reshape(sizes_of.weights(op, numbers_of_vectors.size, count, x.shape[1], x.shape))
 
 
 def _kernel(op: str, x: Any, vectors: np.ndarray, kernel: Kernel, params: np.ndarray) -> Any:
@@ -146,32 +146,32 @@ def _kernel(op: str, x: Any, vectors: np.ndarray, kernel: Kernel, params: np.nda
         sizes = (x.shape[0], *vectors.shape)
         difference = jnp.broadcast_to(x[:, None], sizes) - jnp.broadcast_to(jnp.asarray(vectors)[None], sizes)
         return jnp.exp(-gamma * jnp.sum(lax.square(difference), -1))
-    found = _matmul(x, vectors.T)
+    products = _matmul(x, vectors.T)
     if kernel == "LINEAR":
-        return found
-    found = gamma * found + shift
+        return products
+    products = gamma * products + shift
     if kernel == "SIGMOID":
-        return jnp.tanh(found)
-    return lax.integer_pow(found, int(degree)) if degree == int(degree) else lax.pow(found, degree)
+        return jnp.tanh(products)
+    return lax.integer_pow(products, int(degree)) if degree == int(degree) else lax.pow(products, degree)
 
 
 def _pairs(weights: np.ndarray, counts: Sequence[int], first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """The coefficients as (vectors, pairs), 0 for the vectors of other classes."""
     owner = np.repeat(np.arange(len(counts)), counts)
-    found = np.zeros((len(owner), len(first)), np.float32)
+    by_pair = np.zeros((len(owner), len(first)), np.float32)
     for pair, (i, j) in enumerate(zip(first, second, strict=True)):
-        found[owner == i, pair] = weights[j - 1, owner == i]
-        found[owner == j, pair] = weights[i, owner == j]
-    return found
+        by_pair[owner == i, pair] = weights[j - 1, owner == i]
+        by_pair[owner == j, pair] = weights[i, owner == j]
+    return by_pair
 
 
 def _greatest(scores: Any, positive: bool) -> Any:
     """The position of the greatest score in each row; see `svm_classifier` for two classes."""
-    found = jnp.argmax(scores, 1).astype(np.int32)
+    position = jnp.argmax(scores, 1).astype(np.int32)
     if scores.shape[1] != 2:
-        return found
+        return position
     greatest = largest(scores, (1,))
-    return jnp.where(greatest >= 0.5 if positive else greatest > 0, jnp.ones_like(found), found)
+    return jnp.where(greatest >= 0.5 if positive else greatest > 0, jnp.ones_like(position), position)
 
 
 def _coupled(scores: Any, slope: Any, shift: Any, classes: int, first: np.ndarray, second: np.ndarray) -> Any:
@@ -194,13 +194,13 @@ def _coupled(scores: Any, slope: Any, shift: Any, classes: int, first: np.ndarra
         def update(t: Any, state: Any) -> Any:
             p, qp, pqp = state
             row = lax.dynamic_index_in_dim(q, t, 1, keepdims=False)
-            own = lax.dynamic_index_in_dim(row, t, 1, keepdims=False)
-            at = lax.dynamic_index_in_dim(qp, t, 1, keepdims=False)
-            step = (pqp - at) / own
+            diagonal_element = lax.dynamic_index_in_dim(row, t, 1, keepdims=False)
+            gradient = lax.dynamic_index_in_dim(qp, t, 1, keepdims=False)
+            step = (pqp - gradient) / diagonal_element
             here = jnp.broadcast_to(jnp.arange(classes) == t, p.shape)
             side = jnp.broadcast_to(step[:, None], p.shape)
             p = jnp.where(here, p + side, p) / (1 + side)
-            pqp = (pqp + step * (step * own + 2 * at)) / lax.square(1 + step)
+            pqp = (pqp + step * (step * diagonal_element + 2 * gradient)) / lax.square(1 + step)
             return p, (qp + side * row) / (1 + side), pqp
 
         moved, _, _ = lax.fori_loop(0, classes, update, (p, qp, pqp))

@@ -28,42 +28,42 @@ def either(op: str, name: str, values: Sequence[float] | None, tensor: Any) -> n
 
 def floats(op: str, name: str, tensor: Any) -> np.ndarray:
     """A static tensor of floats as a vector."""
-    found = known(op, name, tensor).reshape(-1)
-    if not is_float(found.dtype):
-        raise DTypeError(f"{op}: `{name}` must be floats, got {found.dtype.name}")
-    return found
+    vector = known(op, name, tensor).reshape(-1)
+    if not is_float(vector.dtype):
+        raise DTypeError(f"{op}: `{name}` must be floats, got {vector.dtype.name}")
+    return vector
 
 
-def in_range(op: str, name: str, values: np.ndarray, limit: Any, what: str) -> None:
+def in_range(op: str, name: str, values: np.ndarray, limit: Any, nouns: str) -> None:
     """Raises ArgumentError unless all numbers are in [0, limit)."""
     if values.size:
-        sizes_of.in_range(op, name, int(values.min()), int(values.max()), limit, what)
+        sizes_of.in_range(op, name, int(values.min()), int(values.max()), limit, nouns)
 
 
 def joined(
     op: str, x: jax.Array, nodes: Mapping[str, Any], splits: Any, members: Any, leaves: Mapping[str, Any], roots: Any
 ) -> tuple[Trees, Votes]:
     """Trees whose nodes and leaves are apart, as in TreeEnsemble."""
-    given = {name: _ints(op, name, v) for name, v in nodes.items() if v is not None}
-    given["nodes_splits"] = floats(op, "nodes_splits", splits)
-    count = sizes_of.same_length(op, given)
+    attributes = {name: _ints(op, name, v) for name, v in nodes.items() if v is not None}
+    attributes["nodes_splits"] = floats(op, "nodes_splits", splits)
+    count = sizes_of.same_length(op, attributes)
     targets = _ints(op, "leaf_targetids", leaves["leaf_targetids"])
     weights = floats(op, "leaf_weights", leaves["leaf_weights"])
     size = sizes_of.same_length(op, {"leaf_targetids": targets, "leaf_weights": weights})
     first = _ints(op, "tree_roots", roots)
     in_range(op, "tree_roots", first, count, "nodes")
-    in_range(op, "nodes_modes", given["nodes_modes"], len(NUMBERED), "modes")
+    in_range(op, "nodes_modes", attributes["nodes_modes"], len(NUMBERED), "modes")
     children = []
     for side in ("true", "false"):
-        ids, ends = given[f"nodes_{side}nodeids"], given[f"nodes_{side}leafs"] == 1
+        ids, ends = attributes[f"nodes_{side}nodeids"], attributes[f"nodes_{side}leafs"] == 1
         in_range(op, f"nodes_{side}nodeids", ids[ends], size, "leaves")
         in_range(op, f"nodes_{side}nodeids", ids[~ends], count, "nodes")
         children.append(np.where(ends, ids, ids + size))
-    modes = [NUMBERED[mode] for mode in given["nodes_modes"]]
-    missing = given.get("nodes_missing_value_tracks_true", np.zeros(count)) == 1
+    modes = [NUMBERED[mode] for mode in attributes["nodes_modes"]]
+    missing = attributes.get("nodes_missing_value_tracks_true", np.zeros(count)) == 1
     sets = _sets(op, members, modes.count("BRANCH_MEMBER"))
     branches = Branches(
-        given["nodes_featureids"], given["nodes_splits"], modes, children[0], children[1], missing, sets
+        attributes["nodes_featureids"], attributes["nodes_splits"], modes, children[0], children[1], missing, sets
     )
     trees = build(op, branches, first + size, size, np.dtype(x.dtype), x.shape[1])
     return trees, Votes(np.arange(size), targets, weights)
@@ -79,88 +79,88 @@ def numbered(
     weights: np.ndarray,
 ) -> tuple[Trees, Votes]:
     """Trees whose nodes have the number of a tree and one of their own, as in TreeEnsembleRegressor."""
-    given = {name: _ints(op, name, () if v is None else v) for name, v in nodes.items()}
-    missing = given.pop("nodes_missing_value_tracks_true")
+    columns = {name: _ints(op, name, () if v is None else v) for name, v in nodes.items()}
+    missing = columns.pop("nodes_missing_value_tracks_true")
     kinds = np.asarray(() if modes is None else modes, object)
-    lists = {**given, "nodes_modes": kinds, "nodes_values": values}
+    lists = {**columns, "nodes_modes": kinds, "nodes_values": values}
     sizes_of.same_length(op, {**lists, "nodes_missing_value_tracks_true": missing} if missing.size else lists)
     wrong = set(kinds) - {"LEAF", *MODES}
     if wrong:
         raise ArgumentError(f"{op}: `nodes_modes` holds {min(wrong)!r}; a mode is LEAF, {', '.join(MODES)}")
-    tree, own = given["nodes_treeids"], given["nodes_nodeids"]
+    tree, number = columns["nodes_treeids"], columns["nodes_nodeids"]
     is_leaf = kinds == "LEAF"
     count = int(is_leaf.sum())
     # Leaves get the first numbers.
-    place = np.where(is_leaf, np.cumsum(is_leaf) - 1, count + np.cumsum(~is_leaf) - 1)
-    find = _Finder(op, tree, own, place)
+    position = np.where(is_leaf, np.cumsum(is_leaf) - 1, count + np.cumsum(~is_leaf) - 1)
+    find = _Finder(op, tree, number, position)
     inner = ~is_leaf
     true, false = (
-        find(f"nodes_{side}nodeids", tree[inner], given[f"nodes_{side}nodeids"][inner]) for side in ("true", "false")
+        find(f"nodes_{side}nodeids", tree[inner], columns[f"nodes_{side}nodeids"][inner]) for side in ("true", "false")
     )
     _, first = np.unique(tree, return_index=True)
     branches = Branches(
-        given["nodes_featureids"][inner],
+        columns["nodes_featureids"][inner],
         values[inner],
         list(kinds[inner]),
         true,
         false,
         missing[inner] == 1 if missing.size else np.zeros(len(true), bool),
     )
-    trees = build(op, branches, place[np.sort(first)], count, np.dtype(x.dtype), x.shape[1])
-    ids, node, at = (_ints(op, name, () if v is None else v) for name, v in leaves.items())
+    trees = build(op, branches, position[np.sort(first)], count, np.dtype(x.dtype), x.shape[1])
+    ids, node, node_numbers = (_ints(op, name, () if v is None else v) for name, v in leaves.items())
     names = list(leaves)
     sizes_of.same_length(
-        op, {names[0]: ids, names[1]: node, names[2]: at, names[0].split("_")[0] + "_weights": weights}
+        op, {names[0]: ids, names[1]: node, names[2]: node_numbers, names[0].split("_")[0] + "_weights": weights}
     )
-    voter = find(names[1], at, node)
-    held = voter < count  # what stands at a node that is no leaf is not reached
-    return trees, Votes(voter[held], ids[held], weights[held])
+    voter = find(names[1], node_numbers, node)
+    is_on_leaf = voter < count  # what stands at a node that is no leaf is not reached
+    return trees, Votes(voter[is_on_leaf], ids[is_on_leaf], weights[is_on_leaf])
 
 
 class _Finder:
     """The places of nodes by the number of their tree and their own."""
 
-    def __init__(self, op: str, tree: np.ndarray, own: np.ndarray, place: np.ndarray) -> None:
-        self.op, self.trees, self.numbers = op, np.unique(tree), np.unique(own)
-        keys, _ = self._keys(tree, own)
+    def __init__(self, op: str, tree: np.ndarray, number: np.ndarray, position: np.ndarray) -> None:
+        self.op, self.trees, self.numbers = op, np.unique(tree), np.unique(number)
+        keys, _ = self._keys(tree, number)
         order = np.argsort(keys, kind="stable")
-        self.keys, self.places = keys[order], place[order]
+        self.keys, self.places = keys[order], position[order]
         again = order[1:][self.keys[1:] == self.keys[:-1]]
         if again.size:
             twice = again.min()
-            raise ArgumentError(f"{op}: node {own[twice]} of tree {tree[twice]} is there twice")
+            raise ArgumentError(f"{op}: node {number[twice]} of tree {tree[twice]} is there twice")
 
-    def _keys(self, tree: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A number for each pair, and whether there is such a tree, and such a number."""
-        a, b = (np.searchsorted(known[:-1], given) for known, given in ((self.trees, tree), (self.numbers, own)))
-        return a * len(self.numbers) + b, (self.trees[a] == tree) & (self.numbers[b] == own)
+    def _keys(self, tree: np.ndarray, number: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(a number for each pair, True where there is such a tree and such a number)."""
+        a, b = (np.searchsorted(table[:-1], column) for table, column in ((self.trees, tree), (self.numbers, number)))
+        return a * len(self.numbers) + b, (self.trees[a] == tree) & (self.numbers[b] == number)
 
-    def __call__(self, name: str, tree: np.ndarray, own: np.ndarray) -> np.ndarray:
-        keys, there = self._keys(tree, own) if self.keys.size else (tree, np.zeros(len(tree), bool))
-        at = np.searchsorted(self.keys[:-1], keys)
-        there = there & (self.keys[at] == keys) if self.keys.size else there
+    def __call__(self, name: str, tree: np.ndarray, number: np.ndarray) -> np.ndarray:
+        keys, there = self._keys(tree, number) if self.keys.size else (tree, np.zeros(len(tree), bool))
+        index = np.searchsorted(self.keys[:-1], keys)
+        there = there & (self.keys[index] == keys) if self.keys.size else there
         if not there.all():
             k = there.argmin()
-            raise ArgumentError(f"{self.op}: `{name}` names node {own[k]} of tree {tree[k]}, which is not there")
-        return self.places[at]
+            raise ArgumentError(f"{self.op}: `{name}` names node {number[k]} of tree {tree[k]}, which is not there")
+        return self.places[index]
 
 
 def _ints(op: str, name: str, values: Any) -> np.ndarray:
-    found = known(op, name, values)
-    if found.ndim == 1 and found.dtype in (np.int32, np.int64):
-        return found.astype(np.int64)
-    return np.array(ints(op, name, found if found.size else ()), np.int64)
+    integers = known(op, name, values)
+    if integers.ndim == 1 and integers.dtype in (np.int32, np.int64):
+        return integers.astype(np.int64)
+    return np.array(ints(op, name, integers if integers.size else ()), np.int64)
 
 
 def _sets(op: str, members: Any, count: int) -> list[np.ndarray]:
     """The sets of members, which NaNs delimit."""
     values = np.zeros(0) if members is None else floats(op, "membership_values", members).astype(np.float64)
-    found = np.split(values, np.flatnonzero(np.isnan(values)))
-    found = [part[~np.isnan(part)] for part in found]
-    if not values.size or (len(found) == count + 1 and not found[-1].size):
-        found.pop()  # no sets at all, or a NaN at the end
-    if len(found) != count:
+    parts = np.split(values, np.flatnonzero(np.isnan(values)))
+    parts = [part[~np.isnan(part)] for part in parts]
+    if not values.size or (len(parts) == count + 1 and not parts[-1].size):
+        parts.pop()  # no sets at all, or a NaN at the end
+    if len(parts) != count:
         raise ArgumentError(
-            f"{op}: `membership_values` holds {len(found)} sets, but {count} nodes have mode BRANCH_MEMBER"
+            f"{op}: `membership_values` holds {len(parts)} sets, but {count} nodes have mode BRANCH_MEMBER"
         )
-    return found
+    return parts

@@ -46,7 +46,7 @@ class Branches(NamedTuple):
 
 
 class Votes(NamedTuple):
-    """What leaves say: at place i, leaf `leaves[i]` gives `weights[i]` to target `targets[i]`."""
+    """The votes of leaves: at position i, leaf `leaves[i]` gives `weights[i]` to target `targets[i]`."""
 
     leaves: np.ndarray
     targets: np.ndarray
@@ -89,9 +89,9 @@ def build(op: str, branches: Branches, roots: np.ndarray, leaves: int, dtype: An
     yes, no = np.where(turned, nodes.false, nodes.true), np.where(turned, nodes.true, nodes.false)
     no = np.where(nan_splits, nodes.false, no)
     yes, no = np.where(never, no, yes), np.where(always & ~never, yes, no)
-    own = np.arange(leaves)
-    children = np.concatenate([np.stack([own] * 3, 1), np.stack([yes, no, nan], 1).reshape(-1, 3)])
-    depth, trees, found = _walk(op, children, roots, leaves)
+    leaf_numbers = np.arange(leaves)
+    children = np.concatenate([np.stack([leaf_numbers] * 3, 1), np.stack([yes, no, nan], 1).reshape(-1, 3)])
+    depth, trees, leaves_of_trees = _walk(op, children, roots, leaves)
     if dtype.itemsize < 4:
         splits = splits.astype(np.float32 if is_float(dtype) else np.int32)
     words = np.ascontiguousarray(splits).view(np.int32).reshape(len(kinds), splits.itemsize // 4)
@@ -107,7 +107,7 @@ def build(op: str, branches: Branches, roots: np.ndarray, leaves: int, dtype: An
         depth=depth,
         leaves=leaves,
         leaf_trees=trees,
-        tree_leaves=found,
+        tree_leaves=leaves_of_trees,
     )
 
 
@@ -156,30 +156,30 @@ def _exact(kinds: Any, splits: np.ndarray, dtype: Any) -> tuple[np.ndarray, np.n
         exact = np.where((kinds == LEQ) & (wide > splits), high, np.where((kinds == LT) & (wide < splits), low, near))
         return kinds, exact.astype(dtype), (kinds == EQ) & (wide != splits), np.zeros(len(kinds), bool)
     limits = jnp.iinfo(dtype)
-    whole = np.where(kinds == LT, np.ceil(splits) - 1, np.floor(splits))
+    bounds = np.where(kinds == LT, np.ceil(splits) - 1, np.floor(splits))
     equal = kinds == EQ
     # Of 64 bits a float64 may be 2**63, one more than the greatest number.
-    never = (whole < float(limits.min)) | (equal & ((splits != whole) | (whole >= float(limits.max) + 1)))
-    always = ~equal & (whole >= float(limits.max))
-    held = np.where(never | always, 0, whole).astype(dtype)
-    return np.where(equal, EQ, LEQ), held, never, always
+    never = (bounds < float(limits.min)) | (equal & ((splits != bounds) | (bounds >= float(limits.max) + 1)))
+    always = ~equal & (bounds >= float(limits.max))
+    thresholds = np.where(never | always, 0, bounds).astype(dtype)
+    return np.where(equal, EQ, LEQ), thresholds, never, always
 
 
 def _walk(op: str, children: np.ndarray, roots: np.ndarray, leaves: int) -> tuple[int, np.ndarray, np.ndarray]:
     """The depth, and all pairs of a tree and a leaf that it may reach, in order."""
     count, depth = len(children), 0
     front = np.arange(len(roots)) * count + roots
-    found = []
+    fronts = []
     while front.size:
         done = front % count < leaves
-        found.append(front[done])
+        fronts.append(front[done])
         front = front[~done]
         if front.size:
             front = np.unique((front - front % count)[:, None] + children[front % count])
             depth += 1
         if depth > count:
             raise ArgumentError(f"{op}: the nodes of tree {front[0] // count} form a cycle")
-    pairs = np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
+    pairs = np.unique(np.concatenate(fronts)) if fronts else np.zeros(0, np.int64)
     return depth, pairs // count, pairs % count
 
 
@@ -225,16 +225,16 @@ def combined(trees: Trees, votes: Votes, x: jax.Array, targets: int, how: str) -
     sums = how in ("SUM", "AVERAGE")
     target = _target_of_trees(trees, voting) if sums else None
     if not len(trees.roots):
-        found = jnp.zeros((x.shape[0], targets), dtype)
+        totals = jnp.zeros((x.shape[0], targets), dtype)
     elif not sums:
-        found = (jnp.min if how == "MIN" else jnp.max)(at(weights, leaf), 1)
+        totals = (jnp.min if how == "MIN" else jnp.max)(at(weights, leaf), 1)
     elif target is None:
-        found = vote_sum(weights, leaf)
+        totals = vote_sum(weights, leaf)
     else:
-        found = _by_target(weights, leaf, target)
+        totals = _by_target(weights, leaf, target)
     if how == "AVERAGE":
-        found = found / len(trees.roots)
-    return (found if sums else jnp.where(voted, found, jnp.zeros_like(found))), voted
+        totals = totals / len(trees.roots)
+    return (totals if sums else jnp.where(voted, totals, jnp.zeros_like(totals))), voted
 
 
 def _by_target(weights: np.ndarray, leaf: jax.Array, target: np.ndarray) -> jax.Array:
@@ -245,15 +245,15 @@ def _by_target(weights: np.ndarray, leaf: jax.Array, target: np.ndarray) -> jax.
     (rows, trees), (leaves, targets) = leaf.shape, weights.shape
     voted, group, counts = np.unique(target, return_inverse=True, return_counts=True)
     order = np.argsort(group, kind="stable")
-    places = np.full((len(voted), counts.max()), trees)
-    places[np.arange(counts.max()) < counts[:, None]] = order
-    if not np.array_equal(places.ravel(), np.arange(trees)):
+    tree_numbers = np.full((len(voted), counts.max()), trees)
+    tree_numbers[np.arange(counts.max()) < counts[:, None]] = order
+    if not np.array_equal(tree_numbers.ravel(), np.arange(trees)):
         # Where a target has fewer trees than another, a leaf that says nothing stands for them.
         leaf = jnp.concatenate([leaf, jnp.full((rows, 1), leaves, leaf.dtype)], 1)
-        leaf = leaf.at[:, places].get(mode="promise_in_bounds")
+        leaf = leaf.at[:, tree_numbers].get(mode="promise_in_bounds")
     single = np.append(weights.sum(1, dtype=weights.dtype), weights.dtype.type(0))
-    found = vote_sum(single[:, None], leaf.reshape(-1, places.shape[1])).reshape(rows, len(voted))
-    return found if len(voted) == targets else jnp.zeros((rows, targets), found.dtype).at[:, voted].set(found)
+    sums = vote_sum(single[:, None], leaf.reshape(-1, tree_numbers.shape[1])).reshape(rows, len(voted))
+    return sums if len(voted) == targets else jnp.zeros((rows, targets), sums.dtype).at[:, voted].set(sums)
 
 
 def _target_of_trees(trees: Trees, voting: np.ndarray) -> np.ndarray | None:
@@ -264,7 +264,7 @@ def _target_of_trees(trees: Trees, voting: np.ndarray) -> np.ndarray | None:
 
 
 def _voted(trees: Trees, voting: np.ndarray, leaf: Any) -> Any:
-    """Whether one of the leaves of a row votes for a target: (rows, targets)."""
+    """True if one of the leaves of a row votes for a target: (rows, targets)."""
     # A tree whose leaves all vote for a target settles it for every row.
     silent = np.zeros((len(trees.roots), voting.shape[1]), bool)
     np.logical_or.at(silent, trees.leaf_trees, ~voting[trees.tree_leaves])

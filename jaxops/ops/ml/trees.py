@@ -76,22 +76,22 @@ def tree_ensemble(
     leaves = {"leaf_targetids": leaf_targetids, "leaf_weights": leaf_weights}
     trees, votes = joined(op, x, nodes, nodes_splits, membership_values, leaves, tree_roots)
     outputs = _outputs(op, "leaf_targetids", votes.targets, n_targets)
-    found, _ = combined(trees, votes, x, outputs, aggregate)
-    return transformed(found, how).astype(x.dtype)
+    totals, _ = combined(trees, votes, x, outputs, aggregate)
+    return transformed(totals, how).astype(x.dtype)
 
 
 def _choice(op: str, name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
     """An enumerated attribute that is a number."""
-    place = integer(op, name, value)
-    if not 0 <= place < len(allowed):
+    number = integer(op, name, value)
+    if not 0 <= number < len(allowed):
         listing = ", ".join(f"{i} ({word})" for i, word in enumerate(allowed))
-        raise ArgumentError(f"{op}: `{name}` is {place}; it must be one of {listing}")
-    return allowed[place]
+        raise ArgumentError(f"{op}: `{name}` is {number}; it must be one of {listing}")
+    return allowed[number]
 
 
-def _outputs(op: str, name: str, targets: np.ndarray, given: int | None) -> int:
+def _outputs(op: str, name: str, targets: np.ndarray, declared: int | None) -> int:
     """The number of targets; without one, as many as there are votes for."""
-    count = int(targets.max(initial=-1)) + 1 if given is None else non_negative(op, "n_targets", given)
+    count = int(targets.max(initial=-1)) + 1 if declared is None else non_negative(op, "n_targets", declared)
     in_range(op, name, targets, count, "targets")
     return count
 
@@ -152,12 +152,12 @@ def tree_ensemble_regressor(
     weights = either(op, "target_weights", target_weights, target_weights_as_tensor)
     trees, votes = numbered(op, x, nodes, nodes_modes, values, leaves, weights)
     outputs = _outputs(op, "target_ids", votes.targets, n_targets)
-    found, _ = combined(trees, votes, x, outputs, aggregate)
+    totals, _ = combined(trees, votes, x, outputs, aggregate)
     base = either(op, "base_values", base_values, base_values_as_tensor)
     if base.size:
         linear.one_each(op, "base_values", base.size, outputs, "targets")
-        found = found + jnp.broadcast_to(base.astype(found.dtype), found.shape)
-    return transformed(found, how).astype(np.float32)
+        totals = totals + jnp.broadcast_to(base.astype(totals.dtype), totals.shape)
+    return transformed(totals, how).astype(np.float32)
 
 
 def tree_ensemble_classifier(
@@ -234,7 +234,7 @@ def tree_ensemble_classifier(
 
 
 def _of_two(scores: Any, base: np.ndarray, how: PostTransform, voter: int, positive: bool) -> tuple[Any, Any]:
-    """Whether yes is chosen, and the scores, of one or two classes with votes for one, as onnxruntime has them.
+    """(True if yes is chosen, the scores) of one or two classes with votes for one, as onnxruntime has them.
 
     voter: the class with the votes. positive: no weight is negative.
     """

@@ -15,22 +15,22 @@ def vote_sum(weights: np.ndarray, leaf: jax.Array) -> jax.Array:
 
     weights: (leaves, targets), float32 or float64. leaf: (rows, trees), places in it.
     """
-    found = _as_integers(weights, leaf.shape[1])
-    if found is None:
+    integer_parts = _as_integers(weights, leaf.shape[1])
+    if integer_parts is None:
         return jnp.sum(at(weights, leaf), 1)
     # One after the other: both at once would need the memory of both.
-    (first, unit), *more = [(jnp.sum(at(numbers, leaf), 1, numbers.dtype), unit) for numbers, unit in found]
+    (first, unit), *more = [(jnp.sum(at(numbers, leaf), 1, numbers.dtype), unit) for numbers, unit in integer_parts]
     # Most of the first sum is one float, which leaves few digits of it over. The smallest numbers are added first.
     high = first.astype(weights.dtype)
     y = (first - high.astype(first.dtype)).astype(weights.dtype) * unit
-    for whole, smaller in more:
-        y = y + whole.astype(weights.dtype) * smaller
+    for sums, smaller in more:
+        y = y + sums.astype(weights.dtype) * smaller
     return high * unit + y
 
 
-def at(table: np.ndarray, places: jax.Array) -> jax.Array:
+def at(table: np.ndarray, rows: jax.Array) -> jax.Array:
     """Rows of a table at places that are in it."""
-    return jnp.asarray(table).at[places].get(mode="promise_in_bounds")
+    return jnp.asarray(table).at[rows].get(mode="promise_in_bounds")
 
 
 def _as_integers(weights: np.ndarray, count: int) -> list[tuple[np.ndarray, np.floating]] | None:
@@ -39,20 +39,20 @@ def _as_integers(weights: np.ndarray, count: int) -> list[tuple[np.ndarray, np.f
     Two at most, which keep twice as many digits as a float has. None where no integers stand for the weights: for
     infinities, NaN, and numbers at the ends of the range of floats.
     """
-    whole = np.dtype(f"int{weights.itemsize * 8}")
+    integer_type = np.dtype(f"int{weights.itemsize * 8}")
     # One bit for the sign, and one for what rounding adds to the greatest sum.
     bits = weights.itemsize * 8 - 2
     limits = np.finfo(weights.dtype)
-    rest, parts = weights.astype(np.float64), []
-    while len(parts) < 2 and (not parts or rest.any()):
+    remainder, parts = weights.astype(np.float64), []
+    while len(parts) < 2 and (not parts or remainder.any()):
         with np.errstate(over="ignore", invalid="ignore"):
-            total = np.abs(rest).max(initial=0) * count
+            total = np.abs(remainder).max(initial=0) * count
         if not np.isfinite(total):
             return None
         unit = 2.0 ** (np.frexp(total)[1] - bits) if total else 1.0
         if not limits.tiny <= unit <= limits.max:
             break
-        numbers = np.rint(rest / unit)
-        parts.append((numbers.astype(whole), weights.dtype.type(unit)))
-        rest = rest - numbers * unit
+        numbers = np.rint(remainder / unit)
+        parts.append((numbers.astype(integer_type), weights.dtype.type(unit)))
+        remainder = remainder - numbers * unit
     return parts or None

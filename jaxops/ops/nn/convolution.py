@@ -65,8 +65,8 @@ def conv(
         integers("conv", "kernel_shape", kernel_shape),
     )
     operands = _operands("conv", plain(x), plain(w), b)
-    found = of_dequantized("conv", x, w, *attributes)
-    return _conv(operands, *attributes) if found is None else add_bias("conv", found, list(operands[2:]))
+    result = of_dequantized("conv", x, w, *attributes)
+    return _conv(operands, *attributes) if result is None else add_bias("conv", result, list(operands[2:]))
 
 
 def conv_transpose(
@@ -144,8 +144,8 @@ def _conv_transpose(
 
     # The plain form multiplies stride - 1 zeros between two elements of `x`, and on a CPU its gradient takes ten times
     # as long as its value. 128→64, 2×2, stride 2 at 56×56, value and gradient: 3.9 and 183 → 3.3 and 12 ms.
-    known = all(isinstance(d, int) and d > 0 for d in (*x.shape[1:], *windows.sizes)) and 0 not in w.shape
-    strided = known and any(s > 1 for s in windows.strides)
+    is_static_size = all(isinstance(d, int) and d > 0 for d in (*x.shape[1:], *windows.sizes)) and 0 not in w.shape
+    strided = is_static_size and any(s > 1 for s in windows.strides)
     if group == 1 and {*x.shape[2:], *windows.dilations} == {1}:
         y = _of_one_element(x, w, windows)
     elif strided:
@@ -184,7 +184,7 @@ def _reversed(w: jax.Array, group: int) -> jax.Array:
 
 
 def _pads(windows: Windows) -> tuple[tuple[Any, Any], ...]:
-    """How far the reversed filters reach beyond the data."""
+    """The number of elements that the reversed filters reach beyond the data."""
     widths = [sizes_of.span(k, d) for k, d in zip(windows.kernel, windows.dilations, strict=True)]
     return tuple((v - 1 - lo, v - 1 - hi) for v, (lo, hi) in zip(widths, windows.pads, strict=True))
 

@@ -60,8 +60,8 @@ def deform_conv(
     [[[1.0, 3.0, 2.0]]]
     """
     op = "deform_conv"
-    given = {"x": x, "w": w, "offset": offset, "b": b, "mask": mask}
-    present = {f"{name} ": v for name, v in given.items() if v is not None}
+    operands = {"x": x, "w": w, "offset": offset, "b": b, "mask": mask}
+    present = {f"{name} ": v for name, v in operands.items() if v is not None}
     unify(op, tuple(present.values()), tuple(present))
     how = _How(
         options(op, "NOTSET", pads, strides, dilations),
@@ -69,7 +69,7 @@ def deform_conv(
         integer(op, "offset_group", offset_group),
         integers(op, "kernel_shape", kernel_shape),
     )
-    return _deform_conv(floating(op, **given), how)
+    return _deform_conv(floating(op, **operands), how)
 
 
 @jit_if_concrete
@@ -87,8 +87,8 @@ def _deform_conv(operands: tuple[Any, ...], how: _How) -> Any:
     for a, (size, tap) in enumerate(zip(sizes, np.indices(windows.kernel), strict=True)):
         start = lax.iota(np.int32, out[a]) * windows.strides[a] - jnp.asarray(windows.pads[a][0], np.int32)
         tap = (tap * windows.dilations[a]).astype(np.int32).reshape(1, taps, *[1] * len(sizes))
-        at = start.reshape([-1 if i == a + 2 else 1 for i in range(len(sizes) + 2)]) + tap
-        axes.append(_taps(moved[:, :, a] + at.astype(work), size))
+        grid = start.reshape([-1 if i == a + 2 else 1 for i in range(len(sizes) + 2)]) + tap
+        axes.append(_taps(moved[:, :, a] + grid.astype(work), size))
     read = gather_taps(lax.convert_element_type(x, work).reshape(n * groups, c // groups, *sizes), axes)
     read = read.reshape(n, groups, taps, *out, c // groups)
     if mask is not None:
@@ -100,7 +100,7 @@ def _deform_conv(operands: tuple[Any, ...], how: _How) -> Any:
     return assert_sizes("deform_conv", lax.convert_element_type(y, x.dtype), (n, w.shape[0], *out), x.dtype)
 
 
-def _taps(at: Any, size: Dim) -> list[Tap]:
-    # Two elements outside nothing is read any more, however far the place is.
-    at = jnp.clip(at, -2, jnp.asarray(size, at.dtype) + 1)
-    return [(index, weight, inside(index, size)) for index, weight in linear_taps(at)]
+def _taps(coordinates: Any, size: Dim) -> list[Tap]:
+    # Coordinates more than two elements outside read zero, so clip them there before they become int32.
+    coordinates = jnp.clip(coordinates, -2, jnp.asarray(size, coordinates.dtype) + 1)
+    return [(index, weight, inside(index, size)) for index, weight in linear_taps(coordinates)]

@@ -145,13 +145,13 @@ def _attention(operands: tuple[Any, ...], options: _Options) -> Any:
     bounds = [b for b in (0 if options.causal else None, options.right) if b is not None]
     if bounds or options.left is not None:
         right = min(bounds, default=None)
-        found = key_mask(sizes.queries, sizes.keys, offset=offset, left=options.left, right=right)
-        allowed.append(found.reshape((1,) * (4 - found.ndim) + found.shape))
+        result = key_mask(sizes.queries, sizes.keys, offset=offset, left=options.left, right=right)
+        allowed.append(result.reshape((1,) * (4 - result.ndim) + result.shape))
     bias = None if mask is None else _padded(op, mask, sizes, accumulation_type(q.dtype))
     if bias is not None and bias.dtype == np.bool_:
         allowed.append(bias)
         bias = None
-    found = scaled_dot_product_attention(
+    result = scaled_dot_product_attention(
         query,
         key,
         value,
@@ -162,7 +162,7 @@ def _attention(operands: tuple[Any, ...], options: _Options) -> Any:
         softmax_dtype=options.softmax_dtype,
         stage=options.stage,
     )
-    return merge_heads(found.output) if packed else found.output, key, value, found.scores
+    return merge_heads(result.output) if packed else result.output, key, value, result.scores
 
 
 def _with_heads(op: str, operand: str, x: Any, heads: int | None, attribute: str) -> Any:
@@ -182,5 +182,5 @@ def _padded(op: str, mask: Any, sizes: sizes_of.Scores, dtype: Any) -> Any:
 
 
 def _all(masks: list[Any]) -> Any:
-    """Where all masks are true; None if there are none."""
+    """True where all masks are; None if there are none."""
     return functools.reduce(jnp.logical_and, masks) if masks else None

@@ -43,10 +43,10 @@ def integer_convolution(
     """
     windows = _windows(op, x.shape, w.shape, options, group, kernel_shape)
     taps = math.prod(windows.kernel)
-    whole = all(isinstance(d, int) and d > 0 for d in (*x.shape[1:], *w.shape, *windows.sizes))
+    is_static_size = all(isinstance(d, int) and d > 0 for d in (*x.shape[1:], *w.shape, *windows.sizes))
     # Few channels a group: a sum of shifted data, which is fast for any type. Unknown sizes: no columns.
     few = group > 1 and taps * w.shape[1] <= _MOST_TAPS
-    if not whole or taps > _MOST_TAPS or few:
+    if not is_static_size or taps > _MOST_TAPS or few:
         # A sum of so few products is exact in float32, too, which a CPU adds and multiplies in one instruction.
         wide = jnp.float32 if few and PREPARED.get() else jnp.int32
         data, filters = (without_zero(v, z, wide) for v, z in zip((x, w), zeros, strict=True))

@@ -42,13 +42,13 @@ def _segments(pool: int, starts: Sequence[int]) -> list[_Segment]:
         raise ArgumentError(
             f"{op}: `ngram_counts` {shape_text(starts)} must ascend from 0 to at most {pool}, the size of the pool"
         )
-    found, number = [], 0
+    segments, number = [], 0
     for n, (start, end) in enumerate(zip(starts, [*starts[1:], pool], strict=True), 1):
         if (end - start) % n:
             raise ArgumentError(f"{op}: the pool has {end - start} items of {n}-grams, which {n} does not divide")
-        found.append(_Segment(n, start, number, (end - start) // n))
-        number += found[-1].total
-    return found
+        segments.append(_Segment(n, start, number, (end - start) // n))
+        number += segments[-1].total
+    return segments
 
 
 def tf_idf_vectorizer(
@@ -107,15 +107,15 @@ def tf_idf_vectorizer(
     check_counts(op, "ngram_indexes", max(columns, default=-1))
     bounded_like(op, sizes, x, np.float32)
     vocabulary, items = np.unique(pool, return_inverse=True)
-    known = isinstance(x, np.ndarray)
+    is_static_input = isinstance(x, np.ndarray)
     table = _Pool(
-        None if known else tuple(vocabulary.tolist()),
+        None if is_static_input else tuple(vocabulary.tolist()),
         tuple(items.tolist()),
         tuple(s for s in segments if shortest <= s.n <= longest and s.total),
         columns,
         None if how == "TF" or weights is None else tuple(weights),
     )
-    y = _counted(jnp.asarray(_places(x, vocabulary)) if known else x, table, skips, how == "IDF")
+    y = _counted(jnp.asarray(_places(x, vocabulary)) if is_static_input else x, table, skips, how == "IDF")
     return assert_sizes(op, y, sizes, np.float32)
 
 
@@ -140,12 +140,12 @@ def _counted(x: Any, pool: _Pool, skips: int, once: bool) -> Any:
     y = jnp.zeros((codes.shape[0], max(pool.columns, default=-1) + 1), np.float32)
     for n, start, number, count in pool.segments:
         grams = np.reshape(pool.items[start : start + n * count], (count, n))
-        found = _occurrences(codes, _levels(grams), n, count, skips)
+        counts = _occurrences(codes, _levels(grams), n, count, skips)
         if once:
-            found = jnp.minimum(found, 1)
+            counts = jnp.minimum(counts, 1)
         if pool.weights is not None:
-            found = found * np.asarray(pool.weights[number : number + count], np.float32)[None]
-        y = y.at[:, np.asarray(pool.columns[number : number + count])].add(found)
+            counts = counts * np.asarray(pool.weights[number : number + count], np.float32)[None]
+        y = y.at[:, np.asarray(pool.columns[number : number + count])].add(counts)
     return y[0] if x.ndim == 1 else y
 
 
@@ -153,8 +153,8 @@ def _pool(op: str, x: Array, numbers: Ints | None, strings: Sequence[str] | None
     if (not strings) == (numbers is None or not len(ints(op, "pool_int64s", numbers))):
         raise ArgumentError(f"{op}: exactly one of `pool_int64s` and `pool_strings` must hold n-grams")
     if is_string(x) != bool(strings) or not (is_string(x) or jnp.issubdtype(x.dtype, jnp.integer)):
-        wanted = "strings" if strings else "integers"
-        raise DTypeError(f"{op}: `x` must be {wanted}, as the pool is, got {describe(x)}")
+        item_kind = "strings" if strings else "integers"
+        raise DTypeError(f"{op}: `x` must be {item_kind}, as the pool is, got {describe(x)}")
     if strings:
         return np.array(list(strings), object)
     assert numbers is not None
@@ -162,10 +162,10 @@ def _pool(op: str, x: Array, numbers: Ints | None, strings: Sequence[str] | None
 
 
 def _places(x: np.ndarray, vocabulary: np.ndarray) -> np.ndarray:
-    """For each item its place in the vocabulary, which is sorted; -1 for others."""
+    """The index of each item in the vocabulary, which is sorted; -1 for items that it lacks."""
     values = x.astype(vocabulary.dtype)
-    place = np.searchsorted(vocabulary, values).clip(max=len(vocabulary) - 1)
-    return np.where(vocabulary[place] == values, place, -1).astype(np.int32)
+    index = np.searchsorted(vocabulary, values).clip(max=len(vocabulary) - 1)
+    return np.where(vocabulary[index] == values, index, -1).astype(np.int32)
 
 
 def _traced_places(x: Any, vocabulary: np.ndarray) -> Any:
@@ -174,11 +174,11 @@ def _traced_places(x: Any, vocabulary: np.ndarray) -> Any:
         int(np.searchsorted(vocabulary, int(limits.min))),
         int(np.searchsorted(vocabulary, int(limits.max), "right")),
     )
-    held = jnp.asarray(vocabulary[low:high].astype(x.dtype))
-    if not held.size:
+    candidates = jnp.asarray(vocabulary[low:high].astype(x.dtype))
+    if not candidates.size:
         return jnp.full(x.shape, -1, np.int32)
-    place = jnp.minimum(jnp.searchsorted(held, x), held.size - 1)
-    return jnp.where(held[place] == x, place + low, -1).astype(np.int32)
+    index = jnp.minimum(jnp.searchsorted(candidates, x), candidates.size - 1)
+    return jnp.where(candidates[index] == x, index + low, -1).astype(np.int32)
 
 
 class _Level(NamedTuple):
@@ -205,7 +205,7 @@ def _levels(grams: np.ndarray) -> tuple[list[_Level], np.ndarray]:
 
 
 def _occurrences(codes: Any, tree: tuple[list[_Level], np.ndarray], n: int, count: int, skips: int) -> Any:
-    """(N, count): how often each n-gram of a tree stands in each row of (N, C)."""
+    """(N, count): how often each n-gram of a tree occurs in each row of (N, C)."""
     levels, leaves = tree
     length = codes.shape[1]
     most = skips + 1 if n > 1 else 1
@@ -214,18 +214,18 @@ def _occurrences(codes: Any, tree: tuple[list[_Level], np.ndarray], n: int, coun
     starts = {step: m for step, m in starts.items() if not (isinstance(m, int) and m <= 0)}
     if not starts:
         return jnp.zeros((codes.shape[0], count), np.float32)
-    place: Any = None
+    node: Any = None
     for i, level in enumerate(levels):
         items = [lax.slice_in_dim(codes, i * step, i * step + m, axis=1) for step, m in starts.items()]
         item = lax.concatenate(items, 1)
-        place = _child(level, jnp.zeros_like(item) if place is None else place, item)
-    found = jnp.where(place < 0, count, jnp.asarray(leaves.astype(np.int32))[place])
-    rows = lax.broadcasted_iota(np.int32, found.shape, 0)
-    return jnp.zeros((codes.shape[0], count), np.float32).at[rows, found].add(1.0, mode="drop")
+        node = _child(level, jnp.zeros_like(item) if node is None else node, item)
+    grams = jnp.where(node < 0, count, jnp.asarray(leaves.astype(np.int32))[node])
+    rows = lax.broadcasted_iota(np.int32, grams.shape, 0)
+    return jnp.zeros((codes.shape[0], count), np.float32).at[rows, grams].add(1.0, mode="drop")
 
 
 def _child(level: _Level, parent: Any, item: Any) -> Any:
-    """Where an item stands among those of its prefix, by bisection; -1 if the prefix (-1) or the item is not there."""
+    """The index of an item among those of its prefix, by bisection; -1 if the prefix (-1) or the item is absent."""
     items, first = jnp.asarray(level.items), jnp.asarray(level.first)
     end = first[parent + 1]
 

@@ -83,27 +83,27 @@ def _batch_normalization(operands: tuple[Any, ...], epsilon: float, momentum: fl
     sizes_of.per_channel(
         "batch_normalization", x.shape, scale=scale.shape, b=b.shape, input_mean=mean.shape, input_var=var.shape
     )
-    kept = var.dtype
+    statistics_dtype = var.dtype
     work = accumulation_type(*(v.dtype for v in operands))
     wider, scale, b, mean, var = (v.astype(work) for v in operands)
     axis = 1 if x.ndim > 1 else None
-    place = (lambda v: _along(v, 1, x.ndim)) if axis else (lambda v: v)
+    align = (lambda v: _along(v, 1, x.ndim)) if axis else (lambda v: v)
     if not training:
         # One multiply-add per element: per-channel factors are computed once.
         factor = lax.mul(scale, lax.rsqrt(lax.add(var, lax.full_like(var, epsilon))))
         shift = lax.sub(b, lax.mul(mean, factor))
         factor, shift = (lax.broadcast_in_dim(v, x.shape, (axis or 0,)) for v in (factor, shift))
         return lax.add(lax.mul(wider, factor), shift).astype(x.dtype)
-    others = tuple(i for i in range(x.ndim) if i != axis)
-    mean_now = jnp.mean(wider, others)
-    centred = wider - place(jnp.reshape(mean_now, scale.shape))
-    var_now = jnp.mean(lax.square(centred), others)
+    reduced_axes = tuple(i for i in range(x.ndim) if i != axis)
+    mean_now = jnp.mean(wider, reduced_axes)
+    centred = wider - align(jnp.reshape(mean_now, scale.shape))
+    var_now = jnp.mean(lax.square(centred), reduced_axes)
     factor = scale * lax.rsqrt(jnp.reshape(var_now, scale.shape) + epsilon)
-    y = (centred * place(factor) + place(b)).astype(x.dtype)
+    y = (centred * align(factor) + align(b)).astype(x.dtype)
     running = (
         old * momentum + jnp.reshape(new, old.shape) * (1 - momentum) for old, new in ((mean, mean_now), (var, var_now))
     )
-    return (y, *(v.astype(kept) for v in running))
+    return (y, *(v.astype(statistics_dtype) for v in running))
 
 
 @operator(precision="narrow")
@@ -200,10 +200,10 @@ def layer_normalization(
     [[-1.0, 1.0]]
     """
     operands = floating("layer_normalization", x=x, scale=scale, b=b)
-    at = resolve_axis("layer_normalization", axis, operands[0].ndim)
+    first_axis = resolve_axis("layer_normalization", axis, operands[0].ndim)
     work = stash("layer_normalization", stash_type)
-    found = _layer_normalization(operands, at, float(epsilon), work)
-    return found if return_statistics else found[0]
+    results = _layer_normalization(operands, first_axis, float(epsilon), work)
+    return results if return_statistics else results[0]
 
 
 @jit_if_concrete
@@ -243,8 +243,8 @@ def rms_normalization(
     [[1.0, 1.0]]
     """
     operands = floating("rms_normalization", x=x, scale=scale)
-    at = resolve_axis("rms_normalization", axis, operands[0].ndim)
-    return _rms_normalization(operands, at, float(epsilon), stash("rms_normalization", stash_type))
+    first_axis = resolve_axis("rms_normalization", axis, operands[0].ndim)
+    return _rms_normalization(operands, first_axis, float(epsilon), stash("rms_normalization", stash_type))
 
 
 @jit_if_concrete

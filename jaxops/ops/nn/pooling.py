@@ -55,8 +55,8 @@ def max_pool(
     >>> max_pool(jnp.arange(4.0).reshape(1, 1, 4), kernel_shape=(2,), strides=(2,)).tolist()
     [[[1.0, 3.0]]]
     """
-    given = _given("max_pool", kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
-    return _max_pool(as_traced(x), given, flag("max_pool", "storage_order", storage_order), bool(return_indices))
+    attributes = _attributes("max_pool", kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
+    return _max_pool(as_traced(x), attributes, flag("max_pool", "storage_order", storage_order), bool(return_indices))
 
 
 def average_pool(
@@ -81,10 +81,10 @@ def average_pool(
     >>> average_pool(jnp.arange(4.0).reshape(1, 1, 4), kernel_shape=(2,), strides=(2,)).tolist()
     [[[0.5, 2.5]]]
     """
-    given = _given("average_pool", kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
+    attributes = _attributes("average_pool", kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
     include = flag("average_pool", "count_include_pad", count_include_pad)
     (data,) = floating("average_pool", x=x)
-    return _average_pool(data, given, include)
+    return _average_pool(data, attributes, include)
 
 
 def lp_pool(
@@ -108,9 +108,9 @@ def lp_pool(
     >>> lp_pool(jnp.array([[[3.0, 4.0]]]), kernel_shape=(2,)).tolist()
     [[[5.0]]]
     """
-    given = _given("lp_pool", kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
+    attributes = _attributes("lp_pool", kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
     (data,) = floating("lp_pool", x=x)
-    return _lp_pool(data, given, _power("lp_pool", p))
+    return _lp_pool(data, attributes, _power("lp_pool", p))
 
 
 def global_average_pool(x: Array) -> jax.Array:
@@ -155,17 +155,19 @@ def global_lp_pool(x: Array, *, p: float = 2) -> jax.Array:
     return _global_lp_pool(data, _power("global_lp_pool", p))
 
 
-Given = tuple[Sizes, Options, bool]
+Attributes = tuple[Sizes, Options, bool]
 
 
-def _given(op: str, kernel_shape: Ints, auto_pad: AutoPad, pads: Any, strides: Any, dilations: Any, ceil: int) -> Given:
+def _attributes(
+    op: str, kernel_shape: Ints, auto_pad: AutoPad, pads: Any, strides: Any, dilations: Any, ceil: int
+) -> Attributes:
     """The attributes that all pooling operators share, hashable."""
-    found = options(op, auto_pad, pads, strides, dilations)
-    return ints(op, "kernel_shape", kernel_shape), found, flag(op, "ceil_mode", ceil)
+    window_options = options(op, auto_pad, pads, strides, dilations)
+    return ints(op, "kernel_shape", kernel_shape), window_options, flag(op, "ceil_mode", ceil)
 
 
-def _windows(op: str, x: jax.Array, given: Given) -> Windows:
-    return sizes_of.sliding(op, sizes_of.spatial(op, x.shape), *given)
+def _windows(op: str, x: jax.Array, attributes: Attributes) -> Windows:
+    return sizes_of.sliding(op, sizes_of.spatial(op, x.shape), *attributes)
 
 
 def _power(op: str, p: float) -> float:
@@ -187,8 +189,8 @@ def _root(total: jax.Array, p: float) -> jax.Array:
 
 
 @jit_if_concrete
-def _max_pool(x: jax.Array, given: Given, column_major: bool, return_indices: bool) -> Any:
-    windows = _windows("max_pool", x, given)
+def _max_pool(x: jax.Array, attributes: Attributes, column_major: bool, return_indices: bool) -> Any:
+    windows = _windows("max_pool", x, attributes)
     least = x.dtype.type(-np.inf if is_float(x.dtype) else jnp.iinfo(x.dtype).min)
     if not return_indices:
         return pool(x, windows, least, _larger, lax.max)
@@ -198,10 +200,10 @@ def _max_pool(x: jax.Array, given: Given, column_major: bool, return_indices: bo
                 "max_pool", "`return_indices` needs known spatial sizes", x=x, hint="export with known spatial sizes"
             )
         )
-    found = (x, _places(x, column_major))
+    pairs = (x, _places(x, column_major))
     for axis in reversed(range(len(windows.kernel))):
-        found = slide(found, windows, axis, (least, found[1].dtype.type(-1)), _larger_of_pairs)
-    return found
+        pairs = slide(pairs, windows, axis, (least, pairs[1].dtype.type(-1)), _larger_of_pairs)
+    return pairs
 
 
 def _larger(best: jax.Array, new: jax.Array) -> jax.Array:
@@ -238,8 +240,8 @@ def _places(x: jax.Array, column_major: bool) -> jax.Array:
 
 
 @jit_if_concrete
-def _average_pool(x: jax.Array, given: Given, include_pad: bool) -> jax.Array:
-    windows = _windows("average_pool", x, given)
+def _average_pool(x: jax.Array, attributes: Attributes, include_pad: bool) -> jax.Array:
+    windows = _windows("average_pool", x, attributes)
     if windows.kernel == x.shape[2:] and not any(map(any, windows.pads)):
         return _global_average_pool(x)
     wide = x.astype(accumulation_type(x.dtype))
@@ -248,8 +250,8 @@ def _average_pool(x: jax.Array, given: Given, include_pad: bool) -> jax.Array:
 
 
 @jit_if_concrete
-def _lp_pool(x: jax.Array, given: Given, p: float) -> jax.Array:
-    windows = _windows("lp_pool", x, given)
+def _lp_pool(x: jax.Array, attributes: Attributes, p: float) -> jax.Array:
+    windows = _windows("lp_pool", x, attributes)
     powers = _powers(x.astype(accumulation_type(x.dtype)), p)
     return _root(pool(powers, windows, powers.dtype.type(0), lax.add, lax.add), p).astype(x.dtype)
 
@@ -257,8 +259,8 @@ def _lp_pool(x: jax.Array, given: Given, p: float) -> jax.Array:
 @jit_if_concrete
 def _global_average_pool(x: jax.Array) -> jax.Array:
     axes, wide = _spatial("global_average_pool", x), x.astype(accumulation_type(x.dtype))
-    found = mean_of_places(wide, axes)
-    return lax.expand_dims(jnp.mean(wide, axes) if found is None else found, axes).astype(x.dtype)
+    mean = mean_of_places(wide, axes)
+    return lax.expand_dims(jnp.mean(wide, axes) if mean is None else mean, axes).astype(x.dtype)
 
 
 @jit_if_concrete
@@ -274,8 +276,8 @@ def _first_largest(x: jax.Array) -> jax.Array:
 
 
 @_first_largest.defjvp
-def _first_largest_jvp(given: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
-    (x,), (tangent,) = given, tangents
+def _first_largest_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    (x,), (tangent,) = primals, tangents
     flat, along = (jnp.reshape(v, (*x.shape[:2], -1)) for v in (x, tangent))
     first = jnp.argmax(flat, -1, keepdims=True)
     return _first_largest(x), jnp.take_along_axis(along, first, -1)[..., 0]

@@ -69,14 +69,14 @@ def _max_roi_pool(operands: tuple[Any, Any], shape: Sizes, scale: float) -> Any:
     columns = _bins(bounds[:, 0], bounds[:, 2], shape[1], x.shape[3])
     lowest = jnp.asarray(-np.inf, x.dtype)
 
-    def region(given: tuple[Any, Any, Any]) -> Any:
+    def region(bins: tuple[Any, Any, Any]) -> Any:
         # First along the columns of the image, then along its rows: bins are rectangles.
-        number, row, column = given
+        number, row, column = bins
         image = x.at[number].get(mode="fill", fill_value=np.nan, wrap_negative_indices=False)
-        found = largest(jnp.where(row[:, None, :, None], image[None], lowest), (2,))
-        found = largest(jnp.where(column[:, None, None, :], found[None], lowest), (3,))
+        pooled = largest(jnp.where(row[:, None, :, None], image[None], lowest), (2,))
+        pooled = largest(jnp.where(column[:, None, None, :], pooled[None], lowest), (3,))
         filled = row.any(1)[None, :, None] & column.any(1)[:, None, None]
-        return jnp.where(filled, found, jnp.zeros_like(found)).transpose(2, 1, 0)
+        return jnp.where(filled, pooled, jnp.zeros_like(pooled)).transpose(2, 1, 0)
 
     y = lax.map(region, (rois[:, 0].astype(np.int32), rows, columns))
     return assert_sizes("max_roi_pool", y, sizes, x.dtype)
@@ -86,7 +86,7 @@ def _bins(first: Any, last: Any, number: int, size: Dim) -> Any:
     """(R, number, size): whether an element of an axis lies in a bin."""
     length = jnp.maximum(last - first + 1, 1)
     step = quotient(length, jnp.full_like(length, number))[:, None]
-    at = jnp.arange(number, dtype=step.dtype)[None]
-    low, high = (f(k * step) + first[:, None] for f, k in ((jnp.floor, at), (jnp.ceil, at + 1)))
+    index = jnp.arange(number, dtype=step.dtype)[None]
+    low, high = (f(k * step) + first[:, None] for f, k in ((jnp.floor, index), (jnp.ceil, index + 1)))
     element = lax.iota(step.dtype, size)[None, None]
     return (element >= low[..., None]) & (element < high[..., None])

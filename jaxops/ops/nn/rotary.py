@@ -23,27 +23,27 @@ def _rotated_elements(op: str, rotary_embedding_dim: int, head_size: Dim) -> Dim
     count = rotary_embedding_dim or head_size
     if isinstance(count, int) and isinstance(head_size, int) and not (0 <= count <= head_size and count % 2 == 0):
         raise ArgumentError(
-            f"{op}: `rotary_embedding_dim` is {rotary_embedding_dim} with heads of {head_size} elements; an even "
-            f"number of them must turn, at most all"
+            f"{op}: `rotary_embedding_dim` is {rotary_embedding_dim}; it must be even and at "
+            f"most the head size, {head_size}"
         )
     return count
 
 
-def _check_tables(op: str, positions: Sizes | None, batch: Dim, length: Dim, count: Dim, **given: Sizes) -> None:
+def _check_tables(op: str, positions: Sizes | None, batch: Dim, length: Dim, count: Dim, **tables: Sizes) -> None:
     """Raises ShapeError unless the tables are (positions, count / 2), or (B, S, count / 2) without `position_ids`."""
     if positions is not None:
         problem = f"{op}: `position_ids` of {shape_text(positions)} must be ({batch}, {length}), one per token"
         if not all_agree(problem, positions, (batch, length)):
             raise ShapeError(problem)
-    wanted = ("positions", count // 2) if positions is not None else (batch, length, count // 2)
-    kept = slice(1 if positions is not None else 0, None)
-    for name, sizes in given.items():
+    expected = ("positions", count // 2) if positions is not None else (batch, length, count // 2)
+    fixed = slice(1 if positions is not None else 0, None)
+    for name, sizes in tables.items():
         without = "with" if positions is not None else "without"
         problem = (
-            f"{op}: `{name}` of {shape_text(sizes)} must be {shape_text(wanted)} {without} `position_ids`, as "
+            f"{op}: `{name}` of {shape_text(sizes)} must be {shape_text(expected)} {without} `position_ids`, as "
             f"{count} elements of each head turn"
         )
-        if len(sizes) != len(wanted) or not all_agree(problem, sizes[kept], wanted[kept]):
+        if len(sizes) != len(expected) or not all_agree(problem, sizes[fixed], expected[fixed]):
             raise ShapeError(problem)
 
 
@@ -79,8 +79,8 @@ def rotary_embedding(
     batch, _, length, size = heads_of.split(op, "x", x.shape, heads, "num_heads")
     count = _rotated_elements(op, integer(op, "rotary_embedding_dim", rotary_embedding_dim), size)
     positions = None if position_ids is None else array(position_ids)
-    places = None if positions is None else positions.shape
-    _check_tables(op, places, batch, length, count, cos_cache=cos.shape, sin_cache=sin.shape)
+    position_sizes = None if positions is None else positions.shape
+    _check_tables(op, position_sizes, batch, length, count, cos_cache=cos.shape, sin_cache=sin.shape)
     if positions is not None:
         cos, sin = gather(cos, positions), gather(sin, positions)
     return _rotary_embedding((x, cos, sin), size, flag(op, "interleaved", interleaved))

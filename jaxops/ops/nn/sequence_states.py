@@ -44,8 +44,8 @@ def causal_conv_with_state(
     ([[[1.0, 12.0, 23.0]]], [[[3.0]]])
     """
     op = "causal_conv_with_state"
-    given = floats_of_one_type(op, input=input, weight=weight, bias=bias, past_state=past_state)
-    return _causal_conv(given, one_of(op, "activation", activation, Activation))
+    floats = floats_of_one_type(op, input=input, weight=weight, bias=bias, past_state=past_state)
+    return _causal_conv(floats, one_of(op, "activation", activation, Activation))
 
 
 @jit_if_concrete
@@ -114,11 +114,11 @@ def linear_attention(
                 f"{op}: the update rule {rule!r} {'needs' if gate is None else 'has no'} `{name}`; the rules "
                 f"{' and '.join(map(repr, rules))} have it"
             )
-    given = floats_of_one_type(op, query=query, key=key, value=value, decay=decay, beta=beta)
+    floats = floats_of_one_type(op, query=query, key=key, value=value, decay=decay, beta=beta)
     (past,) = floating(op, past_state=past_state)
     integer(op, "chunk_size", chunk_size)
     heads = (integer(op, "q_num_heads", q_num_heads), integer(op, "kv_num_heads", kv_num_heads))
-    return _linear_attention((*given, past), heads, float(scale))
+    return _linear_attention((*floats, past), heads, float(scale))
 
 
 @jit_if_concrete
@@ -159,9 +159,9 @@ def remembered(operands: tuple[Any, ...], past: Any, sizes: sizes_of.Heads, scal
 
     def one(window: Any, token: tuple[Any, ...]) -> tuple[Any, Any]:
         state = window[-1]
-        reads, writes, new, kept, rate = token
-        if kept is not None:
-            state = state * kept
+        reads, writes, new, decayed, rate = token
+        if decayed is not None:
+            state = state * decayed
         if rate is not None:
             new = rate * (new - jnp.sum(state * writes, 2, keepdims=True))
         state = state + writes * new

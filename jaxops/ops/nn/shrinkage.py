@@ -57,6 +57,6 @@ def _greater(x: jax.Array, limit: float) -> jax.Array:
 
 def _shifted(x: jax.Array, by: Fraction) -> jax.Array:
     """x + by, truncated."""
-    whole = math.floor(by)
-    found = x + np.uint64(whole % 2 ** jnp.iinfo(x.dtype).bits).astype(x.dtype)  # sums wrap
-    return found if by == whole else found + _less(x, -whole).astype(x.dtype)
+    integer_part = math.floor(by)
+    total = x + np.uint64(integer_part % 2 ** jnp.iinfo(x.dtype).bits).astype(x.dtype)  # sums wrap
+    return total if by == integer_part else total + _less(x, -integer_part).astype(x.dtype)

@@ -49,8 +49,8 @@ def col2im(
 
 
 @jit_if_concrete
-def _col2im(x: Any, image: Sizes, block: Sizes, given: Options) -> Any:
-    sizes, windows = sizes_of.blocks(x.shape, image, block, given)
+def _col2im(x: Any, image: Sizes, block: Sizes, window_options: Options) -> Any:
+    sizes, windows = sizes_of.blocks(x.shape, image, block, window_options)
     bounded_like("col2im", sizes, x)
     wide = is_float(x.dtype) and x.dtype.itemsize < 4
     y = lax.convert_element_type(x, np.float32) if wide else x
@@ -60,15 +60,15 @@ def _col2im(x: Any, image: Sizes, block: Sizes, given: Options) -> Any:
         # Axis 2 holds the elements of a block along this axis, axis 1 + rank of what remains the blocks' places. The
         # k-th elements are a strided row of the image. A finished axis goes to the end.
         step, dilation, (low, high) = windows.strides[axis], windows.dilations[axis], windows.pads[axis]
-        length, at = image[axis] + low + high, 1 + rank - axis
+        length, array_axis = image[axis] + low + high, 1 + rank - axis
         total: Any = None
         for k in range(block[axis]):
             row = lax.index_in_dim(y, k, 2, keepdims=False)
             after = length - k * dilation - (windows.sizes[axis] - 1) * step - 1
-            config = [(k * dilation, after, step - 1) if a == at else (0, 0, 0) for a in range(row.ndim)]
+            config = [(k * dilation, after, step - 1) if a == array_axis else (0, 0, 0) for a in range(row.ndim)]
             padded = lax.pad(row, jnp.zeros((), row.dtype), config)
             total = padded if total is None else total + padded
-        y = jnp.moveaxis(lax.slice_in_dim(total, low, length - high, axis=at), at, -1)
+        y = jnp.moveaxis(lax.slice_in_dim(total, low, length - high, axis=array_axis), array_axis, -1)
     return assert_sizes("col2im", lax.convert_element_type(y, x.dtype), sizes, x.dtype)
 
 
@@ -96,25 +96,25 @@ def max_unpool(
     """
     op, data = "max_unpool", as_traced(x)
     require(op, "numbers", data)
-    (places,) = integral(op, i=i)
+    (indices,) = integral(op, i=i)
     shape = None if output_shape is None else ints(op, "output_shape", output_shape)
     kernel = ints(op, "kernel_shape", kernel_shape)
-    return _max_unpool((data, places), kernel, integers(op, "strides", strides), integers(op, "pads", pads), shape)
+    return _max_unpool((data, indices), kernel, integers(op, "strides", strides), integers(op, "pads", pads), shape)
 
 
 @jit_if_concrete
 def _max_unpool(
     operands: tuple[Any, Any], kernel: Sizes, strides: Sizes | None, pads: Sizes | None, shape: Sizes | None
 ) -> Any:
-    x, places = operands
-    sizes_of.same(x.shape, places.shape)
+    x, indices = operands
+    sizes_of.same(x.shape, indices.shape)
     sizes = (*x.shape[:2], *sizes_of.unpooled(x.shape[2:], kernel, strides, pads))
-    wanted = sizes if shape is None else sizes_of.larger(shape, sizes)
+    result_sizes = sizes if shape is None else sizes_of.larger(shape, sizes)
     bounded_like("max_unpool", sizes, x)
-    bounded_like("max_unpool", wanted, x)
+    bounded_like("max_unpool", result_sizes, x)
     count = math.prod(sizes)
-    flat = jnp.zeros(count, x.dtype).at[places.reshape(-1)]
+    flat = jnp.zeros(count, x.dtype).at[indices.reshape(-1)]
     y = flat.set(x.reshape(-1), mode="drop", wrap_negative_indices=False).reshape(sizes)
-    if wanted != sizes:
-        y = lax.pad(y, jnp.zeros((), y.dtype), [(0, w - s, 0) for s, w in zip(sizes, wanted, strict=True)])
-    return assert_sizes("max_unpool", y, wanted, x.dtype)
+    if result_sizes != sizes:
+        y = lax.pad(y, jnp.zeros((), y.dtype), [(0, w - s, 0) for s, w in zip(sizes, result_sizes, strict=True)])
+    return assert_sizes("max_unpool", y, result_sizes, x.dtype)

@@ -49,16 +49,16 @@ def pool(x: jax.Array, windows: Windows, initial: Any, combine: Combine, reducer
     if prepared_on_cpu() and all(isinstance(d, int) for d in x.shape[2:]):
         # Without derivatives one padded copy is better: XLA makes a loop of each padded slice of the first axis, and
         # compiles it. Inception v2, with ten pools, compiles in 0.85 of the time, and its call takes 0.99.
-        whole, windows = padded(x, windows, initial)
-        x = x if whole is x else lax.optimization_barrier(whole)
+        padded_data, windows = padded(x, windows, initial)
+        x = x if padded_data is x else lax.optimization_barrier(padded_data)
     # Last axis first, so that ties go to the first element in row-major order.
     for axis in reversed(range(len(windows.kernel))):
-        known = isinstance(x.shape[axis + 2], int) and isinstance(windows.sizes[axis], int)
-        if known and windows.kernel[axis] <= _MOST_STEPS:
+        is_static_size = isinstance(x.shape[axis + 2], int) and isinstance(windows.sizes[axis], int)
+        if is_static_size and windows.kernel[axis] <= _MOST_STEPS:
             (x,) = slide((x,), windows, axis, (initial,), lambda a, b: (combine(a[0], b[0]),))
         else:
-            found = _reduce(x, windows, axis, initial, reducer)
-            x = _with_nans(found, x, windows, axis) if reducer is lax.max else found
+            reduced = _reduce(x, windows, axis, initial, reducer)
+            x = _with_nans(reduced, x, windows, axis) if reducer is lax.max else reduced
     return assert_sizes("pool", x, sizes, dtype)
 
 
@@ -67,7 +67,7 @@ def slide(arrays: Any, windows: Windows, axis: int, fill: Any, combine: Any) -> 
 
     Each slice is padded separately, with `fill`, so no padded copy of the data is needed.
     """
-    at, size, count = axis + 2, arrays[0].shape[axis + 2], windows.sizes[axis]
+    array_axis, size, count = axis + 2, arrays[0].shape[axis + 2], windows.sizes[axis]
     step, total = windows.strides[axis], None
     for i in range(windows.kernel[axis]):
         offset = i * windows.dilations[axis] - windows.pads[axis][0]
@@ -77,27 +77,27 @@ def slide(arrays: Any, windows: Windows, axis: int, fill: Any, combine: Any) -> 
             first = last = 0
         start = first * step + offset
         piece = tuple(
-            _piece(x, at, start, last - first, step, first, count - last, value)
+            _piece(x, array_axis, start, last - first, step, first, count - last, value)
             for x, value in zip(arrays, fill, strict=True)
         )
         total = piece if total is None else combine(total, piece)
     return total
 
 
-def _piece(x: jax.Array, at: int, start: int, length: int, step: int, before: int, after: int, fill: Any) -> jax.Array:
-    if length == 0:
-        return lax.full((*x.shape[:at], before + after, *x.shape[at + 1 :]), fill, x.dtype)
-    part = lax.slice_in_dim(x, start, start + (length - 1) * step + 1, step, at)
+def _piece(x: jax.Array, axis: int, start: int, count: int, step: int, before: int, after: int, fill: Any) -> jax.Array:
+    if count == 0:
+        return lax.full((*x.shape[:axis], before + after, *x.shape[axis + 1 :]), fill, x.dtype)
+    part = lax.slice_in_dim(x, start, start + (count - 1) * step + 1, step, axis)
     if before == after == 0:
         return part
-    return lax.pad(part, fill, [(before, after, 0) if a == at else (0, 0, 0) for a in range(x.ndim)])
+    return lax.pad(part, fill, [(before, after, 0) if a == axis else (0, 0, 0) for a in range(x.ndim)])
 
 
-def _with_nans(found: jax.Array, x: jax.Array, windows: Windows, axis: int) -> jax.Array:
+def _with_nans(reduced: jax.Array, x: jax.Array, windows: Windows, axis: int) -> jax.Array:
     count = windows.sizes[axis]
     if isinstance(count, int) and count != 1 and windows.strides[axis] < windows.kernel[axis]:
-        return found  # XLA:CPU drops NaNs only when the windows do not overlap, since it then runs a plain reduction
-    return with_nans(found, x, lambda squares: _reduce(squares, windows, axis, squares.dtype.type(0), lax.add))
+        return reduced  # XLA:CPU drops NaNs only when the windows do not overlap, since it then runs a plain reduction
+    return with_nans(reduced, x, lambda squares: _reduce(squares, windows, axis, squares.dtype.type(0), lax.add))
 
 
 def _reduce(x: jax.Array, windows: Windows, axis: int, initial: Any, reducer: Combine) -> jax.Array:
@@ -123,8 +123,8 @@ def counts(like: jax.Array, sizes: Sizes, windows: Windows, include_pad: bool) -
     rank = len(sizes)
     total: Any = np.ones((1,) * rank, np.int32)
     for axis, size in enumerate(sizes):
-        found = _count(size, windows, axis, include_pad)
-        total = total * found.reshape([-1 if a == axis else 1 for a in range(rank)])
+        along_axis = _count(size, windows, axis, include_pad)
+        total = total * along_axis.reshape([-1 if a == axis else 1 for a in range(rank)])
     if isinstance(total, np.ndarray) and total.size and (total == total.flat[0]).all():
         return lax.full_like(like, total.flat[0])
     return lax.broadcast_in_dim(jnp.asarray(total, like.dtype), like.shape, tuple(range(2, like.ndim)))
@@ -135,10 +135,10 @@ def _count(size: Dim, windows: Windows, axis: int, include_pad: bool) -> Any:
     begin, _ = windows.pads[axis]
     low, high = (0, begin + size + windows.ends[axis]) if include_pad else (begin, begin + size)
     number, step, dilation = windows.sizes[axis], windows.strides[axis], windows.dilations[axis]
-    known = all(isinstance(d, int) for d in (number, low, high))
-    xp: Any = np if known else jnp
-    first: Any = np.arange(number) if known else lax.iota(np.int32, number)
-    if not known:
+    is_static_size = all(isinstance(d, int) for d in (number, low, high))
+    xp: Any = np if is_static_size else jnp
+    first: Any = np.arange(number) if is_static_size else lax.iota(np.int32, number)
+    if not is_static_size:
         low, high = (jnp.asarray(d, np.int32) for d in (low, high))
     start = first * step
     # The elements of a window are at start + i · dilation: the first i inside, and the one after the last.

@@ -109,9 +109,9 @@ def _roi_align(operands: tuple[Any, Any, Any], how: _Pooling) -> Any:
 
     def sample(number: Any, moving: Any, fixed: Any) -> Any:
         (rows, start, bins), (where, counts, most) = moving, fixed
-        place = jnp.stack([number // jnp.maximum(most[1], 1), number % jnp.maximum(most[1], 1)])
+        cell = jnp.stack([number // jnp.maximum(most[1], 1), number % jnp.maximum(most[1], 1)])
         axes = [
-            _neighbours(start[:, a], bins[:, a], counts[:, a], place[a], how.shape[a], x.shape[2 + a]) for a in (0, 1)
+            _neighbours(start[:, a], bins[:, a], counts[:, a], cell[a], how.shape[a], x.shape[2 + a]) for a in (0, 1)
         ]
         (ys, inside_y), (xs, inside_x) = axes
         counted = inside_y[:, :, None] & inside_x[:, None, :]
@@ -128,7 +128,7 @@ def _roi_align(operands: tuple[Any, Any, Any], how: _Pooling) -> Any:
         if not how.largest:
             return sum(terms[1:], terms[0])
         best = functools.reduce(jnp.maximum, terms)
-        drawn = (place[None] < counts).all(1)[:, None, None, None]
+        drawn = (cell[None] < counts).all(1)[:, None, None, None]
         return jnp.where(drawn, best, jnp.full_like(best, -np.inf))
 
     moving, fixed, steps = (rows, start, bins), (where, counts, most), most[0] * most[1]
@@ -154,9 +154,9 @@ def _first_largest(sample: Any, steps: Any, moving: Any, fixed: Any, empty: Any)
 
     def step(number: Any, state: Any) -> Any:
         best, first = state
-        found = sample(number, moving, fixed)
-        take = (found > best) | ((found != found) & (best == best))
-        return jnp.where(take, found, best), jnp.where(take, number, first)
+        value = sample(number, moving, fixed)
+        take = (value > best) | ((value != value) & (best == best))
+        return jnp.where(take, value, best), jnp.where(take, number, first)
 
     return lax.fori_loop(0, steps, step, (empty, jnp.full(empty.shape, -1, np.int32)))[1]
 
@@ -174,38 +174,38 @@ def _summed(term: Any, steps: Any, moving: Any, fixed: Any) -> Any:
         return lax.fori_loop(0, steps, lambda k, sum: jax.tree.map(jnp.add, sum, term(k, moving, fixed)), zeros)
 
     @total.defjvp
-    def _(given: Any, tangents: Any) -> Any:
-        found = total(*given)
+    def _(primals: Any, tangents: Any) -> Any:
+        summed_terms = total(*primals)
 
-        def ahead(given: Any, tangent: Any) -> Any:
-            moving, fixed, steps = given
+        def ahead(primals: Any, tangent: Any) -> Any:
+            moving, fixed, steps = primals
 
             def along(number: Any, both: Any, fixed: Any) -> Any:
                 return jax.jvp(lambda m: term(number, m, fixed), (both[0],), (both[1],))[1]
 
             return _summed(along, steps, (moving, tangent), fixed)
 
-        def back(given: Any, cotangent: Any) -> Any:
-            moving, fixed, steps = given
+        def back(primals: Any, cotangent: Any) -> Any:
+            moving, fixed, steps = primals
 
             def pulled(number: Any, both: Any, fixed: Any) -> Any:
                 return jax.vjp(lambda m: term(number, m, fixed), both[0])[1](both[1])[0]
 
             return _summed(pulled, steps, (moving, cotangent), fixed)
 
-        return found, linear(ahead, back, given, tangents[0])
+        return summed_terms, linear(ahead, back, primals, tangents[0])
 
     plain = total.fun if isinstance(steps, int) else total  # a loop of known length JAX reverses itself
     return plain(moving, fixed, steps)
 
 
-def _neighbours(start: Any, width: Any, count: Any, place: Any, number: int, size: Any) -> Any:
+def _neighbours(start: Any, width: Any, count: Any, sample: Any, number: int, size: Any) -> Any:
     """Along one axis, for each region and bin: the two elements around a sample, their weights; whether it counts."""
     limit = jnp.asarray(size, start.dtype)
-    part = (place.astype(start.dtype) + 0.5) / jnp.maximum(count, 1).astype(start.dtype)
-    at = start[:, None] + (np.arange(number)[None].astype(start.dtype) + part[:, None]) * width[:, None]
-    counted = (at >= -1) & (at <= limit) & (place < count)[:, None]
-    at = jnp.clip(at, 0, limit - 1)
-    low = jnp.floor(at)
+    part = (sample.astype(start.dtype) + 0.5) / jnp.maximum(count, 1).astype(start.dtype)
+    coordinates = start[:, None] + (np.arange(number)[None].astype(start.dtype) + part[:, None]) * width[:, None]
+    counted = (coordinates >= -1) & (coordinates <= limit) & (sample < count)[:, None]
+    coordinates = jnp.clip(coordinates, 0, limit - 1)
+    low = jnp.floor(coordinates)
     index = low.astype(np.int32)
-    return [(index, 1 - (at - low)), (index + 1, at - low)], counted
+    return [(index, 1 - (coordinates - low)), (index + 1, coordinates - low)], counted

@@ -57,8 +57,8 @@ def non_max_suppression(
     [[0, 0, 0], [0, 0, 2]]
     """
     op = "non_max_suppression"
-    given = (boxes, scores, max_output_boxes_per_class, iou_threshold, score_threshold)
-    if size is None and any(isinstance(v, Tracer) for v in given):
+    operands = (boxes, scores, max_output_boxes_per_class, iou_threshold, score_threshold)
+    if size is None and any(isinstance(v, Tracer) for v in operands):
         raise StaticError(
             message(
                 op,
@@ -77,9 +77,9 @@ def non_max_suppression(
         areas, marks = _rounded_up(areas, marks)
     chosen = _select((areas, marks, most, overlap, least), flag(op, "center_point_box", center_point_box))
     if size is None:
-        at = np.stack(np.nonzero(np.asarray(chosen) >= 0), 1)
-        found = np.concatenate([at[:, :2], np.asarray(chosen)[tuple(at.T)][:, None]], 1)
-        return as_traced(found.astype(np.int64))
+        positions = np.stack(np.nonzero(np.asarray(chosen) >= 0), 1)
+        rows = np.concatenate([positions[:, :2], np.asarray(chosen)[tuple(positions.T)][:, None]], 1)
+        return as_traced(rows.astype(np.int64))
     count = non_negative(op, "size", size)
     check_counts(op, "size", count)
     bounded_like(op, (count, 3), areas, np.int64)
@@ -107,15 +107,15 @@ def _limit(value: Any, boxes: Any) -> Any:
     """The most boxes to select; a known limit beyond their number, such as INT64_MAX, is no limit."""
     if value is None:
         return 0
-    known = is_static(value) and isinstance(boxes, int)
-    return np.minimum(value, boxes) if known else value
+    is_known = is_static(value) and isinstance(boxes, int)
+    return np.minimum(value, boxes) if is_known else value
 
 
 def _one(op: str, name: str, value: Any) -> jax.Array:
-    found = as_traced(value)
-    if found.size != 1:
-        raise ShapeError(f"{op}: `{name}` must be one number, got {describe(found)}")
-    return found.reshape(())
+    number = as_traced(value)
+    if number.size != 1:
+        raise ShapeError(f"{op}: `{name}` must be one number, got {describe(number)}")
+    return number.reshape(())
 
 
 @jit_if_concrete

@@ -53,8 +53,8 @@ def flex_attention(
         if x.ndim != 4:
             raise ShapeError(f"{op}: `{name}` of {shape_text(x.shape)} must be (batch, heads, sequence, head_size)")
     sizes_of.scores(op, q.shape, k.shape, v.shape)
-    wanted = (np.float64 if q.dtype == np.float64 else np.float32) if softmax_precision is None else softmax_precision
-    dtype = float_type(op, "softmax_precision", wanted)
+    chosen = (np.float64 if q.dtype == np.float64 else np.float32) if softmax_precision is None else softmax_precision
+    dtype = float_type(op, "softmax_precision", chosen)
     factor = max(q.shape[3], 1) ** -0.5 if scale is None else float(scale)
     scores = _modified(op, "score_mod", score_mod, _scores((q, k), factor, dtype))
     return _output((_modified(op, "prob_mod", prob_mod, softmax(scores)), v))
@@ -74,10 +74,10 @@ def _modified(op: str, name: str, modifier: Any, x: Any) -> Any:
     """`x`, or what the modifier makes of it."""
     if modifier is None:
         return x
-    found = modifier(x)
-    if not isinstance(found, Sequence) or len(found) != 1:
-        raise SignatureError(f"{op}: `{name}` must return a sequence of one array, got {describe(found)}")
-    result = as_traced(found[0])
+    results = modifier(x)
+    if not isinstance(results, Sequence) or len(results) != 1:
+        raise SignatureError(f"{op}: `{name}` must return a sequence of one array, got {describe(results)}")
+    result = as_traced(results[0])
     for same, kind in ((result.shape == x.shape, ShapeError), (result.dtype == x.dtype, DTypeError)):
         if not same:
             raise kind(f"{op}: `{name}` must return an array like its input {describe(x)}, got {describe(result)}")

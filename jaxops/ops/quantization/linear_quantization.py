@@ -93,24 +93,24 @@ def _quantize(
     operands: tuple[jax.Array, ...], axis: int, block_size: int, saturate: bool, target: np.dtype, kind: np.dtype | None
 ) -> jax.Array:
     op, (x, by, *zero) = "quantize_linear", operands
-    way = _layout(op, "y_scale", x.shape, by.shape, axis, block_size)
+    pattern = _layout(op, "y_scale", x.shape, by.shape, axis, block_size)
     if zero:
         same_layout(op, ("y_scale", "y_zero_point"), by.shape, zero[0].shape)
-    whole = jnp.issubdtype(by.dtype, jnp.integer) and not is_float(x.dtype)
-    if whole and kind is None and not is_float(target):
-        found = _rounded_quotient(x, _spread(by, way, x.shape))
+    is_integer = jnp.issubdtype(by.dtype, jnp.integer) and not is_float(x.dtype)
+    if is_integer and kind is None and not is_float(target):
+        scaled = _rounded_quotient(x, _spread(by, pattern, x.shape))
     else:
         if kind is None:
             kind = by.dtype if is_float(by.dtype) and by.dtype.itemsize > 1 else np.dtype(np.float32)
         data, divisor = (_converted(v, kind) for v in (x, by))
-        found = in_precision(quotient(data, _spread(divisor, way, x.shape)), kind)
-    origin = _spread(wide(zero[0]), way, x.shape) if zero else None
-    return assert_sizes(op, saturated(found, origin, target, saturate=saturate), x.shape, target)
+        scaled = in_precision(quotient(data, _spread(divisor, pattern, x.shape)), kind)
+    origin = _spread(wide(zero[0]), pattern, x.shape) if zero else None
+    return assert_sizes(op, saturated(scaled, origin, target, saturate=saturate), x.shape, target)
 
 
 def _layout(op: str, operand: str, x: Sizes, scale: Sizes, axis: int, block_size: int) -> Layout:
-    at = 0 if per_tensor(x, scale, block_size) else resolve_axis(op, axis, len(x))
-    return layout(op, operand, x, scale, at, block_size)
+    resolved = 0 if per_tensor(x, scale, block_size) else resolve_axis(op, axis, len(x))
+    return layout(op, operand, x, scale, resolved, block_size)
 
 
 def _converted(x: jax.Array, kind: np.dtype) -> jax.Array:
@@ -121,23 +121,25 @@ def _converted(x: jax.Array, kind: np.dtype) -> jax.Array:
 
 def _rounded_quotient(x: jax.Array, divisor: jax.Array) -> jax.Array:
     """Integers divided exactly, then rounded to the nearest one, half to even."""
-    whole = jnp.floor_divide(x, divisor)
-    rest = jnp.abs(x - whole * divisor)
-    other = jnp.abs(divisor) - rest  # the distance to the next integer
-    up = (rest > other) | ((rest == other) & (whole % 2 == 1))
-    return whole + up.astype(whole.dtype)
+    floor = jnp.floor_divide(x, divisor)
+    remainder = jnp.abs(x - floor * divisor)
+    other = jnp.abs(divisor) - remainder  # the distance to the next integer
+    up = (remainder > other) | ((remainder == other) & (floor % 2 == 1))
+    return floor + up.astype(floor.dtype)
 
 
-def _spread(x: jax.Array, way: Layout, sizes: Sizes) -> jax.Array:
+def _spread(x: jax.Array, pattern: Layout, sizes: Sizes) -> jax.Array:
     """A scale or zero point broadcast to the sizes of the data."""
-    x = lax.reshape(x, way.sizes)
-    if way.axis is not None:
-        at, rank = way.axis, len(sizes)
+    x = lax.reshape(x, pattern.sizes)
+    if pattern.axis is not None:
+        axis, rank = pattern.axis, len(sizes)
         x = lax.broadcast_in_dim(
-            x, (*way.sizes[: at + 1], way.block, *way.sizes[at + 1 :]), (*range(at + 1), *range(at + 2, rank + 1))
+            x,
+            (*pattern.sizes[: axis + 1], pattern.block, *pattern.sizes[axis + 1 :]),
+            (*range(axis + 1), *range(axis + 2, rank + 1)),
         )
-        x = lax.reshape(x, (*way.sizes[:at], way.sizes[at] * way.block, *way.sizes[at + 1 :]))
-        x = lax.slice_in_dim(x, 0, sizes[at], axis=at)
+        x = lax.reshape(x, (*pattern.sizes[:axis], pattern.sizes[axis] * pattern.block, *pattern.sizes[axis + 1 :]))
+        x = lax.slice_in_dim(x, 0, sizes[axis], axis=axis)
     return lax.broadcast_in_dim(x, sizes, tuple(range(len(sizes))))
 
 
@@ -179,13 +181,13 @@ def dequantize_linear(
 @jit_if_concrete
 def _dequantize(operands: tuple[jax.Array, ...], axis: int, block_size: int, target: np.dtype) -> Any:
     op, (x, by, *zero) = "dequantize_linear", operands
-    way = _layout(op, "x_scale", x.shape, by.shape, axis, block_size)
-    found = wide(x)
+    pattern = _layout(op, "x_scale", x.shape, by.shape, axis, block_size)
+    integers = wide(x)
     if zero:
         same_layout(op, ("x_scale", "x_zero_point"), by.shape, zero[0].shape)
-        found = found - _spread(wide(zero[0]), way, x.shape)
+        integers = integers - _spread(wide(zero[0]), pattern, x.shape)
     work = target if target.itemsize > 4 else jnp.float32
-    y = (found.astype(work) * _spread(by.astype(work), way, x.shape)).astype(target)
+    y = (integers.astype(work) * _spread(by.astype(work), pattern, x.shape)).astype(target)
     y = assert_sizes(op, y, x.shape, target)
     bytes_ = x.dtype.name in BYTES and by.dtype == target == jnp.float32 and block_size == 0
     if not (bytes_ and prepared_on_cpu()):

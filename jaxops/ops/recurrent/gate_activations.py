@@ -6,16 +6,7 @@ from typing import Any, NamedTuple
 from jax import lax
 
 from jaxops.errors import ArgumentError
-from jaxops.ops.math.activations import (
-    elu,
-    hard_sigmoid,
-    leaky_relu,
-    relu,
-    sigmoid,
-    softplus,
-    softsign,
-    tanh,
-)
+from jaxops.ops.math.activations import elu, hard_sigmoid, leaky_relu, relu, sigmoid, softplus, softsign, tanh
 
 
 class Activation(NamedTuple):
@@ -72,23 +63,23 @@ def resolve(
     """
     if isinstance(names, str) or len(names) != count:
         raise ArgumentError(f"{op}: `activations` is {names!r}; there must be {count}, in order for each direction")
-    given = {"activation_alpha": list(alphas or ()), "activation_beta": list(betas or ())}
-    found = []
+    coefficients_by_name = {"activation_alpha": list(alphas or ()), "activation_beta": list(betas or ())}
+    functions = []
     for name in names:
         key = str(name).lower()
         if key not in _FUNCTIONS:
             raise ArgumentError(f"{op}: `activations` names {name!r}; the functions are {_LISTING}")
         coefficients = []
-        for (attribute, values), default in zip(given.items(), _FUNCTIONS[key][1], strict=False):
+        for (attribute, values), default in zip(coefficients_by_name.items(), _FUNCTIONS[key][1], strict=False):
             value = values.pop(0) if values else default
             if value is None:
                 raise ArgumentError(f"{op}: {name} has no default for its coefficient; give it in `{attribute}`")
             coefficients.append(float(value))
-        found.append(Activation(key, tuple(coefficients)))
-    for attribute, values in given.items():
+        functions.append(Activation(key, tuple(coefficients)))
+    for attribute, values in coefficients_by_name.items():
         if values:
             raise ArgumentError(
                 f"{op}: `{attribute}` has {len(values)} values more than {', '.join(map(str, names))} take; "
                 f"give one for each function that has such a coefficient"
             )
-    return tuple(found)
+    return tuple(functions)

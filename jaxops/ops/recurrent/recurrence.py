@@ -1,4 +1,4 @@
-"""What recurrent layers share: their operands, and the scan over the steps in one or two directions."""
+"""Shared by recurrent layers: their operands, and the scan over the steps in one or two directions."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -42,7 +42,7 @@ class Cell(NamedTuple):
 
 
 def directions(op: str, direction: Direction) -> int:
-    """How many directions there are."""
+    """The number of directions."""
     return 2 if one_of(op, "direction", direction, Direction) == "bidirectional" else 1
 
 
@@ -61,20 +61,20 @@ def layer(
 ) -> tuple[jax.Array, ...]:
     """Y, and the last value of each state. operands: x, w, r, b, initial_h, initial_c and p, None where left out."""
     batch_first = flag(op, "layout", layout)
-    given = {name: value for name, value in operands.items() if value is not None}
-    floats = dict(zip(given, unify(op, tuple(given.values()), tuple(f"{n} " for n in given)), strict=True))
+    present = {name: value for name, value in operands.items() if value is not None}
+    floats = dict(zip(present, unify(op, tuple(present.values()), tuple(f"{n} " for n in present)), strict=True))
     arrays = {name: as_traced(value) for name, value in floats.items()}
     require(op, "floating-point", *arrays.values())
     if clip is not None and not clip > 0:
         raise ArgumentError(f"{op}: `clip` is {clip}; it must be above 0, or left out")
     lens = None if sequence_lens is None else integers(op, "sequence_lens", sequence_lens)
-    others = {name: value.shape for name, value in arrays.items() if name not in ("x", "w", "r")}
+    optional_sizes = {name: value.shape for name, value in arrays.items() if name not in ("x", "w", "r")}
     if lens is not None:
-        others["sequence_lens"] = lens.shape
+        optional_sizes["sequence_lens"] = lens.shape
     size = None if hidden_size is None else integer(op, "hidden_size", hidden_size)
     x, w, r = (arrays[name].shape for name in ("x", "w", "r"))
     both = directions(op, direction)
-    length, _, _ = sizes_of.steps(op, cell.gates, both, batch_first, size, x, w, r, others)
+    length, _, _ = sizes_of.steps(op, cell.gates, both, batch_first, size, x, w, r, optional_sizes)
     if lens is not None:
         lens = lengths(op, lens, length)
     values = tuple(arrays.get(name) for name in ("x", "w", "r", "b", "initial_h", "initial_c", "p"))
@@ -114,8 +114,8 @@ def _layer(
     batch_first: bool,
 ) -> tuple[jax.Array, ...]:
     x, lens = operands[0], operands[-1]
-    kept = x.dtype
-    work = np.float64 if kept == np.float64 else np.float32
+    dtype = x.dtype
+    work = np.float64 if dtype == np.float64 else np.float32
     wider: list[Any] = [None if v is None else lax.convert_element_type(v, work) for v in operands[:-1]]
     x, w, r, b, h, c, p = wider
     if batch_first:
@@ -146,7 +146,7 @@ def _layer(
     y = assert_sizes("recurrent layer", y, (length, both, batch, hidden), work)
     if batch_first:
         y, states = jnp.transpose(y, (2, 0, 1, 3)), [jnp.swapaxes(v, 0, 1) for v in states]
-    return tuple(lax.convert_element_type(v, kept) for v in (y, *states))
+    return tuple(lax.convert_element_type(v, dtype) for v in (y, *states))
 
 
 def clipped(function: Activation, clip: float | None) -> Callable[[Any], Any]:
@@ -183,16 +183,16 @@ def run(step: Step, inputs: Any, state: State, valid: Any, backward: bool) -> tu
         after = step(x, state)
         if counts is None:
             return after, after[0]
-        kept = tuple(chosen(counts, new, old) for new, old in zip(after, state, strict=True))
-        return kept, chosen(counts, after[0], jnp.zeros_like(after[0]))
+        next_state = tuple(chosen(counts, new, old) for new, old in zip(after, state, strict=True))
+        return next_state, chosen(counts, after[0], jnp.zeros_like(after[0]))
 
     last, ys = lax.scan(one, state, (inputs, valid), reverse=backward)
     return ys, last
 
 
-def chosen(which: Any, one: Any, other: Any) -> Any:
-    """Elements of one array or another; `which` has fewer axes, or some of size 1."""
-    return lax.select(lax.broadcast_in_dim(which, one.shape, tuple(range(which.ndim))), one, other)
+def chosen(condition: Any, one: Any, other: Any) -> Any:
+    """Elements of one array or another; `condition` has fewer axes, or some of size 1."""
+    return lax.select(lax.broadcast_in_dim(condition, one.shape, tuple(range(condition.ndim))), one, other)
 
 
 def last_states(state: State, lens: Any, length: Any) -> State:

@@ -49,23 +49,23 @@ def arg_min(data: A, *, axis: int = 0, keepdims: int = 1, select_last_index: int
 
 def _arg(op: str, data: Array, axis: int, keepdims: int, last: int) -> Any:
     (data,) = traced_if_symbolic(one_of_kind(op, "real numbers", data))
-    at = resolve_axis(op, axis, data.ndim)
-    if not at_least(f"{op}: axis {at} of {shape_text(data.shape)} may be empty", data.shape[at], 1):
-        raise ArgumentError(f"{op}: axis {at} has size 0; it must have at least one element")
+    resolved = resolve_axis(op, axis, data.ndim)
+    if not at_least(f"{op}: axis {resolved} of {shape_text(data.shape)} may be empty", data.shape[resolved], 1):
+        raise ArgumentError(f"{op}: axis {resolved} has size 0; it must have at least one element")
     keep, reverse = flag(op, "keepdims", keepdims), flag(op, "select_last_index", last)
-    return _index(data, op, at, keep, reverse)
+    return _index(data, op, resolved, keep, reverse)
 
 
 @jit_if_concrete
-def _index(data: Array, op: str, at: int, keepdims: bool, reverse: bool) -> Array:
-    count = data.shape[at]
+def _index(data: Array, op: str, axis: int, keepdims: bool, reverse: bool) -> Array:
+    count = data.shape[axis]
     if isinstance(data, np.ndarray):
-        found = (np.argmax if op == "arg_max" else np.argmin)(np.flip(data, at) if reverse else data, axis=at)
-        found = np.asarray(count - 1 - found if reverse else found, np.int64)
-        return np.expand_dims(found, at) if keepdims else found
+        position = (np.argmax if op == "arg_max" else np.argmin)(np.flip(data, axis) if reverse else data, axis=axis)
+        position = np.asarray(count - 1 - position if reverse else position, np.int64)
+        return np.expand_dims(position, axis) if keepdims else position
     index = canonical(np.int64)
-    data = lax.rev(data, [at]) if reverse else data
-    found = (lax.argmax if op == "arg_max" else lax.argmin)(data, at, index)
+    data = lax.rev(data, [axis]) if reverse else data
+    position = (lax.argmax if op == "arg_max" else lax.argmin)(data, axis, index)
     if reverse:
-        found = as_traced(dims(count - 1)).astype(index) - found
-    return lax.expand_dims(found, [at]) if keepdims else found
+        position = as_traced(dims(count - 1)).astype(index) - position
+    return lax.expand_dims(position, [axis]) if keepdims else position

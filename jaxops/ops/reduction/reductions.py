@@ -83,8 +83,8 @@ def _total(x: Array, over: Axes) -> Any:
 def _product(x: Array, over: Axes) -> Any:
     if isinstance(x, np.ndarray):
         return np.prod(x, axis=over, dtype=x.dtype)
-    known = is_float(x.dtype) and all(isinstance(x.shape[i], int) for i in over)
-    return whole_product(x, over) if known else lax.reduce_prod(x, over)
+    has_exact_form = is_float(x.dtype) and all(isinstance(x.shape[i], int) for i in over)
+    return whole_product(x, over) if has_exact_form else lax.reduce_prod(x, over)
 
 
 def _average(x: Array, over: Axes) -> Any:
@@ -96,34 +96,34 @@ def _average(x: Array, over: Axes) -> Any:
         return _whole_average(x, over, count if is_symbolic(count) else max(count, 1))
     if is_symbolic(count):
         return lax.div(_total(x, over), as_traced(dims(count)).astype(x.dtype))
-    found = None if isinstance(x, np.ndarray) else mean_of_places(x, tuple(sorted(over)))
-    return div(_total(x, over), np.asarray(count, x.dtype)) if found is None else found
+    mean = None if isinstance(x, np.ndarray) else mean_of_places(x, tuple(sorted(over)))
+    return div(_total(x, over), np.asarray(count, x.dtype)) if mean is None else mean
 
 
 def _whole_average(x: Array, over: Axes, count: Any) -> Any:
     """The mean of integers, truncated. Quotients and remainders are summed separately, so that no sum overflows."""
     if isinstance(x, np.ndarray):
         x = x if x.dtype == np.uint64 else x.astype(np.int64)
-        quotient, rest = np.divmod(x, x.dtype.type(count))
-        more, rest = np.divmod(_total(rest, over), x.dtype.type(count))
-        found = _total(quotient, over) + more
-        return found + ((found < 0) & (rest > 0)).astype(found.dtype)
+        quotient, remainder = np.divmod(x, x.dtype.type(count))
+        more, remainder = np.divmod(_total(remainder, over), x.dtype.type(count))
+        mean = _total(quotient, over) + more
+        return mean + ((mean < 0) & (remainder > 0)).astype(mean.dtype)
     if jnp.iinfo(x.dtype).bits < 32:
         x = x.astype(np.int32)  # a narrow type may not hold the count
     size = jnp.broadcast_to(as_traced(dims(count)).astype(x.dtype), x.shape)
     zero = np.zeros((), x.dtype)
-    rest = lax.rem(x, size)
-    below = rest < zero
-    parts = (lax.div(x, size) - below.astype(x.dtype), lax.select(below, rest + size, rest), size)
-    found, rest, _ = lax.reduce(parts, (zero,) * 3, _carried, over)
-    return found + ((found < zero) & (rest > zero)).astype(found.dtype)
+    remainder = lax.rem(x, size)
+    below = remainder < zero
+    parts = (lax.div(x, size) - below.astype(x.dtype), lax.select(below, remainder + size, remainder), size)
+    mean, remainder, _ = lax.reduce(parts, (zero,) * 3, _carried, over)
+    return mean + ((mean < zero) & (remainder > zero)).astype(mean.dtype)
 
 
 def _carried(a: Any, b: Any) -> Any:
     """(quotient, remainder, divisor) of a + b. The operands carry the divisor, as a reducer has no other inputs."""
-    rest, size = a[1] + b[1], lax.max(a[2], b[2])
-    carry = ((rest >= size) & (size > 0)).astype(rest.dtype)  # the initial value has divisor 0
-    return a[0] + b[0] + carry, rest - carry * size, size
+    remainder, size = a[1] + b[1], lax.max(a[2], b[2])
+    carry = ((remainder >= size) & (size > 0)).astype(remainder.dtype)  # the initial value has divisor 0
+    return a[0] + b[0] + carry, remainder - carry * size, size
 
 
 def _norm1(x: Array, over: Axes) -> Any:
@@ -148,16 +148,16 @@ def _whole_norm2(x: Array, over: Axes) -> Any:
     """The norm of integers, truncated; exact while half of the range of the widest type holds the sum of squares."""
     static = isinstance(x, np.ndarray)
     xp = np if static else jnp
-    real, whole = (np.dtype(t) if static else canonical(t) for t in (np.float64, np.uint64))
+    real, integer_type = (np.dtype(t) if static else canonical(t) for t in (np.float64, np.uint64))
     about = _total(xp.asarray(xp.square(x.astype(real))), over)
-    total = _total(xp.asarray(xp.square(_magnitude(x).astype(whole))), over)
-    exact = about < 2.0 ** (8 * whole.itemsize - 1)
-    root = xp.sqrt(xp.where(exact, total.astype(real), about)).astype(whole)
+    total = _total(xp.asarray(xp.square(_magnitude(x).astype(integer_type))), over)
+    exact = about < 2.0 ** (8 * integer_type.itemsize - 1)
+    root = xp.sqrt(xp.where(exact, total.astype(real), about)).astype(integer_type)
     # A root that was rounded up to the next power of 2 is no negative number.
-    root = xp.where(exact, root, xp.minimum(root, whole.type(np.iinfo(x.dtype).max)))
-    one = whole.type(1)
-    root = root - (exact & (root * root > total)).astype(whole)
-    return root + (exact & ((root + one) * (root + one) <= total)).astype(whole)
+    root = xp.where(exact, root, xp.minimum(root, integer_type.type(np.iinfo(x.dtype).max)))
+    one = integer_type.type(1)
+    root = root - (exact & (root * root > total)).astype(integer_type)
+    return root + (exact & ((root + one) * (root + one) <= total)).astype(integer_type)
 
 
 def _magnitude(x: Any) -> Any:
@@ -170,18 +170,18 @@ def _log_total(x: Array, over: Axes) -> Any:
 
 def _log_total_exp(x: Array, over: Axes) -> Any:
     # Subtracting the largest element avoids overflow; if it is infinite or absent, subtract 0.
-    kept = tuple(1 if i in over else d for i, d in enumerate(x.shape))
+    kept_sizes = tuple(1 if i in over else d for i, d in enumerate(x.shape))
     if isinstance(x, np.ndarray):
         top = _largest(x, over)
         top = np.where(np.isfinite(top), top, 0).astype(x.dtype)
-        return np.log(np.sum(np.exp(x - top.reshape(kept)), axis=over)) + top
+        return np.log(np.sum(np.exp(x - top.reshape(kept_sizes)), axis=over)) + top
     x = rounded(x)
     # The maximum may drop NaNs, since the sum keeps them.
     top = lax.stop_gradient(lax.reduce_max(x, over))
     top = lax.select(lax.is_finite(top), top, lax.full_like(top, 0))
-    rest = lax.broadcast_in_dim(top, x.shape, [i for i in range(x.ndim) if i not in over])
+    maxima = lax.broadcast_in_dim(top, x.shape, [i for i in range(x.ndim) if i not in over])
     # Subtract again what `rounded` adds to zeros.
-    return lax.log(lax.reduce_sum(lax.exp(x - rest), over)) + (top - least(x.dtype))
+    return lax.log(lax.reduce_sum(lax.exp(x - maxima), over)) + (top - least(x.dtype))
 
 
 def _largest(x: Array, over: Axes) -> Any:

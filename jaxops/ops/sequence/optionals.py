@@ -42,7 +42,7 @@ def optional_get_element(input: Any) -> Any:
 
 
 def optional_has_element(input: ShapeOnly = None) -> np.ndarray:
-    """Whether an optional holds a value, as a static boolean; True for any array or sequence.
+    """Tells if an optional holds a value, as a static boolean; True for any array or sequence.
 
     Source: ONNX OptionalHasElement, opsets 15–28.
 

@@ -54,12 +54,12 @@ def _one_type(op: str, items: list[Array]) -> list[Array]:
 
 
 def _place(op: str, position: Any, count: int, *, end: bool = False) -> int:
-    given = integer(op, "position", position)
+    index = integer(op, "position", position)
     last = count if end else count - 1
-    if not -count <= given <= last:
+    if not -count <= index <= last:
         allowed = f"[{-count}, {last}]" if count or end else "empty"
-        raise BoundsError(f"{op}: `position` is {given}, but the sequence has {count} items; the range is {allowed}")
-    return given + count if given < 0 else given
+        raise BoundsError(f"{op}: `position` is {index}, but the sequence has {count} items; the range is {allowed}")
+    return index + count if index < 0 else index
 
 
 def sequence_construct(inputs: Sequence[Array]) -> list[Array]:
@@ -102,8 +102,8 @@ def sequence_at(input_sequence: Sequence[Array], position: Static) -> Array:
     """
     if isinstance(input_sequence, SplitSequence):
         traced = isinstance(position, Tracer) and position.size == 1
-        place = position.reshape(()) if traced else integer("sequence_at", "position", position)
-        return split_sequences.taken(input_sequence, place)
+        index = position.reshape(()) if traced else integer("sequence_at", "position", position)
+        return split_sequences.taken(input_sequence, index)
     items = _items("sequence_at", input_sequence)
     return items[_place("sequence_at", position, len(items))]
 
@@ -121,8 +121,8 @@ def sequence_insert(input_sequence: Sequence[Array], tensor: Array, position: St
     if isinstance(input_sequence, GrowingSequence) and position is None:
         return replace(input_sequence, added=(*input_sequence.added, array(tensor)))
     items = _items("sequence_insert", input_sequence)
-    at = len(items) if position is None else _place("sequence_insert", position, len(items), end=True)
-    return _one_type("sequence_insert", [*items[:at], array(tensor), *items[at:]])
+    index = len(items) if position is None else _place("sequence_insert", position, len(items), end=True)
+    return _one_type("sequence_insert", [*items[:index], array(tensor), *items[index:]])
 
 
 def sequence_erase(input_sequence: Sequence[Array], position: Static = None) -> list[Array]:
@@ -135,8 +135,8 @@ def sequence_erase(input_sequence: Sequence[Array], position: Static = None) -> 
     [3]
     """
     items = _items("sequence_erase", input_sequence)
-    at = _place("sequence_erase", -1 if position is None else position, len(items))
-    return [*items[:at], *items[at + 1 :]]
+    index = _place("sequence_erase", -1 if position is None else position, len(items))
+    return [*items[:index], *items[index + 1 :]]
 
 
 def sequence_length(input_sequence: ShapeOnly) -> np.ndarray:
@@ -166,21 +166,21 @@ def split_to_sequence(input: Array, split: Static = None, *, axis: int = 0, keep
     [(2, 2), (2, 2), (2, 1)]
     """
     data, keep = array(input), flag("split_to_sequence", "keepdims", keepdims)
-    at = resolve_axis("split_to_sequence", axis, data.ndim)
+    along = resolve_axis("split_to_sequence", axis, data.ndim)
     lengths = None if split is None else known("split_to_sequence", "split", split)
     if lengths is not None and lengths.ndim:
-        return list(split_into(data, ints("split_to_sequence", "split", lengths), axis=at))
+        return list(split_into(data, ints("split_to_sequence", "split", lengths), axis=along))
     each = 1 if lengths is None else integer("split_to_sequence", "split", lengths)
     if not greater_or_equal(each, 1):
         raise ArgumentError(f"split_to_sequence: `split` is {each}; the length of a piece must be at least 1")
-    size, keep = data.shape[at], keep or split is not None
+    size, keep = data.shape[along], keep or split is not None
     number = size // each
-    whole = number * each == size
-    if not isinstance(number, int) or not (whole or (isinstance(size, int) and isinstance(each, int))):
-        return SplitSequence(as_traced(data), each, at, keep)
+    divides = number * each == size
+    if not isinstance(number, int) or not (divides or (isinstance(size, int) and isinstance(each, int))):
+        return SplitSequence(as_traced(data), each, along, keep)
     bounded("split_to_sequence: the list of pieces", (number,), np.dtype(object).itemsize)
-    pieces = split_into(data, (each,) * number + (() if whole else (size - number * each,)), axis=at)
-    return list(pieces) if keep else [squeeze(piece, (at,)) for piece in pieces]
+    pieces = split_into(data, (each,) * number + (() if divides else (size - number * each,)), axis=along)
+    return list(pieces) if keep else [squeeze(piece, (along,)) for piece in pieces]
 
 
 def concat_from_sequence(input_sequence: Sequence[Array], *, axis: int, new_axis: int = 0) -> Array:
@@ -197,13 +197,13 @@ def concat_from_sequence(input_sequence: Sequence[Array], *, axis: int, new_axis
     new = flag("concat_from_sequence", "new_axis", new_axis)
     if isinstance(input_sequence, SplitSequence):
         rank = input_sequence.data.ndim - (not input_sequence.keepdims)
-        place = resolve_axis("concat_from_sequence", axis, rank + new)
-        return split_sequences.joined("concat_from_sequence", input_sequence, place, bool(new))
+        along = resolve_axis("concat_from_sequence", axis, rank + new)
+        return split_sequences.joined("concat_from_sequence", input_sequence, along, bool(new))
     items = _items("concat_from_sequence", input_sequence)
     if not items:
         raise ArgumentError("concat_from_sequence: the sequence is empty; at least one array is needed")
-    place = resolve_axis("concat_from_sequence", axis, items[0].ndim + new)
-    return concat([unsqueeze(item, (place,)) for item in items] if new else items, axis=place)
+    along = resolve_axis("concat_from_sequence", axis, items[0].ndim + new)
+    return concat([unsqueeze(item, (along,)) for item in items] if new else items, axis=along)
 
 
 Body: TypeAlias = Annotated[Callable[..., Sequence[Any]], Subgraph(first=0)]
@@ -244,8 +244,8 @@ def sequence_map(
             )
     rows = []
     for k, item in enumerate(items):
-        others = [value[k] if isinstance(value, list) else value for value in additional_inputs]
+        extra_items = [value[k] if isinstance(value, list) else value for value in additional_inputs]
         # A key per item, so that each draws other random numbers.
         key = {} if rng is None else {"rng": jax.random.fold_in(rng, k)}
-        rows.append([array(value) for value in body(item, *others, **key)])
+        rows.append([array(value) for value in body(item, *extra_items, **key)])
     return tuple(list(column) for column in zip(*rows, strict=True)) if rows else ([],) * n_outputs

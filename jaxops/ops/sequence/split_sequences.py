@@ -1,4 +1,4 @@
-"""What operators do with a `SplitSequence`, whose number of arrays is symbolic."""
+"""Operators on a `SplitSequence`, whose number of arrays is symbolic."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,11 +22,11 @@ def count(pieces: SplitSequence) -> Dim:
 
 def rows(op: str, pieces: SplitSequence) -> jax.Array:
     """The arrays along a new first axis. Raises SizeError where the last one may be shorter."""
-    sizes, at = pieces.data.shape, pieces.axis
+    sizes, axis = pieces.data.shape, pieces.axis
     number = _whole(op, pieces)
     if not pieces.keepdims:
-        return jnp.moveaxis(pieces.data, at, 0)
-    return jnp.moveaxis(pieces.data.reshape(*sizes[:at], number, pieces.each, *sizes[at + 1 :]), at, 0)
+        return jnp.moveaxis(pieces.data, axis, 0)
+    return jnp.moveaxis(pieces.data.reshape(*sizes[:axis], number, pieces.each, *sizes[axis + 1 :]), axis, 0)
 
 
 def taken(pieces: SplitSequence, position: Any) -> jax.Array:
@@ -35,62 +35,62 @@ def taken(pieces: SplitSequence, position: Any) -> jax.Array:
         start, length = _place(pieces, position)
     else:
         number = _whole("sequence_at", pieces)
-        place = jnp.where(position < 0, position + as_traced(np.array(number, object), position.dtype), position)
-        start, length = place * as_traced(np.array(pieces.each), position.dtype), pieces.each
+        index = jnp.where(position < 0, position + as_traced(np.array(number, object), position.dtype), position)
+        start, length = index * as_traced(np.array(pieces.each), position.dtype), pieces.each
     if isinstance(start, Tracer | jax.Array):
-        found = lax.dynamic_slice_in_dim(pieces.data, start, length, pieces.axis)
+        piece = lax.dynamic_slice_in_dim(pieces.data, start, length, pieces.axis)
     else:
         starts, limits = [0] * pieces.data.ndim, list(pieces.data.shape)
         starts[pieces.axis], limits[pieces.axis] = start, start + length
-        found = lax.slice(pieces.data, starts, limits)
-    return found if pieces.keepdims else lax.squeeze(found, (pieces.axis,))
+        piece = lax.slice(pieces.data, starts, limits)
+    return piece if pieces.keepdims else lax.squeeze(piece, (pieces.axis,))
 
 
 def mapped(
-    pieces: SplitSequence, others: Sequence[Any], body: Callable[..., Sequence[Any]], rng: Any
+    pieces: SplitSequence, additional: Sequence[Any], body: Callable[..., Sequence[Any]], rng: Any
 ) -> tuple[SplitSequence, ...]:
-    """The sequences that `body` makes of each array. others: sequences of the same length, or arrays for all."""
+    """The sequences that `body` makes of each array. additional: sequences of the same length, or arrays for all."""
     number = _whole("sequence_map", pieces)
-    for k, other in enumerate(others, 1):
+    for k, other in enumerate(additional, 1):
         length = count(other) if isinstance(other, SplitSequence) else len(other) if isinstance(other, list) else number
         problem = f"sequence_map: input {k} is a sequence of {length}, but `input_sequence` has {number} items"
         if isinstance(other, list) or not arithmetic.agree(problem, length, number):
             raise SizeError(problem, number) if isinstance(other, list) else ShapeError(problem)
 
     def one(_: None, xs: Any) -> Any:
-        k, item, rest = xs
-        given = [rest.get(str(n), other) for n, other in enumerate(others)]
+        k, item, split_items = xs
+        items_of_others = [split_items.get(str(n), other) for n, other in enumerate(additional)]
         key = {} if rng is None else {"rng": jax.random.fold_in(rng, k)}
-        return None, [as_traced(value) for value in body(item, *given, **key)]
+        return None, [as_traced(value) for value in body(item, *items_of_others, **key)]
 
-    split = {str(n): rows("sequence_map", v) for n, v in enumerate(others) if isinstance(v, SplitSequence)}
+    split = {str(n): rows("sequence_map", v) for n, v in enumerate(additional) if isinstance(v, SplitSequence)}
     steps = lax.iota(np.int32, number)
-    _, made = lax.scan(one, None, (steps, rows("sequence_map", pieces), split))
-    return tuple(SplitSequence(data, 1, 0, False) for data in made)
+    _, stacked = lax.scan(one, None, (steps, rows("sequence_map", pieces), split))
+    return tuple(SplitSequence(data, 1, 0, False) for data in stacked)
 
 
-def joined(op: str, pieces: SplitSequence, at: int, new_axis: bool) -> jax.Array:
+def joined(op: str, pieces: SplitSequence, axis: int, new_axis: bool) -> jax.Array:
     """The arrays joined along an axis, or along a new one."""
-    if not new_axis and at == pieces.axis and pieces.keepdims:
+    if not new_axis and axis == pieces.axis and pieces.keepdims:
         return pieces.data
-    stacked = jnp.moveaxis(rows(op, pieces), 0, at)
+    stacked = jnp.moveaxis(rows(op, pieces), 0, axis)
     if new_axis:
         return stacked
     sizes = stacked.shape
-    return stacked.reshape(*sizes[:at], sizes[at] * sizes[at + 1], *sizes[at + 2 :])
+    return stacked.reshape(*sizes[:axis], sizes[axis] * sizes[axis + 1], *sizes[axis + 2 :])
 
 
 def _place(pieces: SplitSequence, position: int) -> tuple[Dim, Dim]:
-    """Where an array begins, and its length."""
+    """The start of an array, and its length."""
     size, each = pieces.data.shape[pieces.axis], pieces.each
     start = each * (position if position >= 0 else count(pieces) + position)
     _require(pieces, position, size - start - 1)
     _require(pieces, position, start)
     try:
-        whole = arithmetic.greater_or_equal(size - start, each)
+        is_full = arithmetic.greater_or_equal(size - start, each)
     except SizeError:
         return start, arithmetic.smaller(size - start, each)
-    return start, each if whole else size - start
+    return start, each if is_full else size - start
 
 
 def _require(pieces: SplitSequence, position: int, room: Dim) -> None:

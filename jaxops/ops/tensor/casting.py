@@ -236,8 +236,8 @@ def _to_strings(data: np.ndarray) -> np.ndarray:
 
 def _from_strings(data: np.ndarray, target: np.dtype) -> np.ndarray:
     """The numbers that strings hold, as float64 or integers of 64 bits."""
-    whole = jnp.issubdtype(target, jnp.integer)
-    limits = jnp.iinfo(target) if whole else None
+    is_integer = jnp.issubdtype(target, jnp.integer)
+    limits = jnp.iinfo(target) if is_integer else None
 
     def number(item: Any) -> Any:
         text = item.decode() if isinstance(item, bytes) else str(item)
@@ -253,5 +253,5 @@ def _from_strings(data: np.ndarray, target: np.dtype) -> np.ndarray:
         except (ValueError, OverflowError) as error:
             raise ArgumentError(f"cast: the string {text!r} is not a number of type {target.name}") from error
 
-    widest = np.uint64 if jnp.issubdtype(target, jnp.unsignedinteger) else np.int64 if whole else np.float64
+    widest = np.uint64 if jnp.issubdtype(target, jnp.unsignedinteger) else np.int64 if is_integer else np.float64
     return np.array([number(item) for item in data.flat], widest).reshape(data.shape)

@@ -40,25 +40,25 @@ def gather(data: Weight[A], indices: A, *, axis: int = 0) -> A:
     Array([[0., 4.]], dtype=float32)
     """
     data = array(data)
-    places = array(beside(data, "gather", "indices", indices))
-    bounded_operands("gather", (places,))
-    if not (jnp.issubdtype(places.dtype, jnp.integer) or is_symbolic(places)):
-        raise DTypeError(f"gather: `indices` must be integers, got {describe(places)}")
-    at = resolve_axis("gather", axis, data.ndim)
-    count = data.shape[at]
-    if isinstance(count, int) and count == 0 and places.size:
-        raise BoundsError(f"gather: axis {at} of {describe(data)} is empty, but `indices` is not")
-    if is_static(places) and not is_symbolic(places) and not is_symbolic(count):
+    positions = array(beside(data, "gather", "indices", indices))
+    bounded_operands("gather", (positions,))
+    if not (jnp.issubdtype(positions.dtype, jnp.integer) or is_symbolic(positions)):
+        raise DTypeError(f"gather: `indices` must be integers, got {describe(positions)}")
+    along = resolve_axis("gather", axis, data.ndim)
+    count = data.shape[along]
+    if isinstance(count, int) and count == 0 and positions.size:
+        raise BoundsError(f"gather: axis {along} of {describe(data)} is empty, but `indices` is not")
+    if is_static(positions) and not is_symbolic(positions) and not is_symbolic(count):
         # Narrow types may not hold the size.
-        places = places if places.dtype == np.uint64 else places.astype(np.int64)
-        bad = places[(places < -count) | (places >= count)]
+        positions = positions if positions.dtype == np.uint64 else positions.astype(np.int64)
+        bad = positions[(positions < -count) | (positions >= count)]
         if bad.size:
-            raise BoundsError(f"gather: index {bad.flat[0]} is outside axis {at} of size {count} ({describe(data)})")
+            raise BoundsError(f"gather: index {bad.flat[0]} is outside axis {along} of size {count} ({describe(data)})")
         if is_static(data):
-            bounded_like("gather", data.shape[:at] + places.shape + data.shape[at + 1 :], data)
-            return static_array(np.asarray(np.take(data, places, axis=at), data.dtype), data)
-        return _gather((data, as_traced(np.where(places < 0, places + count, places))), at, True)
-    return _gather((as_traced(data), as_traced(places)), at, False)
+            bounded_like("gather", data.shape[:along] + positions.shape + data.shape[along + 1 :], data)
+            return static_array(np.asarray(np.take(data, positions, axis=along), data.dtype), data)
+        return _gather((data, as_traced(np.where(positions < 0, positions + count, positions))), along, True)
+    return _gather((as_traced(data), as_traced(positions)), along, False)
 
 
 @jit_if_concrete
@@ -96,13 +96,15 @@ def gather_elements(data: A, indices: A, *, axis: int = 0) -> A:
     """
     data = array(data)
     indices = beside(data, "gather_elements", "indices", indices)
-    at = resolve_axis("gather_elements", axis, data.ndim)
-    sizes_of.elements("gather_elements", data.shape, array(indices).shape, at)
-    sizes_of.check_inhabited("gather_elements: `data`", data.shape, (at,), array(indices).shape)
-    found, inside = checked_indices("gather_elements", indices, data.shape[at])
+    along = resolve_axis("gather_elements", axis, data.ndim)
+    sizes_of.elements("gather_elements", data.shape, array(indices).shape, along)
+    sizes_of.check_inhabited("gather_elements: `data`", data.shape, (along,), array(indices).shape)
+    positions, inside = checked_indices("gather_elements", indices, data.shape[along])
     if is_static(data) and inside:
-        return static_array(np.take_along_axis(_same_length(data, found.shape, at), np.asarray(found), at), data)
-    return _gather_elements((as_traced(data), as_traced(found)), at, inside)
+        return static_array(
+            np.take_along_axis(_same_length(data, positions.shape, along), np.asarray(positions), along), data
+        )
+    return _gather_elements((as_traced(data), as_traced(positions)), along, inside)
 
 
 def _same_length(data: Any, sizes: Sizes, axis: int) -> Any:
@@ -119,13 +121,13 @@ def _gather_elements(operands: tuple[Any, Any], axis: int, inside: bool) -> Any:
     data, indices = operands
     if not inside:
         indices = from_start(indices, data.shape[axis])
-    others = tuple(i for i in range(data.ndim) if i != axis)
+    batch_axes = tuple(i for i in range(data.ndim) if i != axis)
     dims = lax.GatherDimensionNumbers(
         offset_dims=(),
         collapsed_slice_dims=(axis,),
         start_index_map=(axis,),
-        operand_batching_dims=others,
-        start_indices_batching_dims=others,
+        operand_batching_dims=batch_axes,
+        start_indices_batching_dims=batch_axes,
     )
     return lax.gather(
         _same_length(data, indices.shape, axis),
@@ -154,16 +156,16 @@ def gather_nd(data: A, indices: A, *, batch_dims: int = 0) -> A:
     count = sizes_of.tuples("gather_nd", data.shape, array(indices).shape, batch)
     named = range(batch, batch + count)
     sizes_of.check_inhabited("gather_nd: `data`", data.shape, named, array(indices).shape[:-1])
-    found, inside = checked_indices("gather_nd", indices, data.shape[batch : batch + count])
+    tuples, inside = checked_indices("gather_nd", indices, data.shape[batch : batch + count])
     if is_static(data) and inside:
-        bounded_like("gather_nd", found.shape[:-1] + data.shape[batch + count :], data)
-        rank = found.ndim - 1
+        bounded_like("gather_nd", tuples.shape[:-1] + data.shape[batch + count :], data)
+        rank = tuples.ndim - 1
         grid = [
             np.arange(d).reshape([-1 if i == j else 1 for j in range(rank)]) for i, d in enumerate(data.shape[:batch])
         ]
         # A 0-d result comes as a bare element, which would be an array of another type.
-        return static_array(np.asarray(data[(*grid, *np.moveaxis(np.asarray(found), -1, 0))], data.dtype), data)
-    return _gather_nd((as_traced(data), as_traced(found)), batch, inside)
+        return static_array(np.asarray(data[(*grid, *np.moveaxis(np.asarray(tuples), -1, 0))], data.dtype), data)
+    return _gather_nd((as_traced(data), as_traced(tuples)), batch, inside)
 
 
 @jit_if_concrete

@@ -41,11 +41,11 @@ def grid_sample(
     >>> grid_sample(jnp.array([[[[0.0, 4.0]]]]), jnp.zeros((1, 1, 1, 2))).tolist()
     [[[[2.0]]]]
     """
-    x, (places,) = as_traced(x), floating("grid_sample", grid=grid)
+    x, (coordinates,) = as_traced(x), floating("grid_sample", grid=grid)
     how = one_of("grid_sample", "mode", mode, GridMode)
     padding = one_of("grid_sample", "padding_mode", padding_mode, GridPadding)
     require("grid_sample", "numbers" if how == "nearest" else "floating-point", x)
-    return _grid_sample((x, places), flag("grid_sample", "align_corners", align_corners), how, padding)
+    return _grid_sample((x, coordinates), flag("grid_sample", "align_corners", align_corners), how, padding)
 
 
 def _sampled_sizes(x: Sizes, grid: Sizes) -> Sizes:
@@ -75,25 +75,25 @@ def _grid_sample(operands: tuple[Any, Any], align: bool, mode: GridMode, padding
     return assert_sizes("grid_sample", lax.convert_element_type(y, x.dtype), sizes, x.dtype)
 
 
-def _taps(at: Any, size: Dim, align: bool, mode: GridMode, padding: GridPadding) -> list[Tap]:
-    """The taps along one axis; `at` in [-1, 1]."""
-    count = jnp.asarray(size, at.dtype)
-    at = (at + 1) / 2 * (count - 1) if align else ((at + 1) * count - 1) / 2
+def _taps(coordinates: Any, size: Dim, align: bool, mode: GridMode, padding: GridPadding) -> list[Tap]:
+    """The taps along one axis; `coordinates` in [-1, 1]."""
+    count = jnp.asarray(size, coordinates.dtype)
+    coordinates = (coordinates + 1) / 2 * (count - 1) if align else ((coordinates + 1) * count - 1) / 2
     if mode == "nearest":
-        at = lax.round(at, lax.RoundingMethod.TO_NEAREST_EVEN)
+        coordinates = lax.round(coordinates, lax.RoundingMethod.TO_NEAREST_EVEN)
     if padding == "reflection":
         low, high = (0.0 * count, count - 1) if align else (0.0 * count - 0.5, count - 0.5)
         span = jnp.maximum(high - low, 1)
-        mirrored = low + (span - abs((at - low) % (2 * span) - span))
-        at = jnp.where((at < low) | (at > high), mirrored, at)
+        mirrored = low + (span - abs((coordinates - low) % (2 * span) - span))
+        coordinates = jnp.where((coordinates < low) | (coordinates > high), mirrored, coordinates)
     else:
         # Beyond this the whole filter is outside, so the clip changes no result and keeps the index within int32. The
         # text leaves open whether 'cubic' moves the coordinate itself to the edge; as in onnxruntime, it does not.
-        at = jnp.clip(at, -3, count + 2)
+        coordinates = jnp.clip(coordinates, -3, count + 2)
     if mode == "nearest":
-        pairs = [(at.astype(np.int32), None)]
+        pairs = [(coordinates.astype(np.int32), None)]
     else:
-        pairs = linear_taps(at) if mode == "linear" else cubic_taps(at)
+        pairs = linear_taps(coordinates) if mode == "linear" else cubic_taps(coordinates)
     if padding == "zeros":
         return [(index, weight, inside(index, size)) for index, weight in pairs]
     if padding == "border":  # a gather clips
@@ -120,8 +120,8 @@ def affine_grid(theta: Array, size: StaticInts, *, align_corners: int = 0) -> ja
     [-0.5, 0.5]
     """
     (matrices,) = floating("affine_grid", theta=theta)
-    wanted, align = ints("affine_grid", "size", size), flag("affine_grid", "align_corners", align_corners)
-    return _affine_grid(matrices, wanted, align)
+    sizes, align = ints("affine_grid", "size", size), flag("affine_grid", "align_corners", align_corners)
+    return _affine_grid(matrices, sizes, align)
 
 
 def _affine_sizes(theta: Sizes, size: Sizes) -> Sizes:
@@ -148,13 +148,13 @@ def _affine_grid(theta: Any, size: Sizes, align: bool) -> Any:
     total = rows[..., rank]
     for i, length in enumerate(size[2:]):
         # (x, y, …): the last axis is multiplied with the first column.
-        at = _places(length, align, work.dtype).reshape([-1 if a == i else 1 for a in range(rank)])
-        total = total + rows[..., rank - 1 - i] * at[None, ..., None]
+        coordinates = _places(length, align, work.dtype).reshape([-1 if a == i else 1 for a in range(rank)])
+        total = total + rows[..., rank - 1 - i] * coordinates[None, ..., None]
     return assert_sizes("affine_grid", lax.convert_element_type(total, theta.dtype), sizes, theta.dtype)
 
 
 def _places(length: Dim, align: bool, dtype: Any) -> Any:
-    at, count = lax.iota(dtype, length), jnp.asarray(length, dtype)
+    index, count = lax.iota(dtype, length), jnp.asarray(length, dtype)
     if not align:
-        return (2 * at + 1) / count - 1
-    return (2 * at - (count - 1)) / jnp.maximum(count - 1, 1)
+        return (2 * index + 1) / count - 1
+    return (2 * index - (count - 1)) / jnp.maximum(count - 1, 1)

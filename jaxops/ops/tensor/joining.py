@@ -53,10 +53,10 @@ def concatenated_sizes(shapes: Sequence[Sizes], axis: int) -> Sizes:
 
 @jit_if_concrete
 def _concat(inputs: tuple[Array, ...], axis: int) -> Array:
-    at = resolve_axis("concat", axis, inputs[0].ndim)
-    sizes = concatenated_sizes([x.shape for x in inputs], at)
+    along = resolve_axis("concat", axis, inputs[0].ndim)
+    sizes = concatenated_sizes([x.shape for x in inputs], along)
     if isinstance(inputs[0], np.ndarray):
         bounded_like("concat", sizes, inputs[0])
-        return np.concatenate(inputs, axis=at)
-    joined = widened(lambda arrays: lax.concatenate(arrays, at), inputs)
+        return np.concatenate(inputs, axis=along)
+    joined = widened(lambda arrays: lax.concatenate(arrays, along), inputs)
     return assert_sizes("concat", joined, sizes, inputs[0].dtype)

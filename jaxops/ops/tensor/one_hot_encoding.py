@@ -36,7 +36,7 @@ def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wra
     values = array(values)
     indices = beside(values, "one_hot", "indices", indices)
     (indices,) = traced_if_symbolic(one_of_kind("one_hot", "real numbers or booleans", indices))
-    at = resolve_axis("one_hot", axis, indices.ndim + 1)
+    along = resolve_axis("one_hot", axis, indices.ndim + 1)
     problem = f"one_hot: `values` must be two elements (elsewhere, at the index), got {describe(values)}"
     if not all_agree(problem, values.shape, (2,)):
         raise ShapeError(problem)
@@ -44,11 +44,11 @@ def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wra
     if isinstance(indices, np.ndarray) and isinstance(values, np.ndarray) and not is_symbolic(count):
         bounded("one_hot", (*indices.shape, count), max(values.itemsize, np.dtype(np.int64).itemsize))
         # A narrow type may not hold the depth.
-        place = np.expand_dims(indices if indices.dtype == np.uint64 else indices.astype(np.int64), at)
-        place = np.where(place < 0, place + count, place) if wrap else place
-        steps = np.arange(count).reshape([-1 if i == at else 1 for i in range(indices.ndim + 1)])
-        return static_array(np.where(place == steps, values[1:], values[:1]))
-    return _one_hot((as_traced(indices), as_traced(values)), at, count, wrap)
+        columns = np.expand_dims(indices if indices.dtype == np.uint64 else indices.astype(np.int64), along)
+        columns = np.where(columns < 0, columns + count, columns) if wrap else columns
+        steps = np.arange(count).reshape([-1 if i == along else 1 for i in range(indices.ndim + 1)])
+        return static_array(np.where(columns == steps, values[1:], values[:1]))
+    return _one_hot((as_traced(indices), as_traced(values)), along, count, wrap)
 
 
 def _depth(depth: Any) -> Any:
@@ -64,15 +64,15 @@ def _depth(depth: Any) -> Any:
 @jit_if_concrete
 def _one_hot(operands: tuple[Any, Any], axis: int, depth: Any, wrap: bool) -> Any:
     indices, values = operands
-    whole = jnp.issubdtype(indices.dtype, jnp.integer)
-    if not whole or jnp.iinfo(indices.dtype).bits < 32:  # a narrow type may not hold the depth
+    is_integer = jnp.issubdtype(indices.dtype, jnp.integer)
+    if not is_integer or jnp.iinfo(indices.dtype).bits < 32:  # a narrow type may not hold the depth
         indices = lax.convert_element_type(indices, canonical(np.int64))
     kind = indices.dtype
     sizes = (*indices.shape[:axis], depth, *indices.shape[axis:])
     bounded_like("one_hot", sizes, values)
     check_counts("one_hot", "depth", depth)
-    place = lax.expand_dims(indices, (axis,))
+    columns = lax.expand_dims(indices, (axis,))
     if wrap and jnp.issubdtype(kind, jnp.signedinteger):
-        place = jnp.where(place < 0, place + jnp.asarray(depth, kind), place)
-    hot = jnp.broadcast_to(place, sizes) == lax.broadcasted_iota(kind, sizes, axis)
+        columns = jnp.where(columns < 0, columns + jnp.asarray(depth, kind), columns)
+    hot = jnp.broadcast_to(columns, sizes) == lax.broadcasted_iota(kind, sizes, axis)
     return lax.select(hot, jnp.broadcast_to(values[1], sizes), jnp.broadcast_to(values[0], sizes))

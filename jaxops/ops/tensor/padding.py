@@ -41,8 +41,8 @@ def pad(
     """
     one_of("pad", "mode", mode, PadMode)
     data = array(data)
-    places = tuple(range(data.ndim)) if axes is None else resolve_axes("pad", axes, data.ndim)
-    widths = sizes_of.pads(data.shape, ints("pad", "pads", pads), places)
+    padded_axes = tuple(range(data.ndim)) if axes is None else resolve_axes("pad", axes, data.ndim)
+    widths = sizes_of.pads(data.shape, ints("pad", "pads", pads), padded_axes)
     padded = [size + low + high for size, (low, high) in zip(data.shape, widths, strict=True)]
     bounded_like("pad", padded, data)
     if isinstance(data, np.ndarray) and any(is_symbolic(n) for width in widths for n in width):
@@ -104,15 +104,15 @@ def _source(size: Any, low: Any, high: Any, mode: str) -> Any:
     """For each position of the padded axis, the index of its element; static if the sizes are numbers."""
     if all(isinstance(n, int) for n in (size, low, high)):
         return np.pad(np.arange(size), (low, high), mode=mode)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    place = lax.iota(jnp.int32, low + size + high) - jnp.asarray(low, jnp.int32)
+    index = lax.iota(jnp.int32, low + size + high) - jnp.asarray(low, jnp.int32)
     size = jnp.asarray(size, jnp.int32)
     if mode == "edge":
-        return jnp.clip(place, 0, size - 1)
+        return jnp.clip(index, 0, size - 1)
     if mode == "wrap":
-        return place % size
+        return index % size
     period = jnp.maximum(2 * size - 2, 1)
-    place = place % period
-    return jnp.where(place < size, place, period - place)
+    index = index % period
+    return jnp.where(index < size, index, period - index)
 
 
 def center_crop_pad(input_data: A, shape: StaticInts, *, axes: Ints | None = None) -> A:
@@ -127,12 +127,12 @@ def center_crop_pad(input_data: A, shape: StaticInts, *, axes: Ints | None = Non
     ([1], [0, 1, 0, 0])
     """
     x = array(input_data)
-    places = tuple(range(x.ndim)) if axes is None else resolve_axes("center_crop_pad", axes, x.ndim)
-    wanted = ints("center_crop_pad", "shape", shape)
-    widths = sizes_of.centre(x.shape, wanted, places)
-    known = [width or (0, 0) for width in widths]
-    y = pad(x, [low for low, _ in known] + [high for _, high in known], axes=places)
-    for axis, width, size in zip(places, widths, wanted, strict=True):
+    changed_axes = tuple(range(x.ndim)) if axes is None else resolve_axes("center_crop_pad", axes, x.ndim)
+    new_sizes = ints("center_crop_pad", "shape", shape)
+    widths = sizes_of.centre(x.shape, new_sizes, changed_axes)
+    certain_widths = [width or (0, 0) for width in widths]
+    y = pad(x, [low for low, _ in certain_widths] + [high for _, high in certain_widths], axes=changed_axes)
+    for axis, width, size in zip(changed_axes, widths, new_sizes, strict=True):
         y = y if width else _centred(as_traced(y), axis, size)
     return y
 

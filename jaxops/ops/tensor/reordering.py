@@ -62,9 +62,9 @@ def _check_blocks(op: str, sizes: Sizes, block: int) -> Sizes:
     return sizes
 
 
-def _divided(op: str, what: str, size: Dim, count: int) -> Dim:
+def _divided(op: str, dividend: str, size: Dim, count: int) -> Dim:
     """size / count, which must be an integer."""
-    return divided(f"{op}: {what} {size} is not a multiple of {count}", size, count)
+    return divided(f"{op}: {dividend} {size} is not a multiple of {count}", size, count)
 
 
 def depth_to_space(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
@@ -81,12 +81,12 @@ def depth_to_space(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
     """
     x, b = array(input), integer("depth_to_space", "blocksize", blocksize)
     n, c, h, w = _check_blocks("depth_to_space", x.shape, b)
-    rest = _divided("depth_to_space", "C", c, b * b)
+    channels = _divided("depth_to_space", "C", c, b * b)
     if one_of("depth_to_space", "mode", mode, DepthMode) == "DCR":
-        x = transpose(reshape(x, (n, b, b, rest, h, w), allowzero=1), perm=(0, 3, 4, 1, 5, 2))
+        x = transpose(reshape(x, (n, b, b, channels, h, w), allowzero=1), perm=(0, 3, 4, 1, 5, 2))
     else:
-        x = transpose(reshape(x, (n, rest, b, b, h, w), allowzero=1), perm=(0, 1, 4, 2, 5, 3))
-    return reshape(x, (n, rest, h * b, w * b), allowzero=1)
+        x = transpose(reshape(x, (n, channels, b, b, h, w), allowzero=1), perm=(0, 1, 4, 2, 5, 3))
+    return reshape(x, (n, channels, h * b, w * b), allowzero=1)
 
 
 def space_to_depth(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:

@@ -98,7 +98,7 @@ def unsqueeze(data: A, axes: StaticInts) -> A:
 
 @jit_if_concrete
 def _unsqueeze(data: Array, axes: Sizes) -> Any:
-    places = resolve_axes("unsqueeze", axes, data.ndim + len(axes))
-    sizes = sizes_of.unsqueeze(data.shape, places)
-    y = data.reshape(sizes) if isinstance(data, np.ndarray) else lax.expand_dims(data, places)
+    new_axes = resolve_axes("unsqueeze", axes, data.ndim + len(axes))
+    sizes = sizes_of.unsqueeze(data.shape, new_axes)
+    y = data.reshape(sizes) if isinstance(data, np.ndarray) else lax.expand_dims(data, new_axes)
     return assert_sizes("unsqueeze", y, sizes, data.dtype)

@@ -96,7 +96,7 @@ def resize(
     [0.0, 1.0, 3.0, 4.0]
     """
     op, x = "resize", array(x)
-    places = tuple(range(x.ndim)) if axes is None else resolve_axes(op, axes, x.ndim)
+    resized_axes = tuple(range(x.ndim)) if axes is None else resolve_axes(op, axes, x.ndim)
     policy = one_of(op, "keep_aspect_ratio_policy", keep_aspect_ratio_policy, AspectRatioPolicy)
     how = Sampling(
         one_of(op, "mode", mode, ResizeMode),
@@ -107,14 +107,14 @@ def resize(
         flag(op, "antialias", antialias),
         extrapolation_value,
     )
-    by_scale, by_size = not _absent("scales", scales, places), not _absent("sizes", sizes, places)
+    by_scale, by_size = not _absent("scales", scales, resized_axes), not _absent("sizes", sizes, resized_axes)
     if by_scale == by_size:
         count = "both are" if by_scale else "neither is"
         raise ArgumentError(f"resize: give either `scales` or `sizes`; {count} given")
     if by_scale:
-        plan = sizes_of.by_scales(x.shape, places, _floats("scales", scales), scaled)
+        plan = sizes_of.by_scales(x.shape, resized_axes, _floats("scales", scales), scaled)
     else:
-        plan = sizes_of.by_sizes(x.shape, places, ints(op, "sizes", sizes), policy)
+        plan = sizes_of.by_sizes(x.shape, resized_axes, ints(op, "sizes", sizes), policy)
     if how.coordinates == "tf_crop_and_resize":
         plan = _with_roi(plan, roi)
     if how.mode != "nearest":
@@ -126,7 +126,7 @@ def resize(
 
 
 def _absent(name: str, value: Any, axes: tuple[int, ...]) -> bool:
-    """Whether an operand is left out: None, or an empty tensor while there are axes that need a number each."""
+    """Returns True if an operand is left out: None, or an empty tensor while there are axes that need a number each."""
     if value is None:
         return True
     return len(axes) > 0 and np.size(value if isinstance(value, tuple | list) else known("resize", name, value)) == 0
@@ -154,7 +154,7 @@ def _with_roi(plan: tuple[Resized, ...], roi: Any) -> tuple[Resized, ...]:
 def _resize(x: Any, plan: tuple[Resized, ...], how: Sampling) -> Array:
     plan = tuple(p for p in plan if not (p.scale == 1 and p.roi == (0, 1)))
     lengths = {p.axis: p.length for p in plan}
-    wanted = tuple(lengths.get(axis, size) for axis, size in enumerate(x.shape))
+    result_sizes = tuple(lengths.get(axis, size) for axis, size in enumerate(x.shape))
     work = x.dtype if how.mode == "nearest" else _work_type(x)
     # The last axis first: on XLA:CPU it costs most per element, and the other axes have not grown yet.
     order = sorted(plan, key=lambda p: -p.axis)
@@ -170,7 +170,7 @@ def _resize(x: Any, plan: tuple[Resized, ...], how: Sampling) -> Array:
         y = _narrowed(y, x.dtype, how)
     if how.coordinates == "tf_crop_and_resize":
         y = _extrapolated(y, plan, how)
-    return assert_sizes("resize", y, wanted, x.dtype)
+    return assert_sizes("resize", y, result_sizes, x.dtype)
 
 
 def _work_type(x: Any) -> Any:
@@ -202,8 +202,8 @@ def _extrapolated(y: Any, plan: tuple[Resized, ...], how: Sampling) -> Any:
             beyond = outside(p)
         else:
             # In float32, so that a rounding error in float64 does not put the last element outside.
-            at = _coordinates(p, how).astype(np.float32)
-            beyond = (at < 0) | (at > p.size - 1)
+            coordinates = _coordinates(p, how).astype(np.float32)
+            beyond = (coordinates < 0) | (coordinates > p.size - 1)
         if not isinstance(beyond, np.ndarray) or beyond.any():
             mask = beyond.reshape([-1 if axis == p.axis else 1 for axis in range(y.ndim)])
             if isinstance(y, np.ndarray):
@@ -228,12 +228,12 @@ def _sample(x: Any, p: Resized, how: Sampling) -> Any:
             raise _unresolved(p)
         return sampled(x, p, how)
     first, weights = _taps(_coordinates(p, how), how, float(p.scale or 1))
-    at = first[:, None] + np.arange(weights.shape[1])
+    elements = first[:, None] + np.arange(weights.shape[1])
     if how.exclude_outside and how.mode != "nearest":
-        weights = np.where((at < 0) | (at >= p.size), 0, weights)
+        weights = np.where((elements < 0) | (elements >= p.size), 0, weights)
         total = weights.sum(1, keepdims=True)
         weights = weights / np.where(total == 0, 1, total)
-    return _gathered(x, p, np.clip(at, 0, p.size - 1), weights)
+    return _gathered(x, p, np.clip(elements, 0, p.size - 1), weights)
 
 
 def _unresolved(p: Resized) -> SizeError:
@@ -247,7 +247,7 @@ def _unresolved(p: Resized) -> SizeError:
 def _coordinates(p: Resized, how: Sampling) -> np.ndarray:
     """The coordinate in the data of each element of the result. Needs known sizes."""
     bounded("resize: the list of coordinates", (p.length,), np.dtype(np.float64).itemsize)
-    at, mode, size = np.arange(p.length, dtype=np.float64), how.coordinates, p.size
+    index, mode, size = np.arange(p.length, dtype=np.float64), how.coordinates, p.size
     scale = p.scale or Fraction(1)
     # length_resized of the text is scale · length_original, which may be fractional, as in the suite. onnxruntime
     # uses the length of the result.
@@ -256,37 +256,37 @@ def _coordinates(p: Resized, how: Sampling) -> np.ndarray:
         start, end = p.roi
         if p.length == 1:
             return np.array([(start + end) * (size - 1) / 2])
-        return start * (size - 1) + at * (end - start) * (size - 1) / (length - 1)
+        return start * (size - 1) + index * (end - start) * (size - 1) / (length - 1)
     if p.length == 1 and mode in ("align_corners", "pytorch_half_pixel"):
         return np.zeros(1)
     if mode == "align_corners":
-        return at * (size - 1) / (length - 1)
+        return index * (size - 1) / (length - 1)
     offset = size / 2 * (1 - p.length / length) if mode == "half_pixel_symmetric" else 0
-    return offset + _position(at, mode, scale)
+    return offset + _position(index, mode, scale)
 
 
-def _position(at: np.ndarray, mode: str, scale: Fraction) -> np.ndarray:
+def _position(index: np.ndarray, mode: str, scale: Fraction) -> np.ndarray:
     half = 0.0 if mode == "asymmetric" else 0.5
-    return (at + half) * scale.denominator / scale.numerator - (0.0 if mode == "tf_half_pixel_for_nn" else half)
+    return (index + half) * scale.denominator / scale.numerator - (0.0 if mode == "tf_half_pixel_for_nn" else half)
 
 
-def _taps(at: np.ndarray, how: Sampling, scale: float) -> tuple[np.ndarray, np.ndarray]:
+def _taps(coordinates: np.ndarray, how: Sampling, scale: float) -> tuple[np.ndarray, np.ndarray]:
     """For each coordinate the index of the first element under its filter, and the weights from that element on."""
     if how.mode == "nearest":
         # In float32, as onnxruntime: this hides the rounding error of a scale such as 0.6, so that 3 / 0.6 is 5.
-        at = at.astype(np.float32)
+        coordinates = coordinates.astype(np.float32)
         rounding = {
-            "round_prefer_floor": lambda: np.ceil(at - 0.5),
-            "round_prefer_ceil": lambda: np.floor(at + 0.5),
-            "floor": lambda: np.floor(at),
-            "ceil": lambda: np.ceil(at),
+            "round_prefer_floor": lambda: np.ceil(coordinates - 0.5),
+            "round_prefer_ceil": lambda: np.floor(coordinates + 0.5),
+            "floor": lambda: np.floor(coordinates),
+            "ceil": lambda: np.ceil(coordinates),
         }
-        return rounding[how.nearest]().astype(np.int64), np.ones((len(at), 1))
+        return rounding[how.nearest]().astype(np.int64), np.ones((len(coordinates), 1))
     narrow = min(scale, 1.0) if how.antialias else 1.0
     reach = 1 if how.mode == "linear" else 2
     start = math.floor(-reach / narrow) + 1
-    first = np.floor(at)
-    distance = np.abs(start + np.arange(2 - 2 * start) - (at - first)[:, None]) * narrow
+    first = np.floor(coordinates)
+    distance = np.abs(start + np.arange(2 - 2 * start) - (coordinates - first)[:, None]) * narrow
     weights = np.maximum(1 - distance, 0) if reach == 1 else _cubic(distance, how.cubic_coeff_a)
     if how.antialias:
         weights /= weights.sum(1, keepdims=True)
@@ -304,15 +304,15 @@ def _phases(p: Resized, how: Sampling) -> tuple[np.ndarray, np.ndarray] | None:
     if p.scale is None or how.coordinates not in _PERIODIC or (how.exclude_outside and how.mode != "nearest"):
         return None
     count, step = p.scale.numerator, p.scale.denominator
-    whole = step == 1 or (isinstance(p.size, int) and p.size * count % step == 0)
-    if how.coordinates == "half_pixel_symmetric" and not whole:
+    is_periodic = step == 1 or (isinstance(p.size, int) and p.size * count % step == 0)
+    if how.coordinates == "half_pixel_symmetric" and not is_periodic:
         return None
     if how.coordinates == "pytorch_half_pixel" and not (count > 1 or (isinstance(p.length, int) and p.length > 1)):
         return None
     if count > _MOST_SLICES or not (isinstance(p.size, int) or count == 1 or step == 1):
         return None
-    at = _position(np.arange(count), how.coordinates, p.scale)
-    first, weights = _taps(at, how, float(p.scale))
+    coordinates = _position(np.arange(count), how.coordinates, p.scale)
+    first, weights = _taps(coordinates, how, float(p.scale))
     return (first, weights) if np.count_nonzero(weights) <= _MOST_SLICES else None
 
 
@@ -321,20 +321,20 @@ def _interleaved(x: Any, p: Resized, first: np.ndarray, weights: np.ndarray) -> 
     assert p.scale is not None
     axis, count, step = p.axis, p.scale.numerator, p.scale.denominator
     blocks = p.size if step == 1 else p.length if count == 1 else -(-p.length // count)
-    taps = [[(int(at) + j, w) for j, w in enumerate(row) if w] for at, row in zip(first, weights, strict=True)]
-    low = max(0, -min(at for row in taps for at, _ in row))
-    high = max(0, max(at for row in taps for at, _ in row))
+    taps = [[(int(start) + j, w) for j, w in enumerate(row) if w] for start, row in zip(first, weights, strict=True)]
+    low = max(0, -min(start for row in taps for start, _ in row))
+    high = max(0, max(start for row in taps for start, _ in row))
     if low or high:
         x = jnp.pad(x, [(low, high) if a == axis else (0, 0) for a in range(x.ndim)], mode="edge")
 
-    def piece(at: int) -> Any:
-        return lax.slice_in_dim(x, at + low, at + low + step * (blocks - 1) + 1, step, axis)
+    def piece(start: int) -> Any:
+        return lax.slice_in_dim(x, start + low, start + low + step * (blocks - 1) + 1, step, axis)
 
     if len(taps) == 1 or all(row == taps[0] for row in taps):
-        y = jnp.expand_dims(_weighted_sum([(piece(at), w) for at, w in taps[0]]), axis + 1)
+        y = jnp.expand_dims(_weighted_sum([(piece(start), w) for start, w in taps[0]]), axis + 1)
         y = jnp.broadcast_to(y, (*y.shape[: axis + 1], count, *y.shape[axis + 2 :]))
     else:
-        y = jnp.stack([_weighted_sum([(piece(at), w) for at, w in row]) for row in taps], axis + 1)
+        y = jnp.stack([_weighted_sum([(piece(start), w) for start, w in row]) for row in taps], axis + 1)
     y = lax.reshape(y, (*y.shape[:axis], blocks * count, *y.shape[axis + 2 :]))
     return y if y.shape[axis] == p.length else lax.slice_in_dim(y, 0, p.length, axis=axis)
 
@@ -348,14 +348,14 @@ def _weighted_sum(parts: list[tuple[Any, Any]]) -> Any:
     return total
 
 
-def _gathered(x: Any, p: Resized, at: np.ndarray, weights: np.ndarray) -> Any:
+def _gathered(x: Any, p: Resized, elements: np.ndarray, weights: np.ndarray) -> Any:
     if isinstance(x, np.ndarray):
-        return np.take(x, at[:, 0], axis=p.axis)
-    if at.shape[1] > 4:
+        return np.take(x, elements[:, 0], axis=p.axis)
+    if elements.shape[1] > 4:
         matrix = np.zeros((p.length, p.size))
-        np.add.at(matrix, (np.arange(p.length)[:, None], at), weights)
+        np.add.at(matrix, (np.arange(p.length)[:, None], elements), weights)
         product = jnp.tensordot(x, matrix.astype(x.dtype), ((p.axis,), (1,)), precision=lax.Precision.HIGHEST)
         return jnp.moveaxis(product, -1, p.axis)
     column = [-1 if axis == p.axis else 1 for axis in range(x.ndim)]
-    taken = [jnp.take(x, at[:, j].astype(np.int32), axis=p.axis, mode="clip") for j in range(at.shape[1])]
-    return _weighted_sum([(part, weights[:, j].reshape(column)) for j, part in enumerate(taken)])
+    slices = [jnp.take(x, elements[:, j].astype(np.int32), axis=p.axis, mode="clip") for j in range(elements.shape[1])]
+    return _weighted_sum([(part, weights[:, j].reshape(column)) for j, part in enumerate(slices)])

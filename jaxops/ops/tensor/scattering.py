@@ -36,8 +36,8 @@ def _scatter_mul(data: Any, indices: Any, updates: Any, dims: Any, mode: str) ->
 
 
 @_scatter_mul.defjvp
-def _scatter_mul_jvp(dims: Any, mode: str, given: Any, tangents: Any) -> tuple[Any, Any]:
-    (data, indices, updates), (data_dot, _, updates_dot) = given, tangents
+def _scatter_mul_jvp(dims: Any, mode: str, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    (data, indices, updates), (data_dot, _, updates_dot) = primals, tangents
     zero = updates == 0
     ones, zeros = jnp.ones_like(data), jnp.zeros_like(data)
     # For each update, the product of the others at its position: that of all without zeros, divided by itself.
@@ -45,20 +45,20 @@ def _scatter_mul_jvp(dims: Any, mode: str, given: Any, tangents: Any) -> tuple[A
     product = _scatter_mul(ones, indices, nonzero, dims, mode)
     count = lax.scatter_add(zeros, indices, zero.astype(data.dtype), dims, mode=mode)
     product, count = (_gathered(x, indices, updates, dims) for x in (product, count))
-    others = jnp.where(count == zero.astype(count.dtype), product / nonzero, jnp.zeros_like(product))
-    moved = lax.scatter_add(zeros, indices, updates_dot * others, dims, mode=mode)
+    other_factors = jnp.where(count == zero.astype(count.dtype), product / nonzero, jnp.zeros_like(product))
+    moved = lax.scatter_add(zeros, indices, updates_dot * other_factors, dims, mode=mode)
     factor = _scatter_mul(ones, indices, updates, dims, mode)
     return _scatter_mul(data, indices, updates, dims, mode), data_dot * factor + data * moved
 
 
 def _gathered(x: Any, indices: Any, updates: Any, dims: lax.ScatterDimensionNumbers) -> Any:
     """The elements of x where the updates go; anything for an update that is dropped."""
-    taken = lax.GatherDimensionNumbers(
+    gather_dims = lax.GatherDimensionNumbers(
         tuple(dims.update_window_dims), tuple(dims.inserted_window_dims), tuple(dims.scatter_dims_to_operand_dims)
     )
     window = iter(updates.shape[i] for i in dims.update_window_dims)
     sizes = tuple(1 if i in dims.inserted_window_dims else next(window) for i in range(x.ndim))
-    return lax.gather(x, indices, taken, sizes, mode="clip")
+    return lax.gather(x, indices, gather_dims, sizes, mode="clip")
 
 
 _REDUCTIONS = {
@@ -98,26 +98,26 @@ def scatter_elements(data: A, indices: A, updates: A, *, axis: int = 0, reductio
     name = "scatter_elements"
     data, updates = unify(name, (data, updates), ("data ", "updates "))
     indices = beside(data, name, "indices", indices)
-    at, how = resolve_axis(name, axis, data.ndim), _reduction(name, reduction, data)
-    sizes_of.elements(name, data.shape, array(indices).shape, at)
+    along, how = resolve_axis(name, axis, data.ndim), _reduction(name, reduction, data)
+    sizes_of.elements(name, data.shape, array(indices).shape, along)
     sizes_of.updates(name, array(indices).shape, updates.shape)
-    found, inside = checked_indices(name, indices, data.shape[at])
+    positions, inside = checked_indices(name, indices, data.shape[along])
     if is_static(data) and inside:
-        places = list(np.indices(found.shape, sparse=True))
-        places[at] = np.asarray(found)
-        return _write(data, tuple(places), updates, how)
-    return _scatter_elements(tuple(map(as_traced, (data, found, updates))), at, how, inside)
+        coordinates = list(np.indices(positions.shape, sparse=True))
+        coordinates[along] = np.asarray(positions)
+        return _write(data, tuple(coordinates), updates, how)
+    return _scatter_elements(tuple(map(as_traced, (data, positions, updates))), along, how, inside)
 
 
-def _write(data: np.ndarray, places: tuple[Any, ...], updates: Any, how: str) -> np.ndarray:
+def _write(data: np.ndarray, coordinates: tuple[Any, ...], updates: Any, how: str) -> np.ndarray:
     result, combine = data.copy(), _REDUCTIONS[how][1]
     if is_symbolic(data) or is_symbolic(updates):
         result = result.astype(object)
         combine = _OF_SIZES.get(how, combine)
     if combine is None:
-        result[places] = updates[()]  # an object array would store the array itself as an element
+        result[coordinates] = updates[()]  # an object array would store the array itself as an element
     else:
-        combine.at(result, places, updates)
+        combine.at(result, coordinates, updates)
     return static_array(result, data)
 
 
@@ -127,10 +127,12 @@ def _scatter_elements(operands: tuple[Any, ...], axis: int, how: str, inside: bo
     if not inside:
         indices = from_start(indices, data.shape[axis])
     # Full coordinates, since batch axes would not allow `indices` smaller than `data`.
-    places = [indices if i == axis else lax.broadcasted_iota(indices.dtype, indices.shape, i) for i in range(data.ndim)]
+    coordinates = [
+        indices if i == axis else lax.broadcasted_iota(indices.dtype, indices.shape, i) for i in range(data.ndim)
+    ]
     every = tuple(range(data.ndim))
     dims = lax.ScatterDimensionNumbers((), every, every)
-    return _REDUCTIONS[how][0](data, jnp.stack(places, -1), updates, dims, mode=_mode(inside))
+    return _REDUCTIONS[how][0](data, jnp.stack(coordinates, -1), updates, dims, mode=_mode(inside))
 
 
 def _mode(inside: bool) -> str:
@@ -155,10 +157,10 @@ def scatter_nd(data: A, indices: A, updates: A, *, reduction: Reduction = "none"
     sizes = array(indices).shape
     count = sizes_of.tuples("scatter_nd", data.shape, sizes)
     sizes_of.updates("scatter_nd", (*sizes[:-1], *data.shape[count:]), updates.shape)
-    found, inside = checked_indices("scatter_nd", indices, data.shape[:count])
+    tuples, inside = checked_indices("scatter_nd", indices, data.shape[:count])
     if is_static(data) and inside:
-        return _write(data, tuple(np.moveaxis(np.asarray(found), -1, 0)), updates, how)
-    return _scatter_nd(tuple(map(as_traced, (data, found, updates))), how, inside)
+        return _write(data, tuple(np.moveaxis(np.asarray(tuples), -1, 0)), updates, how)
+    return _scatter_nd(tuple(map(as_traced, (data, tuples, updates))), how, inside)
 
 
 @jit_if_concrete
@@ -191,20 +193,22 @@ def tensor_scatter(
     [0.0, 0.0, 1.0]
     """
     cache, update = (as_traced(v) for v in unify("tensor_scatter", (past_cache, update), ("past_cache ", "update ")))
-    at = resolve_axis("tensor_scatter", axis, cache.ndim)
-    if at == 0:
+    along = resolve_axis("tensor_scatter", axis, cache.ndim)
+    if along == 0:
         raise AxisError("tensor_scatter: `axis` is 0, the batch axis; it must be a later one")
     one_of("tensor_scatter", "mode", mode, TensorScatterMode)
     if update.ndim != cache.ndim:
         raise ShapeError(f"tensor_scatter: `update` has {update.ndim} axes, but `past_cache` has {cache.ndim}")
-    sizes_of.updates("tensor_scatter", (*cache.shape[:at], update.shape[at], *cache.shape[at + 1 :]), update.shape)
+    sizes_of.updates(
+        "tensor_scatter", (*cache.shape[:along], update.shape[along], *cache.shape[along + 1 :]), update.shape
+    )
     first = as_traced(np.zeros(1, np.int32) if write_indices is None else write_indices)
     if first.ndim != 1 or not jnp.issubdtype(first.dtype, jnp.integer):
         raise DTypeError(f"tensor_scatter: `write_indices` must be a vector of integers, got {describe(first)}")
     problem = f"tensor_scatter: `write_indices` has {first.shape[0]} entries, but the batch has {cache.shape[0]}"
     if not of_sizes.sizes_fit(problem, first.shape, cache.shape[:1], (1,)):
         raise ShapeError(problem)
-    return _tensor_scatter((cache, update, jnp.broadcast_to(first, cache.shape[:1])), at, mode == "circular")
+    return _tensor_scatter((cache, update, jnp.broadcast_to(first, cache.shape[:1])), along, mode == "circular")
 
 
 @jit_if_concrete
@@ -214,7 +218,7 @@ def _tensor_scatter(operands: tuple[Any, Any, Any], axis: int, circular: bool) -
     step = jnp.broadcast_to(first[:, None], shape) + lax.broadcasted_iota(first.dtype, shape, 1)
     if circular:
         step = lax.rem(step, jnp.broadcast_to(jnp.asarray(cache.shape[axis], step.dtype), shape))
-    places = jnp.stack([lax.broadcasted_iota(step.dtype, shape, 0), step], -1)
+    coordinates = jnp.stack([lax.broadcasted_iota(step.dtype, shape, 0), step], -1)
     window = tuple(i for i in range(update.ndim) if i not in (0, axis))
     dims = lax.ScatterDimensionNumbers(window, (0, axis), (0, axis))
-    return lax.scatter(cache, places, update, dims, mode="drop")
+    return lax.scatter(cache, coordinates, update, dims, mode="drop")

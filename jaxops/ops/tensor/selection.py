@@ -59,7 +59,7 @@ def _where(arrays: tuple[Array, ...]) -> Any:
 
 
 def _unbounded(op: str, operand: str, value: Any, size: Static) -> bool:
-    """Whether the data decide the size of the result (no `size` given); the data must then be known."""
+    """Returns True if the data decide the size of the result (no `size` given); the data must then be known."""
     if size is not None:
         return False
     if isinstance(value, Tracer):
@@ -89,23 +89,24 @@ def compress(input: Array, condition: Array, *, axis: int | None = None, size: S
     x, condition = array(input), array(condition)
     if axis is None:
         x = x.reshape(-1)
-    at = 0 if axis is None else resolve_axis("compress", axis, x.ndim)
+    along = 0 if axis is None else resolve_axis("compress", axis, x.ndim)
     if condition.dtype != bool or condition.ndim != 1:
         raise DTypeError(f"compress: `condition` must be a vector of booleans, got {describe(condition)}")
-    if isinstance(x.shape[at], int) and condition.shape[0] > x.shape[at]:
+    if isinstance(x.shape[along], int) and condition.shape[0] > x.shape[along]:
         raise ShapeError(
-            f"compress: `condition` has {condition.shape[0]} entries, more than axis {at} of {shape_text(x.shape)} has"
+            f"compress: `condition` has {condition.shape[0]} entries, more than axis {along} of "
+            f"{shape_text(x.shape)} has"
         )
     bounded_operands("compress", (x, condition))
     if _unbounded("compress", "condition", condition, size):
-        kept = np.flatnonzero(np.asarray(condition))
+        selected = np.flatnonzero(np.asarray(condition))
         if isinstance(x, np.ndarray):
-            return static_array(np.take(x, kept, axis=at), x)
-        return jnp.take(x, as_traced(kept), axis=at, mode="clip")
+            return static_array(np.take(x, selected, axis=along), x)
+        return jnp.take(x, as_traced(selected), axis=along, mode="clip")
     count = _count("compress", size)
-    bounded_like("compress", (*x.shape[:at], count, *x.shape[at + 1 :]), x)
-    (kept,) = _places(as_traced(condition), count, x.shape[at])
-    return jnp.take(as_traced(x), kept, axis=at, mode="fill", fill_value=0)
+    bounded_like("compress", (*x.shape[:along], count, *x.shape[along + 1 :]), x)
+    (selected,) = _places(as_traced(condition), count, x.shape[along])
+    return jnp.take(as_traced(x), selected, axis=along, mode="fill", fill_value=0)
 
 
 def _count(op: str, size: Static) -> int:
@@ -138,10 +139,10 @@ def nonzero(x: Array, *, size: Static = None) -> Array:
     if _unbounded("nonzero", "x", x, size):
         values = on_facts(_is_not_zero, x) if is_symbolic(x) else np.asarray(x)
         if not values.ndim:
-            found = np.zeros((0, int(bool(values))), np.int64)
+            indices = np.zeros((0, int(bool(values))), np.int64)
         else:
-            found = np.stack(np.nonzero(values)).astype(np.int64)
-        return found if isinstance(x, np.ndarray) else as_traced(found)
+            indices = np.stack(np.nonzero(values)).astype(np.int64)
+        return indices if isinstance(x, np.ndarray) else as_traced(indices)
     count = _count("nonzero", size)
     bounded_like("nonzero", (max(x.ndim, 1), count), x, np.int64)
     if not x.ndim:
@@ -169,39 +170,41 @@ def unique(
     """
     x = array(x)
     bounded_operands("unique", (x,))
-    at = None if axis is None else resolve_axis("unique", axis, x.ndim)
+    along = None if axis is None else resolve_axis("unique", axis, x.ndim)
     ascending = flag("unique", "sorted", sorted)
-    if size is None and isinstance(x, Tracer) and (x.size if at is None else x.shape[at]) == 1:
+    if size is None and isinstance(x, Tracer) and (x.size if along is None else x.shape[along]) == 1:
         zero = as_traced(np.zeros(1, np.int64))
-        return x.reshape(-1) if at is None else x, zero, zero, zero + 1
+        return x.reshape(-1) if along is None else x, zero, zero, zero + 1
     if not _unbounded("unique", "x", x, size):
         if not ascending:
             raise ArgumentError("unique: `sorted` is 0; together with `size` it must be 1")
         count = _count("unique", size)
-        bounded_like("unique", (count,) if at is None else (*x.shape[:at], count, *x.shape[at + 1 :]), x, np.int64)
-        y, *places = widened(lambda xs: jnp.unique(xs[0], True, True, True, at, size=count), (as_traced(x),))
-        first, inverse, counts = (v.reshape(-1).astype(canonical(np.int64)) for v in places)
+        bounded_like(
+            "unique", (count,) if along is None else (*x.shape[:along], count, *x.shape[along + 1 :]), x, np.int64
+        )
+        y, *index_arrays = widened(lambda xs: jnp.unique(xs[0], True, True, True, along, size=count), (as_traced(x),))
+        first, inverse, counts = (v.reshape(-1).astype(canonical(np.int64)) for v in index_arrays)
         return y, first, inverse, counts
     if is_symbolic(x):
         raise ShapeError(
             f"unique: the order of {describe(x)} depends on the value of a symbolic size; give `size` to decide it "
             f"when the program runs"
         )
-    y, first, inverse, counts = _unique(np.asarray(x), at)
+    y, first, inverse, counts = _unique(np.asarray(x), along)
     inverse = inverse.reshape(-1)
     if not ascending:
         order = np.argsort(first)
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
-        y, first, inverse, counts = y.take(order, at or 0), first[order], rank[inverse], counts[order]
-    found = (y, *(v.astype(np.int64) for v in (first, inverse, counts)))
-    return tuple(map(as_traced, found)) if isinstance(x, jax.Array) else found  # pyright: ignore[reportReturnType]
+        y, first, inverse, counts = y.take(order, along or 0), first[order], rank[inverse], counts[order]
+    results = (y, *(v.astype(np.int64) for v in (first, inverse, counts)))
+    return tuple(map(as_traced, results)) if isinstance(x, jax.Array) else results  # pyright: ignore[reportReturnType]
 
 
 def _unique(x: np.ndarray, axis: int | None) -> tuple[np.ndarray, ...]:
     if axis is None or x.dtype != object:
         return np.unique(x, True, True, True, axis)
     # NumPy does not order slices of objects; places in the sorted strings have the same order.
-    strings, places = np.unique(x, return_inverse=True)
-    y, *others = np.unique(places.reshape(x.shape), True, True, True, axis)
-    return strings[y], *others
+    strings, ranks = np.unique(x, return_inverse=True)
+    y, *index_arrays = np.unique(ranks.reshape(x.shape), True, True, True, axis)
+    return strings[y], *index_arrays

@@ -47,10 +47,10 @@ def slice(data: A, starts: StaticInts, ends: StaticInts, axes: StaticInts = None
 @jit_if_concrete
 def _slice(data: Array, starts: Sizes, ends: Sizes, axes: Sizes, steps: tuple[int, ...]) -> Array:
     low, counts, by, dtype = [0] * data.ndim, list(data.shape), [1] * data.ndim, data.dtype
-    for at, start, end, step in zip(resolve_axes("slice", axes, data.ndim), starts, ends, steps, strict=True):
-        low[at], counts[at] = sizes_of.slice_range(data.shape[at], start, end, step)
+    for axis, start, end, step in zip(resolve_axes("slice", axes, data.ndim), starts, ends, steps, strict=True):
+        low[axis], counts[axis] = sizes_of.slice_range(data.shape[axis], start, end, step)
         # The step matters only with several elements; some models write INT64_MIN, which XLA does not accept.
-        by[at] = step if not isinstance(counts[at], int) or counts[at] > 1 else 1
+        by[axis] = step if not isinstance(counts[axis], int) or counts[axis] > 1 else 1
     data = traced_for_sizes(data, (*low, *counts))
     if isinstance(data, np.ndarray):
         picked = [lo + np.arange(n) * step for lo, n, step in zip(low, counts, by, strict=True)]

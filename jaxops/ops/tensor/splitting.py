@@ -64,16 +64,16 @@ def variadic_split(data: Array, axis: Static, split_lengths: Static) -> tuple[Ar
 
 @jit_if_concrete
 def _split(data: Array, op: str, axis: int, lengths: Sizes | None, parts: int | None) -> tuple[Array, ...]:
-    at = resolve_axis(op, axis, data.ndim)
+    along = resolve_axis(op, axis, data.ndim)
     if parts is not None:
-        lengths = sizes_of.ceil_chunks(data.shape[at], parts)
+        lengths = sizes_of.ceil_chunks(data.shape[along], parts)
     elif lengths is not None:
-        lengths = sizes_of.pieces(op, data.shape[at], lengths)
+        lengths = sizes_of.pieces(op, data.shape[along], lengths)
     if not lengths:
         return ()
     data = traced_for_sizes(data, lengths)
     if isinstance(data, np.ndarray):
-        return tuple(np.split(data, list(accumulate(lengths))[:-1], axis=at))
-    before, after = data.shape[:at], data.shape[at + 1 :]
-    pieces = zip(lax.split(data, lengths, axis=at), lengths, strict=True)
+        return tuple(np.split(data, list(accumulate(lengths))[:-1], axis=along))
+    before, after = data.shape[:along], data.shape[along + 1 :]
+    pieces = zip(lax.split(data, lengths, axis=along), lengths, strict=True)
     return tuple(assert_sizes(op, piece, (*before, n, *after), data.dtype) for piece, n in pieces)

@@ -37,8 +37,8 @@ def trilu(input: A, k: Any = None, *, upper: int = 1) -> A:
         raise ShapeError(f"trilu: `k` must be one integer, got {describe(k)}")
     k = k.reshape(())
     if isinstance(x, np.ndarray) and isinstance(k, np.ndarray):
-        found: Any = np.triu(x, int(k)) if upper else np.tril(x, int(k))
-        return found
+        triangle: Any = np.triu(x, int(k)) if upper else np.tril(x, int(k))
+        return triangle
     # A diagonal beyond int32 is beyond every matrix.
     k = np.clip(k, -(2**31) + 1, 2**31 - 1).astype(np.int32) if isinstance(k, np.ndarray) else k.astype(jnp.int32)
     return _trilu((as_traced(x), as_traced(k)), upper)
@@ -49,5 +49,5 @@ def _trilu(operands: tuple[Any, Any], upper: bool) -> Array:
     x, k = operands
     sizes = x.shape[-2:]
     row, column = (lax.broadcasted_iota(jnp.int32, sizes, i) for i in (0, 1))
-    kept = column - row >= k if upper else column - row <= k
-    return lax.select(jnp.broadcast_to(kept, x.shape), x, lax.full_like(x, 0))
+    is_inside = column - row >= k if upper else column - row <= k
+    return lax.select(jnp.broadcast_to(is_inside, x.shape), x, lax.full_like(x, 0))

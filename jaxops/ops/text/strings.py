@@ -29,10 +29,10 @@ def _strings(op: str, operand: str, value: Any) -> np.ndarray:
 
 
 def _each(fn: Any, values: np.ndarray, dtype: Any = object) -> np.ndarray:
-    found = np.empty(values.shape, dtype)
-    for place, item in np.ndenumerate(values):
-        found[place] = fn(item)
-    return found
+    results = np.empty(values.shape, dtype)
+    for index, item in np.ndenumerate(values):
+        results[index] = fn(item)
+    return results
 
 
 def string_concat(x: Any, y: Any) -> np.ndarray:
@@ -70,11 +70,11 @@ def string_split(x: Any, *, delimiter: str | None = None, maxsplit: int | None =
     else:
         pieces = [item.strip().split(None, limit) for item in values.flat]
     most = max(map(len, pieces), default=0)
-    found = np.full((len(pieces), most), "", object)
-    for row, items in zip(found, pieces, strict=True):
+    table = np.full((len(pieces), most), "", object)
+    for row, items in zip(table, pieces, strict=True):
         row[: len(items)] = items
     counts = np.array([len(items) for items in pieces], np.int64)
-    return found.reshape(*values.shape, most), counts.reshape(values.shape)
+    return table.reshape(*values.shape, most), counts.reshape(values.shape)
 
 
 CaseChange = Literal["LOWER", "UPPER", "NONE"]
@@ -86,12 +86,12 @@ _LOWER, _UPPER = str.maketrans({"I": "ı", "İ": "i"}), str.maketrans({"i": "İ"
 
 def _cases(locale: str | None) -> dict[str, Callable[[str], str]]:
     """The changes of case in the language of a locale, such as en_US, tr-TR or C.UTF-8."""
-    found = _LOCALE.fullmatch(locale or "")
-    if found is None:
+    match = _LOCALE.fullmatch(locale or "")
+    if match is None:
         raise ArgumentError(
             f"string_normalizer: `locale` is {locale!r}; it must be the name of a locale, such as en_US"
         )
-    if (found["language"] or "").lower() in _DOTTED:
+    if (match["language"] or "").lower() in _DOTTED:
         return {
             "NONE": str,
             "LOWER": lambda text: text.translate(_LOWER).lower(),
@@ -128,12 +128,12 @@ def string_normalizer(
     cases = _cases(locale)
     same = str if flag("string_normalizer", "is_case_sensitive", is_case_sensitive) else cases["LOWER"]
     dropped = {same(word) for word in stopwords}
-    kept = [cases[case_change_action](item) for item in values.flat if same(item) not in dropped]
-    return np.array(kept or [""], object).reshape((1, -1) if values.ndim == 2 else (-1,))
+    remaining = [cases[case_change_action](item) for item in values.flat if same(item) not in dropped]
+    return np.array(remaining or [""], object).reshape((1, -1) if values.ndim == 2 else (-1,))
 
 
 def regex_full_match(x: Any, *, pattern: str | None = None) -> np.ndarray:
-    """Whether a pattern matches each string from its first to its last character.
+    """Tells if a pattern matches each string from its first to its last character.
 
     x: strings, any shape. pattern: in the notation of RE2. Returns booleans.
     Raises ArgumentError for a malformed pattern and for what RE2 lacks (backreferences, lookaround, possessive

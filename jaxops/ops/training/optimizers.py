@@ -98,9 +98,9 @@ def momentum(
 
 
 def _tensor_count(op: str, kinds: Sequence[str], tensors: Sequence[Sizes]) -> int:
-    """How many tensors are optimized; there are as many of each kind, of the same sizes."""
-    count, rest = divmod(len(tensors), len(kinds))
-    if rest or not count:
+    """The number of tensors that are optimized; there are as many of each kind, of the same sizes."""
+    count, remainder = divmod(len(tensors), len(kinds))
+    if remainder or not count:
         raise SignatureError(
             f"{op}: {len(tensors)} tensors were given, but it takes as many of each kind: {', '.join(kinds)}"
         )
@@ -147,14 +147,14 @@ def _updated(
 ) -> tuple[Any, ...]:
     rate, count, *tensors = operands
     n = len(tensors) // kinds
-    found = []
+    groups = []
     for i in range(n):
         x, g, *state = tensors[i::n]
         work = accumulation_type(*(v.dtype for v in (x, g, *state)))
         wide = (lax.convert_element_type(v, work) for v in (rate.reshape(()), count.reshape(()), x, g, *state))
         after = rule(*wide, *coefficients)
-        found.append([lax.convert_element_type(v, old.dtype) for v, old in zip(after, (x, *state), strict=True)])
-    return tuple(group[kind] for kind in range(kinds - 1) for group in found)
+        groups.append([lax.convert_element_type(v, old.dtype) for v, old in zip(after, (x, *state), strict=True)])
+    return tuple(group[kind] for kind in range(kinds - 1) for group in groups)
 
 
 def _adagrad(r: Any, t: Any, x: Any, g: Any, h: Any, decay: float, epsilon: float, norm: float) -> tuple[Any, ...]:

@@ -139,18 +139,18 @@ def _sparse(operands: tuple[Any, ...], options: _Options) -> tuple[jax.Array, ja
         starts = jnp.where(total == jnp.asarray(length, total.dtype), 0, starts)
     elif options.prompt:
         starts = jnp.zeros_like(ends)
-    places = starts[:, None] + lax.broadcasted_iota(np.int32, (1, length), 1)
+    positions = starts[:, None] + lax.broadcasted_iota(np.int32, (1, length), 1)
     if cos is not None:
-        turns = rows_of(cos, places)[:, None], rows_of(sin, places)[:, None]
+        turns = rows_of(cos, positions)[:, None], rows_of(sin, positions)[:, None]
         q, k = (rotated(x, *turns, interleaved=options.interleaved) for x in (q, k))
     zero = np.int32(0)  # of the type of starts, also with x64 on
     present_k, present_v = (
         jax.vmap(lambda c, n, s: lax.dynamic_update_slice(c, n, (zero, s, zero)))(old, x, starts)
         for old, x in ((old_k, k), (old_v, v))
     )
-    seen = lax.broadcasted_iota(np.int32, (1, 1, 1, present_k.shape[2]), 3) <= places[:, None, :, None]
+    seen = lax.broadcasted_iota(np.int32, (1, 1, 1, present_k.shape[2]), 3) <= positions[:, None, :, None]
     by_block = _by_block(rows, columns)[np.arange(heads) % rows.shape[0]]
-    row = jnp.clip(places // options.block, 0, by_block.shape[1] - 1)
+    row = jnp.clip(positions // options.block, 0, by_block.shape[1] - 1)
     column = jnp.clip(lax.iota(np.int32, present_k.shape[2]) // options.block, 0, by_block.shape[2] - 1)
     allowed = jnp.take(jnp.moveaxis(jnp.take(by_block, row, 1), 0, 1), column, 3)
     output = merge_heads(

@@ -19,10 +19,10 @@ from jaxops.static import Dim, Tracer, is_symbolic
 
 @dataclass(frozen=True)
 class Options:
-    """What is static about an attention.
+    """The static options of attention.
 
-    masked: what a mask of 0 adds to a score. causal: each query sees no later key. shared: the past is a buffer, and
-    the new keys go into it. stage: which scores to return.
+    masked: the number that a mask of 0 adds to a score. causal: each query sees no later key. shared: the past is a
+    buffer, and the new keys go into it. stage: which scores to return.
     """
 
     masked: float = -10000.0
@@ -74,23 +74,23 @@ def cached(
         keys, values = present_k, present_v
     else:
         offset = before
-        at = jnp.asarray(before, np.int32)
+        start = jnp.asarray(before, np.int32)
         zero = jnp.zeros((), np.int32)
         present_k, present_v = (
-            lax.dynamic_update_slice(old, new, (zero, zero, at, zero)) for old, new in zip(past, (k, v), strict=True)
+            lax.dynamic_update_slice(old, new, (zero, zero, start, zero)) for old, new in zip(past, (k, v), strict=True)
         )
         keys, values = present_k, present_v
         if isinstance(before, int):
             keys, values = (x[:, :, : before + k.shape[2]] for x in (keys, values))
         else:
-            count = at + jnp.asarray(k.shape[2], np.int32)
+            count = start + jnp.asarray(k.shape[2], np.int32)
             visible = lax.broadcasted_iota(np.int32, (1, 1, 1, keys.shape[2]), 3) < count
             values = only_first(values, count)  # the other rows may hold anything
-            fits = (at >= 0) & (count <= jnp.asarray(keys.shape[2], np.int32))
+            fits = (start >= 0) & (count <= jnp.asarray(keys.shape[2], np.int32))
         if beams is not None:
-            own = lax.broadcasted_iota(beams.dtype, beams.shape, 0)
-            old = lax.broadcasted_iota(np.int32, beams.shape, 1) < at  # the new rows come from no other beam
-            rows = jnp.where(old, beams, own)[:, None, : keys.shape[2], None]
+            own_beam = lax.broadcasted_iota(beams.dtype, beams.shape, 0)
+            old = lax.broadcasted_iota(np.int32, beams.shape, 1) < start  # the new rows come from no other beam
+            rows = jnp.where(old, beams, own_beam)[:, None, : keys.shape[2], None]
             keys, values = (jnp.take_along_axis(x, rows, 0) for x in (keys, values))
     added = mask_bias(mask, q.shape[0], length, keys.shape[2], offset, options.masked)
     if bias is not None:
@@ -102,15 +102,16 @@ def cached(
             # Not self-attention, which the text has in mind; as in onnxruntime, the last query sees every key.
             causal |= lax.broadcasted_iota(np.int32, (length, 1), 0) == length - 1
         visible = causal if visible is None else visible & causal[None, None]
-    found = scaled_dot_product_attention(q, keys, values, scale=scale, bias=added, mask=visible, stage=options.stage)
+    result = scaled_dot_product_attention(q, keys, values, scale=scale, bias=added, mask=visible, stage=options.stage)
     if fits is not None:
-        output = jnp.where(fits, found.output, jnp.asarray(np.nan, found.output.dtype))
-        found = found._replace(output=output)
-    return found, present_k, present_v
+        output = jnp.where(fits, result.output, jnp.asarray(np.nan, result.output.dtype))
+        result = result._replace(output=output)
+    return result, present_k, present_v
 
 
 def mask_bias(mask: Any, batch: Any, queries: Any, keys: Any, offset: Any, masked: float) -> Any:
-    """What a mask adds to the scores, floats that broadcast to (B, N, S, T): 0, or `masked` for a masked key.
+    """The floats that a mask adds to the scores, of sizes that broadcast to (B, N, S, T): 0, or `masked` for a masked
+    key.
 
     mask: integers. (B,) or (3B + 2,): the first B are the numbers of keys. (2B,): the ends and then the starts of the
     keys. (B, T), (B, S, T): 1 for a key to use, 0 for a masked one. (B, 1, M, M): the same for each pair of a query and
@@ -119,10 +120,10 @@ def mask_bias(mask: Any, batch: Any, queries: Any, keys: Any, offset: Any, maske
     if mask is None:
         return None
     if mask.ndim == 1:
-        places = lax.broadcasted_iota(mask.dtype, (1, keys), 1)
-        used = places < mask[:batch, None]
+        positions = lax.broadcasted_iota(mask.dtype, (1, keys), 1)
+        used = positions < mask[:batch, None]
         if mask.shape[0] == 2 * batch:
-            used &= places >= mask[batch:, None]
+            used &= positions >= mask[batch:, None]
         used = used[:, None, None]
     elif mask.ndim == 2:
         if mask.shape[1] != keys and isinstance(mask.shape[1], int) and mask.shape[1] == 1:

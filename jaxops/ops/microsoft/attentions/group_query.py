@@ -22,8 +22,8 @@ from jaxops.ops.microsoft.attentions.cached_attention import of_width, scale_of
 from jaxops.ops.microsoft.attentions.quantized_cache import CELL, cells, dequantized, quantized
 from jaxops.ops.microsoft.attentions.rotary import checked_positions, rows as rows_of
 from jaxops.ops.microsoft.attentions.row_caches import (
+    cache_rows,
     columns,
-    held_rows,
     is_zero,
     only_first,
     present,
@@ -217,8 +217,8 @@ def group_query_attention(
     )
     cache = (old_k, old_v, *factors, as_traced(lengths), None if valid is None else as_traced(valid))
     operands = (q, k, v, *cache, cos, sin, ids, bias, sinks, q_weight, k_weight)
-    found = _group_query(operands, options)
-    return found if options.scores else found[:3]
+    outputs = _group_query(operands, options)
+    return outputs if options.scores else outputs[:3]
 
 
 def _bits(op: str, key: Quantization, value: Quantization, bits: int) -> int:
@@ -236,9 +236,9 @@ def _bits(op: str, key: Quantization, value: Quantization, bits: int) -> int:
 
 
 def _integers(op: str, name: str, value: Any) -> Array:
-    found = array(value)
-    require_integers(op, name, found)
-    return found
+    integers = array(value)
+    require_integers(op, name, integers)
+    return integers
 
 
 def _one(op: str, value: Any) -> Any:
@@ -247,11 +247,11 @@ def _one(op: str, value: Any) -> Any:
         problem = "`total_sequence_length` must be known while tracing, but it is traced: the cache may grow to it"
         hint = "give a Python number or a NumPy array; steps in a buffer may all give the number of its rows, as "
         raise StaticError(message(op, problem, hint=f"{hint}`seqlens_k` says how many of them a sample uses"))
-    found = known(op, "total_sequence_length", value)
-    require_integers(op, "total_sequence_length", found)
-    if found.size != 1:
-        raise ArgumentError(f"{op}: `total_sequence_length` must be one integer, got {describe(found)}")
-    item = found.reshape(())[()]
+    number = known(op, "total_sequence_length", value)
+    require_integers(op, "total_sequence_length", number)
+    if number.size != 1:
+        raise ArgumentError(f"{op}: `total_sequence_length` must be one integer, got {describe(number)}")
+    item = number.reshape(())[()]
     return item if is_symbolic(item) else int(item)
 
 
@@ -294,11 +294,11 @@ def _group_query(operands: tuple[Any, ...], options: _Options) -> tuple[Any, ...
         k_factor, v_factor = (x.reshape(x.shape if x.ndim == 4 else (1, 1, 1, 1)) for x in (k_factor, v_factor))
         k, v = quantized(k, k_factor, options.bits), quantized(v, v_factor, options.bits)
     if options.slides:
-        held = held_rows(starts, ends, k.shape[2], options.rows, options.window)
-        keys, values = (staged(old, x, held) for old, x in ((old_k, k), (old_v, v)))
-        present_k, present_v = (remembered(x, held, options.rows, options.window) for x in (keys, values))
+        occupied = cache_rows(starts, ends, k.shape[2], options.rows, options.window)
+        keys, values = (staged(old, x, occupied) for old, x in ((old_k, k), (old_v, v)))
+        present_k, present_v = (remembered(x, occupied, options.rows, options.window) for x in (keys, values))
     else:
-        held = None
+        occupied = None
         present_k, present_v = (present(old, x, starts, options.rows) for old, x in ((old_k, k), (old_v, v)))
         keys, values = present_k, present_v
         if options.rows != options.total:  # a buffer, of which the other rows may hold anything
@@ -307,14 +307,14 @@ def _group_query(operands: tuple[Any, ...], options: _Options) -> tuple[Any, ...
         keys = dequantized(keys, k_factor, options.bits, q.dtype)
         values = dequantized(values, v_factor, options.bits, q.dtype)
     # Of each key, the position among the tokens of its sample.
-    places = lax.broadcasted_iota(np.int32, (1, 1, 1, keys.shape[2]), 3)
-    if held is not None:
-        places = places + held.first.reshape(-1, 1, 1, 1)
-    visible = _visible(starts, ends, q.shape[2], places, options)
+    positions = lax.broadcasted_iota(np.int32, (1, 1, 1, keys.shape[2]), 3)
+    if occupied is not None:
+        positions = positions + occupied.first.reshape(-1, 1, 1, 1)
+    visible = _visible(starts, ends, q.shape[2], positions, options)
     if bias is not None:
-        bias = of_width(bias, options.rows) if held is None else columns(bias, places)
+        bias = of_width(bias, options.rows) if occupied is None else columns(bias, positions)
     sink = sinks if sinks is not None else 0.0 if options.sink else None
-    found = scaled_dot_product_attention(
+    result = scaled_dot_product_attention(
         q,
         keys,
         values,
@@ -326,11 +326,11 @@ def _group_query(operands: tuple[Any, ...], options: _Options) -> tuple[Any, ...
         stage=(None, "bias", "softmax")[options.scores],
     )
     sizes = (q.shape[0], q.shape[2], heads * q.shape[3])
-    output = assert_sizes("group_query_attention", merge_heads(found.output), sizes, q.dtype)
-    if held is None:
+    output = assert_sizes("group_query_attention", merge_heads(result.output), sizes, q.dtype)
+    if occupied is None:
         needed = ends if valid is None else jnp.maximum(ends, starts + jnp.asarray(k.shape[2], np.int32))
         output = jnp.where((needed > options.rows)[:, None, None], jnp.asarray(np.nan, output.dtype), output)
-    scores = found.scores
+    scores = result.scores
     if scores is not None:
         scores = jnp.where(visible, scores, jnp.zeros((), scores.dtype))
         scores = scores[..., : options.total]
@@ -339,12 +339,12 @@ def _group_query(operands: tuple[Any, ...], options: _Options) -> tuple[Any, ...
 
 def _normalized(x: Any, weight: Any, epsilon: float) -> Any:
     """Each head divided by the root of its mean square, then scaled."""
-    found, _, _ = normalized(x.astype(accumulation_type(x.dtype)), (3,), epsilon, True)
-    return (found * broadcast_to(weight.astype(found.dtype), found.shape)).astype(x.dtype)
+    scaled, _, _ = normalized(x.astype(accumulation_type(x.dtype)), (3,), epsilon, True)
+    return (scaled * broadcast_to(weight.astype(scaled.dtype), scaled.shape)).astype(x.dtype)
 
 
 def _is_prompt(total: Any, length: Any) -> Any:
-    """Whether all tokens are new: a bool where the sizes say so, else a traced one."""
+    """Tells if all tokens are new: a bool if the sizes tell, else a traced one."""
     if isinstance(total, int) and isinstance(length, int):
         return total == length
     return jnp.asarray(total, np.int32) == jnp.asarray(length, np.int32)
@@ -371,12 +371,14 @@ def _positions(ids: Any, starts: Any, first: Any, length: Any) -> Any:
     return ids if first is False else jnp.where(first, prompt, ids)
 
 
-def _visible(starts: Any, ends: Any, length: Any, places: Any, options: _Options) -> Any:
-    """Which keys each new token sees, (B, 1, S, R). places: the position of each key, (1 or B, 1, 1, R)."""
+def _visible(starts: Any, ends: Any, length: Any, positions: Any, options: _Options) -> Any:
+    """The keys that each new token sees, booleans (B, 1, S, R). positions: the position of each key, (1 or B, 1, 1,
+    R).
+    """
     ends = ends.reshape(-1, 1, 1, 1)
     if options.causal:
         # A token of the padding sees no more than the last one before it, as in onnxruntime.
         steps = lax.broadcasted_iota(np.int32, (1, 1, length, 1), 2)
         ends = jnp.minimum(starts.reshape(-1, 1, 1, 1) + steps + 1, ends)
-    seen = places < ends
-    return seen & (places >= ends - options.window) if options.window >= 0 else seen
+    seen = positions < ends
+    return seen & (positions >= ends - options.window) if options.window >= 0 else seen

@@ -63,9 +63,9 @@ def multi_head_attention(
     shared = past_key is not None and past_sequence_length is not None
     options = _options(mask_filter_value, unidirectional, shared, return_scores, op)
     beams = beam_samples(op, cache_indirection, None, (array(query).shape or (0,))[0])
-    given = (query, key, value, bias, key_padding_mask, attention_bias, past_key, past_value)
-    found = _checked(op, "key_padding_mask", given, past_sequence_length, beams, num_heads, scale, options)
-    return found if return_scores else found[:3]
+    operands = (query, key, value, bias, key_padding_mask, attention_bias, past_key, past_value)
+    outputs = _checked(op, "key_padding_mask", operands, past_sequence_length, beams, num_heads, scale, options)
+    return outputs if return_scores else outputs[:3]
 
 
 def decoder_masked_multi_head_attention(
@@ -112,9 +112,9 @@ def decoder_masked_multi_head_attention(
     scores = flag(op, "output_qk", output_qk)
     options = _options(mask_filter_value, 0, shared, scores, op)
     beams = beam_samples(op, cache_indirection, beam_width, shape[0])
-    given = (query, key, value, bias, mask_index, attention_bias, past_key, past_value)
-    found = _checked(op, "mask_index", given, past_sequence_length, beams, num_heads, scale, options)
-    return found if scores else found[:3]
+    operands = (query, key, value, bias, mask_index, attention_bias, past_key, past_value)
+    outputs = _checked(op, "mask_index", operands, past_sequence_length, beams, num_heads, scale, options)
+    return outputs if scores else outputs[:3]
 
 
 def _options(masked: float, causal: int, shared: bool, scores: bool, op: str) -> Options:
@@ -129,14 +129,14 @@ def _options(masked: float, causal: int, shared: bool, scores: bool, op: str) ->
 def _checked(
     op: str,
     mask_name: str,
-    given: tuple[Any, ...],
+    inputs: tuple[Any, ...],
     past_length: Any,
     beams: Any,
     heads: int,
     scale: float | None,
     options: Options,
 ) -> tuple[Array, ...]:
-    query, key, value, bias, mask_index, attention_bias, past_key, past_value = given
+    query, key, value, bias, mask_index, attention_bias, past_key, past_value = inputs
     arrays = floats_of_one_type(
         op,
         query=query,
@@ -163,13 +163,13 @@ def _checked(
         if before is None:
             raise ArgumentError(f"{op}: with a shared buffer `past_sequence_length` must be given")
         sizes_of.buffer(op, rows, before if isinstance(before, int) else None, new)
-    known = isinstance(before, int) or not options.shared
-    total = before + new if known else None
+    is_static_length = isinstance(before, int) or not options.shared
+    total = before + new if is_static_length else None
     (mask,) = integral(op, **{mask_name: mask_index})
     sizes_of.mask(op, mask_name, None if mask is None else mask.shape, batch, length, total)
     sizes_of.bias(op, shapes[4], batch, heads, length, total)
-    static_before = before if options.shared and known else None
-    operands = (q, k, v, b, mask, extra, old_k, old_v, None if known else before, beams)
+    static_before = before if options.shared and is_static_length else None
+    operands = (q, k, v, b, mask, extra, old_k, old_v, None if is_static_length else before, beams)
     return _multi_head(operands, heads, static_before, scale_of(scale, size), options)
 
 
@@ -190,10 +190,10 @@ def _multi_head(
     if not encoded:
         k, v = split_heads(k, heads), split_heads(v, heads)
     past = None if old_k is None else (old_k, old_v)
-    found, present_k, present_v = cached(q, k, v, past, before, beams, mask, extra, scale, options)
+    result, present_k, present_v = cached(q, k, v, past, before, beams, mask, extra, scale, options)
     sizes = (q.shape[0], q.shape[2], v.shape[1] * v.shape[3])
-    output = assert_sizes("multi_head_attention", merge_heads(found.output), sizes, q.dtype)
-    return output, present_k, present_v, found.scores
+    output = assert_sizes("multi_head_attention", merge_heads(result.output), sizes, q.dtype)
+    return output, present_k, present_v, result.scores
 
 
 def _separate(q: Any, k: Any, v: Any, heads: int) -> tuple[Any, Any, Any]:

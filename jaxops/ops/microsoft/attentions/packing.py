@@ -95,8 +95,8 @@ def _within_sequences(parts: Any, offset: Any, ends: Any, bias: Any, heads: int,
     q, k, v = (split_heads(jnp.take(x, rows, 0, mode="clip"), heads) for x in parts)
     output = merge_heads(scaled_dot_product_attention(q, k, v, scale=scale, bias=bias, mask=real[:, None, None]).output)
     flat = output.reshape(batch * length, output.shape[2])
-    found = jnp.take(flat, offset.reshape(-1)[: parts[0].shape[0]], 0, mode="clip")
-    return assert_sizes("packed_attention", found, (parts[0].shape[0], parts[2].shape[1]), parts[0].dtype)
+    packed = jnp.take(flat, offset.reshape(-1)[: parts[0].shape[0]], 0, mode="clip")
+    return assert_sizes("packed_attention", packed, (parts[0].shape[0], parts[2].shape[1]), parts[0].dtype)
 
 
 @operator(kind="attention")

@@ -76,8 +76,8 @@ def _relative(table: Any, length: Dim, max_distance: int, both: bool) -> Any:
     rows = lax.broadcasted_iota(np.int32, (length, length), 0)
     columns = lax.broadcasted_iota(np.int32, (length, length), 1)
     away = jnp.abs(columns - rows)
-    found = jnp.where(columns > rows, jnp.take(after, away, 1), jnp.take(before, away, 1))
-    return assert_sizes("relative_position_bias", found[None], (1, heads, length, length), by_head.dtype)
+    biases = jnp.where(columns > rows, jnp.take(after, away, 1), jnp.take(before, away, 1))
+    return assert_sizes("relative_position_bias", biases[None], (1, heads, length, length), by_head.dtype)
 
 
 def gated_relative_position_bias(
@@ -123,14 +123,14 @@ def gated_relative_position_bias(
         raise ShapeError(f"{op}: `query_layer` of {shape_text(query.shape)} must be (B, S, N · H)")
     size = sizes_of.head_size(op, "query_layer", query.shape[2], num_heads)
     length, width = query.shape[1], w.shape[-1] if w.ndim else 0
-    wanted = {
+    expected_sizes = {
         "query_bias": (first, query.shape[2:]),
         "rel_pos": (rel, (1, num_heads, length, length)),
         "weight": (w, (size, width)),
         "bias": (b, (width,)),
         "eco_a": (eco, (1, num_heads, 1, 1)),
     }
-    for name, (value, sizes) in wanted.items():
+    for name, (value, sizes) in expected_sizes.items():
         problem = f"{op}: `{name}` of {shape_text(value.shape)} must be {shape_text(sizes)}"
         if not all_agree(problem, value.shape, sizes):
             raise ShapeError(problem)
@@ -144,9 +144,9 @@ def _gated(operands: tuple[Any, ...], heads: int) -> Any:
     query, first, rel, w, b, eco = operands
     work = accumulation_type(query.dtype)
     q = split_heads(query + along_last(first, query), heads)
-    found = jnp.matmul(q, w, preferred_element_type=work)
-    found = found + along_last(b.astype(work), found)
-    halves = found.reshape(*found.shape[:3], 2, found.shape[3] // 2).sum(-1)
+    projected = jnp.matmul(q, w, preferred_element_type=work)
+    projected = projected + along_last(b.astype(work), projected)
+    halves = projected.reshape(*projected.shape[:3], 2, projected.shape[3] // 2).sum(-1)
     gates = jax.nn.sigmoid(halves)
     gate = gates[..., :1] * (gates[..., 1:] * eco.astype(work) - 1.0) + 2.0
     return (gate * rel.astype(work)).astype(query.dtype)

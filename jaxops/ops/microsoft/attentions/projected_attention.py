@@ -67,10 +67,10 @@ def attention(
     >>> output.shape, present.shape
     ((1, 3, 8), (2, 1, 2, 3, 4))
     """
-    given = (input, weights, bias, mask_index, past, attention_bias, past_sequence_length)
+    operands = (input, weights, bias, mask_index, past, attention_bias, past_sequence_length)
     return _projected(
         "attention",
-        given,
+        operands,
         num_heads=num_heads,
         do_rotary=do_rotary,
         mask_filter_value=mask_filter_value,
@@ -130,12 +130,12 @@ def decoder_masked_self_attention(
     )
 
 
-def _said(op: str, name: str, value: Any) -> bool:
+def _static_flag(op: str, name: str, value: Any) -> bool:
     """A static boolean, as Python has it or an array of one."""
-    found = known(op, name, value)
-    if found.size != 1 or found.dtype.kind not in "bi":
-        raise ArgumentError(f"{op}: `{name}` is {describe(found)}; it must be one boolean")
-    return bool(found.reshape(()))
+    flag_array = known(op, name, value)
+    if flag_array.size != 1 or flag_array.dtype.kind not in "bi":
+        raise ArgumentError(f"{op}: `{name}` is {describe(flag_array)}; it must be one boolean")
+    return bool(flag_array.reshape(()))
 
 
 def beam_samples(op: str, indirection: Any, width: Any, batch: Any) -> Any:
@@ -144,17 +144,17 @@ def beam_samples(op: str, indirection: Any, width: Any, batch: Any) -> Any:
         if width is not None and integer(op, "beam_width", width) > 1:
             raise ArgumentError(f"{op}: `beam_width` is more than 1, so `cache_indirection` must be given")
         return None
-    (found,) = integral(op, cache_indirection=indirection)
-    problem = f"{op}: `cache_indirection` of {shape_text(found.shape)} must be (B / W, W, M), for a batch of {batch}"
-    if found.ndim != 3 or not agree(problem, found.shape[0] * found.shape[1], batch):
+    (beams,) = integral(op, cache_indirection=indirection)
+    problem = f"{op}: `cache_indirection` of {shape_text(beams.shape)} must be (B / W, W, M), for a batch of {batch}"
+    if beams.ndim != 3 or not agree(problem, beams.shape[0] * beams.shape[1], batch):
         raise ShapeError(problem)
-    first = lax.broadcasted_iota(found.dtype, found.shape, 0) * found.shape[1]
-    return (first + found).reshape(batch, found.shape[2])
+    first = lax.broadcasted_iota(beams.dtype, beams.shape, 0) * beams.shape[1]
+    return (first + beams).reshape(batch, beams.shape[2])
 
 
 def _projected(
     op: str,
-    given: tuple[Any, ...],
+    inputs: tuple[Any, ...],
     *,
     num_heads: int,
     do_rotary: int,
@@ -166,7 +166,7 @@ def _projected(
     unidirectional: int,
     beams: Any = None,
 ) -> tuple[Array, Array | None]:
-    input, weights, bias, mask_index, past, attention_bias, past_length = given
+    input, weights, bias, mask_index, past, attention_bias, past_length = inputs
     arrays = floats_of_one_type(op, input=input, weights=weights, bias=bias, past=past, attention_bias=attention_bias)
     x, w, b, old, extra = arrays
     if x.ndim != 3:
@@ -221,15 +221,15 @@ def _attention(
         cos, sin = _angles(first, x.shape[1], turned)
         q, k = rotated(q, cos, sin), rotated(k, cos, sin)
     past = None if old is None else (old[0], old[1])
-    found, present_k, present_v = cached(q, k, v, past, before, beams, mask, extra, scale, options)
-    output = assert_sizes("attention", merge_heads(found.output), (*x.shape[:2], v.shape[1] * v.shape[3]), x.dtype)
+    result, present_k, present_v = cached(q, k, v, past, before, beams, mask, extra, scale, options)
+    output = assert_sizes("attention", merge_heads(result.output), (*x.shape[:2], v.shape[1] * v.shape[3]), x.dtype)
     return output, jnp.stack([present_k, present_v]) if present_k.shape == present_v.shape else None
 
 
 def project(x: Any, weights: Any, bias: Any) -> Any:
     """x · weights + bias, in the dtype of x."""
-    found = dot.matrix_product(x, weights, accumulation_type(x.dtype))
-    return (found if bias is None else found + along_last(bias.astype(found.dtype), found)).astype(x.dtype)
+    product = dot.matrix_product(x, weights, accumulation_type(x.dtype))
+    return (product if bias is None else product + along_last(bias.astype(product.dtype), product)).astype(x.dtype)
 
 
 def along_last(bias: Any, x: Any) -> Any:
@@ -284,8 +284,8 @@ def decoder_attention(
         "has_layer_state": has_layer_state,
         "has_key_padding_mask": has_key_padding_mask,
     }
-    said = {name: _said(op, name, value) for name, value in flags.items()}
-    cached_before = said["use_past"] and said["has_layer_state"]
+    settings = {name: _static_flag(op, name, value) for name, value in flags.items()}
+    cached_before = settings["use_past"] and settings["has_layer_state"]
     arrays = floats_of_one_type(
         op,
         query=query,
@@ -307,22 +307,22 @@ def decoder_attention(
     fits = q.ndim == 3 and sizes_fit(problem, k.shape, (None, *q.shape[1:]))
     if not fits or (wq.shape, wkv.shape, b.shape) != ((width, width), (width, 2 * width), (3 * width,)):
         raise ShapeError(problem)
-    batch, length = q.shape[1], k.shape[0] if said["static_kv"] else q.shape[0]
+    batch, length = q.shape[1], k.shape[0] if settings["static_kv"] else q.shape[0]
     if cached_before:
         for name, cache in (("key_cache", old_k), ("value_cache", old_v)):
             shape = None if cache is None else shape_text(cache.shape)
             problem = f"{op}: `{name}` of {shape} must be {shape_text((batch, num_heads, 'P', size))}"
             if cache is None or not sizes_fit(problem, cache.shape, (batch, num_heads, None, size)):
                 raise ShapeError(problem)
-        length = old_k.shape[2] if said["static_kv"] else old_k.shape[2] + q.shape[0]
+        length = old_k.shape[2] if settings["static_kv"] else old_k.shape[2] + q.shape[0]
     padding = None
-    if said["has_key_padding_mask"] and key_padding_mask is not None:
+    if settings["has_key_padding_mask"] and key_padding_mask is not None:
         padding = as_traced(key_padding_mask)
         problem = f"{op}: `key_padding_mask` of {shape_text(padding.shape)} must be {shape_text((batch, length))}"
         if not all_agree(problem, padding.shape, (batch, length)):
             raise ShapeError(problem)
     operands = (q, k, wq, wkv, b, old_k, old_v, padding)
-    return _decoder(operands, num_heads, said["static_kv"], scale_of(None, size), float(mask_filter_value))
+    return _decoder(operands, num_heads, settings["static_kv"], scale_of(None, size), float(mask_filter_value))
 
 
 @jit_if_concrete

@@ -33,12 +33,12 @@ def _head_size(op: str, x: Sizes, w: Sizes, bias: Sizes, heads: int) -> Dim:
     return w[1] // (3 * heads)
 
 
-def _past_length(op: str, given: Sizes, batch: Dim, heads: int, size: Dim) -> Dim:
+def _past_length(op: str, sizes: Sizes, batch: Dim, heads: int, size: Dim) -> Dim:
     """The number of keys in the past; ShapeError for other sizes."""
-    problem = f"{op}: `past` of {shape_text(given)} must be (2, {batch}, {heads}, P, {size})"
-    if not sizes_fit(problem, given, (2, batch, heads, None, size)):
+    problem = f"{op}: `past` of {shape_text(sizes)} must be (2, {batch}, {heads}, P, {size})"
+    if not sizes_fit(problem, sizes, (2, batch, heads, None, size)):
         raise ShapeError(problem)
-    return given[3]
+    return sizes[3]
 
 
 def qattention(
@@ -103,5 +103,5 @@ def _attention(operands: tuple[Any, ...], heads: int, scale: float, options: Opt
     projected, mask, old = operands
     q, k, v = (split_heads(part, heads) for part in jnp.split(projected, 3, -1))
     past = None if old is None else tuple(old.astype(k.dtype))
-    found, keys, values = cached(q, k, v, past, None, None, mask, None, scale, options)
-    return merge_heads(found.output), jnp.stack([keys, values])
+    result, keys, values = cached(q, k, v, past, None, None, mask, None, scale, options)
+    return merge_heads(result.output), jnp.stack([keys, values])

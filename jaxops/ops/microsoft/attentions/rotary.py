@@ -143,9 +143,9 @@ def _m_rotary(operands: tuple[Any, ...], heads: Any, interleaved: bool, chosen: 
     stream = np.asarray(chosen, np.int32)
 
     def angles(table: Any) -> Any:
-        found = rows(table, ids)  # (3, B, S, R / 2)
-        kept = jnp.where(stream == 0, found[0], jnp.where(stream == 1, found[1], found[2]))
-        return (kept.astype(accumulation_type(table.dtype)) * scale).astype(table.dtype)
+        by_stream = rows(table, ids)  # (3, B, S, R / 2)
+        selected = jnp.where(stream == 0, by_stream[0], jnp.where(stream == 1, by_stream[1], by_stream[2]))
+        return (selected.astype(accumulation_type(table.dtype)) * scale).astype(table.dtype)
 
     return _turned(x, angles(cos), angles(sin), heads, interleaved)
 

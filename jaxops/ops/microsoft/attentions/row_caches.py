@@ -1,4 +1,4 @@
-"""Caches of keys and values (B, K, P, H): buffers that are written in place, and sliding ones, which forget.
+"""Caches of keys and values (B, K, P, H): buffers that are written in place, and sliding ones, which drop old tokens.
 
 A sliding cache keeps its number of rows. The tokens that it holds stand at its beginning, in order; when they do not
 fit any more it forgets a few at once, and holds at least a window of them.
@@ -15,7 +15,7 @@ from jaxops.static import Dim
 
 
 def is_zero(size: Any) -> bool:
-    """Whether a size is known to be 0."""
+    """Returns True if a size is 0 for certain."""
     return isinstance(size, int) and size == 0
 
 
@@ -34,7 +34,7 @@ def _of_length(past: Any, rows: Any) -> Any:
     return past if past.shape[2] == rows else jnp.pad(past, ((0, 0), (0, 0), (0, rows - past.shape[2]), (0, 0)))
 
 
-class Held(NamedTuple):
+class CacheRows(NamedTuple):
     """Rows of a sliding cache, for each sample, (B,).
 
     first: the position of its first row. count: how many rows it has before this step, and added: how many new ones
@@ -47,28 +47,28 @@ class Held(NamedTuple):
     dropped: Any
 
 
-def held_rows(starts: Any, ends: Any, fresh: Any, rows: Dim, window: int) -> Held:
+def cache_rows(starts: Any, ends: Any, fresh: Any, rows: Dim, window: int) -> CacheRows:
     """The rows of a step with `fresh` new tokens, which stand from position `starts` of each sample to `ends`.
 
     rows: of the cache. window: how many tokens it must hold.
     """
     last = ends if is_zero(fresh) else starts  # a cache without new tokens holds them already
-    count = _kept(last, rows, window)
+    count = _remaining(last, rows, window)
     first = last - count
-    return Held(first, count, ends - last, ends - _kept(ends, rows, window) - first)
+    return CacheRows(first, count, ends - last, ends - _remaining(ends, rows, window) - first)
 
 
-def _kept(tokens: Any, rows: Dim, window: int) -> Any:
-    """How many of so many tokens the cache still holds; it forgets `step` of them at once."""
+def _remaining(tokens: Any, rows: Dim, window: int) -> Any:
+    """The number of tokens, out of `tokens`, that the cache still holds; it drops `step` of them at once."""
     rows = jnp.asarray(rows, np.int32)
     step = rows - (window - 1)
     return tokens - step * jnp.maximum((tokens - rows + step - 1) // step, 0)
 
 
-def staged(past: Any, new: Any, held: Held) -> Any:
-    """The rows of the cache with the new ones behind them, before any is forgotten; zeros where nothing is held."""
-    found = present(past, new, held.count, past.shape[2] + new.shape[2])
-    return only_first(found, held.count + held.added)
+def staged(past: Any, new: Any, occupied: CacheRows) -> Any:
+    """The rows of the cache with the new ones behind them, before any is dropped; zeros in unused rows."""
+    buffer = present(past, new, occupied.count, past.shape[2] + new.shape[2])
+    return only_first(buffer, occupied.count + occupied.added)
 
 
 def only_first(x: Any, count: Any) -> Any:
@@ -77,16 +77,16 @@ def only_first(x: Any, count: Any) -> Any:
     return jnp.where(rows < count.reshape(-1, 1, 1, 1), x, jnp.zeros((), x.dtype))
 
 
-def remembered(staged: Any, held: Held, rows: Dim, window: int) -> Any:
-    """The present cache: the rows that are not forgotten, moved to its beginning, and zeros behind them."""
+def remembered(staged: Any, occupied: CacheRows, rows: Dim, window: int) -> Any:
+    """The present cache: the rows that are not dropped, moved to its beginning, and zeros behind them."""
     padded = jnp.pad(staged, ((0, 0), (0, 0), (0, rows - window), (0, 0)))
     zero = np.int32(0)
     size = (staged.shape[1], rows, staged.shape[3])
-    return jax.vmap(lambda x, d: lax.dynamic_slice(x, (zero, d, zero), size))(padded, held.dropped)
+    return jax.vmap(lambda x, d: lax.dynamic_slice(x, (zero, d, zero), size))(padded, occupied.dropped)
 
 
-def columns(bias: Any, places: Any) -> Any:
+def columns(bias: Any, positions: Any) -> Any:
     """The columns of a bias (1 or B, 1 or N, S, T) for keys at these positions, (B, 1, 1, R)."""
-    batch, width = places.shape[0], places.shape[3]
+    batch, width = positions.shape[0], positions.shape[3]
     bias = jnp.broadcast_to(bias, (batch, *bias.shape[1:]))
-    return jnp.take_along_axis(bias, jnp.broadcast_to(places, (*bias.shape[:3], width)), 3, mode="clip")
+    return jnp.take_along_axis(bias, jnp.broadcast_to(positions, (*bias.shape[:3], width)), 3, mode="clip")

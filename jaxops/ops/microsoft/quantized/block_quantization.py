@@ -80,15 +80,15 @@ def matmul_nbits(
             f"{op}: `weight_prepacked` is {weight_prepacked}: the weights have the layout of one accelerator; export "
             f"the model with weight_prepacked 0"
         )
-    given = [scales] if bias is None else [scales, bias]
-    data, by, *more = traced_operands(op, (a, *given), "floating-point")
+    floats = [scales] if bias is None else [scales, bias]
+    data, by, *more = traced_operands(op, (a, *floats), "floating-point")
     zeros = None if zero_points is None else as_traced(zero_points)
     if zeros is not None and zeros.dtype not in (jnp.uint8, data.dtype):
         raise DTypeError(
             f"{op}: `zero_points` is {zeros.dtype.name}; it must be uint8 (packed) or {data.dtype.name}, as `a` is"
         )
-    (places,) = integral(op, g_idx=g_idx)
-    operands = data, quantized(op, "b", b, ("uint8",)), by, zeros, places, more[0] if more else None
+    (groups,) = integral(op, g_idx=g_idx)
+    operands = data, quantized(op, "b", b, ("uint8",)), by, zeros, groups, more[0] if more else None
     numbers = {"K": K, "N": N, "block_size": block_size, "bits": bits}
     return _matmul_nbits(operands, *(integer(op, name, value) for name, value in numbers.items()))
 
@@ -97,9 +97,9 @@ def matmul_nbits(
 def _matmul_nbits(operands: tuple[Any, ...], k: int, n: int, block_size: int, bits: int) -> jax.Array:
     op, (a, b, scales, zeros, g_idx, bias) = "matmul_nbits", operands
     names = {"b": b, "scales": scales, "zero_points": zeros, "g_idx": g_idx, "bias": bias}
-    given: dict[str, Any] = {name: value.shape for name, value in names.items() if value is not None}
+    operand_sizes: dict[str, Any] = {name: value.shape for name, value in names.items() if value is not None}
     packed = zeros is not None and bool(zeros.dtype == jnp.uint8)
-    blocks = sizes_of.matrix(op, n, k, bits, block_size, {**given, "packed_zero_points": packed})
+    blocks = sizes_of.matrix(op, n, k, bits, block_size, {**operand_sizes, "packed_zero_points": packed})
     sizes_of.product(op, a.shape, k)
     scales = lax.reshape(scales, (n, blocks))
     if zeros is not None and packed:
@@ -215,8 +215,8 @@ def gather_block_quantized(
     width = 8 if floats else integer(op, "bits", bits)
     if width not in ((2, 4, 8) if floats or x.dtype == jnp.uint8 else (4,)):
         raise ArgumentError(f"{op}: `bits` is {width}; it must be 2, 4 or 8 for uint8, else 4")
-    at, along = resolve_axis(op, gather_axis, x.ndim), resolve_axis(op, quantize_axis, x.ndim)
-    if x.dtype == jnp.uint8 and (at != 0 or along != x.ndim - 1 or at == along):
+    gathered_axis, along = resolve_axis(op, gather_axis, x.ndim), resolve_axis(op, quantize_axis, x.ndim)
+    if x.dtype == jnp.uint8 and (gathered_axis != 0 or along != x.ndim - 1 or gathered_axis == along):
         raise ArgumentError(f"{op}: for uint8 `gather_axis` must be 0 and `quantize_axis` the last, another one")
     (by,) = floating(op, scales=scales)
     zeros = None if zero_points is None else as_traced(zero_points)
@@ -225,27 +225,27 @@ def gather_block_quantized(
             f"{op}: `zero_points` is {zeros.dtype.name}; "
             + ("floats have none" if floats else f"it must be {x.dtype.name}, as `data` is")
         )
-    (places,) = integral(op, indices=indices)
-    return _gather((x, places, by, zeros), at, along, size, width)
+    (integers,) = integral(op, indices=indices)
+    return _gather((x, integers, by, zeros), gathered_axis, along, size, width)
 
 
 @jit_if_concrete
-def _gather(operands: tuple[Any, ...], at: int, along: int, block_size: int, bits: int) -> jax.Array:
+def _gather(operands: tuple[Any, ...], axis: int, along: int, block_size: int, bits: int) -> jax.Array:
     op, (data, indices, scales, zeros) = "gather_block_quantized", operands
     per_byte = 8 // bits if data.dtype == jnp.uint8 else 1
     block = block_size or max(1, data.shape[along])
     sizes = None if zeros is None else zeros.shape
     sizes_of.table(op, data.shape, scales.shape, sizes, along, block, per_byte, is_float(data.dtype))
-    count = data.shape[at]
+    count = data.shape[axis]
     valid = (indices >= -count) & (indices < count)
-    places = jnp.where(valid, jnp.where(indices < 0, indices + count, indices), 0)
-    check_inhabited("gather_block_quantized: `data`", data.shape, (at,), places.shape)
-    x = jnp.take(_movable(data), places, at)
+    rows = jnp.where(valid, jnp.where(indices < 0, indices + count, indices), 0)
+    check_inhabited("gather_block_quantized: `data`", data.shape, (axis,), rows.shape)
+    x = jnp.take(_movable(data), rows, axis)
     # Where blocks lie on the axis that is gathered, each place has the scale of its block.
-    of_blocks = places // block if at == along else places
+    of_blocks = rows // block if axis == along else rows
     lead = indices.ndim - 1
     by, origin = (
-        None if v is None else v if v.shape[at] == 1 and at != along else jnp.take(_movable(v), of_blocks, at)
+        None if v is None else v if v.shape[axis] == 1 and axis != along else jnp.take(_movable(v), of_blocks, axis)
         for v in (scales, zeros)
     )
     if data.dtype == jnp.uint8:
@@ -253,14 +253,14 @@ def _gather(operands: tuple[Any, ...], at: int, along: int, block_size: int, bit
         # A row of zero points may have room for more than there are blocks.
         origin = None if origin is None else unpacked(origin, bits)[..., : scales.shape[-1]]
     result = x.shape
-    x, by, origin = (None if v is None else _spread(v, at, lead, along, block, result) for v in (x, by, origin))
+    x, by, origin = (None if v is None else _spread(v, axis, lead, along, block, result) for v in (x, by, origin))
     assert x is not None
     assert by is not None
     middle = 2 ** (bits - 1) if data.dtype == jnp.uint8 else 0
     y = (x.astype(jnp.float32) - (middle if origin is None else origin.astype(jnp.float32))) * by.astype(jnp.float32)
-    axes = tuple(range(at, at + indices.ndim))
-    kept = lax.broadcast_in_dim(valid, y.shape, axes)
-    return jnp.where(kept, y, 0).astype(scales.dtype)
+    axes = tuple(range(axis, axis + indices.ndim))
+    is_valid = lax.broadcast_in_dim(valid, y.shape, axes)
+    return jnp.where(is_valid, y, 0).astype(scales.dtype)
 
 
 def _movable(x: jax.Array) -> jax.Array:
@@ -270,13 +270,13 @@ def _movable(x: jax.Array) -> jax.Array:
     return x.astype(jnp.int8) if x.dtype.name == "int4" else x.astype(jnp.uint8) if x.dtype.name == "uint4" else x
 
 
-def _spread(x: jax.Array, at: int, lead: int, along: int, block: int, sizes: tuple[Any, ...]) -> jax.Array:
+def _spread(x: jax.Array, axis: int, lead: int, along: int, block: int, sizes: tuple[Any, ...]) -> jax.Array:
     """A scale or zero point for each element of the slices; an array of their sizes is unchanged."""
     if x.shape == sizes:
         return x
     if x.ndim < len(sizes):  # broadcasts on the axis that is gathered
-        x = lax.reshape(x, (*x.shape[:at], *(1,) * (lead + 1), *x.shape[at + 1 :]))
-    where = along if along < at else along + lead
-    if along != at and x.shape[where] != sizes[where]:
+        x = lax.reshape(x, (*x.shape[:axis], *(1,) * (lead + 1), *x.shape[axis + 1 :]))
+    where = along if along < axis else along + lead
+    if along != axis and x.shape[where] != sizes[where]:
         x = lax.slice_in_dim(jnp.repeat(x, block, where), 0, sizes[where], axis=where)
     return broadcast_to(x, sizes)

@@ -98,22 +98,22 @@ def _rounded(x: jax.Array) -> jax.Array:
 
 
 def _floats(op: str, operand: str, weights: Any, by: Any, zero: Any) -> jax.Array:
-    """What quantized weights stand for, in the layout of `lstm`."""
+    """The dequantized weights, in the layout of `lstm`."""
     data, factor = quantized(op, operand, weights, BYTES), scale(op, f"{operand}_scale", by)
     origin = zero_point(op, f"{operand}_zero_point", zero, data.dtype, f"`{operand}`")
     return _dequantized((data, factor, origin), op, operand)
 
 
-def _gate_scale_sizes(op: str, operand: str, weights: Sizes, given: Sizes) -> Sizes:
+def _gate_scale_sizes(op: str, operand: str, weights: Sizes, sizes: Sizes) -> Sizes:
     """The sizes in which it broadcasts to weights (D, …, 4 · hidden): one for each direction, or for each column."""
     if len(weights) != 3:
         raise ShapeError(f"{op}: weights of {shape_text(weights)} must have three axes, the last one for the gates")
-    if given not in (weights[:1], (weights[0], weights[2])):
+    if sizes not in (weights[:1], (weights[0], weights[2])):
         raise ShapeError(
-            f"{op}: `{operand}` of {shape_text(given)} does not fit weights of {shape_text(weights)}; it must be "
+            f"{op}: `{operand}` of {shape_text(sizes)} does not fit weights of {shape_text(weights)}; it must be "
             f"{shape_text(weights[:1])} or {shape_text((weights[0], weights[2]))}"
         )
-    return (weights[0], 1, 1 if len(given) == 1 else weights[2])
+    return (weights[0], 1, 1 if len(sizes) == 1 else weights[2])
 
 
 @jit_if_concrete
@@ -188,7 +188,7 @@ def qembed_layer_normalization(
     }
     if segment_ids is not None:
         tables["segment_embedding"] = (segment_embedding, segment_embedding_scale, segment_embedding_zero_point)
-    arrays = {name: with_parameters(op, name, *given[:3]) for name, given in tables.items()}
+    arrays = {name: with_parameters(op, name, *operands[:3]) for name, operands in tables.items()}
     ids = {n: v for n, v in (("input_ids", input_ids), ("segment_ids", segment_ids), ("mask", mask)) if v is not None}
     integers = dict(zip(ids, integral(op, **ids), strict=True))
     names = (*arrays, *integers)
@@ -196,15 +196,15 @@ def qembed_layer_normalization(
     return _embedded(flat, names, float(epsilon))
 
 
-def _check_embedding_tables(op: str, ids: Sizes, hidden: int, given: dict[str, Sizes]) -> None:
+def _check_embedding_tables(op: str, ids: Sizes, hidden: int, operands: dict[str, Sizes]) -> None:
     """ShapeError unless ids are (batch, steps) and each table of embeddings has `hidden` columns."""
     if len(ids) != 2:
         raise ShapeError(f"{op}: `input_ids` of {shape_text(ids)} must have two axes, batch and steps")
-    for operand, found in given.items():
-        wanted = ids if operand in ("segment_ids", "mask") else None
-        expected = shape_text(wanted) if wanted else f"of {hidden} columns, as the word embedding is"
-        problem = f"{op}: `{operand}` of {shape_text(found)} must be {expected}"
-        if not sizes_fit(problem, found, *([wanted] if wanted else [(hidden,), (None, hidden)])):
+    for operand, sizes in operands.items():
+        id_sizes = ids if operand in ("segment_ids", "mask") else None
+        expected = shape_text(id_sizes) if id_sizes else f"of {hidden} columns, as the word embedding is"
+        problem = f"{op}: `{operand}` of {shape_text(sizes)} must be {expected}"
+        if not sizes_fit(problem, sizes, *([id_sizes] if id_sizes else [(hidden,), (None, hidden)])):
             raise ShapeError(problem)
 
 
@@ -214,24 +214,24 @@ def _embedded(operands: tuple[Any, ...], names: tuple[str, ...], epsilon: float)
     count = len(names) - sum(name in ("input_ids", "segment_ids", "mask") for name in names)
     tables = {name: operands[3 * i : 3 * i + 3] for i, name in enumerate(names[:count])}
     ids = dict(zip(names[count:], operands[3 * count :], strict=True))
-    given = {name: value[0].shape for name, value in tables.items()} | {n: v.shape for n, v in ids.items()}
-    places = ids["input_ids"]
-    _check_embedding_tables(op, places.shape, word.shape[-1], {n: s for n, s in given.items() if n != "input_ids"})
+    shapes = {name: value[0].shape for name, value in tables.items()} | {n: v.shape for n, v in ids.items()}
+    tokens = ids["input_ids"]
+    _check_embedding_tables(op, tokens.shape, word.shape[-1], {n: s for n, s in shapes.items() if n != "input_ids"})
 
-    def rows(table: str, at: jax.Array) -> jax.Array:
+    def rows(table: str, indices: jax.Array) -> jax.Array:
         """The embeddings of these ids; only they are dequantized."""
         x, by, zero = tables[table]
-        valid = lax.expand_dims((at >= 0) & (at < x.shape[0]), (at.ndim,))
-        found = dequantized(jnp.take(x, jnp.clip(at, 0, x.shape[0] - 1), 0), by, zero)
-        return jnp.where(jnp.broadcast_to(valid, found.shape), found, jnp.nan)
+        valid = lax.expand_dims((indices >= 0) & (indices < x.shape[0]), (indices.ndim,))
+        vectors = dequantized(jnp.take(x, jnp.clip(indices, 0, x.shape[0] - 1), 0), by, zero)
+        return jnp.where(jnp.broadcast_to(valid, vectors.shape), vectors, jnp.nan)
 
-    total = rows("word_embedding", places)
-    positions = rows("position_embedding", lax.iota(jnp.int32, places.shape[1]))
+    total = rows("word_embedding", tokens)
+    positions = rows("position_embedding", lax.iota(jnp.int32, tokens.shape[1]))
     total = total + lax.broadcast_in_dim(positions, total.shape, (1, 2))
     if "segment_ids" in ids:
         total = total + rows("segment_embedding", ids["segment_ids"])
     centred = total - jnp.mean(total, -1, keepdims=True)
     deviation = jnp.sqrt(jnp.mean(centred * centred, -1, keepdims=True) + jnp.float32(epsilon))
     gamma, beta = (lax.broadcast_in_dim(dequantized(*tables[n]), total.shape, (2,)) for n in ("gamma", "beta"))
-    ones = jnp.sum(ids["mask"] == 1, 1, jnp.int32) if "mask" in ids else jnp.zeros(places.shape[:1], jnp.int32)
+    ones = jnp.sum(ids["mask"] == 1, 1, jnp.int32) if "mask" in ids else jnp.zeros(tokens.shape[:1], jnp.int32)
     return centred / deviation * gamma + beta, ones

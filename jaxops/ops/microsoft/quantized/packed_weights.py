@@ -29,10 +29,10 @@ _IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
 def _bits_of(x: Any, width: int) -> Any:
     """Bytes (…, n) as unsigned integers of `width` bytes, the lowest first: (…, n / width)."""
     kind = {2: np.uint16, 4: np.uint32}[width]
-    found = x[..., ::width].astype(kind)
+    integers = x[..., ::width].astype(kind)
     for k in range(1, width):
-        found = found | (x[..., k::width].astype(kind) << kind(8 * k))
-    return found
+        integers = integers | (x[..., k::width].astype(kind) << kind(8 * k))
+    return integers
 
 
 def _halves(x: Any) -> Any:
@@ -132,8 +132,8 @@ def _iq2_xxs(x: Any) -> Any:
     tail = _bits_of(parts[..., 4:], 4)[..., 0]
     numbers = jnp.take(codebook("iq2_xxs"), parts[..., :4].astype(np.int32), 0)
     scales = _halves(x[..., :2]) * (0.5 + (tail >> 28).astype(np.float32)) * 0.25
-    found = _signed(numbers, _even(_fields(tail, 7, 4))) * scales[..., None, None]
-    return found.reshape(*x.shape[:-1], 256)
+    elements = _signed(numbers, _even(_fields(tail, 7, 4))) * scales[..., None, None]
+    return elements.reshape(*x.shape[:-1], 256)
 
 
 def _pairs_of_scales(x: Any, d: Any) -> Any:
@@ -146,8 +146,8 @@ def _iq2_xs(x: Any) -> Any:
     """32 codes of 9 bits with 7 signs each."""
     both = _bits_of(x[..., 2:66], 2)
     numbers = jnp.take(codebook("iq2_xs"), (both & 511).astype(np.int32), 0)
-    found = _signed(numbers, _even(both >> 9)) * _pairs_of_scales(x[..., 66:], _halves(x[..., :2]))
-    return found.reshape(*x.shape[:-1], 256)
+    elements = _signed(numbers, _even(both >> 9)) * _pairs_of_scales(x[..., 66:], _halves(x[..., :2]))
+    return elements.reshape(*x.shape[:-1], 256)
 
 
 def _iq2_s(x: Any) -> Any:
@@ -155,8 +155,8 @@ def _iq2_s(x: Any) -> Any:
     upper = unpacked(x[..., 66:74], 2).astype(np.int32)
     codes = x[..., 2:34].astype(np.int32) | (upper << 8)
     numbers = jnp.take(codebook("iq2_s"), codes, 0)
-    found = _signed(numbers, x[..., 34:66]) * _pairs_of_scales(x[..., 74:], _halves(x[..., :2]))
-    return found.reshape(*x.shape[:-1], 256)
+    elements = _signed(numbers, x[..., 34:66]) * _pairs_of_scales(x[..., 74:], _halves(x[..., :2]))
+    return elements.reshape(*x.shape[:-1], 256)
 
 
 def _iq3_xxs(x: Any) -> Any:
@@ -164,8 +164,8 @@ def _iq3_xxs(x: Any) -> Any:
     tail = _bits_of(x[..., 66:], 4)
     numbers = jnp.take(codebook("iq3_xxs"), x[..., 2:66].astype(np.int32), 0).reshape(*x.shape[:-1], 8, 4, 8)
     scales = _halves(x[..., :2]) * (0.5 + (tail >> 28).astype(np.float32)) * 0.5
-    found = _signed(numbers, _even(_fields(tail, 7, 4))) * scales[..., None, None]
-    return found.reshape(*x.shape[:-1], 256)
+    elements = _signed(numbers, _even(_fields(tail, 7, 4))) * scales[..., None, None]
+    return elements.reshape(*x.shape[:-1], 256)
 
 
 class _Format(NamedTuple):
@@ -216,34 +216,34 @@ def gather_packed(
     op = "gather_packed"
     kind = integer(op, "packed_type", packed_type)
     if kind not in _FORMATS:
-        known = ", ".join(map(str, _FORMATS))
-        raise UnsupportedError(f"{op}: `packed_type` is {kind}; these formats are known: {known}")
+        formats = ", ".join(map(str, _FORMATS))
+        raise UnsupportedError(f"{op}: `packed_type` is {kind}; the formats are {formats}")
     dtype = canonical(element_type(op, "output_dtype", output_dtype))
     if dtype.name not in ("float32", "float16", "bfloat16"):
         raise DTypeError(f"{op}: `output_dtype` is {dtype.name}; it must be float32, float16 or bfloat16")
-    (places,) = integral(op, indices=indices)
-    return _gathered((quantized(op, "data", data, ("uint8",)), places), kind, integer(op, "K", K), dtype)
+    (rows,) = integral(op, indices=indices)
+    return _gathered((quantized(op, "data", data, ("uint8",)), rows), kind, integer(op, "K", K), dtype)
 
 
 def _blocks_per_row(op: str, data: Sizes, k: int, block: int, block_bytes: int) -> int:
     """The number of blocks in a row of a table `data`, (V, blocks · block_bytes), of k elements a row."""
     if k < 1 or k % block:
         raise ArgumentError(f"{op}: `K` is {k}; it must be a positive multiple of {block}, the elements of a block")
-    wanted = k // block * block_bytes
-    if len(data) != 2 or data[1] != wanted:
-        raise ShapeError(f"{op}: `data` of {shape_text(data)} must be (V, {wanted}), the bytes of rows of {k} elements")
+    width = k // block * block_bytes
+    if len(data) != 2 or data[1] != width:
+        raise ShapeError(f"{op}: `data` of {shape_text(data)} must be (V, {width}), the bytes of rows of {k} elements")
     return k // block
 
 
 @jit_if_concrete
 def _gathered(operands: tuple[Any, Any], kind: int, k: int, dtype: np.dtype) -> jax.Array:
-    op, (data, places), form = "gather_packed", operands, _FORMATS[kind]
+    op, (data, indices), form = "gather_packed", operands, _FORMATS[kind]
     blocks = _blocks_per_row(op, data.shape, k, form.elements, form.size)
-    check_inhabited(f"{op}: `data`", data.shape, (0,), places.shape)
-    count = jnp.asarray(data.shape[0], places.dtype)
-    rows = jnp.take(data, jnp.where((places >= 0) & (places < count), places, 0), 0)
-    found = form.read(rows.reshape(*places.shape, blocks, form.size))
-    return found.reshape(*places.shape, k).astype(dtype)
+    check_inhabited(f"{op}: `data`", data.shape, (0,), indices.shape)
+    count = jnp.asarray(data.shape[0], indices.dtype)
+    rows = jnp.take(data, jnp.where((indices >= 0) & (indices < count), indices, 0), 0)
+    elements = form.read(rows.reshape(*indices.shape, blocks, form.size))
+    return elements.reshape(*indices.shape, k).astype(dtype)
 
 
 # The elements of a block of MatMulFpQ4 by `blk_quant_type`; type 1 has a zero point behind the scale.

@@ -61,7 +61,7 @@ def qlinear_average_pool(
     """
     op = "qlinear_average_pool"
     operands = _operands(op, x, x_scale, x_zero_point, y_scale, y_zero_point)
-    found = options(op, auto_pad, pads, strides, None)
+    window_options = options(op, auto_pad, pads, strides, None)
     last, include, ceil = (
         flag(op, name, value)
         for name, value in (
@@ -70,7 +70,7 @@ def qlinear_average_pool(
             ("ceil_mode", ceil_mode),
         )
     )
-    return _average_pool(operands, ints(op, "kernel_shape", kernel_shape), found, ceil, include, last)
+    return _average_pool(operands, ints(op, "kernel_shape", kernel_shape), window_options, ceil, include, last)
 
 
 @jit_if_concrete

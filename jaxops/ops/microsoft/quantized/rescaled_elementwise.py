@@ -170,7 +170,7 @@ def qlinear_leaky_relu(
     *,
     alpha: float = 0.01,
 ) -> jax.Array:
-    """What x stands for where it is not negative, else `alpha` times it, quantized.
+    """The leaky ReLU of the dequantized x, quantized: negative numbers times `alpha`.
 
     Operands and result as in `qlinear_sigmoid`.
     Source: com.microsoft QLinearLeakyRelu, opset 1, as onnxruntime defines it.
@@ -259,7 +259,7 @@ def qlinear_where(
     z_scale: Array,
     z_zero_point: Array,
 ) -> jax.Array:
-    """What x stands for where the condition is true, else what y stands for, quantized; all three broadcast.
+    """Selects the dequantized x where the condition is true, else the dequantized y, quantized; all three broadcast.
 
     condition: booleans. x, y: int8 or uint8, of one type. Scales: float32 scalars. Zero points: scalars in the type
     of x. Returns: the type of x. Raises ShapeError when the shapes do not fit, DTypeError for other types.

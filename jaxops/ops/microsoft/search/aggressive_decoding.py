@@ -61,8 +61,8 @@ def bifurcation_detector(
     if predicted is None:
         return _detected(operands, shortest, longest, current.shape[0])[:2]
     if not isinstance(start, Tracer) or is_static(prev_suffix_match_idx):
-        at = int(np.asarray(prev_suffix_match_idx).reshape(()))
-        _check_start(op, at, source.shape[0], predicted.shape[0])
+        start_index = int(np.asarray(prev_suffix_match_idx).reshape(()))
+        _check_start(op, start_index, source.shape[0], predicted.shape[0])
     if size is not None:
         return _detected(operands, shortest, longest, non_negative(op, "size", size))[:2]
     if any(isinstance(value, Tracer) for value in operands):
@@ -74,17 +74,17 @@ def bifurcation_detector(
                 hint=f"call it outside `jax.jit`, or give `size`: {op}(…, size=n) returns n tokens, filled up with -1",
             )
         )
-    tokens, place, count = _detected(operands, shortest, longest, current.shape[0] + predicted.shape[0])
-    return tokens[: int(count)], place
+    tokens, next_index, count = _detected(operands, shortest, longest, current.shape[0] + predicted.shape[0])
+    return tokens[: int(count)], next_index
 
 
-def _check_start(op: str, at: int, source: Any, predicted: Any) -> None:
-    if isinstance(source, int) and not 0 <= at <= source:
-        raise ArgumentError(f"{op}: `prev_suffix_match_idx` is {at}; the source has the places 0 to {source}")
-    if isinstance(source, int) and isinstance(predicted, int) and predicted != source + 1 - at:
+def _check_start(op: str, start: int, source: Any, predicted: Any) -> None:
+    if isinstance(source, int) and not 0 <= start <= source:
+        raise ArgumentError(f"{op}: `prev_suffix_match_idx` is {start}; it must be from 0 to {source}")
+    if isinstance(source, int) and isinstance(predicted, int) and predicted != source + 1 - start:
         raise ShapeError(
-            f"{op}: `pred_tokens` has {predicted} tokens; it must have {source + 1 - at}, one more than `src_tokens` "
-            f"from {at} on"
+            f"{op}: `pred_tokens` has {predicted} tokens; it must have {source + 1 - start}, one more than "
+            f"`src_tokens` from {start} on"
         )
 
 
@@ -98,26 +98,26 @@ def _detected(operands: tuple[Any, ...], shortest: int, longest: int, size: Any)
     line, count = current, jnp.asarray(current.shape[0], np.int32)
     if predicted is not None:
         step = lax.iota(np.int32, predicted.shape[0])
-        place = start.reshape(()).astype(np.int32) + step
-        same = (jnp.take(padded, place, mode="clip") == predicted.astype(source.dtype)) & (place < length)
+        source_index = start.reshape(()).astype(np.int32) + step
+        same = (jnp.take(padded, source_index, mode="clip") == predicted.astype(source.dtype)) & (source_index < length)
         count = count + 1 + jnp.sum(jnp.cumprod(same.astype(np.int32)), dtype=np.int32)
         line = lax.concatenate([current, predicted.astype(current.dtype)], 0)
 
     # The last tokens, behind as many of no meaning.
     before = jnp.zeros(longest, line.dtype)
     end = lax.dynamic_slice_in_dim(lax.concatenate([before, line], 0), count, longest).astype(source.dtype)
-    places = lax.iota(np.int32, length)
-    found, goes_on = jnp.asarray(-1, np.int32), jnp.asarray(True)
+    positions = lax.iota(np.int32, length)
+    match_end, goes_on = jnp.asarray(-1, np.int32), jnp.asarray(True)
     for n in range(shortest, longest + 1):
-        same = places + n <= length
+        same = positions + n <= length
         for k in range(n):
             same = same & (lax.slice_in_dim(padded, k, k + length) == end[longest - n + k])
         hits = jnp.sum(same, dtype=np.int32)
-        behind = jnp.min(jnp.where(same, places, length), initial=length) + n
+        behind = jnp.min(jnp.where(same, positions, length), initial=length) + n
         goes_on = goes_on & (n <= count) & (hits > 0)
-        found = jnp.where(goes_on, jnp.where(hits > 1, -1, behind), found)
+        match_end = jnp.where(goes_on, jnp.where(hits > 1, -1, behind), match_end)
         goes_on = goes_on & (behind < length)
 
     tokens = lax.concatenate([line, jnp.zeros(size, line.dtype)], 0)[:size]
     tokens = jnp.where(lax.iota(np.int32, size) < count, tokens, jnp.asarray(-1, line.dtype))
-    return tokens, found.astype(start.dtype).reshape(start.shape), count
+    return tokens, match_end.astype(start.dtype).reshape(start.shape), count

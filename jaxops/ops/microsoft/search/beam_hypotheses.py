@@ -55,59 +55,62 @@ def advanced(operands: tuple[Any, ...], options: Options) -> tuple[Beams, Any, A
 
     operands: logits (B·K, V), the length of the sequences, lengthᵖ, the operands of `token_scores`, the beams.
     """
-    logits, length, power, *rest = operands
-    given, beams = token_scores.Given(*rest[: len(token_scores.Given._fields)]), Beams(*rest[-len(Beams._fields) :])
+    logits, length, power, *fields = operands
+    token_operands, beams = (
+        token_scores.TokenOperands(*fields[: len(token_scores.TokenOperands._fields)]),
+        Beams(*fields[-len(Beams._fields) :]),
+    )
     k, (rows, size) = options.beams, logits.shape
     batch, eos = rows // k, options.rules.eos
     shifted = logits - jnp.max(logits, axis=1, keepdims=True)
     scores = shifted - jnp.log(jnp.sum(jnp.exp(shifted), axis=1, keepdims=True))
-    scores = token_scores.scored(scores, beams.sequences, length, given, options.rules) + beams.scores[:, None]
-    best, places = lax.top_k(scores.reshape(batch, k * size), 2 * k)
-    tokens, origins = places % size, places // size
+    scores = token_scores.scored(scores, beams.sequences, length, token_operands, options.rules) + beams.scores[:, None]
+    best, candidate_numbers = lax.top_k(scores.reshape(batch, k * size), 2 * k)
+    tokens, origins = candidate_numbers % size, candidate_numbers // size
     origins = origins + k * lax.broadcasted_iota(np.int32, origins.shape, 0)
     ends = (tokens == eos) & (eos >= 0)
 
-    others = (~ends).astype(np.int32)
-    going_on = jnp.cumsum(others, axis=1) - others  # before each candidate
+    is_continued = (~ends).astype(np.int32)
+    going_on = jnp.cumsum(is_continued, axis=1) - is_continued  # before each candidate
     adds = ends & (going_on < k) & ~beams.done[:, None]
-    found = beams
+    next_beams = beams
 
-    def add(j: Any, found: Beams) -> Beams:
+    def add(j: Any, ended: Beams) -> Beams:
         # Of those behind the first k none is taken.
         candidates = jnp.take(beams.sequences, origins[:, j], axis=0)
-        return _with(found, candidates, best[:, j] / power, adds[:, j])
+        return _with(ended, candidates, best[:, j] / power, adds[:, j])
 
-    found = lax.fori_loop(0, k, add, found)
+    next_beams = lax.fori_loop(0, k, add, next_beams)
     # As in onnxruntime the scores of each sequence are read from the place of its beams, not from twice that.
     reach = lax.broadcasted_iota(np.int32, (batch, 2 * k), 1) + k * lax.broadcasted_iota(np.int32, (batch, 2 * k), 0)
     most = jnp.max(jnp.take(best.reshape(-1), reach), axis=1)
-    cannot = jnp.full(batch, True) if options.early_stopping else _worst(found) >= most / power
-    done = beams.done | ((found.count >= k) & cannot)
+    cannot = jnp.full(batch, True) if options.early_stopping else _worst(next_beams) >= most / power
+    done = beams.done | ((next_beams.count >= k) & cannot)
 
     order = jnp.argsort(ends, axis=1, stable=True)[:, :k]
     take = lambda x, fill: jnp.where(beams.done[:, None], fill, jnp.take_along_axis(x, order, 1)).reshape(-1)  # noqa: E731
     tokens, origins = take(tokens, np.int32(options.rules.pad)), take(origins, np.int32(0))
     sequences = jnp.take(beams.sequences, origins, axis=0)
     sequences = lax.dynamic_update_slice(sequences, tokens[:, None], (np.int32(0), length))
-    found = found._replace(sequences=sequences, scores=take(best, np.float32(0)), done=done)
-    return found, tokens, origins, jnp.where(jnp.all(beams.done), 0, scores)
+    next_beams = next_beams._replace(sequences=sequences, scores=take(best, np.float32(0)), done=done)
+    return next_beams, tokens, origins, jnp.where(jnp.all(beams.done), 0, scores)
 
 
 def _worst(beams: Beams) -> Any:
     """The score of the worst sequence that has ended, (B,)."""
-    places = lax.broadcasted_iota(np.int32, beams.ended_scores.shape, 1)
-    return jnp.min(jnp.where(places < beams.count[:, None], beams.ended_scores, np.inf), axis=1)
+    slots = lax.broadcasted_iota(np.int32, beams.ended_scores.shape, 1)
+    return jnp.min(jnp.where(slots < beams.count[:, None], beams.ended_scores, np.inf), axis=1)
 
 
 def _with(beams: Beams, sequences: Any, scores: Any, adds: Any) -> Beams:
-    """With one more sequence that has ended for each prompt, where `adds` says so and it is good enough."""
+    """Adds an ended sequence to each prompt for which `adds` is true, if its score is good enough."""
     k = beams.ended_scores.shape[1]
-    places = lax.broadcasted_iota(np.int32, beams.ended_scores.shape, 1)
-    known = jnp.where(places < beams.count[:, None], beams.ended_scores, np.inf)
+    slots = lax.broadcasted_iota(np.int32, beams.ended_scores.shape, 1)
+    ended_scores = jnp.where(slots < beams.count[:, None], beams.ended_scores, np.inf)
     full = beams.count >= k
-    adds = adds & (~full | (scores > jnp.min(known, axis=1)))
-    place = jnp.where(full, jnp.argmin(known, axis=1).astype(np.int32), beams.count)
-    here = (places == place[:, None]) & adds[:, None]
+    adds = adds & (~full | (scores > jnp.min(ended_scores, axis=1)))
+    slot = jnp.where(full, jnp.argmin(ended_scores, axis=1).astype(np.int32), beams.count)
+    here = (slots == slot[:, None]) & adds[:, None]
     return beams._replace(
         ended=jnp.where(here[:, :, None], sequences[:, None], beams.ended),
         ended_scores=jnp.where(here, scores[:, None], beams.ended_scores),
@@ -119,14 +122,14 @@ def _with(beams: Beams, sequences: Any, scores: Any, adds: Any) -> Beams:
 def results(operands: tuple[Any, ...], count: int) -> tuple[Any, Any]:
     """The best `count` sequences (B, count, M), and their scores (B, count). operands: the
     beams, and lengthᵖ."""
-    *rest, power = operands
-    beams = Beams(*rest)
+    *fields, power = operands
+    beams = Beams(*fields)
     batch, k = beams.ended_scores.shape
     rows = beams.sequences.reshape(batch, k, -1)
     scores = beams.scores.reshape(batch, k)
 
-    def add(j: Any, found: Beams) -> Beams:
-        return _with(found, rows[:, j], scores[:, j] / power, ~beams.done)
+    def add(j: Any, ended: Beams) -> Beams:
+        return _with(ended, rows[:, j], scores[:, j] / power, ~beams.done)
 
     beams = lax.fori_loop(0, k, add, beams)
     order = jnp.argsort(-beams.ended_scores, axis=1, stable=True)[:, :count]

@@ -90,7 +90,7 @@ def beam_search(
     processor = 0 if logits_processor is None else integer(op, "logits_processor", logits_processor)
     if decoder_input_ids is not None or processor:
         raise UnsupportedError(f"{op}: `decoder_input_ids` and `logits_processor` are read by searches of other models")
-    found = search(
+    settings = search(
         op,
         masks=(repetition_penalty, vocab_mask, prefix_vocab_mask),
         beams=(num_beams, num_return_sequences),
@@ -101,7 +101,7 @@ def beam_search(
         ngram=no_repeat_ngram_size,
         size=vocab_size,
     )
-    beams, pad = found.options.beams, found.options.rules.pad
+    beams, pad = settings.options.beams, settings.options.rules.pad
     decoders.check_ids(op, ids, mask)
     batch, rows = ids.shape[0], np.repeat(np.arange(ids.shape[0]), beams)
     kind = integer(op, "model_type", model_type)
@@ -125,14 +125,14 @@ def beam_search(
         begin = np.full((batch * beams, 1), start, np.int32)
         run, logits = encoded_decoders.encoded(op, (decoder, encoder), (ids, mask), (mask,), begin[:batch], beams)
         logits = run.go_on(begin[:, 0], None, begin, 1) if logits is None else jnp.take(logits, rows, axis=0)
-    return searched(op, run, logits, begin, most, found, n_outputs)
+    return searched(op, run, logits, begin, most, settings, n_outputs)
 
 
 class Search(NamedTuple):
     """The operands and attributes that all beam searches have. returned: how many sequences. penalty: the exponent of
     their length. size: so many of the logits count; 0 and less: all."""
 
-    given: token_scores.Given
+    token_operands: token_scores.TokenOperands
     options: hypotheses.Options
     returned: int
     penalty: float
@@ -168,7 +168,7 @@ def search(
         **rules,
     )
     return Search(
-        token_scores.Given(*(x if x is None else array(x) for x in masks)),
+        token_scores.TokenOperands(*(x if x is None else array(x) for x in masks)),
         hypotheses.Options(k, flag(op, "early_stopping", early_stopping), every),
         count,
         1.0 if length_penalty is None else number(op, "length_penalty", length_penalty),
@@ -178,33 +178,33 @@ def search(
 
 def searched(op: str, run: Any, logits: Any, begin: Any, most: int, search: Search, n_outputs: int) -> tuple[Any, ...]:
     """The results of a search behind its first logits (B·K, V). begin: the first tokens (B·K, S)."""
-    given, options, count, penalty, size = search
+    token_operands, options, count, penalty, size = search
     length, batch = begin.shape[1], begin.shape[0] // options.beams
     beams = hypotheses.first_beams(as_traced(decoders.filled((begin,), most, options.rules.pad)), batch, options)
     logits = counted_logits(op, logits, size)
-    token_scores.check(op, given, batch, logits.shape[1])
+    token_scores.check(op, token_operands, batch, logits.shape[1])
     steps: list[Any] = []
     end = length
-    for at in range(length, most):
-        operands = (logits, np.int32(at), _power(at, penalty), *given, *beams)
+    for position in range(length, most):
+        operands = (logits, np.int32(position), _power(position, penalty), *token_operands, *beams)
         beams, tokens, origins, scores = hypotheses.advanced(operands, options)
-        given = given._replace(prefix_vocab_mask=None)
+        token_operands = token_operands._replace(prefix_vocab_mask=None)
         steps += [scores] if n_outputs > 2 else []
-        end = at + 1
+        end = position + 1
         if end == most or (not isinstance(beams.done, Tracer) and bool(beams.done.all())):
             break
         # As in onnxruntime one beam keeps its own caches, also where its search is done and it stands for another.
         chosen = None if options.beams == 1 else decoders.known_tokens(origins)
         following = decoders.known_tokens(tokens), chosen, beams.sequences, end
         logits = counted_logits(op, run.go_on(*following), size)
-    found, its_scores = hypotheses.results((*beams, _power(end, penalty)), count)
-    found = assert_sizes(op, found, (batch, count, most), np.int32)
+    sequences, its_scores = hypotheses.results((*beams, _power(end, penalty)), count)
+    sequences = assert_sizes(op, sequences, (batch, count, most), np.int32)
     its_scores = assert_sizes(op, its_scores, (batch, count), np.float32)
     if n_outputs < 3:
-        return found, its_scores
+        return sequences, its_scores
     nothing = [jnp.zeros_like(steps[0])] * (most - length - len(steps))
     everything = jnp.stack([*steps, *nothing]).reshape(most - length, batch, options.beams, -1)
-    return found, its_scores, everything
+    return sequences, its_scores, everything
 
 
 def number(op: str, operand: str, value: Any) -> float:

@@ -1,4 +1,4 @@
-"""Decoders that read what an encoder has made of a prompt, as a beam search calls them."""
+"""Decoders that read the states of an encoder, as a beam search calls them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,38 +22,37 @@ def mask_of(operands: tuple[Any], pad: int) -> Any:
 
 @dataclass
 class Encoded:
-    """Calls of a decoder, and what it reads. before: what it takes in front of its caches, behind the tokens. own: its
-    caches, which grow; crossed: those of the encoder. whole: whether it takes the whole sequences each time."""
+    """The calls of a decoder, and the arrays that it reads."""
 
     op: str
     decoder: Any
     before: list[Any]
-    own: list[Any]
+    grown: list[Any]
     crossed: list[Any]
-    whole: bool
+    takes_all: bool
 
     def go_on(self, tokens: Any, chosen: Any, sequences: Any, length: int) -> Any:
         """The logits (rows, V) behind one more token a row. chosen: the rows whose caches are read; None: each its own.
         sequences: all tokens so far, of which the first `length` count."""
         if chosen is not None:
-            self.own = [of_rows(cache, chosen, 0) for cache in self.own]
-        ids = sequences[:, :length] if self.whole else tokens[:, None]
-        found = self.decoder(ids, *self.before, *self.own, *self.crossed)
-        if not isinstance(found, Sequence) or len(found) != 1 + len(self.own):
+            self.grown = [of_rows(cache, chosen, 0) for cache in self.grown]
+        ids = sequences[:, :length] if self.takes_all else tokens[:, None]
+        outputs = self.decoder(ids, *self.before, *self.grown, *self.crossed)
+        if not isinstance(outputs, Sequence) or len(outputs) != 1 + len(self.grown):
             raise SignatureError(
-                f"{self.op}: the decoder has {len(self.own)} caches of its own; it must return the logits and as many"
+                f"{self.op}: the decoder has {len(self.grown)} caches of its own; it must return the logits and as many"
             )
-        self.own = [as_traced(cache) for cache in found[1:]]
-        return last_logits(self.op, found[0], ids)
+        self.grown = [as_traced(cache) for cache in outputs[1:]]
+        return last_logits(self.op, outputs[0], ids)
 
 
 def encoded(
-    op: str, pair: tuple[Any, Any], given: tuple[Any, ...], masks: tuple[Any, ...], starts: Any, beams: int
+    op: str, pair: tuple[Any, Any], encoder_inputs: tuple[Any, ...], masks: tuple[Any, ...], starts: Any, beams: int
 ) -> tuple[Encoded, Any]:
     """A decoder before its first token, and the logits (B, V) where the encoder gives them; else None.
 
-    pair: decoder and encoder. given: what the encoder reads; masks: of that, what the decoder reads as well. starts:
-    the tokens (B, S) that all sequences begin with.
+    pair: decoder and encoder. encoder_inputs: what the encoder reads; masks: of that, what the decoder reads as well.
+    starts: the tokens (B, S) that all sequences begin with.
     """
     decoder, encoder = pair
     takes = [getattr(fn, "inputs", None) for fn in pair]
@@ -62,19 +61,19 @@ def encoded(
             f"{op}: `decoder` and `encoder` must say what they take: decoder.inputs, values with a shape and a dtype, "
             "as a model's graph has them"
         )
-    batch, old = starts.shape[0], len(takes[1]) == len(given) + 1
-    found = [as_traced(x) for x in encoder(*given, *([starts] if old else []))]
-    logits = last_logits(op, found[0], starts) if old else None
-    states = found[1:2] if old else []
-    caches = found[2:] if old else found
+    batch, old = starts.shape[0], len(takes[1]) == len(encoder_inputs) + 1
+    outputs = [as_traced(x) for x in encoder(*encoder_inputs, *([starts] if old else []))]
+    logits = last_logits(op, outputs[0], starts) if old else None
+    states = outputs[1:2] if old else []
+    caches = outputs[2:] if old else outputs
     # Half of the caches of the first form are those of the tokens; the second form has only the encoder's.
-    own, crossed = (caches[: len(caches) // 2], caches[len(caches) // 2 :]) if old else ([], caches)
+    caches_of_decoder, crossed = (caches[: len(caches) // 2], caches[len(caches) // 2 :]) if old else ([], caches)
     first = len(takes[0]) - 2 * len(crossed)
     least = 1 + len(masks)
     if not crossed or first not in (least, least + 1) or (first > least and not states):
         before = f"{', a mask' if masks else ''}{', states' if states else ''}"
         raise ShapeError(
-            f"{op}: `encoder` gives {len(found)} values, and `decoder` takes {len(takes[0])}; it must take tokens"
+            f"{op}: `encoder` gives {len(outputs)} values, and `decoder` takes {len(takes[0])}; it must take tokens"
             f"{before}, and twice the {len(crossed)} caches of the encoder"
         )
     rows = np.repeat(np.arange(batch), beams)
@@ -86,9 +85,9 @@ def encoded(
                     f"{op}: input {position} of `decoder`, a cache, must be (batch, heads, past, head size) with "
                     f"numbers for heads and head size, but is {shape_text(sizes)}"
                 )
-            own.append(jnp.zeros((batch, sizes[1], 0, sizes[3]), value.dtype))
+            caches_of_decoder.append(jnp.zeros((batch, sizes[1], 0, sizes[3]), value.dtype))
     expand = lambda values: [of_rows(x, rows, 0) for x in values]  # noqa: E731
     before = expand([*(known_tokens(mask) for mask in masks), *(states if first > least else [])])
     shape = takes[0][0].shape
-    whole = shape is not None and shape[1] != 1
-    return Encoded(op, decoder, before, expand(own), expand(crossed), whole), logits
+    takes_all = shape is not None and shape[1] != 1
+    return Encoded(op, decoder, before, expand(caches_of_decoder), expand(crossed), takes_all), logits

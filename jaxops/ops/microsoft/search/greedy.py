@@ -73,7 +73,7 @@ def greedy_search(
     decoders.check_cut(op)
     ids = array(input_ids)
     check_gpt(op, model_type, encoder)
-    given = token_scores.Given(
+    token_operands = token_scores.TokenOperands(
         *(x if x is None else array(x) for x in (repetition_penalty, vocab_mask, prefix_vocab_mask))
     )
     rules = token_scores.Rules(
@@ -86,7 +86,7 @@ def greedy_search(
     mask = None if attention_mask is None else array(attention_mask)
     decoders.check_ids(op, ids, mask)
     most = decoders.last_length(op, max_length, ids.shape[1])
-    choose = partial(_likeliest, op, given, rules, size)
+    choose = partial(_likeliest, op, token_operands, rules, size)
     return searched(op, ids, mask, most, (decoder, init_decoder), rules, choose)
 
 
@@ -112,16 +112,16 @@ def searched(
 
     choose: (logits, sequences, their length, whether this is the first step) → the next tokens (B,).
     """
-    given = decoders.prompt(ids, mask, rules.pad)
-    run = decoders.decoding(op, *pair, given)
+    prompt = decoders.prompt(ids, mask, rules.pad)
+    run = decoders.decoding(op, *pair, prompt)
     batch, length = ids.shape
     sequences = as_traced(decoders.filled((ids,), most, rules.pad))
     ended = jnp.zeros(batch, bool)
-    logits = run.start(given)
-    for at in range(length, most):
-        chosen = choose(logits, sequences, np.int32(at), at == length)
-        sequences, tokens, ended = _appended((sequences, chosen, ended, np.int32(at)), rules.eos, rules.pad)
-        if at + 1 == most or (not isinstance(ended, Tracer) and bool(ended.all())):
+    logits = run.start(prompt)
+    for position in range(length, most):
+        chosen = choose(logits, sequences, np.int32(position), position == length)
+        sequences, tokens, ended = _appended((sequences, chosen, ended, np.int32(position)), rules.eos, rules.pad)
+        if position + 1 == most or (not isinstance(ended, Tracer) and bool(ended.all())):
             break
         logits = run.go_on(decoders.known_tokens(tokens))
     return assert_sizes(op, sequences, (batch, most), np.int32)
@@ -129,10 +129,10 @@ def searched(
 
 @jit_if_concrete
 def _appended(operands: tuple[Any, Any, Any, Any], eos: int, pad: int) -> tuple[Any, Any, Any]:
-    sequences, tokens, ended, at = operands
+    sequences, tokens, ended, position = operands
     ended = ended | (tokens == eos)
     tokens = jnp.where(ended, np.int32(pad), tokens)
-    return lax.dynamic_update_slice(sequences, tokens[:, None], (np.int32(0), at)), tokens, ended
+    return lax.dynamic_update_slice(sequences, tokens[:, None], (np.int32(0), position)), tokens, ended
 
 
 def counted_logits(op: str, logits: Any, size: int) -> Any:
@@ -144,7 +144,7 @@ def counted_logits(op: str, logits: Any, size: int) -> Any:
 
 def _likeliest(
     op: str,
-    given: token_scores.Given,
+    token_operands: token_scores.TokenOperands,
     rules: token_scores.Rules,
     size: int,
     logits: Any,
@@ -154,13 +154,13 @@ def _likeliest(
 ) -> Any:
     logits = counted_logits(op, logits, size)
     if first:
-        token_scores.check(op, given, *logits.shape)
-    given = given if first else given._replace(prefix_vocab_mask=None)
-    return _argmax((logits, sequences, length, *given), rules)
+        token_scores.check(op, token_operands, *logits.shape)
+    token_operands = token_operands if first else token_operands._replace(prefix_vocab_mask=None)
+    return _argmax((logits, sequences, length, *token_operands), rules)
 
 
 @jit_if_concrete
 def _argmax(operands: tuple[Any, ...], rules: token_scores.Rules) -> Any:
-    logits, sequences, length, *given = operands
-    scores = token_scores.scored(logits, sequences, length, token_scores.Given(*given), rules)
+    logits, sequences, length, *token_operands = operands
+    scores = token_scores.scored(logits, sequences, length, token_scores.TokenOperands(*token_operands), rules)
     return jnp.argmax(scores, axis=1).astype(np.int32)

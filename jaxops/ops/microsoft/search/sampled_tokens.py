@@ -86,7 +86,7 @@ def sampling(
     if n_outputs > 1:
         raise UnsupportedError(f"{op}: there is no output `filtered_logits`, which onnxruntime's CPU does not compute")
     masks = (repetition_penalty, vocab_mask, prefix_vocab_mask, presence_mask)
-    given = token_scores.Given(*(x if x is None else array(x) for x in masks))
+    token_operands = token_scores.TokenOperands(*(x if x is None else array(x) for x in masks))
     rules = token_scores.Rules(
         eos=integer(op, "eos_token_id", eos_token_id),
         pad=integer(op, "pad_token_id", pad_token_id),
@@ -104,13 +104,13 @@ def sampling(
         raise ShapeError(f"{op}: `seed` of {shape_text(start.shape)} must be one integer")
     decoders.check_ids(op, ids, mask)
     most = decoders.last_length(op, max_length, ids.shape[1])
-    choose = partial(_drawn, op, given, rules, chosen, integer(op, "vocab_size", vocab_size), start)
+    choose = partial(_drawn, op, token_operands, rules, chosen, integer(op, "vocab_size", vocab_size), start)
     return searched(op, ids, mask, most, (decoder, init_decoder), rules, choose)
 
 
 def _drawn(
     op: str,
-    given: token_scores.Given,
+    token_operands: token_scores.TokenOperands,
     rules: token_scores.Rules,
     chosen: _Filter,
     size: int,
@@ -122,15 +122,15 @@ def _drawn(
 ) -> Any:
     logits = counted_logits(op, logits, size)
     if first:
-        token_scores.check(op, given, *logits.shape)
-    given = given if first else given._replace(prefix_vocab_mask=None)
-    return _categorical((logits, sequences, length, seed, *given), rules, chosen)
+        token_scores.check(op, token_operands, *logits.shape)
+    token_operands = token_operands if first else token_operands._replace(prefix_vocab_mask=None)
+    return _categorical((logits, sequences, length, seed, *token_operands), rules, chosen)
 
 
 @jit_if_concrete
 def _categorical(operands: tuple[Any, ...], rules: token_scores.Rules, chosen: _Filter) -> Any:
-    logits, sequences, length, seed, *given = operands
-    scores = token_scores.scored(logits, sequences, length, token_scores.Given(*given), rules)
+    logits, sequences, length, seed, *token_operands = operands
+    scores = token_scores.scored(logits, sequences, length, token_scores.TokenOperands(*token_operands), rules)
     scores = _filtered(scores, chosen)
     key = jax.random.fold_in(jax.random.key(jnp.asarray(seed).reshape(()).astype(np.uint32)), length)
     return jax.random.categorical(key, scores, axis=1).astype(np.int32)
@@ -142,11 +142,11 @@ def _filtered(scores: Any, chosen: _Filter) -> Any:
     order = jnp.argsort(-scores if chosen.custom else scores, axis=1, stable=True)
     probabilities = jax.nn.softmax(jnp.take_along_axis(scores, order, 1), axis=1)
     sums = jnp.cumsum(probabilities, axis=1)
-    places = lax.broadcasted_iota(np.int32, scores.shape, 1)
+    ranks = lax.broadcasted_iota(np.int32, scores.shape, 1)
     if chosen.custom:
-        out = (places > 0) & (jnp.pad(sums, ((0, 0), (1, 0)))[:, :-1] > chosen.top_p)
+        out = (ranks > 0) & (jnp.pad(sums, ((0, 0), (1, 0)))[:, :-1] > chosen.top_p)
     else:
         # The least likely token is looked at in any case.
-        out = (places < max(size - chosen.keep, 1)) & (sums <= 1 - chosen.top_p)
+        out = (ranks < max(size - chosen.keep, 1)) & (sums <= 1 - chosen.top_p)
     rows = lax.broadcasted_iota(np.int32, scores.shape, 0)
     return jnp.where(jnp.zeros_like(out).at[rows, order].set(out), np.float32(chosen.value), scores)

@@ -106,9 +106,9 @@ class Decoding:
     after: Any
     caches: list[Any]
 
-    def start(self, given: Prompt) -> Any:
+    def start(self, prompt: Prompt) -> Any:
         """The logits (rows, V) behind the prompt."""
-        return self._call(self.first, given.tokens, given.positions)
+        return self._call(self.first, prompt.tokens, prompt.positions)
 
     def go_on(self, tokens: Any, chosen: Any = None, *_: Any) -> Any:
         """The logits behind one more token a row. chosen: the rows whose caches are read; None for each its own."""
@@ -121,13 +121,13 @@ class Decoding:
         return self._call(self.decoder, tokens[:, None], self.after[:, None] - one)
 
     def _call(self, decoder: Any, tokens: Any, positions: Any) -> Any:
-        found = decoder(tokens, positions, self.mask, *self.caches)
-        if not isinstance(found, Sequence) or len(found) != 1 + len(self.caches):
+        outputs = decoder(tokens, positions, self.mask, *self.caches)
+        if not isinstance(outputs, Sequence) or len(outputs) != 1 + len(self.caches):
             raise SignatureError(
                 f"{self.op}: the decoder takes {len(self.caches)} caches; it must return the logits and as many"
             )
-        self.caches = [as_traced(cache) for cache in found[1:]]
-        return last_logits(self.op, found[0], tokens)
+        self.caches = [as_traced(cache) for cache in outputs[1:]]
+        return last_logits(self.op, outputs[0], tokens)
 
 
 def last_logits(op: str, logits: Any, tokens: Any) -> Any:
@@ -153,7 +153,7 @@ def of_rows(x: Any, rows: Any, axis: int) -> Any:
     return np.take(np.asarray(x), np.asarray(rows), axis=axis)
 
 
-def decoding(op: str, decoder: Any, first: Any, given: Prompt) -> Decoding:
+def decoding(op: str, decoder: Any, first: Any, prompt: Prompt) -> Decoding:
     """A decoder before the prompt, with empty caches."""
     declared = getattr(decoder, "inputs", None)
     if declared is None:
@@ -161,7 +161,7 @@ def decoding(op: str, decoder: Any, first: Any, given: Prompt) -> Decoding:
             f"{op}: `decoder` must say what it takes: decoder.inputs, values with a shape and a dtype, as a model's "
             "graph has them"
         )
-    rows, caches = given.tokens.shape[0], []
+    rows, caches = prompt.tokens.shape[0], []
     for position, value in enumerate(declared[_OWN:]):
         shape = value.shape
         if shape is None or len(shape) != 5 or shape[0] != 2 or not all(type(shape[k]) is int for k in (2, 4)):
@@ -172,7 +172,7 @@ def decoding(op: str, decoder: Any, first: Any, given: Prompt) -> Decoding:
         caches.append(jnp.zeros((2, rows, shape[2], 0, shape[4]), value.dtype))
     if not caches:
         raise ShapeError(f"{op}: `decoder` must take tokens, positions, a mask, and at least one cache")
-    return Decoding(op, decoder, first or decoder, known_tokens(given.mask), known_tokens(given.after), caches)
+    return Decoding(op, decoder, first or decoder, known_tokens(prompt.mask), known_tokens(prompt.after), caches)
 
 
 def known_tokens(tokens: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Tokens that say at what time something was spoken, and where text may have them."""
+"""Tokens that stand for times in a recording, and the positions in a text that may have them."""
 
 from typing import Any, NamedTuple
 
@@ -13,35 +13,36 @@ _LATEST_FIRST = 50
 
 class Tokens(NamedTuple):
     """Static numbers of tokens, -1 for one that a model does not have. begin: the earliest time; all tokens from there
-    on are times. others: tokens that are never said; tasks: those that are not said behind the first time."""
+    on are times. never_said: tokens that are never said; tasks: those that are not said behind the first time."""
 
     begin: int
-    others: tuple[int, ...]
+    never_said: tuple[int, ...]
     tasks: tuple[int, ...]
 
 
 def forbidden(scores: Any, sequences: Any, length: Any, tokens: Tokens, eos: int) -> Any:
-    """Which tokens must not follow: (rows, V). sequences: (rows, M), of which the first `length` tokens count.
+    """True for each token that must not follow: (rows, V). sequences: (rows, M), of which the first `length` tokens
+    count.
 
     Times come in pairs but for the first one, and do not decrease. A time follows where all of them together are more
     likely than each other token.
     """
     token = lax.broadcasted_iota(np.int32, scores.shape, 1)
     times = token >= tokens.begin
-    places = lax.broadcasted_iota(np.int32, sequences.shape, 1)
-    timed = (sequences >= tokens.begin) & (places < length)
+    positions = lax.broadcasted_iota(np.int32, sequences.shape, 1)
+    timed = (sequences >= tokens.begin) & (positions < length)
     some = jnp.any(timed, axis=1)
     first = jnp.where(some, jnp.argmax(timed, axis=1).astype(np.int32), length - 1)  # the last token if none is a time
     behind = length - 1 > first
     last = lax.dynamic_index_in_dim(timed, length - 1, 1, keepdims=False)
     # Without a token before the last one this is the last one, which `behind` then leaves out.
     before = lax.dynamic_index_in_dim(timed, jnp.maximum(length - 2, 0), 1, keepdims=False) | ~behind
-    latest = jnp.max(jnp.where(timed, places, -1), axis=1)
+    latest = jnp.max(jnp.where(timed, positions, -1), axis=1)
     latest = jnp.take_along_axis(sequences, jnp.maximum(latest, 0)[:, None], axis=1)[:, 0]
     earliest = jnp.where(last & ~before, latest, latest + 1)
 
     column = lambda x: x[:, None]  # noqa: E731
-    never = _among(token, tokens.others) | (_among(token, tokens.tasks) & column(behind))
+    never = _among(token, tokens.never_said) | (_among(token, tokens.tasks) & column(behind))
     never |= column(last & before) & times
     never |= column(last & ~before) & (token < eos)
     never |= column(some) & times & (token < column(earliest))
@@ -55,7 +56,7 @@ def forbidden(scores: Any, sequences: Any, length: Any, tokens: Tokens, eos: int
 
 
 def _among(token: Any, tokens: tuple[int, ...]) -> Any:
-    found = jnp.zeros(token.shape, bool)
+    is_member = jnp.zeros(token.shape, bool)
     for one in tokens:
-        found |= token == one
-    return found
+        is_member |= token == one
+    return is_member

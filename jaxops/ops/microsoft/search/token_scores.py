@@ -1,4 +1,4 @@
-"""What searches do to the scores of the next token: penalties and masks."""
+"""Penalties and masks that searches apply to the scores of the next token."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ class Rules(NamedTuple):
     times: timestamps.Tokens | None = None
 
 
-class Given(NamedTuple):
+class TokenOperands(NamedTuple):
     """Operands: a number, masks (V,) and (B, V), or None."""
 
     repetition_penalty: Any = None
@@ -36,18 +36,18 @@ class Given(NamedTuple):
     presence_mask: Any = None
 
 
-def check(op: str, given: Given, batch: int, size: int) -> None:
+def check(op: str, operands: TokenOperands, batch: int, size: int) -> None:
     """Raises ShapeError for a mask that does not fit, ArgumentError for a penalty that is not positive."""
-    wanted: Mapping[str, Sequence[int]] = {
+    expected_shapes: Mapping[str, Sequence[int]] = {
         "vocab_mask": (size,),
         "prefix_vocab_mask": (batch, size),
         "presence_mask": (batch, size),
     }
-    for name, shape in wanted.items():
-        value = getattr(given, name)
+    for name, shape in expected_shapes.items():
+        value = getattr(operands, name)
         if value is not None and value.shape != tuple(shape):
             raise ShapeError(f"{op}: `{name}` of {shape_text(value.shape)} must be {shape_text(shape)}")
-    penalty = given.repetition_penalty
+    penalty = operands.repetition_penalty
     if penalty is None:
         return
     if penalty.size != 1:
@@ -56,23 +56,23 @@ def check(op: str, given: Given, batch: int, size: int) -> None:
         raise ArgumentError(f"{op}: `repetition_penalty` is {float(penalty.reshape(()))}; it must be positive")
 
 
-def scored(scores: Any, sequences: Any, length: Any, given: Given, rules: Rules) -> Any:
+def scored(scores: Any, sequences: Any, length: Any, operands: TokenOperands, rules: Rules) -> Any:
     """The scores (rows, V) with penalties and masks. sequences: (rows, M), of which the first `length` tokens count.
 
-    given: prefix_vocab_mask is None behind the first step.
+    operands: prefix_vocab_mask is None behind the first step.
     """
     rows, size = scores.shape
-    places = lax.broadcasted_iota(np.int32, sequences.shape, 1)
-    if given.repetition_penalty is not None:
-        penalty = given.repetition_penalty.reshape(())
-        seen = _marked(sequences, places < length, size)
+    positions = lax.broadcasted_iota(np.int32, sequences.shape, 1)
+    if operands.repetition_penalty is not None:
+        penalty = operands.repetition_penalty.reshape(())
+        seen = _marked(sequences, positions < length, size)
         scores = jnp.where(seen, jnp.where(scores < 0, scores * penalty, scores / penalty), scores)
     if rules.ngram:
         scores = jnp.where(_repeating(sequences, length, rules.ngram, size), _LOWEST, scores)
-    if given.vocab_mask is not None:
-        scores = jnp.where(given.vocab_mask[None] == 0, _LOWEST, scores)
-    if given.prefix_vocab_mask is not None:
-        mask = given.prefix_vocab_mask  # of each sequence, for all its beams
+    if operands.vocab_mask is not None:
+        scores = jnp.where(operands.vocab_mask[None] == 0, _LOWEST, scores)
+    if operands.prefix_vocab_mask is not None:
+        mask = operands.prefix_vocab_mask  # of each sequence, for all its beams
         if mask.shape[0] != rows:
             mask = jnp.repeat(mask, rows // mask.shape[0], axis=0)
         scores = jnp.where(mask == 0, _LOWEST, scores)
@@ -81,8 +81,8 @@ def scored(scores: Any, sequences: Any, length: Any, given: Given, rules: Rules)
         scores = jnp.where(too_short, _LOWEST, scores)
     if rules.temperature not in (0.0, 1.0):
         scores = scores / np.float32(rules.temperature)
-    if given.presence_mask is not None:
-        scores = scores - given.presence_mask.astype(np.float32) * np.float32(rules.presence)
+    if operands.presence_mask is not None:
+        scores = scores - operands.presence_mask.astype(np.float32) * np.float32(rules.presence)
     if rules.times is not None:
         never = timestamps.forbidden(scores, sequences, length, rules.times, rules.eos)
         scores = jnp.where(never, _LOWEST, scores)
@@ -90,7 +90,7 @@ def scored(scores: Any, sequences: Any, length: Any, given: Given, rules: Rules)
 
 
 def _repeating(sequences: Any, length: Any, n: int, size: int) -> Any:
-    """Which tokens would end an n-gram that is in the sequence already: (rows, V)."""
+    """True for each token that would end an n-gram that is in the sequence already: (rows, V)."""
     most = sequences.shape[1]
     padded = jnp.pad(sequences, ((0, 0), (0, n)))
     same = lax.broadcasted_iota(np.int32, sequences.shape, 1) + n <= length
@@ -101,7 +101,7 @@ def _repeating(sequences: Any, length: Any, n: int, size: int) -> Any:
 
 
 def _marked(tokens: Any, counts: Any, size: int) -> Any:
-    """(rows, V): which tokens are among those of a row that count. counts: like tokens."""
-    places = jnp.where(counts & (tokens >= 0), tokens, size)
+    """True for each token that is among those of a row that count: (rows, V). counts: like tokens."""
+    columns = jnp.where(counts & (tokens >= 0), tokens, size)
     rows = lax.broadcasted_iota(np.int32, tokens.shape, 0)
-    return jnp.zeros((tokens.shape[0], size), bool).at[rows, places].set(True, mode="drop")
+    return jnp.zeros((tokens.shape[0], size), bool).at[rows, columns].set(True, mode="drop")

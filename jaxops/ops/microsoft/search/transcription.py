@@ -114,8 +114,8 @@ def whisper_beam_search(
     if processor < 0:
         raise ArgumentError(f"{op}: `logits_processor` is {processor}; it must be 0 or more")
     begin = integer(op, "beginning_timestamp_token_id", beginning_timestamp_token_id)
-    others = (no_timestamps_token_id, start_of_lm_token_id)
-    times = timestamps.Tokens(begin, others, (start, transcribe_token_id, translate_token_id))
+    never_said = (no_timestamps_token_id, start_of_lm_token_id)
+    times = timestamps.Tokens(begin, never_said, (start, transcribe_token_id, translate_token_id))
     search = beams.search(
         op,
         masks=(repetition_penalty, vocab_mask, prefix_vocab_mask),
@@ -143,13 +143,13 @@ def whisper_beam_search(
     return beams.searched(op, run, jnp.take(logits, rows, axis=0), many, most, search, n_outputs)
 
 
-def _first_tokens(op: str, batch: int, given: Any, start: int) -> Any:
+def _first_tokens(op: str, batch: int, ids: Any, start: int) -> Any:
     """The tokens (B, S) that all sequences begin with."""
-    if given is None:
+    if ids is None:
         if start < 0:
             raise ArgumentError(f"{op}: `decoder_start_token_id` is {start}; without `decoder_input_ids` it is needed")
         return np.full((batch, 1), start, np.int32)
-    tokens = array(given)
+    tokens = array(ids)
     if tokens.dtype != np.int32:
         raise DTypeError(f"{op}: `decoder_input_ids` must be int32, got {describe(tokens)}")
     if tokens.ndim != 2 or tokens.shape[0] != batch or tokens.shape[1] == 0:

@@ -79,8 +79,8 @@ ERRORS = [
     (lambda: call(min_ngram_size=3, max_ngram_size=2), ArgumentError, "they must be positive, and in order"),
     (lambda: call(S[None]), ShapeError, r"`src_tokens` of \(1, 3\) must have one axis"),
     (lambda: call(at=[0, 1]), ShapeError, r"`prev_suffix_match_idx` of \(2,\) must be one integer"),
-    (lambda: call(at=4), ArgumentError, "`prev_suffix_match_idx` is 4; the source has the places 0 to 3"),
-    (lambda: call(at=-1), ArgumentError, "`prev_suffix_match_idx` is -1; the source has the places 0 to 3"),
+    (lambda: call(at=4), ArgumentError, "`prev_suffix_match_idx` is 4; it must be from 0 to 3"),
+    (lambda: call(at=-1), ArgumentError, "`prev_suffix_match_idx` is -1; it must be from 0 to 3"),
     (
         lambda: call(at=1),
         ShapeError,
