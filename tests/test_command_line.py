@@ -13,6 +13,7 @@ from onnx import parser, save
 from safetensors.flax import load_file
 
 from jaxops.command_line import main
+from jaxops.compiler import pipeline
 from jaxops.onnx.catalogue import operators
 from jaxops.onnx.origin import Origin
 
@@ -80,6 +81,23 @@ def test_summary_counts(model, capsys):
     assert "float32[5, 3]" in printed
     assert "FLOPs" in printed
     assert " ms" in printed
+
+
+def test_passes_has_a_row_a_pass(model, capsys):
+    assert main(["passes", str(model), "--size=N=5"]) == 0
+    title, _, *rows = (line for line in capsys.readouterr().out.splitlines() if line.strip("─ "))
+    assert "sums.onnx: 1 program, " in title
+    cells = {row.rsplit(None, 3)[0].strip(): row.split()[-3:] for row in rows}
+    assert list(cells) == [entry.name for entry in pipeline.LIST]
+    assert all(int(after) > 0 for _, after, _ in cells.values())
+    assert float(cells["inline calls"][2]) >= 0
+    assert cells["sink transposes"][2] == "–"  # a part of the last trace
+
+
+def test_passes_that_see_no_program_are_told(model, capsys, monkeypatch):
+    monkeypatch.setattr("jaxops.runtime.call.is_long", lambda graph: True)
+    assert main(["passes", str(model), "--size=N=5"]) == 1
+    assert "sums.onnx' runs without a specialized program, so no pass has seen it" in capsys.readouterr().err
 
 
 def test_plot_writes_a_picture(model, tmp_path, capsys):

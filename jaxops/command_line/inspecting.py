@@ -1,4 +1,4 @@
-"""The commands that look at a model: check, show, summary, plot."""
+"""The commands that look at a model: check, show, summary, passes, plot."""
 
 import argparse
 from typing import Any
@@ -33,6 +33,14 @@ def add(commands: Any) -> None:
     parser.add_argument("--depth", type=int, default=2, metavar="N", help="how deep to go (default 2)")
     parser.add_argument("--time", action="store_true", help="measure each module, compiled alone")
     parser = command(
+        commands,
+        "passes",
+        _passes,
+        "print what each pass of the compiler does to the program of a call",
+        "passes model.onnx --size batch=8",
+    )
+    takes_inputs(parser)
+    parser = command(
         commands, "plot", _plot, "draw the modules of a model into an SVG file", "plot model.onnx model.svg --depth 3"
     )
     takes_values(parser)
@@ -59,6 +67,17 @@ def _summary(options: argparse.Namespace) -> int:
     with busy("measuring" if options.time else "tracing"):
         rows = model.summary(*values, depth=options.depth, time=options.time)
     show(rows)
+    return 0
+
+
+def _passes(options: argparse.Namespace) -> int:
+    from jaxops.tools.inspect.passes import pass_report
+
+    model = loaded(options)
+    given = inputs(model, options)
+    with busy("compiling"):
+        report = pass_report(lambda: model(*given), options.model)
+    show(report)
     return 0
 
 

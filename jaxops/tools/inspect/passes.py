@@ -1,0 +1,54 @@
+"""What each pass of the compiler did to a program: a row a pass."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from jaxops.compiler import pipeline
+from jaxops.errors import UnsupportedError
+from jaxops.tools.inspect.tables import Report, table
+
+
+@dataclass(frozen=True)
+class PassReport(Report):
+    """The rows of all programs, by pass, in the order in which they run. None for a pass that did not run.
+
+    title: the line above them.
+    """
+
+    title: str
+    rows: dict[str, pipeline.Row | None]
+
+    def __rich__(self) -> Any:
+        columns = ("pass", "operations before", "after", "ms")
+        return table(self.title, columns, [_cells(*item) for item in self.rows.items()], right=columns[1:])
+
+
+def pass_report(call: Callable[[], Any], name: str) -> PassReport:
+    """Records what the passes do during a call, and adds up the programs that are specialized meanwhile.
+
+    Raises UnsupportedError where none is: a model of very many nodes runs in sections.
+    """
+    with pipeline.recorded() as recorded:
+        call()
+    if not recorded:
+        raise UnsupportedError(f"passes: '{name}' runs without a specialized program, so no pass has seen it")
+    rows = {entry.name: _sum([row for row in recorded if row.name == entry.name]) for entry in pipeline.LIST}
+    seconds = sum(row.seconds or 0 for row in recorded)
+    count = sum(row.name == pipeline.LIST[0].name for row in recorded)
+    programs = "1 program" if count == 1 else f"{count} programs"
+    return PassReport(f"{name}: {programs}, {seconds * 1e3:.1f} ms in passes", rows)
+
+
+def _sum(rows: list[pipeline.Row]) -> pipeline.Row | None:
+    if not rows:
+        return None
+    timed = [row.seconds for row in rows if row.seconds is not None]
+    before, after = sum(row.before for row in rows), sum(row.after for row in rows)
+    return pipeline.Row(rows[0].name, before, after, sum(timed) if timed else None)
+
+
+def _cells(name: str, row: pipeline.Row | None) -> tuple[str, ...]:
+    if row is None:
+        return name, "–", "–", "–"
+    return name, str(row.before), str(row.after), "–" if row.seconds is None else f"{row.seconds * 1e3:.1f}"
