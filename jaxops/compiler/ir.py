@@ -30,31 +30,6 @@ class Emit(Protocol):
     ) -> Sequence[Any]: ...
 
 
-class Node(Protocol):
-    """What a program consists of: an equation of JAX, an operation for NumPy, a loop.
-
-    name: of its primitive. operands, results: by number. scope: the path under which a profiler shows it. effects:
-    what it does besides computing its results.
-    """
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def params(self) -> Mapping[str, Any]: ...
-    @property
-    def operands(self) -> tuple[Operand, ...]: ...
-    @property
-    def results(self) -> tuple[int, ...]: ...
-    @property
-    def scope(self) -> str: ...
-    @property
-    def effects(self) -> Any: ...
-
-    def lower(self, operands: Sequence[Any], emit: Emit) -> Sequence[Any]:
-        """Computes the results for these operands. emit: computes those of one operation."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class Operation:
     """An equation, with the numbers of its operands (or constants), and of its results."""
@@ -105,10 +80,12 @@ class Operation:
 class Program:
     """A function: operations in order, on values that have numbers.
 
-    types: of all values, by number. inputs: the numbers of the arguments. outputs: numbers, or constants.
+    operations: each an `Operation`, a `PortableOperation` or, behind the pass that makes it, a `Loop`; all have a name,
+    params, operands, results, a scope, effects, and `lower`. types: of all values, by number. inputs: the numbers of
+    the arguments. outputs: numbers, or constants.
     """
 
-    operations: tuple[Any, ...]  # each a `Node`
+    operations: tuple[Any, ...]
     types: tuple[Any, ...]
     inputs: tuple[int, ...]
     outputs: tuple[Operand, ...]

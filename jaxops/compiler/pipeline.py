@@ -174,7 +174,7 @@ def specialize(closed: Any, weights: int, target: Target) -> Specialized:
     _check(SPLIT_WEIGHTS, prepare)
     sections, emit = [], lowering(target)
     if applies(SPLIT_LAYERS, target):
-        sections = _run(SPLIT_LAYERS, each_call, target, programs=lambda found: _different(found, each_call).values())
+        sections = _run(SPLIT_LAYERS, each_call, target, programs=lambda s: _different(s, each_call).values())
     programs = {k: apply(SEGMENT_PASSES, p, target) for k, p in _different(sections, each_call).items()}
     if (rows := _rows.get()) is not None:
         rows += _rule_rows(list(programs.values()), target)

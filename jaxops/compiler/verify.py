@@ -13,25 +13,25 @@ def verify(program: Program, step: str = "") -> None:
 
     step: the pass that has just run, for the message.
     """
-    place = f"after '{step}': " if step else ""
+    prefix = f"after '{step}': " if step else ""
     defined = set(program.inputs)
     for position, operation in enumerate(program.operations):
         name = f"operation {position}, '{operation.name}',"
         for v in operation.operands:
             if not isinstance(v, Constant) and v not in defined:
-                raise AssertionError(f"{place}{name} reads value {v}, which nothing has computed")
+                raise AssertionError(f"{prefix}{name} reads value {v}, which nothing has computed")
         for v in operation.results:
             if v in defined:
-                raise AssertionError(f"{place}{name} computes value {v}, which is there already")
+                raise AssertionError(f"{prefix}{name} computes value {v}, which is there already")
             defined.add(v)
     for v in program.outputs:
         if not isinstance(v, Constant) and v not in defined:
-            raise AssertionError(f"{place}value {v} is an output, but nothing has computed it")
+            raise AssertionError(f"{prefix}value {v} is an output, but nothing has computed it")
     arguments = [jax.ShapeDtypeStruct(program.types[v].shape, program.types[v].dtype) for v in program.inputs]
     for v, computed in jax.eval_shape(lambda *x: _values(program, x), *arguments).items():
         type = program.types[v]
         if (type.shape, type.dtype) != (computed.shape, computed.dtype):
-            raise AssertionError(f"{place}value {v} is said to be {_text(type)}, but is computed as {_text(computed)}")
+            raise AssertionError(f"{prefix}value {v} is said to be {_text(type)}, but is computed as {_text(computed)}")
 
 
 def _values(program: Program, arguments: Any) -> dict[int, Any]:

@@ -1,0 +1,37 @@
+"""The operations of a jaxpr, without those that undo others."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from programs import inlined
+
+from jaxops.compiler.ir import run
+
+X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+# A function → the operations that are left of it; XLA leaves out those whose results nobody reads.
+LEFT = {
+    "there and back": (lambda x: x.reshape(6, 4).reshape(2, 3, 4) + 1, ["reshape", "add"]),
+    "in three steps": (
+        lambda x: jnp.squeeze(lax.reshape(x.reshape(24), (1, 2, 12)), 0).reshape(2, 3, 4) + 1,
+        ["reshape"] * 2 + ["squeeze", "add"],
+    ),
+    "the same shape twice": (lambda x: x.reshape(6, 4) + x.reshape(24).reshape(6, 4), ["reshape", "reshape", "add"]),
+    "another shape": (lambda x: x.reshape(6, 4).reshape(2, 12) + 1, ["reshape", "reshape", "add"]),
+    "other elements between": (lambda x: (x.reshape(6, 4) + 1).reshape(2, 3, 4), ["reshape", "add", "reshape"]),
+    "transposes": (lambda x: jnp.transpose(jnp.transpose(x, (2, 0, 1)), (1, 2, 0)) + 1, ["transpose", "add"]),
+    "a transpose between": (lambda x: x.reshape(6, 4).T.reshape(2, 3, 4), ["reshape", "transpose", "reshape"]),
+    "a number": (lambda x: x + jnp.reshape(jnp.reshape(np.float32(3), (1,)), ()), None),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_is_left(name):
+    fn, names = LEFT[name]
+    program = inlined(fn, X)
+    if names is not None:
+        assert [operation.name for operation in program.operations] == names
+    (found,) = run(program, [X])
+    np.testing.assert_array_equal(found, fn(X))
+    assert found.shape == fn(X).shape
