@@ -12,13 +12,14 @@ from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
 
 import jax
 import numpy as np
-from jax.core import Tracer
+from jax.core import ShapedArray, Tracer
 from jax.errors import InconclusiveDimensionOperation as Undecided, JaxRuntimeError, TracerArrayConversionError
 from jax.export import is_symbolic_dim, symbolic_shape
-from jax.extend.core import Primitive, get_opaque_trace_state, jaxpr_as_fun
+from jax.extend.core import Primitive, get_opaque_trace_state, jaxpr_as_fun, mapped_aval, unmapped_aval
+from jax.extend.core.primitives import closed_call_p
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad, batching, mlir, partial_eval
 
 from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, SizeError, StaticError, items, message
 from jaxops.memory import bounded_operands, bounded_results, operator_of, runs_here
@@ -31,18 +32,23 @@ __all__ = [
     "Ints",
     "JaxRuntimeError",
     "Primitive",
+    "ShapedArray",
     "Sizes",
     "Tracer",
     "TracerArrayConversionError",
     "Undecided",
     "ad",
     "batching",
+    "closed_call_p",
     "enable_x64",
     "ir",
     "jaxpr_as_fun",
+    "mapped_aval",
     "mlir",
+    "partial_eval",
     "stablehlo",
     "symbolic_shape",
+    "unmapped_aval",
 ]
 
 Array: TypeAlias = jax.Array | np.ndarray
@@ -127,6 +133,16 @@ def scan_operands(params: Mapping[str, Any]) -> tuple[int, int]:
         constants, carry, _ = map(len, params["ft_in"].unpack())
         return constants, carry
     return params["num_consts"], params["num_carry"]
+
+
+def varying(operands: Sequence[Any]) -> Sequence[Any]:
+    """Operands of one primitive, each varying over the axes of `jax.shard_map` over which one of them varies."""
+    over = [jax.typeof(x).manual_axis_type.varying for x in operands]
+    axes = frozenset[str]().union(*over)
+    if not axes:
+        return operands
+    missing = [tuple(sorted(axes - own)) for own in over]
+    return [jax.lax.pcast(x, m, to="varying") if m else x for x, m in zip(operands, missing, strict=True)]
 
 
 def size_as_value(size: Dim, sizes: Mapping[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Programs whose weights are prepared, and what is in a program."""
+"""Specialized programs, and what is in a program."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -6,10 +6,11 @@ from typing import Any
 
 import jax
 
-from jaxops.compiler.ir import Program
+from jaxops.compiler.ir import Program, run
 from jaxops.compiler.passes.inline_calls import inline_calls
+from jaxops.compiler.passes.select_kernels import select_kernels
 from jaxops.compiler.primitives import jaxprs
-from jaxops.kernels.target import Target
+from jaxops.kernels.target import Target, this_machine
 from jaxops.static import PREPARED
 
 TARGET = Target("cpu", cores=2)
@@ -30,11 +31,22 @@ def prepared(value: bool = True) -> Iterator[None]:
         PREPARED.reset(before)
 
 
+def specialized(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with the kernels of a specialized program for this machine."""
+
+    def function(*args: Any) -> Any:
+        closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
+        program = inline_calls(select_kernels(Program.of(closed), this_machine()), this_machine())
+        return jax.tree.unflatten(jax.tree.structure(shapes), run(program, jax.tree.leaves(args)))
+
+    return function
+
+
 def equations(jaxpr: Any) -> Iterator[Any]:
     """The equations of a program, and of all programs in them."""
     for eqn in jaxpr.eqns:
         yield eqn
-        for inner in jaxprs(eqn.params):
+        for inner in jaxprs(eqn):
             yield from equations(inner)
 
 

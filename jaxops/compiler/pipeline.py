@@ -32,6 +32,7 @@ from jaxops.compiler.passes.inline_calls import inline_calls
 from jaxops.compiler.passes.keep_order import keep_order
 from jaxops.compiler.passes.lazy_moves import materialize
 from jaxops.compiler.passes.lift_scalars import lift_scalar_constants
+from jaxops.compiler.passes.select_kernels import select_kernels
 from jaxops.compiler.passes.select_reductions import select_reductions
 from jaxops.compiler.passes.sink_barriers import sink_barriers
 from jaxops.compiler.passes.sink_transposes import sink_transposes
@@ -57,7 +58,8 @@ class Entry:
 CPU = ("cpu",)
 # Program, Target → Program.
 PASSES = (
-    Entry("inline calls", inline_calls, why="first, or no pass sees an operation inside a call"),
+    Entry("select kernels", select_kernels, why="first: it looks into calls, and puts calls in"),
+    Entry("inline calls", inline_calls, (), ("select kernels",), "no pass sees an operation inside a call"),
     Entry("keep order", keep_order, after=("inline calls",), why="before any operation moves: it compares neighbours"),
     Entry("sink barriers", sink_barriers, after=("keep order",), why="`computed_once` stops at a barrier of the order"),
     Entry("defer elementwise", defer_elementwise, CPU, ("sink barriers",), "it stops at `computed_once`"),

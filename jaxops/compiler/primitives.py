@@ -1,10 +1,12 @@
 """Primitives of JAX and of ours: what several passes ask about them."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+
+from jaxops.kernels.named_call import named_call, plain_jaxpr
 
 # Each element of the result depends on the elements at its own place, in operands of its shape or scalars.
 ELEMENTWISE = {
@@ -28,15 +30,21 @@ CONTROL = {"while", "cond", "scan"}
 
 
 def called_jaxpr(eqn: Any) -> Any:
-    """Returns the program that an equation runs once, on its operands as they are; None for any other equation."""
+    """Returns the program that an equation runs once, on its operands as they are; None for any other equation.
+
+    That of a named call is its plain form; one that is elementwise is an operation like any other.
+    """
+    named = named_call(eqn)
+    if named is not None:
+        return None if named.elementwise else plain_jaxpr(eqn)
     if eqn.primitive.name not in CALLS - CONTROL:
         return None
     return eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
 
 
-def jaxprs(params: Mapping[str, Any]) -> Iterator[Any]:
-    """Yields the programs among the parameters of an equation."""
-    for value in params.values():
+def jaxprs(eqn: Any) -> Iterator[Any]:
+    """Yields the programs in an equation: those among its parameters, or the plain form of a named call."""
+    for value in (*eqn.params.values(), plain_jaxpr(eqn)):
         for item in value if isinstance(value, tuple | list) else (value,):
             jaxpr = getattr(item, "jaxpr", item)
             if hasattr(jaxpr, "eqns"):

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from jaxops.compiler.primitives import CALLS, ELEMENTWISE, jaxprs, symbolic_axes
+from jaxops.compiler.primitives import CALLS, ELEMENTWISE, called_jaxpr, jaxprs, symbolic_axes
 
 # Element-wise primitives, and what depends on the place only, or brings elements to another place.
 _ANY_SIZE = ELEMENTWISE | {
@@ -25,9 +25,9 @@ def row_wise(jaxpr: Any) -> bool:
 def is_row_wise(eqn: Any) -> bool:
     """Whether an equation computes each row of a symbolic axis from the same row of its operands."""
     name = eqn.primitive.name
-    if name in CALLS:
+    if name in CALLS or called_jaxpr(eqn) is not None:
         # A loop over a symbolic number of rows would run over the surplus ones too.
-        return isinstance(eqn.params.get("length", 0), int) and all(map(row_wise, jaxprs(eqn.params)))
+        return isinstance(eqn.params.get("length", 0), int) and all(map(row_wise, jaxprs(eqn)))
     operands = [v.aval for v in eqn.invars]
     if name == "dim_as_value":
         return False

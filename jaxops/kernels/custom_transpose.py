@@ -34,11 +34,11 @@ def linear(there: Map, back: Map, known: Any, moving: Any) -> Any:
     def flat_back(known: Any, cotangents: Any) -> Any:
         return jax.tree.leaves(back(known_tree.unflatten(known), result_tree.unflatten(cotangents)))
 
-    return result_tree.unflatten(_linear.bind(*given, *free, there=flat_there, back=flat_back, count=len(given)))
+    return result_tree.unflatten(linear_p.bind(*given, *free, there=flat_there, back=flat_back, count=len(given)))
 
 
-_linear = Primitive("linear")
-_linear.multiple_results = True
+linear_p = Primitive("linear")
+linear_p.multiple_results = True
 
 
 def _applied(*operands: Any, there: Map, back: Map, count: int) -> Any:
@@ -51,7 +51,7 @@ def _results(*avals: Any, **how: Any) -> Any:
 
 def _derivative(operands: Any, tangents: Any, *, there: Map, back: Map, count: int) -> Any:
     def along(moving: Any) -> Any:
-        return _linear.bind(*operands[:count], *moving, there=there, back=back, count=count)
+        return linear_p.bind(*operands[:count], *moving, there=there, back=back, count=count)
 
     parts = []
     if any(type(t) is not ad.Zero for t in tangents[count:]):
@@ -71,7 +71,7 @@ def _derivative(operands: Any, tangents: Any, *, there: Map, back: Map, count: i
 
 def _transposed(cotangents: Any, *operands: Any, there: Map, back: Map, count: int) -> Any:
     given = [ad.instantiate_zeros(ct) for ct in cotangents]
-    return [None] * count + _linear.bind(*operands[:count], *given, there=back, back=there, count=count)
+    return [None] * count + linear_p.bind(*operands[:count], *given, there=back, back=there, count=count)
 
 
 def _mapped(operands: Any, axes: Any, *, there: Map, back: Map, count: int) -> Any:
@@ -84,13 +84,13 @@ def _mapped(operands: Any, axes: Any, *, there: Map, back: Map, count: int) -> A
     ]
     at = tuple(None if a is None else 0 for a in axes[:count])
     how = {"there": jax.vmap(there, (at, 0)), "back": jax.vmap(back, (at, 0)), "count": count}
-    found = _linear.bind(*placed[:count], *moving, **how)
+    found = linear_p.bind(*placed[:count], *moving, **how)
     return found, [0] * len(found)
 
 
-_linear.def_impl(_applied)
-_linear.def_abstract_eval(_results)
-ad.primitive_jvps[_linear] = _derivative
-ad.primitive_transposes[_linear] = _transposed
-batching.primitive_batchers[_linear] = _mapped
-mlir.register_lowering(_linear, mlir.lower_fun(_applied, multiple_results=True))
+linear_p.def_impl(_applied)
+linear_p.def_abstract_eval(_results)
+ad.primitive_jvps[linear_p] = _derivative
+ad.primitive_transposes[linear_p] = _transposed
+batching.primitive_batchers[linear_p] = _mapped
+mlir.register_lowering(linear_p, mlir.lower_fun(_applied, multiple_results=True))

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.dtypes import accumulation_type
-from jaxops.static import PREPARED, Primitive, mlir
+from jaxops.kernels.named_call import NamedCall
 
 # From here on the tail is computed by itself.
 _FAR = 2.0
@@ -34,11 +34,7 @@ _TAIL = (
 def weighed(x: Any, approximate: bool) -> Any:
     """x · Φ(x), or ½x(1 + tanh(√(2/π)(x + 0.044715x³))); 16-bit floats are computed in float32."""
     wide = lax.convert_element_type(x, accumulation_type(x.dtype))
-    if approximate:
-        found = jax.nn.gelu(wide, approximate=True)
-    else:
-        # Where weights are prepared, one operation, which is traced sooner than fifty.
-        found = wide * (_DISTRIBUTION.bind(wide) if PREPARED.get() else distribution(wide))
+    found = jax.nn.gelu(wide, approximate=True) if approximate else wide * normal_distribution(wide)
     return lax.convert_element_type(found, x.dtype)
 
 
@@ -63,9 +59,8 @@ def _density(values: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
     return distribution(x), along * (lax.exp(x * x * -0.5) * float(np.sqrt(0.5 / np.pi)))
 
 
-_DISTRIBUTION = Primitive("normal_distribution")
-_DISTRIBUTION.def_abstract_eval(lambda x: x)
-mlir.register_lowering(_DISTRIBUTION, mlir.lower_fun(distribution, multiple_results=False))
+# One operation, which a specialized program traces sooner than fifty.
+normal_distribution = NamedCall("normal_distribution", distribution, elementwise=True)
 
 
 def _polynomial(coefficients: tuple[float, ...], x: Any) -> Any:

@@ -12,12 +12,14 @@ class Target:
     """What a choice among forms of one computation may depend on, besides sizes and dtypes.
 
     platform: as JAX names it: "cpu", "gpu", "tpu". features: what the processor can do, as Linux names it; nothing
-    where it is not known. cores: the number of them that one program may use.
+    where it is not known. cores: the number of them that one program may use. specialized: whether the program is
+    complete, so that JAX will not transform it, and runs with parameters that are prepared once, in any layout.
     """
 
     platform: str
     features: frozenset[str] = frozenset()
     cores: int = 1
+    specialized: bool = False
 
 
 def this_machine() -> Target:

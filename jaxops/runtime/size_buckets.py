@@ -211,7 +211,7 @@ def _programs(jaxpr: Any) -> Iterator[Any]:
     """A program, and all in it."""
     yield jaxpr
     for eqn in jaxpr.eqns:
-        for inner in jaxprs(eqn.params):
+        for inner in jaxprs(eqn):
             yield from _programs(inner)
 
 

@@ -72,6 +72,7 @@ ALLOWED = {
     "jaxops.tools.plot.coordinates": {"igraph"},
     "jaxops.tools.python": {"jax", "numpy", "safetensors", "jaxops.graph", "jaxops.ops", "jaxops.tools"} | BASE,
     "jaxops.sharding": {"jaxops.tools"},
+    "jaxops.jaxprs": {"jaxops.compiler"},
     "jaxops.model": {"jax", "numpy", "jaxops.graph", "jaxops.runtime", "jaxops.tools"} | BASE,
     # What every file format needs, and no one alone.
     "jaxops.frontend": {"jax", "numpy", "jaxops.compiler"} | FRONT_END,

@@ -19,6 +19,7 @@ from jaxops.compiler.padded.values import Padded, Room, bound, sizes_of
 from jaxops.compiler.primitives import called_jaxpr, jaxprs, symbolic_axes
 from jaxops.compiler.row_independence import is_row_wise
 from jaxops.errors import UnsupportedError
+from jaxops.kernels.named_call import named_call
 from jaxops.static import is_symbolic, scan_operands
 
 
@@ -49,7 +50,7 @@ def _evaluate(eqn: Any, inputs: list[Padded], room: Room) -> list[Padded]:
     name = eqn.primitive.name
     if name == "dim_as_value":
         return [Padded(jnp.asarray(room.value(eqn.params["dim"])), zeroed=True)]
-    if (inner := called_jaxpr(eqn)) is not None:
+    if (inner := called_jaxpr(eqn)) is not None and (named_call(eqn) is None or _mentions(eqn)):
         return _run(inner, inputs, room)
     if not _mentions(eqn):
         return bound(eqn, [x.array for x in inputs], room)
@@ -121,7 +122,7 @@ def _mentions(eqn: Any) -> bool:
     """Whether a symbolic size plays a part in an equation."""
     if any(symbolic_axes(sizes_of(v)) for v in (*eqn.invars, *eqn.outvars)) or _has_symbol(tuple(eqn.params.values())):
         return True
-    return any(_mentions(inner) for jaxpr in jaxprs(eqn.params) for inner in jaxpr.eqns)
+    return any(_mentions(inner) for jaxpr in jaxprs(eqn) for inner in jaxpr.eqns)
 
 
 def _has_symbol(value: Any) -> bool:

@@ -1,11 +1,10 @@
 """The sums of a convolution, in the form that is fastest.
 
-It is one `lax` convolution, except on a CPU, and on a GPU where weights are prepared. There XLA runs some shapes many
+It is one `lax` convolution, except on a CPU, and on a GPU in a specialized program. There XLA runs some shapes many
 times slower than the same sums written as matrix products or elementwise operations (figures beside each rule of
 `select_cpu` and `select_gpu`).
 """
 
-import functools
 from typing import Any
 
 import jax
@@ -14,21 +13,14 @@ from jax import lax
 from jaxops.kernels.convolution.select_cpu import fast_form
 from jaxops.kernels.convolution.select_gpu import gpu_form
 from jaxops.kernels.convolution.window_slices import padded
-from jaxops.kernels.dispatch import by_platform
+from jaxops.kernels.named_call import NamedCall
+from jaxops.kernels.target import Target
 from jaxops.shapes.nn.windows import Windows
-from jaxops.static import PREPARED
 
 
 def over_windows(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
     """The convolution of data with filters of one type, in that type. All sizes fit."""
-    plain = functools.partial(_convolve, windows=windows, group=group)
-
-    def form(found: Any) -> Any:
-        return plain if found is None else functools.partial(found, windows=windows, group=group)
-
-    cpu = form(fast_form(x.shape, w.shape, windows, group, PREPARED.get()))
-    gpu = form(gpu_form(x.shape, w.shape, windows, group))
-    return by_platform(x, w, cpu=cpu, gpu=gpu, default=plain)
+    return _convolution(x, w, windows=windows, group=group)
 
 
 def channels_first(rank: int) -> lax.ConvDimensionNumbers:
@@ -52,3 +44,12 @@ def _convolve(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.A
         dimension_numbers=channels_first(x.ndim),
         feature_group_count=group,
     )
+
+
+def _select(target: Target, x: Any, w: Any, windows: Windows, group: int) -> Any:
+    if target.platform == "cpu":
+        return fast_form(x.shape, w.shape, windows, group, target.specialized)
+    return gpu_form(x.shape, w.shape, windows, group) if target.platform == "gpu" and target.specialized else None
+
+
+_convolution = NamedCall("convolution", _convolve, _select)

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 from jax import lax
-from programs import TARGET, inlined, prepared
+from programs import TARGET, inlined, specialized
 
 from jaxops.compiler.numpy_interpreter import CONSTANT
 from jaxops.compiler.partition import repeated_layers
@@ -234,12 +234,15 @@ def by_channel(size, more=lambda k, x: x):
     """Layers with a filter for each channel. more: what else follows a layer."""
 
     def fn(w, x):
-        with prepared():
-            for k in range(12):
-                x = more(k, lax.tanh(conv(x, w[k], group=4, pads=(size // 2,) * 4)))
+        for k in range(12):
+            x = more(k, lax.tanh(conv(x, w[k], group=4, pads=(size // 2,) * 4)))
         return x
 
-    return fn, list(RNG.standard_normal((12, 4, 1, size, size), np.float32)), np.ones((1, 4, 8, 8), np.float32)
+    return (
+        specialized(fn),
+        list(RNG.standard_normal((12, 4, 1, size, size), np.float32)),
+        np.ones((1, 4, 8, 8), np.float32),
+    )
 
 
 @pytest.mark.parametrize("size", [3, 5])

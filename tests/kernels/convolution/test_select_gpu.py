@@ -10,7 +10,7 @@ from graphs import build, info, node, tensor
 from hypothesis import given, settings, strategies as st
 from jax import lax
 from jax.export import symbolic_shape
-from programs import equations, prepared
+from programs import primitives, specialized
 
 import jaxops.onnx
 from jaxops.kernels.convolution import select_gpu
@@ -122,14 +122,16 @@ def test_a_network(monkeypatch):
 
 
 @pytest.mark.usefixtures("on_a_gpu")
-def test_where_weights_are_not_prepared_it_is_a_plain_convolution():
-    def program(prepare):
-        x, w = np.zeros((1, 16, 9, 9), np.float32), np.zeros((16, 1, 3, 3), np.float32)
-        with prepared(prepare):
-            return {e.primitive.name for e in equations(jax.make_jaxpr(lambda x, w: conv(x, w, group=16))(x, w).jaxpr)}
+def test_only_a_specialized_program_has_another_form():
+    x, w = np.zeros((1, 16, 9, 9), np.float32), np.zeros((16, 1, 3, 3), np.float32)
 
-    assert "conv_general_dilated" in program(False)
-    assert "conv_general_dilated" not in program(True)
+    def fn(x, w):
+        return conv(x, w, group=16)
+
+    assert "conv_general_dilated" in primitives(fn, x, w)
+    assert "conv_general_dilated" not in primitives(specialized(fn), x, w)
+    text = jax.jit(fn).trace(x, w).lower(lowering_platforms=("cuda",)).as_text()
+    assert text.count("stablehlo.convolution") == 1
 
 
 def test_what_cuda_gets():

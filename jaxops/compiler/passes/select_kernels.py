@@ -1,0 +1,52 @@
+"""Named calls become the kernels for the machine that a program is compiled for.
+
+A program with them cannot be transformed any more: some kernels have no derivative, and take no batch.
+"""
+
+import dataclasses
+from typing import Any
+
+from jaxops.compiler.ir import Operation, Program
+from jaxops.kernels.named_call import named_call
+from jaxops.kernels.target import Target
+from jaxops.static import closed_call_p
+
+
+def select_kernels(program: Program, target: Target) -> Program:
+    """Returns the program in which each named call, in loops and branches too, is a call of its form for the target.
+
+    An elementwise one stays one operation, unless it is the derivative of one, or mapped.
+    """
+    target = dataclasses.replace(target, specialized=True)
+    selected: dict[int, Any] = {}  # a jaxpr by its identity → that with kernels
+
+    def jaxpr_of(jaxpr: Any) -> Any:
+        if id(jaxpr) not in selected:
+            equations = list(map(equation_of, jaxpr.eqns))
+            same = all(new is old for new, old in zip(equations, jaxpr.eqns, strict=True))
+            selected[id(jaxpr)] = jaxpr if same else jaxpr.replace(eqns=equations)
+        return selected[id(jaxpr)]
+
+    def equation_of(eqn: Any) -> Any:
+        named = named_call(eqn)
+        if named is None:
+            params = {name: value_of(value) for name, value in eqn.params.items()}
+            changed = any(params[name] is not value for name, value in eqn.params.items())
+            return eqn.replace(params=params) if changed else eqn
+        call = eqn.params["call"]
+        if named.elementwise and not call.transforms:
+            return eqn
+        kernel = named.jaxpr(call, [v.aval for v in eqn.invars], target)
+        return eqn.replace(primitive=closed_call_p, params={"call_jaxpr": value_of(kernel)})
+
+    def value_of(value: Any) -> Any:
+        if type(value) in (tuple, list):
+            values = type(value)(map(value_of, value))
+            return value if all(new is old for new, old in zip(values, value, strict=True)) else values
+        if hasattr(value, "consts"):
+            jaxpr = jaxpr_of(value.jaxpr)
+            return value if jaxpr is value.jaxpr else value.replace(jaxpr=jaxpr)
+        return jaxpr_of(value) if hasattr(value, "eqns") else value
+
+    operations = [Operation(equation_of(o.equation), o.operands, o.results, o.scope) for o in program.operations]
+    return program.replace(operations=operations)

@@ -1,0 +1,287 @@
+"""Computations with a name: each is one primitive for JAX, and each platform may have a form of its own.
+
+A call states its plain form, in `lax`, and nothing else. It meets the platform when the program is complete:
+
+- A program that JAX may still transform keeps the call. JAX's transformations change what the call stands for, and
+  leave the choice open; the lowering picks the form for the platform that it lowers for, and traces no other.
+- In a specialized program, behind all transformations, `compiler.passes.select_kernels` puts the form in. So that form
+  needs neither a derivative nor a batching rule.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
+
+import jax
+from jax import lax
+from jax.sharding import AbstractMesh, get_abstract_mesh, use_abstract_mesh
+
+from jaxops.kernels.target import Target, this_machine
+from jaxops.static import (
+    PREPARED,
+    Primitive,
+    ShapedArray,
+    ad,
+    batching,
+    enable_x64,
+    jaxpr_as_fun,
+    mapped_aval,
+    mlir,
+    partial_eval,
+    unmapped_aval,
+    varying,
+)
+
+# A function of arrays that returns a list of arrays.
+Form = Callable[..., list[Any]]
+Types = list[Any]  # of arrays
+_NO_MESH = AbstractMesh((), ())
+# JAX's names for GPUs when it lowers.
+_GPUS = {"cuda", "rocm"}
+
+
+class Mapped(NamedTuple):
+    """`jax.vmap`. axes: of each operand, None for one that all share."""
+
+    axes: tuple[int | None, ...]
+    size: Any
+
+    def __call__(self, form: Form) -> Form:
+        return jax.vmap(form, self.axes, axis_size=self.size)
+
+    def before(self, operands: Types) -> Types:
+        """Returns the types of the operands of the form that is mapped."""
+        pairs = zip(operands, self.axes, strict=True)
+        return [x if axis is None else mapped_aval(self.size, axis, x) for x, axis in pairs]
+
+    def after(self, operands: Types, results: Callable[[Types], Types]) -> Types:
+        """Returns the types of the results. results: those of the form, for the types of its operands."""
+        return [unmapped_aval(self.size, 0, y) for y in results(self.before(operands))]
+
+
+class Tangent(NamedTuple):
+    """The tangents of the results. Its operands: those of the form, then a tangent for each of the moving ones."""
+
+    moving: tuple[bool, ...]
+
+    def __call__(self, form: Form) -> Form:
+        places = [k for k, moves in enumerate(self.moving) if moves]
+
+        def tangents(*operands: Any) -> list[Any]:
+            values = list(operands[: len(self.moving)])
+
+            def results(*moved: Any) -> list[Any]:
+                for k, value in zip(places, moved, strict=True):
+                    values[k] = value
+                return form(*values)
+
+            return jax.jvp(results, [values[k] for k in places], list(operands[len(self.moving) :]))[1]
+
+        return tangents
+
+    def before(self, operands: Types) -> Types:
+        """As of `Mapped`."""
+        return operands[: len(self.moving)]
+
+    def after(self, operands: Types, results: Callable[[Types], Types]) -> Types:
+        """As of `Mapped`."""
+        return results(self.before(operands))
+
+
+class Transposed(NamedTuple):
+    """The transpose by some operands, in which the form is linear. Its operands: the remaining ones, then a cotangent
+    for each result.
+
+    linear: the type of each such operand, None for one that remains.
+    """
+
+    linear: tuple[ShapedArray | None, ...]
+
+    def __call__(self, form: Form) -> Form:
+        types = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in self.linear if x is not None]
+        count = len(self.linear) - len(types)
+
+        def cotangents(*operands: Any) -> list[Any]:
+            def results(*moving: Any) -> list[Any]:
+                fixed, free = iter(operands[:count]), iter(moving)
+                return form(*(next(fixed if type is None else free) for type in self.linear))
+
+            return list(jax.linear_transpose(results, *types)(list(operands[count:])))
+
+        return cotangents
+
+    def before(self, operands: Types) -> Types:
+        """As of `Mapped`."""
+        fixed = iter(operands)
+        return [next(fixed) if type is None else type for type in self.linear]
+
+    def after(self, operands: Types, results: Callable[[Types], Types]) -> Types:
+        """As of `Mapped`."""
+        return [type for type in self.linear if type is not None]
+
+
+class Call(NamedTuple):
+    """The parameters of a call. static: the names and values of what is no array. transforms: JAX's transformations of
+    the form, the first one first. precision, x64: JAX's settings around the call, under which forms are traced."""
+
+    static: tuple[tuple[str, Any], ...]
+    precision: Any
+    x64: bool
+    transforms: tuple[Mapped | Tangent | Transposed, ...] = ()
+
+
+def _no_kernel(target: Target, *operands: Any, **static: Any) -> None:
+    return None
+
+
+class NamedCall:
+    """A computation with a name.
+
+    plain: a function of arrays and of static, hashable keywords that returns an array. select: a function of a target,
+    the types of the operands and the keywords that returns the function to use there, or None for `plain`. Where the
+    target is not specialized, JAX must be able to transform that function. elementwise: whether each element of the
+    result depends on the elements at its place; a specialized program keeps such a call as one operation.
+    """
+
+    def __init__(
+        self, name: str, plain: Callable[..., Any], select: Callable[..., Any] = _no_kernel, elementwise: bool = False
+    ) -> None:
+        self.plain, self.select, self.elementwise = plain, select, elementwise
+        self.primitive = primitive = Primitive(name)
+        primitive.multiple_results = True
+        cast(Any, primitive).named_call = self
+        primitive.def_impl(self._run)
+        primitive.def_abstract_eval(self._result_types)
+        ad.primitive_jvps[primitive] = self._jvp
+        ad.primitive_transposes[primitive] = self._transpose
+        batching.primitive_batchers[primitive] = self._batch
+        mlir.register_lowering(primitive, self._lower)
+
+    def __call__(self, *operands: Any, **static: Any) -> Any:
+        """The result for these operands."""
+        config = cast(Any, jax.config)
+        call = Call(tuple(sorted(static.items())), config.jax_default_matmul_precision, config.jax_enable_x64)
+        return self.primitive.bind(*varying(operands), call=call)[0]
+
+    def jaxpr(self, call: Call, operands: Sequence[Any], target: Target | None = None) -> Any:
+        """Returns the closed jaxpr of a call: of its form for a target, or of its plain form.
+
+        operands: anything with shapes and dtypes.
+        """
+        types = tuple((x.shape, x.dtype) for x in operands)
+        if target is not None and call.transforms:
+            target = replace(target, specialized=False)  # whose form JAX can transform
+        static = all(isinstance(d, int) for shape, _ in types for d in shape)
+        # Symbolic sizes of different scopes cannot be compared.
+        return (_jaxpr if static else _jaxpr.__wrapped__)(self, call, types, target)
+
+    def _run(self, *operands: Any, call: Call) -> Any:
+        with jax.disable_jit(False):  # or the call in it would end here again
+            return _compiled(self, call)(*operands)
+
+    def _result_types(self, *operands: Any, call: Call) -> Any:
+        if call.transforms:
+            *first, last = call.transforms
+            inner = call._replace(transforms=tuple(first))
+            return last.after(list(operands), lambda operands: self._result_types(*operands, call=inner))
+        if get_abstract_mesh().empty and all(x.sharding.mesh.empty for x in operands):
+            return self.jaxpr(call, operands).out_avals
+        with _settings(call):  # the plain form says how they are sharded, too
+            return jax.make_jaxpr(lambda *xs: [self.plain(*xs, **dict(call.static))])(*operands).out_avals
+
+    def _jvp(self, operands: Sequence[Any], tangents: Sequence[Any], *, call: Call) -> Any:
+        results = self.primitive.bind(*operands, call=call)
+        moving = tuple(type(t) is not ad.Zero for t in tangents)
+        if not all(jax.numpy.issubdtype(y.dtype, jax.numpy.inexact) for y in results):
+            return results, [ad.Zero(jax.typeof(y).to_tangent_aval()) for y in results]
+        along = call._replace(transforms=(*call.transforms, Tangent(moving)))
+        moved = (t for t, moves in zip(tangents, moving, strict=True) if moves)
+        return results, self.primitive.bind(*operands, *moved, call=along)
+
+    def _transpose(self, cotangents: Sequence[Any], *operands: Any, call: Call) -> list[Any]:
+        linear = [x.aval if ad.is_undefined_primal(x) else None for x in operands]
+        back = Transposed(tuple(linear))
+        fixed = (x for x, aval in zip(operands, linear, strict=True) if aval is None)
+        call = call._replace(transforms=(*call.transforms, back))
+        results = iter(self.primitive.bind(*fixed, *map(ad.instantiate_zeros, cotangents), call=call))
+        return [None if aval is None else next(results) for aval in linear]
+
+    def _batch(self, operands: Sequence[Any], axes: Sequence[Any], *, call: Call) -> Any:
+        size = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
+        call = call._replace(transforms=(*call.transforms, Mapped(tuple(axes), size)))
+        results = self.primitive.bind(*operands, call=call)
+        return results, [0] * len(results)
+
+    def _lower(self, context: Any, *operands: Any, call: Call) -> Any:
+        # Within the call, the compiler decides how arrays are sharded: these types say nothing of it.
+        types = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in context.avals_in]
+        forms = {p: self.jaxpr(call, types, _lowered_for(p)) for p in context.module_context.platforms}
+        with _settings(call), use_abstract_mesh(_NO_MESH):
+            form, *more = forms.values()
+            if any(closed is not form for closed in more):
+                functions = {platform: jaxpr_as_fun(closed) for platform, closed in forms.items()}
+                form = jax.make_jaxpr(functools.partial(lax.platform_dependent, **functions))(*types)
+            context = context.replace(avals_in=form.in_avals, avals_out=form.out_avals)
+            return mlir.lower_fun(jaxpr_as_fun(form), multiple_results=True)(context, *operands)
+
+
+def named_call(equation: Any) -> NamedCall | None:
+    """The named call of an equation; None for an equation of another primitive."""
+    return getattr(equation.primitive, "named_call", None)
+
+
+def plain_jaxpr(equation: Any) -> Any:
+    """The closed jaxpr of the plain form of an equation that is a named call; None for another equation."""
+    call = named_call(equation)
+    return None if call is None else call.jaxpr(equation.params["call"], [v.aval for v in equation.invars])
+
+
+def _lowered_for(platform: str) -> Target:
+    return replace(this_machine(), platform="gpu" if platform in _GPUS else platform, specialized=False)
+
+
+@functools.lru_cache(4096)
+def _compiled(named: NamedCall, call: Call) -> Any:
+    return jax.jit(functools.partial(named.primitive.bind, call=call))
+
+
+@functools.lru_cache(4096)
+def _jaxpr(named: NamedCall, call: Call, types: tuple[tuple[tuple[Any, ...], Any], ...], target: Target | None) -> Any:
+    static = dict(call.static)
+    operands = [ShapedArray(*type) for type in types]
+    form = named.plain
+    if target is not None:
+        first = functools.reduce(lambda types, transform: transform.before(types), reversed(call.transforms), operands)
+        form = named.select(target, *first, **static)
+        if form is None:
+            return named.jaxpr(call, operands)
+
+    def results(*operands: Any) -> list[Any]:
+        return [form(*operands, **static)]
+
+    for transform in call.transforms:
+        results = transform(results)
+    before = PREPARED.set(target is not None and target.specialized)
+    try:
+        with _settings(call), use_abstract_mesh(_NO_MESH):
+            closed = jax.make_jaxpr(results)(*(jax.ShapeDtypeStruct(*type) for type in types))
+        # Of a derivative, the value is not asked for.
+        jaxpr, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.out_avals), True)
+        return closed.replace(jaxpr=jaxpr)
+    finally:
+        PREPARED.reset(before)
+
+
+def forget_forms() -> None:
+    """Forgets the forms that were traced, for tests that change what a kernel asks for."""
+    _jaxpr.cache_clear()
+    _compiled.cache_clear()
+
+
+@contextlib.contextmanager
+def _settings(call: Call) -> Iterator[None]:
+    """JAX's settings around the call."""
+    with jax.default_matmul_precision(call.precision), enable_x64(call.x64):
+        yield
