@@ -1,4 +1,4 @@
-"""External data: the bytes of a tensor in a file beside the model, which nothing vouches for.
+"""Files beside a model with the bytes of its tensors, which nothing vouches for.
 
 The file is looked up when the model is loaded, and opened, without following links, each time it is read. What is
 found must be a regular file below a folder of the model that has the size that it had at first. A link may lead there:
@@ -9,7 +9,7 @@ import errno
 import math
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxops.errors import ModelError, PathError, SignatureError
+from jaxops.frontend.tensor_file import FileRange, bits
 
 # No link is followed, and a pipe is not waited for. Windows has other flags, and no descriptors of folders: there links
 # are followed, where the lookup allows them.
@@ -30,48 +31,49 @@ for _name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
 class Folders:
     """The folders of a model, without links in their paths.
 
-    searched: where external data is looked for, in this order; none where there can be none. allowed: below one of
-    these a file must lie, whatever links lead to it.
+    searched: where its files are looked for, in this order; none where there can be none. allowed: below one of these
+    a file must lie, whatever links lead to it. noun, option: what messages call such a file, and the option of `load`
+    that says another folder.
     """
 
     searched: tuple[Path, ...] = ()
     allowed: tuple[Path, ...] = ()
+    noun: str = "data file"
+    option: str = ""
 
     def __str__(self) -> str:
         return " and ".join(f"'{folder}'" for folder in self.allowed)
 
 
-def folders(model: Path | None, given: Any = None) -> Folders:
-    """The folders of a model's external data: beside its path, and beside the file that this path is a link to.
+def folders(model: Path | None, chosen: Any = None, *, noun: str, option: str) -> Folders:
+    """The folders of a model's files: beside its path, and beside the file that this path is a link to.
 
-    model: its path, if it has one. given: a folder that is searched in place of these.
-    Raises PathError where `given` is no folder, SignatureError where it is no path.
+    model: its path, if it has one. chosen: a folder that is searched in place of these. noun, option: see `Folders`.
+    Raises PathError where `chosen` is no folder, SignatureError where it is no path.
     """
-    own = () if model is None else tuple(dict.fromkeys((model.parent.resolve(), model.resolve().parent)))
-    if given is None:
-        return Folders(own, own)
-    if not isinstance(given, str | os.PathLike):
-        raise SignatureError(f"load: `external_data` is {given!r:.80}; it must be the path of a folder")
+    beside = () if model is None else tuple(dict.fromkeys((model.parent.resolve(), model.resolve().parent)))
+    if chosen is None:
+        return Folders(beside, beside, noun, option)
+    if not isinstance(chosen, str | os.PathLike):
+        raise SignatureError(f"load: `{option}` is {chosen!r:.80}; it must be the path of a folder")
     try:
-        folder = Path(given).resolve()
+        folder = Path(chosen).resolve()
         exists = folder.is_dir()
     except (OSError, ValueError, RuntimeError) as error:  # a NUL, too long a name, links in a circle
-        raise PathError(f"load: `external_data` {os.fspath(given)!r} cannot be looked up: {error}") from error
+        raise PathError(f"load: `{option}` {os.fspath(chosen)!r} cannot be looked up: {error}") from error
     if not exists:
-        raise PathError(f"load: `external_data` {os.fspath(given)!r} is no folder")
-    return Folders((folder,), tuple(dict.fromkeys((folder, *own))))
+        raise PathError(f"load: `{option}` {os.fspath(chosen)!r} is no folder")
+    return Folders((folder,), tuple(dict.fromkeys((folder, *beside))), noun, option)
 
 
 @dataclass(frozen=True)
-class ExternalData:
-    """Where the bytes of one tensor are. what: in messages; root: a folder of the model; parts: the way from there."""
+class SafeFile:
+    """A file below a folder of the model. what: in messages; root: the folder; parts: the way from there."""
 
     what: str
     root: Path
     parts: tuple[str, ...]
-    offset: int
-    length: int
-    size: int  # of the whole file
+    size: int
 
     @property
     def path(self) -> Path:
@@ -93,80 +95,74 @@ class ExternalData:
             )
         return file
 
-    def read(self) -> bytes:
-        """The bytes. Raises ModelError as `open`."""
-        with self.open("rb") as file:
-            file.seek(self.offset)
-            return file.read(self.length)
 
+def find_data(
+    tensor: str,
+    dtype: np.dtype,
+    sizes: Sequence[int],
+    location: str,
+    folders: Folders,
+    offset: str | None = None,
+    length: str | None = None,
+) -> FileRange:
+    """The bytes of a tensor in a file beside the model.
 
-def external_data(
-    name: str, dtype: np.dtype, sizes: Sequence[int], entries: Mapping[str, str], folders: Folders
-) -> ExternalData:
-    """Where the data of the tensor `name` is. entries: what the model says of it; folders: the model's.
-
+    tensor: its name. location: the path of the file from a folder of the model. offset, length: as the model says
+    them; without these, from the start of the file, and what the tensor takes.
     Raises ModelError where there is no such file, or one that may not be read, or one that ends too early.
     """
-    location = entries.get("location", "")
-    what = f"tensor '{name}': external data '{location}'"
-    hint = "give the folder that has it: load(…, external_data=folder)"
+    what = f"tensor '{tensor}': {folders.noun} '{location}'"
+    hint = f"give the folder that has it: load(…, {folders.option}=folder)"
     if not folders.searched:
         raise ModelError(f"{what} needs the model's folder; load the model from its path, or {hint}")
     try:
         paths = [(folder / location).resolve() for folder in folders.searched]
         inside = [(root, p) for p in paths for root in folders.allowed if p.is_relative_to(root)]
-        found = [(root, p) for root, p in inside if p.exists() and not p.is_dir()]
+        existing = [(root, p) for root, p in inside if p.exists() and not p.is_dir()]
     except (OSError, ValueError, RuntimeError) as error:  # a NUL, too long a name, links in a circle
         raise ModelError(f"{what} cannot be looked up: {error}") from error
     if Path(location).is_absolute() or not inside:
         raise ModelError(f"{what} lies outside the model's folder {folders}; it is refused")
-    if not found:
+    if not existing:
         raise ModelError(f"{what} is missing: there is no file '{inside[0][1]}'; {hint}")
-    root, path = found[0]
+    root, path = existing[0]
     parts = path.relative_to(root).parts
     with _opened(what, root, parts) as file:
         size = os.fstat(file.fileno()).st_size
     needed = math.ceil(math.prod(sizes) * bits(dtype) / 8)
-    offset, length = _number(what, entries, "offset", 0), _number(what, entries, "length", needed)
-    if offset + length > size:
-        raise ModelError(f"{what}: bytes {offset} to {offset + length} go past its end at {size}")
-    if length != needed:
-        raise ModelError(f"{what}: {length} bytes cannot fill {dtype.name} {tuple(sizes)}, which takes {needed}")
-    return ExternalData(f"tensor '{name}' of shape {tuple(sizes)}", root, parts, offset, length, size)
+    start, count = _number(what, "offset", offset, 0), _number(what, "length", length, needed)
+    if start + count > size:
+        raise ModelError(f"{what}: bytes {start} to {start + count} go past its end at {size}")
+    if count != needed:
+        raise ModelError(f"{what}: {count} bytes cannot fill {dtype.name} {tuple(sizes)}, which takes {needed}")
+    file = SafeFile(f"tensor '{tensor}' of shape {tuple(sizes)}", root, parts, size)
+    return FileRange(file, range(start, start + count))
 
 
-def bits(dtype: np.dtype) -> int:
-    """How many bits of a file an element takes; the small types are packed."""
-    if dtype.name.startswith("float6_"):
-        return 6
-    packed = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
-    return packed.get(dtype.name, 8 * dtype.itemsize)
-
-
-def _number(what: str, entries: Mapping[str, str], key: str, default: int) -> int:
-    given = entries.get(key)
-    if given is None:
+def _number(what: str, key: str, text: str | None, default: int) -> int:
+    """A number as a file says it. Raises ModelError for a text that is none, or is negative."""
+    if text is None:
         return default
-    if not (given.removeprefix("-").isascii() and given.removeprefix("-").isdigit()):
-        raise ModelError(f"{what}: {key} must be a number, got {given!r:.40}")
-    if given.startswith("-") or len(given) > 19:
-        raise ModelError(f"{what}: {key} must be non-negative, got {given:.40}")
-    return int(given)
+    if not (text.removeprefix("-").isascii() and text.removeprefix("-").isdigit()):
+        raise ModelError(f"{what}: {key} must be a number, got {text!r:.40}")
+    if text.startswith("-") or len(text) > 19:
+        raise ModelError(f"{what}: {key} must be non-negative, got {text:.40}")
+    return int(text)
 
 
 def _opened(what: str, root: Path, parts: tuple[str, ...]) -> BufferedReader:
     """A regular file below `root`, found without following a link; it may have further names (hard links)."""
     try:
-        found = _descriptor(root, parts)
+        descriptor = _descriptor(root, parts)
     except OSError as error:
         path = root.joinpath(*parts)
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             raise ModelError(f"{what}: '{path}' has become a link, which is not followed") from error
         raise ModelError(f"{what}: its file cannot be opened: {error}") from error
-    if not stat.S_ISREG(os.fstat(found).st_mode):
-        os.close(found)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
         raise ModelError(f"{what}: '{root.joinpath(*parts)}' is no regular file")
-    return os.fdopen(found, "rb")
+    return os.fdopen(descriptor, "rb")
 
 
 def _descriptor(root: Path, parts: tuple[str, ...]) -> int:
@@ -175,9 +171,9 @@ def _descriptor(root: Path, parts: tuple[str, ...]) -> int:
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts[:-1]:
-            inner = os.open(part, _FLAGS | os.O_DIRECTORY, dir_fd=folder)
+            below = os.open(part, _FLAGS | os.O_DIRECTORY, dir_fd=folder)
             os.close(folder)
-            folder = inner
+            folder = below
         return os.open(parts[-1], _FLAGS, dir_fd=folder)
     finally:
         os.close(folder)

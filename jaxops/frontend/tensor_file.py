@@ -1,5 +1,6 @@
-"""Reading a part of a tensor from a file: no more of it is ever in memory than the part and one block."""
+"""Tensors in files, and parts of them: no more is ever in memory than the part and one block."""
 
+import functools
 import io
 import math
 import os
@@ -12,6 +13,7 @@ import numpy as np
 
 from jaxops.compiler.numpy_interpreter import shareable
 from jaxops.errors import ModelError
+from jaxops.graph.nodes import Tensor
 
 # Bytes that are read at once, where the part has gaps in the file.
 _BLOCK = 1 << 24
@@ -36,7 +38,7 @@ class InMemory:
         return BufferedReader(io.BytesIO(self.data))  # type: ignore[arg-type]  # it reads as a raw one
 
 
-class Held:
+class HeldFile:
     """A file that stays open, so that it can be read when its name is gone.
 
     where: what messages call it.
@@ -56,16 +58,16 @@ class Held:
             raise ModelError(f"'{self}' has changed since the model was loaded from it; load it again")
         return BufferedReader(_Reader(self))
 
-    def read_at(self, place: int, buffer: Any) -> int:
-        """Fills a buffer with what is at a place, as far as the file goes: the number of bytes."""
-        return os.preadv(self._descriptor, [buffer], place)
+    def read_at(self, offset: int, buffer: Any) -> int:
+        """Fills a buffer from an offset on, as far as the file goes; returns the number of bytes."""
+        return os.preadv(self._descriptor, [buffer], offset)
 
 
 class _Reader(io.RawIOBase):
-    """Reads a file at a place of its own: descriptors of one file share theirs."""
+    """Reads a file from a position of its own: descriptors of one file share theirs."""
 
-    def __init__(self, file: Held) -> None:
-        self._file, self._place = file, 0
+    def __init__(self, file: HeldFile) -> None:
+        self._file, self._position = file, 0
 
     def readable(self) -> bool:
         return True
@@ -74,67 +76,85 @@ class _Reader(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._place = offset + (self._place if whence == os.SEEK_CUR else 0)
-        return self._place
+        self._position = offset + (self._position if whence == os.SEEK_CUR else 0)
+        return self._position
 
     def readinto(self, buffer: Any) -> int:
-        count = self._file.read_at(self._place, buffer)
-        self._place += count
+        count = self._file.read_at(self._position, buffer)
+        self._position += count
         return count
 
 
-def held(file: BufferedReader, where: str) -> File:
-    """An open file, for later."""
-    return Held(file, where) if hasattr(os, "preadv") else InMemory(file.read())
+def hold(file: BufferedReader, where: str) -> File:
+    """Keeps an open file, to be read later."""
+    return HeldFile(file, where) if hasattr(os, "preadv") else InMemory(file.read())
 
 
-class Data(NamedTuple):
-    """Bytes in a file."""
+class FileRange(NamedTuple):
+    """Bytes in a file. span: their positions."""
 
     file: File
-    place: range
+    span: range
 
     def read(self) -> bytes:
         """The bytes. Raises what `file.open` raises."""
         with self.file.open("rb") as file:
-            file.seek(self.place.start)
-            return file.read(len(self.place))
+            file.seek(self.span.start)
+            return file.read(len(self.span))
+
+    def tensor(self, name: str, dtype: np.dtype, sizes: tuple[int, ...]) -> Tensor:
+        """The bytes as a tensor that is read when it is needed: in C order, little-endian, not packed."""
+        part = functools.partial(read_part, name, self.file, self.span.start, dtype, sizes)
+        return Tensor(dtype, sizes, functools.partial(part, (slice(None),) * len(sizes)), part)
+
+
+def is_packed(dtype: np.dtype) -> bool:
+    """Whether a byte of a file may hold more than one element of this type."""
+    return bits(dtype) != 8 * dtype.itemsize
+
+
+def bits(dtype: np.dtype) -> int:
+    """How many bits of a file an element takes; the small types are packed."""
+    if dtype.name.startswith("float6_"):
+        return 6
+    packed = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
+    return packed.get(dtype.name, 8 * dtype.itemsize)
 
 
 def _stamp(descriptor: int) -> tuple[int, int]:
-    found = os.fstat(descriptor)
-    return found.st_size, found.st_mtime_ns
+    status = os.fstat(descriptor)
+    return status.st_size, status.st_mtime_ns
 
 
 def read_part(
-    name: str, path: File, offset: int, dtype: np.dtype, sizes: tuple[int, ...], index: tuple[slice, ...]
+    name: str, file: File, offset: int, dtype: np.dtype, sizes: tuple[int, ...], index: tuple[slice, ...]
 ) -> np.ndarray:
     """The elements at `index`, a slice of step 1 for each axis, of the tensor `name` at `offset` of a file.
 
-    The file has the array as ONNX stores it and as JAX's hosts have it: in C order, little-endian.
+    The file has the array as JAX's hosts have it: in C order, little-endian.
     Raises ModelError where the file ends too early.
     """
     if not sizes:
-        return read_part(name, path, offset, dtype, (1,), (slice(None),)).reshape(())
+        return read_part(name, file, offset, dtype, (1,), (slice(None),)).reshape(())
     ranges = [range(size)[part] for size, part in zip(sizes, index, strict=True)]
-    found = shareable(tuple(map(len, ranges)), dtype)
-    if found.size == 0:
-        return found
-    rows, inner = ranges[0], sizes[1:]
-    bytes_of_row = math.prod(inner) * dtype.itemsize
-    whole = found.shape[1:] == inner
-    step = len(rows) if whole else max(1, _BLOCK // bytes_of_row)
-    with path.open("rb") as file:
+    values = shareable(tuple(map(len, ranges)), dtype)
+    if values.size == 0:
+        return values
+    rows, trailing = ranges[0], sizes[1:]
+    bytes_of_row = math.prod(trailing) * dtype.itemsize
+    contiguous = values.shape[1:] == trailing
+    step = len(rows) if contiguous else max(1, _BLOCK // bytes_of_row)
+    with file.open("rb") as opened:
         for first in range(0, len(rows), step):
-            target = found[first : first + step]
-            block = target if whole else np.empty((len(target), *inner), dtype)
-            file.seek(offset + (rows.start + first) * bytes_of_row)
-            if file.readinto(block.reshape(-1).view(np.uint8).data) != block.nbytes:
+            target = values[first : first + step]
+            block = target if contiguous else np.empty((len(target), *trailing), dtype)
+            opened.seek(offset + (rows.start + first) * bytes_of_row)
+            if opened.readinto(block.reshape(-1).view(np.uint8).data) != block.nbytes:
                 end = offset + math.prod(sizes) * dtype.itemsize
                 raise ModelError(
-                    f"tensor '{name}' of shape {sizes}: its data is damaged: '{path}' ends before byte {end}"
+                    f"tensor '{name}' of shape {sizes}: its data is damaged: '{file}' ends before byte {end}"
                 )
-            if not whole:
+            if not contiguous:
                 target[...] = block[(slice(None), *index[1:])]
-    found.flags.writeable = False  # an array of JAX may share its memory
-    return found
+    values.flags.writeable = False  # an array of JAX may share its memory
+    return values

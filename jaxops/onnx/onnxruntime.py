@@ -52,7 +52,9 @@ def _in_one_folder(model: onnx.ModelProto, folders: Folders) -> Path | None:
 
     onnxruntime takes one folder, and follows no link that leads out of it.
     """
-    found = [(tensor, located(tensor, folders).path) for tensor in tensors_of(model) if uses_external_data(tensor)]
+    found = [
+        (tensor, Path(str(located(tensor, folders).file))) for tensor in tensors_of(model) if uses_external_data(tensor)
+    ]
     if not found:
         return None
     folder = Path(os.path.commonpath([path.parent for _, path in found]))

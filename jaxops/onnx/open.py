@@ -1,5 +1,6 @@
 """From what a caller gives, a path, bytes, an open file or a ModelProto, to protobuf."""
 
+import functools
 import io
 import os
 import stat
@@ -13,11 +14,14 @@ from google.protobuf.message import DecodeError
 
 from jaxops.errors import ArgumentError, ModelError, PathError, SignatureError
 from jaxops.frontend.safe_files import Folders, folders
-from jaxops.frontend.tensor_file import Data, File, InMemory, held
+from jaxops.frontend.tensor_file import File, FileRange, InMemory, hold
 from jaxops.onnx.split_protobuf import cut
 
 # Or an object with a `model_proto`, as torch.onnx.export returns.
 Readable: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto | BinaryIO | Any
+
+
+_folders = functools.partial(folders, noun="external data", option="external_data")
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +33,7 @@ class Parsed:
     """
 
     proto: onnx.ModelProto
-    data: Mapping[int, Data]
+    data: Mapping[int, FileRange]
     folders: Folders
     where: str
     source: Path | bytes | onnx.ModelProto
@@ -44,16 +48,16 @@ def parsed(model: Readable, external_data: str | os.PathLike[str] | None = None)
     if isinstance(model, onnx.ModelProto):
         own = onnx.ModelProto()  # the caller may change theirs, while weights are read when they are needed
         own.CopyFrom(model)
-        return Parsed(own, {}, folders(None, external_data), "the ModelProto", own)
+        return Parsed(own, {}, _folders(None, external_data), "the ModelProto", own)
     if isinstance(model, bytes | bytearray | memoryview):
         data = bytes(model)
-        return _of_bytes(data, folders(None, external_data), "the bytes")
+        return _of_bytes(data, _folders(None, external_data), "the bytes")
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         with _opened(model, path) as file:
             if not file.seekable():  # a pipe
-                return _of_bytes(file.read(), folders(path, external_data), str(path))
-            return _parsed(file, held(file, str(path)), folders(path, external_data), str(path), path.absolute())
+                return _of_bytes(file.read(), _folders(path, external_data), str(path))
+            return _parsed(file, hold(file, str(path)), _folders(path, external_data), str(path), path.absolute())
     try:
         if _is_device(model):
             raise OSError("it is a device")
@@ -67,7 +71,7 @@ def parsed(model: Readable, external_data: str | os.PathLike[str] | None = None)
         )
     name = getattr(model, "name", None)  # a file on disk has one, and a folder with it
     path = Path(name) if isinstance(name, str) and Path(name).is_file() else None
-    return _of_bytes(data, folders(path, external_data), str(path or "the file"))
+    return _of_bytes(data, _folders(path, external_data), str(path or "the file"))
 
 
 def whole(source: Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
@@ -128,7 +132,7 @@ def _parsed(file: BinaryIO, later: File, places: Folders, where: str, source: Pa
         found = cut(file)
     except OSError as error:  # of /proc, or of a disk that fails
         raise PathError(f"load: '{where}' cannot be read: {error}") from error
-    data = {position: Data(later, place) for position, place in found.data.items()}
+    data = {position: FileRange(later, span) for position, span in found.data.items()}
     return Parsed(_proto(found.rest, where), data, places, where, source)
 
 

@@ -13,8 +13,8 @@ from onnx.external_data_helper import uses_external_data
 
 from jaxops.errors import ModelError
 from jaxops.frontend.module_paths import modules_of, scope_of
-from jaxops.frontend.safe_files import ExternalData, Folders, bits, external_data
-from jaxops.frontend.tensor_file import Data, File, read_part
+from jaxops.frontend.safe_files import Folders, find_data
+from jaxops.frontend.tensor_file import FileRange, is_packed
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
 from jaxops.memory import bounded
 from jaxops.onnx.nchwc import without_blocks
@@ -32,6 +32,8 @@ from jaxops.onnx.validate import (
 
 # What makes a tensor whose data is in another file.
 _External: TypeAlias = Callable[[TensorProto, np.dtype], Tensor]
+# An initializer, and where its bytes are if it does not have them itself.
+_Stored: TypeAlias = tuple[TensorProto, FileRange | None]
 # What writers of models put where they know no name for a size.
 _UNNAMED = {"", "?", "-1", "None", "_"}
 
@@ -103,7 +105,7 @@ def function(
     return Function(graph, tuple(attributes), defaults, opsets_of(proto.opset_import) or opsets)
 
 
-def _graph(proto: onnx.GraphProto, external: _External, data: Mapping[int, Data] | None = None) -> Graph:
+def _graph(proto: onnx.GraphProto, external: _External, data: Mapping[int, FileRange] | None = None) -> Graph:
     """data: position among the initializers → where the bytes are of one that does not have them itself."""
     tensors = _without_repeats(proto.initializer, data or {})
     names = [t.name for t, _ in tensors] + [sparse.values.name for sparse in proto.sparse_initializer]
@@ -125,10 +127,10 @@ def _graph(proto: onnx.GraphProto, external: _External, data: Mapping[int, Data]
     )
 
 
-def _without_repeats(tensors: Sequence[TensorProto], data: Mapping[int, Data]) -> list[tuple[TensorProto, Data | None]]:
+def _without_repeats(tensors: Sequence[TensorProto], data: Mapping[int, FileRange]) -> list[_Stored]:
     """The initializers, and where their bytes are if they do not have them themselves, without exact repeats, which
     some tools write. Different ones of one name are left to raise."""
-    first: dict[str, tuple[TensorProto, Data | None]] = {}
+    first: dict[str, _Stored] = {}
     kept = []
     for position, tensor in enumerate(tensors):
         found = tensor, data.get(position)
@@ -138,7 +140,7 @@ def _without_repeats(tensors: Sequence[TensorProto], data: Mapping[int, Data]) -
     return kept
 
 
-def _equal(one: Data | None, other: Data | None) -> bool:
+def _equal(one: FileRange | None, other: FileRange | None) -> bool:
     return one is other or (one is not None and other is not None and one.read() == other.read())
 
 
@@ -229,19 +231,13 @@ def _tensor(proto: TensorProto, external: _External) -> Tensor:
     return Tensor(dtype, tuple(proto.dims), functools.partial(_to_array, proto))
 
 
-def _embedded(proto: TensorProto, data: Data) -> Tensor:
+def _embedded(proto: TensorProto, data: FileRange) -> Tensor:
     """A tensor whose bytes are not in its proto."""
     dtype, sizes = _type(proto), tuple(proto.dims)
-    size = math.prod(sizes) * dtype.itemsize
-    if bits(dtype) == 8 * dtype.itemsize and dtype.kind != "O" and size == len(data.place):
-        return _in_file(proto.name, data.file, data.place.start, dtype, sizes)
+    if not is_packed(dtype) and dtype.kind != "O" and math.prod(sizes) * dtype.itemsize == len(data.span):
+        return data.tensor(proto.name, dtype, sizes)
     # protobuf unpacks small types, and says what is wrong with others.
     return Tensor(dtype, sizes, lambda: _to_array(_filled(proto, data.read())))
-
-
-def _in_file(name: str, file: File, offset: int, dtype: np.dtype, sizes: tuple[int, ...]) -> Tensor:
-    part = functools.partial(read_part, name, file, offset, dtype, sizes)
-    return Tensor(dtype, sizes, functools.partial(part, (slice(None),) * len(sizes)), part)
 
 
 def _to_array(proto: TensorProto) -> np.ndarray:
@@ -260,19 +256,17 @@ def _zeros(proto: TensorProto, dtype: np.dtype) -> Tensor:
 
 def _external(folders: Folders, proto: TensorProto, dtype: np.dtype) -> Tensor:
     """External data; the file is checked now and its bytes are read when they are needed."""
-    data, sizes = located(proto, folders), tuple(proto.dims)
-    if bits(dtype) == 8 * dtype.itemsize:
-        return _in_file(proto.name, data, data.offset, dtype, sizes)
     # A copy without the reference to the file: only type and shape are left of it.
     header = TensorProto(name=proto.name, data_type=proto.data_type, dims=list(proto.dims))
-    return Tensor(dtype, sizes, lambda: _to_array(_filled(header, data.read())))
+    return _embedded(header, located(proto, folders))
 
 
-def located(proto: TensorProto, folders: Folders) -> ExternalData:
-    """Where the data of a tensor is that has external data. Raises ModelError as `external_data`."""
+def located(proto: TensorProto, folders: Folders) -> FileRange:
+    """Where the data of a tensor is that has external data. Raises ModelError as `find_data`."""
     dtype = _dtype(f"tensor '{proto.name}'", proto.data_type)
     entries = {text_of(entry.key): text_of(entry.value) for entry in proto.external_data}
-    return external_data(proto.name, dtype, proto.dims, entries, folders)
+    location, offset, length = entries.get("location", ""), entries.get("offset"), entries.get("length")
+    return find_data(proto.name, dtype, proto.dims, location, folders, offset, length)
 
 
 def _filled(header: TensorProto, data: bytes) -> TensorProto:

@@ -14,8 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec as P
 from onnx import TensorProto, helper, numpy_helper
 
 import jaxops.onnx
-from jaxops.errors import ArgumentError, ModelError, ShapeError
-from jaxops.frontend.tensor_file import read_part
+from jaxops.errors import ArgumentError, ShapeError
 from jaxops.sharding import data_parallel, tensor_parallel
 
 CHILD = Path(__file__).with_name("sharded_models.py")
@@ -160,22 +159,3 @@ def test_weights_inside_the_file_are_split_too(mesh):
 )
 def test_tensor_parallel(mesh, name, path, shape, spec):
     assert tensor_parallel("model", mesh)(name, path, shape).spec == spec
-
-
-@pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16", "bool"])
-@pytest.mark.parametrize("index", [np.s_[:, :, :], np.s_[1:3, :, :], np.s_[:, 1:2, 2:], np.s_[2:, 0:0, :]])
-def test_read_part(tmp_path, monkeypatch, dtype, index):
-    monkeypatch.setattr("jaxops.frontend.tensor_file._BLOCK", 50)  # more than one block
-    values = np.arange(60).reshape(4, 3, 5).astype(jax.numpy.dtype(dtype))
-    (tmp_path / "w").write_bytes(b"before" + values.tobytes() + b"after")
-    found = read_part("w", tmp_path / "w", 6, values.dtype, values.shape, index)
-    assert found.dtype == values.dtype
-    assert found.tobytes() == values[index].tobytes()
-    assert found.shape == values[index].shape
-
-
-def test_read_part_of_a_scalar_and_of_a_file_that_ends(tmp_path):
-    (tmp_path / "w").write_bytes(np.float32(3).tobytes())
-    assert read_part("w", tmp_path / "w", 0, np.dtype(np.float32), (), ()).item() == 3
-    with pytest.raises(ModelError, match=r"tensor 'w' of shape \(2,\): its data is damaged.*ends before byte 8"):
-        read_part("w", tmp_path / "w", 0, np.dtype(np.float32), (2,), (slice(None),))
