@@ -209,8 +209,8 @@ class Model:
         """The model in bfloat16 or float16: floating-point parameters, inputs and outputs have that type.
 
         keep: which nodes compute in float32, as a function of a node's label and the name of its operator; without it,
-        normalizations, also those spelled out in several nodes, softmax and losses. What a node reads is converted, and
-        so is what the model returns. A finite number beyond the type's range becomes its largest.
+        normalizations, also those spelled out in several nodes, softmax, losses and means: see their `Traits`.
+        What a node reads is converted, as are results. A finite number beyond the type's range becomes its largest.
         Raises ArgumentError for another type.
         """
         found = narrowed(self.graph, self.inputs, self._defaults, self._tensors, self._weights.params, dtype, keep)

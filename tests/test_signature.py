@@ -1,5 +1,7 @@
 """Tools go by what an operator says of itself, so a new operator is right in each of them without another edit."""
 
+import inspect
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
 from jaxops.onnx import load
 from jaxops.onnx.needs_x64 import needs_x64
+from jaxops.onnx.registry import DOMAINS
 from jaxops.signature import AllBits, Bias, Cache, Traits, UpperBound, Weight, operator, role, traits
 from jaxops.static import Array
 from jaxops.tools.convert.astype import narrowed
@@ -143,3 +146,40 @@ def test_marks_of_a_file_and_of_none():
     assert role(None, 0) is None
     with pytest.raises(TypeError, match="color"):
         operator(color="red")(lambda x: x)
+
+
+# Parameters whose names say what they are for, …
+NAMES = {"w": "weight", "weight": "weight", "weights": "weight", "gamma": "weight", "bias": "bias", "beta": "bias"}
+# … and operands that have such a name and are none: weights of classes, gates, a second bias.
+OPERANDS = {
+    *("negative_log_likelihood_loss.weight", "softmax_cross_entropy_loss.weights", "linear_attention.beta"),
+    *("gated_delta_net.beta", "skip_group_norm.bias", "skip_layer_normalization.bias"),
+    "skip_simplified_layer_normalization.bias",
+}
+
+
+def without_role(fn):
+    """The parameters of an operator whose names say a role that its signature does not."""
+    inputs = [p.name for p in inspect.signature(fn).parameters.values() if p.kind is not p.KEYWORD_ONLY]
+    return {f"{fn.__name__}.{name}" for k, name in enumerate(inputs) if name in NAMES and role(fn, k) != NAMES[name]}
+
+
+FUNCTIONS = [getattr(module, name) for module in DOMAINS.values() for name in module.__all__]
+
+
+def test_parameters_have_the_roles_that_their_names_say():
+    assert {name for fn in FUNCTIONS for name in without_role(fn)} == OPERANDS
+
+
+def test_an_operator_with_a_weight_says_its_kind():
+    weighted = {
+        fn for fn in FUNCTIONS if "weight" in [role(fn, k) for k in range(len(inspect.signature(fn).parameters))]
+    }
+    assert len(weighted) > 50
+    assert {fn.__name__ for fn in weighted if not traits(fn).kind} == {"mul", "gated_relative_position_bias"}
+
+
+def test_a_forgotten_role_is_found():
+    def layer(x, weight, bias: Bias[Array], gamma: Bias[Array]): ...
+
+    assert without_role(layer) == {"layer.weight", "layer.gamma"}

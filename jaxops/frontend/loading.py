@@ -29,7 +29,8 @@ class Options(TypedDict, total=False):
     be trained: names, a dictionary from name to bool, or a function of the name that gives None where the default shall
     hold. By default single numbers and integers are static, and all but masks and running statistics is trained.
     operators: functions for operators of your own, by (domain, name): `fn(*inputs, **attributes)`, with None for an
-    input left out. A parameter that is annotated `jaxops.signature.Static` gets NumPy values.
+    input left out. A parameter that is annotated `jaxops.signature.Static` gets NumPy values; `Weight`, `Bias` and the
+    decorator `operator` there say what the function does: to `Model.paths`, `plot`, `astype`, and to x64="auto".
     sharding: a function of name, module path and shape of a parameter that gives its PartitionSpec on the current mesh
     (`jax.set_mesh`), or its NamedSharding; `jaxops.sharding` has two. Parameters are read shard by shard.
     names: of the keys of `Model.params`: the file's, or the module paths of `Model.paths`. The other options take the

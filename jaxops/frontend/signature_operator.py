@@ -41,7 +41,8 @@ class SignatureOperator:
         carried = self._marks.items()
         # How operands and outputs pass through each graph among the attributes.
         self.subgraphs = {name: mark for name, found in carried for mark in found if isinstance(mark, Subgraph)}
-        self.foldable = traits(self.function).foldable
+        self.traits = traits(self.function)
+        self.foldable = self.traits.foldable
         self.draws = "rng" in self.parameters and not self.subgraphs  # one with subgraphs takes the key for them
         self.keeps_sizes = KEEPS_SIZES in self._marks_of(0)
 

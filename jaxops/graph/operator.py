@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from jaxops.signature import Subgraph
+from jaxops.signature import Subgraph, Traits
 
 if TYPE_CHECKING:
     from jaxops.graph.nodes import Graph, Node
@@ -24,7 +24,12 @@ class Operator(Protocol):
 
     @property
     def function(self) -> Callable[..., Any] | None:
-        """The function that has its meaning, whose signature and traits say what it is; None where a graph has it."""
+        """The function with its meaning, whose signature says the roles of the inputs; None if a graph defines it."""
+        ...
+
+    @property
+    def traits(self) -> Traits:
+        """Its kind, its precision in a narrower model, whether integers grow, and whether it has a derivative."""
         ...
 
     @property

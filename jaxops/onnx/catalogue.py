@@ -7,7 +7,7 @@ from typing import Any
 from jaxops.errors import UnsupportedError
 from jaxops.onnx.registry import DOMAINS, Operator, find
 from jaxops.onnx.schemas import operators as names_of, versions
-from jaxops.signature import SHAPE_ONLY, STATIC, traits
+from jaxops.signature import SHAPE_ONLY, STATIC
 
 _FLOATS = {"tensor(float16)", "tensor(float)", "tensor(double)", "tensor(bfloat16)"}
 
@@ -55,7 +55,7 @@ def _differentiable(operator: Operator) -> bool:
     taken = [formal for k, formal in enumerate(operator.schema.inputs) if operator.mark(k) not in (STATIC, SHAPE_ONLY)]
     given = [operator.given_types(k) for k in range(len(operator.schema.outputs))]
     moves = _floating([operator.taken_types(formal) for formal in taken]) and _floating(given)
-    return traits(operator.function).differentiable and (moves or bool(operator.subgraphs))
+    return operator.traits.differentiable and (moves or bool(operator.subgraphs))
 
 
 def _floating(types: Sequence[Any]) -> bool:

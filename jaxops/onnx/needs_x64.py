@@ -16,7 +16,7 @@ from jaxops.dtypes import out_of_range, stand_in
 from jaxops.graph.data_dependence import result_is_static
 from jaxops.graph.nodes import Graph, Node, Tensor
 from jaxops.onnx.output_types import output_types
-from jaxops.signature import ALL_BITS, LOWER_BOUND, SHAPE_ONLY, STATIC, UPPER_BOUND, operand_marks, traits
+from jaxops.signature import ALL_BITS, LOWER_BOUND, SHAPE_ONLY, STATIC, UPPER_BOUND, operand_marks
 
 # Attributes with the numbers that operators of ai.onnx.ml choose among.
 _CHOSEN = (
@@ -140,7 +140,7 @@ class _Walk:
 
 def _grows(node: Node, operands: Sequence[Any], result: np.dtype | None) -> bool:
     """Whether integers of the result may exceed 32 bits, although no operand does."""
-    grows = traits(node.operator.function).grows
+    grows = node.operator.traits.grows
     if not isinstance(grows, bool):
         return grows(operands, result, node.attributes)
     return grows or any(map(_exceeds, map(node.attributes.get, _CHOSEN)))

@@ -15,7 +15,6 @@ from jaxops import ops
 from jaxops.graph.nodes import Graph, Node, Tensor
 from jaxops.kernels.xla_workarounds import flat_at_zero
 from jaxops.onnx.lenient import TolerantOperator
-from jaxops.signature import traits
 from jaxops.static import is_static
 
 # What makes a sum of squares where its first operand is one, beside another form of it, …
@@ -70,7 +69,7 @@ def _squared(node: Node, squares: set[str], constants: Mapping[str, Any]) -> boo
         return _exponent(node, constants) > 1
     if function in _OF_ALL:
         return squares.issuperset(inputs)
-    return (traits(function).kind == "form" or function in _OF_FIRST) and squares.issuperset(inputs[:1])
+    return (node.operator.traits.kind == "form" or function in _OF_FIRST) and squares.issuperset(inputs[:1])
 
 
 def _is_root(node: Node, squares: set[str], constants: Mapping[str, Any]) -> bool:

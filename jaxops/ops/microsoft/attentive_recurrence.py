@@ -30,7 +30,7 @@ from jaxops.ops.recurrent.recurrence import (
 )
 from jaxops.shapes.arithmetic import sizes_fit
 from jaxops.shapes.recurrent import layers as layer_sizes
-from jaxops.signature import Traits
+from jaxops.signature import Bias, Traits, Weight
 from jaxops.static import Array, Dim, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="recurrent")
@@ -72,13 +72,13 @@ def _attention_size(op: str, directions: int, x: Sizes, w: Sizes, r: Sizes, shap
 
 def attn_lstm(
     x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None = None,
+    w: Weight[Array],
+    r: Weight[Array],
+    b: Bias[Array] | None = None,
     sequence_lens: Array | None = None,
     initial_h: Array | None = None,
     initial_c: Array | None = None,
-    p: Array | None = None,
+    p: Weight[Array] | None = None,
     qw: Array | None = None,
     mw: Array | None = None,
     v: Array | None = None,

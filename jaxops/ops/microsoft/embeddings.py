@@ -122,10 +122,11 @@ def torch_embedding(
     return rows
 
 
+@operator(kind="embedding")
 def word_conv_embedding(
     sequence: Array,
-    w: Array,
-    b: Array,
+    w: Weight[Array],
+    b: Bias[Array],
     c: Array,
     *,
     char_embedding_size: int | None = None,

@@ -21,7 +21,7 @@ from jaxops.dtypes import is_float
 from jaxops.errors import ArgumentError, DTypeError
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
 from jaxops.graph.operator import WrappedOperator
-from jaxops.signature import SHAPE_ONLY, STATIC, traits
+from jaxops.signature import SHAPE_ONLY, STATIC
 
 # (the label of a node, the name of its operator) → whether it computes in float32.
 Keep = Callable[[str, str], bool]
@@ -160,7 +160,7 @@ class _Walk:
     def _node(self, node: Node, wide: bool, ends: frozenset[str]) -> Node:
         operator = node.operator.inner if isinstance(node.operator, Converting) else node.operator
         if self.keep is None:
-            wide = wide or traits(operator.function).precision == "float32"
+            wide = wide or operator.traits.precision == "float32"
         else:
             wide = wide or bool(self.keep(node.label, operator.name))
         inner = {key: self.graph(value) for key, value in node.subgraphs.items()}
@@ -184,22 +184,20 @@ def _exact(graph: Graph, tensors: Mapping[str, Tensor]) -> frozenset[Node]:
         of_angle = _is_linear(node) and not angles.isdisjoint(node.outputs) and not _is_layer(node, graph, tensors)
         if function in (ops.sin, ops.cos) or of_angle:
             angles.update(filter(None, node.inputs))
-        if traits(function).precision == "exact" or of_angle:
+        if node.operator.traits.precision == "exact" or of_angle:
             found.add(node)
     return frozenset(found)
 
 
 def _is_linear(node: Node) -> bool:
     """Whether it makes an angle of a position: bfloat16 has no 257, let alone its product with a frequency."""
-    function = node.operator.function
-    return traits(function).kind in ("form", "movement", "linear") or function in _LINEAR
+    return node.operator.traits.kind in ("form", "movement", "linear") or node.operator.function in _LINEAR
 
 
 def _is_layer(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> bool:
     """Whether a node multiplies by a matrix of parameters, and not by a vector of frequencies."""
     read = [tensors[graph.params[name]] for name in node.inputs if graph.params.get(name) in tensors]
-    function = node.operator.function
-    product = function is ops.einsum or traits(function).kind == "linear"
+    product = node.operator.traits.kind == "linear" or node.operator.function is ops.einsum
     return product and any(sum(d > 1 for d in t.shape) > 1 for t in read)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from jaxops import ops
 from jaxops.errors import SignatureError
 from jaxops.graph.nodes import Graph, Node
-from jaxops.signature import BIAS, WEIGHT, role, traits
+from jaxops.signature import BIAS, WEIGHT, role
 
 # The roles of operands in the words of Keras, which are else those of PyTorch.
 _KERAS = {"weight": "kernel"}
@@ -152,7 +152,7 @@ def _collect(graph: Graph, outer: Mapping[str, str], caller: str, uses: _Uses, s
             param = local.get(name)
             if param is None:
                 continue
-            if traits(node.operator.function).kind == "form" and position == 0:
+            if node.operator.traits.kind == "form" and position == 0:
                 local[node.outputs[0]] = param
                 if node.operator.function is ops.identity:
                     uses.aliases.setdefault(param, []).append(node.outputs[0])
@@ -180,7 +180,7 @@ def _role(node: Node, position: int) -> str | None:
     """What an operand is for: a recurrent layer has two weights, which go by their names."""
     operator = node.operator
     said = role(operator.function, position)
-    return operator.formals[position] if said and traits(operator.function).kind == "recurrent" else said
+    return operator.formals[position] if said and operator.traits.kind == "recurrent" else said
 
 
 def _leaf(use: _Use, uses: _Uses, module: str) -> str | None:
@@ -196,7 +196,7 @@ def _path_of(name: str, use: _Use, uses: _Uses) -> str | None:
     read = _READ.fullmatch(re.sub(r":\d+$", "", name))
     if read:
         leaf = _leaf(use, uses, use.scope) or "bias"
-        words = _KERAS_NORM if traits(use.node.operator.function).kind == "normalization" else _KERAS
+        words = _KERAS_NORM if use.node.operator.traits.kind == "normalization" else _KERAS
         return f"{read[1].replace('/', '.').strip('.')}.{words.get(leaf, leaf)}"
     module = use.scope
     if not module:

@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxops import ops
 from jaxops.graph.nodes import Graph, Node
-from jaxops.signature import SHAPE_ONLY, STATIC, traits
+from jaxops.signature import SHAPE_ONLY, STATIC
 from jaxops.tools.inspect.modules import Modules, modules, parameters
 
 # Of the kinds of its operators, the first one here is that of a box.
@@ -95,14 +95,13 @@ class _Facts:
 
     def kind(self, nodes: Sequence[Node]) -> str:
         """What the nodes mainly do, for a colour."""
-        functions = [node.operator.function for node in _opened(nodes, set())]
-        kinds = [traits(fn).kind for fn in functions]
+        operators = [node.operator for node in _opened(nodes, set())]
+        functions, kinds = [o.function for o in operators], [o.traits.kind for o in operators]
         if ops.softmax in functions and kinds.count("linear") > 1:
             return "attention"
         if any(node.operator.function is ops.gather and parameters(node, self.graph) for node in nodes):
             kinds.append("embedding")
-        # A normalization spelt out: x / sqrt(mean(x²)).
-        spelt_out = {ops.sqrt, ops.reduce_mean}.issubset(functions)
+        spelt_out = ops.sqrt in functions and ops.reduce_mean in functions  # x / sqrt(mean(x²))
         return next(filter(kinds.__contains__, KINDS), "normalization" if spelt_out else "operators")
 
 
@@ -132,7 +131,7 @@ def _carrying(graph: Graph) -> set[int]:
     moving = {value.name for value in graph.inputs} - set(graph.params)
     fed = set()
     for node in graph.nodes:
-        learned = traits(node.operator.function).kind != "form" and parameters(node, graph)
+        learned = node.operator.traits.kind != "form" and parameters(node, graph)
         if learned or moving.intersection(_data(node)) or node.draws:
             fed.add(id(node))
             moving.update(node.outputs)

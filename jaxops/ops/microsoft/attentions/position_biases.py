@@ -19,7 +19,7 @@ from jaxops.ops.microsoft.attentions.packing import restored
 from jaxops.ops.microsoft.attentions.projected_attention import along_last
 from jaxops.shapes.arithmetic import all_agree
 from jaxops.shapes.microsoft.attentions import cached_attention as sizes_of, packing as packed_sizes
-from jaxops.signature import Static
+from jaxops.signature import Bias, Static, Weight
 from jaxops.static import Array, Dim, jit_if_concrete, known
 
 
@@ -84,8 +84,8 @@ def gated_relative_position_bias(
     query_layer: Array,
     query_bias: Array,
     rel_pos: Array,
-    weight: Array,
-    bias: Array,
+    weight: Weight[Array],
+    bias: Bias[Array],
     eco_a: Array,
     token_offset: Array | None = None,
     *,

@@ -179,6 +179,7 @@ def _matmul_bnb4(operands: tuple[jax.Array, ...], sizes: tuple[int, ...], kind: 
     return y.astype(a.dtype)
 
 
+@operator(kind="embedding")
 def gather_block_quantized(
     data: Weight[Array],
     indices: Array,

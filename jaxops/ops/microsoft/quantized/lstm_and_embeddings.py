@@ -18,7 +18,7 @@ from jaxops.ops.recurrent.gate_activations import resolve
 from jaxops.ops.recurrent.layers import lstm_step
 from jaxops.ops.recurrent.recurrence import Cell, Direction, State, Step, Weights, directions, layer
 from jaxops.shapes.arithmetic import sizes_fit
-from jaxops.signature import Traits, operator
+from jaxops.signature import Bias, Traits, Weight, operator
 from jaxops.static import Array, Sizes, jit_if_concrete
 
 TRAITS = Traits(precision="exact")
@@ -27,13 +27,13 @@ TRAITS = Traits(precision="exact")
 @operator(kind="recurrent")
 def dynamic_quantize_lstm(
     x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None,
+    w: Weight[Array],
+    r: Weight[Array],
+    b: Bias[Array] | None,
     sequence_lens: Array | None,
     initial_h: Array | None,
     initial_c: Array | None,
-    p: Array | None,
+    p: Weight[Array] | None,
     w_scale: Array,
     w_zero_point: Array,
     r_scale: Array,
