@@ -176,7 +176,7 @@ def _check_fits(values: np.ndarray, target: np.dtype) -> None:
 
 def _out_of_range(value: Any, dtype: np.dtype, target: np.dtype) -> OutOfRangeError:
     return OutOfRangeError(
-        f"the {dtype.name} constant {value} does not fit {target.name}, which stands for {dtype.name} while "
+        f"the {dtype.name} value {value} does not fit {target.name}, which stands for {dtype.name} while "
         f"x64 is off; turn it on with jax.config.update('jax_enable_x64', True), or for a model with load(…, x64=True)"
     )
 

@@ -30,7 +30,7 @@ class ShapeError(JaxopsError, ValueError):
 class SizeError(ShapeError):
     """A question about symbolic sizes whose answer depends on their values.
 
-    needs: what must hold for the model to run at all, such as "s <= 512", if that is known; else empty. otherwise: what
+    needs: the condition for the model to run at all, such as "s <= 512", if it is known; else empty. otherwise: what
     holds instead where it may be otherwise, too: "s == 1" beside "s >= 2", of a branch that asks for 1. names: for each
     symbol, the name under which the model declares it, where that differs. example: numbers with which it holds.
     """
@@ -117,7 +117,7 @@ class PathError(JaxopsError, FileNotFoundError):
 
 
 class ExistsError(JaxopsError, FileExistsError):
-    """A place to write to that holds what was not written by jaxops, or was changed since."""
+    """A path to write to that holds files which jaxops did not write, or which were changed since."""
 
 
 def shape_text(sizes: Sequence[Any]) -> str:

@@ -1,6 +1,6 @@
 """Parameters that stay in their file until something needs them.
 
-What a model runs at each call may need none of them as they are: of a filter it keeps a transpose. So a parameter is
+The calls of a model may need none of them unchanged: of a filter they need a transposed copy. So a parameter is
 read when a program is compiled, for NumPy and let go again, or for good.
 """
 
@@ -37,7 +37,7 @@ class Unread:
         return np.asarray(current(self))
 
     def read_once(self) -> jax.Array:
-        """The parameter, for good."""
+        """The parameter, which stays in memory."""
         with self._lock:
             if self.array is None:
                 self.array = self.read()
@@ -50,12 +50,12 @@ def current(x: Any) -> Any:
 
 
 def type_of(x: Any) -> Any:
-    """A parameter, or what says its shape and dtype."""
+    """A parameter, or an object with its shape and dtype."""
     return x.type if isinstance(x, Unread) else x
 
 
 def arrays(weights: Sequence[Any]) -> list[Any]:
-    """Parameters as arrays of JAX, read for good."""
+    """Parameters as arrays of JAX, which stay in memory."""
     unread = [x for x in weights if isinstance(x, Unread) and x.array is None]
     if unread:  # to start threads takes as long as a small program
         with ThreadPoolExecutor(READERS) as executor:
@@ -64,7 +64,7 @@ def arrays(weights: Sequence[Any]) -> list[Any]:
 
 
 def named_arrays(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The same parameters, read for good."""
+    """The same parameters, read into memory."""
     return dict(zip(params, arrays(list(params.values())), strict=True))
 
 

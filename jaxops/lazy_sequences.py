@@ -24,7 +24,7 @@ class SplitSequence:
     keepdims: bool
 
     def problem(self, text: str) -> SizeError:
-        """The error for what needs the number of arrays; it begins with `text`."""
+        """The error of an operation that needs the number of arrays; it begins with `text`."""
         size = self.data.shape[self.axis]
         return SizeError(f"{text}: the number of pieces of {self.each} in {size} must be known", size, self.each)
 
@@ -40,5 +40,5 @@ class GrowingSequence:
     added: tuple[Array, ...] = ()
 
     def problem(self, text: str) -> StaticError:
-        """The error for what needs the arrays; it begins with `text`."""
+        """The error of an operation that needs the arrays; it begins with `text`."""
         return StaticError(f"{text}: a loop over a symbolic number of iterations can only append to a sequence")

@@ -1,8 +1,8 @@
 """Limits the bytes that a result may take, asked of its sizes before anything is computed.
 
 A result that is computed here, by NumPy or by a compiled program, may take `max_bytes`: half of the machine's memory,
-unless a model was loaded with another number. What is only traced, for `jax.export` or a caller's `jit`, may run on
-another machine; its sizes must fit the 64-bit numbers of XLA, which ends the process otherwise.
+unless a model was loaded with another number. A program that is only traced, for `jax.export` or a caller's `jit`, may
+run on another machine; its sizes must fit the 64-bit numbers of XLA, which ends the process otherwise.
 """
 
 import inspect
@@ -63,7 +63,7 @@ def bounded(subject: str, sizes: Sequence[Any], itemsize: int, *, computed: bool
     """Raises TooLargeError if an array of these sizes may not be made. Symbolic sizes are left out.
 
     subject: the operator, and which value of it if that is not its result. computed: whether it takes memory on this
-    machine; None, for a result of JAX, asks whether what is traced runs here. Else its bytes need only be countable.
+    machine; None, for a result of JAX, asks if traced programs run here. Else its bytes need only be countable.
     """
     computed = _RUNS_HERE.get() if computed is None else computed
     concrete = [d for d in sizes if isinstance(d, int)]

@@ -44,11 +44,11 @@ class Model:
     `model(*inputs, **named)` is that with the model's own parameters. Both are compiled, once per shape of the inputs
     and value of the static ones; inside a transformation they become part of its program, and under `jax.disable_jit`
     they run node by node. Inputs come in the order of `model.inputs`, by name, or as one dictionary. One output is
-    returned as it is, several as a namedtuple in the order of the graph. Outside transformations an output that does
+    returned alone, several as a namedtuple in the order of the graph. Outside transformations an output that does
     not depend on traced values (a shape) is a NumPy array, of 64 bits. It can be copied and pickled.
 
     params: the weights, a flat dict of arrays under the model's names; read at the first use, in the types of that
-    moment's x64 setting, or as declared if `x64` (see `load`); single numbers are none. trainable: which to train.
+    moment's x64 setting, or as declared if `x64` (see `load`); scalars are not parameters. trainable: which to train.
     inputs, outputs: name, shape with symbolic names, dtype; an input whose `static` is not empty must be given
     as a NumPy value, and each new value of it compiles anew. One that `decides` which branch is taken may be given as
     a NumPy value or a Python number, so that only that branch is compiled, or as a JAX array.
@@ -71,9 +71,9 @@ class Model:
         sharding: Rule | None = None,
         x64: bool | Callable[[Graph, Mapping[str, Tensor], Mapping[str, bool]], bool] = False,
     ) -> None:
-        """description: what a person should know of the file. pieces: what runs it. origin: where it was read. x64:
-        whether it runs with 64-bit types, or what decides it: of the prepared graph, the parameters, and which inputs
-        are static. The others: as in `load`.
+        """description: a line about the file. pieces: runs it. origin: the place that it was read from. x64:
+        whether it runs with 64-bit types, or a function that decides it from the prepared graph, the parameters, and
+        which inputs are static. The others: as in `load`.
         """
         if not isinstance(names, str) or names not in ("onnx", "module"):
             raise ArgumentError(f"`names` is {names!r}; it must be 'onnx' or 'module'")
@@ -86,8 +86,8 @@ class Model:
         self.graph, self._constants = prepare(graph, needs.of, static, trainable)
         self._by_path = names == "module"
         if self._by_path:
-            found = self._named.names
-            self.graph, self._constants = renamed(self.graph, found), self._constants.renamed(found)
+            paths = self._named.names
+            self.graph, self._constants = renamed(self.graph, paths), self._constants.renamed(paths)
         self._tensors = self._constants.tensors
         self._written = {name: tensor.dtype for name, tensor in self._tensors.items()}
         self._shardings = {} if sharding is None else shardings(self._tensors, self._key_paths, sharding)
@@ -152,26 +152,26 @@ class Model:
     def __call__(
         self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any
     ) -> Any:
-        """As `apply`, but for rounding, with the own parameters; what depends on them alone is computed once."""
+        """As `apply` but for rounding, with the model's own parameters; values that follow from them are computed once."""
         plain = rng is None and outputs is None and not named and not self.x64
         weights = self.params if self.x64 else self._weights.for_calls()
-        found = self._pieces.again(weights, inputs) if plain else None
-        if found is not None:
-            return found
+        result = self._pieces.again(weights, inputs) if plain else None
+        if result is not None:
+            return result
         with x64_on(self.x64 and not is_on()):
             values = self._border.arrive(inputs, named)
         return self._run(weights, values, rng, outputs, None if self._shardings else inputs if outputs is None else ())
 
-    def _run(self, weights: Any, values: Any, rng: Any, outputs: Any, own: Sequence[Any] | None) -> Any:
-        """weights, values: parameters and inputs that were checked. own: see `Pieces.call`."""
+    def _run(self, weights: Any, values: Any, rng: Any, outputs: Any, fast_inputs: Sequence[Any] | None) -> Any:
+        """weights, values: parameters and inputs that were checked. fast_inputs: see `Pieces.call`."""
         if rng is not None:
             check_key("apply", rng)
-        given, graph = (weights, values, rng), self._parts.with_outputs(outputs)
+        arguments, graph = (weights, values, rng), self._parts.with_outputs(outputs)
 
         def run(weights: Any, values: Any, rng: Any) -> Any:
-            return leave(self._pieces.call(graph, values, weights, rng, own=own), graph.outputs, given)
+            return leave(self._pieces.call(graph, values, weights, rng, own=fast_inputs), graph.outputs, arguments)
 
-        return in_64_bits(run, *given) if self.x64 and not is_on() else run(*given)
+        return in_64_bits(run, *arguments) if self.x64 and not is_on() else run(*arguments)
 
     @explained
     @under_its_x64
@@ -209,22 +209,22 @@ class Model:
         """The model in bfloat16 or float16: floating-point parameters, inputs and outputs have that type.
 
         keep: which nodes compute in float32, as a function of a node's label and the name of its operator; without it,
-        normalizations, also those spelled out in several nodes, softmax, losses and means: see their `Traits`.
-        What a node reads is converted, as are results. A finite number beyond the type's range becomes its largest.
+        normalizations, also those spelled out in several nodes, softmax, losses and means: see their `Traits`. Casts
+        are inserted around these nodes. A finite number beyond the type's range becomes its largest.
         Raises ArgumentError for another type.
         """
-        found = narrowed(self.graph, self.inputs, self._defaults, self._tensors, self._weights.params, dtype, keep)
+        narrow = narrowed(self.graph, self.inputs, self._defaults, self._tensors, self._weights.params, dtype, keep)
         model = copy.copy(self)
-        model.graph, model.inputs, model.outputs = found.graph, found.inputs, found.outputs
-        model._defaults, model._tensors = found.defaults, found.tensors
-        model._weights = Weights(found.tensors, self._shardings, found.params)
-        model._constants = dataclasses.replace(self._constants, tensors=found.tensors)
-        model._border, model._parts = Border(found.inputs, found.defaults), Parts(found.graph)
+        model.graph, model.inputs, model.outputs = narrow.graph, narrow.inputs, narrow.outputs
+        model._defaults, model._tensors = narrow.defaults, narrow.tensors
+        model._weights = Weights(narrow.tensors, self._shardings, narrow.params)
+        model._constants = dataclasses.replace(self._constants, tensors=narrow.tensors)
+        model._border, model._parts = Border(narrow.inputs, narrow.defaults), Parts(narrow.graph)
         model._pieces = Pieces(self._pieces.max_bytes, self._pieces.precision, self._pieces.programs)
         return model
 
-    def _own_or(self, what: str, params: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        return self.params if params is None else matched(params, self._tensors, {}, what)
+    def _own_or(self, subject: str, params: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        return self.params if params is None else matched(params, self._tensors, {}, subject)
 
     @explained
     @under_its_x64
@@ -253,8 +253,8 @@ class Model:
     def _called(self, params: Mapping[str, Any], *inputs: Any) -> list[Any]:
         """All outputs, inside the trace of an export. inputs: those that are not optional."""
         required = [v.name for v in self.inputs if v.kind != "optional"]
-        found = self.apply(params, dict(zip(required, inputs, strict=True)))
-        return [found] if len(self.outputs) == 1 else list(found)
+        outputs = self.apply(params, dict(zip(required, inputs, strict=True)))
+        return [outputs] if len(self.outputs) == 1 else list(outputs)
 
     @property
     def paths(self) -> dict[str, str]:
@@ -332,17 +332,17 @@ class Model:
             raise ArgumentError("summary: `time` needs example inputs")
         every = functools.cache(lambda: self._every_tensor(values)) if inputs or named else None
         title = f"{self.graph.name or 'model'} · {self._description}"
-        found = summarize(self._parts.with_outputs(), self._shapes, values, depth=depth, title=title, computed=every)
+        table = summarize(self._parts.with_outputs(), self._shapes, values, depth=depth, title=title, computed=every)
         if time and every is not None:
-            found = timed(found, self._parts.with_outputs(), self.params, {**opened(values), **every()}, depth)
-        return found
+            table = timed(table, self._parts.with_outputs(), self.params, {**opened(values), **every()}, depth)
+        return table
 
     @explained
     @under_its_x64
     def plot(self, /, *inputs: Any, depth: int = 2, sizes: Mapping[str, int] | None = None, **named: Any) -> Plot:
         """A picture of the modules, as SVG: a notebook shows it, `save("model.svg")` writes it.
 
-        depth: how many levels of modules show what they hold. Arrows say shapes: those of the example inputs or of
+        depth: how many levels of modules show their contents. Arrows say shapes: those of the example inputs or of
         `sizes`, as in `summary`; without either, with the names of the symbolic sizes, where they can be followed.
         Raises ModuleNotFoundError without igraph (`pip install 'jaxops[plot]'`).
         """
@@ -358,17 +358,17 @@ class Model:
         """The model as text: inputs, outputs, and a line for each node, with small constants in place.
 
         grep: a regular expression; only nodes whose text it matches. head: how many of them at most.
-        Raises ArgumentError for what is no regular expression.
+        Raises ArgumentError for an invalid regular expression.
         """
         return "\n".join([*self._heading(), *listing(self.graph, grep, head)])
 
     @under_its_x64
-    def _examples(self, what: str, inputs: Sequence[Any], named: Any, sizes: Any, given: Any = None) -> dict[str, Any]:
-        """Inputs as a call gets them, or shapes in their place. given: arrays that say some of these, by name."""
+    def _examples(self, subject: str, inputs: Sequence[Any], named: Any, sizes: Any, arrays: Any = None) -> Any:
+        """Inputs as a call gets them, or shapes in their place. arrays: arrays that say some of these, by name."""
         if not (inputs or named):
-            return example(self._parts.with_outputs(), self._shapes, self.inputs, sizes or {}, what, given or {})
+            return example(self._parts.with_outputs(), self._shapes, self.inputs, sizes or {}, subject, arrays or {})
         if sizes:
-            raise ArgumentError(f"{what}: give example inputs or `sizes`, not both")
+            raise ArgumentError(f"{subject}: give example inputs or `sizes`, not both")
         return self._border.arrive(inputs, named)
 
     @property
@@ -377,14 +377,13 @@ class Model:
         return {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in self._tensors.items()}
 
     def _every_tensor(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What each node makes, by name."""
+        """The tensors of all nodes, by name."""
         rng = jax.random.key(0) if self.graph.draws else None
         names = names_of(self.graph)
-        found = self._pieces.call(self._parts.with_outputs(names), values, self.params, rng) if names else []
-        return dict(zip(names, undeferred(found), strict=True))
+        tensors = self._pieces.call(self._parts.with_outputs(names), values, self.params, rng) if names else []
+        return dict(zip(names, undeferred(tensors), strict=True))
 
-    def __str__(self) -> str:
-        return self.show()
+    __str__ = show
 
     def _heading(self) -> list[str]:
         size = sum(math.prod(t.shape) for t in self._tensors.values())

@@ -176,10 +176,10 @@ def _check_listed(op: str, operand: str, value: Any) -> None:
 
 
 def _foreign(array: Any) -> str:
-    """Why an array is none of the standard's; empty where its elements are numbers, booleans, strings or sizes."""
+    """The reason why the standard has no such array; empty if its elements are numbers, booleans, strings or sizes."""
     dtype = array.dtype
     if isinstance(array, jax.Array):
-        return "" if isinstance(dtype, np.dtype) else f"holds {dtype.name}, which are no numbers"
+        return "" if isinstance(dtype, np.dtype) else f"holds {dtype.name}, which are not numbers"
     if dtype.kind == "O":
         strings = all(isinstance(v, str | bytes) for v in items(array))
         sizes = all(is_symbolic(v) or isinstance(v, int | np.integer) for v in items(array))
@@ -249,7 +249,7 @@ def _element_type(op: str, operand: str, value: Any) -> None:
 
 
 def check_key(op: str, value: Any) -> None:
-    """Raises ArgumentError for what is no random key of JAX."""
+    """Raises ArgumentError unless it is a random key of JAX."""
     typed = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
     raw = isinstance(value, jax.Array | np.ndarray) and value.dtype == np.uint32
     if not (typed and value.ndim == 0) and not (raw and value.ndim == 1):

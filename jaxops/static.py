@@ -339,4 +339,4 @@ def as_array(value: Any, subject: str = "an operand") -> np.ndarray:
         raise
     except (TypeError, ValueError, OverflowError) as error:
         problem = str(error).splitlines()[0]
-    raise ArgumentError(f"{subject} is {value!r:.80}, which is no array of numbers or strings: {problem}")
+    raise ArgumentError(f"{subject} is {value!r:.80}, which is not an array of numbers or strings: {problem}")

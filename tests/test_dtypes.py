@@ -52,11 +52,11 @@ def test_constants_that_fit(value):
 
 
 UNFIT = [
-    (np.array([0, 2**31]), "the int64 constant 2147483648 does not fit int32"),
-    (np.array([-(2**31) - 1]), "the int64 constant -2147483649 does not fit int32"),
-    (np.array(2**63 - 1), "the int64 constant 9223372036854775807 does not fit int32"),
-    (np.array([2**32], np.uint64), "the uint64 constant 4294967296 does not fit uint32"),
-    (np.array([2**64 - 1], np.uint64), "the uint64 constant 18446744073709551615 does not fit uint32"),
+    (np.array([0, 2**31]), "the int64 value 2147483648 does not fit int32"),
+    (np.array([-(2**31) - 1]), "the int64 value -2147483649 does not fit int32"),
+    (np.array(2**63 - 1), "the int64 value 9223372036854775807 does not fit int32"),
+    (np.array([2**32], np.uint64), "the uint64 value 4294967296 does not fit uint32"),
+    (np.array([2**64 - 1], np.uint64), "the uint64 value 18446744073709551615 does not fit uint32"),
     (np.array([1e39, np.inf]), r"the float64 constant 1e\+39 does not fit float32"),
     (np.array([-1e39]), "does not fit float32"),
     (np.array([1, 1e300j]), r"the complex128 constant 1e\+300 does not fit complex64"),

@@ -194,7 +194,7 @@ def test_strings_pass_through_as_numpy():
 def test_int64_inputs_while_x64_is_off():
     found = load(model("main (int64[N] x) => (int64[N] y) { y = Add(x, x) }"), x64=False)
     assert found(np.int64([2**30 - 1])).tolist() == [2**31 - 2]
-    with pytest.raises(OutOfRangeError, match=r"the int64 constant -2147483649 does not fit int32.*turn it on"):
+    with pytest.raises(OutOfRangeError, match=r"the int64 value -2147483649 does not fit int32.*turn it on"):
         found(np.int64([1, -(2**31) - 1]))
 
 
@@ -203,7 +203,7 @@ def test_an_int64_parameter_that_does_not_fit_is_told_and_never_cut():
     weights[7] = 2**40
     proto = model("main (int64[N] x) => (int64[M] y) { y = Add(x, w) }", initializers={"w": weights})
     found = load(proto, x64=False)
-    with pytest.raises(OutOfRangeError, match="the int64 constant 1099511627776 does not fit int32"):
+    with pytest.raises(OutOfRangeError, match="the int64 value 1099511627776 does not fit int32"):
         found(np.int64([1]))
     with jax.enable_x64(True):
         wide = load(model("main (int64[N] x) => (int64[M] y) { y = Add(x, w) }", initializers={"w": weights}))
@@ -345,7 +345,7 @@ def test_static_outputs_are_never_cut():
     y, z = found(x[0])
     assert y == z[0] == 5_000_000_000
     for call in (lambda: jax.jit(found.apply)({}, x[0]), lambda: jax.jit(found)(x[0]), lambda: jax.vmap(found)(x)):
-        with pytest.raises(OutOfRangeError, match="the int64 constant 5000000000 does not fit int32"):
+        with pytest.raises(OutOfRangeError, match="the int64 value 5000000000 does not fit int32"):
             call()
 
 

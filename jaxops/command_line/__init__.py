@@ -1,4 +1,4 @@
-"""The command line: `python -m jaxops COMMAND …`. A module for each kind of command, and what they share."""
+"""The command line: `python -m jaxops COMMAND …`. A module for each kind of command, and one that they share."""
 
 import argparse
 import sys
@@ -9,11 +9,11 @@ from jaxops.errors import JaxopsError
 
 _EPILOG = """
 examples:
-  python -m jaxops check model.onnx                       what it asks for, and what of it jaxops has
+  python -m jaxops check model.onnx                       the operators that it needs, and those that are missing
   python -m jaxops show model.onnx --grep Conv --head 20  its nodes
   python -m jaxops run light_resnet50                     a model that the onnx package carries, on random inputs
   python -m jaxops compare model.onnx --size batch=2      every tensor, beside onnxruntime
-  python -m jaxops operators --domain com.microsoft       what jaxops has
+  python -m jaxops operators --domain com.microsoft       the operators of jaxops
 
 `python -m jaxops COMMAND --help` says more. Exit codes: 0 when all went well; 1 when not, with a message, when `check`
 finds a missing operator, or `compare` a difference; 2 for arguments that no command has.

@@ -1,4 +1,4 @@
-"""The command that lists what jaxops has: operators."""
+"""The command that lists the operators of jaxops."""
 
 import argparse
 from typing import Any

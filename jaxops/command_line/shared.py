@@ -25,7 +25,9 @@ def command(
     model: bool = True,
     weights: bool = True,
 ) -> argparse.ArgumentParser:
-    """A new command. text: one line of what it does; example: how it is called; weights: whether it loads a model's."""
+    """A new command. text: its purpose in a line; example: a call of it; weights: True if it loads the weights of a
+    model.
+    """
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=text,
@@ -42,16 +44,22 @@ def command(
 
 
 def takes_values(parser: argparse.ArgumentParser) -> None:
-    """Adds the option that gives inputs a value for good."""
+    """Adds the option that fixes the values of inputs."""
     parser.add_argument(
-        "--value", action="append", default=[], metavar="NAME=VALUE", help="what an input is for good: sr=16000"
+        "--value", action="append", default=[], metavar="NAME=VALUE", help="fixes the value of an input: sr=16000"
     )
 
 
 def takes_inputs(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that say what a model is called with."""
+    """Adds the options for the inputs of a call."""
     takes_values(parser)
-    parser.add_argument("--input", action="append", default=[], metavar="NAME=FILE.npy", help="an input; else random")
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="NAME=FILE.npy",
+        help="the file of an input; without one it is random",
+    )
     parser.add_argument("--size", action="append", default=[], metavar="NAME=N", help="a symbolic size of the inputs")
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default 0)")
 
@@ -130,7 +138,7 @@ def inputs(model: Any, options: argparse.Namespace) -> list[Any]:
     for formal in formals:
         missing = formal.dtype is None or formal.shape is None or formal.dtype == object or formal.static
         if missing and formal.name not in files:
-            raise ArgumentError(f"input {formal} cannot be made up; give it with --input {formal.name}=FILE.npy")
+            raise ArgumentError(f"input {formal} cannot be random; give it with --input {formal.name}=FILE.npy")
     read = {name: _read(path) for name, path in files.items()}
     with busy("looking for sizes that fit"):
         shapes = model._examples("--size", (), {}, sizes, read)

@@ -161,7 +161,7 @@ def fixed(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 def known(inputs: Sequence[Value], sizes: Mapping[str, Any]) -> None:
     """Raises ArgumentError unless the names are those of sizes of the inputs, which are named already."""
     if not isinstance(sizes, Mapping):
-        raise SignatureError(f"sizes: {sizes!r:.80} is no dictionary; give one such as {{'batch': 4}}")
+        raise SignatureError(f"sizes: {sizes!r:.80} is not a dictionary; give one such as {{'batch': 4}}")
     there = names(inputs)
     unknown = [name for name in sizes if name not in there]
     if unknown:

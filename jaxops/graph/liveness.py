@@ -1,8 +1,9 @@
 """The part of a graph that its outputs need: a node whose results nothing reads is not traced.
 
-Only what runs is reduced; the graph itself stays as the file has it, and each of its tensors may be asked for. Inside
-of functions, branches and loops goes what only serves outputs of theirs that nothing reads, and the state of a loop
-that serves nothing else. What keeps the sizes of its operand, such as a cumulative sum, does not run for them alone.
+Only the part that runs is reduced; the graph itself stays as the file has it, and each of its tensors may be asked for.
+Inside of functions, branches and loops goes what only serves outputs of theirs that nothing reads, and the state of a
+loop that serves nothing else. What keeps the sizes of its operand, such as a cumulative sum, does not run for them
+alone.
 """
 
 import dataclasses
@@ -15,7 +16,9 @@ from jaxops.signature import SHAPE_ONLY, Subgraph
 
 
 class Parts:
-    """The parts of a graph that give what is asked for: one for each question, as programs are compiled for it."""
+    """The parts of a graph that compute given outputs: one part for each choice of outputs, as programs are compiled
+    for it.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -46,7 +49,7 @@ class Parts:
 
 
 def live(graph: Graph) -> Graph:
-    """The graph without what its outputs do not need; itself where they need all."""
+    """The graph without nodes that its outputs do not need; the graph itself if they need all."""
     return _Reduction().graph(graph, range(len(graph.outputs)))
 
 
@@ -88,7 +91,7 @@ class _Reduction:
         return dataclasses.replace(graph, outputs=values, nodes=nodes, numbers=tuple(reversed(numbers)))
 
     def _node(self, node: Node, asked: Sequence[int]) -> Node:
-        """A node that gives what is read of it. asked: the positions of these outputs."""
+        """A node without the outputs that nothing reads. asked: the positions of the remaining ones."""
         if node.body is not None:
             return self._call(node, node.body, asked)
         flows = [node.operator.subgraphs.get(name, Subgraph(modifies=True)) for name in node.subgraphs]

@@ -1,4 +1,4 @@
-"""What a graph needs to know of an operator."""
+"""The facts about an operator that a graph needs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol

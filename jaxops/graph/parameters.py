@@ -50,7 +50,7 @@ class _Choices:
         return self._choice.get(name) if isinstance(self._choice, Mapping) else name in self._choice or None
 
     def check(self, names: Collection[str]) -> None:
-        """Raises SignatureError for a name that is none of these."""
+        """Raises SignatureError for any other name."""
         for name in () if callable(self._choice) else self._choice:
             if name not in names:
                 raise SignatureError(f"`{self._what}`: the model has no constant '{name}'{near(name, names)}")
@@ -58,7 +58,7 @@ class _Choices:
 
 @dataclasses.dataclass
 class Params:
-    """The parameters of a model: what they are, and what is known of whether to train them."""
+    """The parameters of a model, and known decisions about training them."""
 
     tensors: dict[str, Tensor]
     trainable: dict[str, bool]
@@ -81,9 +81,10 @@ def prepare(
 ) -> tuple[Graph, Params]:
     """(the graph with its constants in `static` and `params`, the parameters by name).
 
-    needs: for each graph of the model, what must be static in it. A call may give another value for an initializer that
-    is an input too, so nothing is computed from it here. static, trainable: what the caller decides about constants.
-    Raises ArgumentError for a decision that cannot be followed, SignatureError for one about a name that is not there.
+    needs: for each graph of the model, the names that must be static in it. A call may give another value for an
+    initializer that is an input too, so nothing is computed from it here. static, trainable: the caller's decisions
+    about constants. Raises ArgumentError for a decision that cannot be followed, SignatureError for one about a name
+    that is not there.
     """
     choices = _Choices("static", static)
     split = _Split(needs, choices)

@@ -121,7 +121,7 @@ def test_a_tracer_where_a_static_input_is_needed():
 
 def test_a_64_bit_input_that_32_bits_cannot_hold():
     wide = load(model("main (int64[N] x) => (int64[N] y) { y = Add(x, x) }"), x64=False)
-    with pytest.raises(OverflowError, match="int64 constant 4294967296 does not fit int32"):
+    with pytest.raises(OverflowError, match="int64 value 4294967296 does not fit int32"):
         wide(np.int64([2**32]))
     with jax.enable_x64(True):
         assert wide(np.int64([2**32])).tolist() == [2**33]

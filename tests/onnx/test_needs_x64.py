@@ -136,7 +136,7 @@ def test_with_x64_on_all_three_are_the_same(x64):
 def test_true_keeps_what_the_file_declares():
     proto = text("y = Identity(x)")
     bits(load(proto, x64=True)(np.int64([2**40, 1, 2])), np.int64([2**40, 1, 2]))
-    with pytest.raises(OutOfRangeError, match=r"the int64 constant 1099511627776 does not fit int32"):
+    with pytest.raises(OutOfRangeError, match=r"the int64 value 1099511627776 does not fit int32"):
         load(proto)(np.int64([2**40, 1, 2]))
     with pytest.raises(ArgumentError, match=r"`x64` is 'yes'; it must be 'auto', True or False"):
         load(proto, x64="yes")

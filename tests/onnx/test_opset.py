@@ -249,7 +249,7 @@ REFUSED = [
         24,
         lambda op: op.Relu(jax.random.key(0)),
         DTypeError,
-        "input 0 `X` holds key<fry>, which are no numbers",
+        "input 0 `X` holds key<fry>, which are not numbers",
     ),
     (
         "integer for integers",

@@ -117,7 +117,7 @@ def test_static_values_are_exact():
 
 def test_a_static_result_beside_a_traced_one():
     proto = model(node("BitwiseNot", ["n"], ["k"]), node("BitwiseAnd", ["x", "k"], ["y"]), initializers=[TWO])
-    with pytest.raises(OutOfRangeError, match="the uint64 constant 18446744073709551614 does not fit uint32"):
+    with pytest.raises(OutOfRangeError, match="the uint64 value 18446744073709551614 does not fit uint32"):
         load(proto, x64=False)(X)
     np.testing.assert_array_equal(load(proto)(X), X & ~np.uint64([40, 2, 1]))
 

@@ -126,7 +126,7 @@ def test_a_limit_that_nothing_passes_leaves_a_model_as_it_is(case):
 
 def test_the_caller_decides_about_constants_beyond_32_bits():
     proto, x = CONSTANTS["where"]
-    with pytest.raises(OutOfRangeError, match=r"the int64 constant 1099511627776 does not fit int32(.|\n)*x64=True"):
+    with pytest.raises(OutOfRangeError, match=r"the int64 value 1099511627776 does not fit int32(.|\n)*x64=True"):
         load(proto, x64=False)(x)
     loaded = load(proto, static={"c": False})  # a parameter
     assert loaded.x64

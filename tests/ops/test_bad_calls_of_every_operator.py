@@ -220,10 +220,10 @@ NAMED = [
     (lambda: jo.relu(np.zeros(2, [("a", "i4")])), DTypeError, "relu: `x` has elements of type|relu: operands must be"),
     (lambda: jo.gemm(F.astype(">f4"), F.T), DTypeError, "gemm: `a` has the byte order of another machine"),
     (lambda: jo.relu(np.ma.masked_array(F, F > 3)), ArgumentError, "masked elements have no value; give them one with"),
-    (lambda: jo.gemm(jax.random.key(0), F), DTypeError, "gemm: `a` holds key<fry>, which are no numbers"),
+    (lambda: jo.gemm(jax.random.key(0), F), DTypeError, "gemm: `a` holds key<fry>, which are not numbers"),
     (lambda: jo.batch_normalization(X, X[0], X[0], X[0], np.array([Odd()])), DTypeError, "strings stay static"),
     (lambda: jo.leaky_relu(X, alpha=np.array(1.0)), ArgumentError, "must be a number of Python\n  hint    give float"),
-    (lambda: jo.concat([X, [[1], [2, 3]]], axis=0), ArgumentError, "which is no array of numbers or strings"),
+    (lambda: jo.concat([X, [[1], [2, 3]]], axis=0), ArgumentError, "which is not an array of numbers or strings"),
     (lambda: jo.leaky_relu(X, alpha=np.float32), ArgumentError, "`alpha` is <class 'numpy.float32'>; it must be a num"),
     (
         lambda: jo.random_normal(shape=(2,), seed=np.float32),

@@ -95,5 +95,5 @@ def _earlier(x: jax.Array, step: Any, fill: float) -> jax.Array:
 
 
 def _moved(x: jax.Array, axis: int, offset: int, fill: float) -> jax.Array:
-    """The elements moved along an axis; what leaves it is dropped."""
+    """The elements moved along an axis; those that leave it are dropped."""
     return lax.pad(x, x.dtype.type(fill), [(offset, -offset, 0) if i == axis else (0, 0, 0) for i in range(x.ndim)])

@@ -60,7 +60,7 @@ def without_zero(x: jax.Array, zero: Array | None, dtype: Any) -> jax.Array:
 
 
 def in_precision(x: jax.Array, dtype: Any) -> jax.Array:
-    """float32 rounded to the numbers of a 16-bit type; x as it is for a wider one.
+    """float32 rounded to the numbers of a 16-bit type; x itself for a wider type.
 
     XLA drops a conversion to the narrow type and back.
     """

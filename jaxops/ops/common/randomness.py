@@ -26,8 +26,8 @@ def random_key(op: str, rng: Any, seed: float | None) -> Any:
 def not_below(seed: int, share: Any, count: Dim) -> jax.Array:
     """Tells of each of `count` numbers in [0, 1), drawn as by NumPy's `RandomState(seed)`, if it is at least `share`.
 
-    The numbers are drawn when the program runs, so they are no constant of it, and their count may be symbolic.
-    share: a float32 scalar in [0, 1), traced.
+    The numbers are drawn when the program runs, so the program holds none of them as a constant, and their count may be
+    symbolic. share: a float32 scalar in [0, 1), traced.
     """
     words = _mersenne_twister(seed, 2 * count)[: 2 * count].reshape(count, 2)
     # NumPy makes a float64 of 27 bits of the first word and 26 of the second; each part is compared by itself.

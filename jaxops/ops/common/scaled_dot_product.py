@@ -174,7 +174,7 @@ def merge_heads(x: Any) -> Any:
 
 
 def rotated(x: Any, cos: Any, sin: Any, *, interleaved: bool = False) -> Any:
-    """Rotary embedding: pairs of the first R elements of the last axis turned by an angle, the others unchanged.
+    """Rotary embedding: pairs of the first R elements of the last axis turned by an angle, later elements unchanged.
 
     x: (…, H), floats. cos, sin: (…, R / 2) with R ≤ H, the cosines and sines of the angles; their leading axes
     broadcast to those of x. interleaved: a pair is two neighbours, else element i and element i + R / 2.

@@ -18,7 +18,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _items(value: Any, dtype: Any) -> Any:
-    """The elements of an operand: each a `SizeRatio`, a boolean, or the SizeError that says why it is none of a size.
+    """The elements of an operand: each a `SizeRatio`, a boolean, or the SizeError that tells why it does not follow
+    from a size.
 
     dtype: of the other operands, for a Python number.
     """
@@ -47,7 +48,7 @@ def facts(fact: Callable[..., bool], traced: jax.Array, *arrays: np.ndarray) -> 
 
 
 def steps(start: Any, limit: Any, delta: Any) -> Dim:
-    """The number of elements of a range of floats, which sizes give. Raises SizeError where that is no size."""
+    """The number of elements of a range of floats, which sizes give. Raises SizeError if the number is not a size."""
     first, last, step = (_items(v, np.float32).reshape(())[()] for v in (start, limit, delta))
     sub, div, ceil = (_each(floats.RULES[name]) for name in ("sub", "div", "ceil"))
     count = ceil(div(sub(last, first), step))[()]
@@ -115,7 +116,7 @@ _RULES: dict[str, Callable[..., Any]] = {
 
 
 def tracks_sizes(fn: F) -> F:
-    """Marks an operator that keeps what its `FromSizes` operands know; to all others they are traced arrays."""
+    """Marks an operator that tracks its `FromSizes` operands; to any other operator they are traced arrays."""
     rule = _RULES.get(fn.__name__)
 
     @functools.wraps(fn)

@@ -1,6 +1,6 @@
 """Floats of symbolic sizes that become sizes again: Shape, Cast to float, Mul by 0.5, Floor, Cast to int64.
 
-A `SizeRatio` is such a float, as an exact fraction of sizes. What the float arithmetic of the model makes of it is
+A `SizeRatio` is such a float, as an exact fraction of sizes. The float arithmetic of the model is
 computed beside it for every value of the size, up to `LARGEST`, and where rounding gives another size, that is an
 error. So an exported program has the sizes that the model has when it runs with numbers.
 """
@@ -50,11 +50,11 @@ class SizeRatio:
 def number_of(value: Any, dtype: Any) -> "SizeRatio | SizeError":
     """A float of the model, as the small ratio that it means."""
     if not math.isfinite(value):
-        return SizeError(f"{value} times a symbolic size is no size")
+        return SizeError(f"{value} times a symbolic size is not a size")
     meant = Fraction(float(value)).limit_denominator(_DENOMINATOR)
     large = abs(meant.numerator) > (_NUMERATOR if meant.denominator > 1 else _SENTINEL)
     if dtype.type(float(meant)) != value or large:
-        return SizeError(f"the factor {value} of a symbolic size is no ratio of small whole numbers")
+        return SizeError(f"the factor {value} of a symbolic size is not a ratio of small integers")
     exact = Fraction(float(value)) == meant
     top, bottom = meant.numerator, meant.denominator
     return SizeRatio(dtype, top, bottom, numerators=top, floats=np.asarray(value, dtype), exact=exact)
@@ -125,7 +125,7 @@ def _check_factor(a: SizeRatio, b: SizeRatio) -> None:
     for numerator in (n.numerator for n in (a, b) if n.base is None):
         if isinstance(numerator, int) and abs(numerator) > _NUMERATOR:
             raise SizeError(
-                f"the factor {numerator} of a symbolic size is no ratio of small whole numbers",
+                f"the factor {numerator} of a symbolic size is not a ratio of small integers",
                 a.numerator,
                 b.numerator,
             )
@@ -180,14 +180,14 @@ def _div(a: SizeRatio, b: SizeRatio) -> SizeRatio | SizeError:
         return SizeError(f"{dividend} is divided by {divisor}, which may be 0", divisor)
     ratio = dividend // divisor
     if ratio * divisor != dividend or not (a.exact and b.exact):
-        return SizeError(f"{dividend} / {divisor} is no multiple of a size", dividend, divisor)
+        return SizeError(f"{dividend} / {divisor} is not a multiple of a size", dividend, divisor)
     return of_size(ratio, a.dtype)  # a whole quotient is not rounded
 
 
 def _pow(a: SizeRatio, b: SizeRatio) -> SizeRatio | SizeError:
     """a to a small whole power."""
     if b.base is not None or b.denominator != 1 or not 1 <= b.numerator <= 4:
-        return SizeError(f"a power of {a.numerator} is no multiple of a size", a.numerator)
+        return SizeError(f"a power of {a.numerator} is not a multiple of a size", a.numerator)
     return functools.reduce(_mul, [a] * b.numerator)
 
 
@@ -200,7 +200,7 @@ def _neg(a: SizeRatio) -> SizeRatio:
 
 def _sqrt(a: SizeRatio) -> SizeError:
     """No root of a size is one."""
-    return SizeError(f"the square root of {a.numerator} is no multiple of a size", a.numerator)
+    return SizeError(f"the square root of {a.numerator} is not a multiple of a size", a.numerator)
 
 
 def _floor(a: SizeRatio) -> SizeRatio | SizeError:
@@ -234,7 +234,7 @@ def _whole(a: SizeRatio, numerator: Callable[[Any], Any], rounded: Any) -> SizeR
         if not a.exact:
             return SizeError(f"{text}, rounded in {a.dtype.name}, depends on several sizes", a.numerator)
     else:
-        # Larger numbers are no sizes in such a model: its floats do not hold them.
+        # Larger numbers cannot be sizes in such a model: its floats do not hold them.
         representable = np.abs(a.numerators) <= a.denominator * 2 ** np.finfo(a.dtype).nmant
         wrong = np.flatnonzero(
             np.broadcast_to(representable & (rounded(a.floats) != numerator(a.numerators)), np.shape(a.samples))
@@ -303,7 +303,7 @@ RULES: dict[str, Callable[..., SizeRatio | bool | SizeError]] = {
 
 
 def scaled(size: Dim, scale: float) -> Dim:
-    """_floor(size · scale) in float32. Raises SizeError where that is no size."""
+    """_floor(size · scale) in float32. Raises SizeError if the result is not a size."""
     one, factor = of_size(size, np.dtype(np.float32)), number_of(scale, np.dtype(np.float32))
     product = factor if isinstance(factor, SizeError) or isinstance(one, SizeError) else _floor(_mul(one, factor))
     if isinstance(product, SizeError):

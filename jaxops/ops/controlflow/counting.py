@@ -49,7 +49,7 @@ def counted(limit: Dim, state: Sequence[Any], step: Step, like: Dim) -> tuple[Di
         limit = None
     try:
         return _counted(limit, _Trial(state, step), _symbol(limit if is_symbolic(limit) else like))
-    except Exception:  # body has been traced with a traced number: what it cannot do with a symbol is no error
+    except Exception:  # body has been traced with a traced number: failing with a symbol is not an error
         return None
 
 

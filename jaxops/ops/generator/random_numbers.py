@@ -44,7 +44,7 @@ def random_normal(
     """Numbers of a normal distribution.
 
     shape: static, the shape of the result. dtype: static, its floating-point type. mean; scale: the standard deviation.
-    seed, rng: what makes the random key; one is needed, and `rng` takes precedence.
+    seed, rng: sources of the random key; one is needed, and `rng` takes precedence.
     Raises ArgumentError without a key and for a negative size, DTypeError for a type that is not floating-point.
     Source: ONNX RandomNormal, opsets 1–22.
 
@@ -90,7 +90,7 @@ def random_uniform(
     """Numbers of a uniform distribution between `low` and `high`.
 
     shape: static, the shape of the result. dtype: static, its floating-point type; a number rounded to it may be `high`
-    itself. seed, rng: what makes the random key; one is needed, and `rng` takes precedence.
+    itself. seed, rng: sources of the random key; one is needed, and `rng` takes precedence.
     Raises ArgumentError without a key and for a negative size, DTypeError for a type that is not floating-point.
     Source: ONNX RandomUniform, opsets 1–22.
 
@@ -130,7 +130,7 @@ def bernoulli(
     """1 with the probability that `input` gives for each element, else 0.
 
     input: any shape, floats in [0, 1]. dtype: static, the type of the result, numbers or booleans; None takes that of
-    input. seed, rng: what makes the random key; one is needed, and `rng` takes precedence.
+    input. seed, rng: sources of the random key; one is needed, and `rng` takes precedence.
     Returns 0 and 1 in the shape of input. Raises ArgumentError without a key, DTypeError.
     Source: ONNX Bernoulli, opsets 15–22.
 
@@ -159,7 +159,7 @@ def multinomial(
     """Classes drawn at random, with replacement.
 
     input: (batch, classes), floats, the logarithms of the probabilities, up to a constant. dtype: static, int32 or
-    int64. sample_size: static, how many to draw for each row. seed, rng: what makes the random key; one is needed, and
+    int64. sample_size: static, how many to draw for each row. seed, rng: sources of the random key; one is needed, and
     `rng` takes precedence.
     Returns (batch, sample_size), in [0, classes). Raises ShapeError, ArgumentError without a key or for a sample_size
     below 1, DTypeError.

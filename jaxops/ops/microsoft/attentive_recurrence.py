@@ -94,7 +94,7 @@ def attn_lstm(
     hidden_size: int | None = None,
     input_forget: int = 0,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """`jaxops.lstm` whose steps also read what the step before found in a memory, by Bahdanau's attention.
+    """`jaxops.lstm` whose steps also read a context that the step before took from a memory, by Bahdanau's attention.
 
     x: (steps, batch, input). w: (D, 4 · hidden, input + A), for the input and the A elements from the memory. m: the
     memory (batch, T, depth), of which memory_seq_lens, integers (batch,), of 1 to T, rows count. mw: (D, depth, n),
@@ -102,7 +102,7 @@ def attn_lstm(
     hidden state after the step; the softmax of the scores weights the rows, and their sum is the context. aw:
     (D, hidden + depth, A) makes of h and the context what the next step reads; without it that is the context, and
     A is depth. The first step reads zeros. Everything is computed in float32, or float64.
-    All else, the results (Y, Y_h, Y_c) and what it raises, as in `lstm` with layout 0.
+    All else, the results (Y, Y_h, Y_c) and the exceptions, as in `lstm` with layout 0.
     Source: com.microsoft AttnLSTM, opset 1.
 
     >>> x, m = jnp.ones((2, 1, 2)), jnp.ones((1, 3, 4))

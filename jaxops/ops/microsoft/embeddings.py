@@ -44,7 +44,7 @@ def embed_layer_normalization(
     input_ids, segment_ids, mask: (N, S), integers. position_ids: (N, S) or (1, S); None is 0 to S - 1. The tables:
     (rows, C). gamma, beta: (C,), all of one floating dtype. segment_ids and segment_embedding are given together.
     Returns (N, S, C); with `return_all` (y, mask_index, sum), where mask_index counts the ones in each row of mask, as
-    int32 (zeros without a mask), and sum is what was normalized. mask_index_type has no effect.
+    int32 (zeros without a mask), and sum is the input of the normalization. mask_index_type has no effect.
     Raises ShapeError when the shapes do not fit, BoundsError for a static index that is out of range, DTypeError.
     Source: com.microsoft EmbedLayerNormalization, opset 1.
 
@@ -137,7 +137,7 @@ def word_conv_embedding(
 
     sequence: (words, letters), int32; a word ends where letters are 0. w: (M, 1, width, size), filters. b: (M,).
     c: (rows, size), the vectors of letters. Floats of one dtype. Returns (words, M), same dtype; a word that begins
-    with 0 gives zeros, where onnxruntime leaves what was in memory. For a word shorter than the
+    with 0 gives zeros, where onnxruntime leaves uninitialized memory. For a word shorter than the
     filters, the letters behind it count too, up to their width.
     char_embedding_size, conv_window_size, embedding_size: size, width and M again, to be checked; None checks nothing.
     Raises ShapeError when the shapes do not fit, DTypeError. Source: com.microsoft WordConvEmbedding, opset 1.

@@ -259,7 +259,7 @@ def qmoe(
     they are a softmax of the k largest numbers of the router, not of all as in `moe`.
     expert_weight_bits: for all layers; those of one layer by fc1_expert_weight_bits and so on. accuracy_level: no
     effect. weights_prepacked: 1 is the layout of one accelerator. quant_type: only
-    'int'. All else, and what it raises, as in `moe`, and UnsupportedError for floats of 4 and 8 bits.
+    'int'. All else, and the exceptions, as in `moe`, and UnsupportedError for floats of 4 and 8 bits.
     Source: com.microsoft QMoE, opset 1, as onnxruntime defines it.
 
     >>> x, router, w = jnp.ones((5, 2)), jnp.ones((5, 3)), jnp.full((3, 4, 1), 0x99, jnp.uint8)

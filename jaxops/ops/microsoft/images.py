@@ -35,7 +35,7 @@ def grid_sample(
     """Reads images at the places in `grid`; as the standard's operator, with the names of modes that it had first.
 
     x: (N, C, H, W). grid: (N, H', W', 2). Returns (N, C, H', W'). The rest is as in the standard's `grid_sample`.
-    Raises what that raises, ShapeError for other ranks. Source: com.microsoft GridSample, opset 1.
+    Raises the same exceptions, and ShapeError for other ranks. Source: com.microsoft GridSample, opset 1.
 
     >>> grid_sample(jnp.array([[[[0.0, 4.0]]]]), jnp.zeros((1, 1, 1, 2))).tolist()
     [[[[2.0]]]]

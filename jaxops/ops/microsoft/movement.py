@@ -52,7 +52,7 @@ def pad(data: A, pads: Static, value: Any = None, *, mode: PadMode = "constant")
     """Adds elements before and after each axis; negative pads crop. The standard's `pad` of all axes.
 
     pads: static integers, all begins and then all ends: 1-D, or 2-D with one row. value: one number, the fill.
-    Raises what the standard's `pad` raises. Source: com.microsoft Pad, opset 1.
+    Raises the same exceptions as the standard's `pad`. Source: com.microsoft Pad, opset 1.
 
     >>> pad(jnp.arange(3), np.array([[1, 2]]), mode="reflect").tolist()
     [1, 0, 1, 2, 1, 0]
@@ -68,7 +68,7 @@ def range(start: Static, limit: Static, delta: Static = None) -> Array:
     """start, start + delta, … below `limit`: the standard's `range`, but delta may be None.
 
     start, limit, delta: static, one number each, of one dtype; a delta of None is 1.
-    Raises what the standard's `range` raises. Source: com.microsoft Range, opset 1.
+    Raises the same exceptions as the standard's `range`. Source: com.microsoft Range, opset 1.
 
     >>> range(np.int32(2), np.int32(5))
     array([2, 3, 4], dtype=int32)

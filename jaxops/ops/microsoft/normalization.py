@@ -156,7 +156,7 @@ def skip_simplified_layer_normalization(
 ) -> Any:
     """Divides input + skip + bias by the root of its mean square over the last axis, then scales by gamma.
 
-    The operands, and what is returned and raised, are those of `skip_layer_normalization`; in place of the standard
+    The operands, results and exceptions are those of `skip_layer_normalization`; in place of the standard
     deviation stands the root of the mean square.
     Source: com.microsoft SkipSimplifiedLayerNormalization, opset 1.
 

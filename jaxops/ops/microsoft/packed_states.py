@@ -144,7 +144,7 @@ def gated_delta_net(
     state_update_capacity: int = 0,
     update_rule: UpdateRule = "gated_delta",
 ) -> tuple[Array, Array, Array]:
-    """`linear_attention` of a packed batch, with what its gates are made of.
+    """`linear_attention` of a packed batch, with the operands that its gates are computed from.
 
     query, key: (T, Hk, K). value: (T, Hv, V), floats of one dtype; Hk divides Hv. Or query is (T, 2·Hk·K + Hv·V) and
     holds all three. T may be two axes (B, L) everywhere. cu_seqlens: int32 (B + 1,), the sums of the first lengths;
@@ -161,7 +161,7 @@ def gated_delta_net(
     state_update_capacity: N in 0 to 8; capture_count, int32 (B,), must be given exactly if it is positive.
     Returns the output (T, Hv, V) in the dtype of query, the state after each sequence, and how the first capture_count
     tokens of each sequence changed the state: (B, N · (Hv + Hk·K + Hv·V)), the factors exp(decay) of all N tokens (of
-    Hv·K numbers each for a decay of each key), their keys, and what was added, u of k ⊗ u; zeros behind them, and
+    Hv·K numbers each for a decay of each key), their keys, and the added values, u of k ⊗ u; zeros behind them, and
     everywhere if state_update_active, one int32, is 0. The last two have the dtype of initial_state, a_log or dt_bias,
     whichever is given first, or float32.
     Raises ShapeError, ArgumentError, DTypeError. Source: com.microsoft GatedDeltaNet, opset 1.
@@ -241,7 +241,7 @@ def _delta_net(operands: tuple[Any, ...], of: sizes_of.Heads, batch: Any, length
         state = jnp.swapaxes(state.astype(np.float32).reshape(*turned[:3], of.value_size, of.key_size), 3, 4)
 
     def one(old: Any, token: tuple[Any, ...]) -> tuple[Any, tuple[Any, Any]]:
-        """The states (n, Hk, group, K, V) after a token of n sequences, its output and what it adds."""
+        """The states (n, Hk, group, K, V) after a token of n sequences, its output and its update."""
         reads, writes, new, decayed, rate = token
         if decayed is not None:
             old = old * decayed[..., None]

@@ -125,7 +125,7 @@ def crop(input: Array, *, border: Sequence[int], scale: Sequence[int] = ()) -> j
     """Images without their borders, or the part of a given size that begins behind the left and top border.
 
     input: (N, C, H, W), floating-point. border: left, top, right and bottom, each 0 or more. scale: the height and
-    width of the result; empty for what the borders leave. Returns (N, C, h, w), same dtype.
+    width of the result; empty for the part inside the borders. Returns (N, C, h, w), same dtype.
     Raises ArgumentError for another number of borders or sizes, or a negative one; ShapeError when the image is too
     small or has another rank; DTypeError.
     Source: Crop of onnxruntime, opsets 1–9.

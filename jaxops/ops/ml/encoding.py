@@ -97,7 +97,7 @@ def category_mapper(
     """Strings become the integers at their positions among the categories, integers become the strings.
 
     x: any shape, strings or int64. cats_int64s, cats_strings: static, equally long; of equal ones the last counts.
-    default_…: what stands for an element that is no category. Returns the shape of x, the other type; strings for
+    default_…: the value for an element that is not a category. Returns the shape of x, the other type; strings for
     traced elements as in `label_encoder`.
     Raises SignatureError unless both kinds of categories are given, ShapeError when one is longer, DTypeError for
     another type.
@@ -131,7 +131,7 @@ def one_hot_encoder(
 
     x: any shape; strings, which are static, or real numbers, whose fractions are cut off. cats_…: static, one of both,
     for strings or for numbers; of equal ones the last counts. Returns float32 (*x.shape, categories).
-    zeros: an element that is no category gives zeros if 1. If 0, a static one raises, and a traced one gives NaN.
+    zeros: 1 gives zeros for an element that is not a category. If 0, a static one raises, and a traced one gives NaN.
     Raises SignatureError for missing categories, DTypeError when they are of the other kind, ArgumentError.
     Source: ONNX ai.onnx.ml.OneHotEncoder, opset 1.
 
@@ -155,7 +155,7 @@ def one_hot_encoder(
         keys, positions = _exact(keys, positions, x.dtype)
     numbers = label_encoder(x, keys_tensor=keys, values_tensor=positions, default_tensor=np.array([-1], np.int32))
     if not lenient and isinstance(numbers, np.ndarray) and (numbers < 0).any():
-        raise ArgumentError(f"{op}: {np.asarray(x)[numbers < 0][0]!r} is no category, and `zeros` is 0")
+        raise ArgumentError(f"{op}: {np.asarray(x)[numbers < 0][0]!r} is not a category, and `zeros` is 0")
     numbers = as_traced(numbers)
     rows = jax.nn.one_hot(numbers, count, dtype=np.float32)
     if lenient:

@@ -22,7 +22,7 @@ from jaxops.shapes.arithmetic import must_agree
 from jaxops.signature import operator
 from jaxops.static import Array, Dim, Ints, Sizes, array, jit_if_concrete
 
-# Up to this many known indices are slices. XLA makes one loop of gathers and what reads them: the 495 polynomial
+# Up to this many known indices are slices. XLA makes one loop of gathers and their readers: the 495 polynomial
 # features of eight start in 3.2 s then, not in 0.9, and take three times as long.
 _FEW = 8
 

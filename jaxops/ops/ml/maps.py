@@ -72,9 +72,8 @@ def cast_map(
     x: to numbers or strings. cast_to: float32, int64 (fractions are cut off), or strings, as '%f' of static numbers.
     map_form: SPARSE puts each value at the position of its key among max_map, and 0 elsewhere; among strings '0.f', as
     onnxruntime does.
-    Raises ArgumentError for a key outside of [0, max_map), or a string that is no number; DTypeError for traced numbers
-    that are to become strings.
-    Source: ONNX ai.onnx.ml.CastMap, opset 1.
+    Raises ArgumentError for a key outside of [0, max_map), or a string that is not a number; DTypeError for traced
+    numbers that are to become strings. Source: ONNX ai.onnx.ml.CastMap, opset 1.
 
     >>> cast_map({3: 1.5, 1: 2.5}, map_form="SPARSE", max_map=4).tolist()
     [[0.0, 2.5, 0.0, 1.5]]

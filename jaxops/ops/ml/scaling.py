@@ -1,6 +1,6 @@
 """Operators that rescale features, or replace some of their values.
 
-What becomes float32 is computed in float32; integers and float64 are computed in float64 where x64 is on.
+Results in float32 are computed in float32; integers and float64 are computed in float64 where x64 is on.
 """
 
 __all__ = ["binarizer", "imputer", "normalizer", "scaler"]
@@ -46,7 +46,7 @@ def normalizer(x: Array, *, norm: Norm = "MAX") -> jax.Array:
     """Each row divided by its maximum, by the sum of its absolute values (L1), or by its length (L2).
 
     x: (rows, features), or (features,) for one row; real numbers. Returns float32, the shape of x. A row whose divisor
-    is 0 stays as it is.
+    is 0 stays unchanged.
     As in onnxruntime, absolute values are added for L1, and L2 keeps the signs; the formulas of the standard, read
     literally, would do neither. The maximum is that of the signed values, as both have it.
     Raises ShapeError for another rank, ArgumentError for another norm.

@@ -113,7 +113,7 @@ def numbered(
         op, {names[0]: ids, names[1]: node, names[2]: node_numbers, names[0].split("_")[0] + "_weights": weights}
     )
     voter = find(names[1], node_numbers, node)
-    is_on_leaf = voter < count  # what stands at a node that is no leaf is not reached
+    is_on_leaf = voter < count  # the weights of inner nodes are never reached
     return trees, Votes(voter[is_on_leaf], ids[is_on_leaf], weights[is_on_leaf])
 
 

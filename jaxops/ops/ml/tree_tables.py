@@ -31,7 +31,7 @@ MODES = {
 
 
 class Branches(NamedTuple):
-    """The nodes that are no leaves, as the attributes have them; children are numbered with the leaves first.
+    """The inner nodes, as the attributes list them; children are numbered with the leaves first.
 
     members: the sets of the nodes with mode BRANCH_MEMBER, in their order.
     """
@@ -72,7 +72,9 @@ class Trees(NamedTuple):
 
 
 def build(op: str, branches: Branches, roots: np.ndarray, leaves: int, dtype: Any, features: Any) -> Trees:
-    """The tables for rows of this dtype and number of features. Raises ArgumentError for trees that are none."""
+    """The tables for rows of this dtype and number of features. Raises ArgumentError for nodes that do not form
+    trees.
+    """
     nodes = _plain(branches, leaves)
     if nodes.features.size:
         sizes_of.in_range(op, "nodes_featureids", nodes.features.min(), nodes.features.max(), features, "features")

@@ -48,7 +48,7 @@ def tree_ensemble(
     x: (rows, features), or (features,) for one row; floats. Returns (rows, n_targets) in x's dtype, transformed: 0
     NONE, 1 SOFTMAX, 2 LOGISTIC (onnxruntime 1.31 takes 1 and 2 for each other), 3 SOFTMAX_ZERO, 4 PROBIT. All
     attributes are static.
-    nodes_…: lists of equal length, an entry a comparison: the feature, what it is compared with, the mode (0 to 6: LEQ,
+    nodes_…: lists of equal length, an entry a comparison: the feature, its threshold, the mode (0 to 6: LEQ,
     LT, GTE, GT, EQ, NEQ, MEMBER), and for either outcome the next entry, or a leaf where …leafs is 1. NaN follows the
     true branch where missing_value_tracks_true is 1, else the outcome of the comparison. hitrates: without effect.
     tree_roots: the entry where each tree begins. leaf_…: for each leaf a weight and a target in [0, n_targets).
@@ -126,7 +126,7 @@ def tree_ensemble_regressor(
     x: (rows, features), or (features,) for one row; real numbers. Returns float32 (rows, n_targets), transformed. All
     attributes are static; those that end with _as_tensor stand for those without it.
     nodes_…: lists of equal length, an entry a node of tree treeids: its number, its mode (BRANCH_LEQ, …, or LEAF), the
-    feature, what it is compared with, and the numbers of the nodes of the same tree for either outcome. The first node
+    feature, its threshold, and the numbers of the nodes of the same tree for either outcome. The first node
     of a tree is its root. NaN follows the true branch where missing_value_tracks_true is 1, else the outcome of the
     comparison. target_…: the weights of leaves, each with its node and target in [0, n_targets); None n_targets is one
     more than the greatest. A target without a leaf has 0; AVERAGE divides by the number of trees.

@@ -101,7 +101,7 @@ def attention(
         None if q_num_heads is None else integer(op, "q_num_heads", q_num_heads),
         None if kv_num_heads is None else integer(op, "kv_num_heads", kv_num_heads),
         None if scale is None else float(scale),
-        float(softcap) if softcap > 0 else 0.0,  # NaN, which no cache of programs finds again, is no cap either
+        float(softcap) if softcap > 0 else 0.0,  # NaN never equals a key of the program cache, and means no cap, too
         flag(op, "is_causal", is_causal),
         _window(op, "left_window_size", left_window_size),
         _window(op, "right_window_size", right_window_size),

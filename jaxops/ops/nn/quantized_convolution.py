@@ -97,7 +97,7 @@ def qlinear_conv(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> jax.Array:
-    """The convolution of what x and w stand for, quantized: round(sum / y_scale) + y_zero_point.
+    """The convolution of the dequantized x and w, quantized: round(sum / y_scale) + y_zero_point.
 
     x: (N, C, d1, …, dn). w: (M, C/group, k1, …, kn). int8 or uint8, each. x_scale, y_scale and the zero points of x
     and y: scalars. w_scale, w_zero_point: a scalar, or (M,). Zero points have the type of their numbers, scales are

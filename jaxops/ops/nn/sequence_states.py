@@ -94,7 +94,7 @@ def linear_attention(
     For each token S' = exp(decay) · S, then S = S' + key ⊗ u, and the output is scale · queryᵀ · S. u is the value, or
     beta · (value - S'ᵀ · key) by the rules 'delta' and 'gated_delta'; S' is S by the rules 'linear' and 'delta'.
     query: (B, T, Hq · dk). key: (B, T, Hkv · dk). value: (B, T, Hkv · dv). Query head i reads the state of head
-    i // (Hq / Hkv). past_state: (B, Hkv, dk, dv), None for zeros; it may be of another dtype than the others.
+    i // (Hq / Hkv). past_state: (B, Hkv, dk, dv), None for zeros; its dtype may differ from that of the other operands.
     decay: (B, T, Hkv · dk), or (B, T, Hkv) for one number per head; the two gated rules need it.
     beta: (B, T, Hkv) or (B, T, 1); the two delta rules need it. scale: 0 means 1 / sqrt(dk).
     chunk_size: a hint, ignored: the tokens run one by one.

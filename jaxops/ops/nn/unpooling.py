@@ -84,7 +84,7 @@ def max_unpool(
     """Puts the elements that `max_pool` has found back where they were, among zeros.
 
     x: (N, C, d1, …, dn), any numbers. i: the same sizes, integers: where in the flattened result each goes; of equal
-    ones any, and what is out of range goes nowhere. kernel_shape, pads, strides: those of the pooling.
+    ones any, and elements out of range are dropped. kernel_shape, pads, strides: those of the pooling.
     output_shape: static, all sizes of the result; None means (d - 1)·stride + kernel - pads. A larger one is filled up
     with zeros at the ends of the axes, and the indices count in the smaller sizes, as in the standard's test suite; its
     text, and onnxruntime, count them in `output_shape`.

@@ -104,7 +104,7 @@ def _rounded_up(boxes: jax.Array, scores: jax.Array) -> tuple[jax.Array, jax.Arr
 
 
 def _limit(value: Any, boxes: Any) -> Any:
-    """The most boxes to select; a known limit beyond their number, such as INT64_MAX, is no limit."""
+    """The most boxes to select; a static limit beyond their number, such as INT64_MAX, has no effect."""
     if value is None:
         return 0
     is_known = is_static(value) and isinstance(boxes, int)

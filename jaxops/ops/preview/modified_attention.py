@@ -71,7 +71,7 @@ def _output(operands: tuple[Any, Any]) -> Any:
 
 
 def _modified(op: str, name: str, modifier: Any, x: Any) -> Any:
-    """`x`, or what the modifier makes of it."""
+    """`x`, or the result of the modifier for it."""
     if modifier is None:
         return x
     results = modifier(x)

@@ -48,7 +48,7 @@ def rnn(
     layout: 1 puts batch first, in x, Y, initial_h and Y_h.
     activations: f of each direction: Affine, Relu, LeakyRelu, ThresholdedRelu, Tanh, ScaledTanh, Sigmoid, HardSigmoid,
     Elu, Softsign or Softplus, in upper or lower case. activation_alpha, activation_beta: the coefficients of those
-    that have some, in this order. clip: bounds what goes into an activation to [-clip, clip].
+    that have some, in this order. clip: bounds the input of an activation to [-clip, clip].
     hidden_size: only checked against r.
     Raises ShapeError, DTypeError, ArgumentError for an attribute or static length outside its range.
     Source: ONNX RNN, opsets 1–22.
@@ -109,7 +109,7 @@ def gru(
     Hₜ = (1 - zₜ) ∘ hₜ + zₜ ∘ Hₜ₋₁.
     linear_before_reset: 1 makes it hₜ = g(Xₜ·Whᵀ + rₜ ∘ (Hₜ₋₁·Rhᵀ + Rbh) + Wbh).
     w: (D, 3 · hidden, input). r: (D, 3 · hidden, hidden). b: (D, 6 · hidden). activations: f and g for each direction,
-    by default Sigmoid and Tanh. All else, the results (Y, Y_h) and what it raises, as in `rnn`.
+    by default Sigmoid and Tanh. All else, the results (Y, Y_h) and the exceptions, as in `rnn`.
     Source: ONNX GRU, opsets 1–22.
 
     >>> y, y_h = gru(jnp.ones((5, 1, 2)), jnp.zeros((1, 9, 2)), jnp.zeros((1, 9, 3)), initial_h=jnp.ones((1, 1, 3)))
@@ -181,7 +181,7 @@ def lstm(
     w: (D, 4 · hidden, input). r: (D, 4 · hidden, hidden). b: (D, 8 · hidden). initial_c: as initial_h.
     p: (D, 3 · hidden), Pi, Po and Pf; 0 when left out. input_forget: 1 makes the forget gate fₜ = 1 - iₜ.
     activations: f, g and h for each direction, by default Sigmoid, Tanh and Tanh.
-    Returns (Y, Y_h, Y_c), the last like Y_h. All else, and what it raises, as in `rnn`.
+    Returns (Y, Y_h, Y_c), the last like Y_h. All else, and the exceptions, as in `rnn`.
     Source: ONNX LSTM, opsets 1–22.
 
     >>> y, y_h, y_c = lstm(jnp.ones((2, 1, 2)), jnp.zeros((1, 12, 2)), jnp.zeros((1, 12, 3)), initial_c=[[[4.0, 8, 0]]])
@@ -207,7 +207,7 @@ def lstm(
 
 
 def lstm_step(weights: Weights, functions: tuple[Callable[[Any], Any], ...], input_forget: bool) -> Step:
-    # With `clip` the input of h is clipped as that of f and g, as the text says; onnxruntime leaves it as it is.
+    # With `clip` the input of h is clipped as that of f and g, as the text says; onnxruntime does not clip it.
     f, g, h_of = functions
     peepholes = (None,) * 3 if weights.p is None else jnp.split(weights.p, 3)
 

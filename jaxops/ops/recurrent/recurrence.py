@@ -150,7 +150,7 @@ def _layer(
 
 
 def clipped(function: Activation, clip: float | None) -> Callable[[Any], Any]:
-    """A function of what is clipped to [-clip, clip] first; None does not clip."""
+    """A function of its input, clipped to [-clip, clip] first; None does not clip."""
     return function if clip is None else lambda x: function(jnp.clip(x, -clip, clip))
 
 

@@ -153,7 +153,7 @@ def _whole_norm2(x: Array, over: Axes) -> Any:
     total = _total(xp.asarray(xp.square(_magnitude(x).astype(integer_type))), over)
     exact = about < 2.0 ** (8 * integer_type.itemsize - 1)
     root = xp.sqrt(xp.where(exact, total.astype(real), about)).astype(integer_type)
-    # A root that was rounded up to the next power of 2 is no negative number.
+    # A root that was rounded up to the next power of 2 must not become a negative number.
     root = xp.where(exact, root, xp.minimum(root, integer_type.type(np.iinfo(x.dtype).max)))
     one = integer_type.type(1)
     root = root - (exact & (root * root > total)).astype(integer_type)

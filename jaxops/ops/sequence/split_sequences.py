@@ -94,7 +94,7 @@ def _place(pieces: SplitSequence, position: int) -> tuple[Dim, Dim]:
 
 
 def _require(pieces: SplitSequence, position: int, room: Dim) -> None:
-    """Raises unless `room`, what there is besides a first element, is at least 0."""
+    """Raises unless `room`, the number of elements behind the first one, is at least 0."""
     size, each = pieces.data.shape[pieces.axis], pieces.each
     problem = f"sequence_at: `position` is {position}, but there are {count(pieces)} pieces of {each} in {size}"
     if not arithmetic.at_least(problem, room, 0):

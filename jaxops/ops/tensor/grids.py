@@ -34,9 +34,8 @@ def grid_sample(
     x: (N, C, d1, …, dr), floats, or any numbers for 'nearest'. grid: (N, o1, …, or, r), floats; the last axis holds
     coordinates from the innermost axis to the outermost, -1 and 1 being the centres of the first and last elements
     with align_corners, else their outer edges. Returns (N, C, o1, …, or), x's dtype; 16-bit types are computed in
-    float32. padding_mode: what is outside: zero, the edge, or the data mirrored at the edge. 'nearest' rounds halves
-    to even. Raises ShapeError, DTypeError, ArgumentError.
-    Source: ONNX GridSample, opsets 16–22.
+    float32. padding_mode: elements outside are zero, the edge, or the data mirrored at the edge. 'nearest' rounds
+    halves to even. Raises ShapeError, DTypeError, ArgumentError. Source: ONNX GridSample, opsets 16–22.
 
     >>> grid_sample(jnp.array([[[[0.0, 4.0]]]]), jnp.zeros((1, 1, 1, 2))).tolist()
     [[[[2.0]]]]

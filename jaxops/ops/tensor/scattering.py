@@ -40,7 +40,7 @@ def _scatter_mul_jvp(dims: Any, mode: str, primals: Any, tangents: Any) -> tuple
     (data, indices, updates), (data_dot, _, updates_dot) = primals, tangents
     zero = updates == 0
     ones, zeros = jnp.ones_like(data), jnp.zeros_like(data)
-    # For each update, the product of the others at its position: that of all without zeros, divided by itself.
+    # For each update, the product of the other updates at its position: that of all without zeros, divided by itself.
     nonzero = jnp.where(zero, jnp.ones_like(updates), updates)
     product = _scatter_mul(ones, indices, nonzero, dims, mode)
     count = lax.scatter_add(zeros, indices, zero.astype(data.dtype), dims, mode=mode)

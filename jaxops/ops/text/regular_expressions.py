@@ -27,5 +27,5 @@ def compiled(op: str, attribute: str, pattern: str, *, longest: bool = False) ->
 
 
 def encoded(text: str) -> bytes:
-    """A string as RE2 reads it; one that is no Unicode text is not an error."""
+    """A string as RE2 reads it; one that is not Unicode text raises no error."""
     return text.encode(errors="surrogatepass")

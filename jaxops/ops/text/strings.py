@@ -54,10 +54,10 @@ def string_split(x: Any, *, delimiter: str | None = None, maxsplit: int | None =
     """Splits strings into (pieces along a new last axis, padded with ''; the number of pieces of each string).
 
     x: strings, any shape. delimiter: None or '' splits at runs of white space and ignores it at both ends.
-    maxsplit: the largest number of splits per string; None, or a negative number as in onnxruntime, is no limit.
-    Returns strings of shape (*x.shape, largest number of pieces) and int64 numbers of shape x.shape.
-    Raises DTypeError for anything but strings.
-    Source: ONNX StringSplit, opset 20. An empty string has no pieces, as in onnxruntime.
+    maxsplit: the largest number of splits per string; None sets no limit, nor does a negative number, as in
+    onnxruntime. Returns strings of shape (*x.shape, largest number of pieces) and int64 numbers of shape x.shape.
+    Raises DTypeError for anything but strings. Source: ONNX StringSplit, opset 20. An empty string has no pieces, as in
+    onnxruntime.
 
     >>> string_split(np.array(["a b", "c"]))
     (array([['a', 'b'],

@@ -1,7 +1,7 @@
 """One step of stochastic gradient descent, for any number of tensors at once.
 
 Each takes the learning rate, the number of steps before this one, and the tensors by kind: first all that are
-optimized, then their gradients, then what is kept from step to step. 16-bit types are computed in float32.
+optimized, then their gradients, then the state that steps hand on. 16-bit types are computed in float32.
 """
 
 __all__ = ["adagrad", "adam", "momentum"]

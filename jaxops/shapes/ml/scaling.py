@@ -1,4 +1,4 @@
-"""Sizes of what is given once for all features, or once a feature."""
+"""Sizes of attributes with one value for all features, or one a feature."""
 
 from jaxops.errors import ShapeError, shape_text
 from jaxops.static import Dim, Sizes

@@ -1,4 +1,4 @@
-"""Sizes of what windows are put back into."""
+"""Sizes of the images that windows are put back into."""
 
 import math
 

@@ -251,7 +251,7 @@ def _same_total(op: str, size: Dim, width: int, step: int) -> Dim:
     """The padding that makes ceil(size / step) windows; none where the stride exceeds the window.
 
     There the formula of the text can be negative, and engines differ. Here nothing is cropped: the first window starts
-    at the first element, and what lies between windows is skipped, as in TensorFlow.
+    at the first element, and elements between windows are skipped, as in TensorFlow.
     """
     total = (ceiled(size, step) - 1) * step + width - size
     if isinstance(total, int):

@@ -64,7 +64,7 @@ def _preferred(name: str, path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 def shardings(tensors: Mapping[str, Tensor], paths: Mapping[str, str], rule: Rule) -> dict[str, NamedSharding]:
     """The place of each parameter by a rule. paths: the module paths of those that have one.
 
-    Raises ArgumentError for a result that is no PartitionSpec or NamedSharding, or without a mesh; ShapeError for one
+    Raises ArgumentError for a result other than a PartitionSpec or NamedSharding, or without a mesh; ShapeError for one
     that does not fit the shape.
     """
     placed = {}

@@ -157,7 +157,7 @@ def _specs(inputs: Sequence[Value], meanings: Mapping[str, str], limits: Limits)
         renamed = {name: text for name, text in meanings.items() if name != text}
         problem = str(error).splitlines()[0]
         raise ArgumentError(
-            f"sizes: {renamed} with the constraints {limits.asked_for} are no symbolic sizes: {problem}"
+            f"sizes: {renamed} with the constraints {limits.asked_for} are not symbolic sizes: {problem}"
         ) from error
 
     def spec(value: Value) -> jax.ShapeDtypeStruct:

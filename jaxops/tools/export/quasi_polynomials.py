@@ -20,7 +20,7 @@ _MOST, _LARGEST, _DEGREE = 1 << 17, 1 << 52, 3
 
 
 class Undetermined(Exception):
-    """A size that is no quasi-polynomial of one symbol, or whose period is too long."""
+    """A size that is not a quasi-polynomial of one symbol, or whose period is too long."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -71,7 +71,7 @@ class Limits:
         return {name: size_of(text, self._scopes[-1][0], self._meanings) for name, text in texts.items()}
 
     def learn(self, error: SizeError) -> bool:
-        """Takes over what the model needs; False if nothing new helps."""
+        """Adds the requirement of the model to the limits; False if nothing new helps."""
         needs = self.turned.get(error.needs, error.needs)
         for limit in limits_for(needs, self.axes, _ranges(self._constraints)) if needs else ():
             if (needs, limit) not in self._tried:
@@ -122,7 +122,7 @@ class Limits:
         return len(self._scopes) > before
 
     def renewed(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Operands whose sizes follow from what this trace has learned. Their values do not count in it."""
+        """Operands whose sizes follow from the limits that this trace has learned. Their values do not count in it."""
         return jax.tree.map(self._renewed, list(inputs)) if len(self._scopes) > 1 else inputs
 
     def _renewed(self, x: Any) -> Any:
@@ -170,7 +170,7 @@ class Limits:
         return True
 
     def _reconsider(self, symbol: str) -> None:
-        """Forgets what was learned of other sizes when it was open that this one is a number."""
+        """Forgets the limits of other sizes that were learned before this size was known to be a number."""
         forgotten, kept_limits = {symbol}, []
         for limit in self.learned:
             about = {limit.symbol} if limit.symbol else set(symbols_in(*limit.constraints))

@@ -27,7 +27,9 @@ def line(size: Dim, symbol: str, equation: bool) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers from `low` to `high`. What is computed of ranges holds the result for each number in them."""
+    """The numbers from `low` to `high`. Arithmetic on ranges gives a range that holds the result for all numbers in
+    them.
+    """
 
     low: float = 1
     high: float = math.inf

@@ -30,7 +30,7 @@ SIGN = re.compile(r"\s*(<=|>=|==)\s*")
 
 @dataclass(frozen=True)
 class Limit:
-    """Constraints such as `s <= 512`; or a symbol and what it stands for: `32*h`, `1`, `past + s`.
+    """Constraints such as `s <= 512`; or a symbol and its meaning: `32*h`, `1`, `past + s`.
 
     asked: the symbols of the question that it answers.
     """
@@ -43,7 +43,7 @@ class Limit:
 
 def fresh_scope(constraints: Sequence[str] = (), ranges: Mapping[str, Range] | None = None) -> Any:
     """The common scope of symbolic sizes. ranges: of single symbols, as the constraints give them."""
-    # Equations come first: JAX fails over a limit of what it then learns to be something else.
+    # Equations come first: JAX fails over a limit of a symbol that an equation then replaces.
     scope = SymbolicScope(sorted(constraints, key=lambda text: "==" not in text))
     bounded_by(scope, functools.partial(bounds_known, ranges or {}))
     return scope

@@ -62,7 +62,7 @@ class DecoderState(NamedTuple):
 class Decoder:
     """`step(params, state, tokens, **named)`, of fixed shapes; `step.init(batch)` is the state to begin with.
 
-    length: the most tokens. caches: what was found of the model's caches.
+    length: the most tokens. caches: the caches of the model.
     """
 
     def __init__(self, model: Decodable, cache: Mapping[str, str] | None, length: int) -> None:

@@ -17,7 +17,7 @@ class Tokens:
     """The tokens of a step, as inputs that the decoder fills depend on them.
 
     position: of the first one. total: the number of tokens with those before, mostly symbolic. mask: (B, n), of these
-    tokens; before: (B,), how many of the earlier ones are no padding. Both None without an attention mask.
+    tokens; before: (B,), how many of the earlier ones are not padding. Both None without an attention mask.
     """
 
     batch: int

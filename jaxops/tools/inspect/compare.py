@@ -82,14 +82,14 @@ class Comparison(Report):
 
 
 def names_of(graph: Graph) -> list[str]:
-    """The tensors of a graph that can be compared: what its nodes make."""
+    """The tensors of a graph that can be compared: the outputs of its nodes."""
     return [name for node in graph.nodes for name in node.outputs if name]
 
 
 def compare(
     graph: Graph, ours: Mapping[str, Any], theirs: Mapping[str, Any], *, rtol: float = 1e-3, atol: float = 1e-5
 ) -> Comparison:
-    """Compares what two engines computed, by name. A NaN agrees with a NaN at its place, an infinity with itself.
+    """Compares the results of two engines, by name. A NaN agrees with a NaN at its place, an infinity with itself.
 
     ours, theirs: arrays, or sequences of them; a tensor that only one of them has is left out. What comes after a node
     that draws random numbers agrees, with a note.

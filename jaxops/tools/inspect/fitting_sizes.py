@@ -107,7 +107,7 @@ class _Search:
         for sizes in itertools.chain([ones], self._candidates()):
             try:
                 tensors = self.trace(self._shapes(sizes))
-            except UNKNOWN:  # what data decide is no matter of sizes
+            except UNKNOWN:  # other sizes would not help where data decide
                 return self._shapes(sizes)
             except _MISFITS as error:
                 first = first or error
@@ -135,7 +135,7 @@ class _Search:
         return {v.name: jax.ShapeDtypeStruct(shape(v), canonical(v.dtype)) for v in self.inputs}
 
     def symbolic(self) -> tuple[Limits, Any]:
-        """The limits of the sizes, as far as a symbolic trace finds them, and what that gives; None if it fails."""
+        """The limits of the sizes, as far as a symbolic trace finds them, and its result; None if it fails."""
         axes = {self.symbols[d]: axis for v in self.inputs for axis, d in enumerate(v.shape or ()) if d in self.symbols}
         limits = Limits((), axes)
         for _ in range(_ROUNDS):

@@ -17,7 +17,7 @@ def listing(graph: Graph, grep: str = "", head: int | None = None) -> list[str]:
     try:
         pattern = re.compile(grep)
     except re.error as error:
-        raise ArgumentError(f"show: {grep!r} is no regular expression: {error}") from error
+        raise ArgumentError(f"show: {grep!r} is not a regular expression: {error}") from error
     formals = {value.name for value in graph.inputs}
     constants = {name: value for name, value in graph.static.items() if name not in formals}
     texts = [(node, node.text(constants)) for node in graph.nodes]

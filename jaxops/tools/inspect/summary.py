@@ -27,7 +27,7 @@ _REPEAT = 10
 
 @dataclass(frozen=True)
 class Row:
-    """A module: its path, how deep it is, and what holds for its nodes together with those of the modules in it.
+    """A module: its path, its depth, and sums over its nodes and those of the modules in it.
 
     output: the last tensor that others read. flops: None where sizes depend on data. seconds: None when not measured.
     """
@@ -73,7 +73,7 @@ def summarize(
     """The table. weights, inputs: parameters and inputs by name, as arrays or as shapes and types.
 
     computed: gives every tensor, for a model in which sizes depend on data; its operations are not counted.
-    Raises ArgumentError for a negative depth, and what tracing raises.
+    Raises ArgumentError for a negative depth, and the exceptions of tracing.
     """
     if depth < 0:
         raise ArgumentError(f"summary: depth is {depth}; it must be at least 0")

@@ -70,7 +70,7 @@ def place(sizes: Sequence[Point], edges: Sequence[tuple[int, int]], *, bordered:
 
 
 def _layers(count: int, edges: Sequence[tuple[int, int]], bordered: bool) -> list[int]:
-    """The longest way to each box from above; then what nothing leads to moves down to where it is read."""
+    """The longest way to each box from above; then boxes without a predecessor move down to their readers."""
     above: list[list[int]] = [[] for _ in range(count)]
     below: list[list[int]] = [[] for _ in range(count)]
     for a, b in edges:

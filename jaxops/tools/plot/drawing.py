@@ -1,4 +1,4 @@
-"""A model as a picture: boxes for modules and operators, arrows with the shapes of what flows."""
+"""A model as a picture: boxes for modules and operators, arrows with the shapes of the tensors."""
 
 import itertools
 import os
@@ -55,7 +55,7 @@ class Plot:
 
 def plot(graph: Graph, weights: Mapping[str, Any], shapes: Mapping[str, str], *, depth: int = 2) -> Plot:
     """Draws a prepared graph. shapes: of tensors, as `float32[2, 3]`. depth: how many levels of modules
-    show what they hold.
+    show their contents.
 
     Raises ArgumentError for a negative depth, ModuleNotFoundError without `igraph`.
     """

@@ -63,7 +63,7 @@ class Assumptions:
             return
         try:
             self.scope = SymbolicScope([*self.texts, text])
-        except ValueError:  # it contradicts the others
+        except ValueError:  # it contradicts earlier ones
             self._refused.add(text)
             self.scope = SymbolicScope(self.texts)
             return

@@ -21,7 +21,7 @@ def arguments(
     *,
     short_floats: bool = False,
 ) -> Group:
-    """A call as it is written: without arguments that equal their default, positional ones first."""
+    """The text of a call: without arguments that equal their default, positional ones first."""
     bound = inspect.signature(fn).bind(*args, **kwargs)
     items: list[Expression] = []
     labels: list[str] = []
@@ -59,7 +59,7 @@ def _same(value: Any, default: Any) -> bool:
 
 
 def written(value: Any, annotation: Any, short_floats: bool = False) -> Expression:
-    """An argument as it is written. short_floats: see `literal`."""
+    """The text of an argument. short_floats: see `literal`."""
     if isinstance(value, Operand):
         return value.expression
     if isinstance(value, Nested):

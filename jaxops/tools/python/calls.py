@@ -1,7 +1,7 @@
 """The calls of public operators that a node becomes.
 
 The function of a node is either public itself, or it translates an old version, or a choice of outputs, to public ones.
-Such an adapter is run on placeholders, and the calls that it makes are what is written. So every adapter is covered
+Such an adapter is run on placeholders, and the calls that it makes are written down. So every adapter is covered
 that makes its calls without looking at data; for one that does look, UnsupportedError says so.
 """
 
@@ -44,7 +44,7 @@ class _Sealed:
 
 
 class _SealedOwn(_Sealed):
-    """That of an operator of one's own, which must return what has a type."""
+    """The placeholder of a user's operator, which must return values that have a type."""
 
     dtype = None
 
@@ -63,7 +63,9 @@ class Recorder:
     """Records the calls of public operators that one node makes, as steps."""
 
     def __init__(self, node: Any, prefix: str, assumptions: Assumptions, results: Sequence[Any] | None) -> None:
-        """assumptions: learns from what calls give. results: what is known of the outputs of a node with subgraphs."""
+        """assumptions: learns from the results of calls. results: known facts about the outputs of a node with
+        subgraphs.
+        """
         self.node = node
         self._assumptions = assumptions
         self._results = results
@@ -158,7 +160,7 @@ class Recorder:
         return f"{fn.__module__}.{fn.__qualname__}"
 
     def _rebuild(self, fn: types.FunctionType) -> Callable[..., Any]:
-        """A copy of an adapter, or of its helper, that calls what records."""
+        """A copy of an adapter, or of its helper, that calls recording functions."""
         if fn in self._rebuilt:
             return self._rebuilt[fn]
         names: dict[str, Any] = {}
@@ -292,7 +294,7 @@ def _passing(fn: Callable[..., Any], position: int) -> Callable[..., Any]:
 
 
 def _with_floats(fn: Callable[..., Any], spelling: str, args: Any, kwargs: Any) -> Group:
-    """A call as it is written: with 0.1 for the float32 next to it, where that makes the same program."""
+    """The text of a call: with 0.1 for the float32 next to it, if that makes the same program."""
     rounded = jax.tree.map(lambda x: short_float(x) if type(x) is float else x, (args, kwargs))
     same = repr(rounded) == repr((args, kwargs)) or (
         (program := _program(fn, args, kwargs)) is not None and program == _program(fn, *rounded)

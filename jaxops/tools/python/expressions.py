@@ -41,7 +41,7 @@ class Group:
     labels: tuple[str, ...] = field(default=())
 
     def labelled(self) -> "Iterator[tuple[str, Expression]]":
-        """The items with what stands before each."""
+        """The items, each with its prefix."""
         labels = self.labels or ("",) * len(self.items)
         return ((f"{label}=" if label else "", item) for label, item in zip(labels, self.items, strict=True))
 
@@ -61,7 +61,7 @@ def sequence(brackets: str, items: Sequence[Expression]) -> Group:
 
 
 def leaves(expression: Expression) -> Iterator[Expression]:
-    """The parts of an expression that are no groups, from left to right."""
+    """The leaves of an expression, from left to right."""
     if isinstance(expression, Group):
         for item in expression.items:
             yield from leaves(item)
@@ -100,7 +100,7 @@ def flat(expression: Expression) -> str:
 
 
 def laid_out(before: str, expression: Expression, after: str = "", indent: str = "") -> list[str]:
-    """The lines of a statement or an item; before and after: what stands on the line with it."""
+    """The lines of a statement or an item; before and after: the text around it on its line."""
     line = f"{indent}{before}{flat(expression)}{after}"
     if len(line) > WIDTH and isinstance(expression, str) and not before.endswith(" "):
         return _subscripted(f"{indent}{before}", expression, after, indent)

@@ -38,7 +38,7 @@ def _housed(steps: Sequence[Step]) -> list[Step]:
 
 
 def _hoisted(steps: Sequence[Step]) -> list[Step]:
-    """The steps; what several layers read goes out of the one that computes it, if it reads nothing of that layer.
+    """The steps; one that several layers read leaves the layer that computes it, if it reads nothing of that layer.
 
     Exporters compute a mask in the first layer and use it in all; then the layers would differ.
     """
@@ -52,7 +52,7 @@ def _hoisted(steps: Sequence[Step]) -> list[Step]:
     for step in steps:
         shared = _common([path for name in step.targets for path in readers.get(name, [])])
         target = _common([step.path, shared]) if shared is not None else step.path
-        target = target[:-1] if target in lists else target  # a list of modules is no place for a step
+        target = target[:-1] if target in lists else target  # a list of modules holds no steps
         sources = [paths[name] for name in step.reads() if name in paths]
         leaves = any(part.isdigit() for part in step.path[len(target) :])  # one item of a list of modules
         if leaves and step.calls is None and all(_inside(target, path) for path in sources):
@@ -83,7 +83,7 @@ def _reads(expression: Any) -> list[str]:
 def _level(
     steps: Sequence[Step], prefix: tuple[str, ...], read: set[str], facts: Mapping[str, Any], paths: Mapping[str, str]
 ) -> list[Step]:
-    """The steps of a module, with calls in place of those of its modules. read: what is read outside."""
+    """The steps of a module, with calls in place of those of its modules. read: the values that are read outside."""
     units = [[step] for step in steps]
     for key in dict.fromkeys(filter(None, (_child(step, prefix) for step in steps))):
         members = [unit for unit in units if len(unit) == 1 and _child(unit[0], prefix) == key]
@@ -111,7 +111,7 @@ def _level(
 
 
 def _child(step: Step, prefix: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The module of a step just inside another one; a list of modules is none, its items are."""
+    """The module of a step just inside another one; a list of modules does not count, its items do."""
     below = step.path[len(prefix) :]
     if not below:
         return None
@@ -159,7 +159,7 @@ def _convex(units: list[list[Step]], members: list[list[Step]]) -> list[list[Ste
 
 
 def _readers(units: list[list[Step]]) -> dict[int, list[int]]:
-    """For each unit, those that read what it makes."""
+    """For each unit, the units that read its values."""
     makers = {name: id(unit) for unit in units for step in unit for name in step.targets if name}
     readers_of: dict[int, list[int]] = {id(unit): [] for unit in units}
     for unit in units:

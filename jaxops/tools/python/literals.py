@@ -85,7 +85,7 @@ def _float(value: float, short: bool) -> str:
 
 
 def short_float(value: float) -> float:
-    """The number with the fewest digits next to a float32; another number as it is."""
+    """The number with the fewest digits next to a float32; any other number unchanged."""
     return float(str(np.float32(value))) if np.float32(value) == value else value
 
 

@@ -37,7 +37,7 @@ def operator_name(expression: Expression) -> str:
 
 
 def base_name(tensor: str, operator: str, path: tuple[str, ...] = ()) -> str:
-    """A short name for a tensor: the end of its own, without what exporters add; else that of the operator.
+    """A short name for a tensor: the end of its own, without the additions of exporters; else that of the operator.
 
     path: of the function; in one for an item of a list of modules, numbers are left out, as another item has others.
     """

@@ -66,7 +66,7 @@ class Renderer:
         self._inputs = inputs
         self.reserved = RESERVED.union(symbols)
         self.outputs = outputs
-        self.operators: dict[str, str] = {}  # what makes each value
+        self.operators: dict[str, str] = {}  # value → the operator that makes it
         self._written: dict[Function, Written] = {}
         self._by_text: dict[Any, Written] = {}
 
@@ -223,7 +223,7 @@ class _Scope:
         return text if all(texts) and len(text) < _WIDEST - 20 else ""
 
     def returns(self) -> str:
-        """The annotation of what the function gives; none where that is not known."""
+        """The annotation of the results of the function; none if they are unknown."""
         names = [name for result in self.function.results for name in refs(result)]
         if not all(isinstance(self.function.facts.get(name), jax.ShapeDtypeStruct) for name in names):
             return ""
@@ -380,7 +380,7 @@ class _Scope:
 
 
 def _declared(value: Any) -> Expression:
-    """The shape and the type of what a body takes, with 0 for a size that differs."""
+    """The shape and the type of an input of a body, with 0 for a size that differs."""
     sizes = [str(d) if isinstance(d, int) else "0" for d in value.shape or ()]
     return call("jax.ShapeDtypeStruct", [sequence("()", sizes), dtype_text(value.dtype)])
 

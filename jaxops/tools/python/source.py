@@ -55,7 +55,7 @@ def to_python(
     x64: bool = False,
     overwrite: bool = False,
 ) -> None:
-    """Writes a package that does what the graph does.
+    """Writes a package that computes the same as the graph.
 
     graph: prepared. inputs: of the model, with what must be static. params: by name, as the file is to have them.
     x64: whether the package turns x64 on, which is on here.

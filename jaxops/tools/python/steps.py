@@ -47,7 +47,7 @@ class Step:
 
 @dataclass(eq=False)
 class Function:
-    """A function to be written: formal names, steps, and what it returns."""
+    """A function to be written: formal names, steps, and results."""
 
     name: str
     args: list[str]

@@ -51,7 +51,7 @@ def test_one_hot_encoder_of_unknown_categories():
     assert one_hot_encoder(np.int64([4]), cats_int64s=[4], zeros=0).tolist() == [[1]]
     found = jax.jit(lambda x: one_hot_encoder(x, cats_int64s=[4, 5], zeros=0))(np.int32([5, 6]))
     np.testing.assert_array_equal(found, [[0, 1], [np.nan, np.nan]])
-    with pytest.raises(ArgumentError, match="'q' is no category, and `zeros` is 0"):
+    with pytest.raises(ArgumentError, match="'q' is not a category, and `zeros` is 0"):
         one_hot_encoder(WORDS, cats_strings=["a", "b", "c"], zeros=0)
 
 

@@ -73,7 +73,7 @@ def test_a_pattern_and_a_number_pick_nodes():
 
 
 def test_errors():
-    with pytest.raises(ArgumentError, match=r"show: '\[' is no regular expression: unterminated character set"):
+    with pytest.raises(ArgumentError, match=r"show: '\[' is not a regular expression: unterminated character set"):
         net().show(grep="[")
     with pytest.raises(ArgumentError, match="show: head is -1; it must be at least 0"):
         net().show(head=-1)

@@ -68,7 +68,7 @@ def sparse_attention(
     rotary_interleaved as in `rotary_embedding`. scale: of the scores, 1 / sqrt(H) for None or 0.
     Returns the output (B, S, N · H), and the buffers with the new keys and values.
     Raises ShapeError, DTypeError, ArgumentError. Source: com.microsoft SparseAttention, opset 1. (onnxruntime 1.32 on a
-    CPU mixes samples up whose lengths differ; here each is what it is alone.)
+    CPU mixes samples up whose lengths differ; here each sample is computed as if alone.)
 
     >>> x, buffer = jnp.ones((1, 2, 8)), jnp.zeros((1, 1, 4, 8))
     >>> mask = np.array([[0, 1, 3]]), np.array([[0, 0, 1]])

@@ -97,7 +97,7 @@ def group_query_attention(
     """Attention of new tokens to themselves and to those in a cache; the cache with their keys and values added.
 
     query: (B, S, N · H), floats; N is num_heads. key, value: (B, S, K · H); K is kv_num_heads, a divisor of N. Without
-    them query is (B, S, (N + 2 · K) · H) and holds all three. A key and value without a token use the cache as it is.
+    them query is (B, S, (N + 2 · K) · H) and holds all three. A key and value without a token use the cache unchanged.
     past_key, past_value: (B, K, P, H), the cache. seqlens_k: integers (B,), the tokens of each sample, old and new,
     less 1. total_sequence_length: one static integer, the most tokens of a sample. If it is S, this is the prompt: the
     tokens stand at 0 to S - 1, padding on their right. Else they stand before position seqlens_k + 1.
@@ -212,7 +212,9 @@ def group_query_attention(
         scores=scores,
         scale=scale_of(scale, size),
         sink=smooth_softmax == 1,
-        softcap=float(softcap) if softcap > 0 else 0.0,  # NaN, which no cache of programs finds again, is no cap either
+        softcap=float(softcap)
+        if softcap > 0
+        else 0.0,  # NaN never equals a key of the program cache, and means no cap, too
         bits=bits,
     )
     cache = (old_k, old_v, *factors, as_traced(lengths), None if valid is None else as_traced(valid))

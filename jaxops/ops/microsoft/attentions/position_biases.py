@@ -30,10 +30,10 @@ def relative_position_bias(
 
     bias_table: (buckets, N), floats; its memory holds the buckets of the first head, then of the second, and so on.
     query_length, key_length: static, one integer S; both must be equal. Distances below half the buckets have one each,
-    those up to max_distance share the others by their logarithm. is_bidirectional: 1 gives keys after the query half
-    of the buckets; with 0 they have those of the same distance before it.
-    Returns (1, N, S, S). Raises ShapeError, ArgumentError, DTypeError, StaticError for a traced length.
-    Source: com.microsoft RelativePositionBias, opset 1; there is no kernel for a CPU in onnxruntime.
+    those up to max_distance share the remaining buckets by their logarithm. is_bidirectional: 1 gives keys after the
+    query half of the buckets; with 0 they have those of the same distance before it. Returns (1, N, S, S). Raises
+    ShapeError, ArgumentError, DTypeError, StaticError for a traced length. Source: com.microsoft RelativePositionBias,
+    opset 1; there is no kernel for a CPU in onnxruntime.
 
     >>> relative_position_bias(jnp.arange(8.0).reshape(4, 2), 3, 3, max_distance=8)[0, 1].tolist()
     [[4.0, 5.0, 6.0], [5.0, 4.0, 5.0], [6.0, 5.0, 4.0]]

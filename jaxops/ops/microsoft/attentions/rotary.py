@@ -36,7 +36,7 @@ def rotary_embedding(
     rotary_embedding_dim: int = 0,
     scale: float | None = None,
 ) -> jax.Array:
-    """Turns the first R elements of each head by the angles of its position; the others stay.
+    """Turns the first R elements of each head by the angles of its position; later elements stay.
 
     input: (B, S, N · H) or (B, N, S, H), floats. position_ids: integers in [0, M), (B, S), or one number, the position
     of the first token. cos_cache, sin_cache: (M, R / 2), the cosines and sines of each position. R is
@@ -115,10 +115,9 @@ def m_rotary_embedding(
 
     input, cos_cache, sin_cache, interleaved: as in `rotary_embedding`; an input of 3 axes needs num_heads.
     position_ids: (3, B, S). mrope_section: how many of the R / 2 angles each position decides. mrope_layout: 0 in one
-    block after the other; 1 interleaved: height and width take every third angle from 1 and 2 on, time the others.
-    scale: a factor of cosines and sines; None is 1. is_packed_batching changes nothing. Returns an array like input.
-    Raises the errors of `rotary_embedding`.
-    Source: com.microsoft MRotaryEmbedding, opset 1.
+    block after the other; 1 interleaved: height and width take every third angle from 1 and 2 on, time the remaining
+    ones. scale: a factor of cosines and sines; None is 1. is_packed_batching changes nothing. Returns an array like
+    input. Raises the errors of `rotary_embedding`. Source: com.microsoft MRotaryEmbedding, opset 1.
 
     >>> x, tables = jnp.ones((1, 1, 2, 4)), (jnp.ones((9, 2)), jnp.zeros((9, 2)))
     >>> m_rotary_embedding(x, np.zeros((3, 1, 2), int), *tables, mrope_section=(1, 1, 0)).shape

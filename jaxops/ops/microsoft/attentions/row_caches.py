@@ -72,7 +72,7 @@ def staged(past: Any, new: Any, occupied: CacheRows) -> Any:
 
 
 def only_first(x: Any, count: Any) -> Any:
-    """x (B, K, R, H) with zeros behind the first `count` rows, one number or (B,): what stands there may be NaN."""
+    """x (B, K, R, H) with zeros behind the first `count` rows, one number or (B,): those rows may hold NaN."""
     rows = lax.broadcasted_iota(np.int32, (1, 1, x.shape[2], 1), 2)
     return jnp.where(rows < count.reshape(-1, 1, 1, 1), x, jnp.zeros((), x.dtype))
 

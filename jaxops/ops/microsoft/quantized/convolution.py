@@ -34,10 +34,10 @@ def qlinear_conv(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> jax.Array:
-    """The convolution of what x and w stand for, quantized: `jaxops.qlinear_conv`, also with the channels last.
+    """The convolution of the dequantized x and w, quantized: `jaxops.qlinear_conv`, also with the channels last.
 
     x: (N, C, d1, …, dn), or (N, d1, …, dn, C) with `channels_last`, as the result then is. w: (M, C/group, k1, …, kn)
-    in either case. All else, and what it raises, as in `jaxops.qlinear_conv`.
+    in either case. All else, and the exceptions, as in `jaxops.qlinear_conv`.
     Source: com.microsoft QLinearConv, opset 1, as onnxruntime defines it.
 
     >>> x, w = jnp.full((1, 5, 5, 2), 3, jnp.uint8), jnp.ones((4, 2, 3, 3), jnp.int8)

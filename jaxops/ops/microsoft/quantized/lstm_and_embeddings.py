@@ -54,7 +54,7 @@ def dynamic_quantize_lstm(
     and the type of the weights. x, and h of all sequences of a step, are quantized by `dynamic_quantize_linear`; each
     thread of onnxruntime quantizes its part of the batch. The products are of the numbers that the integers stand for,
     in float32.
-    All else, the results (Y, Y_h, Y_c) and what it raises, as in `lstm`.
+    All else, the results (Y, Y_h, Y_c) and the exceptions, as in `lstm`.
     Source: com.microsoft DynamicQuantizeLSTM, opset 1, as onnxruntime defines it.
 
     >>> w, r, one, zero = jnp.zeros((1, 2, 12), jnp.int8), jnp.zeros((1, 3, 12), jnp.int8), jnp.ones(1), jnp.int8([0])

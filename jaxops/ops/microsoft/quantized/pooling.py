@@ -46,7 +46,7 @@ def qlinear_average_pool(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> jax.Array:
-    """The mean of each window of what x stands for, quantized.
+    """The mean of each window of the dequantized x, quantized.
 
     x: (N, C, d1, …, dn), or (N, d1, …, dn, C) with `channels_last`, int8 or uint8. Scales: float32 scalars. Zero
     points: scalars in the type of x; 0 when None. Returns: sizes as `average_pool` has them, in the type of x. Padding
@@ -103,7 +103,7 @@ def qlinear_global_average_pool(
     *,
     channels_last: int = 0,
 ) -> jax.Array:
-    """The mean over the spatial axes of what x stands for, quantized.
+    """The mean over the spatial axes of the dequantized x, quantized.
 
     x: (N, C, d1, …, dn), or (N, d1, …, dn, C) with `channels_last`, int8 or uint8. Scales and zero points are those
     of `qlinear_average_pool`. Returns: the sizes of x with 1 for each spatial axis, in the type of x. The integers
@@ -132,7 +132,7 @@ def qlinear_reduce_mean(
     axes: Ints,
     keepdims: int,
 ) -> jax.Array:
-    """The mean over axes of what the data stand for, quantized.
+    """The mean over axes of the dequantized data, quantized.
 
     data: int8 or uint8. Scales: float32 scalars. Zero points: scalars in the type of data; 0 when None.
     Returns: the type of data; an axis that is reduced has size 1, or is gone where `keepdims` is 0. The integers have

@@ -144,7 +144,7 @@ def qgemm(
     transA: int = 0,
     transB: int = 0,
 ) -> jax.Array:
-    """alpha · (a' · b' + c) of what a and b stand for, quantized if there is a y_scale.
+    """alpha · (a' · b' + c) of the dequantized a and b, quantized if there is a y_scale.
 
     a' is a, (M, K), or with `transA` the transpose of a, (K, M). b' is b, (K, N), or with `transB` the transpose of
     b, (N, K). int8 or uint8, each. a_scale, a_zero_point: scalars. b_scale, b_zero_point: scalars, or (N,). c: int32,

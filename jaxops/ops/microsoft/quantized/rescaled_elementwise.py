@@ -56,7 +56,7 @@ def qlinear_add(
     c_scale: Array,
     c_zero_point: Array | None = None,
 ) -> jax.Array:
-    """The sum of what a and b stand for, quantized; the operands broadcast.
+    """The sum of the dequantized a and b, quantized; the operands broadcast.
 
     a, b: int8 or uint8, of one type. Scales: float32 scalars. Zero points: scalars in the type of a; 0 when None.
     Returns: the type of a, round((a - a_zero_point) · a_scale / c_scale + (b - b_zero_point) · b_scale / c_scale) +
@@ -80,7 +80,7 @@ def qlinear_mul(
     c_scale: Array,
     c_zero_point: Array | None = None,
 ) -> jax.Array:
-    """The product of what a and b stand for, quantized; the operands broadcast.
+    """The product of the dequantized a and b, quantized; the operands broadcast.
 
     Operands and result as in `qlinear_add`; the integers have an exact product.
     Source: com.microsoft QLinearMul, opset 1, as onnxruntime defines it.
@@ -148,7 +148,7 @@ def _mul_integer(operands: tuple[jax.Array, ...]) -> jax.Array:
 def qlinear_sigmoid(
     x: Array, x_scale: Array, x_zero_point: Array | None, y_scale: Array, y_zero_point: Array | None = None
 ) -> jax.Array:
-    """1 / (1 + exp(-v)) of what x stands for, quantized.
+    """1 / (1 + exp(-v)) for each element v of the dequantized x, quantized.
 
     x: any shape, int8 or uint8. Scales: float32 scalars. Zero points: scalars in the type of x; 0 when None.
     Returns: the shape and type of x. Raises ShapeError, DTypeError for other sizes or types.
@@ -215,7 +215,7 @@ def qlinear_softmax(
     opset: int,
     axis: int = -1,
 ) -> jax.Array:
-    """The softmax of what x stands for, quantized.
+    """The softmax of the dequantized x, quantized.
 
     x: int8 or uint8. Scales: float32 scalars. Zero points: scalars in the type of x; x_zero_point has no effect.
     opset: below 13 the softmax is over all axes from `axis` on, else over `axis`.
@@ -290,7 +290,7 @@ def _where(operands: tuple[jax.Array, ...]) -> Any:
 
 
 def qlinear_concat(y_scale: Array, y_zero_point: Array, inputs: Sequence[Array], *, axis: int) -> jax.Array:
-    """Joins what arrays stand for along an axis, quantized.
+    """Joins the dequantized arrays along an axis, quantized.
 
     inputs: for each array its numbers (int8 or uint8), its scale (a float32 scalar) and its zero point. y_scale,
     y_zero_point: those of the result, scalars. All numbers and zero points are of one type, that of the result.

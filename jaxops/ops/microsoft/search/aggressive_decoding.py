@@ -1,4 +1,4 @@
-"""Aggressive decoding, which takes tokens over from a source as long as they are what a decoder predicts."""
+"""Aggressive decoding, which copies tokens from a source as long as a decoder predicts the same ones."""
 
 __all__ = ["bifurcation_detector"]
 
@@ -30,15 +30,13 @@ def bifurcation_detector(
     """The current tokens with the predicted ones, up to the first that differs from the source, and where to go on.
 
     src_tokens, cur_tokens: integers (S,) and (C,). prev_suffix_match_idx: one integer p, 0 to S, with no axis or one.
-    pred_tokens: integers (S + 1 - p,), what a decoder predicts for the tokens of the source from p on, and one more; a
-    token that differs from the source is the last one taken. None takes no tokens.
-    Returns the tokens, (C,) to (C + S + 1 - p,), and the place behind the only n-gram in the source that is how they
-    end, -1 where there is none, an array like p. Longer n-grams are tried, from min_ngram_size to max_ngram_size, until
-    one is not in the source, or stands at its end.
-    size: static, a number of tokens at which the first result is cut, or filled up with -1; required when the operands
-    are traced and there are pred_tokens.
-    Raises StaticError for traced operands without `size`, ShapeError, ArgumentError, DTypeError.
-    Source: com.microsoft BifurcationDetector, opset 1.
+    pred_tokens: integers (S + 1 - p,), the predictions of a decoder for the tokens of the source from p on, and one
+    more; a token that differs from the source is the last one taken. None takes no tokens. Returns the tokens, (C,) to
+    (C + S + 1 - p,), and the place behind the only n-gram in the source that is how they end, -1 where there is none,
+    an array like p. Longer n-grams are tried, from min_ngram_size to max_ngram_size, until one is not in the source, or
+    stands at its end. size: static, a number of tokens at which the first result is cut, or filled up with -1; required
+    when the operands are traced and there are pred_tokens. Raises StaticError for traced operands without `size`,
+    ShapeError, ArgumentError, DTypeError. Source: com.microsoft BifurcationDetector, opset 1.
 
     >>> tokens, at = bifurcation_detector(np.array([1, 2, 3, 4]), np.array([9]), np.array(0), np.array([1, 2, 4, 5, 5]))
     >>> tokens.tolist(), int(at)

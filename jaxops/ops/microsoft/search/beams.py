@@ -216,5 +216,5 @@ def number(op: str, operand: str, value: Any) -> float:
 
 
 def _power(length: int, penalty: float) -> np.floating[Any]:
-    """By what the score of a sequence is divided."""
+    """The divisor of the score of a sequence."""
     return np.power(np.float32(length), np.float32(penalty))

@@ -15,7 +15,7 @@ from jaxops.static import jit_if_concrete
 
 @jit_if_concrete
 def mask_of(operands: tuple[Any], pad: int) -> Any:
-    """1 for each token of a prompt but the pads before the first one that is none."""
+    """1 for each token of a prompt, 0 for the pads before the first other token."""
     counts = jnp.cumsum(jnp.asarray(operands[0] != pad, np.int32), axis=1)
     return jnp.asarray(counts > 0, np.int32)
 
@@ -51,8 +51,8 @@ def encoded(
 ) -> tuple[Encoded, Any]:
     """A decoder before its first token, and the logits (B, V) where the encoder gives them; else None.
 
-    pair: decoder and encoder. encoder_inputs: what the encoder reads; masks: of that, what the decoder reads as well.
-    starts: the tokens (B, S) that all sequences begin with.
+    pair: decoder and encoder. encoder_inputs: the arrays that the encoder reads; masks: those that the decoder reads as
+    well. starts: the tokens (B, S) that all sequences begin with.
     """
     decoder, encoder = pair
     takes = [getattr(fn, "inputs", None) for fn in pair]

@@ -56,7 +56,7 @@ def greedy_search(
     count; 0 and less stand for all. decoder_start_token_id: not used. encoder, model_type: None and 0; as in
     onnxruntime there is no search with an encoder.
 
-    Returns int32 (B, M). onnxruntime leaves what is behind the end of the last sequence undefined; here it is pads.
+    Returns int32 (B, M). onnxruntime leaves tokens behind the end of the last sequence undefined; here they are pads.
     The search ends with the last sequence, and a model runs it step by step. Under the `jit` of a caller all steps are
     traced one by one: a program as long as M - S calls of the decoder.
     Raises ShapeError, DTypeError, ArgumentError, UnsupportedError, SignatureError for a decoder that returns too much.

@@ -97,7 +97,7 @@ def _counted(operands: tuple[Any], pad: int) -> tuple[Any, Any, Any]:
 
 @dataclass
 class Decoding:
-    """Calls of a decoder, and what it remembers between them. first: the decoder of the prompt."""
+    """Calls of a decoder, and its state between them. first: the decoder of the prompt."""
 
     op: str
     decoder: Any
@@ -131,7 +131,7 @@ class Decoding:
 
 
 def last_logits(op: str, logits: Any, tokens: Any) -> Any:
-    """The logits (rows, V) behind the last one of tokens (rows, n). Raises ShapeError for what are no such logits."""
+    """The logits (rows, V) behind the last one of tokens (rows, n). Raises ShapeError for logits of other sizes."""
     logits = as_traced(logits)
     if logits.ndim != 3 or logits.shape[0] != tokens.shape[0] or logits.shape[1] == 0:
         raise ShapeError(

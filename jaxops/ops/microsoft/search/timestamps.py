@@ -13,7 +13,7 @@ _LATEST_FIRST = 50
 
 class Tokens(NamedTuple):
     """Static numbers of tokens, -1 for one that a model does not have. begin: the earliest time; all tokens from there
-    on are times. never_said: tokens that are never said; tasks: those that are not said behind the first time."""
+    on are times. never_said: tokens that never follow; tasks: those that do not follow the first time."""
 
     begin: int
     never_said: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Text that is written down from what an encoder has heard."""
+"""Speech to text: a decoder writes down what an encoder has heard."""
 
 __all__ = ["whisper_beam_search"]
 
@@ -53,14 +53,14 @@ def whisper_beam_search(
     vocab_size: int = -1,
     n_outputs: int = 3,
 ) -> tuple[Array, ...]:
-    """The likeliest texts of what was spoken, as Whisper writes it down, found by `beam_search`.
+    """The likeliest transcripts of speech, as Whisper writes them, found by `beam_search`.
 
     input_ids: floating (B, bands, frames), the sound. decoder_input_ids: int32 (B, S), the tokens that all sequences
     begin with; decoder_start_token_id (B, 1) where it is None. temperature: by what the logarithms of probabilities are
     divided behind all masks; 0 and less: by nothing.
 
     logits_processor: 1 for texts with times, which are the tokens from beginning_timestamp_token_id on: no_timestamps
-    and start_of_lm are never said, the start, transcribe and translate not behind the first time. Times come in pairs
+    and start_of_lm never follow; the start, transcribe and translate do not follow the first time. Times come in pairs
     but for the first one, do not decrease, and follow where all together are likelier than each other token. Other
     numbers, 0 and more: no such rules. no_speech_token_id, init_decoder, cross_qk_layer_head and extra_decoding_ids
     change none of the results that there are here, as in onnxruntime.
@@ -68,7 +68,7 @@ def whisper_beam_search(
     `encoder` takes the sound and the first tokens (B, S), and returns logits (B, S, V), its states, and four caches a
     layer, the decoder's before its own. `decoder` takes tokens (B·K, 1), or all tokens where that size is not 1 in
     decoder.inputs, the states if it has such an operand (onnxruntime gives it others, of their shape), and caches; it
-    returns what that of `beam_search` does.
+    returns the same as that of `beam_search`.
 
     Returns the sequences, their scores, and the scores of all tokens in each step (M - S, B, K, V): see `beam_search`,
     which has the other operands as well. onnxruntime has the last two outputs, cross_qk and non_speech_probs, only on

@@ -53,7 +53,8 @@ def streams(op: str, sections: Sequence[int], layout: int, width: int) -> list[i
     """Returns the stream of positions, 0, 1 or 2, that each column of the tables takes.
 
     layout 0: sections[0] columns of stream 0, then sections[1] of stream 1, then sections[2] of stream 2.
-    layout 1: streams 1 and 2 take every third column from 1 and 2 on, as many as their sections; 0 takes the others.
+    layout 1: streams 1 and 2 take every third column from 1 and 2 on, as many as their sections; 0 takes the remaining
+    ones.
     """
     if len(sections) != 3 or min(sections) < 0 or sum(sections) != width:
         raise ArgumentError(
