@@ -152,7 +152,7 @@ class Model:
     def __call__(
         self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any
     ) -> Any:
-        """As `apply` but for rounding, with the model's own parameters; values that follow from them are computed once."""
+        """As `apply` but for rounding, with the model's own parameters; what follows from them is computed once."""
         plain = rng is None and outputs is None and not named and not self.x64
         weights = self.params if self.x64 else self._weights.for_calls()
         result = self._pieces.again(weights, inputs) if plain else None
