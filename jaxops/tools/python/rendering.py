@@ -287,7 +287,7 @@ class _Scope:
     def _joined(
         self, expression: Expression, step: Step | None, pending: dict[str, Any], lines: list[str]
     ) -> Expression:
-        """The expression with values that only it reads inlined while it stays short; the remaining ones are emitted."""
+        """The expression with values that only it reads inlined while it stays short; it emits the others."""
         waiting = [name for name in dict.fromkeys(refs(expression)) if name in pending]
         readers = self._readers()
         for name in waiting:
