@@ -7,7 +7,8 @@ import numpy as np
 from jax import lax
 
 from jaxops.dtypes import accumulation_type, is_float
-from jaxops.static import PREPARED, Primitive, mlir
+from jaxops.kernels.named_call import NamedCall
+from jaxops.kernels.target import Target
 
 
 def least(dtype: Any) -> Any:
@@ -51,23 +52,16 @@ def quotient(x: Any, divisor: Any) -> Any:
     return lax.div(x, lax.select(lax.ne(x, x), lax.stop_gradient(x), divisor))
 
 
-def computed_once(x: Any) -> Any:
-    """x, written so that XLA computes it once, though several operations read it.
-
-    XLA computes what is elementwise again in each loop that reads it, back to the last operation that it takes for
-    costly, such as a division. Of a chain of residual sums the last would be the sum of all. Where weights are
-    prepared, it is an operation of its own, so that `compiler.passes.sink_barriers` can find it.
-    """
-    return _COMPUTED_ONCE.bind(x) if PREPARED.get() else _divided_by_one(x)
-
-
 def _divided_by_one(x: Any) -> Any:
     return quotient(x, lax.full_like(x, 1))
 
 
-_COMPUTED_ONCE = Primitive("computed_once")
-_COMPUTED_ONCE.def_abstract_eval(lambda x: x)
-mlir.register_lowering(_COMPUTED_ONCE, mlir.lower_fun(_divided_by_one, multiple_results=False))
+# x, written so that XLA computes it once, though several operations read it.
+#
+# XLA computes what is elementwise again in each loop that reads it, back to the last operation that it takes for
+# costly, such as a division. Of a chain of residual sums the last would be the sum of all. In a specialized program it
+# stays an operation of its own, so that `compiler.passes.sink_barriers` can find it.
+computed_once = NamedCall("computed_once", _divided_by_one, elementwise=True)
 
 
 def magnitude(x: Any) -> Any:
@@ -110,13 +104,23 @@ def with_nans(found: Any, x: Any, add: Callable[[Any], Any]) -> Any:
 
     XLA:CPU hands reductions of thousands of elements to YNNPACK, whose maximum and minimum drop NaNs. Its sums keep
     them, and a sum of squares is NaN only for a NaN, since no infinities cancel. Squares of 16-bit types are computed
-    in float32, where sums are fast; 8-bit types without infinities would overflow to NaN. A program with prepared
-    weights, and the one that prepares them, has no reductions by YNNPACK (`compiler.xla_options`), and XLA's
-    own keep NaNs: int8 BERT-base takes 0.9 of the time without these sums.
+    in float32, where sums are fast; 8-bit types without infinities would overflow to NaN. A specialized program, and
+    the one that prepares its weights, has no reductions by YNNPACK (`compiler.xla_options`), and XLA's own keep NaNs:
+    int8 BERT-base takes 0.9 of the time without these sums.
     """
-    if not is_float(x.dtype) or PREPARED.get():
+    if not is_float(x.dtype):
         return found
     x = lax.stop_gradient(x)
     wide = lax.convert_element_type(x, accumulation_type(x.dtype))
-    total = add(wide * wide)
+    return _keep_nans(found, add(wide * wide))
+
+
+def _nan_of_sums(found: Any, total: Any) -> Any:
     return lax.select(total != total, lax.convert_element_type(total, found.dtype), found)
+
+
+def _select(target: Target, found: Any, total: Any) -> Any:
+    return (lambda found, total: found) if target.specialized else None
+
+
+_keep_nans = NamedCall("keep_nans", _nan_of_sums, _select)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export, lax
-from programs import prepared
+from programs import specialized
 
 import jaxops as jo
 import jaxops.microsoft
@@ -32,13 +32,8 @@ KINDS = {"max": (jo.reduce_max, np.max), "min": (jo.reduce_min, np.min)}
 
 
 def own(fn):
-    """A function as a program of a model's own, whose weights are prepared."""
-
-    def call(*operands):
-        with prepared():
-            return fn(*operands)
-
-    return jax.jit(call, compiler_options=compiler_options())
+    """A function as a specialized program."""
+    return jax.jit(specialized(fn), compiler_options=compiler_options())
 
 
 PROGRAMS = pytest.mark.parametrize("jit", [jax.jit, own])

@@ -81,7 +81,8 @@ def inline_calls(program: Program, target: Target) -> Program:
         results = inlined(operation.equation, list(map(operand, operation.operands)), operation.scope)
         values.update(zip(operation.results, results, strict=True))
     inputs, outputs = tuple(range(len(program.inputs))), tuple(map(operand, program.outputs))
-    return Program(tuple(operations), tuple(types), inputs, outputs)
+    # A form of a named call may read less than the call.
+    return Program(tuple(operations), tuple(types), inputs, outputs).needed()
 
 
 def _typed(operand: Any, dtype: Any) -> Constant:

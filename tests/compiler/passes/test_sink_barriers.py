@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from programs import TARGET, inlined, prepared
+from programs import TARGET, inlined
 
 from jaxops.compiler.ir import run
 from jaxops.compiler.passes.sink_barriers import sink_barriers
@@ -16,8 +16,7 @@ Y = X + 1
 
 
 def program_of(fn):
-    with prepared():
-        return inlined(fn, X, Y)
+    return inlined(fn, X, Y)
 
 
 def order(fn):
