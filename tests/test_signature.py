@@ -9,10 +9,10 @@ from graphs import build, model, node, tensor
 
 import jaxops as jo
 from jaxops import ops
+from jaxops.frontend.needs_x64 import needs_x64
 from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
 from jaxops.onnx import load
-from jaxops.onnx.needs_x64 import needs_x64
 from jaxops.onnx.registry import DOMAINS
 from jaxops.signature import AllBits, Bias, Cache, Traits, UpperBound, Weight, operator, role, traits
 from jaxops.static import Array

@@ -9,9 +9,10 @@ from typing import Any, Literal, TypedDict, TypeVar, cast
 
 from jaxops import memory
 from jaxops.errors import ArgumentError
+from jaxops.frontend.needs_x64 import needs_x64
 from jaxops.garbage import garbage_later
 from jaxops.graph.declared_sizes import fixed
-from jaxops.graph.nodes import Graph, Tensor
+from jaxops.graph.nodes import Graph
 from jaxops.graph.parameters import Choice
 from jaxops.model import Model
 from jaxops.runtime.call import Pieces
@@ -42,7 +43,7 @@ class Options(TypedDict, total=False):
     "highest" or "float32". On a CPU all but "bfloat16" are exact, and that too where it has no products of bfloat16.
     x64: whether the model runs with 64-bit types while JAX's own x64 is off: True, as the file declares them; False, as
     JAX is set; "auto", where arithmetic on its values may exceed 32 bits, a constant does, or they are float64: see
-    `jaxops.onnx.needs_x64`. Such a model takes JAX arrays of 32 bits for those of 64, and gives what it declares.
+    `jaxops.frontend.needs_x64`. Such a model takes JAX arrays of 32 bits for those of 64, and gives what it declares.
     All transformations of JAX go through it; a derivative with x64 off computes it once more. What a caller computes
     of an int64 or float64 with x64 off, JAX cuts to 32 bits: go on in NumPy, or under `jax.enable_x64(True)`.
     max_bytes: how many bytes one static value, or one result of an operator, may take; by default half of the machine's
@@ -73,14 +74,13 @@ class BoundModel:
     """What a front end makes of a file.
 
     graph: its nodes have their operators. opsets: the version of each set of operators. description: what a person
-    should know of the file. needs_x64: decides `x64="auto"`, as `Model` wants it. origin: makes, of the values that
-    inputs have for good, what `Model.save` and `Model.compare` ask for the file.
+    should know of the file. origin: makes, of the values that inputs have for good, what `Model.save` and
+    `Model.compare` ask for the file.
     """
 
     graph: Graph
     opsets: Mapping[str, int]
     description: str
-    needs_x64: Callable[[Graph, Mapping[str, Tensor], Mapping[str, bool]], bool]
     origin: Callable[[Mapping[str, Any]], Any]
 
 
@@ -132,5 +132,5 @@ def load_model(bind: Callable[[Operators], BoundModel], options: Options) -> Mod
             trainable=chosen["trainable"],
             sharding=chosen["sharding"],
             names=chosen["names"],
-            x64=bound.needs_x64 if x64 == "auto" else x64,
+            x64=needs_x64 if x64 == "auto" else x64,
         )

@@ -4,6 +4,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from jaxops.errors import SignatureError
 from jaxops.signature import KEEPS_SIZES, OF_INPUTS, QUANTIZABLE, STATIC, VECTOR, Subgraph, choices, marks, traits
 
@@ -47,7 +49,7 @@ class SignatureOperator:
         self.keeps_sizes = KEEPS_SIZES in self._marks_of(0)
 
     def __reduce__(self) -> Any:
-        return type(self), (self.name, self.fn, self.formals, self.variadic)
+        return type(self), (self.name, self.fn, self.formals, self.variadic, self.function)
 
     def with_function(self, fn: Callable[..., Any]) -> Self:
         """The same operator, done by another function of the same signature."""
@@ -125,6 +127,10 @@ class SignatureOperator:
 
     def check_results(self, values: Sequence[Any]) -> None:
         """Nothing: the function says what it makes."""
+
+    def output_types(self, node: "Node", inputs: Sequence[np.dtype | None]) -> list[np.dtype | None]:
+        """None for each output: the signature leaves element types open."""
+        return [None] * len(node.outputs)
 
     def body(self, node: "Node", inputs: Sequence[Any]) -> "Graph | None":
         """None: the function, or the body of the node, does it."""

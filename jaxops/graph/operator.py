@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from jaxops.signature import Subgraph, Traits
 
 if TYPE_CHECKING:
@@ -82,6 +84,10 @@ class Operator(Protocol):
 
     def check_results(self, values: Sequence[Any]) -> None:
         """Raises for outputs that it may not make."""
+        ...
+
+    def output_types(self, node: "Node", inputs: Sequence[np.dtype | None]) -> Sequence[np.dtype | None]:
+        """The element type of each output of a node, for those of its inputs; None where that is open."""
         ...
 
     def body(self, node: "Node", inputs: Sequence[Any]) -> "Graph | None":

@@ -14,6 +14,7 @@ from onnx import helper
 
 from jaxops.errors import ModelError, SignatureError, UnsupportedError
 from jaxops.frontend.custom_operators import CustomOperator, custom_operators
+from jaxops.frontend.norm_gradients import with_safe_norms
 from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.graph.inline_functions import inline_deep_calls
 from jaxops.graph.interpreter import PER_NODE
@@ -24,7 +25,6 @@ from jaxops.onnx.functions import calls, resolved
 from jaxops.onnx.gradient_node import with_differentiated
 from jaxops.onnx.lenient import opset_of, tolerant
 from jaxops.onnx.narrow_integers import with_narrow_operators
-from jaxops.onnx.norm_gradients import with_norms
 from jaxops.onnx.read import function
 from jaxops.onnx.registry import Operator, find
 from jaxops.onnx.schemas import newest_opset
@@ -134,7 +134,7 @@ class _Binder:
                 opset = opsets.get(node.operator.domain, "?")
                 error.add_note(f"in node '{node.label}' ({node.operator.name}, opset {opset})")
                 raise
-        return with_norms(dataclasses.replace(graph, nodes=tuple(nodes)))
+        return with_safe_norms(dataclasses.replace(graph, nodes=tuple(nodes)))
 
     def node(
         self, node: Node, opsets: Mapping[str, int], names: frozenset[str], references: Mapping[str, Any] | None

@@ -7,7 +7,6 @@ from typing import Unpack
 from jaxops.frontend.loading import BoundModel, Operators, Options, load_model, takes_options
 from jaxops.model import Model
 from jaxops.onnx.bind import bind
-from jaxops.onnx.needs_x64 import needs_x64
 from jaxops.onnx.open import Readable, parsed
 from jaxops.onnx.origin import Origin
 from jaxops.onnx.read import read
@@ -42,7 +41,6 @@ def load(model: Readable, *, external_data: str | os.PathLike[str] | None = None
             graph=bind(source, operators),
             opsets=source.opsets,
             description=f"{opsets} · {source.producer}" if source.producer else opsets,
-            needs_x64=needs_x64,
             origin=functools.partial(Origin, file.source, file.folders),
         )
 

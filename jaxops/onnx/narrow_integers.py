@@ -15,7 +15,6 @@ import numpy as np
 from jaxops import ops
 from jaxops.graph.nodes import Graph, Node
 from jaxops.onnx.lenient import TolerantOperator
-from jaxops.onnx.output_types import output_types
 
 # What symbolic sizes may be cast to and stay sizes, but for the type that they have.
 _NARROW = {np.dtype(t) for t in (np.int32, np.uint32, np.uint64)}
@@ -80,7 +79,7 @@ class _Walk:
         inputs = [types.get(name) for name in node.inputs]
         if node.subgraphs:
             return dataclasses.replace(node, attributes={**node.attributes, **self.subgraphs(node, inputs, types)})
-        results = output_types(node, inputs)
+        results = node.operator.output_types(node, inputs)
         types.update((name, kind) for name, kind in zip(node.outputs, results, strict=False) if name)
         known = node.operator
         if type(known) is not TolerantOperator or not known.foldable or _NARROW.isdisjoint(results):

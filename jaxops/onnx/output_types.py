@@ -17,14 +17,11 @@ _LISTS = {
 }
 
 
-def output_types(node: Node, inputs: Sequence[np.dtype | None]) -> list[np.dtype | None]:
+def output_types(schema: Any, node: Node, inputs: Sequence[np.dtype | None]) -> list[np.dtype | None]:
     """The element type of each output, of tensors in sequences too; None where the schema leaves it open.
 
     inputs: those of the inputs; None for what is left out or not known.
     """
-    schema = getattr(node.operator, "schema", None)
-    if schema is None:
-        return [None] * len(node.outputs)
     kinds, results = _kinds(schema)
     known = [(kinds[min(i, len(kinds) - 1)], dtype) for i, dtype in enumerate(inputs) if dtype is not None]
     said = list(_said(node.attributes))

@@ -17,6 +17,7 @@ import numpy as np
 from jaxops import ops
 from jaxops.errors import ArgumentError, DTypeError, SignatureError, UnsupportedError, describe
 from jaxops.frontend.signature_operator import RESERVED, SignatureOperator
+from jaxops.onnx.output_types import output_types
 from jaxops.onnx.schemas import (
     OPTIONAL,
     SINGLE,
@@ -249,6 +250,10 @@ class Operator(SignatureOperator):
                     f"{self.version}: output `{formal.name}` would be {describe(value)}; "
                     f"this version gives {listing(allowed)}"
                 )
+
+    def output_types(self, node: Any, inputs: Sequence[np.dtype | None]) -> list[np.dtype | None]:
+        """The element types that the schema gives the outputs of a node."""
+        return output_types(self.schema, node, inputs)
 
 
 def _found_again(kind: type[Operator], op_type: str, domain: str, opset: int) -> Operator:

@@ -15,7 +15,6 @@ from jaxops import ops
 from jaxops.errors import OutOfRangeError, message
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.onnx.lenient import TolerantOperator
-from jaxops.onnx.output_types import output_types
 
 _WIDE = np.dtype(np.uint64)
 
@@ -82,7 +81,9 @@ class _Walk:
         elif node.subgraphs:
             node, outputs = self.subgraphs(node, inputs, wide)
         else:
-            outputs = [t == _WIDE for t in output_types(node, [_WIDE if is_wide else None for is_wide in inputs])]
+            outputs = [
+                t == _WIDE for t in node.operator.output_types(node, [_WIDE if is_wide else None for is_wide in inputs])
+            ]
         wide.update((name, is_wide) for name, is_wide in zip(node.outputs, outputs, strict=False) if name)
         if inputs and inputs[0] and _needs_bits(node):
             known = node.operator

@@ -77,14 +77,15 @@ ALLOWED = {
     # What every file format needs, and no one alone.
     "jaxops.frontend": {"jax", "numpy", "jaxops.compiler"} | FRONT_END,
     "jaxops.frontend.loading": {"jaxops.garbage", "jaxops.model", "jaxops.runtime", "jaxops.tools"} | FRONT_END,
+    # It tells operators apart by the functions of `ops`, which it does not call.
+    "jaxops.frontend.norm_gradients": {"numpy", "jaxops.kernels", "jaxops.ops"} | FRONT_END,
     # Only what is ONNX; never computes on tensor data either.
     "jaxops.onnx": {"jax", "numpy", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.microsoft_schemas": {"onnx"},
     "jaxops.onnx.loading": {"jaxops.frontend", "jaxops.model", "jaxops.onnx"},
     "jaxops.onnx.schemas": {"chex", "jax", "numpy", "onnx", "jaxops.onnx"} | BASE,
     "jaxops.onnx.registry": {"numpy", "onnx", "jaxops.ops", "jaxops.onnx"} | FRONT_END,
-    # They tell operators apart by the functions of `ops`, which they do not call.
-    "jaxops.onnx.norm_gradients": {"numpy", "jaxops.kernels", "jaxops.ops", "jaxops.onnx"} | FRONT_END,
+    # These tell operators apart by the functions of `ops`, which they do not call.
     "jaxops.onnx.narrow_integers": {"numpy", "jaxops.ops", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.uint64": {"numpy", "jaxops.ops", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.bind": {"numpy", "onnx", "jaxops.onnx"} | FRONT_END,
@@ -99,7 +100,7 @@ ALLOWED = {
     # The interface of the standard itself.
     "jaxops.onnx.backend": {"jax", "numpy", "onnx", "jaxops.model", "jaxops.onnx"} | BASE,
     "jaxops.onnx.onnxruntime": {"numpy", "onnx", "onnxruntime", "jaxops.onnx"} | FRONT_END,
-    "jaxops.openvino": {"jax", "numpy", "jaxops.ops", "jaxops.openvino"} | BASE,
+    "jaxops.openvino": {"jax", "numpy", "jaxops.ops", "jaxops.model", "jaxops.openvino"} | FRONT_END,
     "jaxops.__main__": {"jaxops.command_line"},
     "jaxops.command_line": {"jax", "numpy", "rich", "safetensors", "jaxops"},
 }
@@ -209,6 +210,9 @@ FORBIDDEN = [
     ("jaxops.onnx.versions.tensor", "import jaxops.openvino"),
     ("jaxops.openvino.opset1", "from jaxops.onnx import registry"),
     ("jaxops.openvino.opset1", "import onnx"),
+    ("jaxops.frontend.loading", "from jaxops.onnx import schemas"),
+    ("jaxops.frontend.norm_gradients", "import onnx"),
+    ("jaxops.frontend.safe_files", "from jaxops.model import Model"),
     ("jaxops.tools.generate.decoder", "from jaxops.model import Model"),
     ("jaxops.tools.generate.decoder", "from jaxops.onnx import load"),
     ("jaxops", "from jaxops import onnx"),
@@ -229,6 +233,7 @@ def test_a_forbidden_import_is_caught(module, source):
     [
         ("jaxops.ops.tensor.reshaping", "from jax import lax\nimport numpy as np\nfrom jaxops.shapes import tensor"),
         ("jaxops.static", "from jax.core import Tracer"),
+        ("jaxops.openvino", "from jaxops.frontend.loading import load_model"),
         ("jaxops.onnx.versions.tensor", "import numpy\nfrom jaxops import ops"),
     ],
 )

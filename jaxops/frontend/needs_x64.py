@@ -1,10 +1,9 @@
 """Whether a model needs x64: whether its traced values are 64-bit numbers that 32 bits may not hold.
 
-It is decided once, at load, from types, as jaxops infers them, and from constants: `onnx.shape_inference` does not know
-operators of other domains, and would have to copy the model. Indices, token ids and sizes are 64-bit integers in almost
-every model. They are looked up, compared and moved, and the border refuses one that does not fit; so these models run
-as JAX is set. Arithmetic on sizes is static, and NumPy has 64 bits for it. What needs x64 is arithmetic on traced
-integers, a constant beyond 32 bits that meets a traced value, and a float64 that is traced.
+It is decided once, at load, from the types that operators say and from constants. Indices, token ids and sizes are
+64-bit integers in almost every model. They are looked up, compared and moved, and the border refuses one that does not
+fit; so these models run as JAX is set. Arithmetic on sizes is static, and NumPy has 64 bits for it. What needs x64 is
+arithmetic on traced integers, a constant beyond 32 bits that meets a traced value, and a float64 that is traced.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,6 @@ import numpy as np
 from jaxops.dtypes import out_of_range, stand_in
 from jaxops.graph.data_dependence import result_is_static
 from jaxops.graph.nodes import Graph, Node, Tensor
-from jaxops.onnx.output_types import output_types
 from jaxops.signature import ALL_BITS, LOWER_BOUND, SHAPE_ONLY, STATIC, UPPER_BOUND, operand_marks
 
 # Attributes with the numbers that operators of ai.onnx.ml choose among.
@@ -118,10 +116,10 @@ class _Walk:
         wide = any(_meets(node, k, fact) for k, fact in enumerate(inputs)) or _exceeds(node.attributes.get("value", ()))
         self.found = self.found or (wide and not static)
         sign = _ANY_SIGN if wide else 0
-        results = output_types(node, types)
+        results = node.operator.output_types(node, types)
         operands = [known.get(name, dtype) for name, dtype in zip(node.inputs, types, strict=True)]
         grows = _grows(node, operands, results[0])
-        if grows:  # what has no schema makes what it takes, as far as anybody knows
+        if grows:  # where nothing says its type, it makes what it takes, as far as anybody knows
             integers = next((dtype for dtype in types if dtype in _INTEGERS), None)
             results = [dtype or integers for dtype in results]
         outputs = (_Fact(dtype, static, sign if _has_64_bits(dtype) else 0) for dtype in results)
