@@ -54,6 +54,14 @@ def _forgotten(request):
         jax.clear_caches()
 
 
+@pytest.fixture(autouse=True)
+def _verified(request):
+    """Each step from a traced program to one that runs is verified, where tests are about such programs."""
+    folder = request.path.relative_to(Path(__file__).parent).parts[0]
+    with jax.enable_checks(folder in ("compiler", "runtime")):
+        yield
+
+
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="all cases of the tests marked `grid`, not a third of them")
 

@@ -56,7 +56,7 @@ class Operation:
 
     @property
     def effects(self) -> Any:
-        """What it does besides computing its results."""
+        """The effects besides computing its results."""
         return self.equation.effects
 
     def sizes(self, before: Sizes) -> Sizes:

@@ -86,7 +86,7 @@ LIST = (*PASSES, SPLIT_WEIGHTS, SPLIT_LAYERS, *SEGMENT_PASSES, *RULES)
 
 
 class Row(NamedTuple):
-    """What one entry did to one program: the operations of a call before and after it, and how long it took.
+    """The work of one entry on one program: the operations of a call before and after it, and how long it took.
 
     seconds: None for a rule, whose time is a part of the last trace.
     """

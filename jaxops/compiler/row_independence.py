@@ -1,4 +1,4 @@
-"""Which programs compute each row of a symbolic axis from the same row of their operands.
+"""Finds the programs that compute each row of a symbolic axis from the same row of their operands.
 
 Such a program may run on surplus rows too, since they change no other row. So a piece of a model that comes after a
 data-dependent size is compiled once for a rounded-up size, and serves all smaller ones down to the next power of two.
@@ -18,12 +18,12 @@ _ANY_SIZE = ELEMENTWISE | {
 
 
 def row_wise(jaxpr: Any) -> bool:
-    """Whether no equation mixes the rows of a symbolic axis, or uses its size as a number."""
+    """Tells whether no equation mixes the rows of a symbolic axis, or uses its size as a number."""
     return all(is_row_wise(eqn) for eqn in jaxpr.eqns)
 
 
 def is_row_wise(eqn: Any) -> bool:
-    """Whether an equation computes each row of a symbolic axis from the same row of its operands."""
+    """Tells whether an equation computes each row of a symbolic axis from the same row of its operands."""
     name = eqn.primitive.name
     if name in CALLS or called_jaxpr(eqn) is not None:
         # A loop over a symbolic number of rows would run over the surplus ones too.

@@ -1,4 +1,4 @@
-"""What `jax.jit` tells XLA's compiler, for programs of our own."""
+"""Options that `jax.jit` hands to XLA's compiler, for programs of our own."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ _IN_GRAPHS = "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,COND
 
 
 def compiler_options(operations: Sequence[Any] = ()) -> dict[str, Any] | None:
-    """Those of a CPU, or of a GPU of CUDA; None elsewhere. operations: of the program.
+    """Returns the options of a CPU, or of a GPU of CUDA; None elsewhere. operations: of the program.
 
     On a GPU, convolutions are launched as a part of graphs of CUDA: DenseNet-121 takes 1.1 ms on an H200, not 3.8,
     EfficientNet-B0 0.44, not 1.47 (one image, plain convolutions).
@@ -48,6 +48,6 @@ def compiler_options(operations: Sequence[Any] = ()) -> dict[str, Any] | None:
 
 
 def _rounds_and_pads(operations: Sequence[Any]) -> bool:
-    """Whether a program pads pictures, and rounds."""
+    """Tells whether a program pads pictures, and rounds."""
     pictures = any(o.name == "pad" and len(o.params["padding_config"]) > 3 for o in operations)
     return pictures and any(o.name == "round" for o in operations)

@@ -9,7 +9,7 @@ from jaxops.host import cores, processor_features
 
 @dataclass(frozen=True)
 class Target:
-    """What a choice among forms of one computation may depend on, besides sizes and dtypes.
+    """A machine: a choice among forms of one computation depends on it, on sizes and on dtypes, and on nothing else.
 
     platform: as JAX names it: "cpu", "gpu", "tpu". features: what the processor can do, as Linux names it; nothing
     where it is not known. cores: the number of them that one program may use. specialized: whether the program is

@@ -112,6 +112,7 @@ def test_a_wrong_pass_is_told_by_its_name(monkeypatch):
         return program.replace(operations=program.operations[1:])
 
     monkeypatch.setattr(pipeline, "PASSES", (*PASSES, Entry("forget", forgets)))
-    specialize(traced(), 2, CPU)
-    with jax.enable_checks(True), pytest.raises(AssertionError, match=r"after 'forget': operation .* which nothing"):
+    with jax.enable_checks(False):
+        specialize(traced(), 2, CPU)
+    with pytest.raises(AssertionError, match=r"after 'forget': operation .* which nothing"):
         specialize(traced(), 2, CPU)

@@ -65,7 +65,7 @@ class Case:
 
     def specialized(self, *names):
         """A function of (weights, inputs) made with these entries alone, and its text. Each step is verified."""
-        with only(*names), jax.enable_checks(True):
+        with only(*names):
             found = specialize(self.closed, 1, TARGET)
 
         def run(weights, inputs):

@@ -119,7 +119,7 @@ _LOOPS: dict[str, Callable[..., list[Padded]]] = {"cond": _cond, "scan": _scan, 
 
 
 def _mentions(eqn: Any) -> bool:
-    """Whether a symbolic size plays a part in an equation."""
+    """Tells whether a symbolic size plays a part in an equation."""
     if any(symbolic_axes(sizes_of(v)) for v in (*eqn.invars, *eqn.outvars)) or _has_symbol(tuple(eqn.params.values())):
         return True
     return any(_mentions(inner) for jaxpr in jaxprs(eqn) for inner in jaxpr.eqns)

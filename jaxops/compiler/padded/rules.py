@@ -1,4 +1,4 @@
-"""What an operation along a symbolic axis does with padded arrays: each rule leaves the surplus elements out."""
+"""Rules of operations along a symbolic axis of padded arrays: each leaves the surplus elements out."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

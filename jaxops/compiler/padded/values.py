@@ -21,7 +21,7 @@ class Room:
     wider: Mapping[Dim, int]
 
     def of(self, dim: Dim) -> int:
-        """How many elements an axis of this size has room for."""
+        """Returns the number of elements that an axis of this size has room for."""
         if isinstance(dim, int):
             return dim
         return self.wider.get(dim) or evaluated(dim, self.largest)

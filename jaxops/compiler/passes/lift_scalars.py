@@ -30,7 +30,7 @@ _MOST = 8
 
 
 def lift_scalar_constants(program: Program, target: Target) -> Program:
-    """Where operations of one kind read another number in each place, makes each number a value of its own."""
+    """Makes each number a value of its own where operations of one kind read another number in each place."""
     operations, types = list(program.operations), list(program.types)
     handed: dict[Any, _Use] = {}  # a value that is made of one number → where it is read
     uses: dict[Any, list[_Use]] = defaultdict(list)  # kind of operand → where such operands read numbers

@@ -1,4 +1,4 @@
-"""What each pass of the compiler did to a program: a row a pass."""
+"""A row for each pass of the compiler: the operations of a program before and after it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
