@@ -12,7 +12,7 @@ from jax import lax
 
 from jaxops.kernels.convolution.select_cpu import fast_form
 from jaxops.kernels.convolution.select_gpu import gpu_form
-from jaxops.kernels.convolution.window_slices import padded
+from jaxops.kernels.convolution.window_slices import channels_first, padded
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
 from jaxops.shapes.nn.windows import Windows
@@ -21,12 +21,6 @@ from jaxops.shapes.nn.windows import Windows
 def over_windows(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
     """The convolution of data with filters of one type, in that type. All sizes fit."""
     return _convolution(x, w, windows=windows, group=group)
-
-
-def channels_first(rank: int) -> lax.ConvDimensionNumbers:
-    """Batch and channels first, for the data, the filters and the result."""
-    order = tuple(range(rank))
-    return lax.ConvDimensionNumbers(order, order, order)
 
 
 def _convolve(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:

@@ -16,7 +16,6 @@ from jax import lax
 from jaxops.dtypes import accumulation_type
 from jaxops.kernels.convolution.window_slices import to_channels_first, to_channels_last, zero_padded
 from jaxops.shapes.nn.windows import Windows
-from jaxops.static import PREPARED
 
 # Of padded data (N, d1, …, dn, C) and filters (k1·…·kn, M), those of one group after the other: (N, o1, …, on, M).
 Convolve = Callable[[jax.Array, jax.Array, Windows], jax.Array]
@@ -47,5 +46,5 @@ def by_rows(x: jax.Array, w: jax.Array, windows: Windows, convolve: Convolve, mo
     begins = jnp.arange(0, size * dilation, rows * dilation)
     zeros = lax.full((x.shape[0], *windows.sizes, m), 0, wide)
     # Derivatives slice the data once more, and need not keep all slices.
-    total, _ = lax.scan(add if PREPARED.get() else jax.checkpoint(add), zeros, (begins, filters))
+    total, _ = lax.scan(jax.checkpoint(add), zeros, (begins, filters))
     return to_channels_first(total).astype(x.dtype)

@@ -41,6 +41,12 @@ def positions(windows: Windows) -> Any:
     return itertools.product(*map(range, windows.kernel))
 
 
+def channels_first(rank: int) -> lax.ConvDimensionNumbers:
+    """Batch and channels first, for the data, the filters and the result."""
+    order = tuple(range(rank))
+    return lax.ConvDimensionNumbers(order, order, order)
+
+
 def to_channels_last(x: jax.Array) -> jax.Array:
     """(N, C, d1, …, dn) as (N, d1, …, dn, C)."""
     return lax.transpose(x, (0, *range(2, x.ndim), 1))

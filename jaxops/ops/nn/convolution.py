@@ -7,7 +7,6 @@ __all__ = ["conv", "conv_transpose"]
 
 import dataclasses
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp  # noqa: F401 - the doctests use it
@@ -15,9 +14,8 @@ from jax import lax
 
 from jaxops.attributes import integer
 from jaxops.dtypes import as_traced, unify
-from jaxops.kernels.convolution.convolve import channels_first, over_windows
-from jaxops.kernels.convolution.transposed import as_overlaps
-from jaxops.kernels.dispatch import by_platform
+from jaxops.kernels.convolution.convolve import over_windows
+from jaxops.kernels.convolution.transposed import dilated, reversed_filters, reversed_pads, strided
 from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.nn.convolution_checks import add_bias, convolved
@@ -136,20 +134,11 @@ def _conv_transpose(
     shape = sizes_of.kernel_of(op, w.shape, kernel_shape)
     windows = sizes_of.transposed(op, sizes, shape, options, output_padding, output_shape)
 
-    def plain(x: jax.Array, w: jax.Array) -> jax.Array:
-        return _dilated(x, _reversed(w, group), windows, group)
-
-    def quick(x: jax.Array, w: jax.Array) -> jax.Array:
-        return as_overlaps(x, w, windows, group)
-
-    # The plain form multiplies stride - 1 zeros between two elements of `x`, and on a CPU its gradient takes ten times
-    # as long as its value. 128→64, 2×2, stride 2 at 56×56, value and gradient: 3.9 and 183 → 3.3 and 12 ms.
-    is_static_size = all(isinstance(d, int) and d > 0 for d in (*x.shape[1:], *windows.sizes)) and 0 not in w.shape
-    strided = is_static_size and any(s > 1 for s in windows.strides)
+    static_sizes = all(isinstance(d, int) and d > 0 for d in (*x.shape[1:], *windows.sizes)) and 0 not in w.shape
     if group == 1 and {*x.shape[2:], *windows.dilations} == {1}:
         y = _of_one_element(x, w, windows)
-    elif strided:
-        y = by_platform(x, w, cpu=quick, default=plain)
+    elif static_sizes and any(s > 1 for s in windows.strides):
+        y = strided(x, w, windows=windows, group=group)
     else:
         y = _with_reversed(x, w, windows, group)
     y = assert_sizes(op, y, (x.shape[0], w.shape[1] * group, *windows.sizes), x.dtype)
@@ -169,36 +158,7 @@ def _of_one_element(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
 
 def _with_reversed(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
     """A convolution with the reversed filters; without strides in the form that is fastest for it."""
-    filters, pads = _reversed(w, group), _pads(windows)
+    filters, pads = reversed_filters(w, group), reversed_pads(windows)
     if all(s == 1 for s in windows.strides) and all(isinstance(p, int) and p >= 0 for pair in pads for p in pair):
         return over_windows(x, filters, dataclasses.replace(windows, pads=pads), group)
-    return _dilated(x, filters, windows, group)
-
-
-def _reversed(w: jax.Array, group: int) -> jax.Array:
-    """Filters (C, M/group, k1, …, kn) as (M, C/group, k1, …, kn), the last element of each first."""
-    rank, (c, m), kernel = w.ndim, w.shape[:2], w.shape[2:]
-    w = lax.reshape(w, (group, c // group, m, *kernel))
-    w = lax.transpose(w, (0, 2, 1, *range(3, rank + 1)))
-    return lax.rev(lax.reshape(w, (group * m, c // group, *kernel)), range(2, rank))
-
-
-def _pads(windows: Windows) -> tuple[tuple[Any, Any], ...]:
-    """The number of elements that the reversed filters reach beyond the data."""
-    widths = [sizes_of.span(k, d) for k, d in zip(windows.kernel, windows.dilations, strict=True)]
-    return tuple((v - 1 - lo, v - 1 - hi) for v, (lo, hi) in zip(widths, windows.pads, strict=True))
-
-
-def _dilated(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """A convolution of `x`, dilated by the stride, with reversed filters."""
-    rank = x.ndim
-    return lax.conv_general_dilated(
-        x,
-        w,
-        (1,) * (rank - 2),
-        _pads(windows),
-        lhs_dilation=windows.strides,
-        rhs_dilation=windows.dilations,
-        dimension_numbers=channels_first(rank),
-        feature_group_count=group,
-    )
+    return dilated(x, filters, windows, group)

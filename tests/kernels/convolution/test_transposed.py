@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 from jax import lax
-from programs import prepared
+from programs import specialized
 
 from jaxops.kernels.convolution.transposed import as_overlaps
 from jaxops.ops import conv_transpose
@@ -61,12 +61,15 @@ def test_overlaps_are_the_transposed_convolution(layer):
 
 @settings(max_examples=40, deadline=None)
 @given(layers(most_stride=1) | layers(most_data=1), st.booleans())
-def test_without_strides_and_of_one_element(layer, prepare):
+def test_without_strides_and_of_one_element(layer, special):
     """A convolution with reversed filters, in a form of its own, and a product."""
     x, w, found, attributes = layer
     assume(0 not in found.sizes)
-    with prepared(prepare):
-        y = jax.jit(lambda x, w: conv_transpose(x, w, **attributes))(x, w)
+
+    def fn(x, w):
+        return conv_transpose(x, w, **attributes)
+
+    y = jax.jit(specialized(fn) if special else fn)(x, w)
     np.testing.assert_allclose(y, spread(x, w, attributes["group"], found), atol=1e-4)
 
 
