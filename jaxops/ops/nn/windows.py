@@ -16,7 +16,8 @@ from jax import lax
 
 from jaxops.attributes import ints, one_of
 from jaxops.kernels.convolution.window_slices import padded
-from jaxops.kernels.dispatch import prepared_on_cpu
+from jaxops.kernels.named_call import NamedCall
+from jaxops.kernels.target import Target
 from jaxops.kernels.xla_workarounds import with_nans
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
@@ -46,11 +47,19 @@ def options(op: str, auto_pad: AutoPad, pads: Ints | None, strides: Ints | None,
 def pool(x: jax.Array, windows: Windows, initial: Any, combine: Combine, reducer: Combine) -> jax.Array:
     """Combines the elements of each window, with `combine` on slices or with `reducer` in `lax.reduce_window`."""
     sizes, dtype = (*x.shape[:2], *windows.sizes), x.dtype
-    if prepared_on_cpu() and all(isinstance(d, int) for d in x.shape[2:]):
-        # Without derivatives one padded copy is better: XLA makes a loop of each padded slice of the first axis, and
-        # compiles it. Inception v2, with ten pools, compiles in 0.85 of the time, and its call takes 0.99.
-        padded_data, windows = padded(x, windows, initial)
-        x = x if padded_data is x else lax.optimization_barrier(padded_data)
+    x = _pool(x, windows=windows, initial=initial, combine=combine, reducer=reducer)
+    return assert_sizes("pool", x, sizes, dtype)
+
+
+def _of_padded(x: jax.Array, windows: Windows, initial: Any, combine: Combine, reducer: Combine) -> jax.Array:
+    """From one padded copy, which is better without derivatives: XLA makes a loop of each padded slice of the first
+    axis, and compiles it. Inception v2, with ten pools, compiles in 0.85 of the time, and its call takes 0.99.
+    """
+    copy, windows = padded(x, windows, initial)
+    return _by_axes(x if copy is x else lax.optimization_barrier(copy), windows, initial, combine, reducer)
+
+
+def _by_axes(x: jax.Array, windows: Windows, initial: Any, combine: Combine, reducer: Combine) -> jax.Array:
     # Last axis first, so that ties go to the first element in row-major order.
     for axis in reversed(range(len(windows.kernel))):
         is_static_size = isinstance(x.shape[axis + 2], int) and isinstance(windows.sizes[axis], int)
@@ -59,7 +68,15 @@ def pool(x: jax.Array, windows: Windows, initial: Any, combine: Combine, reducer
         else:
             reduced = _reduce(x, windows, axis, initial, reducer)
             x = _with_nans(reduced, x, windows, axis) if reducer is lax.max else reduced
-    return assert_sizes("pool", x, sizes, dtype)
+    return x
+
+
+def _select(target: Target, x: Any, **_: Any) -> Any:
+    is_static_size = all(isinstance(d, int) for d in x.shape[2:])
+    return _of_padded if target.platform == "cpu" and target.specialized and is_static_size else None
+
+
+_pool = NamedCall("pool", _by_axes, _select)
 
 
 def slide(arrays: Any, windows: Windows, axis: int, fill: Any, combine: Any) -> Any:

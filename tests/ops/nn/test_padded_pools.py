@@ -5,7 +5,7 @@ import re
 import jax
 import numpy as np
 import pytest
-from programs import prepared
+from programs import specialized
 
 from jaxops.compiler.xla_options import compiler_options
 from jaxops.ops import average_pool, lp_pool, max_pool
@@ -25,7 +25,7 @@ FUNCTIONS = {"MaxPool": max_pool, "AveragePool": average_pool, "LpPool": lp_pool
     ids=["3×3", "strides", "dilations", "5×2"],
 )
 @pytest.mark.optimized
-def test_programs_with_prepared_weights_pad_once(op, attributes):
+def test_specialized_programs_pad_once(op, attributes):
     """One padded copy, and one loop over it; numbers that are not finite reach the windows that hold them."""
     x = np.random.default_rng(0).standard_normal((2, 40, 21, 18), np.float32)
     x[0, 3, 4, 5], x[1, 7, 0, 17], x[1, 8, 20, 3] = np.nan, np.inf, -np.inf
@@ -33,8 +33,7 @@ def test_programs_with_prepared_weights_pad_once(op, attributes):
     def run(x):
         return FUNCTIONS[op](x, **attributes)
 
-    with prepared():
-        compiled = jax.jit(run, compiler_options=compiler_options()).lower(x).compile()
+    compiled = jax.jit(specialized(run), compiler_options=compiler_options()).lower(x).compile()
     np.testing.assert_allclose(compiled(x), jax.jit(run)(x), rtol=1e-5, atol=1e-6)
     if attributes["kernel_shape"] == (3, 3):
         assert len(re.findall(r" pad\(", compiled.as_text())) == 1
