@@ -13,7 +13,8 @@ from jaxops.compiler.padded.values import Padded, Room, bound, places
 from jaxops.compiler.primitives import symbolic_axes
 from jaxops.dtypes import is_float
 from jaxops.errors import UnsupportedError
-from jaxops.kernels.dispatch import by_platform
+from jaxops.kernels.named_call import NamedCall
+from jaxops.kernels.target import Target
 from jaxops.static import Dim, evaluated, is_symbolic
 
 
@@ -92,15 +93,23 @@ def _written(x: jax.Array, update: jax.Array, start: list[Any]) -> jax.Array:
     1.6 → 1.25 (0.9).
     """
 
-    def in_place(*given: Any) -> Any:
-        with set_xla_metadata(inlineable="false"):
-            return jax.jit(_update)(*given)
-
-    return by_platform(x, update, *start, cpu=in_place, default=_update)  # others inline all functions
+    return _write(x, update, *start)
 
 
 def _update(x: jax.Array, update: jax.Array, *start: Any) -> jax.Array:
     return lax.dynamic_update_slice(x, update, start)
+
+
+def _in_place(*operands: Any) -> jax.Array:
+    with set_xla_metadata(inlineable="false"):
+        return jax.jit(_update)(*operands)
+
+
+def _select(target: Target, *operands: Any) -> Any:
+    return _in_place if target.platform == "cpu" else None  # other platforms inline all functions
+
+
+_write = NamedCall("write", _update, _select)
 
 
 def _reshape(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Room) -> Padded:

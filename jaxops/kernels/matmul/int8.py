@@ -14,9 +14,10 @@ import numpy as np
 from jax import lax
 
 from jaxops.dtypes import as_traced
-from jaxops.kernels.dispatch import by_platform
 from jaxops.kernels.matmul import dot
 from jaxops.kernels.matmul.uint8_int8 import data_type, mixed_product
+from jaxops.kernels.named_call import NamedCall
+from jaxops.kernels.target import Target
 from jaxops.quantized_array import Dequantized
 from jaxops.static import Array
 
@@ -89,16 +90,25 @@ def of_dequantized(a: Any, b: Any) -> jax.Array | None:
 def product(a: jax.Array, b: jax.Array) -> jax.Array:
     """The product of matrices in int32: both of int8, or uint8 (…, K) and int8 (K, N)."""
 
-    def plain(a: jax.Array, b: jax.Array) -> jax.Array:
-        return mixed_product(a, b) if a.dtype == jnp.uint8 else dot.matrix_product(a, b, jnp.int32)
-
-    def of_one_row(a: jax.Array, b: jax.Array) -> jax.Array:
-        rows = lax.pad(lax.reshape(a, (1, a.shape[-1])), a.dtype.type(0), [(0, _ROWS - 1, 0), (0, 0, 0)])
-        return lax.reshape(lax.slice_in_dim(plain(rows, b), 0, 1), (*a.shape[:-1], b.shape[1]))
-
     if b.ndim == 2 and all(d == 1 for d in a.shape[:-1]):
-        return by_platform(a, b, cpu=of_one_row, default=plain)
-    return plain(a, b)
+        return _row_product(a, b)
+    return _product(a, b)
+
+
+def _product(a: jax.Array, b: jax.Array) -> jax.Array:
+    return mixed_product(a, b) if a.dtype == jnp.uint8 else dot.matrix_product(a, b, jnp.int32)
+
+
+def _product_of_rows(a: jax.Array, b: jax.Array) -> jax.Array:
+    rows = lax.pad(lax.reshape(a, (1, a.shape[-1])), a.dtype.type(0), [(0, _ROWS - 1, 0), (0, 0, 0)])
+    return lax.reshape(lax.slice_in_dim(_product(rows, b), 0, 1), (*a.shape[:-1], b.shape[1]))
+
+
+def _select(target: Target, a: Any, b: Any) -> Any:
+    return _product_of_rows if target.platform == "cpu" else None
+
+
+_row_product = NamedCall("integer_row_product", _product, _select)
 
 
 def _sum(x: jax.Array, axis: int) -> jax.Array:
