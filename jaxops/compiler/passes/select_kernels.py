@@ -6,10 +6,16 @@ A program with them cannot be transformed any more: some kernels have no derivat
 import dataclasses
 from typing import Any
 
+import jax
+
 from jaxops.compiler.ir import Operation, Program
+from jaxops.kernels.matmul.dot import dot_form
 from jaxops.kernels.named_call import named_call
 from jaxops.kernels.target import Target
 from jaxops.static import closed_call_p
+
+# Primitives of `lax` that have forms, too, as functions of the target, the types of the operands and the parameters.
+_FORMS = {"dot_general": dot_form}
 
 
 def select_kernels(program: Program, target: Target) -> Program:
@@ -28,7 +34,10 @@ def select_kernels(program: Program, target: Target) -> Program:
         return selected[id(jaxpr)]
 
     def equation_of(eqn: Any) -> Any:
-        named = named_call(eqn)
+        named, operands = named_call(eqn), [v.aval for v in eqn.invars]
+        if named is None and eqn.primitive.name in _FORMS:
+            form = _FORMS[eqn.primitive.name](target, operands, eqn.params)
+            return eqn if form is None else called(eqn, jax.make_jaxpr(form)(*map(_plain_type, operands)))
         if named is None:
             params = {name: value_of(value) for name, value in eqn.params.items()}
             changed = any(params[name] is not value for name, value in eqn.params.items())
@@ -36,8 +45,10 @@ def select_kernels(program: Program, target: Target) -> Program:
         call = eqn.params["call"]
         if named.elementwise and not call.transforms:
             return eqn
-        kernel = named.jaxpr(call, [v.aval for v in eqn.invars], target)
-        return eqn.replace(primitive=closed_call_p, params={"call_jaxpr": value_of(kernel)})
+        return called(eqn, value_of(named.jaxpr(call, operands, target)))
+
+    def called(eqn: Any, kernel: Any) -> Any:
+        return eqn.replace(primitive=closed_call_p, params={"call_jaxpr": kernel})
 
     def value_of(value: Any) -> Any:
         if type(value) in (tuple, list):
@@ -50,3 +61,7 @@ def select_kernels(program: Program, target: Target) -> Program:
 
     operations = [Operation(equation_of(o.equation), o.operands, o.results, o.scope) for o in program.operations]
     return program.replace(operations=operations)
+
+
+def _plain_type(type: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(type.shape, type.dtype)

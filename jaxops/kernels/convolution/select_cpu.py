@@ -23,7 +23,7 @@ from jaxops.kernels.convolution.window_slices import (
     to_channels_last,
     zero_padded,
 )
-from jaxops.kernels.matmul.dot import bilinear, dot, has_amx, in_bfloat16
+from jaxops.kernels.matmul.dot import Multiply, bilinear, dot, has_amx, in_bfloat16
 from jaxops.kernels.matmul.vector import row_product
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes
@@ -239,18 +239,19 @@ def _rows(x: jax.Array, windows: Windows) -> Any:
 
 def _columns_of_bfloat16(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
     """In bfloat16, as `columns_last`."""
+    multiply = Multiply(_columns_or_convolution, (("windows", windows), ("group", group)))
+    return bilinear(multiply, x, w, _rows(x, windows))
 
+
+def _columns_or_convolution(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
     def product(columns: jax.Array, filters: jax.Array) -> jax.Array:
         columns = lax.optimization_barrier(columns)
         return dot(columns, filters, (((columns.ndim - 1,), (0,)), ((), ())), jnp.float32)
 
-    def multiply(x: jax.Array, w: jax.Array) -> jax.Array:
-        if x.dtype != jnp.bfloat16:
-            return convolution_last(x, w, windows, group)
-        data, over = padded(x, windows, x.dtype.type(0))
-        return columns_last(lax.optimization_barrier(data), w, over, product)
-
-    return bilinear(multiply, x, w, _rows(x, windows))
+    if x.dtype != jnp.bfloat16:
+        return convolution_last(x, w, windows, group)
+    data, over = padded(x, windows, x.dtype.type(0))
+    return columns_last(lax.optimization_barrier(data), w, over, product)
 
 
 def as_columns(x: jax.Array, w: jax.Array, windows: Windows, group: int, dtype: Any = None) -> jax.Array:

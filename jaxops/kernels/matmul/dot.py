@@ -7,19 +7,21 @@ they took 1.3 times as long as float32 (AMX, geometric mean of 13 models), and t
 "high" is float32 here.
 """
 
-import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
 from jaxops.host import processor_features
-from jaxops.kernels.dispatch import by_platform, prepared_on_cpu
 from jaxops.kernels.matmul.vector import column_product
+from jaxops.kernels.named_call import NamedCall
+from jaxops.kernels.target import Target
 
 # JAX's names for products of bfloat16.
 _BFLOAT16 = {"bfloat16", "BF16_BF16_F32"}
@@ -54,31 +56,62 @@ def has_amx() -> bool:
     return processor_features() >= _AMX
 
 
+@dataclass(frozen=True)
+class Multiply:
+    """`fn(a, b, **keywords)`, equal for equal functions and keywords."""
+
+    fn: Callable[..., Any]
+    keywords: tuple[tuple[str, Any], ...]
+
+    def __call__(self, a: Any, b: Any) -> Any:
+        return self.fn(a, b, **dict(self.keywords))
+
+
 def dot(a: Any, b: Any, dimensions: Any, dtype: Any) -> Any:
     """`lax.dot_general(a, b, dimensions)`, summed in `dtype`, at the precision asked for."""
-    ((over_a, over_b), (batch, _)) = dimensions
+    ((over_a, _), (batch, _)) = dimensions
     rows = math.prod(d for axis, d in enumerate(a.shape) if axis not in (*over_a, *batch))
+    multiply = Multiply(
+        lax.dot_general, (("dimension_numbers", dimensions), ("preferred_element_type", np.dtype(dtype)))
+    )
+    return bilinear(multiply, a, b, rows)
+
+
+def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any]) -> Any:
+    """Returns the function of both operands that is faster on a CPU than `lax.dot_general`, for weights that are
+    prepared in another layout; None where there is none.
+
+    operands, params: the types of the operands and the parameters of a `dot_general`.
+    """
+    a, b = operands
+    (over_a, over_b), (batch, _) = params["dimension_numbers"]
+    if not (target.platform == "cpu" and target.specialized and b.ndim == 2 and len(over_b) == 1 and not batch):
+        return None
+    rows = math.prod(d for axis, d in enumerate(a.shape) if axis not in over_a)
+    over = over_b[0]
+    turns = _reads_columns(b, rows) if over == 0 else _reads_rows(b, rows)
+    over = 1 - over if turns else over
+    n, k = b.shape[1 - over_b[0]], b.shape[over_b[0]]
+    left = over == 1 and _on_the_left(b.dtype, (n, k), rows)
+    if not turns and not left:
+        return None
+    options = {name: params[name] for name in ("precision", "preferred_element_type")}
 
     def multiply(a: Any, b: Any) -> Any:
-        how = dimensions
-        if b.ndim == 2 and tuple(over_b) == (0,) and _reads_columns(b, rows):
-            b, how = lax.transpose(b, (1, 0)), ((over_a, (1,)), dimensions[1])
-        elif b.ndim == 2 and tuple(over_b) == (1,) and _reads_rows(b, rows):
-            b, how = lax.transpose(b, (1, 0)), ((over_a, (0,)), dimensions[1])
-        if b.ndim == 2 and tuple(how[0][1]) == (1,) and _on_the_left(b, rows):
-            if b.dtype == jnp.bfloat16:  # or a transpose would become a part of the product, which then cannot run
-                b = lax.optimization_barrier(b)
-            turned = lax.dot_general(b, a, (((1,), over_a), ((), ())), preferred_element_type=dtype)
-            return jnp.moveaxis(lax.optimization_barrier(turned), 0, -1)  # or XLA turns the product around
-        return lax.dot_general(a, b, how, preferred_element_type=dtype)
+        if turns:
+            b = lax.transpose(b, (1, 0))
+        if not left:
+            return lax.dot_general(a, b, ((over_a, (over,)), ((), ())), **options)
+        if b.dtype == jnp.bfloat16:  # or a transpose would become a part of the product, which then cannot run
+            b = lax.optimization_barrier(b)
+        turned = lax.dot_general(b, a, (((1,), over_a), ((), ())), **options)
+        return jnp.moveaxis(lax.optimization_barrier(turned), 0, -1)  # or XLA turns the product around
 
-    return bilinear(multiply, a, b, rows)
+    return multiply
 
 
 def _reads_columns(b: Any, rows: Any) -> bool:
     """Whether a CPU multiplies faster with weights (K, N) that are prepared as (N, K)."""
-    if not prepared_on_cpu():
-        return False
     # Those of bfloat16 and int8 need not be packed at each call then: 64×768×3072 3.1 → 1.8 and 0.7 → 0.5 ms.
     return b.dtype in (jnp.bfloat16, jnp.int8) or (b.dtype == jnp.float32 and b.shape[1] >= _MANY_COLUMNS and rows != 1)
 
@@ -90,10 +123,10 @@ def _reads_rows(b: Any, rows: Any) -> bool:
     gained is a few hundredths, and would cost a second copy of many more weights.
     """
     is_few = isinstance(rows, int) and 1 < rows < _TURNED_ROWS
-    return prepared_on_cpu() and b.dtype == jnp.float32 and is_few and not _on_the_left(b, rows)
+    return b.dtype == jnp.float32 and is_few and not _on_the_left(b.dtype, b.shape, rows)
 
 
-def _on_the_left(b: Any, rows: Any) -> bool:
+def _on_the_left(dtype: Any, sizes: tuple[Any, Any], rows: Any) -> bool:
     """Whether a CPU multiplies faster by weights (N, K) on the left: those on the right are packed at each call.
 
     64×3072×768 takes 2.5 → 1.7 ms in float32, and 1.5 → 1.0 in bfloat16; 8 rows 1.3 → 0.5; 64×768×3072 2.2 → 1.9 and
@@ -101,14 +134,14 @@ def _on_the_left(b: Any, rows: Any) -> bool:
     times as long, but not where the packing is slow, in bfloat16 with many terms: 63×1536×1536 1.7 → 1.3 ms. AMX packs
     nothing.
     """
-    if not prepared_on_cpu() or b.dtype not in (jnp.float32, jnp.bfloat16):
+    if dtype not in (jnp.float32, jnp.bfloat16):
         return False
     if not isinstance(rows, int) or not 1 < rows <= _PACKED_ROWS:
         return False
     whole = rows & (rows - 1) == 0
-    if b.dtype == jnp.float32:
+    if dtype == jnp.float32:
         return whole
-    columns, terms = b.shape
+    columns, terms = sizes
     return columns <= 4 * terms and (whole or terms >= _MANY_TERMS) and not has_amx()
 
 
@@ -116,24 +149,24 @@ def matrix_product(a: Any, b: Any, dtype: Any) -> Any:
     """`jnp.matmul(a, b)`, summed in `dtype`, at the precision asked for."""
     if b.ndim == 2:
         return dot(a, b, (((a.ndim - 1,), (0,)), ((), ())), dtype)
-    sums = column_product(a, b)
-    if sums is not None:
-        return sums
-    multiply = functools.partial(jnp.matmul, preferred_element_type=dtype)
-    return bilinear(multiply, a, b, a.shape[-2] if a.ndim > 1 else 1)
+    multiply = Multiply(jnp.matmul, (("preferred_element_type", np.dtype(dtype)),))
+    sums = column_product(a, b, multiply)
+    return bilinear(multiply, a, b, a.shape[-2] if a.ndim > 1 else 1) if sums is None else sums
 
 
-def bilinear(multiply: Callable[[Any, Any], Any], a: Any, b: Any, rows: Any) -> Any:
+def bilinear(multiply: Multiply, a: Any, b: Any, rows: Any) -> Any:
     """`multiply(a, b)`, linear in each operand, at the precision asked for; rows: as in `in_bfloat16`.
 
     It must give float32 for operands of bfloat16. Derivatives are those of `multiply`.
     """
-    if not in_bfloat16(a, b, rows):
-        return multiply(a, b)
+    return _product(a, b, multiply=multiply) if in_bfloat16(a, b, rows) else multiply(a, b)
 
+
+def _narrowed(a: Any, b: Any, multiply: Multiply) -> Any:
     @jax.custom_jvp
     def run(a: Any, b: Any) -> Any:
-        return by_platform(a, b, cpu=functools.partial(_narrowed, multiply), default=multiply)
+        # Behind the barrier XLA moves no transpose into the product: not all that it would make runs in bfloat16.
+        return multiply(*(lax.optimization_barrier(x.astype(jnp.bfloat16)) for x in (a, b)))
 
     def rule(values: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
         (a, b), (along_a, along_b) = values, tangents
@@ -145,6 +178,8 @@ def bilinear(multiply: Callable[[Any, Any], Any], a: Any, b: Any, rows: Any) -> 
     return run(a, b)
 
 
-def _narrowed(multiply: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
-    # Behind the barrier XLA moves no transpose into the product: not all that it would make runs in bfloat16.
-    return multiply(*(lax.optimization_barrier(x.astype(jnp.bfloat16)) for x in (a, b)))
+def _select(target: Target, a: Any, b: Any, multiply: Multiply) -> Any:
+    return _narrowed if target.platform == "cpu" else None
+
+
+_product = NamedCall("bfloat16_product", lambda a, b, multiply: multiply(a, b), _select)

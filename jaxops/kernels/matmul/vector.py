@@ -15,7 +15,8 @@ import jax
 import numpy as np
 from jax import lax
 
-from jaxops.kernels.dispatch import prepared_on_cpu
+from jaxops.kernels.named_call import NamedCall
+from jaxops.kernels.target import Target
 
 # Microseconds of XLA's loop, as a convolution, as two rows: 1152×48 12, 18, 10; 672×168 49, 50, 35; 240×960 63, 103,
 # 101. A small loop makes the two rows.
@@ -49,13 +50,15 @@ def _of_two_rows(row: Any, matrix: jax.Array) -> jax.Array:
     return lax.dot(rows, matrix)[0]
 
 
-def column_product(a: Any, b: Any) -> Any:
-    """A small matrix (…, M, K) times a column (…, K, 1) as sums, in one batch; None for other products.
+def column_product(a: Any, b: Any, multiply: Any) -> Any:
+    """`multiply(a, b)` of a small matrix (…, M, K) and a column (…, K, 1), in one batch; None for other products.
+
+    multiply: hashable. On a CPU a specialized program has sums.
 
     XLA makes a kernel of each such product, and one of all equal sums. Mamba with four layers and 64 steps, which an
     export writes one after the other, starts in 0.71 of the time, and a call takes 1.0.
     """
-    if not prepared_on_cpu() or min(a.ndim, b.ndim) < 2 or {a.dtype, b.dtype} != {np.dtype(np.float32)}:
+    if min(a.ndim, b.ndim) < 2 or {a.dtype, b.dtype} != {np.dtype(np.float32)}:
         return None
     (m, k), batch = a.shape[-2:], {*a.shape[:-2], *b.shape[:-2]}
     if (
@@ -66,28 +69,64 @@ def column_product(a: Any, b: Any) -> Any:
         or m * k > _MOST_OF_A_SUM
     ):
         return None
+    return _column_product(a, b, multiply=multiply)
+
+
+def _sums_of_columns(a: jax.Array, b: jax.Array, multiply: Any) -> jax.Array:
+    m, k = a.shape[-2:]
     terms = lax.mul(lax.reshape(a, (m, k)), lax.broadcast_in_dim(lax.reshape(b, (k,)), (m, k), (1,)))
     sums = lax.reduce_sum(terms, (1,))
     return lax.reshape(sums, (*(1,) * (max(a.ndim, b.ndim) - 2), m, 1))
 
 
+_column_product = NamedCall(
+    "column_product",
+    lambda a, b, multiply: multiply(a, b),
+    lambda target, a, b, multiply: _sums_of_columns if _is_specialized_cpu(target) else None,
+)
+
+
 def mean_of_places(x: Any, axes: tuple[int, ...]) -> Any:
-    """The mean of one image (1, C, d1, …, dn) over its spatial axes, (1, C); None where this is no faster."""
-    if not prepared_on_cpu() or x.dtype != np.float32 or x.ndim < 4 or axes != tuple(range(2, x.ndim)):
+    """The mean of one image (1, C, d1, …, dn) over its spatial axes, (1, C); None for other means.
+
+    On a CPU a specialized program has a product of it, where this is faster.
+    """
+    if x.dtype != np.float32 or x.ndim < 4 or axes != tuple(range(2, x.ndim)):
         return None
     if x.shape[0] != 1 or not all(isinstance(d, int) for d in x.shape):
         return None
-    channels, places = x.shape[1], math.prod(x.shape[2:])
-    if places < _FEWEST_PLACES:
+    places = math.prod(x.shape[2:])
+    if places < _FEWEST_PLACES or (places > _MOST_PLACES and _parts(places) == 1):
         return None
+    return _mean_of_places(x)
+
+
+def _quotient(x: jax.Array) -> jax.Array:
+    total = lax.reduce_sum(x, tuple(range(2, x.ndim)))
+    return lax.div(total, lax.full_like(total, math.prod(x.shape[2:])))
+
+
+def _as_product(x: jax.Array) -> jax.Array:
+    channels, places, axes = x.shape[1], math.prod(x.shape[2:]), range(2, x.ndim)
     x = lax.transpose(x, (0, *axes, 1))
     if places <= _MOST_PLACES and x.size <= _MOST_NUMBERS:
         return _as_convolution(_weights(places, places), lax.reshape(x, (places, channels)))[None]
-    parts = next(d for d in range(_MOST_PARTS, 0, -1) if places % d == 0)
-    if parts == 1 and places > _MOST_PLACES:
-        return None
+    parts = _parts(places)
     sums = _of_two_rows(_weights(places // parts, places), lax.reshape(x, (places // parts, parts * channels)))
     return lax.reduce_sum(lax.reshape(sums, (1, parts, channels)), (1,))
+
+
+def _parts(places: int) -> int:
+    return next(d for d in range(_MOST_PARTS, 0, -1) if places % d == 0)
+
+
+_mean_of_places = NamedCall(
+    "mean_of_places", _quotient, lambda target, x: _as_product if _is_specialized_cpu(target) else None
+)
+
+
+def _is_specialized_cpu(target: Target) -> bool:
+    return target.platform == "cpu" and target.specialized
 
 
 def _weights(count: int, places: int) -> np.ndarray:

@@ -4,7 +4,6 @@ __all__ = ["det", "einsum", "gemm", "matmul"]
 
 import math
 from collections.abc import Sequence
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -152,13 +151,20 @@ def einsum(inputs: Sequence[Array], *, equation: str) -> jax.Array:
     return _einsum(traced_operands("einsum", inputs, "numbers"), equation)
 
 
+def _einsum_of_any(*inputs: jax.Array, equation: str, dtype: np.dtype) -> jax.Array:
+    # jnp.einsum mixes the operands with float32 intermediate sums.
+    with jax.numpy_dtype_promotion("standard"):
+        return jnp.einsum(equation, *inputs, preferred_element_type=dtype)
+
+
 @jit_if_concrete
 def _einsum(inputs: tuple[jax.Array, ...], equation: str) -> jax.Array:
     explicit, sizes = sizes_of.einsum(equation, [x.shape for x in inputs])
-    # jnp.einsum mixes the operands with float32 intermediate sums.
-    with jax.numpy_dtype_promotion("standard"):
-        multiply = partial(jnp.einsum, explicit, preferred_element_type=accumulation_type(inputs[0].dtype))
-        total = dot.bilinear(multiply, *inputs, rows=inputs[0].size) if len(inputs) == 2 else multiply(*inputs)
+    options = (("equation", explicit), ("dtype", accumulation_type(inputs[0].dtype)))
+    if len(inputs) == 2:
+        total = dot.bilinear(dot.Multiply(_einsum_of_any, options), *inputs, rows=inputs[0].size)
+    else:
+        total = _einsum_of_any(*inputs, equation=explicit, dtype=accumulation_type(inputs[0].dtype))
     return assert_sizes("einsum", total.astype(inputs[0].dtype), sizes, inputs[0].dtype)
 
 

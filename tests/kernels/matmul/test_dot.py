@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from graphs import model
 from jax import lax
-from programs import equations, prepared
+from programs import equations, specialized
 
 import jaxops as jo
 from jaxops import microsoft
@@ -227,8 +227,8 @@ def test_where_prepared_weights_stand(sizes, asked, amd):
 
 def dot_operands(asked, a, w):
     """The sizes of both operands of a product with prepared weights."""
-    with prepared(), jax.default_matmul_precision(asked):
-        program = jax.make_jaxpr(lambda a, w: jo.gemm(a, w, transB=1))(a, w)
+    with jax.default_matmul_precision(asked):
+        program = jax.make_jaxpr(specialized(lambda a, w: jo.gemm(a, w, transB=1)))(a, w)
     (found,) = [e for e in equations(program.jaxpr) if e.primitive is lax.dot_general_p]
     return [v.aval.shape for v in found.invars]
 
@@ -254,8 +254,8 @@ def test_convolutions_with_prepared_weights(name, fast):
     size, filters, attributes, *ways = CONVOLUTIONS[name]
     x, w, way = array(*size), array(*filters), ways[fast == "AMD"]
     expected = exact(lambda x, w: jo.conv(x, w, **attributes), (x, w))
-    with prepared(), jax.default_matmul_precision("bfloat16"):
-        run = jax.jit(lambda x, w: jo.conv(x, w, **attributes))
+    with jax.default_matmul_precision("bfloat16"):
+        run = jax.jit(specialized(lambda x, w: jo.conv(x, w, **attributes)))
         (product,) = [e for e in equations(run.trace(x, w).jaxpr) if e.primitive in PRODUCTS]
         found = run(x, w)
     if product.primitive is lax.dot_general_p:

@@ -10,7 +10,7 @@ import pytest
 from graphs import info, node
 from jax import lax
 from onnx import helper, numpy_helper
-from programs import prepared
+from programs import primitives, specialized
 
 import jaxops.onnx
 from jaxops.compiler.xla_options import compiler_options
@@ -53,11 +53,7 @@ def test_a_small_matrix_times_a_column_is_a_sum(a, b):
     if a.shape[-1] > 1:
         a[..., 0, 0], a[..., 1, 1], b[..., 1, 0] = np.inf, np.inf, 0
 
-    def run(a, b):
-        with prepared():
-            return matmul(a, b)
-
-    found = compiled(run, a, b)
+    found = compiled(specialized(matmul), a, b)
     with np.errstate(invalid="ignore"):
         wanted = a.astype(float) @ b
     np.testing.assert_allclose(found(a, b), wanted, rtol=1e-5, atol=1e-5)
@@ -77,10 +73,8 @@ def test_a_small_matrix_times_a_column_is_a_sum(a, b):
     ],
 )
 def test_other_products_stay_as_they_are(a, b):
-    with prepared():
-        assert column_product(jnp.ones(a), jnp.ones(b)) is None
-        assert column_product(jnp.ones((8, 16), jnp.float16), jnp.ones((16, 1), jnp.float16)) is None
-    assert column_product(jnp.ones((8, 16)), jnp.ones((16, 1))) is None
+    assert column_product(jnp.ones(a), jnp.ones(b), jnp.matmul) is None
+    assert column_product(jnp.ones((8, 16), jnp.float16), jnp.ones((16, 1), jnp.float16), jnp.matmul) is None
 
 
 # Both forms, an odd and a prime number of places, three axes.
@@ -94,11 +88,7 @@ def test_a_mean_of_places(sizes):
     x[0, 1].flat[0], x[0, 2].flat[-1] = np.nan, -np.inf
     axes = tuple(range(2, x.ndim))
 
-    def mean(x):
-        with prepared():
-            return mean_of_places(x, axes)
-
-    run = compiled(mean, x)
+    run = compiled(specialized(lambda x: mean_of_places(x, axes)), x)
     np.testing.assert_allclose(run(x), x.astype(float).mean(axes), rtol=1e-6, atol=1e-6)
     assert "reduce-window" not in operations(run)
     np.testing.assert_allclose(run(np.full_like(x, 3)), np.full((1, sizes[0]), 3), rtol=1e-6)
@@ -127,13 +117,19 @@ def test_weights_of_a_mean_are_one_together(count, places):
     ids=lambda x: f"{x.shape} {x.dtype}" if isinstance(x, np.ndarray) else str(x),
 )
 def test_other_means_stay_as_they_are(x, axes):
-    with prepared():
-        assert mean_of_places(jnp.asarray(x), axes) is None
+    assert mean_of_places(jnp.asarray(x), axes) is None
 
 
-def test_only_where_weights_are_prepared():
-    """Elsewhere a loop can be a part of others, and derivatives are those of a mean."""
-    assert mean_of_places(jnp.ones((1, 8, 9, 9)), (2, 3)) is None
+def test_only_in_specialized_programs():
+    """In other programs a loop can be a part of others, and derivatives are those of a mean."""
+
+    def mean(x):
+        return mean_of_places(x, (2, 3))
+
+    x = jnp.ones((1, 8, 9, 9))
+    assert "reduce_sum" in primitives(mean, x)
+    assert "reduce_sum" not in primitives(specialized(mean), x)
+    np.testing.assert_allclose(jax.grad(lambda x: mean(x)[0, 3])(x)[0, 3], np.full((9, 9), 1 / 81), rtol=1e-6)
 
 
 @pytest.mark.optimized
@@ -151,11 +147,7 @@ def test_only_where_weights_are_prepared():
 def test_operators(mean, dtype):
     x = RNG.standard_normal((1, 64, 14, 14), np.float32).astype(dtype)
 
-    def run(x):
-        with prepared():
-            return mean(x)
-
-    found = compiled(run, x)
+    found = compiled(specialized(mean), x)
     y = found(x)
     assert y.shape == (1, 64, 1, 1)
     assert y.dtype == dtype
@@ -166,8 +158,8 @@ def test_operators(mean, dtype):
 
 def test_a_window_with_padding_is_no_mean_of_all():
     x = RNG.standard_normal((1, 8, 9, 9), np.float32)
-    with prepared():
-        found = average_pool(x, kernel_shape=(9, 9), pads=(0, 0, 1, 1), strides=(9, 9), count_include_pad=1)
+    attributes = {"kernel_shape": (9, 9), "pads": (0, 0, 1, 1), "strides": (9, 9), "count_include_pad": 1}
+    found = specialized(lambda x: average_pool(x, **attributes))(x)
     np.testing.assert_allclose(found, x.mean((2, 3), keepdims=True), rtol=1e-5, atol=1e-6)
 
 
