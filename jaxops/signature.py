@@ -1,4 +1,4 @@
-"""What an operator says of itself, once: marks on the parameters of its function, and traits of the function.
+"""Marks on the parameters of an operator's function, and traits of the function: it says what it is, once, by them.
 
 Front ends and tools read them here, and need no table of operators. A trait stands in the decorator `operator` of the
 function, or, for all operators of a file, in `TRAITS` at its top.
@@ -132,7 +132,7 @@ def traits(fn: Callable[..., Any] | None) -> Traits:
 
 
 def marks(annotation: Any) -> tuple[Any, ...]:
-    """What `Annotated` carries, also inside a union with None."""
+    """The marks that `Annotated` carries, also inside a union with None."""
     found = tuple(getattr(annotation, "__metadata__", ()))
     for part in get_args(annotation):
         found += tuple(getattr(part, "__metadata__", ()))
@@ -140,7 +140,7 @@ def marks(annotation: Any) -> tuple[Any, ...]:
 
 
 def choices(annotation: Any) -> tuple[Any, ...]:
-    """What a `Literal`, also inside a union with None, allows; empty for another annotation."""
+    """The values that a `Literal`, also inside a union with None, allows; empty for another annotation."""
     if get_origin(annotation) is Literal:
         return get_args(annotation)
     return next((get_args(part) for part in get_args(annotation) if get_origin(part) is Literal), ())

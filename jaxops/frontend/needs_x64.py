@@ -1,4 +1,4 @@
-"""Whether a model needs x64: whether its traced values are 64-bit numbers that 32 bits may not hold.
+"""Models that need x64: those whose traced values are 64-bit numbers that 32 bits may not hold.
 
 It is decided once, at load, from the types that operators say and from constants. Indices, token ids and sizes are
 64-bit integers in almost every model. They are looked up, compared and moved, and the border refuses one that does not
@@ -32,7 +32,7 @@ _INTEGERS = (np.int64, np.uint64)
 
 
 class _Fact(NamedTuple):
-    """What is known of a value. dtype, static: None where that is open.
+    """The facts that are known of a value. dtype, static: None where that is open.
 
     wide: 0, or where numbers in it may exceed the type of 32 bits that stands for its own, their sign, or _ANY_SIGN.
     """
@@ -47,7 +47,7 @@ _LEFT_OUT = _Fact(static=True)
 
 
 def needs_x64(graph: Graph, params: Mapping[str, Tensor], static: Mapping[str, bool]) -> bool:
-    """Whether the values of a prepared graph need 64 bits.
+    """Returns True if values of a prepared graph need 64 bits.
 
     params: the parameters by name. static: for each input, whether it must be known while tracing.
     """
@@ -137,7 +137,7 @@ class _Walk:
 
 
 def _grows(node: Node, operands: Sequence[Any], result: np.dtype | None) -> bool:
-    """Whether integers of the result may exceed 32 bits, although no operand does."""
+    """Returns True if integers of the result may exceed 32 bits, although no operand does."""
     grows = node.operator.traits.grows
     if not isinstance(grows, bool):
         return grows(operands, result, node.attributes)
@@ -145,7 +145,7 @@ def _grows(node: Node, operands: Sequence[Any], result: np.dtype | None) -> bool
 
 
 def _exceeds(numbers: Any) -> bool:
-    """Whether these are integers of which one does not fit 32 bits."""
+    """Returns True for integers of which one does not fit 32 bits."""
     found = np.asarray(numbers)
     return found.dtype.kind in "iu" and _beyond(found) != 0
 
@@ -163,7 +163,7 @@ def _has_64_bits(dtype: np.dtype | None) -> bool:
 
 
 def _meets(node: Node, position: int, fact: _Fact) -> bool:
-    """Whether an input has numbers beyond 32 bits that take part in the result, so that a program must hold them."""
+    """Returns True if numbers beyond 32 bits of an input take part in the result, so that a program must hold them."""
     if not fact.wide or node.operator.mark(position) in (STATIC, SHAPE_ONLY):
         return False
     return _NO_LIMIT.get(fact.wide) not in operand_marks(node.operator.function, position)

@@ -1,4 +1,4 @@
-"""What jaxops has: a row for each operator of each domain, made from schemas and signatures."""
+"""A row for each operator of each domain that jaxops has, made from schemas and signatures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

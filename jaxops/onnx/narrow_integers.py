@@ -61,7 +61,7 @@ class _Walk:
         self._bodies: dict[Graph, Graph] = {}
 
     def casts(self, graph: Graph) -> bool:
-        """Whether the graph, or one inside it, casts to such a type."""
+        """Returns True if the graph, or one inside it, casts to such a type."""
         if graph not in self._casts:
             here = any(n.operator.function is ops.cast and n.attributes.get("to") in _NARROW for n in graph.nodes)
             self._casts[graph] = here or any(map(self.casts, graph.nested))

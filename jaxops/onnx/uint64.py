@@ -47,7 +47,7 @@ def with_wide_operators(graph: Graph) -> Graph:
 
 
 def _needs_bits(node: Node) -> bool:
-    """Whether 32 bits cannot hold the result: those of a right shift, or of operators that combine bits, fit."""
+    """Returns True if 32 bits cannot hold the result. Those of right shifts and of operators that combine bits fit."""
     function = node.operator.function
     left = function is ops.bit_shift and node.attributes.get("direction") == "LEFT"
     return isinstance(node.operator, TolerantOperator) and (left or function is ops.bitwise_not)
@@ -59,7 +59,7 @@ class _Walk:
         self._bodies: dict[tuple[Graph, tuple[bool, ...]], tuple[Graph, list[bool]]] = {}
 
     def concerns(self, graph: Graph) -> bool:
-        """Whether such a node is in the graph or inside it, whatever its type."""
+        """Returns True if such a node is in the graph or inside it, whatever its type."""
         if graph not in self._concerns:
             self._concerns[graph] = any(map(_needs_bits, graph.nodes)) or any(map(self.concerns, graph.nested))
         return self._concerns[graph]

@@ -181,6 +181,7 @@ def _exact(graph: Graph, tensors: Mapping[str, Tensor]) -> frozenset[Node]:
     angles: set[str] = set()
     for node in reversed(graph.nodes):
         function = node.operator.function
+        # An angle is a position times a frequency, and bfloat16 has no 257.
         of_angle = _is_linear(node) and not angles.isdisjoint(node.outputs) and not _is_layer(node, graph, tensors)
         if function in (ops.sin, ops.cos) or of_angle:
             angles.update(filter(None, node.inputs))
@@ -190,12 +191,12 @@ def _exact(graph: Graph, tensors: Mapping[str, Tensor]) -> frozenset[Node]:
 
 
 def _is_linear(node: Node) -> bool:
-    """Whether it makes an angle of a position: bfloat16 has no 257, let alone its product with a frequency."""
+    """Returns True for a linear function of an operand, such as the product of positions and frequencies."""
     return node.operator.traits.kind in ("form", "movement", "linear") or node.operator.function in _LINEAR
 
 
 def _is_layer(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether a node multiplies by a matrix of parameters, and not by a vector of frequencies."""
+    """Returns True for a node that multiplies by a matrix of parameters, and not by a vector of frequencies."""
     read = [tensors[graph.params[name]] for name in node.inputs if graph.params.get(name) in tensors]
     product = node.operator.traits.kind == "linear" or node.operator.function is ops.einsum
     return product and any(sum(d > 1 for d in t.shape) > 1 for t in read)

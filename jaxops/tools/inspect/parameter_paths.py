@@ -177,14 +177,14 @@ def _own(name: str) -> str | None:
 
 
 def _role(node: Node, position: int) -> str | None:
-    """What an operand is for: a recurrent layer has two weights, which go by their names."""
+    """The role of an operand; a recurrent layer has two weights, which go by their names."""
     operator = node.operator
     said = role(operator.function, position)
     return operator.formals[position] if said and operator.traits.kind == "recurrent" else said
 
 
 def _leaf(use: _Use, uses: _Uses, module: str) -> str | None:
-    """What an operand is for; None where it is not clear."""
+    """The last part of the path of a parameter: its role there; None where that is not clear."""
     leaf, operator = _role(use.node, use.position), use.node.operator
     if leaf == BIAS and module not in uses.weighted:  # what an addition adds is a bias only beside a weight
         return leaf if any(role(operator.function, k) == WEIGHT for k in range(len(operator.formals))) else None

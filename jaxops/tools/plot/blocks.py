@@ -94,7 +94,7 @@ class _Facts:
         return " · ".join([*parts, *([f"{total:,} parameters"] if total else [])])
 
     def kind(self, nodes: Sequence[Node]) -> str:
-        """What the nodes mainly do, for a colour."""
+        """The kind that gives a box of these nodes its colour."""
         operators = [node.operator for node in _opened(nodes, set())]
         functions, kinds = [o.function for o in operators], [o.traits.kind for o in operators]
         if ops.softmax in functions and kinds.count("linear") > 1:
