@@ -152,7 +152,7 @@ class Model:
     def __call__(
         self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any
     ) -> Any:
-        """As `apply` but for rounding, with the model's own parameters; what follows from them is computed once."""
+        """As `apply`, but for rounding, with the model's own parameters; values computed from these alone are kept."""
         plain = rng is None and outputs is None and not named and not self.x64
         weights = self.params if self.x64 else self._weights.for_calls()
         result = self._pieces.again(weights, inputs) if plain else None
@@ -223,8 +223,8 @@ class Model:
         model._pieces = Pieces(self._pieces.max_bytes, self._pieces.precision, self._pieces.programs)
         return model
 
-    def _own_or(self, subject: str, params: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        return self.params if params is None else matched(params, self._tensors, {}, subject)
+    def _own_or(self, caller: str, params: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        return self.params if params is None else matched(params, self._tensors, {}, caller)
 
     @explained
     @under_its_x64
@@ -363,12 +363,12 @@ class Model:
         return "\n".join([*self._heading(), *listing(self.graph, grep, head)])
 
     @under_its_x64
-    def _examples(self, subject: str, inputs: Sequence[Any], named: Any, sizes: Any, arrays: Any = None) -> Any:
+    def _examples(self, op: str, inputs: Sequence[Any], named: Any, sizes: Any, arrays: Any = None) -> dict[str, Any]:
         """Inputs as a call gets them, or shapes in their place. arrays: arrays that say some of these, by name."""
         if not (inputs or named):
-            return example(self._parts.with_outputs(), self._shapes, self.inputs, sizes or {}, subject, arrays or {})
+            return example(self._parts.with_outputs(), self._shapes, self.inputs, sizes or {}, op, arrays or {})
         if sizes:
-            raise ArgumentError(f"{subject}: give example inputs or `sizes`, not both")
+            raise ArgumentError(f"{op}: give example inputs or `sizes`, not both")
         return self._border.arrive(inputs, named)
 
     @property

@@ -248,7 +248,7 @@ def test_check_lists_the_operators(model, tmp_path, capsys):
         (["run", "{model}", "--size=M=2"], "--size: the model has no size 'M'; its sizes are: N"),
         (["run", "{model}", "--repeat=0"], "--repeat and --top must be at least 1"),
         (["show", "{model}", "--head=-1"], "show: head is -1; it must be at least 0"),
-        (["show", "{model}", "--grep=["], "show: '[' is no regular expression"),
+        (["show", "{model}", "--grep=["], "show: '[' is not a regular expression"),
         (["summary", "{model}", "--depth=-1"], "summary: depth is -1"),
         (["plot", "{model}", "sums.png"], "plot: a picture is saved as .svg, not .png"),
         (["operators", "--domain=my.own"], "--domain my.own: jaxops has ai.onnx, ai.onnx.ml, "),

@@ -57,9 +57,9 @@ UNFIT = [
     (np.array(2**63 - 1), "the int64 value 9223372036854775807 does not fit int32"),
     (np.array([2**32], np.uint64), "the uint64 value 4294967296 does not fit uint32"),
     (np.array([2**64 - 1], np.uint64), "the uint64 value 18446744073709551615 does not fit uint32"),
-    (np.array([1e39, np.inf]), r"the float64 constant 1e\+39 does not fit float32"),
+    (np.array([1e39, np.inf]), r"the float64 value 1e\+39 does not fit float32"),
     (np.array([-1e39]), "does not fit float32"),
-    (np.array([1, 1e300j]), r"the complex128 constant 1e\+300 does not fit complex64"),
+    (np.array([1, 1e300j]), r"the complex128 value 1e\+300 does not fit complex64"),
     (np.complex128(1e300), "does not fit complex64"),
 ]
 

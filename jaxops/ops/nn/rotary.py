@@ -23,8 +23,8 @@ def _rotated_elements(op: str, rotary_embedding_dim: int, head_size: Dim) -> Dim
     count = rotary_embedding_dim or head_size
     if isinstance(count, int) and isinstance(head_size, int) and not (0 <= count <= head_size and count % 2 == 0):
         raise ArgumentError(
-            f"{op}: `rotary_embedding_dim` is {rotary_embedding_dim}; it must be even and at "
-            f"most the head size, {head_size}"
+            f"{op}: `rotary_embedding_dim` is {rotary_embedding_dim}, which rotates {count} elements of each head; "
+            f"their number must be even and at most the head size, {head_size}"
         )
     return count
 

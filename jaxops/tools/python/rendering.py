@@ -102,9 +102,9 @@ class Renderer:
         In one item of a list of modules, names have no numbers.
         """
         facts = [function.facts.get(name) for name in function.args]
-        values = [name for name in function.args if name not in self._inputs and name[0] != "@" and name != "rng"]
-        floats = [name for name, fact in zip(function.args, facts, strict=True) if name in values and _is_float(fact)]
-        first = next(iter(floats or values), None) if function.path else None
+        inner = [name for name in function.args if name not in self._inputs and name[0] != "@" and name != "rng"]
+        floats = [arg for arg, fact in zip(function.args, facts, strict=True) if arg in inner and _is_float(fact)]
+        first = next(iter(floats or inner), None) if function.path else None
         used: set[str] = set(self.reserved)
         names = []
         for name in function.args:
@@ -287,7 +287,7 @@ class _Scope:
     def _joined(
         self, expression: Expression, step: Step | None, pending: dict[str, Any], lines: list[str]
     ) -> Expression:
-        """The expression with values that only it reads inlined while it stays short; it emits the others."""
+        """The expression with values inlined that only it reads, as far as it stays short; else they are emitted."""
         waiting = [name for name in dict.fromkeys(refs(expression)) if name in pending]
         readers = self._readers()
         for name in waiting:

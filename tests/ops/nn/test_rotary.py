@@ -91,7 +91,11 @@ def test_transformations():
 CACHE = np.ones((10, H // 2), np.float32)
 ERRORS = [
     (lambda: jo.rotary_embedding(packed(X), CACHE, CACHE, POSITIONS), SignatureError, "so `num_heads` must be given"),
-    (lambda: jo.rotary_embedding(X[..., :7], CACHE, CACHE), ArgumentError, "heads of 7 elements; an even"),
+    (
+        lambda: jo.rotary_embedding(X[..., :7], CACHE, CACHE),
+        ArgumentError,
+        "is 0, which rotates 7 elements of each head; their number must be even",
+    ),
     (
         lambda: jo.rotary_embedding(X, CACHE, CACHE, rotary_embedding_dim=10),
         ArgumentError,
