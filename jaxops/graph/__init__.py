@@ -1,6 +1,6 @@
-"""A model as data, whatever format it came from, and the pure function that it is.
+"""A model as data, whatever format it came from, and the walk that makes a pure function of it.
 
-`nodes` holds the data, `operator` says what a graph needs to know of an operator; `static_inputs` finds what must be
-known while tracing, `params` tells parameters from static values, `trace` walks over the nodes, `border` turns what a
-caller gives into what the walk needs. Nothing here knows a file format.
+`nodes` holds the data, and `operator` the facts about an operator that a graph needs; `static_analysis` finds the
+names that must be known while tracing, `parameters` tells parameters from static values, `interpreter` walks over the
+nodes. Nothing here knows a file format.
 """

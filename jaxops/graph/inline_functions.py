@@ -1,4 +1,4 @@
-"""Functions that call functions: how deep they may stand inside each other.
+"""Inlining of functions that call functions, if they are nested too deep.
 
 A walk over a graph enters the bodies of its nodes, so a chain of calls takes Python's stack. A chain that is too long
 becomes one body with the nodes of all.
@@ -56,10 +56,10 @@ class _Inliner:
             return [node]
         inputs = [*node.inputs, *[""] * (len(body.inputs) - len(node.inputs))]
         names = {value.name: name for value, name in zip(body.inputs, inputs, strict=True)}
-        made = {name for inner in body.nodes for name in inner.outputs}
-        copies = []  # what comes in and goes out, or goes out twice
+        inner_outputs = {name for inner in body.nodes for name in inner.outputs}
+        copies = []  # outputs that are inputs, or that go out twice
         for value, name in zip(body.outputs, node.outputs, strict=False):
-            if name and value.name in made and value.name not in names:
+            if name and value.name in inner_outputs and value.name not in names:
                 names[value.name] = name
             elif name:
                 copies.append((value.name, name))

@@ -28,20 +28,20 @@ _COMPARISON = re.compile(r"'([^']+)' (<=|>=|<|>) '([^']+)'")
 _DIVISION = re.compile(r"division by 0 in division by (.+)$")
 
 
-class Learner(Protocol):
-    """What decides about questions that symbolic sizes leave open."""
+class ConstraintSearch(Protocol):
+    """Decides the questions that symbolic sizes leave open."""
 
-    def goes_on(self, error: SizeError) -> bool:
-        """Whether the node that raised may be asked again, as a limit of the sizes is assumed now."""
+    def assume(self, error: SizeError) -> bool:
+        """Returns True if the node that raised may run again, as a limit of the sizes is assumed now."""
         ...
 
-    def renewed(self, inputs: Sequence[Any]) -> Sequence[Any]:
+    def refresh(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """Operands whose sizes follow what was assumed since they were made."""
         ...
 
 
-# Who is asked, while an export looks for the limits that a model has.
-LEARNER: ContextVar[Learner | None] = ContextVar("LEARNER", default=None)
+# Set while an export, a summary or a plot searches for the limits of a model's sizes.
+SIZE_CONSTRAINTS: ContextVar[ConstraintSearch | None] = ContextVar("SIZE_CONSTRAINTS", default=None)
 # More nodes in the bodies of functions take many minutes to compile; a file of 31 functions may have 2^30.
 _MOST_CALLED = 1 << 16
 # XLA:CPU fuses elementwise operations without limit, and recurs through what it has fused: a chain of 16,000 additions
@@ -64,17 +64,21 @@ def check_called(graph: Graph, name: str = "") -> None:
 
 
 def run_graph(
-    graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any, outer: ChainMap[str, Any] | None = None
+    graph: Graph,
+    inputs_by_name: Mapping[str, Any],
+    params: Mapping[str, Any],
+    rng: Any,
+    outer: ChainMap[str, Any] | None = None,
 ) -> list[Any]:
     """The outputs of a graph.
 
-    given: its inputs, which may replace initializers. params: the model's parameters. rng: a key, or None, for
+    inputs_by_name: its inputs, which may replace initializers. params: the model's parameters. rng: a key, or None, for
     nodes that draw. outer: what the graph may capture. A value that no later node reads is let go.
     """
     local = {
         **graph.static,
-        **{name: params[param] for name, param in graph.params.items() if name not in given},
-        **given,
+        **{name: params[param] for name, param in graph.params.items() if name not in inputs_by_name},
+        **inputs_by_name,
     }
     check_called(graph)
     values = ChainMap(local, *(outer.maps if outer else ()))
@@ -96,46 +100,47 @@ def run_graph(
 
 
 def is_long(graph: Graph) -> bool:
-    """Whether XLA is given the program of a graph in sections. Only a CPU's calls functions that are not inlined."""
+    """Returns True if XLA gets the program of a graph in sections. Only a CPU calls functions that are not inlined."""
     return len(graph.nodes) + graph.inlined_nodes > 4 * _FUSED and jax.default_backend() == "cpu"
 
 
 def in_sections(graph: Graph, start: int, stop: int, local: dict[str, Any], walk: Callable[[int, int], int]) -> int:
-    """Where `walk(start, stop)` stops, which runs these nodes and keeps the values by name in `local`.
+    """Runs `walk(start, stop)`, which walks these nodes, keeps values by name in `local`, and returns the node at which
+    it stopped.
 
     A long graph is walked in sections, each a function of its own, so that XLA need not fuse too many nodes.
     """
     if not (is_long(graph) and tracing()):
         return walk(start, stop)
-    at = start
+    reached = start
     for first, last in _sections(graph, start, stop):
         before = dict(local)
 
         def section(first: int = first, last: int = last, before: dict[str, Any] = before) -> dict[str, Any]:
-            nonlocal at
+            nonlocal reached
             with set_xla_metadata(inlineable=None):  # the calls in it are inlined
-                at = walk(first, last)
-            made = {name: value for name, value in local.items() if before.get(name) is not value}
-            return jax.tree.map(lambda x: StaticValue(x) if isinstance(x, np.ndarray) else x, made)
+                reached = walk(first, last)
+            new_values = {name: value for name, value in local.items() if before.get(name) is not value}
+            return jax.tree.map(lambda x: StaticValue(x) if isinstance(x, np.ndarray) else x, new_values)
 
         with set_xla_metadata(inlineable="false"):
             local.update(opened(jax.jit(section)()))
-        if at < last:
+        if reached < last:
             break
-    return at
+    return reached
 
 
 def _sections(graph: Graph, start: int, stop: int) -> list[tuple[int, int]]:
-    """Where to divide a range of nodes: (start, stop) of each section."""
-    found, first, count = [], start, 0
+    """Divides a range of nodes: (start, stop) of each section."""
+    sections, first, count = [], start, 0
     for index in range(start, stop):
         body = graph.nodes[index].body
         more = 1 if body is None else len(body.nodes) + body.inlined_nodes
         if count and count + more > _FUSED:
-            found.append((first, index))
+            sections.append((first, index))
             first, count = index, 0
         count += more
-    return [*found, (first, stop)]
+    return [*sections, (first, stop)]
 
 
 def run_node(
@@ -150,16 +155,14 @@ def run_node(
 
     runs: what runs its subgraphs, or the body of a function; else `run_graph`.
     """
-    learner, runs = LEARNER.get(), runs or run_graph
+    search, runs = SIZE_CONSTRAINTS.get(), runs or run_graph
     takes = node.operator.takes_dequantized
     inputs = [x.array if isinstance(x, Dequantized) and not takes(k) else x for k, x in enumerate(inputs)]
     while True:
         try:
-            return _attempt(
-                node, learner.renewed(inputs) if learner else inputs, params, rng, values, runs or run_graph
-            )
+            return _attempt(node, search.refresh(inputs) if search else inputs, params, rng, values, runs or run_graph)
         except SizeError as error:
-            if learner is None or not learner.goes_on(error):
+            if search is None or not search.assume(error):
                 raise
 
 
@@ -185,13 +188,13 @@ def _attempt(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: A
 
 
 def open_question(op: str, text: str, symbolic: Sequence[Any]) -> SizeError:
-    """What JAX says, as an error about sizes. A comparison asks mostly whether something is wrong: a size below 0."""
+    """JAX's message as an error about sizes. A comparison mostly checks for something wrong: a size below 0."""
     divided, asked = _DIVISION.search(text), _COMPARISON.search(text)
     if divided:
         return SizeError(f"{op}: {text}", divided[1], needs=f"{divided[1]} >= 1")
     if asked is None:
-        known = symbols_in(*symbolic)
-        return SizeError(f"{op}: {text}", *[symbol for symbol in symbols_in(text) if symbol in known], *known)
+        symbols = symbols_in(*symbolic)
+        return SizeError(f"{op}: {text}", *[symbol for symbol in symbols_in(text) if symbol in symbols], *symbols)
     a, sign, b = asked.groups()
     holds = {"<": ">=", ">": "<="}.get(sign, sign)
     return SizeError(f"{op}: {text}", a, b, needs=f"{a} {holds} {b}" if holds in ("<=", ">=") else "")
@@ -213,13 +216,13 @@ def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: 
     operator.check(inputs)
     body = node.body or operator.body(node, inputs)
     if body is not None:
-        given: dict[str, Any] = dict.fromkeys(value.name for value in body.inputs)
-        given |= {value.name: x for value, x in zip(body.inputs, inputs, strict=False)}
-        return runs(body, given, params, rng)
+        inputs_by_name: dict[str, Any] = dict.fromkeys(value.name for value in body.inputs)
+        inputs_by_name |= {value.name: x for value, x in zip(body.inputs, inputs, strict=False)}
+        return runs(body, inputs_by_name, params, rng)
     attributes = dict(node.attributes)
     for name, graph in node.subgraphs.items():
         attributes[name] = functools.partial(_subgraph, runs, graph, params, values, rng=rng)
-        # What the model declares of them.
+        # The declarations of the model about them.
         attributes[name].inputs, attributes[name].outputs = graph.inputs, graph.outputs
     outputs = operator.call(inputs, attributes, n_outputs=len(node.outputs), rng=rng)
     operator.check_results(outputs)
@@ -231,16 +234,16 @@ def _evaluate(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: 
 
 def _subgraph(runs: Any, graph: Graph, params: Any, values: Any, *inputs: Any, rng: Any) -> list[Any]:
     """A subgraph sees its own inputs, and everything the graphs around it have computed so far."""
-    given = {value.name: x for value, x in zip(graph.inputs, inputs, strict=True)}
-    token = LEARNER.set(None)  # a branch may not be taken: its node says what it needs
+    inputs_by_name = {value.name: x for value, x in zip(graph.inputs, inputs, strict=True)}
+    token = SIZE_CONSTRAINTS.set(None)  # a branch may not be taken: its node says what it needs
     try:
-        return runs(graph, given, params, rng, values)
+        return runs(graph, inputs_by_name, params, rng, values)
     finally:
-        LEARNER.reset(token)
+        SIZE_CONSTRAINTS.reset(token)
 
 
 def _context(node: Node, inputs: Sequence[Any]) -> str:
-    """Where in the model an error happened: node, opset and operands."""
+    """The place of an error in the model: node, opset and operands."""
     formals = node.operator.formals
     lines = [f"in node '{node.label}' ({node.operator.label})"]
     for position, (name, value) in enumerate(zip(node.inputs, inputs, strict=True)):

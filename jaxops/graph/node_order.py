@@ -26,7 +26,7 @@ def in_order(graph: Graph, outer: frozenset[str] = frozenset()) -> Graph:
 def _reordered(graph: Graph, outer: frozenset[str]) -> Graph:
     """The graph with each node after those whose outputs it reads, its subgraphs too; unchanged if it is so.
 
-    Nodes that are ready keep the order of the file; those of a cycle, and what depends on them, come last.
+    Nodes that are ready keep the order of the file; those of a cycle, and those that depend on them, come last.
     """
     if _sorted(graph, outer):
         return graph
@@ -94,7 +94,7 @@ def _check_order(graph: Graph, outer: frozenset[str]) -> None:
 
 
 def _reaches(producers: Mapping[str, Node], name: str, target: Node) -> bool:
-    """Whether making `name` needs `target` to have run."""
+    """Returns True if `target` must run before `name` exists."""
     seen, todo = set(), [name]
     while todo:
         node = producers.get(todo.pop())
@@ -121,9 +121,9 @@ def check_subgraph(node: Node, name: str, graph: Graph) -> None:
     gives = flow.leading + len(node.outputs)
     if flow.modifies:
         takes = gives = 1
-    for what, values, expected in (("inputs", graph.inputs, takes), ("outputs", graph.outputs, gives)):
+    for nouns, values, expected in (("inputs", graph.inputs, takes), ("outputs", graph.outputs, gives)):
         if len(values) != expected:
             raise ModelError(
-                f"{node.operator.name}: the graph `{name}` has {len(values)} {what}, but the node hands over "
+                f"{node.operator.name}: the graph `{name}` has {len(values)} {nouns}, but the node hands over "
                 f"{expected}: {', '.join(v.name for v in values) or 'none'}"
             )

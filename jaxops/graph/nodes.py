@@ -76,7 +76,7 @@ class Node:
 
     @cached_property
     def draws(self) -> bool:
-        """Whether running it draws random numbers."""
+        """True if running the node draws random numbers."""
         return self.operator.draws or any(graph.draws for graph in self.nested)
 
     @property
@@ -92,14 +92,14 @@ class Node:
         for graph in self.subgraphs.values():
             yield from graph.captures
 
-    def text(self, known: Mapping[str, Any]) -> str:
-        """The node as a line, with small values of `known` in place of their names; its subgraphs below."""
+    def text(self, constants: Mapping[str, Any]) -> str:
+        """The node as a line, with small values of `constants` in place of their names; its subgraphs below."""
         shown = {k: v for k, v in self.attributes.items() if not isinstance(v, Graph)}
-        inputs = [_inline(known[name]) or name if name in known else name for name in self.inputs]
+        inputs = [_inline(constants[name]) or name if name in constants else name for name in self.inputs]
         arguments = ", ".join([*inputs, *(f"{k}={_brief(v)}" for k, v in shown.items())])
         text = f"{', '.join(self.outputs)} = {self.operator.name}({arguments})"
         for name, graph in self.subgraphs.items():
-            text += f"\n  {name}:\n" + "\n".join(f"    {line}" for line in graph.text(known).splitlines())
+            text += f"\n  {name}:\n" + "\n".join(f"    {line}" for line in graph.text(constants).splitlines())
         return text
 
     def __str__(self) -> str:
@@ -149,19 +149,19 @@ class Graph:
 
     @cached_property
     def defined(self) -> frozenset[str]:
-        """The names that mean something of its own here."""
-        found = {value.name for value in self.inputs} | {*self.initializers, *self.static, *self.params}
-        return frozenset(found.union(*(node.outputs for node in self.nodes)) - {""})
+        """The names that are defined here."""
+        names = {value.name for value in self.inputs} | {*self.initializers, *self.static, *self.params}
+        return frozenset(names.union(*(node.outputs for node in self.nodes)) - {""})
 
     @cached_property
     def captures(self) -> frozenset[str]:
         """The names that it reads from the graph around it."""
         here = {value.name for value in self.inputs} | {"", *self.initializers, *self.static, *self.params}
-        found: set[str] = set()
+        captured: set[str] = set()
         for node in self.nodes:
-            found.update(name for name in node.uses() if name not in here)
+            captured.update(name for name in node.uses() if name not in here)
             here.update(node.outputs)
-        return frozenset(found.union(value.name for value in self.outputs if value.name not in here))
+        return frozenset(captured.union(value.name for value in self.outputs if value.name not in here))
 
     def number(self, index: int) -> int:
         """The number of a node, which its random key is made of: other nodes that are left out do not change it."""
@@ -169,7 +169,7 @@ class Graph:
 
     @cached_property
     def draws(self) -> bool:
-        """Whether a node of it draws random numbers."""
+        """True if one of its nodes draws random numbers."""
         return any(node.draws for node in self.nodes)
 
     @property
@@ -180,7 +180,7 @@ class Graph:
 
     @cached_property
     def depth(self) -> int:
-        """How many graphs stand inside each other, this one included."""
+        """The depth of nested graphs, this one included."""
         return 1 + max((graph.depth for graph in self.nested), default=0)
 
     @cached_property
@@ -193,22 +193,22 @@ class Graph:
     def dead_after(self) -> tuple[tuple[str, ...], ...]:
         """For each node, the names that nothing after it reads."""
         seen = {value.name for value in self.outputs} | {""}
-        found = []
+        dead = []
         for node in reversed(self.nodes):
-            gone = dict.fromkeys(name for name in (*node.uses(), *node.outputs) if name not in seen)
-            seen.update(gone)
-            found.append(tuple(name for name in gone if name in self.defined))
-        return tuple(reversed(found))
+            unread = dict.fromkeys(name for name in (*node.uses(), *node.outputs) if name not in seen)
+            seen.update(unread)
+            dead.append(tuple(name for name in unread if name in self.defined))
+        return tuple(reversed(dead))
 
-    def text(self, known: Mapping[str, Any]) -> str:
-        """The graph as lines. known: static values of the graphs around it."""
+    def text(self, constants: Mapping[str, Any]) -> str:
+        """The graph as lines. constants: static values of the graphs around it."""
         formals = {value.name for value in self.inputs}  # a call may give them other values
-        known = {**{name: known[name] for name in self.captures if name in known}, **self.static}
-        known = {name: value for name, value in known.items() if name not in formals}
+        constants = {**{name: constants[name] for name in self.captures if name in constants}, **self.static}
+        constants = {name: value for name, value in constants.items() if name not in formals}
         lines = [f"graph {self.name}"] if self.name else []
         lines += [f"  in   {value}" for value in self.inputs]
         lines += [f"  out  {value}" for value in self.outputs]
-        lines += [f"  {line}" for node in self.nodes for line in node.text(known).splitlines()]
+        lines += [f"  {line}" for node in self.nodes for line in node.text(constants).splitlines()]
         return "\n".join(lines)
 
     def __str__(self) -> str:

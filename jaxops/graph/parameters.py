@@ -1,4 +1,4 @@
-"""Which constants of a model are parameters, and which stay static values of the program.
+"""Decides which constants of a model are parameters, and which stay static values of the program.
 
 A weight embedded as a constant makes XLA fold it, slowly, and compile it in. So initializers, and what nodes without
 traced operands make (Constant, ConstantOfShape, Range, a Cast of a table), enter the compiled function as arguments,

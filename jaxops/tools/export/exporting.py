@@ -10,7 +10,7 @@ from jax.export import Exported
 from jaxops.dtypes import canonical
 from jaxops.errors import ArgumentError, JaxopsError, SizeError, StaticError, UnsupportedError
 from jaxops.graph import declared_sizes as names_of
-from jaxops.graph.interpreter import LEARNER, open_question
+from jaxops.graph.interpreter import SIZE_CONSTRAINTS, open_question
 from jaxops.graph.nodes import Tensor, Value
 from jaxops.static import LIMITING, Undecided, is_symbolic, lowered
 from jaxops.tools.export.size_limits import Limits
@@ -51,7 +51,7 @@ def export(
     limits, limiting, first = Limits(constraints_asked, axes), True, None
     while True:
         specs = _specs(inputs, meanings, limits)
-        tokens = LEARNER.set(limits), LIMITING.set(limiting)
+        tokens = SIZE_CONSTRAINTS.set(limits), LIMITING.set(limiting)
         try:
             return _exported(program, platforms, (weights, *specs))
         except _Learned:
@@ -83,7 +83,7 @@ def export(
             if not limits.turns():
                 raise first from first.__cause__
         finally:
-            LEARNER.reset(tokens[0])
+            SIZE_CONSTRAINTS.reset(tokens[0])
             LIMITING.reset(tokens[1])
 
 

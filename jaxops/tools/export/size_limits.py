@@ -113,15 +113,17 @@ class Limits:
         """The symbols that decide which branch runs."""
         return symbols_in(*self._branches)
 
-    def goes_on(self, error: SizeError) -> bool:
-        """Learns, and limits the sizes of this trace, so that it finds more; False where that did or does not help."""
+    def assume(self, error: SizeError) -> bool:
+        """Adds a limit, and restricts the sizes of this trace, so that it finds more; False if that did not help, or
+        does not.
+        """
         before = len(self._scopes)
         if error.needs == self._question or not self.learn(error):
             return False
         self._question = error.needs
         return len(self._scopes) > before
 
-    def renewed(self, inputs: Sequence[Any]) -> Sequence[Any]:
+    def refresh(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """Operands whose sizes follow from the limits that this trace has learned. Their values do not count in it."""
         return jax.tree.map(self._renewed, list(inputs)) if len(self._scopes) > 1 else inputs
 

@@ -97,12 +97,12 @@ def find_caches(
 
 
 def _named(inputs: Sequence[Value], outputs: Sequence[Value], given: Mapping[str, str]) -> list[tuple[Value, Value]]:
-    taken, made = ({v.name: v for v in values} for values in (inputs, outputs))
+    read_inputs, made_outputs = ({v.name: v for v in values} for values in (inputs, outputs))
     for past, present in given.items():
-        for kind, name, by_name in (("input", past, taken), ("output", present, made)):
+        for kind, name, by_name in (("input", past, read_inputs), ("output", present, made_outputs)):
             if name not in by_name:
                 raise SignatureError(f"cache: the model has no {kind} '{name}'; its {kind}s are {', '.join(by_name)}")
-    return [(taken[past], made[present]) for past, present in given.items()]
+    return [(read_inputs[past], made_outputs[present]) for past, present in given.items()]
 
 
 def _by_name(inputs: Sequence[Value], outputs: Sequence[Value]) -> list[tuple[Value, Value]]:

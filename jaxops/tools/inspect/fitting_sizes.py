@@ -11,7 +11,7 @@ import numpy as np
 from jaxops.dtypes import canonical
 from jaxops.errors import ArgumentError, JaxopsError, SizeError, StaticError, symbols_in
 from jaxops.graph import declared_sizes as names_of
-from jaxops.graph.interpreter import LEARNER
+from jaxops.graph.interpreter import SIZE_CONSTRAINTS
 from jaxops.graph.nodes import Value
 from jaxops.shapes.arithmetic import FUNCTIONS
 from jaxops.static import LIMITING, UNKNOWN, Undecided, is_symbolic
@@ -139,7 +139,7 @@ class _Search:
         axes = {self.symbols[d]: axis for v in self.inputs for axis, d in enumerate(v.shape or ()) if d in self.symbols}
         limits = Limits((), axes)
         for _ in range(_ROUNDS):
-            tokens = LEARNER.set(limits), LIMITING.set(True)
+            tokens = SIZE_CONSTRAINTS.set(limits), LIMITING.set(True)
             try:
                 result = self.trace(self._shapes(limits.sizes(self.symbols)))
                 if not limits.in_trace:
@@ -151,7 +151,7 @@ class _Search:
                 if not limits.in_trace:
                     break
             finally:
-                LEARNER.reset(tokens[0])
+                SIZE_CONSTRAINTS.reset(tokens[0])
                 LIMITING.reset(tokens[1])
         return limits, None
 

@@ -97,9 +97,9 @@ def test_what_was_learned_of_a_number_is_forgotten():
 def test_sizes_of_a_trace_are_renewed():
     limits = Limits()
     size = limits.sizes({"h": "h"})["h"]
-    assert limits.goes_on(SizeError("open", needs="4*floordiv(h, 4) == h"))
+    assert limits.assume(SizeError("open", needs="4*floordiv(h, 4) == h"))
     assert str(limits._now(floored(size, 2))) == "2*h"
-    assert limits.goes_on(SizeError("open", needs="h >= 5"))
+    assert limits.assume(SizeError("open", needs="h >= 5"))
     assert limits._now(size) >= 20
 
 
