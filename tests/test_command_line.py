@@ -31,7 +31,7 @@ sums (float[N, 3] x, int64[N, 3] k) => (float[N] total)
 
 @pytest.fixture(autouse=True)
 def _without_cache(monkeypatch):
-    """`run` would keep programs in the home of who tests; test_kept_programs.py looks at that."""
+    """`run` would keep programs in the home of who tests; test_disk_cache.py looks at that."""
     monkeypatch.setattr("jaxops.frontend.loading.keep_programs", lambda folder: None)
 
 

@@ -72,7 +72,7 @@ class Operation:
     def emit(self, operands: Sequence[Any], params: Mapping[str, Any] | None = None) -> Sequence[Any]:
         """Binds the primitive: runs it, or adds it to the program that is being traced."""
         primitive = self.equation.primitive
-        results = primitive.bind(*operands, **(self.params if params is None else params))
+        results = primitive.bind(*operands, **primitive.get_bind_params(self.params if params is None else params))
         return results if primitive.multiple_results else [results]
 
 

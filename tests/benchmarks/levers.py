@@ -37,6 +37,7 @@ from jaxops.compiler.xla_options import compiler_options
 from jaxops.kernels.convolution.select_cpu import as_columns, fast_form
 from jaxops.kernels.matmul.dot import matrix_product
 from jaxops.kernels.matmul.uint8_int8 import mixed_product
+from jaxops.kernels.named_call import forget_forms
 
 ALL, CALLS, TOLERANCE = "all, ms", 3, 0.05
 # Those that spare a start what it need not compile, trace or look through, and how many starts are measured of each.
@@ -101,7 +102,7 @@ LEVERS = {
     ),
     "computed once": {
         f"jaxops.{module}.computed_once": lambda x: x
-        for module in ("kernels.convolution.grouped", "ops.microsoft.quantized.elementwise")
+        for module in ("kernels.convolution.grouped", "ops.microsoft.quantized.rescaled_elementwise")
     },
     "garbage later": dict.fromkeys(
         ("jaxops.runtime.specialized_calls.garbage_later", "jaxops.frontend.loading.garbage_later"),
@@ -133,6 +134,8 @@ def names():
 def without(lever):
     """Switches a lever off; a name that jaxops no longer has is an error."""
     with contextlib.ExitStack() as stack:
+        forget_forms()
+        stack.callback(forget_forms)
         if lever in PASSES:
             stack.enter_context(pipeline.without(lever))
         for name, replacement in LEVERS.get(lever, {}).items():
