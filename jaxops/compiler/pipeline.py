@@ -66,14 +66,8 @@ PASSES = (
     Entry("concat in place", concat_in_place, CPU, ("defer elementwise",), "it leaves no concatenation to move"),
     Entry("lift scalar constants", lift_scalar_constants, (), ("concat in place",), "it lifts the starts of updates"),
 )
-SPLIT_WEIGHTS = Entry(
-    *("split weights", split_weight_only, (), ("lift scalar constants",)),
-    why="lifted scalars are prepared like weights",
-)
-SPLIT_LAYERS = Entry(
-    *("split layers", split_at_repeated_layers, CPU, ("split weights",)),
-    why="what is computed once differs from layer to layer",
-)
+SPLIT_WEIGHTS = Entry("split weights", split_weight_only, (), ("lift scalar constants",), "it prepares these, too")
+SPLIT_LAYERS = Entry("split layers", split_at_repeated_layers, CPU, ("split weights",), "what is prepared may differ")
 SEGMENT_PASSES = (
     Entry("block attention", block_attention, CPU, ("split layers",), "a loop would hide equal layers and products"),
 )
