@@ -20,7 +20,6 @@ from jax.sharding import AbstractMesh, get_abstract_mesh, use_abstract_mesh
 
 from jaxops.kernels.target import Target, this_machine
 from jaxops.static import (
-    PREPARED,
     Primitive,
     ShapedArray,
     ad,
@@ -263,15 +262,11 @@ def _jaxpr(named: NamedCall, call: Call, types: tuple[tuple[tuple[Any, ...], Any
 
     for transform in call.transforms:
         results = transform(results)
-    before = PREPARED.set(target is not None and target.specialized)
-    try:
-        with _settings(call), use_abstract_mesh(_NO_MESH):
-            closed = jax.make_jaxpr(results)(*(jax.ShapeDtypeStruct(*type) for type in types))
-        # Of a derivative, the value is not asked for.
-        jaxpr, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.out_avals), True)
-        return closed.replace(jaxpr=jaxpr)
-    finally:
-        PREPARED.reset(before)
+    with _settings(call), use_abstract_mesh(_NO_MESH):
+        closed = jax.make_jaxpr(results)(*(jax.ShapeDtypeStruct(*type) for type in types))
+    # Of a derivative, the value is not asked for.
+    jaxpr, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.out_avals), True)
+    return closed.replace(jaxpr=jaxpr)
 
 
 def forget_forms() -> None:

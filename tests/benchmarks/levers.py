@@ -64,7 +64,7 @@ def columns_first(x, w, windows, multiply):
     return as_columns(x, w, windows, 1, jnp.int32)
 
 
-def signed():
+def signed(target):
     """The type of 8-bit data in a product: always int8."""
     return jnp.int8
 
@@ -83,21 +83,21 @@ LEVERS = {
     "prepared weights": {"jaxops.compiler.partition.weight_only._Costs.is_worth_it": lambda costs, value: False},
     "channels last": {
         "jaxops.kernels.convolution.convolve.fast_form": unprepared,
-        "jaxops.ops.nn.integer_convolution.columns_last": columns_first,
-        "jaxops.ops.nn.integer_convolution.data_type": signed,
+        "jaxops.kernels.convolution.integer.columns_last": columns_first,
+        "jaxops.kernels.convolution.integer.data_type": signed,
     },
     "Winograd's products": {"jaxops.kernels.convolution.winograd.pays": lambda x, w, windows, narrow: False},
     "small convolutions": {"jaxops.kernels.convolution.select_cpu._is_small_product": lambda x, w, rows: False},
-    "means as products": {"jaxops.kernels.matmul.vector.prepared_on_cpu": lambda: False},
+    "means as products": {"jaxops.kernels.matmul.vector._is_specialized_cpu": lambda target: False},
     "weights as columns": {"jaxops.kernels.matmul.dot._reads_columns": lambda b, rows: False},
     "weights as rows": {"jaxops.kernels.matmul.dot._reads_rows": lambda b, rows: False},
-    "weights on the left": {"jaxops.kernels.matmul.dot._on_the_left": lambda b, rows: False},
+    "weights on the left": {"jaxops.kernels.matmul.dot._on_the_left": lambda dtype, sizes, rows: False},
     "products of integers": {"jaxops.ops.quantization.linear_quantization.Dequantized": lambda array, *made_of: array},
     "bytes without sign": dict.fromkeys(
-        ("jaxops.kernels.matmul.int8.data_type", "jaxops.ops.nn.integer_convolution.data_type"), signed
+        ("jaxops.kernels.matmul.int8.data_type", "jaxops.kernels.convolution.integer.data_type"), signed
     ),
     "integers by eight rows": dict.fromkeys(
-        ("jaxops.kernels.matmul.int8.product", "jaxops.ops.nn.integer_convolution.product"),
+        ("jaxops.kernels.matmul.int8.product", "jaxops.kernels.convolution.integer.product"),
         any_rows,
     ),
     "computed once": {

@@ -6,6 +6,7 @@ shift of 128, and zero points are taken out of the sums:
 where the true sum fits. Milliseconds on two cores, int32 → this form (float32): 512×768 times 768×3072, 35 → 8 (12).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -25,18 +26,31 @@ from jaxops.static import Array
 _ROWS = 8
 
 
-def as_bytes(x: jax.Array, zero: Array | None, dtype: Any = jnp.int8) -> tuple[jax.Array, jax.Array | None]:
-    """Numbers of int8 or uint8 as the one or the other, and their zero point as int32.
-
-    None is a zero point of 0, as static zeros are.
-    """
-    known = zero is None or (isinstance(zero, np.ndarray) and not zero.any())
-    zero = None if known else as_traced(zero, jnp.int32)
+def as_bytes(x: jax.Array, zero: Any, dtype: Any = jnp.int8) -> tuple[jax.Array, jax.Array | None]:
+    """Numbers of int8 or uint8 as the one or the other, and their zero point, of int32; None is 0."""
     if x.dtype == dtype:
         return x, zero
     shift = 128 if dtype == jnp.uint8 else -128
     shifted = lax.bitcast_convert_type(x ^ np.array(128, np.uint8).view(x.dtype), dtype)
     return shifted, jnp.int32(shift) if zero is None else zero + shift
+
+
+def without_zero(x: jax.Array, zero: Array | None, dtype: Any) -> jax.Array:
+    """x - zero in a type that holds it; None is a zero point of 0."""
+    x = x.astype(dtype)
+    return x if zero is None else x - jnp.broadcast_to(zero.astype(dtype), x.shape)
+
+
+def zeros_given(*zeros: Array | None) -> tuple[tuple[bool, ...], list[jax.Array]]:
+    """Which zero points are not known to be 0, and these as int32."""
+    given = tuple(z is not None and not (isinstance(z, np.ndarray) and not z.any()) for z in zeros)
+    return given, [as_traced(z, jnp.int32) for z, is_given in zip(zeros, given, strict=True) if is_given]
+
+
+def named_zeros(zeros: Sequence[jax.Array], given: Sequence[bool]) -> list[jax.Array | None]:
+    """The zero points that `zeros_given` took apart."""
+    remaining = iter(zeros)
+    return [next(remaining) if is_given else None for is_given in given]
 
 
 def matrix_product(a: jax.Array, b: jax.Array, a_zero: Array | None, b_zero: Array | None) -> jax.Array:
@@ -45,8 +59,29 @@ def matrix_product(a: jax.Array, b: jax.Array, a_zero: Array | None, b_zero: Arr
     a: (…, M, K) or (K,). b: (…, K, N) or (K,). int8 or uint8, each. Zero points broadcast to their operand, and are
     constant along K. None is 0.
     """
-    left, a_zero = as_bytes(a, a_zero, data_type() if b.ndim == 2 else jnp.int8)
-    right, b_zero = as_bytes(b, b_zero)
+    given, zeros = zeros_given(a_zero, b_zero)
+    return _integer_product(a, b, *zeros, given=given)
+
+
+def _of_int8(a: jax.Array, b: jax.Array, *zeros: jax.Array, given: tuple[bool, ...]) -> jax.Array:
+    return _sums(a, b, named_zeros(zeros, given), jnp.int8)
+
+
+def _of_uint8(a: jax.Array, b: jax.Array, *zeros: jax.Array, given: tuple[bool, ...]) -> jax.Array:
+    return _sums(a, b, named_zeros(zeros, given), jnp.uint8)
+
+
+def _select_product(target: Target, a: Any, b: Any, *zeros: Any, given: tuple[bool, ...]) -> Any:
+    return _of_uint8 if b.ndim == 2 and data_type(target) == jnp.uint8 else None
+
+
+_integer_product = NamedCall("integer_product", _of_int8, _select_product)
+
+
+def _sums(a: jax.Array, b: jax.Array, zeros: Sequence[Any], data: Any) -> jax.Array:
+    """The product, with `a` as numbers of type `data`."""
+    left, a_zero = as_bytes(a, zeros[0], data)
+    right, b_zero = as_bytes(b, zeros[1])
     y = product(left, right)
 
     def placed(x: jax.Array, other_rank: int, axis: int) -> jax.Array:

@@ -12,20 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.host import processor_features
-from jaxops.kernels.dispatch import prepared_on_cpu
+from jaxops.kernels.target import Target
 from jaxops.static import Primitive, ir, mlir, stablehlo
 
 
-def data_type() -> Any:
-    """The type of 8-bit data which this processor multiplies by weights of int8 fastest.
-
-    Only where weights are prepared: such a program runs where it was traced, and is not transformed any more.
-    """
-    if not prepared_on_cpu():
-        return jnp.int8
-    features = processor_features()
-    return jnp.uint8 if "avx512_vnni" in features and "amx_int8" not in features else jnp.int8
+def data_type(target: Target) -> Any:
+    """The type of 8-bit data that the target multiplies by weights of int8 fastest: only a specialized program, which
+    is not transformed any more, can have uint8."""
+    has = target.features
+    mixes = target.platform == "cpu" and target.specialized and "avx512_vnni" in has and "amx_int8" not in has
+    return jnp.uint8 if mixes else jnp.int8
 
 
 def mixed_product(a: jax.Array, b: jax.Array) -> jax.Array:

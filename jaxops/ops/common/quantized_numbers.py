@@ -9,6 +9,7 @@ from jax import lax
 
 from jaxops.dtypes import as_traced, is_float, number
 from jaxops.errors import DTypeError
+from jaxops.kernels.matmul.int8 import without_zero
 from jaxops.kernels.xla_workarounds import quotient
 from jaxops.ops.tensor.casting import cast
 from jaxops.shapes.math.quantized_products import single
@@ -51,12 +52,6 @@ def zero_point(op: str, operand: str, value: Array, dtype: Any, owner: str) -> A
 def wide(x: jax.Array) -> jax.Array:
     """Quantized numbers in a type that holds them and their differences: int32, or float32."""
     return x.astype(jnp.float32 if is_float(x.dtype) else jnp.int32)
-
-
-def without_zero(x: jax.Array, zero: Array | None, dtype: Any) -> jax.Array:
-    """x - zero in a type that holds it; None is a zero point of 0."""
-    x = x.astype(dtype)
-    return x if zero is None else x - jnp.broadcast_to(zero.astype(dtype), x.shape)
 
 
 def in_precision(x: jax.Array, dtype: Any) -> jax.Array:

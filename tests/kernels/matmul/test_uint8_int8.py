@@ -1,4 +1,4 @@
-"""Programs whose weights are prepared multiply uint8 by int8 where a processor has only that: with the same sums."""
+"""Specialized programs multiply uint8 by int8 where a processor has only that: with the same sums."""
 
 import itertools
 
@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from programs import equations, prepared
+from programs import equations, specialized
 
 import jaxops as jo
-from jaxops.kernels.matmul import uint8_int8
+from jaxops.kernels import target
 
 RNG = np.random.default_rng(0)
 # What a processor can do → whether it should multiply uint8 by int8.
@@ -22,13 +22,10 @@ PROCESSORS = {
 
 @pytest.fixture(params=PROCESSORS)
 def mixed(request, monkeypatch):
-    """A program with prepared weights on some processor, whatever this one is; whether it multiplies uint8 by int8."""
+    """A specialized program on some processor, whatever this one is; whether it multiplies uint8 by int8."""
     features, mixed = PROCESSORS[request.param]
-    monkeypatch.setattr(uint8_int8, "processor_features", lambda: frozenset(features))
-    jax.clear_caches()  # operators are traced once
-    with prepared():
-        yield mixed
-    jax.clear_caches()
+    monkeypatch.setattr(target, "processor_features", lambda: frozenset(features))
+    return mixed
 
 
 def names(jaxpr):
@@ -40,7 +37,8 @@ def integers(kind, *shape):
     return RNG.integers(info.min, info.max + 1, shape).astype(kind)
 
 
-def check(function, operands, expected, mixed):
+def check(function, operands, expected, mixed, special=specialized):
+    function = special(function)
     assert ("mixed_product" in names(jax.make_jaxpr(function)(*operands).jaxpr)) == mixed
     found = jax.jit(function)(*operands)
     assert found.dtype == jnp.int32
@@ -91,7 +89,6 @@ def test_two_batches_are_of_int8(mixed):
     check(jo.matmul_integer, (a, b), a.astype(np.int32) @ b.astype(np.int32), False)
 
 
-def test_only_prepared_programs_have_them(mixed):
+def test_only_specialized_programs_have_them(mixed):
     a, b = integers("uint8", 40, 50), integers("int8", 50, 60)
-    with prepared(False):
-        check(jo.matmul_integer, (a, b), a.astype(np.int32) @ b.astype(np.int32), False)
+    check(jo.matmul_integer, (a, b), a.astype(np.int32) @ b.astype(np.int32), False, lambda fn: fn)

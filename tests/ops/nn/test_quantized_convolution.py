@@ -7,7 +7,7 @@ import pytest
 from graphs import at_opset
 from jax.export import export, symbolic_args_specs
 from peer import runtime
-from programs import prepared
+from programs import specialized
 from whole_numbers import whole_numbers
 
 import jaxops as jo
@@ -85,11 +85,10 @@ def test_values(name, kinds):
 
 @pytest.mark.parametrize("kinds", KINDS[:2])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_values_where_weights_are_prepared(name, kinds):
+def test_values_in_specialized_programs(name, kinds):
     shape, filters, attributes = CONVOLUTIONS[name]
     x, w, x_zero, w_zero = whole(kinds[0], *shape), whole(kinds[1], *filters), whole(kinds[0]), whole(kinds[1])
-    with prepared():
-        found = jax.jit(lambda *v: jo.conv_integer(*v, **attributes))(x, w, x_zero, w_zero)
+    found = jax.jit(specialized(lambda *v: jo.conv_integer(*v, **attributes)))(x, w, x_zero, w_zero)
     same(found, convolution(x, w, x_zero, w_zero, attributes).astype(np.int32))
 
 
@@ -99,9 +98,11 @@ def test_values_where_weights_are_prepared(name, kinds):
 def test_columns_are_put_together_by_a_loop(attributes):
     x, w = whole(np.uint8, 1, 64, 24, 24), whole(np.int8, 64, 64, 3, 3)
     filters, last = jnp.asarray(w), jnp.asarray(x.transpose(0, 2, 3, 1))
-    with prepared():
-        run = jax.jit(lambda v: jo.conv_integer(jnp.transpose(v, (0, 3, 1, 2)), filters, np.uint8(3), **attributes))
-        compiled = run.lower(last).compile()
+
+    def fn(v, filters):
+        return jo.conv_integer(jnp.transpose(v, (0, 3, 1, 2)), filters, np.uint8(3), **attributes)
+
+    compiled = jax.jit(lambda v: specialized(fn)(v, filters)).lower(last).compile()
     assert " concatenate(" not in compiled.as_text().split("ENTRY")[1]
     same(compiled(last), convolution(x, w, 3, np.int8(0), attributes).astype(np.int32))
 

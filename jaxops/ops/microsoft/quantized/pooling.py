@@ -12,6 +12,7 @@ from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, flag, ints
 from jaxops.dtypes import as_traced
+from jaxops.kernels.matmul.int8 import without_zero
 from jaxops.kernels.xla_workarounds import quotient
 from jaxops.ops.common.quantized_numbers import (
     BYTES,
@@ -20,7 +21,6 @@ from jaxops.ops.common.quantized_numbers import (
     requantized_from_floats,
     with_parameters,
     with_zero,
-    without_zero,
 )
 from jaxops.ops.nn.windows import counts, options, pool
 from jaxops.shapes.nn import windows as sizes_of

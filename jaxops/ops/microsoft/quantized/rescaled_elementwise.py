@@ -25,6 +25,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import as_traced
 from jaxops.errors import DTypeError, SignatureError
+from jaxops.kernels.matmul.int8 import without_zero
 from jaxops.kernels.xla_workarounds import computed_once, quotient
 from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.common.quantized_numbers import (
@@ -35,7 +36,6 @@ from jaxops.ops.common.quantized_numbers import (
     saturated,
     with_parameters,
     with_zero,
-    without_zero,
     zero_point,
 )
 from jaxops.ops.tensor.joining import concat
