@@ -70,8 +70,8 @@ UNKNOWN = (
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-# Whether what depends on parameters alone is computed once, so that an operator may ask for any layout of them: in
-# `model(…)`. Under a caller's `jit` each call would change the layout again.
+# Whether the program is one of a model's own calls: on a CPU, DequantizeLinear then hands on its integers beside the
+# floats, and what multiplies them multiplies integers. `model.apply` computes the floats that the file says.
 PREPARED: ContextVar[bool] = ContextVar("PREPARED", default=False)
 # Whether an export looks for the limits that a model has on its sizes: an operator may ask for one then.
 LIMITING: ContextVar[bool] = ContextVar("LIMITING", default=False)
@@ -80,8 +80,8 @@ CUTTABLE: ContextVar[bool] = ContextVar("CUTTABLE", default=False)
 
 
 def transformable(fn: F) -> F:
-    """A function as JAX differentiates or maps it, where it may be a part of a program with prepared weights: the fast
-    forms there have no derivatives, and take no batch."""
+    """A function as JAX differentiates or maps it, where it may be a part of a model's own call: integers have no
+    derivatives there."""
 
     @functools.wraps(fn)
     def plain(*args: Any, **kwargs: Any) -> Any:

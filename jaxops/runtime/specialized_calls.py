@@ -2,8 +2,9 @@
 
 A call of `model(…)` runs the program of `model.apply` in two parts. The first needs nothing but parameters: filters
 in another layout, 1/sqrt(variance + epsilon), weights of two products side by side. It runs once, and its results take
-the place of the parameters in the second, which runs at each call. Operators know only that they may ask for any
-layout of their weights (`static.PREPARED`), and gradients, which follow `apply`, see the whole.
+the place of the parameters in the second, which runs at each call. Operators know nothing of it: what they call by a
+name becomes the kernel for this machine in `compiler.passes.select_kernels`. Gradients, which follow `apply`, see the
+whole.
 """
 
 import operator
