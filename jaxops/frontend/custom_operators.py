@@ -50,8 +50,8 @@ class CustomOperator(SignatureOperator):
     def _array(self, position: int, value: Any) -> Any:
         if isinstance(value, bool | int | float | complex):
             return as_traced(np.asarray(value))
-        known = hasattr(value, "dtype") or isinstance(value, GrowingSequence)
-        if not known or isinstance(value, jax.ShapeDtypeStruct):
+        is_array = hasattr(value, "dtype") or isinstance(value, GrowingSequence)
+        if not is_array or isinstance(value, jax.ShapeDtypeStruct):
             raise SignatureError(
                 f"{self.name}: output {position} of the function given to load is {value!r:.80}; it must be an array, "
                 "a list or a dictionary of arrays, or None"
@@ -60,7 +60,7 @@ class CustomOperator(SignatureOperator):
 
 
 def _is_iterator(value: Any) -> bool:
-    """Whether it is what JAX would take for a sequence for now."""
+    """Returns True for an iterator, which JAX takes for a sequence for now."""
     return isinstance(value, Iterator)
 
 

@@ -71,7 +71,7 @@ _DEFAULTS: dict[str, Any] = {**dict.fromkeys(Options.__annotations__), "names": 
 
 @dataclass(frozen=True)
 class BoundModel:
-    """What a front end makes of a file.
+    """A file as a front end has read and bound it.
 
     graph: its nodes have their operators. opsets: the version of each set of operators. description: what a person
     should know of the file. origin: makes, of the values that inputs have for good, what `Model.save` and

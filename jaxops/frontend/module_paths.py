@@ -11,8 +11,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 _NOWHERE = "_empty_nn_module_stack"
 
 
-def scope_of(name: str, metadata: Mapping[str, str], known: Container[str] = ()) -> str:
-    """The path of the module of a node; empty where the file does not say it. known: see `module_path`.
+def scope_of(name: str, metadata: Mapping[str, str], modules: Container[str] = ()) -> str:
+    """The path of the module of a node; empty where the file does not say it. modules: see `module_path`.
 
     >>> scope_of("/model/encoder/layer.0/fc/MatMul", {})
     'model.encoder.layer.0.fc'
@@ -25,13 +25,13 @@ def scope_of(name: str, metadata: Mapping[str, str], known: Container[str] = ())
     if scopes:
         inner = scopes[-2] if len(scopes) > 1 else ""  # the last one is the node
         return "" if inner.startswith(_NOWHERE) else inner
-    return module_path([part for part in name.split("/") if part][:-1], known)
+    return module_path([part for part in name.split("/") if part][:-1], modules)
 
 
-def module_path(parts: Sequence[str], known: Container[str] = ()) -> str:
+def module_path(parts: Sequence[str], modules: Container[str] = ()) -> str:
     """The parts of a name as a path. A container that was called stands there twice: `layer/layer.0` is `layer.0`.
 
-    known: paths of modules that the file has. A module `layer` whose child is called `layer` too looks the same, and
+    modules: paths of modules that the file has. A module `layer` whose child is called `layer` too looks the same, and
     is told apart by them.
 
     >>> module_path(["encoder", "stages.1", "layer", "layer.0", "conv"])
@@ -39,12 +39,12 @@ def module_path(parts: Sequence[str], known: Container[str] = ()) -> str:
     >>> module_path(["layer", "layer.0", "conv"], {"layer.layer.0"})
     'layer.layer.0.conv'
     """
-    kept: list[str] = []
+    path: list[str] = []
     for part in parts:
-        if kept and part.startswith(f"{kept[-1]}.") and ".".join([*kept, part]) not in known:
-            kept.pop()
-        kept.append(part)
-    return ".".join(kept)
+        if path and part.startswith(f"{path[-1]}.") and ".".join([*path, part]) not in modules:
+            path.pop()
+        path.append(part)
+    return ".".join(path)
 
 
 def modules_of(parameters: Iterable[str]) -> set[str]:
@@ -53,21 +53,21 @@ def modules_of(parameters: Iterable[str]) -> set[str]:
     >>> sorted(modules_of(["layer.0.fc.weight", "onnx::MatMul_7"]))
     ['layer', 'layer.0', 'layer.0.fc']
     """
-    found: set[str] = set()
+    paths: set[str] = set()
     for name in parameters:
         path = name.rpartition(".")[0]
-        while path and path not in found:
-            found.add(path)
+        while path and path not in paths:
+            paths.add(path)
             path = path.rpartition(".")[0]
-    return found
+    return paths
 
 
 def _listed(text: str) -> list[str]:
     try:
-        found = ast.literal_eval(text) if text else []
+        items = ast.literal_eval(text) if text else []
     except (ValueError, SyntaxError):
         return []
-    return [str(item) for item in found] if isinstance(found, list | tuple) else []
+    return [str(item) for item in items] if isinstance(items, list | tuple) else []
 
 
 def _namespace(text: str) -> list[str]:

@@ -63,20 +63,20 @@ class _Walk:
         self._params = params
         self._walked: dict[Any, list[_Fact]] = {}
 
-    def graph(self, graph: Graph, given: Mapping[str, _Fact], outer: Mapping[str, _Fact]) -> list[_Fact]:
-        """The outputs. given: what is known of the inputs. outer: of what the graph captures."""
+    def graph(self, graph: Graph, inputs: Mapping[str, _Fact], outer: Mapping[str, _Fact]) -> list[_Fact]:
+        """Facts about the outputs. inputs, outer: about the inputs, and about what the graph captures."""
         captured = {name: outer[name] for name in graph.captures if name in outer} if outer else {}
-        key = graph, tuple(sorted(given.items(), key=str)), tuple(sorted(captured.items(), key=str))
+        key = graph, tuple(sorted(inputs.items(), key=str)), tuple(sorted(captured.items(), key=str))
         if key not in self._walked:
-            self._walked[key] = self._once(graph, given, captured)
+            self._walked[key] = self._once(graph, inputs, captured)
         return self._walked[key]
 
-    def _once(self, graph: Graph, given: Mapping[str, _Fact], captured: dict[str, _Fact]) -> list[_Fact]:
+    def _once(self, graph: Graph, formal_facts: Mapping[str, _Fact], captured: dict[str, _Fact]) -> list[_Fact]:
         facts = captured
         facts |= {name: _Fact(value.dtype, True, _beyond(value)) for name, value in graph.static.items()}
         facts |= {name: self._seen(self._of_param(param)) for name, param in graph.params.items()}
         for value in graph.inputs:
-            fact = given.get(value.name, _OPEN)
+            fact = formal_facts.get(value.name, _OPEN)
             facts[value.name] = self._seen(fact._replace(dtype=value.dtype or fact.dtype))
         for node in graph.nodes:
             inputs = [facts.get(name, _OPEN) if name else _LEFT_OUT for name in node.inputs]
@@ -100,12 +100,12 @@ class _Walk:
         return fact
 
     def _outputs(
-        self, node: Node, inputs: Sequence[_Fact], facts: Mapping[str, _Fact], known: Mapping[str, Any]
+        self, node: Node, inputs: Sequence[_Fact], facts: Mapping[str, _Fact], static_values: Mapping[str, Any]
     ) -> list[_Fact]:
-        """known: static values of the graph."""
+        """Facts about the outputs of a node. static_values: those of the graph."""
         if node.body is not None:
-            given = {value.name: fact for value, fact in zip(node.body.inputs, inputs, strict=False)}
-            return self.graph(node.body, given, {})
+            formal_facts = {value.name: fact for value, fact in zip(node.body.inputs, inputs, strict=False)}
+            return self.graph(node.body, formal_facts, {})
         if node.subgraphs:
             return self._of_subgraphs(node, inputs, facts)
         static = result_is_static(node, [fact.static for fact in inputs])
@@ -117,7 +117,7 @@ class _Walk:
         self.found = self.found or (wide and not static)
         sign = _ANY_SIGN if wide else 0
         results = node.operator.output_types(node, types)
-        operands = [known.get(name, dtype) for name, dtype in zip(node.inputs, types, strict=True)]
+        operands = [static_values.get(name, dtype) for name, dtype in zip(node.inputs, types, strict=True)]
         grows = _grows(node, operands, results[0])
         if grows:  # where nothing says its type, it makes what it takes, as far as anybody knows
             integers = next((dtype for dtype in types if dtype in _INTEGERS), None)
@@ -127,13 +127,13 @@ class _Walk:
 
     def _of_subgraphs(self, node: Node, inputs: Sequence[_Fact], facts: Mapping[str, _Fact]) -> list[_Fact]:
         """The outputs of an If, a Loop, a Scan: traced, unless it can be decided while tracing."""
-        found: list[_Fact] = []
+        outputs: list[_Fact] = []
         for name, graph in node.subgraphs.items():
             flow = node.operator.subgraphs[name]
             entering = [] if flow.first is None else inputs[flow.first :]
-            given = {v.name: fact._replace(static=None) for v, fact in zip(graph.inputs, entering, strict=False)}
-            found = [fact._replace(static=None) for fact in self.graph(graph, given, facts)[flow.leading :]]
-        return [self._seen(fact) for fact in found]
+            formal_facts = {v.name: fact._replace(static=None) for v, fact in zip(graph.inputs, entering, strict=False)}
+            outputs = [fact._replace(static=None) for fact in self.graph(graph, formal_facts, facts)[flow.leading :]]
+        return [self._seen(fact) for fact in outputs]
 
 
 def _grows(node: Node, operands: Sequence[Any], result: np.dtype | None) -> bool:
@@ -146,8 +146,8 @@ def _grows(node: Node, operands: Sequence[Any], result: np.dtype | None) -> bool
 
 def _exceeds(numbers: Any) -> bool:
     """Returns True for integers of which one does not fit 32 bits."""
-    found = np.asarray(numbers)
-    return found.dtype.kind in "iu" and _beyond(found) != 0
+    values = np.asarray(numbers)
+    return values.dtype.kind in "iu" and _beyond(values) != 0
 
 
 def _beyond(values: np.ndarray) -> int:

@@ -32,10 +32,10 @@ class SafeRoot(WrappedOperator):
         self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any
     ) -> Sequence[Any]:
         """The root as the operator makes it; static operands have no derivative."""
-        total, *others = inputs
+        total, *operands = inputs
 
         def root(x: Any) -> Any:
-            return self.inner.call([x, *others], attributes, n_outputs=n_outputs, rng=rng)[0]
+            return self.inner.call([x, *operands], attributes, n_outputs=n_outputs, rng=rng)[0]
 
         return (root(total) if is_static(total) else flat_at_zero(root, total),)
 

@@ -111,57 +111,57 @@ def find_data(
     them; without these, from the start of the file, and what the tensor takes.
     Raises ModelError where there is no such file, or one that may not be read, or one that ends too early.
     """
-    what = f"tensor '{tensor}': {folders.noun} '{location}'"
+    subject = f"tensor '{tensor}': {folders.noun} '{location}'"
     hint = f"give the folder that has it: load(…, {folders.option}=folder)"
     if not folders.searched:
-        raise ModelError(f"{what} needs the model's folder; load the model from its path, or {hint}")
+        raise ModelError(f"{subject} needs the model's folder; load the model from its path, or {hint}")
     try:
         paths = [(folder / location).resolve() for folder in folders.searched]
         inside = [(root, p) for p in paths for root in folders.allowed if p.is_relative_to(root)]
         existing = [(root, p) for root, p in inside if p.exists() and not p.is_dir()]
     except (OSError, ValueError, RuntimeError) as error:  # a NUL, too long a name, links in a circle
-        raise ModelError(f"{what} cannot be looked up: {error}") from error
+        raise ModelError(f"{subject} cannot be looked up: {error}") from error
     if Path(location).is_absolute() or not inside:
-        raise ModelError(f"{what} lies outside the model's folder {folders}; it is refused")
+        raise ModelError(f"{subject} lies outside the model's folder {folders}; it is refused")
     if not existing:
-        raise ModelError(f"{what} is missing: there is no file '{inside[0][1]}'; {hint}")
+        raise ModelError(f"{subject} is missing: there is no file '{inside[0][1]}'; {hint}")
     root, path = existing[0]
     parts = path.relative_to(root).parts
-    with _opened(what, root, parts) as file:
+    with _opened(subject, root, parts) as file:
         size = os.fstat(file.fileno()).st_size
     needed = math.ceil(math.prod(sizes) * bits(dtype) / 8)
-    start, count = _number(what, "offset", offset, 0), _number(what, "length", length, needed)
+    start, count = _number(subject, "offset", offset, 0), _number(subject, "length", length, needed)
     if start + count > size:
-        raise ModelError(f"{what}: bytes {start} to {start + count} go past its end at {size}")
+        raise ModelError(f"{subject}: bytes {start} to {start + count} go past its end at {size}")
     if count != needed:
-        raise ModelError(f"{what}: {count} bytes cannot fill {dtype.name} {tuple(sizes)}, which takes {needed}")
+        raise ModelError(f"{subject}: {count} bytes cannot fill {dtype.name} {tuple(sizes)}, which takes {needed}")
     file = SafeFile(f"tensor '{tensor}' of shape {tuple(sizes)}", root, parts, size)
     return FileRange(file, range(start, start + count))
 
 
-def _number(what: str, key: str, text: str | None, default: int) -> int:
+def _number(subject: str, key: str, text: str | None, default: int) -> int:
     """A number as a file says it. Raises ModelError for a text that is none, or is negative."""
     if text is None:
         return default
     if not (text.removeprefix("-").isascii() and text.removeprefix("-").isdigit()):
-        raise ModelError(f"{what}: {key} must be a number, got {text!r:.40}")
+        raise ModelError(f"{subject}: {key} must be a number, got {text!r:.40}")
     if text.startswith("-") or len(text) > 19:
-        raise ModelError(f"{what}: {key} must be non-negative, got {text:.40}")
+        raise ModelError(f"{subject}: {key} must be non-negative, got {text:.40}")
     return int(text)
 
 
-def _opened(what: str, root: Path, parts: tuple[str, ...]) -> BufferedReader:
+def _opened(subject: str, root: Path, parts: tuple[str, ...]) -> BufferedReader:
     """A regular file below `root`, found without following a link; it may have further names (hard links)."""
     try:
         descriptor = _descriptor(root, parts)
     except OSError as error:
         path = root.joinpath(*parts)
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise ModelError(f"{what}: '{path}' has become a link, which is not followed") from error
-        raise ModelError(f"{what}: its file cannot be opened: {error}") from error
+            raise ModelError(f"{subject}: '{path}' has become a link, which is not followed") from error
+        raise ModelError(f"{subject}: its file cannot be opened: {error}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ModelError(f"{what}: '{root.joinpath(*parts)}' is no regular file")
+        raise ModelError(f"{subject}: '{root.joinpath(*parts)}' is no regular file")
     return os.fdopen(descriptor, "rb")
 
 

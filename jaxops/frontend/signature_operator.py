@@ -42,7 +42,7 @@ class SignatureOperator:
         self._marks = {name: marks(p.annotation) for name, p in self.parameters.items()}
         carried = self._marks.items()
         # How operands and outputs pass through each graph among the attributes.
-        self.subgraphs = {name: mark for name, found in carried for mark in found if isinstance(mark, Subgraph)}
+        self.subgraphs = {name: mark for name, each in carried for mark in each if isinstance(mark, Subgraph)}
         self.traits = traits(self.function)
         self.foldable = self.traits.foldable
         self.draws = "rng" in self.parameters and not self.subgraphs  # one with subgraphs takes the key for them
@@ -53,9 +53,9 @@ class SignatureOperator:
 
     def with_function(self, fn: Callable[..., Any]) -> Self:
         """The same operator, done by another function of the same signature."""
-        found = object.__new__(type(self))
-        found.__dict__.update(self.__dict__, fn=fn)
-        return found
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__, fn=fn)
+        return copied
 
     @property
     def label(self) -> str:
@@ -64,7 +64,7 @@ class SignatureOperator:
 
     @property
     def sized_by_data(self) -> bool:
-        """Whether the size of the result depends on data; the function has a bounded form then, with `size`."""
+        """True where the size of the result depends on data; the function has a bounded form then, with `size`."""
         size = self.parameters.get("size")
         return size is not None and size.kind is size.KEYWORD_ONLY and STATIC in self._marks["size"]
 
@@ -77,15 +77,15 @@ class SignatureOperator:
         return next((m for m in OF_INPUTS if m in self._marks_of(position)), None)
 
     def is_vector(self, position: int) -> bool:
-        """Whether the text says that the input at `position` is 1-D, where the function takes a single integer too."""
+        """Returns True if the text wants the input at `position` 1-D; the function takes a single integer too."""
         return VECTOR in self._marks_of(position)
 
     def takes_dequantized(self, position: int) -> bool:
-        """Whether the input at `position` may be a `Dequantized` array."""
+        """Returns True if the input at `position` may be a `Dequantized` array."""
         return QUANTIZABLE in self._marks_of(position)
 
     def choices(self, name: str) -> tuple[Any, ...]:
-        """What an enumerated attribute may be; empty for another attribute."""
+        """The values of an enumerated attribute; empty for another attribute."""
         return choices(self.parameters[name].annotation)
 
     def check_node(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> None:
@@ -101,7 +101,7 @@ class SignatureOperator:
             ) from error
 
     def _arguments(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """The inputs as the function takes them."""
+        """Arranges the inputs as the function takes them."""
         if not self.variadic:
             return inputs
         before = len(self.formals) - 1
@@ -109,7 +109,7 @@ class SignatureOperator:
         return [*padded[:before], padded[before:]]
 
     def results(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any) -> Any:
-        """What the function returns for inputs (None for one left out) and attributes."""
+        """The result of the function for inputs (None for one left out) and attributes."""
         assert self.fn is not None
         context = {"n_outputs": n_outputs, "rng": rng}
         extra = {name: value for name, value in context.items() if name in self.parameters}

@@ -109,12 +109,12 @@ class FileRange(NamedTuple):
 
 
 def is_packed(dtype: np.dtype) -> bool:
-    """Whether a byte of a file may hold more than one element of this type."""
+    """Returns True if a byte of a file may hold more than one element of this type."""
     return bits(dtype) != 8 * dtype.itemsize
 
 
 def bits(dtype: np.dtype) -> int:
-    """How many bits of a file an element takes; the small types are packed."""
+    """The number of bits of a file that an element takes; the small types are packed."""
     if dtype.name.startswith("float6_"):
         return 6
     packed = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}

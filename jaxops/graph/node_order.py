@@ -68,7 +68,7 @@ def _sorted_inside(node: Node, names: frozenset[str]) -> Node:
 
 
 def _check_order(graph: Graph, outer: frozenset[str]) -> None:
-    """Every name is defined once, by a node that does not need it itself."""
+    """Raises ModelError unless every name is defined once, by a node that does not need it itself."""
     defined = {v.name for v in graph.inputs} | set(graph.initializers)
     producers = {name: node for node in graph.nodes for name in node.outputs if name}
     for node in graph.nodes:

@@ -46,7 +46,7 @@ class JaxopsBackend(Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether JAX has such a device: 'CPU', 'CUDA' or 'CUDA:1'."""
+        """Returns True if JAX has such a device: 'CPU', 'CUDA' or 'CUDA:1'."""
         try:
             _device(device)
         except (ArgumentError, RuntimeError):

@@ -54,9 +54,9 @@ def bind(source: Source, operators: Mapping[tuple[str, str], Callable[..., Any]]
 def with_body(node: Node) -> Node:
     """A bound node; it gets the body that the standard gives its operator where no function does it."""
     binder = _Binder({})
-    found = binder.with_body(node)
+    bound = binder.with_body(node)
     binder.report()
-    return found
+    return bound
 
 
 class FunctionCall(SignatureOperator):
@@ -106,10 +106,10 @@ def _type(value: Any) -> onnx.TypeProto:
 
 class _Binder:
     def __init__(
-        self, functions: Mapping[OperatorName, Function], own: Mapping[tuple[str, str], CustomOperator] | None = None
+        self, functions: Mapping[OperatorName, Function], custom: Mapping[tuple[str, str], CustomOperator] | None = None
     ) -> None:
         self.functions = functions
-        self.own = own or {}
+        self.custom = custom or {}
         self.calls: set[OperatorName] = set()  # the functions being bound: one inside itself never ends
         self.room = _MOST_BOUND  # for nodes of functions
         self.missing: dict[str, list[str]] = {}
@@ -144,10 +144,10 @@ class _Binder:
             for name, value in resolved(node, references).items()
         }
         asked: OperatorName = node.operator
-        if (asked.domain, asked.name) in self.own:
-            own = self.own[asked.domain, asked.name]
-            own.check_node(node.inputs, attributes)
-            return dataclasses.replace(node, operator=own, attributes=attributes)
+        if (asked.domain, asked.name) in self.custom:
+            custom = self.custom[asked.domain, asked.name]
+            custom.check_node(node.inputs, attributes)
+            return dataclasses.replace(node, operator=custom, attributes=attributes)
         if asked in self.functions:
             return self.call(node, asked, attributes)
         try:
@@ -185,11 +185,11 @@ class _Binder:
         try:
             while path:
                 asked, node, attributes, inner = path[-1]
-                for call, given in inner:
+                for call, call_attributes in inner:
                     name = call.operator
-                    known = name in self.functions and (name.domain, name.name) not in self.own
-                    if known and (name, _frozen(given)) not in self.bodies:
-                        path.append(self._entered(name, call, given))
+                    is_function = name in self.functions and (name.domain, name.name) not in self.custom
+                    if is_function and (name, _frozen(call_attributes)) not in self.bodies:
+                        path.append(self._entered(name, call, call_attributes))
                         break
                 else:
                     called = self.functions[asked]

@@ -31,9 +31,9 @@ def operators() -> tuple[OperatorRow, ...]:
     rows = []
     for domain in DOMAINS:
         for name in names_of(domain):
-            found = [since for since in versions(name, domain) if _has(name, domain, since)]
-            if found:
-                rows.append(_row(name, domain, tuple(found)))
+            since_versions = [since for since in versions(name, domain) if _has(name, domain, since)]
+            if since_versions:
+                rows.append(_row(name, domain, tuple(since_versions)))
     return tuple(rows)
 
 
@@ -45,19 +45,19 @@ def _has(name: str, domain: str, since: int) -> bool:
     return True
 
 
-def _row(name: str, domain: str, found: tuple[int, ...]) -> OperatorRow:
-    operator = find(name, domain, found[-1])
+def _row(name: str, domain: str, since_versions: tuple[int, ...]) -> OperatorRow:
+    operator = find(name, domain, since_versions[-1])
     static = tuple(formal for k, formal in enumerate(operator.formals) if operator.mark(k) == STATIC)
-    return OperatorRow(name, domain or "ai.onnx", found, static, _differentiable(operator))
+    return OperatorRow(name, domain or "ai.onnx", since_versions, static, _differentiable(operator))
 
 
 def _differentiable(operator: Operator) -> bool:
-    taken = [formal for k, formal in enumerate(operator.schema.inputs) if operator.mark(k) not in (STATIC, SHAPE_ONLY)]
-    given = [operator.given_types(k) for k in range(len(operator.schema.outputs))]
-    moves = _floating([operator.taken_types(formal) for formal in taken]) and _floating(given)
+    inputs = [formal for k, formal in enumerate(operator.schema.inputs) if operator.mark(k) not in (STATIC, SHAPE_ONLY)]
+    output_types = [operator.given_types(k) for k in range(len(operator.schema.outputs))]
+    moves = _floating([operator.taken_types(formal) for formal in inputs]) and _floating(output_types)
     return operator.traits.differentiable and (moves or bool(operator.subgraphs))
 
 
 def _floating(types: Sequence[Any]) -> bool:
     # Of a sequence or an optional, what it holds counts.
-    return any(any(name[name.find("tensor(") :].rstrip(")") + ")" in _FLOATS for name in found) for found in types)
+    return any(any(name[name.find("tensor(") :].rstrip(")") + ")" in _FLOATS for name in names) for names in types)

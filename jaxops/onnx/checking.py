@@ -1,4 +1,4 @@
-"""What a model asks for, and what of it jaxops has: a table, made before anything is loaded."""
+"""The operators that a model asks for, and those of them that jaxops has: a table, made before anything is loaded."""
 
 import dataclasses
 from collections import Counter
@@ -100,8 +100,8 @@ class _Counting:
 
     def rows(self) -> tuple[Row, ...]:
         """The rows, by domain and operator."""
-        found = [dataclasses.replace(row, count=count) for row, count in self.counts.items()]
-        return tuple(sorted(found, key=lambda r: (r.domain, r.operator, r.version or 0, r.hint)))
+        counted = [dataclasses.replace(row, count=count) for row, count in self.counts.items()]
+        return tuple(sorted(counted, key=lambda r: (r.domain, r.operator, r.version or 0, r.hint)))
 
     def graph(self, graph: Graph, opsets: Mapping[str, int]) -> None:
         for node in graph.nodes:
@@ -120,8 +120,8 @@ class _Counting:
         except (UnsupportedError, ModelError) as error:
             self.add(asked, None, "missing", _first(error, asked))
             return
-        version, given = operator.schema.since_version, node.attributes.items()
-        attributes = {name: value for name, value in given if not isinstance(value, Reference)}
+        version, items = operator.schema.since_version, node.attributes.items()
+        attributes = {name: value for name, value in items if not isinstance(value, Reference)}
         status: Status = "body" if operator.fn is None else "function"
         hint = ""
         try:
@@ -138,7 +138,7 @@ class _Counting:
 
     def behind(self, operator: TolerantOperator) -> list[str]:
         """The operators that are missing behind a standard's function body; each of their nodes is counted."""
-        found: dict[str, None] = {}
+        missing: dict[str, None] = {}
         body = function(operator.proto, (), {}, {})
         opsets = {"": newest_opset(), **body.opsets}
         for node in body.graph.nodes:
@@ -146,12 +146,12 @@ class _Counting:
             try:
                 inner = tolerant(asked.name, asked.domain, opset_of(asked.domain, asked.name, opsets))
             except UnsupportedError as error:
-                found[asked.name] = None
+                missing[asked.name] = None
                 self.add(asked, None, "missing", f"{_first(error, asked)}; in the function body of {operator.version}")
             else:
                 if inner.fn is None and inner.proto is not None:
-                    found |= dict.fromkeys(self.behind(inner))
-        return list(found)
+                    missing |= dict.fromkeys(self.behind(inner))
+        return list(missing)
 
     def function(self, name: OperatorName, called: Function) -> None:
         if name not in self.walked:
@@ -163,5 +163,5 @@ class _Counting:
 
 
 def _first(error: Exception, asked: OperatorName) -> str:
-    """What an error says, without the name of the operator."""
+    """The text of an error, without the name of the operator."""
     return str(error).removeprefix(f"{asked.name}: ")

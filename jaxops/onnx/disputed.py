@@ -10,10 +10,10 @@ from jaxops.shapes.nn.unpooling import unpooled
 
 def warn_of_disputed(graph: Graph) -> None:
     """Warns once of the nodes in a bound graph whose `output_shape` may be larger than what MaxUnpool infers."""
-    found = [node.label for inner in _graphs(graph, set()) for node in inner.nodes if _is_disputed(inner, node)]
-    if found:
+    labels = [node.label for inner in _graphs(graph, set()) for node in inner.nodes if _is_disputed(inner, node)]
+    if labels:
         warnings.warn(
-            f"MaxUnpool '{found[0]}'{f' and {len(found) - 1} more' if len(found) > 1 else ''}: where `output_shape` "
+            f"MaxUnpool '{labels[0]}'{f' and {len(labels) - 1} more' if len(labels) > 1 else ''}: where `output_shape` "
             "is larger than the sizes that follow from the input, indices count in the smaller sizes, as in the test "
             "suite of the standard; its text, and onnxruntime, count them in `output_shape`",
             stacklevel=8,
@@ -33,10 +33,10 @@ def _is_disputed(graph: Graph, node: Node) -> bool:
     if node.operator.function is not ops.max_unpool or len(node.inputs) < 3 or not node.inputs[2]:
         return False
     sizes = next((value.shape for value in graph.inputs if value.name == node.inputs[0]), None)
-    given = graph.initializers.get(node.inputs[2])
-    if given is None or not sizes or not all(isinstance(size, int) for size in sizes):
+    output_shape = graph.initializers.get(node.inputs[2])
+    if output_shape is None or not sizes or not all(isinstance(size, int) for size in sizes):
         return True  # who knows
-    wanted = tuple(given.load().reshape(-1).tolist())
+    output_sizes = tuple(output_shape.load().reshape(-1).tolist())
     options = (node.attributes.get(name) for name in ("kernel_shape", "strides", "pads"))
     kernel, strides, pads = (None if value is None else tuple(value) for value in options)
-    return wanted != (*sizes[:2], *unpooled(sizes[2:], kernel or (), strides, pads))
+    return output_sizes != (*sizes[:2], *unpooled(sizes[2:], kernel or (), strides, pads))

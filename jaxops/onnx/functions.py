@@ -13,17 +13,17 @@ def resolved(node: Node, references: Mapping[str, Any] | None) -> dict[str, Any]
 
     references: the attributes that the call gives the function; None outside of a function.
     """
-    found = {}
+    attributes = {}
     for name, value in node.attributes.items():
         if not isinstance(value, Reference):
-            found[name] = value
+            attributes[name] = value
         elif references is None:
             raise ModelError(
                 f"the attribute `{name}` stands for `{value.name}` of a function, but no function is around it"
             )
         elif value.name in references:
-            found[name] = references[value.name]
-    return found
+            attributes[name] = references[value.name]
+    return attributes
 
 
 def calls(function: Function, attributes: Mapping[str, Any]) -> Iterator[tuple[Node, dict[str, Any]]]:
@@ -33,6 +33,6 @@ def calls(function: Function, attributes: Mapping[str, Any]) -> Iterator[tuple[N
     while graphs:
         for node in graphs.pop().nodes:
             graphs += node.subgraphs.values()
-            found = resolved(node, references)
-            if not any(isinstance(value, Graph) for value in found.values()):
-                yield node, found
+            call_attributes = resolved(node, references)
+            if not any(isinstance(value, Graph) for value in call_attributes.values()):
+                yield node, call_attributes

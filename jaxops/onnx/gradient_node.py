@@ -16,24 +16,24 @@ def with_differentiated(node: Node, before: Sequence[Node]) -> Node:
     if "differentiated" not in getattr(node.operator, "subgraphs", ()):
         return node  # also one whose operator jaxops does not have
     target = node.attributes["y"]
-    given = (*node.attributes["xs"], *node.attributes.get("zs", ()))
-    if target not in {*given, *(name for other in before for name in other.outputs)}:
+    variables = (*node.attributes["xs"], *node.attributes.get("zs", ()))
+    if target not in {*variables, *(name for other in before for name in other.outputs)}:
         raise ModelError(f"Gradient: `y` is '{target}', but no earlier node of the same graph computes it")
     needed, leading = {target}, []
     for other in reversed(before):
-        if needed.intersection(other.outputs).difference(given):
+        if needed.intersection(other.outputs).difference(variables):
             leading.append(other)
             needed.update(other.uses())
-    moving, nodes = set(given), []
+    moving, nodes = set(variables), []
     for other in reversed(leading):
         if moving.intersection(other.uses()):
             # A given value replaces the one that the node computes.
-            outputs = tuple("" if name in given else name for name in other.outputs)
+            outputs = tuple("" if name in variables else name for name in other.outputs)
             nodes.append(dataclasses.replace(other, outputs=outputs))
             moving.update(filter(None, outputs))
     graph = Graph(
         name=f"d {target}",
-        inputs=tuple(Value(name, None, None) for name in given),
+        inputs=tuple(Value(name, None, None) for name in variables),
         outputs=(Value(target, None, None),),
         nodes=tuple(nodes),
         initializers={},

@@ -1,4 +1,4 @@
-"""What `load` accepts beyond the text of a model's opsets; `opset(n)` does not.
+"""Forms that `load` accepts beyond the text of a model's opsets, and `opset(n)` does not.
 
 Only what can mean one thing: nodes out of order, a single number where the text says 1-D, int32 where it says int64,
 an enumerated value that a later version of the operator adds, a Constant of a type that a later version has, opsets
@@ -46,32 +46,32 @@ class TolerantOperator(Operator):
         registered = adapters().get((self.schema.domain, _SUCCESSORS.get(self.name, self.name)), {})
         newer = newest(registered, newest_opset(self.schema.domain))
         added = inspect.signature(newer).parameters if self.fn and newer else {}
-        found = {}
+        permitted = {}
         for name, parameter in self.parameters.items():
-            own, later = choices(parameter.annotation), choices(added[name].annotation) if name in added else ()
-            found[name] = later if own and set(own) <= set(later) else own
-        return found
+            current, later = choices(parameter.annotation), choices(added[name].annotation) if name in added else ()
+            permitted[name] = later if current and set(current) <= set(later) else current
+        return permitted
 
     def taken_types(self, formal: Any) -> frozenset[str]:
         """The types of this version; int32 where it permits int64 alone."""
-        own = super().taken_types(formal)
-        return own | {"tensor(int32)"} if own == _INT64 else own
+        types = super().taken_types(formal)
+        return types | {"tensor(int32)"} if types == _INT64 else types
 
     def given_types(self, position: int) -> frozenset[str]:
         """The types of this version; of later ones too where the node only holds a value: Constant before opset 9."""
-        own = super().given_types(position)
+        types = super().given_types(position)
         if self.schema.inputs:
-            return own
+            return types
         later = (s for s in later_schemas(self.schema) if len(s.outputs) > position)
-        return own.union(*(allowed_types(s, s.outputs[position].type_str) for s in later))
+        return types.union(*(allowed_types(s, s.outputs[position].type_str) for s in later))
 
-    def complete(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """As the version says, without the notes of tools, which begin with two underscores."""
-        said = {name: value for name, value in given.items() if not name.startswith("__")}
+        stated = {name: value for name, value in attributes.items() if not name.startswith("__")}
         for name, default in {**_EMPTY, **_EMPTY_OF.get(self.name, {})}.items():
-            if said.get(name) == "":
-                said[name] = default
-        return super().complete(said)
+            if stated.get(name) == "":
+                stated[name] = default
+        return super().complete(stated)
 
     @functools.cached_property
     def _integers(self) -> frozenset[int]:
@@ -83,37 +83,37 @@ class TolerantOperator(Operator):
         self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any
     ) -> Sequence[Any]:
         """As the version says, on operands of the rank and the integers that it says."""
-        given = list(inputs)
-        for position, value in enumerate(given):
+        operands = list(inputs)
+        for position, value in enumerate(operands):
             if value is None:
                 continue
             if self.is_vector(position) and value.ndim == 0:
-                given[position] = value = value.reshape(1)
+                operands[position] = value = value.reshape(1)
             if position in self._integers and value.dtype == np.int32:
                 if isinstance(value, np.ndarray):
-                    given[position] = value.astype(np.int64)
+                    operands[position] = value.astype(np.int64)
                 elif canonical(np.int64) != np.int32:  # else it stands for int64 already
-                    given[position] = as_traced(value, np.int64)
-        return super().call(given, attributes, n_outputs=n_outputs, rng=rng)
+                    operands[position] = as_traced(value, np.int64)
+        return super().call(operands, attributes, n_outputs=n_outputs, rng=rng)
 
 
 @functools.cache
 def tolerant(op_type: str, domain: str, opset: int) -> TolerantOperator:
     """The operator that a file means. Raises UnsupportedError, which says why there is none."""
-    known = versions(op_type, domain)
-    if domain == "" and op_type in _EARLY and 0 < opset < known[0]:
-        opset = known[0]
-    elif domain == "" and not known and (op_type in _BORROWED or (op_type in _DROPPED and 0 < opset < 10)):
+    since_versions = versions(op_type, domain)
+    if domain == "" and op_type in _EARLY and 0 < opset < since_versions[0]:
+        opset = since_versions[0]
+    elif domain == "" and not since_versions and (op_type in _BORROWED or (op_type in _DROPPED and 0 < opset < 10)):
         domain, opset = "com.microsoft", 1
-    found = find(op_type, domain, opset)
-    return TolerantOperator(found.schema, found.fn, found.opset)
+    operator = find(op_type, domain, opset)
+    return TolerantOperator(operator.schema, operator.fn, operator.opset)
 
 
 def opset_of(domain: str, name: str, opsets: Mapping[str, int]) -> int:
     """The opset of a domain in a model; the newest one of a known domain that the model does not import."""
     if domain in opsets:
         return opsets[domain]
-    found = newest_opset(domain)
-    if not found:
+    newest_version = newest_opset(domain)
+    if not newest_version:
         raise ModelError(f"{name}: the model does not import an opset of domain '{domain}'")
-    return found
+    return newest_version

@@ -21,7 +21,7 @@ _Schema = defs.OpSchema
 def schemas() -> tuple[Any, ...]:
     """One OpSchema an operator, each of version 1."""
     text = importlib.resources.files("jaxops.onnx").joinpath("contrib.json").read_text()
-    return tuple(_schema(**said) for said in json.loads(text))
+    return tuple(_schema(**described) for described in json.loads(text))
 
 
 def _schema(
@@ -38,7 +38,7 @@ def _schema(
         inputs=[_formal(*formal) for formal in inputs],
         outputs=[_formal(*formal) for formal in outputs],
         type_constraints=[(variable, list(allowed), "") for variable, allowed in types.items()],
-        attributes=[_attribute(key, **said) for key, said in attributes.items()],
+        attributes=[_attribute(key, **described) for key, described in attributes.items()],
     )
 
 

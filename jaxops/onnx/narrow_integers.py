@@ -24,8 +24,8 @@ _Type = np.dtype | None
 class NarrowOperator(TolerantOperator):
     """An operator on static values; types: of its results, None where that is int64 or open."""
 
-    def __init__(self, known: TolerantOperator, types: tuple[_Type, ...]) -> None:
-        super().__init__(known.schema, known.fn, known.opset)
+    def __init__(self, operator: TolerantOperator, types: tuple[_Type, ...]) -> None:
+        super().__init__(operator.schema, operator.fn, operator.opset)
         self.types = types
 
     def __reduce__(self) -> Any:
@@ -35,18 +35,18 @@ class NarrowOperator(TolerantOperator):
         self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any
     ) -> Sequence[Any]:
         """As the version says; numbers that were sizes get the type that the model says."""
-        found = super().call(inputs, attributes, n_outputs=n_outputs, rng=rng)
-        kinds = (*self.types, *[None] * len(found))
+        outputs = super().call(inputs, attributes, n_outputs=n_outputs, rng=rng)
+        kinds = (*self.types, *[None] * len(outputs))
         return tuple(
             y.astype(kind) if kind and isinstance(y, np.ndarray) and y.dtype == np.int64 else y
-            for y, kind in zip(found, kinds, strict=False)
+            for y, kind in zip(outputs, kinds, strict=False)
         )
 
 
 @functools.cache
-def _narrow(known: TolerantOperator, types: tuple[_Type, ...]) -> NarrowOperator:
+def _narrow(operator: TolerantOperator, types: tuple[_Type, ...]) -> NarrowOperator:
     """One operator for equal nodes, as `tolerant` gives them."""
-    return NarrowOperator(known, types)
+    return NarrowOperator(operator, types)
 
 
 def with_narrow_operators(graph: Graph) -> Graph:
@@ -67,9 +67,9 @@ class _Walk:
             self._casts[graph] = here or any(map(self.casts, graph.nested))
         return self._casts[graph]
 
-    def graph(self, graph: Graph, given: Mapping[str, _Type], outer: ChainMap[str, _Type]) -> Graph:
-        """given, outer: the types of its inputs and of its captures, as far as they are known."""
-        types = outer.new_child({v.name: v.dtype or given.get(v.name) for v in graph.inputs})
+    def graph(self, graph: Graph, inputs: Mapping[str, _Type], outer: ChainMap[str, _Type]) -> Graph:
+        """inputs, outer: the types of its inputs and of its captures, as far as they are known."""
+        types = outer.new_child({v.name: v.dtype or inputs.get(v.name) for v in graph.inputs})
         types.update((name, tensor.dtype) for name, tensor in graph.initializers.items())
         return dataclasses.replace(graph, nodes=tuple(self.node(node, types) for node in graph.nodes))
 
@@ -81,11 +81,11 @@ class _Walk:
             return dataclasses.replace(node, attributes={**node.attributes, **self.subgraphs(node, inputs, types)})
         results = node.operator.output_types(node, inputs)
         types.update((name, kind) for name, kind in zip(node.outputs, results, strict=False) if name)
-        known = node.operator
-        if type(known) is not TolerantOperator or not known.foldable or _NARROW.isdisjoint(results):
+        operator = node.operator
+        if type(operator) is not TolerantOperator or not operator.foldable or _NARROW.isdisjoint(results):
             return node
         narrow = tuple(kind if kind in _NARROW else None for kind in results)
-        return dataclasses.replace(node, operator=_narrow(known, narrow))
+        return dataclasses.replace(node, operator=_narrow(operator, narrow))
 
     def body(self, body: Graph) -> Graph:
         """The body of a function, walked once; which types it gets is open."""
@@ -94,10 +94,10 @@ class _Walk:
         return self._bodies[body]
 
     def subgraphs(self, node: Node, inputs: Sequence[_Type], types: ChainMap[str, _Type]) -> dict[str, Graph]:
-        found: dict[str, Graph] = {}
+        graphs: dict[str, Graph] = {}
         for name, graph in node.subgraphs.items():
             flow = node.operator.subgraphs[name]
             entering = [] if flow.first is None else inputs[flow.first :]
-            given = {value.name: kind for value, kind in zip(graph.inputs, entering, strict=False)}
-            found[name] = self.graph(graph, given, types)
-        return found
+            formals = {value.name: kind for value, kind in zip(graph.inputs, entering, strict=False)}
+            graphs[name] = self.graph(graph, formals, types)
+        return graphs

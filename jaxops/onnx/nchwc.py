@@ -80,7 +80,7 @@ def _all_nodes(graph: Graph) -> Iterator[Node]:
 
 
 def _block(graphs: Sequence[Graph]) -> int:
-    """How many channels a block has."""
+    """The number of channels of a block."""
     for graph in graphs:
         blocked: set[str] = set()
         channels: dict[str, int] = {}  # of tensors in blocks, where it is known
@@ -89,14 +89,14 @@ def _block(graphs: Sequence[Graph]) -> int:
             if kind == "Conv":
                 outer, inner, *_ = graph.initializers[node.inputs[1]].shape
                 channels[node.outputs[0]] = outer
-                whole = node.inputs[0] in blocked
-                if outer % 16 or (whole and inner > 1 and inner % 16):
+                in_blocks = node.inputs[0] in blocked
+                if outer % 16 or (in_blocks and inner > 1 and inner % 16):
                     return 8
-                if not whole and inner >= 8:  # as long as they fill no block, the channels of an image are in none
+                if not in_blocks and inner >= 8:  # as long as they fill no block, the channels of an image are in none
                     return 16
             elif kind == "ReorderOutput" and node.inputs[0] in channels:
-                count, kept = channels[node.inputs[0]], node.attributes["channels"]
-                possible = [size for size in (8, 16) if -(-kept // size) * size == count]
+                count, meant = channels[node.inputs[0]], node.attributes["channels"]
+                possible = [size for size in (8, 16) if -(-meant // size) * size == count]
                 if len(possible) == 1:
                     return possible[0]
             elif node.inputs and node.inputs[0] in channels and node.operator.name != "Concat":
@@ -132,23 +132,23 @@ class _Conversion:
         if not ends and (_is_blocked(node) or not self.renamed.keys().isdisjoint(node.inputs)):
             self.renamed |= {output: self.name(f"{output} (NCHW)") for output in outputs if output}
             outputs = tuple(self.renamed.get(output, output) for output in outputs)
-        found = dataclasses.replace(
+        renamed = dataclasses.replace(
             node, inputs=inputs, outputs=outputs, attributes={**node.attributes, **inner} if inner else node.attributes
         )
         if not _is_blocked(node):
-            self.nodes.append(found)
+            self.nodes.append(renamed)
         elif name == "Conv":
-            self.convolution(node, found)
+            self.convolution(node, renamed)
         elif name in _POOLS:
-            self.add(found, name, inputs, outputs, _said(node.attributes))
+            self.add(renamed, name, inputs, outputs, _said(node.attributes))
         elif name == "ReorderInput":
-            self.reorder_input(found)
+            self.reorder_input(renamed)
         elif name == "ReorderOutput":
-            self.reorder_output(found)
+            self.reorder_output(renamed)
         elif name == "Upsample":
-            self.upsample(found)
+            self.upsample(renamed)
         else:
-            self.nodes.append(found)  # which binding does not know
+            self.nodes.append(renamed)  # which binding does not know
 
     def add(
         self,
@@ -160,24 +160,24 @@ class _Conversion:
         domain: str = "",
     ) -> str:
         """Adds an ordinary node in the place of another; returns its output. outputs: None for a new name."""
-        made = (self.name(f"{node.outputs[0]}/{op}"),) if outputs is None else tuple(outputs)
+        targets = (self.name(f"{node.outputs[0]}/{op}"),) if outputs is None else tuple(outputs)
         self.nodes.append(
             dataclasses.replace(
                 node,
                 operator=OperatorName(op, domain),
                 name=node.name if outputs else "",
                 inputs=tuple(inputs),
-                outputs=made,
+                outputs=targets,
                 attributes=dict(attributes or {}),
             )
         )
-        return made[0]
+        return targets[0]
 
-    def name(self, wanted: str) -> str:
+    def name(self, base: str) -> str:
         """A name that is not taken yet."""
-        name, count = wanted, 1
+        name, count = base, 1
         while name in self.taken:
-            name, count = f"{wanted}_{count + 1}", count + 1
+            name, count = f"{base}_{count + 1}", count + 1
         self.taken.add(name)
         return name
 
@@ -188,25 +188,25 @@ class _Conversion:
         self.constants[name] = Tensor(array.dtype, array.shape, functools.partial(np.asarray, array))
         return name
 
-    def convolution(self, node: Node, found: Node) -> None:
+    def convolution(self, node: Node, renamed: Node) -> None:
         """A Conv, with what is added to its result and an activation behind that."""
         weights, size = self.graph.initializers[node.inputs[1]], self.size
-        outer, inner, *places = weights.shape
+        outer, inner, *window = weights.shape
         group = node.attributes.get("group", 1)
         in_blocks = node.inputs[0] in self.renamed and not (inner == 1 and group == outer)
         # The order in the file is (O/B, I/B, …, B of I, B of O), without blocks of I for other inputs.
         if in_blocks:
-            parts, order = (outer // size, inner // size, *places, size, size), (0, 5, 1, 4, 2, 3)
+            parts, order = (outer // size, inner // size, *window, size, size), (0, 5, 1, 4, 2, 3)
         else:
-            parts, order = (outer // size, inner, *places, size), (0, 4, 1, 2, 3)
-        split = self.add(found, "Reshape", [found.inputs[1], self.constant(found, parts)])
-        turned = self.add(found, "Transpose", [split], None, {"perm": order})
-        filters = self.add(found, "Reshape", [turned, self.constant(found, weights.shape)])
-        inputs = [found.inputs[0], filters, *found.inputs[2:]]
+            parts, order = (outer // size, inner, *window, size), (0, 4, 1, 2, 3)
+        split = self.add(renamed, "Reshape", [renamed.inputs[1], self.constant(renamed, parts)])
+        turned = self.add(renamed, "Transpose", [split], None, {"perm": order})
+        filters = self.add(renamed, "Reshape", [turned, self.constant(renamed, weights.shape)])
+        inputs = [renamed.inputs[0], filters, *renamed.inputs[2:]]
         attributes = _said(node.attributes)
-        fused = "activation" in attributes or len(found.inputs) > 3
+        fused = "activation" in attributes or len(renamed.inputs) > 3
         name, domain = ("FusedConv", "com.microsoft") if fused else ("Conv", "")
-        self.add(found, name, inputs, found.outputs, attributes, domain)
+        self.add(renamed, name, inputs, renamed.outputs, attributes, domain)
 
     def reorder_input(self, node: Node) -> None:
         """Channels on axis 1, filled up to whole blocks."""
@@ -217,8 +217,8 @@ class _Conversion:
         count = self.add(node, "Gather", [sizes, self.constant(node, [1])])
         more = self.add(node, "Add", [count, self.constant(node, size - 1)])
         blocks = self.add(node, "Div", [more, self.constant(node, size)])
-        whole = self.add(node, "Mul", [blocks, self.constant(node, size)])
-        missing = self.add(node, "Sub", [whole, count])
+        padded = self.add(node, "Mul", [blocks, self.constant(node, size)])
+        missing = self.add(node, "Sub", [padded, count])
         pads = self.add(node, "Mul", [missing, self.constant(node, [0, 0, 0, 0, 0, 1, 0, 0])])
         self.add(node, "Pad", [x, pads], node.outputs, domain="com.microsoft")
 
@@ -235,8 +235,8 @@ class _Conversion:
         """Larger images: Resize, or before opset 11 an operator that has the one way only."""
         scales, mode = np.asarray(node.attributes["scales"], np.float32), node.attributes.get("mode", "nearest")
         if self.opset >= 11:
-            way = node.attributes.get("coordinate_transformation_mode", "asymmetric")
-            attributes = {"mode": mode, "coordinate_transformation_mode": way, "nearest_mode": "floor"}
+            coordinates = node.attributes.get("coordinate_transformation_mode", "asymmetric")
+            attributes = {"mode": mode, "coordinate_transformation_mode": coordinates, "nearest_mode": "floor"}
             self.add(node, "Resize", [node.inputs[0], "", self.constant(node, scales)], node.outputs, attributes)
         elif self.opset >= 9:
             name = "Resize" if self.opset == 10 else "Upsample"
@@ -248,7 +248,7 @@ class _Conversion:
 
 def _said(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes that say something."""
-    found = {name: value for name, value in attributes.items() if _NOTHING.get(name) != value}
-    if all(step == 1 for step in found.get("dilations", ())):
-        found.pop("dilations", None)
-    return found
+    stated = {name: value for name, value in attributes.items() if _NOTHING.get(name) != value}
+    if all(step == 1 for step in stated.get("dilations", ())):
+        stated.pop("dilations", None)
+    return stated

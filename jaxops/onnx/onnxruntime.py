@@ -18,7 +18,7 @@ from jaxops.static import known
 
 
 def tensors(model: onnx.ModelProto, folders: Folders, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """What onnxruntime computes for each tensor that a node makes, by name, with its optimizations off.
+    """Computes by onnxruntime each tensor that a node makes, by name, with its optimizations off.
 
     model: is changed. folders: where external data is. inputs: NumPy arrays, or sequences of them.
     Raises ModuleNotFoundError where onnxruntime is not installed; UnsupportedError for a model that it refuses.
@@ -40,11 +40,11 @@ def tensors(model: onnx.ModelProto, folders: Folders, inputs: Mapping[str, Any])
     refusals = (state.Fail, state.InvalidArgument, state.InvalidGraph, state.NotImplemented, state.RuntimeException)
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
-        known = {value.name for value in session.get_inputs()} | {t.name for t in model.graph.initializer}
-        found = session.run(asked, {name: x for name, x in inputs.items() if name in known and x is not None})
+        fed = {value.name for value in session.get_inputs()} | {t.name for t in model.graph.initializer}
+        results = session.run(asked, {name: x for name, x in inputs.items() if name in fed and x is not None})
     except refusals as error:
         raise UnsupportedError(f"onnxruntime does not run this model: {str(error).splitlines()[0]}") from error
-    return dict(zip(asked, found, strict=True))
+    return dict(zip(asked, results, strict=True))
 
 
 def _in_one_folder(model: onnx.ModelProto, folders: Folders) -> Path | None:
@@ -71,7 +71,7 @@ def feeds(values: Mapping[str, Any], dtypes: Mapping[str, np.dtype | None]) -> d
     def feed(name: str, value: Any, dtype: np.dtype | None) -> Any:
         if isinstance(value, list | tuple):
             return [feed(name, item, dtype) for item in value]
-        found = known("compare", name, value)
-        return found if dtype is None else found.astype(dtype, copy=False)
+        array = known("compare", name, value)
+        return array if dtype is None else array.astype(dtype, copy=False)
 
     return {name: feed(name, value, dtypes.get(name)) for name, value in values.items() if value is not None}

@@ -1,4 +1,4 @@
-"""From what a caller gives, a path, bytes, an open file or a ModelProto, to protobuf."""
+"""Opens a model, given as a path, bytes, an open file or a ModelProto, as protobuf."""
 
 import functools
 import io
@@ -40,15 +40,15 @@ class Parsed:
 
 
 def parsed(model: Readable, external_data: str | os.PathLike[str] | None = None) -> Parsed:
-    """What protobuf makes of a model. external_data: as in `jaxops.onnx.load`.
+    """Parses a model by protobuf. external_data: as in `jaxops.onnx.load`.
 
     Raises PathError, and ModelError for what is damaged or no ONNX model.
     """
     model = getattr(model, "model_proto", model)  # a torch.onnx.ONNXProgram
     if isinstance(model, onnx.ModelProto):
-        own = onnx.ModelProto()  # the caller may change theirs, while weights are read when they are needed
-        own.CopyFrom(model)
-        return Parsed(own, {}, _folders(None, external_data), "the ModelProto", own)
+        copied = onnx.ModelProto()  # the caller may change theirs, while weights are read when they are needed
+        copied.CopyFrom(model)
+        return Parsed(copied, {}, _folders(None, external_data), "the ModelProto", copied)
     if isinstance(model, bytes | bytearray | memoryview):
         data = bytes(model)
         return _of_bytes(data, _folders(None, external_data), "the bytes")
@@ -65,9 +65,9 @@ def parsed(model: Readable, external_data: str | os.PathLike[str] | None = None)
     except (OSError, ValueError) as error:
         raise ArgumentError(f"load: the file cannot be read: {error}") from error
     if not isinstance(data, bytes):
-        given = "a file opened as text" if isinstance(data, str) else f"{type(model).__name__}: {model!r:.80}"
+        other = "a file opened as text" if isinstance(data, str) else f"{type(model).__name__}: {model!r:.80}"
         raise SignatureError(
-            f"load: a model is a path, a file opened as binary, its bytes, a ModelProto or an ONNXProgram, not {given}"
+            f"load: a model is a path, a file opened as binary, its bytes, a ModelProto or an ONNXProgram, not {other}"
         )
     name = getattr(model, "name", None)  # a file on disk has one, and a folder with it
     path = Path(name) if isinstance(name, str) and Path(name).is_file() else None
@@ -97,7 +97,7 @@ def carried(name: str) -> Path:
     return path
 
 
-def _opened(given: Any, path: Path) -> io.BufferedReader:
+def _opened(model: Any, path: Path) -> io.BufferedReader:
     try:
         file = path.open("rb")
         if not _is_device(file):
@@ -105,16 +105,16 @@ def _opened(given: Any, path: Path) -> io.BufferedReader:
         file.close()
         raise OSError("it is a device")
     except FileNotFoundError as error:
-        raise PathError(f"load: there is no file {os.fspath(given)!r}") from error
+        raise PathError(f"load: there is no file {os.fspath(model)!r}") from error
     except PermissionError:
         raise
     except (ValueError, OSError) as error:  # a directory, a NUL, too long a name
-        what = "is a directory" if isinstance(error, IsADirectoryError) else f"cannot be read: {error!s:.80}"
-        raise PathError(f"load: {os.fspath(given)!r:.80} {what}; give the path of a file") from error
+        problem = "is a directory" if isinstance(error, IsADirectoryError) else f"cannot be read: {error!s:.80}"
+        raise PathError(f"load: {os.fspath(model)!r:.80} {problem}; give the path of a file") from error
 
 
 def _is_device(file: Any) -> bool:
-    """Whether a file is a device, such as /dev/zero, which may have no end."""
+    """Returns True for a device, such as /dev/zero, which may have no end."""
     try:
         mode = os.fstat(file.fileno()).st_mode
     except (AttributeError, OSError, ValueError):  # it is in memory, or closed
@@ -122,18 +122,18 @@ def _is_device(file: Any) -> bool:
     return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 
 
-def _of_bytes(data: bytes, places: Folders, where: str) -> Parsed:
-    return _parsed(io.BytesIO(data), InMemory(data), places, where, data)
+def _of_bytes(data: bytes, data_folders: Folders, where: str) -> Parsed:
+    return _parsed(io.BytesIO(data), InMemory(data), data_folders, where, data)
 
 
-def _parsed(file: BinaryIO, later: File, places: Folders, where: str, source: Path | bytes) -> Parsed:
+def _parsed(file: BinaryIO, later: File, data_folders: Folders, where: str, source: Path | bytes) -> Parsed:
     """later: the same file, for what is not read now."""
     try:
-        found = cut(file)
+        split = cut(file)
     except OSError as error:  # of /proc, or of a disk that fails
         raise PathError(f"load: '{where}' cannot be read: {error}") from error
-    data = {position: FileRange(later, span) for position, span in found.data.items()}
-    return Parsed(_proto(found.rest, where), data, places, where, source)
+    data = {position: FileRange(later, span) for position, span in split.data.items()}
+    return Parsed(_proto(split.rest, where), data, data_folders, where, source)
 
 
 def _proto(data: bytes, where: str) -> onnx.ModelProto:

@@ -63,14 +63,14 @@ def opset(version: int) -> Opset:
 @functools.cache
 def _names(version: int) -> list[str]:
     """The operators that can be called: known to jaxops, and without subgraphs among their attributes."""
-    found = []
+    names = []
     for name in operators(""):
         try:
             _function(name, version)
         except UnsupportedError:
             continue
-        found.append(name)
-    return found
+        names.append(name)
+    return names
 
 
 @functools.cache
@@ -88,12 +88,12 @@ def _function(name: str, version: int) -> Callable[..., Any]:
             raise SignatureError(f"{operator.version}: it has no random part, so it takes no `rng`")
         attributes = {k: v for k, v in named.items() if k not in inputs_by_name or k in schema.attributes}
         operands = _operands(operator, inputs, {k: v for k, v in named.items() if k not in attributes})
-        given = {k: _attribute(operator, k, v) for k, v in attributes.items() if v is not None}
+        checked = {k: _attribute(operator, k, v) for k, v in attributes.items() if v is not None}
         free = n_outputs is None and _variadic(schema.outputs)  # then there are as many as the function makes
         # All outputs of LSTM and its like are optional; a call asks for one of them at least.
         n_outputs = max(schema.min_output, not free) if n_outputs is None else n_outputs
         operator.check_arity([x is not None for x in operands], n_outputs)
-        attributes = operator.complete(given)
+        attributes = operator.complete(checked)
         for position, x in enumerate(operands):
             if x is not None and operator.is_vector(position) and np.ndim(x) != 1:
                 raise ShapeError(
@@ -131,9 +131,9 @@ def _signature(operator: Operator) -> inspect.Signature:
             default = None if optional else _EMPTY
             parameters.append(inspect.Parameter(formal.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default))
     defaults = operator.defaults
-    taken = {p.name for p in parameters}
+    input_names = {p.name for p in parameters}
     for name, attribute in schema.attributes.items():
-        if name not in taken:
+        if name not in input_names:
             default = _EMPTY if attribute.required else defaults.get(name)
             parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
     if schema.max_output > schema.min_output:
@@ -189,31 +189,31 @@ def _types(operator: Operator, operands: Sequence[Any]) -> list[str]:
 
 
 def _is_sequence(operator: Operator, type_str: str, value: Any) -> bool:
-    """Whether a list stands for a sequence of tensors: it must, or it may and holds arrays."""
+    """Returns True if a list stands for a sequence of tensors: it must, or it may and holds arrays."""
     kinds = [t.startswith(("seq", "optional")) for t in allowed_types(operator.schema, type_str)]
     holds_arrays = isinstance(value, list | tuple) and any(hasattr(item, "dtype") for item in value)
     return all(kinds) or (any(kinds) and holds_arrays)
 
 
-def _array(what: str, value: Any, dtype: np.dtype | None) -> np.ndarray:
+def _array(subject: str, value: Any, dtype: np.dtype | None) -> np.ndarray:
     """Python numbers as an array: of the type of their kin, else int64, float32, bool or string."""
     if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value)):
-        raise SignatureError(f"{what} holds JAX arrays in a list; stack them into one array first")
-    found = as_array(value, what)
-    kind = found.dtype.kind
-    if found.size == 0:
-        return found.astype(np.int64 if dtype is None else dtype)
+        raise SignatureError(f"{subject} holds JAX arrays in a list; stack them into one array first")
+    values = as_array(value, subject)
+    kind = values.dtype.kind
+    if values.size == 0:
+        return values.astype(np.int64 if dtype is None else dtype)
     if kind in "USTO":
-        huge = [v for v in found.flat if isinstance(v, int) and not -(2**63) <= v < 2**64]
+        huge = [v for v in values.flat if isinstance(v, int) and not -(2**63) <= v < 2**64]
         if huge:
-            raise ArgumentError(f"{what} is {huge[0]}, which no type of the standard can hold")
-        return found.astype(object)
+            raise ArgumentError(f"{subject} is {huge[0]}, which no type of the standard can hold")
+        return values.astype(object)
     takes = dtype is not None and (
         kind == dtype.kind or (kind in "iu" and dtype.kind not in "OUST") or (kind == "f" and is_float(dtype))
     )
     if dtype is None or not takes:
-        dtype = np.dtype({"f": np.float32, "i": np.int64, "u": np.uint64}.get(kind, found.dtype))
-    return converted(what, found, dtype)
+        dtype = np.dtype({"f": np.float32, "i": np.int64, "u": np.uint64}.get(kind, values.dtype))
+    return converted(subject, values, dtype)
 
 
 def _attribute(operator: Operator, name: str, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Where a model came from, for those who want its file again: to write it with other weights, to run it elsewhere."""
+"""The file that a model came from, read again to write it with other weights, or to run it elsewhere."""
 
 import os
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from jaxops.onnx.save import save
 
 @dataclass(frozen=True)
 class Origin:
-    """What a model was loaded from: a file, read again when it is needed, its bytes, or a ModelProto.
+    """The source of a model: a file, read again when it is needed, its bytes, or a ModelProto.
 
     folders: where its external data lies. values: of inputs that have one for good.
     """
@@ -27,7 +27,7 @@ class Origin:
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def tensors(self, inputs: Mapping[str, Any], dtypes: Mapping[str, Any]) -> dict[str, Any]:
-        """What onnxruntime computes for each tensor of the graph, by name: see `jaxops.onnx.onnxruntime`."""
+        """Computes by onnxruntime each tensor of the graph, by name: see `jaxops.onnx.onnxruntime`."""
         from jaxops.onnx.onnxruntime import feeds, tensors
 
         return tensors(self.proto(), self.folders, feeds({**self.values, **inputs}, dtypes))

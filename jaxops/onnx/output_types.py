@@ -23,17 +23,17 @@ def output_types(schema: Any, node: Node, inputs: Sequence[np.dtype | None]) -> 
     inputs: those of the inputs; None for what is left out or not known.
     """
     kinds, results = _kinds(schema)
-    known = [(kinds[min(i, len(kinds) - 1)], dtype) for i, dtype in enumerate(inputs) if dtype is not None]
-    said = list(_said(node.attributes))
-    found = []
+    typed = [(kinds[min(i, len(kinds) - 1)], dtype) for i, dtype in enumerate(inputs) if dtype is not None]
+    stated = list(_said(node.attributes))
+    types = []
     for i in range(len(node.outputs)):
         kind, allowed = results[min(i, len(results) - 1)]
-        same = next((dtype for other, dtype in known if other == kind), None)
+        same = next((dtype for other, dtype in typed if other == kind), None)
         if same is not None or len(allowed) == 1:
-            found.append(next(iter(allowed)) if same is None else same)
+            types.append(next(iter(allowed)) if same is None else same)
         else:  # also an element of a sequence, a random number like x
-            found.append(next((dtype for dtype in (*said, *(d for _, d in known)) if dtype in allowed), None))
-    return found
+            types.append(next((dtype for dtype in (*stated, *(d for _, d in typed)) if dtype in allowed), None))
+    return types
 
 
 def _said(attributes: Mapping[str, Any]) -> Iterator[np.dtype]:
@@ -49,8 +49,8 @@ def _said(attributes: Mapping[str, Any]) -> Iterator[np.dtype]:
 @functools.cache
 def _kinds(schema: Any) -> tuple[list[str], list[tuple[str, frozenset[np.dtype]]]]:
     """(the types of the inputs as the text has them, those of the outputs, each with the element types it permits)."""
-    made = [formal.type_str for formal in schema.outputs]
-    return [formal.type_str for formal in schema.inputs], [(kind, _element_types(schema, kind)) for kind in made]
+    outputs = [formal.type_str for formal in schema.outputs]
+    return [formal.type_str for formal in schema.inputs], [(kind, _element_types(schema, kind)) for kind in outputs]
 
 
 def _element_types(schema: Any, kind: str) -> frozenset[np.dtype]:

@@ -12,6 +12,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from onnx.external_data_helper import uses_external_data
 
 from jaxops.errors import ModelError
+from jaxops.frontend.declarations import check_declared, check_names
 from jaxops.frontend.module_paths import modules_of, scope_of
 from jaxops.frontend.safe_files import Folders, find_data
 from jaxops.frontend.tensor_file import FileRange, is_packed
@@ -22,8 +23,6 @@ from jaxops.onnx.open import Parsed, Readable, parsed
 from jaxops.onnx.unbound import Function, OperatorName, Reference, Source
 from jaxops.onnx.validate import (
     check_attributes,
-    check_declared,
-    check_names,
     check_references,
     domain_of,
     opsets_of,
@@ -46,8 +45,8 @@ def read(model: Readable | Parsed, *, weights: bool = True) -> Source:
     return _source(model if isinstance(model, Parsed) else parsed(model), weights)
 
 
-def _source(found: Parsed, weights: bool) -> Source:
-    proto, where = found.proto, found.where
+def _source(file: Parsed, weights: bool) -> Source:
+    proto, where = file.proto, file.where
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise ModelError(f"{where}: not an ONNX model: it has no graph")
     if not 1 <= proto.ir_version <= onnx.IR_VERSION:
@@ -60,7 +59,7 @@ def _source(found: Parsed, weights: bool) -> Source:
         if proto.ir_version >= 3:
             raise ModelError(f"{where}: it imports no opset, as models must from IR version 3 on")
         opsets = {"": 1}
-    external = functools.partial(_external, found.folders) if weights else _zeros
+    external = functools.partial(_external, file.folders) if weights else _zeros
     functions = {}
     for f in proto.functions:
         name = OperatorName(text_of(f.name), domain_of(text_of(f.domain)), text_of(f.overload))
@@ -70,7 +69,7 @@ def _source(found: Parsed, weights: bool) -> Source:
         defaults = {a.name: attribute(a, external) for a in f.attribute_proto}
         functions[name] = function(f, attributes, defaults, opsets, external)
         check_references(f.name, functions[name])
-    graph = without_blocks(_graph(proto.graph, external, found.data), opsets.get("", 1))
+    graph = without_blocks(_graph(proto.graph, external, file.data), opsets.get("", 1))
     return Source(
         graph=_without_defaults(graph) if proto.ir_version < 4 else graph,
         opsets=opsets,
@@ -93,8 +92,8 @@ def function(
 ) -> Function:
     """A function of a model, or the body that the standard gives an operator, which has no external data."""
     external = external or functools.partial(_external, Folders())
-    for what, names in (("input", proto.input), ("output", proto.output)):
-        check_names(what, names, f"function '{proto.name}'")
+    for noun, names in (("input", proto.input), ("output", proto.output)):
+        check_names(noun, map(text_of, names), f"function '{proto.name}'")
     graph = Graph(
         name=text_of(proto.name),
         inputs=tuple(Value(name, None, None) for name in proto.input),
@@ -109,10 +108,10 @@ def _graph(proto: onnx.GraphProto, external: _External, data: Mapping[int, FileR
     """data: position among the initializers → where the bytes are of one that does not have them itself."""
     tensors = _without_repeats(proto.initializer, data or {})
     names = [t.name for t, _ in tensors] + [sparse.values.name for sparse in proto.sparse_initializer]
-    check_names("initializer", names)
-    check_names("input", [v.name for v in proto.input])
-    check_names("output", dict.fromkeys(v.name for v in proto.output))  # two of one name are one value
-    initializers = {t.name: _tensor(t, external) if own is None else _embedded(t, own) for t, own in tensors}
+    check_names("initializer", map(text_of, names))
+    check_names("input", (text_of(v.name) for v in proto.input))
+    check_names("output", dict.fromkeys(text_of(v.name) for v in proto.output))  # two of one name are one value
+    initializers = {t.name: _tensor(t, external) if span is None else _embedded(t, span) for t, span in tensors}
     for sparse in proto.sparse_initializer:
         initializers[sparse.values.name] = _tensor_of(_dense(sparse, external))
     modules = modules_of(names)
@@ -131,13 +130,13 @@ def _without_repeats(tensors: Sequence[TensorProto], data: Mapping[int, FileRang
     """The initializers, and where their bytes are if they do not have them themselves, without exact repeats, which
     some tools write. Different ones of one name are left to raise."""
     first: dict[str, _Stored] = {}
-    kept = []
+    unique = []
     for position, tensor in enumerate(tensors):
-        found = tensor, data.get(position)
-        earlier = first.setdefault(tensor.name, found)
-        if earlier is found or earlier[0] != tensor or not _equal(earlier[1], found[1]):
-            kept.append(found)
-    return kept
+        stored = tensor, data.get(position)
+        earlier = first.setdefault(tensor.name, stored)
+        if earlier is stored or earlier[0] != tensor or not _equal(earlier[1], stored[1]):
+            unique.append(stored)
+    return unique
 
 
 def _equal(one: FileRange | None, other: FileRange | None) -> bool:
@@ -208,9 +207,9 @@ def _size(dim: Any) -> int | str | None:
     return None if text_of(dim.dim_param).strip() in _UNNAMED else dim.dim_param
 
 
-def _dtype(what: str, number: int) -> np.dtype:
+def _dtype(subject: str, number: int) -> np.dtype:
     if number not in TensorProto.DataType.values() or number == TensorProto.UNDEFINED:
-        raise ModelError(f"{what}: unknown element type {number}")
+        raise ModelError(f"{subject}: unknown element type {number}")
     return np.dtype(helper.tensor_dtype_to_np_dtype(number))
 
 
@@ -262,7 +261,7 @@ def _external(folders: Folders, proto: TensorProto, dtype: np.dtype) -> Tensor:
 
 
 def located(proto: TensorProto, folders: Folders) -> FileRange:
-    """Where the data of a tensor is that has external data. Raises ModelError as `find_data`."""
+    """The place of the data of a tensor that has external data. Raises ModelError as `find_data`."""
     dtype = _dtype(f"tensor '{proto.name}'", proto.data_type)
     entries = {text_of(entry.key): text_of(entry.value) for entry in proto.external_data}
     location, offset, length = entries.get("location", ""), entries.get("offset"), entries.get("length")
@@ -277,22 +276,22 @@ def _filled(header: TensorProto, data: bytes) -> TensorProto:
 
 
 def _dense(proto: onnx.SparseTensorProto, external: _External) -> np.ndarray:
-    sizes, what = tuple(proto.dims), f"sparse tensor '{proto.values.name}' of shape {tuple(proto.dims)}"
+    sizes, subject = tuple(proto.dims), f"sparse tensor '{proto.values.name}' of shape {tuple(proto.dims)}"
     if any(size < 0 for size in sizes):
-        raise ModelError(f"{what}: a size is negative")
+        raise ModelError(f"{subject}: a size is negative")
     values, indices = (_tensor(part, external).load() for part in (proto.values, proto.indices))
     flat = indices.ndim == 1
     if indices.dtype != np.int64:
-        raise ModelError(f"{what}: its indices are {indices.dtype.name}; they must be int64")
+        raise ModelError(f"{subject}: its indices are {indices.dtype.name}; they must be int64")
     if values.ndim != 1 or indices.shape not in ((len(values),), (len(values), len(sizes))):
-        raise ModelError(f"{what}: {values.shape} values cannot stand at indices of shape {indices.shape}")
-    bounded(what, sizes, values.itemsize)
+        raise ModelError(f"{subject}: {values.shape} values cannot stand at indices of shape {indices.shape}")
+    bounded(subject, sizes, values.itemsize)
     limits = np.array(math.prod(sizes) if flat else sizes)
     if ((indices < 0) | (indices >= limits)).any():
-        raise ModelError(f"{what}: an index lies outside of it")
+        raise ModelError(f"{subject}: an index lies outside of it")
     try:
         dense = np.full(sizes, "", object) if values.dtype == object else np.zeros(sizes, values.dtype)
     except (ValueError, MemoryError) as error:
-        raise ModelError(f"{what}: it is too large: {error}") from error
+        raise ModelError(f"{subject}: it is too large: {error}") from error
     dense.flat[indices if flat else np.ravel_multi_index(tuple(indices.T), sizes)] = values
     return dense

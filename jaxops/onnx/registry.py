@@ -1,4 +1,4 @@
-"""Which function does which operator at which version.
+"""The function that does an operator at a version.
 
 The schema says names, types, defaults and permitted element types. The function comes by name from the module of the
 domain, or from an adapter in `jaxops.onnx.versions`: the newest one whose `since` is not above the model's opset.
@@ -133,29 +133,29 @@ class Operator(SignatureOperator):
         """The types that this version permits for an output."""
         return allowed_types(self.schema, self.schema.outputs[position].type_str)
 
-    def complete(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """The attributes of a node, checked against schema and signature, with the defaults filled in."""
         schema = self.schema
-        for name, value in given.items():
+        for name, value in attributes.items():
             if name not in schema.attributes:
-                known = ", ".join(sorted(schema.attributes)) or "none"
+                listed = ", ".join(sorted(schema.attributes)) or "none"
                 near = difflib.get_close_matches(name, schema.attributes, 1)
                 hint = f"did you mean `{near[0]}`? " if near else ""
-                raise SignatureError(f"{self.version}: unknown attribute `{name}`; {hint}the version has: {known}")
+                raise SignatureError(f"{self.version}: unknown attribute `{name}`; {hint}the version has: {listed}")
             check_kind(self.version, schema.attributes[name], value)
         for name, attribute in schema.attributes.items():
-            if attribute.required and name not in given:
+            if attribute.required and name not in attributes:
                 raise SignatureError(f"{self.version}: required attribute `{name}` is missing")
-        found = {name: value for name, value in {**self.defaults, **given}.items() if name not in _DROPPED}
+        completed = {name: value for name, value in {**self.defaults, **attributes}.items() if name not in _DROPPED}
         if self.fn is None:  # a body takes them as they are
-            return found
-        for name in found:
+            return completed
+        for name in completed:
             if name not in self.parameters:
                 raise UnsupportedError(f"{self.version}: jaxops does not implement the attribute `{name}`")
-        missing = self._needed - found.keys()
+        missing = self._needed - completed.keys()
         if missing:  # the schema calls it optional, its text does not
             raise SignatureError(f"{self.version}: attribute `{min(missing)}` is missing")
-        return {name: self._converted(name, value) for name, value in found.items()}
+        return {name: self._converted(name, value) for name, value in completed.items()}
 
     def _converted(self, name: str, value: Any) -> Any:
         """An attribute as the function takes it, checked against what the signature says of it."""
@@ -170,19 +170,19 @@ class Operator(SignatureOperator):
         """The element type that an attribute names; DTypeError for one that this version's result may not have."""
         if value == 0 and self.defaults.get(name) == 0:
             return None  # the type follows from the other inputs
-        found = element_type(value)
-        if found is None:
+        dtype = element_type(value)
+        if dtype is None:
             raise ArgumentError(f"{self.version}: `{name}` is {value!r}, which is not an element type of the standard")
         formal = self.schema.outputs[0]
-        allowed, text = self.given_types(0), type_name(np.empty(0, found))
+        allowed, text = self.given_types(0), type_name(np.empty(0, dtype))
         # A type that the inputs have as well is that of the result only when the signature gives no other.
-        own = formal.type_str not in {i.type_str for i in self.schema.inputs}
-        if own and not {text, f"seq({text})"} & allowed:
+        independent = formal.type_str not in {i.type_str for i in self.schema.inputs}
+        if independent and not {text, f"seq({text})"} & allowed:
             raise DTypeError(
                 f"{self.version}: output `{formal.name}` would be {listing([text])}, as `{name}` says; "
                 f"this version gives {listing(allowed)}"
             )
-        return found
+        return dtype
 
     def check_arity(self, present: Sequence[bool], n_outputs: int) -> None:
         """Raises SignatureError for a missing or surplus input, or for outputs the version does not have."""
@@ -240,9 +240,9 @@ class Operator(SignatureOperator):
 
     def check_results(self, values: Sequence[Any]) -> None:
         """Raises DTypeError for an element type that an attribute asked for and this version does not list."""
-        given = {formal.type_str for formal in self.schema.inputs}
+        input_types = {formal.type_str for formal in self.schema.inputs}
         for position, (formal, value) in enumerate(zip(self.schema.outputs, values, strict=False)):
-            if formal.type_str in given or formal.type_str.endswith(")") or not hasattr(value, "dtype"):
+            if formal.type_str in input_types or formal.type_str.endswith(")") or not hasattr(value, "dtype"):
                 continue
             allowed = self.given_types(position)
             if not type_names(value) & allowed:
@@ -257,8 +257,8 @@ class Operator(SignatureOperator):
 
 
 def _found_again(kind: type[Operator], op_type: str, domain: str, opset: int) -> Operator:
-    found = find(op_type, domain, opset)
-    return found if kind is Operator else kind(found.schema, found.fn, opset)
+    operator = find(op_type, domain, opset)
+    return operator if kind is Operator else kind(operator.schema, operator.fn, opset)
 
 
 @functools.cache

@@ -85,12 +85,12 @@ class _Store:
         self.file.write(data)
 
     def original(self, tensor: TensorProto) -> bytes:
-        """What the original has for a tensor."""
+        """The bytes of a tensor in the original."""
         return located(tensor, self.folders).read()
 
 
 class _Places:
-    """Where the weights stand in a file. found: each tensor that is one, and its name among the parameters."""
+    """The places of the weights in a file. found: each tensor that is one, and its name among the parameters."""
 
     def __init__(self, proto: ModelProto) -> None:
         self.proto = proto
@@ -120,14 +120,14 @@ class _Places:
                 )
 
     def _graph(self, proto: GraphProto, graph: Graph) -> None:
-        wanted = dict(graph.params)
+        params = dict(graph.params)
         for tensor in list(proto.initializer):
-            if tensor.name in wanted:
-                self.found.append((tensor, wanted[tensor.name]))
+            if tensor.name in params:
+                self.found.append((tensor, params[tensor.name]))
         for sparse in list(proto.sparse_initializer):
-            if sparse.values.name in wanted:
+            if sparse.values.name in params:
                 dense = proto.initializer.add(name=sparse.values.name)
-                self.found.append((dense, wanted[sparse.values.name]))
+                self.found.append((dense, params[sparse.values.name]))
                 proto.sparse_initializer.remove(sparse)
         self._nodes(proto, graph)
 
@@ -177,17 +177,17 @@ class _Places:
 
 
 def _stub(kind: int) -> TensorProto:
-    """What a weight takes the place of; its type, where the file says it."""
+    """An empty tensor for a weight to take the place of; its type, where the file says it."""
     return TensorProto(data_type=kind, dims=[0])
 
 
 def _params(graph: Graph) -> dict[str, str]:
     """The parameters inside a graph, each by where it is."""
-    found = dict(graph.params)
+    params = dict(graph.params)
     for node in graph.nodes:
         for key, inner in (*node.subgraphs.items(), *([("", node.body)] if node.body else [])):
-            found |= {f"{node.label}/{key}/{local}": name for local, name in _params(inner).items()}
-    return found
+            params |= {f"{node.label}/{key}/{local}": name for local, name in _params(inner).items()}
+    return params
 
 
 def _domain(domain: str) -> str:

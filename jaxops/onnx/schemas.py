@@ -1,4 +1,4 @@
-"""What is said about each operator at each version: schemas, opsets, element types.
+"""The contract of each operator at each version: schemas, opsets, element types.
 
 `onnx.defs` says it for the standard, `jaxops.onnx.microsoft_schemas` for com.microsoft; both in `OpSchema` objects.
 """
@@ -29,12 +29,12 @@ def _history(op_type: str, domain: str) -> dict[int, Any]:
     """version → schema, in ascending order; one by one, as all schemas of the standard take 20 ms."""
     if domain == microsoft_schemas.DOMAIN:
         return {schema.since_version: schema for schema in microsoft_schemas.schemas() if schema.name == op_type}
-    found: list[Any] = []
+    schemas: list[Any] = []
     version = newest_opset(domain) if defs.has(op_type, domain) else 0
     while defs.has(op_type, version, domain):
-        found.append(defs.get_schema(op_type, version, domain))
-        version = found[-1].since_version - 1
-    return {schema.since_version: schema for schema in reversed(found)}
+        schemas.append(defs.get_schema(op_type, version, domain))
+        version = schemas[-1].since_version - 1
+    return {schema.since_version: schema for schema in reversed(schemas)}
 
 
 def _all_schemas() -> list[Any]:
@@ -69,32 +69,32 @@ def find_schema(op_type: str, domain: str, opset: int) -> Any:
     where = f"opset {opset}" + (f" of {domain}" if domain else "")
     if opset > newest:
         raise UnsupportedError(f"{where}: the installed onnx knows opsets up to {newest}; a newer onnx may help")
-    known = versions(op_type, domain)
-    if not known:
+    since_versions = versions(op_type, domain)
+    if not since_versions:
         raise UnsupportedError(f"{op_type}: not in {where}; the standard has no such operator")
-    if opset < known[0]:
-        raise UnsupportedError(f"{op_type}: not in {where}; it begins with opset {known[0]}")
-    return _history(op_type, domain)[max(since for since in known if since <= opset)]
+    if opset < since_versions[0]:
+        raise UnsupportedError(f"{op_type}: not in {where}; it begins with opset {since_versions[0]}")
+    return _history(op_type, domain)[max(since for since in since_versions if since <= opset)]
 
 
 @functools.cache
 def later_schemas(schema: Any) -> tuple[Any, ...]:
     """The schemas of the later versions of an operator."""
     history = _history(schema.name, schema.domain).items()
-    return tuple(found for since, found in history if since > schema.since_version and not found.deprecated)
+    return tuple(later for since, later in history if since > schema.since_version and not later.deprecated)
 
 
 @functools.cache
 def _constraints(schema: Any) -> dict[str, frozenset[str]]:
-    found = {}
+    permitted = {}
     for constraint in schema.type_constraints:
         allowed = frozenset(constraint.allowed_type_strs)
         # What an optional holds is given as it is, so a version that takes the optional takes that too. A sparse tensor
         # is dense once it is read.
-        held = {t[9:-1] for t in allowed if t.startswith("optional(")}
+        contents = {t[9:-1] for t in allowed if t.startswith("optional(")}
         dense = {t.removeprefix("sparse_") for t in allowed if t.startswith("sparse_")}
-        found[constraint.type_param_str] = allowed | held | dense
-    return found
+        permitted[constraint.type_param_str] = allowed | contents | dense
+    return permitted
 
 
 def allowed_types(schema: Any, type_str: str) -> frozenset[str]:
@@ -110,16 +110,16 @@ def listing(types: Iterable[str]) -> str:
 @functools.cache
 def _tensor_names() -> dict[str, str]:
     """NumPy's name of an element type → the standard's."""
-    found = {"object": "string"}
+    names = {"object": "string"}
     for name, number in onnx.TensorProto.DataType.items():
         if name not in ("UNDEFINED", "STRING"):
             text = name.lower()
-            found[helper.tensor_dtype_to_np_dtype(number).name] = text
-    return found
+            names[helper.tensor_dtype_to_np_dtype(number).name] = text
+    return names
 
 
 def is_standard(dtype: Any) -> bool:
-    """Whether the standard has this element type; of NumPy's types of strings it has `object`."""
+    """Returns True for an element type of the standard; of NumPy's types of strings it has `object`."""
     return dtype.name in _tensor_names()
 
 
@@ -233,5 +233,5 @@ def check_kind(op: str, attribute: Any, value: Any) -> None:
     items = value if kind.endswith("S") else (value,)
     if kind.endswith("S") and (isinstance(value, str) or not isinstance(value, Sequence | np.ndarray)):
         raise ArgumentError(f"{op}: attribute `{attribute.name}` is {value!r}; it must be a sequence ({kind})")
-    if not all(issubclass(given, expected) for given in set(map(type, items))):
+    if not all(issubclass(python_type, expected) for python_type in set(map(type, items))):
         raise ArgumentError(f"{op}: attribute `{attribute.name}` is {value!r}; it must be of type {kind}")

@@ -51,21 +51,21 @@ def _cut(file: BinaryIO, size: int) -> Cut:
     if len(graphs) != 1 or graphs[0].kind != _LENGTH:
         raise _Unusual
     (graph,) = graphs
-    kept, data, count, last = io.BytesIO(), {}, 0, graph.content
+    graph_bytes, data, count, last = io.BytesIO(), {}, 0, graph.content
     for field in _fields(file, graph.content, graph.end):
         if field.number != _INITIALIZER:
             continue
         raw = _raw_data(file, field)
         if raw is not None:
-            kept.write(_read(file, last, field.start))
+            graph_bytes.write(_read(file, last, field.start))
             header = _read(file, field.content, raw.start) + _read(file, raw.end, field.end)
-            kept.write(_message(_INITIALIZER, header))
+            graph_bytes.write(_message(_INITIALIZER, header))
             data[count] = range(raw.content, raw.end)
             last = field.end
         count += 1
-    kept.write(_read(file, last, graph.end))
-    rest = _read(file, 0, graph.start) + _message(_GRAPH, kept.getvalue()) + _read(file, graph.end, size)
-    return Cut(rest, data)
+    graph_bytes.write(_read(file, last, graph.end))
+    remainder = _read(file, 0, graph.start) + _message(_GRAPH, graph_bytes.getvalue()) + _read(file, graph.end, size)
+    return Cut(remainder, data)
 
 
 def _raw_data(file: BinaryIO, tensor: _Field) -> _Field | None:
@@ -75,10 +75,10 @@ def _raw_data(file: BinaryIO, tensor: _Field) -> _Field | None:
     if tensor.end - tensor.content < _SMALL:
         return None
     fields = list(_fields(file, tensor.content, tensor.end))
-    found = [field for field in fields if field.number == _RAW_DATA]
-    if len(found) != 1 or any(field.number == _DATA_LOCATION for field in fields):
+    raw_fields = [field for field in fields if field.number == _RAW_DATA]
+    if len(raw_fields) != 1 or any(field.number == _DATA_LOCATION for field in fields):
         return None
-    (raw,) = found
+    (raw,) = raw_fields
     return raw if raw.kind == _LENGTH and raw.end - raw.content >= _SMALL else None
 
 
@@ -109,10 +109,10 @@ def _fields(file: BinaryIO, start: int, end: int) -> Iterator[_Field]:
 def _varint(data: bytes, start: int) -> tuple[int, int]:
     """(the number at `start`, where it ends): seven bits a byte, the lowest first; the eighth says that it goes on."""
     number = 0
-    for place, byte in enumerate(data[start : start + 10]):
-        number |= (byte & 0x7F) << 7 * place
+    for position, byte in enumerate(data[start : start + 10]):
+        number |= (byte & 0x7F) << 7 * position
         if byte < 0x80:
-            return number, start + place + 1
+            return number, start + position + 1
     raise _Unusual
 
 

@@ -64,9 +64,9 @@ class _Walk:
             self._concerns[graph] = any(map(_needs_bits, graph.nodes)) or any(map(self.concerns, graph.nested))
         return self._concerns[graph]
 
-    def graph(self, graph: Graph, given: Mapping[str, bool], outer: ChainMap[str, bool]) -> tuple[Graph, list[bool]]:
-        """The graph, and which of its outputs are uint64. given, outer: whether its inputs and its captures are."""
-        wide = outer.new_child({v.name: _declared(v, given.get(v.name, False)) for v in graph.inputs})
+    def graph(self, graph: Graph, inputs: Mapping[str, bool], outer: ChainMap[str, bool]) -> tuple[Graph, list[bool]]:
+        """The graph, and for each output whether it is uint64. inputs, outer: likewise for its inputs and captures."""
+        wide = outer.new_child({v.name: _declared(v, inputs.get(v.name, False)) for v in graph.inputs})
         wide.update((name, tensor.dtype == _WIDE) for name, tensor in graph.initializers.items())
         nodes = tuple(self.node(node, wide) for node in graph.nodes)
         if any(new is not old for new, old in zip(nodes, graph.nodes, strict=True)):
@@ -86,31 +86,31 @@ class _Walk:
             ]
         wide.update((name, is_wide) for name, is_wide in zip(node.outputs, outputs, strict=False) if name)
         if inputs and inputs[0] and _needs_bits(node):
-            known = node.operator
-            return dataclasses.replace(node, operator=WideOperator(known.schema, known.fn, known.opset))
+            operator = node.operator
+            return dataclasses.replace(node, operator=WideOperator(operator.schema, operator.fn, operator.opset))
         return node
 
     def body(self, body: Graph, inputs: Sequence[bool]) -> tuple[Graph, list[bool]]:
         """The body of a function, walked once for the same types."""
         key = body, tuple(inputs)
         if key not in self._bodies:
-            given = {value.name: is_wide for value, is_wide in zip(body.inputs, inputs, strict=False)}
-            self._bodies[key] = self.graph(body, given, ChainMap())
+            formals = {value.name: is_wide for value, is_wide in zip(body.inputs, inputs, strict=False)}
+            self._bodies[key] = self.graph(body, formals, ChainMap())
         return self._bodies[key]
 
     def subgraphs(self, node: Node, inputs: Sequence[bool], wide: ChainMap[str, bool]) -> tuple[Node, Sequence[bool]]:
-        found: dict[str, Graph] = {}
+        graphs: dict[str, Graph] = {}
         outputs: Sequence[bool] = ()
         for name, graph in node.subgraphs.items():
             flow = node.operator.subgraphs[name]
             entering = [] if flow.first is None else inputs[flow.first :]
-            given = {value.name: is_wide for value, is_wide in zip(graph.inputs, entering, strict=False)}
-            found[name], outputs = self.graph(graph, given, wide)
+            formals = {value.name: is_wide for value, is_wide in zip(graph.inputs, entering, strict=False)}
+            graphs[name], outputs = self.graph(graph, formals, wide)
             outputs = outputs[flow.leading :]
-        if all(graph is node.subgraphs[name] for name, graph in found.items()):
+        if all(graph is node.subgraphs[name] for name, graph in graphs.items()):
             return node, outputs
-        return dataclasses.replace(node, attributes={**node.attributes, **found}), outputs
+        return dataclasses.replace(node, attributes={**node.attributes, **graphs}), outputs
 
 
-def _declared(value: Value, given: bool) -> bool:
-    return given if value.dtype is None else value.dtype == _WIDE
+def _declared(value: Value, otherwise: bool) -> bool:
+    return otherwise if value.dtype is None else value.dtype == _WIDE

@@ -1,4 +1,4 @@
-"""What an ONNX file says, before anything is bound."""
+"""An ONNX file as dataclasses, before its nodes are bound to operators."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from jaxops.graph.nodes import Graph
 
 @dataclass(frozen=True)
 class OperatorName:
-    """Which operator a node asks for; binding puts the operator in its place."""
+    """The operator that a node asks for, by name; binding puts the operator in its place."""
 
     name: str
     domain: str = ""

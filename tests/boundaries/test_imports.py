@@ -77,6 +77,7 @@ ALLOWED = {
     # What every file format needs, and no one alone.
     "jaxops.frontend": {"jax", "numpy", "jaxops.compiler"} | FRONT_END,
     "jaxops.frontend.loading": {"jaxops.garbage", "jaxops.model", "jaxops.runtime", "jaxops.tools"} | FRONT_END,
+    "jaxops.frontend.declarations": {"jaxops.runtime"} | FRONT_END,
     # It tells operators apart by the functions of `ops`, which it does not call.
     "jaxops.frontend.norm_gradients": {"numpy", "jaxops.kernels", "jaxops.ops"} | FRONT_END,
     # Only what is ONNX; never computes on tensor data either.
@@ -91,7 +92,6 @@ ALLOWED = {
     "jaxops.onnx.bind": {"numpy", "onnx", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.read": {"numpy", "onnx", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.open": {"numpy", "onnx", "google.protobuf", "jaxops.onnx"} | FRONT_END,
-    "jaxops.onnx.validate": {"jaxops.runtime", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.origin": {"numpy", "onnx", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.save": {"numpy", "onnx", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.tensors": {"onnx"},

@@ -180,6 +180,11 @@ def test_what_a_file_must_not_say(tmp_path):
             load(small(tmp_path, nodes, x))
 
 
+def test_an_input_is_declared_as_its_default_is(tmp_path):
+    with pytest.raises(ModelError, match=r"the input x: float32.2. has an initializer of another type or shape"):
+        load(small(tmp_path, ["y = relu x"], {"x": ["float32", [2]]}, tensors={"x": np.zeros(3, np.float32)}))
+
+
 def test_values_that_must_be_static(tmp_path):
     path = small(tmp_path, ["y = reshape x sizes"], {"x": ["float32", [6]], "sizes": ["int64", [2]]})
     found = load(path)

@@ -19,6 +19,7 @@ import numpy as np
 import jaxops as jo
 from jaxops.errors import UnsupportedError
 from jaxops.frontend.custom_operators import custom_operators
+from jaxops.frontend.declarations import check_declared
 from jaxops.frontend.loading import BoundModel, Operators, Options, load_model, takes_options
 from jaxops.frontend.module_paths import modules_of, scope_of
 from jaxops.frontend.norm_gradients import with_safe_norms
@@ -81,6 +82,7 @@ def _graph(content: Any, tensors: Mapping[str, Tensor], custom: Mapping[str, Any
         for node in content["nodes"]
     ]
     outputs = tuple(Value(name, None, None) for name in content["outputs"])
+    check_declared(tuple(values.values()), tensors)
     unread = Graph(content.get("name", ""), tuple(values.values()), outputs, tuple(nodes), tensors)
 
     def inside(node: Node) -> Node:
