@@ -115,7 +115,7 @@ NAMED = [
     (
         lambda: OP.Add(X, [[1], [2, 3]]),
         ArgumentError,
-        r"Add-14: input `B` is \[\[1\], \[2, 3\]\], which is no array of nu",
+        r"Add-14: input `B` is \[\[1\], \[2, 3\]\], which is not an array of nu",
     ),
 ]
 

@@ -161,7 +161,7 @@ def _operands(operator: Operator, inputs: Sequence[Any], named: Mapping[str, Any
         operands.pop()
     for k, (formal, x) in enumerate(zip(_formals(operator, operands), operands, strict=False)):
         if isinstance(x, jax.Array) and not isinstance(x.dtype, np.dtype):
-            raise DTypeError(f"{operator.version}: input {k} `{formal}` holds {x.dtype.name}, which are no numbers")
+            raise DTypeError(f"{operator.version}: input {k} `{formal}` holds {x.dtype.name}, which are not numbers")
     types = _types(operator, operands)
     for t, x, formal in zip(types, operands, _formals(operator, operands), strict=True):
         listed = x is not None and not hasattr(x, "dtype") and _is_sequence(operator, t, x)

@@ -122,7 +122,7 @@ def test_gradient_and_symbolic_rows():
 DATA, B = table(2, 3, 32), blob(1, 32, 2)
 ROW = np.ones((1, 32), np.float32)
 ERRORS = [
-    (lambda: ms.gather_packed(DATA, [0], K=32, packed_type=10), UnsupportedError, "`packed_type` is 10; these formats"),
+    (lambda: ms.gather_packed(DATA, [0], K=32, packed_type=10), UnsupportedError, "`packed_type` is 10; the formats"),
     (lambda: ms.gather_packed(DATA, [0], K=33, packed_type=2), ArgumentError, "`K` is 33; it must be a positive multi"),
     (lambda: ms.gather_packed(DATA, [0], K=0, packed_type=2), ArgumentError, "`K` is 0; it must be a positive multipl"),
     (lambda: ms.gather_packed(DATA, [0], K=64, packed_type=2), ShapeError, r"`data` of \(3, 18\) must be \(V, 36\)"),
