@@ -127,16 +127,16 @@ def operator(**changes: Any) -> Callable[[F], F]:
 def traits(fn: Callable[..., Any] | None) -> Traits:
     """The traits of an operator by its function; those of none where a graph defines it."""
     file = sys.modules.get(getattr(fn, "__module__", None) or "")
-    said = (getattr(fn, "traits", None), getattr(file, "TRAITS", None))
-    return next((t for t in said if isinstance(t, Traits)), Traits())
+    candidates = (getattr(fn, "traits", None), getattr(file, "TRAITS", None))
+    return next((t for t in candidates if isinstance(t, Traits)), Traits())
 
 
 def marks(annotation: Any) -> tuple[Any, ...]:
     """The marks that `Annotated` carries, also inside a union with None."""
-    found = tuple(getattr(annotation, "__metadata__", ()))
+    metadata = tuple(getattr(annotation, "__metadata__", ()))
     for part in get_args(annotation):
-        found += tuple(getattr(part, "__metadata__", ()))
-    return found
+        metadata += tuple(getattr(part, "__metadata__", ()))
+    return metadata
 
 
 def choices(annotation: Any) -> tuple[Any, ...]:

@@ -141,7 +141,7 @@ def varying(operands: Sequence[Any]) -> Sequence[Any]:
     axes = frozenset[str]().union(*over)
     if not axes:
         return operands
-    missing = [tuple(sorted(axes - own)) for own in over]
+    missing = [tuple(sorted(axes - varying_axes)) for varying_axes in over]
     return [jax.lax.pcast(x, m, to="varying") if m else x for x, m in zip(operands, missing, strict=True)]
 
 

@@ -217,7 +217,7 @@ NAMED = [
     (
         lambda: jo.abs([[1, 2], [3]]),
         ArgumentError,
-        r"an operand is \[\[1, 2\], \[3\]\], which is not an array",
+        r"an operand is \[\[1, 2\], \[3\]\], which is not an array of numbers",
     ),
     (lambda: jo.gemm(F.astype(np.longdouble), F.T.astype(np.longdouble)), DTypeError, "`a` has elements of type"),
     (lambda: jo.floor(np.zeros(2, "M8[s]")), DTypeError, "floor: operands must be floating-point, got datetime64"),

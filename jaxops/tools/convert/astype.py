@@ -1,4 +1,4 @@
-"""A model in bfloat16 or float16: a graph whose operators convert what they get.
+"""A model in bfloat16 or float16: a graph whose operators convert their operands.
 
 A parameter or an input of the model has the narrow type. Each operator converts its floating-point operands: to the
 narrow type, or to float32 where it is to compute in float32. What an operator gives stays as it is until another one
@@ -63,15 +63,17 @@ class Converting(WrappedOperator):
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
         """The outputs of the operator for converted operands; a subgraph gives values of the narrow type."""
-        given = {name: self._subgraph(value) if name in self.subgraphs else value for name, value in attributes.items()}
+        converted_attributes = {
+            name: self._subgraph(value) if name in self.subgraphs else value for name, value in attributes.items()
+        }
         operands = self.converted(inputs, lambda x: isinstance(x, jax.Array), as_type)
-        found = self.inner.call(operands, given, n_outputs=n_outputs, rng=rng)
-        return jax.tree.map(lambda y: _traced_as(y, self.dtype), tuple(found)) if self.ends else found
+        outputs = self.inner.call(operands, converted_attributes, n_outputs=n_outputs, rng=rng)
+        return jax.tree.map(lambda y: _traced_as(y, self.dtype), tuple(outputs)) if self.ends else outputs
 
     def body(self, node: Node, inputs: Sequence[Any]) -> Graph | None:
         """The graph that defines it for these types, converted likewise."""
-        found = self.inner.body(node, jax.tree.map(_in_float32, list(inputs)))
-        return None if found is None else _Walk(self.dtype, lambda label, name: self.wide).graph(found)
+        graph = self.inner.body(node, jax.tree.map(_in_float32, list(inputs)))
+        return None if graph is None else _Walk(self.dtype, lambda label, name: self.wide).graph(graph)
 
     def converted(
         self, inputs: Sequence[Any], is_traced: Callable[[Any], bool], convert: Callable[[Any, np.dtype], Any]
@@ -123,7 +125,7 @@ def _traced_as(value: Any, dtype: np.dtype) -> Any:
 
 
 def _in_float32(value: Any) -> Any:
-    """What stands for an operand of the type that the model was written for."""
+    """The shape and type of an operand in the model as it was written, for one that was narrowed."""
     if isinstance(value, jax.Array | np.ndarray) and is_float(value.dtype):
         return jax.ShapeDtypeStruct(value.shape, np.float32)
     return value
@@ -177,7 +179,7 @@ class _Walk:
 
 def _exact(graph: Graph, tensors: Mapping[str, Tensor]) -> frozenset[Node]:
     """The nodes that compute in float32 in any case, and those that make the angles of Sin and Cos."""
-    found: set[Node] = set()
+    nodes: set[Node] = set()
     angles: set[str] = set()
     for node in reversed(graph.nodes):
         function = node.operator.function
@@ -186,17 +188,19 @@ def _exact(graph: Graph, tensors: Mapping[str, Tensor]) -> frozenset[Node]:
         if function in (ops.sin, ops.cos) or of_angle:
             angles.update(filter(None, node.inputs))
         if node.operator.traits.precision == "exact" or of_angle:
-            found.add(node)
-    return frozenset(found)
+            nodes.add(node)
+    return frozenset(nodes)
 
 
 def _is_linear(node: Node) -> bool:
-    """Returns True for a linear function of an operand, such as the product of positions and frequencies."""
+    """Returns True if a node makes an angle of a position: bfloat16 cannot hold 257, let alone its product with a
+    frequency.
+    """
     return node.operator.traits.kind in ("form", "movement", "linear") or node.operator.function in _LINEAR
 
 
 def _is_layer(node: Node, graph: Graph, tensors: Mapping[str, Tensor]) -> bool:
-    """Returns True for a node that multiplies by a matrix of parameters, and not by a vector of frequencies."""
+    """Returns True if a node multiplies by a matrix of parameters, and not by a vector of frequencies."""
     read = [tensors[graph.params[name]] for name in node.inputs if graph.params.get(name) in tensors]
     product = node.operator.traits.kind == "linear" or node.operator.function is ops.einsum
     return product and any(sum(d > 1 for d in t.shape) > 1 for t in read)
@@ -212,18 +216,18 @@ def _spelled_out(graph: Graph) -> frozenset[Node]:
     for node in graph.nodes:
         for name in node.inputs:
             readers.setdefault(name, []).append(node)
-    found: set[Node] = set()
+    nodes: set[Node] = set()
     for root in graph.nodes:
         chain = _mean_behind(root, producers) if root.operator.function in (ops.sqrt, ops.pow) else set()
-        found |= chain
+        nodes |= chain
         reached = [root] if chain else []
         while reached:  # x / root, x · (1 / root), and the factor that follows
-            made = reached.pop()
-            after = [n for name in made.outputs for n in readers.get(name, ()) if n not in found]
+            node_before = reached.pop()
+            after = [n for name in node_before.outputs for n in readers.get(name, ()) if n not in nodes]
             after = [n for n in after if n.operator.function in (ops.div, ops.reciprocal, ops.mul)]
-            found.update(after)
+            nodes.update(after)
             reached += [n for n in after if n.operator.function is not ops.mul]
-    return frozenset(found)
+    return frozenset(nodes)
 
 
 def _mean_behind(root: Node, producers: Mapping[str, Node]) -> set[Node]:
@@ -279,13 +283,13 @@ def narrowed(
     if target.name not in _NARROW:
         raise ArgumentError(f"astype: {target.name} is not one of {' and '.join(_NARROW)}")
     walk = _Walk(target, keep, tensors)
-    found = walk.graph(graph, frozenset(value.name for value in graph.outputs))
+    narrow_graph = walk.graph(graph, frozenset(value.name for value in graph.outputs))
 
     def narrow(name: str) -> bool:
         return name not in walk.exact and _concerns(tensors[name].dtype)
 
     return Narrowed(
-        graph=found,
+        graph=narrow_graph,
         inputs=tuple(map(walk.value, inputs)),
         defaults=tuple(map(walk.value, defaults)),
         outputs=tuple(map(walk.value, graph.outputs)),

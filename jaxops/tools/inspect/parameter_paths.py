@@ -1,6 +1,6 @@
 """Names of parameters as their author wrote them: `encoder.layer.0.fc.weight` for what a file calls `onnx::MatMul_664`.
 
-A name that already is a path stays as it is. Else the node that uses the parameter says it: its module, and what the
+A name that already is a path stays unchanged. Else the node that uses the parameter says it: its module, and what the
 operand is for. A file may hold equal parameters of several modules once; the other paths are listed apart, as tied.
 """
 
@@ -39,7 +39,7 @@ class _Use:
 
 @dataclass
 class _Uses:
-    """Where each parameter is used, and under which further names."""
+    """The nodes that use each parameter, and the further names of parameters."""
 
     of: dict[str, list[_Use]] = field(default_factory=dict)
     aliases: dict[str, list[str]] = field(default_factory=dict)
@@ -51,18 +51,18 @@ def paths(graph: Graph) -> Paths:
     """The path of each parameter of a prepared graph, those of its subgraphs and functions included."""
     uses = _Uses()
     _collect(graph, {}, "", uses, set())
-    own = {name: _own(name) for name in uses.of}
-    found, taken = Paths(), _Taken()
-    # Names that are paths come first: what is guessed gives way.
-    for name in sorted(uses.of, key=lambda name: own[name] is None):
+    given_paths = {name: _own(name) for name in uses.of}
+    result, used = Paths(), _Taken()
+    # Names that are paths come first: guesses give way.
+    for name in sorted(uses.of, key=lambda name: given_paths[name] is None):
         guessed = [path for use in uses.of[name] if (path := _path_of(name, use, uses))]
-        found.names[name] = taken.unique(own[name] or next(iter(guessed), name))
-    for name, path in found.names.items():
-        others = dict.fromkeys(alias for alias in uses.aliases.get(name, []) if _own(alias))
-        others |= dict.fromkeys(_modules(uses.of[name], path, uses))
-        found.tied.update((other, path) for other in others if other != path and other not in taken.paths)
-    found = Paths({name: found.names[name] for name in uses.of}, found.tied)
-    return found
+        result.names[name] = used.unique(given_paths[name] or next(iter(guessed), name))
+    for name, path in result.names.items():
+        further = dict.fromkeys(alias for alias in uses.aliases.get(name, []) if _own(alias))
+        further |= dict.fromkeys(_modules(uses.of[name], path, uses))
+        result.tied.update((other, path) for other in further if other != path and other not in used.paths)
+    result = Paths({name: result.names[name] for name in uses.of}, result.tied)
+    return result
 
 
 def nested(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
@@ -73,16 +73,16 @@ def nested(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any
     >>> nested({"a": 1, "b": 2}, {"a": "fc.weight", "b": "fc.bias"})
     {'fc': {'weight': 1, 'bias': 2}}
     """
-    found: dict[str, Any] = {}
+    tree: dict[str, Any] = {}
     for name, value in values.items():
         if name not in names:
             raise SignatureError(f"nest: the model has no parameter '{name}'; model.params has those it has")
         *modules, leaf = names[name].split(".")
-        place = found
+        level = tree
         for module in modules:
-            place = place.setdefault(module, {})
-        place[leaf] = value
-    return found
+            level = level.setdefault(module, {})
+        level[leaf] = value
+    return tree
 
 
 def flat(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
@@ -92,12 +92,12 @@ def flat(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     {'a': 1, 'b': 2}
     """
     by_path = {path: name for name, path in names.items()}
-    found = {}
+    by_name = {}
     for path, value in _leaves(values, ""):
         if path not in by_path:
             raise SignatureError(f"flatten: the model has no parameter '{path}'; model.paths lists those it has")
-        found[by_path[path]] = value
-    return found
+        by_name[by_path[path]] = value
+    return by_name
 
 
 def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -142,10 +142,10 @@ def _collect(graph: Graph, outer: Mapping[str, str], caller: str, uses: _Uses, s
         scope = node.scope or caller
         if node.body is not None:
             formals = zip(node.body.inputs, node.inputs, strict=False)
-            given = {formal.name: local[name] for formal, name in formals if name in local}
-            if given or id(node.body) not in seen:
+            bound = {formal.name: local[name] for formal, name in formals if name in local}
+            if bound or id(node.body) not in seen:
                 seen.add(id(node.body))
-                _collect(node.body, given, scope, uses, seen)
+                _collect(node.body, bound, scope, uses, seen)
             continue
         for position, name in enumerate(node.inputs):
             uses.readers.setdefault(name, []).append(node)
@@ -179,12 +179,12 @@ def _own(name: str) -> str | None:
 def _role(node: Node, position: int) -> str | None:
     """The role of an operand; a recurrent layer has two weights, which go by their names."""
     operator = node.operator
-    said = role(operator.function, position)
-    return operator.formals[position] if said and operator.traits.kind == "recurrent" else said
+    known_role = role(operator.function, position)
+    return operator.formals[position] if known_role and operator.traits.kind == "recurrent" else known_role
 
 
 def _leaf(use: _Use, uses: _Uses, module: str) -> str | None:
-    """The last part of the path of a parameter: its role there; None where that is not clear."""
+    """The last part of a path for an operand; None if it is unclear."""
     leaf, operator = _role(use.node, use.position), use.node.operator
     if leaf == BIAS and module not in uses.weighted:  # what an addition adds is a bias only beside a weight
         return leaf if any(role(operator.function, k) == WEIGHT for k in range(len(operator.formals))) else None
@@ -218,13 +218,13 @@ def _path_of(name: str, use: _Use, uses: _Uses) -> str | None:
     return f"{module}.{leaf}"
 
 
-def _modules(found: list[_Use], path: str, uses: _Uses) -> Iterator[str]:
+def _modules(uses_of_parameter: list[_Use], path: str, uses: _Uses) -> Iterator[str]:
     """The paths under which several modules use one parameter, or another module than the one in its name."""
-    for use in found:
+    for use in uses_of_parameter:
         leaf = _leaf(use, uses, use.scope)
         if not (use.scope and leaf):
             continue
         # A convolution that the exporter joined with the normalization after it stands in that one's module.
         sibling = use.scope.rpartition(".")[0] == ".".join(path.split(".")[:-2])
-        if len(found) > 1 or not sibling:
+        if len(uses_of_parameter) > 1 or not sibling:
             yield f"{use.scope}.{leaf}"

@@ -1,4 +1,4 @@
-"""A graph as boxes for drawing: modules within modules, the operators between them, and what flows."""
+"""A graph as boxes for drawing: modules within modules, the operators between them, and their tensors."""
 
 import dataclasses
 import functools
@@ -36,7 +36,7 @@ TOP, BOTTOM = -1, -2
 
 
 def blocks(graph: Graph, weights: Mapping[str, Any], depth: int) -> Block:
-    """The whole model as a block, with modules down to `depth`. What only computes sizes is left out."""
+    """The whole model as a block, with modules down to `depth`. Nodes that only compute sizes are left out."""
     tree = modules(graph)
     carrying = _carrying(graph)
     nodes = [node for node in graph.nodes if id(node) in carrying]
@@ -52,9 +52,9 @@ def blocks(graph: Graph, weights: Mapping[str, Any], depth: int) -> Block:
     root.inside += [Block(v.name, "output", _type(v)) for v in outputs]
     makers = {name: start + k for k, name in enumerate(v.name for v in inputs)}
     makers |= {name: k for k, block in enumerate(root.inside[:start]) for node in block.nodes for name in node.outputs}
-    given = {v.name for v in inputs}
+    input_names = {v.name for v in inputs}
     for k, block in enumerate(root.inside[:start]):
-        _connect(root, makers, k, (name for node in block.nodes for name in _data(node) if name in given))
+        _connect(root, makers, k, (name for node in block.nodes for name in _data(node) if name in input_names))
     for k, value in enumerate(outputs):
         _connect(root, makers, start + len(inputs) + k, [value.name])
     return root
@@ -69,20 +69,20 @@ class _Facts:
     @functools.cached_property
     def flowing(self) -> set[str]:
         """The tensors that are data."""
-        made = {name for node in self.graph.nodes if id(node) in self.carrying for name in node.outputs}
-        return made | {value.name for value in self.graph.inputs}
+        outputs = {name for node in self.graph.nodes if id(node) in self.carrying for name in node.outputs}
+        return outputs | {value.name for value in self.graph.inputs}
 
     @functools.cached_property
     def readers(self) -> Mapping[str, set[int]]:
         """The nodes that read each tensor as data; 0 stands for the output of the graph."""
-        found: dict[str, set[int]] = {value.name: {0} for value in self.graph.outputs}
+        reading: dict[str, set[int]] = {value.name: {0} for value in self.graph.outputs}
         for node in self.graph.nodes:
             for name in _data(node):
-                found.setdefault(name, set()).add(id(node))
-        return found
+                reading.setdefault(name, set()).add(id(node))
+        return reading
 
     def leaves(self, name: str, inside: set[int]) -> bool:
-        """Whether other nodes than these read a tensor."""
+        """Returns True if other nodes than these read a tensor."""
         return not self.readers.get(name, set()) <= inside
 
     def detail(self, nodes: Sequence[Node]) -> str:
@@ -94,7 +94,7 @@ class _Facts:
         return " · ".join([*parts, *([f"{total:,} parameters"] if total else [])])
 
     def kind(self, nodes: Sequence[Node]) -> str:
-        """The kind that gives a box of these nodes its colour."""
+        """The main kind of the nodes, for a colour."""
         operators = [node.operator for node in _opened(nodes, set())]
         functions, kinds = [o.function for o in operators], [o.traits.kind for o in operators]
         if ops.softmax in functions and kinds.count("linear") > 1:
@@ -120,10 +120,10 @@ def _type(value: Any) -> str:
 
 
 def _data(node: Node) -> list[str]:
-    """What a node reads as data: not what it only knows the sizes of, or has to know."""
+    """The tensors that a node reads as data: not those of which it only reads the sizes, or that must be static."""
     marks = (node.operator.mark(k) for k in range(len(node.inputs)))
-    found = [name for name, mark in zip(node.inputs, marks, strict=True) if name and mark not in (STATIC, SHAPE_ONLY)]
-    return found + [name for graph in node.subgraphs.values() for name in sorted(graph.captures)]
+    data = [name for name, mark in zip(node.inputs, marks, strict=True) if name and mark not in (STATIC, SHAPE_ONLY)]
+    return data + [name for graph in node.subgraphs.values() for name in sorted(graph.captures)]
 
 
 def _carrying(graph: Graph) -> set[int]:
@@ -135,13 +135,13 @@ def _carrying(graph: Graph) -> set[int]:
         if learned or moving.intersection(_data(node)) or node.draws:
             fed.add(id(node))
             moving.update(node.outputs)
-    wanted = {value.name for value in graph.outputs}
-    found = set()
+    read = {value.name for value in graph.outputs}
+    carrying = set()
     for node in reversed(graph.nodes):
-        if id(node) in fed and wanted.intersection(node.outputs):
-            found.add(id(node))
-            wanted.update(_data(node))
-    return found
+        if id(node) in fed and read.intersection(node.outputs):
+            carrying.add(id(node))
+            read.update(_data(node))
+    return carrying
 
 
 def _block(name: str, nodes: list[Node], key: tuple[str, ...], tree: Modules, depth: int, facts: _Facts) -> Block:
@@ -152,11 +152,13 @@ def _block(name: str, nodes: list[Node], key: tuple[str, ...], tree: Modules, de
     for node in nodes:
         inner = () if tree.flat else tree.of(node, len(key) + 1)[len(key) :]
         groups.setdefault(inner[0] if inner else id(node), []).append(node)
-    made = [
-        _block(child, found, (*key, child), tree, depth, facts) if isinstance(child, str) else _operators(found, facts)
-        for child, found in groups.items()
+    children = [
+        _block(child, members, (*key, child), tree, depth, facts)
+        if isinstance(child, str)
+        else _operators(members, facts)
+        for child, members in groups.items()
     ]
-    block.inside = made if tree.flat else _joined(made, facts)
+    block.inside = children if tree.flat else _joined(children, facts)
     if key and len(block.inside) == 1 and not block.inside[0].module:
         block.inside = []  # its operators are one box: the module itself
     _inner_edges(block, nodes, facts)
@@ -169,31 +171,33 @@ def _operators(nodes: list[Node], facts: _Facts) -> Block:
     return Block(label, facts.kind(nodes) if len(nodes) == 1 else "operators", facts.detail(nodes), nodes)
 
 
-def _joined(made: list[Block], facts: _Facts) -> list[Block]:
+def _joined(blocks: list[Block], facts: _Facts) -> list[Block]:
     """The blocks, with operators between modules in one block with the operators that alone read them."""
-    makers = {name: k for k, block in enumerate(made) for node in block.nodes for name in node.outputs}
-    inside = {id(node) for block in made for node in block.nodes}
-    readers: list[set[int]] = [set() for _ in made]
-    for k, block in enumerate(made):
+    makers = {name: k for k, block in enumerate(blocks) for node in block.nodes for name in node.outputs}
+    inside = {id(node) for block in blocks for node in block.nodes}
+    readers: list[set[int]] = [set() for _ in blocks]
+    for k, block in enumerate(blocks):
         for node in block.nodes:
             for name in _data(node):
                 if makers.get(name, k) != k:
                     readers[makers[name]].add(k)
-    owner = list(range(len(made)))
-    for k in reversed(range(len(made))):  # what reads a block comes after it, so its owner is known
+    owner = list(range(len(blocks)))
+    for k in reversed(range(len(blocks))):  # the readers of a block come after it, so their owner is known
         into = {owner[reader] for reader in readers[k]}
-        names = [name for node in made[k].nodes for name in node.outputs]
-        if len(into) == 1 and _is_loose(made[k]) and not any(facts.leaves(name, inside) for name in names):
+        names = [name for node in blocks[k].nodes for name in node.outputs]
+        if len(into) == 1 and _is_loose(blocks[k]) and not any(facts.leaves(name, inside) for name in names):
             (other,) = into
-            owner[k] = other if _is_loose(made[other]) else k
-    found: dict[int, list[Node]] = {}
-    for k, block in enumerate(made):
-        found.setdefault(owner[k], []).extend(block.nodes)
-    return [made[k] if len(nodes) == len(made[k].nodes) else _operators(nodes, facts) for k, nodes in found.items()]
+            owner[k] = other if _is_loose(blocks[other]) else k
+    joined: dict[int, list[Node]] = {}
+    for k, block in enumerate(blocks):
+        joined.setdefault(owner[k], []).extend(block.nodes)
+    return [
+        blocks[k] if len(nodes) == len(blocks[k].nodes) else _operators(nodes, facts) for k, nodes in joined.items()
+    ]
 
 
 def _is_loose(block: Block) -> bool:
-    """Whether a block holds operators between modules that have no weights of their own."""
+    """Returns True if a block holds operators between modules that have no weights of their own."""
     return not block.module and block.kind in ("operators", "activation")
 
 
@@ -212,6 +216,6 @@ def _connect(block: Block, makers: Mapping[str, int], reader: int, names: Iterab
     for name in names:
         maker = makers.get(name)
         if maker is not None and maker != reader:
-            found = block.edges.setdefault((maker, reader), [])
-            if name not in found:
-                found.append(name)
+            tensors = block.edges.setdefault((maker, reader), [])
+            if name not in tensors:
+                tensors.append(name)
