@@ -19,7 +19,7 @@ from jaxops.static import Array, FromSizes, Sizes, array, as_array, is_symbolic,
 
 # XLA:CPU of jaxlib 0.10.2 aborts the process when it concatenates these; an 8-bit integer holds them all.
 _FRAGILE = {"int2": jnp.int8, "uint2": jnp.uint8, "int4": jnp.int8, "uint4": jnp.uint8}
-# What symbolic sizes may be cast to and stay sizes.
+# The types that symbolic sizes may be cast to and stay sizes.
 TYPES_OF_SIZES = {np.dtype(t) for t in (np.int32, np.uint32, np.int64, np.uint64)}
 # Types that the standard only stores, moves and casts; NumPy and XLA disagree about their arithmetic.
 SUB_BYTE = {*_FRAGILE, "float4_e2m1fn"}

@@ -48,7 +48,7 @@ _MOST_CALLED = 1 << 16
 # takes it more than a minute, one of 40,000 ends the process. A program of many more nodes than these is given to it
 # as functions, each of so many.
 _FUSED = 2500
-# For each node of a graph there may be so many more.
+# Upper bound on inlined function nodes, per node of the graph.
 PER_NODE = 64
 
 
@@ -59,7 +59,7 @@ def check_called(graph: Graph, name: str = "") -> None:
         bodies = {node.operator.name: node.body.inlined_nodes for node in graph.nodes if node.body is not None}
         name = name or max(bodies, key=bodies.__getitem__, default="the model")
         raise UnsupportedError(
-            f"{name}: functions that call functions stand for {graph.inlined_nodes} nodes; jaxops runs {most} at most"
+            f"{name}: inlining all function calls gives {graph.inlined_nodes} nodes; the limit is {most}"
         )
 
 
@@ -73,7 +73,7 @@ def run_graph(
     """The outputs of a graph.
 
     inputs_by_name: its inputs, which may replace initializers. params: the model's parameters. rng: a key, or None, for
-    nodes that draw. outer: what the graph may capture. A value that no later node reads is let go.
+    nodes that draw. outer: what the graph may capture. A value is dropped once no later node reads it.
     """
     local = {
         **graph.static,

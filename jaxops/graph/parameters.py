@@ -28,11 +28,11 @@ from jaxops.signature import STATISTICS
 
 # From this many elements on, bytes are data rather than structure; along one axis they may be zero points of channels.
 _LARGE, _LONG = 1024, 1 << 16
-# What a mask adds to a score that must not count: from BERT's -10,000 to -inf.
+# The number that a mask adds to a score that must not count: from BERT's -10,000 to -inf.
 _LEFT_OUT = -9999.0
 
 
-# What a caller says of names: a dictionary, those that are meant, or a function that may leave a name open (None).
+# A caller's choice of names: a dictionary, the chosen names, or a function that may leave a name open (None).
 Choice: TypeAlias = Mapping[str, bool] | Collection[str] | Callable[[str], bool | None]
 
 
@@ -146,7 +146,7 @@ class _Split:
         params: dict[str, str] = {}
 
         def keep(name: str, tensor: Tensor, value: Any = None, generated: bool = False) -> None:
-            # A view that nobody computes with, of which a Shape is asked, stays what it is.
+            # A broadcast view that only a Shape reads stays a view.
             if (value is None or fits(value)) and self._is_parameter(name, tensor, needed):
                 params[name] = self._enter(name, tensor, owner)
                 if generated:
@@ -157,7 +157,7 @@ class _Split:
         for name, tensor in graph.initializers.items():
             keep(name, tensor)
         hidden = {value.name for value in graph.inputs} | params.keys()
-        # What it captures and not all that there is: else the cost of n subgraphs grows with n².
+        # Only the captured names: with all names the cost of n subgraphs would grow with n².
         visible = {name: outer[name] for name in graph.captures if name in outer}
         visible |= {k: v for k, v in static.items() if k not in hidden}
         nodes = []

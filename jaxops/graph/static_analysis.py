@@ -127,7 +127,7 @@ class StaticInputs:
 def marked_inputs(graph: Graph, needs: StaticInputs) -> tuple[Value, ...]:
     """The inputs of a model, each with why it must be static, and whether it decides between branches."""
     needs.walk(graph)
-    read = live(graph)  # what nothing reads needs no input
+    read = live(graph)  # a value that nothing reads needs no input
     needed, deciding = needs.walk(read), StaticInputs(branches=True).walk(read)
     return tuple(
         replace(v, static=reason(v, needed), decides=v.name in deciding and _is_number(v)) for v in graph.inputs

@@ -22,7 +22,8 @@ from jaxops.static import Dim, Undecided, is_symbolic
 
 # Sizes up to here are tried. float32 has 24 bits, so larger ones would leave fewer than 8 for the fraction.
 LARGEST = 2**16
-# What a constant of a model means: 0.7 in float32 is 7/10. Larger numbers could overflow the int32 of traced sizes.
+# The ratio that a constant of a model means: 0.7 in float32 is 7/10. Larger numbers could overflow the int32 of traced
+# sizes.
 _DENOMINATOR, _NUMERATOR = 1024, 2**14
 _SENTINEL = 10**9  # what TensorFlow's converter writes for the end of an axis: compared, and no factor
 _EXACT_TYPES = ("float32", "float64")
@@ -246,7 +247,7 @@ def _whole(a: SizeRatio, numerator: Callable[[Any], Any], rounded: Any) -> SizeR
 
 
 def _cast(a: SizeRatio, dtype: Any) -> SizeRatio | SizeError:
-    """In another type; truncated to integers."""
+    """The ratio in another type; truncated to integers."""
     if is_float(dtype):
         if not is_float(a.dtype):
             return of_size(a.numerator, dtype)

@@ -137,7 +137,7 @@ def _meeting(sides: Sequence[Dim], symbol: Dim, first: Dim, second: Dim) -> Dim:
 
 
 def _growth(before: np.ndarray, after: Any) -> np.ndarray | None:
-    """By how much a value grows: whole numbers; None if it is not known, or changes in another way."""
+    """The growth of a value: integers; None if it is unknown, or the value changes in another way."""
     if not isinstance(after, np.ndarray) or after.shape != before.shape:
         return None
     if before.dtype.kind not in "iuO":

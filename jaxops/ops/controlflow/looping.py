@@ -218,7 +218,7 @@ class _Loop:
         try:
             jax.eval_shape(lambda: shapes.extend(self.step(np.array(0), _TRUE, self.state)[2]))
         except JaxopsError:
-            # Body cannot run on what an empty loop leaves it with, such as the first of no boxes.
+            # Body cannot run on the values that an empty loop leaves, such as the first of no boxes.
             if not self.declared or any(value.shape is None or value.dtype is None for value in self.declared):
                 raise
             sizes = [[d if isinstance(d, int) else 0 for d in value.shape] for value in self.declared]

@@ -74,7 +74,7 @@ def qlinear_matmul(
     y_scale: Array,
     y_zero_point: Array,
 ) -> jax.Array:
-    """The product of the matrices that a and b stand for, quantized: round(product / y_scale) + y_zero_point.
+    """The product of the dequantized matrices a and b, quantized: round(product / y_scale) + y_zero_point.
 
     a: (…, M, K) or (K,). b: (…, K, N) or (K,). int8, uint8 or an 8-bit float, each. a_scale, a_zero_point: a scalar,
     (M,) or (…, M, 1), the zero point in the type of a. b_scale, b_zero_point: a scalar, (N,) or (…, 1, N).

@@ -93,7 +93,7 @@ def _normalization(
 
 @jit_if_concrete
 def _scaled(operands: tuple[Any, Any, Any], op: str, axes: tuple[int, ...], epsilon: float, simplified: bool) -> Any:
-    """In the dtype of scale, with the statistics in the dtype of the sums."""
+    """The result in the dtype of scale, with the statistics in the dtype of the sums."""
     x, scale, b = operands
     work = accumulation_type(x.dtype, scale.dtype)
     y, mean, inverse = normalized(x.astype(work), axes, epsilon, simplified)

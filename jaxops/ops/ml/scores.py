@@ -80,7 +80,7 @@ def transformed(scores: Any, how: PostTransform) -> Any:
     powers = jnp.exp(scores - jnp.broadcast_to(greatest, scores.shape))
     if how == "SOFTMAX":
         return powers / jnp.broadcast_to(jnp.sum(powers, -1, keepdims=True), scores.shape)
-    # Written as in onnxruntime, which divides what is near zero too.
+    # Written as in onnxruntime, which divides numbers near zero, too.
     counts = jnp.abs(scores) > jnp.asarray(1e-7, scores.dtype)
     total = jnp.sum(jnp.where(counts, powers, jnp.zeros_like(powers)), -1, keepdims=True)
     near = scores * jnp.broadcast_to(jnp.exp(-greatest), scores.shape)

@@ -1,4 +1,4 @@
-"""From the lists that describe trees in a model to their tables."""
+"""Turns the lists that describe trees in a model into tables."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -40,7 +40,7 @@ def _as_integers(weights: np.ndarray, count: int) -> list[tuple[np.ndarray, np.f
     infinities, NaN, and numbers at the ends of the range of floats.
     """
     integer_type = np.dtype(f"int{weights.itemsize * 8}")
-    # One bit for the sign, and one for what rounding adds to the greatest sum.
+    # One bit for the sign, and one because rounding may increase the greatest sum.
     bits = weights.itemsize * 8 - 2
     limits = np.finfo(weights.dtype)
     remainder, parts = weights.astype(np.float64), []

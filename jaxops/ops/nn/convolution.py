@@ -146,7 +146,7 @@ def _conv_transpose(
 
 
 def _of_one_element(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
-    """For data of one element along each axis, which scales the filters: one product.
+    """The result for data of one element along each axis, which scales the filters: one product.
 
     A generator of DCGAN, which begins with one, takes 0.95 → 0.77 ms and starts in 0.8 of the time.
     """

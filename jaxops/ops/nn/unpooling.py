@@ -57,8 +57,8 @@ def _col2im(x: Any, image: Sizes, block: Sizes, window_options: Options) -> Any:
     y = y.reshape(*sizes[:2], *block, *windows.sizes)
     rank = len(block)
     for axis in range(rank):
-        # Axis 2 holds the elements of a block along this axis, axis 1 + rank of what remains the blocks' places. The
-        # k-th elements are a strided row of the image. A finished axis goes to the end.
+        # Axis 2 holds the elements of a block along this axis, axis 1 + rank of the remaining axes the blocks'
+        # positions. The k-th elements are a strided row of the image. A finished axis goes to the end.
         step, dilation, (low, high) = windows.strides[axis], windows.dilations[axis], windows.pads[axis]
         length, array_axis = image[axis] + low + high, 1 + rank - axis
         total: Any = None

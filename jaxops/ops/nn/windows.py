@@ -52,7 +52,7 @@ def pool(x: jax.Array, windows: Windows, initial: Any, combine: Combine, reducer
 
 
 def _of_padded(x: jax.Array, windows: Windows, initial: Any, combine: Combine, reducer: Combine) -> jax.Array:
-    """From one padded copy, which is better without derivatives: XLA makes a loop of each padded slice of the first
+    """Pools one padded copy, which is faster without derivatives: XLA makes a loop of each padded slice of the first
     axis, and compiles it. Inception v2, with ten pools, compiles in 0.85 of the time, and its call takes 0.99.
     """
     copy, windows = padded(x, windows, initial)

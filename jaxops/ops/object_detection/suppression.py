@@ -91,7 +91,7 @@ def non_max_suppression(
 
 
 def _rounded_up(boxes: jax.Array, scores: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """As many boxes as the next power of two; a NaN is never selected.
+    """Rounds the number of boxes up to the next power of two; a NaN is never selected.
 
     The number of boxes often depends on data, and so a few programs serve all numbers.
     """
@@ -141,12 +141,12 @@ def _select(operands: tuple[Any, ...], centred: bool) -> Any:
         def step(state: Any) -> Any:
             left, chosen, count = state
             best = jnp.argmax(jnp.where(left, scores, -jnp.inf)).astype(np.int32)
-            # Among what is left: scores may be -inf.
+            # Among the remaining boxes: scores may be -inf.
             best = jnp.where(left[best], best, jnp.argmax(left).astype(np.int32))
             edges = jnp.minimum(high, high[best][None]) - jnp.maximum(low, low[best][None])
             common = jnp.maximum(edges, 0).prod(-1)
             union = area + area[best] - common
-            # As in onnxruntime, what has no area overlaps nothing.
+            # As in onnxruntime, a box without area overlaps nothing.
             apart = ~((common / jnp.where(union > 0, union, 1) > overlap) & (area > 0) & (area[best] > 0))
             left = left & apart & (jnp.arange(number, dtype=np.int32) != best)
             return left, chosen.at[count].set(best), count + 1

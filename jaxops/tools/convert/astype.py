@@ -79,7 +79,7 @@ class Converting(WrappedOperator):
         self, inputs: Sequence[Any], is_traced: Callable[[Any], bool], convert: Callable[[Any, np.dtype], Any]
     ) -> list[Any]:
         """The operands that the operator computes with; static ones stay as they are among themselves."""
-        # But what enters a loop meets what comes round.
+        # But the initial state of a loop must have the types of its next state.
         if not self.subgraphs and not any(map(is_traced, jax.tree.leaves(list(inputs)))):
             return list(inputs)
         return [

@@ -217,7 +217,7 @@ class Numbers:
 
     @property
     def lasting(self) -> np.ndarray:
-        """Of each remainder by the period, whether all larger numbers with that are in the set."""
+        """For each remainder by the period, True if all larger numbers with that remainder are in the set."""
         return np.roll(self.fits[-self.period :], (len(self.fits) - self.period) % self.period)
 
     @property

@@ -46,14 +46,14 @@ class Limits:
     axes: Mapping[str, int] = field(default_factory=dict)
     learned: list[Limit] = field(default_factory=list)
     in_trace: bool = False
-    turned: dict[str, str] = field(default_factory=dict)  # what a branch needs → what holds instead
-    _branches: dict[str, str] = field(default_factory=dict)  # likewise, what was learned of branches
+    turned: dict[str, str] = field(default_factory=dict)  # requirement of a branch → its opposite, which holds instead
+    _branches: dict[str, str] = field(default_factory=dict)  # likewise, the requirements that branches taught
     _tried: set[tuple[str, Limit]] = field(default_factory=set)
     _question: str = ""
     _constraints: list[str] = field(default_factory=list)
-    _meanings: dict[str, str] = field(default_factory=dict)  # what the symbols of the inputs stand for
+    _meanings: dict[str, str] = field(default_factory=dict)  # the sizes that the symbols of the inputs stand for
     _scopes: list[tuple[Any, dict[str, str]]] = field(default_factory=list)  # of this trace, with that of their symbols
-    _newest: dict[tuple[int, str], Any] = field(default_factory=dict)  # a size of a scope → what it is now
+    _newest: dict[tuple[int, str], Any] = field(default_factory=dict)  # a size of a scope → its form now
 
     @property
     def constraints(self) -> Sequence[str]:

@@ -22,7 +22,7 @@ from jaxops.tools.export.terms import reduced, summed, terms
 
 # The largest number whose multiples a size may have to be.
 MOST = 1024
-# What the other sizes are, where numbers are sought that one of them may be.
+# The numbers for all other sizes, while one size is tried.
 _OTHERS = (101, 103, 107, 109, 113, 127, 131, 137)
 _DIVISOR = re.compile(r", (\d+)\)")
 SIGN = re.compile(r"\s*(<=|>=|==)\s*")

@@ -11,7 +11,7 @@ from jaxops.errors import ModelError, ShapeError, SignatureError
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.signature import CACHE, operand_marks
 
-# What tells the two sides of a cache apart; without these words their names are equal.
+# Words that tell the two sides of a cache apart; without them their names are equal.
 _SIDES = {"past", "present", "cache", "caches", "kv", "in", "out", "input", "output", "inputs", "outputs"}
 _SIDES |= {"new", "old", "next", "prev", "previous", "updated", "current"}
 # Inputs that say where the new tokens go in a cache that keeps its size.

@@ -27,6 +27,6 @@ def numbers_needed(trace: Callable[[Mapping[str, Dim]], Any], names: Sequence[st
             if not (name and right.isdigit()):
                 return numbers
             numbers[name] = int(right)
-        except (JaxopsError, Undecided):  # what is wrong there, the first step says
+        except (JaxopsError, Undecided):  # the first step reports such an error
             return numbers
     return numbers

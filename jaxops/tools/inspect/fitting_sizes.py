@@ -20,11 +20,11 @@ from jaxops.tools.export.size_limits import Limits
 from jaxops.tools.export.solving import SIGN
 
 Shapes = dict[str, jax.ShapeDtypeStruct]
-# What is tried where limits alone do not say which sizes fit.
+# The sizes to try if limits alone do not tell which ones fit.
 _TRIED = (2, 3, 4, 5, 8, 16, 32, 64, 128, 224, 256, 512, 1024, 4096, 16384)
 # How often limits are looked for, and steps of one until they hold.
 _ROUNDS, _STEPS = 50, 10_000
-# What tracing raises for sizes that do not fit, or that JAX cannot follow.
+# The exceptions of tracing for sizes that do not fit, or that JAX cannot handle.
 _MISFITS = (JaxopsError, Undecided, TypeError, ValueError, NotImplementedError, ArithmeticError)
 _HOLDS = {"==": operator.eq, ">=": operator.ge, "<=": operator.le}
 
@@ -174,7 +174,7 @@ class _Search:
         one_more = ({**smallest, symbol: smallest[symbol] + 1} for symbol in free)  # such as the sum of two others
         solutions = (_holding(constraints, values) for values in (smallest, *one_more, *grown(smallest)))
         seen: list[dict[str, int]] = []
-        # Limits that a symbolic trace finds before it fails may lead astray; then sizes without them fit.
+        # A symbolic trace that fails may have found misleading limits; then sizes without them fit.
         for values in itertools.chain(itertools.islice(solutions, 1 + len(free)), grown(ones), solutions):
             if values is not None and values not in seen:
                 seen.append(values)

@@ -30,7 +30,7 @@ _COLORS = {
 }
 _FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
 _NAME, _SMALL = 13.0, 10.5  # sizes of letters
-_LINE, _INNER, _TITLE = 16.0, 16.0, 30.0  # height of a line; around what a module holds; above it
+_LINE, _INNER, _TITLE = 16.0, 16.0, 30.0  # height of a line; margin around the contents of a module; space above them
 _MARGIN = 24.0
 _ALONG = (0.5, 0.3, 0.7)  # where on an arrow a shape may stand
 

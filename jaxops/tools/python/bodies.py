@@ -10,7 +10,7 @@ from jaxops.graph.interpreter import run_graph, run_node
 from jaxops.graph.nodes import Graph, Node
 from jaxops.tools.python.operands import FAILURES, Operand
 
-# (subgraph → what enters it, by name; the results of the node). None stands for what is not known.
+# (subgraph → its inputs by name; the results of the node). None stands for an unknown fact.
 Known = tuple[dict[str, dict[str, Any]], Sequence[Any] | None]
 
 

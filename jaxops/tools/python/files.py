@@ -70,7 +70,7 @@ def _storable(value: Any) -> Any:
 
 
 def in_params(dtype: np.dtype) -> np.dtype | None:
-    """As `stored_as`, for the file of the parameters, which has bfloat16, too."""
+    """The stored type as in `stored_as`, for the file of the parameters, which can hold bfloat16, too."""
     return None if dtype.name == "bfloat16" else stored_as(dtype)
 
 

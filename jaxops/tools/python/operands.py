@@ -15,7 +15,7 @@ from jaxops.static import Undecided
 from jaxops.tools.python.expressions import Expression, Ref, call
 from jaxops.tools.python.literals import literal, written_sizes
 
-# What an abstract evaluation of an operator may raise where its operands are not known well enough.
+# The exceptions of an abstract evaluation whose operands are not known well enough.
 FAILURES = (JaxopsError, Undecided, TypeError, ValueError, NotImplementedError, ArithmeticError)
 
 
@@ -88,13 +88,13 @@ class Operand:
         return _UNKNOWN if self.fact is None else self.fact.dtype
 
     def reshape(self, *shape: Any) -> "Operand":
-        """As of an array."""
+        """An array's method, written down."""
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
         written = call("jo.reshape", [self.expression, written_sizes(np.array(sizes, object))])
         return Operand(written, self._of(lambda x: ops.reshape(x, sizes)))
 
     def astype(self, dtype: Any) -> "Operand":
-        """As of an array; nothing where it has the type already."""
+        """An array's method, written down; no call if it has the type already."""
         if self.fact is not None and canonical(dtype) == self.fact.dtype:
             return self
         written = call("jo.cast", [self.expression, literal(np.dtype(dtype))], ["", "to"])

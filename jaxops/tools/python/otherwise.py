@@ -11,7 +11,7 @@ from jaxops.tools.python.call_arguments import arguments, written
 from jaxops.tools.python.expressions import Group, call, flat
 from jaxops.tools.python.operands import Operand
 
-# An expression, and what is known of its results.
+# An expression, and the known facts about its results.
 Written = tuple[Group, Sequence[Any] | None]
 
 

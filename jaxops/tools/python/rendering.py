@@ -294,7 +294,7 @@ class _Scope:
             producer, inner = pending.pop(name)
             longer = replaced(expression, lambda leaf, n=name, e=inner: e if leaf == Ref(n) else leaf)
             captured = step is not None and any(name in body.captured() for body in step.bodies.values())
-            is_returned = step is None and expression == Ref(name)  # what a function returns
+            is_returned = step is None and expression == Ref(name)  # the result of a function
             short = producer.calls is None and depth(longer) <= _DEEPEST and self._width(longer) <= _WIDEST
             if is_returned or (short and not captured):
                 expression = longer

@@ -57,7 +57,7 @@ class Function:
     key: Expression | None = None  # the random key of a body, unless it is called with another
     facts: dict[str, Any] = field(default_factory=dict)  # of arguments and results, where they are known
     is_main: bool = False
-    takes: Sequence[Any] = ()  # what a body says that it takes, where its operator reads that
+    takes: Sequence[Any] = ()  # the declared inputs of a body, if its operator reads them
 
     def captured(self) -> list[str]:
         """The values that it reads and does not compute."""

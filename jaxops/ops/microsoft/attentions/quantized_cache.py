@@ -32,7 +32,7 @@ def quantized(x: Any, scale: Any, bits: int) -> Any:
 
 
 def dequantized(cache: Any, scale: Any, bits: int, dtype: Any) -> Any:
-    """The floats that a cache stands for."""
+    """The dequantized cache."""
     if bits == 8:
         return (cache.astype(np.float32) * scale).astype(dtype)
     halves = jnp.stack([cache & np.uint8(15), cache >> np.uint8(4)], -1)
