@@ -1,6 +1,5 @@
 """Loading: from what a front end reads to a model, with the options that every file format has."""
 
-import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping
@@ -85,26 +84,19 @@ class BoundModel:
 
 
 def takes_options(load: F) -> F:
-    """The `load` of a front end, whose signature and docstring show all `Options`, and which says what is wrong with
-    one. A line `{options}` of its docstring stands for theirs."""
-    parameters = list(inspect.signature(load).parameters.values())
-    keyword = inspect.Parameter.KEYWORD_ONLY
+    """Makes the `load` of a front end show all `Options`, and say what is wrong with one.
+
+    A line `{options}` of its docstring stands for theirs.
+    """
+    model, *extra, _ = inspect.signature(load).parameters.values()
     shown = [
-        inspect.Parameter(k, keyword, default=_DEFAULTS[k], annotation=v) for k, v in Options.__annotations__.items()
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS[name], annotation=annotation)
+        for name, annotation in Options.__annotations__.items()
     ]
-    signature = inspect.Signature([*parameters[:1], *shown, *parameters[1:-1]], return_annotation=Model)
-
-    @functools.wraps(load)
-    def call(*args: Any, **named: Any) -> Model:
-        try:
-            signature.bind(*args, **named)
-        except TypeError as error:
-            raise TypeError(f"load() {error}") from None
-        return load(*args, **named)
-
-    cast(Any, call).__signature__ = signature
-    call.__doc__ = (load.__doc__ or "").replace("{options}", (Options.__doc__ or "").strip())
-    return cast(F, explained(call))
+    shared = cast(Any, load)
+    shared.__signature__ = inspect.Signature([model, *shown, *extra], return_annotation=Model)
+    shared.__doc__ = (load.__doc__ or "").replace("{options}", (Options.__doc__ or "").strip())
+    return explained(load)
 
 
 def load_model(bind: Callable[[Operators], BoundModel], options: Options) -> Model:
@@ -112,6 +104,8 @@ def load_model(bind: Callable[[Operators], BoundModel], options: Options) -> Mod
 
     Raises ArgumentError for an option that the model does not have a use for; what `bind` and `Model` raise.
     """
+    for name in options.keys() - _DEFAULTS.keys():
+        raise TypeError(f"load() got an unexpected keyword argument '{name}'")
     chosen = {**_DEFAULTS, **options}
     x64, limit, operators = chosen["x64"], chosen["max_bytes"], chosen["operators"]
     if x64 != "auto" and not isinstance(x64, bool):

@@ -1,7 +1,7 @@
 """The facts about an operator that a graph needs."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
@@ -105,3 +105,9 @@ class WrappedOperator:
         if name.startswith("_"):  # of protocols, which copies and printers ask for
             raise AttributeError(name)
         return getattr(self.inner, name)
+
+    def with_function(self, fn: Callable[..., Any]) -> Self:
+        """The same operator, done by another function of the same signature."""
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__, inner=self.inner.with_function(fn))
+        return copied

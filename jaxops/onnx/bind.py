@@ -14,6 +14,7 @@ from onnx import helper
 
 from jaxops.errors import ModelError, SignatureError, UnsupportedError
 from jaxops.frontend.custom_operators import CustomOperator, custom_operators
+from jaxops.frontend.integer_types import with_integer_types
 from jaxops.frontend.norm_gradients import with_safe_norms
 from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.graph.inline_functions import inline_deep_calls
@@ -24,11 +25,9 @@ from jaxops.onnx.disputed import warn_of_disputed
 from jaxops.onnx.functions import calls, resolved
 from jaxops.onnx.gradient_node import with_differentiated
 from jaxops.onnx.lenient import opset_of, tolerant
-from jaxops.onnx.narrow_integers import with_narrow_operators
 from jaxops.onnx.read import function
 from jaxops.onnx.registry import Operator, find
 from jaxops.onnx.schemas import newest_opset
-from jaxops.onnx.uint64 import with_wide_operators
 from jaxops.onnx.unbound import Function, OperatorName, Source
 from jaxops.static import is_symbolic
 
@@ -48,7 +47,7 @@ def bind(source: Source, operators: Mapping[tuple[str, str], Callable[..., Any]]
     graph = binder.graph(source.graph, source.opsets, frozenset(), None)
     binder.report()
     warn_of_disputed(graph)
-    return with_narrow_operators(with_wide_operators(graph))
+    return with_integer_types(graph)
 
 
 def with_body(node: Node) -> Node:

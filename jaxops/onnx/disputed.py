@@ -16,7 +16,7 @@ def warn_of_disputed(graph: Graph) -> None:
             f"MaxUnpool '{labels[0]}'{f' and {len(labels) - 1} more' if len(labels) > 1 else ''}: where `output_shape` "
             "is larger than the sizes that follow from the input, indices count in the smaller sizes, as in the test "
             "suite of the standard; its text, and onnxruntime, count them in `output_shape`",
-            stacklevel=8,
+            stacklevel=7,
         )
 
 

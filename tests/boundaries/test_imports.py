@@ -78,7 +78,8 @@ ALLOWED = {
     "jaxops.frontend": {"jax", "numpy", "jaxops.compiler"} | FRONT_END,
     "jaxops.frontend.loading": {"jaxops.garbage", "jaxops.model", "jaxops.runtime", "jaxops.tools"} | FRONT_END,
     "jaxops.frontend.declarations": {"jaxops.runtime"} | FRONT_END,
-    # It tells operators apart by the functions of `ops`, which it does not call.
+    # These tell operators apart by the functions of `ops`, which they do not call.
+    "jaxops.frontend.integer_types": {"numpy", "jaxops.ops"} | FRONT_END,
     "jaxops.frontend.norm_gradients": {"numpy", "jaxops.kernels", "jaxops.ops"} | FRONT_END,
     # Only what is ONNX; never computes on tensor data either.
     "jaxops.onnx": {"jax", "numpy", "jaxops.onnx"} | FRONT_END,
@@ -86,9 +87,6 @@ ALLOWED = {
     "jaxops.onnx.loading": {"jaxops.frontend", "jaxops.model", "jaxops.onnx"},
     "jaxops.onnx.schemas": {"chex", "jax", "numpy", "onnx", "jaxops.onnx"} | BASE,
     "jaxops.onnx.registry": {"numpy", "onnx", "jaxops.ops", "jaxops.onnx"} | FRONT_END,
-    # These tell operators apart by the functions of `ops`, which they do not call.
-    "jaxops.onnx.narrow_integers": {"numpy", "jaxops.ops", "jaxops.onnx"} | FRONT_END,
-    "jaxops.onnx.uint64": {"numpy", "jaxops.ops", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.bind": {"numpy", "onnx", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.read": {"numpy", "onnx", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.open": {"numpy", "onnx", "google.protobuf", "jaxops.onnx"} | FRONT_END,

@@ -30,8 +30,8 @@ def test_the_signature_and_the_docstring_have_all_options():
     ("call", "error", "text"),
     [
         (lambda: load(PROTO, size={}), TypeError, r"^load\(\) got an unexpected keyword argument 'size'$"),
-        (lambda: load(), TypeError, r"^load\(\) missing a required argument: 'model'$"),
-        (lambda: load(PROTO, {}), TypeError, r"^load\(\) too many positional arguments$"),
+        (lambda: load(), TypeError, r"^load\(\) missing 1 required positional argument: 'model'$"),
+        (lambda: load(PROTO, {}), TypeError, r"^load\(\) takes 1 positional argument but 2 were given$"),
         (lambda: load(PROTO, x64=None), ArgumentError, "`x64` is None; it must be 'auto', True or False"),
     ],
 )

@@ -1,0 +1,154 @@
+"""Integer types that values do not say themselves, followed through a graph.
+
+An array of uint32 does not say that it stands for uint64, as it does while x64 is off: nodes on uint64 whose results
+take all 64 bits refuse it. Symbolic sizes have no element type, and the numbers among them, such as the last of
+(batch, length, 5), are int64: where a model casts sizes to int32, what it computes of them has that type.
+"""
+
+import dataclasses
+import functools
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxops import ops
+from jaxops.errors import OutOfRangeError, message
+from jaxops.graph.nodes import Graph, Node
+from jaxops.graph.operator import WrappedOperator
+
+_Type = np.dtype | None
+_WIDE = np.dtype(np.uint64)
+# What symbolic sizes may be cast to and stay sizes, but for the type that they have.
+_NARROW = {np.dtype(t) for t in (np.int32, np.uint32, np.uint64)}
+
+
+class WideOperator(WrappedOperator):
+    """An operator on uint64 that a program of 32 bits cannot run."""
+
+    def call(
+        self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any
+    ) -> Sequence[Any]:
+        """The outputs of the operator; OutOfRangeError where uint32 stands for an operand."""
+        if any(x.dtype == np.uint32 for x in inputs):  # a traced one, or what a piece of the model has computed
+            raise OutOfRangeError(
+                message(
+                    self.name,
+                    "its operands are uint64, and the result takes bits that uint32, which stands for uint64 while "
+                    "x64 is off, does not have",
+                    **dict(zip(self.formals, inputs, strict=True)),
+                    hint="load the model with x64='auto' or True, or turn x64 on with "
+                    "jax.config.update('jax_enable_x64', True)",
+                )
+            )
+        return self.inner.call(inputs, attributes, n_outputs=n_outputs, rng=rng)
+
+
+class NarrowOperator(WrappedOperator):
+    """An operator on static values; types: of its results, None where that is int64 or open."""
+
+    def __init__(self, inner: Any, types: tuple[_Type, ...]) -> None:
+        super().__init__(inner)
+        self.types = types
+
+    def __reduce__(self) -> Any:
+        return _narrow, (self.inner, self.types)
+
+    def call(
+        self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any
+    ) -> Sequence[Any]:
+        """The outputs of the operator; numbers that were sizes get the type that the model says."""
+        outputs = self.inner.call(inputs, attributes, n_outputs=n_outputs, rng=rng)
+        types = (*self.types, *[None] * len(outputs))
+        return tuple(
+            y.astype(dtype) if dtype and isinstance(y, np.ndarray) and y.dtype == np.int64 else y
+            for y, dtype in zip(outputs, types, strict=False)
+        )
+
+
+@functools.cache
+def _narrow(inner: Any, types: tuple[_Type, ...]) -> NarrowOperator:
+    """One operator for equal nodes, as the front end gives them."""
+    return NarrowOperator(inner, types)
+
+
+def with_integer_types(graph: Graph) -> Graph:
+    """A bound graph whose operators keep to the integer types that it says, its subgraphs and bodies too."""
+    walk = _Walk()
+    return walk.graph(graph, {}, ChainMap())[0] if walk.concerns(graph) else graph
+
+
+def _needs_bits(node: Node) -> bool:
+    """Returns True if 32 bits cannot hold the result. Those of right shifts and of operators that combine bits fit."""
+    function = node.operator.function
+    left = function is ops.bit_shift and node.attributes.get("direction") == "LEFT"
+    return left or function is ops.bitwise_not
+
+
+def _casts(node: Node) -> bool:
+    return node.operator.function is ops.cast and node.attributes.get("to") in _NARROW
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self._concerns: dict[Graph, bool] = {}
+        self._bodies: dict[tuple[Graph, tuple[_Type, ...]], tuple[Graph, list[_Type]]] = {}
+
+    def concerns(self, graph: Graph) -> bool:
+        """Returns True if such a node is in the graph or inside it, whatever the types of its inputs."""
+        if graph not in self._concerns:
+            here = any(_needs_bits(node) or _casts(node) for node in graph.nodes)
+            self._concerns[graph] = here or any(map(self.concerns, graph.nested))
+        return self._concerns[graph]
+
+    def graph(
+        self, graph: Graph, inputs: Mapping[str, _Type], outer: ChainMap[str, _Type]
+    ) -> tuple[Graph, list[_Type]]:
+        """The graph, and the types of its outputs. inputs, outer: those of its inputs and captures, where known."""
+        types = outer.new_child({v.name: v.dtype or inputs.get(v.name) for v in graph.inputs})
+        types.update((name, tensor.dtype) for name, tensor in graph.initializers.items())
+        nodes = tuple(self.node(node, types) for node in graph.nodes)
+        if any(new is not old for new, old in zip(nodes, graph.nodes, strict=True)):
+            graph = dataclasses.replace(graph, nodes=nodes)
+        return graph, [types.get(v.name) for v in graph.outputs]
+
+    def node(self, node: Node, types: ChainMap[str, _Type]) -> Node:
+        inputs = [types.get(name) for name in node.inputs]
+        if node.body is not None:
+            body, outputs = self.body(node.body, inputs)
+            node = node if body is node.body else dataclasses.replace(node, body=body)
+        elif node.subgraphs:
+            node, outputs = self.subgraphs(node, inputs, types)
+        else:
+            outputs = node.operator.output_types(node, inputs)
+            if inputs and inputs[0] == _WIDE and _needs_bits(node):
+                node = dataclasses.replace(node, operator=WideOperator(node.operator))
+            elif node.operator.foldable and not _NARROW.isdisjoint(outputs):
+                narrow = tuple(dtype if dtype in _NARROW else None for dtype in outputs)
+                node = dataclasses.replace(node, operator=_narrow(node.operator, narrow))
+        types.update((name, dtype) for name, dtype in zip(node.outputs, outputs, strict=False) if name)
+        return node
+
+    def body(self, body: Graph, inputs: Sequence[_Type]) -> tuple[Graph, list[_Type]]:
+        """The body of a function, walked once for the same types."""
+        key = body, tuple(inputs)
+        if key not in self._bodies:
+            formals = {value.name: dtype for value, dtype in zip(body.inputs, inputs, strict=False)}
+            self._bodies[key] = self.graph(body, formals, ChainMap())
+        return self._bodies[key]
+
+    def subgraphs(
+        self, node: Node, inputs: Sequence[_Type], types: ChainMap[str, _Type]
+    ) -> tuple[Node, Sequence[_Type]]:
+        graphs: dict[str, Graph] = {}
+        outputs: Sequence[_Type] = ()
+        for name, graph in node.subgraphs.items():
+            flow = node.operator.subgraphs[name]
+            entering = [] if flow.first is None else inputs[flow.first :]
+            formals = {value.name: dtype for value, dtype in zip(graph.inputs, entering, strict=False)}
+            graphs[name], results = self.graph(graph, formals, types)
+            outputs = () if flow.modifies or flow.several else results[flow.leading :]
+        if all(graph is node.subgraphs[name] for name, graph in graphs.items()):
+            return node, outputs
+        return dataclasses.replace(node, attributes={**node.attributes, **graphs}), outputs
