@@ -16,15 +16,15 @@ from jaxops.onnx.read import read
 def load(model: Readable, *, external_data: str | os.PathLike[str] | None = None, **options: Unpack[Options]) -> Model:
     """Loads an ONNX model as a JAX function.
 
-    It accepts what can mean one thing, although the opset forbids it: see `jaxops.onnx.lenient`.
+    It accepts a file that breaks a rule of its opset but is unambiguous: see `jaxops.onnx.lenient`.
 
     model: the path of a file, a file opened as binary, its bytes, a ModelProto or a torch.onnx.ONNXProgram. Weights,
-    also those in files beside it, which are looked for and checked now, are read when they are needed: those that calls
-    read by the first one, and all when `Model.params` is first used. The files must not be written to before; the
-    model's own may be removed or replaced.
+    also those in files beside it, which are looked for and checked now, are read lazily: those of calls at the first
+    call, all at the first use of `Model.params`. Do not modify the files before that; the model's own may be removed
+    or replaced.
     {options}
     external_data: the folder of the files with weights, in place of the model's own: that of its path, and that of the
-    file which this path is a link to. Links may lead from one of these folders into another, and nowhere else.
+    file which this path is a link to. Links may lead only from one of these folders into another.
 
     Raises PathError, a FileNotFoundError; ModelError for a file that is damaged, contradicts itself, has a cycle, or
     whose external data is missing or outside of all folders; UnsupportedError with a list of all operators that jaxops

@@ -248,7 +248,8 @@ def dynamic_time_warping(input: Array, *, size: Static = None) -> jax.Array:
                 op,
                 "the length of the path depends on `input`, which is traced",
                 input=cost,
-                hint=f"call it outside `jax.jit`, or give `size`: {op}(…, size=n) returns n places, filled up with -1",
+                hint="call it outside `jax.jit`, as a loaded model does in `model(…)`, or give `size`: "
+                f"{op}(…, size=n) returns n places, filled up with -1",
             )
         )
     path, length = _warping(cost, sum(cost.shape) - 1)

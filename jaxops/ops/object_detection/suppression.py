@@ -65,7 +65,8 @@ def non_max_suppression(
                 "the number of selected boxes depends on operands that are traced",
                 boxes=boxes,
                 scores=scores,
-                hint=f"call it outside `jax.jit`, or give `size`: {op}(…, size=n) has room for n and fills up the rest",
+                hint="call it outside `jax.jit`, as a loaded model does in `model(…)`, or give `size`: "
+                f"{op}(…, size=n) has room for n and fills up the rest",
             )
         )
     areas, marks = floating(op, boxes=boxes, scores=scores)

@@ -68,7 +68,8 @@ def _unbounded(op: str, operand: str, value: Any, size: Static) -> bool:
                 op,
                 f"the size of the result depends on `{operand}`, which is traced",
                 **{operand: value},
-                hint=f"call it outside `jax.jit`, or give `size`: {op}(…, size=n) returns n entries, padded or cropped",
+                hint="call it outside `jax.jit`, as a loaded model does in `model(…)`, or give `size`: "
+                f"{op}(…, size=n) returns n entries, padded or cropped",
             )
         )
     return True

@@ -204,7 +204,11 @@ ERRORS = [
         StaticError,
         "depends on `condition`, which is traced",
     ),
-    (lambda: jax.jit(ops.nonzero)(X), StaticError, r"outside `jax.jit`, or give `size`: nonzero\(…, size=n\)"),
+    (
+        lambda: jax.jit(ops.nonzero)(X),
+        StaticError,
+        r"outside `jax.jit`, as a loaded model does in `model\(…\)`, or give `size`: nonzero\(…, size=n\)",
+    ),
     (lambda: jax.jit(ops.unique)(X), StaticError, "unique: the size of the result depends on `x`"),
     (lambda: ops.unique(X, sorted=0, size=3), ArgumentError, "together with `size` it must be 1"),
     (lambda: ops.unique(X, axis=2), AxisError, "`axis` is 2"),

@@ -69,7 +69,8 @@ def bifurcation_detector(
                 op,
                 "the number of tokens depends on `pred_tokens`, and an operand is traced",
                 pred_tokens=predicted,
-                hint=f"call it outside `jax.jit`, or give `size`: {op}(…, size=n) returns n tokens, filled up with -1",
+                hint="call it outside `jax.jit`, as a loaded model does in `model(…)`, or give `size`: "
+                f"{op}(…, size=n) returns n tokens, filled up with -1",
             )
         )
     tokens, next_index, count = _detected(operands, shortest, longest, current.shape[0] + predicted.shape[0])
