@@ -88,7 +88,7 @@ LEVERS = {
     },
     "Winograd's products": {"jaxops.kernels.convolution.winograd.pays": lambda x, w, windows, narrow: False},
     "small convolutions": {"jaxops.kernels.convolution.select_cpu._is_small_product": lambda x, w, rows: False},
-    "means as products": {"jaxops.kernels.matmul.vector._is_specialized_cpu": lambda target: False},
+    "means as products": {"jaxops.kernels.matmul.vector._is_mean_of_image": lambda x, axes: False},
     "weights as columns": {"jaxops.kernels.matmul.dot._reads_columns": lambda b, rows: False},
     "weights as rows": {"jaxops.kernels.matmul.dot._reads_rows": lambda b, rows: False},
     "weights on the left": {"jaxops.kernels.matmul.dot._on_the_left": lambda dtype, sizes, rows: False},

@@ -91,14 +91,16 @@ def mean_of_places(x: Any, axes: tuple[int, ...]) -> Any:
 
     On a CPU a specialized program has a product of it, where this is faster.
     """
+    return _mean_of_places(x) if _is_mean_of_image(x, axes) else None
+
+
+def _is_mean_of_image(x: Any, axes: tuple[int, ...]) -> bool:
     if x.dtype != np.float32 or x.ndim < 4 or axes != tuple(range(2, x.ndim)):
-        return None
+        return False
     if x.shape[0] != 1 or not all(isinstance(d, int) for d in x.shape):
-        return None
+        return False
     places = math.prod(x.shape[2:])
-    if places < _FEWEST_PLACES or (places > _MOST_PLACES and _parts(places) == 1):
-        return None
-    return _mean_of_places(x)
+    return places >= _FEWEST_PLACES and (places <= _MOST_PLACES or _parts(places) > 1)
 
 
 def _quotient(x: jax.Array) -> jax.Array:
