@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+import jax  # noqa: F401 - the doctest uses it
 from jax.sharding import NamedSharding, PartitionSpec, get_mesh
 
 from jaxops.errors import ArgumentError, ShapeError

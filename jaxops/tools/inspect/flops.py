@@ -1,10 +1,9 @@
 """Counts the arithmetic of a program: an addition or a multiplication of two numbers is one operation."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
-from jaxops.compiler.primitives import PRODUCTS, multiplications
+from jaxops.compiler.primitives import PRODUCTS, jaxprs, multiplications
 
 # One operation for each element of the result.
 _ELEMENTWISE = frozenset(
@@ -90,7 +89,7 @@ def of_equation(equation: Any) -> float:
     name, params = equation.primitive.name, equation.params
     if name == "cond":
         return max(operations(branch.jaxpr) for branch in params["branches"])
-    inner = sum(operations(jaxpr) for jaxpr in _programs(params.values()))
+    inner = sum(map(operations, jaxprs(equation)))
     if inner or name == "scan":
         return inner * params.get("length", 1)
     shapes: list[Any] = [getattr(v.aval, "shape", ()) for v in equation.invars]
@@ -102,14 +101,3 @@ def of_equation(equation: Any) -> float:
     if name in _REDUCTIONS:
         return float(math.prod(shapes[0]))
     return float(size) if name in _ELEMENTWISE else 0.0
-
-
-def _programs(values: Any) -> Iterator[Any]:
-    """The jaxprs among the parameters of an equation; of a rule for derivatives, the value counts."""
-    for value in values:
-        if hasattr(value, "eqns"):
-            yield value
-        elif hasattr(value, "jaxpr") and hasattr(value.jaxpr, "eqns"):
-            yield value.jaxpr
-        elif isinstance(value, list | tuple):
-            yield from _programs(value)
