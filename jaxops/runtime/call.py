@@ -121,7 +121,7 @@ class Pieces:
         rng: Any,
         own: Sequence[Any] | None = None,
     ) -> list[Any]:
-        """The outputs of a whole model. given: its inputs as `border.arrive` gives them. own: as they came in order,
+        """The outputs of a whole model. given: its inputs as `Border.arrive` gives them. own: as they came in order,
         in a model's own call: its parameters stay the same in the next calls, so that it pays to prepare them. Empty
         where other outputs are asked for than usually; None in any other call.
 
