@@ -13,7 +13,7 @@ from jaxops.compiler.primitives import jaxprs
 from jaxops.kernels.target import Target, this_machine
 from jaxops.static import PREPARED
 
-TARGET = Target("cpu", cores=2)
+TARGET = Target("cpu", cores=2, specialized=True, compiled_here=True)
 
 
 def inlined(fn: Callable[..., Any], *args: Any) -> Program:
@@ -36,7 +36,8 @@ def specialized(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     def function(*args: Any) -> Any:
         closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
-        program = inline_calls(select_kernels(Program.of(closed), this_machine()), this_machine())
+        target = this_machine(specialized=True, compiled_here=True)
+        program = inline_calls(select_kernels(Program.of(closed), target), target)
         return jax.tree.unflatten(jax.tree.structure(shapes), run(program, jax.tree.leaves(args)))
 
     return function

@@ -46,13 +46,18 @@ from jaxops.kernels.target import Target
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of the list. platforms: where it runs; () for all. after: the rows that it must follow. why: it does."""
+    """A row of the list.
+
+    platforms: where it runs; () for all. after: the rows that it must follow. why: it does. transformable: whether JAX
+    can differentiate and map what it makes, with the derivatives of the plain program.
+    """
 
     name: str
     function: Callable[..., Any]
     platforms: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     why: str = ""
+    transformable: bool = True
 
 
 CPU = ("cpu",)
@@ -69,12 +74,12 @@ PASSES = (
 SPLIT_WEIGHTS = Entry("split weights", split_weight_only, (), ("lift scalar constants",), "it prepares these, too")
 SPLIT_LAYERS = Entry("split layers", split_at_repeated_layers, CPU, ("split weights",), "what is prepared may differ")
 SEGMENT_PASSES = (
-    Entry("block attention", block_attention, CPU, ("split layers",), "a loop would hide equal layers and products"),
+    Entry("block attention", block_attention, CPU, ("split layers",), "a loop would hide equal layers and products", False),
 )
 # Emit, Operation, operands, parameters → results; each rule emits the operations for the next one.
 RULES = (
     Entry("sink transposes", sink_transposes, after=("block attention",), why="transposes go into its loops"),
-    Entry("select reductions", select_reductions, CPU, ("sink transposes",), "which axes are last depends on these"),
+    Entry("select reductions", select_reductions, CPU, ("sink transposes",), "it asks which axes are last", False),
 )
 LIST = (*PASSES, SPLIT_WEIGHTS, SPLIT_LAYERS, *SEGMENT_PASSES, *RULES)
 
@@ -131,7 +136,9 @@ def recorded() -> Iterator[list[Row]]:
 
 def applies(entry: Entry, target: Target) -> bool:
     """Tells whether an entry runs for a target."""
-    return entry.name not in _skipped.get() and (not entry.platforms or target.platform in entry.platforms)
+    if entry.name in _skipped.get() or not (entry.transformable or target.specialized):
+        return False
+    return not entry.platforms or target.platform in entry.platforms
 
 
 def apply(entries: Sequence[Entry], program: Program, target: Target) -> Program:
@@ -163,13 +170,14 @@ def function_of(program: Program, emit: Emit) -> Callable[..., list[Any]]:
 def specialize(closed: Any, weights: int, target: Target) -> Specialized:
     """Makes two pure functions of a closed jaxpr: one of its weights, and one that runs at each call.
 
-    weights: how many of its arguments, the first ones, are weights.
+    weights: how many of its arguments, the first ones, are weights. Where the target is not specialized, JAX can
+    transform both. Only a program that is compiled here is split into layers: a part of another one cannot be.
     """
     program = apply(PASSES, Program.of(closed), target)
     prepare, each_call, read = _run(SPLIT_WEIGHTS, program, weights, programs=lambda split: [split.run])
     _check(SPLIT_WEIGHTS, prepare)
     sections, emit = [], lowering(target)
-    if applies(SPLIT_LAYERS, target):
+    if target.compiled_here and applies(SPLIT_LAYERS, target):
         sections = _run(SPLIT_LAYERS, each_call, target, programs=lambda s: _different(s, each_call).values())
     programs = {k: apply(SEGMENT_PASSES, p, target) for k, p in _different(sections, each_call).items()}
     if (rows := _rows.get()) is not None:

@@ -14,14 +14,17 @@ class Target:
     platform: as JAX names it: "cpu", "gpu", "tpu". features: what the processor can do, as Linux names it; nothing
     where it is not known. cores: the number of them that one program may use. specialized: whether the program is
     complete, so that JAX will not transform it, and runs with parameters that are prepared once, in any layout.
+    compiled_here: whether it is a whole program of ours, which XLA gets with `compiler.xla_options`: under these its
+    reductions keep NaNs.
     """
 
     platform: str
     features: frozenset[str] = frozenset()
     cores: int = 1
     specialized: bool = False
+    compiled_here: bool = False
 
 
-def this_machine() -> Target:
+def this_machine(specialized: bool = False, compiled_here: bool = False) -> Target:
     """Returns the target of programs that run on JAX's default backend."""
-    return Target(jax.default_backend(), processor_features(), cores())
+    return Target(jax.default_backend(), processor_features(), cores(), specialized, compiled_here)

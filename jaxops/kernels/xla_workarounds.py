@@ -104,9 +104,9 @@ def with_nans(found: Any, x: Any, add: Callable[[Any], Any]) -> Any:
 
     XLA:CPU hands reductions of thousands of elements to YNNPACK, whose maximum and minimum drop NaNs. Its sums keep
     them, and a sum of squares is NaN only for a NaN, since no infinities cancel. Squares of 16-bit types are computed
-    in float32, where sums are fast; 8-bit types without infinities would overflow to NaN. A specialized program, and
-    the one that prepares its weights, has no reductions by YNNPACK (`compiler.xla_options`), and XLA's own keep NaNs:
-    int8 BERT-base takes 0.9 of the time without these sums.
+    in float32, where sums are fast; 8-bit types without infinities would overflow to NaN. A program that is compiled
+    here, and the one that prepares its weights, has no reductions by YNNPACK (`compiler.xla_options`), and XLA's own
+    keep NaNs: int8 BERT-base takes 0.9 of the time without these sums.
     """
     if not is_float(x.dtype):
         return found
@@ -120,7 +120,7 @@ def _nan_of_sums(found: Any, total: Any) -> Any:
 
 
 def _select(target: Target, found: Any, total: Any) -> Any:
-    return (lambda found, total: found) if target.specialized else None
+    return (lambda found, total: found) if target.compiled_here else None
 
 
 _keep_nans = NamedCall("keep_nans", _nan_of_sums, _select)

@@ -1,7 +1,7 @@
 """Opens the calls that wrap operations, so that each pass sees every operation and its operands.
 
 `jit` inside `jit`, the functions with a derivative of their own, and the choice of a form by platform only say how a
-program came about.
+program came about. In a program that is not specialized, a function keeps its own derivative, and stays a call.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def inline_calls(program: Program, target: Target) -> Program:
         if name == "optimization_barrier" and all(isinstance(v, Constant) for v in operands):
             # A hidden constant is seen by the passes; what it is hidden from, `passes.keep_order` knows.
             return [_typed(v, x.aval.dtype) for v, x in zip(operands, equation.outvars, strict=True)]
-        if (inner := called_jaxpr(equation)) is not None:
+        if (inner := called_jaxpr(equation, transformable=not target.specialized)) is not None:
             return walk(inner, operands, scope)
         if name == "transpose" and (first, params["permutation"]) in undone:
             return [undone[first, params["permutation"]]]

@@ -1,9 +1,8 @@
 """Named calls become the kernels for the machine that a program is compiled for.
 
-A program with them cannot be transformed any more: some kernels have no derivative, and take no batch.
+Some kernels have no derivative, and take no batch: a specialized program with them cannot be transformed any more.
 """
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -23,7 +22,6 @@ def select_kernels(program: Program, target: Target) -> Program:
 
     An elementwise one stays one operation, unless it is the derivative of one, or mapped.
     """
-    target = dataclasses.replace(target, specialized=True)
     selected: dict[int, Any] = {}  # a jaxpr by its identity → that with kernels
 
     def jaxpr_of(jaxpr: Any) -> Any:
