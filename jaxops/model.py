@@ -15,17 +15,17 @@ from jaxops.dtypes import canonical
 from jaxops.errors import ArgumentError, UnsupportedError
 from jaxops.graph.data_dependence import expected_cuts
 from jaxops.graph.declared_sizes import separated
-from jaxops.graph.interpreter import opened
-from jaxops.graph.liveness import Parts
+from jaxops.graph.interpreter import unwrap
 from jaxops.graph.nodes import Graph, Tensor, Value
 from jaxops.graph.parameters import Choice, prepare, renamed
 from jaxops.graph.static_analysis import StaticInputs, marked_inputs
 from jaxops.memory import LIMIT
-from jaxops.runtime.arguments import Border, leave, undeferred
-from jaxops.runtime.call import Pieces
+from jaxops.runtime.call import GraphRunner
+from jaxops.runtime.model_function import ModelFunction
 from jaxops.runtime.parameter_values import Weights, matched
-from jaxops.runtime.x64 import in_64_bits, is_on, portable, restored, under_its_x64, x64_on
-from jaxops.signature_errors import check_key, explained
+from jaxops.runtime.specialize import Pair
+from jaxops.runtime.x64 import portable, restored, under_its_x64
+from jaxops.signature_errors import explained
 from jaxops.tools.convert.astype import Keep, narrowed
 from jaxops.tools.convert.sharding_rules import Rule, shardings
 from jaxops.tools.export.exporting import export
@@ -63,7 +63,7 @@ class Model:
         *,
         opsets: Mapping[str, int],
         description: str,
-        pieces: Pieces | None = None,
+        runner: GraphRunner | None = None,
         origin: Any = None,
         static: Choice | None = None,
         trainable: Choice | None = None,
@@ -71,7 +71,7 @@ class Model:
         sharding: Rule | None = None,
         x64: bool | Callable[[Graph, Mapping[str, Tensor], Mapping[str, bool]], bool] = False,
     ) -> None:
-        """description: a line about the file. pieces: runs it. origin: the place that it was read from. x64:
+        """description: a line about the file. runner: runs it. origin: the place that it was read from. x64:
         whether it runs with 64-bit types, or a function that decides it from the prepared graph, the parameters, and
         which inputs are static. The others: as in `load`.
         """
@@ -82,7 +82,6 @@ class Model:
         self.outputs: tuple[Value, ...] = graph.outputs
         self.opsets, self._description = dict(opsets), description
         self._defaults = tuple(v for v in formals if v.name in graph.initializers)
-        self._border = Border(self.inputs, self._defaults)
         self.graph, self._constants = prepare(graph, needs.of, static, trainable)
         self._by_path = names == "module"
         if self._by_path:
@@ -91,17 +90,19 @@ class Model:
         self._tensors = self._constants.tensors
         self._written = {name: tensor.dtype for name, tensor in self._tensors.items()}
         self._shardings = {} if sharding is None else shardings(self._tensors, self._key_paths, sharding)
-        self._origin, self._pieces = origin, pieces or Pieces(LIMIT.get())
-        self._weights = Weights(self._tensors, self._shardings)
-        self._parts = Parts(self.graph)
+        self._origin, self._weights = origin, Weights(self._tensors, self._shardings)
         facts = {v.name: bool(v.static) for v in formals}
-        self._expected_cuts = expected_cuts(self._parts.with_outputs(), facts)
         self.x64: bool = x64 if isinstance(x64, bool) else x64(self.graph, self._tensors, facts)
+        self._function = self._function_by(runner or GraphRunner(LIMIT.get()))
+        self._expected_cuts = expected_cuts(self._function.part(), facts)
+
+    def _function_by(self, runner: GraphRunner) -> ModelFunction:
+        return ModelFunction(self.graph, self.inputs, self._defaults, self._tensors, runner, self.x64)
 
     @property
     def cuts(self) -> Mapping[str, str]:
         """Node → why a call is cut there."""
-        return MappingProxyType({**self._expected_cuts, **self._pieces.cuts})
+        return MappingProxyType({**self._expected_cuts, **self._function.runner.cuts})
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_weights": portable(self.params)}  # read: the file need not be there when the copy is
@@ -144,34 +145,37 @@ class Model:
         Raises SignatureError for a missing, surplus or unknown input, parameter or output, ShapeError, DTypeError, and
         StaticError for a tracer where a static value is needed.
         """
-        with x64_on(self.x64 and not is_on()):
-            values = self._border.arrive(inputs, named)
-            weights = matched(params, self._tensors, values)
-        return self._run(weights, values, rng, outputs, None)
+        return self._function.apply(params, inputs, named, rng, outputs)
 
     def __call__(
         self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any
     ) -> Any:
         """As `apply`, but for rounding, with the model's own parameters; values computed from these alone are kept."""
-        plain = rng is None and outputs is None and not named and not self.x64
         weights = self.params if self.x64 else self._weights.for_calls()
-        result = self._pieces.again(weights, inputs) if plain else None
-        if result is not None:
-            return result
-        with x64_on(self.x64 and not is_on()):
-            values = self._border.arrive(inputs, named)
-        return self._run(weights, values, rng, outputs, None if self._shardings else inputs if outputs is None else ())
+        return self._function.call(weights, inputs, named, rng, outputs, prepares=not self._shardings)
 
-    def _run(self, weights: Any, values: Any, rng: Any, outputs: Any, fast_inputs: Sequence[Any] | None) -> Any:
-        """weights, values: parameters and inputs that were checked. fast_inputs: see `Pieces.call`."""
-        if rng is not None:
-            check_key("apply", rng)
-        arguments, graph = (weights, values, rng), self._parts.with_outputs(outputs)
+    @explained
+    def specialize(
+        self,
+        /,
+        *inputs: Any,
+        rng: jax.Array | None = None,
+        outputs: Sequence[str] | None = None,
+        transformable: bool = False,
+        **named: Any,
+    ) -> Pair:
+        """The model as two pure functions, `prepare, run`, for the types of these inputs: `run(prepare(params), …)`
+        computes what `apply(params, …)` does, but for rounding, as fast as `model(…)`, also inside your own `jit`.
 
-        def run(weights: Any, values: Any, rng: Any) -> Any:
-            return leave(self._pieces.call(graph, values, weights, rng, own=fast_inputs), graph.outputs, arguments)
+        inputs, named: as in a call, or a `jax.ShapeDtypeStruct` for each; static ones are a part of the program. rng: a
+        key if `run` gets one. outputs: as in `apply`. `prepare` computes what depends on the parameters alone, such as
+        filters in another layout; its result is a pytree. transformable: whether JAX may differentiate and map both,
+        which leaves out forms without derivative or batching rule. Both run on all platforms, fast on that of JAX here.
 
-        return in_64_bits(run, *arguments) if self.x64 and not is_on() else run(*arguments)
+        Raises what `apply` raises inside of `jit`. `run` raises ShapeError and DTypeError for inputs of other types,
+        and UnsupportedError where JAX transforms it without `transformable`.
+        """
+        return self._function.specialize(inputs, named, rng, outputs, transformable)
 
     @explained
     @under_its_x64
@@ -219,8 +223,8 @@ class Model:
         model._defaults, model._tensors = narrow.defaults, narrow.tensors
         model._weights = Weights(narrow.tensors, self._shardings, narrow.params)
         model._constants = dataclasses.replace(self._constants, tensors=narrow.tensors)
-        model._border, model._parts = Border(narrow.inputs, narrow.defaults), Parts(narrow.graph)
-        model._pieces = Pieces(self._pieces.max_bytes, self._pieces.precision, self._pieces.programs)
+        runner = self._function.runner
+        model._function = model._function_by(GraphRunner(runner.max_bytes, runner.precision, runner.programs))
         return model
 
     def _own_or(self, caller: str, params: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -311,8 +315,8 @@ class Model:
         """
         if self._origin is None:
             raise UnsupportedError("compare: the model came from no file; load one with jaxops.onnx.load")
-        values = self._border.arrive(inputs, named)
-        theirs = self._origin.tensors(opened(values), {v.name: v.dtype for v in self.graph.inputs})
+        values = self._function.bind_inputs(inputs, named)
+        theirs = self._origin.tensors(unwrap(values), {v.name: v.dtype for v in self.graph.inputs})
         return compare(self.graph, self._every_tensor(values), theirs, rtol=rtol, atol=atol)
 
     @explained
@@ -332,9 +336,9 @@ class Model:
             raise ArgumentError("summary: `time` needs example inputs")
         every = functools.cache(lambda: self._every_tensor(values)) if inputs or named else None
         title = f"{self.graph.name or 'model'} · {self._description}"
-        table = summarize(self._parts.with_outputs(), self._shapes, values, depth=depth, title=title, computed=every)
+        table = summarize(self._function.part(), self._shapes, values, depth=depth, title=title, computed=every)
         if time and every is not None:
-            table = timed(table, self._parts.with_outputs(), self.params, {**opened(values), **every()}, depth)
+            table = timed(table, self._function.part(), self.params, {**unwrap(values), **every()}, depth)
         return table
 
     @explained
@@ -346,7 +350,7 @@ class Model:
         `sizes`, as in `summary`; without either, with the names of the symbolic sizes, where they can be followed.
         Raises ModuleNotFoundError without igraph (`pip install 'jaxops[plot]'`).
         """
-        graph = self._parts.with_outputs()
+        graph = self._function.part()
         if inputs or named or sizes:
             shapes = traced(graph, self._shapes, self._examples("plot", inputs, named, sizes))[0]
         else:
@@ -366,10 +370,10 @@ class Model:
     def _examples(self, op: str, inputs: Sequence[Any], named: Any, sizes: Any, arrays: Any = None) -> dict[str, Any]:
         """Inputs as a call gets them, or shapes in their place. arrays: arrays that say some of these, by name."""
         if not (inputs or named):
-            return example(self._parts.with_outputs(), self._shapes, self.inputs, sizes or {}, op, arrays or {})
+            return example(self._function.part(), self._shapes, self.inputs, sizes or {}, op, arrays or {})
         if sizes:
             raise ArgumentError(f"{op}: give example inputs or `sizes`, not both")
-        return self._border.arrive(inputs, named)
+        return self._function.bind_inputs(inputs, named)
 
     @property
     def _shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
@@ -378,10 +382,7 @@ class Model:
 
     def _every_tensor(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The tensors of all nodes, by name."""
-        rng = jax.random.key(0) if self.graph.draws else None
-        names = names_of(self.graph)
-        tensors = self._pieces.call(self._parts.with_outputs(names), values, self.params, rng) if names else []
-        return dict(zip(names, undeferred(tensors), strict=True))
+        return self._function.tensors(names_of(self.graph), values, self.params)
 
     __str__ = show
 
@@ -391,7 +392,7 @@ class Model:
         head = [f"model {self.graph.name or '(unnamed)'} · {self._description}", f"  {count}"]
         head += [f"  in   {value}" + (f"  static: {value.static}" if value.static else "") for value in self.inputs]
         head += [f"  out  {value}" for value in self.outputs]
-        head += [f"  prepared  {self._pieces.prepared}"] if self._pieces.prepared.values else []
+        head += [f"  prepared  {self._function.runner.prepared}"] if self._function.runner.prepared.values else []
         return head + [f"  cut  before {node}: {reason}" for node, reason in self.cuts.items()]
 
     def __repr__(self) -> str:

@@ -27,17 +27,17 @@ CALLS = {
 }
 # Those of them that do not run one program exactly once.
 CONTROL = {"while", "cond", "scan"}
-# Those whose derivative is not that of the program.
-CUSTOM_DERIVATIVES = {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
+# Those that say how the program is differentiated.
+DIFFERENTIATED = {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "checkpoint", "remat2"}
 
 
 def called_jaxpr(eqn: Any, transformable: bool = False) -> Any:
     """Returns the program that an equation runs once, on its operands as they are; None for any other equation.
 
     That of a named call is its plain form; one that is elementwise is an operation like any other. transformable:
-    whether the equation may be differentiated, so that one with a derivative of its own is such an operation, too.
+    whether the equation may be differentiated, so that one that says how is such an operation, too.
     """
-    if transformable and eqn.primitive.name in CUSTOM_DERIVATIVES:
+    if transformable and eqn.primitive.name in DIFFERENTIATED:
         return None
     named = named_call(eqn)
     if named is not None:

@@ -14,7 +14,7 @@ from jaxops.graph.declared_sizes import fixed
 from jaxops.graph.nodes import Graph
 from jaxops.graph.parameters import Choice
 from jaxops.model import Model
-from jaxops.runtime.call import Pieces
+from jaxops.runtime.call import GraphRunner
 from jaxops.runtime.disk_cache import keep_programs
 from jaxops.runtime.fixed_inputs import with_values
 from jaxops.signature_errors import explained
@@ -120,7 +120,7 @@ def load_model(bind: Callable[[Operators], BoundModel], options: Options) -> Mod
             opsets=bound.opsets,
             description=bound.description,
             # A file does not tell one function of a caller's from another.
-            pieces=Pieces(memory.LIMIT.get(), chosen["precision"], None if operators else programs),
+            runner=GraphRunner(memory.LIMIT.get(), chosen["precision"], None if operators else programs),
             origin=bound.origin(values),
             static=chosen["static"],
             trainable=chosen["trainable"],

@@ -124,7 +124,7 @@ def in_sections(graph: Graph, start: int, stop: int, local: dict[str, Any], walk
             return jax.tree.map(lambda x: StaticValue(x) if isinstance(x, np.ndarray) else x, new_values)
 
         with set_xla_metadata(inlineable="false"):
-            local.update(opened(jax.jit(section)()))
+            local.update(unwrap(jax.jit(section)()))
         if reached < last:
             break
     return reached
@@ -257,7 +257,7 @@ def scope_of(graph: Graph, local: dict[str, Any], params: Mapping[str, Any]) -> 
     return ChainMap(local, {name: params[param] for name, param in graph.params.items()}, dict(graph.static))
 
 
-def opened(values: Mapping[str, Any], *, deferred: bool = True) -> dict[str, Any]:
+def unwrap(values: Mapping[str, Any], *, deferred: bool = True) -> dict[str, Any]:
     """Values by name, also in sequences, as operators take them: what a `StaticValue` holds, or a `Deferred` stands
     for, in its place, and inputs that came as NumPy arrays as JAX arrays. deferred: False leaves a `Deferred`."""
     if all(map(is_concrete, values.values())):

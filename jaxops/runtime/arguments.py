@@ -19,7 +19,7 @@ from jaxops.opaque import ChosenStrings, Deferred
 from jaxops.static import StaticValue, Tracer, is_concrete, is_static, is_symbolic, tracing
 
 
-class Border:
+class InputBinder:
     """What a model takes.
 
     inputs: in order; defaults: those that may be given by name alone, as the model has a value for them.
@@ -39,12 +39,12 @@ class Border:
         self._shared = {symbol: found for symbol, found in places.items() if len(found) > 1}
         self._unlike: set[str] = set()  # the names that were given two sizes
 
-    def arrive(self, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs by name, as `enter` gives them; `opened` makes them operands.
+    def bind_inputs(self, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs by name, as `to_operand` gives them; `unwrap` makes them operands.
 
         given: in order, or one dictionary of all.
         Warns once where one name of a size gets two values: nothing but nodes says that they must be equal.
-        Raises SignatureError for a missing, surplus or unknown one, and what `enter` raises.
+        Raises SignatureError for a missing, surplus or unknown one, and what `to_operand` raises.
         """
         names, formals = self._names, self._formals
         if len(given) == 1 and not is_concrete(given[0]) and isinstance(given[0], Mapping) and not self._takes_map:
@@ -54,7 +54,7 @@ class Border:
                 raise SignatureError(f"input '{twice[0]}' was given twice, in the dictionary and by name")
             named = {**by_name, **named}
         if len(given) == len(names) and not named:  # the usual case
-            return self._checked({f.name: enter(f, value) for f, value in zip(self._inputs, given, strict=True)})
+            return self._checked({f.name: to_operand(f, value) for f, value in zip(self._inputs, given, strict=True)})
         if len(given) > len(names):
             raise SignatureError(f"the model has {len(names)} inputs {names}, but {len(given)} were given")
         found = dict(zip(names, given, strict=False))
@@ -69,7 +69,7 @@ class Border:
             raise SignatureError(f"input '{missing[0]}' is missing; the inputs are {names}")
         if len(found) < len(names):
             found = {**dict.fromkeys(names), **found}
-        return self._checked({name: enter(formals[name], found[name]) for name in formals if name in found})
+        return self._checked({name: to_operand(formals[name], found[name]) for name in formals if name in found})
 
     def _checked(self, values: dict[str, Any]) -> dict[str, Any]:
         """The inputs; warns where they give a symbolic size two values."""
@@ -92,7 +92,7 @@ def unlike(symbol: str, one: tuple[str, int], other: tuple[str, int]) -> str:
     return f"the size '{symbol}' is {size} in input '{first}', but {given} in '{second}'; the model runs with both"
 
 
-def leave(outputs: Sequence[Any], formals: Sequence[Value], given: Any) -> Any:
+def to_outputs(outputs: Sequence[Any], formals: Sequence[Value], given: Any) -> Any:
     """The outputs as the caller gets them: one as it is, several as a namedtuple; static ones are NumPy arrays.
 
     Inside a transformation they become JAX arrays here, where a number that does not fit raises: `jit` would cut it;
@@ -165,7 +165,7 @@ def _is_deferred(value: Any) -> bool:
     return isinstance(value, Deferred)
 
 
-def enter(formal: Value, value: Any) -> Any:
+def to_operand(formal: Value, value: Any) -> Any:
     """One input at the border, checked against what the model declares: a JAX array, a `StaticValue`, or numbers of
     NumPy in the type of a JAX array. `jit` takes them at once: making the array here would double the time of a call.
     """
@@ -178,12 +178,12 @@ def enter(formal: Value, value: Any) -> Any:
         raise SignatureError(f"input '{formal.name}' is None; the model expects {formal}")
     if formal.kind != "tensor" and isinstance(value, list | tuple):
         inner = dataclasses.replace(formal, kind="tensor")
-        return [enter(inner, item) for item in value]
+        return [to_operand(inner, item) for item in value]
     if formal.kind == "map":
         if not isinstance(value, Mapping):
             raise ArgumentError(f"input '{formal.name}' is {value!r:.80}, but the model expects a dictionary: {formal}")
         inner = dataclasses.replace(formal, kind="tensor", shape=None)
-        return {key: enter(inner, item) for key, item in value.items()}
+        return {key: to_operand(inner, item) for key, item in value.items()}
     if isinstance(value, StaticValue):
         return value
     if not isinstance(value, jax.Array | np.ndarray | np.generic):

@@ -21,7 +21,7 @@ from jaxops.compiler.run.specialized import ProgramCache
 from jaxops.compiler.xla_options import compiler_options
 from jaxops.dtypes import as_traced, is_string
 from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, TooLargeError
-from jaxops.graph.interpreter import check_called, in_sections, is_long, opened, run_graph, run_node, scope_of
+from jaxops.graph.interpreter import check_called, in_sections, is_long, run_graph, run_node, scope_of, unwrap
 from jaxops.graph.nodes import Graph, Node
 from jaxops.lazy_array import named_arrays
 from jaxops.memory import LIMIT, runs_here
@@ -63,7 +63,7 @@ class Stop:
 
 
 @dataclass(eq=False)
-class Pieces:
+class GraphRunner:
     """What runs the graphs of a model. max_bytes: how many a result may take. precision: of its products, as
     `jax.default_matmul_precision` names it; None for what holds around a call. programs: what keeps them for other
     processes. cuts: node → why it was cut there."""
@@ -83,7 +83,7 @@ class Pieces:
 
     def __reduce__(self) -> Any:
         # Compiled functions stay behind.
-        return Pieces, (self.max_bytes, self.precision, self.programs, dict(self.cuts))
+        return GraphRunner, (self.max_bytes, self.precision, self.programs, dict(self.cuts))
 
     @cached_property
     def _compiled(self) -> Any:
@@ -119,11 +119,13 @@ class Pieces:
         given: Mapping[str, Any],
         params: Mapping[str, Any],
         rng: Any,
-        own: Sequence[Any] | None = None,
+        fast_inputs: Sequence[Any] | None = None,
     ) -> list[Any]:
-        """The outputs of a whole model. given: its inputs as `Border.arrive` gives them. own: as they came in order,
-        in a model's own call: its parameters stay the same in the next calls, so that it pays to prepare them. Empty
-        where other outputs are asked for than usually; None in any other call.
+        """Returns the outputs of a whole model.
+
+        given: its inputs as `InputBinder.bind_inputs` gives them. fast_inputs: as they came in order, in a model's own
+        call: its parameters stay the same in the next calls, so that it pays to prepare them. Empty where other outputs
+        are asked for than usually; None in any other call.
 
         Node by node inside a trace, whose program it becomes a part of, and under `jax.disable_jit`.
         """
@@ -131,9 +133,9 @@ class Pieces:
         before = LIMIT.set(self.max_bytes)
         try:
             if self.precision is None:
-                return self._call(graph, given, params, rng, own)
+                return self._call(graph, given, params, rng, fast_inputs)
             with jax.default_matmul_precision(self.precision):
-                return self._call(graph, given, params, rng, own)
+                return self._call(graph, given, params, rng, fast_inputs)
         except JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
@@ -148,13 +150,13 @@ class Pieces:
         given: Mapping[str, Any],
         params: Mapping[str, Any],
         rng: Any,
-        own: Sequence[Any] | None,
+        fast_inputs: Sequence[Any] | None,
     ) -> list[Any]:
         if cast(Any, jax.config).jax_disable_jit or tracing():
             with jax.disable_jit(False):  # a node is one operation, however it is written
-                return under_auto_axes(run_graph, graph, opened(given), named_arrays(params), rng, like=given)
+                return under_auto_axes(run_graph, graph, unwrap(given), named_arrays(params), rng, like=given)
         leaves, tree = jax.tree.flatten((given, rng))
-        ours = self.prepared.cache(params) if own is not None and not is_long(graph) else None
+        ours = self.prepared.cache(params) if fast_inputs is not None and not is_long(graph) else None
         params = params if ours else named_arrays(params)
         concrete = ours.concrete if ours else all(map(is_concrete, params.values()))
         concrete = concrete and all(type(x) is np.ndarray or is_concrete(x) for x in leaves)
@@ -171,16 +173,16 @@ class Pieces:
             if not traced:
                 raise
             # What must be known may not be what is followed: the sizes of a model whose weights are trained.
-            return under_auto_axes(run_graph, graph, opened(given), params, rng, like=given)
+            return under_auto_axes(run_graph, graph, unwrap(given), params, rng, like=given)
         complete = stop.value == len(graph.nodes)
         # No operator reads the outputs any more: a list of dictionaries is made of what stands for it when it leaves.
-        local = opened(values, deferred=not complete)
+        local = unwrap(values, deferred=not complete)
         if not complete or any(name not in local for name in graph.output_names):
-            local, params = {**opened(given), **local}, named_arrays(params)
+            local, params = {**unwrap(given), **local}, named_arrays(params)
         if complete:
             outputs = _outputs(graph, local, params)
-            if ours and part and own and rng is None:
-                ours.remember(part, graph, own, given, outputs)
+            if ours and part and fast_inputs and rng is None:
+                ours.remember(part, graph, fast_inputs, given, outputs)
             return outputs
         _forget(graph, 0, stop.value, local)
         return under_auto_axes(self._rest, graph, stop.value, True, local, params, rng, like=given)
@@ -223,13 +225,13 @@ class Pieces:
         plan = self._rounding.plan(graph, start, given, params)
         if plan is None:
             stop, values = self._compiled(graph, start, len(graph.nodes), True, params, given, rng)
-            return stop.value, opened(values)
+            return stop.value, unwrap(values)
         if plan.stop == start:
             return start, {}
         if plan.mixes:
             return plan.stop, self._rounding.run(plan, given, params)
         stop, values = self._compiled(graph, start, plan.stop, True, params, plan.padded(given), rng)
-        return stop.value, plan.cropped(opened(values))
+        return stop.value, plan.cropped(unwrap(values))
 
     def _now(self, node: Node, scope: _Scope, params: Mapping[str, Any], rng: Any) -> list[Any]:
         """The outputs of a node whose operands are known: data, unless they follow from static values alone."""
@@ -261,7 +263,7 @@ def _piece(
     cuts: gets the node that it stops at, and why.
     """
     local: dict[str, Any] = {}
-    values = ChainMap(local, *scope_of(graph, opened(given), params).maps)
+    values = ChainMap(local, *scope_of(graph, unwrap(given), params).maps)
 
     def walk(start: int, end: int) -> int:
         for index, node in enumerate(graph.nodes[start:end], start):

@@ -6,7 +6,7 @@ from typing import Any
 
 from jaxops.errors import ArgumentError, near
 from jaxops.graph.nodes import Graph
-from jaxops.runtime.arguments import enter
+from jaxops.runtime.arguments import to_operand
 
 
 def with_values(graph: Graph, values: Mapping[str, Any]) -> Graph:
@@ -23,7 +23,7 @@ def with_values(graph: Graph, values: Mapping[str, Any]) -> Graph:
         formal = formals[name]
         if formal.kind != "tensor":
             raise ArgumentError(f"`values`: input '{name}' is no tensor: {formal}")
-        found[name] = enter(dataclasses.replace(formal, static="`values` of load"), value).value
+        found[name] = to_operand(dataclasses.replace(formal, static="`values` of load"), value).value
     return dataclasses.replace(
         graph,
         inputs=tuple(value for value in graph.inputs if value.name not in found),

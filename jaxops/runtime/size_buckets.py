@@ -22,7 +22,7 @@ from jaxops.compiler.primitives import jaxprs
 from jaxops.compiler.row_independence import row_wise
 from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import JaxopsError, UnsupportedError
-from jaxops.graph.interpreter import opened, run_node, scope_of
+from jaxops.graph.interpreter import run_node, scope_of, unwrap
 from jaxops.graph.nodes import Graph, Node
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.memory import LIMIT
@@ -144,7 +144,7 @@ class Rounding:
         """What a piece computes in which rows meet."""
         true = {name: np.asarray(size, canonical(np.int64)) for name, size in plan.sizes.items()}
         arrays = jax.tree.leaves((plan.padded(values), dict(params)))
-        return plan.cropped(opened(self._compiled(plan.symbolic, tuple(plan.room.items()), true, arrays)))
+        return plan.cropped(unwrap(self._compiled(plan.symbolic, tuple(plan.room.items()), true, arrays)))
 
     @cached_property
     def _compiled(self) -> Any:
@@ -165,7 +165,7 @@ def _trace(graph: Graph, start: int, given: Any, specs: Sequence[Any], params: M
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), dict(params))
     symbols = sorted({name for spec in specs for d in spec.shape if is_symbolic(d) for name in (str(d),)})
     made: dict[str, Any] = {}
-    values = ChainMap(made, *scope_of(graph, opened(given), shapes).maps)
+    values = ChainMap(made, *scope_of(graph, unwrap(given), shapes).maps)
     apart = stop = len(graph.nodes)
     for index, node in enumerate(graph.nodes[start:], start):
         found = None if node.draws else _outputs(node, values, shapes, symbols)
@@ -180,7 +180,7 @@ def _trace(graph: Graph, start: int, given: Any, specs: Sequence[Any], params: M
         return Symbolic(stop, stop, specs, made, None, frozenset())
 
     def piece(given: Any, params: Mapping[str, Any]) -> dict[str, Any]:
-        local = opened(given)
+        local = unwrap(given)
         values = ChainMap(local, *scope_of(graph, {}, params).maps)
         for index, node in enumerate(graph.nodes[start:stop], start):
             outputs = run_node(node, [values[name] if name else None for name in node.inputs], params, None, values)

@@ -54,7 +54,7 @@ def run(mode: str, name: str) -> str:
         CASES[mode][name][1](None)
     except unittest.SkipTest as skip:  # it would pass for an expected failure, or for no failure at all
         raise AssertionError(f"{name} was skipped: {skip}") from skip
-    return "pieces" if any(ready.model._pieces.cuts for ready in PREPARED) else mode
+    return "pieces" if any(ready.model._function.runner.cuts for ready in PREPARED) else mode
 
 
 def test_the_list_names_only_cases_of_the_suite():

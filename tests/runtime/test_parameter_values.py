@@ -44,7 +44,7 @@ def expected(model, filters=FILTERS, matrix=MATRIX):
 
 
 def programs(model):
-    return len(model._pieces.prepared._cache.executables)
+    return len(model._function.runner.prepared._cache.executables)
 
 
 def test_loading_reads_nothing(path):

@@ -12,7 +12,7 @@ from onnx import helper
 
 from jaxops.errors import DTypeError, ModelError, ShapeError, SignatureError
 from jaxops.onnx import load
-from jaxops.runtime.arguments import Border
+from jaxops.runtime.arguments import InputBinder
 
 W = np.float32([[1, 2], [3, 4], [5, 6]])
 X = np.float32([[1, 0, 3]])
@@ -31,10 +31,10 @@ def loaded():
 def at_once(monkeypatch):
     """Fails where a call is looked at closely."""
 
-    def arrive(self, given, named):
+    def bind_inputs(self, given, named):
         raise AssertionError("looked at")
 
-    return lambda: monkeypatch.setattr(Border, "arrive", arrive)
+    return lambda: monkeypatch.setattr(InputBinder, "bind_inputs", bind_inputs)
 
 
 def test_the_same_again(loaded, at_once):

@@ -1,7 +1,7 @@
 """Opens the calls that wrap operations, so that each pass sees every operation and its operands.
 
 `jit` inside `jit`, the functions with a derivative of their own, and the choice of a form by platform only say how a
-program came about. In a program that is not specialized, a function keeps its own derivative, and stays a call.
+program came about. In a program that is not specialized, a function that says how it is differentiated stays a call.
 """
 
 from collections.abc import Sequence

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from jaxops.compiler.ir import Operation, Program
+from jaxops.compiler.primitives import called_jaxpr
 from jaxops.kernels.matmul.dot import dot_form
 from jaxops.kernels.named_call import named_call
 from jaxops.kernels.target import Target
@@ -36,6 +37,8 @@ def select_kernels(program: Program, target: Target) -> Program:
         if named is None and eqn.primitive.name in _FORMS:
             form = _FORMS[eqn.primitive.name](target, operands, eqn.params)
             return eqn if form is None else called(eqn, jax.make_jaxpr(form)(*map(_plain_type, operands)))
+        if named is None and not target.specialized and called_jaxpr(eqn, transformable=True) is None:
+            return eqn  # the calls in it are lowered
         if named is None:
             params = {name: value_of(value) for name, value in eqn.params.items()}
             changed = any(params[name] is not value for name, value in eqn.params.items())

@@ -19,7 +19,7 @@ from jaxops.compiler.padded.values import Room
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import BoundsError, DTypeError, JaxopsError, ModelError, ShapeError, SignatureError, describe
 from jaxops.graph.nodes import Graph, Value
-from jaxops.runtime.arguments import enter
+from jaxops.runtime.arguments import to_operand
 from jaxops.runtime.x64 import in_64_bits, is_on, under_its_x64, x64_on
 from jaxops.signature_errors import explained
 from jaxops.static import Dim, Undecided, symbolic_shape
@@ -108,7 +108,7 @@ class Decoder:
             raise SignatureError(f"past: '{wrong[0]}' is {'unknown' if wrong[0] in past else 'missing'}; give {names}")
         caches, counts = {}, set()
         for cache in self.caches:
-            value = enter(cache.past, past[cache.past.name])
+            value = to_operand(cache.past, past[cache.past.name])
             count = value.shape[cache.axis]
             room = max(cache.window, count) if cache.window else self.length
             if count > room:
@@ -171,7 +171,7 @@ class Decoder:
                     f"input '{name}' is missing: {value}\n"
                     f"  hint    give it by name at each step: step(params, state, tokens, {name}=…)"
                 )
-        return batched, {name: enter(formals[name], value) for name, value in named.items()}
+        return batched, {name: to_operand(formals[name], value) for name, value in named.items()}
 
     def _step(
         self, params: Any, state: DecoderState, tokens: jax.Array, named: Mapping[str, Any]

@@ -12,10 +12,10 @@ import numpy as np
 
 from jaxops.dtypes import as_traced, is_string
 from jaxops.errors import ArgumentError, StaticError
-from jaxops.graph.interpreter import opened, run_graph
+from jaxops.graph.interpreter import run_graph, unwrap
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.lazy_sequences import SplitSequence
-from jaxops.runtime.arguments import enter
+from jaxops.runtime.arguments import to_operand
 from jaxops.static import UNKNOWN, StaticValue
 from jaxops.tools.inspect import fitting_sizes
 from jaxops.tools.inspect.flops import of_equation
@@ -114,7 +114,7 @@ def traced(graph: Graph, weights: Mapping[str, Any], inputs: Mapping[str, Any]) 
     arrays = {name: value for name, value in inputs.items() if name not in static}
 
     def program(weights: Any, arrays: Any) -> list[Any]:
-        tensors = run_graph(numbered_graph, opened({**static, **arrays}), weights, _key(graph))
+        tensors = run_graph(numbered_graph, unwrap({**static, **arrays}), weights, _key(graph))
         shapes.update((name, shape_text(y)) for name, y in zip(names, tensors, strict=True))
         return [leaf for leaf in jax.tree.leaves(tensors) if isinstance(leaf, jax.Array)]
 
@@ -140,7 +140,7 @@ def example(
     arrays: Mapping[str, Any],
 ) -> dict[str, jax.ShapeDtypeStruct]:
     """Shapes and types in place of inputs; arguments and errors as in `fitting.example`."""
-    entered = {v.name: enter(v, arrays[v.name]) for v in formals if v.name in arrays}
+    entered = {v.name: to_operand(v, arrays[v.name]) for v in formals if v.name in arrays}
 
     def trace(shapes: Mapping[str, Any]) -> list[Any]:
         return [result.shape for result in traced(graph, weights, {**shapes, **entered})[1].out_avals]

@@ -1,0 +1,110 @@
+"""The function that a model is: of its parameters, inputs and a key. It has no weights."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+from jaxops.graph.interpreter import is_long
+from jaxops.graph.liveness import Parts
+from jaxops.graph.nodes import Graph, Tensor, Value
+from jaxops.runtime.arguments import InputBinder, to_outputs, undeferred
+from jaxops.runtime.call import GraphRunner
+from jaxops.runtime.parameter_values import matched
+from jaxops.runtime.specialize import Pair, specialize
+from jaxops.runtime.x64 import in_64_bits, is_on, x64_on
+from jaxops.signature_errors import check_key
+
+
+class ModelFunction:
+    """A graph as a function of (params, *inputs).
+
+    inputs: in order; defaults: inputs that may be given by name alone. tensors: the parameters. runner: runs the graph.
+    x64: whether it runs with 64-bit types, whatever holds around a call.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Sequence[Value],
+        defaults: Sequence[Value],
+        tensors: Mapping[str, Tensor],
+        runner: GraphRunner,
+        x64: bool,
+    ) -> None:
+        self._binder, self._tensors, self.runner, self.x64 = InputBinder(inputs, defaults), tensors, runner, x64
+        self._parts = Parts(graph)
+
+    def part(self, outputs: Sequence[str] | None = None) -> Graph:
+        """Returns the part of the graph that computes tensors of these names, by default its outputs."""
+        return self._parts.with_outputs(outputs)
+
+    def bind_inputs(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the inputs by name, checked."""
+        with x64_on(self.x64 and not is_on()):
+            return self._binder.bind_inputs(inputs, named)
+
+    def apply(
+        self, params: Mapping[str, Any], inputs: Sequence[Any], named: Mapping[str, Any], rng: Any, outputs: Any
+    ) -> Any:
+        """Returns the outputs for any parameters. outputs: the names of others than its own."""
+        values = self.bind_inputs(inputs, named)
+        with x64_on(self.x64 and not is_on()):
+            weights = matched(params, self._tensors, values)
+        return self._run(weights, values, rng, outputs, None)
+
+    def call(
+        self,
+        weights: Mapping[str, Any],
+        inputs: Sequence[Any],
+        named: Mapping[str, Any],
+        rng: Any,
+        outputs: Any,
+        prepares: bool,
+    ) -> Any:
+        """Returns the outputs for parameters that stay the same in the next calls. prepares: whether values computed
+        from these alone are kept."""
+        if rng is None and outputs is None and not named and not self.x64:
+            result = self.runner.again(weights, inputs)
+            if result is not None:
+                return result
+        fast_inputs = (inputs if outputs is None else ()) if prepares else None
+        return self._run(weights, self.bind_inputs(inputs, named), rng, outputs, fast_inputs)
+
+    def specialize(
+        self, inputs: tuple[Any, ...], named: dict[str, Any], rng: Any, outputs: Any, transformable: bool
+    ) -> Pair:
+        """Returns it as a pair of functions, for the types of these inputs."""
+
+        def traced(weights: Mapping[str, Any], values: Mapping[str, Any], rng: Any) -> Any:
+            return self._run(weights, values, rng, outputs, None)
+
+        return specialize(
+            traced,
+            self._binder,
+            self._tensors,
+            inputs,
+            named,
+            rng,
+            x64=self.x64,
+            transformable=transformable,
+            as_it_is=is_long(self.part(outputs)),
+        )
+
+    def tensors(self, names: Sequence[str], values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns tensors of the graph by name. values: the inputs as `bind_inputs` gives them."""
+        graph = self.part(list(names)) if names else self.part()
+        rng = jax.random.key(0) if graph.draws else None
+        return dict(zip(names, undeferred(self.runner.call(graph, values, params, rng)), strict=True)) if names else {}
+
+    def _run(self, weights: Any, values: Any, rng: Any, outputs: Any, fast_inputs: Sequence[Any] | None) -> Any:
+        """weights, values: parameters and inputs that were checked. fast_inputs: see `GraphRunner.call`."""
+        if rng is not None:
+            check_key("apply", rng)
+        arguments, graph = (weights, values, rng), self.part(outputs)
+
+        def run(weights: Any, values: Any, rng: Any) -> Any:
+            results = self.runner.call(graph, values, weights, rng, fast_inputs=fast_inputs)
+            return to_outputs(results, graph.outputs, arguments)
+
+        return in_64_bits(run, *arguments) if self.x64 and not is_on() else run(*arguments)

@@ -1,0 +1,171 @@
+"""A model as a pair of pure functions, for a program of the user's own: of its parameters, and of each call."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, NoReturn
+
+import jax
+import numpy as np
+from jax.custom_batching import custom_vmap
+
+from jaxops.compiler import pipeline
+from jaxops.compiler.run.specialized import Specialized
+from jaxops.dtypes import canonical
+from jaxops.errors import DTypeError, ShapeError, SignatureError, UnsupportedError, describe
+from jaxops.graph.nodes import Tensor
+from jaxops.kernels.target import this_machine
+from jaxops.runtime.arguments import InputBinder, undeferred
+from jaxops.runtime.auto_axes import under_auto_axes
+from jaxops.runtime.parameter_values import matched
+from jaxops.runtime.x64 import in_64_bits, is_on, x64_on
+from jaxops.static import StaticValue, Tracer, tracing
+
+
+class Prepared(NamedTuple):
+    """The parameters as `run` of a specialized model takes them: a pytree.
+
+    values: those that are computed from parameters alone. params: the parameters that are read as they are, by name.
+    """
+
+    values: tuple[Any, ...]
+    params: dict[str, Any]
+
+
+class Pair(NamedTuple):
+    """Two pure functions: `prepare(params)` gives what `run(prepared, *inputs)` takes."""
+
+    prepare: Callable[[Mapping[str, Any]], Prepared]
+    run: Callable[..., Any]
+
+
+def specialize(
+    fn: Callable[[Mapping[str, Any], Mapping[str, Any], Any], Any],
+    binder: InputBinder,
+    tensors: Mapping[str, Tensor],
+    inputs: tuple[Any, ...],
+    named: dict[str, Any],
+    rng: Any,
+    *,
+    x64: bool,
+    transformable: bool,
+    as_it_is: bool,
+) -> Pair:
+    """Traces a function of (parameters, inputs, key) for the types of these inputs, and makes two functions of it.
+
+    binder: checks the inputs. tensors: the parameters. inputs, named: arrays, or a `jax.ShapeDtypeStruct` for each.
+    x64: whether the function runs in 64 bits. transformable: whether JAX can transform both. as_it_is: leaves the
+    program alone, which XLA gets in sections.
+    """
+    with x64_on(x64):
+        examples = binder.bind_inputs(*jax.tree.map(_example, (inputs, named))), rng
+        types = {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in tensors.items()}
+        closed, results = jax.make_jaxpr(fn, return_shape=True)(types, *examples)
+        if as_it_is:
+            specialized = pipeline.unchanged(closed, len(types))
+        else:
+            specialized = pipeline.specialize(closed, len(types), this_machine(specialized=not transformable))
+    names = sorted(types)  # as JAX orders the leaves of a dictionary
+    read, result_tree = [names[k] for k in specialized.read], jax.tree.structure(results)
+    expected = Prepared(specialized.prepare.types, {name: types[name] for name in read})
+    prepare_traced, call = jax.jit(specialized.prepare), _call(specialized, transformable)
+
+    def prepare(params: Mapping[str, Any]) -> Prepared:
+        """Returns the parameters as `run` takes them. params: as `model.params`."""
+        with x64_on(x64):
+            weights = matched(params, tensors, {})
+        ordered = [weights[name] for name in names]
+        is_traced = tracing() or _are_traced(ordered)
+        compute = prepare_traced if is_traced else functools.partial(specialized.prepare.cached, {})
+        return Prepared(tuple(_in_its_bits(x64, compute, ordered)), {name: weights[name] for name in read})
+
+    def run(prepared: Prepared, /, *inputs: Any, rng: Any = None, **named: Any) -> Any:
+        """Returns the outputs of a call. prepared: of `prepare`. Inputs have the types for which it is specialized."""
+        with x64_on(x64):
+            arguments = binder.bind_inputs(inputs, named), rng
+        _check_prepared(prepared, expected)
+        _check_inputs(arguments, examples)
+        weights = [prepared.params[name] for name in read]
+        results = _in_its_bits(x64, call, prepared.values, weights, jax.tree.leaves(arguments))
+        outputs = jax.tree.unflatten(result_tree, results)
+        return outputs if tracing() or _are_traced(results) else undeferred(outputs)
+
+    return Pair(prepare, run)
+
+
+def _call(specialized: Specialized, transformable: bool) -> Callable[..., Any]:
+    """Returns the function of (prepared values, parameters, leaves of the inputs) that runs a specialized program."""
+
+    def run(*arguments: Any) -> list[Any]:
+        return under_auto_axes(specialized.run, *arguments, like=arguments[2])
+
+    function = run if transformable else _refusing(run)
+    # JAX takes options for what is compiled by itself.
+    alone, inside = jax.jit(function, compiler_options=specialized.options), jax.jit(function)
+    return lambda *arguments: (inside if tracing() or _are_traced(arguments) else alone)(*arguments)
+
+
+def _refusing(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function, which says what to do where it is mapped or differentiated."""
+
+    def refuse(*_: Any) -> NoReturn:
+        raise UnsupportedError(
+            "specialize: `run` has forms without a derivative and without a batching rule\n"
+            "  hint    model.specialize(..., transformable=True) leaves these out"
+        )
+
+    mapped = custom_vmap(fn)
+    mapped.def_vmap(refuse)
+    function = jax.custom_jvp(mapped)
+    function.defjvp(refuse)
+    return function
+
+
+def _in_its_bits(x64: bool, fn: Callable[..., Any], *arguments: Any) -> Any:
+    return in_64_bits(fn, *arguments) if x64 and not is_on() else fn(*arguments)
+
+
+def _example(x: Any) -> Any:
+    """Returns an array of the type of a `jax.ShapeDtypeStruct`, without memory of its size; anything else as it is."""
+    return np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, jax.ShapeDtypeStruct) else x
+
+
+def _are_traced(values: Any) -> bool:
+    return any(isinstance(x, Tracer) for x in jax.tree.leaves(values))
+
+
+def _check_prepared(prepared: Any, expected: Prepared) -> None:
+    """Raises SignatureError for what `prepare` does not return, ShapeError or DTypeError for an array in it that does
+    not fit."""
+    if not isinstance(prepared, Prepared) or jax.tree.structure(prepared) != jax.tree.structure(expected):
+        given = f"a {type(prepared).__name__}"
+        raise SignatureError(f"run: the first argument, {given}, is not what `prepare(params)` returns; give that")
+    for x, expected_type in zip(jax.tree.leaves(prepared), jax.tree.leaves(expected), strict=True):
+        _check_type("run: `prepared` has", x, expected_type)
+
+
+def _check_inputs(arguments: tuple[Any, Any], examples: tuple[Any, Any]) -> None:
+    """Raises ShapeError or DTypeError for inputs of other types, SignatureError for other static ones."""
+    (found, tree), (expected, expected_tree) = jax.tree.flatten(arguments), jax.tree.flatten(examples)
+    if tree != expected_tree:
+        raise SignatureError(
+            f"run: the inputs are {_told(arguments)}, but the pair is specialized for {_told(examples)}; which are "
+            "given, and static values, are a part of the program: specialize another one for these"
+        )
+    names = [jax.tree_util.keystr(path[1:]) for path, _ in jax.tree_util.tree_leaves_with_path(arguments)]
+    for name, x, example in zip(names, found, expected, strict=True):
+        _check_type(f"run: input {name} is" if name else "run: `rng` is", x, example)
+
+
+def _check_type(subject: str, x: Any, expected: Any) -> None:
+    """Raises ShapeError or DTypeError for an array of another type than the program is specialized for."""
+    hint = f"the pair is specialized for {expected.dtype.name}{list(expected.shape)}; specialize another one"
+    if np.shape(x) != expected.shape:
+        raise ShapeError(f"{subject} {describe(x)}, but {hint}")
+    if x.dtype != expected.dtype:
+        raise DTypeError(f"{subject} {describe(x)}, but {hint}")
+
+
+def _told(arguments: tuple[Any, Any]) -> str:
+    inputs, rng = arguments
+    texts = {k: describe(v.value) if isinstance(v, StaticValue) else "…" for k, v in inputs.items() if v is not None}
+    return f"{texts}" + (" with a key" if rng is not None else "")
