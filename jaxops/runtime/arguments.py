@@ -1,4 +1,4 @@
-"""The border of a model: what a caller gives becomes JAX arrays or static values, and back."""
+"""The inputs of a call become JAX arrays or static values, and its outputs what the caller gets."""
 
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ from jaxops.static import StaticValue, Tracer, is_concrete, is_static, is_symbol
 
 
 class InputBinder:
-    """What a model takes.
+    """Binds the arguments of a call to the inputs of a model.
 
     inputs: in order; defaults: those that may be given by name alone, as the model has a value for them.
     """
@@ -31,51 +31,51 @@ class InputBinder:
         self._formals = {value.name: value for value in (*defaults, *inputs)}
         self._required = [value.name for value in inputs if value.kind != "optional"]
         self._takes_map = bool(inputs) and inputs[0].kind == "map"
-        places: dict[str, list[tuple[str, int]]] = {}
+        axes_by_name: dict[str, list[tuple[str, int]]] = {}
         for value in self._formals.values():
             for axis, size in enumerate((value.shape or ()) if value.kind == "tensor" else ()):
                 if isinstance(size, str):
-                    places.setdefault(size, []).append((value.name, axis))
-        self._shared = {symbol: found for symbol, found in places.items() if len(found) > 1}
+                    axes_by_name.setdefault(size, []).append((value.name, axis))
+        self._shared = {symbol: axes for symbol, axes in axes_by_name.items() if len(axes) > 1}
         self._unlike: set[str] = set()  # the names that were given two sizes
 
-    def bind_inputs(self, given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    def bind_inputs(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs by name, as `to_operand` gives them; `unwrap` makes them operands.
 
-        given: in order, or one dictionary of all.
+        inputs: in order, or one dictionary of all.
         Warns once where one name of a size gets two values: nothing but nodes says that they must be equal.
         Raises SignatureError for a missing, surplus or unknown one, and what `to_operand` raises.
         """
         names, formals = self._names, self._formals
-        if len(given) == 1 and not is_concrete(given[0]) and isinstance(given[0], Mapping) and not self._takes_map:
-            (by_name,), given = given, ()
+        if len(inputs) == 1 and not is_concrete(inputs[0]) and isinstance(inputs[0], Mapping) and not self._takes_map:
+            (by_name,), inputs = inputs, ()
             twice = [name for name in named if name in by_name]
             if twice:
                 raise SignatureError(f"input '{twice[0]}' was given twice, in the dictionary and by name")
             named = {**by_name, **named}
-        if len(given) == len(names) and not named:  # the usual case
-            return self._checked({f.name: to_operand(f, value) for f, value in zip(self._inputs, given, strict=True)})
-        if len(given) > len(names):
-            raise SignatureError(f"the model has {len(names)} inputs {names}, but {len(given)} were given")
-        found = dict(zip(names, given, strict=False))
+        if len(inputs) == len(names) and not named:  # the usual case
+            return self._checked({f.name: to_operand(f, value) for f, value in zip(self._inputs, inputs, strict=True)})
+        if len(inputs) > len(names):
+            raise SignatureError(f"the model has {len(names)} inputs {names}, but {len(inputs)} were given")
+        by_name = dict(zip(names, inputs, strict=False))
         for name, value in named.items():
-            if name in found:
+            if name in by_name:
                 raise SignatureError(f"input '{name}' was given twice, by position and by name")
             if name not in formals:
                 raise SignatureError(f"the model has no input '{name}'; its inputs are {names}")
-            found[name] = value
-        missing = [name for name in self._required if name not in found]
+            by_name[name] = value
+        missing = [name for name in self._required if name not in by_name]
         if missing:
             raise SignatureError(f"input '{missing[0]}' is missing; the inputs are {names}")
-        if len(found) < len(names):
-            found = {**dict.fromkeys(names), **found}
-        return self._checked({name: to_operand(formals[name], found[name]) for name in formals if name in found})
+        if len(by_name) < len(names):
+            by_name = {**dict.fromkeys(names), **by_name}
+        return self._checked({name: to_operand(formals[name], by_name[name]) for name in formals if name in by_name})
 
     def _checked(self, values: dict[str, Any]) -> dict[str, Any]:
         """The inputs; warns where they give a symbolic size two values."""
-        for symbol, places in self._shared.items():
+        for symbol, axes in self._shared.items():
             first = None
-            for name, axis in places:
+            for name, axis in axes:
                 value = values.get(name)
                 if value is None:
                     continue
@@ -88,11 +88,11 @@ class InputBinder:
 
 def unlike(symbol: str, one: tuple[str, int], other: tuple[str, int]) -> str:
     """A warning of two sizes under one name, each with the input that has it."""
-    (first, size), (second, given) = one, other
-    return f"the size '{symbol}' is {size} in input '{first}', but {given} in '{second}'; the model runs with both"
+    (first, size), (second, other_size) = one, other
+    return f"the size '{symbol}' is {size} in input '{first}', but {other_size} in '{second}'; the model runs with both"
 
 
-def to_outputs(outputs: Sequence[Any], formals: Sequence[Value], given: Any) -> Any:
+def to_outputs(outputs: Sequence[Any], formals: Sequence[Value], arguments: Any) -> Any:
     """The outputs as the caller gets them: one as it is, several as a namedtuple; static ones are NumPy arrays.
 
     Inside a transformation they become JAX arrays here, where a number that does not fit raises: `jit` would cut it;
@@ -108,7 +108,7 @@ def to_outputs(outputs: Sequence[Any], formals: Sequence[Value], given: Any) -> 
     types = [formal.dtype if formal.dtype in TYPES_OF_SIZES else None for formal in formals]
     outputs = [as_traced(y, kind) if is_symbolic(y) else y for y, kind in zip(outputs, types, strict=True)]
     settled = all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(outputs))
-    inside = not settled and (tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given)))
+    inside = not settled and (tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arguments)))
 
     for name, y in zip(names, outputs, strict=True):
         if isinstance(y, SplitSequence):
@@ -132,9 +132,9 @@ def to_outputs(outputs: Sequence[Any], formals: Sequence[Value], given: Any) -> 
 def _check_declared(formal: Value, declared: np.dtype, y: Any) -> None:
     if is_symbolic(y) and declared in TYPES_OF_SIZES:
         return
-    made = np.dtype(np.int64) if is_symbolic(y) else y.dtype
-    strings = made.kind in "OUST" and declared.kind == "O"
-    if formal.kind == "tensor" and not strings and made not in (declared, canonical(declared)):
+    dtype = np.dtype(np.int64) if is_symbolic(y) else y.dtype
+    strings = dtype.kind in "OUST" and declared.kind == "O"
+    if formal.kind == "tensor" and not strings and dtype not in (declared, canonical(declared)):
         raise ModelError(f"the model declares the output {formal}, but its nodes make {describe(y)}")
 
 
@@ -212,10 +212,10 @@ def to_operand(formal: Value, value: Any) -> Any:
 def _numbers(formal: Value, value: Any) -> np.ndarray:
     """Python numbers as an array of the type that the model declares."""
     try:
-        found = np.asarray(value)
-        if found.dtype.kind in "fc" and formal.dtype is not None and "float" not in formal.dtype.name:
-            raise TypeError(f"it holds {found.dtype.name}")
-        return found if formal.dtype is None else np.asarray(value, formal.dtype)
+        array = np.asarray(value)
+        if array.dtype.kind in "fc" and formal.dtype is not None and "float" not in formal.dtype.name:
+            raise TypeError(f"it holds {array.dtype.name}")
+        return array if formal.dtype is None else np.asarray(value, formal.dtype)
     except (TypeError, ValueError, OverflowError) as error:
         problem = f"input '{formal.name}' is {value!r:.80}, but the model expects {formal}"
         raise ArgumentError(f"{problem}: {str(error).splitlines()[0]}") from error
@@ -241,26 +241,26 @@ def _typed(formal: Value, value: Any) -> Any:
 
     A JAX array may have the type of 32 bits that stands for one of 64 while x64 is off.
     """
-    wanted = formal.dtype
-    if wanted is None or value.dtype == wanted:
+    declared = formal.dtype
+    if declared is None or value.dtype == declared:
         return value
-    strings = wanted.kind == "O"
+    strings = declared.kind == "O"
     if strings:
         if is_static(value) and value.dtype.kind in "USTO":
             return value
-    elif isinstance(value, jax.Array) and value.dtype in (canonical(wanted), stand_in(wanted)):
-        return as_traced(value, wanted)
-    elif value.dtype.kind in "iu" and wanted.kind in "iu":
-        if np.can_cast(value.dtype, wanted):
-            return value.astype(canonical(wanted) if isinstance(value, jax.Array) else wanted)
+    elif isinstance(value, jax.Array) and value.dtype in (canonical(declared), stand_in(declared)):
+        return as_traced(value, declared)
+    elif value.dtype.kind in "iu" and declared.kind in "iu":
+        if np.can_cast(value.dtype, declared):
+            return value.astype(canonical(declared) if isinstance(value, jax.Array) else declared)
         if (
             is_static(value)
             and not is_symbolic(value)
-            and (converted := value.astype(wanted)).tolist() == value.tolist()
+            and (converted := value.astype(declared)).tolist() == value.tolist()
         ):
             return converted
-    known = not strings and value.dtype.kind not in "USTO"
-    hint = f"\n  hint    give it as {wanted.name}: x.astype(np.{wanted.name})" if known else ""
+    is_numeric = not strings and value.dtype.kind not in "USTO"
+    hint = f"\n  hint    give it as {declared.name}: x.astype(np.{declared.name})" if is_numeric else ""
     raise DTypeError(f"input '{formal.name}' is {describe(value)}, but the model expects {formal}{hint}")
 
 
@@ -270,7 +270,7 @@ def _check_shape(formal: Value, sizes: tuple[Any, ...]) -> None:
         return
     fits = len(sizes) == len(formal.shape)
     if fits:
-        for want, got in zip(formal.shape, sizes, strict=True):
-            fits = fits and (type(want) is not int or want == got)
+        for expected, size in zip(formal.shape, sizes, strict=True):
+            fits = fits and (type(expected) is not int or expected == size)
     if not fits:
         raise ShapeError(f"input '{formal.name}' has shape {tuple(sizes)}, but the model expects {formal}")

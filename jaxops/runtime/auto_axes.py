@@ -35,7 +35,7 @@ def under_auto_axes(run: Callable[..., _R], *arguments: Any, like: Any = None) -
 
 
 def is_on_mesh(values: Any) -> bool:
-    """Whether a mesh is set, or one of these arrays is on one."""
+    """Tells whether a mesh is set, or one of these arrays is on one."""
     return bool(get_abstract_mesh().axis_names) or any(map(_on_mesh, jax.tree.leaves(values)))
 
 
@@ -85,15 +85,15 @@ def _spec(sizes: Sizes, operands: Sequence[tuple[Sizes, tuple[Any, ...]]]) -> tu
     """The sharding of a result of these sizes."""
     if 0 in sizes:  # JAX 0.10 cannot read a sharded array without elements
         return ()
-    found, taken = [], set()
-    for place, size in enumerate(sizes):
+    spec_of_result, used = [], set()
+    for axis, size in enumerate(sizes):
         entries = (
             spec[k]
             for shape, spec in operands
-            for k in (place, place - len(sizes) + len(shape))
+            for k in (axis, axis - len(sizes) + len(shape))
             if 0 <= k < len(shape) and shape[k] == size and spec[k] is not None
         )
-        entry = next((e for e in entries if taken.isdisjoint(_axes(e))), None)
-        taken.update(_axes(entry))
-        found.append(entry)
-    return tuple(found)
+        entry = next((e for e in entries if used.isdisjoint(_axes(e))), None)
+        used.update(_axes(entry))
+        spec_of_result.append(entry)
+    return tuple(spec_of_result)

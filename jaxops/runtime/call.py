@@ -56,7 +56,7 @@ class Data:
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class Stop:
+class StoppedAt:
     """The index of a node, on its way out of `jit`."""
 
     value: int
@@ -64,8 +64,8 @@ class Stop:
 
 @dataclass(eq=False)
 class GraphRunner:
-    """What runs the graphs of a model. max_bytes: how many a result may take. precision: of its products, as
-    `jax.default_matmul_precision` names it; None for what holds around a call. programs: what keeps them for other
+    """Runs the graphs of a model. max_bytes: how many a result may take. precision: of its products, as
+    `jax.default_matmul_precision` names it; None for what holds around a call. programs: keeps them for other
     processes. cuts: node → why it was cut there."""
 
     max_bytes: int
@@ -97,11 +97,11 @@ class GraphRunner:
     def _jitted(self, prepared: bool) -> Any:
         cuts = self.cuts  # not self: weights would stay in memory until Python looks for garbage
 
-        def piece(graph: Graph, start: int, end: int, cut: bool, params: Any, given: Any, rng: Any) -> Any:
+        def piece(graph: Graph, start: int, end: int, cut: bool, params: Any, operands: Any, rng: Any) -> Any:
             before = PREPARED.set(prepared)
             try:
                 with runs_here():
-                    return under_auto_axes(_piece, cuts, graph, start, end, cut, params, given, rng, like=given)
+                    return under_auto_axes(_piece, cuts, graph, start, end, cut, params, operands, rng, like=operands)
             finally:
                 PREPARED.reset(before)
 
@@ -109,21 +109,21 @@ class GraphRunner:
         options = compiler_options() if prepared else None
         return jax.jit(piece, static_argnums=(0, 1, 2, 3), compiler_options=options)
 
-    def again(self, params: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
+    def call_again(self, params: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
         """The result of a call like an earlier one; None for another."""
-        return None if self.precision is not None else self.prepared.again(params, inputs)
+        return None if self.precision is not None else self.prepared.call_again(params, inputs)
 
     def call(
         self,
         graph: Graph,
-        given: Mapping[str, Any],
+        inputs: Mapping[str, Any],
         params: Mapping[str, Any],
         rng: Any,
         fast_inputs: Sequence[Any] | None = None,
     ) -> list[Any]:
         """Returns the outputs of a whole model.
 
-        given: its inputs as `InputBinder.bind_inputs` gives them. fast_inputs: as they came in order, in a model's own
+        inputs: its inputs as `InputBinder.bind_inputs` gives them. fast_inputs: as they came in order, in a model's own
         call: its parameters stay the same in the next calls, so that it pays to prepare them. Empty where other outputs
         are asked for than usually; None in any other call.
 
@@ -133,9 +133,9 @@ class GraphRunner:
         before = LIMIT.set(self.max_bytes)
         try:
             if self.precision is None:
-                return self._call(graph, given, params, rng, fast_inputs)
+                return self._call(graph, inputs, params, rng, fast_inputs)
             with jax.default_matmul_precision(self.precision):
-                return self._call(graph, given, params, rng, fast_inputs)
+                return self._call(graph, inputs, params, rng, fast_inputs)
         except JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
@@ -147,15 +147,15 @@ class GraphRunner:
     def _call(
         self,
         graph: Graph,
-        given: Mapping[str, Any],
+        inputs: Mapping[str, Any],
         params: Mapping[str, Any],
         rng: Any,
         fast_inputs: Sequence[Any] | None,
     ) -> list[Any]:
         if cast(Any, jax.config).jax_disable_jit or tracing():
             with jax.disable_jit(False):  # a node is one operation, however it is written
-                return under_auto_axes(run_graph, graph, unwrap(given), named_arrays(params), rng, like=given)
-        leaves, tree = jax.tree.flatten((given, rng))
+                return under_auto_axes(run_graph, graph, unwrap(inputs), named_arrays(params), rng, like=inputs)
+        leaves, tree = jax.tree.flatten((inputs, rng))
         ours = self.prepared.cache(params) if fast_inputs is not None and not is_long(graph) else None
         params = params if ours else named_arrays(params)
         concrete = ours.concrete if ours else all(map(is_concrete, params.values()))
@@ -165,42 +165,47 @@ class GraphRunner:
         static, part = (graph, 0, len(graph.nodes), not traced), None
         try:
             if ours and concrete:
-                part, (stop, values) = self.prepared.call(ours, static, given, rng, leaves, tree)
+                part, (stop, values) = self.prepared.call(ours, static, inputs, rng, leaves, tree)
             else:
                 params = named_arrays(params)
-                stop, values = self._compiled(*static, params, given, rng)
+                stop, values = self._compiled(*static, params, inputs, rng)
         except UNKNOWN:
             if not traced:
                 raise
             # What must be known may not be what is followed: the sizes of a model whose weights are trained.
-            return under_auto_axes(run_graph, graph, unwrap(given), params, rng, like=given)
+            return under_auto_axes(run_graph, graph, unwrap(inputs), params, rng, like=inputs)
         complete = stop.value == len(graph.nodes)
         # No operator reads the outputs any more: a list of dictionaries is made of what stands for it when it leaves.
         local = unwrap(values, deferred=not complete)
         if not complete or any(name not in local for name in graph.output_names):
-            local, params = {**unwrap(given), **local}, named_arrays(params)
+            local, params = {**unwrap(inputs), **local}, named_arrays(params)
         if complete:
             outputs = _outputs(graph, local, params)
             if ours and part and fast_inputs and rng is None:
-                ours.remember(part, graph, fast_inputs, given, outputs)
+                ours.remember(part, graph, fast_inputs, inputs, outputs)
             return outputs
         _forget(graph, 0, stop.value, local)
-        return under_auto_axes(self._rest, graph, stop.value, True, local, params, rng, like=given)
+        return under_auto_axes(self._run_from, graph, stop.value, True, local, params, rng, like=inputs)
 
     def run(
-        self, graph: Graph, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any, outer: _Scope | None = None
+        self,
+        graph: Graph,
+        operands: Mapping[str, Any],
+        params: Mapping[str, Any],
+        rng: Any,
+        outer: _Scope | None = None,
     ) -> list[Any]:
         """The outputs of a subgraph, or of the body of a function, behind a cut. outer: what a subgraph may capture."""
-        local = dict(given)
+        local = dict(operands)
         if outer is not None:
             # The number of an iteration is data: a static one would compile the body anew in each.
-            local = {name: _as_data(value) for name, value in given.items()}
+            local = {name: _as_data(value) for name, value in operands.items()}
             local |= {name: outer[name] for name in graph.captures if name in outer}
         if tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(local)):
-            return run_graph(graph, given, params, rng, outer)
-        return self._rest(graph, 0, False, local, params, rng)
+            return run_graph(graph, operands, params, rng, outer)
+        return self._run_from(graph, 0, False, local, params, rng)
 
-    def _rest(
+    def _run_from(
         self, graph: Graph, start: int, cut: bool, local: dict[str, Any], params: Mapping[str, Any], rng: Any
     ) -> list[Any]:
         """The outputs of a graph from a node on. cut: whether that node is one that must know a value."""
@@ -209,9 +214,9 @@ class GraphRunner:
             node = graph.nodes[start]
             if cut or _is_light(node, scope):
                 stop, cut = start + 1, False
-                local.update(_named(node, self._now(node, scope, params, _key(rng, graph.number(start), node))))
+                local.update(_named(node, self._run_eagerly(node, scope, params, _key(rng, graph.number(start), node))))
             else:
-                stop, values = self._compiled_from(graph, start, _closed(local), params, rng)
+                stop, values = self._compiled_from(graph, start, _as_static(local), params, rng)
                 cut = True  # a piece ends at a node that must know a value
                 local.update(values)
             _forget(graph, start, stop, local)
@@ -219,29 +224,29 @@ class GraphRunner:
         return _outputs(graph, local, params)
 
     def _compiled_from(
-        self, graph: Graph, start: int, given: Mapping[str, Any], params: Mapping[str, Any], rng: Any
+        self, graph: Graph, start: int, operands: Mapping[str, Any], params: Mapping[str, Any], rng: Any
     ) -> tuple[int, dict[str, Any]]:
         """Runs a piece behind a cut: (where it stops, what it computes)."""
-        plan = self._rounding.plan(graph, start, given, params)
+        plan = self._rounding.plan(graph, start, operands, params)
         if plan is None:
-            stop, values = self._compiled(graph, start, len(graph.nodes), True, params, given, rng)
+            stop, values = self._compiled(graph, start, len(graph.nodes), True, params, operands, rng)
             return stop.value, unwrap(values)
         if plan.stop == start:
             return start, {}
         if plan.mixes:
-            return plan.stop, self._rounding.run(plan, given, params)
-        stop, values = self._compiled(graph, start, plan.stop, True, params, plan.padded(given), rng)
+            return plan.stop, self._rounding.run(plan, operands, params)
+        stop, values = self._compiled(graph, start, plan.stop, True, params, plan.padded(operands), rng)
         return stop.value, plan.cropped(unwrap(values))
 
-    def _now(self, node: Node, scope: _Scope, params: Mapping[str, Any], rng: Any) -> list[Any]:
+    def _run_eagerly(self, node: Node, scope: _Scope, params: Mapping[str, Any], rng: Any) -> list[Any]:
         """The outputs of a node whose operands are known: data, unless they follow from static values alone."""
         inputs = [scope[name] if name else None for name in node.inputs]
         data = [x for k, x in enumerate(inputs) if node.operator.mark(k) != SHAPE_ONLY]
         static = node.operator.foldable and not any(isinstance(x, jax.Array | Data) for x in jax.tree.leaves(data))
         if _is_light(node, scope):
             try:
-                found = run_node(node, jax.tree.map(_host, inputs), params, rng, scope, self.run)
-                return list(found) if static else list(map(_as_data, found))
+                results = run_node(node, jax.tree.map(_host, inputs), params, rng, scope, self.run)
+                return list(results) if static else list(map(_as_data, results))
             except JaxopsError:
                 # A 32-bit array that stands for 64 bits is no match for a 64-bit one; as JAX arrays both have 32.
                 pass
@@ -255,15 +260,15 @@ def _piece(
     end: int,
     cut: bool,
     params: Mapping[str, Any],
-    given: Mapping[str, Any],
+    operands: Mapping[str, Any],
     rng: Any,
-) -> tuple[Stop, dict[str, Any]]:
-    """What is compiled: (the index of the node to stop at, the computed values that are needed from there on).
+) -> tuple[StoppedAt, dict[str, Any]]:
+    """Returns the index of the node to stop at, and the computed values that are needed from there on; compiled.
 
     cuts: gets the node that it stops at, and why.
     """
     local: dict[str, Any] = {}
-    values = ChainMap(local, *scope_of(graph, unwrap(given), params).maps)
+    values = ChainMap(local, *scope_of(graph, unwrap(operands), params).maps)
 
     def walk(start: int, end: int) -> int:
         for index, node in enumerate(graph.nodes[start:end], start):
@@ -283,7 +288,7 @@ def _piece(
         return end
 
     stop = in_sections(graph, start, end, local, walk)
-    return Stop(stop), _closed(local)
+    return StoppedAt(stop), _as_static(local)
 
 
 def _outputs(graph: Graph, local: dict[str, Any], params: Mapping[str, Any]) -> list[Any]:
@@ -305,12 +310,12 @@ def _forget(graph: Graph, start: int, stop: int, local: dict[str, Any]) -> None:
 
 
 def _may_need_data(node: Node, error: Exception) -> bool:
-    """Whether the node may succeed once its operands are known: it says so, or its own graph could not be traced."""
+    """Tells whether the node may succeed once its operands are known: it says so, or its graph could not be traced."""
     return isinstance(error, UNKNOWN) or bool(node.subgraphs or node.body)
 
 
 def _is_light(node: Node, scope: _Scope) -> bool:
-    """Whether NumPy computes the node faster than a program would be compiled."""
+    """Tells whether NumPy computes the node faster than a program would be compiled."""
     if not node.operator.foldable or node.body:
         return False
     read = [scope[name] for k, name in enumerate(node.inputs) if name and node.operator.mark(k) != SHAPE_ONLY]
@@ -348,6 +353,6 @@ def _operands(values: Any) -> Any:
     return jax.tree.map(operand, values)
 
 
-def _closed(values: Any) -> Any:
+def _as_static(values: Any) -> Any:
     """Values as `jit` takes and gives them: NumPy arrays as `StaticValue`."""
     return jax.tree.map(lambda x: StaticValue(x) if isinstance(x, np.ndarray) else x, _operands(values))

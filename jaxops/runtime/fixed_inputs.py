@@ -16,17 +16,17 @@ def with_values(graph: Graph, values: Mapping[str, Any]) -> Graph:
     a value that does not fit, StaticError for one that is traced.
     """
     formals = {value.name: value for value in graph.inputs}
-    found: dict[str, Any] = {}
+    fixed: dict[str, Any] = {}
     for name, value in values.items():
         if name not in formals:
             raise ArgumentError(f"`values`: the model has no input '{name}'{near(name, formals)}")
         formal = formals[name]
         if formal.kind != "tensor":
             raise ArgumentError(f"`values`: input '{name}' is no tensor: {formal}")
-        found[name] = to_operand(dataclasses.replace(formal, static="`values` of load"), value).value
+        fixed[name] = to_operand(dataclasses.replace(formal, static="`values` of load"), value).value
     return dataclasses.replace(
         graph,
-        inputs=tuple(value for value in graph.inputs if value.name not in found),
-        initializers={name: tensor for name, tensor in graph.initializers.items() if name not in found},
-        static={**graph.static, **found},
+        inputs=tuple(value for value in graph.inputs if value.name not in fixed),
+        initializers={name: tensor for name, tensor in graph.initializers.items() if name not in fixed},
+        static={**graph.static, **fixed},
     )

@@ -65,7 +65,7 @@ class ModelFunction:
         """Returns the outputs for parameters that stay the same in the next calls. prepares: whether values computed
         from these alone are kept."""
         if rng is None and outputs is None and not named and not self.x64:
-            result = self.runner.again(weights, inputs)
+            result = self.runner.call_again(weights, inputs)
             if result is not None:
                 return result
         fast_inputs = (inputs if outputs is None else ()) if prepares else None

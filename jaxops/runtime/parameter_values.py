@@ -36,7 +36,7 @@ class Weights:
     ) -> None:
         self.tensors, self.shardings = tensors, shardings
         self.params = {} if params is None else params
-        self._given: dict[str, Any] | None = None
+        self._unread_by_name: dict[str, Any] | None = None
         self._lock = threading.RLock()  # two threads may ask for the same parameters
 
     def all(self) -> dict[str, jax.Array]:
@@ -47,31 +47,31 @@ class Weights:
         if len(self.params) == len(self.tensors):
             return self.params
         with self._lock, ThreadPoolExecutor(1 if self.shardings else READERS) as executor:
-            found, missing = self._found(), [name for name in self.tensors if name not in self.params]
-            arrays = executor.map(lambda name: found[name].read_once(), missing)
+            by_name, missing = self._by_name(), [name for name in self.tensors if name not in self.params]
+            arrays = executor.map(lambda name: by_name[name].read_once(), missing)
             for name, array in zip(missing, arrays, strict=True):
                 self.params[name] = array
                 self.tensors[name] = dataclasses.replace(self.tensors[name], load=_spent, part=None)
-            self._given = None
+            self._unread_by_name = None
         return self.params
 
     def for_calls(self) -> dict[str, Any]:
-        """What the model's own calls get: arrays, and what stands for those in the file, which have the types of the
-        first use's x64 setting."""
+        """Returns the parameters for the model's own calls: arrays, and for each one that is still in the file an
+        `Unread`, in the types of the first use's x64 setting."""
         if self.shardings or len(self.params) == len(self.tensors):
             return self.all()
         with self._lock:
-            return self._found()
+            return self._by_name()
 
-    def _found(self) -> dict[str, Any]:
+    def _by_name(self) -> dict[str, Any]:
         if len(self.params) == len(self.tensors):
             return self.params
-        if self._given is None:
-            x64, found = is_on(), {}
+        if self._unread_by_name is None:
+            x64, by_name = is_on(), {}
             for name, tensor in self.tensors.items():
-                found[name] = self.params[name] if name in self.params else self._unread(name, tensor, x64)
-            self._given = found
-        return self._given
+                by_name[name] = self.params[name] if name in self.params else self._unread(name, tensor, x64)
+            self._unread_by_name = by_name
+        return self._unread_by_name
 
     def _unread(self, name: str, tensor: Tensor, x64: bool) -> Unread:
         with _in_parameter(name):  # of a type that JAX does not have
@@ -99,11 +99,11 @@ def _spent() -> np.ndarray:
 
 
 def matched(
-    params: Any, tensors: Mapping[str, Tensor], values: Mapping[str, Any], what: str = "params"
+    params: Any, tensors: Mapping[str, Tensor], values: Mapping[str, Any], subject: str = "params"
 ) -> dict[str, jax.Array]:
     """The parameters that a caller gives as JAX arrays, as NumPy ones would work here and fail under `jit`.
 
-    values: the inputs of the call, which may replace some. what: begins the messages about shapes and types.
+    values: the inputs of the call, which may replace some. subject: begins the messages about shapes and types.
     Raises SignatureError for a missing or unknown parameter, ArgumentError and DTypeError for one that is no array,
     ShapeError and DTypeError for one that the model has in another shape or type.
     """
@@ -115,21 +115,21 @@ def matched(
     surplus = [name for name in params if name not in tensors]
     if surplus:
         raise SignatureError(f"params: the model has no '{surplus[0]}'; give the {len(tensors)} of model.params")
-    return {name: _fitting(what, name, params[name], tensor) for name, tensor in tensors.items() if name in params}
+    return {name: _fitting(subject, name, params[name], tensor) for name, tensor in tensors.items() if name in params}
 
 
-def _fitting(what: str, name: str, value: Any, tensor: Tensor) -> jax.Array:
+def _fitting(subject: str, name: str, value: Any, tensor: Tensor) -> jax.Array:
     """A parameter in the shape and type that the model has; float32 stands for float64, as JAX has it with x64 off."""
     if not isinstance(value, jax.Array):
         check_array("params", name, value)
-    array, wanted = as_traced(value), canonical(tensor.dtype)
+    array, dtype = as_traced(value), canonical(tensor.dtype)
     if array.shape != tensor.shape:
-        raise ShapeError(f"{what}: '{name}' has shape {array.shape}, but the model has {tensor.shape}")
-    if array.dtype == wanted:
+        raise ShapeError(f"{subject}: '{name}' has shape {array.shape}, but the model has {tensor.shape}")
+    if array.dtype == dtype:
         return array
-    if array.dtype != stand_in(wanted):
+    if array.dtype != stand_in(dtype):
         raise DTypeError(
-            f"{what}: '{name}' is {array.dtype.name}, but the model has {wanted.name}\n"
-            f"  hint    convert it with .astype(jnp.{wanted.name}), or all of the model with model.astype"
+            f"{subject}: '{name}' is {array.dtype.name}, but the model has {dtype.name}\n"
+            f"  hint    convert it with .astype(jnp.{dtype.name}), or all of the model with model.astype"
         )
-    return array.astype(wanted)
+    return array.astype(dtype)

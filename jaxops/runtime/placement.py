@@ -18,7 +18,7 @@ def placed(tensor: Tensor, sharding: NamedSharding | None) -> jax.Array:
     if sharding is None:
         # `jnp.asarray` would compile a program for each shape.
         return jax.device_put(as_canonical(np.asarray(tensor.load(), order="C")))
-    whole = None if tensor.part else tensor.load()
+    values_of_file = None if tensor.part else tensor.load()
     shards: dict[Any, jax.Array] = {}
     arrays = []
     for device, index in sharding.addressable_devices_indices_map(tensor.shape).items():
@@ -27,7 +27,7 @@ def placed(tensor: Tensor, sharding: NamedSharding | None) -> jax.Array:
         if key in shards:  # replicated: the host reads it once
             arrays.append(jax.device_put(shards[key], device))
         else:
-            values = tensor.part(index) if tensor.part else np.asarray(whole)[index]
+            values = tensor.part(index) if tensor.part else np.asarray(values_of_file)[index]
             # An array of JAX may share memory with one of NumPy, which is nobody else's here.
             arrays.append(jax.device_put(as_canonical(np.asarray(values, order="C")), device))
             del values

@@ -35,7 +35,7 @@ _ROWS, _FEW = 16, 1 << 16
 
 @dataclass(frozen=True, eq=False)
 class Symbolic:
-    """How far a piece can be traced with symbols for sizes.
+    """A piece that was traced with symbols for sizes.
 
     stop: the node that it stops at. apart: the first one that mixes rows, or `stop`. operands, results: the values as
     shapes. program: what computes the results from operands and parameters, if some rows meet; with the shapes in it.
@@ -59,7 +59,7 @@ class Plan:
 
     @cached_property
     def mixes(self) -> bool:
-        """Whether the program is one in which rows meet.
+        """Tells whether the program is one in which rows meet.
 
         Not where there are no rows, or where a size in it has less room than it needs, as 9 - n has.
         """
@@ -79,21 +79,22 @@ class Plan:
 
     def padded(self, values: Any) -> Any:
         """The operands with zeros in the surplus rows."""
-        found, tree = jax.tree.flatten(values)
+        arrays, tree = jax.tree.flatten(values)
 
         def pad(x: Any, spec: Any) -> Any:
             more = [(0, _number(d, self.room) - size) for d, size in zip(spec.shape, x.shape, strict=True)]
             return np.pad(np.asarray(x), more) if any(after for _, after in more) else x
 
-        return jax.tree.unflatten(tree, list(map(pad, found, self.symbolic.operands)))
+        return jax.tree.unflatten(tree, list(map(pad, arrays, self.symbolic.operands)))
 
     def cropped(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The results without the surplus rows, and static sizes as they are."""
 
         def crop(x: Any, spec: Any) -> Any:
             if isinstance(x, np.ndarray):
-                known = spec.dtype != object
-                return x if known else np.array([_number(d, self.sizes) for d in spec.flat], x.dtype).reshape(x.shape)
+                if spec.dtype != object:
+                    return x
+                return np.array([_number(d, self.sizes) for d in spec.flat], x.dtype).reshape(x.shape)
             sizes = tuple(_number(d, self.sizes) for d in spec.shape)
             return x if sizes == x.shape else as_traced(np.asarray(x)[tuple(map(slice, sizes))])
 
@@ -102,17 +103,17 @@ class Plan:
 
 @dataclass(eq=False)
 class Rounding:
-    """What is remembered of the sizes with which pieces were called: the first ones, and which axes differed later."""
+    """Remembers the sizes with which pieces were called: the first ones, and which axes differed later."""
 
     _first: dict[Any, list[tuple[int, ...]]] = field(default_factory=dict)
     _varying: dict[Any, set[tuple[int, int]]] = field(default_factory=dict)
     _symbolic: dict[Any, Symbolic] = field(default_factory=dict)
 
     def plan(self, graph: Graph, start: int, values: Mapping[str, Any], params: Mapping[str, Any]) -> Plan | None:
-        """How to run the piece that begins at a node on these values; None: as they are."""
-        found, tree = jax.tree.flatten(values)
-        shapes = [x.shape for x in found]
-        kind = graph, start, tree, tuple((len(x.shape), x.dtype) for x in found)
+        """Returns how the piece that begins at a node runs on these values; None for the values as they are."""
+        leaves, tree = jax.tree.flatten(values)
+        shapes = [x.shape for x in leaves]
+        kind = graph, start, tree, tuple((len(x.shape), x.dtype) for x in leaves)
         first = self._first.setdefault(kind, shapes)
         varying = self._varying.setdefault(kind, set())
         varying |= {(k, a) for k, shape in enumerate(shapes) for a, d in enumerate(shape) if d != first[k][a]}
@@ -129,7 +130,7 @@ class Rounding:
             symbols = dict(zip(names.values(), symbolic_shape(", ".join(names.values())), strict=True))
             specs = [
                 jax.ShapeDtypeStruct(tuple(symbols.get(d, d) for d in text), x.dtype)
-                for text, x in zip(texts, found, strict=True)
+                for text, x in zip(texts, leaves, strict=True)
             ]
             self._symbolic[kind, texts] = _trace(graph, start, jax.tree.unflatten(tree, specs), specs, params)
         symbolic = self._symbolic[kind, texts]
@@ -141,7 +142,7 @@ class Rounding:
         return Plan(symbolic, sizes, room)
 
     def run(self, plan: Plan, values: Any, params: Mapping[str, Any]) -> dict[str, Any]:
-        """What a piece computes in which rows meet."""
+        """Returns the results of a piece in which rows meet."""
         true = {name: np.asarray(size, canonical(np.int64)) for name, size in plan.sizes.items()}
         arrays = jax.tree.leaves((plan.padded(values), dict(params)))
         return plan.cropped(unwrap(self._compiled(plan.symbolic, tuple(plan.room.items()), true, arrays)))
@@ -160,44 +161,44 @@ def _number(size: Any, sizes: Mapping[str, int]) -> int:
     return evaluated(size, sizes) if is_symbolic(size) else int(size)
 
 
-def _trace(graph: Graph, start: int, given: Any, specs: Sequence[Any], params: Mapping[str, Any]) -> Symbolic:
-    """given: the values as shapes. specs: the leaves of that."""
+def _trace(graph: Graph, start: int, operands: Any, specs: Sequence[Any], params: Mapping[str, Any]) -> Symbolic:
+    """operands: the values as shapes. specs: the leaves of that."""
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), dict(params))
     symbols = sorted({name for spec in specs for d in spec.shape if is_symbolic(d) for name in (str(d),)})
-    made: dict[str, Any] = {}
-    values = ChainMap(made, *scope_of(graph, unwrap(given), shapes).maps)
+    computed: dict[str, Any] = {}
+    values = ChainMap(computed, *scope_of(graph, unwrap(operands), shapes).maps)
     apart = stop = len(graph.nodes)
     for index, node in enumerate(graph.nodes[start:], start):
-        found = None if node.draws else _outputs(node, values, shapes, symbols)
-        if found is None:
+        node_results = None if node.draws else _outputs(node, values, shapes, symbols)
+        if node_results is None:
             stop = index
             break
-        outputs, mixes = found
+        outputs, mixes = node_results
         apart = min(apart, index) if mixes else apart
-        made.update((name, value) for name, value in zip(node.outputs, outputs, strict=False) if name)
+        computed.update((name, value) for name, value in zip(node.outputs, outputs, strict=False) if name)
     apart = min(apart, stop)
     if apart == stop:
-        return Symbolic(stop, stop, specs, made, None, frozenset())
+        return Symbolic(stop, stop, specs, computed, None, frozenset())
 
-    def piece(given: Any, params: Mapping[str, Any]) -> dict[str, Any]:
-        local = unwrap(given)
+    def piece(operands: Any, params: Mapping[str, Any]) -> dict[str, Any]:
+        local = unwrap(operands)
         values = ChainMap(local, *scope_of(graph, {}, params).maps)
         for index, node in enumerate(graph.nodes[start:stop], start):
             outputs = run_node(node, [values[name] if name else None for name in node.inputs], params, None, values)
             local.update((name, value) for name, value in zip(node.outputs, outputs, strict=False) if name)
             for name in graph.dead_after[index]:
                 local.pop(name, None)
-        return {name: jax.tree.map(_closed, value) for name, value in local.items() if name in made}
+        return {name: jax.tree.map(_closed, value) for name, value in local.items() if name in computed}
 
-    program, results = jax.make_jaxpr(piece, return_shape=True)(given, shapes)
-    found = {
+    program, results = jax.make_jaxpr(piece, return_shape=True)(operands, shapes)
+    symbolic_results = {
         (v.aval.shape, v.aval.dtype.itemsize)
         for jaxpr in _programs(program.jaxpr)
         for e in jaxpr.eqns
         for v in e.outvars
         if any(map(is_symbolic, v.aval.shape))
     }
-    return Symbolic(stop, apart, specs, made, (program, jax.tree.structure(results)), frozenset(found))
+    return Symbolic(stop, apart, specs, computed, (program, jax.tree.structure(results)), frozenset(symbolic_results))
 
 
 def _closed(value: Any) -> Any:
@@ -223,18 +224,18 @@ def _outputs(
     used = {name: values[name] for name in node.uses() if name in values}
     leaves, tree = jax.tree.flatten(used)
     static = [x if isinstance(x, np.ndarray) else None for x in leaves]
-    found: list[Any] = []
+    seen: list[Any] = []
 
     def call(traced: Sequence[Any], params: Mapping[str, Any]) -> list[Any]:
-        rest = iter(traced)
-        known = jax.tree.unflatten(tree, [next(rest) if x is None else x for x in static])
-        inputs = [known[name] if name else None for name in node.inputs]
-        made = list(run_node(node, inputs, params, None, ChainMap(known)))
-        for pieces in made:
+        remaining = iter(traced)
+        by_name = jax.tree.unflatten(tree, [next(remaining) if x is None else x for x in static])
+        inputs = [by_name[name] if name else None for name in node.inputs]
+        results = list(run_node(node, inputs, params, None, ChainMap(by_name)))
+        for pieces in results:
             if isinstance(pieces, SplitSequence):  # how many there are, rounded sizes do not say
                 raise pieces.problem(node.title)
-        outputs, shape = jax.tree.flatten(made)
-        found.append((outputs, shape))
+        outputs, shape = jax.tree.flatten(results)
+        seen.append((outputs, shape))
         return [x for x in outputs if not isinstance(x, np.ndarray)]
 
     inner = params if node.body or node.subgraphs else {}
@@ -246,13 +247,13 @@ def _outputs(
     mixes = not row_wise(program.jaxpr)
     if mixes and not _has_rules(program, symbols):
         return None
-    rest, (outputs, shape) = iter(shapes), found[0]
-    made = jax.tree.unflatten(shape, [x if isinstance(x, np.ndarray) else next(rest) for x in outputs])
-    return made, mixes
+    remaining, (outputs, shape) = iter(shapes), seen[0]
+    results = jax.tree.unflatten(shape, [x if isinstance(x, np.ndarray) else next(remaining) for x in outputs])
+    return results, mixes
 
 
 def _has_rules(program: Any, symbols: Sequence[str]) -> bool:
-    """Whether a program can run on padded arrays."""
+    """Tells whether a program can run on padded arrays."""
     room = dict.fromkeys(symbols, _ROWS)
     true = {name: jax.ShapeDtypeStruct((), canonical(np.int64)) for name in symbols}
     arrays = [

@@ -137,22 +137,22 @@ def _check_prepared(prepared: Any, expected: Prepared) -> None:
     """Raises SignatureError for what `prepare` does not return, ShapeError or DTypeError for an array in it that does
     not fit."""
     if not isinstance(prepared, Prepared) or jax.tree.structure(prepared) != jax.tree.structure(expected):
-        given = f"a {type(prepared).__name__}"
-        raise SignatureError(f"run: the first argument, {given}, is not what `prepare(params)` returns; give that")
+        received = f"a {type(prepared).__name__}"
+        raise SignatureError(f"run: the first argument, {received}, is not what `prepare(params)` returns; give that")
     for x, expected_type in zip(jax.tree.leaves(prepared), jax.tree.leaves(expected), strict=True):
         _check_type("run: `prepared` has", x, expected_type)
 
 
 def _check_inputs(arguments: tuple[Any, Any], examples: tuple[Any, Any]) -> None:
     """Raises ShapeError or DTypeError for inputs of other types, SignatureError for other static ones."""
-    (found, tree), (expected, expected_tree) = jax.tree.flatten(arguments), jax.tree.flatten(examples)
+    (leaves, tree), (expected, expected_tree) = jax.tree.flatten(arguments), jax.tree.flatten(examples)
     if tree != expected_tree:
         raise SignatureError(
             f"run: the inputs are {_told(arguments)}, but the pair is specialized for {_told(examples)}; which are "
             "given, and static values, are a part of the program: specialize another one for these"
         )
     names = [jax.tree_util.keystr(path[1:]) for path, _ in jax.tree_util.tree_leaves_with_path(arguments)]
-    for name, x, example in zip(names, found, expected, strict=True):
+    for name, x, example in zip(names, leaves, expected, strict=True):
         _check_type(f"run: input {name} is" if name else "run: `rng` is", x, example)
 
 

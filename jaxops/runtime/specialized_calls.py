@@ -145,7 +145,7 @@ class SpecializedCalls:
             self._cache = CallCache(dict(params), concrete)
         return self._cache
 
-    def again(self, params: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
+    def call_again(self, params: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
         """Returns what a model gives for these inputs, by a program that is there; None where more must be looked at.
 
         Most calls are like one before. To enter and leave the model as others do takes longer than a small program.

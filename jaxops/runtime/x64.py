@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class HasSetting(Protocol):
-    """What says whether it runs with x64 on."""
+    """An object that says whether it runs with x64 on."""
 
     x64: bool
 
@@ -39,7 +39,7 @@ def x64_on(needed: bool) -> contextlib.AbstractContextManager[Any]:
 
 
 def is_on() -> bool:
-    """Whether x64 is on here."""
+    """Tells whether x64 is on here."""
     return canonical(np.int64) == np.int64
 
 
@@ -65,7 +65,7 @@ def portable(params: Mapping[str, jax.Array]) -> dict[str, Any]:
 
 
 def restored(params: Mapping[str, Any]) -> dict[str, jax.Array]:
-    """What `portable` was given."""
+    """Returns the parameters that `portable` got."""
     with enable_x64(True):
         return {name: as_traced(x) for name, x in params.items()}
 
@@ -76,36 +76,36 @@ def in_64_bits(fn: Callable[..., Any], *args: Any) -> Any:
     A derivative is one linear map, with a transpose of its own: JAX transposes under the setting that holds around
     `jax.grad`, without which float64 has no zeros. It computes `fn` once more.
     """
-    found, tree = jax.tree.flatten(args)
-    if not any(isinstance(x, Tracer) for x in found) and not tracing():
+    leaves, tree = jax.tree.flatten(args)
+    if not any(isinstance(x, Tracer) for x in leaves) and not tracing():
         return _run(fn, *args)
     # JAX remembers NumPy arrays that a trace closes over, by identity and whatever the setting: of the caller's own it
     # would take the buffer of 64 bits where a program of 32 gets them.
-    known = {k: x.copy() if isinstance(x, np.ndarray) else x for k, x in enumerate(found)}
-    free = [k for k, x in known.items() if isinstance(x, Tracer) and _moves(x)]
-    rest = [k for k, x in known.items() if isinstance(x, jax.Array) and k not in set(free)]
+    values = {k: x.copy() if isinstance(x, np.ndarray) else x for k, x in enumerate(leaves)}
+    free = [k for k, x in values.items() if isinstance(x, Tracer) and _moves(x)]
+    fixed = [k for k, x in values.items() if isinstance(x, jax.Array) and k not in set(free)]
 
-    def of_arrays(free_arrays: Any, others: Any) -> Any:
-        given = known | dict(zip((*free, *rest), (*free_arrays, *others), strict=True))
-        return fn(*tree.unflatten(given.values()))
+    def of_arrays(free_arrays: Any, fixed_arrays: Any) -> Any:
+        arguments = values | dict(zip((*free, *fixed), (*free_arrays, *fixed_arrays), strict=True))
+        return fn(*tree.unflatten(arguments.values()))
 
-    return _differentiable(of_arrays)([known[k] for k in free], [known[k] for k in rest])
+    return _differentiable(of_arrays)([values[k] for k in free], [values[k] for k in fixed])
 
 
 def _differentiable(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """`fn(free, others)` in 64 bits, whose derivative by those of `free` that move is one linear map."""
-    whole = jax.custom_jvp(functools.partial(_run, fn))
+    differentiable = jax.custom_jvp(functools.partial(_run, fn))
 
     def moving(outputs: Any) -> list[Any]:
         return [y for y in jax.tree.leaves(outputs) if _moves(y)]
 
     def by(moved: Sequence[int], primals: Any) -> tuple[Callable[[Any], list[Any]], list[Any]]:
         """(what moves of the results as a function of what moves of `free`, the values of that)."""
-        free, others = primals
+        free, fixed = primals
 
         def of(values: Any) -> list[Any]:
-            given = dict(enumerate(free)) | dict(zip(moved, values, strict=True))
-            return moving(fn(list(given.values()), others))
+            values_by_position = dict(enumerate(free)) | dict(zip(moved, values, strict=True))
+            return moving(fn(list(values_by_position.values()), fixed))
 
         return of, [free[k] for k in moved]
 
@@ -118,16 +118,17 @@ def _differentiable(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         return jax.vjp(of, values)[1](cotangents)[0]
 
     def derivative(primals: Any, tangents: Any) -> Any:
-        outputs, tree = jax.tree.flatten(whole(*primals))
+        outputs, tree = jax.tree.flatten(differentiable(*primals))
         # Of parameters alone, where these are trained: a gradient of the inputs would take as long again.
         directions = {k: t for k, t in enumerate(tangents[0]) if not isinstance(t, SymbolicZero)}
-        ways = [functools.partial(in_64_bits, functools.partial(way, tuple(directions))) for way in (there, back)]
-        along = iter(linear(ways[0], ways[1], primals, list(directions.values())))
-        found = [next(along) if _moves(y) else np.zeros(y.shape, jax.dtypes.float0) for y in outputs]
-        return tree.unflatten(outputs), tree.unflatten(found)
+        moved = tuple(directions)
+        forward, transposed = (functools.partial(in_64_bits, functools.partial(f, moved)) for f in (there, back))
+        along = iter(linear(forward, transposed, primals, list(directions.values())))
+        tangents_out = [next(along) if _moves(y) else np.zeros(y.shape, jax.dtypes.float0) for y in outputs]
+        return tree.unflatten(outputs), tree.unflatten(tangents_out)
 
-    whole.defjvp(derivative, symbolic_zeros=True)
-    return whole
+    differentiable.defjvp(derivative, symbolic_zeros=True)
+    return differentiable
 
 
 def _run(fn: Callable[..., Any], *args: Any) -> Any:
@@ -151,8 +152,8 @@ def _lowered(context: Any, *operands: Any, program: Any) -> Any:
 def _mapped(operands: Any, axes: Any, *, program: Any) -> Any:
     with enable_x64(True):
         mapped = jax.vmap(jaxpr_as_fun(program), tuple(axes))
-        found = _program.bind(*operands, program=jax.make_jaxpr(mapped)(*operands))
-    return found, [0] * len(found)
+        results = _program.bind(*operands, program=jax.make_jaxpr(mapped)(*operands))
+    return results, [0] * len(results)
 
 
 _program.def_abstract_eval(lambda *_, program: program.out_avals)

@@ -19,7 +19,7 @@ from jaxops.static import Array, Ints, array, known
 
 
 def nonnegative(op: str, name: str, values: Any) -> None:
-    """Where a version's text says that its axes are not negative: they may be from opset 11 on.
+    """Refuses negative axes where the text of a version does: they may be negative from opset 11 on.
 
     The texts of other operators from before 11 leave it open, and models of the standard's own suite use them.
     """
