@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxops.kernels.named_call import named_call, plain_jaxpr
+from jaxops.static import Sizes
 
 # Each element of the result depends on the elements at its own place, in operands of its shape or scalars.
 ELEMENTWISE = {
@@ -54,6 +55,11 @@ def jaxprs(eqn: Any) -> Iterator[Any]:
             jaxpr = getattr(item, "jaxpr", item)
             if hasattr(jaxpr, "eqns"):
                 yield jaxpr
+
+
+def sizes_of(variable: Any) -> Sizes:
+    """Returns the sizes of a variable of a jaxpr, perhaps symbolic; none where it has no shape."""
+    return getattr(variable.aval, "shape", ())
 
 
 def symbolic_axes(sizes: Sequence[Any]) -> set[int]:

@@ -15,8 +15,8 @@ import numpy as np
 from jax import lax
 
 from jaxops.compiler.padded.rules import RULES
-from jaxops.compiler.padded.values import Padded, Room, bound, sizes_of
-from jaxops.compiler.primitives import called_jaxpr, jaxprs, symbolic_axes
+from jaxops.compiler.padded.values import Padded, Room, bound
+from jaxops.compiler.primitives import called_jaxpr, jaxprs, sizes_of, symbolic_axes
 from jaxops.compiler.row_independence import is_row_wise
 from jaxops.errors import UnsupportedError
 from jaxops.kernels.named_call import named_call

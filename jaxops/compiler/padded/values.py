@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.compiler.primitives import symbolic_axes
+from jaxops.compiler.primitives import sizes_of, symbolic_axes
 from jaxops.static import Dim, evaluated, is_symbolic, size_as_value
 
 
@@ -76,8 +76,3 @@ def places(x: Any, axis: int) -> Any:
     shape = [1] * x.ndim
     shape[axis] = x.shape[axis]
     return lax.broadcasted_iota(np.int32, shape, axis)
-
-
-def sizes_of(var: Any) -> tuple[Dim, ...]:
-    """The true sizes of a variable of a jaxpr."""
-    return getattr(var.aval, "shape", ())

@@ -1,0 +1,132 @@
+"""Independent axes: those along which a primitive computes each entry of its results by itself.
+
+Such an entry depends on the same entry of some operands, and on all of the others. So it may be computed in a block of
+entries, and surplus entries behind it change nothing.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from jaxops.compiler.primitives import ELEMENTWISE
+from jaxops.static import Sizes
+
+_Params = Mapping[str, Any]
+# Parameters with the axes whose entries meet, or that the result lacks.
+_AXES = ("axes", "axis", "dimension", "dimensions")
+# Parameters with an item for each axis, and the item of an axis whose entries do not meet.
+_ITEMS = {
+    **{"base_dilation": 1, "window_dilation": 1, "window_dimensions": 1, "window_strides": 1, "padding": (0, 0)},
+    **{"padding_config": (0, 0, 0), "start_indices": 0, "strides": 1},
+}
+
+
+class Axis(NamedTuple):
+    """An independent axis of the results.
+
+    operands: the axis of each operand that it runs along; None for an operand that each entry needs all of.
+    """
+
+    result: int
+    operands: tuple[int | None, ...]
+
+
+def independent_axes(name: str, params: _Params, operands: Sequence[Sizes], result: Sizes) -> list[Axis]:
+    """Returns the independent axes of an operation; none for a primitive without a rule.
+
+    operands, result: sizes, perhaps symbolic. Several results have these axes in common.
+    """
+    rule = _RULES.get(name)
+    return [] if rule is None else list(rule(params, operands, result))
+
+
+def dependent_axes(axes: Iterable[Axis], operand: int, sizes: Sizes) -> set[int]:
+    """Returns the axes of an operand, given by its position and sizes, that are not among independent ones."""
+    return set(range(len(sizes))) - {axis.operands[operand] for axis in axes}
+
+
+def _aligned(params: _Params, operands: Sequence[Sizes], result: Sizes, spread: Sequence[int] = ()) -> Iterable[Axis]:
+    """Gives axes in their order, some of which the result may lack. spread: sizes that stand for all entries."""
+    rank, named = max(map(len, operands)), next((params[key] for key in _AXES if key in params), ())
+    named = {named} if isinstance(named, int) else set(named)
+    items = [(params[key], item) for key, item in _ITEMS.items() if params.get(key) is not None]
+    remaining = [axis for axis in range(rank) if rank == len(result) or axis not in named]
+    for axis, (a, size) in enumerate(zip(remaining, result, strict=False)):  # other bits may have one more or less
+        sizes = {x[a] for x in operands if x}
+        if a not in named and sizes <= {size, *spread} and all(values[a] == item for values, item in items):
+            yield Axis(axis, tuple(a if x and x[a] == size else None for x in operands))
+
+
+def _barrier(params: _Params, operands: Sequence[Sizes], result: Sizes) -> Iterable[Axis]:
+    return _aligned(params, operands, result) if len(set(operands)) == 1 else ()
+
+
+def _broadcast(params: _Params, operands: Sequence[Sizes], result: Sizes) -> Iterable[Axis]:
+    axes = {axis: a for a, axis in enumerate(params["broadcast_dimensions"]) if operands[0][a] == result[axis]}
+    return (Axis(axis, (axes.get(axis), *[None] * (len(operands) - 1))) for axis in range(len(result)))
+
+
+def _convolution(params: _Params, operands: Sequence[Sizes], result: Sizes) -> Iterable[Axis]:
+    x, filters, y = params["dimension_numbers"]
+    if params["batch_group_count"] == 1:
+        yield Axis(y[0], (x[0], None))
+        if params["feature_group_count"] == 1:
+            yield Axis(y[1], (None, filters[0]))
+
+
+def _dot(params: _Params, operands: Sequence[Sizes], result: Sizes) -> Iterable[Axis]:
+    summed, batches = params["dimension_numbers"]
+    left, right = ([a for a in range(len(x)) if a not in (*summed[k], *batches[k])] for k, x in enumerate(operands))
+    return map(
+        Axis, range(len(result)), [*zip(*batches, strict=True), *((a, None) for a in left), *((None, a) for a in right)]
+    )
+
+
+def _gather(params: _Params, operands: Sequence[Sizes], result: Sizes) -> Iterable[Axis]:
+    numbers, (x, indices) = params["dimension_numbers"], operands
+    batches = dict(zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims, strict=True))
+    left_out = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    windows, others = iter([a for a in range(len(x)) if a not in left_out]), iter(range(len(indices)))
+    for axis in range(len(result)):
+        if axis not in numbers.offset_dims:
+            a = next(others)
+            yield Axis(axis, (batches.get(a), a))
+        elif (a := next(windows)) not in numbers.start_index_map and result[axis] == x[a]:
+            yield Axis(axis, (a, None))
+
+
+def _reshape(params: _Params, operands: Sequence[Sizes], result: Sizes) -> Iterable[Axis]:
+    """Gives the axes of as many entries, with as many elements before them."""
+    before = {(math.prod(operands[0][:a]), size): a for a, size in enumerate(operands[0])}
+    for axis, size in enumerate(result):
+        if (a := before.get((math.prod(result[:axis]), size))) is not None:
+            yield Axis(axis, (a,) + (None,) * (len(operands) - 1))
+
+
+def _stack(params: _Params, operands: Sequence[Sizes], result: Sizes) -> Iterable[Axis]:
+    return (Axis(a + (a >= params["axis"]), (a,) * len(operands)) for a in range(len(operands[0])))
+
+
+def _transpose(params: _Params, operands: Sequence[Sizes], result: Sizes) -> Iterable[Axis]:
+    return (Axis(axis, (a,)) for axis, a in enumerate(params["permutation"]))
+
+
+_RULES: dict[str, Callable[..., Iterable[Axis]]] = {
+    **dict.fromkeys(ELEMENTWISE, functools.partial(_aligned, spread=(1,))),
+    **{f"reduce{kind}": _aligned for kind in ("", "_sum", "_max", "_min", "_prod", "_and", "_or", "_xor")},
+    **{f"reduce_window{kind}": _aligned for kind in ("", "_sum", "_max", "_min")},
+    **{f"cum{kind}": _aligned for kind in ("sum", "prod", "max", "min", "logsumexp")},
+    **dict.fromkeys(("argmax", "argmin", "bitcast_convert_type", "concatenate", "dynamic_slice"), _aligned),
+    **dict.fromkeys(("dynamic_update_slice", "pad", "rev", "slice", "sort", "split", "squeeze", "top_k"), _aligned),
+    "broadcast_in_dim": _broadcast,
+    "conv_general_dilated": _convolution,
+    "dot_general": _dot,
+    "gather": _gather,
+    "iota": lambda params, operands, result: (Axis(axis, ()) for axis in range(len(result))),
+    "optimization_barrier": _barrier,
+    "reshape": _reshape,
+    "stack": _stack,
+    "transpose": _transpose,
+    "unstack": _aligned,
+}
