@@ -13,6 +13,7 @@ from programs import TARGET, prepared
 from random_programs import random_program
 
 from jaxops.compiler import pipeline
+from jaxops.compiler.axis_rules import independent_axes
 from jaxops.compiler.passes import concat_in_place, lazy_moves
 from jaxops.compiler.passes.lazy_moves import LazyTranspose, inverse
 from jaxops.compiler.pipeline import LIST, PASSES, REQUIRED, Entry, specialize, without
@@ -167,6 +168,14 @@ WRONG = {
         "select reductions",
         "select_reductions._between_slices",
         lambda pair, x, axis: lax.slice_in_dim(x, 0, max(1, x.shape[axis] // 2), axis=axis),
+    ),
+    "a batch of one operand alone": (
+        "block attention",
+        "block_attention.independent_axes",
+        lambda name, params, operands, result: [
+            axis._replace(operands=(axis.operands[0], None)) if name == "dot_general" else axis
+            for axis in independent_axes(name, params, operands, result)
+        ],
     ),
     "blocks of other rows": (
         "block attention",

@@ -7,16 +7,16 @@ two cores, at once → in blocks: 8 heads of 1,024 queries 32 → 17, of 1,500 6
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from jax import lax
 
+from jaxops.compiler.axis_rules import Axis, independent_axes
 from jaxops.compiler.ir import Constant, Emit, Operation, Program, evaluate
 from jaxops.compiler.passes import lazy_moves
-from jaxops.compiler.primitives import ELEMENTWISE
 from jaxops.kernels.target import Target
 from jaxops.static import Sizes
 
@@ -24,8 +24,10 @@ from jaxops.static import Sizes
 # cache are best: 4 heads of 4,096 take 183 ms in blocks of 16 MiB, 152 of 8 and 169 of 4.
 _LARGE, _BLOCK = 1 << 24, 1 << 23
 
-_Params = Mapping[str, Any]
-_Along = Sequence[Any]  # for each operand the axis along which it is cut already; None for one from outside
+# The parameter with the sizes of the result, or of an operand that has them.
+_SIZES = {"broadcast_in_dim": "shape", "dynamic_slice": "slice_sizes", "reshape": "new_sizes", "slice": "limit_indices"}
+# These stay outside: convolutions are fast at once, and the sizes that a gather takes are not those of its result.
+_NOT_CUT = {"conv_general_dilated", "gather"}
 
 
 class _Result(NamedTuple):
@@ -56,7 +58,7 @@ class Loop:
     effects = frozenset[Any]()
 
     @property
-    def params(self) -> _Params:
+    def params(self) -> Mapping[str, Any]:
         """The size of the axis, and of a block."""
         return {"size": self.size, "step": self.step}
 
@@ -132,18 +134,6 @@ def _axes(operation: Operation, shapes: Mapping[Any, Sizes]) -> Iterator[int]:
     yield from (axis for axis in (largest, *range(batches, len(sizes))) if sizes[axis] > 1)
 
 
-class _Entry(NamedTuple):
-    """Says that an operation computes each entry of an axis by itself.
-
-    axis: that of the result. cuts: for each operand the axis along which it is cut, None where it is needed whole.
-    sizes: the name of the parameter that has the sizes of the result.
-    """
-
-    axis: int
-    cuts: list[int | None]
-    sizes: str = ""
-
-
 class _Region:
     """Operations from a product to the next one that need only the same entry of an axis of it.
 
@@ -171,30 +161,33 @@ class _Region:
             along = [self._along.get(operand) for operand in operation.operands]
             if operation is not first and all(a is None for a in along):
                 continue
-            rule = _RULES.get(operation.name)
             inner = _before_transposes(operation, producers) if operation is first else operation
             sizes = [np.shape(v.value) if isinstance(v, Constant) else shapes[v] for v in inner.operands]
-            numbers = inner.params
-            entry = _entries(numbers, sizes)[axis] if operation is first else rule and rule(numbers, sizes, along)
-            if entry is None:
+            result, *more = (shapes[v] for v in operation.results)
+            axes = independent_axes(inner.name, inner.params, sizes, result)
+            cuts = [axes[axis]] if operation is first else [cut for cut in axes if _agree(cut.operands, along)]
+            if not cuts or more or operation.name in _NOT_CUT:
                 return
-            self._add(inner, entry, along, sizes, shapes[operation.results[0]])
+            self._add(inner, cuts[0], along, sizes, result)
             self.operations.append(operation)
             if operation is not first and operation.name == "dot_general":
                 return
 
-    def _add(self, operation: Operation, entry: _Entry, along: _Along, sizes: Any, shape: Sizes) -> None:
+    def _add(
+        self, operation: Operation, cut: Axis, along: Sequence[int | None], sizes: Sequence[Sizes], shape: Sizes
+    ) -> None:
         operands: list[Any] = list(operation.operands)
-        for k, (operand, cut) in enumerate(zip(operation.operands, entry.cuts, strict=True)):
+        for k, (operand, axis) in enumerate(zip(operation.operands, cut.operands, strict=True)):
             if along[k] is None and (sizes[k] or not isinstance(operand, Constant)):
-                operands[k] = name = (operand, cut)
+                operands[k] = name = (operand, axis)
                 self._names[name] = operand
-                self._shapes[name] = sizes[k] if cut is None else _with(sizes[k], cut, self._step)
+                self._shapes[name] = sizes[k] if axis is None else _with(sizes[k], axis, self._step)
         (result,) = operation.results
-        self._along[result], self._shapes[result] = entry.axis, _with(shape, entry.axis, self._step)
+        self._along[result], self._shapes[result] = cut.result, _with(shape, cut.result, self._step)
         equation = operation.equation
-        if entry.sizes:
-            equation = equation.replace(params={**equation.params, entry.sizes: self._shapes[result]})
+        if key := _SIZES.get(operation.name):
+            params = {**equation.params, key: _with(equation.params[key], cut.result, self._step)}
+            equation = equation.replace(params=params)
         self._inner.append(dataclasses.replace(operation, equation=equation, operands=tuple(operands)))
 
     def pays(self, readers: Mapping[Any, Sequence[Any]]) -> bool:
@@ -225,6 +218,11 @@ class _Region:
         )
 
 
+def _agree(axes: Sequence[int | None], along: Sequence[int | None]) -> bool:
+    """Tells whether operands that are cut already are cut along these axes. along: None for one from outside."""
+    return all(a is None or a == axis for axis, a in zip(axes, along, strict=True))
+
+
 def _before_transposes(product: Operation, producers: Mapping[Any, Operation]) -> Operation:
     """Returns a product of transposed values as one of these values themselves.
 
@@ -246,69 +244,3 @@ def _before_transposes(product: Operation, producers: Mapping[Any, Operation]) -
     numbers = tuple(map(tuple, dimensions))
     equation = product.equation.replace(params={**product.params, "dimension_numbers": numbers})
     return dataclasses.replace(product, equation=equation, operands=tuple(operands))
-
-
-def _entries(params: _Params, sizes: Sequence[Sizes]) -> list[_Entry]:
-    """Returns for each axis of a product how one entry is computed."""
-    over, batch = params["dimension_numbers"]
-    free = [[a for a in range(len(sizes[k])) if a not in (*over[k], *batch[k])] for k in (0, 1)]
-    cuts = [*zip(*batch, strict=True), *((a, None) for a in free[0]), *((None, a) for a in free[1])]
-    return [_Entry(axis, list(pair)) for axis, pair in enumerate(cuts)]
-
-
-def _product(params: _Params, sizes: Sequence[Sizes], along: _Along) -> _Entry | None:
-    """Returns how a product of one cut operand with another from outside is computed."""
-    k = 0 if along[1] is None else 1
-    return next((e for e in _entries(params, sizes) if e.cuts[k] == along[k] and along[1 - k] is None), None)
-
-
-def _elementwise(params: _Params, sizes: Sequence[Sizes], along: _Along) -> _Entry | None:
-    (axis, *more) = {a for a in along if a is not None}
-    rank = max(map(len, sizes))
-    if more or any(len(size) not in (0, rank) for size in sizes):
-        return None
-    return _Entry(axis, [axis if size and size[axis] > 1 else None for size in sizes])
-
-
-def _barrier(params: _Params, sizes: Sequence[Sizes], along: _Along) -> _Entry | None:
-    return _elementwise(params, sizes, along) if len(sizes) == 1 else None
-
-
-def _broadcast(params: _Params, sizes: Sequence[Sizes], along: _Along) -> _Entry:
-    return _Entry(params["broadcast_dimensions"][along[0]], [along[0]], "shape")
-
-
-def _reduction(params: _Params, sizes: Sequence[Sizes], along: _Along) -> _Entry | None:
-    return _without(params["axes"], along[0])
-
-
-def _squeeze(params: _Params, sizes: Sequence[Sizes], along: _Along) -> _Entry | None:
-    return _without(params["dimensions"], along[0])
-
-
-def _without(axes: Sequence[int], axis: Any) -> _Entry | None:
-    return None if axis in axes else _Entry(axis - sum(a < axis for a in axes), [axis])
-
-
-def _transpose(params: _Params, sizes: Sequence[Sizes], along: _Along) -> _Entry:
-    return _Entry(params["permutation"].index(along[0]), list(along))
-
-
-def _reshape(params: _Params, sizes: Sequence[Sizes], along: _Along) -> _Entry | None:
-    """Returns how a reshape is computed that keeps the axis: as many elements before it, and as many of it."""
-    (before,), (axis,), after = sizes, along, params["new_sizes"]
-    lead = math.prod(before[:axis])
-    axes = [a for a, d in enumerate(after) if (math.prod(after[:a]), d) == (lead, before[axis])]
-    return _Entry(axes[0], [axis], "new_sizes") if axes else None
-
-
-_RULES: dict[str, Callable[..., _Entry | None]] = {
-    **dict.fromkeys(ELEMENTWISE, _elementwise),
-    **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_and", "reduce_or"), _reduction),
-    "broadcast_in_dim": _broadcast,
-    "optimization_barrier": _barrier,
-    "dot_general": _product,
-    "reshape": _reshape,
-    "squeeze": _squeeze,
-    "transpose": _transpose,
-}

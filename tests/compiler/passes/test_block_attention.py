@@ -71,6 +71,24 @@ def divided(q, k, v):
     return jnp.matmul(powers, v) / total
 
 
+def with_sink(q, k, v, sink):
+    """One more score of each head and query, which takes a part of the weights and no part in the result."""
+    scores = jnp.matmul(q, jnp.swapaxes(k, -1, -2))
+    weights = jo.softmax(lax.concatenate([scores, sink], scores.ndim - 1), axis=-1)
+    return jnp.matmul(lax.slice_in_dim(lax.pad(weights, 0.0, [(0, 0, 0)] * 3 + [(1, 0, 0)]), 1, -1, axis=-1), v)
+
+
+def read_from(q, k, v, start):
+    """A slice of the scores that begins where an input says."""
+    return attended(q, k, v[..., :20, :], lambda scores: lax.dynamic_slice_in_dim(scores, start, 20, -1))
+
+
+def heads_last(q, k, v):
+    """The axis of heads moves behind the others before the second product."""
+    weights = jo.softmax(lax.transpose(jnp.matmul(q, jnp.swapaxes(k, -1, -2)), (1, 2, 0)), axis=1)
+    return lax.dot_general(weights, v, (((1,), (1,)), ((2,), (0,))))
+
+
 def turned(q, k, v):
     """Keys of two axes, in another order than that of the scores: (N, T1, T2, D) as (N, T2, T1, D)."""
     keys = jnp.swapaxes(k.reshape(*k.shape[:-2], 3, -1, k.shape[-1]), -2, -3)
@@ -96,6 +114,13 @@ CASES = {
     "columns": (columns, heads(1, 6, 33, 8)),
     "flattened": (flattened, heads(2, 3, 33, 8)),
     "operator": (lambda q, k, v: jo.attention(q, k, v, is_causal=1)[0], heads(2, 4, 33, 8)),
+    "heads last": (heads_last, heads(6, 33, 8)),
+    "attention sink": (with_sink, (*heads(1, 6, 33, 8), array(1, 6, 33, 1))),
+    "some of the keys": (read_from, (*heads(1, 6, 33, 8), np.int32(7))),
+    "scores by themselves": (
+        lambda q, k, v: (lambda scores: jnp.matmul(scores, scores) @ v)(jnp.matmul(q, k) / 33),
+        (array(6, 33, 33), array(6, 33, 33), array(6, 33, 8)),
+    ),
     "division afterwards": (divided, heads(1, 6, 33, 8)),
     "integers": (
         lambda q, k, v: lax.batch_matmul(jnp.sign(lax.batch_matmul(q, k)), v),
@@ -159,7 +184,10 @@ OTHERS = {
     "one product": lambda q, k, v: jnp.exp(jnp.matmul(q, jnp.swapaxes(k, -1, -2))),
     "no batch": lambda q, k, v: attended(q[0], k[0], v[0]),
     "a sum over all": lambda q, k, v: attended(q, k, v, lambda scores: scores / jnp.sum(scores)),
-    "scores by themselves": lambda q, k, v: (lambda scores: jnp.matmul(scores, scores))(jnp.matmul(q, k)),
+    "scores of some keys": lambda q, k, v: attended(q, k, v, lambda scores: scores[..., np.arange(33) // 2]),
+    "a convolution": lambda q, k, v: attended(
+        q, k, v, lambda scores: lax.conv_general_dilated(scores, jnp.ones((33, 33, 3)), (1,), "SAME")
+    ),
 }
 
 
