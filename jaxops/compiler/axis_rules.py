@@ -16,7 +16,7 @@ _Params = Mapping[str, Any]
 # Parameters with the axes whose entries meet, or that the result lacks.
 _AXES = ("axes", "axis", "dimension", "dimensions")
 # Parameters with an item for each axis, and the item of an axis whose entries do not meet.
-_ITEMS = {
+PARAMETERS_BY_AXIS = {
     **{"base_dilation": 1, "window_dilation": 1, "window_dimensions": 1, "window_strides": 1, "padding": (0, 0)},
     **{"padding_config": (0, 0, 0), "start_indices": 0, "strides": 1},
 }
@@ -50,7 +50,7 @@ def _aligned(params: _Params, operands: Sequence[Sizes], result: Sizes, spread: 
     """Gives axes in their order, some of which the result may lack. spread: sizes that stand for all entries."""
     rank, named = max(map(len, operands)), next((params[key] for key in _AXES if key in params), ())
     named = {named} if isinstance(named, int) else set(named)
-    items = [(params[key], item) for key, item in _ITEMS.items() if params.get(key) is not None]
+    items = [(params[key], item) for key, item in PARAMETERS_BY_AXIS.items() if params.get(key) is not None]
     remaining = [axis for axis in range(rank) if rank == len(result) or axis not in named]
     for axis, (a, size) in enumerate(zip(remaining, result, strict=False)):  # other bits may have one more or less
         sizes = {x[a] for x in operands if x}

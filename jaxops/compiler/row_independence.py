@@ -7,7 +7,9 @@ data-dependent size is compiled once for a rounded-up size, and serves all small
 import math
 from typing import Any
 
-from jaxops.compiler.axis_rules import dependent_axes, independent_axes
+import jax
+
+from jaxops.compiler.axis_rules import PARAMETERS_BY_AXIS, Axis, dependent_axes, independent_axes
 from jaxops.compiler.primitives import CALLS, called_jaxpr, jaxprs, sizes_of, symbolic_axes
 from jaxops.static import Sizes, is_symbolic
 
@@ -35,11 +37,18 @@ def _are_rows(sizes: Sizes) -> bool:
 
 def is_row_wise(eqn: Any) -> bool:
     """Tells whether an operation computes each row of a symbolic axis from the same row of its operands."""
+    if any(map(is_symbolic, jax.tree.leaves([eqn.params.get(key) for key in PARAMETERS_BY_AXIS]))):
+        return False  # a slice may begin at a symbolic place
     operands, results = ([sizes_of(v) for v in variables] for variables in (eqn.invars, eqn.outvars))
-    if eqn.primitive.name == "optimization_barrier" or not any(map(symbolic_axes, (*operands, *results))):
-        return True
-    axes = independent_axes(eqn.primitive.name, eqn.params, operands, next(iter(results), ()))
+    axes = independent_axes_of(eqn)
     independent = {axis.result for axis in axes}
-    return all(symbolic_axes(y) <= independent for y in results) and not any(
-        symbolic_axes(x) & dependent_axes(axes, k, x) for k, x in enumerate(operands)
+    return eqn.primitive.name == "optimization_barrier" or (
+        all(symbolic_axes(y) <= independent for y in results)
+        and not any(symbolic_axes(x) & dependent_axes(axes, k, x) for k, x in enumerate(operands))
     )
+
+
+def independent_axes_of(eqn: Any) -> list[Axis]:
+    """Returns the independent axes of an equation with results."""
+    result = sizes_of(eqn.outvars[0])
+    return independent_axes(eqn.primitive.name, eqn.params, [sizes_of(v) for v in eqn.invars], result)

@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.compiler.padded.rules import RULES
+from jaxops.compiler.axis_rules import dependent_axes
+from jaxops.compiler.padded.rules import NEUTRAL, RULES
 from jaxops.compiler.padded.values import Padded, Room, bound
 from jaxops.compiler.primitives import called_jaxpr, jaxprs, sizes_of, symbolic_axes
-from jaxops.compiler.row_independence import is_row_wise
+from jaxops.compiler.row_independence import independent_axes_of, is_row_wise
 from jaxops.errors import UnsupportedError
 from jaxops.kernels.named_call import named_call
 from jaxops.static import is_symbolic, scan_operands
@@ -54,22 +55,30 @@ def _evaluate(eqn: Any, inputs: list[Padded], room: Room) -> list[Padded]:
         return _run(inner, inputs, room)
     if not _mentions(eqn):
         return bound(eqn, [x.array for x in inputs], room)
-    sizes = [sizes_of(v) for v in eqn.invars]
-    if name in RULES:
-        found = RULES[name](eqn, inputs, sizes, room)
-        return found if isinstance(found, list) else [found]
     if name in _LOOPS:
         return _LOOPS[name](eqn, inputs, room)
-    if not is_row_wise(eqn):
+    sizes, arrays = [sizes_of(v) for v in eqn.invars], [x.array for x in inputs]
+    # Running results depend on what comes before them, which is not surplus.
+    if is_row_wise(eqn) or (name.startswith("cum") and not eqn.params["reverse"]):
+        zeroed = name in _KEEPS_ZEROS and all(x.zeroed for x in inputs)
+        if name == "broadcast_in_dim":
+            zeroed = zeroed and len(symbolic_axes(sizes[0])) == len(symbolic_axes(eqn.params["shape"]))
+        return bound(eqn, arrays, room, zeroed)
+    if name in NEUTRAL:
+        fill, axes = NEUTRAL[name](eqn.invars[0].aval.dtype), independent_axes_of(eqn)
+        masked = (
+            x.only_true(s, dependent_axes(axes, k, s), fill, room)
+            for k, (x, s) in enumerate(zip(inputs, sizes, strict=True))
+        )
+        return bound(eqn, list(masked), room)
+    if name not in RULES:
         where = str(eqn.source_info.name_stack)
         raise UnsupportedError(
             f"`{name}` works along an axis whose size differs from call to call{f', in {where}' if where else ''}; "
             f"there is no rule for that"
         )
-    kept = name in _KEEPS_ZEROS and all(x.zeroed for x in inputs)
-    if name == "broadcast_in_dim":
-        kept = kept and len(symbolic_axes(sizes[0])) == len(symbolic_axes(eqn.params["shape"]))
-    return bound(eqn, [x.array for x in inputs], room, kept)
+    results = RULES[name](eqn, inputs, sizes, room)
+    return results if isinstance(results, list) else [results]
 
 
 def _scan(eqn: Any, inputs: list[Padded], room: Room) -> list[Padded]:
@@ -130,4 +139,7 @@ def _has_symbol(value: Any) -> bool:
 
 
 # Zeros in, zeros out.
-_KEEPS_ZEROS = {"transpose", "convert_element_type", "squeeze", "expand_dims", "copy", "neg", "broadcast_in_dim"}
+_KEEPS_ZEROS = {
+    *("broadcast_in_dim", "concatenate", "convert_element_type", "copy", "dynamic_slice", "dynamic_update_slice"),
+    *("neg", "reshape", "slice", "split", "squeeze", "transpose"),
+}

@@ -1,4 +1,4 @@
-"""Rules of operations along a symbolic axis of padded arrays: each leaves the surplus elements out."""
+"""Rules of operations that mix the elements of a symbolic axis of padded arrays: each leaves the surplus ones out."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,7 +15,10 @@ from jaxops.dtypes import is_float
 from jaxops.errors import UnsupportedError
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
-from jaxops.static import Dim, evaluated, is_symbolic
+from jaxops.static import Dim, Sizes, evaluated
+
+# (equation, operands, their true sizes, room) → a result, or several.
+Rule = Callable[[Any, list[Padded], list[Sizes], Room], Padded | list[Padded]]
 
 
 def _fitted(x: Any, axis: int, size: int) -> Any:
@@ -40,39 +43,8 @@ def _start(dim: Dim, room: Room) -> Any:
     return dim if isinstance(dim, int) else room.count(dim)
 
 
-Rule = Callable[[Any, list[Padded], list[tuple[Dim, ...]], Room], Any]
-
-
-def _lowest(dtype: Any) -> Any:
-    return False if dtype == np.bool_ else np.array(-np.inf if is_float(dtype) else jnp.iinfo(dtype).min, dtype)
-
-
-def _highest(dtype: Any) -> Any:
-    return True if dtype == np.bool_ else np.array(np.inf if is_float(dtype) else jnp.iinfo(dtype).max, dtype)
-
-
-def _filling(key: str, fill: Callable[[Any], Any]) -> Rule:
-    """The rule of an operation along the axes that a parameter names, in which `fill` changes nothing."""
-
-    def rule(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Room) -> list[Padded]:
-        along = eqn.params[key]
-        axes = {axis % len(sizes[0]) for axis in ((along,) if isinstance(along, int) else along)}
-        x = inputs[0].only_true(sizes[0], axes, fill(eqn.invars[0].aval.dtype), room)
-        return bound(eqn, [x], room)
-
-    return rule
-
-
-def _dot(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Room) -> list[Padded]:
-    # Zeros on one side alone would make NaN of an infinite surplus on the other.
-    summed = eqn.params["dimension_numbers"][0]
-    return bound(eqn, [x.only_true(s, set(a), 0, room) for x, s, a in zip(inputs, sizes, summed, strict=True)], room)
-
-
-def _concatenate(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Room) -> list[Padded]:
+def _concatenate(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> Padded:
     axis = eqn.params["dimension"]
-    if not any(axis in symbolic_axes(s) for s in sizes):
-        return bound(eqn, [x.array for x in inputs], room, all(x.zeroed for x in inputs))
     # One after the other: each overwrites the surplus of those before it. The first one is written in place.
     found = _fitted(inputs[0].array, axis, room.of(eqn.outvars[0].aval.shape[axis]))
     offset = sizes[0][axis]
@@ -82,7 +54,7 @@ def _concatenate(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], r
         start[axis] = room.count(offset)
         found = _written(found, _fitted(x.array, axis, most), start)
         offset = offset + size[axis]
-    return [Padded(found, all(x.zeroed for x in inputs))]
+    return Padded(found, all(x.zeroed for x in inputs))
 
 
 def _written(x: jax.Array, update: jax.Array, start: list[Any]) -> jax.Array:
@@ -112,13 +84,10 @@ def _select(target: Target, *operands: Any) -> Any:
 _write = NamedCall("write", _update, _select)
 
 
-def _reshape(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Room) -> Padded:
+def _reshape(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> Padded:
     (x,), before, after = inputs, sizes[0], eqn.params["new_sizes"]
-    shape = room.shape(after)
-    if _groups(before) == _groups(after):
-        return Padded(x.array.reshape(shape), x.zeroed)
     # The place of each element in the true order, then where that stands in the operand.
-    place = jnp.zeros((1,) * len(after), np.int32)
+    place, shape = jnp.zeros((1,) * len(after), np.int32), room.shape(after)
     for axis, size in enumerate(after):
         steps = lax.broadcasted_iota(np.int32, [n if k == axis else 1 for k, n in enumerate(shape)], axis)
         place = place * room.count(size) + steps
@@ -129,18 +98,7 @@ def _reshape(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room:
     return Padded(jnp.take(x.array.reshape(-1), there, mode="clip"))
 
 
-def _groups(sizes: Sequence[Dim]) -> list[Dim]:
-    """The symbolic sizes in order, and the number of elements before, between and after them."""
-    found: list[Dim] = [1]
-    for size in sizes:
-        if isinstance(size, int):
-            found[-1] *= size
-        else:
-            found += [size, 1]
-    return found
-
-
-def _slice(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Room) -> Padded:
+def _slice(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> Padded:
     params, found = eqn.params, inputs[0]
     strides = params["strides"] or (1,) * len(sizes[0])
     after = eqn.outvars[0].aval.shape
@@ -149,75 +107,67 @@ def _slice(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: R
     return found
 
 
-def _split(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Room) -> list[Padded]:
+def _split(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> list[Padded]:
     axis, offset, found = eqn.params["axis"], 0, []
-    for size in eqn.params["sizes"]:
-        size = size if is_symbolic(size) else int(size)
+    for v in eqn.outvars:
+        size = v.aval.shape[axis]
         found.append(_taken(inputs[0], axis, _start(offset, room), size, room))
         offset = offset + size
     return found
 
 
-def _dynamic_slice(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Room) -> Padded:
+def _dynamic_slice(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> Padded:
     found, starts = inputs[0], [x.array for x in inputs[1:]]
-    for axis, (start, size, whole) in enumerate(zip(starts, eqn.params["slice_sizes"], sizes[0], strict=True)):
-        if size != whole:
-            most = jnp.asarray(room.count(whole) - room.count(size), start.dtype)
+    for axis, (start, size, all_of_it) in enumerate(zip(starts, eqn.params["slice_sizes"], sizes[0], strict=True)):
+        if size != all_of_it:
+            most = jnp.asarray(room.count(all_of_it) - room.count(size), start.dtype)
             found = _taken(found, axis, jnp.clip(start, 0, most), size, room)
     return found
 
 
-def _dynamic_update_slice(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Room) -> Padded:
+def _dynamic_update_slice(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> Padded:
     x, update, *starts = inputs
     found = []
-    for start, whole, size in zip((s.array for s in starts), sizes[0], sizes[1], strict=True):
-        if not isinstance(size, int) and size != whole:
-            raise UnsupportedError(f"an update of {size} elements along an axis of {whole}; no rule for that is known")
-        most = jnp.asarray(room.count(whole) - room.count(size), start.dtype)
+    for start, all_of_it, size in zip((s.array for s in starts), sizes[0], sizes[1], strict=True):
+        if not isinstance(size, int) and size != all_of_it:
+            raise UnsupportedError(
+                f"an update of {size} elements along an axis of {all_of_it}; no rule for that is known"
+            )
+        most = jnp.asarray(room.count(all_of_it) - room.count(size), start.dtype)
         found.append(jnp.clip(start, 0, most))
     return Padded(lax.dynamic_update_slice(x.array, update.array, found), x.zeroed and update.zeroed)
 
 
-def _pad(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Room) -> Padded:
-    fill = inputs[1].array
-    axes = symbolic_axes(eqn.outvars[0].aval.shape) | symbolic_axes(sizes[0])
-    found, config = inputs[0].array, []
-    for axis, (low, high, inner) in enumerate(eqn.params["padding_config"]):
-        if axis not in axes:
-            config.append((low, high, inner))
-            continue
+def _pad(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> Padded:
+    fill, after, config = inputs[1].array, eqn.outvars[0].aval.shape, list(eqn.params["padding_config"])
+    axes = symbolic_axes(after) | symbolic_axes(sizes[0])
+    x = Padded(inputs[0].array).only_true(sizes[0], axes, fill, room)
+    for axis in axes:
+        low, _, inner = config[axis]
         if inner or symbolic_axes((low,)):
             raise UnsupportedError(f"padding {low} before, {inner} between elements of a symbolic axis")
-        low = int(low)
-        keep = places(found, axis) < room.count(sizes[0][axis])
-        found = jnp.where(keep, found, fill)
-        config.append((low, room.of(eqn.outvars[0].aval.shape[axis]) - low - found.shape[axis], 0))
+        config[axis] = (int(low), room.of(after[axis]) - int(low) - x.shape[axis], 0)
     literal = getattr(eqn.invars[1], "val", None)
-    return Padded(lax.pad(found, fill, config), literal is not None and literal == 0)
+    return Padded(lax.pad(x, fill, config), literal is not None and literal == 0)
 
 
-def _gather(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Room) -> list[Padded]:
-    params, numbers = eqn.params, eqn.params["dimension_numbers"]
-    mapped = tuple(numbers.start_index_map)
-    indices = _bounded(inputs[1].array, sizes[0], mapped, dict(zip(mapped, _windows(params, mapped), strict=True)), eqn)
-    return bound(eqn, [inputs[0].array, indices(room)], room)
+def _gather(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> list[Padded]:
+    mapped = eqn.params["dimension_numbers"].start_index_map
+    windows = {axis: eqn.params["slice_sizes"][axis] for axis in mapped}
+    return bound(eqn, [inputs[0].array, _bounded(eqn, inputs[1].array, sizes[0], mapped, windows, room)], room)
 
 
-def _windows(params: Mapping[str, Any], axes: Sequence[int]) -> list[Dim]:
-    return [params["slice_sizes"][axis] for axis in axes]
-
-
-def _scatter(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Room) -> list[Padded]:
+def _scatter(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> list[Padded]:
     x, indices, updates = inputs
     numbers = eqn.params["dimension_numbers"]
-    mapped = tuple(numbers.scatter_dims_to_operand_dims)
+    mapped = numbers.scatter_dims_to_operand_dims
     # The axes of the updates that are windows belong to the remaining axes of the operand, in order.
     out = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     rest = [axis for axis in range(len(sizes[0])) if axis not in out]
     window = {a: sizes[2][w] for a, w in zip(rest, sorted(numbers.update_window_dims), strict=True)}
     if any(symbolic_axes((window.get(axis, 1),)) for axis in mapped):
         raise UnsupportedError("a scatter along an axis whose updates differ in size from call to call")
-    where = _bounded(indices.array, sizes[0], mapped, window, eqn)(room)
+    where = _bounded(eqn, indices.array, sizes[0], mapped, window, room)
     for axis in symbolic_axes(sizes[1]):  # surplus updates go nowhere
         if _clips(eqn):
             raise UnsupportedError(
@@ -232,25 +182,20 @@ def _clips(eqn: Any) -> bool:
     return "CLIP" in str(eqn.params["mode"]).upper()
 
 
-def _bounded(indices: Any, sizes: Sequence[Dim], mapped: Sequence[int], window: Mapping[int, Dim], eqn: Any) -> Any:
+def _bounded(
+    eqn: Any, indices: Any, sizes: Sizes, mapped: Sequence[int], windows: Mapping[int, Dim], room: Room
+) -> Any:
     """Indices that are out of range for the true sizes made so for the padded ones, or clipped as the mode says."""
-    clips = _clips(eqn)
-
-    def of(room: Room) -> Any:
-        columns = []
-        for k, axis in enumerate(mapped):
-            column = indices[..., k]
-            if symbolic_axes((sizes[axis],)):
-                last = jnp.asarray(room.count(sizes[axis]) - room.count(window.get(axis, 1)), column.dtype)
-                far = jnp.asarray(room.of(sizes[axis]), column.dtype)
-                column = jnp.clip(column, 0, last) if clips else jnp.where(column > last, far, column)
-            columns.append(column)
-        return jnp.stack(columns, -1) if columns else indices
-
-    return of
+    if not any(symbolic_axes((sizes[axis],)) for axis in mapped):
+        return indices
+    ends = [room.count(sizes[axis]) - room.count(windows.get(axis, 1)) for axis in mapped]
+    shape = (1,) * (indices.ndim - 1) + (len(mapped),)
+    last = jnp.asarray(ends, indices.dtype).reshape(shape)
+    far = np.array([room.of(sizes[axis]) for axis in mapped], indices.dtype).reshape(shape)
+    return jnp.clip(indices, 0, last) if _clips(eqn) else jnp.where(indices > last, far, indices)
 
 
-def _rev(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Room) -> Padded:
+def _rev(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> Padded:
     found = inputs[0].array
     for axis in eqn.params["dimensions"]:
         at = room.count(sizes[0][axis]) - 1 - jnp.arange(found.shape[axis], dtype=np.int32)
@@ -258,64 +203,43 @@ def _rev(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Roo
     return Padded(found)
 
 
-def _sort(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Room) -> list[Padded]:
+def _sort(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> list[Padded]:
     """The first of the keys says what is surplus, so that it comes last."""
     axis, arrays = eqn.params["dimension"], [x.array for x in inputs]
-    if axis not in symbolic_axes(sizes[0]):
-        return bound(eqn, arrays, room)
     surplus = places(arrays[0], axis) >= room.count(sizes[0][axis])
     surplus = jnp.broadcast_to(surplus.astype(np.int32), arrays[0].shape)
     params = {**eqn.params, "num_keys": eqn.params["num_keys"] + 1}
     return [Padded(x) for x in eqn.primitive.bind(surplus, *arrays, **params)[1:]]
 
 
-def _cumulative(fill: Callable[[Any], Any]) -> Rule:
-    """Along its axis the surplus comes last, but for the reverse order."""
-    filled = _filling("axis", fill)
-
-    def rule(eqn: Any, inputs: list[Padded], sizes: list[tuple[Dim, ...]], room: Room) -> list[Padded]:
-        return filled(eqn, inputs, sizes, room) if eqn.params["reverse"] else bound(eqn, [inputs[0].array], room)
-
-    return rule
-
-
-def _zero(_: Any) -> Any:
-    return 0
-
-
-def _one(dtype: Any) -> Any:
-    return np.ones((), dtype)
-
-
-def _all_bits(dtype: Any) -> Any:
-    return True if dtype == np.bool_ else np.array(-1).astype(dtype)
-
-
 RULES: dict[str, Rule] = {
-    "argmax": _filling("axes", _lowest),
-    "argmin": _filling("axes", _highest),
     "concatenate": _concatenate,
-    "cumlogsumexp": _cumulative(_lowest),
-    "cummax": _cumulative(_lowest),
-    "cummin": _cumulative(_highest),
-    "cumprod": _cumulative(_one),
-    "cumsum": _cumulative(_zero),
-    "dot_general": _dot,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
     "gather": _gather,
     "pad": _pad,
-    "reduce_and": _filling("axes", _all_bits),
-    "reduce_max": _filling("axes", _lowest),
-    "reduce_min": _filling("axes", _highest),
-    "reduce_or": _filling("axes", _zero),
-    "reduce_prod": _filling("axes", _one),
-    "reduce_sum": _filling("axes", _zero),
     "reshape": _reshape,
     "rev": _rev,
     **{f"scatter{kind}": _scatter for kind in ("", "-add", "-max", "-min", "-mul")},
     "slice": _slice,
     "sort": _sort,
     "split": _split,
-    "top_k": _filling("axis", _lowest),
+}
+
+
+def _lowest(dtype: Any) -> Any:
+    return False if dtype == np.bool_ else -np.inf if is_float(dtype) else jnp.iinfo(dtype).min
+
+
+def _highest(dtype: Any) -> Any:
+    return True if dtype == np.bool_ else np.inf if is_float(dtype) else jnp.iinfo(dtype).max
+
+
+# The number that changes nothing among those that an operation combines, by its dtype.
+NEUTRAL: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("cumsum", "dot_general", "reduce_or", "reduce_sum", "reduce_xor"), lambda _: 0),
+    **dict.fromkeys(("cumprod", "reduce_prod"), lambda _: 1),
+    **dict.fromkeys(("argmax", "cumlogsumexp", "cummax", "reduce_max", "top_k"), _lowest),
+    **dict.fromkeys(("argmin", "cummin", "reduce_min"), _highest),
+    "reduce_and": lambda dtype: np.array(-1).astype(dtype),
 }

@@ -48,7 +48,7 @@ class Padded:
 
     def only_true(self, sizes: Sequence[Dim], axes: set[int], fill: Any, room: Room) -> Any:
         """The array with `fill` for what is surplus along these axes. sizes: the true ones."""
-        if self.zeroed and not isinstance(fill, np.ndarray) and fill == 0:
+        if self.zeroed and not np.any(fill):
             return self.array
         found = self.array
         for axis in sorted(axes & symbolic_axes(sizes)):

@@ -70,6 +70,8 @@ CASES = {
     "slice with steps": (lambda x: x[::2], ("2*s", 2)),
     "slice of a table": (lambda x: jnp.arange(40.0)[x.shape[0] : x.shape[0] + 3], ("s", 1)),
     "rows of a table": (lambda x: jnp.arange(40.0)[: x.shape[0]] + x[:, 0], ("s", 1)),
+    "columns that begin at a size": (lambda x: lax.slice_in_dim(x, x.shape[0], x.shape[0] + 2, axis=1), ("s", 9)),
+    "beside each other": (lambda x: jnp.concatenate([x, x + 1], 1).reshape(-1, 2, 3).sum(0), ("s", 3)),
     "split": (lambda x: jnp.split(x, [1, 2]), ("s + 2", 2)),
     "pad": (lambda x: jnp.pad(x, ((1, 2), (0, 1)), constant_values=7), ("s", 2)),
     "take": (lambda x: jnp.take(x, jnp.array([-1, 0]), axis=0), ("s", 2)),
@@ -107,11 +109,14 @@ def test_same_as_with_exact_sizes(name):
 
 def test_x64(x64):
     check(lambda x: (jnp.arange(x.shape[0]) * x.shape[0], x.sum() * x.shape[0]), ("s",), dtype=np.float64)
+    check(lambda x: (x.min(0), x.max(0)), ("s", 2), dtype=np.uint64)
 
 
 def test_bfloat16_and_integers():
     check(lambda x: x.max(0), ("s", 2), dtype=jnp.bfloat16)
-    check(lambda x: (x.max(0), jnp.bitwise_or.reduce(x, 0)), ("s", 2), dtype=np.int32)
+    bits = jnp.bitwise_or, jnp.bitwise_xor, jnp.bitwise_and
+    for dtype in (np.int32, np.uint8):
+        check(lambda x: (x.max(0), x.min(0), *(f.reduce(x, 0) for f in bits)), ("s", 2), dtype=dtype)
 
 
 def test_room_for_more():
@@ -156,7 +161,6 @@ def test_what_has_no_rule_says_so(fn, match):
 
 
 def test_a_rule_that_lets_the_surplus_in_is_caught(monkeypatch):
-    wrong = rules._filling("axes", rules._highest)
-    monkeypatch.setitem(rules.RULES, "reduce_max", wrong)
+    monkeypatch.setitem(rules.NEUTRAL, "reduce_max", rules._highest)
     with pytest.raises(AssertionError):
         check(*CASES["max, min"])
