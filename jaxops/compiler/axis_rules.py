@@ -46,6 +46,17 @@ def dependent_axes(axes: Iterable[Axis], operand: int, sizes: Sizes) -> set[int]
     return set(range(len(sizes))) - {axis.operands[operand] for axis in axes}
 
 
+def transposed_params(params: _Params, perm: Sequence[int]) -> dict[str, Any]:
+    """Returns those parameters that name axes, for operands of which axis a has become perm[a]."""
+    changed: dict[str, Any] = {}
+    for key, value in params.items():
+        if key in _AXES:
+            changed[key] = perm[value] if isinstance(value, int) else tuple(sorted(perm[axis] for axis in value))
+        elif key in (*PARAMETERS_BY_AXIS, "limit_indices") and value is not None:
+            changed[key] = tuple(value[perm.index(axis)] for axis in range(len(perm)))
+    return changed
+
+
 def _aligned(params: _Params, operands: Sequence[Sizes], result: Sizes, spread: Sequence[int] = ()) -> Iterable[Axis]:
     """Gives axes in their order, some of which the result may lack. spread: sizes that stand for all entries."""
     rank, named = max(map(len, operands)), next((params[key] for key in _AXES if key in params), ())

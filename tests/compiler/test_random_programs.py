@@ -13,7 +13,7 @@ from programs import TARGET, prepared
 from random_programs import random_program
 
 from jaxops.compiler import pipeline
-from jaxops.compiler.axis_rules import independent_axes
+from jaxops.compiler.axis_rules import independent_axes, transposed_params
 from jaxops.compiler.passes import concat_in_place, lazy_moves
 from jaxops.compiler.passes.lazy_moves import LazyTranspose, inverse
 from jaxops.compiler.pipeline import LIST, PASSES, REQUIRED, Entry, specialize, without
@@ -143,8 +143,8 @@ def test_a_wrong_pass_is_found(wrong, monkeypatch):
 WRONG = {
     "a permutation that is not inverted": (
         "sink transposes",
-        "sink_transposes._by_axis",
-        lambda items, perm: tuple(items[axis] for axis in perm),
+        "sink_transposes.transposed_params",
+        lambda params, perm: transposed_params(params, inverse(perm)),
     ),
     "a transposed reduction of other axes": (
         "sink transposes",

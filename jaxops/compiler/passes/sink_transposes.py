@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from jax import lax
 
+from jaxops.compiler.axis_rules import transposed_params
 from jaxops.compiler.ir import Emit, Operation
 from jaxops.compiler.passes.lazy_moves import (
     LazyBroadcast,
@@ -132,40 +133,15 @@ def _by_axis(items: Sequence[Any], perm: Perm) -> tuple[Any, ...]:
     return tuple(items[axis] for axis in inverse(perm))
 
 
-def _elementwise(call: _Call, perm: Perm) -> list[Any]:
-    return [LazyTranspose(y, perm) for y in call.on([_alike(x, perm) for x in call.operands])]
-
-
-def _along_axes(*names: str) -> Callable[..., list[Any]]:
-    """Makes the rule of an operation with parameters that have an item for each axis."""
-
-    def rule(call: _Call, perm: Perm) -> list[Any]:
-        items = {name: call.params[name] for name in names if call.params[name] is not None}
-        params = {name: _by_axis(of_axes, perm) for name, of_axes in items.items()}
-        return [LazyTranspose(y, perm) for y in call.on([_alike(x, perm) for x in call.operands], **params)]
-
-    return rule
-
-
-def _concatenate(call: _Call, perm: Perm) -> list[Any]:
-    results = call.on([_alike(x, perm) for x in call.operands], dimension=perm[call.params["dimension"]])
-    return [LazyTranspose(y, perm) for y in results]
-
-
-def _update(call: _Call, perm: Perm) -> list[Any]:
-    arrays = [_alike(x, perm) for x in call.operands[:2]]
-    return [LazyTranspose(y, perm) for y in call.on([*arrays, *_by_axis(call.operands[2:], perm)])]
-
-
-def _reduce(call: _Call, perm: Perm) -> list[Any]:
-    return [_reduced(call, call.operands[0], call.params["axes"])]
-
-
-def _reduced(call: _Call, value: LazyTranspose, axes: Sequence[int]) -> Any:
-    perm = value.perm
-    (y,) = call.on([value.array], axes=tuple(sorted(perm[axis] for axis in axes)))
-    remaining = [perm[axis] for axis in range(len(perm)) if axis not in axes]
-    return _lazily(y, tuple(sorted(remaining).index(axis) for axis in remaining))
+def _sunk(call: _Call, perm: Perm) -> list[Any]:
+    """Computes an operation that works alike in any layout: its parameters name other axes."""
+    operands, axes = call.operands, call.params.get("axes", ())
+    if call.operation.name == "dynamic_update_slice":
+        operands = [*operands[:2], *_by_axis(operands[2:], perm)]
+    remaining = [array_axis for axis, array_axis in enumerate(perm) if axis not in axes]
+    order = tuple(sorted(remaining).index(axis) for axis in remaining)
+    results = call.on([_alike(x, perm) for x in operands], **transposed_params(call.params, perm))
+    return [_lazily(y, order) for y in results]
 
 
 def _elementwise_before(call: _Call, value: LazyReshape) -> list[Any]:
@@ -179,7 +155,7 @@ def _elementwise_before(call: _Call, value: LazyReshape) -> list[Any]:
             x = LazyBroadcast(materialize(x), value.shape, tuple(range(x.ndim)))
         return reshape(x, before.shape)
 
-    results = _elementwise(call._replace(operands=list(map(moved, call.operands))), before.perm)
+    results = _sunk(call._replace(operands=list(map(moved, call.operands))), before.perm)
     return [reshape(y, value.shape) for y in results]
 
 
@@ -189,7 +165,8 @@ def _reduced_before(call: _Call, value: LazyReshape) -> Any:
     pieces = shared_pieces(before.shape, value.shape) or []
     partly = {piece.old for piece in pieces if piece.new not in axes}
     wholly = [axis for axis in range(before.ndim) if axis not in partly]
-    y = _reduced(call, before, wholly) if wholly else before
+    inner = call._replace(operands=[before], params={**call.params, "axes": wholly})
+    y = _sunk(inner, before.perm)[0] if wholly else before
     pieces = [piece for piece in pieces if piece.old in partly]
     reduced = tuple(k for k, piece in enumerate(pieces) if piece.new in axes)
     if reduced:
@@ -210,7 +187,7 @@ def _convolution(call: _Call, perm: Perm) -> list[Any]:
 def _same_bits(call: _Call, perm: Perm) -> list[Any]:
     formal, result = call.operation.equation.invars[0].aval, call.operation.equation.outvars[0].aval
     if formal.shape == result.shape:
-        return _elementwise(call, perm)
+        return _sunk(call, perm)
     return list(call.plain())  # elements of other sizes make an axis
 
 
@@ -224,17 +201,10 @@ def _array(value: Any) -> Any:
 
 
 RULES: dict[str, Callable[..., list[Any]]] = {
-    **dict.fromkeys(ELEMENTWISE, _elementwise),
-    **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod"), _reduce),
-    **dict.fromkeys(
-        ("reduce_window_sum", "reduce_window_max", "reduce_window_min"),
-        _along_axes("window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation"),
-    ),
+    **dict.fromkeys(ELEMENTWISE, _sunk),
+    **{f"reduce_{kind}": _sunk for kind in ("sum", "max", "min", "prod", "window_sum", "window_max", "window_min")},
+    **dict.fromkeys(("concatenate", "dynamic_update_slice", "pad", "slice"), _sunk),
     "bitcast_convert_type": _same_bits,
     "optimization_barrier": _one_by_one,
-    "concatenate": _concatenate,
     "conv_general_dilated": _convolution,
-    "dynamic_update_slice": _update,
-    "pad": _along_axes("padding_config"),
-    "slice": _along_axes("start_indices", "limit_indices", "strides"),
 }
