@@ -7,5 +7,4 @@ from jaxops.errors import JaxopsError
 from jaxops.ops import *
 
 __version__ = _version("jaxops")
-__all__ = ["JaxopsError", "microsoft", "ml", "preview", "training"]
-__all__ += _ops.__all__
+__all__ = ["JaxopsError", "microsoft", "ml", "preview", "training", *_ops.__all__]

@@ -3,5 +3,4 @@
 from jaxops.ops import microsoft as _microsoft
 from jaxops.ops.microsoft import *
 
-__all__: list[str] = []
-__all__ += _microsoft.__all__
+__all__ = [*_microsoft.__all__]

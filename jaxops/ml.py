@@ -3,5 +3,4 @@
 from jaxops.ops import ml as _ml
 from jaxops.ops.ml import *
 
-__all__: list[str] = []
-__all__ += _ml.__all__
+__all__ = [*_ml.__all__]

@@ -3,5 +3,4 @@
 from jaxops.ops import preview as _preview
 from jaxops.ops.preview import *
 
-__all__: list[str] = []
-__all__ += _preview.__all__
+__all__ = [*_preview.__all__]

@@ -9,7 +9,7 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import jax
@@ -39,15 +39,16 @@ _MOST_AXES = 32  # of an array whose elements NumPy visits one by one
 _RAW = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError)
 
 
-def explain(module: dict[str, Any], names: Iterable[str]) -> None:
+def explain(package: dict[str, Any]) -> list[str]:
     """Makes the operators of a package name the argument that breaks their signature when a call fails.
 
-    module: the namespace of the package; each function takes its new form there, and where it is defined.
+    package: its namespace; each function takes its new form there, and where it is defined. Returns their names.
     """
+    names = [name for name, value in package.items() if inspect.isfunction(value) and not name.startswith("_")]
     for name in names:
-        function = explained(module[name])
-        module[name] = function
+        function = package[name] = explained(package[name])
         setattr(sys.modules[function.__module__], name, function)  # where `pickle` looks for it
+    return names
 
 
 def explained(fn: F) -> F:

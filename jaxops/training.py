@@ -3,5 +3,4 @@
 from jaxops.ops import training as _training
 from jaxops.ops.training import *
 
-__all__: list[str] = []
-__all__ += _training.__all__
+__all__ = [*_training.__all__]

@@ -16,9 +16,9 @@ import jaxops.onnx
 from jaxops.compiler.xla_options import compiler_options
 from jaxops.kernels.matmul import vector
 from jaxops.kernels.matmul.vector import column_product, mean_of_places, row_product
-from jaxops.ops.math import matmul
+from jaxops.ops.math.linear_algebra import matmul
 from jaxops.ops.nn.pooling import average_pool, global_average_pool
-from jaxops.ops.reduction import reduce_mean
+from jaxops.ops.reduction.reductions import reduce_mean
 
 RNG = np.random.default_rng(0)
 
