@@ -16,10 +16,12 @@ __all__ = [
     "AllBits",
     "Bias",
     "Cache",
+    "FourthOutput",
     "LowerBound",
     "Quantizable",
     "RunningMean",
     "RunningVar",
+    "SecondOutput",
     "ShapeOnly",
     "SizesKept",
     "Static",
@@ -55,6 +57,17 @@ Cache: TypeAlias = Annotated[T, CACHE]  # what a decoder keeps of earlier tokens
 AllBits: TypeAlias = Annotated[T, ALL_BITS]  # each bit of an integer counts, also the upper 32 that are zero
 LowerBound: TypeAlias = Annotated[T, LOWER_BOUND]  # a limit; a number beyond 32 bits, such as -(2**63), is none
 UpperBound: TypeAlias = Annotated[T, UPPER_BOUND]
+
+
+@dataclass(frozen=True)
+class OutputFlag:
+    """The mark of a flag without which the function does not give the output at a position, and those behind it."""
+
+    position: int
+
+
+SecondOutput: TypeAlias = Annotated[bool, OutputFlag(1)]
+FourthOutput: TypeAlias = Annotated[bool, OutputFlag(3)]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,19 @@ from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.graph.nodes import Graph, Node, Tensor, Value
 from jaxops.onnx import load
 from jaxops.onnx.registry import DOMAINS
-from jaxops.signature import AllBits, Bias, Cache, Traits, UpperBound, Weight, operator, role, traits
+from jaxops.signature import (
+    AllBits,
+    Bias,
+    Cache,
+    FourthOutput,
+    SecondOutput,
+    Traits,
+    UpperBound,
+    Weight,
+    operator,
+    role,
+    traits,
+)
 from jaxops.static import Array
 from jaxops.tools.convert.astype import narrowed
 from jaxops.tools.generate.cache_inputs import windows_of
@@ -135,6 +147,25 @@ def test_caches_are_found_by_their_marks():
     given = {"sliding_window_cache": 1, "local_window_size": 4}
     nodes = (Node(SignatureOperator("Attend", attend), "a", ("q", "past.0"), ("y",), given),)
     assert windows_of(Graph("g", (), (), nodes, {})) == {"past.0": 4}
+
+
+@pytest.mark.parametrize(("n_outputs", "flags"), [(1, ()), (2, ("more",)), (3, ("more",)), (4, ("more", "scores"))])
+def test_flags_follow_from_the_number_of_outputs(n_outputs, flags):
+    def attend(x, *, scale: float = 1.0, more: SecondOutput = False, scores: FourthOutput = False):
+        return x, scale, *(name for name, flag in (("more", more), ("scores", scores)) if flag)
+
+    found = SignatureOperator("Attend", attend).call([3], {"scale": 2.0}, n_outputs=n_outputs, rng=None)
+    assert found == (3, 2.0, *flags)
+
+
+def test_each_flag_of_further_outputs_is_marked():
+    flags = [
+        (fn.__name__, name)
+        for fn in FUNCTIONS
+        for name, p in inspect.signature(fn).parameters.items()
+        if name.startswith("return_") and p.annotation not in (SecondOutput, FourthOutput)
+    ]
+    assert flags == []
 
 
 def test_marks_of_a_file_and_of_none():

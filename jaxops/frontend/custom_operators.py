@@ -33,9 +33,7 @@ class CustomOperator(SignatureOperator):
         """Never: the function gets arrays."""
         return False
 
-    def call(
-        self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any
-    ) -> Sequence[Any]:
+    def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
         """The outputs of the function: several come as a tuple or list. Numbers become arrays, as JAX makes them.
 
         Raises SignatureError for what is no array, sequence or map of arrays.

@@ -27,9 +27,7 @@ _NARROW = {np.dtype(t) for t in (np.int32, np.uint32, np.uint64)}
 class WideOperator(WrappedOperator):
     """An operator on uint64 that a program of 32 bits cannot run."""
 
-    def call(
-        self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any
-    ) -> Sequence[Any]:
+    def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
         """The outputs of the operator; OutOfRangeError where uint32 stands for an operand."""
         if any(x.dtype == np.uint32 for x in inputs):  # a traced one, or what a piece of the model has computed
             raise OutOfRangeError(
@@ -55,9 +53,7 @@ class NarrowOperator(WrappedOperator):
     def __reduce__(self) -> Any:
         return _narrow, (self.inner, self.types)
 
-    def call(
-        self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any
-    ) -> Sequence[Any]:
+    def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
         """The outputs of the operator; numbers that were sizes get the type that the model says."""
         outputs = self.inner.call(inputs, attributes, n_outputs=n_outputs, rng=rng)
         types = (*self.types, *[None] * len(outputs))

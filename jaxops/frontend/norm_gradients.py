@@ -28,9 +28,7 @@ class SafeRoot(WrappedOperator):
 
     flat_at_zero = True
 
-    def call(
-        self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any
-    ) -> Sequence[Any]:
+    def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
         """The root as the operator makes it; static operands have no derivative."""
         total, *operands = inputs
 

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from jaxops.errors import SignatureError
-from jaxops.signature import KEEPS_SIZES, OF_INPUTS, QUANTIZABLE, STATIC, VECTOR, Subgraph, choices, marks, traits
+from jaxops.signature import (
+    KEEPS_SIZES,
+    OF_INPUTS,
+    QUANTIZABLE,
+    STATIC,
+    VECTOR,
+    OutputFlag,
+    Subgraph,
+    choices,
+    marks,
+    traits,
+)
 
 if TYPE_CHECKING:
     from jaxops.graph.nodes import Graph, Node
@@ -43,6 +54,7 @@ class SignatureOperator:
         carried = self._marks.items()
         # How operands and outputs pass through each graph among the attributes.
         self.subgraphs = {name: mark for name, each in carried for mark in each if isinstance(mark, Subgraph)}
+        self._flags = {name: mark.position for name, each in carried for mark in each if isinstance(mark, OutputFlag)}
         self.traits = traits(self.function)
         self.foldable = self.traits.foldable
         self.draws = "rng" in self.parameters and not self.subgraphs  # one with subgraphs takes the key for them
@@ -108,16 +120,15 @@ class SignatureOperator:
         padded = [*inputs, *[None] * (before - len(inputs))]
         return [*padded[:before], padded[before:]]
 
-    def results(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any) -> Any:
+    def results(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Any:
         """The result of the function for inputs (None for one left out) and attributes."""
         assert self.fn is not None
         context = {"n_outputs": n_outputs, "rng": rng}
         extra = {name: value for name, value in context.items() if name in self.parameters}
-        return self.fn(*self._arguments(inputs), **attributes, **extra)
+        extra |= {name: True for name, position in self._flags.items() if n_outputs > position}
+        return self.fn(*self._arguments(inputs), **extra, **attributes)
 
-    def call(
-        self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any
-    ) -> Sequence[Any]:
+    def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
         """The outputs for inputs (None for one left out) and attributes."""
         result = self.results(inputs, attributes, n_outputs=n_outputs, rng=rng)
         return result if isinstance(result, tuple) else (result,)

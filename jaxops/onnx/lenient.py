@@ -79,9 +79,7 @@ class TolerantOperator(Operator):
         formals = enumerate(self.schema.inputs)
         return frozenset(i for i, formal in formals if Operator.taken_types(self, formal) == _INT64)
 
-    def call(
-        self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int | None, rng: Any
-    ) -> Sequence[Any]:
+    def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
         """As the version says, on operands of the rank and the integers that it says."""
         operands = list(inputs)
         for position, value in enumerate(operands):

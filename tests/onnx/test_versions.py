@@ -196,6 +196,23 @@ def test_the_marks_of_the_adapters_agree_with_the_function(domain, name):
         assert wrong_marks(adapter, function(name, domain)) == [], since
 
 
+def test_an_adapter_has_the_signature_of_its_function_but_for_what_it_names():
+    def fn(x, w: Bias[Any], b=None, *, axis: int = 1, mode: str = "a", layout: int = 0): ...
+
+    @registry.like(fn, without=["layout"])
+    def adapter(*inputs, mode: int, n_outputs: int, **attributes): ...
+
+    names = {name: (p.kind.name, p.default) for name, p in inspect.signature(adapter).parameters.items()}
+    empty = inspect.Parameter.empty
+    inputs = {name: ("POSITIONAL_OR_KEYWORD", default) for name, default in (("x", empty), ("w", empty), ("b", None))}
+    attributes = {
+        name: ("KEYWORD_ONLY", default) for name, default in (("mode", empty), ("n_outputs", empty), ("axis", 1))
+    }
+    assert names == inputs | attributes
+    assert operand_marks(adapter, 1) == operand_marks(fn, 1)
+    assert inspect.signature(adapter).parameters["mode"].annotation is int
+
+
 @pytest.mark.parametrize("schema", NEWEST, ids=lambda s: s.name)
 def test_the_defaults_of_the_function_are_those_of_the_newest_version(schema):
     found = wrong_defaults(schema, function(schema.name, schema.domain))

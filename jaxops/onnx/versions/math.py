@@ -1,4 +1,4 @@
-"""Earlier versions of arithmetic, bounds, products of matrices, and Softmax; the second output of a loss.
+"""Earlier versions of arithmetic, bounds, products of matrices, and Softmax.
 
 Broadcasting came with opset 7 (8 for Sum, Max, Min and Mean); before, it was asked for, and one way only.
 """
@@ -13,7 +13,6 @@ from jaxops.attributes import axis as resolve_axis
 from jaxops.dtypes import is_float
 from jaxops.errors import AxisError, DTypeError, ShapeError, shape_text
 from jaxops.onnx.registry import version
-from jaxops.ops.math.losses import LossReduction
 from jaxops.shapes.arithmetic import agree, must_agree
 from jaxops.signature import Static
 from jaxops.static import Array, Sizes, array
@@ -167,18 +166,3 @@ def top_k_10(x: Array, k: Static, *, axis: int) -> Any:
 
 
 version("TopK", 11)(ops.top_k)
-
-
-@version("SoftmaxCrossEntropyLoss", 12)
-def softmax_cross_entropy_loss_12(
-    scores: Array,
-    labels: Array,
-    weights: Array | None = None,
-    *,
-    ignore_index: int | None = None,
-    reduction: LossReduction,
-    n_outputs: int,
-) -> Any:
-    return ops.softmax_cross_entropy_loss(
-        scores, labels, weights, ignore_index=ignore_index, reduction=reduction, return_log_prob=n_outputs == 2
-    )

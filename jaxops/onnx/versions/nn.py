@@ -8,13 +8,12 @@ import numpy as np
 from jaxops import ops
 from jaxops.dtypes import as_traced
 from jaxops.errors import SignatureError
-from jaxops.onnx.registry import version
+from jaxops.onnx.registry import like, version
 from jaxops.onnx.schemas import element_type
 from jaxops.onnx.versions.tensor import nonnegative
-from jaxops.ops.nn.dot_product_attention import OutputMode
 from jaxops.shapes.nn import normalization as sizes_of
 from jaxops.shapes.nn.windows import AutoPad
-from jaxops.signature import ElementType, RunningMean, RunningVar, SizesKept, Static
+from jaxops.signature import RunningMean, RunningVar, SizesKept, Static
 from jaxops.static import Array, Ints, array
 
 
@@ -27,30 +26,8 @@ def flatten_1(input: Array, *, axis: int) -> Array:
 version("Flatten", 11)(ops.flatten)
 
 
-def _batch_normalization(
-    x: Array, parameters: tuple[Array, ...], training: bool, spatial: int, n_outputs: int, **attributes: float
-) -> Any:
-    """Before opset 14: five outputs when training, the last two the statistics of this batch.
-
-    Without `spatial` each feature is normalized by itself: a channel each, as the text of version 9 suggests.
-    """
-    if n_outputs > 1 and not training:
-        raise SignatureError(f"BatchNormalization: {n_outputs} outputs were asked for; testing gives only Y")
-    shape = array(x).shape
-    if not spatial:
-        x = ops.reshape(x, (shape[0], -1))
-        parameters = tuple(ops.reshape(p, (-1,)) for p in parameters)
-    if not training:
-        return ops.reshape(ops.batch_normalization(x, *parameters, **attributes), shape, allowzero=1)
-    y, *running = ops.batch_normalization(x, *parameters, training_mode=1, **attributes)
-    # With a momentum of 0 the running statistics are those of the batch.
-    _, *saved = ops.batch_normalization(x, *parameters, training_mode=1, **{**attributes, "momentum": 0.0})
-    kept = parameters[2].shape if spatial else shape[1:]
-    statistics = (ops.reshape(v, kept, allowzero=1) for v in (*running, *saved))
-    return (ops.reshape(y, shape, allowzero=1), *statistics)[:n_outputs]
-
-
 @version("BatchNormalization", 1)
+@like(ops.batch_normalization, without=["training_mode"])
 def batch_normalization_1(
     x: Array,
     scale: Array,
@@ -58,54 +35,46 @@ def batch_normalization_1(
     mean: RunningMean,
     var: RunningVar,
     *,
-    epsilon: float,
-    momentum: float,
     is_test: int,
     spatial: int,
     n_outputs: int,
+    **attributes: float,
 ) -> Any:
-    given = (scale, b, mean, var)
-    return _batch_normalization(x, given, not is_test, spatial, n_outputs, epsilon=epsilon, momentum=momentum)
+    """Before opset 14: five outputs when training, the last two the statistics of this batch.
+
+    Without `spatial` each feature is normalized by itself: a channel each, as the text of version 9 suggests.
+    """
+    if n_outputs > 1 and is_test:
+        raise SignatureError(f"BatchNormalization: {n_outputs} outputs were asked for; testing gives only Y")
+    shape, parameters = array(x).shape, (scale, b, mean, var)
+    if not spatial:
+        x = ops.reshape(x, (shape[0], -1))
+        parameters = tuple(ops.reshape(p, (-1,)) for p in parameters)
+    if is_test:
+        return ops.reshape(ops.batch_normalization(x, *parameters, **attributes), shape, allowzero=1)
+    y, *running = ops.batch_normalization(x, *parameters, training_mode=1, **attributes)
+    # With a momentum of 0 the running statistics are those of the batch.
+    _, *saved = ops.batch_normalization(x, *parameters, training_mode=1, **{**attributes, "momentum": 0.0})
+    kept = mean.shape if spatial else shape[1:]
+    statistics = (ops.reshape(v, kept, allowzero=1) for v in (*running, *saved))
+    return (ops.reshape(y, shape, allowzero=1), *statistics)[:n_outputs]
 
 
 @version("BatchNormalization", 7)
-def batch_normalization_7(
-    x: Array,
-    scale: Array,
-    b: Array,
-    mean: RunningMean,
-    var: RunningVar,
-    *,
-    epsilon: float,
-    momentum: float,
-    spatial: int = 1,
-    n_outputs: int,
-) -> Any:
-    given = (scale, b, mean, var)  # the number of outputs says whether this is training
-    return _batch_normalization(x, given, n_outputs > 1, spatial, n_outputs, epsilon=epsilon, momentum=momentum)
+@like(batch_normalization_1, without=["is_test"])
+def batch_normalization_7(*inputs: Any, spatial: int = 1, n_outputs: int, **attributes: Any) -> Any:
+    # The number of outputs says whether this is training.
+    return batch_normalization_1(*inputs, is_test=n_outputs == 1, spatial=spatial, n_outputs=n_outputs, **attributes)
 
 
 @version("BatchNormalization", 14)
-def batch_normalization_14(
-    x: Array,
-    scale: Array,
-    b: Array,
-    input_mean: RunningMean,
-    input_var: RunningVar,
-    *,
-    epsilon: float,
-    momentum: float,
-    training_mode: int,
-    n_outputs: int,
-) -> Any:
+@like(ops.batch_normalization)
+def batch_normalization_14(*inputs: Any, training_mode: int, n_outputs: int, **attributes: float) -> Any:
     if n_outputs > 1 and not training_mode:
         raise SignatureError(
             f"BatchNormalization: {n_outputs} outputs were asked for; without `training_mode` it gives only Y"
         )
-    found = ops.batch_normalization(
-        x, scale, b, input_mean, input_var, epsilon=epsilon, momentum=momentum, training_mode=training_mode
-    )
-    return found[:n_outputs] if training_mode else found
+    return ops.batch_normalization(*inputs, training_mode=training_mode, **attributes)
 
 
 @version("Dropout", 1)
@@ -116,16 +85,9 @@ def dropout_1(data: SizesKept[Array], *, is_test: int = 1, ratio: float, n_outpu
 
 
 @version("Dropout", 10)
-def dropout_10(
-    data: SizesKept[Array],
-    ratio: Any = None,
-    training_mode: Static = None,
-    *,
-    seed: int | None = None,
-    n_outputs: int,
-    rng: Any = None,
-) -> Any:
-    return ops.dropout(data, ratio, training_mode, seed=seed, rng=rng, return_mask=n_outputs > 1)
+@like(ops.dropout)
+def dropout_10(data: SizesKept[Array], ratio: Any = None, training_mode: Static = None, **attributes: Any) -> Any:
+    return ops.dropout(data, ratio, training_mode, **attributes)
 
 
 @version("GroupNormalization", 18)
@@ -147,125 +109,27 @@ def _per_channel(name: str, value: Array, sizes: tuple[Any, ...]) -> Any:
     return jnp.broadcast_to(value[:, None], sizes[1:3]).reshape(-1)
 
 
-@version("LayerNormalization", 17)
-def layer_normalization_17(
-    x: Array,
-    scale: Array,
-    b: Array | None = None,
-    *,
-    axis: int,
-    epsilon: float,
-    stash_type: ElementType,
-    n_outputs: int,
-) -> Any:
-    found = ops.layer_normalization(
-        x, scale, b, axis=axis, epsilon=epsilon, stash_type=stash_type, return_statistics=True
-    )
-    return found[:n_outputs]
-
-
-@version("MaxPool", 1)
-def max_pool_1(
-    x: Array,
-    *,
-    auto_pad: AutoPad,
-    ceil_mode: int = 0,
-    dilations: Ints | None = None,
-    kernel_shape: Ints,
-    pads: Ints | None = None,
-    storage_order: int = 0,
-    strides: Ints | None = None,
-    n_outputs: int,
-) -> Any:
-    return ops.max_pool(
-        x,
-        kernel_shape=kernel_shape,
-        auto_pad=auto_pad,
-        ceil_mode=ceil_mode,
-        dilations=dilations,
-        pads=pads,
-        storage_order=storage_order,
-        strides=strides,
-        return_indices=n_outputs == 2,
-    )
-
-
 @version("ConvTranspose", 1)
+@like(ops.conv_transpose)
 def conv_transpose_1(
-    x: Array,
-    w: Array,
-    b: Array | None = None,
-    *,
-    auto_pad: AutoPad,
-    dilations: Ints | None = None,
-    group: int,
-    kernel_shape: Ints | None = None,
-    output_padding: Ints | None = None,
-    output_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    *inputs: Any, auto_pad: AutoPad, output_shape: Ints | None = None, pads: Ints | None = None, **attributes: Any
 ) -> Array:
-    # Beside `output_shape` the odd element is cut off at the side opposite to that of version 11. (onnxruntime 1.23
-    # cuts as version 11 does, in models of every version.)
     if output_shape is not None:
-        auto_pad = "SAME_LOWER" if auto_pad == "SAME_UPPER" else "SAME_UPPER"
-    return ops.conv_transpose(
-        x,
-        w,
-        b,
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        kernel_shape=kernel_shape,
-        output_padding=output_padding,
-        output_shape=output_shape,
-        pads=None if output_shape is not None else pads,
-        strides=strides,
-    )
+        # The odd element is cut off at the side opposite to that of version 11. (onnxruntime 1.23 cuts as version 11
+        # does, in models of every version.)
+        auto_pad, pads = "SAME_LOWER" if auto_pad == "SAME_UPPER" else "SAME_UPPER", None
+    return ops.conv_transpose(*inputs, auto_pad=auto_pad, output_shape=output_shape, pads=pads, **attributes)
 
 
 version("ConvTranspose", 11)(ops.conv_transpose)
 
 
 @version("Attention", 23)
+@like(ops.attention)
 def attention_23(
-    q: Array,
-    k: Array,
-    v: Array,
-    attn_mask: Array | None = None,
-    past_key: Array | None = None,
-    past_value: Array | None = None,
-    nonpad_kv_seqlen: Array | None = None,
-    *,
-    is_causal: int,
-    kv_num_heads: int | None = None,
-    left_window_size: int = -1,
-    q_num_heads: int | None = None,
-    qk_matmul_output_mode: OutputMode,
-    right_window_size: int = -1,
-    scale: float | None = None,
-    softcap: float,
+    *inputs: Any,
     softmax_precision: Literal[1, 10, 11, 16] | None = None,  # FLOAT, FLOAT16, DOUBLE and BFLOAT16
-    n_outputs: int,
+    **attributes: Any,
 ) -> Any:
-    found = ops.attention(
-        q,
-        k,
-        v,
-        attn_mask,
-        past_key,
-        past_value,
-        nonpad_kv_seqlen,
-        is_causal=is_causal,
-        kv_num_heads=kv_num_heads,
-        left_window_size=left_window_size,
-        q_num_heads=q_num_heads,
-        qk_matmul_output_mode=qk_matmul_output_mode,
-        right_window_size=right_window_size,
-        scale=scale,
-        softcap=softcap,
-        softmax_precision=None if softmax_precision is None else element_type(softmax_precision),
-        return_present=True,
-        return_scores=n_outputs > 3,
-    )
-    return found[:n_outputs]
+    precision = None if softmax_precision is None else element_type(softmax_precision)
+    return ops.attention(*inputs, softmax_precision=precision, **attributes)

@@ -8,8 +8,7 @@ import numpy as np
 from jaxops import ops
 from jaxops.dtypes import is_float
 from jaxops.errors import ShapeError, shape_text
-from jaxops.onnx.registry import version
-from jaxops.signature import ElementType
+from jaxops.onnx.registry import like, version
 from jaxops.static import Array, array
 
 
@@ -27,28 +26,11 @@ def quantize_linear_10(x: Array, y_scale: Array, y_zero_point: Array | None = No
 
 
 @version("QuantizeLinear", 13)
-def quantize_linear_13(
-    x: Array,
-    y_scale: Array,
-    y_zero_point: Array | None = None,
-    *,
-    axis: int = 1,
-    saturate: int = 1,
-    block_size: int = 0,
-    output_dtype: ElementType | None = None,
-) -> jax.Array:
+@like(ops.quantize_linear, without=["precision"])
+def quantize_linear_13(x: Array, y_scale: Array, y_zero_point: Array | None = None, **attributes: Any) -> jax.Array:
     # Before opset 23 the text has no precision; onnxruntime divides numbers of 16 bits in float32.
     precision = np.float32 if is_float(array(y_scale).dtype) else None
-    return ops.quantize_linear(
-        x,
-        y_scale,
-        y_zero_point,
-        axis=axis,
-        saturate=saturate,
-        block_size=block_size,
-        output_dtype=output_dtype,
-        precision=precision,
-    )
+    return ops.quantize_linear(x, y_scale, y_zero_point, precision=precision, **attributes)
 
 
 version("QuantizeLinear", 23)(ops.quantize_linear)

@@ -4,124 +4,38 @@ Version 1 has `output_sequence`: 1 when the model must have Y, which it has when
 multiplies by R where later ones multiply by its transpose; its sizes of R fit the transpose only.
 """
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from jaxops import ops
 from jaxops.attributes import flag
-from jaxops.onnx.registry import version
-from jaxops.ops.recurrent.recurrence import Direction
-from jaxops.static import Array
+from jaxops.onnx.registry import like, version
 
 
 @version("RNN", 1)
-def rnn_1(
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None = None,
-    sequence_lens: Array | None = None,
-    initial_h: Array | None = None,
-    *,
-    activation_alpha: Sequence[float] | None = None,
-    activation_beta: Sequence[float] | None = None,
-    activations: Sequence[str],
-    clip: float | None = None,
-    direction: Direction,
-    hidden_size: int | None = None,
-    output_sequence: int,
-) -> Any:
+@like(ops.rnn, without=["layout"])
+def rnn_1(*inputs: Any, output_sequence: int, **attributes: Any) -> Any:
     flag("rnn", "output_sequence", output_sequence)
-    return ops.rnn(
-        x,
-        w,
-        r,
-        b,
-        sequence_lens,
-        initial_h,
-        activation_alpha=activation_alpha,
-        activation_beta=activation_beta,
-        activations=activations,
-        clip=clip,
-        direction=direction,
-        hidden_size=hidden_size,
-    )
+    return ops.rnn(*inputs, **attributes)
 
 
 @version("GRU", 1)
+@like(ops.gru, without=["layout"])
 def gru_1(
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None = None,
-    sequence_lens: Array | None = None,
-    initial_h: Array | None = None,
-    *,
-    activation_alpha: Sequence[float] | None = None,
-    activation_beta: Sequence[float] | None = None,
-    activations: Sequence[str] | None = None,
-    clip: float | None = None,
+    *inputs: Any,
     direction: Literal["foward", "forward", "reverse", "bidirectional"],
-    hidden_size: int | None = None,
-    linear_before_reset: int = 0,
     output_sequence: int,
+    **attributes: Any,
 ) -> Any:
     flag("gru", "output_sequence", output_sequence)
-    return ops.gru(
-        x,
-        w,
-        r,
-        b,
-        sequence_lens,
-        initial_h,
-        activation_alpha=activation_alpha,
-        activation_beta=activation_beta,
-        activations=activations,
-        clip=clip,
-        direction="forward" if direction == "foward" else direction,  # so the default is spelled in version 1
-        hidden_size=hidden_size,
-        linear_before_reset=linear_before_reset,
-    )
+    # So the default is spelled in version 1.
+    return ops.gru(*inputs, direction="forward" if direction == "foward" else direction, **attributes)
 
 
 @version("LSTM", 1)
-def lstm_1(
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None = None,
-    sequence_lens: Array | None = None,
-    initial_h: Array | None = None,
-    initial_c: Array | None = None,
-    p: Array | None = None,
-    *,
-    activation_alpha: Sequence[float] | None = None,
-    activation_beta: Sequence[float] | None = None,
-    activations: Sequence[str] | None = None,
-    clip: float | None = None,
-    direction: Direction,
-    hidden_size: int | None = None,
-    input_forget: int,
-    output_sequence: int,
-) -> Any:
+@like(ops.lstm, without=["layout"])
+def lstm_1(*inputs: Any, output_sequence: int, **attributes: Any) -> Any:
     flag("lstm", "output_sequence", output_sequence)
-    return ops.lstm(
-        x,
-        w,
-        r,
-        b,
-        sequence_lens,
-        initial_h,
-        initial_c,
-        p,
-        activation_alpha=activation_alpha,
-        activation_beta=activation_beta,
-        activations=activations,
-        clip=clip,
-        direction=direction,
-        hidden_size=hidden_size,
-        input_forget=input_forget,
-    )
+    return ops.lstm(*inputs, **attributes)
 
 
 version("RNN", 7)(ops.rnn)

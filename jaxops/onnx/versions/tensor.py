@@ -8,12 +8,11 @@ import numpy as np
 from jaxops import ops
 from jaxops.attributes import axis as resolve_axis, whole_numbers
 from jaxops.errors import ArgumentError, AxisError, ShapeError, SignatureError, shape_text
-from jaxops.onnx.registry import version
-from jaxops.ops.tensor.grids import GridMode, GridPadding
-from jaxops.ops.tensor.resizing import NearestMode, ResizeMode
+from jaxops.onnx.registry import like, version
+from jaxops.ops.tensor.grids import GridMode
+from jaxops.ops.tensor.resizing import NearestMode
 from jaxops.shapes.arithmetic import agree
 from jaxops.shapes.tensor import splitting as sizes_of
-from jaxops.shapes.tensor.resizing import AspectRatioPolicy
 from jaxops.signature import Static, StaticInts, StaticNumbers, operator
 from jaxops.static import Array, Ints, array, known
 
@@ -239,37 +238,9 @@ def resize_10(x: Array, scales: StaticNumbers, *, mode: EarlyResizeMode) -> Arra
 
 
 @version("Resize", 11)
-def resize_11(
-    x: Array,
-    roi: StaticNumbers = None,
-    scales: StaticNumbers = None,
-    sizes: StaticInts = None,
-    *,
-    antialias: int = 0,
-    axes: Ints | None = None,
-    coordinate_transformation_mode: CoordinateMode,
-    cubic_coeff_a: float,
-    exclude_outside: int,
-    extrapolation_value: float,
-    keep_aspect_ratio_policy: AspectRatioPolicy = "stretch",
-    mode: ResizeMode,
-    nearest_mode: NearestMode,
-) -> Array:
-    return ops.resize(
-        x,
-        roi,
-        scales,
-        sizes,
-        antialias=antialias,
-        axes=axes,
-        coordinate_transformation_mode=coordinate_transformation_mode,
-        cubic_coeff_a=cubic_coeff_a,
-        exclude_outside=exclude_outside,
-        extrapolation_value=extrapolation_value,
-        keep_aspect_ratio_policy=keep_aspect_ratio_policy,
-        mode=mode,
-        nearest_mode=nearest_mode,
-    )
+@like(ops.resize)
+def resize_11(*inputs: Any, coordinate_transformation_mode: CoordinateMode, **attributes: Any) -> Array:
+    return ops.resize(*inputs, coordinate_transformation_mode=coordinate_transformation_mode, **attributes)
 
 
 version("Resize", 19)(ops.resize)
@@ -279,15 +250,9 @@ _GRID_MODES: dict[str, GridMode] = {"bilinear": "linear", "nearest": "nearest", 
 
 
 @version("GridSample", 16)
-def grid_sample_16(
-    x: Array,
-    grid: Array,
-    *,
-    align_corners: int,
-    mode: Literal["bilinear", "nearest", "bicubic"],
-    padding_mode: GridPadding,
-) -> Array:
-    return ops.grid_sample(x, grid, align_corners=align_corners, mode=_GRID_MODES[mode], padding_mode=padding_mode)
+@like(ops.grid_sample)
+def grid_sample_16(*inputs: Any, mode: Literal["bilinear", "nearest", "bicubic"], **attributes: Any) -> Array:
+    return ops.grid_sample(*inputs, mode=_GRID_MODES[mode], **attributes)
 
 
 version("GridSample", 20)(ops.grid_sample)

@@ -19,7 +19,7 @@ from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.math.softmax_like import log_softmax
 from jaxops.shapes.arithmetic import sizes_fit
 from jaxops.shapes.tensor.indexing import check_inhabited
-from jaxops.signature import Traits
+from jaxops.signature import SecondOutput, Traits
 from jaxops.static import Array, Sizes, array, is_symbolic, jit_if_concrete
 
 TRAITS = Traits(precision="float32")
@@ -62,7 +62,7 @@ def softmax_cross_entropy_loss(
     *,
     ignore_index: int | None = None,
     reduction: LossReduction = "mean",
-    return_log_prob: bool = False,
+    return_log_prob: SecondOutput = False,
 ) -> Any:
     """`negative_log_likelihood_loss` of the `log_softmax` of scores.
 

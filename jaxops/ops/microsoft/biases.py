@@ -15,7 +15,7 @@ from jaxops.ops.math.softmax_like import softmax
 from jaxops.ops.nn.regularization import dropout
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.microsoft import biases as sizes_of
-from jaxops.signature import Bias, Static, operator
+from jaxops.signature import Bias, SecondOutput, Static, operator
 from jaxops.static import Array, jit_if_concrete
 
 
@@ -99,7 +99,7 @@ def bias_dropout(
     *,
     seed: int | None = None,
     rng: Any = None,
-    return_mask: bool = False,
+    return_mask: SecondOutput = False,
 ) -> Any:
     """The dropout of data + bias, plus a residual.
 

@@ -19,7 +19,7 @@ from jaxops.ops.common.elementwise import broadcast_to, require, traced_operands
 from jaxops.ops.microsoft.normalization import layer_normalization
 from jaxops.ops.tensor.gathering import gather
 from jaxops.shapes.microsoft import biases, embeddings as sizes_of
-from jaxops.signature import Bias, Static, Weight, operator
+from jaxops.signature import Bias, SecondOutput, Static, Weight, operator
 from jaxops.static import Array, jit_if_concrete, known
 
 
@@ -37,7 +37,7 @@ def embed_layer_normalization(
     *,
     epsilon: float = 1e-12,
     mask_index_type: int | None = None,
-    return_all: bool = False,
+    return_all: SecondOutput = False,
 ) -> Any:
     """The layer normalization of the sum of word, position and segment embeddings.
 

@@ -25,7 +25,7 @@ from jaxops.ops.common.elementwise import broadcast_to, traced_operands
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.microsoft import biases, normalization as sizes_of
 from jaxops.shapes.nn import normalization as channels
-from jaxops.signature import Bias, ElementType, Traits, Weight
+from jaxops.signature import Bias, ElementType, SecondOutput, Traits, Weight
 from jaxops.static import Array, jit_if_concrete
 
 TRAITS = Traits(kind="normalization", precision="float32")
@@ -41,7 +41,7 @@ def layer_normalization(
     axis: int = -1,
     epsilon: float = 1e-5,
     stash_type: ElementType = np.float32,
-    return_statistics: bool = False,
+    return_statistics: SecondOutput = False,
 ) -> Any:
     """Normalizes the axes from `axis` on, together, then scales and shifts.
 
@@ -65,7 +65,7 @@ def simplified_layer_normalization(
     axis: int = -1,
     epsilon: float = 1e-5,
     stash_type: ElementType = np.float32,
-    return_statistics: bool = False,
+    return_statistics: SecondOutput = False,
 ) -> Any:
     """Divides by the root of the mean square over the axes from `axis` on, then scales.
 
@@ -128,7 +128,7 @@ def skip_layer_normalization(
     bias: Array | None = None,
     *,
     epsilon: float = 1e-12,
-    return_statistics: bool = False,
+    return_statistics: SecondOutput = False,
 ) -> Any:
     """Normalizes the last axis of input + skip + bias, then scales by gamma and shifts by beta.
 
@@ -152,7 +152,7 @@ def skip_simplified_layer_normalization(
     bias: Array | None = None,
     *,
     epsilon: float = 1e-12,
-    return_statistics: bool = False,
+    return_statistics: SecondOutput = False,
 ) -> Any:
     """Divides input + skip + bias by the root of its mean square over the last axis, then scales by gamma.
 
@@ -317,7 +317,7 @@ def skip_group_norm(
     channels_last: int = 1,
     epsilon: float = 1e-5,
     groups: int,
-    return_sum: bool = False,
+    return_sum: SecondOutput = False,
 ) -> Any:
     """`group_norm` of x + skip + bias.
 

@@ -16,6 +16,7 @@ from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.math.ranking import top_k
 from jaxops.shapes.arithmetic import sizes_fit
+from jaxops.signature import SecondOutput
 from jaxops.static import Array, Dim, Sizes, jit_if_concrete
 
 
@@ -29,7 +30,7 @@ def moe_group_router(
     n_group: int = 1,
     router_sentinel: float = -10000.0,
     topk_group: int = 1,
-    full_scores: bool = False,
+    full_scores: SecondOutput = False,
 ) -> Any:
     """The logarithms of the weights of the top_k experts of each token; router_sentinel for all others.
 

@@ -14,7 +14,7 @@ from jaxops.dtypes import accumulation_type, as_traced, floating, integral, unif
 from jaxops.errors import ArgumentError, SignatureError
 from jaxops.ops.common.scaled_dot_product import Stage, key_mask, merge_heads, scaled_dot_product_attention, split_heads
 from jaxops.shapes.nn import dot_product_attention as sizes_of
-from jaxops.signature import ElementType, Traits
+from jaxops.signature import ElementType, FourthOutput, SecondOutput, Traits
 from jaxops.static import Array, jit_if_concrete
 
 TRAITS = Traits(kind="attention")
@@ -55,8 +55,8 @@ def attention(
     scale: float | None = None,
     softcap: float = 0.0,
     softmax_precision: ElementType | None = None,
-    return_present: bool = False,
-    return_scores: bool = False,
+    return_present: SecondOutput = False,
+    return_scores: FourthOutput = False,
 ) -> Any:
     """softmax(scale · q · kᵀ + mask) · v for each head: scaled dot-product attention.
 

@@ -27,7 +27,7 @@ from jaxops.errors import ShapeError, shape_text
 from jaxops.kernels.xla_workarounds import magnitude, quotient, root_of_squares
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.nn import normalization as sizes_of
-from jaxops.signature import Bias, ElementType, RunningMean, RunningVar, Static, Traits, Weight, operator
+from jaxops.signature import Bias, ElementType, RunningMean, RunningVar, SecondOutput, Static, Traits, Weight, operator
 from jaxops.static import Array, Ints, jit_if_concrete
 
 TRAITS = Traits(kind="normalization", precision="float32")
@@ -185,7 +185,7 @@ def layer_normalization(
     axis: int = -1,
     epsilon: float = 1e-5,
     stash_type: ElementType = np.float32,
-    return_statistics: bool = False,
+    return_statistics: SecondOutput = False,
 ) -> Any:
     """Normalizes the axes from `axis` on, together, then scales and shifts.
 

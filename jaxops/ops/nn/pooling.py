@@ -22,7 +22,7 @@ from jaxops.kernels.xla_workarounds import flat_at_zero, largest, magnitude, roo
 from jaxops.ops.nn.windows import counts, options, pool, slide
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
-from jaxops.signature import Traits
+from jaxops.signature import SecondOutput, Traits
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="pooling")
@@ -38,7 +38,7 @@ def max_pool(
     pads: Ints | None = None,
     storage_order: int = 0,
     strides: Ints | None = None,
-    return_indices: bool = False,
+    return_indices: SecondOutput = False,
 ) -> Any:
     """The largest element of each window; padding is never chosen.
 

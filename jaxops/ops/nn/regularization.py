@@ -14,7 +14,7 @@ from jaxops.attributes import integer
 from jaxops.dtypes import accumulation_type, as_traced, floating
 from jaxops.errors import ArgumentError, ShapeError, describe, message
 from jaxops.ops.common.randomness import not_below
-from jaxops.signature import SizesKept, Static
+from jaxops.signature import SecondOutput, SizesKept, Static
 from jaxops.static import Array, Sizes, Tracer, array, is_symbolic, jit_if_concrete, known
 
 
@@ -25,7 +25,7 @@ def dropout(
     *,
     seed: int | None = None,
     rng: Any = None,
-    return_mask: bool = False,
+    return_mask: SecondOutput = False,
 ) -> Any:
     """The identity; with `training_mode`, sets random elements to zero and scales up the rest.
 

@@ -100,8 +100,6 @@ class Recorder:
             if isinstance(error, JaxopsError) and not isinstance(error, SizeError | Unknown):
                 raise
             return self._otherwise(inputs, attributes, rng, error)
-        if self.steps and len(self.node.outputs) == 1:
-            _without_unread(self.steps[-1])
         if getattr(operator, "flat_at_zero", False) and isinstance(inputs[0], Operand) and not inputs[0].static:
             self.steps[-1].expression = _flat_at_zero(self.steps[-1].expression)
         return [item.value for item in outputs]
@@ -239,16 +237,6 @@ def _flat_at_zero(root: Group) -> Group:
     total, *axes = root.items
     one = f"lambda x: {flat(call(root.opening[:-1], ['x', *axes], root.labels))}" if axes else root.opening[:-1]
     return call("flat_at_zero", [one, total])
-
-
-def _without_unread(step: Recorded) -> None:
-    """Reduces a call whose first value alone is read: drops the flags that ask for further values."""
-    asks = [label.startswith("return_") and item == "True" for label, item in step.expression.labelled()]
-    if step.unpacks and any(asks):
-        items = [(k, item) for k, item in enumerate(step.expression.items) if not asks[k]]
-        labels = [step.expression.labels[k] for k, _ in items]
-        step.expression = call(step.expression.opening[:-1], [item for _, item in items], labels)
-        step.targets, step.unpacks, step.open_ended = step.targets[:1], False, False
 
 
 def _needs_no_zero(data: Any, shape: Any, *, allowzero: int = 0) -> bool:

@@ -12,7 +12,7 @@ from jaxops.ops.common.scaled_dot_product import merge_heads, split_heads
 from jaxops.ops.microsoft.attentions.cached_attention import Options, cached, known_length, scale_of
 from jaxops.ops.microsoft.attentions.projected_attention import along_last, beam_samples
 from jaxops.shapes.microsoft.attentions import cached_attention as sizes_of, multi_head as layouts
-from jaxops.signature import Bias, Static, Traits
+from jaxops.signature import Bias, FourthOutput, Static, Traits
 from jaxops.static import Array, array, jit_if_concrete, known as known_value
 
 TRAITS = Traits(kind="attention")
@@ -34,7 +34,7 @@ def multi_head_attention(
     mask_filter_value: float = -10000.0,
     scale: float | None = None,
     unidirectional: int = 0,
-    return_scores: bool = False,
+    return_scores: FourthOutput = False,
 ) -> tuple[Array, ...]:
     """Attention of a query to keys and values, with a bias of each, masks, and a cache.
 
