@@ -17,6 +17,8 @@ def i32(*values: Any) -> np.ndarray:
 
 # Elementwise.
 add("Gelu QuickGelu FastGelu ScaledSiLU", f(2, 3))
+add("SwiGLU", f(2, 4))
+add("SwiGLU", f(2, 3), f(2, 3), limit=0.5, activation_beta=1.0)
 add("BiasGelu FastGelu", f(2, 4), f(4))
 add("BiasSplitGelu", f(1, 2, 6), f(6))
 add("BiasAdd", f(1, 2, 4), f(4), f(1, 2, 4))

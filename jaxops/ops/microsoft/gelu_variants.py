@@ -1,6 +1,6 @@
 """Activation functions, and those behind a bias; 16-bit floats are computed in float32."""
 
-__all__ = ["bias_gelu", "bias_split_gelu", "fast_gelu", "gelu", "quick_gelu", "scaled_silu"]
+__all__ = ["bias_gelu", "bias_split_gelu", "fast_gelu", "gelu", "quick_gelu", "scaled_silu", "swiglu"]
 
 from typing import Any
 
@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxops.attributes import flag
 from jaxops.dtypes import accumulation_type, floating
 from jaxops.errors import ShapeError, describe
 from jaxops.kernels import normal_cdf
@@ -110,6 +111,51 @@ def _scaled_silu(operands: tuple[jax.Array, jax.Array]) -> jax.Array:
     wide = accumulation_type(x.dtype)
     z = (x.astype(wide) * scale.reshape(()).astype(wide)).astype(x.dtype)
     return z * lax.logistic(z.astype(wide)).astype(x.dtype)
+
+
+def swiglu(
+    gate: Array,
+    up: Array | None = None,
+    *,
+    activation_alpha: float = 1.0,
+    activation_beta: float = 0.0,
+    limit: float = 0.0,
+    round_activation: int = 0,
+) -> jax.Array:
+    """g · sigmoid(activation_alpha · g) · (u + activation_beta), where g is `gate`, at most `limit`, and u is `up`,
+    between -limit and limit.
+
+    gate, up: one shape and dtype, floating-point; without `up`, the left half of the last axis of `gate` is the gate,
+    the right half is up. limit: of 0 or less for none. round_activation: whether g · sigmoid(…) is rounded to the dtype
+    of the gate, in which the product with u is computed then. Returns an array like `up`.
+    Raises ShapeError for other shapes, and for an odd last axis without `up`, DTypeError, ArgumentError for another
+    flag. Source: com.microsoft SwiGLU, opset 1.
+
+    >>> swiglu(jnp.array([0.0, 100.0, 3.0, 2.0]), limit=50.0).tolist()
+    [0.0, 100.0]
+    """
+    op = "swiglu"
+    halves = traced_operands(op, (gate,) if up is None else (gate, up), "floating-point")
+    if up is not None and gate.shape != up.shape:
+        raise ShapeError(f"{op}: `gate` is {describe(gate)}, and `up` {describe(up)}; they must have one shape")
+    options = float(activation_alpha), float(activation_beta), float(limit)
+    return _swiglu(halves, *options, flag(op, "round_activation", round_activation))
+
+
+@jit_if_concrete
+def _swiglu(halves: tuple[jax.Array, ...], alpha: float, beta: float, limit: float, rounds: bool) -> jax.Array:
+    dtype = halves[0].dtype
+    wide = accumulation_type(dtype)
+    if len(halves) == 1:
+        (x,) = halves
+        half = sizes_of.halves("swiglu", x.shape)[-1]
+        halves = x[..., :half], x[..., half:]
+    gate, up = (x.astype(wide) for x in halves)
+    if limit > 0:
+        gate, up = lax.min(gate, lax.full_like(gate, limit)), lax.clamp(wide.type(-limit), up, wide.type(limit))
+    activated = gate * lax.logistic(gate * alpha)
+    up = up + beta if beta else up  # or a negative zero becomes a positive one
+    return ((activated.astype(dtype).astype(wide) if rounds else activated) * up).astype(dtype)
 
 
 def bias_split_gelu(x: Array, bias: Bias[Array]) -> jax.Array:

@@ -45,6 +45,53 @@ def test_against_onnxruntime(x):
     agree("ScaledSiLU", [x, np.float32(2)])
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"limit": 1.5, "activation_alpha": 1.702, "activation_beta": 1.0}, {"limit": -1.0}]
+)
+@pytest.mark.parametrize("halves", [[WIDE], [WIDE, WIDE[::-1].copy()], [X, -X]], ids=["one", "two", "small"])
+def test_swiglu(halves, options):
+    expected = swiglu(*(np.float64(x) for x in halves), **options)
+    (found,) = jax.jit(lambda *halves: ours("SwiGLU", halves, **options))(*halves)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def swiglu(gate, up=None, limit=0.0, activation_alpha=1.0, activation_beta=0.0):
+    gate, up = np.split(gate, 2, -1) if up is None else (gate, up)
+    if limit > 0:
+        gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
+    return gate * sigmoid(activation_alpha * gate) * (up + activation_beta)
+
+
+def test_swiglu_rounds_in_sixteen_bits():
+    gate, up = (np.float16(x) for x in (WIDE, WIDE[::-1]))
+    (once,) = ours("SwiGLU", [jnp.asarray(gate), jnp.asarray(up)], activation_alpha=1.702)
+    (twice,) = ours("SwiGLU", [jnp.asarray(gate), jnp.asarray(up)], activation_alpha=1.702, round_activation=1)
+    exact = swiglu(np.float32(gate), np.float32(up), activation_alpha=np.float32(1.702))
+    np.testing.assert_allclose(once, np.float16(exact), rtol=2e-3, atol=1e-6)
+    (activated,) = ours("QuickGelu", [jnp.asarray(gate)], alpha=1.702)
+    np.testing.assert_array_equal(twice, activated * jnp.asarray(up))
+    assert (once != twice).any()
+
+
+def test_swiglu_keeps_what_is_no_number_and_signs_of_zero():
+    gate = np.float32([np.nan, -np.inf, np.inf, 1.0, 1.0])
+    up = np.float32([1, 1, 2, np.nan, -0.0])
+    (found,) = ours("SwiGLU", [jnp.asarray(gate), jnp.asarray(up)])
+    np.testing.assert_array_equal(found, np.float32([np.nan, np.nan, np.inf, np.nan, -0.0]))
+    assert np.signbit(found[-1])
+
+
+def test_bad_swiglu():
+    with pytest.raises(ShapeError, match=r"swiglu: `gate` is float32\[2,3,8\], and `up` float32\[8\]"):
+        ms.swiglu(X, BIAS)
+    with pytest.raises(ShapeError, match="swiglu: the last axis"):
+        ms.swiglu(X[..., :7])
+    with pytest.raises(DTypeError, match="swiglu"):
+        ms.swiglu(np.int32([1, 2]))
+    with pytest.raises(ArgumentError, match="swiglu: `round_activation` is 2"):
+        ms.swiglu(X, round_activation=2)
+
+
 def test_gated_add():
     agree("GatedAdd", [WIDE, WIDE[::-1].copy(), f32(7, 300, 1)], compiled=True)
     x, y, gate = (v.astype(np.float16) for v in (WIDE, WIDE[::-1], f32(7, 300, 1)))
