@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from jaxops.compiler.padded.interpreter import run_padded
-from jaxops.compiler.padded.values import Room
+from jaxops.compiler.padded.values import Capacity
 from jaxops.compiler.primitives import jaxprs
 from jaxops.compiler.row_independence import row_wise
 from jaxops.dtypes import as_traced, canonical
@@ -151,7 +151,8 @@ class Rounding:
     def _compiled(self) -> Any:
         def piece(symbolic: Symbolic, room: tuple[tuple[str, int], ...], true: Any, arrays: Any) -> Any:
             program, tree = symbolic.program
-            return jax.tree.unflatten(tree, [x.array for x in run_padded(program, arrays, Room(true, dict(room), {}))])
+            results = run_padded(program, arrays, Capacity(true, dict(room), {}))
+            return jax.tree.unflatten(tree, [x.array for x in results])
 
         return jax.jit(piece, static_argnums=(0, 1))
 
@@ -261,7 +262,7 @@ def _has_rules(program: Any, symbols: Sequence[str]) -> bool:
     ]
     try:
         jax.eval_shape(
-            lambda true, arrays: [x.array for x in run_padded(program, arrays, Room(true, room, {}))], true, arrays
+            lambda true, arrays: [x.array for x in run_padded(program, arrays, Capacity(true, room, {}))], true, arrays
         )
     except UnsupportedError:
         return False

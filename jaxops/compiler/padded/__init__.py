@@ -1,1 +1,1 @@
-"""Runs a program of symbolic sizes on arrays that are larger, of which the rest takes no part."""
+"""Runs a program of symbolic sizes on arrays with room for more elements, of which surplus ones take no part."""

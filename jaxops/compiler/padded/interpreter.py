@@ -16,7 +16,7 @@ from jax import lax
 
 from jaxops.compiler.axis_rules import dependent_axes
 from jaxops.compiler.padded.rules import NEUTRAL, RULES
-from jaxops.compiler.padded.values import Padded, Room, bound
+from jaxops.compiler.padded.values import Capacity, Padded, bind
 from jaxops.compiler.primitives import called_jaxpr, jaxprs, sizes_of, symbolic_axes
 from jaxops.compiler.row_independence import independent_axes_of, is_row_wise
 from jaxops.errors import UnsupportedError
@@ -24,16 +24,16 @@ from jaxops.kernels.named_call import named_call
 from jaxops.static import is_symbolic, scan_operands
 
 
-def run_padded(closed: Any, inputs: Sequence[Any], room: Room) -> list[Padded]:
-    """The results of a closed jaxpr. inputs: arrays, zero where they are surplus.
+def run_padded(closed: Any, inputs: Sequence[Any], capacity: Capacity) -> list[Padded]:
+    """Returns the results of a closed jaxpr. inputs: arrays, zero where they are surplus.
 
     Raises UnsupportedError for an operation along a symbolic axis that has no rule here.
     """
-    return _run(closed, [Padded(x, zeroed=True) for x in inputs], room)
+    return _run(closed, [Padded(x, zeroed=True) for x in inputs], capacity)
 
 
-def _run(program: Any, inputs: Sequence[Padded], room: Room) -> list[Padded]:
-    """program: a jaxpr, or one closed over constants."""
+def _run(program: Any, inputs: Sequence[Padded], capacity: Capacity) -> list[Padded]:
+    """Returns the results. program: a jaxpr, or one closed over constants."""
     jaxpr = getattr(program, "jaxpr", program)
     values: dict[Any, Padded] = dict(zip(jaxpr.invars, inputs, strict=True))
     constants = zip(jaxpr.constvars, getattr(program, "consts", ()), strict=True)
@@ -43,95 +43,95 @@ def _run(program: Any, inputs: Sequence[Padded], room: Room) -> list[Padded]:
         return Padded(jnp.asarray(var.val, var.aval.dtype), True) if hasattr(var, "val") else values[var]
 
     for eqn in jaxpr.eqns:
-        values.update(zip(eqn.outvars, _evaluate(eqn, [read(v) for v in eqn.invars], room), strict=True))
+        values.update(zip(eqn.outvars, _evaluate(eqn, [read(v) for v in eqn.invars], capacity), strict=True))
     return [read(v) for v in jaxpr.outvars]
 
 
-def _evaluate(eqn: Any, inputs: list[Padded], room: Room) -> list[Padded]:
+def _evaluate(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded]:
     name = eqn.primitive.name
     if name == "dim_as_value":
-        return [Padded(jnp.asarray(room.value(eqn.params["dim"])), zeroed=True)]
-    if (inner := called_jaxpr(eqn)) is not None and (named_call(eqn) is None or _mentions(eqn)):
-        return _run(inner, inputs, room)
-    if not _mentions(eqn):
-        return bound(eqn, [x.array for x in inputs], room)
+        return [Padded(jnp.asarray(capacity.true_size(eqn.params["dim"])), zeroed=True)]
+    if (inner := called_jaxpr(eqn)) is not None and (named_call(eqn) is None or _has_symbolic_size(eqn)):
+        return _run(inner, inputs, capacity)
+    if not _has_symbolic_size(eqn):
+        return bind(eqn, [x.array for x in inputs], capacity)
     if name in _LOOPS:
-        return _LOOPS[name](eqn, inputs, room)
+        return _LOOPS[name](eqn, inputs, capacity)
     sizes, arrays = [sizes_of(v) for v in eqn.invars], [x.array for x in inputs]
     # Running results depend on what comes before them, which is not surplus.
     if is_row_wise(eqn) or (name.startswith("cum") and not eqn.params["reverse"]):
         zeroed = name in _KEEPS_ZEROS and all(x.zeroed for x in inputs)
         if name == "broadcast_in_dim":
             zeroed = zeroed and len(symbolic_axes(sizes[0])) == len(symbolic_axes(eqn.params["shape"]))
-        return bound(eqn, arrays, room, zeroed)
+        return bind(eqn, arrays, capacity, zeroed)
     if name in NEUTRAL:
         fill, axes = NEUTRAL[name](eqn.invars[0].aval.dtype), independent_axes_of(eqn)
         masked = (
-            x.only_true(s, dependent_axes(axes, k, s), fill, room)
+            x.masked(s, dependent_axes(axes, k, s), fill, capacity)
             for k, (x, s) in enumerate(zip(inputs, sizes, strict=True))
         )
-        return bound(eqn, list(masked), room)
+        return bind(eqn, list(masked), capacity)
     if name not in RULES:
-        where = str(eqn.source_info.name_stack)
+        scope = str(eqn.source_info.name_stack)
         raise UnsupportedError(
-            f"`{name}` works along an axis whose size differs from call to call{f', in {where}' if where else ''}; "
+            f"`{name}` works along an axis whose size differs from call to call{f', in {scope}' if scope else ''}; "
             f"there is no rule for that"
         )
-    results = RULES[name](eqn, inputs, sizes, room)
+    results = RULES[name](eqn, inputs, sizes, capacity)
     return results if isinstance(results, list) else [results]
 
 
-def _scan(eqn: Any, inputs: list[Padded], room: Room) -> list[Padded]:
-    """Over an axis of symbolic size, steps at surplus elements leave the state as it is."""
+def _scan(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded]:
+    """Runs a scan; over an axis of symbolic size, steps at surplus elements leave the state as it is."""
     params = eqn.params
     constants, carry = scan_operands(params)
     carried = constants + carry
-    count = room.count(params["length"])
+    count = capacity.count(params["length"])
 
-    def one(state: Any, step: Any) -> Any:
-        number, slices = step
-        made = _arrays(params["jaxpr"], [*inputs[:constants], *map(Padded, (*state, *slices))], room)
-        after, rows = made[: len(state)], made[len(state) :]
+    def step(state: Any, numbered: Any) -> Any:
+        number, slices = numbered
+        results = _arrays(params["jaxpr"], [*inputs[:constants], *map(Padded, (*state, *slices))], capacity)
+        after, rows = results[: len(state)], results[len(state) :]
         if is_symbolic(params["length"]):
             after = [jnp.where(number < count, new, old) for new, old in zip(after, state, strict=True)]
         return after, rows
 
-    numbers = lax.iota(np.int32, room.of(params["length"]))
+    numbers = lax.iota(np.int32, capacity.of(params["length"]))
     state, slices = ([x.array for x in part] for part in (inputs[constants:carried], inputs[carried:]))
-    last, rows = lax.scan(one, state, (numbers, slices), reverse=params["reverse"], unroll=params["unroll"])
+    last, rows = lax.scan(step, state, (numbers, slices), reverse=params["reverse"], unroll=params["unroll"])
     return [Padded(x) for x in (*last, *rows)]
 
 
-def _while(eqn: Any, inputs: list[Padded], room: Room) -> list[Padded]:
+def _while(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded]:
     params = eqn.params
-    first, start = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+    constants, start = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
 
-    def goes_on(state: Any) -> Any:
-        return _arrays(params["cond_jaxpr"], [*inputs[:first], *map(Padded, state)], room)[0]
+    def condition(state: Any) -> Any:
+        return _arrays(params["cond_jaxpr"], [*inputs[:constants], *map(Padded, state)], capacity)[0]
 
-    def one(state: Any) -> Any:
-        return _arrays(params["body_jaxpr"], [*inputs[first:start], *map(Padded, state)], room)
+    def body(state: Any) -> Any:
+        return _arrays(params["body_jaxpr"], [*inputs[constants:start], *map(Padded, state)], capacity)
 
-    return [Padded(x) for x in lax.while_loop(goes_on, one, [x.array for x in inputs[start:]])]
+    return [Padded(x) for x in lax.while_loop(condition, body, [x.array for x in inputs[start:]])]
 
 
-def _cond(eqn: Any, inputs: list[Padded], room: Room) -> list[Padded]:
-    branches = [functools.partial(_arrays, branch, inputs[1:], room) for branch in eqn.params["branches"]]
+def _cond(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded]:
+    branches = [functools.partial(_arrays, branch, inputs[1:], capacity) for branch in eqn.params["branches"]]
     return [Padded(x) for x in lax.switch(inputs[0].array, branches)]
 
 
-def _arrays(program: Any, inputs: Sequence[Padded], room: Room) -> list[Any]:
-    return [x.array for x in _run(program, inputs, room)]
+def _arrays(program: Any, inputs: Sequence[Padded], capacity: Capacity) -> list[Any]:
+    return [x.array for x in _run(program, inputs, capacity)]
 
 
 _LOOPS: dict[str, Callable[..., list[Padded]]] = {"cond": _cond, "scan": _scan, "while": _while}
 
 
-def _mentions(eqn: Any) -> bool:
+def _has_symbolic_size(eqn: Any) -> bool:
     """Tells whether a symbolic size plays a part in an equation."""
     if any(symbolic_axes(sizes_of(v)) for v in (*eqn.invars, *eqn.outvars)) or _has_symbol(tuple(eqn.params.values())):
         return True
-    return any(_mentions(inner) for jaxpr in jaxprs(eqn) for inner in jaxpr.eqns)
+    return any(_has_symbolic_size(inner) for jaxpr in jaxprs(eqn) for inner in jaxpr.eqns)
 
 
 def _has_symbol(value: Any) -> bool:

@@ -9,63 +9,48 @@ import numpy as np
 from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
 
-from jaxops.compiler.padded.values import Padded, Room, bound, places
+from jaxops.compiler.padded.values import Capacity, Padded, bind, positions
 from jaxops.compiler.primitives import symbolic_axes
 from jaxops.dtypes import is_float
 from jaxops.errors import UnsupportedError
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
-from jaxops.static import Dim, Sizes, evaluated
+from jaxops.static import Dim, Sizes, evaluated, is_symbolic
 
-# (equation, operands, their true sizes, room) → a result, or several.
-Rule = Callable[[Any, list[Padded], list[Sizes], Room], Padded | list[Padded]]
-
-
-def _fitted(x: Any, axis: int, size: int) -> Any:
-    """The first elements along an axis, with zeros behind them where there are fewer."""
-    more = size - x.shape[axis]
-    return lax.pad(x, jnp.zeros((), x.dtype), [(0, more if k == axis else 0, 0) for k in range(x.ndim)]) if more else x
+# (equation, operands, their true sizes, capacity) → a result, or several.
+Rule = Callable[[Any, list[Padded], list[Sizes], Capacity], Padded | list[Padded]]
 
 
-def _taken(x: Padded, axis: int, start: Any, size: Dim, room: Room, step: int = 1) -> Padded:
-    """`size` elements along an axis from `start` on, each `step`-th; they are among the true ones."""
+def _resized(x: Any, axis: int, size: int) -> Any:
+    """Returns the first elements along an axis, with zeros behind them where there are fewer."""
+    missing = [(0, size - x.shape[axis] if k == axis else 0, 0) for k in range(x.ndim)]
+    return x if size == x.shape[axis] else lax.pad(x, jnp.zeros((), x.dtype), missing)
+
+
+def _sliced(x: Padded, axis: int, start: Any, size: Dim, capacity: Capacity, step: int = 1) -> Padded:
+    """Returns `size` elements along an axis from `start` on, each `step`-th; they are among the true ones."""
+    start = capacity.count(start) if is_symbolic(start) else start
     if isinstance(start, int) and isinstance(size, int):
         return Padded(lax.slice_in_dim(x.array, start, start + max(0, step * (size - 1) + 1), step, axis), x.zeroed)
     if isinstance(start, int) and start == 0 and step == 1:
-        return Padded(_fitted(x.array, axis, room.of(size)), x.zeroed)
+        return Padded(_resized(x.array, axis, capacity.of(size)), x.zeroed)
     if isinstance(size, int) and step == 1:
         return Padded(lax.dynamic_slice_in_dim(x.array, start, size, axis), x.zeroed)
-    at = jnp.asarray(start, np.int32) + step * jnp.arange(room.of(size), dtype=np.int32)
-    return Padded(jnp.take(x.array, at, axis=axis, mode="clip"))
+    indices = jnp.asarray(start, np.int32) + step * jnp.arange(capacity.of(size), dtype=np.int32)
+    return Padded(jnp.take(x.array, indices, axis=axis, mode="clip"))
 
 
-def _start(dim: Dim, room: Room) -> Any:
-    return dim if isinstance(dim, int) else room.count(dim)
-
-
-def _concatenate(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> Padded:
+def _concatenate(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> Padded:
+    """Writes one after the other: each overwrites the surplus of those before it. The first is written in place."""
     axis = eqn.params["dimension"]
-    # One after the other: each overwrites the surplus of those before it. The first one is written in place.
-    found = _fitted(inputs[0].array, axis, room.of(eqn.outvars[0].aval.shape[axis]))
+    array = _resized(inputs[0].array, axis, capacity.of(eqn.outvars[0].aval.shape[axis]))
     offset = sizes[0][axis]
     for x, size in zip(inputs[1:], sizes[1:], strict=True):
-        most = size[axis] if isinstance(size[axis], int) else evaluated(size[axis], room.largest)
-        start = [np.int32(0)] * found.ndim
-        start[axis] = room.count(offset)
-        found = _written(found, _fitted(x.array, axis, most), start)
+        most = evaluated(size[axis], capacity.largest) if is_symbolic(size[axis]) else size[axis]
+        start = [capacity.count(offset) if k == axis else np.int32(0) for k in range(array.ndim)]
+        array = _write(array, _resized(x.array, axis, most), *start)
         offset = offset + size[axis]
-    return Padded(found, all(x.zeroed for x in inputs))
-
-
-def _written(x: jax.Array, update: jax.Array, start: list[Any]) -> jax.Array:
-    """`lax.dynamic_update_slice`, which XLA:CPU computes once: as a function of its own, and in place.
-
-    It would make the update a part of each loop that reads the result, too; these read the array before, which it
-    therefore copies. Four layers of GPT-2, 256 wide, take 0.8 → 0.55 ms a token (onnxruntime 0.5), with a batch of 4
-    1.6 → 1.25 (0.9).
-    """
-
-    return _write(x, update, *start)
+    return Padded(array, all(x.zeroed for x in inputs))
 
 
 def _update(x: jax.Array, update: jax.Array, *start: Any) -> jax.Array:
@@ -81,135 +66,141 @@ def _select(target: Target, *operands: Any) -> Any:
     return _in_place if target.platform == "cpu" else None  # other platforms inline all functions
 
 
+# `lax.dynamic_update_slice`, which XLA:CPU computes once: as a function of its own, and in place. It would make the
+# update a part of each loop that reads the result, too; these read the array before, which it therefore copies. Four
+# layers of GPT-2, 256 wide, take 0.8 → 0.55 ms a token (onnxruntime 0.5), with a batch of 4 1.6 → 1.25 (0.9).
 _write = NamedCall("write", _update, _select)
 
 
-def _reshape(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> Padded:
-    (x,), before, after = inputs, sizes[0], eqn.params["new_sizes"]
-    # The place of each element in the true order, then where that stands in the operand.
-    place, shape = jnp.zeros((1,) * len(after), np.int32), room.shape(after)
+def _reshape(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> Padded:
+    """Computes the position of each element in the true order, then where that stands in the operand."""
+    (x,), after = inputs, eqn.params["new_sizes"]
+    shape = jax.ShapeDtypeStruct(tuple(map(capacity.of, after)), np.int32)
+    position = jnp.zeros((1,) * len(after), np.int32)
     for axis, size in enumerate(after):
-        steps = lax.broadcasted_iota(np.int32, [n if k == axis else 1 for k, n in enumerate(shape)], axis)
-        place = place * room.count(size) + steps
-    there, stride = jnp.zeros_like(place), 1
-    for size, room_there in zip(reversed(before), reversed(x.array.shape), strict=True):
-        true = room.count(size)
-        there, place, stride = there + place % true * np.int32(stride), place // true, stride * room_there
-    return Padded(jnp.take(x.array.reshape(-1), there, mode="clip"))
+        position = position * capacity.count(size) + positions(shape, axis)
+    index, stride = jnp.zeros_like(position), 1
+    for size, room in zip(reversed(sizes[0]), reversed(x.array.shape), strict=True):
+        count = capacity.count(size)
+        index, position, stride = index + position % count * np.int32(stride), position // count, stride * room
+    return Padded(jnp.take(x.array.reshape(-1), index, mode="clip"))
 
 
-def _slice(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> Padded:
-    params, found = eqn.params, inputs[0]
+def _slice(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> Padded:
+    params, result = eqn.params, inputs[0]
     strides = params["strides"] or (1,) * len(sizes[0])
     after = eqn.outvars[0].aval.shape
     for axis, (start, stride) in enumerate(zip(params["start_indices"], strides, strict=True)):
-        found = _taken(found, axis, _start(start, room), after[axis], room, stride)
-    return found
+        result = _sliced(result, axis, start, after[axis], capacity, stride)
+    return result
 
 
-def _split(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> list[Padded]:
-    axis, offset, found = eqn.params["axis"], 0, []
+def _split(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> list[Padded]:
+    axis, offset, results = eqn.params["axis"], 0, []
     for v in eqn.outvars:
         size = v.aval.shape[axis]
-        found.append(_taken(inputs[0], axis, _start(offset, room), size, room))
+        results.append(_sliced(inputs[0], axis, offset, size, capacity))
         offset = offset + size
-    return found
+    return results
 
 
-def _dynamic_slice(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> Padded:
-    found, starts = inputs[0], [x.array for x in inputs[1:]]
-    for axis, (start, size, all_of_it) in enumerate(zip(starts, eqn.params["slice_sizes"], sizes[0], strict=True)):
-        if size != all_of_it:
-            most = jnp.asarray(room.count(all_of_it) - room.count(size), start.dtype)
-            found = _taken(found, axis, jnp.clip(start, 0, most), size, room)
-    return found
+def _dynamic_slice(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> Padded:
+    result, after = inputs[0], eqn.params["slice_sizes"]
+    for axis, start in enumerate(_bounded_starts(inputs[1:], sizes[0], after, capacity)):
+        if after[axis] != sizes[0][axis]:
+            result = _sliced(result, axis, start, after[axis], capacity)
+    return result
 
 
-def _dynamic_update_slice(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> Padded:
+def _dynamic_update_slice(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> Padded:
     x, update, *starts = inputs
-    found = []
-    for start, all_of_it, size in zip((s.array for s in starts), sizes[0], sizes[1], strict=True):
-        if not isinstance(size, int) and size != all_of_it:
-            raise UnsupportedError(
-                f"an update of {size} elements along an axis of {all_of_it}; no rule for that is known"
-            )
-        most = jnp.asarray(room.count(all_of_it) - room.count(size), start.dtype)
-        found.append(jnp.clip(start, 0, most))
-    return Padded(lax.dynamic_update_slice(x.array, update.array, found), x.zeroed and update.zeroed)
+    for before, size in zip(sizes[0], sizes[1], strict=True):
+        if not isinstance(size, int) and size != before:
+            raise UnsupportedError(f"an update of {size} elements along an axis of {before}; no rule for that is known")
+    starts = _bounded_starts(starts, sizes[0], sizes[1], capacity)
+    return Padded(lax.dynamic_update_slice(x.array, update.array, starts), x.zeroed and update.zeroed)
 
 
-def _pad(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> Padded:
+def _bounded_starts(starts: Sequence[Padded], before: Sizes, after: Sizes, capacity: Capacity) -> list[Any]:
+    """Returns where slices of the sizes `after` begin, so that they are among the true elements."""
+    ends = [capacity.count(size) - capacity.count(part) for size, part in zip(before, after, strict=True)]
+    return [jnp.clip(x.array, 0, jnp.asarray(end, x.array.dtype)) for x, end in zip(starts, ends, strict=True)]
+
+
+def _pad(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> Padded:
     fill, after, config = inputs[1].array, eqn.outvars[0].aval.shape, list(eqn.params["padding_config"])
     axes = symbolic_axes(after) | symbolic_axes(sizes[0])
-    x = Padded(inputs[0].array).only_true(sizes[0], axes, fill, room)
+    x = Padded(inputs[0].array).masked(sizes[0], axes, fill, capacity)
     for axis in axes:
         low, _, inner = config[axis]
         if inner or symbolic_axes((low,)):
             raise UnsupportedError(f"padding {low} before, {inner} between elements of a symbolic axis")
-        config[axis] = (int(low), room.of(after[axis]) - int(low) - x.shape[axis], 0)
+        config[axis] = (int(low), capacity.of(after[axis]) - int(low) - x.shape[axis], 0)
     literal = getattr(eqn.invars[1], "val", None)
     return Padded(lax.pad(x, fill, config), literal is not None and literal == 0)
 
 
-def _gather(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> list[Padded]:
+def _gather(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> list[Padded]:
     mapped = eqn.params["dimension_numbers"].start_index_map
     windows = {axis: eqn.params["slice_sizes"][axis] for axis in mapped}
-    return bound(eqn, [inputs[0].array, _bounded(eqn, inputs[1].array, sizes[0], mapped, windows, room)], room)
+    indices = _bounded_indices(eqn, inputs[1].array, sizes[0], mapped, windows, capacity)
+    return bind(eqn, [inputs[0].array, indices], capacity)
 
 
-def _scatter(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> list[Padded]:
+def _scatter(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> list[Padded]:
     x, indices, updates = inputs
     numbers = eqn.params["dimension_numbers"]
     mapped = numbers.scatter_dims_to_operand_dims
-    # The axes of the updates that are windows belong to the remaining axes of the operand, in order.
-    out = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
-    rest = [axis for axis in range(len(sizes[0])) if axis not in out]
-    window = {a: sizes[2][w] for a, w in zip(rest, sorted(numbers.update_window_dims), strict=True)}
-    if any(symbolic_axes((window.get(axis, 1),)) for axis in mapped):
+    # The axes of the updates that are windows belong to the other axes of the operand, in order.
+    no_windows = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    axes = [axis for axis in range(len(sizes[0])) if axis not in no_windows]
+    windows = {a: sizes[2][w] for a, w in zip(axes, sorted(numbers.update_window_dims), strict=True)}
+    if any(is_symbolic(windows.get(axis)) for axis in mapped):
         raise UnsupportedError("a scatter along an axis whose updates differ in size from call to call")
-    where = _bounded(eqn, indices.array, sizes[0], mapped, window, room)
+    bounded = _bounded_indices(eqn, indices.array, sizes[0], mapped, windows, capacity)
     for axis in symbolic_axes(sizes[1]):  # surplus updates go nowhere
         if _clips(eqn):
             raise UnsupportedError(
                 "a scatter, with clipped places, of a number of updates that differs from call to call"
             )
-        far = jnp.asarray(np.iinfo(where.dtype).max, where.dtype)
-        where = jnp.where(places(where, axis) < room.count(sizes[1][axis]), where, far)
-    return bound(eqn, [x.array, where, updates.array], room, x.zeroed and updates.zeroed)
+        is_true = positions(bounded, axis) < capacity.count(sizes[1][axis])
+        bounded = jnp.where(is_true, bounded, jnp.asarray(np.iinfo(bounded.dtype).max, bounded.dtype))
+    return bind(eqn, [x.array, bounded, updates.array], capacity, x.zeroed and updates.zeroed)
 
 
 def _clips(eqn: Any) -> bool:
     return "CLIP" in str(eqn.params["mode"]).upper()
 
 
-def _bounded(
-    eqn: Any, indices: Any, sizes: Sizes, mapped: Sequence[int], windows: Mapping[int, Dim], room: Room
+def _bounded_indices(
+    eqn: Any, indices: Any, sizes: Sizes, mapped: Sequence[int], windows: Mapping[int, Dim], capacity: Capacity
 ) -> Any:
-    """Indices that are out of range for the true sizes made so for the padded ones, or clipped as the mode says."""
-    if not any(symbolic_axes((sizes[axis],)) for axis in mapped):
+    """Returns indices of which those out of range for the true sizes are so for the padded ones, or clipped, as the
+    mode says."""
+    if not any(is_symbolic(sizes[axis]) for axis in mapped):
         return indices
-    ends = [room.count(sizes[axis]) - room.count(windows.get(axis, 1)) for axis in mapped]
+    ends = [capacity.count(sizes[axis]) - capacity.count(windows.get(axis, 1)) for axis in mapped]
     shape = (1,) * (indices.ndim - 1) + (len(mapped),)
     last = jnp.asarray(ends, indices.dtype).reshape(shape)
-    far = np.array([room.of(sizes[axis]) for axis in mapped], indices.dtype).reshape(shape)
-    return jnp.clip(indices, 0, last) if _clips(eqn) else jnp.where(indices > last, far, indices)
+    outside = np.array([capacity.of(sizes[axis]) for axis in mapped], indices.dtype).reshape(shape)
+    return jnp.clip(indices, 0, last) if _clips(eqn) else jnp.where(indices > last, outside, indices)
 
 
-def _rev(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> Padded:
-    found = inputs[0].array
+def _rev(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> Padded:
+    array = inputs[0].array
     for axis in eqn.params["dimensions"]:
-        at = room.count(sizes[0][axis]) - 1 - jnp.arange(found.shape[axis], dtype=np.int32)
-        found = jnp.take(found, at, axis=axis, mode="clip")
-    return Padded(found)
+        indices = capacity.count(sizes[0][axis]) - 1 - jnp.arange(array.shape[axis], dtype=np.int32)
+        array = jnp.take(array, indices, axis=axis, mode="clip")
+    return Padded(array)
 
 
-def _sort(eqn: Any, inputs: list[Padded], sizes: list[Sizes], room: Room) -> list[Padded]:
-    """The first of the keys says what is surplus, so that it comes last."""
+def _sort(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> list[Padded]:
+    """Sorts by a first key that says what is surplus, so that it comes last."""
     axis, arrays = eqn.params["dimension"], [x.array for x in inputs]
-    surplus = places(arrays[0], axis) >= room.count(sizes[0][axis])
+    surplus = positions(arrays[0], axis) >= capacity.count(sizes[0][axis])
     surplus = jnp.broadcast_to(surplus.astype(np.int32), arrays[0].shape)
     params = {**eqn.params, "num_keys": eqn.params["num_keys"] + 1}
-    return [Padded(x) for x in eqn.primitive.bind(surplus, *arrays, **params)[1:]]
+    return [Padded(y) for y in eqn.primitive.bind(surplus, *arrays, **params)[1:]]
 
 
 RULES: dict[str, Rule] = {

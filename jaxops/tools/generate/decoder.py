@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.compiler.padded.interpreter import run_padded
-from jaxops.compiler.padded.values import Room
+from jaxops.compiler.padded.values import Capacity
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import BoundsError, DTypeError, JaxopsError, ModelError, ShapeError, SignatureError, describe
 from jaxops.graph.nodes import Graph, Value
@@ -216,8 +216,8 @@ class Decoder:
         try:
             program, shapes = jax.make_jaxpr(run, return_shape=True)(specs)
             self._check(shapes[1], total)
-            room = Room({"s": reached.astype(canonical(np.int64))}, {"s": self.length}, {past: self.length})
-            flat_outputs = run_padded(program, jax.tree.leaves(arrays), room)
+            capacity = Capacity({"s": reached.astype(canonical(np.int64))}, {"s": self.length}, {past: self.length})
+            flat_outputs = run_padded(program, jax.tree.leaves(arrays), capacity)
         except (JaxopsError, Undecided) as error:
             error.add_note(
                 f"while tracing the decoder with a symbolic number of tokens, s: {past} past and {count} new"
@@ -228,7 +228,7 @@ class Decoder:
         for cache in self.caches:
             present = presents[cache.past.name]
             sizes = cache.with_tokens(present.array.shape, total)
-            caches[cache.past.name] = present.only_true(sizes, {cache.axis}, 0, room)
+            caches[cache.past.name] = present.masked(sizes, {cache.axis}, 0, capacity)
         return DecoderState(reached, mask, caches), self._valid(logits.array, reached)
 
     def _valid(self, logits: Any, reached: Any) -> Any:

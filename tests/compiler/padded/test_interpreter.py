@@ -8,7 +8,7 @@ from jax import lax
 
 from jaxops.compiler.padded import rules
 from jaxops.compiler.padded.interpreter import run_padded
-from jaxops.compiler.padded.values import Room
+from jaxops.compiler.padded.values import Capacity
 from jaxops.errors import UnsupportedError
 from jaxops.static import evaluated, symbolic_shape
 
@@ -24,7 +24,7 @@ def check(fn, *shapes, dtype=np.float32, sizes=(1, 4)):
 
     @jax.jit
     def padded(arrays, size):
-        found = run_padded(program, arrays, Room({"s": size}, {"s": LARGEST}, {}))
+        found = run_padded(program, arrays, Capacity({"s": size}, {"s": LARGEST}, {}))
         return [x.array for x in found]
 
     for size in sizes:
@@ -126,11 +126,11 @@ def test_room_for_more():
     program = jax.make_jaxpr(lambda old, new: jnp.concatenate([old, new]))(*specs)
     old = np.zeros((6, 2), np.float32)
     old[:3] = 1
-    room = Room({"s": jnp.int32(4)}, {"s": 6}, {s - 1: 6})
-    (found,) = run_padded(program, [jnp.asarray(old), jnp.full((1, 2), 2.0)], room)
+    capacity = Capacity({"s": jnp.int32(4)}, {"s": 6}, {s - 1: 6})
+    (found,) = run_padded(program, [jnp.asarray(old), jnp.full((1, 2), 2.0)], capacity)
     assert found.zeroed
     np.testing.assert_array_equal(np.asarray(found.array)[:, 0], [1, 1, 1, 2, 0, 0])
-    text = jax.jit(lambda a, b: run_padded(program, [a, b], room)[0].array, donate_argnums=0)
+    text = jax.jit(lambda a, b: run_padded(program, [a, b], capacity)[0].array, donate_argnums=0)
     compiled = text.lower(jnp.asarray(old), jnp.ones((1, 2))).compile().as_text()
     assert "dynamic-update-slice" in compiled
     assert " pad(" not in compiled
