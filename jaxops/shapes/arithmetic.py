@@ -23,9 +23,12 @@ def quotient(a: Dim, b: Dim) -> Dim:
 
 
 def floored(a: Dim, b: Dim) -> Dim:
-    """floor(a / b), in one form where JAX has several: (s - 2) // 2 + 1 is s // 2, and s // 2 // 3 is s // 6."""
+    """floor(a / b), in one form where JAX has several: (s - 2) // 2 + 1 is s // 2, s // 2 // 3 is s // 6, and
+    (1 - s) // 2 is -(s // 2)."""
     if not (is_symbolic(a) and isinstance(b, int)):
         return a // b
+    if b > 0 and str(a).startswith("-"):
+        return -ceiled(-a, b)
     base = at_zero(a) // b
     remaining = a - base * b
     inner = quotient_in(remaining) if b > 0 else None

@@ -4,7 +4,7 @@ import pytest
 from jax import export
 
 from jaxops.errors import SizeError
-from jaxops.shapes.arithmetic import agree
+from jaxops.shapes.arithmetic import agree, floored
 
 S, T = export.symbolic_shape("s, t")
 
@@ -27,3 +27,14 @@ def test_a_hint_fixes_a_size_at_a_number_that_fits_or_at_none(size, number, hint
         agree("conv", size, number)
     with pytest.raises(SizeError, match=f"conv: .* must be equal\n  hint .*{hint}"):
         agree("conv", number, size)
+
+
+@pytest.mark.parametrize(
+    ("size", "divisor", "text"), [(1 - S, 2, "- floordiv(s, 2)"), (-2 * S + T, 3, "floordiv(t - 2*s, 3)")]
+)
+def test_a_quotient_of_a_negative_size_has_one_form(size, divisor, text):
+    """JAX may take minutes to compare it with another one."""
+    quotient = floored(size, divisor)
+    assert str(quotient) == text
+    for s, t in ((1, 5), (4, 1), (7, 7)):
+        assert quotient._evaluate({"s": s, "t": t}) == size._evaluate({"s": s, "t": t}) // divisor

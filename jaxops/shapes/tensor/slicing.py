@@ -1,8 +1,8 @@
 """Sizes of a slice."""
 
 from jaxops.errors import ArgumentError, SizeError
-from jaxops.shapes.arithmetic import ceiled, larger, smaller
-from jaxops.static import Dim, Undecided
+from jaxops.shapes.arithmetic import at_least, ceiled, larger, smaller
+from jaxops.static import LIMITING, Dim, Undecided, is_symbolic
 
 
 def slice_range(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
@@ -15,6 +15,8 @@ def slice_range(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
         raise ArgumentError("slice: `steps` holds 0; a step must not be zero")
     if isinstance(size, int) and size == 0:
         return 0, 0
+    if is_symbolic(size) and -1 in (start, end) and LIMITING.get():  # an export is for axes that have a last element
+        at_least(f"slice: an axis of size {size} may have no last element", size, 1)
     low, high = (0, size) if step > 0 else (-1, size - 1)
     try:
         first = _clamp(size, start, max(low, 0), high)

@@ -20,7 +20,8 @@ def some_zero(text: str, symbols: Sequence[str]) -> dict[str, int]:
     if count not in _GRID:
         return {}
     axes = np.meshgrid(*[np.arange(1, _GRID[count] + 1)] * count, indexing="ij", sparse=True)
-    values = size_of_text(text, dict(zip(symbols, axes, strict=True)).__getitem__, OF_ARRAYS)
+    with np.errstate(divide="ignore"):  # a size that small numbers do not have
+        values = size_of_text(text, dict(zip(symbols, axes, strict=True)).__getitem__, OF_ARRAYS)
     fits = np.broadcast_to(values == 0, [_GRID[count]] * count)
     for axis in range(count):  # the least of those that windows take for one
         fits = fits & ~np.insert(np.delete(fits, -1, axis), 0, False, axis)

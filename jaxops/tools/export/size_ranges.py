@@ -10,7 +10,7 @@ from jaxops.errors import symbols_in
 from jaxops.static import Dim, evaluated, is_symbolic
 from jaxops.symbolic import size_of_text
 from jaxops.tools.export.quasi_polynomials import Undetermined, bounds, quasi_polynomial
-from jaxops.tools.export.terms import reduced, summed, terms
+from jaxops.tools.export.terms import factored, reduced, summed, terms
 
 
 def line(size: Dim, symbol: str, equation: bool) -> tuple[float, float]:
@@ -124,9 +124,9 @@ def _range_of(ranges: Mapping[str, Range], size: Dim) -> Range:
             return Range(*bounds(size, int(symbol_range.low), symbol_range.high))
         except Undetermined:
             pass
-    factor = reduced(size)
-    if is_symbolic(factor) and str(factor) != str(size):
-        return _range_of(ranges, factor) * _range_of(ranges, size // factor)
+    factor, remaining = factored(size)
+    if factor != 1 and is_symbolic(remaining):
+        return _range_of(ranges, factor) * _range_of(ranges, remaining)
     groups = _groups(size)
     if len(groups) > 1:
         return sum((_range_of(ranges, group) for group in groups), Range(0, 0))

@@ -1,11 +1,11 @@
 """Limits on symbols under which a requirement on sizes holds, such as `s <= 512`; the simplest come first."""
 
 import functools
-import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, combinations, product
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ from jaxops.tools.export.terms import reduced, summed, terms
 MOST = 1024
 # The numbers for all other sizes, while one size is tried.
 _OTHERS = (101, 103, 107, 109, 113, 127, 131, 137)
+# An equation is put into force for the products with so many other symbols.
+_MOST_OTHERS = 3
 _DIVISOR = re.compile(r", (\d+)\)")
 SIGN = re.compile(r"\s*(<=|>=|==)\s*")
 
@@ -64,11 +66,16 @@ def sides(text: str) -> tuple[str, str, str]:
     return left, sign, right
 
 
+def _operands(needs: str) -> tuple[Any, Any, str]:
+    """Both sides of a requirement as sizes, and the sign between them."""
+    left, sign, right = sides(needs)
+    a, b = symbolic_shape(f"{left}, {right}", scope=fresh_scope())
+    return a, b, sign
+
+
 def difference_of(needs: str) -> tuple[Any, bool]:
     """The difference that must be 0 for an equation, or not negative for a comparison; True for an equation."""
-    left, sign, right = sides(needs)
-    scope = fresh_scope()
-    a, b = (symbolic_shape(side, scope=scope)[0] for side in (left, right))
+    a, b, sign = _operands(needs)
     if sign == "==":
         return reduced(a - b), True
     a, b = (b, a) if sign == "<=" else (a, b)
@@ -91,7 +98,7 @@ def limits_for(needs: str, axes: Mapping[str, int], ranges: Mapping[str, Range])
     if len(symbols) == 1:
         candidates = _of_one(difference, equation, symbols[0], ranges.get(symbols[0], Range()))
     else:
-        candidates = itertools.chain(
+        candidates = chain(
             [Limit(tuple(bounds(needs)))],
             _of_several(difference, symbols, axes) if equation else [Limit((needs,))],
         )
@@ -110,6 +117,7 @@ def _of_one(difference: Any, equation: bool, symbol: str, possible: Range) -> It
         for limit in _within(solutions(difference, equation), symbol, possible):
             yield replace(limit, constraints=(*also, *limit.constraints)) if limit.constraints else limit
     except Undetermined:
+        yield from _multiples(str(difference), [symbol]) if equation else ()
         yield Limit((f"{difference} {'==' if equation else '>='} 0",))
 
 
@@ -137,7 +145,7 @@ def _within(numbers: Numbers, symbol: str, possible: Range) -> Iterator[Limit]:
 def _of_several(difference: Any, symbols: Sequence[str], axes: Mapping[str, int]) -> Iterator[Limit]:
     """Limits under which a size of several symbols is 0."""
     text = str(difference)
-    for a, b in itertools.combinations([s for s in symbols if s in axes], 2):
+    for a, b in combinations([s for s in symbols if s in axes], 2):
         if axes[a] == axes[b] and _is_zero(size_of(text, fresh_scope(), {a: b})):
             yield Limit((), a, b)
     sum_of = terms(text)
@@ -154,13 +162,30 @@ def _of_several(difference: Any, symbols: Sequence[str], axes: Mapping[str, int]
     ):
         for symbol in symbols:
             numbers = [_numbers_of(text, symbol, symbols, sizes) for sizes in other_sizes]
-            if all(numbers):
-                common = functools.reduce(lambda a, b: a & b, filter(None, numbers))
-                yield from () if common.finite else _within(common, symbol, Range())
+            try:
+                common = functools.reduce(lambda a, b: a & b, filter(None, numbers)) if all(numbers) else None
+            except Undetermined:
+                continue
+            yield from () if common is None or common.finite else _within(common, symbol, Range())
+    yield from _multiples(text, symbols)
     longest = max(sum_of, key=lambda term: len(term[1]))
-    other_sizes = _solved_for(sum_of, longest)
-    if is_symbolic(other_sizes):  # JAX takes no number for a term
-        yield Limit((f"{longest[1]} == {other_sizes}",))
+    value = _solved_for(sum_of, longest)
+    # JAX puts a number for a whole term; where that is only a part of one, its division may not end.
+    others = [f"{name}*" for name in axes if name not in symbols] if isinstance(value, int) else []
+    if is_symbolic(value) or (value >= 1 and len(others) <= _MOST_OTHERS):
+        factors = [*map("".join, chain.from_iterable(combinations(others, k) for k in range(len(others) + 1)))]
+        yield Limit(tuple(f"{factor}{longest[1]} == {factor}{value}" for factor in factors))
+
+
+def _multiples(text: str, symbols: Sequence[str]) -> Iterator[Limit]:
+    """Limits under which a size is 0: one symbol, or two, are multiples of divisors in it."""
+    divisors = sorted({int(k) for k in _DIVISOR.findall(text) if 1 < int(k) <= MOST})
+    for count in (1, 2):
+        for names in combinations(symbols, count):
+            for steps in product(divisors, repeat=count):
+                meanings = {name: f"{k}*{name}" for name, k in zip(names, steps, strict=True)}
+                if _is_zero(size_of(text, fresh_scope(), meanings)):
+                    yield Limit((), names[0], meanings[names[0]])
 
 
 def _solved_for(sum_of: Sequence[tuple[bool, str]], term: tuple[bool, str]) -> Any:

@@ -135,6 +135,17 @@ LIMITED = [
         (({"b": 2, "t": 9}, "t <= 8"),),
     ),
     Limited(
+        "the last row of what is left of an image",
+        "(float[b,h] x) => (float[b,i] y)",
+        """axes = Constant<value_ints=[1]>()  three = Unsqueeze(x, axes)
+        rows = MaxPool<kernel_shape=[4],strides=[4],ceil_mode=0>(three)
+        last = Constant<value_ints=[-1]>()  end = Constant<value_ints=[9223372036854775807]>()
+        two = Constant<value_ints=[2]>()  row = Slice(rows, last, end, two)  all = Sub(rows, row)
+        y = Squeeze(all, axes)""",
+        ({"b": 1, "h": 4}, {"b": 3, "h": 22}),
+        (({"b": 2, "h": 3}, "h >= 4"),),
+    ),
+    Limited(
         "groups of channels",
         "(float[b,c,h] x, float[2] scale, float[2] bias) => (float[b,c,h] y)",
         "y = GroupNormalization<num_groups=2>(x, scale, bias)",

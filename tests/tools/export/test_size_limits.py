@@ -7,6 +7,7 @@ from jaxops.errors import SizeError
 from jaxops.shapes.arithmetic import floored
 from jaxops.tools.export.size_limits import Limits
 from jaxops.tools.export.size_ranges import Range, bounds_known
+from jaxops.tools.export.terms import factored
 
 
 def learned(needs, given=(), axes=None):
@@ -29,6 +30,8 @@ def learned(needs, given=(), axes=None):
         ("b*s == b*t", "t", "s"),
         ("4*floordiv(h, 2)*floordiv(w, 2) == h*w", "h", "2*h"),
         ("4*floordiv(h*w, 4) == h*w", "h", "4*h"),
+        ("floordiv(b, 2)*floordiv(9*b, floordiv(b, 2)) == 9*b", "b", "2*b"),
+        ("6*t*floordiv(s, 24)*floordiv(s*t, 6*t*floordiv(s, 24)) == s*t", "s", "24*s"),
     ],
 )
 def test_what_a_symbol_stands_for(needs, symbol, meaning):
@@ -49,6 +52,8 @@ def test_what_a_symbol_stands_for(needs, symbol, meaning):
         ("max(h, 7) == h", ("h >= 7",)),
         ("126 - 2*h >= 0", ("h <= 63",)),
         ("s >= t", ("s >= t",)),
+        ("3*floordiv(h, 8)*floordiv(w, 8) == 24", ("floordiv(h, 8)*floordiv(w, 8) == 8",)),
+        ("24*b == 3*b*h*floordiv(w, 8)", ("h*floordiv(w, 8) == 8",)),
     ],
 )
 def test_constraints(needs, constraints):
@@ -126,3 +131,25 @@ def test_quotients_of_quotients_have_one_form():
     assert str(floored(floored(t + 1, 2) + 1, 2)) == "floordiv(t + 3, 4)"
     for n in range(300):
         assert (((n - 10) // 5 - 2) // 2 - 2) // 2 + 1 == n // 20 - 1
+
+
+@pytest.mark.parametrize(
+    ("text", "factor", "remaining"),
+    [
+        ("6*s*t^2 - 3*s*t", "3*s*t", "2*t - 1"),
+        ("4*s*floordiv(s*t + 1, 2)^2 - 6*s^2", "2*s", "2*floordiv(s*t + 1, 2)^2 - 3*s"),
+        ("4*b - 2*c", "2", "2*b - c"),
+        ("h - 1", "1", "h - 1"),
+        ("6*b", "6*b", "1"),
+    ],
+)
+def test_factors_of_all_terms(text, factor, remaining):
+    size, factor, remaining = symbolic_shape(f"{text}, {factor}, {remaining}")
+    assert factored(size) == (factor, remaining)
+
+
+def test_an_equation_of_a_product_holds_for_each_number_of_samples():
+    """Else JAX would divide without end."""
+    limits, _ = learned("3*floordiv(h, 8)*floordiv(w, 8) == 24", axes={"b": 0, "h": 2, "w": 3})
+    b, h, w = (limits.sizes({name: name})[name] for name in "bhw")
+    assert b * (h // 8) * (w // 8) * 3 // b == 24
