@@ -4,6 +4,8 @@ from jaxops.errors import ArgumentError, SizeError
 from jaxops.shapes.arithmetic import at_least, ceiled, larger, smaller
 from jaxops.static import LIMITING, Dim, Undecided, is_symbolic
 
+_BILLION = 10**9
+
 
 def slice_range(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
     """(first index, number of elements) of a slice of an axis, clamped as the standard says.
@@ -15,8 +17,8 @@ def slice_range(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
         raise ArgumentError("slice: `steps` holds 0; a step must not be zero")
     if isinstance(size, int) and size == 0:
         return 0, 0
-    if is_symbolic(size) and -1 in (start, end) and LIMITING.get():  # an export is for axes that have a last element
-        at_least(f"slice: an axis of size {size} may have no last element", size, 1)
+    if is_symbolic(size) and LIMITING.get():
+        _limit(size, start, end)
     low, high = (0, size) if step > 0 else (-1, size - 1)
     try:
         first = _clamp(size, start, max(low, 0), high)
@@ -29,8 +31,17 @@ def slice_range(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
         raise SizeError(
             f"slice: whether {start} and {end} count from the start of a size {size} or from its end is not known",
             bound,
-            needs=f"{bound} >= 0",
+            needs=f"{-bound} >= 1" if _never_positive(bound) else f"{bound} >= 0",
         ) from error
+
+
+def _limit(size: Dim, *bounds: Dim) -> None:
+    """Asks for an axis that has a last element, if a slice names it, and no more than a billion elements, where
+    TensorFlow writes that for its end."""
+    if -1 in bounds:
+        at_least(f"slice: an axis of size {size} may have no last element", size, 1)
+    if any(isinstance(bound, int) and abs(bound) == _BILLION for bound in bounds):
+        at_least(f"slice: an axis of size {size} may have more than {_BILLION} elements", _BILLION, size)
 
 
 def _one(count: Dim) -> Dim:
@@ -47,6 +58,14 @@ def _open(bound: Dim) -> bool:
         return not (bound < 0 or bound >= 0)
     except Undecided:
         return True
+
+
+def _never_positive(bound: Dim) -> bool:
+    """Returns True for a bound such as -(s // 4), which is meant to count from the end."""
+    try:
+        return bool(bound <= 0)
+    except Undecided:
+        return False
 
 
 def _clamp(size: Dim, bound: Dim, low: Dim, high: Dim) -> Dim:

@@ -53,14 +53,18 @@ class QuasiPolynomial:
             return self.values[:count]
         if count > _MOST:
             raise Undetermined
-        periods, phases = divmod(np.arange(self.start, count) - self.start, self.period)
+        return np.concatenate([self.values[: self.start], self.later(np.arange(self.start, count))])
+
+    def later(self, numbers: np.ndarray) -> np.ndarray:
+        """The values of larger and larger numbers, none of them below `start`."""
+        periods, phases = divmod(numbers - self.start, self.period)
         later, binomial = np.zeros(len(phases), np.int64), np.ones(len(phases), np.int64)
         for order, difference in enumerate(self.differences()):
             if int(binomial[-1]) * int(np.abs(difference).max()) > _LARGEST:
                 raise Undetermined
             later += binomial * difference[phases]
             binomial = binomial * (periods - order) // (order + 1)
-        return np.concatenate([self.values[: self.start], later])
+        return later
 
     def spelled(self, start: int, period: int, degree: int) -> "QuasiPolynomial":
         """The same function with more of its values; a multiple of the period, and no smaller numbers."""
@@ -250,11 +254,13 @@ class Numbers:
 def bounds(size: Dim, low: int, high: float) -> tuple[float, float]:
     """The minimum and the maximum of a size while its symbol goes from `low` to `high`. Raises Undetermined."""
     polynomial = quasi_polynomial(size).settled()
-    if high < math.inf:
-        values = polynomial.first(int(high) + 1)[low:]
-        return int(values.min()), int(values.max())
     count = max(len(polynomial.values), low + (polynomial.degree + 1) * polynomial.period)
-    values, steps = polynomial.first(count)[low:], polynomial.differences()[1:]
+    values, steps = polynomial.first(int(min(high + 1, count)))[low:], polynomial.differences()[1:]
+    if high < math.inf:
+        if high >= count:  # from there on each polynomial keeps its direction
+            last = polynomial.later(np.arange(max(count, int(high) + 1 - polynomial.period), int(high) + 1))
+            values = np.concatenate([values, last])
+        return int(values.min()), int(values.max())
     return (
         -math.inf if (steps < 0).any() else int(values.min()),
         math.inf if (steps > 0).any() else int(values.max()),

@@ -184,6 +184,26 @@ LIMITED = [
         ({"b": 2, "s": 5}, {"b": 1, "s": 3}),
     ),
     Limited(
+        "an end of a billion of positions that are reshaped",
+        "(float[b,s,8] x) => (float[b,s,8] y)",
+        """zero = Constant<value_int=0>()  one = Constant<value_int=1>()  n = Shape<start=1,end=2>(x)
+        axis = Constant<value_ints=[0]>()  count = Squeeze(n, axis)  r = Range(zero, count, one)
+        end = Constant<value_ints=[1000000000]>()  part = Slice(r, axis, end, axis)  f = Cast<to=1>(part)
+        eight = Constant<value_ints=[1,-1,1]>()  column = Reshape(f, eight)  wide = Concat<axis=2>(column, column)
+        shape = Concat<axis=0>(n, two)  flat = Reshape(wide, shape)  sums = ReduceSum<keepdims=0>(flat, last)
+        places = Unsqueeze(sums, last)  y = Add(x, places)""",
+        ({"b": 2, "s": 5}, {"b": 1, "s": 3}),
+        fixed=(("two", np.array([2])), ("last", np.array([1]))),
+    ),
+    Limited(
+        "an end that counts from the last element",
+        "(float[b,s] x) => (float[b,t] y)",
+        """n = Shape<start=1,end=2>(x)  four = Constant<value_ints=[4]>()  quarter = Div(n, four)  end = Neg(quarter)
+        axis = Constant<value_ints=[1]>()  y = Slice(x, quarter, end, axis)""",
+        ({"b": 2, "s": 5}, {"b": 1, "s": 12}),
+        (({"b": 2, "s": 3}, "s >= 4"),),
+    ),
+    Limited(
         "a branch for one frame, as all others fail",
         "(float[b,1,t] x, float[4,1,8] w, float[4,3] v) => (float[b,3] y)",
         SQUEEZED,

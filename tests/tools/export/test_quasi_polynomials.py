@@ -60,7 +60,7 @@ def test_random_sizes(seed):
                 step, rest = numbers.progression
                 late = np.arange(len(numbers.fits), MANY)
                 assert fact(wanted)[late[late % step == rest]].all(), text
-        for low, high in ((1, math.inf), (7, math.inf), (3, 50)):
+        for low, high in ((1, math.inf), (7, math.inf), (3, 50), (2, MANY - 1)):
             least, most = bounds(text, low, high)
             seen = wanted[low : int(min(high, MANY - 1)) + 1]
             assert least <= seen.min(), text
@@ -89,6 +89,11 @@ def test_one_number_far_away():
     assert Numbers.where("h*h - 144", zero).hull == (12, 12)
     assert Numbers.where("floordiv(h, 4) - 3", zero).hull == (12, 15)
     assert Numbers.where("h + 1", zero).hull == (1, 0)
+
+
+def test_bounds_of_a_symbol_that_may_be_a_billion():
+    assert bounds("max(h - 2, 0) - max(h - 1, 1) + 1", 1, 10**9) == (0, 0)
+    assert bounds("floordiv(h, 4) - h", 3, 10**9) == (-750_000_000, -3)
 
 
 @pytest.mark.parametrize(
