@@ -78,11 +78,11 @@ def whole_numbers(op: str, operand: str, value: Any, *, single: bool = False) ->
     return ints(op, operand, values.astype(np.int64), single=single)
 
 
-def non_negative(op: str, operand: str, value: Any) -> int:
-    """A static integer that is not negative."""
+def at_least(op: str, operand: str, value: Any, least: int) -> int:
+    """A static integer that is not below `least`; a symbolic one is not looked at."""
     number = integer(op, operand, value)
-    if isinstance(number, int) and number < 0:
-        raise ArgumentError(f"{op}: `{operand}` is {number}; it must not be negative")
+    if isinstance(number, int) and number < least:
+        raise ArgumentError(f"{op}: `{operand}` is {number}; it must be at least {least}")
     return number
 
 

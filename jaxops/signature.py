@@ -61,7 +61,7 @@ UpperBound: TypeAlias = Annotated[T, UPPER_BOUND]
 
 @dataclass(frozen=True)
 class OutputFlag:
-    """The mark of a flag without which the function does not give the output at a position, and those behind it."""
+    """The mark of a flag: it is set where a node has the output at this position, or a later one."""
 
     position: int
 
@@ -133,6 +133,26 @@ def operator(**changes: Any) -> Callable[[F], F]:
     def decorate(fn: F) -> F:
         cast(Any, fn).traits = replace(traits(fn), **changes)
         return fn
+
+    return decorate
+
+
+def like(fn: Callable[..., Any], without: Sequence[str] = ()) -> Callable[[F], F]:
+    """Gives a function the signature of `fn`, which it calls, but for the parameters that it names itself.
+
+    Its `*inputs` are the positional parameters of `fn`, its `**attributes` the keywords. without: those that it lacks.
+    """
+    theirs = inspect.signature(fn, eval_str=True).parameters.values()
+
+    def decorate(caller: F) -> F:
+        named = {p.name: p for p in inspect.signature(caller, eval_str=True).parameters.values()}
+        lists = [p.name for p in named.values() if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        inputs = [p for p in theirs if p.kind is not p.KEYWORD_ONLY and "inputs" in lists]
+        attributes = [p for p in theirs if p.kind is p.KEYWORD_ONLY and p.name not in {*named, *without}]
+        own = [p for name, p in named.items() if name not in lists]
+        parameters = sorted([*inputs, *own, *attributes], key=lambda p: p.kind)
+        cast(Any, caller).__signature__ = inspect.Signature(parameters)
+        return caller
 
     return decorate
 

@@ -7,11 +7,10 @@ domain, or from an adapter in `jaxops.onnx.versions`: the newest one whose `sinc
 import difflib
 import functools
 import importlib
-import inspect
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -57,27 +56,6 @@ def version(op_type: str, since: int, domain: str = "") -> Callable[[Callable[..
         return fn
 
     return register
-
-
-def like(fn: Callable[..., Any], without: Sequence[str] = ()) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Gives an adapter the signature of the function that it calls, but for the parameters that the adapter names.
-
-    `*inputs` of the adapter are the positional parameters of `fn`, `**attributes` are the keywords. without: those that
-    the version does not have.
-    """
-    theirs = inspect.signature(fn, eval_str=True).parameters.values()
-
-    def decorate(adapter: Callable[..., Any]) -> Callable[..., Any]:
-        named = {p.name: p for p in inspect.signature(adapter, eval_str=True).parameters.values()}
-        lists = [p.name for p in named.values() if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        inputs = [p for p in theirs if p.kind is not p.KEYWORD_ONLY and "inputs" in lists]
-        attributes = [p for p in theirs if p.kind is p.KEYWORD_ONLY and p.name not in {*named, *without}]
-        own = [p for name, p in named.items() if name not in lists]
-        parameters = sorted([*inputs, *own, *attributes], key=lambda p: p.kind)
-        cast(Any, adapter).__signature__ = inspect.Signature(parameters)
-        return adapter
-
-    return decorate
 
 
 def newest(registered: Mapping[int, Callable[..., Any]], opset: int) -> Callable[..., Any] | None:

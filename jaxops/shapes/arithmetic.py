@@ -5,7 +5,7 @@ Addition, subtraction and multiplication are Python's own operators.
 
 import re
 
-from jaxops.errors import ShapeError, SizeError, symbols_in
+from jaxops.errors import ShapeError, SizeError, shape_text, symbols_in
 from jaxops.static import Dim, Sizes, Undecided, is_symbolic
 from jaxops.symbolic import arguments_of, at_zero, note_equal, quotient_in, recomputed
 
@@ -176,16 +176,29 @@ def must_agree(problem: str, sizes: Sizes, expected: Sizes) -> None:
         raise ShapeError(problem)
 
 
-def sizes_fit(problem: str, sizes: Sizes | None, *allowed: tuple[Dim | None, ...]) -> bool:
-    """Returns True if `sizes` are one of the allowed ones, in which None stands for any size, or if `sizes` is None:
-    the operand was left out.
+def must_fit(op: str, operand: str, sizes: Sizes | None, *allowed: tuple[Dim | str, ...], reason: str = "") -> None:
+    """Raises ShapeError, which names the operand, unless its sizes are one of the allowed ones, as `sizes_fit` says.
+
+    reason: ends the message, behind the allowed sizes.
+    """
+    if sizes is not None and sizes not in allowed:
+        choices = " or ".join(map(shape_text, allowed))
+        problem = f"{op}: `{operand}` of {shape_text(sizes)} must be {choices}{reason}"
+        if not sizes_fit(problem, sizes, *allowed):
+            raise ShapeError(problem)
+
+
+def sizes_fit(problem: str, sizes: Sizes | None, *allowed: tuple[Dim | str | None, ...]) -> bool:
+    """Returns True if `sizes` are one of the allowed ones, or if `sizes` is None: the operand was left out.
+
+    Among the allowed ones None, or a string, which names it, stands for any size.
 
     Raises SizeError, which begins with `problem`, if they fit only for some values of a symbolic size.
     """
     if sizes is None:
         return True
     pairs = [
-        (sizes, tuple(d if e is None else e for d, e in zip(sizes, expected, strict=True)))
+        (sizes, tuple(d if e is None or isinstance(e, str) else e for d, e in zip(sizes, expected, strict=True)))
         for expected in allowed
         if len(expected) == len(sizes)
     ]

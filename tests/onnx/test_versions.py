@@ -24,6 +24,7 @@ from jaxops.signature import (
     Bias,
     Static,
     StaticInts,
+    like,
     marks as marks_of,
     operand_marks,
     operator as with_traits,
@@ -199,7 +200,7 @@ def test_the_marks_of_the_adapters_agree_with_the_function(domain, name):
 def test_an_adapter_has_the_signature_of_its_function_but_for_what_it_names():
     def fn(x, w: Bias[Any], b=None, *, axis: int = 1, mode: str = "a", layout: int = 0): ...
 
-    @registry.like(fn, without=["layout"])
+    @like(fn, without=["layout"])
     def adapter(*inputs, mode: int, n_outputs: int, **attributes): ...
 
     names = {name: (p.kind.name, p.default) for name, p in inspect.signature(adapter).parameters.items()}

@@ -3,8 +3,8 @@
 import pytest
 from jax import export
 
-from jaxops.errors import SizeError
-from jaxops.shapes.arithmetic import agree, floored
+from jaxops.errors import ShapeError, SizeError
+from jaxops.shapes.arithmetic import agree, floored, must_fit
 
 S, T = export.symbolic_shape("s, t")
 
@@ -38,3 +38,27 @@ def test_a_quotient_of_a_negative_size_has_one_form(size, divisor, text):
     assert str(quotient) == text
     for s, t in ((1, 5), (4, 1), (7, 7)):
         assert quotient._evaluate({"s": s, "t": t}) == size._evaluate({"s": s, "t": t}) // divisor
+
+
+@pytest.mark.parametrize("sizes", [None, (2, 3), (2, S), (7, 8, 9), (T, 0, 1)])
+def test_sizes_of_an_operand_that_fit(sizes):
+    must_fit("op", "x", sizes, (2, "C"), ("N", "H", "W"))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "allowed", "message"),
+    [
+        ((3,), [("N", "C")], r"op: `x` of \(3,\) must be \(N, C\), a row each$"),
+        ((3, 4), [(3, 5), (3, 1)], r"op: `x` of \(3, 4\) must be \(3, 5\) or \(3, 1\), a row each$"),
+        ((S, 4), [(S, 5)], r"op: `x` of \(s, 4\) must be \(s, 5\), a row each$"),
+    ],
+)
+def test_sizes_of_an_operand_that_do_not_fit(sizes, allowed, message):
+    with pytest.raises(ShapeError, match=message) as caught:
+        must_fit("op", "x", sizes, *allowed, reason=", a row each")
+    assert not isinstance(caught.value, SizeError)
+
+
+def test_sizes_of_an_operand_that_fit_for_some_values():
+    with pytest.raises(SizeError, match=r"op: `x` of \(s, 4\) must be \(3, 4\): s and 3 must be equal"):
+        must_fit("op", "x", (S, 4), (3, 4))

@@ -8,12 +8,12 @@ import numpy as np
 from jaxops import ops
 from jaxops.dtypes import as_traced
 from jaxops.errors import SignatureError
-from jaxops.onnx.registry import like, version
+from jaxops.onnx.registry import version
 from jaxops.onnx.schemas import element_type
 from jaxops.onnx.versions.tensor import nonnegative
 from jaxops.shapes.nn import normalization as sizes_of
 from jaxops.shapes.nn.windows import AutoPad
-from jaxops.signature import RunningMean, RunningVar, SizesKept, Static
+from jaxops.signature import RunningMean, RunningVar, SizesKept, Static, like
 from jaxops.static import Array, Ints, array
 
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 from jaxops import ops
-from jaxops.onnx.registry import like, version
+from jaxops.onnx.registry import version
+from jaxops.signature import like
 
 
 @version("RoiAlign", 10)

@@ -8,7 +8,8 @@ import numpy as np
 from jaxops import ops
 from jaxops.dtypes import is_float
 from jaxops.errors import ShapeError, shape_text
-from jaxops.onnx.registry import like, version
+from jaxops.onnx.registry import version
+from jaxops.signature import like
 from jaxops.static import Array, array
 
 

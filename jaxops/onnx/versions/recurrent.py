@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from jaxops import ops
 from jaxops.attributes import flag
-from jaxops.onnx.registry import like, version
+from jaxops.onnx.registry import version
+from jaxops.signature import like
 
 
 @version("RNN", 1)

@@ -8,12 +8,12 @@ import numpy as np
 from jaxops import ops
 from jaxops.attributes import axis as resolve_axis, whole_numbers
 from jaxops.errors import ArgumentError, AxisError, ShapeError, SignatureError, shape_text
-from jaxops.onnx.registry import like, version
+from jaxops.onnx.registry import version
 from jaxops.ops.tensor.grids import GridMode
 from jaxops.ops.tensor.resizing import NearestMode
 from jaxops.shapes.arithmetic import agree
 from jaxops.shapes.tensor import splitting as sizes_of
-from jaxops.signature import Static, StaticInts, StaticNumbers, operator
+from jaxops.signature import Static, StaticInts, StaticNumbers, like, operator
 from jaxops.static import Array, Ints, array, known
 
 

@@ -3,7 +3,9 @@
 The data is read as rows of all channels, so that a place costs one gather for each tap, whatever the channels.
 """
 
+import functools
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,10 +61,11 @@ def gather_taps(x: Any, axes: Sequence[Sequence[Tap]]) -> Any:
         elements = read(rows, tuple(index for index, _, _ in taps))
         weights = [weight for _, weight, _ in taps if weight is not None]
         if weights:
-            elements = elements * _product(weights)[..., None].astype(elements.dtype)
+            elements = elements * functools.reduce(operator.mul, weights)[..., None].astype(elements.dtype)
         counted = [counts for _, _, counts in taps if counts is not None]
         if counted:  # not by a weight of zero, which a NaN or an infinity would outlast
-            elements = jnp.where(_every(counted)[..., None], elements, jnp.zeros_like(elements))
+            every = functools.reduce(operator.and_, counted)
+            elements = jnp.where(every[..., None], elements, jnp.zeros_like(elements))
         return elements
 
     first, *remaining = itertools.product(*axes)
@@ -71,17 +74,3 @@ def gather_taps(x: Any, axes: Sequence[Sequence[Tap]]) -> Any:
         return sum(map(term, remaining), total)
     stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *remaining)
     return lax.scan(lambda total, taps: (total + term(taps), None), total, stacked)[0]
-
-
-def _product(values: Sequence[Any]) -> Any:
-    total = values[0]
-    for value in values[1:]:
-        total = total * value
-    return total
-
-
-def _every(values: Sequence[Any]) -> Any:
-    total = values[0]
-    for value in values[1:]:
-        total = total & value
-    return total

@@ -108,6 +108,14 @@ def requantized(
     return saturated(ratio, jnp.reshape(y_zero, ()), y_zero.dtype)
 
 
+def with_zero_point(
+    op: str, name: str, x: Array, zero: Array | None, allowed: tuple[str, ...] = BYTES
+) -> tuple[jax.Array, Array | None]:
+    """An operand of quantized numbers and its zero point, which may be left out: see `quantized` and `zero_point`."""
+    data = quantized(op, name, x, allowed)
+    return data, None if zero is None else zero_point(op, f"{name}_zero_point", zero, data.dtype, f"`{name}`")
+
+
 def with_parameters(
     op: str, name: str, x: Array, by: Array | float, zero: Array | None
 ) -> tuple[jax.Array, jax.Array, Array]:

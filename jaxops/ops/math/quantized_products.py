@@ -2,13 +2,22 @@
 
 __all__ = ["matmul_integer", "qlinear_matmul"]
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from jaxops.kernels.matmul.int8 import matrix_product, without_zero
-from jaxops.ops.common.quantized_numbers import BYTES, FLOAT8, quantized, requantized, scale, zero_point
+from jaxops.ops.common.quantized_numbers import (
+    BYTES,
+    FLOAT8,
+    quantized,
+    requantized,
+    scale,
+    with_zero_point,
+)
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.math import linear_algebra as sizes_of, quantized_products as sizes_of_scales
 from jaxops.signature import Traits, Weight
@@ -31,25 +40,18 @@ def matmul_integer(
     [[-761]]
     """
     op = "matmul_integer"
-    left, right = quantized(op, "a", a, BYTES), quantized(op, "b", b, BYTES)
-    zeros = (
-        None if a_zero_point is None else zero_point(op, "a_zero_point", a_zero_point, left.dtype, "`a`"),
-        None if b_zero_point is None else zero_point(op, "b_zero_point", b_zero_point, right.dtype, "`b`"),
-    )
-    return _matmul_integer((left, right, *zeros))
+    left, left_zero = with_zero_point(op, "a", a, a_zero_point)
+    right, right_zero = with_zero_point(op, "b", b, b_zero_point)
+    return quantized_product((left, right, left_zero, right_zero), op)
 
 
 @jit_if_concrete
-def _matmul_integer(operands: tuple[jax.Array | None, ...]) -> jax.Array:
-    return quantized_product("matmul_integer", *operands)
+def quantized_product(operands: tuple[Any, ...], op: str) -> jax.Array:
+    """The product of matrices a and b without their zero points, in int32, or float32.
 
-
-def quantized_product(
-    op: str, a: jax.Array | None, b: jax.Array | None, a_zero: jax.Array | None, b_zero: jax.Array | None
-) -> jax.Array:
-    """The product of the matrices without their zero points, in int32, or float32."""
-    assert a is not None
-    assert b is not None
+    operands: a, b, the zero point of a and that of b, or None.
+    """
+    a, b, a_zero, b_zero = operands
     sizes = sizes_of.matmul(a.shape, b.shape, op)
     if a_zero is not None:
         a_zero = a_zero.reshape(sizes_of_scales.of_rows(op, "a_zero_point", a.shape, a_zero.shape))
@@ -89,12 +91,9 @@ def qlinear_matmul(
     [[10]]
     """
     op, allowed = "qlinear_matmul", (*BYTES, *FLOAT8)
-    left, right = quantized(op, "a", a, allowed), quantized(op, "b", b, allowed)
-    zeros = (
-        zero_point(op, "a_zero_point", a_zero_point, left.dtype, "`a`"),
-        zero_point(op, "b_zero_point", b_zero_point, right.dtype, "`b`"),
-        quantized(op, "y_zero_point", y_zero_point, allowed),
-    )
+    left, left_zero = with_zero_point(op, "a", a, a_zero_point, allowed)
+    right, right_zero = with_zero_point(op, "b", b, b_zero_point, allowed)
+    zeros = left_zero, right_zero, quantized(op, "y_zero_point", y_zero_point, allowed)
     scales = scale(op, "a_scale", a_scale), scale(op, "b_scale", b_scale), scale(op, "y_scale", y_scale)
     return _qlinear_matmul((left, right, *zeros, *scales))
 
@@ -102,7 +101,7 @@ def qlinear_matmul(
 @jit_if_concrete
 def _qlinear_matmul(operands: tuple[jax.Array, ...]) -> jax.Array:
     op, (a, b, a_zero, b_zero, y_zero, a_by, b_by, y_by) = "qlinear_matmul", operands
-    product = quantized_product(op, a, b, a_zero, b_zero)
+    product = quantized_product((a, b, a_zero, b_zero), op)
     rows = a_by.reshape(sizes_of_scales.of_rows(op, "a_scale", a.shape, a_by.shape))
     columns = b_by.reshape(sizes_of_scales.of_columns(op, "b_scale", b.shape, b_by.shape))
     sizes_of_scales.single(op, "y_scale", y_by.shape)

@@ -12,12 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import axis as resolve_axis, element_type, flag, integer
+from jaxops.attributes import at_least, axis as resolve_axis, element_type, flag, integer
 from jaxops.dtypes import floating, is_float, is_string
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, message, shape_text
 from jaxops.memory import bounded
 from jaxops.ops.common.elementwise import operands
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
+from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.math import signal_transforms as sizes_of
 from jaxops.signature import ElementType, Static, Traits, operator
 from jaxops.static import Array, jit_if_concrete, known
@@ -120,12 +121,11 @@ def stft(
     arrays = operands("stft", (signal,) if window is None else (signal, window))
     x, *factors = floating("stft", **dict(zip(("signal", "window"), arrays, strict=False)))
     x = lax.expand_dims(x, (2,)) if x.ndim == 2 else x
-    if x.ndim != 3:
-        raise ShapeError(f"stft: `signal` of {shape_text(x.shape)} must be (batch, length, 1) or (batch, length, 2)")
+    must_fit("stft", "signal", x.shape, ("batch", "length", 1), ("batch", "length", 2))
     pairs, half = sizes_of.is_complex("stft", "signal", x.shape), flag("stft", "onesided", onesided)
     if pairs and half:
         raise ArgumentError(f"stft: `signal` of {shape_text(x.shape)} is complex; that needs onesided=0")
-    step = integer("stft", "frame_step", frame_step)
+    step = at_least("stft", "frame_step", frame_step, 1)
     each = None if frame_length is None else integer("stft", "frame_length", frame_length)
     count, each = sizes_of.frames("stft", x.shape[1], step, factors[0].shape if factors else None, each)
     # A step beyond 32 bits is one between frames of which there is one.
@@ -167,12 +167,8 @@ def mel_weight_matrix(
     [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
     """
     op = "mel_weight_matrix"
-    names = ("num_mel_bins", "dft_length", "sample_rate")
-    counts = (num_mel_bins, dft_length, sample_rate)
-    bands, length, rate = (integer(op, name, value) for name, value in zip(names, counts, strict=True))
-    for name, value in zip(names, (bands, length, rate), strict=True):
-        if not isinstance(value, int) or value < 1:
-            raise ArgumentError(f"{op}: `{name}` is {value}; it must be at least 1")
+    counts = {"num_mel_bins": num_mel_bins, "dft_length": dft_length, "sample_rate": sample_rate}
+    bands, length, rate = (at_least(op, name, value, 1) for name, value in counts.items())
     low, high = _hertz(op, "lower_edge_hertz", lower_edge_hertz), _hertz(op, "upper_edge_hertz", upper_edge_hertz)
     dtype = element_type(op, "output_datatype", output_datatype)
     if is_string(np.empty(0, dtype)) or dtype.kind in "bc":

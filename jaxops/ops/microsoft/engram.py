@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import integer
+from jaxops.attributes import at_least, integer
 from jaxops.dtypes import (
     accumulation_type,
     as_traced,
@@ -24,27 +24,12 @@ from jaxops.errors import ArgumentError, OutOfRangeError, ShapeError, describe, 
 from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.microsoft.normalization import normalized
 from jaxops.ops.microsoft.packed_sequences import capacity, captured, check_offsets, packed, values_at
-from jaxops.shapes.arithmetic import sizes_fit
+from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.microsoft import packed_sequences as packed_sizes
 from jaxops.signature import Traits, operator
-from jaxops.static import Array, Sizes, array, jit_if_concrete
+from jaxops.static import Array, array, jit_if_concrete
 
 TRAITS = Traits(grows=True)
-
-
-def _hash_counts(op: str, longest: int, each: int) -> tuple[int, int]:
-    """The number of tokens before one that an n-gram reaches, and of the hashes of all n-grams."""
-    if longest < 2:
-        raise ArgumentError(f"{op}: `max_ngram_size` is {longest}; it must be at least 2")
-    if each < 1:
-        raise ArgumentError(f"{op}: `n_head_per_ngram` is {each}; it must be at least 1")
-    return longest - 1, (longest - 1) * each
-
-
-def _check_tokens(op: str, sizes: Sizes, rank: int) -> None:
-    """Checks `input_ids`, (T,) or (B, L)."""
-    if len(sizes) != rank:
-        raise ShapeError(f"{op}: `input_ids` of {shape_text(sizes)} must be {'(B, L)' if rank == 2 else '(T,)'}")
 
 
 @operator(foldable=True)
@@ -83,20 +68,16 @@ def n_gram_hash_mapping(
     ([[[15], [49]]], [[6]])
     """
     op = "n_gram_hash_mapping"
-    longest, each = _numbers(op, max_ngram_size, n_head_per_ngram)
-    reach, count = _hash_counts(op, longest, each)
+    longest = at_least(op, "max_ngram_size", max_ngram_size, 2)
+    reach, each = longest - 1, at_least(op, "n_head_per_ngram", n_head_per_ngram, 1)
     operands = _ids(op, input_ids, multipliers, vocab_sizes, past_ids, head_offsets, eos_token_id)
     ids, segments = operands[0], _segments(op, operands[0], segment_ids=segment_ids)[0]
-    _check_tokens(op, ids.shape, 2)
-    _check(op, operands, longest, count)
-    expected = {"past_ids": (_shape(operands[3]), (ids.shape[0], reach)), "segment_ids": (_shape(segments), ids.shape)}
-    packed_sizes.by_sequence(op, expected)
+    must_fit(op, "input_ids", ids.shape, ("B", "L"))
+    _check(op, operands, longest, reach * each)
+    must_fit(op, "past_ids", _shape(operands[3]), (ids.shape[0], reach))
+    must_fit(op, "segment_ids", _shape(segments), ids.shape)
     pad = number(f"{op}: `pad_id`", integer(op, "pad_id", pad_id), ids.dtype)
     return _by_row((*operands, segments), pad.item(), reach, each, bool(integer(op, "reset_on_eos", reset_on_eos)))
-
-
-def _numbers(op: str, longest: Any, each: Any) -> tuple[int, int]:
-    return integer(op, "max_ngram_size", longest), integer(op, "n_head_per_ngram", each)
 
 
 def _shape(x: Any) -> Any:
@@ -129,19 +110,16 @@ def _segments(op: str, ids: Any, **values: Any) -> tuple[Any, ...]:
     return arrays if isinstance(ids, np.ndarray) else tuple(None if v is None else as_traced(v) for v in arrays)
 
 
-def _check_multipliers(op: str, sizes: Sizes, longest: int) -> None:
-    """Checks `multipliers`, at least one for each token of an n-gram."""
+def _check(op: str, operands: tuple[Any, ...], longest: int, count: int) -> None:
+    _, multipliers, moduli, _, offsets, eos = operands
+    sizes = multipliers.shape
     if len(sizes) != 1 or (isinstance(sizes[0], int) and sizes[0] < longest):
         raise ShapeError(
             f"{op}: `multipliers` of {shape_text(sizes)} must be (n,), with n at least {longest}, the max_ngram_size"
         )
-
-
-def _check(op: str, operands: tuple[Any, ...], longest: int, count: int) -> None:
-    _, multipliers, moduli, _, offsets, eos = operands
-    _check_multipliers(op, multipliers.shape, longest)
-    expected = {"vocab_sizes": (moduli.shape, (count,)), "head_offsets": (_shape(offsets), (count,))}
-    packed_sizes.by_sequence(op, expected | {"eos_token_id": (_shape(eos), ())})
+    must_fit(op, "vocab_sizes", moduli.shape, (count,))
+    must_fit(op, "head_offsets", _shape(offsets), (count,))
+    must_fit(op, "eos_token_id", _shape(eos), ())
     if isinstance(moduli, np.ndarray) and (moduli < 1).any():
         raise ArgumentError(f"{op}: `vocab_sizes` is {describe(moduli)}; each must be positive")
 
@@ -235,13 +213,13 @@ def varlen_n_gram_hash_mapping(
     [[15], [49], [21]]
     """
     op = "varlen_n_gram_hash_mapping"
-    longest, each = _numbers(op, max_ngram_size, n_head_per_ngram)
-    reach, count = _hash_counts(op, longest, each)
+    longest = at_least(op, "max_ngram_size", max_ngram_size, 2)
+    reach, each = longest - 1, at_least(op, "n_head_per_ngram", n_head_per_ngram, 1)
     size = capacity(op, state_update_capacity, capture_count)
     operands = _ids(op, input_ids, multipliers, vocab_sizes, past_ids, head_offsets, eos_token_id)
     ids = operands[0]
-    _check_tokens(op, ids.shape, 1)
-    _check(op, operands, longest, count)
+    must_fit(op, "input_ids", ids.shape, ("T",))
+    _check(op, operands, longest, reach * each)
     pad = number(f"{op}: `pad_id`", integer(op, "pad_id", pad_id), canonical(ids.dtype))
     segments, past_segments, counts, sums = integral(
         op,
@@ -253,10 +231,10 @@ def varlen_n_gram_hash_mapping(
     if past_segments is not None and segments is None:
         raise ArgumentError(f"{op}: `past_segment_ids` needs `segment_ids`")
     batch = packed_sizes.offsets(op, "cumulative_sequence_length", sums.shape)
-    before = (batch, reach)
-    expected = {"past_ids": (_shape(operands[3]), before), "segment_ids": (_shape(segments), ids.shape)}
-    expected |= {"past_segment_ids": (_shape(past_segments), before), "capture_count": (_shape(counts), (batch,))}
-    packed_sizes.by_sequence(op, expected)
+    must_fit(op, "past_ids", _shape(operands[3]), (batch, reach))
+    must_fit(op, "segment_ids", _shape(segments), ids.shape)
+    must_fit(op, "past_segment_ids", _shape(past_segments), (batch, reach))
+    must_fit(op, "capture_count", _shape(counts), (batch,))
     check_offsets(op, "cumulative_sequence_length", cumulative_sequence_length, ids.shape[0])
     traced = tuple(None if v is None else as_traced(v) for v in operands)
     reset = bool(integer(op, "reset_on_eos", reset_on_eos))
@@ -289,18 +267,6 @@ def _by_sequence(operands: tuple[Any, ...], pad: int, reach: int, each: int, siz
     return hashes, present, present_segments, jnp.where(is_captured, states, jnp.asarray(pad, ids.dtype))
 
 
-def _check_gate_operands(op: str, key: Sizes, operands: dict[str, Sizes | None]) -> None:
-    """Checks the operands of a gate, of which the key is (B, L, G, H)."""
-    if len(key) != 4:
-        raise ShapeError(f"{op}: `key` of {shape_text(key)} must be (B, L, G, H)")
-    expected_sizes = {"query": key, "value": (*key[:2], key[3])}
-    for name, sizes in operands.items():
-        expected = expected_sizes.get(name, key[2:])
-        problem = f"{op}: `{name}` of {shape_text(sizes or ())} must be {shape_text(expected)}"
-        if not sizes_fit(problem, sizes, expected):
-            raise ShapeError(problem)
-
-
 def engram_gate(
     key: Array,
     query: Array,
@@ -330,7 +296,11 @@ def engram_gate(
     names = ("key", "query", "value", "key_norm_scale", "query_norm_scale", "conv_norm_scale")
     values = (key, query, value, key_norm_scale, query_norm_scale, conv_norm_scale)
     operands = floats_of_one_type(op, **dict(zip(names, values, strict=True)))
-    _check_gate_operands(op, operands[0].shape, dict(zip(names[1:], map(_shape, operands[1:]), strict=True)))
+    sizes = operands[0].shape
+    must_fit(op, "key", sizes, ("B", "L", "G", "H"))
+    expected = (sizes, (*sizes[:2], sizes[3]), *(sizes[2:],) * 3)
+    for name, value, required in zip(names[1:], operands[1:], expected, strict=True):
+        must_fit(op, name, _shape(value), required)
     return _gate(operands, float(epsilon))
 
 

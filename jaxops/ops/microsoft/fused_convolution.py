@@ -11,7 +11,7 @@ __all__ = [
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -23,18 +23,19 @@ from jaxops.dtypes import as_traced
 from jaxops.errors import ShapeError, shape_text
 from jaxops.ops.common.elementwise import require, traced_operands
 from jaxops.ops.microsoft.fused_activations import listed
-from jaxops.ops.nn.convolution import conv, conv_transpose
+from jaxops.ops.nn.convolution import ConvAttributes, conv, conv_transpose
 from jaxops.ops.nn.pooling import max_pool
 from jaxops.ops.nn.windows import options
-from jaxops.shapes.arithmetic import all_agree
+from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.nn import windows
 from jaxops.shapes.nn.windows import AutoPad, Options
-from jaxops.signature import Bias, Static, Traits, Weight, operator
+from jaxops.signature import Bias, Static, Traits, Weight, like, operator
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="convolution")
 
 
+@like(conv)
 def fused_conv(
     x: Array,
     w: Weight[Array],
@@ -43,12 +44,7 @@ def fused_conv(
     *,
     activation: str | None = None,
     activation_params: Sequence[float] | None = None,
-    auto_pad: AutoPad = "NOTSET",
-    dilations: Ints | None = None,
-    group: int = 1,
-    kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    **attributes: Unpack[ConvAttributes],
 ) -> jax.Array:
     """An activation of `conv` + z.
 
@@ -63,28 +59,17 @@ def fused_conv(
     [[[-0.5, 1.0]]]
     """
     last = listed("fused_conv", activation, activation_params)
-    y = conv(
-        x,
-        w,
-        b,
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
-    )
+    y = conv(x, w, b, **attributes)
     return last(y if z is None else _plus("fused_conv", y, z))
 
 
 def _plus(op: str, y: Any, z: Any) -> Any:
     y, z = traced_operands(op, (y, z), "floating-point")
-    problem = f"{op}: `z` of {shape_text(z.shape)} must have the shape of the result, {shape_text(y.shape)}"
-    if not all_agree(problem, z.shape, y.shape):
-        raise ShapeError(problem)
+    must_fit(op, "z", z.shape, y.shape, reason=", the shape of the result")
     return y + z
 
 
+@like(conv)
 def nhwc_fused_conv(
     x: Array,
     w: Weight[Array],
@@ -93,12 +78,7 @@ def nhwc_fused_conv(
     *,
     activation: str | None = None,
     activation_params: Sequence[float] | None = None,
-    auto_pad: AutoPad = "NOTSET",
-    dilations: Ints | None = None,
-    group: int = 1,
-    kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    **attributes: Unpack[ConvAttributes],
 ) -> jax.Array:
     """`fused_conv` with the channels of x, z and the result on the last axis.
 
@@ -116,12 +96,7 @@ def nhwc_fused_conv(
         None if z is None else channels_first("nhwc_fused_conv", "z", z),
         activation=activation,
         activation_params=activation_params,
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
+        **attributes,
     )
     return jnp.moveaxis(as_traced(y), 1, -1)
 
@@ -134,17 +109,12 @@ def channels_first(op: str, operand: str, value: Any) -> jax.Array:
     return jnp.moveaxis(x, -1, 1)
 
 
+@like(conv)
 def nhwc_conv(
     x: Array,
     w: Weight[Array],
     b: Bias[Array] | None = None,
-    *,
-    auto_pad: AutoPad = "NOTSET",
-    dilations: Ints | None = None,
-    group: int = 1,
-    kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    **attributes: Unpack[ConvAttributes],
 ) -> jax.Array:
     """`conv` with the channels of x, w and the result on the last axis.
 
@@ -155,17 +125,7 @@ def nhwc_conv(
     >>> nhwc_conv(jnp.ones((1, 5, 5, 1)), jnp.ones((2, 3, 3, 1))).shape
     (1, 3, 3, 2)
     """
-    y = conv(
-        channels_first("nhwc_conv", "x", x),
-        channels_first("nhwc_conv", "w", w),
-        b,
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
-    )
+    y = conv(channels_first("nhwc_conv", "x", x), channels_first("nhwc_conv", "w", w), b, **attributes)
     return jnp.moveaxis(y, 1, -1)
 
 

@@ -11,13 +11,13 @@ from jax import lax
 
 from jaxops.attributes import ints, one_of
 from jaxops.dtypes import accumulation_type, as_traced, floating
-from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.errors import ArgumentError
 from jaxops.ops.common.elementwise import require
 from jaxops.ops.tensor.grids import GridPadding, grid_sample as standard_grid_sample
-from jaxops.shapes.arithmetic import all_agree
+from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.signature import Static
-from jaxops.static import Array, Dim, Sizes, jit_if_concrete
+from jaxops.static import Array, Dim, jit_if_concrete
 
 CropMode = Literal["bilinear", "nearest"]
 Interpolation = Literal["bilinear", "nearest", "bicubic"]
@@ -42,23 +42,10 @@ def grid_sample(
     """
     how = one_of("grid_sample", "mode", mode, Interpolation)
     image = as_traced(x)
-    if image.ndim != 4:
-        raise ShapeError(f"grid_sample: x of {shape_text(image.shape)} must be (N, C, H, W)")
+    must_fit("grid_sample", "x", image.shape, ("N", "C", "H", "W"))
     return standard_grid_sample(
         image, grid, align_corners=align_corners, mode=_STANDARD[how], padding_mode=padding_mode
     )
-
-
-def _check_crops(op: str, x: Sizes, rois: Sizes, batch_indices: Sizes) -> None:
-    """x is (N, C, H, W), rois (R, 4) and batch_indices (R,)."""
-    if len(x) != 4:
-        raise ShapeError(f"{op}: x of {shape_text(x)} must be (N, C, H, W)")
-    if len(rois) != 2 or rois[1] != 4:
-        raise ShapeError(f"{op}: `rois` of {shape_text(rois)} must be (R, 4)")
-    problem = f"{op}: `batch_indices` of {shape_text(batch_indices)} must have one index for each of {rois[0]} regions"
-    if not all_agree(problem, batch_indices, rois[:1]):
-        raise ShapeError(problem)
-    check_inhabited(f"{op}: x", x, (0, 2, 3), rois[:1])
 
 
 def crop_and_resize(
@@ -89,7 +76,10 @@ def crop_and_resize(
     size = ints(op, "crop_size", crop_size)
     if len(size) != 2 or any(isinstance(d, int) and d < 1 for d in size):
         raise ArgumentError(f"{op}: `crop_size` is {size}; it must be a height and a width, both positive")
-    _check_crops(op, image.shape, regions.shape, batch.shape)
+    must_fit(op, "x", image.shape, ("N", "C", "H", "W"))
+    must_fit(op, "rois", regions.shape, ("R", 4))
+    must_fit(op, "batch_indices", batch.shape, regions.shape[:1], reason=", one index for each region")
+    check_inhabited(f"{op}: x", image.shape, (0, 2, 3), regions.shape[:1])
     return _crop_and_resize((image, regions, batch), size, float(extrapolation_value), how == "nearest")
 
 

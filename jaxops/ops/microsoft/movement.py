@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxops.attributes import axis as resolve_axis, flag, integer
+from jaxops.attributes import at_least, axis as resolve_axis, flag, integer
 from jaxops.dtypes import as_traced, canonical, floating, widened
 from jaxops.errors import ArgumentError, ShapeError, SignatureError, describe, shape_text
 from jaxops.ops.generator.ranges import range as standard_range
@@ -90,8 +90,6 @@ def trilu(x: A, k: Any = None, *, upper: int = 1) -> A:
 
 def _window_count(op: str, sizes: Sizes, axis: int, size: int, step: int) -> Dim:
     """The number of slices of `size` elements, `step` apart, along an axis."""
-    if size < 1 or step < 1:
-        raise ArgumentError(f"{op}: `size` is {size} and `step` is {step}; both must be at least 1")
     length = sizes[axis]
     if isinstance(length, int) and size > length:
         raise ShapeError(f"{op}: `size` is {size}, but axis {axis} of {shape_text(sizes)} has {length} elements")
@@ -111,7 +109,7 @@ def unfold_tensor(input: A, *, dim: int = -1, size: int, step: int = 1) -> A:
     """
     x = array(input)
     along = resolve_axis("unfold_tensor", dim, x.ndim, operand="dim")
-    length, apart = integer("unfold_tensor", "size", size), integer("unfold_tensor", "step", step)
+    length, apart = at_least("unfold_tensor", "size", size, 1), at_least("unfold_tensor", "step", step, 1)
     count = _window_count("unfold_tensor", x.shape, along, length, apart)
     if is_symbolic(count):
         x = as_traced(x)

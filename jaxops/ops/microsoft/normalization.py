@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import axis as resolve_axis, flag, integer, one_of, stash
+from jaxops.attributes import at_least, axis as resolve_axis, flag, integer, one_of, stash
 from jaxops.dtypes import accumulation_type, floating
-from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.errors import ShapeError, shape_text
 from jaxops.ops.common.elementwise import broadcast_to, traced_operands
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.shapes.microsoft import biases, normalization as sizes_of
@@ -280,10 +280,8 @@ def group_norm(
 
 
 def _options(op: str, activation: int, channels_last: int, epsilon: float, groups: int) -> tuple[Any, ...]:
-    group_count = integer(op, "groups", groups)
-    if group_count < 1:
-        raise ArgumentError(f"{op}: `groups` is {group_count}; it must be at least 1")
-    return flag(op, "activation", activation), flag(op, "channels_last", channels_last), float(epsilon), group_count
+    flags = flag(op, "activation", activation), flag(op, "channels_last", channels_last)
+    return *flags, float(epsilon), at_least(op, "groups", groups, 1)
 
 
 @jit_if_concrete

@@ -12,12 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import flag, integer, one_of
+from jaxops.attributes import at_least, flag, integer, one_of
 from jaxops.dtypes import accumulation_type, floating, floats_of_one_type, integral
 from jaxops.errors import ArgumentError, DTypeError, UnsupportedError
 from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.microsoft.packed_sequences import Packed, capacity, captured, check_offsets, packed, values_at
 from jaxops.ops.nn.sequence_states import Activation, UpdateRule
+from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.microsoft import packed_sequences as packed_sizes, packed_states as sizes_of
 from jaxops.signature import Bias, Weight, operator
 from jaxops.static import Array, jit_if_concrete
@@ -68,15 +69,13 @@ def varlen_causal_conv_with_state(
         raise UnsupportedError(f"{op}: `kernel_delta` and `previous_mask` are not supported, nor is `group_size`")
     if initial_state is None:
         raise ArgumentError(f"{op}: `initial_state` must be given")
-    step, kind = integer(op, "dilation", dilation), one_of(op, "activation", activation, Activation)
-    if step < 1:
-        raise ArgumentError(f"{op}: `dilation` is {step}; it must be at least 1")
+    step, kind = at_least(op, "dilation", dilation, 1), one_of(op, "activation", activation, Activation)
     size = capacity(op, state_update_capacity, capture_count)
     x, w, b, state = floats_of_one_type(op, input=input, weight=weight, bias=bias, initial_state=initial_state)
     sums, counts = integral(op, cumulative_sequence_length=cumulative_sequence_length, capture_count=capture_count)
     batch = packed_sizes.offsets(op, "cumulative_sequence_length", sums.shape)
     sizes_of.convolution(op, x.shape, w.shape, None if b is None else b.shape, state.shape, batch, step)
-    packed_sizes.by_sequence(op, {"capture_count": (None if counts is None else counts.shape, (batch,))})
+    must_fit(op, "capture_count", None if counts is None else counts.shape, (batch,))
     # The text asks for a token in each sequence; onnxruntime does without.
     check_offsets(op, "cumulative_sequence_length", cumulative_sequence_length, x.shape[0], least=0)
     return _convolved((x, w, b, state, sums, counts), kind, step, size)
@@ -174,8 +173,7 @@ def gated_delta_net(
     op = "gated_delta_net"
     rule = one_of(op, "update_rule", update_rule, UpdateRule)
     kind = one_of(op, "gate_activation", gate_activation, GateActivation)
-    if integer(op, "chunk_size", chunk_size) < 1:
-        raise ArgumentError(f"{op}: `chunk_size` is {chunk_size}; it must be positive")
+    at_least(op, "chunk_size", chunk_size, 1)
     if not -np.inf < gate_lower_bound < 0:
         raise ArgumentError(f"{op}: `gate_lower_bound` is {gate_lower_bound}; it must be negative and finite")
     for name, gate, needed in (("decay", decay, "gated" in rule), ("beta", beta, "delta" in rule)):
@@ -204,8 +202,9 @@ def gated_delta_net(
     batch, length = sizes_of.samples(op, heads, shapes[8], shapes[5])
     check_offsets(op, "cu_seqlens", cu_seqlens, heads.lead[0], least=0)
     sizes_of.gates(op, heads, *shapes[3:5], *shapes[6:8])
-    expected_sizes = {"initial_state": (shapes[5], (batch, *heads.state)), "capture_count": (shapes[9], (batch,))}
-    packed_sizes.by_sequence(op, expected_sizes | {"state_update_active": (shapes[10], (1,))})
+    must_fit(op, "initial_state", shapes[5], (batch, *heads.state))
+    must_fit(op, "capture_count", shapes[9], (batch,))
+    must_fit(op, "state_update_active", shapes[10], (1,))
     options = _Options(
         gate=kind,
         lowest=float(gate_lower_bound),

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import integer
+from jaxops.attributes import at_least
 from jaxops.dtypes import accumulation_type, floating, floats_of_one_type
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.math.ranking import top_k
-from jaxops.shapes.arithmetic import sizes_fit
+from jaxops.shapes.arithmetic import must_fit
 from jaxops.signature import SecondOutput
 from jaxops.static import Array, Dim, Sizes, jit_if_concrete
 
@@ -51,7 +51,7 @@ def moe_group_router(
     """
     op = "moe_group_router"
     counts = {"n_group": n_group, "topk_group": topk_group, "group_topk": group_topk, "top_k": top_k}
-    counts = {name: integer(op, name, value) for name, value in counts.items()}
+    counts = {name: at_least(op, name, value, 1) for name, value in counts.items()}
     if full_scores and counts["n_group"] != 1:
         raise ArgumentError(f"{op}: `n_group` is {counts['n_group']}; the full scores are those of one group")
     if projection_weight is not None and not full_scores:
@@ -65,15 +65,12 @@ def moe_group_router(
 def _score_sizes(op: str, logits: Sizes, bias: Sizes, projection: Sizes | None) -> tuple[Dim, int]:
     """(tokens, experts) of logits (…, E), or of activations (T, W) with a projection (E, W), and a bias (E,)."""
     if projection is not None:
-        problem = f"{op}: `projection_weight` of {shape_text(projection)} must be (E, W) for `logits` of (T, W)"
-        if len(logits) != 2 or not sizes_fit(f"{problem}, got {shape_text(logits)}", projection, (None, logits[1])):
-            raise ShapeError(f"{problem}, got {shape_text(logits)}")
+        must_fit(op, "logits", logits, ("T", "W"), reason=" where `projection_weight` is given")
+        must_fit(op, "projection_weight", projection, ("E", logits[1]), reason=f" for `logits` of {shape_text(logits)}")
     if len(logits) < 2:
         raise ShapeError(f"{op}: `logits` of {shape_text(logits)} must have at least 2 axes, (…, experts)")
     experts = logits[-1] if projection is None else projection[0]
-    problem = f"{op}: `expert_bias` of {shape_text(bias)} must be ({experts},), a number for each expert"
-    if not sizes_fit(problem, bias, (experts,)):
-        raise ShapeError(problem)
+    must_fit(op, "expert_bias", bias, (experts,), reason=", a number for each expert")
     if not isinstance(experts, int):
         raise ShapeError(f"{op}: the number of experts, {experts}, must be known")
     return math.prod(logits[:-1]), experts
@@ -81,9 +78,6 @@ def _score_sizes(op: str, logits: Sizes, bias: Sizes, projection: Sizes | None) 
 
 def _check_choice(op: str, experts: int, **counts: int) -> None:
     """Checks how many groups there are and are chosen, and how many experts."""
-    for name, count in counts.items():
-        if count < 1:
-            raise ArgumentError(f"{op}: `{name}` is {count}; it must be at least 1")
     groups = counts["n_group"]
     if experts % groups or counts["topk_group"] > groups or counts["top_k"] > experts:
         raise ArgumentError(

@@ -12,7 +12,7 @@ from jaxops.attributes import ints
 from jaxops.dtypes import accumulation_type, floating
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.tensor.slicing import slice as slice_
-from jaxops.shapes.arithmetic import must_agree
+from jaxops.shapes.arithmetic import must_fit
 from jaxops.signature import StaticInts, operator
 from jaxops.static import A, Array, Dim, Sizes, jit_if_concrete
 
@@ -98,25 +98,11 @@ def image_scaler(input: Array, *, bias: Sequence[float], scale: float = 1.0) -> 
     return _image_scaler(data, tuple(map(float, bias)), float(scale))
 
 
-def _check_channel_biases(op: str, sizes: Sizes, count: int) -> None:
-    """Raises ShapeError unless the sizes are (N, C, H, W) with one bias for each channel."""
-    _check_image(op, sizes)
-    if sizes[1] != count:
-        must_agree(
-            f"{op}: `bias` holds {count} numbers, but `input` of {shape_text(sizes)} has {sizes[1]} channels",
-            (sizes[1],),
-            (count,),
-        )
-
-
-def _check_image(op: str, sizes: Sizes) -> None:
-    if len(sizes) != 4:
-        raise ShapeError(f"{op}: `input` of {shape_text(sizes)} must have 4 axes: (N, C, H, W)")
-
-
 @jit_if_concrete
 def _image_scaler(x: jax.Array, bias: tuple[float, ...], scale: float) -> jax.Array:
-    _check_channel_biases("image_scaler", x.shape, len(bias))
+    must_fit(
+        "image_scaler", "input", x.shape, ("N", len(bias), "H", "W"), reason=f", as `bias` holds {len(bias)} numbers"
+    )
     wide = accumulation_type(x.dtype)
     return (x.astype(wide) * scale + jnp.asarray(bias, wide).reshape(1, -1, 1, 1)).astype(x.dtype)
 
@@ -139,7 +125,7 @@ def crop(input: Array, *, border: Sequence[int], scale: Sequence[int] = ()) -> j
 
 def _cropped_spans(op: str, sizes: Sizes, border: Sizes, scale: Sizes) -> tuple[tuple[Dim, Dim], tuple[Dim, Dim]]:
     """Begin and end of the rows and of the columns that are left."""
-    _check_image(op, sizes)
+    must_fit(op, "input", sizes, ("N", "C", "H", "W"))
     if len(border) != 4 or min(border) < 0:
         raise ArgumentError(f"{op}: `border` is {border}; it must be left, top, right and bottom, each 0 or more")
     if len(scale) not in (0, 2) or min(scale, default=0) < 0:

@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import flag, integer, one_of
+from jaxops.attributes import at_least, flag, integer, one_of
 from jaxops.dtypes import accumulation_type, floating, floats_of_one_type
 from jaxops.errors import ArgumentError, ShapeError, UnsupportedError, shape_text
 from jaxops.ops.common.elementwise import broadcast_to, traced_operands
 from jaxops.ops.nn.sequence_states import Activation, UpdateRule, convolved_by_channel, remembered
+from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.microsoft import biases
 from jaxops.shapes.nn import sequence_states as standard_sizes
 from jaxops.shapes.nn.sequence_states import causal_conv
@@ -56,9 +57,7 @@ def causal_conv_with_state(
     op = "causal_conv_with_state"
     if integer(op, "ndim", ndim) != 1:
         raise UnsupportedError(f"{op}: `ndim` is {ndim}; only 1 is supported")
-    step, window = integer(op, "dilation", dilation), _window(op, state_window)
-    if step < 1:
-        raise ArgumentError(f"{op}: `dilation` is {step}; it must be at least 1")
+    step, window = at_least(op, "dilation", dilation, 1), _window(op, state_window)
     kind = one_of(op, "activation", activation, Activation)
     operands = floats_of_one_type(op, input=input, weight=weight, bias=bias, past_state=past_state)
     return _causal_conv(operands, kind, flag(op, "channels_last", channels_last), step, window)
@@ -89,7 +88,7 @@ def _causal_conv(operands: tuple[Any, ...], activation: Activation, last: bool, 
     bias_sizes = None if bias is None else bias.shape
     flat, state = _causal_sizes(op, x.shape, weight.shape, bias_sizes, channels_last=last, dilation=step)
     if past is not None:
-        standard_sizes.state(op, past.shape, (window, *state) if window else state)
+        must_fit(op, "past_state", past.shape, (window, *state) if window else state)
     batch, channels, length = flat
     reach = state[1] if last else state[2]
 
@@ -181,7 +180,7 @@ def _linear_attention(operands: tuple[Any, ...], heads: tuple[int, int], scale: 
     shape = (window, *sizes.state) if window else sizes.state
     if past is None:
         past = jnp.zeros(shape, query.dtype)
-    standard_sizes.state(op, past.shape, shape)
+    must_fit(op, "past_state", past.shape, shape)
     if heads[1] > heads[0]:
         by_head = query.reshape(*query.shape[:2], heads[0], sizes.key_size)
         query = jnp.repeat(by_head, heads[1] // heads[0], 2).reshape(key.shape)

@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import flag, integer
+from jaxops.attributes import at_least, flag, integer
 from jaxops.dtypes import as_traced, floating, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, describe, message, shape_text
 from jaxops.ops.common.elementwise import require
 from jaxops.ops.common.words import from_words, words_of
 from jaxops.ops.text.regular_expressions import compiled, encoded
-from jaxops.shapes.arithmetic import sizes_fit
+from jaxops.shapes.arithmetic import must_fit
 from jaxops.signature import AllBits, Static, operator
-from jaxops.static import Array, Sizes, Tracer, array, jit_if_concrete
+from jaxops.static import Array, Tracer, array, jit_if_concrete
 
 _HASHED = ("int32", "uint32", "int64", "uint64", "float32", "float64")
 
@@ -124,9 +124,7 @@ def tokenizer(
         raise ShapeError(f"{op}: `x` must be (C,) or (N, C), got {describe(texts)}")
     if (separators is None) == (tokenexp is None):
         raise ArgumentError(f"{op}: one of `separators` and `tokenexp` must be given")
-    least = integer(op, "mincharnum", mincharnum)
-    if least < 1:
-        raise ArgumentError(f"{op}: `mincharnum` is {least}; it must be at least 1")
+    least = at_least(op, "mincharnum", mincharnum, 1)
     if texts.size == 0:
         return texts.astype(object)
     rows = [_tokens(op, str(text), least, separators, tokenexp) for text in texts.flat]
@@ -171,17 +169,6 @@ def _cut(text: bytes, pattern: Any) -> list[bytes]:
     return [*parts, text[begin:]]
 
 
-def _check_ngrams(op: str, ids: Sizes, scores: Sizes, size: int) -> None:
-    """ids is (N, S), scores (N, V), and size positive."""
-    if size < 1:
-        raise ArgumentError(f"{op}: `ngram_size` is {size}; it must be at least 1")
-    problem = (
-        f"{op}: `input_ids` of {shape_text(ids)} and `scores` of {shape_text(scores)} must be matrices of as many rows"
-    )
-    if len(ids) != 2 or not sizes_fit(problem, scores, (ids[0], None)):
-        raise ShapeError(problem)
-
-
 def n_gram_repeat_block(input_ids: Array, scores: Array, *, ngram_size: int) -> jax.Array:
     """Sets the scores of tokens to -inf that would repeat an n-gram of the tokens so far.
 
@@ -195,8 +182,9 @@ def n_gram_repeat_block(input_ids: Array, scores: Array, *, ngram_size: int) -> 
     op = "n_gram_repeat_block"
     ids, (values,) = as_traced(input_ids), floating(op, scores=scores)
     require(op, "integer", ids)
-    size = integer(op, "ngram_size", ngram_size)
-    _check_ngrams(op, ids.shape, values.shape, size)
+    size = at_least(op, "ngram_size", ngram_size, 1)
+    must_fit(op, "input_ids", ids.shape, ("N", "S"))
+    must_fit(op, "scores", values.shape, (ids.shape[0], "V"), reason=", with a row for each of `input_ids`")
     if isinstance(ids.shape[1], int) and ids.shape[1] < size:
         return values
     return _n_gram_repeat_block((ids, values), size)
@@ -217,12 +205,6 @@ def _n_gram_repeat_block(operands: tuple[jax.Array, ...], size: int) -> jax.Arra
     return scores.at[row, lax.slice_in_dim(ids, size - 1, length, axis=1)].min(banned)
 
 
-def _check_costs(op: str, sizes: Sizes) -> None:
-    """A matrix, perhaps with a leading axis of size 1; it has an element."""
-    if len(sizes) not in (2, 3) or (len(sizes) == 3 and sizes[0] != 1) or 0 in sizes:
-        raise ShapeError(f"{op}: `input` of {shape_text(sizes)} must be (M, N) or (1, M, N), not empty")
-
-
 def dynamic_time_warping(input: Array, *, size: Static = None) -> jax.Array:
     """The path of lowest cost through a matrix, from its first element to its last.
 
@@ -238,7 +220,9 @@ def dynamic_time_warping(input: Array, *, size: Static = None) -> jax.Array:
     """
     op = "dynamic_time_warping"
     (cost,) = floating(op, input=input)
-    _check_costs(op, cost.shape)
+    must_fit(op, "input", cost.shape, ("M", "N"), (1, "M", "N"))
+    if 0 in cost.shape:
+        raise ShapeError(f"{op}: `input` of {shape_text(cost.shape)} is empty")
     cost = cost.reshape(cost.shape[-2:])
     if size is not None:
         return _warping(cost, integer(op, "size", size))[0]

@@ -7,6 +7,7 @@ __all__ = ["conv", "conv_transpose"]
 
 import dataclasses
 import math
+from typing import TypedDict
 
 import jax
 import jax.numpy as jnp  # noqa: F401 - the doctests use it
@@ -28,6 +29,17 @@ from jaxops.signature import Bias, Quantizable, Traits, Weight
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="convolution")
+
+
+class ConvAttributes(TypedDict, total=False):
+    """The attributes of `conv`."""
+
+    auto_pad: AutoPad
+    dilations: Ints | None
+    group: int
+    kernel_shape: Ints | None
+    pads: Ints | None
+    strides: Ints | None
 
 
 def conv(

@@ -12,8 +12,9 @@ from jax import lax
 
 from jaxops.attributes import integer, ints, one_of
 from jaxops.dtypes import is_string
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, describe, shape_text
+from jaxops.errors import ArgumentError, DTypeError, describe, shape_text
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts
+from jaxops.shapes.arithmetic import must_fit
 from jaxops.static import Array, Ints, Sizes, array, jit_if_concrete
 
 NgramMode = Literal["TF", "IDF", "TFIDF"]
@@ -30,8 +31,7 @@ class _Segment(NamedTuple):
 
 def _count_sizes(x: Sizes, columns: int) -> Sizes:
     """(columns,) of one sequence (C,), (N, columns) of N sequences (N, C) (ONNX TfIdfVectorizer-9)."""
-    if len(x) not in (1, 2):
-        raise ShapeError(f"tf_idf_vectorizer: `x` of {shape_text(x)} must be (C,) or (N, C)")
+    must_fit("tf_idf_vectorizer", "x", x, ("C",), ("N", "C"))
     return (*x[:-1], columns)
 
 

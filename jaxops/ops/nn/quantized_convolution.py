@@ -2,13 +2,15 @@
 
 __all__ = ["conv_integer", "qlinear_conv"]
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 from jaxops.attributes import integer
 from jaxops.dtypes import as_traced
 from jaxops.errors import DTypeError
-from jaxops.ops.common.quantized_numbers import BYTES, quantized, requantized, scale, zero_point
+from jaxops.ops.common.quantized_numbers import BYTES, quantized, requantized, scale, with_zero_point
 from jaxops.ops.nn.convolution_checks import add_bias
 from jaxops.ops.nn.integer_convolution import integer_convolution
 from jaxops.ops.nn.windows import integers, options
@@ -45,13 +47,11 @@ def conv_integer(
     [[[[-180]]]]
     """
     op = "conv_integer"
-    data, filters = quantized(op, "x", x, BYTES), quantized(op, "w", w, BYTES)
-    zeros = (
-        None if x_zero_point is None else zero_point(op, "x_zero_point", x_zero_point, data.dtype, "`x`"),
-        None if w_zero_point is None else zero_point(op, "w_zero_point", w_zero_point, filters.dtype, "`w`"),
-    )
-    return _conv_integer(
-        (data, filters, *zeros),
+    data, data_zero = with_zero_point(op, "x", x, x_zero_point)
+    filters, filters_zero = with_zero_point(op, "w", w, w_zero_point)
+    return _convolution(
+        (data, filters, data_zero, filters_zero),
+        op,
         options(op, auto_pad, pads, strides, dilations),
         integer(op, "group", group),
         integers(op, "kernel_shape", kernel_shape),
@@ -59,18 +59,10 @@ def conv_integer(
 
 
 @jit_if_concrete
-def _conv_integer(
-    operands: tuple[jax.Array | None, ...], options: Options, group: int, kernel_shape: Sizes | None
-) -> jax.Array:
-    return _convolution("conv_integer", operands, options, group, kernel_shape)
-
-
 def _convolution(
-    op: str, operands: tuple[jax.Array | None, ...], options: Options, group: int, kernel_shape: Sizes | None
+    operands: tuple[Any, ...], op: str, options: Options, group: int, kernel_shape: Sizes | None
 ) -> jax.Array:
     x, w, x_zero, w_zero = operands
-    assert x is not None
-    assert w is not None
     if x_zero is not None:
         single(op, "x_zero_point", x_zero.shape)
         x_zero = x_zero.reshape(())
@@ -113,12 +105,10 @@ def qlinear_conv(
     [[[[56]]]]
     """
     op = "qlinear_conv"
-    data, filters = quantized(op, "x", x, BYTES), quantized(op, "w", w, BYTES)
+    data, data_zero = with_zero_point(op, "x", x, x_zero_point)
+    filters, filters_zero = with_zero_point(op, "w", w, w_zero_point)
     operands = (
-        data,
-        filters,
-        zero_point(op, "x_zero_point", x_zero_point, data.dtype, "`x`"),
-        zero_point(op, "w_zero_point", w_zero_point, filters.dtype, "`w`"),
+        *(data, filters, data_zero, filters_zero),
         quantized(op, "y_zero_point", y_zero_point, BYTES),
         scale(op, "x_scale", x_scale),
         scale(op, "w_scale", w_scale),
@@ -144,6 +134,6 @@ def _qlinear_conv(
     op, (x, w, x_zero, w_zero, y_zero, x_by, w_by, y_by, *b) = "qlinear_conv", operands
     for operand, value in (("x_scale", x_by), ("y_scale", y_by), ("y_zero_point", y_zero)):
         single(op, operand, value.shape)
-    total = add_bias(op, _convolution(op, (x, w, x_zero, w_zero), options, group, kernel_shape), b)
+    total = add_bias(op, _convolution((x, w, x_zero, w_zero), op, options, group, kernel_shape), b)
     factors = w_by.reshape(of_filters(op, "w_scale", w_by.shape, w.shape)[: w.ndim - 1])
     return requantized(total, x_by.reshape(()), factors, y_by, y_zero)

@@ -13,7 +13,7 @@ from jaxops.dtypes import floating, unify
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.common.scaled_dot_product import rotated
 from jaxops.ops.tensor.gathering import gather
-from jaxops.shapes.arithmetic import all_agree
+from jaxops.shapes.arithmetic import all_agree, must_fit
 from jaxops.shapes.nn import dot_product_attention as heads_of
 from jaxops.static import Array, Dim, Sizes, array, jit_if_concrete
 
@@ -32,9 +32,7 @@ def _rotated_elements(op: str, rotary_embedding_dim: int, head_size: Dim) -> Dim
 def _check_tables(op: str, positions: Sizes | None, batch: Dim, length: Dim, count: Dim, **tables: Sizes) -> None:
     """Raises ShapeError unless the tables are (positions, count / 2), or (B, S, count / 2) without `position_ids`."""
     if positions is not None:
-        problem = f"{op}: `position_ids` of {shape_text(positions)} must be ({batch}, {length}), one per token"
-        if not all_agree(problem, positions, (batch, length)):
-            raise ShapeError(problem)
+        must_fit(op, "position_ids", positions, (batch, length), reason=", one per token")
     expected = ("positions", count // 2) if positions is not None else (batch, length, count // 2)
     fixed = slice(1 if positions is not None else 0, None)
     for name, sizes in tables.items():

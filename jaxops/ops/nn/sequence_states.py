@@ -14,6 +14,7 @@ from jaxops.attributes import integer, one_of
 from jaxops.dtypes import accumulation_type, floating, floats_of_one_type
 from jaxops.errors import SignatureError
 from jaxops.ops.nn.convolution import conv
+from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.nn import sequence_states as sizes_of
 from jaxops.signature import Bias, Weight, operator
 from jaxops.static import Array, jit_if_concrete
@@ -55,7 +56,7 @@ def _causal_conv(operands: tuple[Any, ...], activation: Activation) -> tuple[Any
     before = sizes_of.causal_conv(op, x.shape, weight.shape, None if bias is None else bias.shape)
     if past is None:
         past = jnp.zeros(before, x.dtype)
-    sizes_of.state(op, past.shape, before)
+    must_fit(op, "past_state", past.shape, before)
     line = lax.concatenate([past, x], 2)
     y = convolved_by_channel(line, weight, bias, activation)
     return y, lax.slice_in_dim(line, x.shape[2], line.shape[2], axis=2)
@@ -129,7 +130,7 @@ def _linear_attention(operands: tuple[Any, ...], heads: tuple[int, int], scale: 
     sizes_of.gates(op, None if decay is None else decay.shape, None if beta is None else beta.shape, sizes)
     if past is None:
         past = jnp.zeros(sizes.state, query.dtype)
-    sizes_of.state(op, past.shape, sizes.state)
+    must_fit(op, "past_state", past.shape, sizes.state)
     outputs, last = remembered((query, key, value, decay, beta), past[None], sizes, scale)
     return outputs, last[0]
 

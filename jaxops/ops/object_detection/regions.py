@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import integer, one_of
+from jaxops.attributes import at_least, one_of
 from jaxops.dtypes import floating, integral
-from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.errors import ShapeError, shape_text
 from jaxops.kernels.custom_transpose import linear
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts
-from jaxops.shapes.arithmetic import all_agree
+from jaxops.shapes.arithmetic import all_agree, must_fit
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.static import Array, Sizes, jit_if_concrete
 
@@ -59,12 +59,10 @@ def roi_align(
     """
     op = "roi_align"
     (image, regions), (batch,) = floating(op, x=x, rois=rois), integral(op, batch_indices=batch_indices)
-    samples = integer(op, "sampling_ratio", sampling_ratio)
-    if samples < 0:
-        raise ArgumentError(f"{op}: `sampling_ratio` is {samples}; it must not be negative")
+    samples = at_least(op, "sampling_ratio", sampling_ratio, 0)
     check_counts(op, "sampling_ratio", samples**2)
     how = _Pooling(
-        (integer(op, "output_height", output_height), integer(op, "output_width", output_width)),
+        (at_least(op, "output_height", output_height, 1), at_least(op, "output_width", output_width, 1)),
         samples,
         spatial_scale,
         one_of(op, "coordinate_transformation_mode", coordinate_transformation_mode, RoiCoordinates) == "half_pixel",
@@ -75,16 +73,13 @@ def roi_align(
 
 def _aligned_sizes(x: Sizes, rois: Sizes, batch_indices: Sizes, height: int, width: int) -> Sizes:
     """(R, C, height, width) of R regions (R, 4) in images (N, C, H, W) (ONNX RoiAlign-22)."""
-    if len(x) != 4:
-        raise ShapeError(f"roi_align: `x` of {shape_text(x)} must be (N, C, H, W)")
+    must_fit("roi_align", "x", x, ("N", "C", "H", "W"))
     problem = (
         f"roi_align: `rois` of {shape_text(rois)} must be (R, 4), and `batch_indices` of "
         f"{shape_text(batch_indices)} must be (R,)"
     )
     if len(rois) != 2 or not all_agree(problem, (*batch_indices, rois[1]), (rois[0], 4)):
         raise ShapeError(problem)
-    if height < 1 or width < 1:
-        raise ArgumentError(f"roi_align: `output_height` {height} and `output_width` {width} must be positive")
     check_inhabited("roi_align: `x`", x, (0, 2, 3), rois[:1])
     return (rois[0], x[1], height, width)
 

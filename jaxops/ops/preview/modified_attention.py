@@ -11,9 +11,10 @@ import numpy as np
 
 from jaxops.attributes import float_type
 from jaxops.dtypes import as_traced, floats_of_one_type
-from jaxops.errors import DTypeError, ShapeError, SignatureError, describe, shape_text
+from jaxops.errors import DTypeError, ShapeError, SignatureError, describe
 from jaxops.ops.common.scaled_dot_product import scaled_products, weighted_sums
 from jaxops.ops.math.softmax_like import softmax
+from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.nn import dot_product_attention as sizes_of
 from jaxops.signature import ElementType, Subgraph, Traits
 from jaxops.static import Array, jit_if_concrete
@@ -50,8 +51,7 @@ def flex_attention(
     op = "flex_attention"
     q, k, v = floats_of_one_type(op, q=q, k=k, v=v)
     for name, x in (("q", q), ("k", k), ("v", v)):
-        if x.ndim != 4:
-            raise ShapeError(f"{op}: `{name}` of {shape_text(x.shape)} must be (batch, heads, sequence, head_size)")
+        must_fit(op, name, x.shape, ("batch", "heads", "sequence", "head_size"))
     sizes_of.scores(op, q.shape, k.shape, v.shape)
     chosen = (np.float64 if q.dtype == np.float64 else np.float32) if softmax_precision is None else softmax_precision
     dtype = float_type(op, "softmax_precision", chosen)

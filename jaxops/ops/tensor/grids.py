@@ -15,7 +15,7 @@ from jaxops.errors import ShapeError, shape_text
 from jaxops.ops.common.elementwise import require
 from jaxops.ops.common.interpolation import Tap, cubic_taps, gather_taps, inside, linear_taps
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
-from jaxops.shapes.arithmetic import all_agree
+from jaxops.shapes.arithmetic import all_agree, must_agree
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.signature import StaticInts, Traits
 from jaxops.static import Array, Dim, Sizes, jit_if_concrete
@@ -132,8 +132,7 @@ def _affine_sizes(theta: Sizes, size: Sizes) -> Sizes:
         f"affine_grid: `theta` of {shape_text(theta)} does not fit `size` {shape_text(size)}; it must be "
         f"{shape_text((size[0], rank, rank + 1))}"
     )
-    if not all_agree(problem, theta, (size[0], rank, rank + 1)):
-        raise ShapeError(problem)
+    must_agree(problem, theta, (size[0], rank, rank + 1))
     return (size[0], *size[2:], rank)
 
 

@@ -10,11 +10,11 @@ from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import as_traced, canonical, is_float
-from jaxops.errors import ArgumentError, ShapeError, describe
+from jaxops.errors import ArgumentError, describe
 from jaxops.memory import bounded
 from jaxops.ops.common.elementwise import one_of_kind, traced_if_symbolic
 from jaxops.ops.common.result_sizes import bounded_like, check_counts
-from jaxops.shapes.arithmetic import all_agree
+from jaxops.shapes.arithmetic import must_agree
 from jaxops.signature import Static, Traits
 from jaxops.static import Array, array, beside, is_symbolic, jit_if_concrete, known, static_array
 
@@ -38,8 +38,7 @@ def one_hot(indices: Array, depth: Static, values: Array, *, axis: int = -1, wra
     (indices,) = traced_if_symbolic(one_of_kind("one_hot", "real numbers or booleans", indices))
     along = resolve_axis("one_hot", axis, indices.ndim + 1)
     problem = f"one_hot: `values` must be two elements (elsewhere, at the index), got {describe(values)}"
-    if not all_agree(problem, values.shape, (2,)):
-        raise ShapeError(problem)
+    must_agree(problem, values.shape, (2,))
     count = _depth(depth)
     if isinstance(indices, np.ndarray) and isinstance(values, np.ndarray) and not is_symbolic(count):
         bounded("one_hot", (*indices.shape, count), max(values.itemsize, np.dtype(np.int64).itemsize))

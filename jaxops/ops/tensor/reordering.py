@@ -8,16 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import integer, ints, one_of
+from jaxops.attributes import at_least, ints, one_of
 from jaxops.dtypes import as_traced, require_integers
 from jaxops.errors import ArgumentError, AxisError, ShapeError, shape_text
 from jaxops.ops.common.elementwise import traced_if_symbolic
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.tensor.gathering import gather_nd
 from jaxops.ops.tensor.reshaping import reshape
-from jaxops.shapes.arithmetic import all_agree, divided
+from jaxops.shapes.arithmetic import all_agree, divided, must_fit
 from jaxops.signature import Traits
-from jaxops.static import A, Array, Dim, Ints, Sizes, array, beside, jit_if_concrete
+from jaxops.static import A, Array, Dim, Ints, array, beside, jit_if_concrete
 
 TRAITS = Traits(kind="form", foldable=True)
 
@@ -53,15 +53,6 @@ def _transpose(data: Array, perm: tuple[int, ...] | None) -> Array:
     return assert_sizes("transpose", y, tuple(data.shape[axis] for axis in order), data.dtype)
 
 
-def _check_blocks(op: str, sizes: Sizes, block: int) -> Sizes:
-    """(N, C, H, W), checked."""
-    if len(sizes) != 4:
-        raise ShapeError(f"{op}: the operand must be (N, C, H, W), but it is {shape_text(sizes)}")
-    if block < 1:
-        raise ArgumentError(f"{op}: `blocksize` is {block}; it must be at least 1")
-    return sizes
-
-
 def _divided(op: str, dividend: str, size: Dim, count: int) -> Dim:
     """size / count, which must be an integer."""
     return divided(f"{op}: {dividend} {size} is not a multiple of {count}", size, count)
@@ -79,8 +70,9 @@ def depth_to_space(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
     >>> depth_to_space(np.arange(4).reshape(1, 4, 1, 1), blocksize=2).tolist()
     [[[[0, 1], [2, 3]]]]
     """
-    x, b = array(input), integer("depth_to_space", "blocksize", blocksize)
-    n, c, h, w = _check_blocks("depth_to_space", x.shape, b)
+    x, b = array(input), at_least("depth_to_space", "blocksize", blocksize, 1)
+    must_fit("depth_to_space", "input", x.shape, ("N", "C", "H", "W"))
+    n, c, h, w = x.shape
     channels = _divided("depth_to_space", "C", c, b * b)
     if one_of("depth_to_space", "mode", mode, DepthMode) == "DCR":
         x = transpose(reshape(x, (n, b, b, channels, h, w), allowzero=1), perm=(0, 3, 4, 1, 5, 2))
@@ -99,8 +91,9 @@ def space_to_depth(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
     >>> space_to_depth(np.arange(4).reshape(1, 1, 2, 2), blocksize=2).shape
     (1, 4, 1, 1)
     """
-    x, b = array(input), integer("space_to_depth", "blocksize", blocksize)
-    n, c, h, w = _check_blocks("space_to_depth", x.shape, b)
+    x, b = array(input), at_least("space_to_depth", "blocksize", blocksize, 1)
+    must_fit("space_to_depth", "input", x.shape, ("N", "C", "H", "W"))
+    n, c, h, w = x.shape
     h, w = _divided("space_to_depth", "H", h, b), _divided("space_to_depth", "W", w, b)
     x = reshape(x, (n, c, h, b, w, b), allowzero=1)
     order = (0, 3, 5, 1, 2, 4) if one_of("space_to_depth", "mode", mode, DepthMode) == "DCR" else (0, 1, 3, 5, 2, 4)

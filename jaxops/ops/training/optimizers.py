@@ -16,8 +16,8 @@ from jax import lax
 
 from jaxops.attributes import one_of
 from jaxops.dtypes import accumulation_type, floating, integral
-from jaxops.errors import ShapeError, SignatureError, shape_text
-from jaxops.shapes.arithmetic import all_agree, must_agree
+from jaxops.errors import SignatureError, shape_text
+from jaxops.shapes.arithmetic import must_agree, must_fit
 from jaxops.static import Array, Sizes, jit_if_concrete
 
 Mode = Literal["standard", "nesterov"]
@@ -116,13 +116,6 @@ def _tensor_count(op: str, kinds: Sequence[str], tensors: Sequence[Sizes]) -> in
     return count
 
 
-def _check_single(op: str, name: str, sizes: Sizes) -> None:
-    """Raises ShapeError unless an operand holds one number."""
-    problem = f"{op}: `{name}` of {shape_text(sizes)} must be one number"
-    if not all_agree(problem, sizes, (1,) * len(sizes)):
-        raise ShapeError(problem)
-
-
 def _step(
     op: str,
     r: Any,
@@ -137,7 +130,7 @@ def _step(
     tensors = floating(op, **{f"inputs[{i}]": x for i, x in enumerate(inputs)})
     (count,) = integral(op, t=t)
     for name, value in (("r", rate), ("t", count)):
-        _check_single(op, name, value.shape)
+        must_fit(op, name, value.shape, (1,) * value.ndim, reason=", one number")
     return _updated((rate, count, *tensors), rule, len(kinds), coefficients)
 
 

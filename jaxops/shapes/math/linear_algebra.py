@@ -1,7 +1,7 @@
 """Sizes of matrix products and Einstein sums."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import agree
+from jaxops.shapes.arithmetic import agree, must_agree
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.static import Dim, Sizes
 
@@ -12,8 +12,7 @@ def matmul(a: Sizes, b: Sizes, op: str = "matmul") -> Sizes:
         raise ShapeError(f"{op}: `{'b' if a else 'a'}` is a scalar; both need at least one axis")
     inner = b[-2:][0]
     problem = f"{op}: a of {shape_text(a)} and b of {shape_text(b)} do not fit: {a[-1]} columns against {inner} rows"
-    if not agree(problem, a[-1], inner):
-        raise ShapeError(problem)
+    must_agree(problem, (a[-1],), (inner,))
     batch = broadcast(op, a[:-2], b[:-2])
     return (*batch, *(a[-2:-1] if len(a) > 1 else ()), *(b[-1:] if len(b) > 1 else ()))
 
@@ -29,8 +28,7 @@ def gemm(a: Sizes, b: Sizes, c: Sizes | None, trans_a: bool, trans_b: bool) -> S
         f"gemm: a of {shape_text(a)} (transA={int(trans_a)}) and b of {shape_text(b)} (transB={int(trans_b)}) "
         f"do not fit: {left} columns against {right} rows"
     )
-    if not agree(problem, left, right):
-        raise ShapeError(problem)
+    must_agree(problem, (left,), (right,))
     sizes = rows, columns
     if c is not None and broadcast("gemm", sizes, c) != sizes:
         raise ShapeError(

@@ -1,7 +1,7 @@
 """Sizes of Fourier transforms and of the frames of a signal."""
 
-from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
-from jaxops.shapes.arithmetic import at_least, floored, must_agree, sizes_fit
+from jaxops.errors import ShapeError, SizeError, shape_text
+from jaxops.shapes.arithmetic import at_least, floored, must_fit, sizes_fit
 from jaxops.static import Dim, Sizes
 
 
@@ -30,18 +30,10 @@ def transform_length(op: str, size: Dim, dft_length: int | None, from_onesided: 
 
 def frames(op: str, length: Dim, frame_step: int, window: Sizes | None, frame_length: int | None) -> tuple[Dim, int]:
     """Returns the number of frames within a signal, and their length."""
-    if window is not None and len(window) != 1:
-        raise ShapeError(f"{op}: `window` of {shape_text(window)} must be 1-D")
-    if window is not None and frame_length is not None and window != (frame_length,):
-        must_agree(
-            f"{op}: `window` of {shape_text(window)} must be as long as `frame_length`, {frame_length}",
-            window,
-            (frame_length,),
-        )
+    reason = "" if frame_length is None else ", as `frame_length` says"
+    must_fit(op, "window", window, ("length" if frame_length is None else frame_length,), reason=reason)
     each = frame_length if frame_length is not None else window[0] if window is not None else length
     each = transform_length(op, each, None, False)
-    if frame_step < 1:
-        raise ArgumentError(f"{op}: `frame_step` is {frame_step}; it must be at least 1")
     problem = f"{op}: a frame of {each} samples is longer than the signal of {length}"
     if not at_least(problem, length, each):
         raise ShapeError(problem)

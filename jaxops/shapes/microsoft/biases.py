@@ -3,7 +3,7 @@
 import math
 
 from jaxops.errors import ShapeError, shape_text
-from jaxops.shapes.arithmetic import all_agree, divided
+from jaxops.shapes.arithmetic import divided, must_agree, must_fit
 from jaxops.static import Dim, Sizes
 
 
@@ -16,16 +16,13 @@ def last_axis(op: str, sizes: Sizes, **vectors: Sizes) -> None:
             f"{op}: `{name}` has the shape {shape_text(shape)}, but x of {shape_text(sizes)} has {sizes[-1]} "
             f"elements on its last axis, so it must be {shape_text((sizes[-1],))}"
         )
-        if not all_agree(problem, tuple(shape), (sizes[-1],)):
-            raise ShapeError(problem)
+        must_agree(problem, tuple(shape), (sizes[-1],))
 
 
 def same(op: str, sizes: Sizes, **operands: Sizes) -> None:
     """Raises ShapeError unless each of `operands` has the sizes of x."""
     for name, shape in operands.items():
-        problem = f"{op}: `{name}` of {shape_text(shape)} must have the shape of x, {shape_text(sizes)}"
-        if not all_agree(problem, tuple(shape), tuple(sizes)):
-            raise ShapeError(problem)
+        must_fit(op, name, tuple(shape), tuple(sizes), reason=", the shape of x")
 
 
 def halves(op: str, sizes: Sizes) -> Sizes:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import all_agree, divided, sizes_fit
+from jaxops.shapes.arithmetic import all_agree, divided, must_fit
 from jaxops.static import Dim, Sizes
 
 
@@ -44,18 +44,11 @@ def gates(op: str, operand: str, sizes: Sizes, of: Streams, *, flat: bool) -> Si
     for option, result in zip(allowed, results, strict=True):
         if sizes == option:
             return result
-    problem = f"{op}: `{operand}` of {shape_text(sizes)} must be {' or '.join(map(shape_text, allowed))}"
-    if not sizes_fit(problem, sizes, *allowed):
-        raise ShapeError(problem)
-    return next(
-        r for a, r in zip(allowed, results, strict=True) if len(a) == len(sizes) and all_agree(problem, sizes, a)
-    )
+    must_fit(op, operand, sizes, *allowed)
+    return next(r for a, r in zip(allowed, results, strict=True) if len(a) == len(sizes) and all_agree("", sizes, a))
 
 
 def features(op: str, block_output: Sizes, stream_mix: Sizes | None, of: Streams) -> None:
     """Checks the result of a branch, (*lead, H), and the matrix that mixes streams, (*lead, C, C)."""
-    required = {"block_output": (*of.lead, of.width), "stream_mix": (*of.lead, of.count, of.count)}
-    for (name, expected), sizes in zip(required.items(), (block_output, stream_mix), strict=True):
-        problem = f"{op}: `{name}` of {shape_text(sizes or ())} must be {shape_text(expected)}"
-        if not sizes_fit(problem, sizes, expected):
-            raise ShapeError(problem)
+    must_fit(op, "block_output", block_output, (*of.lead, of.width))
+    must_fit(op, "stream_mix", stream_mix, (*of.lead, of.count, of.count))

@@ -1,7 +1,7 @@
 """Sizes of residuals and parameters of normalizations."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import all_agree, divided, sizes_fit
+from jaxops.shapes.arithmetic import divided, must_agree, must_fit
 from jaxops.static import Sizes
 
 
@@ -16,8 +16,7 @@ def repeats(op: str, sizes: Sizes, skip: Sizes) -> Sizes:
     problem = f"{op}: `skip` of {shape_text(skip)} must have the shape of input, {shape_text(sizes)}" + (
         ", or that without the first axis" if len(sizes) == 3 else ""
     )
-    if not all_agree(problem, tuple(skip), tuple(sizes)):
-        raise ShapeError(problem)
+    must_agree(problem, tuple(skip), tuple(sizes))
     return tuple(sizes)
 
 
@@ -51,22 +50,13 @@ def branches(op: str, sizes: Sizes, scale: Sizes | None, num_branches: int) -> t
         return full, None
     if tuple(scale) == (each,):
         return full, (1, each)
-    if tuple(scale) not in ((count * each,), (count, each)):
-        raise ShapeError(
-            f"{op}: `scale` of {shape_text(scale)} must be {shape_text((each,))}, {shape_text((count, each))} or "
-            f"{shape_text((count * each,))}"
-        )
+    must_fit(op, "scale", tuple(scale), (each,), (count, each), (count * each,))
     return full, (count, each)
 
 
 def residual(op: str, sizes: Sizes, skip: Sizes) -> Sizes:
     """The sizes of `skip` as four axes: the shape of x (N, H, W, C), or (N, 1, 1, C), or (N, C)."""
-    if len(sizes) != 4:
-        raise ShapeError(f"{op}: x of {shape_text(sizes)} must have four axes")
-    flat, short = (sizes[0], sizes[3]), (sizes[0], 1, 1, sizes[3])
-    problem = (
-        f"{op}: `skip` of {shape_text(skip)} must be {shape_text(sizes)}, {shape_text(short)} or {shape_text(flat)}"
-    )
-    if not sizes_fit(problem, tuple(skip), tuple(sizes), short, flat):
-        raise ShapeError(problem)
+    must_fit(op, "x", sizes, ("N", "H", "W", "C"))
+    short = (sizes[0], 1, 1, sizes[3])
+    must_fit(op, "skip", tuple(skip), tuple(sizes), short, (sizes[0], sizes[3]))
     return short if len(skip) == 2 else tuple(skip)

@@ -3,19 +3,18 @@
 from typing import NamedTuple
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import divided, sizes_fit
-from jaxops.shapes.microsoft.packed_sequences import by_sequence
+from jaxops.shapes.arithmetic import divided, must_fit
 from jaxops.static import Dim, Sizes
 
 
 def convolution(op: str, x: Sizes, weight: Sizes, bias: Sizes | None, state: Sizes, batch: Dim, dilation: int) -> int:
     """The number of elements before a sequence that a convolution of x (T, C) with weight (C, 1, k) reads."""
-    if len(x) != 2:
-        raise ShapeError(f"{op}: `input` of {shape_text(x)} must be (T, C)")
+    must_fit(op, "input", x, ("T", "C"))
     if len(weight) != 3 or weight[:2] != (x[1], 1) or not isinstance(weight[2], int) or weight[2] == 0:
         raise ShapeError(f"{op}: `weight` of {shape_text(weight)} must be ({x[1]}, 1, k), with k at least 1")
     reach = (weight[2] - 1) * dilation
-    by_sequence(op, {"bias": (bias, (x[1],)), "initial_state": (state, (batch, x[1], reach))})
+    must_fit(op, "bias", bias, (x[1],))
+    must_fit(op, "initial_state", state, (batch, x[1], reach))
     return reach
 
 
@@ -41,23 +40,20 @@ def heads(op: str, query: Sizes, key: Sizes | None, value: Sizes | None, state: 
     """The heads of query, key and value (…, H, size), or of a query (…, width) that holds all three."""
     if (key is None) != (value is None):
         raise ShapeError(f"{op}: `key` and `value` must both be given, or both be left out")
-    if state is not None and len(state) != 4:
-        raise ShapeError(f"{op}: `initial_state` of {shape_text(state)} must be (B, Hv, V, K)")
+    must_fit(op, "initial_state", state, ("B", "Hv", "V", "K"))
     if key is None or value is None:
         if state is None:
             raise ArgumentError(f"{op}: without key and value `initial_state` must be given, for the heads in `query`")
-        if len(query) not in (2, 3):
-            raise ShapeError(f"{op}: `query` of {shape_text(query)} must be (T, D) or (B, L, D) if it holds all three")
+        must_fit(op, "query", query, ("T", "D"), ("B", "L", "D"), reason=" if it holds all three")
         _, number, value_size, key_size = state
         problem = f"{op}: the width of `query` {shape_text(query)} does not fit `initial_state` {shape_text(state)}"
         key_width = query[-1] - number * value_size
         if isinstance(key_width, int) and key_width <= 0:
             raise ShapeError(problem)
         return _grouped(op, query[:-1], divided(problem, key_width, 2 * key_size), number, key_size, value_size)
-    if len(query) not in (3, 4):
-        raise ShapeError(f"{op}: `query` of {shape_text(query)} must be (T, Hk, K) or (B, L, Hk, K)")
-    operands = {"key": (key, query), "value": (value, (*query[:-2], *value[-2:]))}
-    by_sequence(op, operands)
+    must_fit(op, "query", query, ("T", "Hk", "K"), ("B", "L", "Hk", "K"))
+    must_fit(op, "key", key, query)
+    must_fit(op, "value", value, (*query[:-2], *value[-2:]))
     return _grouped(op, query[:-2], query[-2], value[-2], query[-1], value[-1])
 
 
@@ -88,13 +84,7 @@ def gates(op: str, of: Heads, decay: Sizes | None, beta: Sizes | None, a_log: Si
     """Checks the gates of each head and the operands that they are computed from."""
     number, by_element = (of.values,), (of.values, of.key_size)
     by_key = decay is not None and len(decay) == len(of.lead) + 2
-    allowed = {
-        "decay": (decay, [(*of.lead, *number), (*of.lead, *by_element)]),
-        "beta": (beta, [(*of.lead, *number)]),
-        "a_log": (a_log, [number]),
-        "dt_bias": (bias, [number, by_element, (of.values * of.key_size,)] if by_key else [number]),
-    }
-    for name, (sizes, options) in allowed.items():
-        problem = f"{op}: `{name}` of {shape_text(sizes or ())} must be {' or '.join(map(shape_text, options))}"
-        if not sizes_fit(problem, sizes, *options):
-            raise ShapeError(problem)
+    must_fit(op, "decay", decay, (*of.lead, *number), (*of.lead, *by_element))
+    must_fit(op, "beta", beta, (*of.lead, *number))
+    must_fit(op, "a_log", a_log, number)
+    must_fit(op, "dt_bias", bias, number, *([by_element, (of.values * of.key_size,)] if by_key else []))

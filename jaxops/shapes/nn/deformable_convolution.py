@@ -3,7 +3,7 @@
 import math
 
 from jaxops.errors import ArgumentError, shape_text
-from jaxops.shapes.arithmetic import divided, must_agree
+from jaxops.shapes.arithmetic import divided, must_fit
 from jaxops.shapes.nn import windows
 from jaxops.shapes.nn.windows import Options, Windows
 from jaxops.static import Sizes
@@ -33,16 +33,10 @@ def deformed(
         offset_group,
     )
     taps = offset_group * math.prod(sliding.kernel)
-    _place(op, "offset", offset, (x[0], taps * len(sizes), *sliding.sizes))
+    must_fit(op, "offset", offset, (x[0], taps * len(sizes), *sliding.sizes))
     if b is not None:
         windows.bias(op, b, w[0])
-    if mask is not None:
-        # The text gives it n times as many channels for n spatial axes, unlike its own example in two; the reference
-        # has one factor for each position of the kernel.
-        _place(op, "mask", mask, (x[0], taps, *sliding.sizes))
+    # The text gives the mask n times as many channels for n spatial axes, unlike its own example in two; the reference
+    # has one factor for each position of the kernel.
+    must_fit(op, "mask", mask, (x[0], taps, *sliding.sizes))
     return sliding
-
-
-def _place(op: str, name: str, sizes: Sizes, expected: Sizes) -> None:
-    if sizes != expected:
-        must_agree(f"{op}: `{name}` has sizes {shape_text(sizes)}; it must be {shape_text(expected)}", sizes, expected)

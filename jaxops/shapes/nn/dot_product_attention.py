@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from jaxops.errors import ArgumentError, ShapeError, SignatureError, SizeError, shape_text
-from jaxops.shapes.arithmetic import agree, all_agree, divided
+from jaxops.shapes.arithmetic import agree, divided, must_agree, must_fit
 from jaxops.static import Dim, Sizes, Undecided
 
 
@@ -39,11 +39,9 @@ def split(op: str, operand: str, sizes: Sizes, heads: int | None, attribute: str
 def scores(op: str, query: Sizes, key: Sizes, value: Sizes) -> Scores:
     """The sizes of the scores of query (B, Nq, S, H), key (B, Nkv, T, H) and value (B, Nkv, T, Hv)."""
     problem = f"{op}: query {shape_text(query)} and key {shape_text(key)} differ in batch size or head size"
-    if not all_agree(problem, (key[0], key[3]), (query[0], query[3])):
-        raise ShapeError(problem)
+    must_agree(problem, (key[0], key[3]), (query[0], query[3]))
     problem = f"{op}: key {shape_text(key)} and value {shape_text(value)} must agree but for the head size"
-    if not all_agree(problem, value[:3], key[:3]):
-        raise ShapeError(problem)
+    must_agree(problem, value[:3], key[:3])
     problem = f"{op}: the {query[1]} heads of the query are not a multiple of the {key[1]} heads of the key"
     if isinstance(key[1], int) and key[1] == 0:
         raise ShapeError(problem)
@@ -53,9 +51,7 @@ def scores(op: str, query: Sizes, key: Sizes, value: Sizes) -> Scores:
 
 def cache(op: str, operand: str, past: Sizes, new: Sizes) -> None:
     """Raises ShapeError unless the past and the new key or value (B, N, S, H) differ in their length at most."""
-    problem = f"{op}: `{operand}` of {shape_text(past)} must be {shape_text((*new[:2], 'past_length', new[3]))}"
-    if len(past) != 4 or not all_agree(problem, (*past[:2], past[3]), (*new[:2], new[3])):
-        raise ShapeError(problem)
+    must_fit(op, operand, past, (*new[:2], "past_length", new[3]))
 
 
 def mask(op: str, operand: str, sizes: Sizes, scores: Scores) -> Dim:
@@ -80,6 +76,4 @@ def mask(op: str, operand: str, sizes: Sizes, scores: Scores) -> Dim:
 
 def per_sample(op: str, operand: str, sizes: Sizes, batch: Dim) -> None:
     """Raises ShapeError unless the operand has one number per sample."""
-    problem = f"{op}: `{operand}` of {shape_text(sizes)} must be ({batch},), one number per sample"
-    if not all_agree(problem, sizes, (batch,)):
-        raise ShapeError(problem)
+    must_fit(op, operand, sizes, (batch,), reason=", one number per sample")

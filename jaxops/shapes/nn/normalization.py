@@ -1,7 +1,7 @@
 """Sizes of the parameters of normalizations."""
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import all_agree, divided
+from jaxops.shapes.arithmetic import divided, must_agree
 from jaxops.static import Dim, Sizes
 
 
@@ -20,8 +20,7 @@ def per_channel(op: str, sizes: Sizes, **parameters: Sizes) -> None:
             f"{op}: `{name}` has the shape {shape_text(shape)}, but x of {shape_text(sizes)} has {count} channels, so "
             f"it must be {shape_text((count,))}"
         )
-        if not all_agree(problem, tuple(shape), (count,)):
-            raise ShapeError(problem)
+        must_agree(problem, tuple(shape), (count,))
 
 
 def groups(op: str, sizes: Sizes, num_groups: int) -> Sizes:
@@ -36,7 +35,5 @@ def groups(op: str, sizes: Sizes, num_groups: int) -> Sizes:
 
 def window(op: str, size: int, channels: Dim) -> tuple[int, int]:
     """The number of neighbours before and after the centre of a window of `size`, at most `channels` (ONNX LRN)."""
-    if size < 1:
-        raise ArgumentError(f"{op}: `size` is {size}; it must be at least 1")
     before, after = (size - 1) // 2, size // 2
     return (min(before, channels), min(after, channels)) if isinstance(channels, int) else (before, after)

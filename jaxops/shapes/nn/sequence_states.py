@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import all_agree, must_agree, sizes_fit
+from jaxops.shapes.arithmetic import all_agree, must_agree, must_fit
 from jaxops.shapes.nn.dot_product_attention import split
 from jaxops.static import Dim, Sizes
 
@@ -30,59 +30,39 @@ def linear_attention(
 
     fewer_queries: Hkv may also be a multiple of Hq; `group` is 1 then.
     """
-    for name, sizes in (("query", query), ("key", key), ("value", value)):
-        problem = (
-            f"{op}: `{name}` of {shape_text(sizes)} must be (batch, length, heads * size), with the batch and "
-            f"length of `query` {shape_text(query)}"
-        )
-        if not sizes_fit(problem, sizes, (*query[:2], None)):
-            raise ShapeError(problem)
+    must_fit(op, "query", query, ("batch", "length", "heads * size"))
+    for name, sizes in (("key", key), ("value", value)):
+        must_fit(op, name, sizes, (*query[:2], "heads * size"), reason=f", as `query` is {shape_text(query)}")
     fits = min(q_heads, kv_heads) > 0 and (q_heads % kv_heads == 0 or (fewer_queries and kv_heads % q_heads == 0))
     if not fits:
         either = ", or the other way round" if fewer_queries else ""
         raise ArgumentError(f"{op}: `q_num_heads` {q_heads} must be a multiple of `kv_num_heads` {kv_heads}{either}")
     batch, _, length, key_size = split(op, "query", query, q_heads, "q_num_heads")
     of_key = split(op, "key", key, kv_heads, "kv_num_heads")[3]
-    if of_key != key_size:
-        must_agree(
-            f"{op}: `query` {shape_text(query)} of {q_heads} heads and `key` {shape_text(key)} of {kv_heads} heads "
-            f"differ in the size of a head",
-            (of_key,),
-            (key_size,),
-        )
+    problem = (
+        f"{op}: `query` {shape_text(query)} of {q_heads} heads and `key` {shape_text(key)} of {kv_heads} heads differ "
+        f"in the size of a head"
+    )
+    must_agree(problem, (of_key,), (key_size,))
     value_size = split(op, "value", value, kv_heads, "kv_num_heads")[3]
     return Heads(batch, length, kv_heads, max(q_heads // kv_heads, 1), key_size, value_size)
 
 
 def gates(op: str, decay: Sizes | None, beta: Sizes | None, heads: Heads) -> None:
     """Raises ShapeError unless `decay` and `beta` are None or (B, T, n) for an n that the heads allow."""
-    allowed = {"decay": (heads.states, heads.states * heads.key_size), "beta": (heads.states, 1)}
-    for (operand, widths), sizes in zip(allowed.items(), (decay, beta), strict=True):
-        allowed_sizes = [(heads.batch, heads.length, n) for n in widths]
-        problem = (
-            f"{op}: `{operand}` of {shape_text(sizes or ())} must be {' or '.join(map(shape_text, allowed_sizes))}"
-        )
-        if not sizes_fit(problem, sizes, *allowed_sizes):
-            raise ShapeError(problem)
-
-
-def state(op: str, sizes: Sizes, expected: Sizes) -> None:
-    """Raises ShapeError unless `past_state` has the sizes of the state."""
-    problem = f"{op}: `past_state` of {shape_text(sizes)} must be {shape_text(expected)}"
-    if not all_agree(problem, sizes, expected):
-        raise ShapeError(problem)
+    lead = (heads.batch, heads.length)
+    must_fit(op, "decay", decay, (*lead, heads.states), (*lead, heads.states * heads.key_size))
+    must_fit(op, "beta", beta, (*lead, heads.states), (*lead, 1))
 
 
 def causal_conv(op: str, data: Sizes, weight: Sizes, bias: Sizes | None, dilation: int = 1) -> Sizes:
     """The sizes (B, C, (k - 1) · dilation) of the state of a convolution of data (B, C, L) with weight (C, 1, k)."""
-    if len(data) != 3:
-        raise ShapeError(f"{op}: `input` of {shape_text(data)} must be (batch, channels, length)")
+    must_fit(op, "input", data, ("batch", "channels", "length"))
     problem = (
         f"{op}: `weight` of {shape_text(weight)} must be ({data[1]}, 1, k), as `input` has {data[1]} channels, with k "
         f"at least 1"
     )
     if len(weight) != 3 or weight[2] == 0 or not all_agree(problem, weight[:2], (data[1], 1)):
         raise ShapeError(problem)
-    if bias is not None and bias != (data[1],):
-        must_agree(f"{op}: `bias` of {shape_text(bias)} must be ({data[1]},), one number per channel", bias, (data[1],))
+    must_fit(op, "bias", bias, (data[1],), reason=", one number per channel")
     return (*data[:2], (weight[2] - 1) * dilation)

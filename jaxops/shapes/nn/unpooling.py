@@ -3,7 +3,7 @@
 import math
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import all_agree, divided, must_agree
+from jaxops.shapes.arithmetic import all_agree, divided, must_agree, must_fit
 from jaxops.shapes.nn.windows import Options, Windows, sliding
 from jaxops.static import Sizes
 
@@ -47,8 +47,7 @@ def blocks(columns: Sizes, image: Sizes, block: Sizes, options: Options) -> tupl
         raise ShapeError(
             f"col2im: `image_shape` {shape_text(image)} and `block_shape` {shape_text(block)} differ in rank"
         )
-    if len(columns) != 3:
-        raise ShapeError(f"col2im: `input` of {shape_text(columns)} must be (N, C · elements of a block, blocks)")
+    must_fit("col2im", "input", columns, ("N", "C · elements of a block", "blocks"))
     count = math.prod(block)
     if min(block) < 1:
         raise ArgumentError(f"col2im: `block_shape` {shape_text(block)} must be positive")

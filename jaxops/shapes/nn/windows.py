@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
 from jaxops.memory import bounded
-from jaxops.shapes.arithmetic import agree, all_agree, ceiled, floored, larger
+from jaxops.shapes.arithmetic import ceiled, floored, larger, must_agree, must_fit
 from jaxops.static import LIMITING, Dim, Sizes, Undecided, is_symbolic
 
 AutoPad = Literal["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]
@@ -172,8 +172,7 @@ def channels(op: str, x: Sizes, w: Sizes, group: int) -> None:
         f"{op}: `w` of {shape_text(w)} with `group` {group} takes {w[1] * group} channels, "
         f"but `x` of {shape_text(x)} has {x[1]}"
     )
-    if not agree(problem, x[1], w[1] * group):
-        raise ShapeError(problem)
+    must_agree(problem, (x[1],), (w[1] * group,))
     if w[0] % group:
         raise ShapeError(f"{op}: `group` {group} does not divide the {w[0]} output channels of `w` {shape_text(w)}")
 
@@ -182,28 +181,22 @@ def transposed_channels(op: str, x: Sizes, w: Sizes, group: int) -> None:
     """Raises ShapeError unless weights (C, M/group, …) fit data (N, C, …)."""
     _check_weights(op, x, w, group)
     problem = f"{op}: `w` of {shape_text(w)} takes {w[0]} channels, but `x` of {shape_text(x)} has {x[1]}"
-    if not agree(problem, x[1], w[0]):
-        raise ShapeError(problem)
+    must_agree(problem, (x[1],), (w[0],))
     if w[0] % group:
         raise ShapeError(f"{op}: `group` {group} does not divide the {w[0]} channels of `x` {shape_text(x)}")
 
 
 def kernel_of(op: str, w: Sizes, kernel_shape: Sizes | None) -> Sizes:
     """The kernel sizes, from the weights; `kernel_shape`, if given, must agree."""
-    problem = (
-        f"{op}: `kernel_shape` is {shape_text(kernel_shape or ())}, but `w` of {shape_text(w)} has a kernel of "
-        f"{shape_text(w[2:])}"
-    )
-    if kernel_shape is not None and not all_agree(problem, w[2:], kernel_shape):
-        raise ShapeError(problem)
+    if kernel_shape is not None:
+        problem = f"{op}: `kernel_shape` is {shape_text(kernel_shape)}, but `w` of {shape_text(w)} has a kernel of "
+        must_agree(f"{problem}{shape_text(w[2:])}", w[2:], kernel_shape)
     return w[2:]
 
 
 def bias(op: str, b: Sizes, features: Dim) -> None:
     """Raises ShapeError unless the bias has one element per output channel."""
-    problem = f"{op}: `b` has sizes {shape_text(b)}; it must be ({features},), one per output channel"
-    if not all_agree(problem, b, (features,)):
-        raise ShapeError(problem)
+    must_fit(op, "b", b, (features,), reason=", one per output channel")
 
 
 def _check_weights(op: str, x: Sizes, w: Sizes, group: int) -> None:

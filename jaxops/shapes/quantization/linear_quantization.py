@@ -37,26 +37,16 @@ def layout(op: str, operand: str, x: Sizes, scale: Sizes, axis: int, block_size:
     subject = f"{op}: `{operand}` of {shape_text(scale)}"
     if block_size:
         expected = (*x[:axis], ceiled(x[axis], block_size), *x[axis + 1 :])
-        if scale != expected:
-            must_agree(
-                f"{subject} does not fit `x` of {shape_text(x)} in blocks of {block_size} on axis {axis}; it must be "
-                f"{shape_text(expected)}, or a scalar",
-                scale,
-                expected,
-            )
+        problem = f"{subject} does not fit `x` of {shape_text(x)} in blocks of {block_size} on axis {axis}; it must be "
+        must_agree(f"{problem}{shape_text(expected)}, or a scalar", scale, expected)
         return Layout(scale, axis, block_size)
     if len(scale) != 1:
         raise ShapeError(
             f"{subject} must be a scalar (per tensor) or 1-D (per axis) for `x` of {shape_text(x)}; give `block_size` "
             f"for quantization by blocks"
         )
-    if scale[0] != x[axis]:
-        must_agree(
-            f"{subject} does not fit axis {axis} of `x` of {shape_text(x)}; it must have {x[axis]} elements, or be a "
-            f"scalar",
-            scale,
-            (x[axis],),
-        )
+    problem = f"{subject} does not fit axis {axis} of `x` of {shape_text(x)}; it must have {x[axis]} elements, or be a "
+    must_agree(f"{problem}scalar", scale, (x[axis],))
     return Layout(tuple(scale[0] if i == axis else 1 for i in range(len(x))))
 
 

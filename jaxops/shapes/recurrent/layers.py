@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from jaxops.errors import ShapeError, shape_text
-from jaxops.shapes.arithmetic import agree, all_agree
+from jaxops.shapes.arithmetic import agree, must_fit
 from jaxops.static import Dim, Sizes
 
 
@@ -19,14 +19,9 @@ def steps(
     optional: Mapping[str, Sizes],
 ) -> tuple[Dim, Dim, Dim]:
     """The number of steps, of sequences and of hidden neurons. optional: the sizes of the optional operands."""
-    if len(x) != 3:
-        order = "(batch, steps, input size)" if batch_first else "(steps, batch, input size)"
-        raise ShapeError(f"{op}: `x` of {shape_text(x)} must have 3 axes: {order}")
+    must_fit(op, "x", x, (*(("batch", "steps") if batch_first else ("steps", "batch")), "input size"))
     length, batch = (x[1], x[0]) if batch_first else (x[0], x[1])
-    if len(r) != 3:
-        raise ShapeError(
-            f"{op}: `r` of {shape_text(r)} must have 3 axes: (directions, {gates} · hidden size, hidden size)"
-        )
+    must_fit(op, "r", r, ("directions", f"{gates} · hidden size", "hidden size"))
     hidden = r[2]
     problem = f"{op}: `r` of {shape_text(r)} has {hidden} hidden neurons, but `hidden_size` is {hidden_size}"
     if hidden_size is not None and not agree(problem, hidden, hidden_size):
@@ -41,11 +36,7 @@ def steps(
         "initial_c": state,
         "p": (directions, 3 * hidden),
     }
+    layer = f"{hidden} hidden neurons and {directions} direction{'s' if directions > 1 else ''}"
     for name, sizes in {"w": w, "r": r, **optional}.items():
-        problem = (
-            f"{op}: `{name}` of {shape_text(sizes)} must be {shape_text(expected[name])}; x is {shape_text(x)}, "
-            f"with {hidden} hidden neurons and {directions} direction{'s' if directions > 1 else ''}"
-        )
-        if not all_agree(problem, tuple(sizes), expected[name]):
-            raise ShapeError(problem)
+        must_fit(op, name, tuple(sizes), expected[name], reason=f"; x is {shape_text(x)}, with {layer}")
     return length, batch, hidden

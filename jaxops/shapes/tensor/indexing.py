@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from jaxops.errors import ArgumentError, BoundsError, ShapeError, SizeError, shape_text
-from jaxops.shapes.arithmetic import all_agree, at_least
+from jaxops.shapes.arithmetic import at_least, must_agree, must_fit
 from jaxops.static import Sizes
 
 
@@ -47,8 +47,7 @@ def tuples(op: str, sizes: Sizes, indices: Sizes, batch_dims: int = 0) -> int:
         f"{op}: the first {batch_dims} sizes of data, {shape_text(sizes)}, "
         f"and `indices`, {shape_text(indices)}, must be equal"
     )
-    if not all_agree(problem, sizes[:batch_dims], indices[:batch_dims]):
-        raise ShapeError(problem)
+    must_agree(problem, sizes[:batch_dims], indices[:batch_dims])
     length, most = indices[-1], len(sizes) - batch_dims
     if not isinstance(length, int):
         raise SizeError(f"{op}: the last size of `indices`, {length}, must be a number, not symbolic", length, fix=most)
@@ -62,6 +61,4 @@ def tuples(op: str, sizes: Sizes, indices: Sizes, batch_dims: int = 0) -> int:
 
 def updates(op: str, expected: Sizes, sizes: Sizes) -> None:
     """Raises ShapeError unless `updates` has the expected sizes."""
-    problem = f"{op}: `updates` has the shape {shape_text(sizes)}; for these operands it must be {shape_text(expected)}"
-    if not all_agree(problem, tuple(sizes), tuple(expected)):
-        raise ShapeError(problem)
+    must_fit(op, "updates", tuple(sizes), tuple(expected), reason=" for these operands")

@@ -84,15 +84,15 @@ def embed(ids=IDS, segments=None, words=WORDS, places=PLACES, kinds=None, gamma=
 
 LETTERS = np.ones((2, 3), np.int32)
 ERRORS = [
-    (lambda: embed(ids=IDS[0]), ShapeError, r"`input_ids` has the shape \(5,\); it must be \(N, S\)"),
+    (lambda: embed(ids=IDS[0]), ShapeError, r"`input_ids` of \(5,\) must be \(N, S\)"),
     (lambda: embed(ids=WORDS), DTypeError, "operands must be integer"),
     (lambda: embed(segments=SEGMENTS), ShapeError, "`segment_ids` and `segment_embedding` go together"),
-    (lambda: embed(words=GAMMA), ShapeError, r"`word_embedding` has the shape \(8,\); it must be \(rows, width\)"),
-    (lambda: embed(places=f32(7, 3)), ShapeError, r"`position_embedding` has .* it must be \(rows, 8\)"),
+    (lambda: embed(words=GAMMA), ShapeError, r"`word_embedding` of \(8,\) must be \(rows, width\)"),
+    (lambda: embed(places=f32(7, 3)), ShapeError, r"`position_embedding` of .* must be \(rows, 8\)"),
     (lambda: embed(gamma=f32(3)), ShapeError, r"`gamma` has the shape \(3,\)"),
-    (lambda: embed(mask=MASK[:1]), ShapeError, r"`mask` of \(1, 5\) must have the shape of input_ids, \(2, 5\)"),
+    (lambda: embed(mask=MASK[:1]), ShapeError, r"`mask` of \(1, 5\) must be \(2, 5\), the shape of `input_ids`"),
     (lambda: embed(positions=POSITIONS[0]), ShapeError, r"`position_ids` of \(5,\) must be \(2, 5\) or \(1, 5\)"),
-    (lambda: ms.torch_embedding(GAMMA, IDS), ShapeError, r"`weight` has the shape \(8,\)"),
+    (lambda: ms.torch_embedding(GAMMA, IDS), ShapeError, r"`weight` of \(8,\) must be \(rows, width\)"),
     (
         lambda: jax.jit(lambda p: ms.torch_embedding(WORDS, IDS, p))(1),
         StaticError,
@@ -101,15 +101,19 @@ ERRORS = [
     (
         lambda: ms.word_conv_embedding(IDS[0], f32(6, 1, 3, 8), f32(6), WORDS),
         ShapeError,
-        r"`sequence` has the shape \(5,\); it must be \(words, letters\)",
+        r"`sequence` of \(5,\) must be \(words, letters\)",
     ),
     (
         lambda: ms.word_conv_embedding(LETTERS, f32(6, 2, 3, 8), f32(6), WORDS),
         ShapeError,
-        r"`w` has the shape \(6, 2, 3, 8\); it must be \(filters, 1, width, size\)",
+        r"`w` of \(6, 2, 3, 8\) must be \(filters, 1, width, size\)",
     ),
-    (lambda: ms.word_conv_embedding(LETTERS, f32(6, 1, 3, 8), f32(5), WORDS), ShapeError, r"`b` has the shape \(5,\)"),
-    (lambda: ms.word_conv_embedding(LETTERS, f32(6, 1, 3, 7), f32(6), WORDS), ShapeError, r"`c` has .* \(rows, 7\)"),
+    (
+        lambda: ms.word_conv_embedding(LETTERS, f32(6, 1, 3, 8), f32(5), WORDS),
+        ShapeError,
+        r"`b` of \(5,\) must be \(6,\)",
+    ),
+    (lambda: ms.word_conv_embedding(LETTERS, f32(6, 1, 3, 7), f32(6), WORDS), ShapeError, r"`c` of .* \(rows, 7\)"),
     (
         lambda: ms.word_conv_embedding(LETTERS, f32(6, 1, 4, 8), f32(6), WORDS),
         ShapeError,

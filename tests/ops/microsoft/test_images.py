@@ -85,11 +85,11 @@ def crop(x=IMAGE, rois=ROIS, batch=BATCH, size=(2, 2), **attributes):
 
 
 ERRORS = [
-    (lambda: ms.grid_sample(IMAGE[0], IMAGE), ShapeError, r"grid_sample: x of \(3, 7, 9\) must be \(N, C, H, W\)"),
+    (lambda: ms.grid_sample(IMAGE[0], IMAGE), ShapeError, r"grid_sample: `x` of \(3, 7, 9\) must be \(N, C, H, W\)"),
     (lambda: ms.grid_sample(IMAGE, IMAGE, mode="linear"), ArgumentError, "`mode` is 'linear'"),  # pyright: ignore
-    (lambda: crop(x=IMAGE[0]), ShapeError, r"crop_and_resize: x of \(3, 7, 9\) must be \(N, C, H, W\)"),
+    (lambda: crop(x=IMAGE[0]), ShapeError, r"crop_and_resize: `x` of \(3, 7, 9\) must be \(N, C, H, W\)"),
     (lambda: crop(rois=ROIS[0]), ShapeError, r"`rois` of \(4,\) must be \(R, 4\)"),
-    (lambda: crop(batch=BATCH[:2]), ShapeError, r"`batch_indices` of \(2,\) must have one index for each of 4 regions"),
+    (lambda: crop(batch=BATCH[:2]), ShapeError, r"`batch_indices` of \(2,\) must be \(4,\), one index for each region"),
     (lambda: crop(batch=ROIS[:, 0]), DTypeError, "operands must be integer"),
     (lambda: crop(size=(2, 0)), ArgumentError, r"`crop_size` is \(2, 0\); it must be a height and a width"),
     (lambda: crop(mode="cubic"), ArgumentError, "`mode` is 'cubic'"),

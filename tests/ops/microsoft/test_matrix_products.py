@@ -197,7 +197,7 @@ ERRORS = [
     (
         lambda: ms.fused_conv(X, W, z=X, group=2),
         ShapeError,
-        r"`z` of \(2, 4, 6, 6\) must have the shape of the result, \(2, 6, 4, 4\)",
+        r"`z` of \(2, 4, 6, 6\) must be \(2, 6, 4, 4\), the shape of the result",
     ),
     (
         lambda: ms.nhwc_conv(A, W),

@@ -150,7 +150,7 @@ ERRORS = [
     (lambda: ms.pad(X, (1, 2)), ShapeError, "pad"),
     (lambda: ms.range(np.int32(1), np.int32(3), np.int32(0)), ArgumentError, "range: `delta` is 0"),
     (lambda: ms.unfold_tensor(X, size=5), ShapeError, r"`size` is 5, but axis 2 of \(2, 5, 4\) has 4 elements"),
-    (lambda: ms.unfold_tensor(X, size=0), ArgumentError, "`size` is 0 and `step` is 1; both must be at least 1"),
+    (lambda: ms.unfold_tensor(X, size=0), ArgumentError, "`size` is 0; it must be at least 1"),
     (lambda: ms.unfold_tensor(X, size=1, dim=3), AxisError, "unfold_tensor: `dim` is 3"),
     (lambda: ms.unique(X), ShapeError, r"unique: x must have one axis, got float32\[2,5,4\]"),
     (lambda: jax.jit(ms.unique)(X[0, 0]), StaticError, "the size of the result depends on `x`, which is traced"),

@@ -192,21 +192,25 @@ ERRORS = [
     (lambda: ms.skip_layer_normalization(X, X, X), ShapeError, r"`gamma` has the shape \(2, 5, 8\)"),
     (lambda: ms.gated_rms_norm(X, f32(3), X), ShapeError, "does not divide into heads of 3 elements, the size of `sc"),
     (lambda: ms.gated_rms_norm(X, f32(1, 8), X), ShapeError, r"`scale` of \(1, 8\) must have one axis"),
-    (lambda: ms.gated_rms_norm(X, SCALE, X[0]), ShapeError, r"`gate` of \(5, 8\) must have the shape of x"),
+    (lambda: ms.gated_rms_norm(X, SCALE, X[0]), ShapeError, r"`gate` of \(5, 8\) must be \(2, 5, 8\)"),
     (lambda: ms.gated_rms_norm(X, SCALE, X, activation="tanh"), ArgumentError, "`activation` is 'tanh'"),  # pyright: ignore
     (lambda: ms.branchwise_rms_norm(X, num_branches=3), ShapeError, "does not divide into 3 branches"),
     (lambda: ms.branchwise_rms_norm(X, num_branches=-1), ArgumentError, "`num_branches` is -1; it must not be neg"),
     (lambda: ms.branchwise_rms_norm(SCALE), ShapeError, r"x of \(8,\) has too few axes; give \(…, C, H\)"),
-    (lambda: ms.branchwise_rms_norm(X, f32(5)), ShapeError, r"`scale` of \(5,\) must be \(8,\), \(5, 8\) or \(40,\)"),
+    (lambda: ms.branchwise_rms_norm(X, f32(5)), ShapeError, r"`scale` of \(5,\) must be \(8,\) or \(5, 8\) or \(40,\)"),
     (lambda: ms.group_norm(IMAGE, SCALE, SHIFT, activation=0, groups=3), ShapeError, "do not divide into 3 groups"),
     (lambda: ms.group_norm(IMAGE, SCALE, SHIFT, activation=0, groups=0), ArgumentError, "`groups` is 0; it must be"),
     (lambda: ms.group_norm(IMAGE, SCALE, SHIFT, activation=2, groups=1), ArgumentError, "`activation` is 2"),
     (lambda: ms.group_norm(IMAGE, f32(4), SHIFT, **OPTIONS), ShapeError, r"group_norm: `gamma` has the shape \(4,\)"),
-    (lambda: ms.skip_group_norm(X, SCALE, SHIFT, X, **OPTIONS), ShapeError, r"x of \(2, 5, 8\) must have four axes"),
+    (
+        lambda: ms.skip_group_norm(X, SCALE, SHIFT, X, **OPTIONS),
+        ShapeError,
+        r"`x` of .* must be \(N, H, W, C\)",
+    ),
     (
         lambda: ms.skip_group_norm(IMAGE, SCALE, SHIFT, f32(3, 4, 8), **OPTIONS),
         ShapeError,
-        r"`skip` of \(3, 4, 8\) must be \(2, 3, 4, 8\), \(2, 1, 1, 8\) or \(2, 8\)",
+        r"`skip` of \(3, 4, 8\) must be \(2, 3, 4, 8\) or \(2, 1, 1, 8\) or \(2, 8\)",
     ),
 ]
 

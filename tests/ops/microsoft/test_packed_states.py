@@ -173,7 +173,7 @@ ERRORS = [
         "must begin with 0, end with 6, the number of tokens, and grow by",
     ),
     (lambda: conv(capture_count=i32(1, 1)), ArgumentError, "capacity` of 0 allows no `capture_count`"),
-    (lambda: net(chunk_size=0), ArgumentError, "`chunk_size` is 0; it must be positive"),
+    (lambda: net(chunk_size=0), ArgumentError, "`chunk_size` is 0; it must be at least 1"),
     (lambda: net(gate_lower_bound=0.0), ArgumentError, "`gate_lower_bound` is 0.0; it must be negative and finite"),
     (lambda: net(update_rule="delta"), ArgumentError, "the update rule 'delta' needs `beta`"),
     (lambda: net(decay=GATE), ArgumentError, "the update rule 'linear' has no `decay`"),

@@ -88,7 +88,7 @@ ERRORS = [
     (
         lambda: ms.moe_group_router(X, BIAS, X[:, 1:], top_k=1, full_scores=True),
         ShapeError,
-        r"`projection_weight` of \(2, 7\) must be \(E, W\) for `logits` of \(T, W\), got \(2, 8\)",
+        r"`projection_weight` of \(2, 7\) must be \(E, 8\) for `logits` of \(2, 8\)",
     ),
 ]
 

@@ -120,11 +120,11 @@ ERRORS = [
     ),
     (lambda: ms.crop(IMAGE, border=(0, 4, 0, 3)), ShapeError, "has height 6; the result needs 7"),
     (lambda: ms.crop(IMAGE, border=(2, 0, 0, 0), scale=(3, 4)), ShapeError, "has width 5; the result needs 6"),
-    (lambda: ms.crop(IMAGE[0], border=(1, 1, 1, 1)), ShapeError, "must have 4 axes"),
+    (lambda: ms.crop(IMAGE[0], border=(1, 1, 1, 1)), ShapeError, r"`input` of \(3, 6, 5\) must be \(N, C, H, W\)"),
     (
         lambda: ms.image_scaler(IMAGE, bias=(1.0,)),
         ShapeError,
-        "`bias` holds 1 numbers, but `input` of .* has 3 channels",
+        r"`input` of \(.*\) must be \(N, 1, H, W\), as `bias` holds 1 numbers",
     ),
     (lambda: ms.affine(np.arange(3)), DTypeError, "floating-point"),
     (lambda: ms.dynamic_slice(IMAGE, [0], [1], [4]), AxisError, "axis 4|4"),

@@ -179,7 +179,7 @@ ERRORS = [
         ArgumentError,
         "`q_num_heads` 2 must be a multiple of `kv_num_heads` 3, or the other way round",
     ),
-    (lambda: ms.linear_attention(ONE, ONE[0], ONE, **HEAD), ShapeError, r"`key` of \(2, 4\) must be \(batch, length, "),
+    (lambda: ms.linear_attention(ONE, ONE[0], ONE, **HEAD), ShapeError, r"`key` of \(2, 4\) must be \(1, 2, "),
     (
         lambda: ms.linear_attention(ONE, ONE[..., :3], ONE, **HEAD),
         ShapeError,
@@ -203,7 +203,7 @@ ERRORS = [
     (
         lambda: ms.linear_attention_gate(X, X[0, 0], X[0, 0], X[0]),
         ShapeError,
-        r"`b` of \(3, 5\) must have the shape of",
+        r"`b` of \(3, 5\) must be \(2, 3, 5\), the shape of",
     ),
     (lambda: ms.linear_attention_gate(X, X[0], X[0, 0]), ShapeError, r"`dt_bias` has the shape \(3, 5\)"),
 ]

@@ -126,9 +126,13 @@ ERRORS = [
     (lambda: cut(mincharnum=0, tokenexp="a"), ArgumentError, "`mincharnum` is 0; it must be at least 1"),
     (lambda: cut(separators=[" ", ""]), ArgumentError, "`separators` has an empty string; it must then have nothing"),
     (lambda: ms.n_gram_repeat_block(IDS, f32(2, 3), ngram_size=0), ArgumentError, "`ngram_size` is 0"),
-    (lambda: ms.n_gram_repeat_block(IDS, f32(3, 3), ngram_size=1), ShapeError, r"`input_ids` of \(2, 3\) and `scores`"),
+    (
+        lambda: ms.n_gram_repeat_block(IDS, f32(3, 3), ngram_size=1),
+        ShapeError,
+        r"`scores` of \(3, 3\) must be \(2, V\)",
+    ),
     (lambda: ms.dynamic_time_warping(f32(2, 2, 2)), ShapeError, r"`input` of \(2, 2, 2\) must be \(M, N\) or \(1, M"),
-    (lambda: ms.dynamic_time_warping(f32(0, 2)), ShapeError, "not empty"),
+    (lambda: ms.dynamic_time_warping(f32(0, 2)), ShapeError, r"`input` of \(0, 2\) is empty"),
     (lambda: jax.jit(ms.dynamic_time_warping)(f32(2, 2)), StaticError, "the length of the path depends on `input`"),
 ]
 

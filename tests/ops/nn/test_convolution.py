@@ -290,7 +290,7 @@ W2 = f32(6, 4, 3, 3)
 ERRORS = [
     (lambda: conv(X2[0, 0], W2), ShapeError, r"conv: `x` has sizes \(7, 6\); it needs batch"),
     (lambda: conv(X2[:, :3], W2), ShapeError, r"conv: `w` of \(6, 4, 3, 3\) .* takes 4 channels, .* has 3"),
-    (lambda: conv(X2, W2, f32(5)), ShapeError, r"conv: `b` has sizes \(5,\); it must be \(6,\)"),
+    (lambda: conv(X2, W2, f32(5)), ShapeError, r"conv: `b` of \(5,\) must be \(6,\)"),
     (lambda: conv(X2, W2.astype(np.float16)), DTypeError, "conv: operands must have one .* x float32, w float16"),
     (lambda: conv(X2, W2, kernel_shape=(3, 2)), ShapeError, r"conv: `kernel_shape` is \(3, 2\)"),
     (
@@ -305,7 +305,7 @@ ERRORS = [
     (
         lambda: conv_transpose(X2, W2[:4], f32(1)),
         ShapeError,
-        r"conv_transpose: `b` has sizes \(1,\); it must be \(4,\)",
+        r"conv_transpose: `b` of \(1,\) must be \(4,\)",
     ),
     (lambda: conv_transpose(X2, W2[:4], output_padding=(1, 0)), ArgumentError, "conv_transpose: `output_padding`"),
 ]

@@ -136,13 +136,13 @@ ERRORS = [
     (
         lambda: jo.deform_conv(X, W, MOVED, group=2),
         ShapeError,
-        r"`offset` has sizes \(1, 16, 3, 3\); it must be \(1, 8",
+        r"`offset` of \(1, 16, 3, 3\) must be \(1, 8",
     ),
-    (lambda: jo.deform_conv(X, W, MOVED, B, M[:, :4], **GROUPS), ShapeError, r"`mask` has .* must be \(1, 8, 3, 3\)"),
+    (lambda: jo.deform_conv(X, W, MOVED, B, M[:, :4], **GROUPS), ShapeError, r"`mask` of .* must be \(1, 8, 3, 3\)"),
     (
         lambda: jo.deform_conv(X, W, MOVED, B[:1], **GROUPS),
         ShapeError,
-        r"deform_conv: `b` has sizes \(1,\); it must be",
+        r"deform_conv: `b` of \(1,\) must be",
     ),
     (lambda: jo.deform_conv(X, W, MOVED), ShapeError, "takes 2 channels, but"),
     (

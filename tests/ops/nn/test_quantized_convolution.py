@@ -179,7 +179,7 @@ ERRORS = [
         DTypeError,
         "`b` is float32; it must be int32",
     ),
-    (lambda: jo.qlinear_conv(X, S, Z, W, S, I8, S, Z, np.ones(2, "i4")), ShapeError, r"`b` has sizes \(2,\); it must"),
+    (lambda: jo.qlinear_conv(X, S, Z, W, S, I8, S, Z, np.ones(2, "i4")), ShapeError, r"`b` of \(2,\) must be"),
 ]
 
 

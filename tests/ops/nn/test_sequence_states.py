@@ -159,7 +159,7 @@ ERRORS = [
     (
         lambda: attend("key", floats(B, T + 1, 6)),
         ShapeError,
-        r"`key` of \(2, 6, 6\) must be .* `query` \(2, 5, 12\)",
+        r"`key` of \(2, 6, 6\) must be \(2, 5, heads \* size\), as `query` is \(2, 5, 12\)",
     ),
     (lambda: attend("key", floats(B, T, 8)), ShapeError, "differ in the size of a head"),
     (lambda: attend("value", floats(B, T, 7)), ShapeError, "7 elements of `value` .* do not divide into 2 heads"),

@@ -333,9 +333,9 @@ def test_the_direction_is_checked_at_load():
 
 
 BAD = [
-    ({"X": np.zeros((5, 3), np.float32)}, {}, ShapeError, r"lstm: `x` of \(5, 3\) must have 3 axes: \(steps, batch"),
-    ({"X": np.zeros(5, np.float32)}, {"layout": 1}, ShapeError, r"`x` of \(5,\) must have 3 axes: \(batch, steps"),
-    ({"R": np.zeros((16, 4), np.float32)}, {}, ShapeError, r"lstm: `r` of \(16, 4\) must have 3 axes: \(directions, 4"),
+    ({"X": np.zeros((5, 3), np.float32)}, {}, ShapeError, r"lstm: `x` of \(5, 3\) must be \(steps, batch, input"),
+    ({"X": np.zeros(5, np.float32)}, {"layout": 1}, ShapeError, r"`x` of \(5,\) must be \(batch, steps, input"),
+    ({"R": np.zeros((16, 4), np.float32)}, {}, ShapeError, r"lstm: `r` of \(16, 4\) must be \(directions, 4 · hidden"),
     ({"W": np.zeros((1, 12, 2), np.float32)}, {}, ShapeError, r"`w` of \(1, 12, 2\) must be \(1, 16, 2\); x is \(5, 3"),
     ({"P": np.zeros((1, 16), np.float32)}, {}, ShapeError, r"`p` of \(1, 16\) must be \(1, 12\); .* 4 hidden neurons"),
     ({"sequence_lens": np.int32([1, 2])}, {}, ShapeError, r"`sequence_lens` of \(2,\) must be \(3,\)"),

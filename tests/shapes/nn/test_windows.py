@@ -159,7 +159,7 @@ ERRORS = [
         ShapeError,
         r"`kernel_shape` is \(3, 1\), but `w` of \(6, 4, 3, 3\) has a kernel of \(3, 3\)",
     ),
-    (lambda: windows.bias("op", (1,), 6), ShapeError, r"`b` has sizes \(1,\); it must be \(6,\)"),
+    (lambda: windows.bias("op", (1,), 6), ShapeError, r"`b` of \(1,\) must be \(6,\), one per output"),
 ]
 
 

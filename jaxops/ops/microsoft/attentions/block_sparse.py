@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import flag, integer
+from jaxops.attributes import at_least, flag, integer
 from jaxops.dtypes import as_traced, floats_of_one_type, integral, require_integers
 from jaxops.errors import ArgumentError, describe
 from jaxops.ops.common.scaled_dot_product import merge_heads, rotated, scaled_dot_product_attention, split_heads
 from jaxops.ops.microsoft.attentions.cached_attention import scale_of
 from jaxops.ops.microsoft.attentions.rotary import rows as rows_of
+from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.microsoft.attentions import block_sparse as sizes_of, group_query as grouped, rotary as rotary_sizes
 from jaxops.signature import Traits
 from jaxops.static import Array, Tracer, array, jit_if_concrete
@@ -78,7 +79,7 @@ def sparse_attention(
     """
     op = "sparse_attention"
     heads, groups = integer(op, "num_heads", num_heads), integer(op, "kv_num_heads", kv_num_heads)
-    block = integer(op, "sparse_block_size", sparse_block_size)
+    block = at_least(op, "sparse_block_size", sparse_block_size, 1)
     floats = floats_of_one_type(
         op,
         query=query,
@@ -99,9 +100,9 @@ def sparse_attention(
         block_col_indices=block_col_indices,
         key_total_sequence_lengths=key_total_sequence_lengths,
     )
-    _, blocks = sizes_of.layouts(op, rows.shape, columns.shape, heads, block)
+    _, blocks = sizes_of.layouts(op, rows.shape, columns.shape, heads)
     sizes_of.room(op, new, buffer)
-    sizes_of.lengths(op, lengths.shape, batch)
+    must_fit(op, "key_total_sequence_lengths", lengths.shape, (batch,))
     tokens = array(total_sequence_length)
     require_integers(op, "total_sequence_length", tokens)
     if tokens.size != 1:

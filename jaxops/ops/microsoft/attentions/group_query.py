@@ -31,7 +31,12 @@ from jaxops.ops.microsoft.attentions.row_caches import (
     staged,
 )
 from jaxops.ops.microsoft.normalization import normalized
-from jaxops.shapes.microsoft.attentions import group_query as sizes_of, rotary as rotary_sizes
+from jaxops.shapes.arithmetic import must_fit
+from jaxops.shapes.microsoft.attentions import (
+    cached_attention as cached_sizes,
+    group_query as sizes_of,
+    rotary as rotary_sizes,
+)
 from jaxops.signature import Cache, Static, Traits, Weight
 from jaxops.static import Array, Dim, Tracer, array, is_symbolic, jit_if_concrete, known
 
@@ -168,7 +173,7 @@ def group_query_attention(
     past_k_shape, past_v_shape = (None if x is None else x.shape for x in (old_k, old_v))
     before = sizes_of.past(op, past_k_shape, past_v_shape, batch, kv_num_heads, size // 2 if bits == 4 else size)
     lengths = _integers(op, "seqlens_k", seqlens_k)
-    sizes_of.lengths(op, "seqlens_k", lengths.shape, batch)
+    must_fit(op, "seqlens_k", lengths.shape, (batch,), (batch, 1))
     total = _one(op, total_sequence_length)
     fresh = new if k is None else k.shape[1]
     if slides:
@@ -181,14 +186,14 @@ def group_query_attention(
     valid = None
     if query_seqlens is not None:
         valid = _integers(op, "query_seqlens", query_seqlens)
-        sizes_of.lengths(op, "query_seqlens", valid.shape, batch)
+        must_fit(op, "query_seqlens", valid.shape, (batch,), (batch, 1))
         if old_k is None or not causal:
             problem = "`past_key` and `past_value`" if causal else "`causal` = 1"
             raise SignatureError(f"{op}: `query_seqlens` needs {problem}")
-    sizes_of.bias(op, shapes[7], (batch, num_heads, new), total)
-    sizes_of.vectors(
-        op, head_sink=(shapes[8], num_heads), q_norm_weight=(shapes[9], size), k_norm_weight=(shapes[10], size)
-    )
+    cached_sizes.bias(op, shapes[7], batch, num_heads, new, total)
+    must_fit(op, "head_sink", shapes[8], (num_heads,))
+    must_fit(op, "q_norm_weight", shapes[9], (size,))
+    must_fit(op, "k_norm_weight", shapes[10], (size,))
     ids = None
     if not flag(op, "do_rotary", do_rotary):
         cos = sin = None

@@ -11,6 +11,7 @@ from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.common.scaled_dot_product import merge_heads, split_heads
 from jaxops.ops.microsoft.attentions.cached_attention import Options, cached, known_length, scale_of
 from jaxops.ops.microsoft.attentions.projected_attention import along_last, beam_samples
+from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.microsoft.attentions import cached_attention as sizes_of, multi_head as layouts
 from jaxops.signature import Bias, FourthOutput, Static, Traits
 from jaxops.static import Array, array, jit_if_concrete, known as known_value
@@ -106,8 +107,7 @@ def decoder_masked_multi_head_attention(
     """
     op = "decoder_masked_multi_head_attention"
     shape = array(query).shape
-    if len(shape) != 3 or shape[1] != 1:
-        raise ShapeError(f"{op}: `query` of {shape_text(shape)} must hold one token, (B, 1, D)")
+    must_fit(op, "query", shape, ("B", 1, "D"), reason=", one token")
     shared = flag(op, "past_present_share_buffer", past_present_share_buffer) and past_key is not None
     scores = flag(op, "output_qk", output_qk)
     options = _options(mask_filter_value, 0, shared, scores, op)

@@ -21,7 +21,7 @@ from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.common.scaled_dot_product import merge_heads, scaled_dot_product_attention, split_heads
 from jaxops.ops.microsoft.attentions.cached_attention import scale_of
 from jaxops.ops.microsoft.attentions.projected_attention import along_last, project
-from jaxops.shapes.arithmetic import agree
+from jaxops.shapes.arithmetic import must_agree, must_fit
 from jaxops.shapes.microsoft.attentions import (
     cached_attention as sizes_of,
     multi_head as layouts,
@@ -58,8 +58,7 @@ def packed_attention(
     """
     op = "packed_attention"
     x, w, b, extra = floats_of_one_type(op, input=input, weights=weights, bias=bias, attention_bias=attention_bias)
-    if x.ndim != 2:
-        raise ShapeError(f"{op}: `input` of {shape_text(x.shape)} must be (T, Di)")
+    must_fit(op, "input", x.shape, ("T", "Di"))
     hidden = None if qkv_hidden_sizes is None else ints(op, "qkv_hidden_sizes", qkv_hidden_sizes)
     width, _ = sizes_of.projections(op, x.shape, w.shape, b.shape, hidden, num_heads)
     offset, ends = _offsets(op, x, token_offset, cumulative_sequence_length, extra, num_heads)
@@ -130,13 +129,11 @@ def packed_multi_head_attention(
     q, k, v, b, extra = floats_of_one_type(
         op, query=query, key=key, value=value, bias=bias, attention_bias=attention_bias
     )
-    if k is None and q.ndim != 4:
-        raise ShapeError(f"{op}: `query` of {shape_text(q.shape)} must be (T, N, 3, H) if there is no key")
+    if k is None:
+        must_fit(op, "query", q.shape, ("T", "N", 3, "H"), reason=" if there is no key")
     k_shape, v_shape = (None if x is None else (1, *x.shape) for x in (k, v))
     _, _, new, size, value_size = layouts.heads(op, (1, *q.shape), k_shape, v_shape, num_heads)
-    problem = f"{op}: `key` and `value` have {new} tokens, but `query` has {q.shape[0]}"
-    if not agree(problem, new, q.shape[0]):
-        raise ShapeError(problem)
+    must_agree(f"{op}: `key` and `value` have {new} tokens, but `query` has {q.shape[0]}", (new,), q.shape[:1])
     layouts.bias(op, None if b is None else b.shape, num_heads * size, num_heads * value_size)
     if token_offset is None or cumulative_sequence_length is None:
         raise ArgumentError(f"{op}: `token_offset` and `cumulative_sequence_length` must be given")

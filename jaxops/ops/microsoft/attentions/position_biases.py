@@ -17,7 +17,7 @@ from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.common.scaled_dot_product import split_heads
 from jaxops.ops.microsoft.attentions.packing import restored
 from jaxops.ops.microsoft.attentions.projected_attention import along_last
-from jaxops.shapes.arithmetic import all_agree
+from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.microsoft.attentions import cached_attention as sizes_of, packing as packed_sizes
 from jaxops.signature import Bias, Static, Weight
 from jaxops.static import Array, Dim, jit_if_concrete, known
@@ -40,8 +40,7 @@ def relative_position_bias(
     """
     op = "relative_position_bias"
     (table,) = floating(op, bias_table=bias_table)
-    if table.ndim != 2:
-        raise ShapeError(f"{op}: `bias_table` of {shape_text(table.shape)} must be (buckets, N)")
+    must_fit(op, "bias_table", table.shape, ("buckets", "N"))
     length, keys = _length(op, "query_length", query_length), _length(op, "key_length", key_length)
     if length != keys:
         raise ShapeError(f"{op}: `query_length` is {length} and `key_length` is {keys}; they must be equal")
@@ -119,8 +118,7 @@ def gated_relative_position_bias(
     if offset is not None:
         packed_sizes.offsets(op, "query_layer", query.shape, offset.shape)
         query = restored((query, offset))
-    if query.ndim != 3:
-        raise ShapeError(f"{op}: `query_layer` of {shape_text(query.shape)} must be (B, S, N · H)")
+    must_fit(op, "query_layer", query.shape, ("B", "S", "N · H"))
     size = sizes_of.head_size(op, "query_layer", query.shape[2], num_heads)
     length, width = query.shape[1], w.shape[-1] if w.ndim else 0
     expected_sizes = {
@@ -131,9 +129,7 @@ def gated_relative_position_bias(
         "eco_a": (eco, (1, num_heads, 1, 1)),
     }
     for name, (value, sizes) in expected_sizes.items():
-        problem = f"{op}: `{name}` of {shape_text(value.shape)} must be {shape_text(sizes)}"
-        if not all_agree(problem, value.shape, sizes):
-            raise ShapeError(problem)
+        must_fit(op, name, value.shape, sizes)
     if width % 2:
         raise ShapeError(f"{op}: `weight` of {shape_text(w.shape)} must have an even number of columns")
     return _gated((query, first, rel, w, b, eco), num_heads)

@@ -19,7 +19,7 @@ from jaxops.kernels.matmul import dot
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.common.scaled_dot_product import merge_heads, rotated, scaled_dot_product_attention, split_heads
 from jaxops.ops.microsoft.attentions.cached_attention import Options, cached, known_length, scale_of
-from jaxops.shapes.arithmetic import agree, all_agree, sizes_fit
+from jaxops.shapes.arithmetic import agree, must_fit, sizes_fit
 from jaxops.shapes.microsoft.attentions import cached_attention as sizes_of
 from jaxops.signature import Bias, Static, Traits, Weight
 from jaxops.static import Array, array, jit_if_concrete, known
@@ -113,8 +113,7 @@ def decoder_masked_self_attention(
     """
     op = "decoder_masked_self_attention"
     shape = array(input).shape
-    if len(shape) != 3 or shape[1] != 1:
-        raise ShapeError(f"{op}: `input` of {shape_text(shape)} must hold one token, (B, 1, Di)")
+    must_fit(op, "input", shape, ("B", 1, "Di"), reason=", one token")
     return _projected(
         op,
         (input, weights, bias, mask_index, past, attention_bias, past_sequence_length),
@@ -169,8 +168,7 @@ def _projected(
     input, weights, bias, mask_index, past, attention_bias, past_length = inputs
     arrays = floats_of_one_type(op, input=input, weights=weights, bias=bias, past=past, attention_bias=attention_bias)
     x, w, b, old, extra = arrays
-    if x.ndim != 3:
-        raise ShapeError(f"{op}: `input` of {shape_text(x.shape)} must be (B, S, Di)")
+    must_fit(op, "input", x.shape, ("B", "S", "Di"))
     hidden = None if qkv_hidden_sizes is None else ints(op, "qkv_hidden_sizes", qkv_hidden_sizes)
     width, value_width = sizes_of.projections(op, x.shape, w.shape, None if b is None else b.shape, hidden, num_heads)
     size, batch, length = width // num_heads, x.shape[0], x.shape[1]
@@ -318,9 +316,7 @@ def decoder_attention(
     padding = None
     if settings["has_key_padding_mask"] and key_padding_mask is not None:
         padding = as_traced(key_padding_mask)
-        problem = f"{op}: `key_padding_mask` of {shape_text(padding.shape)} must be {shape_text((batch, length))}"
-        if not all_agree(problem, padding.shape, (batch, length)):
-            raise ShapeError(problem)
+        must_fit(op, "key_padding_mask", padding.shape, (batch, length))
     operands = (q, k, wq, wkv, b, old_k, old_v, padding)
     return _decoder(operands, num_heads, settings["static_kv"], scale_of(None, size), float(mask_filter_value))
 

@@ -13,7 +13,7 @@ from jaxops.errors import ArgumentError, ShapeError, UnsupportedError, shape_tex
 from jaxops.ops.common.scaled_dot_product import merge_heads, split_heads
 from jaxops.ops.microsoft.attentions.cached_attention import Options, cached, scale_of
 from jaxops.ops.microsoft.quantized.products import matmul_integer_to_float
-from jaxops.shapes.arithmetic import agree, must_agree, sizes_fit
+from jaxops.shapes.arithmetic import agree, must_agree, must_fit
 from jaxops.shapes.microsoft.attentions import cached_attention as shared_sizes
 from jaxops.signature import Bias, Traits, Weight
 from jaxops.static import Array, Dim, Sizes, jit_if_concrete
@@ -31,14 +31,6 @@ def _head_size(op: str, x: Sizes, w: Sizes, bias: Sizes, heads: int) -> Dim:
     if bias != w[1:]:
         must_agree(f"{op}: `bias` of {shape_text(bias)} must be {shape_text(w[1:])}", bias, w[1:])
     return w[1] // (3 * heads)
-
-
-def _past_length(op: str, sizes: Sizes, batch: Dim, heads: int, size: Dim) -> Dim:
-    """The number of keys in the past; ShapeError for other sizes."""
-    problem = f"{op}: `past` of {shape_text(sizes)} must be (2, {batch}, {heads}, P, {size})"
-    if not sizes_fit(problem, sizes, (2, batch, heads, None, size)):
-        raise ShapeError(problem)
-    return sizes[3]
 
 
 def qattention(
@@ -85,7 +77,8 @@ def qattention(
     offsets, old = floating(op, bias=bias, past=past)
     heads = integer(op, "num_heads", num_heads)
     size = _head_size(op, x.shape, w.shape, offsets.shape, heads)
-    before = 0 if old is None else _past_length(op, old.shape, x.shape[0], heads, size)
+    must_fit(op, "past", None if old is None else old.shape, (2, x.shape[0], heads, "P", size))
+    before = 0 if old is None else old.shape[3]
     (mask,) = integral(op, mask_index=mask_index)
     mask_sizes = None if mask is None else mask.shape
     shared_sizes.mask(op, "mask_index", mask_sizes, x.shape[0], x.shape[1], before + x.shape[1])

@@ -2,19 +2,22 @@
 
 __all__ = ["qlinear_conv"]
 
+from typing import Unpack
+
 import jax
 import jax.numpy as jnp
 
 from jaxops.attributes import flag
 from jaxops.ops.microsoft.fused_convolution import channels_first
 from jaxops.ops.nn import quantized_convolution as standard
-from jaxops.shapes.nn.windows import AutoPad
-from jaxops.signature import Bias, Traits, Weight
-from jaxops.static import Array, Ints
+from jaxops.ops.nn.convolution import ConvAttributes, conv
+from jaxops.signature import Bias, Traits, Weight, like
+from jaxops.static import Array
 
 TRAITS = Traits(kind="convolution", precision="exact")
 
 
+@like(conv)
 def qlinear_conv(
     x: Array,
     x_scale: Array,
@@ -26,13 +29,8 @@ def qlinear_conv(
     y_zero_point: Array,
     b: Bias[Array] | None = None,
     *,
-    auto_pad: AutoPad = "NOTSET",
     channels_last: int = 0,
-    dilations: Ints | None = None,
-    group: int = 1,
-    kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    **attributes: Unpack[ConvAttributes],
 ) -> jax.Array:
     """The convolution of the dequantized x and w, quantized: `jaxops.qlinear_conv`, also with the channels last.
 
@@ -47,19 +45,7 @@ def qlinear_conv(
     last = flag("qlinear_conv", "channels_last", channels_last)
     y = standard.qlinear_conv(
         channels_first("qlinear_conv", "x", x) if last else x,
-        x_scale,
-        x_zero_point,
-        w,
-        w_scale,
-        w_zero_point,
-        y_scale,
-        y_zero_point,
-        b,
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
+        *(x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, b),
+        **attributes,
     )
     return jnp.moveaxis(y, 1, -1) if last else y

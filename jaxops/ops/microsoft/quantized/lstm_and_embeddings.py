@@ -12,12 +12,17 @@ from jax import lax
 from jaxops.attributes import flag
 from jaxops.dtypes import as_traced, integral
 from jaxops.errors import DTypeError, ShapeError, SignatureError, shape_text
-from jaxops.ops.common.quantized_numbers import BYTES, dequantized, quantized, scale, with_parameters, zero_point
+from jaxops.ops.common.quantized_numbers import (
+    dequantized,
+    scale,
+    with_parameters,
+    with_zero_point,
+)
 from jaxops.ops.quantization.linear_quantization import dynamic_quantize_linear
 from jaxops.ops.recurrent.gate_activations import resolve
 from jaxops.ops.recurrent.layers import lstm_step
 from jaxops.ops.recurrent.recurrence import Cell, Direction, State, Step, Weights, directions, layer
-from jaxops.shapes.arithmetic import sizes_fit
+from jaxops.shapes.arithmetic import must_fit, sizes_fit
 from jaxops.signature import Bias, Traits, Weight, operator
 from jaxops.static import Array, Sizes, jit_if_concrete
 
@@ -99,20 +104,16 @@ def _rounded(x: jax.Array) -> jax.Array:
 
 def _floats(op: str, operand: str, weights: Any, by: Any, zero: Any) -> jax.Array:
     """The dequantized weights, in the layout of `lstm`."""
-    data, factor = quantized(op, operand, weights, BYTES), scale(op, f"{operand}_scale", by)
-    origin = zero_point(op, f"{operand}_zero_point", zero, data.dtype, f"`{operand}`")
-    return _dequantized((data, factor, origin), op, operand)
+    data, origin = with_zero_point(op, operand, weights, zero)
+    return _dequantized((data, scale(op, f"{operand}_scale", by), origin), op, operand)
 
 
 def _gate_scale_sizes(op: str, operand: str, weights: Sizes, sizes: Sizes) -> Sizes:
     """The sizes in which it broadcasts to weights (D, …, 4 · hidden): one for each direction, or for each column."""
     if len(weights) != 3:
         raise ShapeError(f"{op}: weights of {shape_text(weights)} must have three axes, the last one for the gates")
-    if sizes not in (weights[:1], (weights[0], weights[2])):
-        raise ShapeError(
-            f"{op}: `{operand}` of {shape_text(sizes)} does not fit weights of {shape_text(weights)}; it must be "
-            f"{shape_text(weights[:1])} or {shape_text((weights[0], weights[2]))}"
-        )
+    reason = f", as the weights are {shape_text(weights)}"
+    must_fit(op, operand, sizes, weights[:1], (weights[0], weights[2]), reason=reason)
     return (weights[0], 1, 1 if len(sizes) == 1 else weights[2])
 
 
@@ -198,8 +199,7 @@ def qembed_layer_normalization(
 
 def _check_embedding_tables(op: str, ids: Sizes, hidden: int, operands: dict[str, Sizes]) -> None:
     """ShapeError unless ids are (batch, steps) and each table of embeddings has `hidden` columns."""
-    if len(ids) != 2:
-        raise ShapeError(f"{op}: `input_ids` of {shape_text(ids)} must have two axes, batch and steps")
+    must_fit(op, "input_ids", ids, ("batch", "steps"))
     for operand, sizes in operands.items():
         id_sizes = ids if operand in ("segment_ids", "mask") else None
         expected = shape_text(id_sizes) if id_sizes else f"of {hidden} columns, as the word embedding is"

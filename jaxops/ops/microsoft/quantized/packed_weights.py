@@ -18,6 +18,7 @@ from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.common.quantized_numbers import quantized
 from jaxops.ops.microsoft.quantized.block_quantization import unpacked
 from jaxops.ops.microsoft.quantized.codebooks import codebook
+from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.signature import ElementType, Static, Weight, operator
 from jaxops.static import Array, Dim, Sizes, jit_if_concrete
@@ -230,8 +231,7 @@ def _blocks_per_row(op: str, data: Sizes, k: int, block: int, block_bytes: int) 
     if k < 1 or k % block:
         raise ArgumentError(f"{op}: `K` is {k}; it must be a positive multiple of {block}, the elements of a block")
     width = k // block * block_bytes
-    if len(data) != 2 or data[1] != width:
-        raise ShapeError(f"{op}: `data` of {shape_text(data)} must be (V, {width}), the bytes of rows of {k} elements")
+    must_fit(op, "data", data, ("V", width), reason=f", the bytes of rows of {k} elements")
     return k // block
 
 

@@ -13,9 +13,10 @@ from jaxops.dtypes import as_traced, floating
 from jaxops.errors import DTypeError, ShapeError, message, shape_text
 from jaxops.kernels.xla_workarounds import quotient
 from jaxops.ops.common.elementwise import broadcast_to
-from jaxops.ops.common.quantized_numbers import BYTES, quantized, scale, with_zero, zero_point
+from jaxops.ops.common.quantized_numbers import BYTES, quantized, scale, with_zero, with_zero_point
 from jaxops.ops.math.quantized_products import quantized_product
 from jaxops.ops.quantization.linear_quantization import dynamic_quantize_linear
+from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.math import linear_algebra as sizes_of, quantized_products as sizes_of_scales
 from jaxops.shapes.math.broadcasting import broadcast
 from jaxops.signature import Bias, Traits, Weight
@@ -68,23 +69,16 @@ def matmul_integer_to_float(
     [[24.25]]
     """
     op = "matmul_integer_to_float"
-    left, right = quantized(op, "a", a, BYTES), quantized(op, "b", b, BYTES)
-    zeros = (
-        None if a_zero_point is None else zero_point(op, "a_zero_point", a_zero_point, left.dtype, "`a`"),
-        None if b_zero_point is None else zero_point(op, "b_zero_point", b_zero_point, right.dtype, "`b`"),
-    )
+    left, left_zero = with_zero_point(op, "a", a, a_zero_point)
+    right, right_zero = with_zero_point(op, "b", b, b_zero_point)
     scales = scale(op, "a_scale", a_scale), scale(op, "b_scale", b_scale)
-    return _scaled_product((left, right, *zeros, *scales, *floating(op, bias=bias)), op)
+    return _scaled_product((left, right, left_zero, right_zero, *scales, *floating(op, bias=bias)), op)
 
 
 @jit_if_concrete
-def _scaled_product(operands: tuple[jax.Array | None, ...], op: str) -> jax.Array:
+def _scaled_product(operands: tuple[Any, ...], op: str) -> jax.Array:
     a, b, a_zero, b_zero, a_by, b_by, bias = operands
-    assert a is not None
-    assert b is not None
-    assert a_by is not None
-    assert b_by is not None
-    product = quantized_product(op, a, b, a_zero, b_zero)
+    product = quantized_product((a, b, a_zero, b_zero), op)
     if min(a.ndim, b.ndim) == 1:
         for name, value in (("a_scale", a_by), ("b_scale", b_by)):
             sizes_of_scales.single(op, name, value.shape)
@@ -123,8 +117,7 @@ def dynamic_quantize_matmul(
     if left.dtype != jnp.float32:
         raise DTypeError(f"{op}: `a` is {left.dtype.name}; it must be float32, use jaxops.cast")
     rounded, by, zero = dynamic_quantize_linear(left)
-    right = quantized(op, "b", b, BYTES)
-    origin = None if b_zero_point is None else zero_point(op, "b_zero_point", b_zero_point, right.dtype, "`b`")
+    right, origin = with_zero_point(op, "b", b, b_zero_point)
     operands = (rounded, right, zero, origin, by, scale(op, "b_scale", b_scale), *floating(op, bias=bias))
     return _scaled_product(operands, op)
 
@@ -159,16 +152,13 @@ def qgemm(
     [[25.0]]
     """
     op = "qgemm"
-    left, right = quantized(op, "a", a, BYTES), quantized(op, "b", b, BYTES)
+    left, left_zero = with_zero_point(op, "a", a, a_zero_point)
+    right, right_zero = with_zero_point(op, "b", b, b_zero_point)
     if (y_scale is None) != (y_zero_point is None):
         raise DTypeError(f"{op}: give both `y_scale` and `y_zero_point` for a quantized result, or none for float32")
     operands: tuple[Any, ...] = (
-        left,
-        right,
-        zero_point(op, "a_zero_point", a_zero_point, left.dtype, "`a`"),
-        zero_point(op, "b_zero_point", b_zero_point, right.dtype, "`b`"),
-        scale(op, "a_scale", a_scale),
-        scale(op, "b_scale", b_scale),
+        *(left, right, left_zero, right_zero),
+        *(scale(op, "a_scale", a_scale), scale(op, "b_scale", b_scale)),
         None if c is None else as_traced(c),
         None if y_scale is None else scale(op, "y_scale", y_scale),
         None if y_zero_point is None else quantized(op, "y_zero_point", y_zero_point, BYTES),
@@ -184,7 +174,7 @@ def _qgemm(operands: tuple[Any, ...], alpha: float, swap_a: bool, swap_b: bool) 
     a, b = _matrix(op, "a", a, swap_a), _matrix(op, "b", b, swap_b)
     for name, value in (("a_scale", a_by), ("a_zero_point", a_zero)):
         sizes_of_scales.single(op, name, value.shape)
-    total = quantized_product(op, a, b, a_zero, b_zero)
+    total = quantized_product((a, b, a_zero, b_zero), op)
     if c is not None:
         if broadcast(op, total.shape, c.shape) != total.shape:
             raise ShapeError(f"{op}: `c` of {shape_text(c.shape)} does not broadcast to {shape_text(total.shape)}")
@@ -200,6 +190,5 @@ def _qgemm(operands: tuple[Any, ...], alpha: float, swap_a: bool, swap_b: bool) 
 
 
 def _matrix(op: str, operand: str, x: jax.Array, swap: bool) -> jax.Array:
-    if x.ndim != 2:
-        raise ShapeError(f"{op}: `{operand}` of {shape_text(x.shape)} must have two axes")
+    must_fit(op, operand, x.shape, ("rows", "columns"))
     return lax.transpose(x, (1, 0)) if swap else x

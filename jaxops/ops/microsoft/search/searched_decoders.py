@@ -19,6 +19,7 @@ from jaxops.errors import (
     describe,
     shape_text,
 )
+from jaxops.shapes.arithmetic import must_fit
 from jaxops.signature import Subgraph
 from jaxops.static import CUTTABLE, Tracer, jit_if_concrete
 
@@ -52,11 +53,8 @@ def check_ids(op: str, input_ids: Any, attention_mask: Any) -> None:
             raise DTypeError(f"{op}: `{name}` must be int32, got {describe(value)}")
     if input_ids.ndim != 2 or 0 in input_ids.shape:
         raise ShapeError(f"{op}: `input_ids` of {shape_text(input_ids.shape)} must be (batch, sequence), and not empty")
-    if attention_mask is not None and attention_mask.shape != input_ids.shape:
-        raise ShapeError(
-            f"{op}: `attention_mask` of {shape_text(attention_mask.shape)} must have the shape of `input_ids`, "
-            f"{shape_text(input_ids.shape)}"
-        )
+    if attention_mask is not None:
+        must_fit(op, "attention_mask", attention_mask.shape, input_ids.shape, reason=", the shape of `input_ids`")
 
 
 def last_length(op: str, max_length: Any, length: Any, operand: str = "input_ids") -> int:

@@ -1,21 +1,17 @@
 """Sizes of attention whose mask is given by blocks."""
 
 from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
-from jaxops.shapes.arithmetic import sizes_fit
+from jaxops.shapes.arithmetic import must_fit
 from jaxops.static import Dim, Sizes, Undecided
 
 
-def layouts(op: str, rows: Sizes, columns: Sizes, heads: int, block: int) -> tuple[Dim, Dim]:
+def layouts(op: str, rows: Sizes, columns: Sizes, heads: int) -> tuple[Dim, Dim]:
     """(layouts, blocks) of block_row_indices (layouts, blocks + 1) and block_col_indices (layouts, n)."""
-    if block < 1:
-        raise ArgumentError(f"{op}: `sparse_block_size` is {block}; it must be positive")
     if len(rows) != 2 or (isinstance(rows[1], int) and rows[1] < 2):
         raise ShapeError(f"{op}: `block_row_indices` of {shape_text(rows)} must be (layouts, blocks + 1)")
     if not isinstance(rows[0], int) or rows[0] < 1 or heads % rows[0]:
         raise ShapeError(f"{op}: the {rows[0]} layouts of `block_row_indices` must divide the {heads} heads")
-    problem = f"{op}: `block_col_indices` of {shape_text(columns)} must be ({rows[0]}, n), as the row indices"
-    if len(columns) != 2 or not sizes_fit(problem, columns, (rows[0], None)):
-        raise ShapeError(problem)
+    must_fit(op, "block_col_indices", columns, (rows[0], "n"), reason=", as the row indices")
     return rows[0], rows[1] - 1
 
 
@@ -27,13 +23,6 @@ def room(op: str, new: Dim, buffer: Dim) -> None:
             raise ShapeError(problem)
     except Undecided as error:
         raise SizeError(problem, new, buffer, needs=f"{new} <= {buffer}") from error
-
-
-def lengths(op: str, sizes: Sizes, batch: Dim) -> None:
-    """Checks `key_total_sequence_lengths`, one number for each sample."""
-    problem = f"{op}: `key_total_sequence_lengths` of {shape_text(sizes)} must be {shape_text((batch,))}"
-    if not sizes_fit(problem, sizes, (batch,)):
-        raise ShapeError(problem)
 
 
 def total(op: str, count: Dim, new: Dim, buffer: Dim, masked: Dim) -> None:

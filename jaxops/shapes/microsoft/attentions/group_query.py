@@ -1,7 +1,7 @@
 """Sizes of GroupQueryAttention: heads, the rows of its cache, and its optional operands."""
 
 from jaxops.errors import ArgumentError, ShapeError, SizeError, shape_text
-from jaxops.shapes.arithmetic import agree, all_agree, must_agree, sizes_fit
+from jaxops.shapes.arithmetic import agree, all_agree, sizes_fit
 from jaxops.static import Dim, Sizes, Undecided
 
 
@@ -88,30 +88,6 @@ def window(op: str, before: Dim, size: int) -> Dim:
     except Undecided as error:
         raise SizeError(problem, before, needs=f"{before} >= {size}", fix=size) from error
     return before
-
-
-def lengths(op: str, name: str, sizes: Sizes, batch: Dim) -> None:
-    """Checks an operand of one number for each sample."""
-    problem = f"{op}: `{name}` of {shape_text(sizes)} must be {shape_text((batch,))}"
-    if len(sizes) not in (1, 2) or not all_agree(problem, sizes, (batch, 1)[: len(sizes)]):
-        raise ShapeError(problem)
-
-
-def bias(op: str, sizes: Sizes | None, scores: Sizes, total: Dim) -> None:
-    """Checks `attention_bias`, which broadcasts from (1 or B, 1 or N, S, total)."""
-    problem = (
-        f"{op}: `attention_bias` of {shape_text(sizes or ())} must be "
-        f"(1 or {scores[0]}, 1 or {scores[1]}, {scores[2]}, {total})"
-    )
-    if not sizes_fit(problem, sizes, *((b, n, scores[2], total) for b in (scores[0], 1) for n in (scores[1], 1))):
-        raise ShapeError(problem)
-
-
-def vectors(op: str, **operands: tuple[Sizes | None, Dim]) -> None:
-    """Checks 1-D operands: each comes with its sizes, None if it is left out, and the length it must have."""
-    for name, (sizes, length) in operands.items():
-        if sizes is not None and sizes != (length,):
-            must_agree(f"{op}: `{name}` of {shape_text(sizes)} must be {shape_text((length,))}", sizes, (length,))
 
 
 def scales(op: str, kind: str, channels: Sizes, key: Sizes | None = None, value: Sizes | None = None) -> None:

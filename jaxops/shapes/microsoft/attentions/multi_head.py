@@ -1,7 +1,7 @@
 """Sizes of MultiHeadAttention: the layouts of queries, keys and values, and their cache."""
 
 from jaxops.errors import ShapeError, shape_text
-from jaxops.shapes.arithmetic import agree, sizes_fit
+from jaxops.shapes.arithmetic import agree, must_fit, sizes_fit
 from jaxops.shapes.microsoft.attentions.cached_attention import head_size
 from jaxops.static import Dim, Sizes
 
@@ -33,8 +33,7 @@ def heads(op: str, query: Sizes, key: Sizes | None, value: Sizes | None, count: 
 
 def bias(op: str, sizes: Sizes | None, width: Dim, value_width: Dim) -> None:
     """Checks the bias of queries, keys and values, (D + D + Dv,)."""
-    if sizes not in (None, (2 * width + value_width,)):
-        raise ShapeError(f"{op}: `bias` of {shape_text(sizes or ())} must be {shape_text((2 * width + value_width,))}")
+    must_fit(op, "bias", sizes, (2 * width + value_width,))
 
 
 def past(op: str, key: Sizes | None, value: Sizes | None, expected: tuple[Dim, Dim, Dim], value_size: Dim) -> None:

@@ -1,14 +1,13 @@
 """Sizes of packed batches: their tokens, offsets and lengths."""
 
 from jaxops.errors import ShapeError, shape_text
-from jaxops.shapes.arithmetic import sizes_fit
+from jaxops.shapes.arithmetic import must_fit
 from jaxops.static import Sizes
 
 
 def offsets(op: str, operand: str, tokens: Sizes, offset: Sizes) -> None:
     """Checks packed tokens, an operand of (T, D), and their token_offset (B, S)."""
-    if len(tokens) != 2:
-        raise ShapeError(f"{op}: `{operand}` of {shape_text(tokens)} must be (T, D)")
+    must_fit(op, operand, tokens, ("T", "D"))
     places(op, tokens, offset, None)
 
 
@@ -19,6 +18,4 @@ def places(op: str, tokens: Sizes, offset: Sizes, cumulative: Sizes | None) -> N
         raise ShapeError(
             f"{op}: `token_offset` of {shape_text(offset)} must be (B, S) with room for {tokens[0]} tokens"
         )
-    problem = f"{op}: `cumulative_sequence_length` of {shape_text(cumulative or ())} must be ({offset[0] + 1},)"
-    if not sizes_fit(problem, cumulative, (offset[0] + 1,)):
-        raise ShapeError(problem)
+    must_fit(op, "cumulative_sequence_length", cumulative, (offset[0] + 1,))

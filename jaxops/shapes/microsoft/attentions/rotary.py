@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import agree, all_agree, at_least, divided, sizes_fit
+from jaxops.shapes.arithmetic import agree, all_agree, at_least, divided, must_fit
 from jaxops.static import Dim, Sizes
 
 
@@ -12,10 +12,9 @@ def by_heads(op: str, sizes: Sizes, num_heads: int, rotary_dim: int, width: Dim)
 
     Without `rotary_dim` whole heads are rotated, so H is twice the width; else the input is split into `num_heads`.
     """
+    must_fit(op, "input", sizes, ("B", "S", "N · H"), ("B", "N", "S", "H"))
     if len(sizes) == 4:
         return sizes[0], sizes[2], sizes[1], sizes[3]
-    if len(sizes) != 3:
-        raise ShapeError(f"{op}: `input` of {shape_text(sizes)} must be (B, S, N · H) or (B, N, S, H)")
     batch, length, hidden = sizes
     if rotary_dim and num_heads < 1:
         raise ArgumentError(f"{op}: `num_heads` is {num_heads}; with `rotary_embedding_dim` it must be at least 1")
@@ -43,10 +42,7 @@ def tables(op: str, cos: Sizes, sin: Sizes, head_size: Dim, rotary_dim: int) -> 
 def positions(op: str, ids: Sizes, expected: Sizes) -> None:
     """Checks `position_ids` of these sizes; a single number is that of the first token."""
     single: list[Sizes] = [(), (1,)] if len(expected) == 2 else []
-    more = " or (1,)" if single else ""
-    problem = f"{op}: `position_ids` of {shape_text(ids)} must be {shape_text(expected)}{more}"
-    if not sizes_fit(problem, ids, expected, *single):
-        raise ShapeError(problem)
+    must_fit(op, "position_ids", ids, expected, *single)
 
 
 def streams(op: str, sections: Sequence[int], layout: int, width: int) -> list[int]:

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import agree, must_agree
+from jaxops.shapes.arithmetic import agree, must_fit
 from jaxops.static import Dim, Sizes
 
 
@@ -32,14 +32,9 @@ def matrix(op: str, n: int, k: int, bits: int, block_size: int, operands: dict[s
         "g_idx": ((k,), (blocks * block_size,)),
         "bias": ((n,),),
     }
+    reason = f", as N is {n} and K is {k}, in {bits} bits and blocks of {block_size}"
     for operand, allowed in expected.items():
-        sizes = operands.get(operand)
-        if sizes is not None and sizes not in allowed:
-            choices = " or ".join(map(shape_text, allowed))
-            raise ShapeError(
-                f"{op}: `{operand}` of {shape_text(sizes)} does not fit N {n}, K {k}, {bits} bits and blocks of "
-                f"{block_size}; it must be {choices}"
-            )
+        must_fit(op, operand, operands.get(operand), *allowed, reason=reason)
     return blocks
 
 
@@ -78,9 +73,4 @@ def table(
         )
     if zero_points is not None:
         expected_zeros = tuple(-(-s // per_byte) if i == axis else s for i, s in enumerate(scales))
-        if zero_points != expected_zeros:
-            must_agree(
-                f"{op}: `zero_points` of {shape_text(zero_points)} must be {shape_text(expected_zeros)}",
-                zero_points,
-                expected_zeros,
-            )
+        must_fit(op, "zero_points", zero_points, expected_zeros)

@@ -142,7 +142,7 @@ def call(**changed):
 
 
 ERRORS = [
-    ({"sparse_block_size": 0}, ArgumentError, "`sparse_block_size` is 0; it must be positive"),
+    ({"sparse_block_size": 0}, ArgumentError, "`sparse_block_size` is 0; it must be at least 1"),
     ({"block_row_indices": MASK[0][0]}, ShapeError, r"`block_row_indices` of \(5,\) must be \(layouts, blocks \+ 1\)"),
     ({"block_row_indices": MASK[0][[0, 0, 0]]}, ShapeError, "the 3 layouts of `block_row_indices` must divide the 4"),
     ({"block_col_indices": MASK[1][:1]}, ShapeError, r"`block_col_indices` of \(1, \d+\) must be \(2, n\)"),

@@ -181,7 +181,7 @@ ERRORS = [
     (
         lambda: decoder_masked_multi_head_attention(Q, K, V, **ONE),
         ShapeError,
-        r"`query` of \(2, 3, 8\) must hold one token",
+        r"`query` of \(2, 3, 8\) must be \(B, 1, D\), one token",
     ),
     (
         lambda: decoder_masked_multi_head_attention(*STEP, None, None, *BUFFER, **SHARED),

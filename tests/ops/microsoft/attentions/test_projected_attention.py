@@ -236,7 +236,11 @@ ERRORS = [
         ArgumentError,
         "`rotary_embedding_dim` is 6; it must be even and at most 4",
     ),
-    (lambda: decoder_masked_self_attention(X, W, B, **ONE), ShapeError, r"`input` of .* must hold one token"),
+    (
+        lambda: decoder_masked_self_attention(X, W, B, **ONE),
+        ShapeError,
+        r"must be \(B, 1, Di\), one token",
+    ),
     (
         lambda: decoder_masked_self_attention(X[:, :1], W, B, beam_width=2, **ONE),
         ArgumentError,

@@ -134,7 +134,7 @@ ERRORS = [
     (
         lambda: rotary_embedding(X, IDS[:, :3], *T4),
         ShapeError,
-        r"`position_ids` of \(2, 3\) must be \(2, 5\) or \(1,\)",
+        r"`position_ids` of \(2, 3\) must be \(2, 5\) or \(\) or \(1,\)",
     ),
     (
         lambda: rotary_embedding(X, IDS, T4[0], T2[0]),

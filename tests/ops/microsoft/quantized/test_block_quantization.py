@@ -145,7 +145,7 @@ ONE = np.ones((4, 1), f32)
 ERRORS = [
     (lambda: ms.matmul_nbits(A, B, S, **AT, bits=3), ArgumentError, "`bits` is 3; it must be 2, 4 or 8"),
     (lambda: ms.matmul_nbits(A, B, S, **{**AT, "block_size": 24}), ArgumentError, "`block_size` is 24; it must be a p"),
-    (lambda: ms.matmul_nbits(A, B[:2], S, **AT), ShapeError, r"`b` of \(2, 2, 8\) does not fit .* must be \(3, 2, 8\)"),
+    (lambda: ms.matmul_nbits(A, B[:2], S, **AT), ShapeError, r"`b` of \(2, 2, 8\) must be \(3, 2, 8\), as N is 3"),
     (lambda: ms.matmul_nbits(A, B, S[:2], **AT), ShapeError, r"`scales` of .* must be \(3, 2\) or \(6,\)"),
     (lambda: ms.matmul_nbits(A, B, S, B[0], **AT), ShapeError, r"`zero_points` of .* must be \(3, 1\) or \(3,\)"),
     (lambda: ms.matmul_nbits(A[:, 1:], B, S, **AT), ShapeError, r"`a` of \(2, 31\) must have K, 32, elements"),

@@ -108,7 +108,7 @@ ERRORS = [
     (lambda: ms.qgemm(A, S, Z, B, S, Z, None, S), DTypeError, "give both `y_scale` and `y_zero_point`"),
     (lambda: ms.qgemm(A, S, Z, B, S, Z, np.ones(4, f32)), DTypeError, "`c` must be int32"),
     (lambda: ms.qgemm(A, S, Z, B, S, Z, np.ones((1, 2, 4), "i4")), ShapeError, "`c` of .* does not broadcast to"),
-    (lambda: ms.qgemm(A[0], S, Z, B, S, Z), ShapeError, r"`a` of \(3,\) must have two axes"),
+    (lambda: ms.qgemm(A[0], S, Z, B, S, Z), ShapeError, r"`a` of \(3,\) must be \(rows, columns\)"),
     (lambda: ms.qgemm(A, np.ones(2, f32), Z, B, S, Z), ShapeError, r"`a_scale` of \(2,\) must be a scalar"),
     (lambda: ms.matmul_integer16(A, B), DTypeError, "`a` is uint8; it must be of type int16, uint16"),
 ]

@@ -88,7 +88,7 @@ ERRORS = [
     ),
     (lambda: call(S.astype(np.float32)), DTypeError, "`src_tokens` must be integers"),
     (lambda: jax.jit(call)(S), StaticError, r"the number of tokens depends on `pred_tokens`, .*\n.*\n.*give `size`"),
-    (lambda: call(size=-1), ArgumentError, "`size` is -1; it must not be negative"),
+    (lambda: call(size=-1), ArgumentError, "`size` is -1; it must be at least 0"),
 ]
 
 

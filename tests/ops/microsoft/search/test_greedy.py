@@ -157,7 +157,7 @@ ERRORS = [
     (lambda: call(IDS.astype(np.int64)), DTypeError, "`input_ids` must be int32, got int64"),
     (lambda: call(IDS[0]), ShapeError, r"`input_ids` of \(5,\) must be \(batch, sequence\)"),
     (lambda: call(IDS[:, :0]), ShapeError, r"`input_ids` of \(3, 0\) must be .* not empty"),
-    (lambda: call(attention_mask=MASK[:2]), ShapeError, r"`attention_mask` of \(2, 5\) must have the shape"),
+    (lambda: call(attention_mask=MASK[:2]), ShapeError, r"`attention_mask` of \(2, 5\) must be \(3, 5\), the shape"),
     (lambda: call(vocab_mask=WORDS), ShapeError, r"`vocab_mask` of \(23,\) must be \(8,\)"),
     (lambda: call(prefix_vocab_mask=FIRST), ShapeError, r"`prefix_vocab_mask` of \(3, 23\) must be \(3, 8\)"),
     (lambda: call(repetition_penalty=np.float32([0])), ArgumentError, "`repetition_penalty` is 0.0; .* positive"),
