@@ -62,9 +62,7 @@ def _is_iterator(value: Any) -> bool:
     return isinstance(value, Iterator)
 
 
-def custom_operators(
-    functions: Mapping[tuple[str, str], Callable[..., Any]],
-) -> dict[tuple[str, str], CustomOperator]:
+def custom_operators(functions: Mapping[tuple[str, str], Callable[..., Any]]) -> dict[tuple[str, str], CustomOperator]:
     """The operators by (domain, name). Raises ArgumentError for another key, or what cannot be called."""
     operators = {}
     for key, fn in functions.items():

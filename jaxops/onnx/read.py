@@ -21,13 +21,7 @@ from jaxops.memory import bounded
 from jaxops.onnx.nchwc import without_blocks
 from jaxops.onnx.open import Parsed, Readable, parsed
 from jaxops.onnx.unbound import Function, OperatorName, Reference, Source
-from jaxops.onnx.validate import (
-    check_attributes,
-    check_references,
-    domain_of,
-    opsets_of,
-    text_of,
-)
+from jaxops.onnx.validate import check_attributes, check_references, domain_of, opsets_of, text_of
 
 # What makes a tensor whose data is in another file.
 _External: TypeAlias = Callable[[TensorProto, np.dtype], Tensor]

@@ -179,12 +179,7 @@ EarlyResizeMode = Literal["nearest", "linear"]  # 'cubic' came with opset 11
 # Without 'half_pixel_symmetric', which came with opset 19. The texts from 13 on lack 'tf_half_pixel_for_nn', but
 # models of those opsets have it, and onnxruntime runs them.
 CoordinateMode = Literal[
-    "half_pixel",
-    "pytorch_half_pixel",
-    "align_corners",
-    "asymmetric",
-    "tf_half_pixel_for_nn",
-    "tf_crop_and_resize",
+    "half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"
 ]
 
 

@@ -126,9 +126,7 @@ def _check_factor(a: SizeRatio, b: SizeRatio) -> None:
     for numerator in (n.numerator for n in (a, b) if n.base is None):
         if isinstance(numerator, int) and abs(numerator) > _NUMERATOR:
             raise SizeError(
-                f"the factor {numerator} of a symbolic size is not a ratio of small integers",
-                a.numerator,
-                b.numerator,
+                f"the factor {numerator} of a symbolic size is not a ratio of small integers", a.numerator, b.numerator
             )
 
 

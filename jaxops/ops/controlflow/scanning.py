@@ -20,10 +20,7 @@ from jaxops.static import UNKNOWN, Array, Ints, Tracer, array
 Body: TypeAlias = Annotated[
     Callable[..., Sequence[Any]],
     Subgraph(
-        first=0,
-        carries=True,
-        not_carried="num_scan_inputs",
-        of_rows=("scan_output_axes", "scan_output_directions"),
+        first=0, carries=True, not_carried="num_scan_inputs", of_rows=("scan_output_axes", "scan_output_directions")
     ),
 ]
 

@@ -4,14 +4,7 @@ Each operator draws from a key: `rng`, or one made from `seed`, a float32 number
 they are those of `jax.random`, not those of another implementation. 16-bit types are drawn in float32 and rounded.
 """
 
-__all__ = [
-    "bernoulli",
-    "multinomial",
-    "random_normal",
-    "random_normal_like",
-    "random_uniform",
-    "random_uniform_like",
-]
+__all__ = ["bernoulli", "multinomial", "random_normal", "random_normal_like", "random_uniform", "random_uniform_like"]
 
 from collections.abc import Callable
 from typing import Any
@@ -149,12 +142,7 @@ def bernoulli(
 
 
 def multinomial(
-    input: Array,
-    *,
-    dtype: ElementType = np.int32,
-    sample_size: int = 1,
-    seed: float | None = None,
-    rng: Any = None,
+    input: Array, *, dtype: ElementType = np.int32, sample_size: int = 1, seed: float | None = None, rng: Any = None
 ) -> jax.Array:
     """Classes drawn at random, with replacement.
 

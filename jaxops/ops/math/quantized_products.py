@@ -10,14 +10,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.kernels.matmul.int8 import matrix_product, without_zero
-from jaxops.ops.common.quantized_numbers import (
-    BYTES,
-    FLOAT8,
-    quantized,
-    requantized,
-    scale,
-    with_zero_point,
-)
+from jaxops.ops.common.quantized_numbers import BYTES, FLOAT8, quantized, requantized, scale, with_zero_point
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.shapes.math import linear_algebra as sizes_of, quantized_products as sizes_of_scales
 from jaxops.signature import Traits, Weight

@@ -27,12 +27,7 @@ TRAITS = Traits(precision="exact")
 
 
 def dft(
-    input: Array,
-    dft_length: Static = None,
-    axis: Static = None,
-    *,
-    inverse: int = 0,
-    onesided: int = 0,
+    input: Array, dft_length: Static = None, axis: Static = None, *, inverse: int = 0, onesided: int = 0
 ) -> jax.Array:
     """The discrete Fourier transform along an axis: Σ x[n] · e^(-2πikn/N).
 
@@ -97,12 +92,7 @@ def _pairs(values: Any, dtype: Any) -> jax.Array:
 
 
 def stft(
-    signal: Array,
-    frame_step: Static,
-    window: Array | None = None,
-    frame_length: Static = None,
-    *,
-    onesided: int = 1,
+    signal: Array, frame_step: Static, window: Array | None = None, frame_length: Static = None, *, onesided: int = 1
 ) -> jax.Array:
     """The discrete Fourier transform of each frame of a signal.
 

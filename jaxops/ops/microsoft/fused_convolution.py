@@ -111,10 +111,7 @@ def channels_first(op: str, operand: str, value: Any) -> jax.Array:
 
 @like(conv)
 def nhwc_conv(
-    x: Array,
-    w: Weight[Array],
-    b: Bias[Array] | None = None,
-    **attributes: Unpack[ConvAttributes],
+    x: Array, w: Weight[Array], b: Bias[Array] | None = None, **attributes: Unpack[ConvAttributes]
 ) -> jax.Array:
     """`conv` with the channels of x, w and the result on the last axis.
 

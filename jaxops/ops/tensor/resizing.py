@@ -238,9 +238,7 @@ def _sample(x: Any, p: Resized, how: Sampling) -> Any:
 
 def _unresolved(p: Resized) -> SizeError:
     return SizeError(
-        f"resize: axis {p.axis} goes from {p.size} to {p.length}; for strings, both must be numbers",
-        p.size,
-        p.length,
+        f"resize: axis {p.axis} goes from {p.size} to {p.length}; for strings, both must be numbers", p.size, p.length
     )
 
 

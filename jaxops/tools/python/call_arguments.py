@@ -14,12 +14,7 @@ from jaxops.tools.python.operands import Nested, Operand
 
 
 def arguments(
-    fn: Callable[..., Any],
-    spelling: str,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    *,
-    short_floats: bool = False,
+    fn: Callable[..., Any], spelling: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, short_floats: bool = False
 ) -> Group:
     """The text of a call: without arguments that equal their default, positional ones first."""
     bound = inspect.signature(fn).bind(*args, **kwargs)

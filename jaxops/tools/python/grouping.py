@@ -119,11 +119,7 @@ def _child(step: Step, prefix: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 def _called(
-    steps: list[Step],
-    path: tuple[str, ...],
-    outside: set[str],
-    facts: Mapping[str, Any],
-    paths: Mapping[str, str],
+    steps: list[Step], path: tuple[str, ...], outside: set[str], facts: Mapping[str, Any], paths: Mapping[str, str]
 ) -> Step:
     """A call of a new function with these steps."""
     outputs = [name for step in steps for name in step.targets if name and name in outside]

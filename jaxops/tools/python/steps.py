@@ -154,12 +154,7 @@ class Reader:
         return steps, [_result(values[value.name]) for value in graph.outputs]
 
     def _node(
-        self,
-        node: Node,
-        number: int,
-        inputs: list[Any],
-        values: ChainMap[str, Any],
-        steps: list[Step],
+        self, node: Node, number: int, inputs: list[Any], values: ChainMap[str, Any], steps: list[Step]
     ) -> Sequence[Any]:
         if node.operator.function is ops.identity:
             return inputs

@@ -119,10 +119,7 @@ def decoder_masked_multi_head_attention(
 
 def _options(masked: float, causal: int, shared: bool, scores: bool, op: str) -> Options:
     return Options(
-        masked=float(masked),
-        causal=flag(op, "unidirectional", causal),
-        shared=shared,
-        stage="bias" if scores else None,
+        masked=float(masked), causal=flag(op, "unidirectional", causal), shared=shared, stage="bias" if scores else None
     )
 
 

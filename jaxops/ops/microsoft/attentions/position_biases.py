@@ -105,13 +105,7 @@ def gated_relative_position_bias(
     """
     op = "gated_relative_position_bias"
     arrays = floating(
-        op,
-        query_layer=query_layer,
-        query_bias=query_bias,
-        rel_pos=rel_pos,
-        weight=weight,
-        bias=bias,
-        eco_a=eco_a,
+        op, query_layer=query_layer, query_bias=query_bias, rel_pos=rel_pos, weight=weight, bias=bias, eco_a=eco_a
     )
     query, first, rel, w, b, eco = arrays
     (offset,) = integral(op, token_offset=token_offset)

@@ -193,11 +193,7 @@ def _projected(
     turned = (rotary_embedding_dim or size) if flag(op, "do_rotary", do_rotary) else 0
     if turned % 2 or turned > size:
         raise ArgumentError(f"{op}: `rotary_embedding_dim` is {turned}; it must be even and at most {size}")
-    options = Options(
-        masked=float(mask_filter_value),
-        causal=flag(op, "unidirectional", unidirectional),
-        shared=shared,
-    )
+    options = Options(masked=float(mask_filter_value), causal=flag(op, "unidirectional", unidirectional), shared=shared)
     static_before, traced_before = (before, None) if shared and isinstance(before, int) else (None, before)
     operands = (x, w, b, mask, old, extra, traced_before if shared else None, beams)
     return _attention(operands, num_heads, width, turned, static_before, scale_of(scale, size), options)

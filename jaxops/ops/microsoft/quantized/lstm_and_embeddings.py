@@ -12,12 +12,7 @@ from jax import lax
 from jaxops.attributes import flag
 from jaxops.dtypes import as_traced, integral
 from jaxops.errors import DTypeError, ShapeError, SignatureError, shape_text
-from jaxops.ops.common.quantized_numbers import (
-    dequantized,
-    scale,
-    with_parameters,
-    with_zero_point,
-)
+from jaxops.ops.common.quantized_numbers import dequantized, scale, with_parameters, with_zero_point
 from jaxops.ops.quantization.linear_quantization import dynamic_quantize_linear
 from jaxops.ops.recurrent.gate_activations import resolve
 from jaxops.ops.recurrent.layers import lstm_step

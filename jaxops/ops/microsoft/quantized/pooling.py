@@ -95,13 +95,7 @@ def _operands(op: str, x: Any, by: Any, zero: Any, y_by: Any, y_zero: Any) -> tu
 
 
 def qlinear_global_average_pool(
-    x: Array,
-    x_scale: Array,
-    x_zero_point: Array,
-    y_scale: Array,
-    y_zero_point: Array,
-    *,
-    channels_last: int = 0,
+    x: Array, x_scale: Array, x_zero_point: Array, y_scale: Array, y_zero_point: Array, *, channels_last: int = 0
 ) -> jax.Array:
     """The mean over the spatial axes of the dequantized x, quantized.
 

@@ -133,7 +133,4 @@ def results(operands: tuple[Any, ...], count: int) -> tuple[Any, Any]:
 
     beams = lax.fori_loop(0, k, add, beams)
     order = jnp.argsort(-beams.ended_scores, axis=1, stable=True)[:, :count]
-    return (
-        jnp.take_along_axis(beams.ended, order[:, :, None], 1),
-        jnp.take_along_axis(beams.ended_scores, order, 1),
-    )
+    return (jnp.take_along_axis(beams.ended, order[:, :, None], 1), jnp.take_along_axis(beams.ended_scores, order, 1))
