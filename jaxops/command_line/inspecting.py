@@ -8,47 +8,24 @@ from jaxops.command_line.shared import busy, command, inputs, loaded, path_of, s
 
 def add(commands: Any) -> None:
     """Adds the commands."""
-    command(
-        commands,
-        "check",
-        _check,
-        "list the operators of a model and whether jaxops has them; needs no weights",
-        "check model.onnx",
-        weights=False,
-    )
-    parser = command(
-        commands, "show", _show, "print the graph of a model", "show model.onnx --grep 'Conv|Pool' --head 20"
-    )
+    command(commands, _check, "model.onnx", weights=False)
+    parser = command(commands, _show, "model.onnx --grep 'Conv|Pool' --head 20")
     takes_values(parser)
     parser.add_argument("--grep", default="", metavar="PATTERN", help="only nodes that match this regular expression")
     parser.add_argument("--head", type=int, metavar="N", help="only the first N of them")
-    parser = command(
-        commands,
-        "summary",
-        _summary,
-        "print shapes, parameters and arithmetic by module, on random or given inputs",
-        "summary model.onnx --depth 3 --size batch=8 --time",
-    )
+    parser = command(commands, _summary, "model.onnx --depth 3 --size batch=8 --time")
     takes_inputs(parser)
     parser.add_argument("--depth", type=int, default=2, metavar="N", help="how deep to go (default 2)")
     parser.add_argument("--time", action="store_true", help="measure each module, compiled alone")
-    parser = command(
-        commands,
-        "passes",
-        _passes,
-        "print what each pass of the compiler does to the program of a call",
-        "passes model.onnx --size batch=8",
-    )
-    takes_inputs(parser)
-    parser = command(
-        commands, "plot", _plot, "draw the modules of a model into an SVG file", "plot model.onnx model.svg --depth 3"
-    )
+    takes_inputs(command(commands, _passes, "model.onnx --size batch=8"))
+    parser = command(commands, _plot, "model.onnx model.svg --depth 3")
     takes_values(parser)
     parser.add_argument("file", metavar="FILE.svg", help="where to")
     parser.add_argument("--depth", type=int, default=2, metavar="N", help="how deep to go (default 2)")
 
 
 def _check(options: argparse.Namespace) -> int:
+    """Lists the operators of a model and whether jaxops has them; needs no weights."""
     import jaxops.onnx
 
     report = jaxops.onnx.check(path_of(options.model))
@@ -57,11 +34,13 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
+    """Prints the graph of a model."""
     show(loaded(options).show(grep=options.grep, head=options.head))
     return 0
 
 
 def _summary(options: argparse.Namespace) -> int:
+    """Prints shapes, parameters and arithmetic by module, on random or given inputs."""
     model = loaded(options)
     values = inputs(model, options)
     with busy("measuring" if options.time else "tracing"):
@@ -71,6 +50,7 @@ def _summary(options: argparse.Namespace) -> int:
 
 
 def _passes(options: argparse.Namespace) -> int:
+    """Prints what each pass of the compiler does to the program of a call."""
     from jaxops.tools.inspect.passes import pass_report
 
     model = loaded(options)
@@ -82,6 +62,7 @@ def _passes(options: argparse.Namespace) -> int:
 
 
 def _plot(options: argparse.Namespace) -> int:
+    """Draws the modules of a model into an SVG file."""
     loaded(options).plot(depth=options.depth).save(options.file)
     show(f"wrote {options.file}")
     return 0

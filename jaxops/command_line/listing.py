@@ -10,19 +10,13 @@ from jaxops.tools.inspect.tables import table
 
 def add(commands: Any) -> None:
     """Adds the command."""
-    parser = command(
-        commands,
-        "operators",
-        _operators,
-        "list the operators that jaxops has: versions, operands that must be static, whether it can be differentiated",
-        "operators --domain com.microsoft --grep Matmul",
-        model=False,
-    )
+    parser = command(commands, _operators, "--domain com.microsoft --grep Matmul", model=False)
     parser.add_argument("--domain", help="only this one, such as ai.onnx, ai.onnx.ml or com.microsoft")
     parser.add_argument("--grep", default="", metavar="TEXT", help="only names that contain this, in any case")
 
 
 def _operators(options: argparse.Namespace) -> int:
+    """Lists the operators that jaxops has: versions, operands that must be static, whether it can be differentiated."""
     from jaxops.onnx.catalogue import operators
 
     catalogue = operators()

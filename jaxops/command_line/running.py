@@ -15,32 +15,21 @@ from jaxops.errors import ArgumentError
 
 def add(commands: Any) -> None:
     """Adds the commands."""
-    parser = command(
-        commands,
-        "run",
-        _run,
-        "run a model on random or given inputs; print its top outputs and the time",
-        "run model.onnx --input image=photo.npy --top 3",
-    )
+    parser = command(commands, _run, "model.onnx --input image=photo.npy --top 3")
     takes_inputs(parser)
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="timed calls after the first (default 5)")
     parser.add_argument(
         "--cache", default=_folder(), metavar="FOLDER", help=f"keeps compiled programs (default {_folder()})"
     )
     parser.add_argument("--top", type=int, default=5, metavar="N", help="how many outputs to print (default 5)")
-    parser = command(
-        commands,
-        "compare",
-        _compare,
-        "compare every tensor with onnxruntime's, and name the first node that differs",
-        "compare model.onnx --size batch=2 --rtol 1e-4",
-    )
+    parser = command(commands, _compare, "model.onnx --size batch=2 --rtol 1e-4")
     takes_inputs(parser)
     parser.add_argument("--rtol", type=float, default=1e-3, help="relative tolerance (default 1e-3)")
     parser.add_argument("--atol", type=float, default=1e-5, help="absolute tolerance (default 1e-5)")
 
 
 def _run(options: argparse.Namespace) -> int:
+    """Runs a model on random or given inputs; prints its top outputs and the time."""
     if options.repeat < 1 or options.top < 1:
         raise ArgumentError("--repeat and --top must be at least 1")
     start = time.perf_counter()
@@ -70,6 +59,7 @@ def _folder() -> str:
 
 
 def _compare(options: argparse.Namespace) -> int:
+    """Compares every tensor with onnxruntime's, and names the first node that differs."""
     model = loaded(options)
     values = inputs(model, options)
     with busy("running both"):

@@ -17,22 +17,22 @@ _MODEL = "an .onnx file, or the name of a model that the onnx package carries, s
 
 def command(
     commands: Any,
-    name: str,
     run: Callable[[argparse.Namespace], int],
-    text: str,
     example: str,
     *,
     model: bool = True,
     weights: bool = True,
 ) -> argparse.ArgumentParser:
-    """A new command. text: its purpose in a line; example: a call of it; weights: True if it loads the weights of a
-    model.
+    """A new command, with the name and the docstring of the function that runs it.
+
+    example: the arguments of a call; weights: True if it loads the weights of a model.
     """
+    name, text = run.__name__.strip("_").replace("_", "-"), run.__doc__ or ""
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
-        help=text,
-        description=f"{text[0].upper()}{text[1:]}.",
-        epilog=f"example:\n  python -m jaxops {example}",
+        help=f"{text[:1].lower()}{text[1:].rstrip('.')}",
+        description=text,
+        epilog=f"example:\n  python -m jaxops {name} {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     if model:

@@ -9,32 +9,21 @@ from jaxops.command_line.shared import busy, command, loaded, pairs, show, takes
 
 def add(commands: Any) -> None:
     """Adds the commands."""
-    parser = command(
-        commands,
-        "export",
-        _export,
-        "write a model as a serialised jax.export program, and its parameters as safetensors beside it",
-        "export model.onnx model.jaxexport --size batch=b --size 'sequence=s <= 512'",
-    )
+    parser = command(commands, _export, "model.onnx model.jaxexport --size batch=b --size 'sequence=s <= 512'")
     parser.add_argument("file", metavar="FILE", help="where to; the parameters go to FILE.safetensors")
     parser.add_argument(
         "--size", action="append", default=[], metavar="NAME=SIZE", help="a number, or a symbol with its constraint"
     )
     takes_values(parser)
     parser.add_argument("--platform", action="append", metavar="NAME", help="cpu, cuda, tpu …; else this machine's")
-    parser = command(
-        commands,
-        "to-python",
-        _to_python,
-        "write a model as a readable Python package, with its parameters beside it",
-        "to-python model.onnx net/",
-    )
+    parser = command(commands, _to_python, "model.onnx net/")
     takes_values(parser)
     parser.add_argument("folder", metavar="FOLDER", help="where to")
     parser.add_argument("--overwrite", action="store_true", help="also where other files are, or edited ones")
 
 
 def _export(options: argparse.Namespace) -> int:
+    """Writes a model as a serialised jax.export program, and its parameters as safetensors beside it."""
     from safetensors.flax import save_file  # of the extra `onnx`
 
     model = loaded(options)
@@ -53,6 +42,7 @@ def _size(text: str) -> int | str:
 
 
 def _to_python(options: argparse.Namespace) -> int:
+    """Writes a model as a readable Python package, with its parameters beside it."""
     model = loaded(options)
     with busy("writing"):
         model.to_python(options.folder, overwrite=options.overwrite)
