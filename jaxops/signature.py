@@ -18,7 +18,6 @@ __all__ = [
     "Cache",
     "FourthOutput",
     "LowerBound",
-    "Quantizable",
     "RunningMean",
     "RunningVar",
     "SecondOutput",
@@ -33,7 +32,7 @@ __all__ = [
 ]
 
 STATIC, VECTOR, SHAPE_ONLY, STATISTICS, ELEMENT_TYPE = "static", "1-D", "shape only", "statistics", "element type"
-QUANTIZABLE, KEEPS_SIZES = "quantizable", "keeps sizes"
+KEEPS_SIZES = "keeps sizes"
 OF_INPUTS = (STATIC, SHAPE_ONLY, STATISTICS)  # of which an input has one at most
 WEIGHT, BIAS, RUNNING_MEAN, RUNNING_VAR = ROLES = ("weight", "bias", "running_mean", "running_var")  # PyTorch's words
 CACHE, ALL_BITS, LOWER_BOUND, UPPER_BOUND = "cache", "all bits", "lower bound", "upper bound"
@@ -44,7 +43,6 @@ Static: TypeAlias = Annotated[Any, STATIC]  # must be known while tracing
 StaticInts: TypeAlias = Annotated[Any, STATIC, VECTOR]
 StaticNumbers: TypeAlias = Annotated[Any, STATIC, VECTOR]
 ShapeOnly: TypeAlias = Annotated[Any, SHAPE_ONLY]  # any array: only its sizes are looked at
-Quantizable: TypeAlias = Annotated[Array, QUANTIZABLE]  # a `Dequantized` array comes as it is
 SizesKept: TypeAlias = Annotated[A, KEEPS_SIZES]  # the first result has its sizes, whatever the other operands are
 ElementType: TypeAlias = Annotated[Any, ELEMENT_TYPE]  # an attribute that names a type: np.float32, "int8", str
 # The role of an operand that is a parameter of the model, as in `w: Weight[Array]`. An operator that has a bias and no

@@ -67,31 +67,10 @@ UNKNOWN = (
     jax.errors.TracerIntegerConversionError,
 )
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-# Whether the program is one of a model's own calls: on a CPU, DequantizeLinear then hands on its integers beside the
-# floats, and what multiplies them multiplies integers. `model.apply` computes the floats that the file says.
-PREPARED: ContextVar[bool] = ContextVar("PREPARED", default=False)
 # Whether an export looks for the limits that a model has on its sizes: an operator may ask for one then.
 LIMITING: ContextVar[bool] = ContextVar("LIMITING", default=False)
 # Whether the program that is traced may end before a node that raises StaticError, which then runs on known values.
 CUTTABLE: ContextVar[bool] = ContextVar("CUTTABLE", default=False)
-
-
-def transformable(fn: F) -> F:
-    """A function as JAX differentiates or maps it, where it may be a part of a model's own call: integers have no
-    derivatives there."""
-
-    @functools.wraps(fn)
-    def plain(*args: Any, **kwargs: Any) -> Any:
-        before = PREPARED.set(False)
-        try:
-            return fn(*args, **kwargs)
-        finally:
-            PREPARED.reset(before)
-
-    return cast(F, plain)
 
 
 def is_static(value: Any) -> TypeGuard[np.ndarray]:

@@ -1,6 +1,5 @@
 """Specialized programs, and what is in a program."""
 
-import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -8,10 +7,10 @@ import jax
 
 from jaxops.compiler.ir import Program, run
 from jaxops.compiler.passes.inline_calls import inline_calls
+from jaxops.compiler.passes.integer_products import integer_products
 from jaxops.compiler.passes.select_kernels import select_kernels
 from jaxops.compiler.primitives import jaxprs
 from jaxops.kernels.target import Target, this_machine
-from jaxops.static import PREPARED
 
 TARGET = Target("cpu", cores=2, specialized=True, compiled_here=True)
 
@@ -21,23 +20,13 @@ def inlined(fn: Callable[..., Any], *args: Any) -> Program:
     return inline_calls(Program.of(jax.make_jaxpr(fn)(*args)), TARGET)
 
 
-@contextlib.contextmanager
-def prepared(value: bool = True) -> Iterator[None]:
-    """What is traced in this context is as in a program whose weights are prepared, or not."""
-    before = PREPARED.set(value)
-    try:
-        yield
-    finally:
-        PREPARED.reset(before)
-
-
 def specialized(fn: Callable[..., Any]) -> Callable[..., Any]:
     """The function with the kernels of a specialized program for this machine."""
 
     def function(*args: Any) -> Any:
         closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
         target = this_machine(specialized=True, compiled_here=True)
-        program = inline_calls(select_kernels(Program.of(closed), target), target)
+        program = inline_calls(select_kernels(integer_products(Program.of(closed), target), target), target)
         return jax.tree.unflatten(jax.tree.structure(shapes), run(program, jax.tree.leaves(args)))
 
     return function

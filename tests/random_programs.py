@@ -167,6 +167,22 @@ def convolution(rng: np.random.Generator, v: Any) -> Any:
     return _bounded(jaxops.conv(v, filters))
 
 
+@_motif(2)
+@_one
+def quantized_product(rng: np.random.Generator, v: Any) -> Any:
+    """A product of arrays that are quantized and dequantized, which may be moved between."""
+    scale, size, axes = np.float32(0.02), v.shape[-1], tuple(range(v.ndim))
+    zero, zeros = np.uint8(rng.integers(256)), rng.integers(-9, 9, 3, np.int8)
+    w = np.random.default_rng(size).integers(-128, 128, (3, size), np.int8)
+    x = jaxops.dequantize_linear(jaxops.quantize_linear(_bounded(v), scale, zero), scale, zero)
+    if v.ndim > 1 and rng.random() < 0.3:
+        order = (*axes[:-2], axes[-1], axes[-2])
+        return _bounded(jnp.matmul(x, lax.transpose(x, order)))
+    by = np.linspace(0.01, 0.02, 3, dtype=np.float32)
+    filters = jaxops.dequantize_linear(w, by, zeros, axis=0)
+    return _bounded(lax.dot_general(x, filters, (((v.ndim - 1,), (1,)), ((), ()))))
+
+
 @_motif()
 @_one
 def update(rng: np.random.Generator, v: Any) -> Any:

@@ -29,6 +29,7 @@ from jaxops.compiler.passes.block_attention import block_attention
 from jaxops.compiler.passes.concat_in_place import concat_in_place
 from jaxops.compiler.passes.defer_elementwise import defer_elementwise
 from jaxops.compiler.passes.inline_calls import inline_calls
+from jaxops.compiler.passes.integer_products import integer_products
 from jaxops.compiler.passes.keep_order import keep_order
 from jaxops.compiler.passes.lazy_moves import materialize
 from jaxops.compiler.passes.lift_scalars import lift_scalar_constants
@@ -64,7 +65,8 @@ class Entry:
 CPU = ("cpu",)
 # Program, Target → Program.
 PASSES = (
-    Entry("select kernels", select_kernels, why="first: it looks into calls, and puts calls in"),
+    Entry("integer products", integer_products, CPU, (), "first: it finds operations by their names", False),
+    Entry("select kernels", select_kernels, (), ("integer products",), "it looks into calls, and puts calls in"),
     Entry("inline calls", inline_calls, (), ("select kernels",), "no pass sees an operation inside a call"),
     Entry("keep order", keep_order, after=("inline calls",), why="before any operation moves: it compares neighbours"),
     Entry("sink barriers", sink_barriers, after=("keep order",), why="`computed_once` stops at a barrier of the order"),

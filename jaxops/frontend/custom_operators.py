@@ -29,10 +29,6 @@ class CustomOperator(SignatureOperator):
         """The operator in the context of an error."""
         return f"{self.name}, of {self.domain or 'ai.onnx'}, as given to load"
 
-    def takes_dequantized(self, position: int) -> bool:
-        """Never: the function gets arrays."""
-        return False
-
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
         """The outputs of the function: several come as a tuple or list. Numbers become arrays, as JAX makes them.
 

@@ -10,7 +10,6 @@ from jaxops.errors import SignatureError
 from jaxops.signature import (
     KEEPS_SIZES,
     OF_INPUTS,
-    QUANTIZABLE,
     STATIC,
     VECTOR,
     OutputFlag,
@@ -91,10 +90,6 @@ class SignatureOperator:
     def is_vector(self, position: int) -> bool:
         """Returns True if the text wants the input at `position` 1-D; the function takes a single integer too."""
         return VECTOR in self._marks_of(position)
-
-    def takes_dequantized(self, position: int) -> bool:
-        """Returns True if the input at `position` may be a `Dequantized` array."""
-        return QUANTIZABLE in self._marks_of(position)
 
     def choices(self, name: str) -> tuple[Any, ...]:
         """The values of an enumerated attribute; empty for another attribute."""

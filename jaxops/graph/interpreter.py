@@ -16,7 +16,6 @@ from jaxops.errors import JaxopsError, SignatureError, SizeError, TooLargeError,
 from jaxops.graph.nodes import Graph, Node
 from jaxops.memory import bounded_operands, bounded_results
 from jaxops.opaque import Deferred
-from jaxops.quantized_array import Dequantized
 from jaxops.signature import SHAPE_ONLY
 from jaxops.static import UNKNOWN, StaticValue, Undecided, is_concrete, is_symbolic, tracing
 
@@ -156,8 +155,6 @@ def run_node(
     runs: what runs its subgraphs, or the body of a function; else `run_graph`.
     """
     search, runs = SIZE_CONSTRAINTS.get(), runs or run_graph
-    takes = node.operator.takes_dequantized
-    inputs = [x.array if isinstance(x, Dequantized) and not takes(k) else x for k, x in enumerate(inputs)]
     while True:
         try:
             return _attempt(node, search.refresh(inputs) if search else inputs, params, rng, values, runs or run_graph)

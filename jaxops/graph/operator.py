@@ -70,10 +70,6 @@ class Operator(Protocol):
         """
         ...
 
-    def takes_dequantized(self, position: int) -> bool:
-        """Returns True if the input at `position` may be a `Dequantized` array."""
-        ...
-
     def check(self, inputs: Sequence[Any]) -> None:
         """Raises for operands that it does not take."""
         ...

@@ -72,10 +72,6 @@ class FunctionCall(SignatureOperator):
         """The function in the context of an error."""
         return f"{self.name}, a function of the model"
 
-    def takes_dequantized(self, position: int) -> bool:
-        """As the nodes of the body do, each of which asks."""
-        return True
-
 
 class TypedOperator(Operator):
     """An operator that the standard defines by other operators, in a way that depends on the types of the inputs."""

@@ -18,7 +18,6 @@ import jax
 import numpy as np
 
 from jaxops.compiler.run.specialized import ProgramCache
-from jaxops.compiler.xla_options import compiler_options
 from jaxops.dtypes import as_traced, is_string
 from jaxops.errors import ArgumentError, JaxopsError, OutOfRangeError, TooLargeError
 from jaxops.graph.interpreter import check_called, in_sections, is_long, run_graph, run_node, scope_of, unwrap
@@ -32,7 +31,6 @@ from jaxops.runtime.specialized_calls import SpecializedCalls
 from jaxops.signature import SHAPE_ONLY
 from jaxops.static import (
     CUTTABLE,
-    PREPARED,
     UNKNOWN,
     JaxRuntimeError,
     StaticValue,
@@ -87,27 +85,18 @@ class GraphRunner:
 
     @cached_property
     def _compiled(self) -> Any:
-        return self._jitted(False)
+        cuts = self.cuts  # not self: weights would stay in memory until Python looks for garbage
+
+        def piece(graph: Graph, start: int, end: int, cut: bool, params: Any, operands: Any, rng: Any) -> Any:
+            with runs_here():
+                return under_auto_axes(_piece, cuts, graph, start, end, cut, params, operands, rng, like=operands)
+
+        return jax.jit(piece, static_argnums=(0, 1, 2, 3))
 
     @cached_property
     def prepared(self) -> SpecializedCalls:
         """The specialized programs."""
-        return SpecializedCalls(self._jitted(True), self._compiled, self.programs)
-
-    def _jitted(self, prepared: bool) -> Any:
-        cuts = self.cuts  # not self: weights would stay in memory until Python looks for garbage
-
-        def piece(graph: Graph, start: int, end: int, cut: bool, params: Any, operands: Any, rng: Any) -> Any:
-            before = PREPARED.set(prepared)
-            try:
-                with runs_here():
-                    return under_auto_axes(_piece, cuts, graph, start, end, cut, params, operands, rng, like=operands)
-            finally:
-                PREPARED.reset(before)
-
-        # JAX takes options for what no transformation follows; `model.apply` may be followed.
-        options = compiler_options() if prepared else None
-        return jax.jit(piece, static_argnums=(0, 1, 2, 3), compiler_options=options)
+        return SpecializedCalls(self._compiled, self.programs)
 
     def call_again(self, params: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
         """The result of a call like an earlier one; None for another."""

@@ -129,12 +129,11 @@ class CallCache:
 class SpecializedCalls:
     """The specialized programs of one model, one for each signature, and its prepared weights.
 
-    compiled: the jitted function of (*what is static, params, inputs, rng) that they are made of. plain: the one for
-    meshes. programs: keeps them for other processes, if anything does.
+    compiled: the jitted function of (*what is static, params, inputs, rng) that they are made of, and that runs on a
+    mesh. programs: keeps them for other processes, if anything does.
     """
 
     compiled: Any
-    plain: Any
     programs: ProgramCache | None = None
     _cache: CallCache = field(default_factory=lambda: CallCache({}, True))
 
@@ -189,7 +188,7 @@ class SpecializedCalls:
                 cache.executables[key] = self._executable(cache, static, inputs, rng, leaves)
             executable = cache.executables[key]
             if executable is None:
-                return None, self.plain(*static, named_arrays(cache.params), inputs, rng)
+                return None, self.compiled(*static, named_arrays(cache.params), inputs, rng)
             cache.latest[signature] = executable
             return executable, _result(executable, leaves)
 

@@ -92,7 +92,6 @@ LEVERS = {
     "weights as columns": {"jaxops.kernels.matmul.dot._reads_columns": lambda b, rows: False},
     "weights as rows": {"jaxops.kernels.matmul.dot._reads_rows": lambda b, rows: False},
     "weights on the left": {"jaxops.kernels.matmul.dot._on_the_left": lambda dtype, sizes, rows: False},
-    "products of integers": {"jaxops.ops.quantization.linear_quantization.Dequantized": lambda array, *made_of: array},
     "bytes without sign": dict.fromkeys(
         ("jaxops.kernels.matmul.int8.data_type", "jaxops.kernels.convolution.integer.data_type"), signed
     ),
@@ -114,10 +113,7 @@ LEVERS = {
     ),
     "sums by windows": {"jaxops.compiler.passes.select_reductions.sum_of_columns": lambda x, axes: None},
     "normal distribution": {"jaxops.kernels.normal_cdf.weighed": jax.nn.gelu},
-    "compiler options": dict.fromkeys(
-        ("jaxops.compiler.pipeline.compiler_options", "jaxops.runtime.call.compiler_options"),
-        lambda *operations: None,
-    ),
+    "compiler options": {"jaxops.compiler.pipeline.compiler_options": lambda *operations: None},
 }
 
 

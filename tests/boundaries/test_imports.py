@@ -15,7 +15,7 @@ STANDARD = set(sys.stdlib_module_names)
 ARRAYS = {"jax", "numpy", "ml_dtypes"}
 BASE = {
     *("jaxops.errors", "jaxops.memory", "jaxops.static", "jaxops.symbolic", "jaxops.attributes", "jaxops.dtypes"),
-    *("jaxops.signature", "jaxops.signature_errors", "jaxops.opaque", "jaxops.quantized_array", "jaxops.host"),
+    *("jaxops.signature", "jaxops.signature_errors", "jaxops.opaque", "jaxops.host"),
     *("jaxops.lazy_array", "jaxops.lazy_sequences"),
 }
 FRONT_END = {"jaxops.graph", "jaxops.frontend"} | BASE
@@ -42,7 +42,6 @@ ALLOWED = {
     "jaxops.signature": {"jaxops.static"},
     "jaxops.symbolic": {"numpy", "jaxops.static"},
     "jaxops.opaque": {"jax", "numpy", "jaxops.errors", "jaxops.static"},
-    "jaxops.quantized_array": {"jax", "jaxops.static"},
     "jaxops.lazy_array": {"jax", "numpy", "jaxops.host"},
     "jaxops.lazy_sequences": {"jax", "jaxops.errors", "jaxops.static"},
     "jaxops.attributes": {"jax", "numpy", "jaxops.errors", "jaxops.static", "jaxops.dtypes"},

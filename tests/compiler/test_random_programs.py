@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 from jax import lax
-from programs import TARGET, prepared
+from programs import TARGET
 from random_programs import random_program
 
 from jaxops.compiler import pipeline
@@ -17,6 +17,7 @@ from jaxops.compiler.axis_rules import independent_axes, transposed_params
 from jaxops.compiler.passes import concat_in_place, lazy_moves
 from jaxops.compiler.passes.lazy_moves import LazyTranspose, inverse
 from jaxops.compiler.pipeline import LIST, PASSES, REQUIRED, Entry, specialize, without
+from jaxops.kernels.dequantize import Quantized
 
 OPTIONAL = [entry.name for entry in LIST if entry.name not in REQUIRED]
 # Module below jaxops.compiler → its thresholds, and what they are at least.
@@ -61,8 +62,7 @@ class Case:
         fn, (x, w) = random_program(seed)
         self.arguments = [w], [x]
         self.expected = jax.jit(fn)(x, w)
-        with prepared():
-            self.closed = jax.make_jaxpr(lambda w, x: fn(x, w))(w, x)
+        self.closed = jax.make_jaxpr(lambda w, x: fn(x, w))(w, x)
 
     def specialized(self, *names):
         """A function of (weights, inputs) made with these entries alone, and its text. Each step is verified."""
@@ -141,6 +141,11 @@ def test_a_wrong_pass_is_found(wrong, monkeypatch):
 
 
 WRONG = {
+    "a zero point that is left out": (
+        "integer products",
+        "integer_products.Quantized",
+        lambda operands, axis, plain=Quantized: plain(operands[:2], axis),
+    ),
     "a permutation that is not inverted": (
         "sink transposes",
         "sink_transposes.transposed_params",

@@ -51,7 +51,6 @@ def test_what_a_node_asks_for_and_the_key_are_no_attributes():
 
 def test_operators_of_jaxops_keep_their_contract():
     assert SignatureOperator("Add", jo.add).foldable
-    assert SignatureOperator("Conv", jo.conv).takes_dequantized(1)
     assert SignatureOperator("NonZero", jo.nonzero).sized_by_data
     assert not SignatureOperator("LRN", jo.lrn).sized_by_data
     assert not SignatureOperator("AffineGrid", jo.affine_grid).sized_by_data

@@ -5,7 +5,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto as T, helper, numpy_helper
-from programs import equations, prepared, specialized
+from programs import equations, specialized
 
 import jaxops.onnx
 
@@ -48,8 +48,7 @@ def model_of(node, x, tensors, axis=None, kind="uint8", zero=117, after=(), inpu
 
 def products(model, x):
     """The types of the sums of all products in a model's own program."""
-    with prepared():
-        closed = jax.make_jaxpr(specialized(model.apply))(model.params, x)
+    closed = jax.make_jaxpr(specialized(model.apply))(model.params, x)
     found = {"dot_general": set(), "conv_general_dilated": set()}
     for eqn in equations(closed.jaxpr):
         name = {"mixed_product": "dot_general"}.get(eqn.primitive.name, eqn.primitive.name)

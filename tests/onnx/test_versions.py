@@ -18,7 +18,6 @@ from jaxops.signature import (
     CACHE,
     ELEMENT_TYPE,
     LOWER_BOUND,
-    QUANTIZABLE,
     ROLES,
     UPPER_BOUND,
     Bias,
@@ -69,7 +68,7 @@ def misfits(operator):
 
 
 # An adapter need not say these again: they are read off the newest function, by position.
-INHERITED = {QUANTIZABLE, CACHE, ALL_BITS, LOWER_BOUND, UPPER_BOUND, *ROLES}
+INHERITED = {CACHE, ALL_BITS, LOWER_BOUND, UPPER_BOUND, *ROLES}
 
 
 def wrong_marks(adapter, fn):

@@ -20,7 +20,7 @@ from jaxops.shapes.nn.windows import Windows
 
 def over_windows(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
     """The convolution of data with filters of one type, in that type. All sizes fit."""
-    return _convolution(x, w, windows=windows, group=group)
+    return convolution(x, w, windows=windows, group=group)
 
 
 def _convolve(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
@@ -46,4 +46,4 @@ def _select(target: Target, x: Any, w: Any, windows: Windows, group: int) -> Any
     return gpu_form(x.shape, w.shape, windows, group) if target.platform == "gpu" and target.specialized else None
 
 
-_convolution = NamedCall("convolution", _convolve, _select)
+convolution = NamedCall("convolution", _convolve, _select)

@@ -1,6 +1,7 @@
 """Convolutions of 8-bit integers, whose sums wrap around in 32 bits only."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,7 +11,8 @@ from jax import lax
 from jaxops.kernels.convolution.convolve import over_windows
 from jaxops.kernels.convolution.select_cpu import as_columns, columns_last
 from jaxops.kernels.convolution.window_slices import padded
-from jaxops.kernels.matmul.int8 import as_bytes, named_zeros, product, without_zero, zeros_given
+from jaxops.kernels.dequantize import Quantized
+from jaxops.kernels.matmul.int8 import as_bytes, exact_sum, named_zeros, product, without_zero, zeros_given
 from jaxops.kernels.matmul.uint8_int8 import data_type
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
@@ -110,6 +112,26 @@ def _in_float32(
 
 
 _integer_convolution = NamedCall("integer_convolution", _plain, _select)
+
+
+def dequantized_convolution(
+    x: Quantized, w: Quantized, windows: Windows, group: int
+) -> Callable[[Quantized, Quantized], Any] | None:
+    """Returns the function that computes the convolution of two arrays by that of their integers.
+
+    None where a scale is inside of the sums, or where these need not fit 32 bits. x, w: the types of the operands.
+    """
+    if not x.has_one_scale or not (w.has_one_scale or w.axis == 0) or not exact_sum(math.prod(w.numbers.shape[1:])):
+        return None
+
+    def convolve(x: Quantized, w: Quantized) -> jax.Array:
+        w_zero = w.zero
+        if w_zero is not None and w_zero.ndim:
+            w_zero = lax.expand_dims(w_zero, range(1, w.numbers.ndim))
+        sums = integer_sums(x.numbers, w.numbers, (x.zero, w_zero), windows, group)
+        return sums.astype(jnp.float32) * by_channel(x.scale * w.scale, sums.shape)
+
+    return convolve
 
 
 def by_channel(x: jax.Array, sizes: Sizes) -> jax.Array:

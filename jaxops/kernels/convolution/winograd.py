@@ -11,6 +11,7 @@ Source: S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin and S
 
 import functools
 import math
+from importlib.metadata import version
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,6 @@ from jax import lax
 
 from jaxops.host import cores
 from jaxops.kernels.convolution.window_slices import stacked
-from jaxops.kernels.dispatch import divides_batches
 from jaxops.kernels.matmul.dot import dot
 from jaxops.shapes.nn.windows import Windows
 
@@ -38,6 +38,12 @@ _MOST_CORES = 4
 _MOST_BY_CHANNEL, _MOST = 40_000, 6_000_000
 # Fewer filters take XLA's own convolution as long as this many: 64→8 at 128×128 3.0 → 1.3 ms (1.5).
 _FILTERS = 16
+
+
+@functools.cache
+def divides_batches() -> bool:
+    """Tells whether XLA:CPU divides a batch of small products among the cores; that of jaxlib before 0.11 does not."""
+    return tuple(map(int, version("jaxlib").split(".")[:2])) >= (0, 11)
 
 
 def pays(x: jax.Array, w: jax.Array, windows: Windows, narrow: bool) -> bool:

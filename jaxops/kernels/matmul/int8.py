@@ -6,7 +6,8 @@ shift of 128, and zero points are taken out of the sums:
 where the true sum fits. Milliseconds on two cores, int32 → this form (float32): 512×768 times 768×3072, 35 → 8 (12).
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -15,11 +16,11 @@ import numpy as np
 from jax import lax
 
 from jaxops.dtypes import as_traced
+from jaxops.kernels.dequantize import Quantized
 from jaxops.kernels.matmul import dot
 from jaxops.kernels.matmul.uint8_int8 import data_type, mixed_product
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
-from jaxops.quantized_array import Dequantized
 from jaxops.static import Array
 
 # A CPU multiplies one row as it does any matrix that is no float: 2048 times 2048×1000 1.1 ms, eight rows 0.3.
@@ -103,23 +104,44 @@ def _sums(a: jax.Array, b: jax.Array, zeros: Sequence[Any], data: Any) -> jax.Ar
 
 
 def exact_sum(count: int) -> bool:
-    """Whether a sum of so many products of 8-bit integers fits 32 bits."""
+    """Tells whether a sum of so many products of 8-bit integers fits 32 bits."""
     return count * 255 * 255 < 1 << 31
 
 
-def of_dequantized(a: Any, b: Any) -> jax.Array | None:
-    """The product of matrices that stand for integers: that of these, and then the scales; None for other operands.
+def dequantized_dot(a: Quantized, b: Quantized, dimensions: Any) -> Callable[[Quantized, Quantized], Any] | None:
+    """Returns the function that computes `lax.dot_general` of two arrays by the product of their integers.
 
-    a: (…, M, K), one scale. b: (…, K, N), one scale; or (K, N), one for each column. Returns float32.
+    None where a scale is inside of the sums, or where these need not fit 32 bits. a, b: the types of the operands.
     """
-    if not (isinstance(a, Dequantized) and isinstance(b, Dequantized) and a.is_by_tensor and min(a.ndim, b.ndim) > 1):
+    (over_a, over_b), (batch_a, batch_b) = dimensions
+    left, right = a.numbers.shape, b.numbers.shape
+    by_column = len(right) == 2 and not batch_a and b.axis not in over_b
+    if len(over_a) != 1 or min(len(left), len(right)) < 2 or not exact_sum(left[over_a[0]]):
         return None
-    if not (b.is_by_tensor or (b.ndim, b.axis) == (2, 1)) or not exact_sum(a.shape[-1]):
+    if not a.has_one_scale or not (b.has_one_scale or by_column):
         return None
-    zeros = [x.zero if x.zero is None or x.zero.size > 1 else x.zero.reshape(()) for x in (a, b)]
-    y = matrix_product(a.numbers, b.numbers, *zeros)
-    scale = a.scale.reshape(()) * (b.scale.reshape(()) if b.is_by_tensor else b.scale)
-    return y.astype(jnp.float32) * jnp.broadcast_to(scale, y.shape)
+    rows = [axis for axis in range(len(left)) if axis not in (*batch_a, *over_a)]
+    columns = [axis for axis in range(len(right)) if axis not in (*batch_b, *over_b)]
+
+    def multiply(a: Quantized, b: Quantized) -> jax.Array:
+        x = lax.transpose(a.numbers, (*batch_a, *rows, *over_a))
+        y = lax.transpose(b.numbers, (*batch_b, *over_b, *columns))
+        sizes, (*batch, k) = (*x.shape[:-1], *y.shape[len(batch_b) + 1 :]), y.shape[: len(batch_b) + 1]
+        if batch:
+            x = lax.reshape(x, (*batch, math.prod(x.shape[len(batch) : -1]), k))
+        y = lax.reshape(y, (*batch, k, math.prod(y.shape[len(batch) + 1 :])))
+        return lax.reshape(dequantized_matmul(a.with_numbers(x), b.with_numbers(y)), sizes)
+
+    return multiply
+
+
+def dequantized_matmul(a: Quantized, b: Quantized) -> jax.Array:
+    """The product of matrices by that of their integers, float32.
+
+    a: (…, M, K), one scale. b: (…, K, N), one scale; or (K, N), one for each column.
+    """
+    sums = matrix_product(a.numbers, b.numbers, a.zero, b.zero)
+    return sums.astype(jnp.float32) * jnp.broadcast_to(a.scale * b.scale, sums.shape)
 
 
 def product(a: jax.Array, b: jax.Array) -> jax.Array:

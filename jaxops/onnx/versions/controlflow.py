@@ -13,7 +13,7 @@ from jaxops.errors import ArgumentError, ShapeError, message, shape_text
 from jaxops.onnx.registry import version
 from jaxops.ops import scan
 from jaxops.signature import Subgraph
-from jaxops.static import Tracer, array, transformable
+from jaxops.static import Tracer, array
 
 # Behind the lengths of the sequences.
 Body: TypeAlias = Annotated[Any, Subgraph(first=1, carries=True, not_carried="num_scan_inputs")]
@@ -40,7 +40,7 @@ def scan_8(
         return scan(operands, body, num_scan_inputs=num_scan_inputs, scan_input_directions=turned, rng=key)
 
     if sequence_lens is None:
-        return jax.vmap(transformable(whole))(*keys, *operands)
+        return jax.vmap(whole)(*keys, *operands)
     lengths = _lengths(sequence_lens, batch, steps)
 
     def ragged(length: Any, *values: Any) -> tuple[Any, ...]:
@@ -59,7 +59,7 @@ def scan_8(
 
         return scan([*state, time, *inputs], iteration, num_scan_inputs=len(inputs) + 1, rng=key)
 
-    return jax.vmap(transformable(ragged))(lengths, *keys, *operands)
+    return jax.vmap(ragged)(lengths, *keys, *operands)
 
 
 def _lengths(values: Any, batch: Any, steps: Any) -> jax.Array:

@@ -14,20 +14,18 @@ from jaxops.attributes import flag
 from jaxops.dtypes import accumulation_type, as_written, canonical, floating, is_float
 from jaxops.errors import ArgumentError, SignatureError
 from jaxops.kernels.matmul import dot
-from jaxops.kernels.matmul.int8 import of_dequantized
 from jaxops.ops.common.elementwise import broadcast_to, traced_operands
 from jaxops.ops.common.result_sizes import assert_sizes
-from jaxops.quantized_array import Dequantized, plain
 from jaxops.shapes.math import linear_algebra as sizes_of
-from jaxops.signature import Bias, Quantizable, Traits, Weight, operator
+from jaxops.signature import Bias, Traits, Weight, operator
 from jaxops.static import Array, jit_if_concrete
 
 TRAITS = Traits(kind="linear", grows=True)
 
 
 def gemm(
-    a: Weight[Quantizable],
-    b: Weight[Quantizable],
+    a: Weight[Array],
+    b: Weight[Array],
     c: Bias[Array] | None = None,
     *,
     alpha: float = 1.0,
@@ -46,16 +44,8 @@ def gemm(
     >>> gemm(jnp.ones((2, 3)), jnp.ones((4, 3)), jnp.array([1.0]), alpha=0.5, transB=1).shape
     (2, 4)
     """
-    operands = (plain(a), plain(b), *(() if c is None else (c,)))
-    arrays = traced_operands("gemm", operands, "numbers")
-    trans_a, trans_b = flag("gemm", "transA", transA), flag("gemm", "transB", transB)
-    product = None
-    if isinstance(a, Dequantized) and isinstance(b, Dequantized):
-        sizes_of.gemm(a.shape, b.shape, None if c is None else arrays[2].shape, trans_a, trans_b)
-        product = of_dequantized(a.transposed() if trans_a else a, b.transposed() if trans_b else b)
-    if product is None:
-        return _gemm(arrays, float(alpha), float(beta), trans_a, trans_b)
-    return _with_addend(product, float(alpha), None if c is None else arrays[2], float(beta))
+    arrays = traced_operands("gemm", (a, b) if c is None else (a, b, c), "numbers")
+    return _gemm(arrays, float(alpha), float(beta), flag("gemm", "transA", transA), flag("gemm", "transB", transB))
 
 
 @jit_if_concrete
@@ -108,7 +98,7 @@ def scaled(x: jax.Array, factor: float) -> jax.Array:
     return x * (factor if is_float(x.dtype) else int(factor))
 
 
-def matmul(a: Weight[Quantizable], b: Weight[Quantizable]) -> jax.Array:
+def matmul(a: Weight[Array], b: Weight[Array]) -> jax.Array:
     """The matrix product; batch axes broadcast. A 1-D operand is a row (a) or a column (b).
 
     a: (…, M, K) or (K,). b: (…, K, N) or (K,). Numbers of one dtype. Returns that dtype, (…, M, N); a 1-D a has no M,
@@ -119,10 +109,7 @@ def matmul(a: Weight[Quantizable], b: Weight[Quantizable]) -> jax.Array:
     >>> matmul(jnp.ones((5, 1, 2, 3)), jnp.ones((4, 3, 6))).shape
     (5, 4, 2, 6)
     """
-    arrays = traced_operands("matmul", (plain(a), plain(b)), "numbers")
-    sizes_of.matmul(arrays[0].shape, arrays[1].shape)
-    product = of_dequantized(a, b)
-    return _matmul(arrays) if product is None else product
+    return _matmul(traced_operands("matmul", (a, b), "numbers"))
 
 
 @jit_if_concrete

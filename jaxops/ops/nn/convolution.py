@@ -20,12 +20,10 @@ from jaxops.kernels.convolution.transposed import dilated, reversed_filters, rev
 from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.nn.convolution_checks import add_bias, convolved
-from jaxops.ops.nn.integer_convolution import of_dequantized
 from jaxops.ops.nn.windows import integers, options
-from jaxops.quantized_array import plain
 from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import AutoPad, Options, Windows
-from jaxops.signature import Bias, Quantizable, Traits, Weight
+from jaxops.signature import Bias, Traits, Weight
 from jaxops.static import Array, Ints, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="convolution")
@@ -43,8 +41,8 @@ class ConvAttributes(TypedDict, total=False):
 
 
 def conv(
-    x: Quantizable,
-    w: Weight[Quantizable],
+    x: Array,
+    w: Weight[Array],
     b: Bias[Array] | None = None,
     *,
     auto_pad: AutoPad = "NOTSET",
@@ -74,9 +72,7 @@ def conv(
         integer("conv", "group", group),
         integers("conv", "kernel_shape", kernel_shape),
     )
-    operands = _operands("conv", plain(x), plain(w), b)
-    result = of_dequantized("conv", x, w, *attributes)
-    return _conv(operands, *attributes) if result is None else add_bias("conv", result, list(operands[2:]))
+    return _conv(_operands("conv", x, w, b), *attributes)
 
 
 def conv_transpose(

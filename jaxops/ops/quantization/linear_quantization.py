@@ -12,7 +12,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, element_type, flag, integer
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import DTypeError
-from jaxops.kernels.dispatch import prepared_on_cpu
+from jaxops.kernels.dequantize import Quantized
 from jaxops.kernels.xla_workarounds import largest, quotient, smallest
 from jaxops.ops.common.quantized_numbers import (
     BYTES,
@@ -25,10 +25,9 @@ from jaxops.ops.common.quantized_numbers import (
     zero_point,
 )
 from jaxops.ops.common.result_sizes import assert_sizes
-from jaxops.quantized_array import Dequantized
 from jaxops.shapes.quantization.linear_quantization import Layout, layout, per_tensor, same_layout
 from jaxops.signature import ElementType, Traits, operator
-from jaxops.static import Array, Sizes, jit_if_concrete
+from jaxops.static import Array, Sizes, is_static, jit_if_concrete
 
 TRAITS = Traits(precision="exact")
 
@@ -179,20 +178,21 @@ def dequantize_linear(
 
 
 @jit_if_concrete
-def _dequantize(operands: tuple[jax.Array, ...], axis: int, block_size: int, target: np.dtype) -> Any:
+def _dequantize(operands: tuple[jax.Array, ...], axis: int, block_size: int, target: np.dtype) -> jax.Array:
     op, (x, by, *zero) = "dequantize_linear", operands
     pattern = _layout(op, "x_scale", x.shape, by.shape, axis, block_size)
-    integers = wide(x)
     if zero:
         same_layout(op, ("x_scale", "x_zero_point"), by.shape, zero[0].shape)
+    if x.dtype.name in BYTES and by.dtype == target == jnp.float32 and block_size == 0:
+        given = (z for z in zero if not (is_static(z) and not z.any()))
+        y = Quantized((x, by, *given), axis % max(x.ndim, 1)).floats()
+        return assert_sizes(op, y, x.shape, target)
+    integers = wide(x)
+    if zero:
         integers = integers - _spread(wide(zero[0]), pattern, x.shape)
     work = target if target.itemsize > 4 else jnp.float32
     y = (integers.astype(work) * _spread(by.astype(work), pattern, x.shape)).astype(target)
-    y = assert_sizes(op, y, x.shape, target)
-    bytes_ = x.dtype.name in BYTES and by.dtype == target == jnp.float32 and block_size == 0
-    if not (bytes_ and prepared_on_cpu()):
-        return y
-    return Dequantized(y, x, by, zero[0] if zero else None, axis % max(x.ndim, 1))
+    return assert_sizes(op, y, x.shape, target)
 
 
 def dynamic_quantize_linear(x: Array) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -51,10 +51,6 @@ class Converting(WrappedOperator):
         """The type of its floating-point operands."""
         return np.dtype(np.float32) if self.wide else self.dtype
 
-    def takes_dequantized(self, position: int) -> bool:
-        """Never: all operands are converted."""
-        return False
-
     def check(self, inputs: Sequence[Any]) -> None:
         """Nothing: the model was legal in its own types, and an old opset does not list bfloat16."""
 

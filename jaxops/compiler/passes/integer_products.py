@@ -1,0 +1,125 @@
+"""Products of dequantized arrays become products of their integers, which the scales multiply afterwards."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxops.compiler.ir import Constant, Operand, Operation, Program, operation_of, run
+from jaxops.compiler.primitives import called_jaxpr, jaxprs
+from jaxops.kernels.convolution.convolve import convolution
+from jaxops.kernels.convolution.integer import dequantized_convolution
+from jaxops.kernels.dequantize import Quantized, dequantize
+from jaxops.kernels.matmul.int8 import dequantized_dot
+from jaxops.kernels.named_call import named_call
+from jaxops.kernels.target import Target
+from jaxops.static import jaxpr_as_fun
+
+# What moves the elements of one array, and needs no scale for that if all have the same.
+_MOVES = {"broadcast_in_dim", "expand_dims", "reshape", "squeeze", "transpose"}
+
+
+def integer_products(program: Program, target: Target) -> Program:
+    """Returns the program in which a matrix product or a convolution of two dequantized arrays is one of integers.
+
+    All other operations read the floats. A loop or a branch reads the floats of what is dequantized outside of it.
+    """
+    if not _dequantizes(o.equation for o in program.operations):
+        return program
+    types, operations = list(program.types), list[Any]()
+    sources: dict[Any, Quantized] = {}  # a dequantized value → the values that it is made of
+
+    def type_of(v: Any) -> Any:
+        return jax.typeof(v.value) if isinstance(v, Constant) else types[v]
+
+    for operation in program.operations:
+        equation, call = operation.equation, operation.params.get("call")
+        leaves, tree = jax.tree.flatten([sources.get(v, v) for v in operation.operands])
+        operands = jax.tree.unflatten(tree, map(type_of, leaves))
+        if named_call(equation) is dequantize and not call.transforms:
+            sources[operation.results[0]] = Quantized(operation.operands, **dict(call.static))
+        elif len(leaves) == len(operands):
+            operation = dataclasses.replace(operation, equation=_with_programs(equation, target))
+        elif operation.name in _MOVES and operands[0].has_one_scale:
+            numbers, value = leaves[0], len(types)
+            operations.append(operation_of(_only(operation), [numbers], [value], types, operation.scope))
+            types.append(operations[-1].equation.outvars[0].aval)
+            sources[operation.results[0]] = sources[operation.operands[0]].with_numbers(value)
+        elif (form := _form(equation, operands, target)) is not None:
+            values = [v for v in leaves if not isinstance(v, Constant)]
+            fn = jax.jit(functools.partial(_call, form, tree, leaves))
+            operation = operation_of(fn, values, operation.results, types, operation.scope)
+        operations.append(operation)
+    return program.replace(operations=operations, types=types).needed()
+
+
+def _dequantizes(equations: Iterable[Any]) -> bool:
+    """Tells whether there is a call of `dequantize`, in loops and branches too."""
+    for equation in equations:
+        call = named_call(equation)
+        if call is dequantize or (call is None and any(_dequantizes(inner.eqns) for inner in jaxprs(equation))):
+            return True
+    return False
+
+
+def _only(operation: Operation) -> Callable[[Any], Any]:
+    """Returns the function of the one operand of an operation."""
+    return lambda operand: operation.emit([operand])[0]
+
+
+def _call(form: Callable[..., Any], tree: Any, leaves: Sequence[Operand], *values: Any) -> Any:
+    """Calls a function of operands whose leaves are constants, which stay static, and these values, in order."""
+    remaining = iter(values)
+    static = (np.asarray(v.value, jax.typeof(v.value).dtype) if isinstance(v, Constant) else None for v in leaves)
+    return form(*jax.tree.unflatten(tree, [next(remaining) if x is None else x for x in static]))
+
+
+def _form(equation: Any, operands: Sequence[Any], target: Target) -> Callable[..., Any] | None:
+    """Returns the function that computes an equation by integers; None where there is none.
+
+    operands: a `Quantized` of types, or a type, each; the function takes arrays alike.
+    """
+    x, w = operands if len(operands) == 2 else (None, None)
+    if isinstance(x, Quantized) and isinstance(w, Quantized):
+        if equation.primitive.name == "dot_general":
+            return dequantized_dot(x, w, equation.params["dimension_numbers"])
+        if named_call(equation) is convolution and not equation.params["call"].transforms:
+            return dequantized_convolution(x, w, **dict(equation.params["call"].static))
+    closed = called_jaxpr(equation)
+    if not hasattr(closed, "consts"):
+        return None
+
+    def inside(*operands: Any) -> list[Any]:
+        return jaxpr_as_fun(closed)(*(x.floats() if isinstance(x, Quantized) else x for x in operands))
+
+    program = _program(inside, operands, target)
+    # Where the floats are read, too, they are computed once, outside.
+    return None if _dequantizes(o.equation for o in program.operations) else _function(program)
+
+
+def _program(fn: Callable[..., Any], types: Sequence[Any], target: Target) -> Program:
+    types = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), types)
+    return integer_products(Program.of(jax.make_jaxpr(fn)(*types)), target)
+
+
+def _function(program: Program) -> Callable[..., list[Any]]:
+    return lambda *operands: run(program, jax.tree.leaves(operands))
+
+
+def _with_programs(equation: Any, target: Target) -> Any:
+    """Returns an equation with products of integers in the programs among its parameters."""
+    params = {name: _parameter(value, target) for name, value in equation.params.items()}
+    changed = any(params[name] is not value for name, value in equation.params.items())
+    return equation.replace(params=params) if changed else equation
+
+
+def _parameter(value: Any, target: Target) -> Any:
+    if type(value) in (tuple, list):
+        values = type(value)(_parameter(item, target) for item in value)
+        return value if all(new is old for new, old in zip(values, value, strict=True)) else values
+    if not hasattr(value, "consts") or not _dequantizes(value.eqns):
+        return value
+    return jax.make_jaxpr(_function(_program(jaxpr_as_fun(value), value.in_avals, target)))(*value.in_avals)
