@@ -25,8 +25,6 @@ import chex  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-from jaxops.kernels.named_call import forget_forms  # noqa: E402
-
 lower_fast()
 collect_ignore = ["models", "benchmarks/export.py"]  # what writes models needs torch
 
@@ -38,17 +36,9 @@ _since = itertools.count(1)
 
 
 @pytest.fixture(autouse=True)
-def _forgotten(request):
-    """Lets go of compiled programs now and then: thousands of them make every further one slower.
-
-    A test that changes what a kernel asks for neither finds forms that were traced before, nor leaves its own behind.
-    """
-    changes = "monkeypatch" in request.fixturenames
-    if changes:
-        forget_forms()
+def _forgotten():
+    """Lets go of compiled programs now and then: thousands of them make every further one slower."""
     yield
-    if changes:
-        forget_forms()
     chex.clear_trace_counter()
     if next(_since) % 1000 == 0:
         jax.clear_caches()

@@ -1,5 +1,6 @@
 """Specialized programs, and what is in a program."""
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,12 +21,12 @@ def inlined(fn: Callable[..., Any], *args: Any) -> Program:
     return inline_calls(Program.of(jax.make_jaxpr(fn)(*args)), TARGET)
 
 
-def specialized(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with the kernels of a specialized program for this machine."""
+def specialized(fn: Callable[..., Any], target: Target | None = None) -> Callable[..., Any]:
+    """The function with the kernels of a specialized program for a target, by default this machine."""
+    target = dataclasses.replace(target or this_machine(), specialized=True, compiled_here=True)
 
     def function(*args: Any) -> Any:
         closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)
-        target = this_machine(specialized=True, compiled_here=True)
         program = inline_calls(select_kernels(integer_products(Program.of(closed), target), target), target)
         return jax.tree.unflatten(jax.tree.structure(shapes), run(program, jax.tree.leaves(args)))
 

@@ -189,7 +189,7 @@ def specialize(closed: Any, weights: int, target: Target) -> Specialized:
         function = segmented(each_call, sections, programs, emit, at_once(sections, target))
     else:
         function = function_of(programs[None], emit)
-    return Specialized(WeightProgram.of(prepare), read, function, compiler_options(each_call.operations))
+    return Specialized(WeightProgram.of(prepare), read, function, compiler_options(target, each_call.operations))
 
 
 def unchanged(closed: Any, weights: int) -> Specialized:

@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-
-from jaxops.host import processor_features
+from jaxops.kernels.target import Target
 
 # The features of a processor, as Linux names them, that has loops of 512 bits, where XLA makes them of 256.
 _WIDE = {"avx512f", "AuthenticAMD"}
@@ -13,7 +11,7 @@ _WIDE = {"avx512f", "AuthenticAMD"}
 _IN_GRAPHS = "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,CONDITIONAL,CONVOLUTION"
 
 
-def compiler_options(operations: Sequence[Any] = ()) -> dict[str, Any] | None:
+def compiler_options(target: Target, operations: Sequence[Any] = ()) -> dict[str, Any] | None:
     """Returns the options of a CPU, or of a GPU of CUDA; None elsewhere. operations: of the program.
 
     On a GPU, convolutions are launched as a part of graphs of CUDA: DenseNet-121 takes 1.1 ms on an H200, not 3.8,
@@ -36,15 +34,15 @@ def compiler_options(operations: Sequence[Any] = ()) -> dict[str, Any] | None:
     call). It takes half of the time for 8-bit integers, but ends the process where XLA has more threads than oneDNN
     counts, waits forever for some dilated convolutions, and no program with it can be written into the cache.
     """
-    if jax.default_backend() == "gpu" and "cuda" in jax.devices()[0].client.platform_version:
+    if target.platform == "gpu" and "cuda" in target.features:
         return {"xla_gpu_enable_command_buffer": _IN_GRAPHS}
-    if jax.default_backend() != "cpu":
+    if target.platform != "cpu":
         return None
     options: dict[str, Any] = {
         "xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT",
         "xla_backend_optimization_level": 3 if _rounds_and_pads(operations) else 1,
     }
-    return options | ({"xla_cpu_prefer_vector_width": 512} if processor_features() >= _WIDE else {})
+    return options | ({"xla_cpu_prefer_vector_width": 512} if target.features >= _WIDE else {})
 
 
 def _rounds_and_pads(operations: Sequence[Any]) -> bool:

@@ -269,12 +269,6 @@ def _jaxpr(named: NamedCall, call: Call, types: tuple[tuple[tuple[Any, ...], Any
     return closed.replace(jaxpr=jaxpr)
 
 
-def forget_forms() -> None:
-    """Forgets the forms that were traced, for tests that change what a kernel asks for."""
-    _jaxpr.cache_clear()
-    _compiled.cache_clear()
-
-
 @contextlib.contextmanager
 def _settings(call: Call) -> Iterator[None]:
     """JAX's settings around the call."""

@@ -1,6 +1,8 @@
 """The machine that a program is compiled for."""
 
+import functools
 from dataclasses import dataclass
+from importlib.metadata import version
 
 import jax
 
@@ -12,10 +14,11 @@ class Target:
     """A machine: a choice among forms of one computation depends on it, on sizes and on dtypes, and on nothing else.
 
     platform: as JAX names it: "cpu", "gpu", "tpu". features: what the processor can do, as Linux names it; nothing
-    where it is not known. cores: the number of them that one program may use. specialized: whether the program is
-    complete, so that JAX will not transform it, and runs with parameters that are prepared once, in any layout.
-    compiled_here: whether it is a whole program of ours, which XLA gets with `compiler.xla_options`: under these its
-    reductions keep NaNs.
+    where it is not known. "cuda" is one of a GPU. cores: the number of them that one program may use. specialized:
+    whether the program is complete, so that JAX will not transform it, and runs with parameters that are prepared once,
+    in any layout. compiled_here: whether it is a whole program of ours, which XLA gets with `compiler.xla_options`:
+    under these its reductions keep NaNs. divides_batches: whether XLA:CPU divides a batch of small products among the
+    cores.
     """
 
     platform: str
@@ -23,8 +26,17 @@ class Target:
     cores: int = 1
     specialized: bool = False
     compiled_here: bool = False
+    divides_batches: bool = True
 
 
 def this_machine(specialized: bool = False, compiled_here: bool = False) -> Target:
     """Returns the target of programs that run on JAX's default backend."""
-    return Target(jax.default_backend(), processor_features(), cores(), specialized, compiled_here)
+    platform, features = jax.default_backend(), processor_features()
+    if platform == "gpu" and "cuda" in jax.devices()[0].client.platform_version:
+        features |= {"cuda"}
+    return Target(platform, features, cores(), specialized, compiled_here, _jaxlib() >= (0, 11))
+
+
+@functools.cache
+def _jaxlib() -> tuple[int, ...]:
+    return tuple(map(int, version("jaxlib").split(".")[:2]))

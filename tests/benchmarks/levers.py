@@ -12,6 +12,7 @@ the medians. `cache` is the start of a process that finds no compiled program, a
 
 import argparse
 import contextlib
+import dataclasses
 import functools
 import json
 import random
@@ -34,10 +35,12 @@ from rich.table import Table
 
 from jaxops.compiler import pipeline
 from jaxops.compiler.xla_options import compiler_options
-from jaxops.kernels.convolution.select_cpu import as_columns, fast_form
+from jaxops.kernels import named_call
+from jaxops.kernels.convolution.im2col import as_columns
+from jaxops.kernels.convolution.select_cpu import cpu_form
 from jaxops.kernels.matmul.dot import matrix_product
 from jaxops.kernels.matmul.uint8_int8 import mixed_product
-from jaxops.kernels.named_call import forget_forms
+from jaxops.kernels.target import this_machine
 
 ALL, CALLS, TOLERANCE = "all, ms", 3, 0.05
 # Those that spare a start what it need not compile, trace or look through, and how many starts are measured of each.
@@ -46,7 +49,7 @@ STARTS, STARTED = ("defer elementwise", "split layers", "lift scalar constants",
 
 @functools.cache
 def _jitted(model):
-    return jax.jit(model.apply, compiler_options=compiler_options())
+    return jax.jit(model.apply, compiler_options=compiler_options(this_machine()))
 
 
 def whole(model, *inputs):
@@ -54,9 +57,9 @@ def whole(model, *inputs):
     return _jitted(model)(model.params, *inputs)
 
 
-def unprepared(x, w, windows, group, prepared):
+def unprepared(target, *layer):
     """The fastest form of a convolution whose filters stay in their layout."""
-    return fast_form(x, w, windows, group)
+    return cpu_form(dataclasses.replace(target, specialized=False), *layer)
 
 
 def columns_first(x, w, windows, multiply):
@@ -82,16 +85,16 @@ LEVERS = {
     # The same forms as with it, but what they make of the weights is made at each call.
     "prepared weights": {"jaxops.compiler.partition.weight_only._Costs.is_worth_it": lambda costs, value: False},
     "channels last": {
-        "jaxops.kernels.convolution.convolve.fast_form": unprepared,
+        "jaxops.kernels.convolution.convolve.cpu_form": unprepared,
         "jaxops.kernels.convolution.integer.columns_last": columns_first,
         "jaxops.kernels.convolution.integer.data_type": signed,
     },
-    "Winograd's products": {"jaxops.kernels.convolution.winograd.pays": lambda x, w, windows, narrow: False},
-    "small convolutions": {"jaxops.kernels.convolution.select_cpu._is_small_product": lambda x, w, rows: False},
+    "Winograd's products": {"jaxops.kernels.convolution.winograd.pays": lambda target, x, w, windows, narrow: False},
+    "small convolutions": {"jaxops.kernels.convolution.pointwise._is_small_product": lambda target, x, w, rows: False},
     "means as products": {"jaxops.kernels.matmul.vector._is_mean_of_image": lambda x, axes: False},
     "weights as columns": {"jaxops.kernels.matmul.dot._reads_columns": lambda b, rows: False},
-    "weights as rows": {"jaxops.kernels.matmul.dot._reads_rows": lambda b, rows: False},
-    "weights on the left": {"jaxops.kernels.matmul.dot._on_the_left": lambda dtype, sizes, rows: False},
+    "weights as rows": {"jaxops.kernels.matmul.dot._reads_rows": lambda target, b, rows: False},
+    "weights on the left": {"jaxops.kernels.matmul.dot._is_left": lambda target, dtype, sizes, rows: False},
     "bytes without sign": dict.fromkeys(
         ("jaxops.kernels.matmul.int8.data_type", "jaxops.kernels.convolution.integer.data_type"), signed
     ),
@@ -113,7 +116,7 @@ LEVERS = {
     ),
     "sums by windows": {"jaxops.compiler.passes.select_reductions.sum_of_columns": lambda x, axes: None},
     "normal distribution": {"jaxops.kernels.normal_cdf.weighed": jax.nn.gelu},
-    "compiler options": {"jaxops.compiler.pipeline.compiler_options": lambda *operations: None},
+    "compiler options": {"jaxops.compiler.pipeline.compiler_options": lambda target, operations: None},
 }
 
 
@@ -130,8 +133,9 @@ def names():
 def without(lever):
     """Switches a lever off; a name that jaxops no longer has is an error."""
     with contextlib.ExitStack() as stack:
-        forget_forms()
-        stack.callback(forget_forms)
+        # A kernel is traced once for a target; here it is also one of the functions that are replaced.
+        traced = functools.lru_cache(named_call._jaxpr.__wrapped__)
+        stack.enter_context(mock.patch.object(named_call, "_jaxpr", traced))
         if lever in PASSES:
             stack.enter_context(pipeline.without(lever))
         for name, replacement in LEVERS.get(lever, {}).items():

@@ -95,7 +95,7 @@ def test_a_lever_that_changes_the_answer_is_told(path, monkeypatch):
     def wrong(*_):
         return lambda x, w, windows, group: x[:, :1] * w[:, 0, :1, :1].reshape(1, -1, 1, 1)
 
-    monkeypatch.setattr(levers, "LEVERS", {"wrong": {"jaxops.kernels.convolution.convolve.fast_form": wrong}})
+    monkeypatch.setattr(levers, "LEVERS", {"wrong": {"jaxops.kernels.convolution.convolve.cpu_form": wrong}})
     with pytest.raises(SystemExit, match=r"without wrong the outputs differ by \d"):
         compared(path, {"x": X}, rounds=1)
 

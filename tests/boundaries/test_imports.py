@@ -51,7 +51,8 @@ ALLOWED = {
     # Sizes in, sizes out: no array, so neither NumPy nor JAX.
     "jaxops.shapes": {"jaxops.errors", "jaxops.memory", "jaxops.static", "jaxops.symbolic", "jaxops.shapes"},
     # One computation in several programs: no operator.
-    "jaxops.kernels": ARRAYS | BASE | {"chex", "jaxops.shapes", "jaxops.kernels"},
+    "jaxops.kernels": ARRAYS | BASE - {"jaxops.host"} | {"chex", "jaxops.shapes", "jaxops.kernels"},
+    "jaxops.kernels.target": {"jax", "jaxops.host"},  # what the others ask for the machine
     # Never a node, a version, a proto.
     "jaxops.ops": ARRAYS | BASE | {"chex", "jaxops.shapes", "jaxops.kernels", "jaxops.ops"},
     "jaxops.ops.image.decoding": {"numpy", "PIL"} | BASE,  # files of images

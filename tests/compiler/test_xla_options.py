@@ -4,16 +4,16 @@ import os
 import re
 import subprocess
 import sys
-import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from programs import inlined
+from programs import TARGET, inlined
 
 from jaxops.compiler import xla_options
+from jaxops.kernels.target import Target
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,8 @@ from jaxops.compiler import xla_options
         ((), None),  # the processor is not known
     ],
 )
-def test_loops_are_wide_where_that_was_measured(monkeypatch, features, width):
-    monkeypatch.setattr(xla_options, "processor_features", lambda: frozenset(features))
-    options = xla_options.compiler_options()
+def test_loops_are_wide_where_that_was_measured(features, width):
+    options = xla_options.compiler_options(Target("cpu", frozenset(features)))
     assert options.get("xla_cpu_prefer_vector_width") == width
     x = np.arange(5000, dtype=np.float32)
     np.testing.assert_array_equal(jax.jit(lambda x: x * x, compiler_options=options)(x), x * x)
@@ -51,24 +50,19 @@ def rounded(x):
         (lambda x: lax.pad(rounded(x).reshape(-1), np.int8(0), [(1, 1, 0)]), 1),
     ],
 )
-def test_loops_that_round_and_pad_pictures_have_vectors(monkeypatch, fn, level):
+def test_loops_that_round_and_pad_pictures_have_vectors(fn, level):
     x = np.linspace(-30, 30, 16 * 40 * 40, dtype=np.float32).reshape(1, 40, 40, 16)
-    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
-    options = xla_options.compiler_options(inlined(fn, x).operations)
+    options = xla_options.compiler_options(TARGET, inlined(fn, x).operations)
     assert options["xla_backend_optimization_level"] == level
     np.testing.assert_array_equal(jax.jit(fn, compiler_options=options)(x), fn(x))
 
 
 @pytest.mark.parametrize(
-    ("backend", "version", "convolutions"),
-    [("gpu", "cuda 13000", True), ("gpu", "rocm 60400", False), ("tpu", "", False)],
+    ("target", "convolutions"),
+    [(Target("gpu", frozenset({"cuda"})), True), (Target("gpu"), False), (Target("tpu"), False)],
 )
-def test_graphs_of_cuda_have_convolutions(monkeypatch, backend, version, convolutions):
-    device = types.SimpleNamespace(client=types.SimpleNamespace(platform_version=version))
-    monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    with monkeypatch.context() as there:
-        there.setattr(jax, "devices", lambda: [device])
-        options = xla_options.compiler_options()
+def test_graphs_of_cuda_have_convolutions(target, convolutions):
+    options = xla_options.compiler_options(target)
     assert bool(options) == convolutions
     jax.jit(jnp.sin, compiler_options=options)(1.0)  # XLA knows the names
 

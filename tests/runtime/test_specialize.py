@@ -41,6 +41,17 @@ ATTENTION = """
         y = LayerNormalization (z, scale, shift)
     }
 """
+QUANTIZED = """
+    main (float[n, 3, 12, 10] x) => (float[n, 4] y) {
+        q = QuantizeLinear (x, by, zero)
+        f = DequantizeLinear (q, by, zero)
+        g = DequantizeLinear <axis = 0> (w, scales)
+        c = Conv <pads = [1, 1, 1, 1]> (f, g)
+        a = GlobalAveragePool (c)
+        v = Flatten (a)
+        y = Tanh (v)
+    }
+"""
 
 
 def numbers(*sizes):
@@ -62,7 +73,15 @@ def attention():
     return load(model(ATTENTION, opset=20, initializers=weights)), numbers(2, 70, 32)
 
 
-MODELS = pytest.mark.parametrize("example", [network, attention])
+@functools.cache
+def quantized():
+    """A convolution of integers, with a scale for each filter as a parameter."""
+    weights = {"w": RNG.integers(-128, 128, (4, 3, 3, 3), np.int8), "scales": abs(numbers(4)) / 20}
+    weights |= {"by": np.float32(0.01), "zero": np.uint8(120)}
+    return load(model(QUANTIZED, opset=20, initializers=weights)), numbers(2, 3, 12, 10)
+
+
+MODELS = pytest.mark.parametrize("example", [network, attention, quantized])
 BOTH = pytest.mark.parametrize("transformable", [False, True])
 
 

@@ -1,8 +1,8 @@
 """The sums of a convolution, in the form that is fastest.
 
 It is one `lax` convolution, except on a CPU, and on a GPU in a specialized program. There XLA runs some shapes many
-times slower than the same sums written as matrix products or elementwise operations (figures beside each rule of
-`select_cpu` and `select_gpu`).
+times slower than the same sums written as matrix products or elementwise operations. `select_cpu` and `select_gpu`
+choose; figures stand beside each rule and each form.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import jax
 from jax import lax
 
-from jaxops.kernels.convolution.select_cpu import fast_form
+from jaxops.kernels.convolution.select_cpu import cpu_form
 from jaxops.kernels.convolution.select_gpu import gpu_form
 from jaxops.kernels.convolution.window_slices import channels_first, padded
 from jaxops.kernels.named_call import NamedCall
@@ -42,7 +42,7 @@ def _convolve(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.A
 
 def _select(target: Target, x: Any, w: Any, windows: Windows, group: int) -> Any:
     if target.platform == "cpu":
-        return fast_form(x.shape, w.shape, windows, group, target.specialized)
+        return cpu_form(target, x.shape, w.shape, windows, group)
     return gpu_form(x.shape, w.shape, windows, group) if target.platform == "gpu" and target.specialized else None
 
 

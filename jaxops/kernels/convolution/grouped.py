@@ -48,7 +48,8 @@ from jaxops.kernels.xla_workarounds import computed_once
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes
 
-# The most terms of a sum over the places of a window and the channels of a group; each is a slice in the program.
+# The most terms of a sum over the places of a window and the channels of a group, or places of a window in other forms;
+# each is a slice in the program.
 MOST_TERMS = 64
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxops.kernels.convolution.convolve import over_windows
-from jaxops.kernels.convolution.select_cpu import as_columns, columns_last
+from jaxops.kernels.convolution.im2col import as_columns, columns_last
 from jaxops.kernels.convolution.window_slices import padded
 from jaxops.kernels.dequantize import Quantized
 from jaxops.kernels.matmul.int8 import as_bytes, exact_sum, named_zeros, product, without_zero, zeros_given

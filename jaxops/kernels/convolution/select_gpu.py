@@ -22,8 +22,9 @@ import jax
 from jax import lax
 
 from jaxops.dtypes import accumulation_type
+from jaxops.kernels.convolution.channels_last import convolution_last
 from jaxops.kernels.convolution.depthwise import channel_sum
-from jaxops.kernels.convolution.select_cpu import convolution_last, only_product_last
+from jaxops.kernels.convolution.pointwise import only_product_last
 from jaxops.kernels.convolution.window_slices import to_channels_first, to_channels_last, zero_padded
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes

@@ -11,15 +11,14 @@ Source: S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin and S
 
 import functools
 import math
-from importlib.metadata import version
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxops.host import cores
 from jaxops.kernels.convolution.window_slices import stacked
 from jaxops.kernels.matmul.dot import dot
+from jaxops.kernels.target import Target
 from jaxops.shapes.nn.windows import Windows
 
 # Multiplications of the plain form. What is smaller gains no more than it takes to compile. Milliseconds of a float32
@@ -40,14 +39,8 @@ _MOST_BY_CHANNEL, _MOST = 40_000, 6_000_000
 _FILTERS = 16
 
 
-@functools.cache
-def divides_batches() -> bool:
-    """Tells whether XLA:CPU divides a batch of small products among the cores; that of jaxlib before 0.11 does not."""
-    return tuple(map(int, version("jaxlib").split(".")[:2])) >= (0, 11)
-
-
-def pays(x: jax.Array, w: jax.Array, windows: Windows, narrow: bool) -> bool:
-    """Whether this form is the faster one for data (N, C, d1, d2) and filters (M, C, k, 3), in one group.
+def pays(target: Target, x: jax.Array, w: jax.Array, windows: Windows, narrow: bool) -> bool:
+    """Tells whether this form is the faster one for data (N, C, d1, d2) and filters (M, C, k, 3), in one group.
 
     narrow: whether its products are of bfloat16.
     """
@@ -55,9 +48,9 @@ def pays(x: jax.Array, w: jax.Array, windows: Windows, narrow: bool) -> bool:
         return False
     if {*windows.strides, *windows.dilations} != {1}:
         return False
-    if not divides_batches() and cores() > _MOST_CORES:
+    if not target.divides_batches and target.cores > _MOST_CORES:
         return False
-    fewest = _FEWEST_IN_BFLOAT16 if narrow else _FEWEST if divides_batches() else _FEWEST_IN_FEW_PARTS
+    fewest = _FEWEST_IN_BFLOAT16 if narrow else _FEWEST if target.divides_batches else _FEWEST_IN_FEW_PARTS
     places, most = x.shape[0] * math.prod(windows.sizes), min(_MOST_BY_CHANNEL * x.shape[1], _MOST)
     enough = places * max(w.shape[0], _FILTERS) * math.prod(w.shape[1:]) >= fewest
     return enough and 2 * windows.kernel[0] * w.shape[0] * places <= most and 2 * x.shape[1] * places <= _MOST

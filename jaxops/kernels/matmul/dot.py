@@ -18,7 +18,6 @@ import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
-from jaxops.host import processor_features
 from jaxops.kernels.matmul.vector import column_product
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
@@ -38,22 +37,32 @@ _MANY_COLUMNS = 40_000
 _FEW_ROWS = 8
 # See `_reads_rows`.
 _TURNED_ROWS = 100
-# See `_on_the_left`.
+# See `_is_left`.
 _PACKED_ROWS, _MANY_TERMS = 64, 1536
 
 
-def in_bfloat16(a: Any, b: Any, rows: Any) -> bool:
-    """Whether this processor should multiply these in bfloat16. rows: how many of them `b` is multiplied by."""
-    if str(cast(Any, jax.config).jax_default_matmul_precision) not in _BFLOAT16:
-        return False
-    if a.dtype != jnp.float32 or b.dtype != jnp.float32 or (isinstance(rows, int) and rows < _FEW_ROWS):
-        return False
-    return any(features <= processor_features() for features in _FAST)
+def in_bfloat16(target: Target, a: Any, b: Any, rows: Any) -> bool:
+    """Tells whether a target multiplies these in bfloat16 at the precision asked for.
+
+    rows: how many of them `b` is multiplied by.
+    """
+    return _may_be_bfloat16(a, b, rows) and _is_fast(target)
 
 
-def has_amx() -> bool:
-    """Whether this processor multiplies bfloat16 by AMX, five times as fast as float32. Others are twice as fast."""
-    return processor_features() >= _AMX
+def has_amx(target: Target) -> bool:
+    """Tells whether a processor has AMX, five times as fast at products of bfloat16 as at those of float32; other
+    processors are twice as fast at most."""
+    return target.features >= _AMX
+
+
+def _is_fast(target: Target) -> bool:
+    return target.platform == "cpu" and any(features <= target.features for features in _FAST)
+
+
+def _may_be_bfloat16(a: Any, b: Any, rows: Any) -> bool:
+    is_asked_for = str(cast(Any, jax.config).jax_default_matmul_precision) in _BFLOAT16
+    is_few = isinstance(rows, int) and rows < _FEW_ROWS
+    return is_asked_for and a.dtype == b.dtype == jnp.float32 and not is_few
 
 
 @dataclass(frozen=True)
@@ -89,10 +98,10 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
         return None
     rows = math.prod(d for axis, d in enumerate(a.shape) if axis not in over_a)
     over = over_b[0]
-    turns = _reads_columns(b, rows) if over == 0 else _reads_rows(b, rows)
+    turns = _reads_columns(b, rows) if over == 0 else _reads_rows(target, b, rows)
     over = 1 - over if turns else over
     n, k = b.shape[1 - over_b[0]], b.shape[over_b[0]]
-    left = over == 1 and _on_the_left(b.dtype, (n, k), rows)
+    left = over == 1 and _is_left(target, b.dtype, (n, k), rows)
     if not turns and not left:
         return None
     options = {name: params[name] for name in ("precision", "preferred_element_type")}
@@ -111,23 +120,23 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
 
 
 def _reads_columns(b: Any, rows: Any) -> bool:
-    """Whether a CPU multiplies faster with weights (K, N) that are prepared as (N, K)."""
+    """Tells whether a CPU multiplies faster with weights (K, N) that are prepared as (N, K)."""
     # Those of bfloat16 and int8 need not be packed at each call then: 64×768×3072 3.1 → 1.8 and 0.7 → 0.5 ms.
     return b.dtype in (jnp.bfloat16, jnp.int8) or (b.dtype == jnp.float32 and b.shape[1] >= _MANY_COLUMNS and rows != 1)
 
 
-def _reads_rows(b: Any, rows: Any) -> bool:
-    """Whether a CPU multiplies faster with weights (N, K) that are prepared as (K, N).
+def _reads_rows(target: Target, b: Any, rows: Any) -> bool:
+    """Tells whether a CPU multiplies faster with weights (N, K) that are prepared as (K, N).
 
     YNNPACK packs (K, N) faster: 49×512×2048 takes 0.79 → 0.66 ms, 49×160×960 0.15 → 0.11. From 100 rows on what is
     gained is a few hundredths, and would cost a second copy of many more weights.
     """
     is_few = isinstance(rows, int) and 1 < rows < _TURNED_ROWS
-    return b.dtype == jnp.float32 and is_few and not _on_the_left(b.dtype, b.shape, rows)
+    return b.dtype == jnp.float32 and is_few and not _is_left(target, b.dtype, b.shape, rows)
 
 
-def _on_the_left(dtype: Any, sizes: tuple[Any, Any], rows: Any) -> bool:
-    """Whether a CPU multiplies faster by weights (N, K) on the left: those on the right are packed at each call.
+def _is_left(target: Target, dtype: Any, sizes: tuple[Any, Any], rows: Any) -> bool:
+    """Tells whether a CPU multiplies faster by weights (N, K) on the left: those on the right are packed at each call.
 
     64×3072×768 takes 2.5 → 1.7 ms in float32, and 1.5 → 1.0 in bfloat16; 8 rows 1.3 → 0.5; 64×768×3072 2.2 → 1.9 and
     1.2 → 1.1; 8×768×50257 14 → 9 and, of 64 rows in bfloat16, 11.7 → 13. Rows that fill no registers take up to 1.4
@@ -138,11 +147,11 @@ def _on_the_left(dtype: Any, sizes: tuple[Any, Any], rows: Any) -> bool:
         return False
     if not isinstance(rows, int) or not 1 < rows <= _PACKED_ROWS:
         return False
-    whole = rows & (rows - 1) == 0
+    fills_registers = rows & (rows - 1) == 0
     if dtype == jnp.float32:
-        return whole
+        return fills_registers
     columns, terms = sizes
-    return columns <= 4 * terms and (whole or terms >= _MANY_TERMS) and not has_amx()
+    return columns <= 4 * terms and (fills_registers or terms >= _MANY_TERMS) and not has_amx(target)
 
 
 def matrix_product(a: Any, b: Any, dtype: Any) -> Any:
@@ -155,11 +164,11 @@ def matrix_product(a: Any, b: Any, dtype: Any) -> Any:
 
 
 def bilinear(multiply: Multiply, a: Any, b: Any, rows: Any) -> Any:
-    """`multiply(a, b)`, linear in each operand, at the precision asked for; rows: as in `in_bfloat16`.
+    """`multiply(a, b)`, linear in each operand, at the precision asked for. rows: as in `in_bfloat16`.
 
     It must give float32 for operands of bfloat16. Derivatives are those of `multiply`.
     """
-    return _product(a, b, multiply=multiply) if in_bfloat16(a, b, rows) else multiply(a, b)
+    return _product(a, b, multiply=multiply) if _may_be_bfloat16(a, b, rows) else multiply(a, b)
 
 
 def _narrowed(a: Any, b: Any, multiply: Multiply) -> Any:
@@ -179,7 +188,7 @@ def _narrowed(a: Any, b: Any, multiply: Multiply) -> Any:
 
 
 def _select(target: Target, a: Any, b: Any, multiply: Multiply) -> Any:
-    return _narrowed if target.platform == "cpu" else None
+    return _narrowed if _is_fast(target) else None
 
 
 _product = NamedCall("bfloat16_product", lambda a, b, multiply: multiply(a, b), _select)

@@ -71,6 +71,17 @@ def test_a_mapped_product_of_integers():
     np.testing.assert_array_equal(found, a.astype(np.int32) @ b.astype(np.int32))
 
 
+@pytest.mark.parametrize(
+    ("features", "dtype"), [({"amx_bf16"}, "bfloat16"), ({"avx512_bf16", "GenuineIntel"}, "float32"), ((), "float32")]
+)
+def test_the_target_decides_and_not_the_machine(features, dtype):
+    a = np.ones((16, 32), np.float32)
+    with jax.default_matmul_precision("bfloat16"):
+        run = specialized(lambda a: jo.matmul(a, a.T), Target("cpu", frozenset(features)))
+        products = [e for e in equations(jax.make_jaxpr(run)(a).jaxpr) if e.primitive is lax.dot_general_p]
+    assert [e.invars[0].aval.dtype.name for e in products] == [dtype]
+
+
 def test_an_elementwise_call_stays():
     assert "normal_distribution" in names(specialized(jo.gelu), X)
     gradient = jax.make_jaxpr(specialized(jax.grad(lambda x: jnp.sum(jo.gelu(x)))))(X)

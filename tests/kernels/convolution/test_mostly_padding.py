@@ -6,9 +6,11 @@ import pytest
 from graphs import build, info, node, tensor
 from hypothesis import given, settings, strategies as st
 from jax import lax
+from programs import TARGET
 
 import jaxops.onnx
-from jaxops.kernels.convolution import mostly_padding, select_cpu
+from jaxops.kernels.convolution import mostly_padding
+from jaxops.kernels.convolution.channels_last import dense_last
 from jaxops.shapes.nn import windows
 
 RNG = np.random.default_rng(0)
@@ -58,10 +60,10 @@ def test_values(layer):
 def test_when_most_is_padding(dilation, place):
     found = over((14, 14), (3, 3), (dilation,) * 4, dilations=(dilation,) * 2)
     x, w = np.zeros((1, 960, 14, 14), np.float32), np.zeros((256, 960, 3, 3), np.float32)
-    program = str(jax.make_jaxpr(lambda x, w: select_cpu.dense_last(x, w, found, 1))(x, w))
+    program = str(jax.make_jaxpr(lambda x, w: dense_last(TARGET, x, w, found, 1))(x, w))
     assert ("conv_general_dilated" not in program) == place
     assert program.count("dot_general") == {12: 9, 24: 1, 36: 1, 2: 0}[dilation]
-    narrow = jax.make_jaxpr(lambda x, w: select_cpu.dense_last(x, w, found, 1))(*map(np.float16, (x, w)))
+    narrow = jax.make_jaxpr(lambda x, w: dense_last(TARGET, x, w, found, 1))(*map(np.float16, (x, w)))
     assert "conv_general_dilated" in str(narrow)  # parts of a sum would be rounded
 
 
@@ -69,7 +71,7 @@ def test_filters_of_many_places_stay_one_convolution():
     found = over((10, 10), (19, 19), (9,) * 4)
     assert mostly_padding.share(found, (10, 10)) < 0.3
     x, w = np.zeros((1, 8, 10, 10), np.float32), np.zeros((8, 8, 19, 19), np.float32)
-    assert "dot_general" not in str(jax.make_jaxpr(lambda x, w: select_cpu.dense_last(x, w, found, 1))(x, w))
+    assert "dot_general" not in str(jax.make_jaxpr(lambda x, w: dense_last(TARGET, x, w, found, 1))(x, w))
 
 
 @pytest.mark.optimized

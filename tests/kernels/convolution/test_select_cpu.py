@@ -11,14 +11,19 @@ from jax.export import symbolic_shape
 from programs import specialized
 
 from jaxops.compiler.xla_options import compiler_options
-from jaxops.kernels.convolution import grouped, select_cpu
-from jaxops.kernels.matmul import dot
+from jaxops.kernels.convolution import select_cpu
+from jaxops.kernels.convolution.channels_last import dense_last
+from jaxops.kernels.convolution.grouped import as_sum
+from jaxops.kernels.convolution.im2col import as_columns
+from jaxops.kernels.convolution.pointwise import as_product, product_last
+from jaxops.kernels.target import Target, this_machine
 from jaxops.ops import conv
 from jaxops.shapes.nn import windows
 
 pytestmark = pytest.mark.optimized
 
 RNG = np.random.default_rng(0)
+SPECIALIZED = Target("cpu", cores=2, specialized=True)
 
 
 def f32(*shape: int) -> np.ndarray:
@@ -32,8 +37,9 @@ def over(x, w, **attributes):
 
 def test_form_chosen_on_a_cpu():
     def way(x, w, group=1, prepared=False, **attributes):
-        found = select_cpu.fast_form(x, w, over(x, w, **attributes), group, prepared)
-        return found and found.__name__
+        target = Target("cpu", specialized=prepared)
+        form = select_cpu.cpu_form(target, x, w, over(x, w, **attributes), group)
+        return form and getattr(form, "func", form).__name__
 
     (b,) = symbolic_shape("b")
     assert way((8, 64, 56, 56), (256, 64, 1, 1), prepared=True) == "product_last"
@@ -69,7 +75,7 @@ def test_form_chosen_on_a_cpu():
     assert way((1, 8, 56, 56), (8, 1, 9, 9), 8, prepared=True) == "large_by_channel"
 
 
-@pytest.mark.parametrize("way", [select_cpu.as_product, select_cpu.as_columns, grouped.as_sum])
+@pytest.mark.parametrize("way", [as_product, as_columns, as_sum])
 def test_other_platforms_get_a_plain_convolution(way):
     attributes = {"as_product": {}, "as_columns": {}, "as_sum": {"group": 4}}[way.__name__]
     shape = {"as_product": (6, 4, 1, 1), "as_columns": (64, 4, 3, 3), "as_sum": (4, 1, 3, 3)}[way.__name__]
@@ -86,7 +92,7 @@ def test_small_pointwise_convolutions_stay_convolutions():
 
     def program(x, w, strides=(1, 1)):
         found = over(x.shape, w.shape, strides=strides)
-        form = select_cpu.fast_form(x.shape, w.shape, found, 1, prepared=True)
+        form = select_cpu.cpu_form(SPECIALIZED, x.shape, w.shape, found, 1)
         y = jax.jit(lambda x, w: form(x, w, found, 1))(x, w)
         np.testing.assert_allclose(y, conv(x, w, strides=strides), rtol=1e-3, atol=1e-3)
         return str(jax.make_jaxpr(lambda x, w: form(x, w, found, 1))(x, w))
@@ -107,12 +113,13 @@ def test_small_pointwise_convolutions_stay_convolutions():
         ({"avx2"}, 184, True),
     ],
 )
-def test_the_smallest_beside_bfloat16_stay_float32(monkeypatch, features, filters, in_float32):
-    monkeypatch.setattr(dot, "processor_features", lambda: frozenset(features))
+def test_the_smallest_beside_bfloat16_stay_float32(features, filters, in_float32):
+    target = Target("cpu", frozenset(features), specialized=True)
     x, w = f32(1, 80, 14, 14), f32(filters, 80, 1, 1)
     found = over(x.shape, w.shape)
     with jax.default_matmul_precision("bfloat16"):
-        program = str(jax.make_jaxpr(specialized(lambda x, w: select_cpu.product_last(x, w, found, 1)))(x, w))
+        form = specialized(lambda x, w: product_last(target, x, w, found, 1), target)
+        program = str(jax.make_jaxpr(form)(x, w))
     assert ("conv_general_dilated" in program, "bf16" in program) == (in_float32, not in_float32)
 
 
@@ -131,12 +138,12 @@ def test_the_smallest_beside_bfloat16_stay_float32(monkeypatch, features, filter
 def test_one_row_is_multiplied_by_a_convolution(x, w):
     """XLA compiles no kernel for one with several taps; NaNs and infinities reach what they reach in the product."""
     found = over(x, w, strides=x[2:])
-    form = select_cpu.fast_form(x, w, found, 1, prepared=True)
+    form = select_cpu.cpu_form(SPECIALIZED, x, w, found, 1)
     data, filters = f32(*x), f32(*w)
     if x[1] > 4:
         data[0, 3] = np.nan
         filters[1, 3:5], filters[2, 4] = 0, np.inf
-    run = jax.jit(lambda x, w: form(x, w, found, 1), compiler_options=compiler_options())
+    run = jax.jit(lambda x, w: form(x, w, found, 1), compiler_options=compiler_options(this_machine()))
     compiled = run.lower(data, filters).compile()
     np.testing.assert_allclose(compiled(data, filters), conv(data, filters, strides=x[2:]), rtol=1e-4, atol=1e-4)
     operations = set(re.findall(r" (dot|convolution)\(", compiled.as_text()))
@@ -157,9 +164,9 @@ def test_one_row_is_multiplied_by_a_convolution(x, w):
 def test_few_filters_are_one_product(x, w, attributes):
     """Numbers that are not finite reach what they reach in a convolution."""
     found = over(x, w, **attributes)
-    form = select_cpu.fast_form(x, w, found, 1, prepared=True)
+    form = select_cpu.cpu_form(SPECIALIZED, x, w, found, 1)
     data, filters = f32(*x), f32(*w)
-    run = jax.jit(lambda x, w: form(x, w, found, 1), compiler_options=compiler_options())
+    run = jax.jit(lambda x, w: form(x, w, found, 1), compiler_options=compiler_options(this_machine()))
     program = run.trace(data, filters).lower().as_text()
     assert "stablehlo.dot_general" in program
     assert "stablehlo.convolution" not in program
@@ -175,7 +182,7 @@ def test_when_filters_are_few():
     def product(x, w, dtype=np.float32, **attributes):
         data, filters = np.zeros(x, dtype), np.zeros(w, dtype)
         found = over(x, w, **attributes)
-        program = jax.make_jaxpr(lambda x, w: select_cpu.dense_last(x, w, found, 1))(data, filters)
+        program = jax.make_jaxpr(lambda x, w: dense_last(SPECIALIZED, x, w, found, 1))(data, filters)
         return "conv_general_dilated" not in str(program)
 
     assert product((1, 64, 20, 20), (6, 64, 3, 3))

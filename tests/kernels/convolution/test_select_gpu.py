@@ -5,7 +5,6 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from graphs import build, info, node, tensor
 from hypothesis import given, settings, strategies as st
 from jax import lax
@@ -14,16 +13,11 @@ from programs import primitives, specialized
 
 import jaxops.onnx
 from jaxops.kernels.convolution import select_gpu
+from jaxops.kernels.target import Target
 from jaxops.ops import conv
 from jaxops.shapes.nn import windows
 
 RNG = np.random.default_rng(0)
-
-
-@pytest.fixture
-def on_a_gpu(monkeypatch):
-    """All that asks where a program runs is told a GPU."""
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
 
 
 def over(sizes, kernel, pads=None, strides=None, dilations=None):
@@ -114,14 +108,13 @@ def test_a_network(monkeypatch):
     monkeypatch.setattr(
         "jaxops.kernels.convolution.convolve.gpu_form", lambda *a: asked.append(found := plain(*a)) or found
     )
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr("jaxops.runtime.specialized_calls.this_machine", lambda **options: Target("gpu", **options))
     np.testing.assert_allclose(jaxops.onnx.load(model)(x), expected, rtol=1e-4, atol=1e-5)
     names = [form.__name__ for form in asked]
     assert names[:3] == ["convolution_last", "by_channel", "only_product_last"]
     assert names[3:5] == ["convolution_last", "only_product_last"]
 
 
-@pytest.mark.usefixtures("on_a_gpu")
 def test_only_a_specialized_program_has_another_form():
     x, w = np.zeros((1, 16, 9, 9), np.float32), np.zeros((16, 1, 3, 3), np.float32)
 
@@ -129,7 +122,7 @@ def test_only_a_specialized_program_has_another_form():
         return conv(x, w, group=16)
 
     assert "conv_general_dilated" in primitives(fn, x, w)
-    assert "conv_general_dilated" not in primitives(specialized(fn), x, w)
+    assert "conv_general_dilated" not in primitives(specialized(fn, Target("gpu")), x, w)
     text = jax.jit(fn).trace(x, w).lower(lowering_platforms=("cuda",)).as_text()
     assert text.count("stablehlo.convolution") == 1
 

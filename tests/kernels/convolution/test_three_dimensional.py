@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from jax import lax
+from programs import TARGET
 
 from jaxops.kernels.convolution.select_cpu import as_planes
 from jaxops.ops import conv
@@ -44,7 +45,7 @@ def test_sums_of_planes_are_the_convolution(layer):
     sizes, filters, found = layer
     rng = np.random.default_rng(0)
     x, w = rng.normal(size=sizes).astype(np.float32), rng.normal(size=filters).astype(np.float32)
-    np.testing.assert_allclose(as_planes(x, w, found, 1), plain(x, w, found), atol=1e-4)
+    np.testing.assert_allclose(as_planes(TARGET, x, w, found, 1), plain(x, w, found), atol=1e-4)
 
 
 @pytest.mark.optimized
@@ -81,9 +82,9 @@ def test_places_that_meet_padding_alone_are_skipped(depth, attributes, convoluti
     x = RNG.normal(size=(1, 4, depth, 8, 8)).astype(np.float32)
     w = RNG.normal(size=(6, 4, 3, 3, 3)).astype(np.float32)
     found = over(x.shape, w.shape, *(attributes.get(name) for name in ("pads", "strides", "dilations")))
-    jaxpr = jax.make_jaxpr(lambda x, w: as_planes(x, w, found, 1))(x, w)
+    jaxpr = jax.make_jaxpr(lambda x, w: as_planes(TARGET, x, w, found, 1))(x, w)
     assert [e.primitive.name for e in jaxpr.eqns].count("conv_general_dilated") == convolutions
-    np.testing.assert_allclose(as_planes(x, w, found, 1), plain(x, w, found), atol=1e-4)
+    np.testing.assert_allclose(as_planes(TARGET, x, w, found, 1), plain(x, w, found), atol=1e-4)
 
 
 @pytest.mark.optimized

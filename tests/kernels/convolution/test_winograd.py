@@ -8,7 +8,9 @@ from graphs import build, info, node, tensor
 from jax import lax
 
 import jaxops.onnx
+from jaxops.kernels import target
 from jaxops.kernels.convolution import select_cpu, winograd
+from jaxops.kernels.target import Target
 from jaxops.shapes.nn import windows
 
 pytestmark = pytest.mark.optimized
@@ -74,13 +76,11 @@ def test_numbers_that_are_not_finite_reach_the_same_results(value):
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_when_it_pays(monkeypatch, shared):
-    monkeypatch.setattr(winograd, "divides_batches", lambda: shared)
-    monkeypatch.setattr(winograd, "cores", lambda: 4)
-
-    def pays(x, w, pads=(1, 1, 1, 1), dtype=np.float32, narrow=False, **attributes):
+def test_when_it_pays(shared):
+    def pays(x, w, pads=(1, 1, 1, 1), dtype=np.float32, narrow=False, cores=4, **attributes):
         x, w = np.empty(x, dtype), np.empty(w, dtype)
-        return winograd.pays(x, w, over(x, w, pads, **attributes), narrow)
+        target = Target("cpu", cores=cores, divides_batches=shared)
+        return winograd.pays(target, x, w, over(x, w, pads, **attributes), narrow)
 
     assert pays((1, 64, 56, 56), (64, 64, 3, 3))
     assert pays((8, 256, 14, 14), (256, 256, 3, 3))
@@ -98,13 +98,12 @@ def test_when_it_pays(monkeypatch, shared):
     assert not pays((1, 256, 28, 28), (256, 256, 3, 3), dilations=(2, 2))
     assert not pays((1, 256, 28, 28), (256, 256, 5, 5))
     assert not pays((1, 256, 28, 28), (256, 256, 3, 3), dtype=np.float16)
-    monkeypatch.setattr(winograd, "cores", lambda: 16)
     for narrow in (False, True):
-        assert pays((1, 64, 56, 56), (64, 64, 3, 3), narrow=narrow) == shared  # few parts for many cores
+        assert pays((1, 64, 56, 56), (64, 64, 3, 3), narrow=narrow, cores=16) == shared  # few parts for many cores
 
 
 def test_a_model_uses_it_for_weights_that_it_prepares(monkeypatch):
-    monkeypatch.setattr(winograd, "divides_batches", lambda: True)
+    monkeypatch.setattr(target, "_jaxlib", lambda: (0, 11))
     x, w = f32(1, 128, 28, 28), f32(128, 128, 3, 3)
     made = build(
         node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1]), inputs=[info("x", x.shape)], initializers=[tensor(w, "w")]
@@ -116,15 +115,14 @@ def test_a_model_uses_it_for_weights_that_it_prepares(monkeypatch):
     assert filters.shape == (4, 128, 3, 128)
 
 
-def test_only_a_program_with_prepared_weights_uses_it(monkeypatch):
-    monkeypatch.setattr(winograd, "divides_batches", lambda: True)
+def test_only_a_specialized_program_uses_it():
     x, w = f32(1, 128, 28, 28), f32(128, 128, 3, 3)
     found = over(x, w, (1, 1, 1, 1))
 
-    def form(prepared):
-        fast = select_cpu.fast_form(x.shape, w.shape, found, 1, prepared)
+    def form(is_specialized):
+        fast = select_cpu.cpu_form(Target("cpu", specialized=is_specialized), x.shape, w.shape, found, 1)
         return fast and str(jax.make_jaxpr(lambda x, w: fast(x, w, found, 1))(x, w))
 
-    assert form(prepared=False) is None
-    assert "dot_general" in form(prepared=True)
-    assert "conv_general_dilated" not in form(prepared=True)
+    assert form(False) is None
+    assert "dot_general" in form(True)
+    assert "conv_general_dilated" not in form(True)

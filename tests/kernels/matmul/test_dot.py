@@ -15,8 +15,7 @@ import jaxops as jo
 from jaxops import microsoft
 from jaxops.errors import ArgumentError
 from jaxops.host import processor_features
-from jaxops.kernels.convolution import winograd
-from jaxops.kernels.matmul import dot
+from jaxops.kernels import target
 from jaxops.onnx import load
 
 pytestmark = pytest.mark.optimized
@@ -73,9 +72,9 @@ OTHERS = {"Intel": {"GenuineIntel", "avx512_bf16"}, "older": {"AuthenticAMD", "a
 
 def become(features, monkeypatch):
     """A processor with these features, whatever this one is."""
-    monkeypatch.setattr(dot, "processor_features", lambda: frozenset(features))
-    monkeypatch.setattr(winograd, "divides_batches", lambda: True)  # or it is for a few cores
-    jax.clear_caches()  # operators are traced once
+    monkeypatch.setattr(target, "processor_features", lambda: frozenset(features))
+    monkeypatch.setattr(target, "_jaxlib", lambda: (0, 11))  # or Winograd's products are for a few cores
+    jax.clear_caches()  # programs are lowered once
     yield
     jax.clear_caches()
 

@@ -16,6 +16,7 @@ import jaxops.onnx
 from jaxops.compiler.xla_options import compiler_options
 from jaxops.kernels.matmul import vector
 from jaxops.kernels.matmul.vector import column_product, mean_of_places, row_product
+from jaxops.kernels.target import this_machine
 from jaxops.ops.math.linear_algebra import matmul
 from jaxops.ops.nn.pooling import average_pool, global_average_pool
 from jaxops.ops.reduction.reductions import reduce_mean
@@ -24,7 +25,7 @@ RNG = np.random.default_rng(0)
 
 
 def compiled(fn, *operands):
-    return jax.jit(fn, compiler_options=compiler_options()).lower(*operands).compile()
+    return jax.jit(fn, compiler_options=compiler_options(this_machine())).lower(*operands).compile()
 
 
 def operations(program):

@@ -1,0 +1,120 @@
+"""Convolutions of a specialized program on a CPU, channels last, in one group."""
+
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxops.kernels.convolution import mostly_padding, winograd
+from jaxops.kernels.convolution.grouped import MOST_TERMS
+from jaxops.kernels.convolution.im2col import columns_last
+from jaxops.kernels.convolution.window_slices import (
+    padded,
+    positions,
+    shifted,
+    to_channels_first,
+    to_channels_last,
+    zero_padded,
+)
+from jaxops.kernels.matmul.dot import Multiply, bilinear, dot, has_amx, in_bfloat16
+from jaxops.kernels.target import Target
+from jaxops.shapes.nn.windows import Windows
+
+# With this many channels on both sides, columns of bfloat16 by AMX take 0.6 to 0.9 of the time of a convolution of
+# float32, or of Winograd's products, in bfloat16, too (Inception v2 12.7 → 22 ms). DenseNet-121, with 128→32, gains
+# nothing, nor do others with 16 or 32, and would start in 1.4 of the time.
+_MANY_CHANNELS = 64
+# Without AMX they do where there are this many times as few rows as filters: 3×3, stride 2, 512 channels to 7×7
+# 1.7 → 1.2 ms, but 256 to 14×14 1.4 → 1.7, 128 to 28×28 1.5 → 2.6, and 5×5, 128 at 14×14 0.83 → 0.86.
+_FEWER_ROWS = 4
+# Up to this many filters, and results a channel of the data, a product with all places of them is the fastest, as XLA's
+# own convolution takes as long as for 16. Milliseconds of 3×3 on two cores, its own → here (onnxruntime): 64→3 at
+# 256×256 12 → 6 (7), at 64×64 1.2 → 0.4 (0.6), 64→1 at 224×224 5.6 → 2.8 (5.8), 256→2 at 28×28 0.9 → 0.2 (0.4); 9×9,
+# 64→3 at 192×192 54 → 13 (30), but 32→3 at 224×224 38 → 33 (21), and memory for 243 results of each place. Each place
+# is a slice in the program.
+_FEW_FILTERS, _RESULTS_BY_CHANNEL, _MOST_PLACES = 6, 4, 2 * MOST_TERMS
+# Up to this part of all windows data, a product for each place is the faster form: see `mostly_padding`.
+_MOSTLY_PADDING = 0.55
+
+
+def convolution_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    """A `lax` convolution, channels last."""
+    rank = x.ndim
+    order = (0, rank - 1, *range(1, rank - 1))
+    y = lax.conv_general_dilated(
+        to_channels_last(x),
+        lax.transpose(w, (*range(2, rank), 1, 0)),
+        windows.strides,
+        windows.pads,
+        rhs_dilation=windows.dilations,
+        dimension_numbers=lax.ConvDimensionNumbers(order, (rank - 1, rank - 2, *range(rank - 2)), order),
+        feature_group_count=group,
+    )
+    return to_channels_first(y)
+
+
+def dense_last(target: Target, x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    """Channels last, by Winograd's products, by place where most is padding, or as `direct_last`."""
+    few_places = x.dtype == jnp.float32 and math.prod(windows.kernel) <= MOST_TERMS
+    if few_places and mostly_padding.share(windows, x.shape[2:]) <= _MOSTLY_PADDING:
+        return mostly_padding.by_place(x, w, windows)
+    narrow = in_bfloat16(target, x, w, window_count(x, windows))
+    is_faster = (has_amx(target) and _columns_pay(target, x, w, windows)) or _is_few(x, w, windows)
+    if not is_faster and winograd.pays(target, x, w, windows, narrow):
+        return to_channels_first(winograd.convolve(to_channels_last(x), w, windows))
+    return direct_last(target, x, w, windows, group)
+
+
+def direct_last(target: Target, x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    """Channels last, as `convolution_last`; few filters as `few_last`, some in bfloat16 as `columns_last`."""
+    if _is_few(x, w, windows):
+        return few_last(x, w, windows, group)
+    form = _columns_of_bfloat16 if _columns_pay(target, x, w, windows) else convolution_last
+    return form(x, w, windows, group)
+
+
+def few_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    """For few filters, channels last: a product with all places of them, whose results are added up."""
+    m, rank = w.shape[0], x.ndim
+    data = to_channels_last(zero_padded(x, windows))
+    places = lax.reshape(lax.transpose(w, (*range(2, rank), 0, 1)), (math.prod(windows.kernel) * m, w.shape[1]))
+    y = dot(data, places, (((rank - 1,), (1,)), ((), ())), x.dtype)
+    parts = [to_channels_first(lax.slice_in_dim(y, k, k + m, axis=rank - 1)) for k in range(0, places.shape[0], m)]
+    return functools.reduce(lax.add, map(shifted, parts, positions(windows), [windows] * len(parts)))
+
+
+def _is_few(x: jax.Array, w: jax.Array, windows: Windows) -> bool:
+    (m, c), places = w.shape[:2], math.prod(windows.kernel)
+    few = m <= _FEW_FILTERS and places <= _MOST_PLACES and m * places <= _RESULTS_BY_CHANNEL * c
+    return few and x.dtype == jnp.float32 and {*windows.strides} == {1}
+
+
+def _columns_pay(target: Target, x: jax.Array, w: jax.Array, windows: Windows) -> bool:
+    rows = window_count(x, windows)
+    few = isinstance(rows, int) and _FEWER_ROWS * rows <= w.shape[0]
+    return in_bfloat16(target, x, w, rows) and min(w.shape[:2]) >= _MANY_CHANNELS and (has_amx(target) or few)
+
+
+def window_count(x: jax.Array, windows: Windows) -> Any:
+    """Counts the windows of all examples: the rows of a product with all filters. Symbolic for a symbolic batch."""
+    return x.shape[0] * math.prod(windows.sizes)
+
+
+def _columns_of_bfloat16(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    """In bfloat16, as `columns_last`."""
+    multiply = Multiply(_columns_or_convolution, (("windows", windows), ("group", group)))
+    return bilinear(multiply, x, w, window_count(x, windows))
+
+
+def _columns_or_convolution(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    def product(columns: jax.Array, filters: jax.Array) -> jax.Array:
+        columns = lax.optimization_barrier(columns)
+        return dot(columns, filters, (((columns.ndim - 1,), (0,)), ((), ())), jnp.float32)
+
+    if x.dtype != jnp.bfloat16:
+        return convolution_last(x, w, windows, group)
+    data, over = padded(x, windows, x.dtype.type(0))
+    return columns_last(lax.optimization_barrier(data), w, over, product)
