@@ -20,10 +20,10 @@ from jaxops.graph.nodes import Graph, Tensor, Value
 from jaxops.graph.parameters import Choice, prepare, renamed
 from jaxops.graph.static_analysis import StaticInputs, marked_inputs
 from jaxops.memory import LIMIT
-from jaxops.runtime.call import GraphRunner
+from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.model_function import ModelFunction
 from jaxops.runtime.parameter_values import Weights, matched
-from jaxops.runtime.specialize import Pair
+from jaxops.runtime.specialized_pair import Pair
 from jaxops.runtime.x64 import portable, restored, under_its_x64
 from jaxops.signature_errors import explained
 from jaxops.tools.convert.astype import Keep, narrowed

@@ -11,7 +11,7 @@ from onnx import parser
 
 from jaxops.errors import OutOfRangeError
 from jaxops.onnx import load
-from jaxops.runtime import call as calls
+from jaxops.runtime import compiled_pieces as calls
 
 RNG = np.random.default_rng(0)
 W1, B1 = RNG.normal(size=(4, 5)).astype(np.float32), RNG.normal(size=5).astype(np.float32)

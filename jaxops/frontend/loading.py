@@ -14,7 +14,7 @@ from jaxops.graph.declared_sizes import fixed
 from jaxops.graph.nodes import Graph
 from jaxops.graph.parameters import Choice
 from jaxops.model import Model
-from jaxops.runtime.call import GraphRunner
+from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.disk_cache import keep_programs
 from jaxops.runtime.fixed_inputs import with_values
 from jaxops.signature_errors import explained

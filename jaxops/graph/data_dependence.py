@@ -1,4 +1,4 @@
-"""The nodes at which a graph is certainly cut into pieces, as far as its nodes alone tell: see `jaxops.runtime.call`.
+"""The nodes at which a graph is certainly cut into pieces, as far as its nodes alone tell (`runtime.compiled_pieces`).
 
 An If whose branches turn out to differ, or a Loop whose state grows, is found when a call is traced.
 """

@@ -9,9 +9,9 @@ from jaxops.graph.interpreter import is_long
 from jaxops.graph.liveness import Parts
 from jaxops.graph.nodes import Graph, Tensor, Value
 from jaxops.runtime.arguments import InputBinder, to_outputs, undeferred
-from jaxops.runtime.call import GraphRunner
+from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.parameter_values import matched
-from jaxops.runtime.specialize import Pair, specialize
+from jaxops.runtime.specialized_pair import Pair, specialize
 from jaxops.runtime.x64 import in_64_bits, is_on, x64_on
 from jaxops.signature_errors import check_key
 

@@ -10,7 +10,7 @@ from graphs import build, info, model, node, tensor
 
 from jaxops.errors import DTypeError, ShapeError, SignatureError, StaticError
 from jaxops.onnx import load
-from jaxops.runtime import call as calls
+from jaxops.runtime import compiled_pieces as calls
 
 X = np.float32([[1, -2, 3], [0, 5, -6]])
 W = np.float32([[1, 2], [-3, 4], [5, -6]])

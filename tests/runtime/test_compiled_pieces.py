@@ -10,7 +10,7 @@ from graphs import model
 
 from jaxops.errors import ShapeError, StaticError
 from jaxops.onnx import load
-from jaxops.runtime import call as calls
+from jaxops.runtime import compiled_pieces as calls
 
 RNG = np.random.default_rng(3)
 X = np.float32([[1, 0, 3], [0, 0, 6], [7, 8, 0]])
