@@ -38,7 +38,6 @@ _MOVES: dict[str, _Rule] = {
     "broadcast_in_dim": _broadcast,
     "concatenate": lambda *parts, dimension: np.concatenate(parts, dimension),
     "convert_element_type": lambda x, new_dtype, **_: x.astype(new_dtype),
-    "expand_dims": lambda x, dimensions: np.expand_dims(x, dimensions),
     "gather": _rows,
     CONSTANT: lambda x: x,
     "optimization_barrier": lambda x: x,

@@ -7,29 +7,30 @@ from typing import Any
 import numpy as np
 
 from jaxops.kernels.named_call import named_call, plain_jaxpr
-from jaxops.static import Sizes
+from jaxops.static import Sizes, closed_call_p
 
 # Each element of the result depends on the elements at its own place, in operands of its shape or scalars.
 ELEMENTWISE = {
     *("abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2", "atanh"),
-    *("cbrt", "ceil", "clamp", "computed_once", "convert_element_type", "copy", "copy_p"),
+    *("cbrt", "ceil", "clamp", "computed_once", "convert_element_type", "copy"),
     *("cos", "cosh", "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1"),
     *("floor", "ge", "gt", "integer_pow", "is_finite", "le", "lgamma", "log", "log1p", "logistic", "lt"),
     *("max", "min", "mul", "ne", "neg", "nextafter", "normal_distribution", "not", "or", "population_count", "pow"),
     *("reduce_precision", "rem", "round", "rsqrt", "select_n", "shift_left", "shift_right_arithmetic"),
     *("shift_right_logical", "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "sub", "tan", "tanh", "xor"),
 }
+# The elements of the result are those of the operand, in the same order; a broadcast repeats them.
+IN_ORDER = {"broadcast_in_dim", "copy", "reshape", "squeeze", "stop_gradient"}
 # Products of matrices, and of windows.
 PRODUCTS = {"conv_general_dilated", "dot_general", "mixed_product"}
 # Primitives whose inner programs run on their operands as they are, or on slices of them.
 CALLS = {
-    *("pjit", "jit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"),
-    *("checkpoint", "remat2", "while", "cond", "scan"),
+    *("jit", closed_call_p.name, "custom_jvp_call", "custom_vjp_call", "remat2", "while", "cond", "scan"),
 }
-# Those of them that do not run one program exactly once.
+# Those that do not run one program exactly once.
 CONTROL = {"while", "cond", "scan"}
 # Those that say how the program is differentiated.
-DIFFERENTIATED = {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "checkpoint", "remat2"}
+DIFFERENTIATED = {"custom_jvp_call", "custom_vjp_call", "remat2"}
 
 
 def called_jaxpr(eqn: Any, transformable: bool = False) -> Any:

@@ -38,7 +38,7 @@ _MOST, _LEAST_WORK = 4, 5e8
 # multiplications then, of DeiT-Ti, XCiT-T, CaiT-XXS and EVA-02-Ti 9 to 12.
 _OF_AN_ELEMENT = 25
 # Operations that copy elements, or are a part of the one that reads them.
-_COPIES = {"broadcast_in_dim", "expand_dims", "reshape", "slice", "squeeze", "transpose"}
+_COPIES = {"broadcast_in_dim", "reshape", "slice", "squeeze", "transpose"}
 # The operations that XLA sees for one place of a window with a filter for each channel: see
 # `kernels.convolution.depthwise`.
 _OF_A_PLACE = 5

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from jaxops.compiler.ir import Program, needed
 from jaxops.compiler.numpy_interpreter import CONSTANT
+from jaxops.compiler.primitives import IN_ORDER
 from jaxops.memory import LIMIT
 
 # The most that a prepared value may hold, for each byte of the parameters that it is made of.
@@ -15,7 +16,7 @@ _SMALL = 1 << 20
 # take. Llama of 110 M with 4-bit weights: 0.4 of the time, and the memory that each call would take anew.
 _GROWN = 1 / 4
 # Operations that cost nothing, or are part of the one that reads them.
-_FREE = {"reshape", "squeeze", "expand_dims", "broadcast_in_dim", "copy", "stop_gradient", "optimization_barrier"}
+_FREE = IN_ORDER | {"optimization_barrier"}
 # A row of no more bytes costs less where it lies than as a value of its own, which each call would hand over: of
 # ConvNeXt's depthwise filters, 49 rows each, there were 882.
 _ROW = 1 << 14

@@ -14,7 +14,7 @@ from jaxops.compiler.primitives import called_jaxpr
 from jaxops.kernels.target import Target
 
 # Primitives that leave the elements of an array in their order.
-_RESHAPES = ("expand_dims", "reshape", "squeeze")
+_RESHAPES = ("reshape", "squeeze")
 
 
 def inline_calls(program: Program, target: Target) -> Program:

@@ -14,13 +14,11 @@ import numpy as np
 from jax import lax
 
 from jaxops.compiler.ir import Constant, Operation, Program, operation_of
+from jaxops.compiler.primitives import IN_ORDER
 from jaxops.kernels.target import Target
 
 # What leaves the elements as they are.
-_BETWEEN = {
-    *("broadcast_in_dim", "copy", "expand_dims", "reshape", "rev", "slice"),
-    *("squeeze", "stop_gradient", "transpose"),
-}
+_BETWEEN = IN_ORDER | {"rev", "slice", "transpose"}
 _SUMS, _PRODUCTS = {"add", "sub"}, {"mul", "div"}
 _EXPONENTIALS, _SQUARES = {"exp", "exp2", "pow"}, {"integer_pow", "square"}
 

@@ -15,13 +15,13 @@ import numpy as np
 from jaxops.compiler.fingerprint import fingerprint
 from jaxops.compiler.ir import Constant, Program
 from jaxops.compiler.numpy_interpreter import CONSTANT, PortableOperation
-from jaxops.compiler.primitives import PRODUCTS
+from jaxops.compiler.primitives import IN_ORDER, PRODUCTS
 from jaxops.kernels.target import Target
 
 # Operations that do the same with any number; a bound of 0, say, or an exponent of 2 may have a kernel of its own.
 _READERS = {"add", "div", "dynamic_update_slice", "mul", "pad", "select_n", "sub"}
 # Operations that hand a number on.
-_BETWEEN = {"broadcast_in_dim", "convert_element_type", "copy", "expand_dims", "reshape", "squeeze", "stop_gradient"}
+_BETWEEN = IN_ORDER | {"convert_element_type"}
 _TYPES = {np.dtype(name) for name in ("float32", "int32", "int8", "uint8")}
 # The largest part of the uses of one kind that a number may have and still count as one of many.
 _RARE = 1 / 4

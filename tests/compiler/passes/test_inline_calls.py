@@ -1,12 +1,17 @@
 """The operations of a jaxpr, without those that undo others."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from programs import inlined
+from programs import TARGET, inlined
 
-from jaxops.compiler.ir import run
+import jaxops as jo
+from jaxops.compiler.ir import Program, run
+from jaxops.compiler.passes.inline_calls import inline_calls
+from jaxops.compiler.passes.select_kernels import select_kernels
+from jaxops.compiler.primitives import called_jaxpr
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
@@ -24,6 +29,16 @@ LEFT = {
     "a transpose between": (lambda x: x.reshape(6, 4).T.reshape(2, 3, 4), ["reshape", "transpose", "reshape"]),
     "a number": (lambda x: x + jnp.reshape(jnp.reshape(np.float32(3), (1,)), ()), None),
 }
+
+
+def test_a_selected_kernel_is_opened():
+    def depthwise(x, w):
+        return jo.conv(x, w, group=64)
+
+    traced = Program.of(jax.make_jaxpr(depthwise)(jnp.ones((1, 64, 14, 14)), jnp.ones((64, 1, 3, 3))))
+    program = inline_calls(select_kernels(traced, TARGET), TARGET)
+    assert "channel_sum" in [operation.name for operation in program.operations]
+    assert all(called_jaxpr(operation.equation) is None for operation in program.operations)
 
 
 @pytest.mark.parametrize("name", LEFT)
