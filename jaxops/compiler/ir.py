@@ -111,9 +111,13 @@ class Program:
         return cls(tuple(operations), tuple(types), tuple(range(len(jaxpr.invars))), tuple(map(read, jaxpr.outvars)))
 
     @cached_property
-    def producers(self) -> Mapping[int, int]:
+    def producers(self) -> Mapping[Any, int]:
         """The position of the operation that computes a value, by the number of the value."""
         return {v: position for position, operation in enumerate(self.operations) for v in operation.results}
+
+    def producer(self, value: Operand) -> Any:
+        """Returns the operation that computes a value; None for an input and for a constant."""
+        return self.operations[self.producers[value]] if value in self.producers else None
 
     @cached_property
     def readers(self) -> Mapping[Any, Sequence[int]]:

@@ -7,15 +7,16 @@ two cores, at once → in blocks: 8 heads of 1,024 queries 32 → 17, of 1,500 6
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
+import jax
 import numpy as np
 from jax import lax
 
 from jaxops.compiler.axis_rules import Axis, independent_axes
-from jaxops.compiler.ir import Constant, Emit, Operation, Program, evaluate
+from jaxops.compiler.ir import Constant, Emit, Operand, Operation, Program, run
 from jaxops.compiler.passes import lazy_moves
 from jaxops.kernels.target import Target
 from jaxops.static import Sizes
@@ -30,27 +31,21 @@ _SIZES = {"broadcast_in_dim": "shape", "dynamic_slice": "slice_sizes", "reshape"
 _NOT_CUT = {"conv_general_dilated", "gather"}
 
 
-class _Result(NamedTuple):
-    """A result of a loop, and the axis along which the blocks lie."""
-
-    shape: Sizes
-    dtype: Any
-    axis: int
-
-
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """Operations that run for `step` entries of an axis at a time.
+    """A program that runs for `step` entries of an axis at a time.
 
-    operands: what they read from outside. names: what they call each operand, (operand, the axis along which it is
-    cut); None where each block reads all of it. results: the values that are read outside. size: of the axis.
+    program: that of a block. operands: what it reads from outside. cuts: the axis along which each of these is cut;
+    None where each block reads all of it. results: the values that are read outside. types: of these. axes: those
+    along which their blocks lie. size: of the axis.
     """
 
-    operations: tuple["Operation | Loop", ...]
-    operands: tuple[Any, ...]
-    names: tuple[tuple[Any, int | None], ...]
+    program: Program
+    operands: tuple[Operand, ...]
+    cuts: tuple[int | None, ...]
     results: tuple[int, ...]
-    arrays: tuple[_Result, ...]
+    types: tuple[Any, ...]
+    axes: tuple[int, ...]
     size: int
     step: int
     scope: str
@@ -68,14 +63,12 @@ class Loop:
         def block(k: Any, arrays: Sequence[Any]) -> list[Any]:
             # JAX moves a block that would reach over the end back: the last two may compute some entries twice.
             start = k * self.step
-            values = {name: _cut(x, name[1], start, self.step) for name, x in zip(self.names, operands, strict=True)}
-            results = map(lazy_moves.materialize, evaluate(self.operations, values, self.results, emit))
-            return [
-                lax.dynamic_update_slice_in_dim(array, y, start, result.axis)
-                for array, y, result in zip(arrays, results, self.arrays, strict=True)
-            ]
+            inputs = [_cut(x, axis, start, self.step) for x, axis in zip(operands, self.cuts, strict=True)]
+            results = map(lazy_moves.materialize, run(self.program, inputs, emit))
+            parts = zip(arrays, results, self.axes, strict=True)
+            return [lax.dynamic_update_slice_in_dim(array, y, start, axis) for array, y, axis in parts]
 
-        arrays = [lax.full(result.shape, 0, result.dtype) for result in self.arrays]
+        arrays = [lax.full(type.shape, 0, type.dtype) for type in self.types]
         return lax.fori_loop(0, math.ceil(self.size / self.step), block, arrays)
 
 
@@ -96,40 +89,33 @@ def _with(shape: Sizes, axis: int, size: int) -> Sizes:
 
 def block_attention(program: Program, target: Target) -> Program:
     """Makes a loop of each large product of batches and all operations from it to the next product."""
-    shapes = {v: getattr(type, "shape", ()) for v, type in enumerate(program.types)}
-    return program.replace(operations=_looped(program.operations, shapes, program.outputs, _LARGE))
+    return _looped(program, _LARGE)
 
 
-def _looped(
-    operations: Sequence[Operation], shapes: Mapping[Any, Sizes], outputs: Iterable[Any], most: int
-) -> list[Operation | Loop]:
-    """Returns the operations; a product of batches of more than `most` bytes, and all up to the next one, as a loop."""
-    readers: dict[Any, list[Any]] = {output: [None] for output in outputs}
-    for operation in operations:
-        for operand in operation.operands:
-            readers.setdefault(operand, []).append(operation)
-    producers = {v: operation for operation in operations for v in operation.results}
-    loops: dict[Operation, Loop | None] = {}
-    for k, operation in enumerate(operations):
-        if operation not in loops and _bytes(operation, shapes) > most:
-            regions = (_Region(operations[k:], shapes, axis, producers) for axis in _axes(operation, shapes))
-            region = next((region for region in regions if region.pays(readers)), None)
+def _looped(program: Program, most: int) -> Program:
+    """Returns the program; a product of batches of more than `most` bytes, and all up to the next one, as a loop."""
+    loops: dict[int, Loop | None] = {}  # by the position of the last operation in it; None for those before
+    for position, operation in enumerate(program.operations):
+        if position not in loops and _bytes(operation, program) > most:
+            regions = (_Region(program, position, axis) for axis in _axes(operation, program))
+            region = next((region for region in regions if region.pays()), None)
             if region is not None:
-                loops |= dict.fromkeys(region.operations) | {region.operations[-1]: region.loop(readers)}
-    every = (loops.get(operation, operation) for operation in operations)
-    return [operation for operation in every if operation is not None]
+                loops |= dict.fromkeys(region.positions) | {region.positions[-1]: region.loop()}
+    operations = (loops.get(position, operation) for position, operation in enumerate(program.operations))
+    return program.replace(operations=[operation for operation in operations if operation is not None])
 
 
-def _bytes(operation: Operation, shapes: Mapping[Any, Sizes]) -> int:
+def _bytes(operation: Operation, program: Program) -> int:
     """Counts the bytes of a product of batches; 0 for any other operation."""
     if operation.name != "dot_general" or not operation.params["dimension_numbers"][1][0]:
         return 0
-    return math.prod(shapes[operation.results[0]]) * operation.equation.outvars[0].aval.dtype.itemsize
+    type = program.types[operation.results[0]]
+    return type.size * type.dtype.itemsize
 
 
-def _axes(operation: Operation, shapes: Mapping[Any, Sizes]) -> Iterator[int]:
+def _axes(operation: Operation, program: Program) -> Iterator[int]:
     """Yields the axes of a product of batches over which a loop may run: the largest of the batches, or a free one."""
-    sizes, batches = shapes[operation.results[0]], len(operation.params["dimension_numbers"][1][0])
+    sizes, batches = program.types[operation.results[0]].shape, len(operation.params["dimension_numbers"][1][0])
     largest = max(range(batches), key=sizes.__getitem__)
     yield from (axis for axis in (largest, *range(batches, len(sizes))) if sizes[axis] > 1)
 
@@ -137,93 +123,98 @@ def _axes(operation: Operation, shapes: Mapping[Any, Sizes]) -> Iterator[int]:
 class _Region:
     """Operations from a product to the next one that need only the same entry of an axis of it.
 
-    operations: those of the program, up to one that needs more, if there is one.
+    positions: those of the operations, up to one that needs more, if there is one.
     """
 
-    def __init__(
-        self,
-        operations: Sequence[Operation],
-        shapes: Mapping[Any, Sizes],
-        axis: int,
-        producers: Mapping[Any, Operation],
-    ) -> None:
-        """producers: value → the operation that computes it."""
-        first = operations[0]
-        self._of_program = shapes
-        self._size = shapes[first.results[0]][axis]
-        self._step = math.ceil(self._size / math.ceil(_bytes(first, shapes) / _BLOCK))
-        self._along: dict[Any, int] = {}
-        self._shapes: dict[Any, Sizes] = {}
-        self._inner: list[Operation] = []
-        self._names: dict[tuple[Any, int | None], Any] = {}
-        self.operations: list[Operation] = []
-        for operation in operations:
-            along = [self._along.get(operand) for operand in operation.operands]
-            if operation is not first and all(a is None for a in along):
+    def __init__(self, program: Program, start: int, axis: int) -> None:
+        """start: the position of the product. axis: that of its result."""
+        self._program, first = program, program.operations[start]
+        self._size = program.types[first.results[0]].shape[axis]
+        self._step = math.ceil(self._size / math.ceil(_bytes(first, program) / _BLOCK))
+        self._axes: dict[Any, int] = {}  # a value that is computed inside → the axis along which it is cut
+        self._operands: dict[
+            tuple[Operand, int | None], int
+        ] = {}  # (one from outside, the axis) → its number in a block
+        self._numbers: dict[Any, int] = {}  # a value that is computed inside → its number in a block
+        self._types: list[Any] = []  # those of a block
+        self._operations: list[Operation] = []
+        self.positions: list[int] = []
+        for position, operation in enumerate(program.operations[start:], start):
+            cuts = [self._axes.get(operand) for operand in operation.operands]
+            if operation is first:
+                operation = _before_transposes(operation, program)
+            elif all(cut is None for cut in cuts):
                 continue
-            inner = _before_transposes(operation, producers) if operation is first else operation
-            sizes = [np.shape(v.value) if isinstance(v, Constant) else shapes[v] for v in inner.operands]
-            result, *more = (shapes[v] for v in operation.results)
-            axes = independent_axes(inner.name, inner.params, sizes, result)
-            cuts = [axes[axis]] if operation is first else [cut for cut in axes if _agree(cut.operands, along)]
-            if not cuts or more or operation.name in _NOT_CUT:
+            if len(operation.results) != 1 or operation.name in _NOT_CUT:
                 return
-            self._add(inner, cuts[0], along, sizes, result)
-            self.operations.append(operation)
-            if operation is not first and operation.name == "dot_general":
+            *sizes, result = (getattr(self._type(v), "shape", ()) for v in (*operation.operands, *operation.results))
+            axes = independent_axes(operation.name, operation.params, sizes, result)
+            axes = [axes[axis]] if position == start else [each for each in axes if _agree(each.operands, cuts)]
+            if not axes:
+                return
+            self._add(operation, axes[0])
+            self.positions.append(position)
+            if position > start and operation.name == "dot_general":
                 return
 
-    def _add(
-        self, operation: Operation, cut: Axis, along: Sequence[int | None], sizes: Sequence[Sizes], shape: Sizes
-    ) -> None:
-        operands: list[Any] = list(operation.operands)
-        for k, (operand, axis) in enumerate(zip(operation.operands, cut.operands, strict=True)):
-            if along[k] is None and (sizes[k] or not isinstance(operand, Constant)):
-                operands[k] = name = (operand, axis)
-                self._names[name] = operand
-                self._shapes[name] = sizes[k] if axis is None else _with(sizes[k], axis, self._step)
+    def _type(self, operand: Operand) -> Any:
+        return jax.typeof(operand.value) if isinstance(operand, Constant) else self._program.types[operand]
+
+    def _add(self, operation: Operation, cut: Axis) -> None:
+        operands: list[Operand] = []
+        for operand, axis in zip(operation.operands, cut.operands, strict=True):
+            if operand in self._numbers:
+                operands.append(self._numbers[operand])
+            elif isinstance(operand, Constant) and not np.shape(operand.value):
+                operands.append(operand)
+            else:
+                name = operand, axis
+                if name not in self._operands:
+                    self._operands[name] = self._value(*name)
+                operands.append(self._operands[name])
         (result,) = operation.results
-        self._along[result], self._shapes[result] = cut.result, _with(shape, cut.result, self._step)
+        self._axes[result], self._numbers[result] = cut.result, self._value(result, cut.result)
         equation = operation.equation
         if key := _SIZES.get(operation.name):
             params = {**equation.params, key: _with(equation.params[key], cut.result, self._step)}
             equation = equation.replace(params=params)
-        self._inner.append(dataclasses.replace(operation, equation=equation, operands=tuple(operands)))
+        self._operations.append(Operation(equation, tuple(operands), (self._numbers[result],), operation.scope))
 
-    def pays(self, readers: Mapping[Any, Sequence[Any]]) -> bool:
+    def _value(self, operand: Operand, axis: int | None) -> int:
+        """Adds the value of a block that is a part of another one; returns its number."""
+        type = self._type(operand)
+        self._types.append(type if axis is None else type.update(shape=_with(type.shape, axis, self._step)))
+        return len(self._types) - 1
+
+    def _results(self) -> list[int]:
+        inside = set(self.positions)
+        return [v for v in self._numbers if not inside.issuperset(self._program.readers.get(v, ()))]
+
+    def pays(self) -> bool:
         """Tells whether it ends with another product, and nothing else needs a value as large as the first result."""
-        first, last = self.operations[0], self.operations[-1]
+        first, last = (self._program.operations[self.positions[k]] for k in (0, -1))
         if last is first or last.name != "dot_general":
             return False
-        large = math.prod(self._of_program[first.results[0]])
-        return all(v in last.results or math.prod(self._of_program[v]) < large for v in self._results(readers))
+        large = self._type(first.results[0]).size
+        return all(v in last.results or self._type(v).size < large for v in self._results())
 
-    def _results(self, readers: Mapping[Any, Sequence[Any]]) -> list[Any]:
-        inside = set(self.operations)
-        return [v for o in self.operations for v in o.results if not inside.issuperset(readers[v])]
-
-    def loop(self, readers: Mapping[Any, Sequence[Any]]) -> Loop:
+    def loop(self) -> Loop:
         """Returns it as a loop; where one entry is too large, with another loop inside."""
-        results = tuple(self._results(readers))
-        types = {v: x.aval.dtype for o in self.operations for v, x in zip(o.results, o.equation.outvars, strict=True)}
-        return Loop(
-            tuple(_looped(self._inner, self._shapes, results, _BLOCK)),
-            tuple(self._names.values()),
-            tuple(self._names),
-            results,
-            tuple(_Result(self._of_program[v], types[v], self._along[v]) for v in results),
-            self._size,
-            self._step,
-            self.operations[0].scope,
-        )
+        results = tuple(self._results())
+        operands, cuts = zip(*self._operands, strict=True)
+        inputs, outputs = tuple(self._operands.values()), tuple(self._numbers[v] for v in results)
+        program = Program(tuple(self._operations), tuple(self._types), inputs, outputs)
+        types, axes = tuple(map(self._type, results)), tuple(self._axes[v] for v in results)
+        scope = self._operations[0].scope
+        return Loop(_looped(program, _BLOCK), operands, cuts, results, types, axes, self._size, self._step, scope)
 
 
-def _agree(axes: Sequence[int | None], along: Sequence[int | None]) -> bool:
-    """Tells whether operands that are cut already are cut along these axes. along: None for one from outside."""
-    return all(a is None or a == axis for axis, a in zip(axes, along, strict=True))
+def _agree(axes: Sequence[int | None], cuts: Sequence[int | None]) -> bool:
+    """Tells whether operands that are cut already are cut along these axes. cuts: None for one from outside."""
+    return all(cut is None or cut == axis for axis, cut in zip(axes, cuts, strict=True))
 
 
-def _before_transposes(product: Operation, producers: Mapping[Any, Operation]) -> Operation:
+def _before_transposes(product: Operation, program: Program) -> Operation:
     """Returns a product of transposed values as one of these values themselves.
 
     XLA sees no transpose through the start of a loop: it would copy the keys of attention, and for those of 1,500
@@ -232,7 +223,7 @@ def _before_transposes(product: Operation, producers: Mapping[Any, Operation]) -
     over, batch = product.params["dimension_numbers"]
     operands, dimensions = list(product.operands), [list(map(tuple, over)), list(map(tuple, batch))]
     for k, operand in enumerate(operands):
-        producer = producers.get(operand)
+        producer = program.producer(operand)
         if producer is None or producer.name != "transpose":
             continue
         perm = producer.params["permutation"]

@@ -78,7 +78,7 @@ class _Parts:
         walked: list[_Row] = []
         # A row is looked at behind all that reads it: its values come in the order of the program.
         while rows:
-            row = max(rows, key=lambda row: self.program.producers.get(row[0], -1) if isinstance(row[0], int) else -1)
+            row = max(rows, key=lambda row: self.program.producers.get(row[0], -1))
             rows.remove(row)
             operands = self._operands(row, free)
             if operands is None:
@@ -101,9 +101,9 @@ class _Parts:
     def _operands(self, row: _Row, free: set[int]) -> list[_Row] | None:
         """Returns the operands of the operations that compute a row, a row for each position; None where these
         operations cannot move."""
-        if any(self._producer(v) is None or not free.issuperset(self.program.readers[v]) for v in row):
+        if any(self.program.producer(v) is None or not free.issuperset(self.program.readers[v]) for v in row):
             return None
-        producers = [self._producer(v) for v in row]
+        producers = [self.program.producer(v) for v in row]
         first = producers[0]
         if first.name not in _LIKE_PARTS or len(set(row)) < len(row) or len({_kind(o) for o in producers}) > 1:
             return None
@@ -118,21 +118,16 @@ class _Parts:
 
     def _is_product(self, value: Any) -> bool:
         """Tells whether this is the result of a product or a convolution, perhaps in another order."""
-        producer = self._producer(value)
+        producer = self.program.producer(value)
         while producer is not None and producer.name in ("transpose", "reshape"):
-            producer = self._producer(producer.operands[0])
+            producer = self.program.producer(producer.operands[0])
         return producer is not None and producer.name in _PRODUCTS
-
-    def _producer(self, value: Any) -> Any:
-        """Returns the operation that computes a value; None for an input and for a constant."""
-        position = self.program.producers.get(value)
-        return None if position is None else self.program.operations[position]
 
     def _is_spread(self, row: _Row) -> bool:
         """Tells whether the parts read the same number, or each a vector along the axis of the concatenation."""
         if all(isinstance(v, Constant) for v in row):
             return len({fingerprint(v.value, repr) for v in row}) == 1 and getattr(row[0].value, "ndim", 0) == 0
-        producers = [self._producer(v) for v in row]
+        producers = [self.program.producer(v) for v in row]
         if any(producer is None or producer.name != "broadcast_in_dim" for producer in producers):
             return False
         sources = [producer.operands[0] for producer in producers]
@@ -154,8 +149,8 @@ class _Parts:
     def _behind(self, row: _Row, concatenation: Operation) -> list[Operation]:
         """Returns the operations that compute a row behind the concatenation."""
         added, operands = [], []
-        first = self._producer(row[0])
-        for read in zip(*(self._producer(v).operands for v in row), strict=True):
+        first = self.program.producer(row[0])
+        for read in zip(*(self.program.producer(v).operands for v in row), strict=True):
             if read in self.rows or isinstance(read[0], Constant):
                 operands.append(self.rows.get(read, read[0]))
                 continue
@@ -169,7 +164,7 @@ class _Parts:
     def _spread_over(self, row: _Row, concatenation: Operation) -> list[Operation]:
         """Returns the operations that make the vectors of all parts, or the number, an array of all their sizes."""
         shape, along = self.types[concatenation.results[0]].shape, concatenation.params["dimension"]
-        first, sources = self._producer(row[0]), tuple(self._producer(v).operands[0] for v in row)
+        first, sources = self.program.producer(row[0]), tuple(self.program.producer(v).operands[0] for v in row)
         source, added = sources[0], []
         if not isinstance(source, Constant):
             axis = first.params["broadcast_dimensions"].index(along)

@@ -152,7 +152,7 @@ def test_parts_are_as_large_as_they_may_be(monkeypatch):
     for part, step in ((20_000, 3), (10_000, 2), (5_000, 1), (1_500, 1)):
         _, (loop,) = looped(attended, operands, part, monkeypatch)
         assert (loop.size, loop.step) == (6, step)
-        inner.append([(x.size, x.step) for x in loop.operations if isinstance(x, Loop)])
+        inner.append([(x.size, x.step) for x in loop.program.operations if isinstance(x, Loop)])
     assert inner == [[], [], [], [(33, 11)]]
 
 
