@@ -93,22 +93,17 @@ class Program:
     @classmethod
     def of(cls, closed: Any) -> Self:
         """Makes a program of a closed jaxpr: an operation for each equation. Its inputs are the values 0, 1, …"""
-        jaxpr = closed.jaxpr
-        types = [v.aval for v in jaxpr.invars]
-        operands: dict[Any, Operand] = {v: k for k, v in enumerate(jaxpr.invars)}
-        operands |= {v: Constant(x) for v, x in zip(jaxpr.constvars, closed.consts, strict=True)}
-        operations: list[Operation] = []
+        types, operations = list(closed.in_avals), list[Operation]()
 
-        def read(v: Any) -> Operand:
-            return Constant(v.val) if hasattr(v, "val") else operands[v]
-
-        for equation in jaxpr.eqns:
-            results = range(len(types), len(types) + len(equation.outvars))
+        def add(equation: Any, operands: Sequence[Operand]) -> Sequence[Operand]:
+            results = tuple(range(len(types), len(types) + len(equation.outvars)))
             types.extend(v.aval for v in equation.outvars)
-            scope = str(equation.source_info.name_stack)
-            operations.append(Operation(equation, tuple(map(read, equation.invars)), tuple(results), scope))
-            operands.update(zip(equation.outvars, results, strict=True))
-        return cls(tuple(operations), tuple(types), tuple(range(len(jaxpr.invars))), tuple(map(read, jaxpr.outvars)))
+            operations.append(Operation(equation, tuple(operands), results, str(equation.source_info.name_stack)))
+            return results
+
+        inputs = tuple(range(len(types)))
+        outputs = interpret(closed, inputs, add, lambda value, _: Constant(value))
+        return cls(tuple(operations), tuple(types), inputs, tuple(outputs))
 
     @cached_property
     def producers(self) -> Mapping[Any, int]:
@@ -155,6 +150,28 @@ class Program:
 
     def _named(self, value: int) -> str:
         return f"%{value}:{self.types[value].str_short()}"
+
+
+def interpret(
+    program: Any,
+    operands: Iterable[Any],
+    compute: Callable[[Any, list[Any]], Iterable[Any]],
+    constant: Callable[[Any, Any], Any] = lambda value, aval: value,
+) -> list[Any]:
+    """Returns the results of a jaxpr, which may be closed over constants.
+
+    compute: gives the results of an equation for its operands. constant: makes an operand of a value and its type.
+    """
+    jaxpr = getattr(program, "jaxpr", program)
+    constants = (constant(x, v.aval) for x, v in zip(getattr(program, "consts", ()), jaxpr.constvars, strict=True))
+    values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *operands], strict=True))
+
+    def read(v: Any) -> Any:
+        return constant(v.val, v.aval) if hasattr(v, "val") else values[v]
+
+    for equation in jaxpr.eqns:
+        values.update(zip(equation.outvars, compute(equation, list(map(read, equation.invars))), strict=True))
+    return list(map(read, jaxpr.outvars))
 
 
 def plain(operation: Any, operands: Sequence[Any], params: Mapping[str, Any] | None = None, /) -> Sequence[Any]:

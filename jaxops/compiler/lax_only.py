@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from jaxops.compiler.ir import interpret
 from jaxops.compiler.primitives import called_jaxpr
 from jaxops.kernels.custom_transpose import linear_p
 from jaxops.kernels.named_call import plain_jaxpr
@@ -31,27 +32,18 @@ def lax_only(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _evaluated(program: Any, operands: Sequence[Any]) -> list[Any]:
-    """The results of a jaxpr, or of one that is closed over constants."""
-    jaxpr = getattr(program, "jaxpr", program)
-    values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*getattr(program, "consts", ()), *operands], strict=True))
-
-    def read(var: Any) -> Any:
-        return var.val if hasattr(var, "val") else values[var]
-
-    for eqn in jaxpr.eqns:
-        with jax.named_scope(str(eqn.source_info.name_stack)):
-            values.update(zip(eqn.outvars, _results(eqn, list(map(read, eqn.invars))), strict=True))
-    return list(map(read, jaxpr.outvars))
+    return interpret(program, operands, _results)
 
 
 def _results(eqn: Any, operands: Sequence[Any]) -> Sequence[Any]:
-    if eqn.primitive is linear_p:
-        return lax_only(functools.partial(linear_p.impl, **eqn.params))(*operands)
-    inner = plain_jaxpr(eqn) or called_jaxpr(eqn)
-    if inner is not None:
-        return _evaluated(inner, operands)
-    results = eqn.primitive.bind(*operands, **{name: _written_out(value) for name, value in eqn.params.items()})
-    return results if eqn.primitive.multiple_results else [results]
+    with jax.named_scope(str(eqn.source_info.name_stack)):
+        if eqn.primitive is linear_p:
+            return lax_only(functools.partial(linear_p.impl, **eqn.params))(*operands)
+        inner = plain_jaxpr(eqn) or called_jaxpr(eqn)
+        if inner is not None:
+            return _evaluated(inner, operands)
+        results = eqn.primitive.bind(*operands, **{name: _written_out(value) for name, value in eqn.params.items()})
+        return results if eqn.primitive.multiple_results else [results]
 
 
 def _written_out(value: Any) -> Any:

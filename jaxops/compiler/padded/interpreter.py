@@ -10,11 +10,13 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from jaxops.compiler.axis_rules import dependent_axes
+from jaxops.compiler.ir import interpret
 from jaxops.compiler.padded.rules import NEUTRAL, RULES
 from jaxops.compiler.padded.values import Capacity, Padded, bind
 from jaxops.compiler.primitives import called_jaxpr, jaxprs, sizes_of, symbolic_axes
@@ -33,18 +35,11 @@ def run_padded(closed: Any, inputs: Sequence[Any], capacity: Capacity) -> list[P
 
 
 def _run(program: Any, inputs: Sequence[Padded], capacity: Capacity) -> list[Padded]:
-    """Returns the results. program: a jaxpr, or one closed over constants."""
-    jaxpr = getattr(program, "jaxpr", program)
-    values: dict[Any, Padded] = dict(zip(jaxpr.invars, inputs, strict=True))
-    constants = zip(jaxpr.constvars, getattr(program, "consts", ()), strict=True)
-    values |= {var: Padded(x, zeroed=True) for var, x in constants}
+    return interpret(program, inputs, lambda eqn, operands: _evaluate(eqn, operands, capacity), _constant)
 
-    def read(var: Any) -> Padded:
-        return Padded(jnp.asarray(var.val, var.aval.dtype), True) if hasattr(var, "val") else values[var]
 
-    for eqn in jaxpr.eqns:
-        values.update(zip(eqn.outvars, _evaluate(eqn, [read(v) for v in eqn.invars], capacity), strict=True))
-    return [read(v) for v in jaxpr.outvars]
+def _constant(value: Any, type: Any) -> Padded:
+    return Padded(value if isinstance(value, jax.Array) else jnp.asarray(value, type.dtype), zeroed=True)
 
 
 def _evaluate(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded]:

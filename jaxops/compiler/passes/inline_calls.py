@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxops.compiler.ir import Constant, Operand, Operation, Program
+from jaxops.compiler.ir import Constant, Operand, Operation, Program, interpret
 from jaxops.compiler.primitives import called_jaxpr
 from jaxops.kernels.target import Target
 
@@ -58,19 +58,10 @@ def inline_calls(program: Program, target: Target) -> Program:
         return results
 
     def walk(jaxpr: Any, inputs: Sequence[Operand], scope: str) -> list[Operand]:
-        constants = map(Constant, getattr(jaxpr, "consts", ()))
-        jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
-        values: dict[Any, Operand] = dict(zip(jaxpr.invars, inputs, strict=True))
-        values.update(zip(jaxpr.constvars, constants, strict=True))
+        def add(equation: Any, operands: Sequence[Operand]) -> Sequence[Operand]:
+            return inlined(equation, operands, _joined(scope, str(equation.source_info.name_stack)))
 
-        def read(v: Any) -> Operand:
-            return Constant(v.val) if hasattr(v, "val") else values[v]
-
-        for equation in jaxpr.eqns:
-            inner = _joined(scope, str(equation.source_info.name_stack))
-            results = inlined(equation, list(map(read, equation.invars)), inner)
-            values.update(zip(equation.outvars, results, strict=True))
-        return list(map(read, jaxpr.outvars))
+        return interpret(jaxpr, inputs, add, lambda value, _: Constant(value))
 
     values: dict[int, Operand] = {v: k for k, v in enumerate(program.inputs)}
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxops.compiler.ir import interpret
 from jaxops.compiler.primitives import called_jaxpr
 
 
@@ -23,31 +24,24 @@ def first_beyond(closed: Any, inputs: Sequence[Any]) -> Beyond | None:
     inputs: those first inputs. The later ones are unknown, and so are tables and positions that depend on them.
     """
     reads: list[Beyond] = []
+
+    def compute(eqn: Any, operands: Sequence[Any]) -> Sequence[Any]:
+        if (inner := called_jaxpr(eqn)) is not None:
+            return interpret(inner, operands, compute, _constant)
+        if all(x is not None for x in operands):
+            result = eqn.primitive.bind(*operands, **eqn.params)
+            return result if eqn.primitive.multiple_results else [result]
+        if eqn.primitive.name == "gather" and operands[1] is not None:
+            reads.extend(_checked(eqn, operands[1]))
+        return [None] * len(eqn.outvars)
+
     with jax.ensure_compile_time_eval():
-        _walk(closed.jaxpr, [*closed.consts, *inputs, *[None] * (len(closed.jaxpr.invars) - len(inputs))], reads)
+        interpret(closed, [*inputs, *[None] * (len(closed.in_avals) - len(inputs))], compute, _constant)
     return reads[0] if reads else None
 
 
-def _walk(jaxpr: Any, inputs: Sequence[Any], reads: list[Beyond]) -> list[Any]:
-    """The known values of the results; inputs: constants and inputs, None for unknown ones."""
-    values = dict(zip([*jaxpr.constvars, *jaxpr.invars], inputs, strict=True))
-
-    def read(var: Any) -> Any:
-        return np.asarray(var.val, var.aval.dtype) if hasattr(var, "val") else values[var]
-
-    for eqn in jaxpr.eqns:
-        operands, name = [read(v) for v in eqn.invars], eqn.primitive.name
-        if (inner := called_jaxpr(eqn)) is not None:
-            results = _walk(getattr(inner, "jaxpr", inner), [*getattr(inner, "consts", ()), *operands], reads)
-        elif any(x is None for x in operands):
-            results = [None] * len(eqn.outvars)
-            if name == "gather" and operands[1] is not None:
-                reads += _checked(eqn, operands[1])
-        else:
-            result = eqn.primitive.bind(*operands, **eqn.params)
-            results = result if eqn.primitive.multiple_results else [result]
-        values.update(zip(eqn.outvars, results, strict=True))
-    return [read(v) for v in jaxpr.outvars]
+def _constant(value: Any, type: Any) -> Any:
+    return value if isinstance(value, jax.Array) else np.asarray(value, type.dtype)
 
 
 def _checked(eqn: Any, positions: Any) -> list[Beyond]:
