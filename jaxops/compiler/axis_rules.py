@@ -75,7 +75,7 @@ def _barrier(params: _Params, operands: Sequence[Sizes], result: Sizes) -> Itera
 
 def _broadcast(params: _Params, operands: Sequence[Sizes], result: Sizes) -> Iterable[Axis]:
     axes = {axis: a for a, axis in enumerate(params["broadcast_dimensions"]) if operands[0][a] == result[axis]}
-    return (Axis(axis, (axes.get(axis), *[None] * (len(operands) - 1))) for axis in range(len(result)))
+    return (Axis(axis, (axes.get(axis),)) for axis in range(len(result)))
 
 
 def _convolution(params: _Params, operands: Sequence[Sizes], result: Sizes) -> Iterable[Axis]:
@@ -98,10 +98,10 @@ def _gather(params: _Params, operands: Sequence[Sizes], result: Sizes) -> Iterab
     numbers, (x, indices) = params["dimension_numbers"], operands
     batches = dict(zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims, strict=True))
     left_out = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
-    windows, others = iter([a for a in range(len(x)) if a not in left_out]), iter(range(len(indices)))
+    windows, batch_axes = iter([a for a in range(len(x)) if a not in left_out]), iter(range(len(indices)))
     for axis in range(len(result)):
         if axis not in numbers.offset_dims:
-            a = next(others)
+            a = next(batch_axes)
             yield Axis(axis, (batches.get(a), a))
         elif (a := next(windows)) not in numbers.start_index_map and result[axis] == x[a]:
             yield Axis(axis, (a, None))
@@ -112,7 +112,7 @@ def _reshape(params: _Params, operands: Sequence[Sizes], result: Sizes) -> Itera
     before = {(math.prod(operands[0][:a]), size): a for a, size in enumerate(operands[0])}
     for axis, size in enumerate(result):
         if (a := before.get((math.prod(result[:axis]), size))) is not None:
-            yield Axis(axis, (a,) + (None,) * (len(operands) - 1))
+            yield Axis(axis, (a,))
 
 
 def _stack(params: _Params, operands: Sequence[Sizes], result: Sizes) -> Iterable[Axis]:

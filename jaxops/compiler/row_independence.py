@@ -31,8 +31,8 @@ def _is_row_wise(eqn: Any) -> bool:
 
 def _are_rows(sizes: Sizes) -> bool:
     """Tells whether the first axis alone is symbolic, of those with more than one entry."""
-    first, *others = [size for size in sizes if size != 1] or [1]
-    return is_symbolic(first) and not symbolic_axes(others) and math.prod(others) > 0
+    first, *row = [size for size in sizes if size != 1] or [1]
+    return is_symbolic(first) and not symbolic_axes(row) and math.prod(row) > 0
 
 
 def is_row_wise(eqn: Any) -> bool:

@@ -124,13 +124,10 @@ _LOOPS: dict[str, Callable[..., list[Padded]]] = {"cond": _cond, "scan": _scan, 
 
 def _has_symbolic_size(eqn: Any) -> bool:
     """Tells whether a symbolic size plays a part in an equation."""
-    if any(symbolic_axes(sizes_of(v)) for v in (*eqn.invars, *eqn.outvars)) or _has_symbol(tuple(eqn.params.values())):
+    sizes = [sizes_of(v) for v in (*eqn.invars, *eqn.outvars)]
+    if any(map(is_symbolic, jax.tree.leaves((sizes, list(eqn.params.values()))))):
         return True
     return any(_has_symbolic_size(inner) for jaxpr in jaxprs(eqn) for inner in jaxpr.eqns)
-
-
-def _has_symbol(value: Any) -> bool:
-    return any(map(_has_symbol, value)) if type(value) is tuple else is_symbolic(value)
 
 
 # Zeros in, zeros out.
