@@ -9,24 +9,25 @@ import numpy as np
 from jaxops.kernels.named_call import named_call, plain_jaxpr
 from jaxops.static import Sizes, closed_call_p
 
+# One addition, multiplication, function or choice for each element of the result.
+ARITHMETIC = {
+    *("abs", "acos", "acosh", "add", "add_any", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "clamp"),
+    *("cos", "cosh", "digamma", "div", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "integer_pow"),
+    *("lgamma", "log", "log1p", "logistic", "max", "min", "mul", "neg", "pow", "rem", "round", "rsqrt", "select_n"),
+    *("sign", "sin", "sinh", "sqrt", "square", "sub", "tan", "tanh"),
+}
 # Each element of the result depends on the elements at its own place, in operands of its shape or scalars.
-ELEMENTWISE = {
-    *("abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2", "atanh"),
-    *("cbrt", "ceil", "clamp", "computed_once", "convert_element_type", "copy"),
-    *("cos", "cosh", "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1"),
-    *("floor", "ge", "gt", "integer_pow", "is_finite", "le", "lgamma", "log", "log1p", "logistic", "lt"),
-    *("max", "min", "mul", "ne", "neg", "nextafter", "normal_distribution", "not", "or", "population_count", "pow"),
-    *("reduce_precision", "rem", "round", "rsqrt", "select_n", "shift_left", "shift_right_arithmetic"),
-    *("shift_right_logical", "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "sub", "tan", "tanh", "xor"),
+ELEMENTWISE = ARITHMETIC | {
+    *("and", "computed_once", "convert_element_type", "copy", "eq", "ge", "gt", "is_finite", "le", "lt", "ne"),
+    *("nextafter", "normal_distribution", "not", "or", "population_count", "reduce_precision", "shift_left"),
+    *("shift_right_arithmetic", "shift_right_logical", "stop_gradient", "xor"),
 }
 # The elements of the result are those of the operand, in the same order; a broadcast repeats them.
 IN_ORDER = {"broadcast_in_dim", "copy", "reshape", "squeeze", "stop_gradient"}
 # Products of matrices, and of windows.
 PRODUCTS = {"conv_general_dilated", "dot_general", "mixed_product"}
 # Primitives whose inner programs run on their operands as they are, or on slices of them.
-CALLS = {
-    *("jit", closed_call_p.name, "custom_jvp_call", "custom_vjp_call", "remat2", "while", "cond", "scan"),
-}
+CALLS = {"jit", closed_call_p.name, "custom_jvp_call", "custom_vjp_call", "remat2", "while", "cond", "scan"}
 # Those that do not run one program exactly once.
 CONTROL = {"while", "cond", "scan"}
 # Those that say how the program is differentiated.

@@ -3,75 +3,13 @@
 import math
 from typing import Any
 
-from jaxops.compiler.primitives import PRODUCTS, jaxprs, multiplications
+from jaxops.compiler.primitives import ARITHMETIC, PRODUCTS, jaxprs, multiplications
 
-# One operation for each element of the result.
-_ELEMENTWISE = frozenset(
-    [
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "rem",
-        "pow",
-        "integer_pow",
-        "max",
-        "min",
-        "neg",
-        "abs",
-        "sign",
-        "floor",
-        "ceil",
-        "round",
-        "sqrt",
-        "rsqrt",
-        "cbrt",
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log1p",
-        "tanh",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "atan2",
-        "sinh",
-        "cosh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "logistic",
-        "erf",
-        "erfc",
-        "erf_inv",
-        "lgamma",
-        "digamma",
-        "square",
-        "select_n",
-        "clamp",
-        "add_any",
-    ]
-)
 # One operation for each element of the operand.
-_REDUCTIONS = frozenset(
-    [
-        "reduce_sum",
-        "reduce_max",
-        "reduce_min",
-        "reduce_prod",
-        "argmax",
-        "argmin",
-        "cumsum",
-        "cumprod",
-        "cummax",
-        "cummin",
-        "cumlogsumexp",
-    ]
-)
+_REDUCTIONS = {
+    *("argmax", "argmin", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum"),
+    *("reduce_max", "reduce_min", "reduce_prod", "reduce_sum"),
+}
 
 
 def operations(jaxpr: Any) -> float:
@@ -100,4 +38,4 @@ def of_equation(equation: Any) -> float:
         return float(size * math.prod(params["window_dimensions"]))
     if name in _REDUCTIONS:
         return float(math.prod(shapes[0]))
-    return float(size) if name in _ELEMENTWISE else 0.0
+    return float(size) if name in ARITHMETIC else 0.0
