@@ -37,7 +37,7 @@ NUMBERS: dict[tuple[str, int], Any] = {
     **{("LinearAttention", i): (-1,) for i in (0, 1, 2, 5)},
     ("FlexAttention", 0): (-1,),
     ("FlexAttention", 1): (-1,),
-    ("DFT", 0): ALL,
+    ("DFT", 0): (-1,),
     ("STFT", 1): ALL,
 }
 # Cases that no program can serve, or that may mean several things, and what the error says.

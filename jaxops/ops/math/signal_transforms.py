@@ -5,6 +5,7 @@ A complex number is a pair on the last axis. 16-bit types are computed in float3
 
 __all__ = ["dft", "mel_weight_matrix", "stft"]
 
+import math
 from typing import Any
 
 import jax
@@ -18,10 +19,10 @@ from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, mess
 from jaxops.memory import bounded
 from jaxops.ops.common.elementwise import operands
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
-from jaxops.shapes.arithmetic import must_fit
+from jaxops.shapes.arithmetic import floored, must_fit
 from jaxops.shapes.math import signal_transforms as sizes_of
 from jaxops.signature import ElementType, Static, Traits, operator
-from jaxops.static import Array, jit_if_concrete, known
+from jaxops.static import Array, Dim, is_symbolic, jit_if_concrete, known
 
 TRAITS = Traits(precision="exact")
 
@@ -33,7 +34,8 @@ def dft(
 
     input: (…, 1), real, or (…, 2), complex; floats. axis: static, any but the last one; by default the one before it.
     dft_length: static, the number N of points: the axis is cropped or padded with zeros at its end; by default its
-    size.
+    size. A symbolic one is at most 16,384, as XLA transforms numbers of points only: that transform is a product with
+    the matrix of e^(-2πikn/N).
     inverse: 1 changes the sign of the exponent and divides by N. onesided: 1 gives only the first N // 2 + 1 points of
     the transform of a real input. With `inverse` too it takes such points, complex, and returns the real signal;
     dft_length is by default 2 · (size - 1) then.
@@ -62,13 +64,39 @@ def dft(
 
 
 @jit_if_concrete
-def _dft(x: Any, axis: int, count: int, inverse: bool, onesided: bool) -> jax.Array:
+def _dft(x: Any, axis: int, count: Dim, inverse: bool, onesided: bool) -> jax.Array:
+    if is_symbolic(count):
+        return _by_matrix(x, axis, count, inverse, onesided)
     values, dtype = _numbers(x), x.dtype
     if not onesided:
         return _pairs(_transform(values, count, axis, inverse), dtype)
     if not inverse:
         return _pairs(jnp.fft.rfft(values, count, axis), dtype)
     return lax.convert_element_type(jnp.fft.irfft(values, count, axis)[..., None], dtype)
+
+
+def _by_matrix(x: Any, axis: int, count: Dim, inverse: bool, onesided: bool) -> jax.Array:
+    """The transform of a symbolic number of points."""
+    dtype = np.float64 if x.dtype == np.float64 else np.float32
+    half = floored(count, 2) + 1
+    shape = (x.shape[axis], half if onesided and not inverse else count)
+    rows, columns = (lax.broadcasted_iota(np.int32, shape, k) for k in range(2))
+    points = jnp.asarray(count, np.int32)
+    # The angle is reduced among integers: a float32 would lose it.
+    angles = lax.convert_element_type(rows * columns % points, dtype) * (2 * math.pi / points.astype(dtype))
+    weights = (rows < (jnp.asarray(half, np.int32) if onesided and inverse else points)).astype(dtype)
+    if inverse:
+        mirrored = (rows > 0) & (2 * rows != points) if onesided else np.False_  # points that stand for two
+        weights = jnp.where(mirrored, 2 * weights, weights) / points.astype(dtype)
+    parts = jnp.moveaxis(lax.convert_element_type(x, dtype), axis, -1)
+    real, imaginary = (jnp.matmul(parts, weights * fn(angles), precision="highest") for fn in (jnp.cos, jnp.sin))
+    imaginary = imaginary if inverse else -imaginary
+    # (a + bi)(c + di), of which the matrices hold c and d.
+    y = real[..., 0, :] - (imaginary[..., 1, :] if x.shape[-1] == 2 else 0)
+    z = imaginary[..., 0, :] + (real[..., 1, :] if x.shape[-1] == 2 else 0)
+    result = jnp.moveaxis(jnp.stack([y] if onesided and inverse else [y, z], -1), -2, axis)
+    sizes = (*x.shape[:axis], shape[1], *x.shape[axis + 1 : -1], result.shape[-1])
+    return assert_sizes("dft", lax.convert_element_type(result, x.dtype), sizes, x.dtype)
 
 
 def _numbers(x: Any) -> Any:

@@ -2,7 +2,10 @@
 
 from jaxops.errors import ShapeError, SizeError, shape_text
 from jaxops.shapes.arithmetic import at_least, floored, must_fit, sizes_fit
-from jaxops.static import Dim, Sizes
+from jaxops.static import Dim, Sizes, is_symbolic
+
+# The matrix of so many takes 2 GB, and half of that for real numbers.
+MOST_POINTS = 2**14
 
 
 def is_complex(op: str, name: str, sizes: Sizes) -> bool:
@@ -16,15 +19,16 @@ def is_complex(op: str, name: str, sizes: Sizes) -> bool:
     return sizes[-1] == 2
 
 
-def transform_length(op: str, size: Dim, dft_length: int | None, from_onesided: bool) -> int:
-    """The number of points of a transform along an axis of this size."""
+def transform_length(op: str, size: Dim, dft_length: Dim | None, from_onesided: bool) -> Dim:
+    """The number of points of a transform along an axis of this size; a symbolic one is at most `MOST_POINTS`."""
     length = dft_length if dft_length is not None else 2 * (size - 1) if from_onesided else size
-    if not isinstance(length, int):
-        raise SizeError(
-            f"{op}: the axis has the symbolic size {length}; a transform needs a size that is a number", length
-        )
-    if length < 1:
-        raise ShapeError(f"{op}: a transform of {length} points; there must be at least 1")
+    problem = f"{op}: a transform of {length} points; there must be at least 1"
+    if not at_least(problem, length, 1):
+        raise ShapeError(problem)
+    if is_symbolic(length):
+        problem = f"{op}: a transform of the symbolic size {length} is a product with a matrix of its points"
+        if not at_least(f"{problem}, at most {MOST_POINTS}", MOST_POINTS, length):
+            raise ShapeError(f"{problem}, at most {MOST_POINTS}")
     return length
 
 
@@ -33,6 +37,8 @@ def frames(op: str, length: Dim, frame_step: int, window: Sizes | None, frame_le
     reason = "" if frame_length is None else ", as `frame_length` says"
     must_fit(op, "window", window, ("length" if frame_length is None else frame_length,), reason=reason)
     each = frame_length if frame_length is not None else window[0] if window is not None else length
+    if is_symbolic(each):
+        raise SizeError(f"{op}: a frame has the symbolic size {each}; it needs a size that is a number", each)
     each = transform_length(op, each, None, False)
     problem = f"{op}: a frame of {each} samples is longer than the signal of {length}"
     if not at_least(problem, length, each):

@@ -193,7 +193,49 @@ def test_errors(call, error, match):
         call()
 
 
-def test_a_transform_of_a_symbolic_size_is_refused():
-    (spec,) = symbolic_args_specs([X], ["2, t, 1"])
-    with pytest.raises(ShapeError, match="dft: the axis has the symbolic size t; a transform needs a size that is a"):
-        export(jax.jit(jo.dft))(spec)
+@pytest.mark.parametrize("sizes", ["2, t, 3, 1", "2, t, 3, 2"])
+@pytest.mark.parametrize("length", ["", "t - 2", "t + 3", "2*t"])
+@pytest.mark.parametrize(("inverse", "onesided"), [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_a_transform_of_a_symbolic_size(sizes, length, inverse, onesided, x64):
+    if onesided and inverse != sizes.endswith("2"):
+        pytest.skip("the standard does not have it")
+
+    def fn(x):
+        (t,) = [d for d in x.shape if not isinstance(d, int)] or [x.shape[1]]
+        return jo.dft(x, eval(length, {"t": t}) if length else None, 1, inverse=inverse, onesided=onesided)
+
+    (spec,) = symbolic_args_specs(
+        [draw(2, 6, 3, int(sizes[-1]), dtype=np.float64)], [sizes], constraints=["t >= 3", "t <= 8000"]
+    )
+    program = export(jax.jit(fn))(spec)
+    for t in (6, 9, 50):
+        x = draw(2, t, *spec.shape[2:], dtype=np.float64)
+        got, want = program.call(x), fn(x)
+        assert got.shape == want.shape
+        close(got, np.asarray(want), 1e-12)
+
+
+def test_a_long_transform_of_a_symbolic_size_keeps_float32():
+    (spec,) = symbolic_args_specs([X[:1]], ["1, t, 1"], constraints=["t <= 4096"])
+    x = draw(1, 4093, 1)
+    got = export(jax.jit(lambda x: jo.dft(x, onesided=1)))(spec).call(x)
+    want = pairs(np.fft.rfft(np.float64(x[..., 0])))
+    assert np.abs(got - want).max() < 4e-6 * np.abs(want).max()
+
+
+@pytest.mark.parametrize(
+    ("fn", "match"),
+    [
+        (jo.dft, "dft: a transform of the symbolic size t is a product .*, at most 16384\n.*hint .*16384 >= t"),
+        (lambda x: jo.dft(x, inverse=1, onesided=1), r"dft: a transform of 2\*t - 2 points; there must be at least 1"),
+        (
+            lambda x: jo.stft(x, 2, onesided=0),
+            "stft: a frame has the symbolic size t; it needs a size that is a number",
+        ),
+        (lambda x: jo.dft(x, x.shape[1] + 2**15), r"dft: .* size t \+ 32768 is a product .*, at most 16384"),
+    ],
+)
+def test_symbolic_sizes_that_are_refused(fn, match):
+    (spec,) = symbolic_args_specs([PAIRS], ["2, t, 2"])
+    with pytest.raises(ShapeError, match=match):
+        export(jax.jit(fn))(spec)
