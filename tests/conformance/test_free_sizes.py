@@ -31,12 +31,6 @@ NUMBERS: dict[tuple[str, int], Any] = {
     ("ScatterND", 1): (-1,),
     ("ConvTranspose", 1): ALL,
     ("CausalConvWithState", 1): ALL,
-    ("Attention", 0): (-1,),
-    ("Attention", 1): (-1,),
-    **{("LinearAttention", i): (-1, -2) for i in (3, 4)},
-    **{("LinearAttention", i): (-1,) for i in (0, 1, 2, 5)},
-    ("FlexAttention", 0): (-1,),
-    ("FlexAttention", 1): (-1,),
     ("DFT", 0): (-1,),
     ("STFT", 1): ALL,
 }

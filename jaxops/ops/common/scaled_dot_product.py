@@ -15,6 +15,7 @@ from jaxops.dtypes import accumulation_type, canonical
 from jaxops.kernels.matmul.dot import dot
 from jaxops.kernels.xla_workarounds import rounded
 from jaxops.ops.common.elementwise import broadcast_to
+from jaxops.static import Dim, is_symbolic
 
 Stage = Literal["product", "softcap", "bias", "softmax"]
 
@@ -89,6 +90,12 @@ def scaled_dot_product_attention(
         output = output / total.astype(output.dtype)
     scores = None if stage is None else stages[stage].astype(query.dtype)
     return AttentionResult(output.astype(query.dtype), scores)
+
+
+def inverse_root(size: Dim) -> Any:
+    """1 / sqrt(size), the scale of scores: a number of Python, or a traced one for a symbolic size. 1 for a size of
+    0."""
+    return lax.rsqrt(jnp.multiply(size, 1.0)) if is_symbolic(size) else max(size, 1) ** -0.5
 
 
 def scaled_products(query: Any, key: Any, scale: float) -> Any:

@@ -12,7 +12,14 @@ from jax import lax
 from jaxops.attributes import flag, float_type, integer, one_of
 from jaxops.dtypes import accumulation_type, as_traced, floating, integral, unify
 from jaxops.errors import ArgumentError, SignatureError
-from jaxops.ops.common.scaled_dot_product import Stage, key_mask, merge_heads, scaled_dot_product_attention, split_heads
+from jaxops.ops.common.scaled_dot_product import (
+    Stage,
+    inverse_root,
+    key_mask,
+    merge_heads,
+    scaled_dot_product_attention,
+    split_heads,
+)
 from jaxops.shapes.nn import dot_product_attention as sizes_of
 from jaxops.signature import ElementType, FourthOutput, SecondOutput, Traits
 from jaxops.static import Array, jit_if_concrete
@@ -155,7 +162,7 @@ def _attention(operands: tuple[Any, ...], options: _Options) -> Any:
         query,
         key,
         value,
-        scale=max(query.shape[3], 1) ** -0.5 if options.scale is None else options.scale,
+        scale=inverse_root(query.shape[3]) if options.scale is None else options.scale,
         bias=bias,
         mask=_all(allowed),
         softcap=options.softcap,

@@ -13,6 +13,7 @@ from jax import lax
 from jaxops.attributes import integer, one_of
 from jaxops.dtypes import accumulation_type, floating, floats_of_one_type
 from jaxops.errors import SignatureError
+from jaxops.ops.common.scaled_dot_product import inverse_root
 from jaxops.ops.nn.convolution import conv
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.nn import sequence_states as sizes_of
@@ -151,7 +152,7 @@ def remembered(operands: tuple[Any, ...], past: Any, sizes: sizes_of.Heads, scal
         return None if x is None else jnp.moveaxis(x.astype(work).reshape(batch, length, *each), 1, 0)
 
     slices = (
-        steps(query, states, group, key_size) * (scale or max(key_size, 1) ** -0.5),
+        steps(query, states, group, key_size) * (scale or inverse_root(key_size)),
         steps(key, states, key_size, 1),
         steps(value, states, 1, value_size),
         None if decay is None else jnp.exp(steps(decay, states, decay.shape[2] // states, 1)),

@@ -12,7 +12,7 @@ import numpy as np
 from jaxops.attributes import float_type
 from jaxops.dtypes import as_traced, floats_of_one_type
 from jaxops.errors import DTypeError, ShapeError, SignatureError, describe
-from jaxops.ops.common.scaled_dot_product import scaled_products, weighted_sums
+from jaxops.ops.common.scaled_dot_product import inverse_root, scaled_products, weighted_sums
 from jaxops.ops.math.softmax_like import softmax
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.nn import dot_product_attention as sizes_of
@@ -55,7 +55,7 @@ def flex_attention(
     sizes_of.scores(op, q.shape, k.shape, v.shape)
     chosen = (np.float64 if q.dtype == np.float64 else np.float32) if softmax_precision is None else softmax_precision
     dtype = float_type(op, "softmax_precision", chosen)
-    factor = max(q.shape[3], 1) ** -0.5 if scale is None else float(scale)
+    factor = inverse_root(q.shape[3]) if scale is None else float(scale)
     scores = _modified(op, "score_mod", score_mod, _scores((q, k), factor, dtype))
     return _output((_modified(op, "prob_mod", prob_mod, softmax(scores)), v))
 

@@ -75,6 +75,20 @@ ROWS = [
         "float32[2,s,8]",
     ),
     Row(
+        "MultiHeadAttention of heads of any size",
+        "(float[b,s,h] q, float[b,t,h] k, float[b,t,h] v) => (float[b,s,h] z)",
+        "y = com.microsoft.MultiHeadAttention<num_heads=2>(q, k, v)  z = Relu(y)",
+        ({"b": 2, "s": 3, "t": 4, "h": 8}, {"b": 1, "s": 1, "t": 2, "h": 6}),
+        "float32[b,s,2*h]",
+    ),
+    Row(
+        "an Attention of the standard of heads of any size",
+        "(float[b,2,s,h] q, float[b,2,t,h] k, float[b,2,t,h] v) => (float[b,2,s,h] z)",
+        "y = Attention(q, k, v)  z = Relu(y)",
+        ({"b": 2, "s": 3, "t": 4, "h": 8}, {"b": 1, "s": 1, "t": 2, "h": 5}),
+        "float32[b,2,s,h]",
+    ),
+    Row(
         "SkipLayerNormalization",
         "(float[b,s,h] x, float[2,s,h] k, float[8] g) => (float[b,s,h] z)",
         "y = com.microsoft.SkipLayerNormalization(x, k, g)  z = Relu(y)",

@@ -12,7 +12,13 @@ import numpy as np
 from jax import lax
 
 from jaxops.dtypes import accumulation_type, as_traced
-from jaxops.ops.common.scaled_dot_product import AttentionResult, Stage, key_mask, scaled_dot_product_attention
+from jaxops.ops.common.scaled_dot_product import (
+    AttentionResult,
+    Stage,
+    inverse_root,
+    key_mask,
+    scaled_dot_product_attention,
+)
 from jaxops.ops.microsoft.attentions.row_caches import only_first
 from jaxops.static import Dim, Tracer, is_symbolic
 
@@ -31,9 +37,9 @@ class Options:
     stage: Stage | None = None
 
 
-def scale_of(scale: float | None, size: Dim) -> float:
-    """The attribute `scale`, where None and 0 mean 1 / sqrt(size)."""
-    return float(scale or 1.0 / np.sqrt(size))
+def scale_of(scale: float | None, size: Dim) -> Any:
+    """The attribute `scale`, where None and 0 mean 1 / sqrt(size), which is traced for a symbolic size."""
+    return inverse_root(size) if not scale and is_symbolic(size) else float(scale or 1.0 / np.sqrt(size))
 
 
 def known_length(value: Any) -> Any:

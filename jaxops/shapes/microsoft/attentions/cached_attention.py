@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
-from jaxops.shapes.arithmetic import agree, sizes_fit
+from jaxops.shapes.arithmetic import agree, divided, sizes_fit
 from jaxops.static import Dim, Sizes
 
 
 def head_size(op: str, operand: str, hidden: Dim, heads: int) -> Dim:
     """The size of a head."""
-    if heads < 1 or hidden % heads:
-        raise ArgumentError(f"{op}: `num_heads` is {heads}; the {hidden} features of `{operand}` must be a multiple")
-    return hidden // heads
+    problem = f"{op}: `num_heads` is {heads}; the {hidden} features of `{operand}` must be a multiple"
+    if heads < 1 or (isinstance(hidden, int) and hidden % heads):
+        raise ArgumentError(problem)
+    return divided(problem, hidden, heads)
 
 
 def projections(
