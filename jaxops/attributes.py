@@ -39,11 +39,15 @@ def _is_one(value: Any) -> bool:
     return isinstance(value, int | float) or is_symbolic_dim(value) or getattr(value, "ndim", None) == 0
 
 
-def integer(op: str, operand: str, value: Any) -> int:
-    """A static integer: a Python or NumPy one, or an array of one integer with at most one axis."""
-    if type(value) is int:
-        return value
-    return _int(op, operand, value, one_axis=True)
+def integer(op: str, operand: str, value: Any, *, least: int | None = None) -> int:
+    """A static integer: a Python or NumPy one, or an array of one integer with at most one axis.
+
+    least: raises ArgumentError for one below it; a symbolic size is not looked at.
+    """
+    number = value if type(value) is int else _int(op, operand, value, one_axis=True)
+    if least is not None and isinstance(number, int) and number < least:
+        raise ArgumentError(f"{op}: `{operand}` is {number}; it must be at least {least}")
+    return number
 
 
 def _int(op: str, operand: str, value: Any, *, one_axis: bool = False) -> Any:
@@ -76,14 +80,6 @@ def whole_numbers(op: str, operand: str, value: Any, *, single: bool = False) ->
     if not (np.isfinite(values) & (values == np.trunc(values)) & (np.abs(values) < 2**63)).all():
         raise ArgumentError(message(op, f"`{operand}` must be whole numbers", **{operand: values}))
     return ints(op, operand, values.astype(np.int64), single=single)
-
-
-def at_least(op: str, operand: str, value: Any, least: int) -> int:
-    """A static integer that is not below `least`; a symbolic one is not looked at."""
-    number = integer(op, operand, value)
-    if isinstance(number, int) and number < least:
-        raise ArgumentError(f"{op}: `{operand}` is {number}; it must be at least {least}")
-    return number
 
 
 def axis(op: str, value: Any, rank: int, *, operand: str = "axis", end: bool = False) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxops.attributes import at_least
+from jaxops.attributes import integer
 from jaxops.dtypes import converted, is_float
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError
 from jaxops.graph.interpreter import run_node
@@ -83,7 +83,7 @@ def _function(name: str, version: int) -> Callable[..., Any]:
 
     def call(*inputs: Any, rng: jax.Array | None = None, **named: Any) -> Any:
         n_outputs = named.pop("n_outputs", None)
-        n_outputs = None if n_outputs is None else at_least(operator.version, "n_outputs", n_outputs, 0)
+        n_outputs = None if n_outputs is None else integer(operator.version, "n_outputs", n_outputs, least=0)
         if rng is not None and "rng" not in signature.parameters:
             raise SignatureError(f"{operator.version}: it has no random part, so it takes no `rng`")
         attributes = {k: v for k, v in named.items() if k not in inputs_by_name or k in schema.attributes}

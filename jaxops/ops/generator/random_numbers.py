@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import at_least, element_type, ints
+from jaxops.attributes import element_type, integer, ints
 from jaxops.dtypes import SUB_BYTE, accumulation_type, canonical, floating, is_float
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, shape_text
 from jaxops.memory import bounded
@@ -161,7 +161,7 @@ def multinomial(
         raise ShapeError(
             f"multinomial: `input` of {shape_text(x.shape)} must be (batch, classes), with a class at least"
         )
-    count = at_least("multinomial", "sample_size", sample_size, 1)
+    count = integer("multinomial", "sample_size", sample_size, least=1)
     check_counts("multinomial", "sample_size", count)
     bounded_like("multinomial", (count, x.shape[0]), x, np.int64)
     kind = element_type("multinomial", "dtype", dtype)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import at_least, axis as resolve_axis, element_type, flag, integer
+from jaxops.attributes import axis as resolve_axis, element_type, flag, integer
 from jaxops.dtypes import floating, is_float, is_string
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, message, shape_text
 from jaxops.memory import bounded
@@ -143,7 +143,7 @@ def stft(
     pairs, half = sizes_of.is_complex("stft", "signal", x.shape), flag("stft", "onesided", onesided)
     if pairs and half:
         raise ArgumentError(f"stft: `signal` of {shape_text(x.shape)} is complex; that needs onesided=0")
-    step = at_least("stft", "frame_step", frame_step, 1)
+    step = integer("stft", "frame_step", frame_step, least=1)
     each = None if frame_length is None else integer("stft", "frame_length", frame_length)
     count, each = sizes_of.frames("stft", x.shape[1], step, factors[0].shape if factors else None, each)
     # A step beyond 32 bits is one between frames of which there is one.
@@ -186,7 +186,7 @@ def mel_weight_matrix(
     """
     op = "mel_weight_matrix"
     counts = {"num_mel_bins": num_mel_bins, "dft_length": dft_length, "sample_rate": sample_rate}
-    bands, length, rate = (at_least(op, name, value, 1) for name, value in counts.items())
+    bands, length, rate = (integer(op, name, value, least=1) for name, value in counts.items())
     low, high = _hertz(op, "lower_edge_hertz", lower_edge_hertz), _hertz(op, "upper_edge_hertz", upper_edge_hertz)
     dtype = element_type(op, "output_datatype", output_datatype)
     if is_string(np.empty(0, dtype)) or dtype.kind in "bc":

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import at_least, element_type, flag
+from jaxops.attributes import element_type, flag, integer
 from jaxops.dtypes import canonical, is_string
 from jaxops.errors import DTypeError
 from jaxops.memory import bounded
@@ -58,7 +58,7 @@ def blackman_window(size: Static, *, output_datatype: ElementType = np.float32, 
 
 
 def _window(op: str, size: Any, dtype: Any, periodic: int, factors: tuple[float, float, float]) -> Array:
-    count, is_periodic = at_least(op, "size", size, 0), flag(op, "periodic", periodic)
+    count, is_periodic = integer(op, "size", size, least=0), flag(op, "periodic", periodic)
     kind = element_type(op, "output_datatype", dtype)
     if is_string(np.empty(0, kind)) or kind.kind in "bc":
         raise DTypeError(f"{op}: `output_datatype` is {kind.name}; it must be a type of real numbers")

@@ -13,14 +13,41 @@ from jax import lax
 
 from jaxops.attributes import integer
 from jaxops.dtypes import accumulation_type, as_traced
-from jaxops.errors import ShapeError, describe
+from jaxops.errors import ShapeError, describe, shape_text
 from jaxops.kernels.xla_workarounds import largest
 from jaxops.ops.common.elementwise import broadcast_to, require, traced_operands
 from jaxops.ops.microsoft.normalization import layer_normalization
 from jaxops.ops.tensor.gathering import gather
-from jaxops.shapes.microsoft import biases, embeddings as sizes_of
+from jaxops.shapes.arithmetic import must_fit
+from jaxops.shapes.microsoft import biases
 from jaxops.signature import Bias, SecondOutput, Static, Weight, operator
-from jaxops.static import Array, jit_if_concrete, known
+from jaxops.static import Array, Dim, Sizes, jit_if_concrete, known
+
+
+def _table_width(op: str, name: str, sizes: Sizes, width: Dim | None = None) -> Dim:
+    """The width of a table of vectors, one a row; it must be `width` where that is given."""
+    must_fit(op, name, sizes, ("rows", "width" if width is None else width))
+    return sizes[1]
+
+
+def _check_ids(op: str, sizes: Sizes, positions: Sizes | None, **like: Sizes) -> None:
+    """input_ids is (N, S); each of `like` has its shape; positions is (N, S) or (1, S)."""
+    must_fit(op, "input_ids", sizes, ("N", "S"))
+    for name, shape in like.items():
+        must_fit(op, name, shape, sizes, reason=", the shape of `input_ids`")
+    must_fit(op, "position_ids", positions, tuple(sizes), (1, *sizes[1:]))
+
+
+def _check_word_filters(op: str, sequence: Sizes, w: Sizes, b: Sizes, c: Sizes) -> None:
+    """sequence is (words, letters), w (M, 1, width, size), b (M,) and c (rows, size)."""
+    must_fit(op, "sequence", sequence, ("words", "letters"))
+    must_fit(op, "w", w, ("filters", 1, "width", "size"))
+    must_fit(op, "b", b, (w[0],))
+    _table_width(op, "c", c, w[3])
+    if w[2] == 0:
+        raise ShapeError(f"{op}: `w` has the shape {shape_text(w)}; filters must be at least one letter wide")
+    if isinstance(sequence[1], int) and sequence[1] < w[2]:
+        raise ShapeError(f"{op}: words of {sequence[1]} letters are shorter than the filters, which are {w[2]} wide")
 
 
 @operator(kind="embedding", precision="float32")
@@ -59,16 +86,14 @@ def embed_layer_normalization(
     if segment_embedding is not None:
         named_tables["segment_embedding"] = segment_embedding
     *tables, scale, shift = traced_operands(op, (*named_tables.values(), gamma, beta), "floating-point")
-    width = sizes_of.table(op, "word_embedding", tables[0].shape)
+    width = _table_width(op, "word_embedding", tables[0].shape)
     for name, table in zip(named_tables, tables, strict=True):
-        sizes_of.table(op, name, table.shape, width)
+        _table_width(op, name, table.shape, width)
     words = as_traced(input_ids)
     like = {name: as_traced(v) for name, v in (("segment_ids", segment_ids), ("mask", mask)) if v is not None}
     positions = None if position_ids is None else as_traced(position_ids)
     require(op, "integer", words, *like.values())
-    sizes_of.ids(
-        op, words.shape, None if positions is None else positions.shape, **{n: v.shape for n, v in like.items()}
-    )
+    _check_ids(op, words.shape, None if positions is None else positions.shape, **{n: v.shape for n, v in like.items()})
     biases.last_axis(op, tables[0].shape, gamma=scale.shape, beta=shift.shape)
     if positions is None:
         positions = lax.broadcasted_iota(np.int32, (1, words.shape[1]), 1)
@@ -108,7 +133,7 @@ def torch_embedding(
     """
     op = "torch_embedding"
     table, ids = as_traced(weight), as_traced(indices)
-    sizes_of.table(op, "weight", table.shape)
+    _table_width(op, "weight", table.shape)
     rows = gather(table, ids)
     if padding_idx is not None:
         padding_row = integer(op, "padding_idx", padding_idx)
@@ -150,7 +175,7 @@ def word_conv_embedding(
     letters, operands = as_traced(sequence), traced_operands(op, (w, b, c), "floating-point")
     require(op, "integer", letters)
     filters = operands[0]
-    sizes_of.word_filters(op, letters.shape, filters.shape, operands[1].shape, operands[2].shape)
+    _check_word_filters(op, letters.shape, filters.shape, operands[1].shape, operands[2].shape)
     declared = {"embedding_size": (embedding_size, 0), "conv_window_size": (conv_window_size, 2)}
     for name, (value, axis) in (declared | {"char_embedding_size": (char_embedding_size, 3)}).items():
         if value is not None and value != filters.shape[axis]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import at_least, integer
+from jaxops.attributes import integer
 from jaxops.dtypes import (
     accumulation_type,
     as_traced,
@@ -68,8 +68,8 @@ def n_gram_hash_mapping(
     ([[[15], [49]]], [[6]])
     """
     op = "n_gram_hash_mapping"
-    longest = at_least(op, "max_ngram_size", max_ngram_size, 2)
-    reach, each = longest - 1, at_least(op, "n_head_per_ngram", n_head_per_ngram, 1)
+    longest = integer(op, "max_ngram_size", max_ngram_size, least=2)
+    reach, each = longest - 1, integer(op, "n_head_per_ngram", n_head_per_ngram, least=1)
     operands = _ids(op, input_ids, multipliers, vocab_sizes, past_ids, head_offsets, eos_token_id)
     ids, segments = operands[0], _segments(op, operands[0], segment_ids=segment_ids)[0]
     must_fit(op, "input_ids", ids.shape, ("B", "L"))
@@ -213,8 +213,8 @@ def varlen_n_gram_hash_mapping(
     [[15], [49], [21]]
     """
     op = "varlen_n_gram_hash_mapping"
-    longest = at_least(op, "max_ngram_size", max_ngram_size, 2)
-    reach, each = longest - 1, at_least(op, "n_head_per_ngram", n_head_per_ngram, 1)
+    longest = integer(op, "max_ngram_size", max_ngram_size, least=2)
+    reach, each = longest - 1, integer(op, "n_head_per_ngram", n_head_per_ngram, least=1)
     size = capacity(op, state_update_capacity, capture_count)
     operands = _ids(op, input_ids, multipliers, vocab_sizes, past_ids, head_offsets, eos_token_id)
     ids = operands[0]

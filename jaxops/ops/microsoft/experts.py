@@ -2,6 +2,7 @@
 
 __all__ = ["moe", "qmoe"]
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -15,14 +16,24 @@ from jaxops.errors import ArgumentError, SignatureError, UnsupportedError
 from jaxops.ops.common.elementwise import traced_operands
 from jaxops.ops.common.quantized_numbers import quantized
 from jaxops.ops.microsoft.quantized.block_quantization import unpacked
-from jaxops.shapes.microsoft import experts as sizes_of
-from jaxops.static import Array, jit_if_concrete
+from jaxops.shapes.arithmetic import must_fit
+from jaxops.shapes.microsoft.quantized.block_quantization import packed
+from jaxops.static import Array, Dim, Sizes, jit_if_concrete
 
 Activation = Literal["relu", "gelu", "silu", "swiglu", "identity"]
 
 
 # The operands of `moe` behind the first two.
 _LAYERS = tuple(f"{layer}_experts_{part}" for layer in ("fc1", "fc2", "fc3") for part in ("weights", "bias"))
+
+
+def _check_scales(op: str, name: str, w: Sizes, scales: Sizes, zeros: Sizes | None, bits: int, block_size: int) -> None:
+    """ShapeError unless packed weights (experts, rows, bytes) have a scale for each row, or each block of it."""
+    experts, rows, width = w
+    blocks = -(-width * (8 // bits) // block_size) if block_size else None
+    scale_sizes = (experts, rows) if blocks is None else (experts, rows, blocks)
+    must_fit(op, f"{name}_scales", scales, scale_sizes)
+    must_fit(op, f"{name}_zero_points", zeros, (*scale_sizes[:-1], packed(scale_sizes[-1], bits)))
 
 
 class _Options(NamedTuple):
@@ -110,20 +121,24 @@ def _options(
     return _Options(*chosen, fusion_kind if fused else 0, flag(op, "normalize_routing_weights", normalize))
 
 
-def _sizes(op: str, x: Any, router: Any, layers: dict[str, Any], inner: Any, options: _Options, suffix: str) -> None:
-    """The checks of the sizes of all layers, whose weights are unpacked."""
-    _, experts = sizes_of.routing(op, x.shape, router.shape, options.k)
-    hidden, doubled = x.shape[-1], inner * (2 if options.fusion else 1)
+def _check_sizes(op: str, x: Sizes, router: Sizes, layers: dict[str, Any], inner: Dim, options: _Options) -> None:
+    """Checks the sizes of all operands; the weights among them are unpacked."""
+    must_fit(op, "input", x, ("tokens", "hidden"), ("batch", "steps", "hidden"))
+    must_fit(op, "router_probs", router, (math.prod(x[:-1]), "experts"))
+    hidden, experts, doubled = x[-1], router[1], inner * (2 if options.fusion else 1)
+    if not 1 <= options.k <= experts:
+        raise ArgumentError(f"{op}: `k` is {options.k}; it must be from 1 to the number of experts, {experts}")
     for layer, rows, columns in (("fc1", doubled, hidden), ("fc2", hidden, inner), ("fc3", inner, hidden)):
-        names = f"{layer}{suffix}", f"{layer}_experts_bias"
-        sizes_of.weights(op, names, layers, experts, rows, columns)
+        weights, bias = f"{layer}_experts_weights", f"{layer}_experts_bias"
+        must_fit(op, weights, layers[weights], (experts, rows, columns))
+        must_fit(op, bias, layers[bias], (experts, rows))
 
 
 @jit_if_concrete
 def _moe(operands: tuple[Any, ...], options: _Options) -> jax.Array:
     x, router, w1, b1, w2, b2, w3, b3 = operands
     layer_sizes = {n: None if v is None else v.shape for n, v in zip(_LAYERS, operands[2:], strict=True)}
-    _sizes("moe", x, router, layer_sizes, (w2.shape or (0,))[-1], options, "_experts_weights")
+    _check_sizes("moe", x.shape, router.shape, layer_sizes, (w2.shape or (0,))[-1], options)
     parts = {"w1": w1, "b1": b1, "w2": w2, "b2": b2, "w3": w3, "b3": b3}
     weights, chosen = _routed(router, None, options)
     return _mixed(x, weights, chosen, router.shape[1], parts, lambda p: p, options)
@@ -331,8 +346,8 @@ def _qmoe(operands: tuple[Any, ...], names: tuple[str, ...], options: _Options) 
         if w is not None:
             zeros = named.get(f"{layer}_zero_points")
             shape = None if zeros is None else zeros.shape
-            sizes_of.scales(op, layer, w.shape, named[f"{layer}_scales"].shape, shape, width, options.block_size)
-    _sizes(op, x, router, sizes, sizes["fc2_experts_weights"][2], options, "_experts_weights")
+            _check_scales(op, layer, w.shape, named[f"{layer}_scales"].shape, shape, width, options.block_size)
+    _check_sizes(op, x.shape, router.shape, sizes, sizes["fc2_experts_weights"][2], options)
     parts: Parts = {}
     for i, layer in enumerate(bits, 1):
         keys = {"q": layer, "s": f"{layer}_scales", "z": f"{layer}_zero_points", "b": f"{layer}_experts_bias"}

@@ -5,7 +5,7 @@ Everything is computed in float32, or in float64 if an operand is.
 
 __all__ = ["hyper_connection_post_mix", "hyper_connection_pre_mix"]
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +13,52 @@ import numpy as np
 
 from jaxops.attributes import integer
 from jaxops.dtypes import accumulation_type, floating, floats_of_one_type
+from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.common.elementwise import broadcast_to
-from jaxops.shapes.microsoft import hyper_connections as sizes_of
-from jaxops.static import Array, jit_if_concrete
+from jaxops.shapes.arithmetic import all_agree, divided, must_fit
+from jaxops.static import Array, Dim, Sizes, jit_if_concrete
+
+
+class _Streams(NamedTuple):
+    """The sizes of grouped streams, (*lead, count, width)."""
+
+    lead: Sizes
+    count: Dim
+    width: Dim
+
+    @property
+    def grouped(self) -> Sizes:
+        return (*self.lead, self.count, self.width)
+
+
+def _streams(op: str, sizes: Sizes, branches: int) -> _Streams:
+    """Returns the streams that these sizes hold. branches: the attribute `num_branches`, 0 for grouped ones."""
+    if branches < 0:
+        raise ArgumentError(f"{op}: `num_branches` is {branches}; it must be positive, or 0 for grouped streams")
+    if branches:
+        if not sizes:
+            raise ShapeError(f"{op}: `streams` of () must be (…, C · H)")
+        problem = f"{op}: the last axis of `streams` {shape_text(sizes)} does not divide into {branches} branches"
+        return _Streams(sizes[:-1], branches, divided(problem, sizes[-1], branches))
+    if len(sizes) < 2:
+        raise ShapeError(f"{op}: `streams` of {shape_text(sizes)} must be (…, C, H), or flat with `num_branches`")
+    return _Streams(sizes[:-2], sizes[-2], sizes[-1])
+
+
+def _gate_sizes(op: str, operand: str, sizes: Sizes, of: _Streams, *, flat: bool) -> Sizes:
+    """The sizes that gates are reshaped to, (*lead, C, 1) or (*lead, C, H). flat: they may be (*lead, C · H)."""
+    single, full = (*of.lead, of.count, 1), of.grouped
+    allowed = [(*of.lead, of.count), single, full]
+    results = [single, single, full]
+    if flat:
+        allowed.append((*of.lead, of.count * of.width))
+        results.append(full)
+    for option, result in zip(allowed, results, strict=True):
+        if sizes == option:
+            return result
+    must_fit(op, operand, sizes, *allowed)
+    return next(r for a, r in zip(allowed, results, strict=True) if len(a) == len(sizes) and all_agree("", sizes, a))
 
 
 def hyper_connection_pre_mix(
@@ -40,8 +82,8 @@ def hyper_connection_pre_mix(
 @jit_if_concrete
 def _pre_mix(operands: tuple[Any, Any], branches: int, scale: float) -> jax.Array:
     op, (x, gates) = "hyper_connection_pre_mix", operands
-    sizes = sizes_of.streams(op, x.shape, branches)
-    shape = sizes_of.gates(op, "pre_mix", gates.shape, sizes, flat=branches > 0)
+    sizes = _streams(op, x.shape, branches)
+    shape = _gate_sizes(op, "pre_mix", gates.shape, sizes, flat=branches > 0)
     work = accumulation_type(x.dtype, gates.dtype)
     by_stream = broadcast_to(gates.astype(work).reshape(shape), sizes.grouped)
     y = jnp.sum(x.astype(work).reshape(sizes.grouped) * by_stream, -2)
@@ -72,9 +114,10 @@ def hyper_connection_post_mix(
 @jit_if_concrete
 def _post_mix(operands: tuple[Any, ...], branches: int) -> jax.Array:
     op, (x, output, gates, mix) = "hyper_connection_post_mix", operands
-    sizes = sizes_of.streams(op, x.shape, branches)
-    sizes_of.features(op, output.shape, None if mix is None else mix.shape, sizes)
-    shape = sizes_of.gates(op, "post_mix", gates.shape, sizes, flat=False)
+    sizes = _streams(op, x.shape, branches)
+    must_fit(op, "block_output", output.shape, (*sizes.lead, sizes.width))
+    must_fit(op, "stream_mix", None if mix is None else mix.shape, (*sizes.lead, sizes.count, sizes.count))
+    shape = _gate_sizes(op, "post_mix", gates.shape, sizes, flat=False)
     work = accumulation_type(x.dtype, gates.dtype)
     y = x.astype(work).reshape(sizes.grouped)
     if mix is not None:

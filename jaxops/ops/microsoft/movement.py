@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxops.attributes import at_least, axis as resolve_axis, flag, integer
+from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import as_traced, canonical, floating, widened
 from jaxops.errors import ArgumentError, ShapeError, SignatureError, describe, shape_text
 from jaxops.ops.generator.ranges import range as standard_range
@@ -109,7 +109,7 @@ def unfold_tensor(input: A, *, dim: int = -1, size: int, step: int = 1) -> A:
     """
     x = array(input)
     along = resolve_axis("unfold_tensor", dim, x.ndim, operand="dim")
-    length, apart = at_least("unfold_tensor", "size", size, 1), at_least("unfold_tensor", "step", step, 1)
+    length, apart = integer("unfold_tensor", "size", size, least=1), integer("unfold_tensor", "step", step, least=1)
     count = _window_count("unfold_tensor", x.shape, along, length, apart)
     if is_symbolic(count):
         x = as_traced(x)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import at_least, axis as resolve_axis, flag, integer, one_of, stash
+from jaxops.attributes import axis as resolve_axis, flag, integer, one_of, stash
 from jaxops.dtypes import accumulation_type, floating
 from jaxops.errors import ShapeError, shape_text
 from jaxops.ops.common.elementwise import broadcast_to, traced_operands
@@ -281,7 +281,7 @@ def group_norm(
 
 def _options(op: str, activation: int, channels_last: int, epsilon: float, groups: int) -> tuple[Any, ...]:
     flags = flag(op, "activation", activation), flag(op, "channels_last", channels_last)
-    return *flags, float(epsilon), at_least(op, "groups", groups, 1)
+    return *flags, float(epsilon), integer(op, "groups", groups, least=1)
 
 
 @jit_if_concrete

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import at_least, flag, integer, one_of
+from jaxops.attributes import flag, integer, one_of
 from jaxops.dtypes import accumulation_type, floating, floats_of_one_type, integral
 from jaxops.errors import ArgumentError, DTypeError, UnsupportedError
 from jaxops.ops.common.elementwise import broadcast_to
@@ -69,7 +69,7 @@ def varlen_causal_conv_with_state(
         raise UnsupportedError(f"{op}: `kernel_delta` and `previous_mask` are not supported, nor is `group_size`")
     if initial_state is None:
         raise ArgumentError(f"{op}: `initial_state` must be given")
-    step, kind = at_least(op, "dilation", dilation, 1), one_of(op, "activation", activation, Activation)
+    step, kind = integer(op, "dilation", dilation, least=1), one_of(op, "activation", activation, Activation)
     size = capacity(op, state_update_capacity, capture_count)
     x, w, b, state = floats_of_one_type(op, input=input, weight=weight, bias=bias, initial_state=initial_state)
     sums, counts = integral(op, cumulative_sequence_length=cumulative_sequence_length, capture_count=capture_count)
@@ -173,7 +173,7 @@ def gated_delta_net(
     op = "gated_delta_net"
     rule = one_of(op, "update_rule", update_rule, UpdateRule)
     kind = one_of(op, "gate_activation", gate_activation, GateActivation)
-    at_least(op, "chunk_size", chunk_size, 1)
+    integer(op, "chunk_size", chunk_size, least=1)
     if not -np.inf < gate_lower_bound < 0:
         raise ArgumentError(f"{op}: `gate_lower_bound` is {gate_lower_bound}; it must be negative and finite")
     for name, gate, needed in (("decay", decay, "gated" in rule), ("beta", beta, "delta" in rule)):

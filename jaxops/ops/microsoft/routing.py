@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import at_least
+from jaxops.attributes import integer
 from jaxops.dtypes import accumulation_type, floating, floats_of_one_type
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.kernels.matmul.dot import dot
@@ -51,7 +51,7 @@ def moe_group_router(
     """
     op = "moe_group_router"
     counts = {"n_group": n_group, "topk_group": topk_group, "group_topk": group_topk, "top_k": top_k}
-    counts = {name: at_least(op, name, value, 1) for name, value in counts.items()}
+    counts = {name: integer(op, name, value, least=1) for name, value in counts.items()}
     if full_scores and counts["n_group"] != 1:
         raise ArgumentError(f"{op}: `n_group` is {counts['n_group']}; the full scores are those of one group")
     if projection_weight is not None and not full_scores:

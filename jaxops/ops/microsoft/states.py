@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import at_least, flag, integer, one_of
+from jaxops.attributes import flag, integer, one_of
 from jaxops.dtypes import accumulation_type, floating, floats_of_one_type
 from jaxops.errors import ArgumentError, ShapeError, UnsupportedError, shape_text
 from jaxops.ops.common.elementwise import broadcast_to, traced_operands
@@ -57,7 +57,7 @@ def causal_conv_with_state(
     op = "causal_conv_with_state"
     if integer(op, "ndim", ndim) != 1:
         raise UnsupportedError(f"{op}: `ndim` is {ndim}; only 1 is supported")
-    step, window = at_least(op, "dilation", dilation, 1), _window(op, state_window)
+    step, window = integer(op, "dilation", dilation, least=1), _window(op, state_window)
     kind = one_of(op, "activation", activation, Activation)
     operands = floats_of_one_type(op, input=input, weight=weight, bias=bias, past_state=past_state)
     return _causal_conv(operands, kind, flag(op, "channels_last", channels_last), step, window)

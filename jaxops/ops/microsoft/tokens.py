@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import at_least, flag, integer
+from jaxops.attributes import flag, integer
 from jaxops.dtypes import as_traced, floating, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, describe, message, shape_text
 from jaxops.ops.common.elementwise import require
@@ -124,7 +124,7 @@ def tokenizer(
         raise ShapeError(f"{op}: `x` must be (C,) or (N, C), got {describe(texts)}")
     if (separators is None) == (tokenexp is None):
         raise ArgumentError(f"{op}: one of `separators` and `tokenexp` must be given")
-    least = at_least(op, "mincharnum", mincharnum, 1)
+    least = integer(op, "mincharnum", mincharnum, least=1)
     if texts.size == 0:
         return texts.astype(object)
     rows = [_tokens(op, str(text), least, separators, tokenexp) for text in texts.flat]
@@ -182,7 +182,7 @@ def n_gram_repeat_block(input_ids: Array, scores: Array, *, ngram_size: int) -> 
     op = "n_gram_repeat_block"
     ids, (values,) = as_traced(input_ids), floating(op, scores=scores)
     require(op, "integer", ids)
-    size = at_least(op, "ngram_size", ngram_size, 1)
+    size = integer(op, "ngram_size", ngram_size, least=1)
     must_fit(op, "input_ids", ids.shape, ("N", "S"))
     must_fit(op, "scores", values.shape, (ids.shape[0], "V"), reason=", with a row for each of `input_ids`")
     if isinstance(ids.shape[1], int) and ids.shape[1] < size:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxops.attributes import at_least, integer, one_of
+from jaxops.attributes import integer, one_of
 from jaxops.dtypes import is_float
 from jaxops.errors import ArgumentError, DTypeError, describe
 from jaxops.ops.ml.scores import PostTransform, choose, class_labels, decided, rows, transformed, two_scores
@@ -91,7 +91,7 @@ def _choice(op: str, name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
 
 def _outputs(op: str, name: str, targets: np.ndarray, declared: int | None) -> int:
     """The number of targets; without one, as many as there are votes for."""
-    count = int(targets.max(initial=-1)) + 1 if declared is None else at_least(op, "n_targets", declared, 0)
+    count = int(targets.max(initial=-1)) + 1 if declared is None else integer(op, "n_targets", declared, least=0)
     in_range(op, name, targets, count, "targets")
     return count
 

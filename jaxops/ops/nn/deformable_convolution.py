@@ -12,11 +12,13 @@ from jax import lax
 
 from jaxops.attributes import integer
 from jaxops.dtypes import accumulation_type, floating, unify
+from jaxops.errors import shape_text
 from jaxops.ops.common.interpolation import Tap, gather_taps, inside, linear_taps
 from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.nn.convolution_checks import add_bias
 from jaxops.ops.nn.windows import integers, options
-from jaxops.shapes.nn import deformable_convolution as sizes_of
+from jaxops.shapes.arithmetic import divided, must_fit
+from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.windows import Options
 from jaxops.signature import Bias, Traits, Weight
 from jaxops.static import Array, Dim, Ints, Sizes, jit_if_concrete
@@ -66,7 +68,7 @@ def deform_conv(
     how = _How(
         options(op, "NOTSET", pads, strides, dilations),
         integer(op, "group", group),
-        integer(op, "offset_group", offset_group),
+        integer(op, "offset_group", offset_group, least=1),
         integers(op, "kernel_shape", kernel_shape),
     )
     return _deform_conv(floating(op, **operands), how)
@@ -75,13 +77,18 @@ def deform_conv(
 @jit_if_concrete
 def _deform_conv(operands: tuple[Any, ...], how: _How) -> Any:
     x, w, offset, b, mask = operands
-    bias, factors = (None if v is None else v.shape for v in (b, mask))
-    windows = sizes_of.deformed(
-        x.shape, w.shape, offset.shape, bias, factors, how.options, how.group, how.offset_group, how.kernel_shape
-    )
-    work = accumulation_type(x.dtype)
-    groups, taps, out = how.offset_group, math.prod(windows.kernel), windows.sizes
+    op, groups = "deform_conv", how.offset_group
+    spatial = sizes_of.spatial(op, x.shape)
+    sizes_of.channels(op, x.shape, w.shape, how.group)
+    windows = sizes_of.sliding(op, spatial, sizes_of.kernel_of(op, w.shape, how.kernel_shape), how.options)
+    taps, out = math.prod(windows.kernel), windows.sizes
     n, c, *sizes = x.shape
+    divided(f"{op}: `offset_group` {groups} does not divide the {c} channels of `x` {shape_text(x.shape)}", c, groups)
+    must_fit(op, "offset", offset.shape, (n, groups * taps * len(sizes), *out))
+    # The text gives the mask n times as many channels for n spatial axes, unlike its own example in two; the reference
+    # has one factor for each position of the kernel.
+    must_fit(op, "mask", None if mask is None else mask.shape, (n, groups * taps, *out))
+    work = accumulation_type(x.dtype)
     moved = lax.convert_element_type(offset, work).reshape(n * groups, taps, len(sizes), *out)
     axes = []
     for a, (size, tap) in enumerate(zip(sizes, np.indices(windows.kernel), strict=True)):
@@ -96,8 +103,8 @@ def _deform_conv(operands: tuple[Any, ...], how: _How) -> Any:
     read = jnp.moveaxis(read, 1, -2).reshape(n, taps, *out, how.group, c // how.group)
     filters = lax.convert_element_type(w, work).reshape(how.group, w.shape[0] // how.group, c // how.group, taps)
     y = jnp.einsum("nk...gc,gmck->ngm...", read, filters).reshape(n, w.shape[0], *out)
-    y = add_bias("deform_conv", y, [] if b is None else [lax.convert_element_type(b, work)])
-    return assert_sizes("deform_conv", lax.convert_element_type(y, x.dtype), (n, w.shape[0], *out), x.dtype)
+    y = add_bias(op, y, [] if b is None else [lax.convert_element_type(b, work)])
+    return assert_sizes(op, lax.convert_element_type(y, x.dtype), (n, w.shape[0], *out), x.dtype)
 
 
 def _taps(coordinates: Any, size: Dim) -> list[Tap]:

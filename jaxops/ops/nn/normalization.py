@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import at_least, axes as resolve_axes, axis as resolve_axis, flag, integer, ints, one_of, stash
+from jaxops.attributes import axes as resolve_axes, axis as resolve_axis, flag, integer, ints, one_of, stash
 from jaxops.dtypes import accumulation_type, floating
 from jaxops.errors import ShapeError, shape_text
 from jaxops.kernels.xla_workarounds import magnitude, quotient, root_of_squares
@@ -121,7 +121,7 @@ def lrn(x: Array, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: f
     (x,) = floating("lrn", x=x)
     if x.ndim < 2:
         raise ShapeError(f"lrn: x of {shape_text(x.shape)} has no channel axis; give (N, C, …)")
-    return _lrn(x, at_least("lrn", "size", size, 1), float(alpha), float(beta), float(bias))
+    return _lrn(x, integer("lrn", "size", size, least=1), float(alpha), float(beta), float(bias))
 
 
 @jit_if_concrete

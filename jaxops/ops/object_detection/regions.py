@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import at_least, one_of
+from jaxops.attributes import integer, one_of
 from jaxops.dtypes import floating, integral
 from jaxops.errors import ShapeError, shape_text
 from jaxops.kernels.custom_transpose import linear
@@ -59,10 +59,10 @@ def roi_align(
     """
     op = "roi_align"
     (image, regions), (batch,) = floating(op, x=x, rois=rois), integral(op, batch_indices=batch_indices)
-    samples = at_least(op, "sampling_ratio", sampling_ratio, 0)
+    samples = integer(op, "sampling_ratio", sampling_ratio, least=0)
     check_counts(op, "sampling_ratio", samples**2)
     how = _Pooling(
-        (at_least(op, "output_height", output_height, 1), at_least(op, "output_width", output_width, 1)),
+        (integer(op, "output_height", output_height, least=1), integer(op, "output_width", output_width, least=1)),
         samples,
         spatial_scale,
         one_of(op, "coordinate_transformation_mode", coordinate_transformation_mode, RoiCoordinates) == "half_pixel",

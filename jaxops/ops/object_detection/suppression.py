@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import at_least, flag
+from jaxops.attributes import flag, integer
 from jaxops.dtypes import as_traced, canonical, floating
 from jaxops.errors import ShapeError, StaticError, describe, message, shape_text
 from jaxops.ops.common.result_sizes import bounded_like, check_counts
@@ -81,7 +81,7 @@ def non_max_suppression(
         positions = np.stack(np.nonzero(np.asarray(chosen) >= 0), 1)
         rows = np.concatenate([positions[:, :2], np.asarray(chosen)[tuple(positions.T)][:, None]], 1)
         return as_traced(rows.astype(np.int64))
-    count = at_least(op, "size", size, 0)
+    count = integer(op, "size", size, least=0)
     check_counts(op, "size", count)
     bounded_like(op, (count, 3), areas, np.int64)
     if 0 in chosen.shape:

@@ -10,16 +10,57 @@ from jax import lax
 
 from jaxops.attributes import axes as resolve_axes, ints, one_of
 from jaxops.dtypes import as_traced, is_string, number, unify, widened
-from jaxops.errors import ShapeError, describe, shape_text
+from jaxops.errors import ArgumentError, ShapeError, describe, shape_text
 from jaxops.ops.common.result_sizes import bounded_like
 from jaxops.ops.tensor.gathering import gather
-from jaxops.shapes.tensor import padding as sizes_of
+from jaxops.shapes.arithmetic import at_least
 from jaxops.signature import StaticInts, Traits
-from jaxops.static import A, Array, Dim, Ints, Sizes, array, is_symbolic, jit_if_concrete
+from jaxops.static import A, Array, Dim, Ints, Sizes, Undecided, array, is_symbolic, jit_if_concrete
 
 TRAITS = Traits(kind="movement", foldable=True)
 
 PadMode = Literal["constant", "reflect", "edge", "wrap"]
+
+
+def _pairs(sizes: Sizes, numbers: Sizes, axes: tuple[int, ...]) -> tuple[tuple[Dim, Dim], ...]:
+    """ONNX's list (begins, then ends) for some axes, as (begin, end) for every axis of `sizes`."""
+    if len(numbers) != 2 * len(axes):
+        raise ShapeError(
+            f"pad: `pads` {shape_text(numbers)} has {len(numbers)} numbers; {len(axes)} axes need {2 * len(axes)}, "
+            f"all begins, then all ends"
+        )
+    pairs: list[tuple[Dim, Dim]] = [(0, 0)] * len(sizes)
+    for i, axis in enumerate(axes):
+        pairs[axis] = (numbers[i], numbers[i + len(axes)])
+    for i, (size, (low, high)) in enumerate(zip(sizes, pairs, strict=True)):
+        left = size + low + high
+        if not at_least(f"pad: the new size {left} of axis {i} of {shape_text(sizes)} may be negative", left, 0):
+            raise ShapeError(f"pad: `pads` ({low}, {high}) crop axis {i} of {shape_text(sizes)} to {left} elements")
+    return tuple(pairs)
+
+
+def _centring_pads(sizes: Sizes, shape: Sizes, axes: tuple[int, ...]) -> list[tuple[Dim, Dim] | None]:
+    """The pads (negative: crops) that change each of `axes` to `shape` (ONNX CenterCropPad-18); None if a symbolic size
+    decides whether to pad or to crop.
+    """
+    if len(shape) != len(axes):
+        raise ShapeError(
+            f"center_crop_pad: `shape` {shape_text(shape)} must hold one size for each of {len(axes)} axes"
+        )
+    negative = [d for d in shape if isinstance(d, int) and d < 0]
+    if negative:
+        raise ArgumentError(f"center_crop_pad: `shape` {shape_text(shape)} holds {negative[0]}; sizes are not negative")
+    pairs: list[tuple[Dim, Dim] | None] = []
+    for axis, want in zip(axes, shape, strict=True):
+        more = want - sizes[axis]
+        try:
+            # An odd difference has its larger half at the end, for padding and for cropping.
+            low = more // 2 if more >= 0 else -(-more // 2)
+        except Undecided:
+            pairs.append(None)
+        else:
+            pairs.append((low, more - low))
+    return pairs
 
 
 def pad(
@@ -42,7 +83,7 @@ def pad(
     one_of("pad", "mode", mode, PadMode)
     data = array(data)
     padded_axes = tuple(range(data.ndim)) if axes is None else resolve_axes("pad", axes, data.ndim)
-    widths = sizes_of.pads(data.shape, ints("pad", "pads", pads), padded_axes)
+    widths = _pairs(data.shape, ints("pad", "pads", pads), padded_axes)
     padded = [size + low + high for size, (low, high) in zip(data.shape, widths, strict=True)]
     bounded_like("pad", padded, data)
     if isinstance(data, np.ndarray) and any(is_symbolic(n) for width in widths for n in width):
@@ -129,7 +170,7 @@ def center_crop_pad(input_data: A, shape: StaticInts, *, axes: Ints | None = Non
     x = array(input_data)
     changed_axes = tuple(range(x.ndim)) if axes is None else resolve_axes("center_crop_pad", axes, x.ndim)
     new_sizes = ints("center_crop_pad", "shape", shape)
-    widths = sizes_of.centre(x.shape, new_sizes, changed_axes)
+    widths = _centring_pads(x.shape, new_sizes, changed_axes)
     certain_widths = [width or (0, 0) for width in widths]
     y = pad(x, [low for low, _ in certain_widths] + [high for _, high in certain_widths], axes=changed_axes)
     for axis, width, size in zip(changed_axes, widths, new_sizes, strict=True):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import at_least, ints, one_of
+from jaxops.attributes import integer, ints, one_of
 from jaxops.dtypes import as_traced, require_integers
 from jaxops.errors import ArgumentError, AxisError, ShapeError, shape_text
 from jaxops.ops.common.elementwise import traced_if_symbolic
@@ -70,7 +70,7 @@ def depth_to_space(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
     >>> depth_to_space(np.arange(4).reshape(1, 4, 1, 1), blocksize=2).tolist()
     [[[[0, 1], [2, 3]]]]
     """
-    x, b = array(input), at_least("depth_to_space", "blocksize", blocksize, 1)
+    x, b = array(input), integer("depth_to_space", "blocksize", blocksize, least=1)
     must_fit("depth_to_space", "input", x.shape, ("N", "C", "H", "W"))
     n, c, h, w = x.shape
     channels = _divided("depth_to_space", "C", c, b * b)
@@ -91,7 +91,7 @@ def space_to_depth(input: A, *, blocksize: int, mode: DepthMode = "DCR") -> A:
     >>> space_to_depth(np.arange(4).reshape(1, 1, 2, 2), blocksize=2).shape
     (1, 4, 1, 1)
     """
-    x, b = array(input), at_least("space_to_depth", "blocksize", blocksize, 1)
+    x, b = array(input), integer("space_to_depth", "blocksize", blocksize, least=1)
     must_fit("space_to_depth", "input", x.shape, ("N", "C", "H", "W"))
     n, c, h, w = x.shape
     h, w = _divided("space_to_depth", "H", h, b), _divided("space_to_depth", "W", w, b)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import at_least, axis as resolve_axis, flag
+from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import as_traced, canonical, widened
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, describe, message, shape_text
 from jaxops.memory import bounded_operands
@@ -111,7 +111,7 @@ def compress(input: Array, condition: Array, *, axis: int | None = None, size: S
 
 
 def _count(op: str, size: Static) -> int:
-    count = at_least(op, "size", size, 0)
+    count = integer(op, "size", size, least=0)
     check_counts(op, "size", count)
     return count
 

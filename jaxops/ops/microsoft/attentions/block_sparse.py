@@ -10,18 +10,48 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import at_least, flag, integer
+from jaxops.attributes import flag, integer
 from jaxops.dtypes import as_traced, floats_of_one_type, integral, require_integers
-from jaxops.errors import ArgumentError, describe
+from jaxops.errors import ArgumentError, ShapeError, SizeError, describe, shape_text
 from jaxops.ops.common.scaled_dot_product import merge_heads, rotated, scaled_dot_product_attention, split_heads
 from jaxops.ops.microsoft.attentions.cached_attention import scale_of
 from jaxops.ops.microsoft.attentions.rotary import rows as rows_of
 from jaxops.shapes.arithmetic import must_fit
-from jaxops.shapes.microsoft.attentions import block_sparse as sizes_of, group_query as grouped, rotary as rotary_sizes
+from jaxops.shapes.microsoft.attentions import group_query as grouped, rotary as rotary_sizes
 from jaxops.signature import Traits
-from jaxops.static import Array, Tracer, array, jit_if_concrete
+from jaxops.static import Array, Dim, Sizes, Tracer, Undecided, array, jit_if_concrete
 
 TRAITS = Traits(kind="attention")
+
+
+def _layouts(op: str, rows: Sizes, columns: Sizes, heads: int) -> tuple[Dim, Dim]:
+    """(layouts, blocks) of block_row_indices (layouts, blocks + 1) and block_col_indices (layouts, n)."""
+    if len(rows) != 2 or (isinstance(rows[1], int) and rows[1] < 2):
+        raise ShapeError(f"{op}: `block_row_indices` of {shape_text(rows)} must be (layouts, blocks + 1)")
+    if not isinstance(rows[0], int) or rows[0] < 1 or heads % rows[0]:
+        raise ShapeError(f"{op}: the {rows[0]} layouts of `block_row_indices` must divide the {heads} heads")
+    must_fit(op, "block_col_indices", columns, (rows[0], "n"), reason=", as the row indices")
+    return rows[0], rows[1] - 1
+
+
+def _check_room(op: str, new: Dim, buffer: Dim) -> None:
+    """Checks that the new tokens fit into the rows of a buffer. SizeError where that depends on a symbolic size."""
+    problem = f"{op}: the {new} new tokens do not fit into the {buffer} rows of `past_key`"
+    try:
+        if new > buffer:
+            raise ShapeError(problem)
+    except Undecided as error:
+        raise SizeError(problem, new, buffer, needs=f"{new} <= {buffer}") from error
+
+
+def _check_total(op: str, count: Dim, new: Dim, buffer: Dim, masked: Dim) -> None:
+    """Checks `total_sequence_length`: it covers the new tokens, and fits into the rows of buffer and mask."""
+    concrete = all(isinstance(d, int) for d in (count, new, buffer, masked))
+    if concrete and not new <= count <= min(buffer, masked):
+        raise ArgumentError(
+            f"{op}: `total_sequence_length` is {count}; it must be at least {new}, the new tokens, and at most "
+            f"{buffer}, the rows of `past_key`, and {masked}, those of the block mask"
+        )
 
 
 @dataclass(frozen=True)
@@ -79,7 +109,7 @@ def sparse_attention(
     """
     op = "sparse_attention"
     heads, groups = integer(op, "num_heads", num_heads), integer(op, "kv_num_heads", kv_num_heads)
-    block = at_least(op, "sparse_block_size", sparse_block_size, 1)
+    block = integer(op, "sparse_block_size", sparse_block_size, least=1)
     floats = floats_of_one_type(
         op,
         query=query,
@@ -100,8 +130,8 @@ def sparse_attention(
         block_col_indices=block_col_indices,
         key_total_sequence_lengths=key_total_sequence_lengths,
     )
-    _, blocks = sizes_of.layouts(op, rows.shape, columns.shape, heads)
-    sizes_of.room(op, new, buffer)
+    _, blocks = _layouts(op, rows.shape, columns.shape, heads)
+    _check_room(op, new, buffer)
     must_fit(op, "key_total_sequence_lengths", lengths.shape, (batch,))
     tokens = array(total_sequence_length)
     require_integers(op, "total_sequence_length", tokens)
@@ -110,7 +140,7 @@ def sparse_attention(
     prompt = None
     if not isinstance(tokens, Tracer):
         count = np.asarray(tokens).reshape(())[()]
-        sizes_of.total(op, int(count) if isinstance(count, np.integer) else count, new, buffer, blocks * block)
+        _check_total(op, int(count) if isinstance(count, np.integer) else count, new, buffer, blocks * block)
         prompt = bool(count == new) if isinstance(count, np.integer) and isinstance(new, int) else None
     if not flag(op, "do_rotary", do_rotary):
         cos = sin = None

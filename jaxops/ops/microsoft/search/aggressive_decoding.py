@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import at_least, integer
+from jaxops.attributes import integer
 from jaxops.dtypes import integral
 from jaxops.errors import ArgumentError, ShapeError, StaticError, message, shape_text
 from jaxops.signature import Static
@@ -62,7 +62,7 @@ def bifurcation_detector(
         start_index = int(np.asarray(prev_suffix_match_idx).reshape(()))
         _check_start(op, start_index, source.shape[0], predicted.shape[0])
     if size is not None:
-        return _detected(operands, shortest, longest, at_least(op, "size", size, 0))[:2]
+        return _detected(operands, shortest, longest, integer(op, "size", size, least=0))[:2]
     if any(isinstance(value, Tracer) for value in operands):
         raise StaticError(
             message(

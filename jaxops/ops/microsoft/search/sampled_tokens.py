@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import at_least, flag, integer
+from jaxops.attributes import flag, integer
 from jaxops.errors import ShapeError, UnsupportedError, shape_text
 from jaxops.ops.microsoft.search import searched_decoders as decoders, token_scores
 from jaxops.ops.microsoft.search.greedy import check_gpt, counted_logits, searched
@@ -95,7 +95,7 @@ def sampling(
         temperature=float(temperature) if temperature > 0 else 1.0,
         presence=float(presence_penalty),
     )
-    keep = at_least(op, "min_tokens_to_keep", min_tokens_to_keep, 0)
+    keep = integer(op, "min_tokens_to_keep", min_tokens_to_keep, least=0)
     chosen = _Filter(float(top_p), float(filter_value), keep, flag(op, "custom", custom))
     start = np.zeros((), np.int32) if seed is None else array(seed)
     if start.size != 1:
