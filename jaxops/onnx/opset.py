@@ -101,7 +101,7 @@ def _function(name: str, version: int) -> Callable[..., Any]:
                     f"{np.ndim(x)} axes"
                 )
         names = tuple(
-            "" if x is None else formal for formal, x in zip(_formals(operator, operands), operands, strict=True)
+            "" if x is None else formal.name for formal, x in zip(_formals(operator, operands), operands, strict=True)
         )
         outputs = () if free else tuple(f"output {i}" for i in range(n_outputs))
         node = Node(operator, operator.version, names, outputs, attributes)
@@ -159,33 +159,29 @@ def _operands(operator: Operator, inputs: Sequence[Any], named: Mapping[str, Any
         operands += [None] * (position - len(operands)) + [value]
     while operands and operands[-1] is None:
         operands.pop()
-    for k, (formal, x) in enumerate(zip(_formals(operator, operands), operands, strict=False)):
+    pairs = list(zip(_formals(operator, operands), operands, strict=True))
+    for k, (formal, x) in enumerate(pairs):
+        subject = f"{operator.version}: input {k} `{formal.name}`"
         if isinstance(x, jax.Array) and not isinstance(x.dtype, np.dtype):
-            raise DTypeError(f"{operator.version}: input {k} `{formal}` holds {x.dtype.name}, which are not numbers")
-    types = _types(operator, operands)
-    for t, x, formal in zip(types, operands, _formals(operator, operands), strict=True):
-        listed = x is not None and not hasattr(x, "dtype") and _is_sequence(operator, t, x)
+            raise DTypeError(f"{subject} holds {x.dtype.name}, which are not numbers")
+        listed = x is not None and not hasattr(x, "dtype") and _is_sequence(operator, formal.type_str, x)
         if listed and not (isinstance(x, list | tuple) and all(hasattr(item, "dtype") for item in x)):
-            raise SignatureError(f"{operator.version}: input `{formal}` is {x!r:.80}; it must be a list of arrays")
+            raise SignatureError(f"{subject} is {x!r:.80}; it must be a list of arrays")
     # Which element type a type variable has, as far as arrays say it. Other types are refused later.
-    bound = {t: x.dtype for t, x in zip(types, operands, strict=True) if hasattr(x, "dtype") and is_standard(x.dtype)}
+    bound = {f.type_str: x.dtype for f, x in pairs if hasattr(x, "dtype") and is_standard(x.dtype)}
     return [
-        x if x is None or hasattr(x, "dtype") or _is_sequence(operator, t, x)
-        else _array(f"{operator.version}: input `{formal}`", x, bound.get(t))
-        for t, formal, x in zip(types, _formals(operator, operands), operands, strict=True)
+        x if x is None or hasattr(x, "dtype") or _is_sequence(operator, f.type_str, x)
+        else _array(f"{operator.version}: input `{f.name}`", x, bound.get(f.type_str))
+        for f, x in pairs
     ]  # fmt: skip
 
 
-def _formals(operator: Operator, operands: Sequence[Any]) -> list[str]:
-    formals = operator.schema.inputs
-    return [formals[min(i, len(formals) - 1)].name for i in range(len(operands))] if formals else []
-
-
-def _types(operator: Operator, operands: Sequence[Any]) -> list[str]:
+def _formals(operator: Operator, operands: Sequence[Any]) -> list[Any]:
+    """The formal of each operand; the last one stands for all that follow."""
     formals = operator.schema.inputs
     if len(operands) and not formals:
         raise SignatureError(f"{operator.version}: takes no inputs, but {len(operands)} were given")
-    return [formals[min(i, len(formals) - 1)].type_str for i in range(len(operands))]
+    return [formals[min(i, len(formals) - 1)] for i in range(len(operands))]
 
 
 def _is_sequence(operator: Operator, type_str: str, value: Any) -> bool:

@@ -61,18 +61,9 @@ def rnn(
     # The default is that of both directions.
     names = activations[:1] if both == 1 and len(activations) == 2 else activations
     functions = resolve("rnn", names, both, activation_alpha, activation_beta)
-    y, y_h = layer(
-        "rnn",
-        _RNN,
-        False,
-        functions,
-        {"x": x, "w": w, "r": r, "b": b, "initial_h": initial_h},
-        clip=clip,
-        direction=direction,
-        hidden_size=hidden_size,
-        layout=layout,
-        sequence_lens=sequence_lens,
-    )
+    operands = {"x": x, "w": w, "r": r, "b": b, "sequence_lens": sequence_lens, "initial_h": initial_h}
+    attributes = {"clip": clip, "direction": direction, "hidden_size": hidden_size, "layout": layout}
+    y, y_h = layer("rnn", _RNN, False, functions, operands, **attributes)
     return y, y_h
 
 
@@ -119,19 +110,10 @@ def gru(
     both = directions("gru", direction)
     names = ("Sigmoid", "Tanh") * both if activations is None else activations
     functions = resolve("gru", names, 2 * both, activation_alpha, activation_beta)
+    operands = {"x": x, "w": w, "r": r, "b": b, "sequence_lens": sequence_lens, "initial_h": initial_h}
+    attributes = {"clip": clip, "direction": direction, "hidden_size": hidden_size, "layout": layout}
     # The text says "linear_before_reset != 0".
-    y, y_h = layer(
-        "gru",
-        _GRU,
-        linear_before_reset != 0,
-        functions,
-        {"x": x, "w": w, "r": r, "b": b, "initial_h": initial_h},
-        clip=clip,
-        direction=direction,
-        hidden_size=hidden_size,
-        layout=layout,
-        sequence_lens=sequence_lens,
-    )
+    y, y_h = layer("gru", _GRU, linear_before_reset != 0, functions, operands, **attributes)
     return y, y_h
 
 
@@ -191,18 +173,10 @@ def lstm(
     both = directions("lstm", direction)
     names = ("Sigmoid", "Tanh", "Tanh") * both if activations is None else activations
     functions = resolve("lstm", names, 3 * both, activation_alpha, activation_beta)
-    y, y_h, y_c = layer(
-        "lstm",
-        _LSTM,
-        flag("lstm", "input_forget", input_forget),
-        functions,
-        {"x": x, "w": w, "r": r, "b": b, "initial_h": initial_h, "initial_c": initial_c, "p": p},
-        clip=clip,
-        direction=direction,
-        hidden_size=hidden_size,
-        layout=layout,
-        sequence_lens=sequence_lens,
-    )
+    operands = {"x": x, "w": w, "r": r, "b": b, "sequence_lens": sequence_lens}
+    operands |= {"initial_h": initial_h, "initial_c": initial_c, "p": p}
+    attributes = {"clip": clip, "direction": direction, "hidden_size": hidden_size, "layout": layout}
+    y, y_h, y_c = layer("lstm", _LSTM, flag("lstm", "input_forget", input_forget), functions, operands, **attributes)
     return y, y_h, y_c
 
 

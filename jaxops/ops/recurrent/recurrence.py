@@ -57,11 +57,13 @@ def layer(
     direction: Direction,
     hidden_size: int | None,
     layout: int,
-    sequence_lens: Array | None,
 ) -> tuple[jax.Array, ...]:
-    """Y, and the last value of each state. operands: x, w, r, b, initial_h, initial_c and p, None where left out."""
-    batch_first = flag(op, "layout", layout)
-    present = {name: value for name, value in operands.items() if value is not None}
+    """Y, and the last value of each state.
+
+    operands: x, w, r, b, sequence_lens, initial_h, initial_c and p, None where left out.
+    """
+    batch_first, sequence_lens = flag(op, "layout", layout), operands.get("sequence_lens")
+    present = {name: x for name, x in operands.items() if x is not None and name != "sequence_lens"}
     floats = dict(zip(present, unify(op, tuple(present.values()), tuple(f"{n} " for n in present)), strict=True))
     arrays = {name: as_traced(value) for name, value in floats.items()}
     require(op, "floating-point", *arrays.values())

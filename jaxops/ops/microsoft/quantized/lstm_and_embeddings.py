@@ -73,22 +73,14 @@ def dynamic_quantize_lstm(
         "w": _floats(op, "w", w, w_scale, w_zero_point),
         "r": _floats(op, "r", r, r_scale, r_zero_point),
         "b": b,
+        "sequence_lens": sequence_lens,
         "initial_h": initial_h,
         "initial_c": initial_c,
         "p": p,
     }
-    y, y_h, y_c = layer(
-        op,
-        _LSTM,
-        flag(op, "input_forget", input_forget),
-        resolve(op, names, 3 * both, activation_alpha, activation_beta),
-        operands,
-        clip=clip,
-        direction=direction,
-        hidden_size=hidden_size,
-        layout=0,
-        sequence_lens=sequence_lens,
-    )
+    functions = resolve(op, names, 3 * both, activation_alpha, activation_beta)
+    attributes: dict[str, Any] = {"clip": clip, "direction": direction, "hidden_size": hidden_size, "layout": 0}
+    y, y_h, y_c = layer(op, _LSTM, flag(op, "input_forget", input_forget), functions, operands, **attributes)
     return y, y_h, y_c
 
 

@@ -160,15 +160,9 @@ def search(
             f"{op}: `num_beams` is {k} and `num_return_sequences` {count}; there are 1 to {_MOST_BEAMS} beams, and "
             "1 to as many sequences"
         )
-    every = token_scores.Rules(
-        eos=integer(op, "eos_token_id", ends[0]),
-        pad=integer(op, "pad_token_id", ends[1]),
-        shortest=0 if min_length is None else integer(op, "min_length", min_length),
-        ngram=max(integer(op, "no_repeat_ngram_size", ngram), 0),
-        **rules,
-    )
+    every = token_scores.rules_of(op, *ends, min_length, ngram, **rules)
     return Search(
-        token_scores.TokenOperands(*(x if x is None else array(x) for x in masks)),
+        token_scores.token_operands_of(*masks),
         hypotheses.Options(k, flag(op, "early_stopping", early_stopping), every),
         count,
         1.0 if length_penalty is None else number(op, "length_penalty", length_penalty),

@@ -73,15 +73,8 @@ def greedy_search(
     decoders.check_cut(op)
     ids = array(input_ids)
     check_gpt(op, model_type, encoder)
-    token_operands = token_scores.TokenOperands(
-        *(x if x is None else array(x) for x in (repetition_penalty, vocab_mask, prefix_vocab_mask))
-    )
-    rules = token_scores.Rules(
-        eos=integer(op, "eos_token_id", eos_token_id),
-        pad=integer(op, "pad_token_id", pad_token_id),
-        shortest=0 if min_length is None else integer(op, "min_length", min_length),
-        ngram=max(integer(op, "no_repeat_ngram_size", no_repeat_ngram_size), 0),
-    )
+    token_operands = token_scores.token_operands_of(repetition_penalty, vocab_mask, prefix_vocab_mask)
+    rules = token_scores.rules_of(op, eos_token_id, pad_token_id, min_length, no_repeat_ngram_size)
     size = integer(op, "vocab_size", vocab_size)
     mask = None if attention_mask is None else array(attention_mask)
     decoders.check_ids(op, ids, mask)

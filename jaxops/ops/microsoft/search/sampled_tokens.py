@@ -86,15 +86,9 @@ def sampling(
     if n_outputs > 1:
         raise UnsupportedError(f"{op}: there is no output `filtered_logits`, which onnxruntime's CPU does not compute")
     masks = (repetition_penalty, vocab_mask, prefix_vocab_mask, presence_mask)
-    token_operands = token_scores.TokenOperands(*(x if x is None else array(x) for x in masks))
-    rules = token_scores.Rules(
-        eos=integer(op, "eos_token_id", eos_token_id),
-        pad=integer(op, "pad_token_id", pad_token_id),
-        shortest=0 if min_length is None else integer(op, "min_length", min_length),
-        ngram=max(integer(op, "no_repeat_ngram_size", no_repeat_ngram_size), 0),
-        temperature=float(temperature) if temperature > 0 else 1.0,
-        presence=float(presence_penalty),
-    )
+    token_operands = token_scores.token_operands_of(*masks)
+    numbers = {"temperature": float(temperature) if temperature > 0 else 1.0, "presence": float(presence_penalty)}
+    rules = token_scores.rules_of(op, eos_token_id, pad_token_id, min_length, no_repeat_ngram_size, **numbers)
     keep = integer(op, "min_tokens_to_keep", min_tokens_to_keep, least=0)
     chosen = _Filter(float(top_p), float(filter_value), keep, flag(op, "custom", custom))
     start = np.zeros((), np.int32) if seed is None else array(seed)

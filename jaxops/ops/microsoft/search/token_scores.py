@@ -1,15 +1,16 @@
 """Penalties and masks that searches apply to the scores of the next token."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxops.attributes import integer
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.ops.microsoft.search import timestamps
-from jaxops.static import Tracer
+from jaxops.shapes.arithmetic import must_fit
+from jaxops.static import Tracer, array
 
 # The score of a token that is not allowed.
 _LOWEST = np.finfo(np.float32).min
@@ -27,6 +28,17 @@ class Rules(NamedTuple):
     times: timestamps.Tokens | None = None
 
 
+def rules_of(op: str, eos: Any, pad: Any, shortest: Any, ngram: Any, **more: Any) -> Rules:
+    """The rules that attributes and operands say. more: those of one operator."""
+    return Rules(
+        integer(op, "eos_token_id", eos),
+        integer(op, "pad_token_id", pad),
+        0 if shortest is None else integer(op, "min_length", shortest),
+        max(integer(op, "no_repeat_ngram_size", ngram), 0),
+        **more,
+    )
+
+
 class TokenOperands(NamedTuple):
     """Operands: a number, masks (V,) and (B, V), or None."""
 
@@ -36,17 +48,17 @@ class TokenOperands(NamedTuple):
     presence_mask: Any = None
 
 
+def token_operands_of(*operands: Any) -> TokenOperands:
+    """The operands as arrays, in the order of `TokenOperands`."""
+    return TokenOperands(*(x if x is None else array(x) for x in operands))
+
+
 def check(op: str, operands: TokenOperands, batch: int, size: int) -> None:
     """Raises ShapeError for a mask that does not fit, ArgumentError for a penalty that is not positive."""
-    expected_shapes: Mapping[str, Sequence[int]] = {
-        "vocab_mask": (size,),
-        "prefix_vocab_mask": (batch, size),
-        "presence_mask": (batch, size),
-    }
-    for name, shape in expected_shapes.items():
-        value = getattr(operands, name)
-        if value is not None and value.shape != tuple(shape):
-            raise ShapeError(f"{op}: `{name}` of {shape_text(value.shape)} must be {shape_text(shape)}")
+    shapes = {name: None if x is None else x.shape for name, x in operands._asdict().items()}
+    must_fit(op, "vocab_mask", shapes["vocab_mask"], (size,))
+    must_fit(op, "prefix_vocab_mask", shapes["prefix_vocab_mask"], (batch, size))
+    must_fit(op, "presence_mask", shapes["presence_mask"], (batch, size))
     penalty = operands.repetition_penalty
     if penalty is None:
         return
