@@ -32,7 +32,7 @@ from jax import lax
 
 from jaxops.attributes import one_of
 from jaxops.dtypes import floating
-from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.errors import ArgumentError, shape_text
 from jaxops.kernels import normal_cdf
 from jaxops.ops.common.elementwise import (
     broadcast_to,
@@ -44,7 +44,7 @@ from jaxops.ops.common.elementwise import (
     unary,
 )
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.shapes.math.broadcasting import broadcast
+from jaxops.shapes.math.broadcasting import must_broadcast
 from jaxops.signature import Traits, Weight, operator
 from jaxops.static import A, Array, jit_if_concrete
 
@@ -111,10 +111,7 @@ def prelu(x: Array, slope: Weight[Array]) -> jax.Array:
 @jit_if_concrete
 def _prelu(arrays: tuple[jax.Array, ...]) -> jax.Array:
     x, slope = arrays
-    if broadcast("prelu", x.shape, slope.shape) != x.shape:
-        raise ShapeError(
-            f"prelu: `slope` of {shape_text(slope.shape)} must broadcast to x of {shape_text(x.shape)}, not extend it"
-        )
+    must_broadcast("prelu", "slope", slope.shape, x.shape)
     return lax.select(x > 0, x, x * broadcast_to(slope, x.shape))  # at 0 the derivative is slope, as PyTorch has it
 
 

@@ -20,9 +20,8 @@ from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, flag, integer, one_of, stash
 from jaxops.dtypes import accumulation_type, floating
-from jaxops.errors import ShapeError, shape_text
 from jaxops.ops.common.elementwise import broadcast_to, traced_operands
-from jaxops.shapes.math.broadcasting import broadcast
+from jaxops.shapes.math.broadcasting import must_broadcast
 from jaxops.shapes.microsoft import biases, normalization as sizes_of
 from jaxops.shapes.nn import normalization as channels
 from jaxops.signature import Bias, ElementType, SecondOutput, Traits, Weight
@@ -113,10 +112,7 @@ def normalized(x: jax.Array, axes: tuple[int, ...], epsilon: float, simplified: 
 
 def _fitted(op: str, name: str, value: Any, x: Any) -> Any:
     """A parameter in the type and shape of x; it must broadcast to that."""
-    if value.ndim > x.ndim or broadcast(op, x.shape, value.shape) != x.shape:
-        raise ShapeError(
-            f"{op}: `{name}` of {shape_text(value.shape)} does not broadcast to x of {shape_text(x.shape)}"
-        )
+    must_broadcast(op, name, value.shape, x.shape)
     return broadcast_to(value.astype(x.dtype), x.shape)
 
 

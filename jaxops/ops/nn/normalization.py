@@ -25,7 +25,7 @@ from jaxops.attributes import axes as resolve_axes, axis as resolve_axis, flag, 
 from jaxops.dtypes import accumulation_type, floating
 from jaxops.errors import ShapeError, shape_text
 from jaxops.kernels.xla_workarounds import magnitude, quotient, root_of_squares
-from jaxops.shapes.math.broadcasting import broadcast
+from jaxops.shapes.math.broadcasting import must_broadcast
 from jaxops.shapes.nn import normalization as sizes_of
 from jaxops.signature import Bias, ElementType, RunningMean, RunningVar, SecondOutput, Static, Traits, Weight, operator
 from jaxops.static import Array, Ints, jit_if_concrete
@@ -222,10 +222,7 @@ def _layer_normalization(operands: tuple[Any, Any, Any], axis: int, epsilon: flo
 
 def _fitted(op: str, name: str, value: Any, x: Any) -> Any:
     """A parameter in the type and rank of x; it must broadcast to the shape of x."""
-    if value.ndim > x.ndim or broadcast(op, x.shape, value.shape) != x.shape:
-        raise ShapeError(
-            f"{op}: `{name}` of {shape_text(value.shape)} does not broadcast to x of {shape_text(x.shape)}"
-        )
+    must_broadcast(op, name, value.shape, x.shape)
     return lax.expand_dims(value, range(x.ndim - value.ndim)).astype(x.dtype)
 
 

@@ -5,6 +5,14 @@ from jaxops.shapes.arithmetic import agree
 from jaxops.static import Sizes
 
 
+def must_broadcast(op: str, operand: str, sizes: Sizes, target: Sizes) -> None:
+    """Raises ShapeError, which names the operand, unless its sizes broadcast to the target and leave that as it is."""
+    if broadcast(op, target, sizes) != target:
+        raise ShapeError(
+            f"{op}: `{operand}` of {shape_text(sizes)} must broadcast to {shape_text(target)}, not extend it"
+        )
+
+
 def broadcast(op: str, *shapes: Sizes) -> Sizes:
     """The common shape of operands under the broadcasting of NumPy and ONNX."""
     rank = max(map(len, shapes), default=0)

@@ -2,7 +2,7 @@
 
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.shapes.arithmetic import agree, must_agree
-from jaxops.shapes.math.broadcasting import broadcast
+from jaxops.shapes.math.broadcasting import broadcast, must_broadcast
 from jaxops.static import Dim, Sizes
 
 
@@ -30,10 +30,8 @@ def gemm(a: Sizes, b: Sizes, c: Sizes | None, trans_a: bool, trans_b: bool) -> S
     )
     must_agree(problem, (left,), (right,))
     sizes = rows, columns
-    if c is not None and broadcast("gemm", sizes, c) != sizes:
-        raise ShapeError(
-            f"gemm: `c` of {shape_text(c)} must broadcast to the product of {shape_text(sizes)}, not extend it"
-        )
+    if c is not None:
+        must_broadcast("gemm", "c", c, sizes)
     return sizes
 
 

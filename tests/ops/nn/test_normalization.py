@@ -368,7 +368,7 @@ ERRORS = [
     (lambda: ops.group_normalization(X, S, B, num_groups=3), ShapeError, "4 channels of .* divide into 3 groups"),
     (lambda: ops.group_normalization(X, S, B, num_groups=0), ArgumentError, "`num_groups` is 0"),
     (lambda: ops.layer_normalization(X, S), ShapeError, "do not broadcast"),
-    (lambda: ops.layer_normalization(X[:1], X), ShapeError, r"`scale` of .* does not broadcast to x of \(1, 4"),
+    (lambda: ops.layer_normalization(X[:1], X), ShapeError, r"`scale` of .* must broadcast to \(1, 4"),
     (lambda: ops.layer_normalization(X, X, axis=4), AxisError, "`axis` is 4"),
     (lambda: ops.rms_normalization(X, X, stash_type=np.int8), DTypeError, "`stash_type` is int8; .* float16, bfloat16"),
     (lambda: ops.layer_normalization(X, X, stash_type=1), DTypeError, "`stash_type` is 1; it must be an element type"),

@@ -10,7 +10,7 @@ from jax import lax
 
 from jaxops.attributes import flag
 from jaxops.dtypes import as_traced, floating
-from jaxops.errors import DTypeError, ShapeError, message, shape_text
+from jaxops.errors import DTypeError, message
 from jaxops.kernels.xla_workarounds import quotient
 from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.common.quantized_numbers import BYTES, quantized, scale, with_zero, with_zero_point
@@ -18,7 +18,7 @@ from jaxops.ops.math.quantized_products import quantized_product
 from jaxops.ops.quantization.linear_quantization import dynamic_quantize_linear
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.math import linear_algebra as sizes_of, quantized_products as sizes_of_scales
-from jaxops.shapes.math.broadcasting import broadcast
+from jaxops.shapes.math.broadcasting import must_broadcast
 from jaxops.signature import Bias, Traits, Weight
 from jaxops.static import Array, jit_if_concrete
 
@@ -94,8 +94,7 @@ def _scaled_product(operands: tuple[Any, ...], op: str) -> jax.Array:
 def _with_bias(op: str, y: jax.Array, bias: jax.Array | None) -> jax.Array:
     if bias is None:
         return y
-    if broadcast(op, y.shape, bias.shape) != y.shape:
-        raise ShapeError(f"{op}: `bias` of {shape_text(bias.shape)} does not fit the product, {shape_text(y.shape)}")
+    must_broadcast(op, "bias", bias.shape, y.shape)
     return y + broadcast_to(bias.astype(y.dtype), y.shape)
 
 
@@ -176,8 +175,7 @@ def _qgemm(operands: tuple[Any, ...], alpha: float, swap_a: bool, swap_b: bool) 
         sizes_of_scales.single(op, name, value.shape)
     total = quantized_product((a, b, a_zero, b_zero), op)
     if c is not None:
-        if broadcast(op, total.shape, c.shape) != total.shape:
-            raise ShapeError(f"{op}: `c` of {shape_text(c.shape)} does not broadcast to {shape_text(total.shape)}")
+        must_broadcast(op, "c", c.shape, total.shape)
         total = total + broadcast_to(c, total.shape)
     columns = b_by.reshape(sizes_of_scales.of_columns(op, "b_scale", b.shape, b_by.shape))
     factor = jnp.float32(alpha) * a_by.reshape(()).astype(jnp.float32) * columns.astype(jnp.float32)
