@@ -158,6 +158,11 @@ class NamedCall:
         batching.primitive_batchers[primitive] = self._batch
         mlir.register_lowering(primitive, self._lower)
 
+    @property
+    def name(self) -> str:
+        """The name of its primitive."""
+        return self.primitive.name
+
     def __call__(self, *operands: Any, **static: Any) -> Any:
         """The result for these operands."""
         config = cast(Any, jax.config)

@@ -16,8 +16,9 @@ from jaxops.compiler.fingerprint import fingerprint
 from jaxops.compiler.ir import Constant, Operation, Program
 from jaxops.compiler.primitives import ELEMENTWISE
 from jaxops.kernels.target import Target
+from jaxops.kernels.xla_workarounds import computed_once
 
-_LIKE_PARTS = ELEMENTWISE - {"computed_once"}
+_LIKE_PARTS = ELEMENTWISE - {computed_once.name}
 # Operations that XLA fuses no elementwise operation into; any other one would need one more loop.
 _PRODUCTS = {"conv_general_dilated", "dot_general"}
 # Values of the parts, at the same place of each.

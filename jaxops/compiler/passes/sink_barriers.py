@@ -11,8 +11,9 @@ from typing import Any
 from jaxops.compiler.ir import Operation, Program
 from jaxops.compiler.primitives import ELEMENTWISE
 from jaxops.kernels.target import Target
+from jaxops.kernels.xla_workarounds import computed_once
 
-_BARRIER = "computed_once"
+_BARRIER = computed_once.name
 
 
 def sink_barriers(program: Program, target: Target) -> Program:

@@ -103,7 +103,11 @@ ERRORS = [
         "`a_zero_point` is int8; it must be",
     ),
     (lambda: ms.matmul_integer_to_float(A, B, S, S, bias=np.ones(3, f32)), ShapeError, "do not broadcast"),
-    (lambda: ms.matmul_integer_to_float(A, B, S, S, bias=np.ones((5, 1, 1), f32)), ShapeError, "`bias` of .* must broadcast"),
+    (
+        lambda: ms.matmul_integer_to_float(A, B, S, S, bias=np.ones((5, 1, 1), f32)),
+        ShapeError,
+        "`bias` of .* must broadcast",
+    ),
     (lambda: ms.dynamic_quantize_matmul(A, B, S), DTypeError, "`a` is uint8; it must be float32"),
     (lambda: ms.qgemm(A, S, Z, B, S, Z, None, S), DTypeError, "give both `y_scale` and `y_zero_point`"),
     (lambda: ms.qgemm(A, S, Z, B, S, Z, np.ones(4, f32)), DTypeError, "`c` must be int32"),
