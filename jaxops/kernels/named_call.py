@@ -66,17 +66,17 @@ class Tangent(NamedTuple):
     moving: tuple[bool, ...]
 
     def __call__(self, form: Form) -> Form:
-        places = [k for k, moves in enumerate(self.moving) if moves]
+        positions = [k for k, moves in enumerate(self.moving) if moves]
 
         def tangents(*operands: Any) -> list[Any]:
             values = list(operands[: len(self.moving)])
 
             def results(*moved: Any) -> list[Any]:
-                for k, value in zip(places, moved, strict=True):
+                for k, value in zip(positions, moved, strict=True):
                     values[k] = value
                 return form(*values)
 
-            return jax.jvp(results, [values[k] for k in places], list(operands[len(self.moving) :]))[1]
+            return jax.jvp(results, [values[k] for k in positions], list(operands[len(self.moving) :]))[1]
 
         return tangents
 
@@ -206,9 +206,9 @@ class NamedCall:
 
     def _transpose(self, cotangents: Sequence[Any], *operands: Any, call: Call) -> list[Any]:
         linear = [x.aval if ad.is_undefined_primal(x) else None for x in operands]
-        back = Transposed(tuple(linear))
+        transposed = Transposed(tuple(linear))
         fixed = (x for x, aval in zip(operands, linear, strict=True) if aval is None)
-        call = call._replace(transforms=(*call.transforms, back))
+        call = call._replace(transforms=(*call.transforms, transposed))
         results = iter(self.primitive.bind(*fixed, *map(ad.instantiate_zeros, cotangents), call=call))
         return [None if aval is None else next(results) for aval in linear]
 

@@ -34,8 +34,8 @@ _TAIL = (
 def weighed(x: Any, approximate: bool) -> Any:
     """x · Φ(x), or ½x(1 + tanh(√(2/π)(x + 0.044715x³))); 16-bit floats are computed in float32."""
     wide = lax.convert_element_type(x, accumulation_type(x.dtype))
-    found = jax.nn.gelu(wide, approximate=True) if approximate else wide * normal_distribution(wide)
-    return lax.convert_element_type(found, x.dtype)
+    result = jax.nn.gelu(wide, approximate=True) if approximate else wide * normal_distribution(wide)
+    return lax.convert_element_type(result, x.dtype)
 
 
 @jax.custom_jvp

@@ -66,8 +66,8 @@ computed_once = NamedCall("computed_once", _divided_by_one, elementwise=True)
 
 def magnitude(x: Any) -> Any:
     """|x|, with derivative 0 at 0, as PyTorch has it and as the middle of the subgradients; that of `lax.abs` is 1."""
-    found = lax.abs(x)
-    return lax.select(lax.eq(found, lax.full_like(found, 0)), lax.full_like(found, 0), found)
+    value = lax.abs(x)
+    return lax.select(lax.eq(value, lax.full_like(value, 0)), lax.full_like(value, 0), value)
 
 
 def flat_at_zero(root: Callable[[Any], Any], total: Any) -> Any:
@@ -99,8 +99,8 @@ def _extreme(reduce: Any, x: Any, axes: tuple[int, ...]) -> Any:
     return with_nans(reduce(x, axes), x, lambda squares: lax.reduce_sum(squares, axes))
 
 
-def with_nans(found: Any, x: Any, add: Callable[[Any], Any]) -> Any:
-    """`found`, the maximum or minimum of each window of x, with NaN if the window has one; `add` sums each window.
+def with_nans(extremes: Any, x: Any, add: Callable[[Any], Any]) -> Any:
+    """`extremes`, the maximum or minimum of each window of x, with NaN if the window has one; `add` sums each window.
 
     XLA:CPU hands reductions of thousands of elements to YNNPACK, whose maximum and minimum drop NaNs. Its sums keep
     them, and a sum of squares is NaN only for a NaN, since no infinities cancel. Squares of 16-bit types are computed
@@ -109,18 +109,18 @@ def with_nans(found: Any, x: Any, add: Callable[[Any], Any]) -> Any:
     keep NaNs: int8 BERT-base takes 0.9 of the time without these sums.
     """
     if not is_float(x.dtype):
-        return found
+        return extremes
     x = lax.stop_gradient(x)
     wide = lax.convert_element_type(x, accumulation_type(x.dtype))
-    return _keep_nans(found, add(wide * wide))
+    return _keep_nans(extremes, add(wide * wide))
 
 
-def _nan_of_sums(found: Any, total: Any) -> Any:
-    return lax.select(total != total, lax.convert_element_type(total, found.dtype), found)
+def _nan_of_sums(extremes: Any, total: Any) -> Any:
+    return lax.select(total != total, lax.convert_element_type(total, extremes.dtype), extremes)
 
 
-def _select(target: Target, found: Any, total: Any) -> Any:
-    return (lambda found, total: found) if target.compiled_here else None
+def _select(target: Target, extremes: Any, total: Any) -> Any:
+    return (lambda extremes, total: extremes) if target.compiled_here else None
 
 
 _keep_nans = NamedCall("keep_nans", _nan_of_sums, _select)

@@ -60,7 +60,7 @@ def dense_last(target: Target, x: jax.Array, w: jax.Array, windows: Windows, gro
     """Channels last, by Winograd's products, by place where most is padding, or as `direct_last`."""
     few_places = x.dtype == jnp.float32 and math.prod(windows.kernel) <= MOST_TERMS
     if few_places and mostly_padding.share(windows, x.shape[2:]) <= _MOSTLY_PADDING:
-        return mostly_padding.by_place(x, w, windows)
+        return mostly_padding.by_tap(x, w, windows)
     narrow = in_bfloat16(target, x, w, window_count(x, windows))
     is_faster = (has_amx(target) and _columns_pay(target, x, w, windows)) or _is_few(x, w, windows)
     if not is_faster and winograd.pays(target, x, w, windows, narrow):
@@ -80,15 +80,15 @@ def few_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Ar
     """For few filters, channels last: a product with all places of them, whose results are added up."""
     m, rank = w.shape[0], x.ndim
     data = to_channels_last(zero_padded(x, windows))
-    places = lax.reshape(lax.transpose(w, (*range(2, rank), 0, 1)), (math.prod(windows.kernel) * m, w.shape[1]))
-    y = dot(data, places, (((rank - 1,), (1,)), ((), ())), x.dtype)
-    parts = [to_channels_first(lax.slice_in_dim(y, k, k + m, axis=rank - 1)) for k in range(0, places.shape[0], m)]
+    columns = lax.reshape(lax.transpose(w, (*range(2, rank), 0, 1)), (math.prod(windows.kernel) * m, w.shape[1]))
+    y = dot(data, columns, (((rank - 1,), (1,)), ((), ())), x.dtype)
+    parts = [to_channels_first(lax.slice_in_dim(y, k, k + m, axis=rank - 1)) for k in range(0, columns.shape[0], m)]
     return functools.reduce(lax.add, map(shifted, parts, positions(windows), [windows] * len(parts)))
 
 
 def _is_few(x: jax.Array, w: jax.Array, windows: Windows) -> bool:
-    (m, c), places = w.shape[:2], math.prod(windows.kernel)
-    few = m <= _FEW_FILTERS and places <= _MOST_PLACES and m * places <= _RESULTS_BY_CHANNEL * c
+    (m, c), taps = w.shape[:2], math.prod(windows.kernel)
+    few = m <= _FEW_FILTERS and taps <= _MOST_PLACES and m * taps <= _RESULTS_BY_CHANNEL * c
     return few and x.dtype == jnp.float32 and {*windows.strides} == {1}
 
 

@@ -41,12 +41,12 @@ def _lowered(context: Any, x: Any, w: Any, *, windows: Windows) -> list[Any]:
     strides, one_by_one, zeros = _integers(1, *windows.strides, 1), _integers(*[1] * filters.ndim), [0] * len(sizes)
     weight_axes, data_axes = _integers(0, *axes[-len(sizes) :]), _integers(*axes[: data.ndim - 1], axes[-1])
     total = None
-    for tap, at in enumerate(positions(windows)):
-        first, last = bounds(at, windows)
+    for k, tap in enumerate(positions(windows)):
+        first, last = bounds(tap, windows)
         end = _integers(data.shape[0], *last, data.shape[-1])
         part = stablehlo.slice(x, _integers(0, *first, 0), end, strides)
         part = part if len(sizes) == 1 else stablehlo.broadcast_in_dim(type, part, data_axes)
-        weight = stablehlo.slice(w, _integers(tap, *zeros), _integers(tap + 1, *sizes), one_by_one)
+        weight = stablehlo.slice(w, _integers(k, *zeros), _integers(k + 1, *sizes), one_by_one)
         weight = stablehlo.broadcast_in_dim(type, weight, weight_axes)
         term = stablehlo.multiply(part, weight)
         total = term if total is None else stablehlo.add(total, term)

@@ -90,7 +90,8 @@ def columns_by_group(x: jax.Array, w: jax.Array, windows: Windows, group: int) -
     n, m, inner, taps = x.shape[0], *w.shape[:2], math.prod(windows.kernel)
     rows, data = n * math.prod(windows.sizes), lax.optimization_barrier(zero_padded(x, windows))
     parts = [
-        lax.reshape(to_channels_last(shifted(data, at, windows)), (rows, group, 1, inner)) for at in positions(windows)
+        lax.reshape(to_channels_last(shifted(data, tap, windows)), (rows, group, 1, inner))
+        for tap in positions(windows)
     ]
     columns = lax.concatenate([lax.transpose(part, (1, 0, 2, 3)) for part in parts], 2)
     columns = lax.reshape(columns, (group, rows, taps * inner))
@@ -158,7 +159,7 @@ def _to_filters(x: jax.Array, y: jax.Array, windows: Windows, group: int) -> jax
     data = zero_padded(x, windows).astype(wide)
     result = lax.reshape(y.astype(wide), (n, group, m // group, 1, *windows.sizes))
     spans = [(o - 1) * s + 1 for o, s in zip(windows.sizes, windows.strides, strict=True)]
-    begins = [(0, 0, *(i * d for i, d in zip(at, windows.dilations, strict=True))) for at in positions(windows)]
+    begins = [(0, 0, *(i * d for i, d in zip(tap, windows.dilations, strict=True))) for tap in positions(windows)]
 
     def weight(begin: jax.Array) -> jax.Array:
         part = lax.dynamic_slice(data, tuple(begin), (n, c, *spans))
@@ -182,10 +183,10 @@ def _summed(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Arr
     total = None
     for channel in range(inner):
         plane = lax.index_in_dim(data, channel, 2, keepdims=False)
-        for at in positions(windows):
-            data_at = lax.broadcast_in_dim(shifted(plane, at, windows), sizes, data_axes)
-            weight = filters[(slice(None), slice(None), channel, *at)]
-            term = lax.mul(data_at, lax.broadcast_in_dim(weight, sizes, (1, 2)))
+        for tap in positions(windows):
+            part = lax.broadcast_in_dim(shifted(plane, tap, windows), sizes, data_axes)
+            weight = filters[(slice(None), slice(None), channel, *tap)]
+            term = lax.mul(part, lax.broadcast_in_dim(weight, sizes, (1, 2)))
             total = term if total is None else lax.add(total, term)
     assert total is not None
     return lax.reshape(total, (n, m, *windows.sizes)).astype(dtype)

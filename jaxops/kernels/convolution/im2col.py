@@ -23,7 +23,8 @@ def as_columns(x: jax.Array, w: jax.Array, windows: Windows, group: int, dtype: 
     """All windows side by side, then one matrix product per group, summed in `dtype`; the weights keep their layout."""
     n, c, m = *x.shape[:2], w.shape[0]
     x, count = zero_padded(x, windows), math.prod(windows.sizes)
-    columns = lax.concatenate([lax.reshape(shifted(x, at, windows), (n, c, 1, count)) for at in positions(windows)], 2)
+    parts = [lax.reshape(shifted(x, tap, windows), (n, c, 1, count)) for tap in positions(windows)]
+    columns = lax.concatenate(parts, 2)
     columns = lax.reshape(columns, (n, group, math.prod(w.shape[1:]), count))
     filters = lax.reshape(w, (group, m // group, math.prod(w.shape[1:])))
     dimensions = (((2,), (2,)), ((0,), (1,)))

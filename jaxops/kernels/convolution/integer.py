@@ -12,7 +12,7 @@ from jaxops.kernels.convolution.convolve import over_windows
 from jaxops.kernels.convolution.im2col import as_columns, columns_last
 from jaxops.kernels.convolution.window_slices import padded
 from jaxops.kernels.dequantize import Quantized
-from jaxops.kernels.matmul.int8 import as_bytes, exact_sum, named_zeros, product, without_zero, zeros_given
+from jaxops.kernels.matmul.int8 import as_bytes, exact_sum, join_zeros, product, split_zeros, without_zero
 from jaxops.kernels.matmul.uint8_int8 import data_type
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
@@ -35,13 +35,13 @@ def integer_sums(
     and in float32 2.6 ms. Channels last, in a specialized program, 256→256 at 14×14 takes 0.6 ms, a product for each
     tap 0.9.
     """
-    given, numbers = zeros_given(*zeros)
-    return _integer_convolution(x, w, *numbers, given=given, windows=windows, group=group)
+    has_zero, numbers = split_zeros(*zeros)
+    return _integer_convolution(x, w, *numbers, has_zero=has_zero, windows=windows, group=group)
 
 
 def _is_direct(x: Any, w: Any, windows: Windows, group: int) -> bool:
-    """Whether it is a convolution of wide numbers: of unknown sizes, or with few channels a group, a sum of shifted
-    data, which is fast for any type."""
+    """Tells whether it is a convolution of wide numbers: of unknown sizes, or with few channels a group, where it is a
+    sum of shifted data, which is fast for any type."""
     taps = math.prod(windows.kernel)
     is_static_size = all(isinstance(d, int) and d > 0 for d in (*x.shape[1:], *w.shape, *windows.sizes))
     return not is_static_size or taps > _MOST_TAPS or _has_few(w, windows, group)
@@ -52,11 +52,11 @@ def _has_few(w: Any, windows: Windows, group: int) -> bool:
 
 
 def _plain(
-    x: jax.Array, w: jax.Array, *zeros: jax.Array, given: tuple[bool, ...], windows: Windows, group: int
+    x: jax.Array, w: jax.Array, *zeros: jax.Array, has_zero: tuple[bool, ...], windows: Windows, group: int
 ) -> jax.Array:
     if _is_direct(x, w, windows, group):
-        return _direct(x, w, named_zeros(zeros, given), windows, group, jnp.int32)
-    x_zero, w_zero = named_zeros(zeros, given)
+        return _direct(x, w, join_zeros(zeros, has_zero), windows, group, jnp.int32)
+    x_zero, w_zero = join_zeros(zeros, has_zero)
     data, x_zero = as_bytes(x, x_zero)
     filters, w_zero = as_bytes(w, w_zero)
     data, windows = _padded(data, x_zero, windows)
@@ -84,7 +84,9 @@ def _corrected(y: jax.Array, data: Any, filters: Any, x_zero: Any, w_zero: Any, 
     return y
 
 
-def _select(target: Target, x: Any, w: Any, *zeros: Any, given: tuple[bool, ...], windows: Windows, group: int) -> Any:
+def _select(
+    target: Target, x: Any, w: Any, *zeros: Any, has_zero: tuple[bool, ...], windows: Windows, group: int
+) -> Any:
     if not target.specialized:
         return None
     if _is_direct(x, w, windows, group):
@@ -94,7 +96,7 @@ def _select(target: Target, x: Any, w: Any, *zeros: Any, given: tuple[bool, ...]
     data = data_type(target)
 
     def channels_last(x: jax.Array, w: jax.Array, *zeros: jax.Array, **_: Any) -> jax.Array:
-        x_zero, w_zero = named_zeros(zeros, given)
+        x_zero, w_zero = join_zeros(zeros, has_zero)
         bytes_, x_zero = as_bytes(x, x_zero, data)
         filters, w_zero = as_bytes(w, w_zero)
         bytes_, over = _padded(bytes_, x_zero, windows)
@@ -105,10 +107,10 @@ def _select(target: Target, x: Any, w: Any, *zeros: Any, given: tuple[bool, ...]
 
 
 def _in_float32(
-    x: jax.Array, w: jax.Array, *zeros: jax.Array, given: tuple[bool, ...], windows: Windows, group: int
+    x: jax.Array, w: jax.Array, *zeros: jax.Array, has_zero: tuple[bool, ...], windows: Windows, group: int
 ) -> jax.Array:
     """A sum of so few products is exact in float32, too, which a CPU adds and multiplies in one instruction."""
-    return _direct(x, w, named_zeros(zeros, given), windows, group, jnp.float32)
+    return _direct(x, w, join_zeros(zeros, has_zero), windows, group, jnp.float32)
 
 
 _integer_convolution = NamedCall("integer_convolution", _plain, _select)

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxops.dtypes import accumulation_type
+from jaxops.kernels.convolution.depthwise import channel_sum
+from jaxops.kernels.convolution.grouped import MOST_TERMS, as_sum
 from jaxops.kernels.convolution.window_slices import to_channels_first, to_channels_last, zero_padded
 from jaxops.shapes.nn.windows import Windows
 
@@ -21,15 +23,30 @@ from jaxops.shapes.nn.windows import Windows
 Convolve = Callable[[jax.Array, jax.Array, Windows], jax.Array]
 
 
-def by_rows(x: jax.Array, w: jax.Array, windows: Windows, convolve: Convolve, most: int) -> jax.Array:
+def large_by_channel(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    """A large filter for each channel, a few rows of places at a time, as `by_channel`."""
+    return _by_rows(x, w, windows, channel_sum)
+
+
+def large_as_sum(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    """One large filter or more for each channel, a few rows of places at a time, as `as_sum`."""
+
+    def convolve(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
+        filters = lax.reshape(lax.transpose(w, (1, 0)), (w.shape[1], 1, *windows.kernel))
+        return to_channels_last(as_sum(to_channels_first(x), filters, windows, group))
+
+    return _by_rows(x, w, windows, convolve)
+
+
+def _by_rows(x: jax.Array, w: jax.Array, windows: Windows, convolve: Convolve) -> jax.Array:
     """Data (N, C, d1, …, dn) and filters (M, 1, k1, …, kn), in C groups: (N, M, o1, …, on).
 
-    The rows lie along the longest axis of a filter; those of a step have at most so many places, if that can be.
+    The rows lie along the longest axis of a filter; those of a step have at most `MOST_TERMS` places, if that can be.
     """
     m, kernel = w.shape[0], windows.kernel
     axis = max(range(len(kernel)), key=kernel.__getitem__)
-    size, others, dilation = kernel[axis], math.prod(kernel) // kernel[axis], windows.dilations[axis]
-    rows = max(d for d in range(1, size + 1) if size % d == 0 and (d == 1 or d * others <= most))
+    size, other_taps, dilation = kernel[axis], math.prod(kernel) // kernel[axis], windows.dilations[axis]
+    rows = max(d for d in range(1, size + 1) if size % d == 0 and (d == 1 or d * other_taps <= MOST_TERMS))
     parts, before, after = size // rows, kernel[:axis], kernel[axis + 1 :]
     none = ((0, 0),) * len(kernel)
     part = replace(windows, kernel=(*before, rows, *after), pads=none, ends=(0,) * len(kernel))
@@ -37,7 +54,7 @@ def by_rows(x: jax.Array, w: jax.Array, windows: Windows, convolve: Convolve, mo
     wide = accumulation_type(x.dtype)
     data = to_channels_last(zero_padded(x, windows).astype(wide))
     filters = jnp.moveaxis(lax.reshape(w.astype(wide), (m, *before, parts, rows, *after)), (axis + 1, 0), (0, -1))
-    filters = lax.reshape(filters, (parts, rows * others, m))
+    filters = lax.reshape(filters, (parts, rows * other_taps, m))
 
     def add(total: jax.Array, row: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         begin, filters = row

@@ -21,7 +21,8 @@ from jaxops.static import Sizes
 
 
 class _Seen(NamedTuple):
-    """What is data at one place of the windows along an axis: the first such window, what it sees, how many windows."""
+    """The data that one tap of the windows sees along an axis: the first window with data there, the first element, and
+    the number of such windows."""
 
     window: int
     entry: int
@@ -29,36 +30,36 @@ class _Seen(NamedTuple):
 
 
 def _seen(windows: Windows, sizes: Sizes) -> list[list[_Seen]]:
-    """For each axis, and each place of a window along it."""
-    found = []
+    """For each axis, and each tap of a window along it."""
+    by_axis = []
     for axis, size in enumerate(sizes):
-        step, places = windows.strides[axis], []
-        for place in range(windows.kernel[axis]):
-            before = windows.pads[axis][0] - place * windows.dilations[axis]
+        step, taps = windows.strides[axis], []
+        for tap in range(windows.kernel[axis]):
+            before = windows.pads[axis][0] - tap * windows.dilations[axis]
             first, end = max(0, -(-before // step)), min(windows.sizes[axis], (size - 1 + before) // step + 1)
-            places.append(_Seen(first, first * step - before, max(0, end - first)))
-        found.append(places)
-    return found
+            taps.append(_Seen(first, first * step - before, max(0, end - first)))
+        by_axis.append(taps)
+    return by_axis
 
 
 def share(windows: Windows, sizes: Sizes) -> float:
-    """Which part of all windows is not padding, for data of these sizes."""
+    """Returns the part of all windows that is not padding, for data of these sizes."""
     each = zip(_seen(windows, sizes), windows.kernel, windows.sizes, strict=True)
-    return math.prod(sum(place.windows for place in places) / (count * size) for places, count, size in each)
+    return math.prod(sum(tap.windows for tap in taps) / (count * size) for taps, count, size in each)
 
 
-def by_place(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
+def by_tap(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
     """Data (N, C, d1, …, dn), filters (M, C, k1, …, kn): (N, M, o1, …, on). Weights that see no data do not count."""
     data, seen, zero, last = to_channels_last(x), _seen(windows, x.shape[2:]), x.dtype.type(0), x.ndim - 1
     strides, parts = (1, *windows.strides, 1), []
-    for at in positions(windows):
-        spans = [places[k] for places, k in zip(seen, at, strict=True)]
+    for tap in positions(windows):
+        spans = [taps[k] for taps, k in zip(seen, tap, strict=True)]
         if any(span.windows == 0 for span in spans):
             continue
         starts = [0, *(span.entry for span in spans), 0]
         reach = [(span.windows - 1) * step + 1 for span, step in zip(spans, windows.strides, strict=True)]
         ends = [x.shape[0], *(span.entry + n for span, n in zip(spans, reach, strict=True)), x.shape[1]]
-        y = dot(lax.slice(data, starts, ends, strides), w[(..., *at)], (((last,), (1,)), ((), ())), x.dtype)
+        y = dot(lax.slice(data, starts, ends, strides), w[(..., *tap)], (((last,), (1,)), ((), ())), x.dtype)
         around = [(s.window, size - s.window - s.windows, 0) for s, size in zip(spans, windows.sizes, strict=True)]
         parts.append(lax.pad(y, zero, [(0, 0, 0), *around, (0, 0, 0)]))
     nothing = jnp.zeros((x.shape[0], *windows.sizes, w.shape[0]), x.dtype)

@@ -4,17 +4,12 @@ import functools
 import math
 from typing import Any
 
-import jax
-from jax import lax
-
-from jaxops.kernels.convolution.channels_last import convolution_last, dense_last, direct_last
-from jaxops.kernels.convolution.depthwise import channel_sum
+from jaxops.kernels.convolution.channels_last import convolution_last, dense_last
 from jaxops.kernels.convolution.grouped import MOST_TERMS, as_sum, by_channel, by_member, columns_by_group
 from jaxops.kernels.convolution.im2col import as_columns
-from jaxops.kernels.convolution.large_kernel import by_rows
+from jaxops.kernels.convolution.large_kernel import large_as_sum, large_by_channel
 from jaxops.kernels.convolution.pointwise import as_product, product_last
-from jaxops.kernels.convolution.three_dimensional import by_planes
-from jaxops.kernels.convolution.window_slices import to_channels_first, to_channels_last
+from jaxops.kernels.convolution.three_dimensional import as_planes
 from jaxops.kernels.target import Target
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes
@@ -66,26 +61,3 @@ def cpu_form(target: Target, x: Sizes, w: Sizes, windows: Windows, group: int) -
     # The columns hold `taps` copies of the data. They pay off while they have fewer elements than the weights.
     columns = x[0] * w[1] * taps * math.prod(windows.sizes)
     return as_columns if isinstance(columns, int) and columns <= math.prod(w) else None
-
-
-def large_by_channel(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """A large filter for each channel, a few rows of places at a time, as `by_channel`."""
-    return by_rows(x, w, windows, channel_sum, MOST_TERMS)
-
-
-def large_as_sum(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """One large filter or more for each channel, a few rows of places at a time, as `as_sum`."""
-
-    def convolve(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
-        filters = lax.reshape(lax.transpose(w, (1, 0)), (w.shape[1], 1, *windows.kernel))
-        return to_channels_last(as_sum(to_channels_first(x), filters, windows, group))
-
-    return by_rows(x, w, windows, convolve, MOST_TERMS)
-
-
-def as_planes(target: Target, x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """Sums of convolutions with one axis less, channels last, as `direct_last`.
-
-    Winograd's products would take 0.97 of a call of a ResNet-18 over three axes, which would start in 1.7 of the time.
-    """
-    return by_planes(x, w, windows, lambda x, w, windows: direct_last(target, x, w, windows, group))

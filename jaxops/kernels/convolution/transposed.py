@@ -45,23 +45,23 @@ def as_overlaps(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax
 def _overlapped(y: jax.Array, windows: Windows, axis: int) -> jax.Array:
     """(…, d, …, k, …) as (…, o, …): the axis of the places becomes a part of that of the data."""
     step, dilation, begin = windows.strides[axis], windows.dilations[axis], windows.pads[axis][0]
-    at, places = axis + 1, len(windows.kernel) + 1  # the axes of the data, and of places: those before are gone
+    data_axis, tap_axis = axis + 1, len(windows.kernel) + 1  # those of the axes before are gone
     zero, none = y.dtype.type(0), (0, 0, 0)
     span = (windows.kernel[axis] - 1) * dilation + 1
     stretches = -(-span // step)
-    y = lax.pad(y, zero, [(0, stretches * step - span, dilation - 1) if a == places else none for a in range(y.ndim)])
-    y = jnp.moveaxis(y, places, at + 1)
+    y = lax.pad(y, zero, [(0, stretches * step - span, dilation - 1) if a == tap_axis else none for a in range(y.ndim)])
+    y = jnp.moveaxis(y, tap_axis, data_axis + 1)
     parts = [
         lax.pad(
-            lax.slice_in_dim(y, k * step, (k + 1) * step, axis=at + 1),
+            lax.slice_in_dim(y, k * step, (k + 1) * step, axis=data_axis + 1),
             zero,
-            [(k, stretches - 1 - k, 0) if a == at else none for a in range(y.ndim)],
+            [(k, stretches - 1 - k, 0) if a == data_axis else none for a in range(y.ndim)],
         )
         for k in range(stretches)
     ]
-    y = lax.collapse(functools.reduce(lax.add, parts), at, at + 2)
-    end = begin + windows.sizes[axis] - y.shape[at]
-    return lax.pad(y, zero, [(-begin, end, 0) if a == at else none for a in range(y.ndim)])
+    y = lax.collapse(functools.reduce(lax.add, parts), data_axis, data_axis + 2)
+    end = begin + windows.sizes[axis] - y.shape[data_axis]
+    return lax.pad(y, zero, [(-begin, end, 0) if a == data_axis else none for a in range(y.ndim)])
 
 
 def reversed_filters(w: jax.Array, group: int) -> jax.Array:
@@ -73,7 +73,7 @@ def reversed_filters(w: jax.Array, group: int) -> jax.Array:
 
 
 def reversed_pads(windows: Windows) -> tuple[tuple[Any, Any], ...]:
-    """How far the reversed filters reach beyond the data."""
+    """Returns how far the reversed filters reach beyond the data."""
     widths = [span(k, d) for k, d in zip(windows.kernel, windows.dilations, strict=True)]
     return tuple((v - 1 - lo, v - 1 - hi) for v, (lo, hi) in zip(widths, windows.pads, strict=True))
 

@@ -23,16 +23,16 @@ def padded(x: jax.Array, windows: Windows, value: Any) -> tuple[jax.Array, Windo
     return y, dataclasses.replace(windows, pads=((0, 0),) * len(windows.pads))
 
 
-def shifted(x: jax.Array, at: tuple[int, ...], windows: Windows) -> jax.Array:
-    """The element `at` of every window: (…, o1, …, on) of padded data (…, d1, …, dn)."""
-    lead = x.ndim - len(at)
-    first, last = bounds(at, windows)
+def shifted(x: jax.Array, tap: tuple[int, ...], windows: Windows) -> jax.Array:
+    """The element `tap` of every window: (…, o1, …, on) of padded data (…, d1, …, dn)."""
+    lead = x.ndim - len(tap)
+    first, last = bounds(tap, windows)
     return lax.slice(x, [0] * lead + first, [*x.shape[:lead], *last], [1] * lead + list(windows.strides))
 
 
-def bounds(at: tuple[int, ...], windows: Windows) -> tuple[list[Any], list[Any]]:
-    """Along each spatial axis, the place of the element `at` in the first window, and the end of that in the last."""
-    first = [i * d for i, d in zip(at, windows.dilations, strict=True)]
+def bounds(tap: tuple[int, ...], windows: Windows) -> tuple[list[Any], list[Any]]:
+    """Along each spatial axis, the place of the element `tap` in the first window, and the end of that in the last."""
+    first = [i * d for i, d in zip(tap, windows.dilations, strict=True)]
     return first, [f + (o - 1) * s + 1 for f, o, s in zip(first, windows.sizes, windows.strides, strict=True)]
 
 

@@ -51,9 +51,9 @@ def pays(target: Target, x: jax.Array, w: jax.Array, windows: Windows, narrow: b
     if not target.divides_batches and target.cores > _MOST_CORES:
         return False
     fewest = _FEWEST_IN_BFLOAT16 if narrow else _FEWEST if target.divides_batches else _FEWEST_IN_FEW_PARTS
-    places, most = x.shape[0] * math.prod(windows.sizes), min(_MOST_BY_CHANNEL * x.shape[1], _MOST)
-    enough = places * max(w.shape[0], _FILTERS) * math.prod(w.shape[1:]) >= fewest
-    return enough and 2 * windows.kernel[0] * w.shape[0] * places <= most and 2 * x.shape[1] * places <= _MOST
+    count, most = x.shape[0] * math.prod(windows.sizes), min(_MOST_BY_CHANNEL * x.shape[1], _MOST)
+    enough = count * max(w.shape[0], _FILTERS) * math.prod(w.shape[1:]) >= fewest
+    return enough and 2 * windows.kernel[0] * w.shape[0] * count <= most and 2 * x.shape[1] * count <= _MOST
 
 
 def convolve(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:

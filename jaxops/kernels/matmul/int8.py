@@ -42,16 +42,16 @@ def without_zero(x: jax.Array, zero: Array | None, dtype: Any) -> jax.Array:
     return x if zero is None else x - jnp.broadcast_to(zero.astype(dtype), x.shape)
 
 
-def zeros_given(*zeros: Array | None) -> tuple[tuple[bool, ...], list[jax.Array]]:
-    """Which zero points are not known to be 0, and these as int32."""
-    given = tuple(z is not None and not (isinstance(z, np.ndarray) and not z.any()) for z in zeros)
-    return given, [as_traced(z, jnp.int32) for z, is_given in zip(zeros, given, strict=True) if is_given]
+def split_zeros(*zeros: Array | None) -> tuple[tuple[bool, ...], list[jax.Array]]:
+    """Tells for each zero point whether it is there and not known to be 0; returns these as int32, too."""
+    has_zero = tuple(z is not None and not (isinstance(z, np.ndarray) and not z.any()) for z in zeros)
+    return has_zero, [as_traced(z, jnp.int32) for z, has in zip(zeros, has_zero, strict=True) if has]
 
 
-def named_zeros(zeros: Sequence[jax.Array], given: Sequence[bool]) -> list[jax.Array | None]:
-    """The zero points that `zeros_given` took apart."""
+def join_zeros(zeros: Sequence[jax.Array], has_zero: Sequence[bool]) -> list[jax.Array | None]:
+    """The zero points that `split_zeros` took apart."""
     remaining = iter(zeros)
-    return [next(remaining) if is_given else None for is_given in given]
+    return [next(remaining) if has else None for has in has_zero]
 
 
 def matrix_product(a: jax.Array, b: jax.Array, a_zero: Array | None, b_zero: Array | None) -> jax.Array:
@@ -60,19 +60,19 @@ def matrix_product(a: jax.Array, b: jax.Array, a_zero: Array | None, b_zero: Arr
     a: (…, M, K) or (K,). b: (…, K, N) or (K,). int8 or uint8, each. Zero points broadcast to their operand, and are
     constant along K. None is 0.
     """
-    given, zeros = zeros_given(a_zero, b_zero)
-    return _integer_product(a, b, *zeros, given=given)
+    has_zero, zeros = split_zeros(a_zero, b_zero)
+    return _integer_product(a, b, *zeros, has_zero=has_zero)
 
 
-def _of_int8(a: jax.Array, b: jax.Array, *zeros: jax.Array, given: tuple[bool, ...]) -> jax.Array:
-    return _sums(a, b, named_zeros(zeros, given), jnp.int8)
+def _of_int8(a: jax.Array, b: jax.Array, *zeros: jax.Array, has_zero: tuple[bool, ...]) -> jax.Array:
+    return _sums(a, b, join_zeros(zeros, has_zero), jnp.int8)
 
 
-def _of_uint8(a: jax.Array, b: jax.Array, *zeros: jax.Array, given: tuple[bool, ...]) -> jax.Array:
-    return _sums(a, b, named_zeros(zeros, given), jnp.uint8)
+def _of_uint8(a: jax.Array, b: jax.Array, *zeros: jax.Array, has_zero: tuple[bool, ...]) -> jax.Array:
+    return _sums(a, b, join_zeros(zeros, has_zero), jnp.uint8)
 
 
-def _select_product(target: Target, a: Any, b: Any, *zeros: Any, given: tuple[bool, ...]) -> Any:
+def _select_product(target: Target, a: Any, b: Any, *zeros: Any, has_zero: tuple[bool, ...]) -> Any:
     return _of_uint8 if b.ndim == 2 and data_type(target) == jnp.uint8 else None
 
 
@@ -85,22 +85,22 @@ def _sums(a: jax.Array, b: jax.Array, zeros: Sequence[Any], data: Any) -> jax.Ar
     right, b_zero = as_bytes(b, zeros[1])
     y = product(left, right)
 
-    def placed(x: jax.Array, other_rank: int, axis: int) -> jax.Array:
-        """What one operand gives for each row or column, in the sizes of the product."""
+    def spread(x: jax.Array, other_rank: int, axis: int) -> jax.Array:
+        """Spreads a number of each row or column of one operand over the product."""
         # A product with a vector has no axis for it.
         x = jnp.expand_dims(x, axis) if x.ndim and other_rank > 1 else x
         return jnp.broadcast_to(as_traced(x), y.shape)
 
-    rows = None if a_zero is None else placed(_line(a_zero, a.ndim, -1), b.ndim, -1)
-    columns = None if b_zero is None else placed(_line(b_zero, b.ndim, -2), a.ndim, -2)
-    found = y
+    rows = None if a_zero is None else spread(_line(a_zero, a.ndim, -1), b.ndim, -1)
+    columns = None if b_zero is None else spread(_line(b_zero, b.ndim, -2), a.ndim, -2)
+    result = y
     if rows is not None:
-        found = found - rows * placed(_sum(right, -2), a.ndim, -2)
+        result = result - rows * spread(_sum(right, -2), a.ndim, -2)
     if columns is not None:
-        found = found - columns * placed(_sum(left, -1), b.ndim, -1)
+        result = result - columns * spread(_sum(left, -1), b.ndim, -1)
     if rows is not None and columns is not None:
-        found = found + jnp.broadcast_to(as_traced(a.shape[-1], jnp.int32), y.shape) * rows * columns
-    return found
+        result = result + jnp.broadcast_to(as_traced(a.shape[-1], jnp.int32), y.shape) * rows * columns
+    return result
 
 
 def exact_sum(count: int) -> bool:

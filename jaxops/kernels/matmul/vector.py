@@ -99,8 +99,8 @@ def _is_mean_of_image(x: Any, axes: tuple[int, ...]) -> bool:
         return False
     if x.shape[0] != 1 or not all(isinstance(d, int) for d in x.shape):
         return False
-    places = math.prod(x.shape[2:])
-    return places >= _FEWEST_PLACES and (places <= _MOST_PLACES or _parts(places) > 1)
+    pixels = math.prod(x.shape[2:])
+    return pixels >= _FEWEST_PLACES and (pixels <= _MOST_PLACES or _parts(pixels) > 1)
 
 
 def _quotient(x: jax.Array) -> jax.Array:
@@ -109,17 +109,17 @@ def _quotient(x: jax.Array) -> jax.Array:
 
 
 def _as_product(x: jax.Array) -> jax.Array:
-    channels, places, axes = x.shape[1], math.prod(x.shape[2:]), range(2, x.ndim)
+    channels, pixels, axes = x.shape[1], math.prod(x.shape[2:]), range(2, x.ndim)
     x = lax.transpose(x, (0, *axes, 1))
-    if places <= _MOST_PLACES and x.size <= _MOST_NUMBERS:
-        return _as_convolution(_weights(places, places), lax.reshape(x, (places, channels)))[None]
-    parts = _parts(places)
-    sums = _of_two_rows(_weights(places // parts, places), lax.reshape(x, (places // parts, parts * channels)))
+    if pixels <= _MOST_PLACES and x.size <= _MOST_NUMBERS:
+        return _as_convolution(_weights(pixels, pixels), lax.reshape(x, (pixels, channels)))[None]
+    parts = _parts(pixels)
+    sums = _of_two_rows(_weights(pixels // parts, pixels), lax.reshape(x, (pixels // parts, parts * channels)))
     return lax.reduce_sum(lax.reshape(sums, (1, parts, channels)), (1,))
 
 
-def _parts(places: int) -> int:
-    return next(d for d in range(_MOST_PARTS, 0, -1) if places % d == 0)
+def _parts(pixels: int) -> int:
+    return next(d for d in range(_MOST_PARTS, 0, -1) if pixels % d == 0)
 
 
 _mean_of_places = NamedCall(
@@ -131,9 +131,9 @@ def _is_specialized_cpu(target: Target) -> bool:
     return target.platform == "cpu" and target.specialized
 
 
-def _weights(count: int, places: int) -> np.ndarray:
-    """For so many of all places, 1 / places each; the last one makes their sum exact. XLA would make a loop of numbers
+def _weights(count: int, pixels: int) -> np.ndarray:
+    """For so many of all pixels, 1 / pixels each; the last one makes their sum exact. XLA would make a loop of numbers
     that are all the same."""
-    weights = np.full(count, 1 / places, np.float32)
-    weights[-1] = count / places - (count - 1) * float(weights[0])
+    weights = np.full(count, 1 / pixels, np.float32)
+    weights[-1] = count / pixels - (count - 1) * float(weights[0])
     return weights

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from jax import lax
 
 import jaxops.onnx
-from jaxops.kernels.convolution.select_cpu import large_as_sum, large_by_channel
+from jaxops.kernels.convolution.large_kernel import large_as_sum, large_by_channel
 from jaxops.ops import conv
 from jaxops.shapes.nn import windows
 

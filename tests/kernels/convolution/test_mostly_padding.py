@@ -49,7 +49,7 @@ def test_values(layer):
         RNG.normal(size=(2, 3, *spatial)).astype(np.float32),
         RNG.normal(size=(4, 3, *found.kernel)).astype(np.float32),
     )
-    np.testing.assert_allclose(mostly_padding.by_place(x, w, found), plain(x, w, found), atol=1e-4)
+    np.testing.assert_allclose(mostly_padding.by_tap(x, w, found), plain(x, w, found), atol=1e-4)
     ones = plain(*(np.ones((1, 1, *size), np.float32) for size in (spatial, found.kernel)), found)
     assert mostly_padding.share(found, spatial) == pytest.approx(
         np.asarray(ones).mean() / np.prod(found.kernel), abs=1e-6

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from jax import lax
 from programs import TARGET
 
-from jaxops.kernels.convolution.select_cpu import as_planes
+from jaxops.kernels.convolution.three_dimensional import as_planes
 from jaxops.ops import conv
 from jaxops.shapes.nn import windows
 
