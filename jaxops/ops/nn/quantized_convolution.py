@@ -6,15 +6,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxops.attributes import integer
 from jaxops.dtypes import as_traced
 from jaxops.errors import DTypeError
+from jaxops.kernels.convolution.integer import integer_sums
 from jaxops.ops.common.quantized_numbers import BYTES, quantized, requantized, scale, with_zero_point
+from jaxops.ops.common.result_sizes import assert_sizes
 from jaxops.ops.nn.convolution_checks import add_bias
-from jaxops.ops.nn.integer_convolution import integer_convolution
 from jaxops.ops.nn.windows import integers, options
 from jaxops.shapes.math.quantized_products import single
+from jaxops.shapes.nn import windows as sizes_of
 from jaxops.shapes.nn.quantized_convolution import of_filters
 from jaxops.shapes.nn.windows import AutoPad, Options
 from jaxops.signature import Bias, Traits, Weight
@@ -68,7 +71,11 @@ def _convolution(
         x_zero = x_zero.reshape(())
     if w_zero is not None:
         w_zero = w_zero.reshape(of_filters(op, "w_zero_point", w_zero.shape, w.shape))
-    return integer_convolution(op, x, w, (x_zero, w_zero), options, group, kernel_shape)
+    sizes = sizes_of.spatial(op, x.shape)
+    sizes_of.channels(op, x.shape, w.shape, group)
+    windows = sizes_of.sliding(op, sizes, sizes_of.kernel_of(op, w.shape, kernel_shape), options)
+    y = integer_sums(x, w, (x_zero, w_zero), windows, group)
+    return assert_sizes(op, y, (x.shape[0], w.shape[0], *windows.sizes), np.int32)
 
 
 def qlinear_conv(
