@@ -41,17 +41,17 @@ def integer_products(program: Program, target: Target) -> Program:
         operands = jax.tree.unflatten(tree, map(type_of, leaves))
         if named_call(equation) is dequantize and not call.transforms:
             sources[operation.results[0]] = Quantized(operation.operands, **dict(call.static))
-        elif len(leaves) == len(operands):
-            operation = dataclasses.replace(operation, equation=_with_programs(equation, target))
-        elif operation.name in _MOVES and operands[0].has_one_scale:
+        elif operation.name in _MOVES and isinstance(operands[0], Quantized) and operands[0].has_one_scale:
             numbers, value = leaves[0], len(types)
             operations.append(operation_of(_only(operation), [numbers], [value], types, operation.scope))
             types.append(operations[-1].equation.outvars[0].aval)
             sources[operation.results[0]] = sources[operation.operands[0]].with_numbers(value)
-        elif (form := _form(equation, operands, target)) is not None:
+        elif len(leaves) > len(operands) and (form := _form(equation, operands, target)) is not None:
             values = [v for v in leaves if not isinstance(v, Constant)]
             fn = jax.jit(functools.partial(_call, form, tree, leaves))
             operation = operation_of(fn, values, operation.results, types, operation.scope)
+        else:
+            operation = dataclasses.replace(operation, equation=_with_programs(equation, target))
         operations.append(operation)
     return program.replace(operations=operations, types=types).needed()
 

@@ -155,6 +155,15 @@ def test_calls_loops_and_branches(name):
     assert {*sums(PROGRAMS[name], x, w)} == {"int32"}
 
 
+def test_a_loop_may_read_floats_beside_its_own_products():
+    def fn(x, w):
+        floats = data(x)
+        step = lambda c, _: (c + floats.sum() + jnp.matmul(data(x), jo.dequantize_linear(w, SCALE)), None)
+        return lax.scan(step, jnp.zeros((6, 6)), None, length=2)[0], jnp.matmul(floats, floats)
+
+    assert sums(fn, integers(6, 6, kind=np.uint8), integers(6, 6)) == ["int32", "int32"]
+
+
 def test_derivatives_are_those_of_the_floats():
     def fn(x, w, by):
         return jax.value_and_grad(lambda by: jnp.sum(jnp.matmul(data(x), jo.dequantize_linear(w, by, axis=1)) ** 2))(by)
