@@ -158,7 +158,10 @@ def test_calls_loops_and_branches(name):
 def test_a_loop_may_read_floats_beside_its_own_products():
     def fn(x, w):
         floats = data(x)
-        step = lambda c, _: (c + floats.sum() + jnp.matmul(data(x), jo.dequantize_linear(w, SCALE)), None)
+
+        def step(c, _):
+            return (c + floats.sum() + jnp.matmul(data(x), jo.dequantize_linear(w, SCALE)), None)
+
         return lax.scan(step, jnp.zeros((6, 6)), None, length=2)[0], jnp.matmul(floats, floats)
 
     assert sums(fn, integers(6, 6, kind=np.uint8), integers(6, 6)) == ["int32", "int32"]
