@@ -177,7 +177,7 @@ def specialize(closed: Any, weights: int, target: Target) -> Specialized:
     transform both. Only a program that is compiled here is split into layers: a part of another one cannot be.
     """
     program = apply(PASSES, Program.of(closed), target)
-    prepare, each_call, read = _run(SPLIT_WEIGHTS, program, weights, programs=lambda split: [split.run])
+    prepare, each_call, read = _run(SPLIT_WEIGHTS, program, weights, target, programs=lambda split: [split.run])
     _check(SPLIT_WEIGHTS, prepare)
     sections, emit = [], lowering(target)
     if target.compiled_here and applies(SPLIT_LAYERS, target):
@@ -205,11 +205,14 @@ def _different(sections: Sequence[Section], program: Program) -> dict[Any, Progr
 
 
 def _run(
-    entry: Entry, program: Program, argument: Any, programs: Callable[[Any], Iterable[Program]] = lambda after: [after]
+    entry: Entry,
+    program: Program,
+    *arguments: Any,
+    programs: Callable[[Any], Iterable[Program]] = lambda after: [after],
 ) -> Any:
     """Runs an entry, notes what it did, and checks it. programs: those in its result that run at each call."""
     start = time.perf_counter()
-    result = entry.function(program, argument)
+    result = entry.function(program, *arguments)
     seconds, after = time.perf_counter() - start, list(programs(result))
     if (rows := _rows.get()) is not None:
         rows.append(Row(entry.name, len(program.operations), _size(after), seconds))

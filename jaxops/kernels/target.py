@@ -1,12 +1,14 @@
 """The machine that a program is compiled for."""
 
 import functools
+import sys
 from dataclasses import dataclass
 from importlib.metadata import version
 
 import jax
 
 from jaxops.host import cores, processor_features
+from jaxops.memory import LIMIT
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class Target:
     whether the program is complete, so that JAX will not transform it, and runs with parameters that are prepared once,
     in any layout. compiled_here: whether it is a whole program of ours, which XLA gets with `compiler.xla_options`:
     under these its reductions keep NaNs. divides_batches: whether XLA:CPU divides a batch of small products among the
-    cores.
+    cores. max_bytes: how many a result may take.
     """
 
     platform: str
@@ -27,6 +29,7 @@ class Target:
     specialized: bool = False
     compiled_here: bool = False
     divides_batches: bool = True
+    max_bytes: int = sys.maxsize
 
 
 def this_machine(specialized: bool = False, compiled_here: bool = False) -> Target:
@@ -34,7 +37,7 @@ def this_machine(specialized: bool = False, compiled_here: bool = False) -> Targ
     platform, features = jax.default_backend(), processor_features()
     if platform == "gpu" and "cuda" in jax.devices()[0].client.platform_version:
         features |= {"cuda"}
-    return Target(platform, features, cores(), specialized, compiled_here, _jaxlib() >= (0, 11))
+    return Target(platform, features, cores(), specialized, compiled_here, _jaxlib() >= (0, 11), LIMIT.get())
 
 
 @functools.cache

@@ -8,6 +8,7 @@ import jax
 from jaxops.graph.interpreter import is_long
 from jaxops.graph.liveness import Parts
 from jaxops.graph.nodes import Graph, Tensor, Value
+from jaxops.memory import max_bytes
 from jaxops.runtime.arguments import InputBinder, to_outputs, undeferred
 from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.parameter_values import matched
@@ -79,17 +80,18 @@ class ModelFunction:
         def traced(weights: Mapping[str, Any], values: Mapping[str, Any], rng: Any) -> Any:
             return self._run(weights, values, rng, outputs, None)
 
-        return specialize(
-            traced,
-            self._binder,
-            self._tensors,
-            inputs,
-            named,
-            rng,
-            x64=self.x64,
-            transformable=transformable,
-            as_it_is=is_long(self.part(outputs)),
-        )
+        with max_bytes(self.runner.max_bytes):
+            return specialize(
+                traced,
+                self._binder,
+                self._tensors,
+                inputs,
+                named,
+                rng,
+                x64=self.x64,
+                transformable=transformable,
+                as_it_is=is_long(self.part(outputs)),
+            )
 
     def tensors(self, names: Sequence[str], values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
         """Returns tensors of the graph by name. values: the inputs as `bind_inputs` gives them."""

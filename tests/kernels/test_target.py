@@ -6,6 +6,7 @@ import jax
 import jaxlib
 import pytest
 
+from jaxops import memory
 from jaxops.host import cores, processor_features
 from jaxops.kernels.target import Target, this_machine
 
@@ -13,7 +14,8 @@ from jaxops.kernels.target import Target, this_machine
 def test_this_machine_is_the_default_backend():
     target = this_machine()
     divides = tuple(map(int, jaxlib.__version__.split(".")[:2])) >= (0, 11)
-    assert target == Target(jax.default_backend(), processor_features(), cores(), divides_batches=divides)
+    facts = {"divides_batches": divides, "max_bytes": memory.LIMIT.get()}
+    assert target == Target(jax.default_backend(), processor_features(), cores(), **facts)
     assert hash(target) == hash(this_machine())
 
 

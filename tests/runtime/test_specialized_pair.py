@@ -1,6 +1,7 @@
 """A model as a pair of pure functions, in a program of the user's own."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -224,6 +225,36 @@ def test_sixty_four_bits(jitted):
     found = (jax.jit(compute) if jitted else compute)(loaded.params)
     assert found.dtype == np.float64
     np.testing.assert_allclose(found, x * np.float64([[1, 4, 9, 1e-6 / 9]]), rtol=1e-15)
+
+
+def test_products_of_quantized_numbers():
+    """Integers, as in a call of the model; with `transformable` the floats that the file says, as in `apply`."""
+    body = """
+        main (float[n, 64] x) => (float[n, 128] y) {
+            q = QuantizeLinear (x, xs, xz)
+            d = DequantizeLinear (q, xs, xz)
+            e = DequantizeLinear (w, ws)
+            y = MatMul (d, e)
+        }
+    """
+    constants = {"xs": np.float32(0.05), "xz": np.uint8(128), "ws": np.float32(0.02)}
+    w = RNG.integers(-127, 128, (64, 128)).astype(np.int8)
+    loaded, x = load(model(body, opset=20, initializers={**constants, "w": w})), 3 * numbers(256, 64)
+    for transformable, kind, expected in ((False, "i32", loaded(x)), (True, "f32", loaded.apply(loaded.params, x))):
+        prepare, run = loaded.specialize(x, transformable=transformable)
+        prepared = prepare(loaded.params)
+        np.testing.assert_array_equal(jax.jit(run)(prepared, x), expected)
+        assert re.search(rf"dot_general.*-> tensor<256x128x{kind}>", jax.jit(run).lower(prepared, x).as_text())
+    np.testing.assert_array_equal(jax.vmap(run, (None, 0))(prepared, x[None])[0], expected)
+
+
+@pytest.mark.parametrize(("room", "prepares"), [(1 << 30, True), (1 << 22, False)])
+def test_what_is_prepared_grows_as_far_as_the_limit_of_the_model(room, prepares):
+    body = "main (float[n, 1024] x) => (float[n, 1024] y) { e = DequantizeLinear (w, ws) y = MatMul (x, e) }"
+    w, ws = RNG.integers(-127, 128, (1024, 1024)).astype(np.int8), np.float32(0.02)
+    loaded = load(model(body, opset=20, initializers={"w": w, "ws": ws}), max_bytes=room)
+    prepare, _ = loaded.specialize(jax.ShapeDtypeStruct((4, 1024), np.float32))
+    assert [value.dtype == np.float32 for value in prepare(loaded.params).values] == [True] * prepares
 
 
 def test_static_inputs_are_a_part_of_the_program():

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from jaxops.compiler.ir import Program, needed
 from jaxops.compiler.numpy_interpreter import CONSTANT
 from jaxops.compiler.primitives import IN_ORDER
-from jaxops.memory import LIMIT
+from jaxops.kernels.target import Target
 
 # The most that a prepared value may hold, for each byte of the parameters that it is made of.
 _MOST_BYTES = 1.5
@@ -34,10 +34,10 @@ class Split(NamedTuple):
     read: tuple[int, ...]
 
 
-def split_weight_only(program: Program, weights: int) -> Split:
+def split_weight_only(program: Program, weights: int, target: Target) -> Split:
     """Splits a program. weights: how many of its inputs, the first ones, are weights."""
     program = program.needed()
-    costs = _Costs(program, weights)
+    costs = _Costs(program, weights, target.max_bytes)
     weight_only = [operation for operation in program.operations if costs.is_weight_only(operation)]
     live: set[Any] = {v for v in program.outputs if isinstance(v, int)}
     left, prepared, each_call = set(weight_only), set[int](), []
@@ -60,12 +60,12 @@ def split_weight_only(program: Program, weights: int) -> Split:
 class _Costs:
     """Decides which values are worth preparing. Follows the values that need weights and constants only."""
 
-    def __init__(self, program: Program, weights: int) -> None:
+    def __init__(self, program: Program, weights: int, max_bytes: int) -> None:
         self._types = program.types
         self._roots: dict[Any, frozenset[int]] = {v: frozenset([v]) for v in program.inputs[:weights]}
         self._costly: set[int] = set()
         self._constants: set[int] = set()
-        self._room = _GROWN * LIMIT.get()
+        self._room = _GROWN * max_bytes
 
     def is_weight_only(self, operation: Any) -> bool:
         """Tells whether an operation needs weights and constants only; notes what follows for its results."""

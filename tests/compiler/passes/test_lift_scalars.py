@@ -26,7 +26,7 @@ def kernels(fn, *numbers):
     """How many numbers are prepared for a function, and its loops, those that differ and all; the results stay as they
     were. numbers: none of them is a constant of the program any more."""
     program = lift_scalar_constants(inlined(fn, jnp.asarray(W), jnp.asarray(X)), TARGET)
-    split = split_weight_only(program, 1)
+    split = split_weight_only(program, 1, TARGET)
     values = WeightProgram.of(split.prepare).cached({}, [jnp.asarray(W)])
 
     def call(values, w, x):
@@ -98,7 +98,7 @@ def test_what_is_made_of_numbers_is_prepared():
         return x
 
     program = lift_scalar_constants(inlined(fn, jnp.asarray(W), jnp.asarray(X)), TARGET)
-    split = split_weight_only(program, 1)
+    split = split_weight_only(program, 1, TARGET)
     assert sum(operation.name == numpy_interpreter.CONSTANT for operation in program.operations) > len(SCALES)
     assert sum(program.types[v].shape == () for v in split.prepare.outputs) == len(SCALES)
     assert not any(program.types[v].shape == () for operation in split.run.operations for v in operation.results)
