@@ -256,14 +256,13 @@ def _live(program: Program) -> np.ndarray:
 def _section(program: Program, kinds: np.ndarray, begin: int, end: int) -> Section:
     operations = program.operations[begin:end]
     computed = {v for operation in operations for v in operation.results}
-    later = {v for operation in program.operations[end:] for v in operation.operands} | set(program.outputs)
     numbers: dict[int, int] = {}
     wiring = []
     for operation in operations:
         read = [v for v in operation.operands if isinstance(v, int)]
         wiring.append(tuple(numbers.setdefault(v, len(numbers)) for v in (*read, *operation.results)))
     inputs = tuple(v for v in numbers if v not in computed)
-    outputs = tuple(v for v in numbers if v in computed and v in later)
+    outputs = tuple(v for v in numbers if v in computed and program.readers.get(v, (0,))[-1] >= end)
     crossing = (tuple(numbers[v] for v in values) for values in (inputs, outputs))
     form = kinds[begin:end].tobytes(), tuple(wiring), *crossing
     section = program.replace(operations=operations, inputs=inputs, outputs=outputs)

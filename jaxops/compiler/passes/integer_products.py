@@ -19,7 +19,7 @@ from jaxops.kernels.target import Target
 from jaxops.static import jaxpr_as_fun
 
 # What moves the elements of one array, and needs no scale for that if all have the same.
-_MOVES = {"broadcast_in_dim", "expand_dims", "reshape", "squeeze", "transpose"}
+_MOVES = {"broadcast_in_dim", "reshape", "squeeze", "transpose"}
 
 
 def integer_products(program: Program, target: Target) -> Program:
