@@ -10,6 +10,7 @@ from jaxops.static import Dim, Sizes, Undecided, is_symbolic
 from jaxops.symbolic import arguments_of, at_zero, note_equal, quotient_in, recomputed
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_POSITIVE_TERM = re.compile(r"\+ (\d+\*)?[A-Za-z_]")
 
 
 def quotient(a: Dim, b: Dim) -> Dim:
@@ -27,7 +28,7 @@ def floored(a: Dim, b: Dim) -> Dim:
     (1 - s) // 2 is -(s // 2)."""
     if not (is_symbolic(a) and isinstance(b, int)):
         return a // b
-    if b > 0 and str(a).startswith("-"):
+    if b > 0 and str(a).startswith("-") and not _POSITIVE_TERM.search(str(a)):
         return -ceiled(-a, b)
     base = at_zero(a) // b
     remaining = a - base * b

@@ -21,96 +21,10 @@ import jaxops.onnx
 
 # The sizes at which each runs, by the names that are given here, and by position for those that an exporter makes up.
 SIZES = ({"b": 2, "s": 7, "t": 200, "h": 16, "w": 24}, {"b": 3, "s": 12, "t": 73, "h": 32, "w": 16})
-SEQUENCE, IMAGE, SOUND = {0: "b", 1: "s"}, {0: "b", 2: "h", 3: "w"}, {0: "b", 1: "t"}
-
-
-def of_torch() -> dict[str, Callable[[], tuple[Any, Any, dict[int, str]]]]:
-    """Name → (module, an input, the names of its axes)."""
-    import torch
-    from torch import nn
-    from torch.nn import functional as F
-
-    class Made(nn.Module):
-        def __init__(self, fn: Callable[..., Any], *modules: Any) -> None:
-            super().__init__()
-            self.fn, self.parts = fn, nn.ModuleList(modules)
-
-        def forward(self, x: Any) -> Any:
-            return self.fn(self.parts, x)
-
-    def heads(m: Any, x: Any) -> Any:
-        parts = (p.view(x.shape[0], x.shape[1], 2, 4).transpose(1, 2) for p in m[0](x).chunk(3, -1))
-        q, k, v = parts
-        masked = (q @ k.transpose(2, 3)).masked_fill(torch.ones(x.shape[1], x.shape[1]).triu(1).bool(), -9.0)
-        return (masked.softmax(-1) @ v).transpose(1, 2).reshape(x.shape[0], x.shape[1], 8)
-
-    def windows(m: Any, x: Any) -> Any:
-        x = x.permute(0, 2, 3, 1)
-        x = F.pad(x, (0, 0, 0, (4 - x.shape[2] % 4) % 4, 0, (4 - x.shape[1] % 4) % 4))
-        b, h, w, c = x.shape
-        return m[0](x.view(b, h // 4, 4, w // 4, 4, c).permute(0, 1, 3, 2, 4, 5).reshape(-1, 16, c))
-
-    image, tokens, sound = torch.randn(2, 3, 16, 24), torch.randn(2, 7, 8), torch.randn(2, 200)
-    up, table = nn.Upsample(scale_factor=2.0), torch.randn(1, 40, 8)
-    conv = lambda *a, **k: nn.Conv2d(*a, **k)  # noqa: E731
-    rows: dict[str, tuple[Any, Any, dict[int, str]]] = {
-        "residual": (
-            Made(lambda m, x: (m[0](x).relu() + m[1](x)).mean((2, 3)), conv(3, 4, 3, 2, 1), conv(3, 4, 1, 2)),
-            image,
-            IMAGE,
-        ),
-        "unet": (
-            Made(
-                lambda m, x: torch.cat([up(m[1](F.max_pool2d(m[0](x), 2))), m[0](x)], 1),
-                conv(3, 4, 3, 1, 1),
-                conv(4, 4, 3, 1, 1),
-            ),
-            image,
-            IMAGE,
-        ),
-        "to the size of another": (
-            Made(
-                lambda m, x: F.interpolate(m[0](x), size=x.shape[2:], mode="bilinear") + x[:, :1], conv(3, 4, 3, 2, 1)
-            ),
-            image,
-            IMAGE,
-        ),
-        "pixel shuffle": (Made(lambda m, x: F.pixel_shuffle(m[0](x), 2), conv(3, 12, 3, 1, 1)), image, IMAGE),
-        "crops": (Made(lambda m, x: F.pad(m[0](x), (-1, -2, -1, 1)), conv(3, 4, 3)), image, IMAGE),
-        "windows": (Made(windows, nn.Linear(3, 6)), image, IMAGE),
-        "pooling that rounds up": (
-            Made(lambda m, x: F.avg_pool2d(x, 3, 2, ceil_mode=True, count_include_pad=False)),
-            image,
-            IMAGE,
-        ),
-        "instance normalization": (Made(lambda m, x: m[1](m[0](x)), conv(3, 4, 3), nn.InstanceNorm2d(4)), image, IMAGE),
-        "lstm": (Made(lambda m, x: m[0](x)[0], nn.LSTM(8, 5, batch_first=True, bidirectional=True)), tokens, SEQUENCE),
-        "gru": (Made(lambda m, x: m[0](x)[1], nn.GRU(8, 5, 2, batch_first=True)), tokens, SEQUENCE),
-        "causal attention": (Made(heads, nn.Linear(8, 24)), tokens, SEQUENCE),
-        "positions": (Made(lambda m, x: m[0](x + table[:, : x.size(1)]), nn.Linear(8, 8)), tokens, SEQUENCE),
-        "squeeze": (Made(lambda m, x: m[0](x).squeeze(), nn.Linear(8, 1)), tokens, SEQUENCE),
-        "flip and stride": (Made(lambda m, x: torch.cat([x.flip(1), x], 1)[:, ::2]), tokens, SEQUENCE),
-        "spectrum": (
-            Made(lambda m, x: m[0](F.pad(x[:, None], (4, 4), mode="reflect")) ** 2, nn.Conv1d(1, 10, 8, 4)),
-            sound,
-            SOUND,
-        ),
-        "convolutions of sound": (
-            Made(lambda m, x: m[1](m[0](x[:, None])), nn.Conv1d(1, 4, 10, 5), nn.Conv1d(4, 4, 3, 2)),
-            sound,
-            SOUND,
-        ),
-        "transposed convolution": (
-            Made(lambda m, x: m[0](x[:, None]), nn.ConvTranspose1d(1, 3, 8, 4, 2)),
-            sound,
-            SOUND,
-        ),
-    }
-    return {name: lambda row=row: row for name, row in rows.items()}
 
 
 def of_transformers() -> dict[str, Callable[[], tuple[Any, Any, dict[int, str]]]]:
-    """Likewise."""
+    """Name → (module, an input, the names of its axes)."""
     import torch
     import transformers as T
 
@@ -129,7 +43,7 @@ def of_transformers() -> dict[str, Callable[[], tuple[Any, Any, dict[int, str]]]
 
     def text(kind: str, **more: Any) -> Callable[[], tuple[Any, Any, dict[int, str]]]:
         config = getattr(T, f"{kind}Config")(**small, **more)
-        return lambda: (Hidden(getattr(T, f"{kind}Model")(config)), torch.randint(5, 50, (2, 7)), SEQUENCE)
+        return lambda: (Hidden(getattr(T, f"{kind}Model")(config)), torch.randint(5, 50, (2, 7)), {0: "b", 1: "s"})
 
     return {"bert": text("Bert"), "electra": text("Electra"), "albert": text("Albert", embedding_size=8)}
 
@@ -147,15 +61,47 @@ def of_tensorflow() -> dict[str, Callable[[], Any]]:
 
         return make
 
+    class Fn(L.Layer):
+        def __init__(self, fn: Callable[[Any], Any]) -> None:
+            super().__init__()
+            self.fn = fn
+
+        def call(self, x: Any) -> Any:
+            return self.fn(x)
+
+    def waves(x: Any) -> Any:
+        n = tf.shape(x)[1]
+        angle = tf.cast(tf.range(n), tf.float32)[:, None] * tf.exp(-tf.range(0, 8, 2, dtype=tf.float32))
+        return x + tf.reshape(tf.stack([tf.sin(angle), tf.cos(angle)], -1), (1, n, 8))
+
+    def padded(x: Any) -> Any:
+        down, right = (tf.math.floormod(-tf.shape(x)[k], 8) for k in (1, 2))
+        return tf.pad(x, [[0, 0], [0, down], [0, right], [0, 0]])
+
+    def middle(x: Any) -> Any:
+        quarter = [tf.shape(x)[k] // 4 for k in (1, 2)]
+        return x[:, quarter[0] : tf.shape(x)[1] - quarter[0], quarter[1] : -quarter[1]]
+
+    image, tokens = (None, None, 3), (None, 8)
     return {
-        "keras convolutions": of((None, None, 3), lambda x: L.GlobalAveragePooling2D()(L.Conv2D(8, 3, 2, "same")(x))),
+        "keras convolutions": of(image, lambda x: L.GlobalAveragePooling2D()(L.Conv2D(8, 3, 2, "same")(x))),
+        "keras transposed": of(image, L.Conv2DTranspose(4, 3, 2, "same")),
+        "keras padded": of(image, Fn(padded)),
+        "keras middle": of(image, Fn(middle)),
+        "keras doubled": of(image, Fn(lambda x: tf.image.resize(x, tf.shape(x)[1:3] * 2))),
         "keras lstm": of((None, 6), L.LSTM(5, return_sequences=True)),
-        "keras causal attention": of((None, 8), lambda x: L.MultiHeadAttention(2, 4)(x, x, use_causal_mask=True)),
+        "keras gru": of((None, 6), lambda x: L.Bidirectional(L.GRU(5))(x)),
+        "keras causal attention": of(tokens, lambda x: L.MultiHeadAttention(2, 4)(x, x, use_causal_mask=True)),
+        "keras waves": of(tokens, Fn(waves)),
+        "keras ramp": of(tokens, Fn(lambda x: x * tf.linspace(0.0, 1.0, tf.shape(x)[1])[None, :, None])),
+        "keras causal convolution": of(tokens, L.Conv1D(6, 3, padding="causal", dilation_rate=2)),
     }
 
 
 def files(wanted: list[str], folder: Path) -> Iterator[tuple[str, Path]]:
     """(name, file) of what the exporters write."""
+    from torch_architectures import of_torch
+
     others = {name for name in wanted if not name.startswith("keras")}
     rows = of_torch() if others or not wanted else {}
     if not wanted or others - rows.keys():

@@ -30,7 +30,8 @@ def test_a_hint_fixes_a_size_at_a_number_that_fits_or_at_none(size, number, hint
 
 
 @pytest.mark.parametrize(
-    ("size", "divisor", "text"), [(1 - S, 2, "- floordiv(s, 2)"), (-2 * S + T, 3, "floordiv(t - 2*s, 3)")]
+    ("size", "divisor", "text"),
+    [(1 - S, 2, "- floordiv(s, 2)"), (-2 * (S // 2) + S, 2, "floordiv(- 2*floordiv(s, 2) + s, 2)")],
 )
 def test_a_quotient_of_a_negative_size_has_one_form(size, divisor, text):
     """JAX may take minutes to compare it with another one."""

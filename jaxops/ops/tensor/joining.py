@@ -58,5 +58,8 @@ def _concat(inputs: tuple[Array, ...], axis: int) -> Array:
     if isinstance(inputs[0], np.ndarray):
         bounded_like("concat", sizes, inputs[0])
         return np.concatenate(inputs, axis=along)
-    joined = widened(lambda arrays: lax.concatenate(arrays, along), inputs)
+    of_one_form = tuple(
+        assert_sizes("concat", x, (*sizes[:along], x.shape[along], *sizes[along + 1 :])) for x in inputs
+    )
+    joined = widened(lambda arrays: lax.concatenate(arrays, along), of_one_form)
     return assert_sizes("concat", joined, sizes, inputs[0].dtype)

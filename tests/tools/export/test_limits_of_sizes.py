@@ -196,6 +196,15 @@ LIMITED = [
         fixed=(("two", np.array([2])), ("last", np.array([1]))),
     ),
     Limited(
+        "what is padded by a difference less its half",
+        "(float[b,1,s] x) => (float[b,2,s] y)",
+        """p = MaxPool<kernel_shape=[2],strides=[2]>(x)  u = Concat<axis=2>(p, p)  n = Shape<start=2,end=3>(x)
+        m = Shape<start=2,end=3>(u)  d = Sub(n, m)  two = Constant<value_ints=[2]>()  half = Div(d, two)
+        right = Sub(d, half)  pads = Concat<axis=0>(zeros, right)  q = Pad(u, pads)  y = Concat<axis=1>(x, q)""",
+        ({"b": 2, "s": 5}, {"b": 1, "s": 12}),
+        fixed=(("zeros", np.array([0, 0, 0, 0, 0])),),
+    ),
+    Limited(
         "an end that counts from the last element",
         "(float[b,s] x) => (float[b,t] y)",
         """n = Shape<start=1,end=2>(x)  four = Constant<value_ints=[4]>()  quarter = Div(n, four)  end = Neg(quarter)
