@@ -9,7 +9,7 @@ import jax.export
 import numpy as np
 import onnx
 import pytest
-from onnx import parser, save
+from onnx import helper, numpy_helper, parser, save
 from safetensors.flax import load_file
 
 from jaxops.command_line import main
@@ -181,6 +181,25 @@ def test_export(tmp_path, capsys):
     assert jax.export.deserialize(bytearray(file.read_bytes())).in_avals[-1].shape == (2, 1, 8, 8)
     assert main(["export", DIGITS, str(file), "--size=bach=2"]) == 1
     assert "bach" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2fnuz"])
+def test_export_of_types_that_the_file_of_parameters_lacks(tmp_path, capsys, name):
+    """Its reader knows some of them by names that NumPy does not have."""
+    dtype, path = np.dtype(name), tmp_path / "model.onnx"
+    weights = np.arange(8).reshape(2, 4).astype(dtype)
+    graph = parser.parse_graph(
+        "g (float[b,2] x, float s) => (float[b,4] y) { f = DequantizeLinear(w, s) y = MatMul(x, f) }"
+    )
+    graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10), path)
+    assert main(["export", str(path), str(tmp_path / "f")]) == 0
+    assert f"w ({name} in uint8)" in capsys.readouterr().out.replace("\n", " ")
+    params = {"w": np.asarray(load_file(tmp_path / "f.safetensors")["w"]).view(dtype)}
+    np.testing.assert_array_equal(params["w"], weights)
+    x = np.ones((3, 2), np.float32)
+    exported = jax.export.deserialize(bytearray((tmp_path / "f").read_bytes()))
+    np.testing.assert_array_equal(exported.call(params, x, np.float32(0.5))[0], [2, 3, 4, 5])
 
 
 def test_to_python(tmp_path, monkeypatch, capsys):

@@ -26,14 +26,20 @@ def _export(options: argparse.Namespace) -> int:
     """Writes a model as a serialised jax.export program, and its parameters as safetensors beside it."""
     from safetensors.flax import save_file  # of the extra `onnx`
 
+    from jaxops.tools.python.files import in_params, storable
+
     model = loaded(options)
     sizes: dict[str, Any] = {name: _size(value) for name, value in pairs(options.size, "--size", first=True).items()}
     with busy("exporting"):
         exported = model.export(sizes=sizes or None, platforms=options.platform)
         Path(options.file).write_bytes(exported.serialize())
     weights = f"{options.file}.safetensors"
-    save_file(model.params, weights)
+    save_file({name: storable(value) for name, value in model.params.items()}, weights)
     show(str(exported), f"wrote {options.file} and {weights}")
+    narrow = {name: value.dtype for name, value in model.params.items()}
+    stored = [f"{name} ({dtype.name} in {bits.name})" for name, dtype in narrow.items() if (bits := in_params(dtype))]
+    if stored:
+        show(f"their bits stand there as integers, to be read by NumPy's view(…): {', '.join(stored)}")
     return 0
 
 

@@ -54,7 +54,7 @@ def write(folder: Path, text: str, params: Mapping[str, Any], constants: Mapping
     for name in (DIGESTS, CONSTANTS):
         (folder / name).unlink(missing_ok=True)
     (folder / MODULE).write_text(text, encoding="utf-8")
-    save_file({name: _storable(value) for name, value in params.items()}, folder / PARAMS)
+    save_file({name: storable(value) for name, value in params.items()}, folder / PARAMS)
     if constants:
         arrays = {name: x.view(stored_as(x.dtype) or x.dtype) for name, x in constants.items()}
         np.savez(folder / CONSTANTS, allow_pickle=False, **arrays)
@@ -63,7 +63,8 @@ def write(folder: Path, text: str, params: Mapping[str, Any], constants: Mapping
     (folder / DIGESTS).write_text("".join(lines), encoding="utf-8")
 
 
-def _storable(value: Any) -> Any:
+def storable(value: Any) -> Any:
+    """A parameter as an array that the file of the parameters can hold; see `in_params`."""
     array = as_traced(value)
     stored = in_params(array.dtype)
     return array if stored is None else as_traced(np.asarray(array).view(stored))
