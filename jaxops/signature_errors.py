@@ -84,8 +84,10 @@ def _check_call(fn: Callable[..., Any], args: tuple[Any, ...], named: Mapping[st
     signature = inspect.signature(fn)
     try:
         arguments = signature.bind(*args, **named).arguments
-    except TypeError:
-        return  # too many, too few: Python says it well
+    except TypeError as problem:  # too many, too few: Python says it well, but for one that hands its arguments on
+        if hasattr(fn, "__signature__"):
+            raise TypeError(f"{fn.__name__}() {problem}") from error
+        return
     for name, value in arguments.items():
         parameter = signature.parameters[name]
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):

@@ -25,6 +25,8 @@ import chex  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+import jaxops  # noqa: E402, F401 - pytest runs the modules of a package that is not imported yet once more
+
 lower_fast()
 collect_ignore = ["models", "benchmarks/export.py"]  # what writes models needs torch
 
