@@ -21,8 +21,8 @@ _SINGLE = ((), (1,))
 class Quantized:
     """The float32 array (numbers - zero) · scale, as a call of `dequantize` gets it.
 
-    operands: numbers, of int8 or uint8; the scale; and the zero point, of the type of the numbers, unless it is 0. The
-    scale, and the zero point, is one number, or one for each index of `axis`.
+    operands: numbers, of int8 or uint8; the scale; and the zero point, of int32, unless it is 0. The scale, and the
+    zero point, is one number, or one for each index of `axis`.
     """
 
     operands: tuple[Any, ...]
@@ -68,7 +68,7 @@ def _along(x: Any, axis: int, sizes: Sizes) -> jax.Array:
 def _floats(numbers: jax.Array, scale: jax.Array, *zero: jax.Array, axis: int) -> jax.Array:
     integers = numbers.astype(jnp.int32)
     if zero:
-        integers = integers - _along(zero[0].astype(jnp.int32), axis, numbers.shape)
+        integers = integers - _along(zero[0], axis, numbers.shape)
     return integers.astype(jnp.float32) * _along(scale, axis, numbers.shape)
 
 

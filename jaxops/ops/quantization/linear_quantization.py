@@ -184,8 +184,8 @@ def _dequantize(operands: tuple[jax.Array, ...], axis: int, block_size: int, tar
     if zero:
         same_layout(op, ("x_scale", "x_zero_point"), by.shape, zero[0].shape)
     if x.dtype.name in BYTES and by.dtype == target == jnp.float32 and block_size == 0:
-        given = (z for z in zero if not (is_static(z) and not z.any()))
-        y = Quantized((x, by, *given), axis % max(x.ndim, 1)).floats()
+        nonzero = (wide(z) for z in zero if not (is_static(z) and not z.any()))
+        y = Quantized((x, by, *nonzero), axis % max(x.ndim, 1)).floats()
         return assert_sizes(op, y, x.shape, target)
     integers = wide(x)
     if zero:

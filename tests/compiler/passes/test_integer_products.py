@@ -160,7 +160,7 @@ def test_a_loop_may_read_floats_beside_its_own_products():
         floats = data(x)
 
         def step(c, _):
-            return (c + floats.sum() + jnp.matmul(data(x), jo.dequantize_linear(w, SCALE)), None)
+            return c + floats.sum() + jnp.matmul(data(x), jo.dequantize_linear(w, SCALE)), None
 
         return lax.scan(step, jnp.zeros((6, 6)), None, length=2)[0], jnp.matmul(floats, floats)
 
