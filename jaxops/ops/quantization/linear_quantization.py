@@ -184,7 +184,8 @@ def _dequantize(operands: tuple[jax.Array, ...], axis: int, block_size: int, tar
     if zero:
         same_layout(op, ("x_scale", "x_zero_point"), by.shape, zero[0].shape)
     if x.dtype.name in BYTES and by.dtype == target == jnp.float32 and block_size == 0:
-        nonzero = (wide(z) for z in zero if not (is_static(z) and not z.any()))
+        is_zero = [is_static(z) and not z.any() for z in zero]
+        nonzero = [wide(z) for z, nothing in zip(zero, is_zero, strict=True) if not nothing]
         y = Quantized((x, by, *nonzero), axis % max(x.ndim, 1)).floats()
         return assert_sizes(op, y, x.shape, target)
     integers = wide(x)
