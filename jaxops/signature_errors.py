@@ -85,7 +85,7 @@ def _check_call(fn: Callable[..., Any], args: tuple[Any, ...], named: Mapping[st
     try:
         arguments = signature.bind(*args, **named).arguments
     except TypeError as problem:  # too many, too few: Python says it well, but for one that hands its arguments on
-        if hasattr(fn, "__signature__"):
+        if not str(error).startswith(f"{fn.__name__}() "):
             raise TypeError(f"{fn.__name__}() {problem}") from error
         return
     for name, value in arguments.items():

@@ -108,7 +108,7 @@ NAMED = [
     (
         lambda: OP.SequenceAt([1, 2], 0),
         SignatureError,
-        r"input `input_sequence` is \[1, 2\]; it must be a list of array",
+        r"input 0 `input_sequence` is \[1, 2\]; it must be a list of array",
     ),
     (lambda: OP.Add(X, jax.random.key(0)), DTypeError, "Add-14: input 1 `B` holds key<fry>, which are not numbers"),
     (lambda: OP.Split(X, n_outputs="a"), DTypeError, "Split-18: `n_outputs` must be integers, got str"),

@@ -37,7 +37,6 @@ NUMBERS: dict[tuple[str, int], Any] = {
 # Cases that no program can serve, or that may mean several things, and what the error says.
 REFUSED = {
     "test_split_to_sequence_1": r"the number of pieces of 2 in data_1 must be known",
-    "test_reshape_extended_dims": r"data_0\*data_1\*data_2 and 24 must be equal",
 }
 MOST = 2  # cases of each operator
 

@@ -356,7 +356,13 @@ ERRORS = [
     (ops.sin, [I32], {}, DTypeError, "sin: `input` must be floating-point, got int32"),
     (ops.celu, [F32], {"alpha": 0}, ArgumentError, "celu: `alpha` is 0; it divides"),
     (ops.gelu, [F32], {"approximate": "x"}, ArgumentError, "`approximate` is 'x'; it must be one of 'none'"),
-    (ops.prelu, [f32(1, 3), f32(2, 3)], {}, ShapeError, r"`slope` of \(2, 3\) must broadcast to x of \(1, 3\)"),
+    (
+        ops.prelu,
+        [f32(1, 3), f32(2, 3)],
+        {},
+        ShapeError,
+        r"`slope` of \(2, 3\) must broadcast to \(1, 3\), not extend it",
+    ),
 ]
 
 

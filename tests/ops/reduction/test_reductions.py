@@ -287,7 +287,7 @@ ERRORS = [
         [A, B, f32(1, 2, 4)],
         {},
         ShapeError,
-        r"`c` of \(1, 2, 4\) must broadcast to the product",
+        r"`c` of \(1, 2, 4\) must broadcast to \(2, 4\), not extend it",
     ),
     (ops.gemm, [A, B, f32(3)], {}, ShapeError, r"gemm: shapes \(2, 4\) and \(3,\) do not broadcast"),
     (ops.gemm, [A, B.astype(np.int32)], {}, DTypeError, "gemm: operands must have one element type"),

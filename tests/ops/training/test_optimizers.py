@@ -140,7 +140,7 @@ BAD = [
     (lambda: jo.training.adagrad(0.1, 0, [X, X[:2], X]), ShapeError, r"gradient of tensor 0 has the shape \(2,\), but"),
     (lambda: jo.training.adagrad(0.1, 0.5, [X] * 3), DTypeError, "adagrad: `t` must be integers, got float32"),
     (lambda: jo.training.adagrad(1, 0, [X] * 3), DTypeError, "adagrad: `r` must be floating-point, got int"),
-    (lambda: jo.training.adagrad(X, 0, [X] * 3), ShapeError, r"adagrad: `r` of \(3,\) must be one number"),
+    (lambda: jo.training.adagrad(X, 0, [X] * 3), ShapeError, r"adagrad: `r` of \(3,\) must be \(1,\), one number"),
     (lambda: jo.training.adam(0.1, 0, [X, X > 0, X, X]), DTypeError, r"adam: `inputs\[1\]` must be floating-point"),
     (lambda: jo.training.momentum(0.1, 0, [X] * 3, **{**PLAIN, "mode": "n"}), ArgumentError, "`mode` is 'n'; it must"),
 ]  # fmt: skip
