@@ -1,5 +1,7 @@
 """Fourier transforms against NumPy's, the mel matrix against the standard's loop, and all against onnxruntime."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -193,12 +195,16 @@ def test_errors(call, error, match):
         call()
 
 
-@pytest.mark.parametrize("sizes", ["2, t, 3, 1", "2, t, 3, 2"])
 @pytest.mark.parametrize("length", ["", "t - 2", "t + 3", "2*t"])
-@pytest.mark.parametrize(("inverse", "onesided"), [(0, 0), (1, 0), (0, 1), (1, 1)])
+@pytest.mark.parametrize(
+    ("sizes", "inverse", "onesided"),
+    [
+        *itertools.product(["2, t, 3, 1", "2, t, 3, 2"], [0, 1], [0]),
+        ("2, t, 3, 1", 0, 1),
+        ("2, t, 3, 2", 1, 1),
+    ],
+)
 def test_a_transform_of_a_symbolic_size(sizes, length, inverse, onesided, x64):
-    if onesided and inverse != sizes.endswith("2"):
-        pytest.skip("the standard does not have it")
 
     def fn(x):
         (t,) = [d for d in x.shape if not isinstance(d, int)] or [x.shape[1]]
