@@ -95,9 +95,11 @@ class ModelFunction:
 
     def tensors(self, names: Sequence[str], values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
         """Returns tensors of the graph by name. values: the inputs as `bind_inputs` gives them."""
-        graph = self.part(list(names)) if names else self.part()
+        if not names:
+            return {}
+        graph = self.part(list(names))
         rng = jax.random.key(0) if graph.draws else None
-        return dict(zip(names, undeferred(self.runner.call(graph, values, params, rng)), strict=True)) if names else {}
+        return dict(zip(names, undeferred(self.runner.call(graph, values, params, rng)), strict=True))
 
     def _run(self, weights: Any, values: Any, rng: Any, outputs: Any, fast_inputs: Sequence[Any] | None) -> Any:
         """weights, values: parameters and inputs that were checked. fast_inputs: see `GraphRunner.call`."""

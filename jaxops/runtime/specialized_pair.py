@@ -57,7 +57,7 @@ def specialize(
     program alone, which XLA gets in sections.
     """
     with x64_on(x64):
-        examples = binder.bind_inputs(*jax.tree.map(_example, (inputs, named))), rng
+        examples = jax.tree.map(_type, (binder.bind_inputs(*jax.tree.map(_example, (inputs, named))), rng))
         types = {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in tensors.items()}
         closed, results = jax.make_jaxpr(fn, return_shape=True)(types, *examples)
         if as_it_is:
@@ -129,6 +129,10 @@ def _example(x: Any) -> Any:
     return np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, jax.ShapeDtypeStruct) else x
 
 
+def _type(x: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+
 def _are_traced(values: Any) -> bool:
     return any(isinstance(x, Tracer) for x in jax.tree.leaves(values))
 
@@ -140,7 +144,8 @@ def _check_prepared(prepared: Any, expected: Prepared) -> None:
         received = f"a {type(prepared).__name__}"
         raise SignatureError(f"run: the first argument, {received}, is not what `prepare(params)` returns; give that")
     for x, expected_type in zip(jax.tree.leaves(prepared), jax.tree.leaves(expected), strict=True):
-        _check_type("run: `prepared` has", x, expected_type)
+        if np.shape(x) != expected_type.shape or x.dtype != expected_type.dtype:
+            raise _misfit("run: `prepared` has", x, expected_type)
 
 
 def _check_inputs(arguments: tuple[Any, Any], examples: tuple[Any, Any]) -> None:
@@ -151,18 +156,17 @@ def _check_inputs(arguments: tuple[Any, Any], examples: tuple[Any, Any]) -> None
             f"run: the inputs are {_told(arguments)}, but the pair is specialized for {_told(examples)}; which are "
             "given, and static values, are a part of the program: specialize another one for these"
         )
-    names = [jax.tree_util.keystr(path[1:]) for path, _ in jax.tree_util.tree_leaves_with_path(arguments)]
-    for name, x, example in zip(names, leaves, expected, strict=True):
-        _check_type(f"run: input {name} is" if name else "run: `rng` is", x, example)
+    for k, (x, example) in enumerate(zip(leaves, expected, strict=True)):
+        if x.shape != example.shape or x.dtype != example.dtype:
+            name = jax.tree_util.keystr(jax.tree_util.tree_leaves_with_path(arguments)[k][0][1:])
+            raise _misfit(f"run: input {name} is" if name else "run: `rng` is", x, example)
 
 
-def _check_type(subject: str, x: Any, expected: Any) -> None:
-    """Raises ShapeError or DTypeError for an array of another type than the program is specialized for."""
-    hint = f"the pair is specialized for {expected.dtype.name}{list(expected.shape)}; specialize another one"
-    if np.shape(x) != expected.shape:
-        raise ShapeError(f"{subject} {describe(x)}, but {hint}")
-    if x.dtype != expected.dtype:
-        raise DTypeError(f"{subject} {describe(x)}, but {hint}")
+def _misfit(subject: str, x: Any, expected: Any) -> ShapeError | DTypeError:
+    """Returns the error about an array of another type than the program is specialized for."""
+    kind = ShapeError if np.shape(x) != expected.shape else DTypeError
+    wants = f"the pair is specialized for {expected.dtype.name}{list(expected.shape)}; specialize another one"
+    return kind(f"{subject} {describe(x)}, but {wants}")
 
 
 def _told(arguments: tuple[Any, Any]) -> str:
