@@ -15,6 +15,7 @@ from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, SignatureError, UnsupportedError
 from jaxops.ops.common.elementwise import traced_operands
 from jaxops.ops.common.quantized_numbers import quantized
+from jaxops.ops.microsoft.gelu_variants import swiglu_factors
 from jaxops.ops.microsoft.quantized.block_quantization import unpacked
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.microsoft.quantized.block_quantization import packed
@@ -213,9 +214,8 @@ def _activated(x: jax.Array, other: jax.Array | None, options: _Options) -> jax.
         elif options.fusion == 2:
             x, other = jnp.split(x, 2, -1)
         assert other is not None
-        if options.limit is not None:
-            x, other = jnp.minimum(x, options.limit), jnp.clip(other, -options.limit, options.limit)
-        return x * jax.nn.sigmoid(options.alpha * x) * (other + options.beta)
+        activated, up = swiglu_factors(x, other, options.alpha, options.beta, options.limit)
+        return activated * up
     functions: dict[str, Callable[[jax.Array], jax.Array]] = {
         "relu": jax.nn.relu,
         "gelu": jax.nn.gelu,

@@ -151,11 +151,17 @@ def _swiglu(halves: tuple[jax.Array, ...], alpha: float, beta: float, limit: flo
         half = sizes_of.halves("swiglu", x.shape)[-1]
         halves = x[..., :half], x[..., half:]
     gate, up = (x.astype(wide) for x in halves)
-    if limit > 0:
-        gate, up = lax.min(gate, lax.full_like(gate, limit)), lax.clamp(wide.type(-limit), up, wide.type(limit))
-    activated = gate * lax.logistic(gate * alpha)
-    up = up + beta if beta else up  # or a negative zero becomes a positive one
+    activated, up = swiglu_factors(gate, up, alpha, beta, limit if limit > 0 else None)
     return ((activated.astype(dtype).astype(wide) if rounds else activated) * up).astype(dtype)
+
+
+def swiglu_factors(
+    gate: jax.Array, up: jax.Array, alpha: float, beta: float, limit: float | None
+) -> tuple[jax.Array, jax.Array]:
+    """Returns g · sigmoid(alpha · g) and u + beta: g is the gate, at most `limit`, u is `up` between its two signs."""
+    if limit is not None:
+        gate, up = jnp.minimum(gate, limit), jnp.clip(up, -limit, limit)
+    return gate * lax.logistic(gate * alpha), up + beta if beta else up  # or a zero would lose its sign
 
 
 def bias_split_gelu(x: Array, bias: Bias[Array]) -> jax.Array:
