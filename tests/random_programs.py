@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 import jaxops
-from jaxops.kernels.xla_workarounds import computed_once
+from jaxops.kernels.normal_cdf import normal_distribution
 
 # The most elements and axes of a value: what is larger is dropped.
 _LARGEST, _MOST_AXES = 4096, 5
@@ -129,8 +129,8 @@ def padded(rng: np.random.Generator, v: Any) -> Any:
 
 @_motif()
 @_one
-def barrier(rng: np.random.Generator, v: Any) -> Any:
-    y = computed_once(v * np.float32(1.5))
+def call(rng: np.random.Generator, v: Any) -> Any:
+    y = normal_distribution(v * np.float32(1.5))
     return lax.max(y + _along(jnp.arange(y.shape[-1], dtype=np.float32), y, y.ndim - 1), np.float32(0))
 
 

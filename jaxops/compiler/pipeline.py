@@ -35,7 +35,6 @@ from jaxops.compiler.passes.lazy_moves import materialize
 from jaxops.compiler.passes.lift_scalars import lift_scalar_constants
 from jaxops.compiler.passes.select_kernels import select_kernels
 from jaxops.compiler.passes.select_reductions import select_reductions
-from jaxops.compiler.passes.sink_barriers import sink_barriers
 from jaxops.compiler.passes.sink_transposes import sink_transposes
 from jaxops.compiler.run.prepare_weights import WeightProgram
 from jaxops.compiler.run.segments import segmented
@@ -69,8 +68,7 @@ PASSES = (
     Entry("select kernels", select_kernels, (), ("integer products",), "it looks into calls, and puts calls in"),
     Entry("inline calls", inline_calls, (), ("select kernels",), "no pass sees an operation inside a call"),
     Entry("keep order", keep_order, after=("inline calls",), why="before any operation moves: it compares neighbours"),
-    Entry("sink barriers", sink_barriers, after=("keep order",), why="`computed_once` stops at a barrier of the order"),
-    Entry("defer elementwise", defer_elementwise, CPU, ("sink barriers",), "it stops at `computed_once`"),
+    Entry("defer elementwise", defer_elementwise, CPU, ("keep order",), "what it moves has new neighbours"),
     Entry("concat in place", concat_in_place, CPU, ("defer elementwise",), "it leaves no concatenation to move"),
     Entry("lift scalar constants", lift_scalar_constants, (), ("concat in place",), "it lifts the starts of updates"),
 )

@@ -1,4 +1,4 @@
-"""Workarounds for what XLA:CPU does to floats when it fuses operations."""
+"""Workarounds for what XLA does to floats: on a CPU when it fuses operations, on a GPU when it divides."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +9,7 @@ from jax import lax
 from jaxops.dtypes import accumulation_type, is_float
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
+from jaxops.static import enable_x64
 
 
 def least(dtype: Any) -> Any:
@@ -45,23 +46,43 @@ def quotient(x: Any, divisor: Any) -> Any:
 
     XLA multiplies by the reciprocal of a scalar, constant or broadcast divisor, which is an ulp off in every fourth
     quotient or so: enough to round to another integer. The select, which gives a NaN its own NaN as divisor, hides
-    the broadcast.
+    the broadcast. On a GPU, XLA's division of float32 is up to two ulps off, whatever the divisor (openxla/xla#37181).
 
     x: float32 or float64. divisor: same dtype and sizes.
     """
+    return _quotient(x, divisor)
+
+
+def _divided(x: Any, divisor: Any) -> Any:
     return lax.div(x, lax.select(lax.ne(x, x), lax.stop_gradient(x), divisor))
 
 
-def _divided_by_one(x: Any) -> Any:
-    return quotient(x, lax.full_like(x, 1))
+def _corrected(x: Any, divisor: Any) -> Any:
+    """The quotient, corrected by what is left of x, which float64 holds exactly.
+
+    A quotient in float64, rounded to float32, would do; but LLVM makes a division of float32 of that.
+    """
+    near = _divided(x, divisor)
+    with enable_x64(True):
+        wide, by, first = (lax.convert_element_type(v, np.float64) for v in (x, divisor, lax.stop_gradient(near)))
+        exact = lax.convert_element_type(first + (wide - first * by) / by, np.float32)
+    return lax.select(lax.is_finite(exact), exact, near)  # what is left of infinity is no number
 
 
-# x, written so that XLA computes it once, though several operations read it.
-#
-# XLA computes what is elementwise again in each loop that reads it, back to the last operation that it takes for
-# costly, such as a division. Of a chain of residual sums the last would be the sum of all. In a specialized program it
-# stays an operation of its own, so that `compiler.passes.sink_barriers` can find it.
-computed_once = NamedCall("computed_once", _divided_by_one, elementwise=True)
+def _select_quotient(target: Target, x: Any, divisor: Any) -> Any:
+    return _corrected if target.platform == "gpu" and x.dtype == np.float32 else None
+
+
+_quotient = NamedCall("quotient", _divided, _select_quotient)
+
+
+def computed_once(x: Any) -> Any:
+    """x, written so that XLA computes it once, though several operations read it.
+
+    XLA computes what is elementwise again in each loop that reads it, back to the last operation that it takes for
+    costly, such as a division. Of a chain of residual sums the last would be the sum of all.
+    """
+    return _divided(x, lax.full_like(x, 1))
 
 
 def magnitude(x: Any) -> Any:

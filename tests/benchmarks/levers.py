@@ -102,10 +102,7 @@ LEVERS = {
         ("jaxops.kernels.matmul.int8.product", "jaxops.kernels.convolution.integer.product"),
         any_rows,
     ),
-    "computed once": {
-        f"jaxops.{module}.computed_once": lambda x: x
-        for module in ("kernels.convolution.grouped", "ops.microsoft.quantized.rescaled_elementwise")
-    },
+    "computed once": {"jaxops.ops.microsoft.quantized.rescaled_elementwise.computed_once": lambda x: x},
     "garbage later": dict.fromkeys(
         ("jaxops.runtime.specialized_calls.garbage_later", "jaxops.frontend.loading.garbage_later"),
         contextlib.nullcontext,

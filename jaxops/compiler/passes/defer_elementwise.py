@@ -16,9 +16,7 @@ from jaxops.compiler.fingerprint import fingerprint
 from jaxops.compiler.ir import Constant, Operation, Program
 from jaxops.compiler.primitives import ELEMENTWISE
 from jaxops.kernels.target import Target
-from jaxops.kernels.xla_workarounds import computed_once
 
-_LIKE_PARTS = ELEMENTWISE - {computed_once.name}
 # Operations that XLA fuses no elementwise operation into; any other one would need one more loop.
 _PRODUCTS = {"conv_general_dilated", "dot_general"}
 # Values of the parts, at the same place of each.
@@ -106,7 +104,7 @@ class _Parts:
             return None
         producers = [self.program.producer(v) for v in row]
         first = producers[0]
-        if first.name not in _LIKE_PARTS or len(set(row)) < len(row) or len({_kind(o) for o in producers}) > 1:
+        if first.name not in ELEMENTWISE or len(set(row)) < len(row) or len({_kind(o) for o in producers}) > 1:
             return None
         rows = list(zip(*(o.operands for o in producers), strict=True))
         for operands in rows:

@@ -1,18 +1,16 @@
 """The forms of a convolution that are fast on a GPU, channels last, where weights are prepared.
 
-XLA gives convolutions to cuDNN, each of which it tries in many ways before the first call, and which it launches one by
-one, where fusions and products are a part of graphs of CUDA: an H200 computes EfficientNet-B0 in 0.43 ms, and a call
-took 1.47. Milliseconds of a call with one image there, of many in a row (TF32, JAX 0.11), each row by itself; the forms
-in graphs of CUDA, which programs have now, were not measured together:
+XLA gives convolutions to cuDNN, each of which it tries in many ways before the first call. Milliseconds of a call, of
+many in a row, on an H200 (TF32, JAX 0.11, convolutions in graphs of CUDA: `compiler.xla_options`):
 
-| | EfficientNet-B0 | MobileNetV3-L | ResNet-50 | DenseNet-121 |
+| | EfficientNet-B0 | MobileNetV3-L | ResNet-50 | ConvNeXt-T |
 |---|---|---|---|---|
-| plain convolutions | 1.47 | 0.96 | 1.09 | 3.8 |
-| pointwise ones as products | 0.40 | 0.35 | 0.53 | 3.7 |
-| and depthwise ones as sums | 0.29 | 0.40 | | |
-| and all others channels last | 0.29 | 0.25 | 0.59 | 2.2 |
-| plain, in graphs of CUDA (`compiler.xla_options`) | 0.44 | 0.32 | 0.57 | 1.1 |
-| torch.compile, with graphs of CUDA | 0.44 | 0.34 | 0.54 | |
+| one image, plain convolutions | 0.45 | 0.35 | 0.59 | 0.75 |
+| pointwise ones as products | 0.30 | 0.26 | 0.51 | 0.75 |
+| and depthwise ones as sums | 0.29 | 0.24 | 0.51 | 0.58 |
+| and all others channels last | 0.29 | 0.23 | 0.49 | 0.58 |
+| 16 images, pointwise ones as products | 0.95 | 0.68 | 1.60 | 2.41 |
+| and depthwise ones as sums | 1.14 | 0.70 | 1.60 | 3.41 |
 """
 
 import math
@@ -29,9 +27,12 @@ from jaxops.kernels.convolution.window_slices import to_channels_first, to_chann
 from jaxops.shapes.nn.windows import Windows
 from jaxops.static import Sizes
 
-# The most places of a filter for each channel: each is a slice in the program. 7×7, of ConvNeXt-T, takes as long as by
-# cuDNN.
+# The most places of a filter for each channel: each is a slice in the program.
 _MOST_TAPS = 64
+# The most terms of all its sums. XLA computes them again in each loop that reads the result, such as those of a
+# normalization. That costs nothing while a layer takes as long as to start it, which one image does: the first layers
+# of ConvNeXt-T have 15 million terms. With 16 images, 5×5 of 672 channels at 14×14 takes 1.28, by itself.
+_MOST_TERMS = 1 << 24
 
 
 def gpu_form(x: Sizes, w: Sizes, windows: Windows, group: int) -> Any:
@@ -41,9 +42,14 @@ def gpu_form(x: Sizes, w: Sizes, windows: Windows, group: int) -> Any:
         return None
     if taps == 1 and group == 1 and all(p == 0 for pair in windows.pads for p in pair):
         return only_product_last
-    if group > 1 and (w[0], w[1]) == (group, 1) and taps <= _MOST_TAPS:
+    if group > 1 and (w[0], w[1]) == (group, 1) and taps <= _MOST_TAPS and _has_few_terms(x, windows, taps):
         return by_channel
     return convolution_last
+
+
+def _has_few_terms(x: Sizes, windows: Windows, taps: int) -> bool:
+    count = math.prod((*x[:2], *windows.sizes))
+    return isinstance(count, int) and count * taps <= _MOST_TERMS
 
 
 def by_channel(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:

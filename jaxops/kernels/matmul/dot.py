@@ -168,7 +168,9 @@ def bilinear(multiply: Multiply, a: Any, b: Any, rows: Any) -> Any:
 
     It must give float32 for operands of bfloat16. Derivatives are those of `multiply`.
     """
-    return _product(a, b, multiply=multiply) if _may_be_bfloat16(a, b, rows) else multiply(a, b)
+    if _may_be_bfloat16(a, b, rows):
+        return _product(a, b, multiply=multiply)
+    return _product_of_bytes(a, b, multiply=multiply) if a.dtype == b.dtype == jnp.int8 else multiply(a, b)
 
 
 def _narrowed(a: Any, b: Any, multiply: Multiply) -> Any:
@@ -192,3 +194,27 @@ def _select(target: Target, a: Any, b: Any, multiply: Multiply) -> Any:
 
 
 _product = NamedCall("bfloat16_product", lambda a, b, multiply: multiply(a, b), _select)
+
+
+def _in_words(a: Any, b: Any, multiply: Multiply) -> Any:
+    """A product of int8 that a GPU of CUDA computes right.
+
+    XLA may hand it to Triton, which doubles the sums of small results (JAX 0.11, H200): 8×33×8, or batches of 1×4×4.
+    One product without batches goes to cuBLAS instead, where the terms of a sum are a multiple of four.
+    """
+    (over, (batch, _)) = dict(multiply.keywords).get("dimension_numbers", ((), ((0,), (0,))))
+    if batch or len(over[0]) != 1:
+        return multiply(a.astype(jnp.int32), b.astype(jnp.int32))
+    more = -a.shape[over[0][0]] % 4
+
+    def extended(x: Any, axis: int) -> Any:
+        return lax.pad(x, x.dtype.type(0), [(0, more * (k == axis), 0) for k in range(x.ndim)])
+
+    return multiply(*(extended(x, axis) for x, (axis,) in zip((a, b), over, strict=True)))
+
+
+def _select_words(target: Target, a: Any, b: Any, multiply: Multiply) -> Any:
+    return _in_words if target.platform == "gpu" else None
+
+
+_product_of_bytes = NamedCall("integer_dot", lambda a, b, multiply: multiply(a, b), _select_words)

@@ -33,7 +33,9 @@ def test_form_chosen():
     assert way((b, 64, 56, 56), (256, 64, 1, 1)) == "only_product_last"
     assert way((1, 64, 56, 56), (256, 64, 1, 1), pads=(1, 1, 1, 1)) == "convolution_last"
     assert way((1, 64, 56, 56), (256, 32, 1, 1), 2) == "convolution_last"
-    assert way((b, 64, 56, 56), (64, 1, 3, 3), 64) == "by_channel"
+    assert way((1, 64, 56, 56), (64, 1, 3, 3), 64) == "by_channel"
+    assert way((16, 64, 56, 56), (64, 1, 3, 3), 64) == "convolution_last"  # too many sums
+    assert way((b, 64, 56, 56), (64, 1, 3, 3), 64) == "convolution_last"  # how many is not known
     assert way((1, 64, 56, 56), (128, 1, 3, 3), 64) == "convolution_last"
     assert way((1, 64, 56, 56), (64, 1, 9, 9), 64) == "convolution_last"  # too many slices
     assert way((1, 1, 56, 56), (1, 1, 3, 3)) == "convolution_last"  # no groups

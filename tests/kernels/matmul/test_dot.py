@@ -1,6 +1,7 @@
 """Products and convolutions at the precision that JAX was asked for, on a CPU."""
 
 import pickle
+import re
 from pathlib import Path
 
 import jax
@@ -277,3 +278,25 @@ def test_the_maker_of_the_processor_is_known():
 def test_unknown_names():
     with pytest.raises(ArgumentError, match=r"`precision` is 'half'; jax\.default_matmul_precision: new enum value"):
         load(NET, precision="half")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "type"),
+    [
+        ((8, 33), (33, 8), "i8"),
+        ((2, 3, 33), (33, 8), "i8"),
+        ((8, 32), (32, 8), "i8"),
+        ((3, 8, 33), (3, 33, 8), "i32"),
+        ((1, 4, 4), (1, 4, 4), "i32"),
+    ],
+)
+def test_a_gpu_multiplies_no_bytes_that_triton_may_double(a, b, type):
+    x, y = (RNG.integers(-128, 128, shape, np.int8) for shape in (a, b))
+    expected = np.matmul(x.astype(np.int32), y.astype(np.int32))
+    np.testing.assert_array_equal(jax.jit(jo.matmul_integer)(x, y), expected)
+    np.testing.assert_array_equal(specialized(jo.matmul_integer, target.Target("gpu"))(x, y), expected)
+    text = jax.jit(jo.matmul_integer).trace(x, y).lower(lowering_platforms=("cuda",)).as_text()
+    (product,) = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
+    sizes = re.search(rf": \(tensor<([0-9x]+)x{type}>, tensor<[0-9x]+x{type}>\) -> tensor<[0-9x]+xi32>", product)
+    assert sizes
+    assert type == "i32" or int(sizes[1].split("x")[-1]) % 4 == 0
