@@ -93,8 +93,7 @@ LEVERS = {
     "small convolutions": {"jaxops.kernels.convolution.pointwise._is_small_product": lambda target, x, w, rows: False},
     "means as products": {"jaxops.kernels.matmul.vector._is_mean_of_image": lambda x, axes: False},
     "weights as columns": {"jaxops.kernels.matmul.dot._reads_columns": lambda b, rows: False},
-    "weights as rows": {"jaxops.kernels.matmul.dot._reads_rows": lambda target, b, rows: False},
-    "weights on the left": {"jaxops.kernels.matmul.dot._is_left": lambda target, dtype, sizes, rows: False},
+    "weights as rows": {"jaxops.kernels.matmul.dot._reads_rows": lambda b, rows: False},
     "bytes without sign": dict.fromkeys(
         ("jaxops.kernels.matmul.int8.data_type", "jaxops.kernels.convolution.integer.data_type"), signed
     ),
@@ -111,7 +110,6 @@ LEVERS = {
         ("jaxops.compiler.passes.select_reductions.by_slices", "jaxops.compiler.passes.select_reductions.between_rows"),
         lambda *_: None,
     ),
-    "sums by windows": {"jaxops.compiler.passes.select_reductions.sum_of_columns": lambda x, axes: None},
     "normal distribution": {"jaxops.kernels.normal_cdf.weighed": jax.nn.gelu},
     "compiler options": {"jaxops.compiler.pipeline.compiler_options": lambda target, operations: None},
 }

@@ -1,14 +1,9 @@
-"""Reductions in the form that is fastest on a CPU.
+"""Maxima and minima in the form that is fastest on a CPU.
 
 XLA:CPU finds the maximum of a row one element after the other, and that of several slices of a row many at once.
 Milliseconds of a maximum on two cores, as it is → here: 8×1500 rows of 1500 21 → 9; all of 64×3072 0.6 → 0.2. Of all
 numbers behind a normalization, rows come first: 64×768, normalized and quantized, 0.13 → 0.04, as one row 0.09. That
 of rows likewise: 1024 rows of 1024 1.2 → 0.2, 49 of 512 0.08 → 0.01.
-
-A sum over several axes before the last one, such as the places of an image with channels last, is faster over the rows
-of a matrix. XLA would put the reshape into the sum, but not into that of windows. Microseconds: 56×56×144 150 → 47,
-14×14×480 49 → 17, 7×7×2048 122 → 20. The mean of one image is a product instead (`kernels.matmul.vector`), which XLA
-need not compile.
 """
 
 import functools
@@ -16,7 +11,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from jax import lax
 
 from jaxops.compiler.ir import Emit, Operation
@@ -29,28 +23,21 @@ _PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 # A row of fewer elements is not worth it. Each step leaves an eighth of the elements. More than these at the end XLA
 # would cut into windows again: int8 BERT-base 73 → 70 ms, against an end of up to 2,048.
 _SHORTEST, _SLICES, _LONGEST = 64, 8, 256
-# Sums of fewer numbers take as long as they are, and those of fewer in all gain no more than two loops take to compile.
-_FEWEST_ROWS, _FEWEST = 32, 1 << 16
-# Fewer numbers side by side are no vector.
-_VECTOR = 8
-# The rows that are summed up first, as XLA itself does it for a matrix.
-_TOGETHER = 32
+# Fewer rows take as long as they are, and fewer numbers side by side are no vector.
+_FEWEST_ROWS, _VECTOR = 32, 8
 
 
 def select_reductions(
     emit: Emit, operation: Operation, operands: Sequence[Any], params: Mapping[str, Any] | None = None, /
 ) -> Sequence[Any]:
     """Computes the results of an operation on arrays; a reduction in the form that is fastest for its sizes."""
-    if operation.name not in (*_PAIRS, "reduce_sum"):
+    if operation.name not in _PAIRS:
         return emit(operation, operands, params)
     params = operation.params if params is None else params
     (x,), axes = operands, tuple(sorted(params["axes"]))
-    if operation.name == "reduce_sum":
-        y = sum_of_columns(x, axes)
-    else:
-        pair, reduce = _PAIRS[operation.name]
-        y = by_slices(pair, reduce, x, axes)
-        y = between_rows(pair, x, axes) if y is None else y
+    pair, reduce = _PAIRS[operation.name]
+    y = by_slices(pair, reduce, x, axes)
+    y = between_rows(pair, x, axes) if y is None else y
     return emit(operation, operands, {**params, "axes": axes}) if y is None else [y]
 
 
@@ -94,17 +81,3 @@ def _between_slices(pair: Callable[..., Any], x: Any, axis: int) -> Any:
     size = -(-count // _SLICES)
     starts = (min(start, count - size) for start in range(0, count, size))
     return functools.reduce(pair, [lax.slice_in_dim(x, k, k + size, axis=axis) for k in starts])
-
-
-def sum_of_columns(x: Any, axes: tuple[int, ...]) -> Any:
-    """Returns the sum over all axes between the first ones and the last one; None where it is no faster."""
-    if len(axes) < 2 or axes != tuple(range(axes[0], x.ndim - 1)) or x.dtype != np.float32:
-        return None
-    outer, channels = x.shape[: axes[0]], x.shape[-1]
-    rows = math.prod(x.shape[axes[0] : -1])
-    if rows < _FEWEST_ROWS or rows * channels < _FEWEST:
-        return None
-    lead, size = len(outer), (_TOGETHER, 1)
-    x = lax.reshape(x, (*outer, rows, channels))
-    window, padding = (1,) * lead + size, [(0, 0)] * lead + [(0, -rows % _TOGETHER), (0, 0)]
-    return lax.reduce_sum(lax.reduce_window(x, x.dtype.type(0), lax.add, window, window, padding), (lead,))

@@ -37,8 +37,6 @@ _MANY_COLUMNS = 40_000
 _FEW_ROWS = 8
 # See `_reads_rows`.
 _TURNED_ROWS = 100
-# See `_is_left`.
-_PACKED_ROWS, _MANY_TERMS = 64, 1536
 
 
 def in_bfloat16(target: Target, a: Any, b: Any, rows: Any) -> bool:
@@ -88,7 +86,7 @@ def dot(a: Any, b: Any, dimensions: Any, dtype: Any) -> Any:
 
 def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any]) -> Any:
     """Returns the function of both operands that is faster on a CPU than `lax.dot_general`, for weights that are
-    prepared in another layout; None where there is none.
+    prepared in another layout, or a row of bfloat16; None where there is none.
 
     operands, params: the types of the operands and the parameters of a `dot_general`.
     """
@@ -96,25 +94,24 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
     (over_a, over_b), (batch, _) = params["dimension_numbers"]
     if not (target.platform == "cpu" and target.specialized and b.ndim == 2 and len(over_b) == 1 and not batch):
         return None
-    rows = math.prod(d for axis, d in enumerate(a.shape) if axis not in over_a)
-    over = over_b[0]
-    turns = _reads_columns(b, rows) if over == 0 else _reads_rows(target, b, rows)
+    rest = [d for axis, d in enumerate(a.shape) if axis not in over_a]
+    rows, (over,) = math.prod(rest), over_b
+    turns = _reads_columns(b, rows) if over == 0 else _reads_rows(b, rows)
     over = 1 - over if turns else over
-    n, k = b.shape[1 - over_b[0]], b.shape[over_b[0]]
-    left = over == 1 and _is_left(target, b.dtype, (n, k), rows)
-    if not turns and not left:
+    # XLA makes float32 of all weights for one row: a perceptron of four layers takes 10.8 ms, with two rows 1.0.
+    is_row = b.dtype == jnp.bfloat16 and isinstance(rows, int) and rows == 1
+    if not turns and not is_row:
         return None
     options = {name: params[name] for name in ("precision", "preferred_element_type")}
 
     def multiply(a: Any, b: Any) -> Any:
         if turns:
             b = lax.transpose(b, (1, 0))
-        if not left:
+        if not is_row:
             return lax.dot_general(a, b, ((over_a, (over,)), ((), ())), **options)
-        if b.dtype == jnp.bfloat16:  # or a transpose would become a part of the product, which then cannot run
-            b = lax.optimization_barrier(b)
-        turned = lax.dot_general(b, a, (((1,), over_a), ((), ())), **options)
-        return jnp.moveaxis(lax.optimization_barrier(turned), 0, -1)  # or XLA turns the product around
+        two = lax.pad(lax.reshape(a, (1, a.size)), a.dtype.type(0), [(0, 1, 0), (0, 0, 0)])
+        products = lax.dot_general(two, b, (((1,), (over,)), ((), ())), **options)
+        return lax.reshape(lax.slice_in_dim(products, 0, 1), (*rest, products.shape[1]))
 
     return multiply
 
@@ -125,33 +122,14 @@ def _reads_columns(b: Any, rows: Any) -> bool:
     return b.dtype in (jnp.bfloat16, jnp.int8) or (b.dtype == jnp.float32 and b.shape[1] >= _MANY_COLUMNS and rows != 1)
 
 
-def _reads_rows(target: Target, b: Any, rows: Any) -> bool:
+def _reads_rows(b: Any, rows: Any) -> bool:
     """Tells whether a CPU multiplies faster with weights (N, K) that are prepared as (K, N).
 
     YNNPACK packs (K, N) faster: 49×512×2048 takes 0.79 → 0.66 ms, 49×160×960 0.15 → 0.11. From 100 rows on what is
     gained is a few hundredths, and would cost a second copy of many more weights.
     """
     is_few = isinstance(rows, int) and 1 < rows < _TURNED_ROWS
-    return b.dtype == jnp.float32 and is_few and not _is_left(target, b.dtype, b.shape, rows)
-
-
-def _is_left(target: Target, dtype: Any, sizes: tuple[Any, Any], rows: Any) -> bool:
-    """Tells whether a CPU multiplies faster by weights (N, K) on the left: those on the right are packed at each call.
-
-    64×3072×768 takes 2.5 → 1.7 ms in float32, and 1.5 → 1.0 in bfloat16; 8 rows 1.3 → 0.5; 64×768×3072 2.2 → 1.9 and
-    1.2 → 1.1; 8×768×50257 14 → 9 and, of 64 rows in bfloat16, 11.7 → 13. Rows that fill no registers take up to 1.4
-    times as long, but not where the packing is slow, in bfloat16 with many terms: 63×1536×1536 1.7 → 1.3 ms. AMX packs
-    nothing.
-    """
-    if dtype not in (jnp.float32, jnp.bfloat16):
-        return False
-    if not isinstance(rows, int) or not 1 < rows <= _PACKED_ROWS:
-        return False
-    fills_registers = rows & (rows - 1) == 0
-    if dtype == jnp.float32:
-        return fills_registers
-    columns, terms = sizes
-    return columns <= 4 * terms and (fills_registers or terms >= _MANY_TERMS) and not has_amx(target)
+    return b.dtype == jnp.float32 and is_few
 
 
 def matrix_product(a: Any, b: Any, dtype: Any) -> Any:

@@ -193,25 +193,20 @@ def test_weights_are_prepared_in_bfloat16(fast):
     assert sorted(v.size for v in kept) == sorted(sizes.values())
 
 
-# Rows, terms, columns → where weights (columns, terms) stand, in bfloat16 and in float32: on the left or the right, or
-# there as (terms, columns).
-PLACES = {
-    (1, 300, 96): ("right", "right"),
-    (2, 300, 96): ("left", "left"),  # float32, whatever is asked for
-    (3, 300, 96): ("turned", "turned"),
-    (16, 128, 512): ("left", "left"),
-    (16, 128, 520): ("right", "left"),
-    (49, 300, 96): ("right", "turned"),
-    (49, 1600, 96): ("left", "turned"),
-    (64, 1024, 80): ("left", "left"),
-    (65, 1600, 96): ("right", "turned"),
-    (100, 1600, 96): ("right", "right"),
+# Rows, terms, columns → whether weights (columns, terms) are prepared as (terms, columns), in bfloat16 and in float32.
+TURNED = {
+    (1, 300, 96): (False, False),
+    (2, 300, 96): (True, True),  # float32, whatever is asked for
+    (3, 300, 96): (True, True),
+    (16, 128, 512): (False, True),
+    (99, 300, 96): (False, True),
+    (100, 300, 96): (False, False),
 }
 
 
 @pytest.mark.parametrize("asked", ["bfloat16", None])
-@pytest.mark.parametrize("sizes", PLACES)
-def test_where_prepared_weights_stand(sizes, asked, amd):
+@pytest.mark.parametrize("sizes", TURNED)
+def test_how_prepared_weights_lie(sizes, asked, amd):
     rows, terms, columns = sizes
     w = RNG.normal(size=(columns, terms)).astype(np.float32)
     text = f"main (float[N,{terms}] x) => (float[N,{columns}] y) {{ y = Gemm<transB=1>(x, w) }}"
@@ -221,8 +216,8 @@ def test_where_prepared_weights_stand(sizes, asked, amd):
     if rows > 1:
         least, most = BOUNDS[asked if rows >= 8 else None]
         assert least <= error(found[1:], expected) <= most
-    operands, place = dot_operands(asked, a, w), PLACES[sizes][asked is None]
-    assert operands[place != "left"] == (w.shape[::-1] if place == "turned" else w.shape)
+    _, weights = dot_operands(asked, a, w)
+    assert weights == (w.shape[::-1] if TURNED[sizes][asked is None] else w.shape)
 
 
 def dot_operands(asked, a, w):
@@ -231,6 +226,24 @@ def dot_operands(asked, a, w):
         program = jax.make_jaxpr(specialized(lambda a, w: jo.gemm(a, w, transB=1)))(a, w)
     (found,) = [e for e in equations(program.jaxpr) if e.primitive is lax.dot_general_p]
     return [v.aval.shape for v in found.invars]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("shape", [(1, 300), (300,), (1, 1, 300)])
+def test_a_row_of_bfloat16_is_one_of_two(shape, transposed):
+    """XLA would make float32 of all weights."""
+    a, w = (RNG.normal(size=s).astype(jnp.bfloat16) for s in (shape, (300, 96)))
+
+    def fn(a, w):
+        return jo.matmul(a, jo.transpose(w, perm=(1, 0)) if transposed else w)
+
+    weights = w.T if transposed else w
+    run = specialized(fn, target.Target("cpu"))
+    (product,) = [e for e in equations(jax.make_jaxpr(run)(a, weights).jaxpr) if e.primitive is lax.dot_general_p]
+    assert product.invars[0].aval.shape == (2, 300)
+    y = jax.jit(run)(a, weights)
+    assert (y.shape, y.dtype) == ((*shape[:-1], 96), jnp.bfloat16)
+    assert error(np.asarray(y, np.float32), a.astype(np.float64) @ w.astype(np.float64)) < 0.01
 
 
 PRODUCTS = {lax.conv_general_dilated_p, lax.dot_general_p}  # Winograd's are a batch
