@@ -37,7 +37,7 @@ from jaxops.compiler.passes.select_kernels import select_kernels
 from jaxops.compiler.passes.select_reductions import select_reductions
 from jaxops.compiler.passes.sink_transposes import sink_transposes
 from jaxops.compiler.run.prepare_weights import WeightProgram
-from jaxops.compiler.run.segments import segmented
+from jaxops.compiler.run.repeated_layers import segmented
 from jaxops.compiler.run.specialized import Specialized
 from jaxops.compiler.verify import verify
 from jaxops.compiler.xla_options import compiler_options

@@ -141,13 +141,20 @@ class NamedCall:
     plain: a function of arrays and of static, hashable keywords that returns an array. select: a function of a target,
     the types of the operands and the keywords that returns the function to use there, or None for `plain`. Where the
     target is not specialized, JAX must be able to transform that function. elementwise: whether each element of the
-    result depends on the elements at its place; a specialized program keeps such a call as one operation.
+    result depends on the elements at its place; a specialized program keeps such a call as one operation. sizes: the
+    shape of the result for these operands and keywords, in the type of the first one, where tracing `plain` takes long.
     """
 
     def __init__(
-        self, name: str, plain: Callable[..., Any], select: Callable[..., Any] = _no_kernel, elementwise: bool = False
+        self,
+        name: str,
+        plain: Callable[..., Any],
+        select: Callable[..., Any] = _no_kernel,
+        *,
+        elementwise: bool = False,
+        sizes: Callable[..., tuple[Any, ...]] | None = None,
     ) -> None:
-        self.plain, self.select, self.elementwise = plain, select, elementwise
+        self.plain, self.select, self.elementwise, self.sizes = plain, select, elementwise, sizes
         self.primitive = primitive = Primitive(name)
         primitive.multiple_results = True
         cast(Any, primitive).named_call = self
@@ -191,7 +198,9 @@ class NamedCall:
             inner = call._replace(transforms=tuple(first))
             return last.after(list(operands), lambda operands: self._result_types(*operands, call=inner))
         if get_abstract_mesh().empty and all(x.sharding.mesh.empty for x in operands):
-            return self.jaxpr(call, operands).out_avals
+            if self.sizes is None:
+                return self.jaxpr(call, operands).out_avals
+            return [ShapedArray(self.sizes(*operands, **dict(call.static)), operands[0].dtype)]
         with _settings(call):  # the plain form says how they are sharded, too
             return jax.make_jaxpr(lambda *xs: [self.plain(*xs, **dict(call.static))])(*operands).out_avals
 

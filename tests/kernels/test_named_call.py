@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.export import symbolic_shape
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 import jaxops as jo
-from jaxops.kernels.named_call import NamedCall
+from jaxops.kernels.named_call import NamedCall, named_call, plain_jaxpr
 
 RNG = np.random.default_rng(0)
 X = jnp.asarray(RNG.normal(size=(2, 8, 9, 9)), jnp.float32)
@@ -107,6 +108,15 @@ def test_several_platforms_at_once():
 def parameters(size, times):
     (eqn,) = jax.make_jaxpr(lambda x: CALL(x, x, times=times))(jnp.ones(size)).eqns
     return eqn.params
+
+
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
+def test_sizes_of_a_convolution_are_those_of_its_plain_form(dtype):
+    (b,) = symbolic_shape("b")
+    for shape in ((2, 8, 9, 9), (b, 8, 9, 9), (2, 8, b, 9)):
+        closed = jax.make_jaxpr(conv)(*(jax.ShapeDtypeStruct(s, dtype) for s in (shape, W.shape)))
+        (call,) = [e for e in closed.eqns if named_call(e)]
+        assert [v.aval for v in call.outvars] == plain_jaxpr(call).out_avals
 
 
 def test_equal_calls_have_equal_parameters():

@@ -46,4 +46,8 @@ def _select(target: Target, x: Any, w: Any, windows: Windows, group: int) -> Any
     return gpu_form(x.shape, w.shape, windows, group) if target.platform == "gpu" and target.specialized else None
 
 
-convolution = NamedCall("convolution", _convolve, _select)
+def _sizes(x: Any, w: Any, windows: Windows, group: int) -> tuple[Any, ...]:
+    return x.shape[0], w.shape[0], *windows.sizes
+
+
+convolution = NamedCall("convolution", _convolve, _select, sizes=_sizes)
