@@ -30,7 +30,6 @@ THRESHOLDS = {
     "passes.select_reductions": {
         "_SHORTEST": 2,
         "_FEWEST_ROWS": 2,
-        "_FEWEST": 1,
         "_VECTOR": 1,
         "_LONGEST": 3,
         "_SLICES": 3,
