@@ -1,9 +1,7 @@
 """A loaded model: a pure JAX function of `(params, *inputs)`, and its compiled form."""
 
-import copy
 import dataclasses
 import functools
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -22,7 +20,8 @@ from jaxops.graph.static_analysis import StaticInputs, marked_inputs
 from jaxops.memory import LIMIT
 from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.model_function import ModelFunction
-from jaxops.runtime.parameter_values import Weights, matched
+from jaxops.runtime.model_structure import ModelStructure, again, register_model
+from jaxops.runtime.parameter_values import GivenWeights, Weights, matched
 from jaxops.runtime.specialized_pair import Pair
 from jaxops.runtime.x64 import portable, restored, under_its_x64
 from jaxops.signature_errors import explained
@@ -30,7 +29,7 @@ from jaxops.tools.convert.astype import Keep, narrowed
 from jaxops.tools.convert.sharding_rules import Rule, shardings
 from jaxops.tools.export.exporting import export
 from jaxops.tools.inspect.compare import Comparison, compare, names_of
-from jaxops.tools.inspect.node_listing import listing
+from jaxops.tools.inspect.node_listing import heading, listing
 from jaxops.tools.inspect.parameter_paths import Paths, flat, nested, paths
 from jaxops.tools.inspect.summary import Summary, example, summarize, symbolic, timed, traced
 from jaxops.tools.plot.drawing import Plot, plot
@@ -43,9 +42,10 @@ class Model:
     `model.apply(params, *inputs, **named)` is the pure function, to be jitted, differentiated, vmapped or exported;
     `model(*inputs, **named)` is that with the model's own parameters. Both are compiled, once per shape of the inputs
     and value of the static ones; inside a transformation they become part of its program, and under `jax.disable_jit`
-    they run node by node. Inputs come in the order of `model.inputs`, by name, or as one dictionary. One output is
-    returned alone, several as a namedtuple in the order of the graph. Outside transformations an output that does
-    not depend on traced values (a shape) is a NumPy array, of 64 bits. It can be copied and pickled.
+    they run node by node. A model is a pytree whose leaves are `model.params`, as in
+    `jax.jit(lambda model, x: model(x))(model, x)`. Inputs come in the order of `model.inputs`, by name, or as one
+    dictionary. One output is returned alone, several as a namedtuple in the order of the graph. Outside transformations
+    an output that depends on no traced value (a shape) is a NumPy array, of 64 bits. A model can be copied and pickled.
 
     params: the weights, a flat dict of arrays under the model's names; read at the first use, in the types of that
     moment's x64 setting, or as declared if `x64` (see `load`); scalars are not parameters. trainable: which to train.
@@ -71,10 +71,8 @@ class Model:
         sharding: Rule | None = None,
         x64: bool | Callable[[Graph, Mapping[str, Tensor], Mapping[str, bool]], bool] = False,
     ) -> None:
-        """description: a line about the file. runner: runs it. origin: the place that it was read from. x64:
-        whether it runs with 64-bit types, or a function that decides it from the prepared graph, the parameters, and
-        which inputs are static. The others: as in `load`.
-        """
+        """description: a line about the file. runner: runs it. origin: the place that it was read from. x64: or what
+        decides it from the prepared graph, the parameters, and which inputs are static. The others: as in `load`."""
         if not isinstance(names, str) or names not in ("onnx", "module"):
             raise ArgumentError(f"`names` is {names!r}; it must be 'onnx' or 'module'")
         formals = marked_inputs(graph, needs := StaticInputs())
@@ -105,11 +103,12 @@ class Model:
         return MappingProxyType({**self._expected_cuts, **self._function.runner.cuts})
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_weights": portable(self.params)}  # read: the file need not be there when the copy is
+        attributes = {name: value for name, value in self.__dict__.items() if name != "_structure"}
+        return attributes | {"_weights": portable(self.params)}  # read: the file may be gone when the copy is used
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._weights = Weights(self._tensors, self._shardings, restored(state["_weights"]))
+        self._weights = GivenWeights(self._tensors, restored(state["_weights"]))
 
     @property
     @under_its_x64
@@ -151,7 +150,7 @@ class Model:
         self, /, *inputs: Any, rng: jax.Array | None = None, outputs: Sequence[str] | None = None, **named: Any
     ) -> Any:
         """As `apply`, but for rounding, with the model's own parameters; values computed from these alone are kept."""
-        weights = self.params if self.x64 else self._weights.for_calls()
+        weights = self._weights.for_calls(self.x64)
         return self._function.call(weights, inputs, named, rng, outputs, prepares=not self._shardings)
 
     @explained
@@ -176,6 +175,17 @@ class Model:
         and UnsupportedError where JAX transforms it without `transformable`.
         """
         return self._function.specialize(inputs, named, rng, outputs, transformable)
+
+    def with_params(self, params: Mapping[str, Any]) -> "Model":
+        """The model with other parameters, which its calls check and prepare; or with anything in their places:
+        `equinox.partition(model, model.with_params(model.trainable))` takes apart what to train."""
+        return self._structure.with_params(params)
+
+    @functools.cached_property
+    def _structure(self) -> ModelStructure:
+        types = {name: (t.dtype, t.shape) for name, t in self._tensors.items()}
+        facts = self.graph, self.inputs, self._defaults, types, self._constants.trainable, self._by_path, self.x64
+        return ModelStructure(self, *facts, repr(self._shardings))
 
     @explained
     @under_its_x64
@@ -218,7 +228,8 @@ class Model:
         Raises ArgumentError for another type.
         """
         narrow = narrowed(self.graph, self.inputs, self._defaults, self._tensors, self._weights.params, dtype, keep)
-        model = copy.copy(self)
+        model = again(self)
+        model.__dict__.pop("_structure", None)
         model.graph, model.inputs, model.outputs = narrow.graph, narrow.inputs, narrow.outputs
         model._defaults, model._tensors = narrow.defaults, narrow.tensors
         model._weights = Weights(narrow.tensors, self._shardings, narrow.params)
@@ -251,14 +262,7 @@ class Model:
         Raises ArgumentError for an unknown name; SizeError, which names the node and a size to fix, where one program
         cannot serve all sizes; StaticError for an input that must be static.
         """
-        inputs = separated(self.graph, self.inputs, sizes or ())
-        return export(self._called, inputs, self._tensors, sizes, platforms)
-
-    def _called(self, params: Mapping[str, Any], *inputs: Any) -> list[Any]:
-        """All outputs, inside the trace of an export. inputs: those that are not optional."""
-        required = [v.name for v in self.inputs if v.kind != "optional"]
-        outputs = self.apply(params, dict(zip(required, inputs, strict=True)))
-        return [outputs] if len(self.outputs) == 1 else list(outputs)
+        return export(self.apply, separated(self.graph, self.inputs, sizes or ()), self._tensors, sizes, platforms)
 
     @property
     def paths(self) -> dict[str, str]:
@@ -364,7 +368,9 @@ class Model:
         grep: a regular expression; only nodes whose text it matches. head: how many of them at most.
         Raises ArgumentError for an invalid regular expression.
         """
-        return "\n".join([*self._heading(), *listing(self.graph, grep, head)])
+        lines = heading(self.graph, self._description, self.inputs, self._tensors, self.cuts)
+        lines += [f"  prepared  {p}"] if (p := self._function.runner.prepared).values else []
+        return "\n".join([*lines, *listing(self.graph, grep, head)])
 
     @under_its_x64
     def _examples(self, op: str, inputs: Sequence[Any], named: Any, sizes: Any, arrays: Any = None) -> dict[str, Any]:
@@ -386,15 +392,9 @@ class Model:
 
     __str__ = show
 
-    def _heading(self) -> list[str]:
-        size = sum(math.prod(t.shape) for t in self._tensors.values())
-        count = f"{len(self.graph.nodes)} nodes, {len(self._tensors)} parameters with {size:,} elements"
-        head = [f"model {self.graph.name or '(unnamed)'} · {self._description}", f"  {count}"]
-        head += [f"  in   {value}" + (f"  static: {value.static}" if value.static else "") for value in self.inputs]
-        head += [f"  out  {value}" for value in self.outputs]
-        head += [f"  prepared  {self._function.runner.prepared}"] if self._function.runner.prepared.values else []
-        return head + [f"  cut  before {node}: {reason}" for node, reason in self.cuts.items()]
-
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, values)) for values in (self.inputs, self.outputs))
         return f"<jaxops.Model {self.graph.name!r}: ({inputs}) → ({outputs}), {len(self.graph.nodes)} nodes>"
+
+
+register_model(Model)

@@ -7,6 +7,7 @@ times as much as running it. The next piece begins where that ends. So a model w
 where the cuts are is found by tracing alone: an operator that must know a value says so by StaticError.
 """
 
+import dataclasses
 import math
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
@@ -71,6 +72,7 @@ class GraphRunner:
     programs: ProgramCache | None = None
     cuts: dict[str, str] = field(default_factory=dict)
     _rounding: Rounding = field(default_factory=Rounding)
+    _specialized: dict[Any, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         try:
@@ -96,7 +98,13 @@ class GraphRunner:
     @cached_property
     def prepared(self) -> SpecializedCalls:
         """The specialized programs."""
-        return SpecializedCalls(self._compiled, self.programs)
+        return SpecializedCalls(self._compiled, self._specialized, self.programs)
+
+    def again(self) -> "GraphRunner":
+        """Returns it for other parameters: with what was compiled, but with nothing prepared."""
+        runner = GraphRunner(*(getattr(self, field.name) for field in dataclasses.fields(self)))
+        runner.__dict__["_compiled"] = self._compiled
+        return runner
 
     def call_again(self, params: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
         """The result of a call like an earlier one; None for another."""

@@ -6,7 +6,6 @@ are prepared, are kept under what they are made of instead: the nodes of the mod
 parameters, the code of this package, the settings of JAX, and the processor.
 """
 
-import dataclasses
 import functools
 import hashlib
 import math
@@ -33,6 +32,7 @@ from jaxops.compiler.run.specialized import Specialized
 from jaxops.errors import ArgumentError
 from jaxops.graph.nodes import Graph
 from jaxops.host import cores, processor_features
+from jaxops.runtime.model_structure import graph_texts
 from jaxops.static import JaxRuntimeError
 
 _LEAST_SECONDS = "jax_persistent_cache_min_compile_time_secs"
@@ -78,7 +78,7 @@ class DiskCache:
             return None
         types = jax.tree.map(lambda x: repr(jax.typeof(x)), inputs)
         of_jax = sorted((name, str(value)) for name, value in config.values.items() if "cache" not in name)
-        text = fingerprint((graph, start, end, cut, types, settings, of_jax, *_process()), _texts())
+        text = fingerprint((graph, start, end, cut, types, settings, of_jax, *_process()), graph_texts(pickle.dumps))
         return DiskEntry(self.folder / f"{digest(text.encode())}-program", end)
 
 
@@ -201,17 +201,3 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return ""
-
-
-def _texts() -> Callable[[Any], str]:
-    """Returns a function that gives a node of one model as the text of its fields, and any other value as a digest."""
-    digests: dict[int, str] = {}
-
-    def of(x: Any) -> str:
-        if dataclasses.is_dataclass(x) and type(x).__module__ == Graph.__module__:
-            return f"{type(x).__name__}{fingerprint([getattr(x, field.name) for field in dataclasses.fields(x)], of)}"
-        if id(x) not in digests:
-            digests[id(x)] = digest(pickle.dumps(x))
-        return digests[id(x)]
-
-    return of

@@ -1,5 +1,8 @@
 """The function that a model is: of its parameters, inputs and a key. It has no weights."""
 
+import copy
+import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,6 +11,7 @@ import jax
 from jaxops.graph.interpreter import is_long
 from jaxops.graph.liveness import Parts
 from jaxops.graph.nodes import Graph, Tensor, Value
+from jaxops.lazy_array import type_of
 from jaxops.memory import max_bytes
 from jaxops.runtime.arguments import InputBinder, to_outputs, undeferred
 from jaxops.runtime.compiled_pieces import GraphRunner
@@ -15,6 +19,10 @@ from jaxops.runtime.parameter_values import matched
 from jaxops.runtime.specialized_pair import Pair, specialize
 from jaxops.runtime.x64 import in_64_bits, is_on, x64_on
 from jaxops.signature_errors import check_key
+from jaxops.static import Tracer, tracing
+
+# The most bytes of weights that a call makes constants of a user's program without a warning.
+_MOST_CONSTANTS = 8 << 20
 
 
 class ModelFunction:
@@ -34,7 +42,13 @@ class ModelFunction:
         x64: bool,
     ) -> None:
         self._binder, self._tensors, self.runner, self.x64 = InputBinder(inputs, defaults), tensors, runner, x64
-        self._parts = Parts(graph)
+        self._parts, self._warned = Parts(graph), list[bool]()
+
+    def again(self) -> "ModelFunction":
+        """Returns it with nothing prepared. What was compiled for it is there."""
+        function = copy.copy(self)
+        function.runner = self.runner.again()
+        return function
 
     def part(self, outputs: Sequence[str] | None = None) -> Graph:
         """Returns the part of the graph that computes tensors of these names, by default its outputs."""
@@ -69,8 +83,23 @@ class ModelFunction:
             result = self.runner.call_again(weights, inputs)
             if result is not None:
                 return result
+        if tracing():
+            self._warn_of_constants(weights)
         fast_inputs = (inputs if outputs is None else ()) if prepares else None
         return self._run(weights, self.bind_inputs(inputs, named), rng, outputs, fast_inputs)
+
+    def _warn_of_constants(self, weights: Mapping[str, Any]) -> None:
+        """Warns once of many weights that become a part of a program that is being traced."""
+        types = [type_of(x) for x in weights.values() if not isinstance(x, Tracer)]
+        size = sum(math.prod(x.shape) * x.dtype.itemsize for x in types)
+        if size > _MOST_CONSTANTS and not self._warned:
+            self._warned.append(True)
+            warnings.warn(
+                f"model(…) makes {size >> 20} MiB of weights constants of the program that is traced, which makes it "
+                "slow to compile; give the model as an argument: jax.jit(lambda model, x: model(x))(model, x), or its "
+                "parameters: model.apply(params, x)",
+                stacklevel=4,  # the caller of the model
+            )
 
     def specialize(
         self, inputs: tuple[Any, ...], named: dict[str, Any], rng: Any, outputs: Any, transformable: bool

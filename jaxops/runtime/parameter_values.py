@@ -17,7 +17,7 @@ from jaxops.errors import DTypeError, JaxopsError, ShapeError, SignatureError
 from jaxops.graph.nodes import Tensor
 from jaxops.lazy_array import READERS, Unread
 from jaxops.runtime.placement import placed
-from jaxops.runtime.x64 import is_on
+from jaxops.runtime.x64 import is_on, x64_on
 from jaxops.signature_errors import check_array
 from jaxops.static import enable_x64
 
@@ -55,11 +55,13 @@ class Weights:
             self._unread_by_name = None
         return self.params
 
-    def for_calls(self) -> dict[str, Any]:
+    def for_calls(self, x64: bool) -> dict[str, Any]:
         """Returns the parameters for the model's own calls: arrays, and for each one that is still in the file an
-        `Unread`, in the types of the first use's x64 setting."""
-        if self.shardings or len(self.params) == len(self.tensors):
-            return self.all()
+        `Unread`, in the types of the first use's x64 setting. x64: whether the model has types of 64 bits in any case;
+        then all are read."""
+        if x64 or self.shardings or len(self.params) == len(self.tensors):
+            with x64_on(x64):
+                return self.all()
         with self._lock:
             return self._by_name()
 
@@ -77,6 +79,25 @@ class Weights:
         with _in_parameter(name):  # of a type that JAX does not have
             kind = jax.ShapeDtypeStruct(tensor.shape, as_canonical(np.empty(0, tensor.dtype)).dtype)
         return Unread(kind, functools.partial(_read, name, tensor, self.shardings.get(name), x64))
+
+
+class GivenWeights:
+    """Parameters that a caller made of those of a model: by `jax.tree.map`, say, which may leave anything there."""
+
+    def __init__(self, tensors: dict[str, Tensor], params: Any) -> None:
+        self.tensors, self.params = tensors, params
+        self._arrays: dict[str, jax.Array] | None = None
+
+    def all(self) -> Any:
+        """The parameters, as the caller gave them."""
+        return self.params
+
+    def for_calls(self, x64: bool) -> dict[str, jax.Array]:
+        """The parameters as JAX arrays. Raises what `matched` does."""
+        if self._arrays is None:
+            with x64_on(x64):
+                self._arrays = matched(self.params, self.tensors, {})
+        return self._arrays
 
 
 def _read(name: str, tensor: Tensor, sharding: NamedSharding | None, x64: bool) -> jax.Array:

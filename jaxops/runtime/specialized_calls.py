@@ -130,10 +130,12 @@ class SpecializedCalls:
     """The specialized programs of one model, one for each signature, and its prepared weights.
 
     compiled: the jitted function of (*what is static, params, inputs, rng) that they are made of, and that runs on a
-    mesh. programs: keeps them for other processes, if anything does.
+    mesh. specialized: signature → program, for all parameters of the same types. programs: keeps them for other
+    processes, if anything does.
     """
 
     compiled: Any
+    specialized: "dict[Any, _Program]"
     programs: ProgramCache | None = None
     _cache: CallCache = field(default_factory=lambda: CallCache({}, True))
 
@@ -185,7 +187,7 @@ class SpecializedCalls:
         with garbage_later():
             key = static, tree, *map(jax.typeof, leaves), _settings()
             if key not in cache.executables:
-                cache.executables[key] = self._executable(cache, static, inputs, rng, leaves)
+                cache.executables[key] = self._executable(cache, key, static, inputs, rng, leaves)
             executable = cache.executables[key]
             if executable is None:
                 return None, self.compiled(*static, named_arrays(cache.params), inputs, rng)
@@ -202,18 +204,22 @@ class SpecializedCalls:
         return f"{len(self.values)} values of {size:,} bytes, computed once from parameters"
 
     def _executable(
-        self, cache: CallCache, static: tuple[Any, ...], inputs: Any, rng: Any, leaves: list[Any]
+        self, cache: CallCache, key: Any, static: tuple[Any, ...], inputs: Any, rng: Any, leaves: list[Any]
     ) -> Executable | None:
         """Returns the program for one signature; None on a mesh."""
         params, settings = cache.params, _settings()
         if is_on_mesh((params, inputs)):
             return None
         weights = [params[name] for name in sorted(params)]  # as JAX orders the leaves of a dictionary
-        entry = None
-        if self.programs is not None and rng is None:
-            types = {name: str(jax.typeof(type_of(x))) for name, x in params.items()}
-            entry = self.programs.entry(*static, inputs, types, settings, LIMIT.get())
-        program = _loaded(entry, cache, weights) or self._specialized(cache, static, inputs, rng, leaves, entry)
+        signature = key, tuple(jax.typeof(type_of(x)) for x in weights)
+        if signature not in self.specialized:
+            entry = None
+            if self.programs is not None and rng is None:
+                types = {name: str(jax.typeof(type_of(x))) for name, x in params.items()}
+                entry = self.programs.entry(*static, inputs, types, settings, LIMIT.get())
+            program = _loaded(entry, cache, weights) or self._specialized(cache, static, inputs, rng, leaves, entry)
+            self.specialized[signature] = program
+        program = self.specialized[signature]
         prepare, read, tree, run = program
         if isinstance(run, jax.stages.Compiled | SegmentedProgram):
             # A compiled program takes what has its types, and asks nothing else; segments are compiled anew for others.

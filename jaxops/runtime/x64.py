@@ -61,13 +61,17 @@ def with_x64(fn: F) -> F:
 
 def portable(params: Mapping[str, jax.Array]) -> dict[str, Any]:
     """Parameters for `copy` and `pickle`: those of 64 bits as NumPy arrays, which JAX would cut where x64 is off."""
-    return {name: np.asarray(x) if x.dtype != stand_in(x.dtype) else x for name, x in params.items()}
+    return {name: np.asarray(x) if _is_wide(x) else x for name, x in params.items()}
 
 
 def restored(params: Mapping[str, Any]) -> dict[str, jax.Array]:
     """Returns the parameters that `portable` got."""
     with enable_x64(True):
-        return {name: as_traced(x) for name, x in params.items()}
+        return {name: as_traced(x) if isinstance(x, np.ndarray) else x for name, x in params.items()}
+
+
+def _is_wide(x: Any) -> bool:
+    return isinstance(x, jax.Array) and x.dtype != stand_in(x.dtype)
 
 
 def in_64_bits(fn: Callable[..., Any], *args: Any) -> Any:

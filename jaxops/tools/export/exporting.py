@@ -19,15 +19,15 @@ _COMPARISON = re.compile(r"(<=|>=|==|<|>)")
 
 
 def export(
-    call: Callable[..., Sequence[Any]],
+    apply: Callable[..., Any],
     inputs: Sequence[Value],
     params: Mapping[str, Tensor],
     sizes: Mapping[str, int | str] | None,
     platforms: Sequence[str] | None,
 ) -> Exported:
-    """The program of `call(params, *inputs)`, for every size that the inputs declare by name.
+    """The program of (params, *inputs), for every size that the inputs declare by name; several outputs are a tuple.
 
-    sizes, platforms, errors: see `Model.export`.
+    apply: `Model.apply`. sizes, platforms, errors: see `Model.export`.
     """
     sizes = sizes or {}
     inputs = names_of.named([v for v in inputs if v.kind != "optional"])
@@ -41,10 +41,10 @@ def export(
         constraints_asked += constraints
 
     def program(params: Any, *arrays: Any) -> Any:
-        outputs = tuple(call(params, *arrays))
+        outputs = apply(params, {v.name: x for v, x in zip(inputs, arrays, strict=True)})
         if limits.in_trace:
             raise _Learned
-        return outputs[0] if len(outputs) == 1 else outputs
+        return tuple(outputs) if isinstance(outputs, tuple) else outputs
 
     weights = {name: jax.ShapeDtypeStruct(t.shape, canonical(t.dtype)) for name, t in params.items()}
     axes = {meanings[d]: axis for v in inputs for axis, d in enumerate(v.shape or ()) if d in meanings}

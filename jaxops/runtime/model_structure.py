@@ -1,0 +1,89 @@
+"""The static part of a model as a pytree, whose leaves are `Model.params`.
+
+Two loads of one file have equal structures: they compare by what the program of a model is made of, which is its graph
+and the options of `load`, and no parameter.
+"""
+
+import dataclasses
+import functools
+import pickle
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+from jax.tree_util import GetAttrKey
+
+from jaxops.compiler.fingerprint import digest, fingerprint
+from jaxops.graph.nodes import Graph
+from jaxops.runtime.parameter_values import GivenWeights
+
+
+def graph_texts(content: Callable[[Any], bytes]) -> Callable[[Any], str]:
+    """Returns a function that gives a node of one model as the text of its fields, and any other value as a digest of
+    its content."""
+    digests: dict[int, str] = {}
+
+    def of(x: Any) -> str:
+        if dataclasses.is_dataclass(x) and type(x).__module__ == Graph.__module__:
+            return f"{type(x).__name__}{fingerprint([getattr(x, field.name) for field in dataclasses.fields(x)], of)}"
+        if id(x) not in digests:
+            digests[id(x)] = digest(content(x))
+        return digests[id(x)]
+
+    return of
+
+
+def _content(x: Any) -> bytes:
+    """A function of the caller's equals itself alone: another one may get its name, in a notebook say."""
+    function = getattr(x, "function", None)
+    if getattr(function, "__module__", "jaxops").partition(".")[0] != "jaxops":
+        return f"{type(x).__name__} of function {id(function)}".encode()
+    return pickle.dumps(x)
+
+
+class ModelStructure:
+    """A model without parameters. Structures of one function are equal."""
+
+    def __init__(self, model: Any, *facts: Any) -> None:
+        """facts: all that its program is made of."""
+        self._model = again(model)
+        # Not what was prepared: a program that is compiled for a structure keeps that.
+        self._model._weights, self._model._function, self._model._structure = None, model._function.again(), self
+        runner = model._function.runner
+        self._facts = *facts, runner.max_bytes, runner.precision
+
+    @functools.cached_property
+    def _text(self) -> str:
+        return digest(fingerprint(self._facts, graph_texts(_content)).encode())
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, ModelStructure) and self._text == other._text)
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __repr__(self) -> str:
+        return repr(self._model)
+
+    def with_params(self, params: Mapping[str, Any]) -> Any:
+        """Returns the model with these parameters, of which nothing is prepared yet."""
+        model = again(self._model)
+        model._weights, model._function = GivenWeights(model._tensors, params), model._function.again()
+        return model
+
+
+def again(model: Any) -> Any:
+    """Returns another object with the attributes of a model; `copy.copy` reads the parameters."""
+    found = object.__new__(type(model))
+    found.__dict__.update(model.__dict__)
+    return found
+
+
+def register_model(kind: type) -> None:
+    """Makes a class of models a pytree."""
+    jax.tree_util.register_pytree_with_keys(
+        kind,
+        lambda model: (((GetAttrKey("params"), model.params),), model._structure),
+        lambda structure, children: structure.with_params(*children),
+        lambda model: ((model.params,), model._structure),
+    )
