@@ -33,7 +33,6 @@ THRESHOLDS = {
         "_VECTOR": 1,
         "_LONGEST": 3,
         "_SLICES": 3,
-        "_TOGETHER": 3,
     },
     "partition.weight_only": {"_SMALL": 0},
     "partition.repeated_layers": {"_FEW": 2, "_LEAST_WORK": 1, "_WORTH": 0, "_HALVED": 0, "_VARIED": 0, "_SPARED": 0},
