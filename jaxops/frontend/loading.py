@@ -19,6 +19,7 @@ from jaxops.runtime.disk_cache import keep_programs
 from jaxops.runtime.fixed_inputs import with_values
 from jaxops.signature_errors import explained
 from jaxops.tools.convert.sharding_rules import Rule
+from jaxops.tools.convert.tied_parameters import Tied, untied
 
 F = TypeVar("F", bound=Callable[..., Model])
 Operators = Mapping[tuple[str, str], Callable[..., Any]]
@@ -33,6 +34,8 @@ class Options(TypedDict, total=False):
     decorator `operator` there say what the function does: to `Model.paths`, `plot`, `astype`, and to x64="auto".
     sharding: a function of name, module path and shape of a parameter that gives its PartitionSpec on the current mesh
     (`jax.set_mesh`), or its NamedSharding; `jaxops.sharding` has two. Parameters are read shard by shard.
+    tied: whether modules that read one initializer share a parameter, as files hold equal tensors once: True, False, or
+    a function of the paths of these modules. By default each has its own, but for a matrix that an embedding looks up.
     names: of the keys of `Model.params`: the file's, or the module paths of `Model.paths`. The other options take the
     file's names in any case.
     sizes: numbers for symbolic sizes of the inputs, such as {"sequence": 128}; a call then accepts no others.
@@ -56,6 +59,7 @@ class Options(TypedDict, total=False):
     trainable: Choice | None
     operators: Operators | None
     sharding: Rule | None
+    tied: Tied | None
     names: Literal["onnx", "module"]
     sizes: Mapping[str, int] | None
     values: Mapping[str, Any] | None
@@ -110,13 +114,16 @@ def load_model(bind: Callable[[Operators], BoundModel], options: Options) -> Mod
     x64, limit, operators = chosen["x64"], chosen["max_bytes"], chosen["operators"]
     if x64 != "auto" and not isinstance(x64, bool):
         raise ArgumentError(f"`x64` is {x64!r:.80}; it must be 'auto', True or False")
+    tied = cast(Tied | None, chosen["tied"])
+    if tied not in (None, True, False) and not callable(tied):
+        raise ArgumentError(f"`tied` is {tied!r:.80}; it must be True, False or a function of module paths")
     programs = None if chosen["cache"] is None else keep_programs(chosen["cache"])
     with memory.max_bytes(memory.LIMIT.get() if limit is None else limit), garbage_later():
         bound = bind({} if operators is None else operators)
         graph = fixed(bound.graph, {} if chosen["sizes"] is None else chosen["sizes"])
         values = {} if chosen["values"] is None else chosen["values"]
         return Model(
-            with_values(graph, values),
+            untied(with_values(graph, values), tied),
             opsets=bound.opsets,
             description=bound.description,
             # A file does not tell one function of a caller's from another.

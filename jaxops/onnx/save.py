@@ -43,7 +43,7 @@ def save(
     weights exceed 2 GB. What was there is replaced at the end.
     Raises UnsupportedError for a new weight that the file has no place for.
     """
-    places = _Places(proto)
+    places = _Places(proto, weights)
     places.find(graph)
     places.check(weights, original)
     target = Path(path)
@@ -90,10 +90,11 @@ class _Store:
 
 
 class _Places:
-    """The places of the weights in a file. found: each tensor that is one, and its name among the parameters."""
+    """The places of the weights in a file. found: each tensor that is one, and its name among the parameters. equal:
+    the parameters that are written as the tensor of another one."""
 
-    def __init__(self, proto: ModelProto) -> None:
-        self.proto = proto
+    def __init__(self, proto: ModelProto, weights: Mapping[str, Any]) -> None:
+        self.proto, self.weights, self.equal = proto, weights, set[str]()
         self.found: list[tuple[TensorProto, str]] = []
         self._functions = {(_domain(f.domain), f.name, f.overload): f for f in proto.functions}
         self._bodies: dict[tuple[str, str, str], Mapping[str, str]] = {}
@@ -105,7 +106,7 @@ class _Places:
 
     def check(self, weights: Mapping[str, Any], original: Mapping[str, Any]) -> None:
         """Raises UnsupportedError for a weight that was changed and has no place, or shares one with another."""
-        placed = {name for _, name in self.found} | {other for *_, other in self._shared}
+        placed = {name for _, name in self.found} | {other for *_, other in self._shared} | self.equal
         for name, weight in weights.items():
             if name not in placed and not np.array_equal(weight, original[name]):
                 raise UnsupportedError(
@@ -121,6 +122,7 @@ class _Places:
 
     def _graph(self, proto: GraphProto, graph: Graph) -> None:
         params = dict(graph.params)
+        self._untie(proto, graph)
         for tensor in list(proto.initializer):
             if tensor.name in params:
                 self.found.append((tensor, params[tensor.name]))
@@ -131,6 +133,27 @@ class _Places:
                 proto.sparse_initializer.remove(sparse)
         self._nodes(proto, graph)
 
+    def _untie(self, proto: GraphProto, graph: Graph) -> None:
+        """Gives a parameter that shares an initializer with others one of its own, where it has other values now."""
+        tensors, outputs = {t.name: t for t in proto.initializer}, {name: n for n in graph.nodes for name in n.outputs}
+        for node in proto.node:
+            bound = next((outputs[name] for name in node.output if name in outputs and name), None)
+            for position, (shared, name) in enumerate(zip(node.input, bound.inputs if bound else (), strict=False)):
+                if shared == name or shared not in tensors or name not in graph.params:
+                    continue
+                if self._are_equal(graph.params[name], graph.params.get(shared)):
+                    continue
+                if name not in tensors:
+                    tensors[name] = proto.initializer.add(name=name, data_type=tensors[shared].data_type, dims=[0])
+                node.input[position] = name
+
+    def _are_equal(self, param: str | None, other: str | None) -> bool:
+        """Tells whether a parameter has the values of another one, so that one tensor can be both."""
+        if param is None or other is None or not np.array_equal(self.weights[param], self.weights[other]):
+            return False
+        self.equal.add(param)
+        return True
+
     def _nodes(self, proto: GraphProto | FunctionProto, graph: Graph) -> None:
         bound = {name: node for node in graph.nodes for name in node.outputs if name}
         for position, node in reversed(list(enumerate(proto.node))):
@@ -139,6 +162,10 @@ class _Places:
                 kind = next((a.t.data_type for a in node.attribute if a.name == "value"), TensorProto.FLOAT)
                 del node.attribute[:]
                 node.attribute.append(helper.make_attribute("value", _stub(kind)))
+            elif node.op_type == "Identity" and self._are_equal(
+                graph.params.get(outputs[0]), graph.params.get(node.input[0])
+            ):
+                continue
             elif any(name in graph.params for name in outputs):
                 del proto.node[position]
                 for name in outputs:

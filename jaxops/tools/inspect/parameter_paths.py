@@ -51,14 +51,14 @@ def paths(graph: Graph) -> Paths:
     """The path of each parameter of a prepared graph, those of its subgraphs and functions included."""
     uses = _Uses()
     _collect(graph, {}, "", uses, set())
-    given_paths = {name: _own(name) for name in uses.of}
+    given_paths = {name: path_in_name(name) for name in uses.of}
     result, used = Paths(), _Taken()
     # Names that are paths come first: guesses give way.
     for name in sorted(uses.of, key=lambda name: given_paths[name] is None):
         guessed = [path for use in uses.of[name] if (path := _path_of(name, use, uses))]
         result.names[name] = used.unique(given_paths[name] or next(iter(guessed), name))
     for name, path in result.names.items():
-        further = dict.fromkeys(alias for alias in uses.aliases.get(name, []) if _own(alias))
+        further = dict.fromkeys(alias for alias in uses.aliases.get(name, []) if path_in_name(alias))
         further |= dict.fromkeys(_modules(uses.of[name], path, uses))
         result.tied.update((other, path) for other in further if other != path and other not in used.paths)
     result = Paths({name: result.names[name] for name in uses.of}, result.tied)
@@ -165,7 +165,7 @@ def _collect(graph: Graph, outer: Mapping[str, str], caller: str, uses: _Uses, s
             _collect(inner, captured, scope, uses, seen)
 
 
-def _own(name: str) -> str | None:
+def path_in_name(name: str) -> str | None:
     """The path that a name is; None for one that a tool made up."""
     if "::" in name:
         return None
@@ -207,7 +207,7 @@ def _path_of(name: str, use: _Use, uses: _Uses) -> str | None:
             for reader in uses.readers.get(output, [])
             if reader.operator.function is ops.add
             for other in reader.inputs
-            if other != output and (path := _own(other)) and path.endswith(".bias")
+            if other != output and (path := path_in_name(other)) and path.endswith(".bias")
         ]
         module = biases[0].removesuffix(".bias") if len(biases) == 1 else ""
         if not module:

@@ -254,7 +254,8 @@ def test_one_tensor_of_several_modules_is_tied():
             node("MatMul", ["j", "onnx::MatMul_8"], ["k"], node_name="/d/MatMul"),
             node("MatMul", ["k", "onnx::MatMul_8"], ["y"], node_name="/e/MatMul"),
             initializers=[tensor(SQUARE, "a.weight"), tensor(SQUARE, "onnx::MatMul_8")],
-        )
+        ),
+        tied=True,
     )
     assert loaded.tied == {"b.weight": "a.weight", "c.weight": "a.weight", "e.weight": "d.weight"}
 
