@@ -149,8 +149,16 @@ def describe(value: Any) -> str:
 
 
 def near(name: str, names: Iterable[str]) -> str:
-    """The end of a message about an unknown name: those like it, if there are any."""
-    matches = difflib.get_close_matches(name, list(names), 3)
+    """The end of a message about an unknown name: those like it, but for case and underscores, if there are any."""
+
+    def folded(text: str) -> str:
+        return text.replace("_", "").lower()
+
+    by_text: dict[str, list[str]] = {}
+    for candidate in names:
+        by_text.setdefault(folded(candidate), []).append(candidate)
+    texts = [folded(name)] if folded(name) in by_text else difflib.get_close_matches(folded(name), by_text, 3)
+    matches = [candidate for text in texts for candidate in by_text[text]]
     return f"; near it: {', '.join(map(repr, matches))}" if matches else ""
 
 

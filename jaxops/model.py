@@ -120,8 +120,8 @@ class Model:
     @under_its_x64
     def trainable(self) -> dict[str, bool]:
         """The keys of `params`, and whether gradient descent should change each: not so running statistics, masks,
-        tables that nodes generate, and integers. For `optax.masked` and `equinox.partition`.
-        """
+        tables that nodes generate, and integers, which `jax.grad` refuses: give it the params whose value here is True,
+        and the others apart. For `optax.masked` and `equinox.partition`."""
         return self._constants.trained(self.params)
 
     def apply(

@@ -3,6 +3,7 @@ dictionaries.
 """
 
 import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -88,8 +89,27 @@ class ChosenStrings(Deferred):
         return strings
 
 
-class ZippedMaps(Deferred):
-    """A list of dictionaries on its way through `jit`: a matrix, and the keys of its columns."""
+class ZippedMaps(Deferred, Sequence[dict[Any, Any]]):
+    """A list of dictionaries on its way through `jit`: a matrix, and the keys of its columns.
+
+    It behaves as that list. Its numbers are Python's outside `jit`, traced inside.
+    """
+
+    def __len__(self) -> int:
+        return self.array.shape[0]
+
+    def __getitem__(self, index: Any) -> Any:
+        if not isinstance(self.array, Tracer):
+            return self.value[index]
+        if isinstance(index, slice):
+            return ZippedMaps(self.array[index], self.items)
+        return dict(zip(self.items.value.tolist(), self.array[range(len(self))[index]], strict=True))
+
+    def __iter__(self) -> Iterator[dict[Any, Any]]:
+        return iter(map(self.__getitem__, range(len(self))) if isinstance(self.array, Tracer) else self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (not isinstance(self.array, Tracer) and self.value == other)
 
     @staticmethod
     def made(array: np.ndarray, items: np.ndarray) -> list[dict[Any, Any]]:

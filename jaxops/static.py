@@ -6,12 +6,15 @@ releases.
 """
 
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
 
 import jax
 import numpy as np
+from jax._src.source_info_util import register_exclusion as exclude_from_source_info
+from jax._src.traceback_util import register_exclusion as exclude_from_tracebacks
 from jax.core import ShapedArray, Tracer
 from jax.errors import InconclusiveDimensionOperation as Undecided, JaxRuntimeError, TracerArrayConversionError
 from jax.export import is_symbolic_dim, symbolic_shape
@@ -58,6 +61,12 @@ Sizes: TypeAlias = tuple[Dim, ...]
 Ints: TypeAlias = int | np.integer | Sequence[int] | np.ndarray | jax.Array
 
 enable_x64 = jax.enable_x64
+
+# A user's own line stands in tracebacks, which JAX_TRACEBACK_FILTERING=off shows in full, and in the source info of
+# equations, as with JAX's own files. JAX has no public name for it.
+_PACKAGE = os.path.dirname(__file__) + os.sep
+exclude_from_tracebacks(_PACKAGE)
+exclude_from_source_info(_PACKAGE)
 
 # The errors for reading the content of a traced value: ours, and those of JAX for code that reads it directly.
 UNKNOWN = (

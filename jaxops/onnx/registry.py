@@ -227,7 +227,8 @@ class Operator(SignatureOperator):
             if other is not value and not type_names(value) & type_names(other):
                 raise DTypeError(
                     f"{self.version}: inputs `{name}` and `{formal.name}` must have one element type "
-                    f"({formal.type_str}), got {type_name(other)} and {type_name(value)}"
+                    f"({formal.type_str}), got {type_name(other)} and {type_name(value)}; convert "
+                    "with Cast"
                 )
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:

@@ -11,7 +11,16 @@ import jax
 import numpy as np
 
 from jaxops.dtypes import TYPES_OF_SIZES, as_canonical, as_traced, canonical, is_string, stand_in
-from jaxops.errors import ArgumentError, DTypeError, ModelError, ShapeError, SignatureError, StaticError, describe
+from jaxops.errors import (
+    ArgumentError,
+    DTypeError,
+    ModelError,
+    OutOfRangeError,
+    ShapeError,
+    SignatureError,
+    StaticError,
+    describe,
+)
 from jaxops.graph.nodes import Value
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.memory import bounded_operands
@@ -28,6 +37,7 @@ class InputBinder:
     def __init__(self, inputs: Sequence[Value], defaults: Sequence[Value]) -> None:
         self._inputs = tuple(inputs)
         self._names = [value.name for value in inputs]
+        self.names = frozenset(self._names)
         self._formals = {value.name: value for value in (*defaults, *inputs)}
         self._required = [value.name for value in inputs if value.kind != "optional"]
         self._takes_map = bool(inputs) and inputs[0].kind == "map"
@@ -197,7 +207,11 @@ def to_operand(formal: Value, value: Any) -> Any:
         if isinstance(value, jax.Array):
             return _of_this_setting(formal, value)
         numbers = type(value) is np.ndarray and value.dtype.kind not in "OUST"
-        return as_canonical(value) if numbers else as_traced(value)
+        try:
+            return as_canonical(value) if numbers else as_traced(value)
+        except OutOfRangeError as error:
+            error.add_note(f"in input '{formal.name}'")
+            raise
     if isinstance(value, Tracer):
         raise StaticError(
             f"input '{formal.name}' must be known while tracing, but {describe(value)} is traced\n"
@@ -260,7 +274,9 @@ def _typed(formal: Value, value: Any) -> Any:
         ):
             return converted
     is_numeric = not strings and value.dtype.kind not in "USTO"
-    hint = f"\n  hint    give it as {declared.name}: x.astype(np.{declared.name})" if is_numeric else ""
+    scalar_type = f"{'np' if hasattr(np, declared.name) else 'jnp'}.{declared.name}"  # NumPy has no bfloat16
+    mask = ", 1 where the mask is True" if value.dtype == bool else ""
+    hint = f"\n  hint    give it as {declared.name}{mask}: x.astype({scalar_type})" if is_numeric else ""
     raise DTypeError(f"input '{formal.name}' is {describe(value)}, but the model expects {formal}{hint}")
 
 

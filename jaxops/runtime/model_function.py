@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from jaxops.errors import SignatureError, describe
 from jaxops.graph.interpreter import is_long
 from jaxops.graph.liveness import Parts
 from jaxops.graph.nodes import Graph, Tensor, Value
@@ -63,6 +64,11 @@ class ModelFunction:
         self, params: Mapping[str, Any], inputs: Sequence[Any], named: Mapping[str, Any], rng: Any, outputs: Any
     ) -> Any:
         """Returns the outputs for any parameters. outputs: the names of others than its own."""
+        if not isinstance(params, Mapping) or not (inputs or named or self._binder.names.isdisjoint(params)):
+            raise SignatureError(
+                f"apply: params is {describe(params)[:80]}; give a dictionary like model.params before the inputs: "
+                "model.apply(model.params, …), or call model(…)"
+            )
         values = self.bind_inputs(inputs, named)
         with x64_on(self.x64 and not is_on()):
             weights = matched(params, self._tensors, values)

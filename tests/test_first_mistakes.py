@@ -1,0 +1,175 @@
+"""What a newcomer gets wrong in the first minutes: each message says what to write."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from graphs import model
+
+import jaxops
+import jaxops as jo
+from jaxops.errors import DTypeError, OutOfRangeError, SignatureError
+from jaxops.onnx import load, opset
+
+X = np.ones((2, 3), np.float32)
+PRODUCT = load(
+    model("main (float[N,3] x) => (float[N,3] y) { y = MatMul(x, w) }", initializers={"w": np.eye(3, dtype="f4")})
+)
+MASKED = load(model("main (float[N] x, int64[N] mask) => (float[N] y) { m = Cast<to = 1>(mask) y = Mul(x, m) }"))
+BYTES = load(
+    model(
+        "main (float[N,3] x) => (float[N,2000] y) { q, s, z = DynamicQuantizeLinear(x) i = MatMulInteger(q, w, z) "
+        "f = Cast<to = 1>(i) g = Mul(f, s) y = Mul(g, c) }",
+        initializers={"w": np.ones((3, 2000), np.int8), "c": np.ones(2000, np.float32)},
+    )
+)
+HALF = load(model("main (bfloat16[N] x) => (bfloat16[N] y) { y = Add(x, x) }"))
+
+
+@pytest.mark.parametrize("name", ["jaxprs", "onnx", "openvino", "sharding"])
+def test_a_module_is_imported_at_its_first_use(name):
+    code = f"import sys, jaxops as jo; before = 'jaxops.{name}' in sys.modules; print(before, jo.{name}.__name__)"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.split() == ["False", f"jaxops.{name}"]
+
+
+def test_without_onnx_the_operators_work_and_the_front_end_says_what_to_install():
+    code = (
+        "import sys; sys.modules['onnx'] = None; import jaxops as jo; print(jo.relu(-1.0))\n"
+        "try:\n    jo.onnx\nexcept ModuleNotFoundError as error:\n    print(error)"
+    )
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.split("\n")[1].startswith("jaxops.onnx needs the onnx package: ")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "match"),
+    [
+        (jo, "Relu", "module 'jaxops' has no attribute 'Relu'; near it: 'relu'$"),
+        (jo, "LSTM", "near it: 'lstm'$"),
+        (jo, "GlobalAveragePool", "near it: 'global_average_pool'$"),
+        (jo, "flaten", "module 'jaxops' has no attribute 'flaten'; near it: 'flatten'"),
+        (jo, "xyzzy", "module 'jaxops' has no attribute 'xyzzy'$"),
+        (opset(17), "Flaten", "Flaten: not in opset 17; the standard has no such operator; near it: 'Flatten'"),
+        (opset(17), "batch_normalization", "no such operator; near it: 'BatchNormalization'$"),
+        (opset(17), "Gelu", "Gelu: not in opset 17; it begins with opset 20$"),
+    ],
+)
+def test_a_misspelt_operator(owner, name, match):
+    assert not hasattr(owner, name)
+    with pytest.raises(AttributeError, match=match):
+        getattr(owner, name)
+
+
+BEFORE = r"give a dictionary like model.params before the inputs: model.apply\(model.params, …\), or call model\(…\)"
+WRONG = [
+    (lambda: PRODUCT.apply(X), SignatureError, rf"apply: params is float32\[2,3\].*\n.*; {BEFORE}"),
+    (lambda: PRODUCT.apply(jnp.ones((2, 3))), SignatureError, rf"apply: params is float32\[2,3\]; {BEFORE}"),
+    (lambda: PRODUCT.apply({"x": X}), SignatureError, rf"(?s)apply: params is {{'x': array.*; {BEFORE}"),
+    (lambda: HALF(X[0]), DTypeError, r"give it as bfloat16: x.astype\(jnp.bfloat16\)"),
+    (lambda: PRODUCT(X.astype(np.float64)), DTypeError, r"give it as float32: x.astype\(np.float32\)"),
+    (
+        lambda: MASKED(X[0], np.bool_([True, False, True])),
+        DTypeError,
+        r"input 'mask' is bool\[3\].*\n.*give it as int64, 1 where the mask is True: x.astype\(np.int64\)",
+    ),
+    (
+        lambda: opset(17).Add(X, np.float64(2)),
+        DTypeError,
+        r"got tensor\(float\) and tensor\(double\); convert with Cast",
+    ),
+    (lambda: jo.add(X, np.float64(2)), DTypeError, "got float32, float64; convert with jaxops.cast"),
+]
+
+
+@pytest.mark.parametrize(("use", "error", "match"), WRONG, ids=[str(i) for i in range(len(WRONG))])
+def test_a_wrong_argument(use, error, match):
+    with pytest.raises(error, match=match):
+        use()
+
+
+def test_python_numbers_take_the_type_of_the_other_operand():
+    assert jo.add(X, 2.0).dtype == opset(17).Add(X, 2.0).dtype == np.float32
+    assert PRODUCT(X.tolist()).dtype == np.float32
+
+
+def test_a_large_input_is_named():
+    with pytest.raises(OutOfRangeError, match="the int64 value 1099511627776 does not fit int32") as raised:
+        MASKED(X[0], np.int64([2**40, 1, 1]))
+    assert raised.value.__notes__ == ["in input 'mask'"]
+
+
+def test_trainable_says_which_parameters_have_gradients():
+    with pytest.raises(TypeError, match="grad requires real- or complex-valued inputs"):
+        jax.grad(lambda params: BYTES.apply(params, X).sum())(BYTES.params)
+    trained = {name: value for name, value in BYTES.params.items() if BYTES.trainable[name]}
+    gradient = jax.grad(lambda trained: BYTES.apply({**BYTES.params, **trained}, X).sum())(trained)
+    assert list(gradient) == ["c"]
+    np.testing.assert_allclose(gradient["c"], np.full(2000, 6), rtol=0.01)
+
+
+def test_a_list_of_dictionaries_from_jit_behaves_as_one():
+    def maps(x):
+        return jo.ml.zip_map(x, classlabels_strings=["a", "b", "c"])
+
+    x = jnp.float32([[1, 2, 3], [4, 5, 6]])
+    expected = [{"a": 1, "b": 2, "c": 3}, {"a": 4, "b": 5, "c": 6}]
+    result = jax.jit(maps)(x)
+    assert result == expected == list(result)
+    assert (result[1], result[-2], result[1:]) == (expected[1], expected[0], expected[1:])
+    assert len(result) == 2
+    assert result != expected[:1]
+    assert type(result[0]["a"]) is float
+    with pytest.raises(IndexError):
+        result[2]
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(result)
+
+    @jax.jit
+    def inside(x):
+        zipped = maps(x)
+        assert len(zipped) == 2
+        assert zipped == zipped
+        assert zipped != maps(x)
+        with pytest.raises(IndexError):
+            zipped[2]
+        return zipped[0]["b"] + zipped[-1]["c"], [row["a"] for row in zipped], zipped[1:]
+
+    total, firsts, last = inside(x)
+    assert (total, firsts, last) == (8, [1, 4], expected[1:])
+
+
+FAILING = """
+import sys, traceback, jax, jaxops as jo, jax.numpy as jnp
+
+def user(x):
+    return jo.reshape(x, (4, 2))
+
+try:
+    jax.jit(user)(jnp.ones(3))
+except jo.JaxopsError as error:
+    print(*(frame.name for frame in traceback.extract_tb(error.__traceback__) if 'jaxops' in frame.filename))
+    print(*(frame.name for frame in traceback.extract_tb(error.__traceback__)))
+"""
+
+
+@pytest.mark.parametrize("filtering", ["remove_frames", "off"])
+def test_tracebacks_show_the_lines_of_the_user(filtering):
+    environment = {**os.environ, "JAX_TRACEBACK_FILTERING": filtering}
+    process = subprocess.run(
+        [sys.executable, "-c", FAILING], capture_output=True, text=True, check=True, env=environment
+    )
+    ours, names = process.stdout.splitlines()
+    assert ("reshape" in ours) == (filtering == "off")
+    assert "user" in names
+
+
+def test_source_info_shows_the_line_of_the_user():
+    closed = jax.make_jaxpr(lambda x: jo.flatten(x, axis=1))(jnp.ones((2, 3, 4)))
+    text = closed.pretty_print(source_info=True)
+    assert os.path.basename(__file__) in text
+    assert os.path.dirname(jaxops.__file__) + os.sep not in text
