@@ -259,8 +259,8 @@ class Model:
         whether a size is 1 (`s >= 2`, as the other sizes are many), the program has that limit too, and refuses others
         when called.
         platforms: such as ("cpu", "cuda"); by default the platform of JAX here.
-        Raises ArgumentError for an unknown name; SizeError, which names the node and a size to fix, where one program
-        cannot serve all sizes; StaticError for an input that must be static.
+        Raises ArgumentError for an unknown size or platform; SizeError, which names the node and a size to fix, where
+        one program cannot serve all sizes; StaticError for an input that must be static.
         """
         return export(self.apply, separated(self.graph, self.inputs, sizes or ()), self._tensors, sizes, platforms)
 

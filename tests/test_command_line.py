@@ -1,6 +1,8 @@
 """`python -m jaxops`: what it prints, and that bad arguments end in a message and exit code 1."""
 
 import importlib
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -270,6 +272,7 @@ def test_check_lists_the_operators(model, tmp_path, capsys):
         (["show", "{model}", "--grep=["], "show: '[' is not a regular expression"),
         (["summary", "{model}", "--depth=-1"], "summary: depth is -1"),
         (["plot", "{model}", "sums.png"], "plot: a picture is saved as .svg, not .png"),
+        (["export", "{model}", "f", "--platform=abacus"], "export: unknown platform 'abacus'; name some of cpu, cuda"),
         (["operators", "--domain=my.own"], "--domain my.own: jaxops has ai.onnx, ai.onnx.ml, "),
     ],
 )
@@ -278,6 +281,41 @@ def test_errors_are_messages(arguments, text, model, capsys):
     error = capsys.readouterr().err
     assert error.startswith("jaxops: ")
     assert text in error
+
+
+def test_an_error_keeps_its_notes(tmp_path, capsys):
+    path = tmp_path / "reshape.onnx"
+    text = """<ir_version: 9, opset_import: ["": 18]>
+    g (float[N, 3] x) => (float[N, 4] y) { s = Constant <value_ints = [5, 7]> () a = Relu (x) y = Reshape (a, s) }"""
+    save(parser.parse_model(text), path)
+    assert main(["run", str(path), "--size=N=2"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "jaxops: reshape: `shape` (5, 7) does not fit data of (2, 3): data has 6 elements, (5, 7) has 35",
+        "in node 'y' (Reshape, opset 18)",
+        "  data    'a' float32[2,3]",
+        "  shape   's' int64[2] [5 7]",
+    ]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="waits at a named pipe, which this system lacks")
+def test_ctrl_c_ends_with_one_line(model, tmp_path):
+    pipe = tmp_path / "x.npy"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "jaxops", "run", str(model), f"--input=x={pipe}", f"--cache={tmp_path}"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process, pipe.open("wb"):
+        # The command has opened the pipe, and waits for an array.
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60)[1] == "jaxops: interrupted\n"
+    assert process.returncode == 130
+
+
+def test_a_platform_that_is_absent_is_a_message(model):
+    command = [sys.executable, "-m", "jaxops", "show", str(model)]
+    environment = {**os.environ, "JAX_PLATFORMS": "abacus"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("jaxops: JAX has no device to run on: Unable to initialize backend 'abacus': ")
 
 
 @pytest.mark.parametrize(

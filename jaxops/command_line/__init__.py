@@ -16,7 +16,7 @@ examples:
   python -m jaxops operators --domain com.microsoft       the operators of jaxops
 
 `python -m jaxops COMMAND --help` says more. Exit codes: 0 when all went well; 1 when not, with a message, when `check`
-finds a missing operator, or `compare` a difference; 2 for arguments that no command has.
+finds a missing operator, or `compare` a difference; 2 for arguments that no command has; 130 after Ctrl-C.
 """
 
 
@@ -35,5 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return options.run(options)
     except (JaxopsError, OSError, ModuleNotFoundError) as error:
-        print(f"jaxops: {error}", file=sys.stderr)
+        # Beside ours JAX has a note, about a traceback that nobody sees here.
+        notes = [note for note in getattr(error, "__notes__", ()) if "JAX_TRACEBACK_FILTERING" not in note]
+        print(f"jaxops: {error}", *notes, sep="\n", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("jaxops: interrupted", file=sys.stderr)
+        return 130  # 128 + SIGINT, by which a shell knows it

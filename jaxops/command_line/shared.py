@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
-from jaxops.errors import ArgumentError
+from jaxops.errors import ArgumentError, UnsupportedError
 from jaxops.tools.inspect.tables import Report
 
 _MODEL = "an .onnx file, or the name of a model that the onnx package carries, such as light_resnet50"
@@ -75,6 +76,10 @@ def loaded(options: argparse.Namespace, cache: str | None = None) -> Any:
     """The model that the options name. cache: as in `jaxops.onnx.load`."""
     import jaxops.onnx
 
+    try:
+        jax.devices()
+    except RuntimeError as error:  # JAX_PLATFORMS asks for a platform that is not there
+        raise UnsupportedError(f"JAX has no device to run on: {error}") from error
     values = {name: _value(name, text) for name, text in pairs(options.value, "--value", first=True).items()}
     more = {"external_data": options.external_data, "values": values}
     with busy(f"loading {options.model}"):

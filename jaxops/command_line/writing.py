@@ -15,7 +15,7 @@ def add(commands: Any) -> None:
         "--size", action="append", default=[], metavar="NAME=SIZE", help="a number, or a symbol with its constraint"
     )
     takes_values(parser)
-    parser.add_argument("--platform", action="append", metavar="NAME", help="cpu, cuda, tpu …; else this machine's")
+    parser.add_argument("--platform", action="append", metavar="NAME", help="cpu, cuda, rocm, tpu; else this machine's")
     parser = command(commands, _to_python, "model.onnx net/")
     takes_values(parser)
     parser.add_argument("folder", metavar="FOLDER", help="where to")

@@ -15,6 +15,8 @@ from jaxops.graph.nodes import Tensor, Value
 from jaxops.static import LIMITING, Undecided, is_symbolic, lowered
 from jaxops.tools.export.size_limits import Limits
 
+# JAX takes any other name without complaint, and the names of its plugins where these are installed.
+_PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 _COMPARISON = re.compile(r"(<=|>=|==|<|>)")
 
 
@@ -29,6 +31,9 @@ def export(
 
     apply: `Model.apply`. sizes, platforms, errors: see `Model.export`.
     """
+    for platform in platforms or ():
+        if platform not in (*_PLATFORMS, jax.default_backend()):
+            raise ArgumentError(f"export: unknown platform {platform!r}; name some of {', '.join(_PLATFORMS)}")
     sizes = sizes or {}
     inputs = names_of.named([v for v in inputs if v.kind != "optional"])
     for value in inputs:

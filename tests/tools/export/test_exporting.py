@@ -184,6 +184,11 @@ def test_platforms():
     assert jaxops.onnx.load(PAIR).export(platforms=("cpu", "cuda")).platforms == ("cpu", "cuda")
 
 
+def test_a_platform_that_jax_does_not_know():
+    with pytest.raises(ArgumentError, match="export: unknown platform 'gpus'; name some of cpu, cuda, rocm, tpu"):
+        jaxops.onnx.load(PAIR).export(platforms=("cpu", "gpus"))
+
+
 def test_a_size_is_fixed_at_load():
     fixed = jaxops.onnx.load(PAIR, sizes={"seq": 3})
     assert [value.shape for value in (*fixed.inputs, *fixed.outputs)] == [("batch", 3, 4)] * 3
