@@ -162,6 +162,14 @@ def near(name: str, names: Iterable[str]) -> str:
     return f"; near it: {', '.join(map(repr, matches))}" if matches else ""
 
 
+def install(extra: str) -> str:
+    """The end of a message about a missing package: how to install the extra of jaxops that brings it.
+
+    No package index has jaxops, so the command is one for a checkout.
+    """
+    return f"install the extra `{extra}` of jaxops: pip install '.[{extra}]' in a checkout of jaxops"
+
+
 def message(op: str, problem: str, *, hint: str | None = None, **operands: Any) -> str:
     """The layout of an error: operator and problem, then one line per operand, then a hint."""
     lines = [f"{op}: {problem}"]

@@ -352,7 +352,7 @@ class Model:
 
         depth: how many levels of modules show their contents. Arrows say shapes: those of the example inputs or of
         `sizes`, as in `summary`; without either, with the names of the symbolic sizes, where they can be followed.
-        Raises ModuleNotFoundError without igraph (`pip install 'jaxops[plot]'`).
+        Raises ModuleNotFoundError without igraph (the extra `plot`).
         """
         graph = self._function.part()
         if inputs or named or sizes:

@@ -342,4 +342,7 @@ def test_without_the_onnx_package_it_says_what_to_install(command):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr == "jaxops: jaxops.onnx needs the onnx package: pip install 'jaxops[onnx]'\n"
+    assert done.stderr == (
+        "jaxops: jaxops.onnx needs the onnx package; "
+        "install the extra `onnx` of jaxops: pip install '.[onnx]' in a checkout of jaxops\n"
+    )

@@ -1,6 +1,9 @@
 """Exception classes and the layout of messages."""
 
 import inspect
+import re
+import tomllib
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -77,3 +80,13 @@ def test_message():
     assert errors.message("op", "problem") == "op: problem"
     # A long name does not run into what follows.
     assert errors.message("op", "problem", num_outputs=2).splitlines()[1] == "  num_outputs 2"
+
+
+ROOT = Path(__file__).parents[1]
+SOURCES = "\n".join(path.read_text() for path in (ROOT / "jaxops").rglob("*.py"))
+
+
+def test_what_to_install_names_an_extra_of_jaxops():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(re.findall(r"install\('(\w+)'\)", SOURCES)) == {"onnx", "image", "plot"} <= set(extras)
+    assert "pip install 'jaxops" not in SOURCES  # no package index has it

@@ -1,9 +1,11 @@
 """The ONNX front end: models as JAX functions, and the operators of each opset."""
 
+from jaxops.errors import install as _install
+
 try:
     import onnx as _onnx  # noqa: F401 - only to say what to install
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("jaxops.onnx needs the onnx package: pip install 'jaxops[onnx]'") from error
+    raise ModuleNotFoundError(f"jaxops.onnx needs the onnx package; {_install('onnx')}") from error
 
 from jaxops.model import Model
 from jaxops.onnx.checking import Check, check

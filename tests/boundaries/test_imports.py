@@ -70,7 +70,7 @@ ALLOWED = {
     "jaxops.tools": {"jax", "numpy", "rich", "jaxops.graph", "jaxops.compiler", "jaxops.runtime", "jaxops.ops"}
     | {"jaxops.shapes", "jaxops.tools"}
     | BASE,
-    "jaxops.tools.plot.coordinates": {"igraph"},
+    "jaxops.tools.plot.coordinates": {"igraph", "jaxops.errors"},
     "jaxops.tools.python": {"jax", "numpy", "safetensors", "jaxops.graph", "jaxops.ops", "jaxops.tools"} | BASE,
     "jaxops.sharding": {"jaxops.tools"},
     "jaxops.jaxprs": {"jaxops.compiler"},

@@ -37,8 +37,8 @@ COMMANDS = {
 }
 # What another extra is needed for, and what is said where it lacks.
 MISSING = {
-    "onnx": (f"-m jaxops check {DIGITS}", "pip install 'jaxops[onnx]'"),
-    "plot": (f"-m jaxops plot {DIGITS} digits.svg", "pip install 'jaxops[plot]'"),
+    "onnx": (f"-m jaxops check {DIGITS}", "pip install '.[onnx]'"),
+    "plot": (f"-m jaxops plot {DIGITS} digits.svg", "pip install '.[plot]'"),
     "notebooks": (f"-m jaxops compare {DIGITS}", "pip install onnxruntime"),
 }
 EXTRAS = {"": (), "onnx": ("onnx",), "onnx,plot": ("onnx", "plot"), "notebooks": ("onnx", "plot", "notebooks")}
@@ -52,7 +52,7 @@ import jaxops.openvino, jaxops.sharding, jaxops.memory
 try:
     import jaxops.onnx
 except ModuleNotFoundError as error:
-    assert "pip install 'jaxops[onnx]'" in str(error), error
+    assert "pip install '.[onnx]'" in str(error), error
 else:
     raise AssertionError("onnx is there")
 print("imports")

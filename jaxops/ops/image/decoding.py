@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxops.attributes import one_of
-from jaxops.errors import DTypeError, ShapeError, UnsupportedError, describe
+from jaxops.errors import DTypeError, ShapeError, UnsupportedError, describe, install
 from jaxops.signature import Static
 from jaxops.static import known
 
@@ -40,7 +40,7 @@ def image_decoder(encoded_stream: Static, *, pixel_format: PixelFormat = "RGB") 
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
-        raise UnsupportedError(f"{op}: decoding needs Pillow; install it with `pip install 'jaxops[image]'`") from error
+        raise UnsupportedError(f"{op}: decoding needs Pillow; {install('image')}") from error
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's own, about damage that it can live with

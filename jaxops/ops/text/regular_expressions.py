@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from jaxops.errors import ArgumentError, UnsupportedError
+from jaxops.errors import ArgumentError, UnsupportedError, install
 
 
 def compiled(op: str, attribute: str, pattern: str, *, longest: bool = False) -> Any:
@@ -14,9 +14,7 @@ def compiled(op: str, attribute: str, pattern: str, *, longest: bool = False) ->
     try:
         import re2
     except ImportError as error:
-        raise UnsupportedError(
-            f"{op}: regular expressions need google-re2; install it with `pip install 'jaxops[onnx]'`"
-        ) from error
+        raise UnsupportedError(f"{op}: regular expressions need google-re2; {install('onnx')}") from error
     options = re2.Options()
     options.log_errors, options.longest_match = False, longest
     try:

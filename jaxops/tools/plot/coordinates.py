@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from jaxops.errors import install
+
 Point = tuple[float, float]
 # Pixels between boxes beside each other, beside an arrow, and between layers.
 _BESIDE, _PAST, _BELOW = 22.0, 12.0, 40.0
@@ -42,7 +44,7 @@ def place(sizes: Sequence[Point], edges: Sequence[tuple[int, int]], *, bordered:
     try:
         import igraph
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("plot needs the igraph package: pip install 'jaxops[plot]'") from error
+        raise ModuleNotFoundError(f"plot needs the igraph package; {install('plot')}") from error
     if not sizes:
         return Placed([], [], (0.0, 0.0))
     graph: Any = igraph.Graph(n=len(sizes), edges=list(edges), directed=True)

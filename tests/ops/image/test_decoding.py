@@ -90,7 +90,9 @@ def test_a_format_that_the_standard_does_not_list():
 
 def test_without_pillow(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(UnsupportedError, match=r"needs Pillow; install it with `pip install 'jaxops\[image\]'`"):
+    with pytest.raises(
+        UnsupportedError, match=r"needs Pillow; install the extra `image` of jaxops: pip install '\.\[image\]'"
+    ):
         jo.image_decoder(np.zeros(3, np.uint8))
 
 

@@ -128,7 +128,9 @@ def test_text_that_is_not_unicode():
 
 def test_without_google_re2(monkeypatch):
     monkeypatch.setitem(sys.modules, "re2", None)
-    with pytest.raises(UnsupportedError, match=r"google-re2; install it with `pip install 'jaxops\[onnx\]'`"):
+    with pytest.raises(
+        UnsupportedError, match=r"google-re2; install the extra `onnx` of jaxops: pip install '\.\[onnx\]'"
+    ):
         ops.regex_full_match(words("a"), pattern="a")
 
 

@@ -128,7 +128,8 @@ def test_errors(given, text):
 
 def test_without_igraph_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "igraph", None)
-    with pytest.raises(ModuleNotFoundError, match=r"plot needs the igraph package: pip install 'jaxops\[plot\]'"):
+    text = r"plot needs the igraph package; install the extra `plot` of jaxops: pip install '\.\[plot\]'"
+    with pytest.raises(ModuleNotFoundError, match=text):
         load(SEQUENCE).plot()
 
 
