@@ -2,12 +2,13 @@
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, TypeVar, cast
 
 from jaxops import memory
 from jaxops.errors import ArgumentError
+from jaxops.frontend.extraction import Extraction
 from jaxops.frontend.needs_x64 import needs_x64
 from jaxops.garbage import garbage_later
 from jaxops.graph.declared_sizes import fixed
@@ -39,6 +40,10 @@ class Options(TypedDict, total=False):
     names: of the keys of `Model.params`: the file's, or the module paths of `Model.paths`. The other options take the
     file's names in any case.
     sizes: numbers for symbolic sizes of the inputs, such as {"sequence": 128}; a call then accepts no others.
+    inputs, outputs: the part of the model to load: names of tensors that become its inputs, such as ["embedding"], and
+    its outputs; any tensor that the graph itself has, under the file's name, and a parameter too. Weights that only the
+    remaining nodes read are no parameters then. Inputs have the type and the shape that the file says, or none.
+    Without `inputs`, they are those inputs that the outputs need. `Model.save` writes all of the file, though.
     values: what some inputs are for good, such as {"sr": 16000}: they are no inputs any more, and of a branch that they
     decide only the one that is taken is a part of the model. The file that `Model.save` writes still has them.
     precision: of products and convolutions, as `jax.default_matmul_precision` names it: "bfloat16", "high",
@@ -62,6 +67,8 @@ class Options(TypedDict, total=False):
     tied: Tied | None
     names: Literal["onnx", "module"]
     sizes: Mapping[str, int] | None
+    inputs: Sequence[str] | None
+    outputs: Sequence[str] | None
     values: Mapping[str, Any] | None
     precision: str | None
     x64: Literal["auto"] | bool
@@ -103,8 +110,10 @@ def takes_options(load: F) -> F:
     return explained(load)
 
 
-def load_model(bind: Callable[[Operators], BoundModel], options: Options) -> Model:
-    """The model that `bind` gives, which reads a file and binds its nodes. bind: gets the operators of the caller.
+def load_model(bind: Callable[[Operators, Extraction], BoundModel], options: Options) -> Model:
+    """The model that `bind` gives, which reads a file and binds its nodes.
+
+    bind: gets the operators of the caller, and the part that is to be extracted before nodes are bound.
 
     Raises ArgumentError for an option that the model does not have a use for; what `bind` and `Model` raise.
     """
@@ -119,7 +128,7 @@ def load_model(bind: Callable[[Operators], BoundModel], options: Options) -> Mod
         raise ArgumentError(f"`tied` is {tied!r:.80}; it must be True, False or a function of module paths")
     programs = None if chosen["cache"] is None else keep_programs(chosen["cache"])
     with memory.max_bytes(memory.LIMIT.get() if limit is None else limit), garbage_later():
-        bound = bind({} if operators is None else operators)
+        bound = bind({} if operators is None else operators, Extraction(chosen["inputs"], chosen["outputs"]))
         graph = fixed(bound.graph, {} if chosen["sizes"] is None else chosen["sizes"])
         values = {} if chosen["values"] is None else chosen["values"]
         return Model(

@@ -31,21 +31,23 @@ class Parts:
         """
         if outputs is None:
             return self._found[self._graph.output_names]
-        if not isinstance(outputs, list | tuple) or not all(isinstance(name, str) for name in outputs):
-            raise SignatureError(f"`outputs` is {outputs!r:.80}; give a list of names")
-        names = tuple(outputs)
+        names = tensor_names("outputs", outputs, self._graph)
         if names not in self._found:
-            self._found[names] = live(self._with_outputs(names))
+            values = tuple(Value(name, None, None) for name in names)
+            self._found[names] = live(dataclasses.replace(self._graph, outputs=values))
         return self._found[names]
 
-    def _with_outputs(self, names: tuple[str, ...]) -> Graph:
-        if not names:
-            raise SignatureError("`outputs` names no tensor")
-        defined = self._graph.defined
-        for name in names:
-            if not name or name not in defined:
-                raise SignatureError(f"`outputs`: the model has no tensor '{name}'{near(name, defined)}")
-        return dataclasses.replace(self._graph, outputs=tuple(Value(name, None, None) for name in names))
+
+def tensor_names(option: str, names: Any, graph: Graph) -> tuple[str, ...]:
+    """The names of tensors that an option lists. Raises SignatureError for what is no list, and for unknown names."""
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise SignatureError(f"`{option}` is {names!r:.80}; give a list of names")
+    if not names:
+        raise SignatureError(f"`{option}` names no tensor")
+    for name in names:
+        if not name or name not in graph.defined:
+            raise SignatureError(f"`{option}`: the model has no tensor '{name}'{near(name, graph.defined)}")
+    return tuple(names)
 
 
 def live(graph: Graph) -> Graph:

@@ -1,15 +1,17 @@
 """Loading: from an ONNX file to a model."""
 
+import dataclasses
 import functools
 import os
 from typing import Unpack
 
+from jaxops.frontend.extraction import Extraction
 from jaxops.frontend.loading import BoundModel, Operators, Options, load_model, takes_options
 from jaxops.model import Model
 from jaxops.onnx.bind import bind
 from jaxops.onnx.open import Readable, parsed
 from jaxops.onnx.origin import Origin
-from jaxops.onnx.read import read
+from jaxops.onnx.read import declared, read
 
 
 @takes_options
@@ -29,19 +31,22 @@ def load(model: Readable, *, external_data: str | os.PathLike[str] | None = None
     Raises PathError, a FileNotFoundError; ModelError for a file that is damaged, contradicts itself, has a cycle, or
     whose external data is missing or outside of all folders; UnsupportedError with a list of all operators that jaxops
     does not have; ArgumentError for a size or value that no input has; TooLargeError for a static value beyond
-    `max_bytes`; SignatureError and others for nodes that their opset does not allow, and for an option that does not
+    `max_bytes`; SignatureError for a tensor that the graph does not have, or that an output needs beside `inputs`;
+    SignatureError and others for nodes that their opset does not allow, and for an option that does not
     fit the model; ArgumentError where JAX has its cache in another folder than `cache`.
     """
 
-    def bound(operators: Operators) -> BoundModel:
+    def bound(operators: Operators, extraction: Extraction) -> BoundModel:
         file = parsed(model, external_data)
         source = read(file)
+        graph = extraction.of(source.graph, functools.partial(declared, file.proto))
+        source = dataclasses.replace(source, graph=graph)
         opsets = "opset " + ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in source.opsets.items())
         return BoundModel(
             graph=bind(source, operators),
             opsets=source.opsets,
             description=f"{opsets} · {source.producer}" if source.producer else opsets,
-            origin=functools.partial(Origin, file.source, file.folders),
+            origin=functools.partial(Origin, file.source, file.folders, extraction),
         )
 
     return load_model(bound, options)

@@ -2,16 +2,19 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+from onnx import helper
 
+from jaxops.frontend.extraction import Extraction
 from jaxops.frontend.safe_files import Folders
 from jaxops.graph.nodes import Graph
 from jaxops.onnx.open import whole
+from jaxops.onnx.read import read
 from jaxops.onnx.save import save
 
 
@@ -19,18 +22,22 @@ from jaxops.onnx.save import save
 class Origin:
     """The source of a model: a file, read again when it is needed, its bytes, or a ModelProto.
 
-    folders: where its external data lies. values: of inputs that have one for good.
+    folders: where its external data lies. extraction: the part that was loaded. values: of inputs that have one for
+    good.
     """
 
     source: Path | bytes | onnx.ModelProto
     folders: Folders
-    values: Mapping[str, Any] = field(default_factory=dict)
+    extraction: Extraction
+    values: Mapping[str, Any]
 
     def tensors(self, inputs: Mapping[str, Any], dtypes: Mapping[str, Any]) -> dict[str, Any]:
         """Computes by onnxruntime each tensor of the graph, by name: see `jaxops.onnx.onnxruntime`."""
         from jaxops.onnx.onnxruntime import feeds, tensors
 
-        return tensors(self.proto(), self.folders, feeds({**self.values, **inputs}, dtypes))
+        fed = feeds({**self.values, **inputs}, dtypes)
+        proto = self.proto()
+        return tensors(_extracted(proto, self.extraction, fed) if self.extraction else proto, self.folders, fed)
 
     def proto(self) -> onnx.ModelProto:
         """The model again, for the caller to change; external data stays in its files.
@@ -49,3 +56,29 @@ class Origin:
     ) -> None:
         """Writes the model with other weights: see `jaxops.onnx.save`."""
         save(path, self.proto(), self.folders, graph, weights, dtypes, original)
+
+
+def _extracted(proto: onnx.ModelProto, extraction: Extraction, inputs: Mapping[str, Any]) -> onnx.ModelProto:
+    """Leaves of a model, which it changes, the part that is loaded. inputs: NumPy arrays, or lists of them."""
+    graph = extraction.of(read(proto, weights=False).graph, lambda names: {})
+    computed = {name for node in graph.nodes for name in node.outputs if name}
+    nodes = proto.graph.node
+    for position in reversed(range(len(nodes))):
+        outputs = nodes[position].output
+        if computed.isdisjoint(outputs):
+            del nodes[position]
+        else:  # an output that is an input now gets a name that nothing reads
+            outputs[:] = [x if x in computed or not x else f"{x} of {nodes[position].name}" for x in outputs]
+    declared = {value.name: value for value in proto.graph.input}
+    del proto.graph.input[:]
+    for name in (value.name for value in graph.inputs):
+        fed = onnx.ValueInfoProto(name=name, type=_type(inputs.get(name)))
+        proto.graph.input.append(declared.get(name, fed))
+    return proto
+
+
+def _type(value: Any) -> onnx.TypeProto:
+    if isinstance(value, list):
+        return helper.make_sequence_type_proto(_type(next(iter(value), None)))
+    dtype = np.dtype(np.float32) if value is None else value.dtype
+    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(dtype), None)

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,6 +20,7 @@ from jaxops.graph.nodes import Graph, Node, Tensor, Value
 from jaxops.memory import bounded
 from jaxops.onnx.nchwc import without_blocks
 from jaxops.onnx.open import Parsed, Readable, parsed
+from jaxops.onnx.tensors import LARGEST
 from jaxops.onnx.unbound import Function, OperatorName, Reference, Source
 from jaxops.onnx.validate import check_attributes, check_references, domain_of, opsets_of, text_of
 
@@ -70,6 +71,22 @@ def _source(file: Parsed, weights: bool) -> Source:
         functions=functions,
         producer=f"{proto.producer_name} {proto.producer_version}".strip(),
     )
+
+
+def declared(proto: onnx.ModelProto, names: Collection[str]) -> dict[str, Value]:
+    """The types and shapes of tensors of the graph, where the file says them or onnx infers them; sizes that onnx
+    names itself are open."""
+    types = {value.name: _value(value) for value in proto.graph.value_info if value.name in names}
+    if not all(name in types for name in names) and proto.ByteSize() < LARGEST:
+        inferred = onnx.shape_inference.infer_shapes(proto).graph.value_info
+        types = {value.name: _anonymous(_value(value)) for value in inferred if value.name in names} | types
+    return types
+
+
+def _anonymous(value: Value) -> Value:
+    """The value without names such as unk__3, which shape inference gives sizes."""
+    sizes = value.shape and tuple(None if str(size).startswith("unk__") else size for size in value.shape)
+    return dataclasses.replace(value, shape=sizes)
 
 
 def _without_defaults(graph: Graph) -> Graph:

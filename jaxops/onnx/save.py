@@ -18,10 +18,8 @@ from jaxops.errors import UnsupportedError
 from jaxops.frontend.safe_files import Folders
 from jaxops.graph.nodes import Graph
 from jaxops.onnx.read import located
-from jaxops.onnx.tensors import tensors_of
+from jaxops.onnx.tensors import LARGEST, tensors_of
 
-# protobuf writes no message of 2 GiB or more; the nodes need some room beside the tensors.
-_LARGEST = 2**31 - 2**26
 # Tensors of fewer bytes stay in the model, as onnx itself leaves them; the others begin at a page, to be mapped.
 _SMALL, _PAGE = 1024, 4096
 
@@ -48,7 +46,7 @@ def save(
     places.check(weights, original)
     target = Path(path)
     size = sum(weight.nbytes for weight in weights.values())
-    beside = size > _LARGEST or any(map(uses_external_data, tensors_of(proto)))
+    beside = size > LARGEST or any(map(uses_external_data, tensors_of(proto)))
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
         model, data = Path(scratch) / "model", Path(scratch) / "data"
         with data.open("wb") as file:

@@ -5,6 +5,9 @@ from collections.abc import Iterator
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
+# protobuf writes no message of 2 GiB or more; the nodes need some room beside the tensors.
+LARGEST = 2**31 - 2**26
+
 
 def tensors_of(proto: ModelProto) -> Iterator[TensorProto]:
     """All tensors of a model."""

@@ -20,6 +20,7 @@ import jaxops as jo
 from jaxops.errors import UnsupportedError
 from jaxops.frontend.custom_operators import custom_operators
 from jaxops.frontend.declarations import check_declared
+from jaxops.frontend.extraction import Extraction
 from jaxops.frontend.loading import BoundModel, Operators, Options, load_model, takes_options
 from jaxops.frontend.module_paths import modules_of, scope_of
 from jaxops.frontend.norm_gradients import with_safe_norms
@@ -47,12 +48,12 @@ def load(path: str, *, weights: str | None = None, **options: Unpack[Options]) -
     return load_model(functools.partial(_bound, Path(path), weights), options)
 
 
-def _bound(path: Path, weights: str | None, operators: Operators) -> BoundModel:
+def _bound(path: Path, weights: str | None, operators: Operators, extraction: Extraction) -> BoundModel:
     content = json.loads(path.read_text())
     tensors = _tensors(content, folders(path, weights, noun="weights", option="weights"))
     custom = {name: operator for (_, name), operator in custom_operators(operators).items()}
     return BoundModel(
-        graph=_graph(content, tensors, custom, modules_of(tensors), frozenset()),
+        graph=extraction.of(_graph(content, tensors, custom, modules_of(tensors), frozenset()), lambda names: {}),
         opsets={"toy": 1},
         description="toy 1",
         origin=functools.partial(ToyOrigin, path, tensors),

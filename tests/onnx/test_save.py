@@ -169,7 +169,7 @@ def test_a_model_may_be_saved_over_itself(tmp_path):
 
 
 def test_what_protobuf_cannot_hold_goes_beside(tmp_path, monkeypatch):
-    monkeypatch.setattr(saving, "_LARGEST", 1000)
+    monkeypatch.setattr(saving, "LARGEST", 1000)
     shutil.copy(MODELS / "resnet.script.onnx", tmp_path / "m.onnx")
     model, inputs = jaxops.onnx.load(tmp_path / "m.onnx"), inputs_of("resnet")
     model.save(tmp_path / "tuned.onnx")

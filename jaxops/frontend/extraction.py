@@ -1,0 +1,86 @@
+"""Extraction of a part of a graph: some of its tensors become inputs, others outputs."""
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from jaxops.errors import SignatureError
+from jaxops.graph.liveness import tensor_names
+from jaxops.graph.node_order import in_order
+from jaxops.graph.nodes import Graph, Node, Value
+
+
+@dataclasses.dataclass(frozen=True)
+class Extraction:
+    """The part of a model that a caller asks for.
+
+    inputs, outputs: names of tensors, None for those of the graph.
+    """
+
+    inputs: Any = None
+    outputs: Any = None
+
+    def __bool__(self) -> bool:
+        return not (self.inputs is None and self.outputs is None)
+
+    def of(self, graph: Graph, declared: Callable[[Collection[str]], Mapping[str, Value]]) -> Graph:
+        """Returns the part of a graph whose nodes may not be bound yet; the graph itself if nothing is asked for.
+
+        declared: what the file says of the types and shapes of tensors.
+        Raises SignatureError for a name that the graph does not have, and for an input of the graph that an output
+        needs and `inputs` does not name; ModelError for a graph that has no order.
+        """
+        if not self:
+            return graph
+        graph = in_order(graph)
+        outputs = graph.output_names if self.outputs is None else tensor_names("outputs", self.outputs, graph)
+        inputs = None if self.inputs is None else _inputs(self.inputs, graph)
+        free = {value.name for value in graph.inputs} if inputs is None else set(inputs)
+        nodes, needed = _needed(graph, outputs, free)
+        for value in graph.inputs:
+            if value.name in needed - free - graph.initializers.keys():
+                raise SignatureError(_missing(graph, outputs, free, value.name))
+        values = {value.name: value for value in (*graph.outputs, *graph.inputs)}
+        values |= {name: Value(name, t.dtype, t.shape) for name, t in graph.initializers.items()} | values
+        values = {**declared({*(inputs or ()), *outputs} - values.keys()), **values}
+        chosen = [value.name for value in graph.inputs if value.name in needed] if inputs is None else inputs
+        return dataclasses.replace(
+            graph,
+            inputs=tuple(values.get(name, Value(name, None, None)) for name in chosen),
+            outputs=tuple(values.get(name, Value(name, None, None)) for name in outputs),
+            nodes=nodes,
+            initializers={
+                name: tensor
+                for name, tensor in graph.initializers.items()
+                if name in needed and (inputs is None or name not in free)
+            },
+        )
+
+
+def _inputs(names: Any, graph: Graph) -> tuple[str, ...]:
+    inputs = tensor_names("inputs", names, graph)
+    if len(set(inputs)) < len(inputs):
+        raise SignatureError(f"`inputs` has a name twice: {inputs}")
+    return inputs
+
+
+def _needed(graph: Graph, outputs: Sequence[str], free: Collection[str]) -> tuple[tuple[Node, ...], set[str]]:
+    """The nodes that compute the outputs, and all names that these nodes and the outputs read. free: what is given."""
+    needed = set(outputs)
+    nodes: list[Node] = []
+    for node in reversed(graph.nodes):
+        if not needed.isdisjoint(set(node.outputs).difference(free, [""])):
+            needed.update(node.uses())
+            outputs = tuple("" if name in free else name for name in node.outputs)
+            nodes.append(node if outputs == node.outputs else dataclasses.replace(node, outputs=outputs))
+    return tuple(reversed(nodes)), needed
+
+
+def _missing(graph: Graph, outputs: Sequence[str], free: Collection[str], name: str) -> str:
+    """The message about an input of the graph that an output needs, and that is not given."""
+    output, nodes = next(
+        (output, nodes) for output in outputs for nodes, needed in [_needed(graph, [output], free)] if name in needed
+    )
+    readers = [node.title for node in nodes if name in node.uses()]
+    reader = f", which {readers[0]} reads" if readers else ""
+    return f"`inputs`: output '{output}' needs '{name}', an input of the model{reader}; add it to `inputs`"
