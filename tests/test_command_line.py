@@ -1,12 +1,13 @@
 """`python -m jaxops`: what it prints, and that bad arguments end in a message and exit code 1."""
 
-import importlib
+import importlib.metadata
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import jax.export
 import numpy as np
 import onnx
@@ -14,6 +15,7 @@ import pytest
 from onnx import helper, numpy_helper, parser, save
 from safetensors.flax import load_file
 
+import jaxops
 from jaxops.command_line import main
 from jaxops.compiler import pipeline
 from jaxops.onnx.catalogue import operators
@@ -172,7 +174,10 @@ DIGITS, SEVEN = str(NOTEBOOKS / "digits.onnx"), np.load(NOTEBOOKS / "seven.npy")
 def test_export(tmp_path, capsys):
     file = tmp_path / "digits.jaxexport"
     assert main(["export", DIGITS, str(file), "--size", "batch=n <= 4", "--platform=cpu"]) == 0
-    assert f"wrote {file} and {file}.safetensors" in capsys.readouterr().out.replace("\n", "")
+    said = capsys.readouterr().out
+    assert "for cpu:\n  in   image: float32[n, 1, 8, 8]\n  for  n <= 4\n" in said
+    wrote = f"wrote{file}({file.stat().st_size:,}bytes)and{file}.safetensors("
+    assert wrote in "".join(said.split())  # a terminal has lines
     exported = jax.export.deserialize(bytearray(file.read_bytes()))
     assert exported.platforms == ("cpu",)
     params = load_file(f"{file}.safetensors")
@@ -327,6 +332,17 @@ def test_a_bad_array_file_is_a_message(data, model, tmp_path, capsys):
     path.write_bytes(data if isinstance(data, bytes) else path.read_bytes()[: -1 if data == "shortened" else None])
     assert main(["run", str(model), f"--input=x={path}"]) == 1
     assert capsys.readouterr().err.startswith(f"jaxops: {path}: not a .npy file of numbers or strings: ")
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"jaxops {jaxops.__version__}, JAX {jax.__version__}\n"
+
+
+def test_the_console_script_is_the_module():
+    (script,) = importlib.metadata.entry_points(group="console_scripts", name="jaxops")
+    assert script.load() is main
 
 
 def test_it_is_a_module():

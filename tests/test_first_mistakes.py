@@ -43,7 +43,7 @@ def test_without_onnx_the_operators_work_and_the_front_end_says_what_to_install(
         "try:\n    jo.onnx\nexcept ModuleNotFoundError as error:\n    print(error)"
     )
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert process.stdout.split("\n")[1].startswith("jaxops.onnx needs the onnx package: ")
+    assert process.stdout.split("\n")[1].startswith("jaxops.onnx needs the onnx package; install the extra")
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,14 @@
-"""The command line: `python -m jaxops COMMAND …`. A module for each kind of command, and one that they share."""
+"""The command line: `python -m jaxops COMMAND …`, or `jaxops COMMAND …`.
+
+A module for each kind of command, and one that they share.
+"""
 
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 
+from jaxops import __version__
 from jaxops.command_line import inspecting, listing, running, writing
 from jaxops.errors import JaxopsError
 
@@ -28,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"jaxops {__version__}, JAX {version('jax')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
     for module in (inspecting, running, writing, listing):
         module.add(commands)

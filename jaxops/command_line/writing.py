@@ -35,12 +35,27 @@ def _export(options: argparse.Namespace) -> int:
         Path(options.file).write_bytes(exported.serialize())
     weights = f"{options.file}.safetensors"
     save_file({name: storable(value) for name, value in model.params.items()}, weights)
-    show(str(exported), f"wrote {options.file} and {weights}")
+    names = [v.name for v in model.inputs if v.kind != "optional"]
+    inputs = dict(zip(names, exported.in_avals[len(exported.in_avals) - len(names) :], strict=True))
+    lines = [f"  in   {name}: {x.dtype.name}[{', '.join(map(str, x.shape))}]" for name, x in inputs.items()]
+    limits = dict.fromkeys(limit for x in inputs.values() for d in x.shape for limit in _limits(d))
+    show(f"for {', '.join(exported.platforms)}:", *lines, *(f"  for  {limit}" for limit in limits))
+    show(f"wrote {_with_size(options.file)} and {_with_size(weights)}")
     narrow = {name: value.dtype for name, value in model.params.items()}
     stored = [f"{name} ({dtype.name} in {bits.name})" for name, dtype in narrow.items() if (bits := in_params(dtype))]
     if stored:
         show(f"their bits stand there as integers, to be read by NumPy's view(…): {', '.join(stored)}")
     return 0
+
+
+def _limits(size: Any) -> list[str]:
+    """Returns the limits of all sizes that were made with a symbolic one, such as "s <= 512"."""
+    _, _, text = str(getattr(size, "scope", "")).partition("with constraints:")
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _with_size(file: str) -> str:
+    return f"{file} ({Path(file).stat().st_size:,} bytes)"
 
 
 def _size(text: str) -> int | str:
