@@ -89,7 +89,7 @@ class ModelFunction:
             result = self.runner.call_again(weights, inputs)
             if result is not None:
                 return result
-        if tracing():
+        if not self._warned and tracing():
             self._warn_of_constants(weights)
         fast_inputs = (inputs if outputs is None else ()) if prepares else None
         return self._run(weights, self.bind_inputs(inputs, named), rng, outputs, fast_inputs)
@@ -98,7 +98,7 @@ class ModelFunction:
         """Warns once of many weights that become a part of a program that is being traced."""
         types = [type_of(x) for x in weights.values() if not isinstance(x, Tracer)]
         size = sum(math.prod(x.shape) * x.dtype.itemsize for x in types)
-        if size > _MOST_CONSTANTS and not self._warned:
+        if size > _MOST_CONSTANTS:
             self._warned.append(True)
             warnings.warn(
                 f"model(…) makes {size >> 20} MiB of weights constants of the program that is traced, which makes it "

@@ -48,7 +48,7 @@ class ModelStructure:
         """facts: all that its program is made of."""
         self._model = again(model)
         # Not what was prepared: a program that is compiled for a structure keeps that.
-        self._model._weights, self._model._function, self._model._structure = None, model._function.again(), self
+        self._model._weights, self._model._function = None, model._function.again()
         runner = model._function.runner
         self._facts = *facts, runner.max_bytes, runner.precision
 
@@ -69,6 +69,7 @@ class ModelStructure:
         """Returns the model with these parameters, of which nothing is prepared yet."""
         model = again(self._model)
         model._weights, model._function = GivenWeights(model._tensors, params), model._function.again()
+        model._structure = self
         return model
 
 

@@ -174,7 +174,7 @@ def _select(target: Target, a: Any, b: Any, multiply: Multiply) -> Any:
 _product = NamedCall("bfloat16_product", lambda a, b, multiply: multiply(a, b), _select)
 
 
-def _in_words(a: Any, b: Any, multiply: Multiply) -> Any:
+def _in_fours_or_wide(a: Any, b: Any, multiply: Multiply) -> Any:
     """A product of int8 that a GPU of CUDA computes right.
 
     XLA may hand it to Triton, which doubles the sums of small results (JAX 0.11, H200): 8×33×8, or batches of 1×4×4.
@@ -191,8 +191,8 @@ def _in_words(a: Any, b: Any, multiply: Multiply) -> Any:
     return multiply(*(extended(x, axis) for x, (axis,) in zip((a, b), over, strict=True)))
 
 
-def _select_words(target: Target, a: Any, b: Any, multiply: Multiply) -> Any:
-    return _in_words if target.platform == "gpu" else None
+def _select_product_of_bytes(target: Target, a: Any, b: Any, multiply: Multiply) -> Any:
+    return _in_fours_or_wide if target.platform == "gpu" else None
 
 
-_product_of_bytes = NamedCall("integer_dot", lambda a, b, multiply: multiply(a, b), _select_words)
+_product_of_bytes = NamedCall("integer_dot", lambda a, b, multiply: multiply(a, b), _select_product_of_bytes)

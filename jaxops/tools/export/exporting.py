@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-from jax.export import Exported
+from jax.export import Exported, default_export_platform
 
 from jaxops.dtypes import canonical
 from jaxops.errors import ArgumentError, JaxopsError, SizeError, StaticError, UnsupportedError
@@ -15,7 +15,7 @@ from jaxops.graph.nodes import Tensor, Value
 from jaxops.static import LIMITING, Undecided, is_symbolic, lowered
 from jaxops.tools.export.size_limits import Limits
 
-# JAX takes any other name without complaint, and the names of its plugins where these are installed.
+# JAX takes any other name without complaint: "gpu" too, for which no device runs the program.
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 _COMPARISON = re.compile(r"(<=|>=|==|<|>)")
 
@@ -32,7 +32,7 @@ def export(
     apply: `Model.apply`. sizes, platforms, errors: see `Model.export`.
     """
     for platform in platforms or ():
-        if platform not in (*_PLATFORMS, jax.default_backend()):
+        if platform not in (*_PLATFORMS, default_export_platform()):
             raise ArgumentError(f"export: unknown platform {platform!r}; name some of {', '.join(_PLATFORMS)}")
     sizes = sizes or {}
     inputs = names_of.named([v for v in inputs if v.kind != "optional"])
