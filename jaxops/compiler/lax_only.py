@@ -16,7 +16,8 @@ def lax_only(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Returns `fn` as a function whose jaxpr has primitives of `jax.lax` alone, in loops and branches too.
 
     Each primitive of ours is its plain form there, as on a platform without a form of its own. Calls that only wrap
-    (`jit`, `custom_jvp`) are opened.
+    (`jit`, `custom_jvp`) are opened. So `jax2onnx.to_onnx(lax_only(fn), [x])` writes a loaded model with a new head to
+    ONNX again.
 
     >>> [str(eqn.primitive) for eqn in jax.make_jaxpr(lax_only(lambda x: x * 2))(1.0).eqns]
     ['mul']
