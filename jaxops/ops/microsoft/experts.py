@@ -13,10 +13,10 @@ from jax import lax
 from jaxops.attributes import flag, integer, one_of
 from jaxops.dtypes import as_traced
 from jaxops.errors import ArgumentError, SignatureError, UnsupportedError
+from jaxops.kernels.matmul.block_quantized import unpacked
 from jaxops.ops.common.elementwise import traced_operands
 from jaxops.ops.common.quantized_numbers import quantized
 from jaxops.ops.microsoft.gelu_variants import swiglu_factors
-from jaxops.ops.microsoft.quantized.block_quantization import unpacked
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.microsoft.quantized.block_quantization import packed
 from jaxops.static import Array, Dim, Sizes, jit_if_concrete

@@ -12,6 +12,7 @@ from jax import lax
 from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import as_traced, floating, integral, is_float
 from jaxops.errors import ArgumentError, DTypeError, UnsupportedError
+from jaxops.kernels.matmul.block_quantized import block_quantized_dot, unpacked
 from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.common.elementwise import broadcast_to, traced_operands
 from jaxops.ops.common.quantized_numbers import FLOAT8, quantized
@@ -30,16 +31,6 @@ _NF4 = (
     -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
     0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
 )  # fmt: skip
-
-
-def unpacked(x: jax.Array, bits: int) -> jax.Array:
-    """The elements in bytes, the lowest bits first: uint8, the last axis 8 / bits times as long."""
-    if bits == 8:
-        return x
-    wide = lax.broadcast_in_dim(x, (*x.shape, 8 // bits), tuple(range(x.ndim)))
-    shifts = lax.broadcasted_iota(np.uint8, wide.shape, x.ndim) * np.uint8(bits)
-    elements = (wide >> shifts) & np.uint8(2**bits - 1)
-    return lax.reshape(elements, (*x.shape[:-1], x.shape[-1] * (8 // bits)))
 
 
 @operator(kind="linear")
@@ -106,25 +97,22 @@ def _matmul_nbits(operands: tuple[Any, ...], k: int, n: int, block_size: int, bi
         zeros = unpacked(lax.reshape(zeros, (n, zeros.size // n)), bits)[:, :blocks]
     elif zeros is not None:
         zeros = lax.reshape(zeros, (n, blocks))
-    elements = lax.reshape(unpacked(b, bits), (n, blocks * block_size))
-    w = _weights(elements, scales, zeros, 2 ** (bits - 1), g_idx)[:, :k]
-    y = dot(a.astype(jnp.float32), w, (((a.ndim - 1,), (1,)), ((), ())), jnp.float32)
+    b = lax.reshape(b, (n, blocks, block_size * bits // 8))
+    if g_idx is None:
+        y = block_quantized_dot(a.astype(jnp.float32), b, scales, zeros, bits)
+    else:
+        elements = lax.reshape(unpacked(b, bits), (n, blocks * block_size))
+        w = _weights_of_groups(elements[:, :k], scales, zeros, 2 ** (bits - 1), g_idx)
+        y = dot(a.astype(jnp.float32), w, (((a.ndim - 1,), (1,)), ((), ())), jnp.float32)
     y = y if bias is None else y + broadcast_to(bias.astype(jnp.float32), y.shape)
     return assert_sizes("matmul_nbits", y.astype(a.dtype), (*a.shape[:-1], n), a.dtype)
 
 
-def _weights(q: jax.Array, scales: jax.Array, zeros: jax.Array | None, middle: int, g_idx: Any) -> jax.Array:
-    """(q - zeros) · scales in float32, for rows of elements in blocks of one size; g_idx names the block of each."""
-    by = scales.astype(jnp.float32)
-    origin = jnp.full_like(by, middle) if zeros is None else zeros.astype(jnp.float32)
-    q = q.astype(jnp.float32)
-    if g_idx is not None:
-        q = q[:, : g_idx.shape[0]]
-        return (q - jnp.take(origin, g_idx, 1)) * jnp.take(by, g_idx, 1)
-    rows, blocks = by.shape
-    parts = lax.reshape(q, (rows, blocks, q.shape[1] // blocks))
-    origin, by = (lax.broadcast_in_dim(v, parts.shape, (0, 1)) for v in (origin, by))
-    return lax.reshape((parts - origin) * by, q.shape)
+def _weights_of_groups(q: jax.Array, scales: jax.Array, zeros: jax.Array | None, middle: int, g_idx: Any) -> jax.Array:
+    """(q - zeros) · scales in float32; g_idx names the block of each column."""
+    by = jnp.take(scales.astype(jnp.float32), g_idx, 1)
+    origin = middle if zeros is None else jnp.take(zeros.astype(jnp.float32), g_idx, 1)
+    return (q.astype(jnp.float32) - origin) * by
 
 
 @operator(kind="linear")

@@ -13,10 +13,10 @@ from jax import lax
 from jaxops.attributes import element_type, integer, ints
 from jaxops.dtypes import canonical, floating, integral
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, shape_text
+from jaxops.kernels.matmul.block_quantized import unpacked
 from jaxops.kernels.matmul.dot import dot
 from jaxops.ops.common.elementwise import broadcast_to
 from jaxops.ops.common.quantized_numbers import quantized
-from jaxops.ops.microsoft.quantized.block_quantization import unpacked
 from jaxops.ops.microsoft.quantized.codebooks import codebook
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.tensor.indexing import check_inhabited
