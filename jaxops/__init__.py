@@ -5,11 +5,12 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING
 
 from jaxops import microsoft, ml, ops as _ops, preview, training
+from jaxops.compiler.xla_options import compiler_options
 from jaxops.errors import JaxopsError, near as _near
 from jaxops.ops import *
 
 __version__ = _version("jaxops")
-__all__ = ["JaxopsError", "microsoft", "ml", "preview", "training", *_ops.__all__]
+__all__ = ["JaxopsError", "compiler_options", "microsoft", "ml", "preview", "training", *_ops.__all__]
 
 if not TYPE_CHECKING:  # a type checker would take every misspelt name for an Any
 

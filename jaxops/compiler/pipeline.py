@@ -40,7 +40,7 @@ from jaxops.compiler.run.prepare_weights import WeightProgram
 from jaxops.compiler.run.repeated_layers import segmented
 from jaxops.compiler.run.specialized import Specialized
 from jaxops.compiler.verify import verify
-from jaxops.compiler.xla_options import compiler_options
+from jaxops.compiler.xla_options import program_options
 from jaxops.kernels.target import Target
 from jaxops.static import jaxpr_as_fun
 
@@ -187,7 +187,7 @@ def specialize(closed: Any, weights: int, target: Target) -> Specialized:
         function = segmented(each_call, sections, programs, emit, at_once(sections, target))
     else:
         function = function_of(programs[None], emit)
-    return Specialized(WeightProgram.of(prepare), read, function, compiler_options(target, each_call.operations))
+    return Specialized(WeightProgram.of(prepare), read, function, program_options(target, each_call.operations))
 
 
 def unchanged(closed: Any, weights: int) -> Specialized:

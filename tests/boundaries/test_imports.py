@@ -23,6 +23,7 @@ FRONT_END = {"jaxops.graph", "jaxops.frontend"} | BASE
 # Folder or module → what it may import besides the standard library; the longest name that fits decides.
 ALLOWED = {
     "jaxops": {
+        "jaxops.compiler.xla_options",
         "jaxops.errors",
         "jaxops.ops",
         "jaxops.microsoft",

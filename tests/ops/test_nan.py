@@ -10,7 +10,7 @@ from programs import specialized
 
 import jaxops as jo
 import jaxops.microsoft
-from jaxops.compiler.xla_options import compiler_options
+from jaxops.compiler.xla_options import program_options
 from jaxops.kernels.target import this_machine
 from jaxops.ops.ml.scores import transformed
 from jaxops.ops.ml.support_vectors import _coupled, _greatest
@@ -34,7 +34,7 @@ KINDS = {"max": (jo.reduce_max, np.max), "min": (jo.reduce_min, np.min)}
 
 def own(fn):
     """A function as a specialized program."""
-    return jax.jit(specialized(fn), compiler_options=compiler_options(this_machine()))
+    return jax.jit(specialized(fn), compiler_options=program_options(this_machine()))
 
 
 PROGRAMS = pytest.mark.parametrize("jit", [jax.jit, own])

@@ -12,7 +12,7 @@ import numpy as np
 from jaxops.compiler import numpy_interpreter
 from jaxops.compiler.fingerprint import digest, fingerprint
 from jaxops.compiler.ir import Constant, Operand, Program, evaluate, needed
-from jaxops.compiler.xla_options import compiler_options
+from jaxops.compiler.xla_options import program_options
 from jaxops.kernels.target import this_machine
 from jaxops.lazy_array import current
 
@@ -91,7 +91,7 @@ def _by_numpy(operations: Sequence[Any], weights: Mapping[int, Any], outputs: Se
 def _by_xla(operations: Sequence[Any], weights: Mapping[int, Any], outputs: Sequence[int]) -> list[Any]:
     arrays = {v: current(x) for v, x in weights.items()}
     # The options of the program that reads them: its maxima keep NaNs only with those.
-    options = compiler_options(this_machine(), operations)
+    options = program_options(this_machine(), operations)
     return jax.jit(lambda arrays: evaluate(operations, dict(arrays), outputs), compiler_options=options)(arrays)
 
 

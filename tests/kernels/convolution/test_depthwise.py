@@ -8,7 +8,7 @@ import pytest
 from jax import lax
 from programs import equations, specialized
 
-from jaxops.compiler.xla_options import compiler_options
+from jaxops.compiler.xla_options import program_options
 from jaxops.kernels.target import this_machine
 from jaxops.ops.nn.convolution import conv
 
@@ -42,7 +42,7 @@ def test_it_is_a_convolution(case, dtype):
     sizes, kernel, attributes = CASES[case]
     x = RNG.standard_normal(sizes).astype(dtype)
     w = RNG.standard_normal((sizes[1], 1, *kernel)).astype(dtype)
-    found = jax.jit(lambda x, w: run(x, w, **attributes), compiler_options=compiler_options(this_machine()))(x, w)
+    found = jax.jit(lambda x, w: run(x, w, **attributes), compiler_options=program_options(this_machine()))(x, w)
     wanted = plain(x, w.astype(float), **attributes)
     assert found.dtype == dtype
     close = {"rtol": 1e-5, "atol": 1e-5} if dtype == np.float32 else {"rtol": 2e-3, "atol": 2e-3}
@@ -53,7 +53,7 @@ def test_it_is_a_convolution(case, dtype):
 def test_what_is_no_number_stays_where_it_is():
     x, w = RNG.standard_normal((1, 64, 20, 20), np.float32), RNG.standard_normal((64, 1, 3, 3), np.float32)
     x[0, 5, 3, 4], x[0, 6, 0, 0], w[7, 0, 1, 1] = np.nan, np.inf, np.nan
-    found = np.asarray(jax.jit(run, compiler_options=compiler_options(this_machine()))(x, w))
+    found = np.asarray(jax.jit(run, compiler_options=program_options(this_machine()))(x, w))
     bad = {tuple(at) for at in np.argwhere(~np.isfinite(found))}
     near = {(0, 5, i, j) for i, j in itertools.product(range(1, 4), range(2, 5))} | {(0, 6, 0, 0)}
     assert bad == near | {(0, 7, i, j) for i, j in itertools.product(range(18), range(18))}

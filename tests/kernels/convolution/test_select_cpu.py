@@ -10,7 +10,7 @@ from jax import lax
 from jax.export import symbolic_shape
 from programs import specialized
 
-from jaxops.compiler.xla_options import compiler_options
+from jaxops.compiler.xla_options import program_options
 from jaxops.kernels.convolution import select_cpu
 from jaxops.kernels.convolution.channels_last import dense_last
 from jaxops.kernels.convolution.grouped import as_sum
@@ -143,7 +143,7 @@ def test_one_row_is_multiplied_by_a_convolution(x, w):
     if x[1] > 4:
         data[0, 3] = np.nan
         filters[1, 3:5], filters[2, 4] = 0, np.inf
-    run = jax.jit(lambda x, w: form(x, w, found, 1), compiler_options=compiler_options(this_machine()))
+    run = jax.jit(lambda x, w: form(x, w, found, 1), compiler_options=program_options(this_machine()))
     compiled = run.lower(data, filters).compile()
     np.testing.assert_allclose(compiled(data, filters), conv(data, filters, strides=x[2:]), rtol=1e-4, atol=1e-4)
     operations = set(re.findall(r" (dot|convolution)\(", compiled.as_text()))
@@ -166,7 +166,7 @@ def test_few_filters_are_one_product(x, w, attributes):
     found = over(x, w, **attributes)
     form = select_cpu.cpu_form(SPECIALIZED, x, w, found, 1)
     data, filters = f32(*x), f32(*w)
-    run = jax.jit(lambda x, w: form(x, w, found, 1), compiler_options=compiler_options(this_machine()))
+    run = jax.jit(lambda x, w: form(x, w, found, 1), compiler_options=program_options(this_machine()))
     program = run.trace(data, filters).lower().as_text()
     assert "stablehlo.dot_general" in program
     assert "stablehlo.convolution" not in program

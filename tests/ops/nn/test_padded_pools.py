@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from programs import specialized
 
-from jaxops.compiler.xla_options import compiler_options
+from jaxops.compiler.xla_options import program_options
 from jaxops.kernels.target import this_machine
 from jaxops.ops import average_pool, lp_pool, max_pool
 
@@ -34,7 +34,7 @@ def test_specialized_programs_pad_once(op, attributes):
     def run(x):
         return FUNCTIONS[op](x, **attributes)
 
-    compiled = jax.jit(specialized(run), compiler_options=compiler_options(this_machine())).lower(x).compile()
+    compiled = jax.jit(specialized(run), compiler_options=program_options(this_machine())).lower(x).compile()
     np.testing.assert_allclose(compiled(x), jax.jit(run)(x), rtol=1e-5, atol=1e-6)
     if attributes["kernel_shape"] == (3, 3):
         assert len(re.findall(r" pad\(", compiled.as_text())) == 1
