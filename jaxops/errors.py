@@ -92,6 +92,29 @@ class StaticError(JaxopsError, TypeError):
     """A traced value where the operator needs one that is known while tracing."""
 
 
+class UnboundedError(StaticError):
+    """A result whose size depends on traced data, of an operator that takes a fixed `size` for it.
+
+    node: the node of a loaded model that makes the result; empty where a caller calls the operator.
+    """
+
+    def __init__(self, op: str, text: str, result: str) -> None:
+        """text: of the error, without a hint. result: the result of `n` for the size, such as "n rows"."""
+        super().__init__(op, text, result)
+        self.op, self.text, self.result = op, text, result
+        self.node = ""
+
+    def __str__(self) -> str:
+        if self.node:
+            way = f"call the model outside `jax.jit`, or load(path, bounds={{{self.node!r}: n}}), which makes it"
+        else:
+            way = (
+                "call it outside `jax.jit`, as a loaded model does in `model(…)`, or give `size`: "
+                f"{self.op}(…, size=n) returns"
+            )
+        return f"{self.text}\n  hint    {way} {self.result}"
+
+
 class SignatureError(JaxopsError, TypeError):
     """An operand or attribute that is missing, unknown or given twice."""
 

@@ -312,8 +312,8 @@ class Model:
     def compare(self, /, *inputs: Any, rtol: float = 1e-3, atol: float = 1e-5, **named: Any) -> Comparison:
         """Runs onnxruntime beside jaxops and compares every tensor; `print` names the first node that differs.
 
-        The report has a row for each tensor, `first` and `agrees`. Tensors after a node that draws random numbers are
-        left out of the comparison.
+        The report has a row for each tensor, `first` and `agrees`. Tensors after a node that draws random numbers, or
+        whose size `bounds` fix, are left out of the comparison.
         Raises ModuleNotFoundError without onnxruntime, UnsupportedError for a model that it does not run, or that came
         from no file.
         """

@@ -23,6 +23,7 @@ __all__ = [
     "SecondOutput",
     "ShapeOnly",
     "SizesKept",
+    "SizesResult",
     "Static",
     "StaticInts",
     "StaticNumbers",
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 STATIC, VECTOR, SHAPE_ONLY, STATISTICS, ELEMENT_TYPE = "static", "1-D", "shape only", "statistics", "element type"
-KEEPS_SIZES = "keeps sizes"
+KEEPS_SIZES, SIZES_RESULT = "keeps sizes", "sizes the result"
 OF_INPUTS = (STATIC, SHAPE_ONLY, STATISTICS)  # of which an input has one at most
 WEIGHT, BIAS, RUNNING_MEAN, RUNNING_VAR = ROLES = ("weight", "bias", "running_mean", "running_var")  # PyTorch's words
 CACHE, ALL_BITS, LOWER_BOUND, UPPER_BOUND = "cache", "all bits", "lower bound", "upper bound"
@@ -44,6 +45,8 @@ StaticInts: TypeAlias = Annotated[Any, STATIC, VECTOR]
 StaticNumbers: TypeAlias = Annotated[Any, STATIC, VECTOR]
 ShapeOnly: TypeAlias = Annotated[Any, SHAPE_ONLY]  # any array: only its sizes are looked at
 SizesKept: TypeAlias = Annotated[A, KEEPS_SIZES]  # the first result has its sizes, whatever the other operands are
+# Its values decide the size of the result; where no operand of an operator that takes a `size` is marked so, all do.
+SizesResult: TypeAlias = Annotated[A, SIZES_RESULT]
 ElementType: TypeAlias = Annotated[Any, ELEMENT_TYPE]  # an attribute that names a type: np.float32, "int8", str
 # The role of an operand that is a parameter of the model, as in `w: Weight[Array]`. An operator that has a bias and no
 # weight, such as an addition, has a bias only beside the weight of another operator.

@@ -190,6 +190,17 @@ def test_export(tmp_path, capsys):
     assert "bach" in capsys.readouterr().err
 
 
+def test_export_of_a_result_whose_size_depends_on_data(tmp_path, capsys):
+    path, file = tmp_path / "nonzero.onnx", tmp_path / "nonzero.jaxexport"
+    text = '<ir_version: 9, opset_import: ["": 18]> g (float[N] x) => (int64[1, K] at) { at = NonZero (x) }'
+    save(parser.parse_model(text), path)
+    assert main(["export", str(path), str(file)]) == 1
+    assert "or load(path, bounds={'at': n}), which makes it n columns" in "".join(capsys.readouterr().err)
+    assert main(["export", str(path), str(file), "--bound", "at=3"]) == 0
+    exported = jax.export.deserialize(bytearray(file.read_bytes()))
+    assert exported.call({}, np.float32([0, 5, 0, 7, 0])).tolist() == [[1, 3, -1]]
+
+
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2fnuz"])
 def test_export_of_types_that_the_file_of_parameters_lacks(tmp_path, capsys, name):
     """Its reader knows some of them by names that NumPy does not have."""
@@ -272,6 +283,8 @@ def test_check_lists_the_operators(model, tmp_path, capsys):
         (["run", "{model}", "--input=a.npy"], "--input a.npy: write NAME=VALUE"),
         (["run", "{model}", "--size=N=many"], "--size N=many: a size is a number"),
         (["run", "{model}", "--size=M=2"], "--size: the model has no size 'M'; its sizes are: N"),
+        (["run", "{model}", "--bound=NonZero=some"], "--bound NonZero=some: a size is a number"),
+        (["run", "{model}", "--bound=NonZero=5"], "`bounds`: the model has no node and no operator 'NonZero'"),
         (["run", "{model}", "--repeat=0"], "--repeat and --top must be at least 1"),
         (["show", "{model}", "--head=-1"], "show: head is -1; it must be at least 0"),
         (["show", "{model}", "--grep=["], "show: '[' is not a regular expression"),

@@ -45,9 +45,16 @@ def command(
 
 
 def takes_values(parser: argparse.ArgumentParser) -> None:
-    """Adds the option that fixes the values of inputs."""
+    """Adds the options that fix the values of inputs, and sizes that depend on data."""
     parser.add_argument(
         "--value", action="append", default=[], metavar="NAME=VALUE", help="fixes the value of an input: sr=16000"
+    )
+    parser.add_argument(
+        "--bound",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="fixes the size of the result of a node or an operator, where it depends on data: NonMaxSuppression=100",
     )
 
 
@@ -81,7 +88,8 @@ def loaded(options: argparse.Namespace, cache: str | None = None) -> Any:
     except RuntimeError as error:  # JAX_PLATFORMS asks for a platform that is not there
         raise UnsupportedError(f"JAX has no device to run on: {error}") from error
     values = {name: _value(name, text) for name, text in pairs(options.value, "--value", first=True).items()}
-    more = {"external_data": options.external_data, "values": values}
+    bounds = {name: _number("--bound", name, text) for name, text in pairs(options.bound, "--bound").items()}
+    more = {"external_data": options.external_data, "values": values, "bounds": bounds}
     with busy(f"loading {options.model}"):
         return jaxops.onnx.load(path_of(options.model), cache=cache, **more)
 
@@ -136,7 +144,7 @@ def pairs(items: Sequence[str], option: str, *, first: bool = False) -> dict[str
 def inputs(model: Any, options: argparse.Namespace) -> list[Any]:
     """An array for each input: from its file, or random, of the smallest free sizes that fit."""
     formals, files = model.inputs, pairs(options.input, "--input")
-    sizes = {name: _number(name, value) for name, value in pairs(options.size, "--size").items()}
+    sizes = {name: _number("--size", name, value) for name, value in pairs(options.size, "--size").items()}
     unknown = sorted(set(files) - {v.name for v in formals})
     if unknown:
         raise ArgumentError(f"--input {unknown[0]}: the model's inputs are {[v.name for v in formals]}")
@@ -157,9 +165,9 @@ def inputs(model: Any, options: argparse.Namespace) -> list[Any]:
     return [read[v.name] if v.name in read else made(v) for v in formals]
 
 
-def _number(name: str, value: str) -> int:
+def _number(option: str, name: str, value: str) -> int:
     if not value.isdecimal():
-        raise ArgumentError(f"--size {name}={value}: a size is a number")
+        raise ArgumentError(f"{option} {name}={value}: a size is a number")
     return int(value)
 
 

@@ -11,6 +11,7 @@ from jaxops.errors import ArgumentError
 from jaxops.frontend.extraction import Extraction
 from jaxops.frontend.needs_x64 import needs_x64
 from jaxops.garbage import garbage_later
+from jaxops.graph.bounded_sizes import with_bounds
 from jaxops.graph.declared_sizes import fixed
 from jaxops.graph.nodes import Graph
 from jaxops.graph.parameters import Choice
@@ -40,6 +41,12 @@ class Options(TypedDict, total=False):
     names: of the keys of `Model.params`: the file's, or the module paths of `Model.paths`. The other options take the
     file's names in any case.
     sizes: numbers for symbolic sizes of the inputs, such as {"sequence": 128}; a call then accepts no others.
+    bounds: sizes for results whose size depends on data, by the name of a node or of an operator, such as
+    {"NonMaxSuppression": 100}: the model is one program then, also under `jax.jit`, `vmap` and in `export`. A longer
+    result is cut, a shorter one is filled up as the operator's function says: `jaxops.non_max_suppression` with rows of
+    -1, `nonzero` with columns of -1, `compress` with zeros. Nodes after it take the padding for data: at -1, a Gather
+    reads the last row, and a TopK may choose it, so compare with `model(…)` of a load without bounds. What follows from
+    static values alone keeps its size.
     inputs, outputs: the part of the model to load: names of tensors that become its inputs, such as ["embedding"], and
     its outputs; any tensor that the graph itself has, under the file's name, and a parameter too. Weights that only the
     remaining nodes read are no parameters then. Inputs have the type and the shape that the file says, or none.
@@ -67,6 +74,7 @@ class Options(TypedDict, total=False):
     tied: Tied | None
     names: Literal["onnx", "module"]
     sizes: Mapping[str, int] | None
+    bounds: Mapping[str, int] | None
     inputs: Sequence[str] | None
     outputs: Sequence[str] | None
     values: Mapping[str, Any] | None
@@ -130,6 +138,7 @@ def load_model(bind: Callable[[Operators, Extraction], BoundModel], options: Opt
     with memory.max_bytes(memory.LIMIT.get() if limit is None else limit), garbage_later():
         bound = bind({} if operators is None else operators, Extraction(chosen["inputs"], chosen["outputs"]))
         graph = fixed(bound.graph, {} if chosen["sizes"] is None else chosen["sizes"])
+        graph = with_bounds(graph, {} if chosen["bounds"] is None else chosen["bounds"])
         values = {} if chosen["values"] is None else chosen["values"]
         return Model(
             untied(with_values(graph, values), tied),

@@ -10,6 +10,7 @@ from jaxops.errors import SignatureError
 from jaxops.signature import (
     KEEPS_SIZES,
     OF_INPUTS,
+    SIZES_RESULT,
     STATIC,
     VECTOR,
     OutputFlag,
@@ -78,6 +79,16 @@ class SignatureOperator:
         """True where the size of the result depends on data; the function has a bounded form then, with `size`."""
         size = self.parameters.get("size")
         return size is not None and size.kind is size.KEYWORD_ONLY and STATIC in self._marks["size"]
+
+    @property
+    def bounded(self) -> bool:
+        """False: see `jaxops.graph.bounded_sizes`."""
+        return False
+
+    def sizes_result(self, position: int) -> bool:
+        """True if the size of the result depends on the values of the input at `position`."""
+        is_marked = any(SIZES_RESULT in each for each in self._marks.values())
+        return self.sized_by_data and (not is_marked or SIZES_RESULT in self._marks_of(position))
 
     def _marks_of(self, position: int) -> tuple[Any, ...]:
         """The marks of an input; a variadic input shares one parameter."""

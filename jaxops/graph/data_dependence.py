@@ -60,7 +60,7 @@ def _reason(node: Node, facts: list[bool | None]) -> str:
         formal = operator.formals[min(position, len(operator.formals) - 1)] if operator.formals else str(position)
         if fact is False and operator.mark(position) == STATIC:
             return f"`{formal}` must be known, but it depends on data"
-        if fact is False and operator.sized_by_data:
+        if fact is False and operator.sizes_result(position):
             return f"the size of the result depends on `{formal}`"
     return ""
 

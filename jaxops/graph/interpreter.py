@@ -12,7 +12,16 @@ import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from jaxops.dtypes import as_traced
-from jaxops.errors import JaxopsError, SignatureError, SizeError, TooLargeError, UnsupportedError, describe, symbols_in
+from jaxops.errors import (
+    JaxopsError,
+    SignatureError,
+    SizeError,
+    TooLargeError,
+    UnboundedError,
+    UnsupportedError,
+    describe,
+    symbols_in,
+)
 from jaxops.graph.nodes import Graph, Node
 from jaxops.memory import bounded_operands, bounded_results
 from jaxops.opaque import Deferred
@@ -170,6 +179,8 @@ def _attempt(node: Node, inputs: Sequence[Any], params: Any, rng: Any, values: A
     except _OF_JAX as error:
         symbolic = _symbolic_sizes(inputs)
         if isinstance(error, (JaxopsError, *UNKNOWN)) or not (symbolic or isinstance(error, Undecided)):
+            if isinstance(error, UnboundedError) and values is not None:  # a call of one operator has no values around
+                error.node = error.node or node.label
             error.add_note(_context(node, inputs))
             raise
         problem = open_question(node.operator.name, str(error).partition("\n")[0], symbolic)

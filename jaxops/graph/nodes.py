@@ -79,6 +79,11 @@ class Node:
         """True if running the node draws random numbers."""
         return self.operator.draws or any(graph.draws for graph in self.nested)
 
+    @cached_property
+    def bounded(self) -> bool:
+        """True if a result, or what follows from one inside, has a fixed size where its size depends on data."""
+        return self.operator.bounded or any(graph.bounded for graph in self.nested)
+
     @property
     def nested(self) -> Iterator["Graph"]:
         """Its subgraphs, and its body."""
@@ -171,6 +176,11 @@ class Graph:
     def draws(self) -> bool:
         """True if one of its nodes draws random numbers."""
         return any(node.draws for node in self.nodes)
+
+    @cached_property
+    def bounded(self) -> bool:
+        """True if one of its nodes is."""
+        return any(node.bounded for node in self.nodes)
 
     @property
     def nested(self) -> Iterator["Graph"]:

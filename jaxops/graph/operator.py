@@ -51,7 +51,12 @@ class Operator(Protocol):
 
     @property
     def sized_by_data(self) -> bool:
-        """True if the size of its result depends on the values of its operands."""
+        """True if the size of its result depends on the values of its operands; it has an attribute `size` then."""
+        ...
+
+    @property
+    def bounded(self) -> bool:
+        """True if its result has a fixed size where it depends on the values of its operands."""
         ...
 
     @property
@@ -68,6 +73,10 @@ class Operator(Protocol):
         """The mark of the input at `position`: static, only its sizes read, statistics, of the sizes of the first
         result, or None for plain data.
         """
+        ...
+
+    def sizes_result(self, position: int) -> bool:
+        """True if the size of its result depends on the values of the input at `position`."""
         ...
 
     def check(self, inputs: Sequence[Any]) -> None:

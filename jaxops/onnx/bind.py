@@ -33,6 +33,8 @@ from jaxops.static import is_symbolic
 
 # So many callers of a function are told in an error inside it.
 _MOST_NOTES = 16
+# So many operators are in the hint about those that are missing.
+_MOST_KEYS = 4
 # So many nodes the bodies of functions may have, and PER_NODE for each node of the graph.
 _MOST_BOUND = 1 << 12
 
@@ -108,12 +110,15 @@ class _Binder:
         self.calls: set[OperatorName] = set()  # the functions being bound: one inside itself never ends
         self.room = _MOST_BOUND  # for nodes of functions
         self.missing: dict[str, list[str]] = {}
+        self.unknown: dict[OperatorName, None] = {}  # those that a caller may give
         self.bodies: dict[Any, Graph] = {}  # a function is bound once for each way to call it
 
     def report(self) -> None:
         if self.missing:
             lines = [f"  {reason}  (node {_some(nodes)})" for reason, nodes in sorted(self.missing.items())]
-            raise UnsupportedError("the model uses operators that jaxops does not have:\n" + "\n".join(lines))
+            keys = ", ".join(f"{(name.domain, name.name)}: fn" for name in list(self.unknown)[:_MOST_KEYS])
+            hint = f"\n  hint    give a function for each: load(path, operators={{{keys}}})" if keys else ""
+            raise UnsupportedError("the model uses operators that jaxops does not have:\n" + "\n".join(lines) + hint)
 
     def graph(
         self, graph: Graph, opsets: Mapping[str, int], outer: frozenset[str], references: Mapping[str, Any] | None
@@ -151,6 +156,7 @@ class _Binder:
             attributes = operator.complete(attributes)
         except UnsupportedError as error:
             self.missing.setdefault(str(error), []).append(node.label)
+            self.unknown[asked] = None
             return node
         bound = dataclasses.replace(node, operator=operator, attributes=attributes)
         for name, graph in bound.subgraphs.items():

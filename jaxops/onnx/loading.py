@@ -30,10 +30,20 @@ def load(model: Readable, *, external_data: str | os.PathLike[str] | None = None
 
     Raises PathError, a FileNotFoundError; ModelError for a file that is damaged, contradicts itself, has a cycle, or
     whose external data is missing or outside of all folders; UnsupportedError with a list of all operators that jaxops
-    does not have; ArgumentError for a size or value that no input has; TooLargeError for a static value beyond
-    `max_bytes`; SignatureError for a tensor that the graph does not have, or that an output needs beside `inputs`;
-    SignatureError and others for nodes that their opset does not allow, and for an option that does not
-    fit the model; ArgumentError where JAX has its cache in another folder than `cache`.
+    does not have; ArgumentError for a size or value that no input has, and a bound that no node can have; TooLargeError
+    for a static value beyond `max_bytes`; SignatureError for a tensor that the graph does not have, or that an output
+    needs beside `inputs`; SignatureError and others for nodes that their opset does not allow, and for an option that
+    does not fit the model; ArgumentError where JAX has its cache in another folder than `cache`.
+
+    >>> import jax, numpy as np, onnx
+    >>> text = "main (float[N] x) => (int64[1, K] at) { at = NonZero(x) }"
+    >>> proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 18]> {text}')
+    >>> x = np.array([0, 5, 0, 7], np.float32)
+    >>> load(proto)(x).tolist()
+    [[1, 3]]
+    >>> model = load(proto, bounds={"NonZero": 3})
+    >>> jax.jit(model.apply)(model.params, x).tolist()
+    [[1, 3, -1]]
     """
 
     def bound(operators: Operators, extraction: Extraction) -> BoundModel:

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxops.attributes import integer
 from jaxops.dtypes import converted, is_float
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError, near
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError
 from jaxops.graph.interpreter import run_node
 from jaxops.graph.nodes import Node
 from jaxops.onnx.bind import with_body
@@ -33,8 +33,7 @@ class Opset:
         try:
             return _function(name, self.version)
         except UnsupportedError as error:
-            similar = "" if name in operators("") else near(name, _names(self.version))
-            raise AttributeError(f"{error}{similar}") from error
+            raise AttributeError(str(error)) from error
 
     def __dir__(self) -> Sequence[str]:
         return [*super().__dir__(), *_names(self.version)]

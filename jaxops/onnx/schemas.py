@@ -14,7 +14,7 @@ import onnx
 from onnx import defs, helper
 
 from jaxops.dtypes import canonical, is_string
-from jaxops.errors import ArgumentError, UnsupportedError
+from jaxops.errors import ArgumentError, UnsupportedError, near
 from jaxops.lazy_sequences import GrowingSequence, SplitSequence
 from jaxops.onnx import microsoft_schemas
 from jaxops.static import FromSizes, Tracer
@@ -65,13 +65,16 @@ def find_schema(op_type: str, domain: str, opset: int) -> Any:
     """The schema of the newest version not above `opset`. Raises UnsupportedError, which says why there is none."""
     newest = newest_opset(domain)
     if not newest:
-        raise UnsupportedError(f"{op_type}: jaxops knows no operators of domain '{domain}'")
+        domains = sorted({schema.domain or "ai.onnx" for schema in _all_schemas() if schema.name == op_type})
+        namesake = f"; an operator of that name is in {' and '.join(domains)}" if domains else ""
+        raise UnsupportedError(f"{op_type}: jaxops knows no operators of domain '{domain}'{namesake}")
     where = f"opset {opset}" + (f" of {domain}" if domain else "")
     if opset > newest:
         raise UnsupportedError(f"{where}: the installed onnx knows opsets up to {newest}; a newer onnx may help")
     since_versions = versions(op_type, domain)
     if not since_versions:
-        raise UnsupportedError(f"{op_type}: not in {where}; the standard has no such operator")
+        similar = near(op_type, operators(domain))
+        raise UnsupportedError(f"{op_type}: not in {where}; the standard has no such operator{similar}")
     if opset < since_versions[0]:
         raise UnsupportedError(f"{op_type}: not in {where}; it begins with opset {since_versions[0]}")
     return _history(op_type, domain)[max(since for since in since_versions if since <= opset)]

@@ -313,7 +313,7 @@ def _may_need_data(node: Node, error: Exception) -> bool:
 
 def _is_light(node: Node, scope: _Scope) -> bool:
     """Tells whether NumPy computes the node faster than a program would be compiled."""
-    if not node.operator.foldable or node.body:
+    if not node.operator.foldable or node.operator.bounded or node.body:
         return False
     read = [scope[name] for k, name in enumerate(node.inputs) if name and node.operator.mark(k) != SHAPE_ONLY]
     return sum(math.prod(getattr(x, "value", x).shape) for x in jax.tree.leaves(read)) <= _MANY

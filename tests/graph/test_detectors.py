@@ -1,5 +1,9 @@
 """Small detectors beside onnxruntime: what they find has a size that depends on the image."""
 
+from typing import Any
+
+import chex
+import jax
 import numpy as np
 import onnxruntime
 import pytest
@@ -217,3 +221,21 @@ def test_detectors_agree_with_onnxruntime(proto):
         counts.add(len(want[0]))
     assert len(counts) > 2
     assert loaded.cuts
+
+
+def test_a_bounded_detector_is_one_program():
+    """Its first rows are those of onnxruntime."""
+    session = onnxruntime.InferenceSession(YOLO.SerializeToString(), providers=["CPUExecutionProvider"])
+    loaded = load(YOLO, bounds={"NonMaxSuppression": 27})
+    assert not loaded.cuts
+    apply, exported = jax.jit(chex.assert_max_traces(loaded.apply, 1)), loaded.export()
+    counts = set()
+    for scale in (0.5, 1, 2, 3):
+        image = (RNG.normal(size=(1, 3, 24, 24)) * scale).astype(np.float32)
+        exact: Any = session.run(None, {"image": image})
+        for results in (apply(loaded.params, image), exported.call(loaded.params, image), loaded(image)):
+            for got, expected in zip(results, exact, strict=True):
+                assert len(got) == 27
+                np.testing.assert_allclose(got[: len(expected)], expected, rtol=2e-4, atol=2e-4)
+        counts.add(len(exact[0]))
+    assert len(counts) > 2

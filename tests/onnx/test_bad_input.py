@@ -78,7 +78,30 @@ def test_all_missing_operators_come_in_one_error():
         "the model uses operators that jaxops does not have:",
         "  Nada: jaxops knows no operators of domain 'com.acme'  (node 'b')",
         "  Nope: not in opset 18; the standard has no such operator  (node 'first', 'second')",
+        "  hint    give a function for each: load(path, operators={('', 'Nope'): fn, ('com.acme', 'Nada'): fn})",
     ]
+
+
+def test_a_missing_operator_is_told_with_those_like_it():
+    bad = build(
+        node("Flaten", ["x"], ["a"]),
+        node("FusedMatMull", ["a", "a"], ["b"], domain="com.microsoft"),
+        node("Gelu", ["b"], ["y"], domain="com.acme"),
+        opsets=(("", 18), ("com.acme", 1), ("com.microsoft", 1)),
+    )
+    with pytest.raises(UnsupportedError) as raised:
+        load(bad)
+    text = str(raised.value)
+    assert "Flaten: not in opset 18; the standard has no such operator; near it: 'Flatten'" in text
+    assert "FusedMatMull: not in opset 1 of com.microsoft; the standard has no such operator; near it: 'Fused" in text
+    assert (
+        "Gelu: jaxops knows no operators of domain 'com.acme'; an operator of that name is in ai.onnx and com.microsoft"
+        in text
+    )
+    assert "operators={('', 'Flaten'): fn, ('com.microsoft', 'FusedMatMull'): fn, ('com.acme', 'Gelu'): fn})" in text
+    twenty = build(*(node(f"Nope{i}", ["x"], [f"y{i}"]) for i in range(20)), outputs=[info("y0", None)])
+    with pytest.raises(UnsupportedError, match=r"load\(path, operators={\('', 'Nope0'\): fn, .*'Nope3'\): fn}\)$"):
+        load(twenty)
 
 
 def test_a_missing_operator_inside_a_function_is_found():

@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.dtypes import canonical
-from jaxops.errors import OutOfRangeError, shape_text
+from jaxops.errors import OutOfRangeError, UnboundedError, message, shape_text
 from jaxops.memory import bounded
 from jaxops.shapes.arithmetic import all_agree
 from jaxops.static import Sizes, Tracer
@@ -28,6 +28,11 @@ def check_counts(op: str, operand: str, value: Any) -> None:
             f"{op}: `{operand}` is {value}, but a program counts in {kind.name}, up to {np.iinfo(kind).max}"
             + ("" if kind == np.int64 else "; turn x64 on with jax.config.update('jax_enable_x64', True)")
         )
+
+
+def unbounded(op: str, problem: str, result: str, **operands: Any) -> UnboundedError:
+    """The error about a size that depends on traced operands. result: what a `size` of n gives in its place."""
+    return UnboundedError(op, message(op, problem, **operands), result)
 
 
 def assert_sizes(op: str, y: Any, sizes: Sizes, dtype: Any = None) -> Any:

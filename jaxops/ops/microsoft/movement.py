@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxops.attributes import axis as resolve_axis, flag, integer
-from jaxops.dtypes import as_traced, canonical, floating, widened
+from jaxops.dtypes import as_traced, floating, widened
 from jaxops.errors import ArgumentError, ShapeError, SignatureError, describe, shape_text
 from jaxops.ops.generator.ranges import range as standard_range
 from jaxops.ops.tensor.gathering import gather_nd as standard_gather_nd
@@ -141,14 +141,8 @@ def unique(x: Array, *, size: Static = None) -> tuple[Array, Array, Array]:
     values = array(x)
     if values.ndim != 1:
         raise ShapeError(f"unique: x must have one axis, got {describe(values)}")
-    if size is None:
-        y, _, positions, counts = standard_unique(values, sorted=0)
-        return y, positions, counts
-    y, first, positions, counts = map(as_traced, standard_unique(values, size=size))
-    kind = canonical(np.int64)
-    order = jnp.argsort(jnp.where(counts == 0, jnp.iinfo(kind).max, first.astype(kind)))
-    rank = jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0], dtype=order.dtype))
-    return y[order], rank[positions].astype(kind), counts[order]
+    y, _, positions, counts = standard_unique(values, sorted=0, size=size)
+    return y, positions, counts
 
 
 @operator(foldable=False)

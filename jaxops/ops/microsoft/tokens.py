@@ -12,8 +12,9 @@ from jax import lax
 
 from jaxops.attributes import flag, integer
 from jaxops.dtypes import as_traced, floating, is_string
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, describe, message, shape_text
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, describe, shape_text
 from jaxops.ops.common.elementwise import require
+from jaxops.ops.common.result_sizes import unbounded
 from jaxops.ops.common.words import from_words, words_of
 from jaxops.ops.text.regular_expressions import compiled, encoded
 from jaxops.shapes.arithmetic import must_fit
@@ -227,15 +228,8 @@ def dynamic_time_warping(input: Array, *, size: Static = None) -> jax.Array:
     if size is not None:
         return _warping(cost, integer(op, "size", size))[0]
     if isinstance(cost, Tracer):
-        raise StaticError(
-            message(
-                op,
-                "the length of the path depends on `input`, which is traced",
-                input=cost,
-                hint="call it outside `jax.jit`, as a loaded model does in `model(…)`, or give `size`: "
-                f"{op}(…, size=n) returns n places, filled up with -1",
-            )
-        )
+        problem = "the length of the path depends on `input`, which is traced"
+        raise unbounded(op, problem, "n places, cropped or filled up with -1", input=cost)
     path, length = _warping(cost, sum(cost.shape) - 1)
     return path[:, : int(length)]
 

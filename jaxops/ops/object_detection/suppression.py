@@ -11,8 +11,8 @@ from jax import lax
 
 from jaxops.attributes import flag, integer
 from jaxops.dtypes import as_traced, canonical, floating
-from jaxops.errors import ShapeError, StaticError, describe, message, shape_text
-from jaxops.ops.common.result_sizes import bounded_like, check_counts
+from jaxops.errors import ShapeError, describe, shape_text
+from jaxops.ops.common.result_sizes import bounded_like, check_counts, unbounded
 from jaxops.shapes.arithmetic import all_agree
 from jaxops.signature import Static, Traits, UpperBound
 from jaxops.static import Array, Sizes, Tracer, is_static, jit_if_concrete
@@ -59,16 +59,8 @@ def non_max_suppression(
     op = "non_max_suppression"
     operands = (boxes, scores, max_output_boxes_per_class, iou_threshold, score_threshold)
     if size is None and any(isinstance(v, Tracer) for v in operands):
-        raise StaticError(
-            message(
-                op,
-                "the number of selected boxes depends on operands that are traced",
-                boxes=boxes,
-                scores=scores,
-                hint="call it outside `jax.jit`, as a loaded model does in `model(…)`, or give `size`: "
-                f"{op}(…, size=n) has room for n and fills up the rest",
-            )
-        )
+        problem = "the number of selected boxes depends on operands that are traced"
+        raise unbounded(op, problem, "n rows, cropped or filled up with -1", boxes=boxes, scores=scores)
     areas, marks = floating(op, boxes=boxes, scores=scores)
     _check_scores(areas.shape, marks.shape)
     most = _one(op, "max_output_boxes_per_class", _limit(max_output_boxes_per_class, areas.shape[1]))

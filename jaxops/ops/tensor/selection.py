@@ -14,14 +14,14 @@ from jax import lax
 
 from jaxops.attributes import axis as resolve_axis, flag, integer
 from jaxops.dtypes import as_traced, canonical, widened
-from jaxops.errors import ArgumentError, DTypeError, ShapeError, StaticError, describe, message, shape_text
+from jaxops.errors import DTypeError, ShapeError, describe, shape_text
 from jaxops.memory import bounded_operands
 from jaxops.ops.common.elementwise import broadcast_to, on_facts, operands, require
-from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts
+from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts, unbounded
 from jaxops.ops.common.size_tracking import tracks_sizes
 from jaxops.shapes import arithmetic as of_sizes
 from jaxops.shapes.math.broadcasting import broadcast
-from jaxops.signature import Static, Traits
+from jaxops.signature import SizesResult, Static, Traits
 from jaxops.static import A, Array, Tracer, array, beside, is_symbolic, jit_if_concrete, static_array
 
 TRAITS = Traits(foldable=True)
@@ -58,24 +58,18 @@ def _where(arrays: tuple[Array, ...]) -> Any:
     return assert_sizes("where", lax.select(test, broadcast_to(x, sizes), broadcast_to(y, sizes)), sizes, x.dtype)
 
 
-def _unbounded(op: str, operand: str, value: Any, size: Static) -> bool:
-    """Returns True if the data decide the size of the result (no `size` given); the data must then be known."""
-    if size is not None:
-        return False
-    if isinstance(value, Tracer):
-        raise StaticError(
-            message(
-                op,
-                f"the size of the result depends on `{operand}`, which is traced",
-                **{operand: value},
-                hint="call it outside `jax.jit`, as a loaded model does in `model(…)`, or give `size`: "
-                f"{op}(…, size=n) returns n entries, padded or cropped",
-            )
-        )
-    return True
+def _unbounded(op: str, operand: str, value: Any, size: Static, result: str) -> bool:
+    """Returns True if the data decide the size of the result (no `size` given); the data must then be known.
+
+    result: what a `size` of n gives.
+    """
+    if size is None and isinstance(value, Tracer):
+        problem = f"the size of the result depends on `{operand}`, which is traced"
+        raise unbounded(op, problem, f"{result}, padded or cropped", **{operand: value})
+    return size is None
 
 
-def compress(input: Array, condition: Array, *, axis: int | None = None, size: Static = None) -> Array:
+def compress(input: Array, condition: SizesResult[Array], *, axis: int | None = None, size: Static = None) -> Array:
     """The entries along `axis` for which the condition holds; None flattens the input first.
 
     input: at least one axis, any dtype; it may be traced. condition: (m,) boolean, m at most the size of the axis;
@@ -99,7 +93,7 @@ def compress(input: Array, condition: Array, *, axis: int | None = None, size: S
             f"{shape_text(x.shape)} has"
         )
     bounded_operands("compress", (x, condition))
-    if _unbounded("compress", "condition", condition, size):
+    if _unbounded("compress", "condition", condition, size, "n entries"):
         selected = np.flatnonzero(np.asarray(condition))
         if isinstance(x, np.ndarray):
             return static_array(np.take(x, selected, axis=along), x)
@@ -137,7 +131,7 @@ def nonzero(x: Array, *, size: Static = None) -> Array:
     """
     x = array(x)
     bounded_operands("nonzero", (x,))
-    if _unbounded("nonzero", "x", x, size):
+    if _unbounded("nonzero", "x", x, size, "n columns"):
         values = on_facts(_is_not_zero, x) if is_symbolic(x) else np.asarray(x)
         if not values.ndim:
             indices = np.zeros((0, int(bool(values))), np.int64)
@@ -162,8 +156,9 @@ def unique(
 
     x: any dtype. Returns (y, indices, inverse_indices, counts): y in ascending order, or with sorted=0 in the order
     of first appearance; indices of the first occurrences in x; for each element of x its index in y; the counts.
-    size: static, the number of elements of y, padded with the smallest one; required for more than one traced element.
-    Raises StaticError for a traced x without `size`, ArgumentError for `size` with sorted=0, AxisError.
+    size: static, the number of elements of y, padded with the smallest one, which counts 0 there; required for more
+    than one traced element.
+    Raises StaticError for a traced x without `size`, AxisError.
     Source: ONNX Unique, opsets 11–28.
 
     >>> [v.tolist() for v in unique(np.array([2, 1, 1, 3]), sorted=0)]
@@ -176,16 +171,18 @@ def unique(
     if size is None and isinstance(x, Tracer) and (x.size if along is None else x.shape[along]) == 1:
         zero = as_traced(np.zeros(1, np.int64))
         return x.reshape(-1) if along is None else x, zero, zero, zero + 1
-    if not _unbounded("unique", "x", x, size):
-        if not ascending:
-            raise ArgumentError("unique: `sorted` is 0; together with `size` it must be 1")
+    if not _unbounded("unique", "x", x, size, "n elements"):
         count = _count("unique", size)
         bounded_like(
             "unique", (count,) if along is None else (*x.shape[:along], count, *x.shape[along + 1 :]), x, np.int64
         )
         y, *index_arrays = widened(lambda xs: jnp.unique(xs[0], True, True, True, along, size=count), (as_traced(x),))
         first, inverse, counts = (v.reshape(-1).astype(canonical(np.int64)) for v in index_arrays)
-        return y, first, inverse, counts
+        if ascending:
+            return y, first, inverse, counts
+        order = jnp.argsort(jnp.where(counts == 0, jnp.iinfo(first.dtype).max, first))  # what was padded comes last
+        rank = jnp.zeros_like(first).at[order].set(lax.iota(first.dtype, count))
+        return jnp.take(y, order, axis=along or 0), first[order], rank[inverse], counts[order]
     if is_symbolic(x):
         raise ShapeError(
             f"unique: the order of {describe(x)} depends on the value of a symbolic size; give `size` to decide it "

@@ -92,15 +92,16 @@ def compare(
     """Compares the results of two engines, by name. A NaN agrees with a NaN at its place, an infinity with itself.
 
     ours, theirs: arrays, or sequences of them; a tensor that only one of them has is left out. What comes after a node
-    that draws random numbers agrees, with a note.
+    that draws random numbers, or whose size `bounds` of load fix, agrees, with a note.
     """
-    rows, random = [], set()
+    rows, notes = [], dict[str, str]()  # tensors that are not compared → why
     for node in graph.nodes:
-        if node.draws or random.intersection(node.uses()):
-            random.update(node.outputs)
+        origin = "random" if node.draws else "bounded" if node.bounded else ""
+        note = origin or next((notes[name] for name in node.uses() if name in notes), "")
+        notes.update(dict.fromkeys(node.outputs, note) if note else {})
         for name in node.outputs:
-            if name in random:
-                rows.append(Row(node.label, node.operator.name, name, 0.0, 0.0, True, "random"))
+            if name in notes:
+                rows.append(Row(node.label, node.operator.name, name, 0.0, 0.0, True, notes[name]))
             elif name in ours and name in theirs:
                 rows.append(_row(node, name, _leaves(ours[name]), _leaves(theirs[name]), rtol, atol))
     return Comparison(tuple(rows), rtol, atol)

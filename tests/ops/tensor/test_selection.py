@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 from graphs import at_opset
@@ -166,6 +167,22 @@ def test_unique_of_strings_and_inside_jit() -> None:
     assert (inverse.tolist(), counts.tolist()) == ([1, 0, 0, 2, 3, 2], [2, 1, 2, 1, 0])
 
 
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, bool, ml_dtypes.int4])
+def test_unique_of_a_fixed_size_in_the_order_of_appearance(axis: int | None, dtype: Any) -> None:
+    x = np.array([[3, 1, 3, 2], [1, 0, 1, 2], [3, 1, 3, 2]]).astype(dtype)
+    expected = ops.unique(x, axis=axis, sorted=0)
+    number = expected[0].shape[axis or 0]
+    y, first, inverse, counts = jax.jit(lambda x: ops.unique(x, axis=axis, sorted=0, size=number + 2))(x)
+    along = axis or 0
+    np.testing.assert_array_equal(np.take(np.asarray(y), range(number), along), expected[0])
+    assert y.shape[along] == len(first) == len(counts) == number + 2
+    assert (first[:number].tolist(), inverse.tolist()) == (expected[1].tolist(), expected[2].tolist())
+    assert counts.tolist() == [*expected[3].tolist(), 0, 0]
+    cut = jax.jit(lambda x: ops.unique(x, axis=axis, sorted=0, size=1))(x)
+    assert cut[0].shape[along] == len(cut[1]) == len(cut[3]) == 1
+
+
 def test_versions() -> None:
     values, indices = at_opset("TopK", 1, X, k=1, n_outputs=2)
     assert (values.tolist(), indices.tolist()) == ([[9], [7]], [[1], [3]])
@@ -210,7 +227,6 @@ ERRORS = [
         r"outside `jax.jit`, as a loaded model does in `model\(…\)`, or give `size`: nonzero\(…, size=n\)",
     ),
     (lambda: jax.jit(ops.unique)(X), StaticError, "unique: the size of the result depends on `x`"),
-    (lambda: ops.unique(X, sorted=0, size=3), ArgumentError, "together with `size` it must be 1"),
     (lambda: ops.unique(X, axis=2), AxisError, "`axis` is 2"),
 ]
 

@@ -10,7 +10,8 @@ from jax import lax
 
 from jaxops.attributes import integer
 from jaxops.dtypes import integral
-from jaxops.errors import ArgumentError, ShapeError, StaticError, message, shape_text
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.ops.common.result_sizes import unbounded
 from jaxops.signature import Static
 from jaxops.static import Array, Tracer, is_static, jit_if_concrete
 
@@ -64,15 +65,8 @@ def bifurcation_detector(
     if size is not None:
         return _detected(operands, shortest, longest, integer(op, "size", size, least=0))[:2]
     if any(isinstance(value, Tracer) for value in operands):
-        raise StaticError(
-            message(
-                op,
-                "the number of tokens depends on `pred_tokens`, and an operand is traced",
-                pred_tokens=predicted,
-                hint="call it outside `jax.jit`, as a loaded model does in `model(…)`, or give `size`: "
-                f"{op}(…, size=n) returns n tokens, filled up with -1",
-            )
-        )
+        problem = "the number of tokens depends on `pred_tokens`, and an operand is traced"
+        raise unbounded(op, problem, "n tokens, cropped or filled up with -1", pred_tokens=predicted)
     tokens, next_index, count = _detected(operands, shortest, longest, current.shape[0] + predicted.shape[0])
     return tokens[: int(count)], next_index
 
