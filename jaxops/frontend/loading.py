@@ -10,6 +10,7 @@ from jaxops import memory
 from jaxops.errors import ArgumentError
 from jaxops.frontend.extraction import Extraction
 from jaxops.frontend.needs_x64 import needs_x64
+from jaxops.frontend.straight_through import with_straight_through
 from jaxops.garbage import garbage_later
 from jaxops.graph.bounded_sizes import with_bounds
 from jaxops.graph.declared_sizes import fixed
@@ -53,6 +54,12 @@ class Options(TypedDict, total=False):
     Without `inputs`, they are those inputs that the outputs need. `Model.save` writes all of the file, though.
     values: what some inputs are for good, such as {"sr": 16000}: they are no inputs any more, and of a branch that they
     decide only the one that is taken is a part of the model. The file that `Model.save` writes still has them.
+    straight_through: whether gradients pass a QuantizeLinear (or DynamicQuantizeLinear) and the DequantizeLinear that
+    reads it, so that a file with these can be fine-tuned: as in PyTorch's `fake_quantize`, rounding counts as the
+    identity, and the gradient is 0 out of range only. By default that of integers is 0. Scales that are parameters, of
+    several channels, get that of learned step sizes (LSQ). Values stay the same. Weights that the file has as integers
+    are no parameters: nothing trains them. Operators on integers, such as QLinearConv and MatMulInteger, still give
+    gradient 0, and `to_python` cannot write such a model.
     precision: of products and convolutions, as `jax.default_matmul_precision` names it: "bfloat16", "high",
     "highest" or "float32". On a CPU all but "bfloat16" are exact, and that too where it has no products of bfloat16.
     x64: whether the model runs with 64-bit types while JAX's own x64 is off: True, as the file declares them; False, as
@@ -78,13 +85,19 @@ class Options(TypedDict, total=False):
     inputs: Sequence[str] | None
     outputs: Sequence[str] | None
     values: Mapping[str, Any] | None
+    straight_through: bool
     precision: str | None
     x64: Literal["auto"] | bool
     max_bytes: int | None
     cache: str | os.PathLike[str] | None
 
 
-_DEFAULTS: dict[str, Any] = {**dict.fromkeys(Options.__annotations__), "names": "onnx", "x64": "auto"}
+_DEFAULTS: dict[str, Any] = {
+    **dict.fromkeys(Options.__annotations__),
+    "names": "onnx",
+    "straight_through": False,
+    "x64": "auto",
+}
 
 
 @dataclass(frozen=True)
@@ -132,6 +145,8 @@ def load_model(bind: Callable[[Operators, Extraction], BoundModel], options: Opt
     if x64 != "auto" and not isinstance(x64, bool):
         raise ArgumentError(f"`x64` is {x64!r:.80}; it must be 'auto', True or False")
     tied = cast(Tied | None, chosen["tied"])
+    if not isinstance(chosen["straight_through"], bool):
+        raise ArgumentError(f"`straight_through` is {chosen['straight_through']!r:.80}; it must be True or False")
     if tied not in (None, True, False) and not callable(tied):
         raise ArgumentError(f"`tied` is {tied!r:.80}; it must be True, False or a function of module paths")
     programs = None if chosen["cache"] is None else keep_programs(chosen["cache"])
@@ -140,8 +155,9 @@ def load_model(bind: Callable[[Operators, Extraction], BoundModel], options: Opt
         graph = fixed(bound.graph, {} if chosen["sizes"] is None else chosen["sizes"])
         graph = with_bounds(graph, {} if chosen["bounds"] is None else chosen["bounds"])
         values = {} if chosen["values"] is None else chosen["values"]
+        graph = untied(with_values(graph, values), tied)
         return Model(
-            untied(with_values(graph, values), tied),
+            with_straight_through(graph) if chosen["straight_through"] else graph,
             opsets=bound.opsets,
             description=bound.description,
             # A file does not tell one function of a caller's from another.

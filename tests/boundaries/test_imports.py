@@ -83,6 +83,7 @@ ALLOWED = {
     # These tell operators apart by the functions of `ops`, which they do not call.
     "jaxops.frontend.integer_types": {"numpy", "jaxops.ops"} | FRONT_END,
     "jaxops.frontend.norm_gradients": {"numpy", "jaxops.kernels", "jaxops.ops"} | FRONT_END,
+    "jaxops.frontend.straight_through": {"numpy", "jaxops.ops"} | FRONT_END,
     # Only what is ONNX; never computes on tensor data either.
     "jaxops.onnx": {"jax", "numpy", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.microsoft_schemas": {"onnx"},

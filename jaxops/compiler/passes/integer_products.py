@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxops.compiler.ir import Constant, Operand, Operation, Program, operation_of, run
-from jaxops.compiler.primitives import called_jaxpr, jaxprs
+from jaxops.compiler.primitives import DIFFERENTIATED, called_jaxpr, jaxprs
 from jaxops.kernels.convolution.convolve import convolution
 from jaxops.kernels.convolution.integer import dequantized_convolution
 from jaxops.kernels.dequantize import Quantized, dequantize
@@ -41,6 +41,8 @@ def integer_products(program: Program, target: Target) -> Program:
         operands = jax.tree.unflatten(tree, map(type_of, leaves))
         if named_call(equation) is dequantize and not call.transforms:
             sources[operation.results[0]] = Quantized(operation.operands, **dict(call.static))
+        elif (operand := _identity_of(operation)) in sources:
+            sources[operation.results[0]] = sources[operand]
         elif operation.name in _MOVES and isinstance(operands[0], Quantized) and operands[0].has_one_scale:
             numbers, value = leaves[0], len(types)
             operations.append(operation_of(_only(operation), [numbers], [value], types, operation.scope))
@@ -63,6 +65,14 @@ def _dequantizes(equations: Iterable[Any]) -> bool:
         if call is dequantize or (call is None and any(_dequantizes(inner.eqns) for inner in jaxprs(equation))):
             return True
     return False
+
+
+def _identity_of(operation: Operation) -> Operand | None:
+    """Returns the operand that a call gives back as it is, with another derivative; None for another operation."""
+    closed = called_jaxpr(operation.equation) if operation.name in DIFFERENTIATED else None
+    if closed is None or closed.jaxpr.outvars[0] not in closed.jaxpr.invars:
+        return None
+    return operation.operands[closed.jaxpr.invars.index(closed.jaxpr.outvars[0])]
 
 
 def _only(operation: Operation) -> Callable[[Any], Any]:

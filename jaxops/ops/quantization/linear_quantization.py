@@ -92,22 +92,27 @@ def _quantize(
     operands: tuple[jax.Array, ...], axis: int, block_size: int, saturate: bool, target: np.dtype, kind: np.dtype | None
 ) -> jax.Array:
     op, (x, by, *zero) = "quantize_linear", operands
-    pattern = _layout(op, "y_scale", x.shape, by.shape, axis, block_size)
+    pattern = scale_layout(op, "y_scale", x.shape, by.shape, axis, block_size)
     if zero:
         same_layout(op, ("y_scale", "y_zero_point"), by.shape, zero[0].shape)
     is_integer = jnp.issubdtype(by.dtype, jnp.integer) and not is_float(x.dtype)
     if is_integer and kind is None and not is_float(target):
-        scaled = _rounded_quotient(x, _spread(by, pattern, x.shape))
+        scaled = _rounded_quotient(x, spread(by, pattern, x.shape))
     else:
-        if kind is None:
-            kind = by.dtype if is_float(by.dtype) and by.dtype.itemsize > 1 else np.dtype(np.float32)
-        data, divisor = (_converted(v, kind) for v in (x, by))
-        scaled = in_precision(quotient(data, _spread(divisor, pattern, x.shape)), kind)
-    origin = _spread(wide(zero[0]), pattern, x.shape) if zero else None
+        scaled = ratio(x, by, pattern, kind)
+    origin = spread(wide(zero[0]), pattern, x.shape) if zero else None
     return assert_sizes(op, saturated(scaled, origin, target, saturate=saturate), x.shape, target)
 
 
-def _layout(op: str, operand: str, x: Sizes, scale: Sizes, axis: int, block_size: int) -> Layout:
+def ratio(x: jax.Array, by: jax.Array, pattern: Layout, kind: np.dtype | None) -> jax.Array:
+    """x / by in the precision `kind`, by default that of `by`; as float32 or float64."""
+    if kind is None:
+        kind = by.dtype if is_float(by.dtype) and by.dtype.itemsize > 1 else np.dtype(np.float32)
+    data, divisor = (_converted(v, kind) for v in (x, by))
+    return in_precision(quotient(data, spread(divisor, pattern, x.shape)), kind)
+
+
+def scale_layout(op: str, operand: str, x: Sizes, scale: Sizes, axis: int, block_size: int) -> Layout:
     resolved = 0 if per_tensor(x, scale, block_size) else resolve_axis(op, axis, len(x))
     return layout(op, operand, x, scale, resolved, block_size)
 
@@ -127,7 +132,7 @@ def _rounded_quotient(x: jax.Array, divisor: jax.Array) -> jax.Array:
     return floor + up.astype(floor.dtype)
 
 
-def _spread(x: jax.Array, pattern: Layout, sizes: Sizes) -> jax.Array:
+def spread(x: jax.Array, pattern: Layout, sizes: Sizes) -> jax.Array:
     """A scale or zero point broadcast to the sizes of the data."""
     x = lax.reshape(x, pattern.sizes)
     if pattern.axis is not None:
@@ -180,7 +185,7 @@ def dequantize_linear(
 @jit_if_concrete
 def _dequantize(operands: tuple[jax.Array, ...], axis: int, block_size: int, target: np.dtype) -> jax.Array:
     op, (x, by, *zero) = "dequantize_linear", operands
-    pattern = _layout(op, "x_scale", x.shape, by.shape, axis, block_size)
+    pattern = scale_layout(op, "x_scale", x.shape, by.shape, axis, block_size)
     if zero:
         same_layout(op, ("x_scale", "x_zero_point"), by.shape, zero[0].shape)
     if x.dtype.name in BYTES and by.dtype == target == jnp.float32 and block_size == 0:
@@ -190,9 +195,9 @@ def _dequantize(operands: tuple[jax.Array, ...], axis: int, block_size: int, tar
         return assert_sizes(op, y, x.shape, target)
     integers = wide(x)
     if zero:
-        integers = integers - _spread(wide(zero[0]), pattern, x.shape)
+        integers = integers - spread(wide(zero[0]), pattern, x.shape)
     work = target if target.itemsize > 4 else jnp.float32
-    y = (integers.astype(work) * _spread(by.astype(work), pattern, x.shape)).astype(target)
+    y = (integers.astype(work) * spread(by.astype(work), pattern, x.shape)).astype(target)
     return assert_sizes(op, y, x.shape, target)
 
 

@@ -76,6 +76,11 @@ class Recorder:
     def run(self, inputs: Sequence[Any], attributes: Mapping[str, Any], rng: Any) -> list[Any]:
         """The outputs of the node as operands, or static values. Raises UnsupportedError."""
         operator = self.node.operator
+        if getattr(operator, "straight_through", False):
+            raise UnsupportedError(
+                f"to_python: {self._what()} has a derivative of its own, by straight_through=True\n"
+                "  hint    load the model without it"
+            )
         if getattr(operator, "fn", None) is None:
             raise UnsupportedError(
                 f"to_python: {self._what()} is not a call of a public operator\n"
