@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 from jaxops import __version__
 from jaxops.command_line import inspecting, listing, running, writing
+from jaxops.command_line.shared import require
 from jaxops.errors import JaxopsError
 
 _EPILOG = """
@@ -39,8 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module.add(commands)
     options = parser.parse_args(arguments)
     try:
+        require("the command line", "rich")
         return options.run(options)
-    except (JaxopsError, OSError, ModuleNotFoundError) as error:
+    except (JaxopsError, OSError, ModuleNotFoundError, MemoryError) as error:
         # Beside ours JAX has a note, about a traceback that nobody sees here.
         notes = [note for note in getattr(error, "__notes__", ()) if "JAX_TRACEBACK_FILTERING" not in note]
         print(f"jaxops: {error}", *notes, sep="\n", file=sys.stderr)

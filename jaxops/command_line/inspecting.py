@@ -3,7 +3,17 @@
 import argparse
 from typing import Any
 
-from jaxops.command_line.shared import busy, command, inputs, loaded, path_of, show, takes_inputs, takes_values
+from jaxops.command_line.shared import (
+    busy,
+    command,
+    inputs,
+    loaded,
+    path_of,
+    path_to_write,
+    show,
+    takes_inputs,
+    takes_values,
+)
 
 
 def add(commands: Any) -> None:
@@ -63,6 +73,7 @@ def _passes(options: argparse.Namespace) -> int:
 
 def _plot(options: argparse.Namespace) -> int:
     """Draws the modules of a model into an SVG file."""
-    loaded(options).plot(depth=options.depth).save(options.file)
+    file = path_to_write(options.file)
+    loaded(options).plot(depth=options.depth).save(file)
     show(f"wrote {options.file}")
     return 0

@@ -1,8 +1,10 @@
 """The commands that run a model: run, compare."""
 
 import argparse
+import dataclasses
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,9 +21,14 @@ def add(commands: Any) -> None:
     takes_inputs(parser)
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="timed calls after the first (default 5)")
     parser.add_argument(
-        "--cache", default=_folder(), metavar="FOLDER", help=f"keeps compiled programs (default {_folder()})"
+        "--cache",
+        default=_folder(),
+        metavar="FOLDER",
+        help=f"keeps compiled programs; '' for none (default {_folder()})",
     )
-    parser.add_argument("--top", type=int, default=5, metavar="N", help="how many outputs to print (default 5)")
+    parser.add_argument(
+        "--top", type=int, default=5, metavar="N", help="how many elements of each output to print (default 5)"
+    )
     parser = command(commands, _compare, "model.onnx --size batch=2 --rtol 1e-4")
     takes_inputs(parser)
     parser.add_argument("--rtol", type=float, default=1e-3, help="relative tolerance (default 1e-3)")
@@ -33,7 +40,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.repeat < 1 or options.top < 1:
         raise ArgumentError("--repeat and --top must be at least 1")
     start = time.perf_counter()
-    model = loaded(options, options.cache)
+    model = loaded(options, options.cache or None)
     ready = time.perf_counter()
     values = inputs(model, options)
     with busy("compiling"):
@@ -46,7 +53,7 @@ def _run(options: argparse.Namespace) -> int:
         times.append(time.perf_counter() - begin)
     show(f"{options.model}: {len(model.graph.nodes)} nodes, {len(model.params)} parameters")
     for formal, value in zip(model.outputs, outputs if isinstance(outputs, tuple) else (outputs,), strict=True):
-        show(str(formal), _top(value, options.top))
+        show(*_printed(formal, value, options.top))
     seconds = {"load": ready - start, "first call": first - ready, "call": min(times)}
     show(" · ".join(f"{name} {value * 1e3:.1f} ms" for name, value in seconds.items()))
     return 0
@@ -60,6 +67,8 @@ def _folder() -> str:
 
 def _compare(options: argparse.Namespace) -> int:
     """Compares every tensor with onnxruntime's, and names the first node that differs."""
+    if not (options.rtol >= 0 and options.atol >= 0):  # as with NaN
+        raise ArgumentError("--rtol and --atol must be at least 0")
     model = loaded(options)
     values = inputs(model, options)
     with busy("running both"):
@@ -68,9 +77,24 @@ def _compare(options: argparse.Namespace) -> int:
     return 0 if report.agrees else 1
 
 
+def _printed(formal: Any, value: Any, count: int) -> Iterator[Any]:
+    """An output with the shape that it has, and its largest elements; the same of the first arrays of a sequence."""
+    if hasattr(value, "dtype"):
+        yield str(dataclasses.replace(formal, kind="tensor", dtype=value.dtype, shape=value.shape))
+    else:
+        yield str(formal)
+    if isinstance(value, list) and all(hasattr(item, "dtype") for item in value):
+        for i, item in enumerate(value[:count]):
+            yield from _printed(dataclasses.replace(formal, name=f"{formal.name}[{i}]"), item, count)
+        if len(value) > count:
+            yield f"… {len(value) - count} more arrays"
+    else:
+        yield _top(value, count)
+
+
 def _top(value: Any, count: int) -> Any:
     """A table of the largest elements of an output, with their indices."""
-    from rich.table import Table  # of the extra `onnx`, whose absence loading a model has told
+    from rich.table import Table
 
     values = np.asarray(value)
     rows = Table("index", "value")

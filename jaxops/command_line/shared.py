@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxops.errors import ArgumentError, UnsupportedError
+from jaxops.errors import ArgumentError, PathError, UnsupportedError, install
 from jaxops.tools.inspect.tables import Report
 
 _MODEL = "an .onnx file, or the name of a model that the onnx package carries, such as light_resnet50"
@@ -70,6 +71,25 @@ def takes_inputs(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--size", action="append", default=[], metavar="NAME=N", help="a symbolic size of the inputs")
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default 0)")
+
+
+def require(subject: str, *packages: str) -> None:
+    """Raises ModuleNotFoundError, which says what to install, where one of these packages of the extra `onnx` is
+    missing.
+    """
+    for package in packages:
+        try:
+            importlib.import_module(package)
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(f"{subject} needs the {package} package; {install('onnx')}") from error
+
+
+def path_to_write(text: str) -> Path:
+    """The path of a file to write. Raises PathError where its folder is missing, before a model is loaded in vain."""
+    path = Path(text)
+    if not path.parent.is_dir():
+        raise PathError(f"{text}: there is no folder '{path.parent}' to write to")
+    return path
 
 
 def path_of(name: str) -> Any:
@@ -137,12 +157,16 @@ def pairs(items: Sequence[str], option: str, *, first: bool = False) -> dict[str
         name, equals, value = item.partition("=") if first else item.rpartition("=")
         if not equals:
             raise ArgumentError(f"{option} {item}: write NAME=VALUE")
+        if name in values:
+            raise ArgumentError(f"{option}: {name} is given twice, as {values[name]} and as {value}")
         values[name] = value
     return values
 
 
 def inputs(model: Any, options: argparse.Namespace) -> list[Any]:
     """An array for each input: from its file, or random, of the smallest free sizes that fit."""
+    if options.seed < 0:
+        raise ArgumentError(f"--seed {options.seed}: a seed is at least 0")
     formals, files = model.inputs, pairs(options.input, "--input")
     sizes = {name: _number("--size", name, value) for name, value in pairs(options.size, "--size").items()}
     unknown = sorted(set(files) - {v.name for v in formals})
@@ -151,7 +175,10 @@ def inputs(model: Any, options: argparse.Namespace) -> list[Any]:
     for formal in formals:
         missing = formal.dtype is None or formal.shape is None or formal.dtype == object or formal.static
         if missing and formal.name not in files:
-            raise ArgumentError(f"input {formal} cannot be random; give it with --input {formal.name}=FILE.npy")
+            raise ArgumentError(
+                f"input {formal} cannot be random; give it with --input {formal.name}=FILE.npy "
+                f"or --value {formal.name}=VALUE"
+            )
     read = {name: _read(path) for name, path in files.items()}
     with busy("looking for sizes that fit"):
         shapes = model._examples("--size", (), {}, sizes, read)

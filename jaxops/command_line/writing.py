@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from jaxops.command_line.shared import busy, command, loaded, pairs, show, takes_values
+from jaxops.command_line.shared import busy, command, loaded, pairs, path_to_write, require, show, takes_values
 
 
 def add(commands: Any) -> None:
@@ -24,15 +24,17 @@ def add(commands: Any) -> None:
 
 def _export(options: argparse.Namespace) -> int:
     """Writes a model as a serialised jax.export program, and its parameters as safetensors beside it."""
-    from safetensors.flax import save_file  # of the extra `onnx`
+    require("export", "safetensors", "flatbuffers")  # JAX serialises by the latter
+    from safetensors.flax import save_file
 
     from jaxops.tools.python.files import in_params, storable
 
+    file = path_to_write(options.file)
     model = loaded(options)
     sizes: dict[str, Any] = {name: _size(value) for name, value in pairs(options.size, "--size", first=True).items()}
     with busy("exporting"):
         exported = model.export(sizes=sizes or None, platforms=options.platform)
-        Path(options.file).write_bytes(exported.serialize())
+        file.write_bytes(exported.serialize())
     weights = f"{options.file}.safetensors"
     save_file({name: storable(value) for name, value in model.params.items()}, weights)
     names = [v.name for v in model.inputs if v.kind != "optional"]
@@ -64,6 +66,7 @@ def _size(text: str) -> int | str:
 
 def _to_python(options: argparse.Namespace) -> int:
     """Writes a model as a readable Python package, with its parameters beside it."""
+    require("to-python", "safetensors")
     model = loaded(options)
     with busy("writing"):
         model.to_python(options.folder, overwrite=options.overwrite)

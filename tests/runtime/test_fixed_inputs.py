@@ -182,5 +182,5 @@ def test_on_the_command_line(tmp_path, capsys):
     assert main(["export", str(path), str(tmp_path / "e"), "--value=sr=8000", "--size=L=4"]) == 0
     assert "wrote" in capsys.readouterr().out
     for value, text in (("sr=many", "--value sr=many: write a number"), ("rs=1", "has no input 'rs'")):
-        assert main(["run", str(path), "--value", value]) == 1
+        assert main(["run", str(path), "--value", value, "--cache="]) == 1
         assert text in capsys.readouterr().err
