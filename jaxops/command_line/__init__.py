@@ -18,6 +18,7 @@ examples:
   python -m jaxops check model.onnx                       the operators that it needs, and those that are missing
   python -m jaxops show model.onnx --grep Conv --head 20  its nodes
   python -m jaxops run light_resnet50                     a model that the onnx package carries, on random inputs
+  python -m jaxops run model.onnx --output out.npz        the outputs in a file
   python -m jaxops compare model.onnx --size batch=2      every tensor, beside onnxruntime
   python -m jaxops operators --domain com.microsoft       the operators of jaxops
 

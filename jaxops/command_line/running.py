@@ -11,6 +11,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
+from jaxops.command_line.outputs import check_outputs, output_path, write_outputs
 from jaxops.command_line.shared import busy, command, inputs, loaded, show, takes_inputs
 from jaxops.errors import ArgumentError
 
@@ -29,6 +30,11 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--top", type=int, default=5, metavar="N", help="how many elements of each output to print (default 5)"
     )
+    parser.add_argument(
+        "--output",
+        metavar="FILE.npz",
+        help="writes the outputs to it, under their names; a model's only output also to FILE.npy",
+    )
     parser = command(commands, _compare, "model.onnx --size batch=2 --rtol 1e-4")
     takes_inputs(parser)
     parser.add_argument("--rtol", type=float, default=1e-3, help="relative tolerance (default 1e-3)")
@@ -39,9 +45,12 @@ def _run(options: argparse.Namespace) -> int:
     """Runs a model on random or given inputs; prints its top outputs and the time."""
     if options.repeat < 1 or options.top < 1:
         raise ArgumentError("--repeat and --top must be at least 1")
+    path = None if options.output is None else output_path(options.output)
     start = time.perf_counter()
     model = loaded(options, options.cache or None)
     ready = time.perf_counter()
+    if path is not None:
+        check_outputs(path, model.outputs)
     values = inputs(model, options)
     with busy("compiling"):
         outputs = jax.block_until_ready(model(*values))
@@ -52,10 +61,13 @@ def _run(options: argparse.Namespace) -> int:
         outputs = jax.block_until_ready(model(*values))
         times.append(time.perf_counter() - begin)
     show(f"{options.model}: {len(model.graph.nodes)} nodes, {len(model.params)} parameters")
-    for formal, value in zip(model.outputs, outputs if isinstance(outputs, tuple) else (outputs,), strict=True):
+    results = list(zip(model.outputs, outputs if isinstance(outputs, tuple) else (outputs,), strict=True))
+    for formal, value in results:
         show(*_printed(formal, value, options.top))
     seconds = {"load": ready - start, "first call": first - ready, "call": min(times)}
     show(" · ".join(f"{name} {value * 1e3:.1f} ms" for name, value in seconds.items()))
+    if path is not None:
+        write_outputs(path, {formal.name: value for formal, value in results})
     return 0
 
 
@@ -99,8 +111,9 @@ def _top(value: Any, count: int) -> Any:
     values = np.asarray(value)
     rows = Table("index", "value")
     flat = values.reshape(-1)
-    order = np.argsort(-flat.astype(np.float64), kind="stable") if flat.dtype.kind != "O" else np.arange(flat.size)
+    opaque = flat.dtype == object  # strings, whose control characters no terminal shall see, and dictionaries
+    order = np.arange(flat.size) if opaque else np.argsort(-flat.astype(np.float64), kind="stable")
     for i in order[:count]:
         index = ", ".join(map(str, np.unravel_index(i, values.shape))) if values.ndim else "()"
-        rows.add_row(index, str(flat[i]))
+        rows.add_row(index, repr(flat[i]) if opaque else str(flat[i]))
     return rows

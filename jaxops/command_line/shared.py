@@ -3,7 +3,7 @@
 import argparse
 import ast
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,18 @@ def path_to_write(text: str) -> Path:
     if not path.parent.is_dir():
         raise PathError(f"{text}: there is no folder '{path.parent}' to write to")
     return path
+
+
+def with_size(path: Path) -> str:
+    """The path of a file and its size, as messages say what was written."""
+    return f"{path} ({path.stat().st_size:,} bytes)"
+
+
+def show_stored(types: Mapping[str, tuple[np.dtype, np.dtype]]) -> None:
+    """Names the arrays that a file holds in another type. types: by name, the type of an array and the file's."""
+    stored = [f"{name} ({dtype.name} in {bits.name})" for name, (dtype, bits) in types.items() if bits != dtype]
+    if stored:
+        show(f"their bits stand there as integers, to be read by NumPy's view(…): {', '.join(stored)}")
 
 
 def path_of(name: str) -> Any:

@@ -4,7 +4,18 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from jaxops.command_line.shared import busy, command, loaded, pairs, path_to_write, require, show, takes_values
+from jaxops.command_line.shared import (
+    busy,
+    command,
+    loaded,
+    pairs,
+    path_to_write,
+    require,
+    show,
+    show_stored,
+    takes_values,
+    with_size,
+)
 
 
 def add(commands: Any) -> None:
@@ -35,18 +46,16 @@ def _export(options: argparse.Namespace) -> int:
     with busy("exporting"):
         exported = model.export(sizes=sizes or None, platforms=options.platform)
         file.write_bytes(exported.serialize())
-    weights = f"{options.file}.safetensors"
+    weights = Path(f"{file}.safetensors")
     save_file({name: storable(value) for name, value in model.params.items()}, weights)
     names = [v.name for v in model.inputs if v.kind != "optional"]
     inputs = dict(zip(names, exported.in_avals[len(exported.in_avals) - len(names) :], strict=True))
     lines = [f"  in   {name}: {x.dtype.name}[{', '.join(map(str, x.shape))}]" for name, x in inputs.items()]
     limits = dict.fromkeys(limit for x in inputs.values() for d in x.shape for limit in _limits(d))
     show(f"for {', '.join(exported.platforms)}:", *lines, *(f"  for  {limit}" for limit in limits))
-    show(f"wrote {_with_size(options.file)} and {_with_size(weights)}")
-    narrow = {name: value.dtype for name, value in model.params.items()}
-    stored = [f"{name} ({dtype.name} in {bits.name})" for name, dtype in narrow.items() if (bits := in_params(dtype))]
-    if stored:
-        show(f"their bits stand there as integers, to be read by NumPy's view(…): {', '.join(stored)}")
+    show(f"wrote {with_size(file)} and {with_size(weights)}")
+    types = {name: value.dtype for name, value in model.params.items()}
+    show_stored({name: (dtype, in_params(dtype) or dtype) for name, dtype in types.items()})
     return 0
 
 
@@ -54,10 +63,6 @@ def _limits(size: Any) -> list[str]:
     """Returns the limits of all sizes that were made with a symbolic one, such as "s <= 512"."""
     _, _, text = str(getattr(size, "scope", "")).partition("with constraints:")
     return [line.strip() for line in text.splitlines() if line.strip()]
-
-
-def _with_size(file: str) -> str:
-    return f"{file} ({Path(file).stat().st_size:,} bytes)"
 
 
 def _size(text: str) -> int | str:
