@@ -18,6 +18,7 @@ examples:
   python -m jaxops check model.onnx                       the operators that it needs, and those that are missing
   python -m jaxops show model.onnx --grep Conv --head 20  its nodes
   python -m jaxops run light_resnet50                     a model that the onnx package carries, on random inputs
+  python -m jaxops run classifier.onnx photo.png          on an image
   python -m jaxops run model.onnx --output out.npz        the outputs in a file
   python -m jaxops compare model.onnx --size batch=2      every tensor, beside onnxruntime
   python -m jaxops operators --domain com.microsoft       the operators of jaxops
@@ -39,7 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
     for module in (inspecting, running, writing, listing):
         module.add(commands)
-    options = parser.parse_args(arguments)
+    options, others = parser.parse_known_args(arguments)
+    # Many a Python's parser takes files only right behind the model, and leaves those behind an option.
+    if others and not (hasattr(options, "files") and all(text[:1] != "-" for text in others)):
+        parser.error(f"unrecognized arguments: {' '.join(others)}")
+    if others:
+        options.files += others
     try:
         require("the command line", "rich")
         return options.run(options)

@@ -3,15 +3,14 @@
 import argparse
 from typing import Any
 
+from jaxops.command_line.inputs import inputs, takes_inputs
 from jaxops.command_line.shared import (
     busy,
     command,
-    inputs,
     loaded,
     path_of,
     path_to_write,
     show,
-    takes_inputs,
     takes_values,
 )
 

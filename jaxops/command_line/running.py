@@ -11,14 +11,15 @@ from typing import Any, cast
 import jax
 import numpy as np
 
+from jaxops.command_line.inputs import inputs, takes_inputs
 from jaxops.command_line.outputs import check_outputs, output_path, write_outputs
-from jaxops.command_line.shared import busy, command, inputs, loaded, show, takes_inputs
+from jaxops.command_line.shared import busy, command, loaded, show
 from jaxops.errors import ArgumentError
 
 
 def add(commands: Any) -> None:
     """Adds the commands."""
-    parser = command(commands, _run, "model.onnx --input image=photo.npy --top 3")
+    parser = command(commands, _run, "classifier.onnx photo.png --top 3 --output scores.npz")
     takes_inputs(parser)
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="timed calls after the first (default 5)")
     parser.add_argument(

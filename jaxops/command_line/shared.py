@@ -1,4 +1,4 @@
-"""Shared by commands: the model that is named, inputs from files or random ones, tables."""
+"""Shared by commands: the model that is named, paths and packages, what is printed."""
 
 import argparse
 import ast
@@ -59,20 +59,6 @@ def takes_values(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def takes_inputs(parser: argparse.ArgumentParser) -> None:
-    """Adds the options for the inputs of a call."""
-    takes_values(parser)
-    parser.add_argument(
-        "--input",
-        action="append",
-        default=[],
-        metavar="NAME=FILE.npy",
-        help="the file of an input; without one it is random",
-    )
-    parser.add_argument("--size", action="append", default=[], metavar="NAME=N", help="a symbolic size of the inputs")
-    parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default 0)")
-
-
 def require(subject: str, *packages: str) -> None:
     """Raises ModuleNotFoundError, which says what to install, where one of these packages of the extra `onnx` is
     missing.
@@ -120,7 +106,7 @@ def loaded(options: argparse.Namespace, cache: str | None = None) -> Any:
     except RuntimeError as error:  # JAX_PLATFORMS asks for a platform that is not there
         raise UnsupportedError(f"JAX has no device to run on: {error}") from error
     values = {name: _value(name, text) for name, text in pairs(options.value, "--value", first=True).items()}
-    bounds = {name: _number("--bound", name, text) for name, text in pairs(options.bound, "--bound").items()}
+    bounds = {name: number("--bound", name, text) for name, text in pairs(options.bound, "--bound").items()}
     more = {"external_data": options.external_data, "values": values, "bounds": bounds}
     with busy(f"loading {options.model}"):
         return jaxops.onnx.load(path_of(options.model), cache=cache, **more)
@@ -175,44 +161,8 @@ def pairs(items: Sequence[str], option: str, *, first: bool = False) -> dict[str
     return values
 
 
-def inputs(model: Any, options: argparse.Namespace) -> list[Any]:
-    """An array for each input: from its file, or random, of the smallest free sizes that fit."""
-    if options.seed < 0:
-        raise ArgumentError(f"--seed {options.seed}: a seed is at least 0")
-    formals, files = model.inputs, pairs(options.input, "--input")
-    sizes = {name: _number("--size", name, value) for name, value in pairs(options.size, "--size").items()}
-    unknown = sorted(set(files) - {v.name for v in formals})
-    if unknown:
-        raise ArgumentError(f"--input {unknown[0]}: the model's inputs are {[v.name for v in formals]}")
-    for formal in formals:
-        missing = formal.dtype is None or formal.shape is None or formal.dtype == object or formal.static
-        if missing and formal.name not in files:
-            raise ArgumentError(
-                f"input {formal} cannot be random; give it with --input {formal.name}=FILE.npy "
-                f"or --value {formal.name}=VALUE"
-            )
-    read = {name: _read(path) for name, path in files.items()}
-    with busy("looking for sizes that fit"):
-        shapes = model._examples("--size", (), {}, sizes, read)
-    random = np.random.default_rng(options.seed)
-
-    def made(formal: Any) -> np.ndarray:
-        shape = shapes[formal.name].shape
-        values = random.integers(0, 2, shape) if formal.dtype.kind in "iub" else random.random(shape)
-        return np.asarray(values, formal.dtype)
-
-    return [read[v.name] if v.name in read else made(v) for v in formals]
-
-
-def _number(option: str, name: str, value: str) -> int:
-    if not value.isdecimal():
-        raise ArgumentError(f"{option} {name}={value}: a size is a number")
-    return int(value)
-
-
-def _read(path: str) -> np.ndarray:
-    with open(path, "rb") as file:
-        try:
-            return np.lib.format.read_array(file)
-        except (ValueError, EOFError) as error:
-            raise ArgumentError(f"{path}: not a .npy file of numbers or strings: {error}") from error
+def number(option: str, name: str, text: str) -> int:
+    """The size that an option gives a name."""
+    if not text.isdecimal():
+        raise ArgumentError(f"{option} {name}={text}: a size is a number")
+    return int(text)

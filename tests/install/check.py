@@ -33,15 +33,23 @@ COMMANDS = {
         ("-m jaxops run light_squeezenet --repeat 1 --cache programs", "first call"),
     ],
     "plot": [(f"-m jaxops plot {DIGITS} digits.svg", "wrote digits.svg")],
+    "image": [(f"-m jaxops run {DIGITS} grey.pgm --cache programs", "image = pixels / 255")],
     "notebooks": [(f"-m jaxops compare {DIGITS} --size batch=2", "agree")],
 }
 # What another extra is needed for, and what is said where it lacks.
 MISSING = {
     "onnx": (f"-m jaxops check {DIGITS}", "pip install '.[onnx]'"),
     "plot": (f"-m jaxops plot {DIGITS} digits.svg", "pip install '.[plot]'"),
+    "image": (f"-m jaxops run {DIGITS} grey.pgm --cache programs", "pip install '.[image]'"),
     "notebooks": (f"-m jaxops compare {DIGITS}", "pip install onnxruntime"),
 }
-EXTRAS = {"": (), "onnx": ("onnx",), "onnx,plot": ("onnx", "plot"), "notebooks": ("onnx", "plot", "notebooks")}
+EXTRAS = {
+    "": (),
+    "onnx": ("onnx",),
+    "onnx,plot": ("onnx", "plot"),
+    "onnx,image": ("onnx", "image"),
+    "notebooks": ("onnx", "plot", "image", "notebooks"),  # matplotlib brings Pillow
+}
 
 WITHOUT = """
 import jax.numpy as jnp
@@ -91,6 +99,7 @@ def check(extra: str, folder: Path) -> list[str]:
     python = folder / "env" / ("Scripts" if os.name == "nt" else "bin") / "python"
     target = f"{ROOT}[{extra}]" if extra else str(ROOT)
     subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", target], check=True)
+    (folder / "grey.pgm").write_bytes(b"P5 8 8 255 " + bytes(64))
     has = EXTRAS[extra]
     tries = [([*command.split()], text, True) for part in has for command, text in COMMANDS[part]]
     tries += [(command.split(), text, False) for part, (command, text) in MISSING.items() if part not in has]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxops.attributes import one_of
-from jaxops.errors import DTypeError, ShapeError, UnsupportedError, describe, install
+from jaxops.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, describe, install
 from jaxops.signature import Static
 from jaxops.static import known
 
@@ -38,25 +38,34 @@ def image_decoder(encoded_stream: Static, *, pixel_format: PixelFormat = "RGB") 
     if stream.ndim != 1:
         raise ShapeError(f"{op}: `encoded_stream` must be 1-D, but has {stream.ndim} axes")
     try:
+        pixels = decoded(op, stream.tobytes(), "L" if kind == "Grayscale" else "RGB")
+    except ArgumentError as error:
+        problem = f"{op}: {stream.size} bytes cannot be decoded, so the image is empty: {error}"
+        warnings.warn(problem, stacklevel=2)
+        return np.zeros((0, 0, 1 if kind == "Grayscale" else 3), np.uint8)
+    return np.ascontiguousarray(pixels[:, :, ::-1]) if kind == "BGR" else pixels
+
+
+def decoded(subject: str, data: bytes, mode: str) -> np.ndarray:
+    """The pixels of an image file: (height, width, channels), uint8.
+
+    subject: begins the message about a missing package. mode: L, RGB or RGBA, as Pillow names them.
+    Raises ArgumentError, with the reason alone, for bytes that cannot be decoded; UnsupportedError without Pillow.
+    """
+    try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
-        raise UnsupportedError(f"{op}: decoding needs Pillow; {install('image')}") from error
+        raise UnsupportedError(f"{subject}: decoding needs Pillow; {install('image')}") from error
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's own, about damage that it can live with
-            with Image.open(io.BytesIO(stream.tobytes()), formats=_FORMATS) as image:
-                pixels = _pixels(image, "L" if kind == "Grayscale" else "RGB")
+            with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+                pixels = _pixels(image, mode)
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        # Pillow raises all of these for damaged files.
-        warnings.warn(
-            f"{op}: {stream.size} bytes cannot be decoded, so the image is empty: {error}\n"
-            f"  hint    it must be a whole file in one of the formats {', '.join(_FORMATS)}",
-            stacklevel=2,
-        )
-        return np.zeros((0, 0, 1 if kind == "Grayscale" else 3), np.uint8)
-    if kind == "Grayscale":
-        return pixels[:, :, None]
-    return np.ascontiguousarray(pixels[:, :, ::-1]) if kind == "BGR" else pixels
+        # Pillow raises all of these for damaged files; the first names an object in memory.
+        reason = "its format is unknown" if isinstance(error, UnidentifiedImageError) else error
+        raise ArgumentError(f"{reason}; it must be a whole file in one of the formats {', '.join(_FORMATS)}") from error
+    return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
 
 def _pixels(image: Any, mode: str) -> np.ndarray:

@@ -1,0 +1,66 @@
+"""Images as inputs of a model: `run classifier.onnx photo.png`."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxops.command_line.shared import show
+from jaxops.dtypes import is_float
+from jaxops.errors import ArgumentError
+from jaxops.ops.image.decoding import decoded
+
+# Pillow's names of pixels by their number of channels, in the order in which a shape is searched for them.
+_MODES = {3: "RGB", 1: "L", 4: "RGBA"}
+
+
+def read_image(path: str, formal: Any) -> np.ndarray:
+    """The pixels of an image file in the shape and type of an input; of floats, 255 becomes 1, as a printed line says.
+
+    Raises ArgumentError for an input that is not an image, for an image of another size, and for a file that cannot be
+    decoded; UnsupportedError without Pillow.
+    """
+    channels, axis = _channels(path, formal)
+    try:
+        pixels = decoded(path, Path(path).read_bytes(), _MODES[channels])
+    except ArgumentError as error:
+        raise ArgumentError(f"{path}: neither a .npy file nor an image that can be decoded: {error}") from error
+    height, width = pixels.shape[:2]
+    declared = formal.shape[-2:] if axis == -3 else formal.shape[-3:-1]
+    fixed = [d if isinstance(d, int) else size for d, size in zip(declared, (height, width), strict=True)]
+    if fixed != [height, width]:
+        raise ArgumentError(
+            f"{path}: the image is {width} wide and {height} high, but input {formal} takes {fixed[1]} and {fixed[0]}\n"
+            f"  hint    resize it, by Pillow: Image.open({path!r}).resize(({fixed[1]}, {fixed[0]})).save('resized.png')"
+        )
+    values = pixels.transpose(2, 0, 1) if axis == -3 else pixels
+    values = values.reshape((1,) * (len(formal.shape) - 3) + values.shape)
+    if formal.dtype == np.uint8:
+        return values
+    show(f"{path}: {formal.name} = pixels / 255, without normalization by a mean and a standard deviation")
+    return (values / 255).astype(formal.dtype)
+
+
+def _channels(path: str, formal: Any) -> tuple[int, int]:
+    """The number of channels of an input that is an image, and their axis from the end: the first or the last of three.
+
+    Raises ArgumentError for another input, a batch of several images among them.
+    """
+    shape = formal.shape or ()
+    batch = shape[:-3]
+    if (
+        formal.kind == "tensor"
+        and formal.dtype is not None
+        and (formal.dtype == np.uint8 or is_float(formal.dtype))
+        and len(shape) in (3, 4)
+        and not (batch and isinstance(batch[0], int) and batch[0] != 1)
+    ):
+        for channels in _MODES:
+            for axis in (-3, -1):
+                if shape[axis] == channels:
+                    return channels, axis
+    raise ArgumentError(
+        f"{path}: input {formal} does not take an image; it would be uint8 or floats, (1, channels, height, width) or "
+        "(1, height, width, channels), with 3, 1 or 4 channels\n"
+        f"  hint    give a .npy file: --input {formal.name}=FILE.npy"
+    )
