@@ -171,6 +171,16 @@ def describe(value: Any) -> str:
     return text
 
 
+def one_line(text: str, longest: int) -> str:
+    """Text from a file as a line of at most so many characters, control characters as Python writes them.
+
+    >>> one_line("conv\\n\\x1b[1m", 99), one_line("encoder.layer.0", 8)
+    ('conv\\\\n\\\\x1b[1m', 'encoder…')
+    """
+    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[: longest + 1])
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
 def near(name: str, names: Iterable[str]) -> str:
     """The end of a message about an unknown name: those like it, but for case and underscores, if there are any."""
 

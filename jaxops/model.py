@@ -29,14 +29,16 @@ from jaxops.tools.convert.astype import Keep, narrowed
 from jaxops.tools.convert.sharding_rules import Rule, shardings
 from jaxops.tools.export.exporting import export
 from jaxops.tools.inspect.compare import Comparison, compare, names_of
-from jaxops.tools.inspect.node_listing import heading, listing
+from jaxops.tools.inspect.node_listing import listing
+from jaxops.tools.inspect.overview import heading, model_overview
 from jaxops.tools.inspect.parameter_paths import Paths, flat, nested, paths
 from jaxops.tools.inspect.summary import Summary, example, summarize, symbolic, timed, traced
+from jaxops.tools.inspect.tables import Report, Table
 from jaxops.tools.plot.drawing import Plot, plot
 from jaxops.tools.python.source import to_python
 
 
-class Model:
+class Model(Report):
     """A model as a JAX function.
 
     `model.apply(params, *inputs, **named)` is the pure function, to be jitted, differentiated, vmapped or exported;
@@ -340,10 +342,9 @@ class Model:
             raise ArgumentError("summary: `time` needs example inputs")
         every = functools.cache(lambda: self._every_tensor(values)) if inputs or named else None
         title = f"{self.graph.name or 'model'} · {self._description}"
-        table = summarize(self._function.part(), self._shapes, values, depth=depth, title=title, computed=every)
-        if time and every is not None:
-            table = timed(table, self._function.part(), self.params, {**unwrap(values), **every()}, depth)
-        return table
+        graph = self._function.part()
+        table = summarize(graph, self._shapes, values, depth=depth, title=title, computed=every)
+        return timed(table, graph, self.params, {**unwrap(values), **every()}, depth) if time and every else table
 
     @explained
     @under_its_x64
@@ -392,9 +393,8 @@ class Model:
 
     __str__ = show
 
-    def __repr__(self) -> str:
-        inputs, outputs = (", ".join(map(str, values)) for values in (self.inputs, self.outputs))
-        return f"<jaxops.Model {self.graph.name!r}: ({inputs}) → ({outputs}), {len(self.graph.nodes)} nodes>"
+    def _table(self) -> Table:
+        return model_overview(self.graph, self._description, self.inputs, self._tensors, self.cuts)
 
 
 register_model(Model)

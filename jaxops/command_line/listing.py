@@ -5,7 +5,7 @@ from typing import Any
 
 from jaxops.command_line.shared import command, show
 from jaxops.errors import ArgumentError
-from jaxops.tools.inspect.tables import table
+from jaxops.tools.inspect.tables import Table
 
 
 def add(commands: Any) -> None:
@@ -35,5 +35,5 @@ def _operators(options: argparse.Namespace) -> int:
         if options.domain in (None, row.domain) and options.grep.lower() in row.name.lower()
     ]
     columns = ("operator", "domain", "versions", "static operands", "differentiable")
-    show(table(f"{len(rows)} operators", columns, rows))
+    show(Table([f"{len(rows)} operators"], columns, rows))
     return 0

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from jaxops.errors import ArgumentError, PathError, UnsupportedError, install
-from jaxops.tools.inspect.tables import Report
+from jaxops.tools.inspect.tables import Report, Table
 
 _MODEL = "an .onnx file, or the name of a model that the onnx package carries, such as light_resnet50"
 
@@ -141,7 +141,7 @@ def show(*items: Any) -> None:
     if not console.is_terminal:
         console = Console(width=max(console.width, 140))
     for item in items:
-        if isinstance(item, Report) and not console.is_terminal:
+        if isinstance(item, Report | Table) and not console.is_terminal:
             item = str(item)
         console.print(item, highlight=False, markup=False, soft_wrap=isinstance(item, str))
 

@@ -35,11 +35,16 @@ class Value:
     static: str = ""  # why the value must be known while tracing; empty when it need not be
     decides: bool = False  # whether a number of NumPy is known while tracing, as it says which branch is taken
 
-    def __str__(self) -> str:
+    @property
+    def type_text(self) -> str:
+        """Its type and sizes, such as float32[batch, 3]."""
         dims = "…" if self.shape is None else ", ".join("?" if d is None else str(d) for d in self.shape)
         dtype = "?" if self.dtype is None else "string" if self.dtype == object else self.dtype.name
-        text = f"{self.name}: {dtype}[{dims}]"
-        return text if self.kind == "tensor" else f"{self.name}: {self.kind}({text.split(': ')[1]})"
+        text = f"{dtype}[{dims}]"
+        return text if self.kind == "tensor" else f"{self.kind}({text})"
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type_text}"
 
 
 @dataclass(frozen=True, eq=False)

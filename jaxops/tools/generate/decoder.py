@@ -27,6 +27,8 @@ from jaxops.tools.generate.cache_inputs import Cache, find_caches, is_circular, 
 from jaxops.tools.generate.needed_sizes import numbers_needed
 from jaxops.tools.generate.step_inputs import Tokens, dtype_of, filled as filled_input, is_filled
 from jaxops.tools.generate.table_bounds import first_beyond
+from jaxops.tools.inspect.overview import Row, overview
+from jaxops.tools.inspect.tables import Report, Table
 
 
 class Decodable(Protocol):
@@ -59,7 +61,7 @@ class DecoderState(NamedTuple):
     caches: dict[str, jax.Array]
 
 
-class Decoder:
+class Decoder(Report):
     """`step(params, state, tokens, **named)`, of fixed shapes; `step.init(batch)` is the state to begin with.
 
     length: the most tokens. caches: the caches of the model.
@@ -88,6 +90,20 @@ class Decoder:
         self._endless = self._mask is None and all(is_circular(model.graph, c.past.name) for c in self.caches)
         self._reaches = False  # whether it is known that `length` tokens have positions
         self._compiled = jax.jit(self._step)
+
+    def _table(self) -> Table:
+        mask = [] if self._mask is None else [self._mask]
+        rows = [Row("in", self._tokens.name, self._tokens.type_text, "the tokens")]
+        for value in (*mask, *self._rest):
+            optional = "optional" if value.kind == "optional" else "to be given at each step"
+            note = "filled" if value in mask or is_filled(value) else optional
+            rows.append(Row("in", value.name, value.type_text, note))
+        rows += [Row("past", c.past.name, c.past.type_text, f"→ {c.present.name}") for c in self.caches]
+        logits = self._model.outputs[self._logits]
+        name = self._model.graph.name or "(unnamed)"
+        return overview(
+            [f"decoder of {name} · {self.length} tokens"], [*rows, Row("out", logits.name, logits.type_text)]
+        )
 
     @under_its_x64
     def init(self, batch: int = 1, *, past: Mapping[str, Any] | None = None) -> DecoderState:

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from jaxops.graph.nodes import Graph, Node
-from jaxops.tools.inspect.tables import Report, table
+from jaxops.tools.inspect.tables import Report, Table
 
 # Rows that a printed report shows around the first difference, and of the largest where there is none.
 _BEFORE, _AFTER, _LARGEST = 3, 4, 8
@@ -48,7 +48,7 @@ class Comparison(Report):
         """True if all tensors agree."""
         return self.first is None
 
-    def __rich__(self) -> Any:
+    def _table(self) -> Table:
         tolerance = f"rtol {self.rtol:g}, atol {self.atol:g}"
         first = self.first
         if first is None:
@@ -78,7 +78,7 @@ class Comparison(Report):
             for row in shown
         ]
         columns = ("", "operator", "node", "output", "absolute", "relative", "note")
-        return table(title, columns, lines, right=("absolute", "relative"))
+        return Table([title], columns, lines, right=("absolute", "relative"))
 
 
 def names_of(graph: Graph) -> list[str]:

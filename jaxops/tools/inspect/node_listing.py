@@ -1,23 +1,9 @@
 """The nodes of a graph as lines of text."""
 
-import math
 import re
-from collections.abc import Mapping, Sequence
 
 from jaxops.errors import ArgumentError
-from jaxops.graph.nodes import Graph, Tensor, Value
-
-
-def heading(
-    graph: Graph, description: str, inputs: Sequence[Value], params: Mapping[str, Tensor], cuts: Mapping[str, str]
-) -> list[str]:
-    """The lines about a whole model."""
-    size = sum(math.prod(t.shape) for t in params.values())
-    count = f"{len(graph.nodes)} nodes, {len(params)} parameters with {size:,} elements"
-    head = [f"model {graph.name or '(unnamed)'} · {description}", f"  {count}"]
-    head += [f"  in   {value}" + (f"  static: {value.static}" if value.static else "") for value in inputs]
-    head += [f"  out  {value}" for value in graph.outputs]
-    return head + [f"  cut  before {node}: {reason}" for node, reason in cuts.items()]
+from jaxops.graph.nodes import Graph
 
 
 def listing(graph: Graph, grep: str = "", head: int | None = None) -> list[str]:

@@ -6,10 +6,10 @@ from typing import Any
 
 from jaxops.compiler import pipeline
 from jaxops.errors import UnsupportedError
-from jaxops.tools.inspect.tables import Report, table
+from jaxops.tools.inspect.tables import Report, Table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PassReport(Report):
     """The rows of all programs, by pass, in the order in which they run. None for a pass that did not run.
 
@@ -19,9 +19,9 @@ class PassReport(Report):
     title: str
     rows: dict[str, pipeline.Row | None]
 
-    def __rich__(self) -> Any:
+    def _table(self) -> Table:
         columns = ("pass", "operations before", "after", "ms")
-        return table(self.title, columns, [_cells(*item) for item in self.rows.items()], right=columns[1:])
+        return Table([self.title], columns, [_cells(*item) for item in self.rows.items()], right=columns[1:])
 
 
 def pass_report(call: Callable[[], Any], name: str) -> PassReport:

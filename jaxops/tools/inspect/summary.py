@@ -20,7 +20,7 @@ from jaxops.static import UNKNOWN, StaticValue
 from jaxops.tools.inspect import fitting_sizes
 from jaxops.tools.inspect.flops import of_equation
 from jaxops.tools.inspect.modules import inputs_of, modules, outputs_of, parameters
-from jaxops.tools.inspect.tables import Report, count_text, table
+from jaxops.tools.inspect.tables import Report, Table, count_text
 
 _REPEAT = 10
 
@@ -48,7 +48,7 @@ class Summary(Report):
     title: str
     rows: tuple[Row, ...]
 
-    def __rich__(self) -> Any:
+    def _table(self) -> Table:
         timed = any(row.seconds is not None for row in self.rows)
         columns = ["module", "nodes", "output", "parameters", "FLOPs", *(["time"] if timed else [])]
         lines = []
@@ -58,7 +58,7 @@ class Summary(Report):
             if timed:
                 cells.append("–" if row.seconds is None else f"{row.seconds * 1e3:.3f} ms")
             lines.append(cells)
-        return table(self.title, columns, lines, right=("nodes", "parameters", "FLOPs", "time"))
+        return Table([self.title], columns, lines, right=("nodes", "parameters", "FLOPs", "time"))
 
 
 def summarize(

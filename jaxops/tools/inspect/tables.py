@@ -1,44 +1,93 @@
-"""Tables for people: printed as text, drawn by `rich` in a terminal, and found as rows by a program."""
+"""Tables for people: text, HTML in a notebook, drawn by `rich` in a terminal. A program reads the rows of a report."""
 
-import io
 from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
 from typing import Any
 
-# Wide enough for long module paths where nobody says how wide the paper is.
-_WIDTH = 140
+from jaxops.errors import one_line
+
+# The most characters of a cell: names come from files.
+_LONGEST = 200
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells under one or two lines of title. right: the columns of numbers."""
+
+    title: Sequence[str]
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Sequence[str] = ()
+
+    @property
+    def heading(self) -> str:
+        """The title as it is shown."""
+        return "\n".join(_shown(self.title))
+
+    @property
+    def cells(self) -> list[list[str]]:
+        """The rows as they are shown."""
+        return list(map(_shown, self.rows))
+
+    def __str__(self) -> str:
+        lines = [list(self.columns), *self.cells]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        align = [str.rjust if column in self.right else str.ljust for column in self.columns]
+        texts = [
+            "   ".join(pad(cell, width) for pad, cell, width in zip(align, line, widths, strict=True)) for line in lines
+        ]
+        texts.insert(1, "─" * len(texts[0]))
+        return "\n".join([self.heading, "", *(f" {text}".rstrip() for text in texts)])
+
+    def __rich__(self) -> Any:
+        from rich import box
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for column in self.columns:
+            grid.add_column(column, justify="right" if column in self.right else "left", overflow="fold")
+        for row in self.cells:
+            grid.add_row(*map(Text, row))
+        return Group(Text(self.heading, overflow="fold"), grid)
+
+    def _repr_html_(self) -> str:
+        # In the colours and the type of the page around it, which is light or dark.
+        styles = [f"text-align: {'right' if column in self.right else 'left'}" for column in self.columns]
+
+        def html(tag: str, cells: Sequence[str]) -> str:
+            pairs = zip(styles, cells, strict=True)
+            inner = "".join(f'<{tag} style="{style}; white-space: pre-wrap">{escape(x)}</{tag}>' for style, x in pairs)
+            return f"<tr>{inner}</tr>"
+
+        head, body = html("th", self.columns), "\n".join(html("td", row) for row in self.cells)
+        title = f'<div style="white-space: pre-wrap">{escape(self.heading)}</div>'
+        return f"{title}\n<table>\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+
+
+def _shown(texts: Sequence[str]) -> list[str]:
+    return [one_line(text, _LONGEST) for text in texts]
 
 
 class Report:
-    """A value that prints as a table, which a subclass makes in `__rich__`."""
+    """A value that is shown as a table, which a subclass makes in `_table`."""
 
-    def __rich__(self) -> Any:
+    def _table(self) -> Table:
         raise NotImplementedError
 
     def __str__(self) -> str:
-        from rich.console import Console
-
-        console = Console(file=io.StringIO(), width=_WIDTH, color_system=None)
-        console.print(self.__rich__(), highlight=False)
-        text: str = console.file.getvalue()  # type: ignore[attr-defined]
-        return "\n".join(line.rstrip() for line in text.splitlines())
+        return str(self._table())
 
     def __repr__(self) -> str:
-        return str(self)
+        return str(self._table())
 
+    def __rich__(self) -> Any:
+        return self._table().__rich__()
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> Any:
-    """A table of `rich` under a title. right: the columns of numbers."""
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        grid.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    for row in rows:
-        grid.add_row(*(Text(cell) for cell in row))
-    return Group(Text(title, overflow="fold"), grid)
+    def _repr_html_(self) -> str:
+        return self._table()._repr_html_()
 
 
 def count_text(number: float | None) -> str:

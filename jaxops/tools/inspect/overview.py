@@ -1,0 +1,104 @@
+"""A model, or a decoder, in few lines whatever its size: what goes in and what comes out."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from jaxops.errors import one_line
+from jaxops.graph.nodes import Graph, Tensor, Value
+from jaxops.tools.inspect.tables import Table
+
+# The most lines of inputs, as many of outputs, and the most characters of a line.
+_MOST, _WIDTH = 8, 100
+
+
+class Row(NamedTuple):
+    """A value, or a node. kind: its role. note: what else is to be said."""
+
+    kind: str
+    name: str
+    type: str
+    note: str = ""
+
+    def __str__(self) -> str:
+        text = f"  {self.kind:<4} {self.name}" + (f": {self.type}" if self.type else "")
+        return f"{text}  {self.note}" if self.note else text
+
+
+@dataclass(frozen=True)
+class Overview(Table):
+    """A table of rows whose text is a line for each. brief: its text where that fits into one line."""
+
+    brief: str = ""
+
+    def __str__(self) -> str:
+        if self.brief and len(self.brief) <= _WIDTH:
+            return one_line(self.brief, _WIDTH)
+        return "\n".join(one_line(line, _WIDTH) for line in (*self.title, *(str(Row(*row)) for row in self.rows)))
+
+
+def overview(title: Sequence[str], rows: Sequence[Row], brief: str = "") -> Overview:
+    """The overview of some rows. Those of one kind fold where they are many: numbered ones to the first of them."""
+    return Overview(title, ("", "name", "type", ""), _folded(rows), brief=brief)
+
+
+def model_overview(
+    graph: Graph, description: str, inputs: Sequence[Value], params: Mapping[str, Tensor], cuts: Mapping[str, str]
+) -> Overview:
+    """The overview of a model."""
+    formals, results = (", ".join(map(str, values)) for values in (inputs, graph.outputs))
+    brief = f"<jaxops.Model {graph.name!r}: ({formals}) → ({results}), {len(graph.nodes)} nodes>"
+    return overview(_title(graph, description, params), _rows(graph, inputs, cuts), brief)
+
+
+def heading(
+    graph: Graph, description: str, inputs: Sequence[Value], params: Mapping[str, Tensor], cuts: Mapping[str, str]
+) -> list[str]:
+    """The lines of the overview of a model, of which none is folded or cut."""
+    return [*_title(graph, description, params), *map(str, _rows(graph, inputs, cuts))]
+
+
+def _title(graph: Graph, description: str, params: Mapping[str, Tensor]) -> list[str]:
+    size = sum(math.prod(t.shape) for t in params.values())
+    count = f"{len(graph.nodes)} nodes, {len(params)} parameters with {size:,} elements"
+    return [f"model {graph.name or '(unnamed)'} · {description}", f"  {count}"]
+
+
+def _rows(graph: Graph, inputs: Sequence[Value], cuts: Mapping[str, str]) -> list[Row]:
+    """The inputs and outputs of a model, and the nodes before which it is cut."""
+    listed = [Row("in", v.name, v.type_text, f"static: {v.static}" if v.static else "") for v in inputs]
+    listed += [Row("out", v.name, v.type_text) for v in graph.outputs]
+    return listed + [Row("cut", f"before {node}", reason) for node, reason in cuts.items()]
+
+
+def _folded(rows: Sequence[Row]) -> list[Row]:
+    """Rows in the same order, at most so many of one kind: the first of those whose names differ in numbers alone.
+
+    >>> caches = [Row("in", f"past.{k}.{name}", "float32[b, 2]") for k in range(16) for name in ("key", "value")]
+    >>> print(*_folded([Row("in", "tokens", "int64[b]"), *caches]), sep="\\n")
+      in   tokens: int64[b]
+      in   past.0.key … (15 more): float32[b, 2]
+      in   past.0.value … (15 more): float32[b, 2]
+    """
+    result = []
+    for kind in dict.fromkeys(row.kind for row in rows):
+        groups: dict[object, list[Row]] = {}
+        listed = [row for row in rows if row.kind == kind]
+        for row in listed:
+            groups.setdefault(_pattern(row) if len(listed) > _MOST else row, []).append(row)
+        shown = list(groups.values())
+        if len(shown) > _MOST:
+            shown = shown[: _MOST - 1]
+        for first, *similar in shown:
+            result.append(first._replace(name=f"{first.name} … ({len(similar)} more)") if similar else first)
+        if hidden := len(listed) - sum(map(len, shown)):
+            result.append(Row(kind, f"… {hidden} more", ""))
+    return result
+
+
+def _pattern(row: Row) -> tuple[str, ...]:
+    """Equal for rows whose names, and those of their sizes, differ in numbers alone."""
+    dtype, _, sizes = row.type.partition("[")
+    return *(re.sub(r"\d+", "#", text) for text in (row.name, row.note)), dtype, re.sub(r"(?<=[^\W\d])\d+", "#", sizes)
