@@ -2,9 +2,9 @@
 
 import argparse
 import ast
+import functools
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,11 @@ import jax
 import numpy as np
 
 from jaxops.errors import ArgumentError, PathError, UnsupportedError, install
+from jaxops.progress import progress
 from jaxops.tools.inspect.tables import Report, Table
 
+# Shows on a terminal what lasts.
+busy = functools.partial(progress, prompts=False)
 _MODEL = "an .onnx file, or the name of a model that the onnx package carries, such as light_resnet50"
 
 
@@ -120,22 +123,9 @@ def _value(name: str, text: str) -> Any:
         raise ArgumentError(f"--value {name}={text}: write a number, True, 'a string', or a list of them") from error
 
 
-@contextmanager
-def busy(task: str) -> Iterator[None]:
-    """Shows a running task on a terminal; prints nothing if the output goes to a file."""
-    from rich.console import Console  # of the extra `onnx`
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    with console.status(f"{task} …"):
-        yield
-
-
 def show(*items: Any) -> None:
     """Prints tables and text, in colour where that is possible, without cutting lines of a file."""
-    from rich.console import Console
+    from rich.console import Console  # of the extra `onnx`
 
     console = Console()
     if not console.is_terminal:

@@ -26,6 +26,7 @@ from jaxops.graph.nodes import Graph, Node
 from jaxops.lazy_array import named_arrays
 from jaxops.memory import LIMIT, runs_here
 from jaxops.opaque import Deferred
+from jaxops.progress import progress, step
 from jaxops.runtime.auto_axes import under_auto_axes
 from jaxops.runtime.size_buckets import Rounding
 from jaxops.runtime.specialized_calls import SpecializedCalls
@@ -129,10 +130,11 @@ class GraphRunner:
         check_called(graph)
         before = LIMIT.set(self.max_bytes)
         try:
-            if self.precision is None:
-                return self._call(graph, inputs, params, rng, fast_inputs)
-            with jax.default_matmul_precision(self.precision):
-                return self._call(graph, inputs, params, rng, fast_inputs)
+            with progress(f"compiling {graph.name or 'a model'}", begun=False):
+                if self.precision is None:
+                    return self._call(graph, inputs, params, rng, fast_inputs)
+                with jax.default_matmul_precision(self.precision):
+                    return self._call(graph, inputs, params, rng, fast_inputs)
         except JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
@@ -264,6 +266,7 @@ def _piece(
 
     cuts: gets the node that it stops at, and why.
     """
+    step(f"from {graph.nodes[start].title}" if start else "")
     local: dict[str, Any] = {}
     values = ChainMap(local, *scope_of(graph, unwrap(operands), params).maps)
 

@@ -14,6 +14,7 @@ from jaxops.graph.liveness import Parts
 from jaxops.graph.nodes import Graph, Tensor, Value
 from jaxops.lazy_array import type_of
 from jaxops.memory import max_bytes
+from jaxops.progress import progress
 from jaxops.runtime.arguments import InputBinder, to_outputs, undeferred
 from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.parameter_values import matched
@@ -115,7 +116,8 @@ class ModelFunction:
         def traced(weights: Mapping[str, Any], values: Mapping[str, Any], rng: Any) -> Any:
             return self._run(weights, values, rng, outputs, None)
 
-        with max_bytes(self.runner.max_bytes):
+        graph = self.part(outputs)
+        with max_bytes(self.runner.max_bytes), progress(f"specializing {graph.name or 'a model'}"):
             return specialize(
                 traced,
                 self._binder,
@@ -125,7 +127,7 @@ class ModelFunction:
                 rng,
                 x64=self.x64,
                 transformable=transformable,
-                as_it_is=is_long(self.part(outputs)),
+                as_it_is=is_long(graph),
             )
 
     def tensors(self, names: Sequence[str], values: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from jaxops.dtypes import as_canonical, as_traced, canonical, stand_in
 from jaxops.errors import DTypeError, JaxopsError, ShapeError, SignatureError
 from jaxops.graph.nodes import Tensor
 from jaxops.lazy_array import READERS, Unread
+from jaxops.progress import progress
 from jaxops.runtime.placement import placed
 from jaxops.runtime.x64 import is_on, x64_on
 from jaxops.signature_errors import check_array
@@ -46,7 +47,8 @@ class Weights:
         """
         if len(self.params) == len(self.tensors):
             return self.params
-        with self._lock, ThreadPoolExecutor(1 if self.shardings else READERS) as executor:
+        work = progress(f"reading {len(self.tensors)} parameters")
+        with work, self._lock, ThreadPoolExecutor(1 if self.shardings else READERS) as executor:
             by_name, missing = self._by_name(), [name for name in self.tensors if name not in self.params]
             arrays = executor.map(lambda name: by_name[name].read_once(), missing)
             for name, array in zip(missing, arrays, strict=True):

@@ -26,6 +26,7 @@ from jaxops.graph.interpreter import run_node, scope_of, unwrap
 from jaxops.graph.nodes import Graph, Node
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.memory import LIMIT
+from jaxops.progress import step
 from jaxops.static import UNKNOWN, StaticValue, Undecided, evaluated, is_symbolic, symbolic_shape
 
 # As many rows at least, where so many elements are few: else a loop that makes one row a time needs a program for each
@@ -150,6 +151,7 @@ class Rounding:
     @cached_property
     def _compiled(self) -> Any:
         def piece(symbolic: Symbolic, room: tuple[tuple[str, int], ...], true: Any, arrays: Any) -> Any:
+            step("for more sizes")
             program, tree = symbolic.program
             results = run_padded(program, arrays, Capacity(true, dict(room), {}))
             return jax.tree.unflatten(tree, [x.array for x in results])

@@ -39,6 +39,7 @@ ALLOWED = {
     "jaxops.garbage": set(),
     "jaxops.memory": {"numpy", "jaxops.errors"},
     "jaxops.host": set(),
+    "jaxops.progress": {"rich", "IPython", "jaxops.errors"},
     "jaxops.static": {"jax", "numpy", "jaxops.errors", "jaxops.memory"}
     | {f"jax._src.{module}.register_exclusion" for module in ("source_info_util", "traceback_util")},
     "jaxops.signature": {"jaxops.static"},
@@ -62,14 +63,14 @@ ALLOWED = {
     # Knows an operator as a protocol: no operator, no schema, no file format, no jaxpr. Never computes on tensor data.
     "jaxops.graph": {"jax", "numpy", "jaxops.graph"} | BASE,
     # Makes programs of programs: knows no node, no operator, no model.
-    "jaxops.compiler": ARRAYS | BASE | {"jaxops.kernels", "jaxops.compiler"},
+    "jaxops.compiler": ARRAYS | BASE | {"jaxops.kernels", "jaxops.compiler", "jaxops.progress"},
     # One call of a model.
     "jaxops.runtime": {"jax", "numpy", "jaxops.kernels", "jaxops.graph", "jaxops.compiler", "jaxops.garbage"}
-    | {"jaxops.runtime"}
+    | {"jaxops.progress", "jaxops.runtime"}
     | BASE,
     # What people do with a graph: no file format, and not the model either.
     "jaxops.tools": {"jax", "numpy", "rich", "jaxops.graph", "jaxops.compiler", "jaxops.runtime", "jaxops.ops"}
-    | {"jaxops.shapes", "jaxops.tools"}
+    | {"jaxops.progress", "jaxops.shapes", "jaxops.tools"}
     | BASE,
     "jaxops.tools.plot.coordinates": {"igraph", "jaxops.errors"},
     "jaxops.tools.python": {"jax", "numpy", "safetensors", "jaxops.graph", "jaxops.ops", "jaxops.tools"} | BASE,
@@ -87,7 +88,7 @@ ALLOWED = {
     # Only what is ONNX; never computes on tensor data either.
     "jaxops.onnx": {"jax", "numpy", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.microsoft_schemas": {"onnx"},
-    "jaxops.onnx.loading": {"jaxops.frontend", "jaxops.model", "jaxops.onnx"},
+    "jaxops.onnx.loading": {"jaxops.frontend", "jaxops.model", "jaxops.onnx", "jaxops.progress"},
     "jaxops.onnx.schemas": {"chex", "jax", "numpy", "onnx", "jaxops.onnx"} | BASE,
     "jaxops.onnx.registry": {"numpy", "onnx", "jaxops.ops", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.bind": {"numpy", "onnx", "jaxops.onnx"} | FRONT_END,
@@ -253,8 +254,8 @@ def test_the_rules_name_what_is_there():
 @pytest.mark.parametrize(
     ("code", "absent"),
     [
-        ("import jaxops", ["onnx", "jaxops.onnx", "jaxops.openvino", "google.protobuf"]),
-        ("import jaxops.onnx", ["jaxops.openvino", "onnxruntime"]),
+        ("import jaxops", ["onnx", "jaxops.onnx", "jaxops.openvino", "google.protobuf", "rich"]),
+        ("import jaxops.onnx", ["jaxops.openvino", "onnxruntime", "rich", "IPython"]),
         ("import jaxops.openvino", ["onnx", "jaxops.onnx"]),
     ],
 )

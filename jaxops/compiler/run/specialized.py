@@ -11,6 +11,7 @@ from jaxops.compiler.run.prepare_weights import WeightProgram
 from jaxops.compiler.run.repeated_layers import SegmentedProgram
 from jaxops.host import trim_heap
 from jaxops.lazy_array import arrays, type_of
+from jaxops.progress import step
 
 
 @dataclass(frozen=True)
@@ -101,5 +102,9 @@ def compiled(
             futures[0] = executor.submit(freed, run.lower(*types).compile)
         arrays([weights[k] for k in specialized.read])
         specialized.prepare.cached(cache, weights)
-    results = [future.result() for future in futures.values()]
+        results = []
+        for number, future in enumerate(futures.values(), 1):
+            if len(futures) > 1:
+                step(f"part {number} of {len(futures)}")
+            results.append(future.result())
     return run if store is None or results[0] is None else results[0]

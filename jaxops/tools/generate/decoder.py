@@ -19,6 +19,7 @@ from jaxops.compiler.padded.values import Capacity
 from jaxops.dtypes import as_traced, canonical, is_float
 from jaxops.errors import BoundsError, DTypeError, JaxopsError, ModelError, ShapeError, SignatureError, describe
 from jaxops.graph.nodes import Graph, Value
+from jaxops.progress import progress, step
 from jaxops.runtime.arguments import to_operand
 from jaxops.runtime.x64 import in_64_bits, is_on, under_its_x64, x64_on
 from jaxops.signature_errors import explained
@@ -167,7 +168,8 @@ class Decoder(Report):
         with x64_on(enters):
             batched, inputs = self._arrived(as_traced(tokens), named)
         run = functools.partial(in_64_bits, self._compiled) if enters else self._compiled
-        state, logits = run(params, state, batched, inputs)
+        with progress(f"compiling the decoder of {self._model.graph.name or 'a model'}", begun=False):
+            state, logits = run(params, state, batched, inputs)
         return state, logits[:, 0] if np.ndim(tokens) == 1 and logits.ndim > 2 else logits
 
     def _arrived(self, tokens: jax.Array, named: Mapping[str, Any]) -> tuple[jax.Array, dict[str, Any]]:
@@ -194,6 +196,7 @@ class Decoder(Report):
     ) -> tuple[DecoderState, jax.Array]:
         named = dict(named)
         batch, count = tokens.shape
+        step(f"{count} tokens")
         total: Dim = self.length
         if not self._in_place:
             (total,) = symbolic_shape("s", constraints=[f"s >= {count}", f"s <= {self.length}"])

@@ -15,6 +15,7 @@ from jaxops.errors import ArgumentError, StaticError
 from jaxops.graph.interpreter import run_graph, unwrap
 from jaxops.graph.nodes import Graph, Node, Value
 from jaxops.lazy_sequences import SplitSequence
+from jaxops.progress import progress, step
 from jaxops.runtime.arguments import to_operand
 from jaxops.static import UNKNOWN, StaticValue
 from jaxops.tools.inspect import fitting_sizes
@@ -94,11 +95,11 @@ def timed(summary: Summary, graph: Graph, params: Mapping[str, Any], values: Map
     The nodes of a module are compiled alone and called with the tensors that they got in the whole model; the best of
     ten calls counts. XLA cannot fuse across modules then, so they may take longer together than the whole model does.
     """
-    groups = _groups(graph, depth)
-    rows = [
-        dataclasses.replace(row, seconds=_seconds(graph, nodes, params, values))
-        for row, (_, nodes, _) in zip(summary.rows, groups, strict=True)
-    ]
+    rows = []
+    with progress(f"measuring {graph.name or 'a model'}", begun=False):
+        for number, (row, (_, nodes, _)) in enumerate(zip(summary.rows, _groups(graph, depth), strict=True), 1):
+            step(f"module {number} of {len(summary.rows)}: {row.module}")
+            rows.append(dataclasses.replace(row, seconds=_seconds(graph, nodes, params, values)))
     return dataclasses.replace(summary, title=f"{summary.title} · time: each module compiled alone", rows=tuple(rows))
 
 

@@ -81,6 +81,13 @@ def test_a_model_computes_what_its_function_does(kernel, outputs, segmented):
     assert len(set(runs)) < len(runs) <= 6
 
 
+def test_the_parts_that_are_compiled_are_counted(caplog):
+    model = jaxops.onnx.load(network(8, 3))
+    caplog.set_level("INFO", logger="jaxops")
+    model(image(1, 3, 24, 24))
+    assert caplog.messages == ["compiling g", *(f"compiling g, part {k} of 3" for k in (1, 2, 3))]
+
+
 def test_layouts_cross_from_part_to_part(segmented):
     """Data stay channels last: nothing but the input is transposed."""
     _, *middle, _ = [part.as_text() for part in lowered_parts(network(8, 3), segmented)]

@@ -1,0 +1,151 @@
+"""Progress of work that lasts: lines of the logger "jaxops", and a display where a person waits for it.
+
+The display is for the command line, for a prompt of Python in a terminal, and for a notebook: nothing is drawn for a
+script. It appears when something has lasted for two seconds, drawn by a thread that ends with the work.
+"""
+
+import contextlib
+import contextvars
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from jaxops.errors import one_line
+
+# Seconds until something is drawn, and between two pictures of it in a terminal and in a notebook.
+_DELAY, _IN_TERMINAL, _IN_NOTEBOOK = 2.0, 0.1, 1.0
+_LONGEST = 120  # characters: names come from files
+_LOGGER = logging.getLogger("jaxops")
+_LOGGER.addHandler(logging.NullHandler())
+_Drawing = Callable[[], AbstractContextManager[Callable[[str], None]]]
+
+
+@dataclass(eq=False)
+class _Display:
+    """A line that says what lasts. prompts: whether a terminal shows it only where Python has a prompt."""
+
+    prompts: bool
+    text: str = ""
+    _done: threading.Event | None = None
+    _thread: threading.Thread | None = None
+
+    def show(self, text: str) -> None:
+        """Shows the text from now on."""
+        self.text = text
+        if self._thread is not None:
+            return
+        if _is_notebook():
+            draw, seconds = _in_notebook, _IN_NOTEBOOK
+        elif (not self.prompts or hasattr(sys, "ps1")) and sys.stderr is not None and sys.stderr.isatty():
+            draw, seconds = _in_terminal, _IN_TERMINAL
+        else:
+            return
+        self._done = threading.Event()
+        # In this context, as a notebook knows by it which cell the picture belongs to.
+        arguments = self._run, self._done, draw, seconds
+        self._thread = threading.Thread(target=contextvars.copy_context().run, args=arguments, daemon=True)
+        self._thread.start()
+
+    def _run(self, done: threading.Event, draw: _Drawing, seconds: float) -> None:
+        begin = time.monotonic()
+        if done.wait(_DELAY) or not _DRAWN.acquire(blocking=False):
+            return
+        try:
+            with draw() as update:
+                while True:
+                    update(f"{self.text} · {time.monotonic() - begin:.0f} s" if self.text else "")
+                    if done.wait(seconds):
+                        return
+        except ModuleNotFoundError:  # without rich, the lines of the logger are all there is
+            return
+        finally:
+            _DRAWN.release()
+
+    def close(self) -> None:
+        """Takes the picture away."""
+        if self._done is not None and self._thread is not None:
+            self._done.set()
+            self._thread.join()
+
+
+@dataclass(frozen=True)
+class _Work:
+    what: str
+    display: _Display
+
+
+_CURRENT: contextvars.ContextVar[_Work | None] = contextvars.ContextVar("progress", default=None)
+_DRAWN = threading.Lock()  # held by the one display that is drawn
+
+
+@contextlib.contextmanager
+def progress(what: str, *, begun: bool = True, prompts: bool = True) -> Iterator[None]:
+    """Says that something is done in this block, and shows it where that lasts.
+
+    what: such as "loading bert.onnx". begun: False where only a `step` tells that there is something to wait for, as
+    in a call that may find its program compiled. prompts: False where a terminal shows it without a prompt, too.
+    """
+    outer = _CURRENT.get()
+    display = _Display(prompts) if outer is None else outer.display
+    text, begin = display.text, time.monotonic()
+    token = _CURRENT.set(_Work(what, display))
+    try:
+        if begun:
+            step()
+        yield
+        if begun:
+            _LOGGER.debug("%s: %.2f s", one_line(what, _LONGEST), time.monotonic() - begin)
+    finally:
+        _CURRENT.reset(token)
+        if outer is None:
+            display.close()
+        else:
+            display.text = text
+
+
+def step(part: str = "") -> None:
+    """Says that the work of the block around this call begins, or a part of it, such as "part 2 of 3"."""
+    work = _CURRENT.get()
+    if work is not None:
+        text = one_line(f"{work.what}, {part}" if part else work.what, _LONGEST)
+        _LOGGER.info("%s", text)
+        work.display.show(text)
+
+
+def _is_notebook() -> bool:
+    ipython: Any = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
+
+@contextlib.contextmanager
+def _in_terminal() -> Iterator[Callable[[str], None]]:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.text import Text
+
+    spinner = Spinner("dots")
+    options: dict[str, Any] = dict.fromkeys(("auto_refresh", "redirect_stdout", "redirect_stderr"), False)
+    with Live(spinner, console=Console(stderr=True), transient=True, **options) as live:
+
+        def update(text: str) -> None:
+            spinner.update(text=Text(text, no_wrap=True, overflow="ellipsis"))
+            live.refresh()
+
+        yield update
+
+
+@contextlib.contextmanager
+def _in_notebook() -> Iterator[Callable[[str], None]]:
+    # Not by rich, which needs ipywidgets for a picture that changes.
+    from IPython.display import DisplayHandle
+
+    handle = DisplayHandle()
+    handle.display({"text/plain": ""}, raw=True)
+    yield lambda text: handle.update({"text/plain": text}, raw=True)
+    handle.update({}, raw=True)
