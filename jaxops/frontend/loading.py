@@ -36,7 +36,8 @@ class Options(TypedDict, total=False):
     input left out. A parameter that is annotated `jaxops.signature.Static` gets NumPy values; `Weight`, `Bias` and the
     decorator `operator` there say what the function does: to `Model.paths`, `plot`, `astype`, and to x64="auto".
     sharding: a function of name, module path and shape of a parameter that gives its PartitionSpec on the current mesh
-    (`jax.set_mesh`), or its NamedSharding; `jaxops.sharding` has two. Parameters are read shard by shard.
+    (`jax.set_mesh`), or its NamedSharding; `jaxops.sharding` has two, and an example with several machines. Parameters
+    are read shard by shard.
     tied: whether modules that read one initializer share a parameter, as files hold equal tensors once: True, False, or
     a function of the paths of these modules. By default each has its own, but for a matrix that an embedding looks up.
     names: of the keys of `Model.params`: the file's, or the module paths of `Model.paths`. The other options take the
