@@ -1,4 +1,4 @@
-"""A token of a language model: `python tokens.py FOLDER ... [--rounds 3]`, beside onnxruntime-genai, which must be there.
+"""A token of a language model: `python tokens.py FOLDER ... [--rounds 3]`, beside onnxruntime-genai, which it needs.
 
 A folder is one that onnxruntime-genai's builder wrote. Each engine is in a process of its own, and they take turns: it
 loads the model, reads a prompt and continues it greedily. Prints the time of load and prompt, the median time of a
@@ -18,6 +18,7 @@ import numpy as np
 
 PROMPT, TOKENS = 64, 96
 LENGTH = PROMPT + TOKENS
+DIGITS = {"start": 2, "second": 2, "token": 2, "programs": 0, "peak": 0}
 ENGINES = ("onnxruntime-genai", "jaxops step", "jaxops scan")
 
 
@@ -68,16 +69,13 @@ def by_scan(folder):
     step = jaxops.onnx.decoder(model, length=LENGTH)
     prefill = jax.jit(step, donate_argnums=1)
 
-    def one(carry, _):
-        state, token = carry
-        state, logits = step(model_params[0], state, token)
-        return (state, logits.argmax(-1)), token
-
-    model_params = [None]
-
     @jax.jit
     def generate(params, state, token):
-        model_params[0] = params
+        def one(carry, _):
+            state, token = carry
+            state, logits = step(params, state, token)
+            return (state, logits.argmax(-1)), token
+
         return jax.lax.scan(one, (state, token), length=TOKENS - 1)[1]
 
     state, logits = prefill(model.params, step.init(1), prompt())
@@ -126,8 +124,8 @@ def main():
                 rows[engine].append(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
         token = {e: statistics.median(row["token"] for row in found) for e, found in rows.items()}
         for engine, found in rows.items():
-            best = {key: statistics.median(row[key] for row in found) for key in found[0]}
-            cells = f"{best['start']:9.2f}{best['second']:9.2f}{best['token']:9.2f}{best['programs']:9.0f}{best['peak']:9.0f}"
+            median = {key: statistics.median(row[key] for row in found) for key in found[0]}
+            cells = "".join(f"{value:9.{DIGITS[key]}f}" for key, value in median.items())
             print(f"{folder.name + ', ' + engine:34}{cells}{token[engine] / token[ENGINES[0]]:7.2f}", flush=True)
 
 
