@@ -106,13 +106,15 @@ class UnboundedError(StaticError):
 
     def __str__(self) -> str:
         if self.node:
-            way = f"call the model outside `jax.jit`, or load(path, bounds={{{self.node!r}: n}}), which makes it"
+            alternative = (
+                f"call the model outside `jax.jit`, or load(path, bounds={{{self.node!r}: n}}), which makes it"
+            )
         else:
-            way = (
+            alternative = (
                 "call it outside `jax.jit`, as a loaded model does in `model(…)`, or give `size`: "
                 f"{self.op}(…, size=n) returns"
             )
-        return f"{self.text}\n  hint    {way} {self.result}"
+        return f"{self.text}\n  hint    {alternative} {self.result}"
 
 
 class SignatureError(JaxopsError, TypeError):

@@ -56,8 +56,8 @@ def test_all_ways_to_run_give_the_same():
     ways += [net.export().call(net.params, X), pickle.loads(pickle.dumps(net))(X)]
     prepare, run = net.specialize(X)
     ways.append(run(prepare(net.params), X))
-    for found in ways:
-        chex.assert_trees_all_equal(tuple(found), tuple(expected))
+    for result in ways:
+        chex.assert_trees_all_equal(tuple(result), tuple(expected))
     mapped = jax.vmap(net.apply, (None, 0))(net.params, jnp.stack([X, 2 * X, 0 * X]))
     np.testing.assert_array_equal(mapped.at[1], expected.at)
     assert (np.asarray(mapped.at[2]) == -1).all()
@@ -165,9 +165,9 @@ def test_an_operator_of_a_callers():
         return jo.compress(x, x > 0, size=size)
 
     proto = build(node("Positive", ["x"], ["y"], domain="my"), inputs=[info("x", [3])], opsets=[("", 18), ("my", 1)])
-    own = {("my", "Positive"): positive}
-    assert load(proto, operators=own)(X[0]).tolist() == [5]
-    assert jax.jit(load(proto, operators=own, bounds={"Positive": 2}).apply)({}, X[0]).tolist() == [5, 0]
+    functions = {("my", "Positive"): positive}
+    assert load(proto, operators=functions)(X[0]).tolist() == [5]
+    assert jax.jit(load(proto, operators=functions, bounds={"Positive": 2}).apply)({}, X[0]).tolist() == [5, 0]
 
 
 def test_the_file_and_what_others_see_of_it(tmp_path):

@@ -98,8 +98,8 @@ def test_gradients_are_those_of_fake_quantization():
     ways += [jax.grad(lambda p, x: jnp.mean((net.with_params(p)(x) - target) ** 2), (0, 1))]
     prepare, run = net.specialize(x, transformable=True)
     ways += [jax.grad(lambda p, x: jnp.mean((run(prepare(p), x) - target) ** 2), (0, 1))]
-    for found in (way(net.params, x) for way in ways):
-        chex.assert_trees_all_close(found, expected, rtol=1e-3, atol=1e-5)
+    for grads in (way(net.params, x) for way in ways):
+        chex.assert_trees_all_close(grads, expected, rtol=1e-3, atol=1e-5)
     each = jax.vmap(jax.grad(squared(net.apply, target)), (None, 0))(net.params, x[:, None])
     chex.assert_trees_all_close(jax.tree.map(lambda g: g.mean(0), each), expected[0], rtol=1e-3, atol=1e-5)
     without, of_x = jax.grad(squared(plain.apply, target), (0, 1))(net.params, x)

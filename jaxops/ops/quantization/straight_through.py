@@ -72,16 +72,16 @@ def _value(attributes: Quantization, y: jax.Array, x: jax.Array, operands: tuple
 @_value.defjvp
 def _derivative(attributes: Quantization, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
     y, *operands = primals
-    own, *others = tangents
-    _, through = jax.jvp(functools.partial(_unrounded, attributes, y.dtype), operands, others)
-    return y, own + through
+    of_y, *of_operands = tangents
+    _, through = jax.jvp(functools.partial(_unrounded, attributes, y.dtype), operands, of_operands)
+    return y, of_y + through
 
 
 def _unrounded(attributes: Quantization, dtype: np.dtype, x: jax.Array, operands: tuple[Any, ...]) -> jax.Array:
     """x in the scale of the result, where it is in the range of the quantized numbers, else 0."""
     by, zero, q, y_by = operands
     pattern = scale_layout("quantize_linear", "y_scale", x.shape, by.shape, attributes.axis, attributes.block_size)
-    back = scale_layout(
+    pattern_of_y = scale_layout(
         "dequantize_linear", "x_scale", x.shape, y_by.shape, attributes.back_axis, attributes.back_block_size
     )
     number = ratio(x, by, pattern, attributes.precision)
@@ -90,5 +90,7 @@ def _unrounded(attributes: Quantization, dtype: np.dtype, x: jax.Array, operands
         is_inside = jnp.abs(number + origin) <= float(jnp.finfo(q.dtype).max)
     else:
         is_inside = lax.round(number, lax.RoundingMethod.TO_NEAREST_EVEN) + origin == wide(q).astype(number.dtype)
-    scales = (spread(v.astype(number.dtype), p, x.shape) for v, p in ((lax.stop_gradient(y_by), back), (by, pattern)))
-    return jnp.where(is_inside, x.astype(number.dtype) * lax.div(*scales), 0).astype(dtype)
+    divisor = spread(by.astype(number.dtype), pattern, x.shape)
+    factor = spread(lax.stop_gradient(y_by).astype(number.dtype), pattern_of_y, x.shape)
+    factor = factor / jnp.where(is_inside, divisor, 1)  # a scale of 0 has no quotient, and no derivative either
+    return jnp.where(is_inside, x.astype(number.dtype) * factor, 0).astype(dtype)

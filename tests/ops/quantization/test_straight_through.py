@@ -127,6 +127,12 @@ def test_a_dynamic_scale_is_a_constant():
     np.testing.assert_array_equal(jax.grad(lambda x: jnp.sum(fn(x) * G))(X), G)
 
 
+def test_a_scale_of_zero():
+    scale, zero = np.float32([0, 1]), np.zeros(2, np.int8)
+    dx = jax.grad(lambda x: jnp.sum(quantized_and_back(x, scale, zero, {"axis": 1})))(np.float32([[0, 0], [2, 2]]))
+    assert dx.tolist() == [[0, 1], [0, 1]]
+
+
 def test_integers_have_no_derivative():
     x = jnp.arange(5, dtype=np.int32)
     assert quantized_and_back(x, np.float32(2), np.int8(0), {}).tolist() == [0, 0, 2, 4, 4]
