@@ -1,7 +1,7 @@
 """Progress of work that lasts: lines of the logger "jaxops", and a display where a person waits for it.
 
-The display is for the command line, for a prompt of Python in a terminal, and for a notebook: nothing is drawn for a
-script. It appears when something has lasted for two seconds, drawn by a thread that ends with the work.
+The display is for the command line, for a prompt of Python in a terminal, and for a notebook that a person runs:
+nothing is drawn for a script. It appears after two seconds, and is drawn by a thread that ends with the work.
 """
 
 import contextlib
@@ -118,8 +118,11 @@ def step(part: str = "") -> None:
 
 
 def _is_notebook() -> bool:
+    """True if a person runs the cell: one could be asked for input, as by no tool that runs notebooks."""
     ipython: Any = sys.modules.get("IPython")
-    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+    shell: Any = None if ipython is None else ipython.get_ipython()
+    request = shell.get_parent() if hasattr(shell, "get_parent") else {}
+    return bool(request.get("content", {}).get("allow_stdin"))
 
 
 @contextlib.contextmanager

@@ -297,19 +297,31 @@ with p.progress("compiling x"):
 """
 
 
-@pytest.mark.filterwarnings("ignore")  # of Jupyter's own machinery
-def test_a_notebook_shows_it_and_then_is_clean():
+def run_notebook(by_a_person):
+    """The notebook of two cells after its run, and (cell, text) of all that was displayed meanwhile."""
     book = nbformat.v4.new_notebook()
     book.cells = [nbformat.v4.new_code_cell(CELL), nbformat.v4.new_code_cell("1 + 1")]
     shown = []
 
     class Client(NotebookClient):
+        async def async_start_new_kernel_client(self):
+            client = await super().async_start_new_kernel_client()
+            client.allow_stdin = by_a_person  # as Jupyter says it
+            return client
+
         def process_message(self, message, cell, cell_index):
             if message["header"]["msg_type"] in ("display_data", "update_display_data"):
                 shown.append((cell_index, message["content"]["data"].get("text/plain")))
             return super().process_message(message, cell, cell_index)
 
     Client(book, timeout=300, kernel_name="python3").execute()
+    nbformat.validate(book)
+    return book, shown
+
+
+@pytest.mark.filterwarnings("ignore")  # of Jupyter's own machinery
+def test_a_notebook_shows_it_and_then_is_clean():
+    book, shown = run_notebook(by_a_person=True)
     texts = [text for _, text in shown]
     assert texts[0] == ""
     assert "compiling x · 0 s" in texts
@@ -318,4 +330,10 @@ def test_a_notebook_shows_it_and_then_is_clean():
     assert {index for index, _ in shown} == {0}
     (output,) = book.cells[0].outputs
     assert output.data == {}
-    nbformat.validate(book)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_notebook_that_a_tool_runs_holds_what_its_cells_print():
+    book, shown = run_notebook(by_a_person=False)
+    assert shown == []
+    assert book.cells[0].outputs == []
