@@ -50,7 +50,7 @@ def write_outputs(path: Path, outputs: Mapping[str, Any]) -> None:
     else:  # `np.savez` has parameters of its own, such as `file`, whose names an output may have
         with zipfile.ZipFile(path, "w") as archive:
             for name, x in stored.items():
-                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                     np.lib.format.write_array(file, x, allow_pickle=False)
     show(f"wrote {with_size(path)}")
     show_stored({name: (x.dtype, stored[name].dtype) for name, x in arrays.items()})

@@ -1,5 +1,7 @@
 """`run --output`: what `numpy.load` reads again, and which outputs are refused."""
 
+import zipfile
+
 import numpy as np
 import pytest
 from onnx import parser, save
@@ -60,6 +62,8 @@ def test_a_file_is_replaced_by_an_equal_one(run, tmp_path):
     first = (tmp_path / "out.npz").read_bytes()
     run(two(), "out.npz")
     assert (tmp_path / "out.npz").read_bytes() == first
+    with zipfile.ZipFile("out.npz") as archive:
+        assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}  # not the time of the call
     with np.load("out.npz") as outputs:
         assert outputs.files == ["a", "b"]
 
