@@ -16,6 +16,7 @@ from jaxops.command_line.shared import (
     takes_values,
     with_size,
 )
+from jaxops.errors import UnsupportedError
 
 
 def add(commands: Any) -> None:
@@ -45,7 +46,7 @@ def _export(options: argparse.Namespace) -> int:
     sizes: dict[str, Any] = {name: _size(value) for name, value in pairs(options.size, "--size", first=True).items()}
     with busy("exporting"):
         exported = model.export(sizes=sizes or None, platforms=options.platform)
-        file.write_bytes(exported.serialize())
+        file.write_bytes(_serialised(model, exported))
     weights = Path(f"{file}.safetensors")
     save_file({name: storable(value) for name, value in model.params.items()}, weights)
     names = [v.name for v in model.inputs if v.kind != "optional"]
@@ -57,6 +58,19 @@ def _export(options: argparse.Namespace) -> int:
     types = {name: value.dtype for name, value in model.params.items()}
     show_stored({name: (dtype, in_params(dtype) or dtype) for name, dtype in types.items()})
     return 0
+
+
+def _serialised(model: Any, exported: Any) -> bytes:
+    """The bytes of a program. Raises UnsupportedError for one whose outputs JAX does not serialise, such as strings."""
+    try:
+        return exported.serialize()
+    except ValueError as error:
+        arrays = [v.name for v in model.outputs if v.kind == "tensor" and v.dtype != object]
+        hint = f"\n  hint    leave out strings and maps, in Python: jaxops.onnx.load(…, outputs={arrays}).export()"
+        raise UnsupportedError(
+            f"export: a serialised program cannot have the outputs {', '.join(map(str, model.outputs))}"
+            f"{hint if arrays else ''}"
+        ) from error
 
 
 def _limits(size: Any) -> list[str]:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from jaxops.errors import ArgumentError, SignatureError
 from jaxops.graph.nodes import Graph, Value
 from jaxops.static import Dim
@@ -140,9 +142,7 @@ def fixed(graph: Graph, sizes: Mapping[str, int]) -> Graph:
         return graph
     inputs = named(graph.inputs)
     known(inputs, sizes)
-    for name, number in sizes.items():
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise ArgumentError(f"sizes: '{name}' is {number!r}; it must be an integer of at least 0")
+    check_numbers(sizes)
 
     def numbered(declared: Value, value: Value) -> Value:
         """value: the same input, its sizes named."""
@@ -167,6 +167,13 @@ def known(inputs: Sequence[Value], sizes: Mapping[str, Any]) -> None:
     if unknown:
         listing = ", ".join(map(repr, there)) or "none: all sizes are numbers"
         raise ArgumentError(f"sizes: no input has a size named {unknown[0]!r}; the names are {listing}")
+
+
+def check_numbers(sizes: Mapping[str, Any]) -> None:
+    """Raises ArgumentError for a size that is not an integer of at least 0."""
+    for name, number in sizes.items():
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 0:
+            raise ArgumentError(f"sizes: '{name}' is {number!r}; it must be an integer of at least 0")
 
 
 def _number(size: int | str | None, sizes: Mapping[str, int], declared: int | str | None) -> int | str | None:

@@ -37,6 +37,7 @@ from jaxops.command_line import main
         (["plot", "absent.onnx", "absent/sums.svg"], "absent/sums.svg: there is no folder 'absent' to write to"),
         (["export", "absent.onnx", "absent/f"], "absent/f: there is no folder 'absent' to write to"),
         (["export", "{model}", "f", "--platform=abacus"], "export: unknown platform 'abacus'; name some of cpu, cuda"),
+        (["export", "{model}", "f", "--size=N=-1"], "sizes: 'N' is -1; it must be an integer of at least 0"),
         (["operators", "--domain=my.own"], "--domain my.own: jaxops has ai.onnx, ai.onnx.ml, "),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from onnx import helper, numpy_helper, parser, save
 from safetensors.flax import load_file
 
-import jaxops
+import jaxops.onnx
 from jaxops.command_line import main
 from jaxops.compiler import pipeline
 from jaxops.onnx.catalogue import operators
@@ -221,6 +221,23 @@ def test_export_of_types_that_the_file_of_parameters_lacks(tmp_path, capsys, nam
     x = np.ones((3, 2), np.float32)
     exported = jax.export.deserialize(bytearray((tmp_path / "f").read_bytes()))
     np.testing.assert_array_equal(exported.call(params, x, np.float32(0.5))[0], [2, 3, 4, 5])
+
+
+def test_export_of_strings(tmp_path, capsys):
+    """A classifier's labels; JAX traces them, but does not serialise them."""
+    path = tmp_path / "labels.onnx"
+    text = """<ir_version: 9, opset_import: ["": 18, "ai.onnx.ml": 3]>
+    g (float[N,2] x) => (string[N] label, float[N,2] y) { i = ArgMax<axis = 1, keepdims = 0>(x) y = Neg(x)
+        label = ai.onnx.ml.LabelEncoder<keys_int64s = [0, 1], values_strings = ["cat", "dog"]>(i) }"""
+    save(parser.parse_model(text), path)
+    assert main(["export", str(path), str(tmp_path / "f")]) == 1
+    assert capsys.readouterr().err == (
+        "jaxops: export: a serialised program cannot have the outputs label: string[N], y: float32[N, 2]\n"
+        "  hint    leave out strings and maps, in Python: jaxops.onnx.load(…, outputs=['y']).export()\n"
+    )
+    assert list(tmp_path.iterdir()) == [path]
+    exported = jaxops.onnx.load(path, outputs=["y"]).export()
+    assert jax.export.deserialize(exported.serialize()).out_avals[0].shape[1] == 2
 
 
 def test_to_python(tmp_path, monkeypatch, capsys):

@@ -165,6 +165,8 @@ def _specs(inputs: Sequence[Value], meanings: Mapping[str, str], limits: Limits)
             f"sizes: {renamed} with the constraints {limits.asked_for} are not symbolic sizes: {problem}"
         ) from error
 
+    names_of.check_numbers({name: size for name, size in values.items() if isinstance(size, int)})
+
     def spec(value: Value) -> jax.ShapeDtypeStruct:
         sizes = [
             d if isinstance(d, int) else names_of.expression(d, values) for d in value.shape or () if d is not None

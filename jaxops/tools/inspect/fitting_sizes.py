@@ -52,6 +52,7 @@ def example(
             raise ArgumentError(
                 f"{subject}: the model has no size '{name}'; its sizes are: {', '.join(names) or 'none'}"
             )
+    names_of.check_numbers(sizes)
     for formal in inputs:
         if formal.name not in arrays:
             _check(formal, subject)

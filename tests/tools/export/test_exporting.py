@@ -213,6 +213,8 @@ def test_a_size_is_fixed_at_load():
         (lambda: jaxops.onnx.load(PAIR).export(["seq"]), SignatureError, r"is not a dictionary"),
         (lambda: jaxops.onnx.load(PAIR).export({"seq": 2.5}), ArgumentError, r"'seq' is 2.5; give a number, a name"),
         (lambda: jaxops.onnx.load(PAIR).export({"seq": "2 <= s <= 5"}), ArgumentError, r"one comparison at a time"),
+        (lambda: jaxops.onnx.load(PAIR).export({"seq": -1}), ArgumentError, r"'seq' is -1; it must be an integer"),
+        (lambda: jaxops.onnx.load(PAIR).export({"seq": "-1"}), ArgumentError, r"'seq' is -1; it must be an integer"),
         (lambda: jaxops.onnx.load(PAIR).export({"seq": "s +"}), ArgumentError, r"are not symbolic sizes: .*syntax"),
     ],
 )

@@ -99,6 +99,16 @@ def test_it_says_which_to_give():
         static.summary()
     with pytest.raises(ArgumentError, match="plot: the model has no size 'Z'; its sizes are: N, H, W"):
         jaxops.onnx.load(WINDOW).plot(sizes={"Z": 2})
+    for number in (-1, 2.5, "b", True):
+        with pytest.raises(ArgumentError, match=rf"sizes: 'N' is {number!r}; it must be an integer of at least 0"):
+            model.summary(sizes={"N": number})
+
+
+def test_a_size_may_be_a_number_of_numpy():
+    model = jaxops.onnx.load(WINDOW, sizes={"N": np.int64(3)})
+    assert model.inputs[0].shape[0] == 3
+    assert "float32[3" in str(model.summary())
+    assert "float32[3" in str(jaxops.onnx.load(WINDOW).summary(sizes={"N": np.int64(3)}))
 
 
 def test_commands_make_up_inputs_that_fit(tmp_path, capsys, monkeypatch):
