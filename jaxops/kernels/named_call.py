@@ -22,6 +22,7 @@ from jaxops.kernels.target import Target, this_machine
 from jaxops.static import (
     Primitive,
     ShapedArray,
+    Sizes,
     ad,
     batching,
     enable_x64,
@@ -236,8 +237,9 @@ class NamedCall:
             if any(closed is not form for closed in more):
                 functions = {platform: jaxpr_as_fun(closed) for platform, closed in forms.items()}
                 form = jax.make_jaxpr(functools.partial(lax.platform_dependent, **functions))(*types)
-            context = context.replace(avals_in=form.in_avals, avals_out=form.out_avals)
-            return mlir.lower_fun(jaxpr_as_fun(form), multiple_results=True)(context, *operands)
+            shapes = [y.shape for y in context.avals_out]
+            context = context.replace(avals_in=form.in_avals)
+            return mlir.lower_fun(_reshaped(jaxpr_as_fun(form), shapes), multiple_results=True)(context, *operands)
 
 
 def named_call(equation: Any) -> NamedCall | None:
@@ -249,6 +251,13 @@ def plain_jaxpr(equation: Any) -> Any:
     """The closed jaxpr of the plain form of an equation that is a named call; None for another equation."""
     call = named_call(equation)
     return None if call is None else call.jaxpr(equation.params["call"], [v.aval for v in equation.invars])
+
+
+def _reshaped(form: Form, shapes: Sequence[Sizes]) -> Form:
+    """Gives the results of the form these shapes: where it computes a size, the call may know the number."""
+    return lambda *operands: [
+        y if y.shape == shape else lax.reshape(y, shape) for y, shape in zip(form(*operands), shapes, strict=True)
+    ]
 
 
 def _lowered_for(platform: str) -> Target:
