@@ -76,4 +76,5 @@ def test_graphs_of_cuda_have_all_that_xla_puts_there(tmp_path):
     text = "".join(path.read_text() for path in tmp_path.glob("**/*options*") if path.is_file())
     found = set(re.findall(r"xla_gpu_enable_command_buffer: (\w+)", text))
     assert {"FUSION", "CUBLAS"} <= found
-    assert found | {"CONVOLUTION"} == {*xla_options._IN_GRAPHS.split(","), *(x for x in found if "COLLECTIVE" in x)}
+    found |= {"CONVOLUTION", "CONDITIONAL"}  # jaxlib 0.10.1 knows branches, too, but leaves them out by default
+    assert found == {*xla_options._IN_GRAPHS.split(","), *(x for x in found if "COLLECTIVE" in x)}
