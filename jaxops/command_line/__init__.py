@@ -4,6 +4,7 @@ A module for each kind of command, and one that they share.
 """
 
 import argparse
+import io
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -46,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(others)}")
     if others:
         options.files += others
+    if isinstance(sys.stdout, io.TextIOWrapper):  # as stderr does; a pipe may have an encoding of few characters
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         require("the command line", "rich")
         return options.run(options)

@@ -1,6 +1,7 @@
 """`python -m jaxops`: what each command prints and writes."""
 
 import importlib.metadata
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -292,6 +293,14 @@ def test_check_lists_the_operators(model, tmp_path, capsys):
     save(proto, path)
     assert main(["check", str(path)]) == 1
     assert "missing: not in opset 18; the standard has no such operator" in capsys.readouterr().out
+
+
+def test_an_encoding_of_few_characters_is_enough(model):
+    """That of a pipe on Windows, or in an old locale."""
+    command = [sys.executable, "-m", "jaxops", "summary", str(model), "--size=N=2"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, env=environment, check=True)
+    assert b"sums \\xb7 opset" in done.stdout
 
 
 def test_version(capsys):
