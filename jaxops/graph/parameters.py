@@ -5,7 +5,8 @@ traced operands make (Constant, ConstantOfShape, Range, a Cast of a table), ente
 wherever they stand: subgraphs and function bodies included. Static stay: what the walk over static inputs reached;
 integers and booleans (indices, axes, masks), as `jax.grad` over the parameters wants floating point, but not large
 arrays of bytes, which are quantised weights; and single numbers (an epsilon, the 3.0 of a Pow, a mask's -inf), which
-are constants of a formula: gradient descent must not train them. A caller may decide otherwise.
+are constants of a formula: gradient descent must not train them. But the bias of a layer with one output is a
+parameter, as are the other weights of layers: see `_weights_of_layers`. A caller may decide otherwise.
 
 Not every parameter is trained: running statistics, masks, what nodes generate, and integers are not.
 """
@@ -24,10 +25,12 @@ from jaxops.graph.interpreter import run_node
 from jaxops.graph.nodes import Graph, Node, Tensor
 from jaxops.graph.static_analysis import Needs
 from jaxops.memory import fits
-from jaxops.signature import STATISTICS
+from jaxops.signature import BIAS, STATISTICS, WEIGHT, role
 
 # From this many elements on, bytes are data rather than structure; along one axis they may be zero points of channels.
 _LARGE, _LONG = 1024, 1 << 16
+# Kinds of operators whose weights are trained, also where they are single numbers.
+_LAYERS = {"convolution", "linear", "normalization", "activation"}
 # The number that a mask adds to a score that must not count: from BERT's -10,000 to -inf.
 _LEFT_OUT = -9999.0
 
@@ -142,12 +145,13 @@ class _Split:
     def graph(self, graph: Graph, outer: Mapping[str, Any], owner: str) -> Graph:
         """A graph with its constants told apart. outer: the static values of the graphs around it."""
         needed = self.needs.get(graph, {})
+        weights = _weights_of_layers(graph)
         static: dict[str, Any] = dict(graph.static)
         params: dict[str, str] = {}
 
         def keep(name: str, tensor: Tensor, value: Any = None, generated: bool = False) -> None:
             # A broadcast view that only a Shape reads stays a view.
-            if (value is None or fits(value)) and self._is_parameter(name, tensor, needed):
+            if (value is None or fits(value)) and self._is_parameter(name, tensor, needed, name in weights):
                 params[name] = self._enter(name, tensor, owner)
                 if generated:
                     self.fixed.add(params[name])
@@ -188,13 +192,13 @@ class _Split:
             self._bodies[key] = self.graph(graph, visible, owner)
         return self._bodies[key]
 
-    def _is_parameter(self, name: str, tensor: Tensor, needed: Needs) -> bool:
+    def _is_parameter(self, name: str, tensor: Tensor, needed: Needs, is_weight: bool) -> bool:
         self.constants.add(name)
         chosen = self.choices.of(name)
         if chosen is False and (name in needed or tensor.dtype == object):
             why = str(needed[name]) if name in needed else "it holds strings"
             raise ArgumentError(f"`static`: '{name}' must be known while tracing: {why}")
-        return (name not in needed and _is_parameter(tensor)) if chosen is None else not chosen
+        return (name not in needed and _is_parameter(tensor, is_weight)) if chosen is None else not chosen
 
     def _enter(self, name: str, tensor: Tensor, owner: str) -> str:
         """The name of a new parameter: its own, or where that is taken, with the node it belongs to before it."""
@@ -205,14 +209,32 @@ class _Split:
         return unique
 
 
+def _weights_of_layers(graph: Graph) -> set[str]:
+    """The single numbers that are weights: those of layers, and what an Add adds to a product with an initializer.
+
+    Exporters write a bias so, with the shape (1,), where an epsilon is a scalar.
+    """
+    singles = {name: t.shape for name, t in graph.initializers.items() if _is_continuous(t) and math.prod(t.shape) == 1}
+    names, products = set[str](), set[str]()
+    for node in graph.nodes if singles else ():
+        roles = {name: role(node.operator.function, k) for k, name in enumerate(node.inputs) if name in singles}
+        if node.operator.traits.kind in _LAYERS:
+            names.update(name for name, named in roles.items() if named in (WEIGHT, BIAS))
+            if not graph.initializers.keys().isdisjoint(node.inputs):
+                products.update(node.outputs)
+        elif products.intersection(node.inputs):
+            names.update(name for name, named in roles.items() if named == BIAS and singles[name])
+    return names
+
+
 def _is_continuous(tensor: Tensor) -> bool:
     return is_float(tensor.dtype) or tensor.dtype.kind == "c"
 
 
-def _is_parameter(tensor: Tensor) -> bool:
+def _is_parameter(tensor: Tensor, is_weight: bool) -> bool:
     size = math.prod(tensor.shape)
     if _is_continuous(tensor):
-        return size != 1
+        return size != 1 or is_weight
     bytes_ = tensor.dtype.itemsize == 1 and tensor.dtype.kind != "b"
     return bytes_ and size >= (_LARGE if len(tensor.shape) > 1 else _LONG)
 

@@ -126,3 +126,49 @@ def test_optax_and_equinox_take_it():
     grads = jax.grad(lambda p: found.apply(equinox.combine(p, kept), X).sum())(trained)
     assert {name for name, g in grads.items() if g is not None} == {"w", "scale", "bias"}
     chex.assert_tree_all_finite(grads)
+
+
+def test_single_numbers_of_layers_are_trained():
+    """The bias of a layer with one output, by Gemm, by Conv and by MatMul with Add; and the slope of PyTorch's PReLU."""
+    net = load(
+        model(
+            """main (float[N,1,3] x) => (float[N,1,1] y) {
+                c = Conv(x, filter, conv_bias) n = BatchNormalization(c, scale, shift, mean, var)
+                p = PRelu(n, slope) m = MatMul(p, w) a = Add(m, bias) e = Add(a, epsilon) t = Mul(e, third)
+                f = Flatten(t) g = Gemm(f, v, last) y = Unsqueeze(g, one)
+            }""",
+            initializers={
+                "filter": np.full((1, 1, 1), 2, np.float32),
+                "conv_bias": np.float32([0.5]),
+                **{name: np.float32([1]) for name in ("scale", "shift", "mean", "var")},
+                "slope": np.float32([[0.25]]),
+                "w": np.ones((3, 1), np.float32),
+                "bias": np.float32([0.1]),
+                "epsilon": np.float32(1e-6),
+                "third": np.float32([1 / 3]),
+                "v": np.float32([[3]]),
+                "last": np.float32([0.2]),
+                "one": np.int64([1]),
+            },
+        )
+    )
+    layers = {"filter", "conv_bias", "scale", "shift", "slope", "w", "bias", "v", "last"}
+    assert {name for name, trained in net.trainable.items() if trained} == layers
+    assert net.params.keys() - layers <= {"mean", "var"}
+    x = X[:, None]
+    grads = jax.grad(lambda params: net.apply(params, x).sum())(net.params)
+    assert all(np.all(grads[name]) for name in layers)
+    assert float(grads["last"][0]) == len(x)
+
+
+def test_single_numbers_of_a_formula_are_not_trained():
+    """An epsilon beside a product of two results, as in linear attention, and what an Add without a product adds."""
+    net = load(
+        model(
+            """main (float[N,3] x) => (float[N,N] y) {
+                t = Transpose(x) m = MatMul(x, t) a = Add(m, epsilon) r = Relu(a) y = Add(r, epsilon)
+            }""",
+            initializers={"epsilon": np.float32([1e-6])},
+        )
+    )
+    assert not net.params
