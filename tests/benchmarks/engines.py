@@ -49,6 +49,43 @@ def by_jaxops(folder, precision=None, cached=False):
     return opened
 
 
+def by_apply(folder):
+    """In a program of the user's own, with the parameters as an argument."""
+    import jax
+
+    import jaxops.onnx
+
+    def opened(path):
+        model = jaxops.onnx.load(path)
+        params, run = jax.device_put(model.params), jax.jit(model.apply)
+        return lambda inputs: [np.asarray(y) for y in jax.tree.leaves(run(params, inputs))]
+
+    return opened
+
+
+def by_pair(folder):
+    """In a program of the user's own, with parameters that were prepared once."""
+    import jax
+
+    import jaxops
+    import jaxops.onnx
+
+    def opened(path):
+        model, pairs = jaxops.onnx.load(path), []
+
+        def call(inputs):
+            if not pairs:
+                prepare, run = model.specialize(inputs)
+                options = jaxops.compiler_options()
+                pairs.append((prepare(model.params), jax.jit(run, compiler_options=options)))
+            ((prepared, run),) = pairs
+            return [np.asarray(y) for y in jax.tree.leaves(run(prepared, inputs))]
+
+        return call
+
+    return opened
+
+
 def by_openvino(folder, **options):
     import openvino
 
@@ -64,6 +101,8 @@ ENGINES = {
     "onnxruntime": by_onnxruntime,
     "jaxops": by_jaxops,
     "jaxops-cached": partial(by_jaxops, cached=True),
+    "jaxops-apply": by_apply,
+    "jaxops-specialize": by_pair,
     "jaxops-bfloat16": partial(by_jaxops, precision="bfloat16"),
     "openvino-f32": partial(by_openvino, INFERENCE_PRECISION_HINT="f32"),
     "openvino": by_openvino,  # in its own default: bfloat16 where the processor multiplies it

@@ -34,7 +34,7 @@ from rich.progress import track
 from rich.table import Table
 
 from jaxops.compiler import pipeline
-from jaxops.compiler.xla_options import compiler_options
+from jaxops.compiler.xla_options import program_options
 from jaxops.kernels import named_call
 from jaxops.kernels.convolution.im2col import as_columns
 from jaxops.kernels.convolution.select_cpu import cpu_form
@@ -49,7 +49,7 @@ STARTS, STARTED = ("defer elementwise", "split layers", "lift scalar constants",
 
 @functools.cache
 def _jitted(model):
-    return jax.jit(model.apply, compiler_options=compiler_options(this_machine()))
+    return jax.jit(model.apply, compiler_options=program_options(this_machine()))
 
 
 def whole(model, *inputs):
@@ -111,7 +111,7 @@ LEVERS = {
         lambda *_: None,
     ),
     "normal distribution": {"jaxops.kernels.normal_cdf.weighed": jax.nn.gelu},
-    "compiler options": {"jaxops.compiler.pipeline.compiler_options": lambda target, operations: None},
+    "compiler options": {"jaxops.compiler.pipeline.program_options": lambda target, operations: None},
 }
 
 

@@ -12,8 +12,9 @@ import pytest
 from jax import lax
 from programs import TARGET, inlined
 
+import jaxops as jo
 from jaxops.compiler import xla_options
-from jaxops.kernels.target import Target
+from jaxops.kernels.target import Target, this_machine
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,7 @@ from jaxops.kernels.target import Target
     ],
 )
 def test_loops_are_wide_where_that_was_measured(features, width):
-    options = xla_options.compiler_options(Target("cpu", frozenset(features)))
+    options = xla_options.program_options(Target("cpu", frozenset(features)))
     assert options.get("xla_cpu_prefer_vector_width") == width
     x = np.arange(5000, dtype=np.float32)
     np.testing.assert_array_equal(jax.jit(lambda x: x * x, compiler_options=options)(x), x * x)
@@ -52,7 +53,7 @@ def rounded(x):
 )
 def test_loops_that_round_and_pad_pictures_have_vectors(fn, level):
     x = np.linspace(-30, 30, 16 * 40 * 40, dtype=np.float32).reshape(1, 40, 40, 16)
-    options = xla_options.compiler_options(TARGET, inlined(fn, x).operations)
+    options = xla_options.program_options(TARGET, inlined(fn, x).operations)
     assert options["xla_backend_optimization_level"] == level
     np.testing.assert_array_equal(jax.jit(fn, compiler_options=options)(x), fn(x))
 
@@ -62,7 +63,7 @@ def test_loops_that_round_and_pad_pictures_have_vectors(fn, level):
     [(Target("gpu", frozenset({"cuda"})), True), (Target("gpu"), False), (Target("tpu"), False)],
 )
 def test_graphs_of_cuda_have_convolutions(target, convolutions):
-    options = xla_options.compiler_options(target)
+    options = xla_options.program_options(target)
     assert bool(options) == convolutions
     jax.jit(jnp.sin, compiler_options=options)(1.0)  # XLA knows the names
 
@@ -78,3 +79,10 @@ def test_graphs_of_cuda_have_all_that_xla_puts_there(tmp_path):
     assert {"FUSION", "CUBLAS"} <= found
     found |= {"CONVOLUTION", "CONDITIONAL"}  # jaxlib 0.10.1 knows branches, too, but leaves them out by default
     assert found == {*xla_options._IN_GRAPHS.split(","), *(x for x in found if "COLLECTIVE" in x)}
+
+
+def test_those_of_a_callers_program_leave_the_level_alone():
+    ours = xla_options.program_options(this_machine()) or {}
+    assert jo.compiler_options() == {k: v for k, v in ours.items() if k != "xla_backend_optimization_level"}
+    double = jax.jit(lambda x: x * 2, compiler_options=jo.compiler_options())
+    np.testing.assert_array_equal(double(np.arange(5000.0)), 2 * np.arange(5000.0))

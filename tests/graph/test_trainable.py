@@ -129,7 +129,7 @@ def test_optax_and_equinox_take_it():
 
 
 def test_single_numbers_of_layers_are_trained():
-    """The bias of a layer with one output, by Gemm, by Conv and by MatMul with Add; and the slope of PyTorch's PReLU."""
+    """The bias of a layer with one output, by Gemm, Conv, and MatMul with Add; and the slope of PyTorch's PReLU."""
     net = load(
         model(
             """main (float[N,1,3] x) => (float[N,1,1] y) {
