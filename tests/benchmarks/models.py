@@ -8,8 +8,8 @@
 Names such as light_resnet50 are files of the onnx package, whose weights are all one value. Each engine runs in
 processes of its own (`engines.py` says what is measured), in turns, as the machine may be shared; the best of each
 figure counts. Ratios are to onnxruntime; their geometric means are over the models in `report.COUNTED`, and what else
-was measured stands below them. `jaxops-cached` finds its programs compiled: its start is what counts. `jaxops-apply` and
-`jaxops-specialize` are programs of the user's own: jit(model.apply), and the pair of model.specialize with
+was measured stands below them. `jaxops-cached` finds its programs compiled: its start is what counts. `jaxops-apply`
+and `jaxops-specialize` are programs of the user's own: `jax.jit(model.apply)`, and the pair of `model.specialize` with
 `jaxops.compiler_options()`.
 """
 
