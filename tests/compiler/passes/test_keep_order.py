@@ -12,7 +12,7 @@ from programs import TARGET, inlined
 import jaxops as jo
 from jaxops.compiler.ir import run
 from jaxops.compiler.passes.keep_order import keep_order
-from jaxops.compiler.xla_options import compiler_options
+from jaxops.compiler.xla_options import program_options
 from jaxops.kernels.target import this_machine
 from jaxops.onnx import load
 
@@ -188,7 +188,7 @@ def test_what_stands_between(name):
         def call(x, w):
             return run(program, [x, w])
 
-        return jax.jit(call, compiler_options=compiler_options(this_machine())).lower(x, W).compile()
+        return jax.jit(call, compiler_options=program_options(this_machine())).lower(x, W).compile()
 
     plain, kept = compiled(program), compiled(ordered)
     np.testing.assert_allclose(kept(x, W)[0], fn(jnp.asarray(x), jnp.asarray(W)), rtol=1e-5)

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from programs import primitives, specialized
 
 import jaxops.onnx
-from jaxops.compiler.xla_options import compiler_options
+from jaxops.compiler.xla_options import program_options
 from jaxops.kernels.matmul import vector
 from jaxops.kernels.matmul.vector import column_product, mean_of_places, row_product
 from jaxops.kernels.target import this_machine
@@ -25,7 +25,7 @@ RNG = np.random.default_rng(0)
 
 
 def compiled(fn, *operands):
-    return jax.jit(fn, compiler_options=compiler_options(this_machine())).lower(*operands).compile()
+    return jax.jit(fn, compiler_options=program_options(this_machine())).lower(*operands).compile()
 
 
 def operations(program):
