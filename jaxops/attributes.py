@@ -122,7 +122,7 @@ def element_type(op: str, operand: str, value: Any) -> np.dtype:
         dtype = None if value is None else np.dtype(value)  # np.dtype(None) is float64
     except (TypeError, ValueError, SyntaxError):  # 'f4,' begins a structure
         dtype = None
-    if dtype is None or not (dtype.kind in "bUSTO" or jnp.issubdtype(dtype, jnp.number)):
+    if dtype is None or not (dtype.kind in "bUSTO" or jnp.issubdtype(dtype, jnp.number) or is_float(dtype)):
         raise DTypeError(
             f"{op}: `{operand}` is {value!r}; it must be an element type, such as np.float32, or str for strings"
         )

@@ -36,9 +36,13 @@ def type_name(value: Any) -> str:
     return "int64" if is_symbolic(value) else "string" if value.dtype.kind in "USTO" else value.dtype.name
 
 
+# JAX has no arrays of these; static values may have them. JAX 0.10.1 does not know that they are floats.
+_FLOAT6 = {"float6_e2m3fn", "float6_e3m2fn"}
+
+
 def is_float(dtype: Any) -> bool:
     """Returns True for a floating-point type, including those of 8 and 4 bits."""
-    return jnp.issubdtype(dtype, jnp.floating)
+    return jnp.issubdtype(dtype, jnp.floating) or getattr(dtype, "name", "") in _FLOAT6
 
 
 def accumulation_type(*dtypes: Any) -> np.dtype:
