@@ -5,6 +5,9 @@ runs in panels instead, of which the floats stay in a cache: a row costs what it
 what they cost with float32. The weights of each place in a byte are a matrix of their own, which meets its columns of
 the other operand: to lay them side by side takes longer than the product. On two cores of AMD, in µs, with float32
 weights, as XLA has it, in panels: 1×768×3072 290, 960, 330; 4 rows 780, 5300, 470; 64 rows 2060, 6500, 2100.
+
+What takes half of the time for a row, and 100 ms to compile where panels take 40: a sum of all blocks, block by block,
+in one loop. A token of a Llama of 110 million weights took 11 to 15 ms, not 18, and its program 12 s to compile, not 4.
 """
 
 import functools
