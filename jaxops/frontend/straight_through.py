@@ -1,6 +1,7 @@
 """Graphs in which a derivative passes what is quantized and dequantized again."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -59,16 +60,19 @@ def with_straight_through(graph: Graph) -> Graph:
 
 
 def _rewritten(graph: Graph, outer: Mapping[str, Node], bodies: dict[Graph, Graph]) -> Graph:
+    """outer: what makes the values that a subgraph may capture. bodies: those of functions that are rewritten."""
     makers = dict(outer)
     nodes = []
+
+    def nested(inner: Graph, node: Node) -> Graph:
+        if inner is not node.body:
+            return _rewritten(inner, makers, bodies)
+        if inner not in bodies:
+            bodies[inner] = _rewritten(inner, {}, bodies)
+        return bodies[inner]
+
     for node in graph.nodes:
-        subgraphs = {name: _rewritten(inner, makers, bodies) for name, inner in node.subgraphs.items()}
-        node = dataclasses.replace(node, attributes={**node.attributes, **subgraphs}) if subgraphs else node
-        if node.body is not None:
-            if node.body not in bodies:
-                bodies[node.body] = _rewritten(node.body, {}, bodies)
-            node = dataclasses.replace(node, body=bodies[node.body])
-        node = _joined(node, makers)
+        node = _joined(node.with_nested(functools.partial(nested, node=node)), makers)
         makers.update((name, node) for name in node.outputs if name)
         nodes.append(node)
     return dataclasses.replace(graph, nodes=tuple(nodes))

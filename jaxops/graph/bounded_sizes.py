@@ -96,9 +96,4 @@ def _bounded_node(node: Node, sizes: Mapping[str, int], rebuilt: dict[Graph, Gra
         if size is not None:
             attributes = {**node.attributes, "size": size}
             node = dataclasses.replace(node, operator=BoundedOperator(node.operator), attributes=attributes)
-    subgraphs = {name: _bounded(inner, sizes, rebuilt) for name, inner in node.subgraphs.items()}
-    if any(inner is not node.subgraphs[name] for name, inner in subgraphs.items()):
-        node = dataclasses.replace(node, attributes={**node.attributes, **subgraphs})
-    if node.body is not None and (body := _bounded(node.body, sizes, rebuilt)) is not node.body:
-        node = dataclasses.replace(node, body=body)
-    return node
+    return node.with_nested(lambda inner: _bounded(inner, sizes, rebuilt))

@@ -1,7 +1,7 @@
 """A model as frozen dataclasses: what reading gives, binding completes and tracing walks over."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -95,6 +95,14 @@ class Node:
         yield from self.subgraphs.values()
         if self.body is not None:
             yield self.body
+
+    def with_nested(self, rewrite: Callable[["Graph"], "Graph"]) -> "Node":
+        """The node with rewritten subgraphs and body; the node itself where all stay the same."""
+        subgraphs = {name: rewrite(graph) for name, graph in self.subgraphs.items()}
+        body = None if self.body is None else rewrite(self.body)
+        if body is self.body and all(graph is self.subgraphs[name] for name, graph in subgraphs.items()):
+            return self
+        return replace(self, attributes={**self.attributes, **subgraphs}, body=body)
 
     def uses(self) -> Iterator[str]:
         """The names it reads, those that its subgraphs capture included."""

@@ -6,7 +6,7 @@ wherever they stand: subgraphs and function bodies included. Static stay: what t
 integers and booleans (indices, axes, masks), as `jax.grad` over the parameters wants floating point, but not large
 arrays of bytes, which are quantised weights; and single numbers (an epsilon, the 3.0 of a Pow, a mask's -inf), which
 are constants of a formula: gradient descent must not train them. But the bias of a layer with one output is a
-parameter, as are the other weights of layers: see `_weights_of_layers`. A caller may decide otherwise.
+parameter, as are the other weights of layers: see `single_weights`. A caller may decide otherwise.
 
 Not every parameter is trained: running statistics, masks, what nodes generate, and integers are not.
 """
@@ -121,14 +121,10 @@ def renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
     def walk(graph: Graph) -> Graph:
         if graph not in done:
             params = {name: names[param] for name, param in graph.params.items()}
-            done[graph] = dataclasses.replace(graph, params=params, nodes=tuple(map(node, graph.nodes)))
+            done[graph] = dataclasses.replace(
+                graph, params=params, nodes=tuple(node.with_nested(walk) for node in graph.nodes)
+            )
         return done[graph]
-
-    def node(node: Node) -> Node:
-        if node.body is not None:
-            return dataclasses.replace(node, body=walk(node.body))
-        inner = {name: walk(subgraph) for name, subgraph in node.subgraphs.items()}
-        return dataclasses.replace(node, attributes={**node.attributes, **inner}) if inner else node
 
     return walk(graph)
 
@@ -145,7 +141,7 @@ class _Split:
     def graph(self, graph: Graph, outer: Mapping[str, Any], owner: str) -> Graph:
         """A graph with its constants told apart. outer: the static values of the graphs around it."""
         needed = self.needs.get(graph, {})
-        weights = _weights_of_layers(graph)
+        weights = single_weights(graph)
         static: dict[str, Any] = dict(graph.static)
         params: dict[str, str] = {}
 
@@ -209,8 +205,8 @@ class _Split:
         return unique
 
 
-def _weights_of_layers(graph: Graph) -> set[str]:
-    """The single numbers that are weights: those of layers, and what an Add adds to a product with an initializer.
+def single_weights(graph: Graph) -> set[str]:
+    """The initializers of one number that are weights: those of layers, and what an Add adds to a product with one.
 
     Exporters write a bias so, with the shape (1,), where an epsilon is a scalar.
     """

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 from jaxops import ops
 from jaxops.dtypes import is_float
 from jaxops.graph.nodes import Graph, Node
+from jaxops.graph.parameters import single_weights
 from jaxops.signature import role
 from jaxops.tools.inspect.parameter_paths import path_in_name
 
@@ -44,12 +45,13 @@ def untied(graph: Graph, tied: Tied | None) -> Graph:
     reads = _Reads(graph)
     nodes: list[Node | None] = list(graph.nodes)
     initializers, names = dict(graph.initializers), set(graph.defined)
+    singles = single_weights(graph)
     fixed = reads.captured | {value.name for value in (*graph.inputs, *graph.outputs)}
     waiting = list(initializers)
     while waiting:
         name = waiting.pop()
         tensor = initializers[name]
-        if name in fixed or not (is_float(tensor.dtype) and math.prod(tensor.shape) > 1):
+        if name in fixed or not (is_float(tensor.dtype) and (math.prod(tensor.shape) > 1 or name in singles)):
             continue
         groups: dict[tuple[str, str], list[_Read]] = {}
         for read in reads.of(name):

@@ -63,6 +63,21 @@ def test_gradient_descent_goes_its_own_way_for_each():
     assert not np.allclose(params["zeros"], params["b.bias"])
 
 
+def test_biases_of_layers_with_one_output_are_apart_too():
+    """And so is what a formula reads, which is no parameter."""
+    heads = net(
+        node("Gemm", ["x", "a.weight", "zero"], ["a"], node_name="/a/Gemm"),
+        node("Gemm", ["x", "b.weight", "zero"], ["b"], node_name="/b/Gemm"),
+        node("Mul", ["a", "b"], ["m"], node_name="/Mul"),
+        node("Max", ["m", "zero"], ["y"], node_name="/c/Max"),
+        weights={"a.weight": SQUARE[:, :1], "b.weight": SQUARE[:, 1:2], "zero": np.float32([0])},
+    )
+    model = load(heads)
+    assert set(model.params) == {"a.weight", "zero", "b.weight", "b.bias"}
+    grads = jax.grad(lambda params: jnp.sum(model.apply(params, X + 3)))(model.params)
+    assert not np.allclose(grads["zero"], grads["b.bias"])
+
+
 def lookup(*, head="head"):
     return build(
         node("Gather", ["embed.weight", "ids"], ["e"], node_name="/embed/Gather"),
