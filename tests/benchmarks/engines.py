@@ -115,6 +115,16 @@ def peak():
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024  # in kB
 
 
+def median_call(call):
+    """The median time of later calls, in milliseconds."""
+    calls = []
+    while len(calls) < CALLS or sum(calls) < SECONDS:
+        begin = time.perf_counter()
+        call()
+        calls.append(time.perf_counter() - begin)
+    return statistics.median(calls) * 1e3
+
+
 def measure(engine, path, folder):
     """The figures of one engine, and its outputs."""
     with np.load(folder / "inputs.npz") as file:
@@ -126,12 +136,7 @@ def measure(engine, path, folder):
     outputs = call(inputs)
     moments.append(time.perf_counter())
     imported, start = np.diff(moments).tolist()
-    calls = []
-    while len(calls) < CALLS or sum(calls) < SECONDS:
-        begin = time.perf_counter()
-        call(inputs)
-        calls.append(time.perf_counter() - begin)
-    return {"import": imported, "start": start, "call": statistics.median(calls) * 1e3, "peak": peak()}, outputs
+    return {"import": imported, "start": start, "call": median_call(lambda: call(inputs)), "peak": peak()}, outputs
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Exports the models that benchmarks run, full size with random weights: `python export.py FOLDER [NAME …]`.
+"""Exports the models that benchmarks run, full size with random weights: `export.py FOLDER [NAME …] [--batch 4]`.
 
 Needs torch, torchvision, transformers and onnxscript. Writes FOLDER/NAME.onnx; batch 1 and sequences of 64, where the
-name says no other. `quantize.py` makes quantized ones of them.
+name says no other. `quantize.py` makes quantized ones of them, and `training.py` trains those of `--batch 4`.
 """
 
-import sys
+import argparse
 import warnings
 from pathlib import Path
 
@@ -75,12 +75,18 @@ MODELS = {
 }
 
 
-def main(folder, names):
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    for name in names or MODELS:
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", default=list(MODELS))
+    parser.add_argument("--batch", type=int, default=1, help="times as many examples")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    for name in given.names:
         torch.manual_seed(0)
         model, x = MODELS[name]()
-        path = Path(folder) / f"{name}.onnx"
+        x = x.repeat(given.batch, *[1] * (x.ndim - 1))
+        path = given.folder / f"{name}.onnx"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.onnx.export(model.eval(), (x,), path, input_names=["x"], dynamo=True, external_data=False)
@@ -88,4 +94,4 @@ def main(folder, names):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main()

@@ -1,0 +1,148 @@
+"""A training step beside PyTorch: `python training.py FOLDER [NAME …] [--rounds 3] [--engines …]`; needs torch.
+
+FOLDER/NAME.onnx are the files that `export.py --batch 4` wrote. A step is the gradient of the mean square of the first
+output by all float parameters, and a step down along it, in place. Each engine has a process of its own, and they take
+turns. Prints the time of the load and the first step, the median time of a step, and the peak of the memory; then
+ratios to PyTorch's. `jaxops` is `jax.jit` around `model.apply`, `jaxops-pair` around the pair of
+`model.specialize(transformable=True)`.
+"""
+
+import argparse
+import functools
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from engines import median_call, peak
+from models import example, run_environment
+from report import geometric_mean
+from rich.console import Console
+from rich.table import Table
+
+RATE = 1e-3
+NAMES = ("resnet50", "mobilenet_v3_large", "convnext_tiny", "vit_b_16", "bert_base", "gpt2", "llama_110m")
+
+
+def by_torch(path):
+    import export
+    import torch
+
+    torch.manual_seed(0)
+    model, _ = export.MODELS[path.stem]()
+    model.train(False)  # as the files are: no dropout, and statistics of normalizations that are data
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    (x,) = map(torch.from_numpy, example(path).values())
+
+    def step():
+        loss = model(x).square().mean()
+        loss.backward()
+        with torch.no_grad():
+            for p in parameters:
+                if p.grad is not None:
+                    p -= RATE * p.grad
+                    p.grad = None
+        return loss.item()
+
+    return step
+
+
+def by_jaxops(path, transformable=False):
+    import jax
+    import jax.numpy as jnp
+
+    import jaxops.onnx
+
+    model = jaxops.onnx.load(path)
+    names = [name for name, value in model.params.items() if jnp.issubdtype(value.dtype, jnp.floating)]
+    (x,) = example(path).values()
+    apply = model.apply
+    if transformable:
+        prepare, run = model.specialize(x, transformable=True)
+        apply = lambda params, x: run(prepare(params), x)  # noqa: E731
+
+    def loss(trained, fixed, x):
+        return jnp.square(jax.tree.leaves(apply({**fixed, **trained}, x))[0]).mean()
+
+    def update(trained, fixed, x):
+        value, gradients = jax.value_and_grad(loss)(trained, fixed, x)
+        return jax.tree.map(lambda p, g: p - RATE * g, trained, gradients), value
+
+    params = jax.device_put(model.params)
+    trained = {name: params.pop(name) for name in names}
+    compiled = jax.jit(update, donate_argnums=0)
+
+    def step():
+        nonlocal trained
+        trained, value = compiled(trained, params, x)
+        return float(value)
+
+    return step
+
+
+ENGINES = {
+    "torch": by_torch,
+    "jaxops": by_jaxops,
+    "jaxops-pair": functools.partial(by_jaxops, transformable=True),
+}
+
+
+def measure(engine, path):
+    """The figures of one engine, in a process of its own."""
+    begin = time.perf_counter()
+    step = ENGINES[engine](path)
+    loss = step()
+    start = time.perf_counter() - begin
+    return {"start": start, "step": median_call(step), "peak": peak(), "loss": loss}
+
+
+def run(engine, path):
+    command = [sys.executable, __file__, "--worker", engine, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=run_environment(), check=False)
+    if done.returncode:
+        raise SystemExit(f"{path.stem}: {engine} fails: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def show(figures, engines):
+    """Prints a row for each model, and the geometric means of the ratios to the first engine."""
+    table = Table("model", *(f"{engine}: start s, step ms, peak MiB" for engine in engines), *engines[1:])
+    ratios = {engine: [] for engine in engines[1:]}
+    for name, row in figures.items():
+        base = row[engines[0]]["step"]
+        for engine, values in ratios.items():
+            values.append(row[engine]["step"] / base)
+        cells = [f"{f['start']:.1f}, {f['step']:.1f}, {f['peak']:.0f}" for f in row.values()]
+        table.add_row(name, *cells, *(f"{values[-1]:.2f}" for values in ratios.values()))
+    means = (f"{geometric_mean(values):.2f}" for values in ratios.values())
+    table.add_row("geometric mean", *[""] * len(engines), *means)
+    Console().print(table)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", default=NAMES)
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    figures = {}
+    for name in given.names:
+        best = figures[name] = {}
+        for _ in range(given.rounds):
+            for engine in given.engines:
+                now = run(engine, given.folder / f"{name}.onnx")
+                before = best.get(engine, now)
+                best[engine] = {figure: min(now[figure], before[figure]) for figure in now}
+        if given.json:
+            given.json.write_text(json.dumps(figures, indent=1))
+    show(figures, given.engines)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--worker"]:
+        print(json.dumps(measure(sys.argv[2], Path(sys.argv[3]))))
+    else:
+        main()
