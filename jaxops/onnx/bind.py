@@ -80,7 +80,7 @@ class TypedOperator(Operator):
 
     def body(self, node: Node, inputs: Sequence[Any]) -> Graph:
         """The function body of a node, bound, for inputs of these types and shapes."""
-        schema = self.schema
+        schema = self.schema.proto
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= self.opset]
         attributes = {name: value for name, value in node.attributes.items() if value is not None}
         proto = helper.make_node(self.name, node.inputs, node.outputs, node.name, domain=schema.domain, **attributes)

@@ -120,7 +120,7 @@ class _Counting:
         except (UnsupportedError, ModelError) as error:
             self.add(asked, None, "missing", _first(error, asked))
             return
-        version, items = operator.schema.since_version, node.attributes.items()
+        version, items = operator.schema.since, node.attributes.items()
         attributes = {name: value for name, value in items if not isinstance(value, Reference)}
         status: Status = "body" if operator.fn is None else "function"
         hint = ""

@@ -16,8 +16,10 @@ import numpy as np
 
 from jaxops.dtypes import as_traced, canonical
 from jaxops.errors import ModelError
-from jaxops.onnx.registry import Operator, adapters, find, newest
-from jaxops.onnx.schemas import allowed_types, later_schemas, newest_opset, versions
+from jaxops.frontend.schema import Formal
+from jaxops.frontend.versions import newest
+from jaxops.onnx.registry import Operator, adapters, find
+from jaxops.onnx.schemas import later_schemas, newest_opset, versions
 from jaxops.signature import choices
 
 # Optimisers wrote these into models of any opset: the first version of the standard is meant, …
@@ -52,7 +54,7 @@ class TolerantOperator(Operator):
             permitted[name] = later if current and set(current) <= set(later) else current
         return permitted
 
-    def taken_types(self, formal: Any) -> frozenset[str]:
+    def taken_types(self, formal: Formal) -> frozenset[str]:
         """The types of this version; int32 where it permits int64 alone."""
         types = super().taken_types(formal)
         return types | {"tensor(int32)"} if types == _INT64 else types
@@ -63,7 +65,7 @@ class TolerantOperator(Operator):
         if self.schema.inputs:
             return types
         later = (s for s in later_schemas(self.schema) if len(s.outputs) > position)
-        return types.union(*(allowed_types(s, s.outputs[position].type_str) for s in later))
+        return types.union(*(s.outputs[position].types for s in later))
 
     def complete(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """As the version says, without the notes of tools, which begin with two underscores."""

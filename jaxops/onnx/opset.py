@@ -11,11 +11,12 @@ import numpy as np
 from jaxops.attributes import integer
 from jaxops.dtypes import converted, is_float
 from jaxops.errors import ArgumentError, DTypeError, ShapeError, SignatureError, UnsupportedError
+from jaxops.frontend.schema import Formal
 from jaxops.graph.interpreter import run_node
 from jaxops.graph.nodes import Node
 from jaxops.onnx.bind import with_body
 from jaxops.onnx.registry import Operator, find
-from jaxops.onnx.schemas import OPTIONAL, VARIADIC, allowed_types, is_standard, newest_opset, operators
+from jaxops.onnx.schemas import is_standard, newest_opset, operators
 from jaxops.static import as_array, known
 
 _EMPTY = inspect.Parameter.empty
@@ -77,7 +78,7 @@ def _names(version: int) -> list[str]:
 def _function(name: str, version: int) -> Callable[..., Any]:
     operator = find(name, "", version)
     schema = operator.schema
-    if any(a.type.name == "GRAPH" for a in schema.attributes.values()):
+    if any(a.kind == "GRAPH" for a in schema.attributes.values()):
         raise UnsupportedError(f"{name}: an operator with subgraphs can only be called from a model")
     signature = _signature(operator)
 
@@ -91,7 +92,7 @@ def _function(name: str, version: int) -> Callable[..., Any]:
         checked = {k: _attribute(operator, k, v) for k, v in attributes.items() if v is not None}
         free = n_outputs is None and _variadic(schema.outputs)  # then there are as many as the function makes
         # All outputs of LSTM and its like are optional; a call asks for one of them at least.
-        n_outputs = max(schema.min_output, not free) if n_outputs is None else n_outputs
+        n_outputs = max(schema.output_counts[0], not free) if n_outputs is None else n_outputs
         operator.check_arity([x is not None for x in operands], n_outputs)
         attributes = operator.complete(checked)
         for position, x in enumerate(operands):
@@ -111,32 +112,32 @@ def _function(name: str, version: int) -> Callable[..., Any]:
 
     inputs_by_name = {formal.name for formal in schema.inputs}
     call.__name__ = call.__qualname__ = name
-    call.__doc__ = _text(schema, version)
+    call.__doc__ = _text(schema.proto, version)
     call.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
     return call
 
 
 def _variadic(formals: Sequence[Any]) -> bool:
-    return bool(formals) and formals[-1].option == VARIADIC
+    return bool(formals) and formals[-1].option == "variadic"
 
 
 def _signature(operator: Operator) -> inspect.Signature:
     schema = operator.schema
     parameters = []
     for formal in schema.inputs:
-        if formal.option == VARIADIC:
+        if formal.option == "variadic":
             parameters.append(inspect.Parameter(formal.name, inspect.Parameter.VAR_POSITIONAL))
         else:
-            optional = formal.option == OPTIONAL
+            optional = formal.option == "optional"
             default = None if optional else _EMPTY
             parameters.append(inspect.Parameter(formal.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default))
-    defaults = operator.defaults
+    defaults = schema.defaults
     input_names = {p.name for p in parameters}
     for name, attribute in schema.attributes.items():
         if name not in input_names:
             default = _EMPTY if attribute.required else defaults.get(name)
             parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
-    if schema.max_output > schema.min_output:
+    if schema.output_counts[0] != schema.output_counts[1]:
         parameters.append(inspect.Parameter("n_outputs", inspect.Parameter.KEYWORD_ONLY, default=None))
     if "rng" in operator.parameters:
         parameters.append(inspect.Parameter("rng", inspect.Parameter.KEYWORD_ONLY, default=None))
@@ -164,14 +165,14 @@ def _operands(operator: Operator, inputs: Sequence[Any], named: Mapping[str, Any
         subject = f"{operator.version}: input {k} `{formal.name}`"
         if isinstance(x, jax.Array) and not isinstance(x.dtype, np.dtype):
             raise DTypeError(f"{subject} holds {x.dtype.name}, which are not numbers")
-        listed = x is not None and not hasattr(x, "dtype") and _is_sequence(operator, formal.type_str, x)
+        listed = x is not None and not hasattr(x, "dtype") and _is_sequence(formal, x)
         if listed and not (isinstance(x, list | tuple) and all(hasattr(item, "dtype") for item in x)):
             raise SignatureError(f"{subject} is {x!r:.80}; it must be a list of arrays")
     # Which element type a type variable has, as far as arrays say it. Other types are refused later.
-    bound = {f.type_str: x.dtype for f, x in pairs if hasattr(x, "dtype") and is_standard(x.dtype)}
+    bound = {f.kind: x.dtype for f, x in pairs if hasattr(x, "dtype") and is_standard(x.dtype)}
     return [
-        x if x is None or hasattr(x, "dtype") or _is_sequence(operator, f.type_str, x)
-        else _array(f"{operator.version}: input `{f.name}`", x, bound.get(f.type_str))
+        x if x is None or hasattr(x, "dtype") or _is_sequence(f, x)
+        else _array(f"{operator.version}: input `{f.name}`", x, bound.get(f.kind))
         for f, x in pairs
     ]  # fmt: skip
 
@@ -184,9 +185,9 @@ def _formals(operator: Operator, operands: Sequence[Any]) -> list[Any]:
     return [formals[min(i, len(formals) - 1)] for i in range(len(operands))]
 
 
-def _is_sequence(operator: Operator, type_str: str, value: Any) -> bool:
+def _is_sequence(formal: Formal, value: Any) -> bool:
     """Returns True if a list stands for a sequence of tensors: it must, or it may and holds arrays."""
-    kinds = [t.startswith(("seq", "optional")) for t in allowed_types(operator.schema, type_str)]
+    kinds = [t.startswith(("seq", "optional")) for t in formal.types]
     holds_arrays = isinstance(value, list | tuple) and any(hasattr(item, "dtype") for item in value)
     return all(kinds) or (any(kinds) and holds_arrays)
 
@@ -215,7 +216,7 @@ def _array(subject: str, value: Any, dtype: np.dtype | None) -> np.ndarray:
 def _attribute(operator: Operator, name: str, value: Any) -> Any:
     """An attribute as the front end has it: an array where the standard wants a tensor, a tuple for a list."""
     declared = operator.schema.attributes.get(name)
-    kind = declared.type.name if declared else ""
+    kind = declared.kind if declared else ""
     if isinstance(value, jax.Array):
         value = known(operator.version, name, value)
     if kind.endswith("TENSOR"):

@@ -1,13 +1,14 @@
 """The contract of each operator at each version: schemas, opsets, element types.
 
 `onnx.defs` says it for the standard, `jaxops.onnx.microsoft_schemas` for com.microsoft; both in `OpSchema` objects.
+Nothing but this file knows these, and the standard's names of types, such as `tensor(float)`.
 """
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import chex
 import jax
 import numpy as np
 import onnx
@@ -15,13 +16,10 @@ from onnx import defs, helper
 
 from jaxops.dtypes import canonical, is_string
 from jaxops.errors import ArgumentError, UnsupportedError, near
+from jaxops.frontend.schema import Attribute, Formal, Option, Schema
 from jaxops.lazy_sequences import GrowingSequence, SplitSequence
 from jaxops.onnx import microsoft_schemas
-from jaxops.static import FromSizes, Tracer
-
-SINGLE = defs.OpSchema.FormalParameterOption.Single
-VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
-OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
+from jaxops.static import FromSizes
 
 
 @functools.cache
@@ -61,7 +59,7 @@ def newest_opset(domain: str = "") -> int:
     return max((schema.since_version for schema in _all_schemas() if schema.domain == domain), default=0)
 
 
-def find_schema(op_type: str, domain: str, opset: int) -> Any:
+def find_schema(op_type: str, domain: str, opset: int) -> "OnnxSchema":
     """The schema of the newest version not above `opset`. Raises UnsupportedError, which says why there is none."""
     newest = newest_opset(domain)
     if not newest:
@@ -77,37 +75,14 @@ def find_schema(op_type: str, domain: str, opset: int) -> Any:
         raise UnsupportedError(f"{op_type}: not in {where}; the standard has no such operator{similar}")
     if opset < since_versions[0]:
         raise UnsupportedError(f"{op_type}: not in {where}; it begins with opset {since_versions[0]}")
-    return _history(op_type, domain)[max(since for since in since_versions if since <= opset)]
+    return schema_of(_history(op_type, domain)[max(since for since in since_versions if since <= opset)])
 
 
 @functools.cache
-def later_schemas(schema: Any) -> tuple[Any, ...]:
+def later_schemas(schema: "OnnxSchema") -> tuple["OnnxSchema", ...]:
     """The schemas of the later versions of an operator."""
     history = _history(schema.name, schema.domain).items()
-    return tuple(later for since, later in history if since > schema.since_version and not later.deprecated)
-
-
-@functools.cache
-def _constraints(schema: Any) -> dict[str, frozenset[str]]:
-    permitted = {}
-    for constraint in schema.type_constraints:
-        allowed = frozenset(constraint.allowed_type_strs)
-        # What an optional holds is given as it is, so a version that takes the optional takes that too. A sparse tensor
-        # is dense once it is read.
-        contents = {t[9:-1] for t in allowed if t.startswith("optional(")}
-        dense = {t.removeprefix("sparse_") for t in allowed if t.startswith("sparse_")}
-        permitted[constraint.type_param_str] = allowed | contents | dense
-    return permitted
-
-
-def allowed_types(schema: Any, type_str: str) -> frozenset[str]:
-    """The types that a version permits where its text has `type_str`, a variable or a type."""
-    return _constraints(schema).get(type_str) or frozenset([type_str])
-
-
-def listing(types: Iterable[str]) -> str:
-    """Types in a message."""
-    return ", ".join(sorted(t.removeprefix("tensor(").removesuffix(")") for t in types))
+    return tuple(schema_of(later) for since, later in history if since > schema.since and not later.deprecated)
 
 
 @functools.cache
@@ -129,25 +104,14 @@ def is_standard(dtype: Any) -> bool:
 _WIDE = {"int32": "int64", "uint32": "uint64", "float": "double", "complex64": "complex128"}
 
 
-def type_name(value: Any) -> str:
-    """The standard's name for the type of a value; an empty sequence has none."""
-    if isinstance(value, SplitSequence):
-        value = [value.data]
-    if isinstance(value, list | tuple):
-        return f"seq({type_name(value[0])})" if value else "seq(tensor)"
-    if isinstance(value, np.ndarray) and value.dtype.kind in "USTO":
-        return "tensor(string)" if is_string(value) else "tensor(int64)"
-    return _tensor_name(value.dtype)
-
-
 @functools.cache
 def _tensor_name(dtype: Any) -> str:
     """The standard's name for a tensor of an element type; one that no operator takes keeps its own name."""
     return f"tensor({_tensor_names().get(dtype.name, dtype.name)})"
 
 
-def type_names(value: Any) -> frozenset[str]:
-    """All names that fit the type of a value.
+def _type_names(value: Any) -> tuple[str, ...]:
+    """All names that fit the type of a value, its own first.
 
     A JAX array of a 32-bit type has two while x64 is off: it may stand for the 64-bit type. Symbolic sizes stay as they
     are when they are cast to an integer type of 32 or 64 bits. An empty list may be a sequence of anything.
@@ -157,43 +121,29 @@ def type_names(value: Any) -> frozenset[str]:
     if isinstance(value, SplitSequence | GrowingSequence):
         value = [value.data] if isinstance(value, SplitSequence) else value.before
     if isinstance(value, list | tuple):
-        inner = type_names(value[0]) if value else (f"tensor({t})" for t in _tensor_names().values())
-        return frozenset(f"seq({t})" for t in inner)
-    name = type_name(value)
-    if name == "tensor(int64)" and value.dtype == object:
-        return frozenset(f"tensor({t})" for t in ("int32", "int64", "uint32", "uint64"))
+        inner = _type_names(value[0]) if value else (f"tensor({t})" for t in _tensor_names().values())
+        return tuple(f"seq({t})" for t in inner)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "USTO":
+        integers = ("int64", "int32", "uint32", "uint64") if value.dtype == object else ("int64",)
+        return ("tensor(string)",) if is_string(value) else tuple(f"tensor({t})" for t in integers)
+    name = _tensor_name(value.dtype)
     wide = _WIDE.get(name[7:-1])
     if isinstance(value, jax.Array | FromSizes) and wide and canonical(np.int64) != np.int64:
-        return frozenset([name, f"tensor({wide})"])
-    return frozenset([name])
-
-
-def assert_types(schema: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-    """Asserts that each traced output has the type of the inputs with which it shares a type variable."""
-    if not any(isinstance(value, Tracer) for value in outputs):
-        return  # an eager call pays nothing
-    types: dict[str, Any] = {}
-    for formal, value in zip(schema.inputs, inputs, strict=False):
-        shared = formal.is_homogeneous and isinstance(value, jax.Array | np.ndarray) and value.dtype.kind not in "OUST"
-        if shared:
-            types.setdefault(formal.type_str, canonical(value.dtype))
-    for formal, value in zip(schema.outputs, outputs, strict=False):
-        if formal.is_homogeneous and isinstance(value, Tracer) and formal.type_str in types:
-            output = f"{schema.name}-{schema.since_version}, output {formal.name}"
-            chex.assert_type(value, types[formal.type_str], custom_message=output)
+        return name, f"tensor({wide})"
+    return (name,)
 
 
 _PYTHON = {float: ("float", "double"), int: ("int64",), str: ("string",)}
 
 
-def _map_names(value: dict[Any, Any]) -> frozenset[str]:
+def _map_names(value: dict[Any, Any]) -> tuple[str, ...]:
     """All names that fit the type of a dictionary; an empty one may be a map of anything."""
     item = next(iter(value.values()), None)
     if item is None:
         kinds = [kind for names in _PYTHON.values() for kind in names]
-        return frozenset(f"map({key}, {kind})" for key in ("int64", "string") for kind in kinds)
-    kinds = _PYTHON.get(type(item)) or [name[7:-1] for name in type_names(item)]
-    return frozenset(f"map({'string' if isinstance(next(iter(value)), str) else 'int64'}, {kind})" for kind in kinds)
+        return tuple(f"map({key}, {kind})" for key in ("int64", "string") for kind in kinds)
+    kinds = _PYTHON.get(type(item)) or [name[7:-1] for name in _type_names(item)]
+    return tuple(f"map({'string' if isinstance(next(iter(value)), str) else 'int64'}, {kind})" for kind in kinds)
 
 
 def element_type(value: Any) -> np.dtype | None:
@@ -208,7 +158,7 @@ def element_type(value: Any) -> np.dtype | None:
         return None
 
 
-def default_value(proto: onnx.AttributeProto) -> Any:
+def _default_value(proto: onnx.AttributeProto) -> Any:
     """The default of an attribute, as the schema has it."""
     value = helper.get_attribute_value(proto)
     if isinstance(value, bytes):
@@ -227,14 +177,114 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-def check_kind(op: str, attribute: Any, value: Any) -> None:
-    """Raises ArgumentError for a value that is not of the kind that the schema gives an attribute."""
-    kind = attribute.type.name
-    if kind == "GRAPH" and not hasattr(value, "nodes"):
-        raise ArgumentError(f"{op}: attribute `{attribute.name}` is {value!r}; it must be of type {kind}")
-    expected = _KINDS.get(kind.removesuffix("S"), (object,))
-    items = value if kind.endswith("S") else (value,)
-    if kind.endswith("S") and (isinstance(value, str) or not isinstance(value, Sequence | np.ndarray)):
-        raise ArgumentError(f"{op}: attribute `{attribute.name}` is {value!r}; it must be a sequence ({kind})")
-    if not all(issubclass(python_type, expected) for python_type in set(map(type, items))):
-        raise ArgumentError(f"{op}: attribute `{attribute.name}` is {value!r}; it must be of type {kind}")
+# A hint about memory of opset 1, which says nothing about the result.
+_IGNORED = {"consumed_inputs"}
+# Attributes of ai.onnx.ml that list what the result is made of, and its element type.
+_LISTS = {
+    **dict.fromkeys(("classlabels_ints", "classlabels_int64s", "values_int64s"), np.dtype(np.int64)),
+    **dict.fromkeys(("classlabels_strings", "values_strings"), np.dtype(object)),
+    "values_floats": np.dtype(np.float32),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxSchema(Schema):
+    """The contract of an operator of ONNX. proto: the OpSchema; the stubs of onnx lack half of its members."""
+
+    cast = "Cast"
+
+    domain: str
+    deprecated: bool
+    proto: Any
+
+    def type_names(self, value: Any) -> tuple[str, ...]:
+        """See `_type_names`."""
+        return _type_names(value)
+
+    def listing(self, types: Iterable[str]) -> str:
+        """Types in a message."""
+        return ", ".join(sorted(t.removeprefix("tensor(").removesuffix(")") for t in types))
+
+    def element_types(self, types: Iterable[str]) -> frozenset[np.dtype]:
+        """The element types of tensors, and of those inside sequences, optionals and maps."""
+        return _element_types(frozenset(types))
+
+    def element_type(self, value: Any) -> np.dtype | None:
+        """See `element_type`."""
+        return element_type(value)
+
+    def check_kind(self, attribute: Attribute, value: Any) -> None:
+        """Raises ArgumentError for a value that is not of the kind that the schema gives an attribute."""
+        kind, subject = attribute.kind, f"{self.name}-{self.since}: attribute `{attribute.name}` is {value!r}"
+        if kind == "GRAPH" and not hasattr(value, "nodes"):
+            raise ArgumentError(f"{subject}; it must be of type {kind}")
+        expected = _KINDS.get(kind.removesuffix("S"), (object,))
+        items = value if kind.endswith("S") else (value,)
+        if kind.endswith("S") and (isinstance(value, str) or not isinstance(value, Sequence | np.ndarray)):
+            raise ArgumentError(f"{subject}; it must be a sequence ({kind})")
+        if not all(issubclass(python_type, expected) for python_type in set(map(type, items))):
+            raise ArgumentError(f"{subject}; it must be of type {kind}")
+
+    def stated_types(self, attributes: Mapping[str, Any]) -> Iterator[np.dtype]:
+        """The element types that attributes say, those of values before those of keys."""
+        for name in sorted(attributes, key=lambda name: not name.startswith("values")):
+            yield from super().stated_types({name: attributes[name]})
+            if name in _LISTS and attributes[name]:
+                yield _LISTS[name]
+
+
+@functools.cache
+def schema_of(proto: Any) -> OnnxSchema:
+    """The contract that an OpSchema states."""
+    permitted = {}
+    for constraint in proto.type_constraints:
+        allowed = frozenset(constraint.allowed_type_strs)
+        # What an optional holds is given as it is, so a version that takes the optional takes that too. A sparse tensor
+        # is dense once it is read.
+        contents = {t[9:-1] for t in allowed if t.startswith("optional(")}
+        dense = {t.removeprefix("sparse_") for t in allowed if t.startswith("sparse_")}
+        permitted[constraint.type_param_str] = allowed | contents | dense
+    return OnnxSchema(
+        name=proto.name,
+        since=proto.since_version,
+        inputs=tuple(_formal(formal, permitted) for formal in proto.inputs),
+        outputs=tuple(_formal(formal, permitted) for formal in proto.outputs),
+        attributes={name: _attribute(attribute) for name, attribute in proto.attributes.items()},
+        domain=proto.domain,
+        deprecated=proto.deprecated,
+        proto=proto,
+    )
+
+
+_OPTIONS: dict[str, Option] = {"Single": "single", "Optional": "optional", "Variadic": "variadic"}
+
+
+def _formal(formal: Any, permitted: Mapping[str, frozenset[str]]) -> Formal:
+    kind = formal.type_str
+    types = permitted.get(kind) or frozenset([kind])
+    return Formal(
+        name=formal.name,
+        kind=kind,
+        types=types,
+        option=_OPTIONS[formal.option.name],
+        least=formal.min_arity,
+        homogeneous=formal.is_homogeneous,
+        holds_none=any(t.startswith("optional") for t in types),
+    )
+
+
+def _attribute(attribute: Any) -> Attribute:
+    default = _default_value(attribute.default_value) if attribute.default_value.type else None
+    return Attribute(
+        name=attribute.name,
+        kind=attribute.type.name,
+        required=attribute.required,
+        default=default,
+        ignored=attribute.name in _IGNORED,
+    )
+
+
+@functools.cache
+def _element_types(types: frozenset[str]) -> frozenset[np.dtype]:
+    names = {t.rstrip(")").rpartition("(")[2].rpartition(", ")[2] for t in types}
+    return frozenset(dtype for name in names if (dtype := element_type(name.upper())) is not None)

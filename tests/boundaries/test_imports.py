@@ -85,11 +85,12 @@ ALLOWED = {
     "jaxops.frontend.integer_types": {"numpy", "jaxops.ops"} | FRONT_END,
     "jaxops.frontend.norm_gradients": {"numpy", "jaxops.kernels", "jaxops.ops"} | FRONT_END,
     "jaxops.frontend.straight_through": {"numpy", "jaxops.ops"} | FRONT_END,
+    "jaxops.frontend.schema_operator": {"chex", "jax", "numpy"} | FRONT_END,
     # Only what is ONNX; never computes on tensor data either.
     "jaxops.onnx": {"jax", "numpy", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.microsoft_schemas": {"onnx"},
     "jaxops.onnx.loading": {"jaxops.frontend", "jaxops.model", "jaxops.onnx", "jaxops.progress"},
-    "jaxops.onnx.schemas": {"chex", "jax", "numpy", "onnx", "jaxops.onnx"} | BASE,
+    "jaxops.onnx.schemas": {"jax", "numpy", "onnx", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.registry": {"numpy", "onnx", "jaxops.ops", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.bind": {"numpy", "onnx", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.read": {"numpy", "onnx", "jaxops.onnx"} | FRONT_END,

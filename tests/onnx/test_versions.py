@@ -12,7 +12,7 @@ from jaxops.errors import ArgumentError, UnsupportedError
 from jaxops.frontend.signature_operator import RESERVED
 from jaxops.onnx import registry
 from jaxops.onnx.registry import Operator, function
-from jaxops.onnx.schemas import OPTIONAL, VARIADIC, element_type, find_schema, newest_opset, operators, versions
+from jaxops.onnx.schemas import element_type, find_schema, newest_opset, operators, schema_of, versions
 from jaxops.signature import (
     ALL_BITS,
     CACHE,
@@ -52,14 +52,14 @@ def misfits(operator):
     for position, (formal, parameter) in enumerate(zip(schema.inputs, positional, strict=False)):
         # Split-1 has an input and an attribute of one name; a variadic input is one parameter, of any name.
         # The binary operators of opset 1 share one adapter, whose operands are `a` and `b`.
-        ours = formal.option == VARIADIC or formal.name in schema.attributes or operator.version == "Pow-1"
+        ours = formal.option == "variadic" or formal.name in schema.attributes or operator.version == "Pow-1"
         if not ours and plain(parameter.name) != plain(formal.name):
             found.append(f"input {formal.name} is named {parameter.name}")
         # One before a variadic input arrives as None.
         last = all(p.default is not p.empty for p in positional[position + 1 :])
-        if formal.option == OPTIONAL and last and parameter.default is not None:
+        if formal.option == "optional" and last and parameter.default is not None:
             found.append(f"optional input {formal.name} has not the default None")
-    attributes = set(schema.attributes) - registry._DROPPED
+    attributes = {name for name, attribute in schema.attributes.items() if not attribute.ignored}
     found += [f"does not take attribute {name}" for name in sorted(attributes - set(keywords))]
     for name, parameter in keywords.items():
         if name not in attributes | RESERVED and parameter.default is parameter.empty:
@@ -87,7 +87,7 @@ def misplaced_marks(operator):
     return [
         formal.name
         for position, formal in enumerate(operator.schema.inputs)
-        if formal.option != VARIADIC and INHERITED.intersection(operand_marks(operator.function, position))
+        if formal.option != "variadic" and INHERITED.intersection(operand_marks(operator.function, position))
         if position >= len(names) or not plain(names[position]).endswith(plain(formal.name))
     ]
 
@@ -129,7 +129,7 @@ def wrong_defaults(schema, fn):
     for name, attribute in schema.attributes.items():
         parameter = parameters.get(name)
         default = parameter.default if parameter else inspect.Parameter.empty
-        wanted = inspect.Parameter.empty if attribute.required else Operator(schema, fn).defaults.get(name)
+        wanted = inspect.Parameter.empty if attribute.required else attribute.default
         if parameter and isinstance(wanted, int) and ELEMENT_TYPE in marks_of(parameter.annotation):
             wanted = element_type(wanted)
         if isinstance(wanted, float) and isinstance(default, float):
@@ -166,6 +166,16 @@ ADAPTED = sorted(registry.adapters())
 def test_there_is_something_to_guard():
     assert len(OPERATORS) > 450
     assert len(NEWEST) > 100
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_the_counts_of_the_schema_are_those_of_onnx(operator):
+    proto, most = operator.schema.proto, 2**31 - 1
+    counts = [
+        (least, most if count is None else count)
+        for least, count in (operator.schema.input_counts, operator.schema.output_counts)
+    ]
+    assert counts == [(proto.min_input, proto.max_input), (proto.min_output, proto.max_output)]
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
@@ -260,11 +270,11 @@ def _wrong_count(input, *, axis, n_outputs): ...
     ],
 )
 def test_a_wrong_adapter_is_caught(adapter, expected):
-    assert misfits(Operator(defs.get_schema("Split", 13), adapter)) == expected
+    assert misfits(Operator(schema_of(defs.get_schema("Split", 13)), adapter)) == expected
 
 
 def test_a_wrong_adapter_is_caught_once_it_is_registered(monkeypatch):
-    monkeypatch.setitem(registry._ADAPTERS, ("", "Split"), dict(registry.adapters()["", "Split"]))
+    monkeypatch.setitem(registry.VERSIONS.table, ("", "Split"), dict(registry.adapters()["", "Split"]))
     registry.version("Split", 12)(_wrong_name)
     with pytest.raises(AssertionError):
         test_each_since_is_a_version_and_the_first_is_covered("", "Split")
@@ -291,7 +301,7 @@ def test_a_wrong_mark_is_caught():
 
 
 def test_a_mark_at_a_wrong_position_is_caught(monkeypatch):
-    operator = Operator(defs.get_schema("Conv", 22), ops.conv)
+    operator = Operator(schema_of(defs.get_schema("Conv", 22)), ops.conv)
     assert misplaced_marks(operator) == []
     monkeypatch.setattr(operator, "function", ops.batch_normalization)
     assert misplaced_marks(operator) == ["W"]
@@ -302,13 +312,13 @@ def test_a_wrong_default_is_caught():
 
     def absent(input): ...
 
-    schema = defs.get_schema("Flatten", 25)
+    schema = schema_of(defs.get_schema("Flatten", 25))
     assert wrong_defaults(schema, ops.flatten) == []
     assert wrong_defaults(schema, wrong) == ["axis: 0, not 1"]
     assert wrong_defaults(schema, absent) == ["axis: <class 'inspect._empty'>, not 1"]
 
 
 def test_an_attribute_that_nobody_reads_is_refused():
-    operator = Operator(defs.get_schema("Reshape", 14), lambda data, shape: data)
+    operator = Operator(schema_of(defs.get_schema("Reshape", 14)), lambda data, shape: data)
     with pytest.raises(UnsupportedError, match="Reshape-14: jaxops does not implement the attribute `allowzero`"):
         operator.complete({"allowzero": 1})

@@ -14,7 +14,7 @@ from gradient_cases import CASES, Case
 
 from jaxops.errors import JaxopsError, UnsupportedError
 from jaxops.onnx import registry
-from jaxops.onnx.schemas import VARIADIC, allowed_types, operators, versions
+from jaxops.onnx.schemas import operators, versions
 
 # Why operators that take and give floats have no case.
 REASONS = {
@@ -90,14 +90,14 @@ def fitted(operator: Any, case: Case) -> Run | None:
         if found.fn is not operator.fn:
             return None
         operator, schema = found, found.schema
-    variadic = bool(schema.inputs) and schema.inputs[-1].option == VARIADIC
+    variadic = bool(schema.inputs) and schema.inputs[-1].option == "variadic"
     if not variadic:
         newest = functions(f"{schema.domain}.{schema.name}".lstrip("."))[-1]
-        for formal, value in list(zip(newest.formals, inputs, strict=False))[schema.max_input :]:
+        for formal, value in list(zip(newest.formals, inputs, strict=False))[schema.input_counts[1] :]:
             if value is not None:
                 attributes[formal] = value.tolist()
-        inputs = inputs[: schema.max_input]
-    if not set(attributes) <= set(schema.attributes) or case.outputs > schema.max_output:
+        inputs = inputs[: schema.input_counts[1]]
+    if not set(attributes) <= set(schema.attributes) or case.outputs > (schema.output_counts[1] or case.outputs):
         return None
     try:
         operator.check_arity([x is not None for x in inputs], case.outputs)
@@ -170,10 +170,7 @@ def floats(operator: Any) -> bool:
     """Whether floats come out that may depend on floats that come in."""
     schema = operator.schema
     taken = [f for k, f in enumerate(schema.inputs) if operator.mark(k) is None]
-    return all(
-        any("tensor(float)" in kind for f in formals for kind in allowed_types(schema, f.type_str))
-        for formals in (taken, schema.outputs)
-    )
+    return all(any("tensor(float)" in kind for f in formals for kind in f.types) for formals in (taken, schema.outputs))
 
 
 @functools.cache

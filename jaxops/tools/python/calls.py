@@ -123,14 +123,14 @@ class Recorder:
                 "  hint    convert the model to a newer opset (onnx.version_converter)"
             ) from error
         named = {name: x for name, x in attributes.items() if x is not None}
-        if operator.schema.max_output > operator.schema.min_output:
+        if operator.schema.output_counts[0] != operator.schema.output_counts[1]:
             named["n_outputs"] = count
         if rng is not None:
             named["rng"] = rng
         items = [written(x, Any) for x in (*inputs, *named.values())]
         spelling = f"jaxops.onnx.opset({operator.opset}).{operator.name}"
         self.steps = [Recorded([], call(spelling, items, [""] * len(inputs) + list(named)))]
-        variadic = operator.schema.max_output > len(operator.schema.outputs)
+        variadic = operator.schema.output_counts[1] is None
         return self._made(self.steps[0], [None] * count, count > 1 or variadic)
 
     def _what(self) -> str:
