@@ -1,5 +1,5 @@
-"""The operators of OpenVINO, by opset."""
+"""The operators of OpenVINO, by opset, and those that only OpenVINO has."""
 
-from jaxops.openvino import opset1
+from jaxops.openvino import ops, opset1
 
-__all__ = ["opset1"]
+__all__ = ["ops", "opset1"]

@@ -14,6 +14,7 @@ from onnx import defs
 import jaxops
 import jaxops.microsoft
 import jaxops.ml
+import jaxops.openvino
 import jaxops.preview
 import jaxops.training
 from jaxops import ops, shapes
@@ -119,7 +120,8 @@ def test_each_name_comes_from_one_file():
     for name, info in modules(ops).items():
         if not info.ispkg:
             listed += getattr(importlib.import_module(f"jaxops.ops.{name}"), "__all__", [])
-    assert sorted(listed) == sorted([*(name for module in registry.DOMAINS.values() for name in module.__all__)])
+    namespaces = [*registry.DOMAINS.values(), ops.openvino]
+    assert sorted(listed) == sorted([name for module in namespaces for name in module.__all__])
 
 
 def test_the_package_has_every_operator_and_shows_it():
@@ -127,6 +129,8 @@ def test_the_package_has_every_operator_and_shows_it():
     assert jaxops.ml.label_encoder is ops.ml.label_encoder
     assert jaxops.training.adam is ops.training.adam
     assert jaxops.microsoft.fused_matmul is ops.microsoft.fused_matmul
+    assert jaxops.openvino.ops.prior_box is ops.openvino.prior_box
+    assert jaxops.openvino.ops.__all__ == ops.openvino.__all__
     assert "Joins arrays" in (jaxops.concat.__doc__ or "")
 
 

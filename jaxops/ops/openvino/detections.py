@@ -1,0 +1,223 @@
+"""The last layer of SSD networks: boxes from the deltas of prior boxes, thinned out class by class."""
+
+__all__ = ["detection_output"]
+
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxops.attributes import flag, integer, ints, one_of
+from jaxops.dtypes import accumulation_type, floats_of_one_type
+from jaxops.errors import ArgumentError, ShapeError, SignatureError, shape_text
+from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
+from jaxops.ops.openvino.box_overlaps import below, compacted, ended, overlap, survivors
+from jaxops.shapes.arithmetic import divided, must_fit
+from jaxops.signature import Traits
+from jaxops.static import Array, Dim, Ints, Sizes, jit_if_concrete
+
+TRAITS = Traits(precision="exact")
+CodeType = Literal["caffe.PriorBoxParameter.CORNER", "caffe.PriorBoxParameter.CENTER_SIZE"]
+
+
+class _How(NamedTuple):
+    background: int
+    top_k: int
+    keep_top_k: int
+    encoded: bool
+    centred: bool
+    shared: bool
+    threshold: float
+    least: float
+    clipped: tuple[bool, bool]
+    decreased: bool
+    image: tuple[int, int] | None
+    objectness: float
+
+
+def detection_output(
+    box_logits: Array,
+    class_preds: Array,
+    proposals: Array,
+    aux_class_preds: Array | None = None,
+    aux_box_preds: Array | None = None,
+    *,
+    keep_top_k: Ints,
+    nms_threshold: float,
+    background_label_id: int = 0,
+    top_k: int = -1,
+    variance_encoded_in_target: bool = False,
+    code_type: CodeType = "caffe.PriorBoxParameter.CORNER",
+    share_location: bool = True,
+    confidence_threshold: float = 0,
+    clip_after_nms: bool = False,
+    clip_before_nms: bool = False,
+    decrease_label_id: bool = False,
+    normalized: bool = False,
+    input_height: int = 1,
+    input_width: int = 1,
+    objectness_score: float = 0,
+) -> jax.Array:
+    """Decodes boxes from prior ones, and returns for each image those of high scores that overlap little.
+
+    box_logits: (N, P·L·4), for P prior boxes and L classes, or L = 1 with `share_location`. class_preds: (N, P·C), the
+    scores of C classes. proposals: (N or 1, 2, P·4), the prior boxes x1, y1, x2, y2 and four variances each; with
+    `variance_encoded_in_target` (…, 1, P·4), and without `normalized` P·5 numbers, of which the first of each box is
+    skipped, and boxes are in pixels of an image of input_height × input_width. aux_class_preds: (N, P·2): where the
+    second number of a box is below `objectness_score`, its scores are 0, and 1 for the background. aux_box_preds: like
+    box_logits, moves the prior boxes first. Floats of one dtype.
+    Returns (1, 1, rows, 7), same dtype: image, class, score, x1, y1, x2, y2, by image, class and falling score. An
+    image of -1 ends the rows, zeros follow. rows: N · keep_top_k[0] where that is positive, else N · C · top_k where
+    that is positive, else N · C · P.
+    code_type: 'CORNER' adds the logits to the corners; 'CENTER_SIZE' moves the centre by the box's size and multiplies
+    the size by their exponential; each times its variance.
+    For each class but `background_label_id`, the `top_k` (-1: all) boxes of the highest scores above
+    `confidence_threshold` are taken, and those are dropped that overlap a better one by more than `nms_threshold`; then
+    the `keep_top_k` (-1: all) best of an image remain. decrease_label_id: a box counts for its best class alone, class
+    0 is none, `top_k` is for all classes together, and classes are told from 0 on. Of equal scores the first box comes
+    first.
+    Raises ShapeError, ArgumentError, SignatureError, DTypeError. Source: OpenVINO DetectionOutput-1 and 8.
+
+    >>> detection_output(
+    ...     jnp.zeros((1, 4)), jnp.array([[0.1, 0.9]]), jnp.array([[[0.0, 0.0, 1.0, 0.5], [0.1, 0.1, 0.1, 0.1]]]),
+    ...     keep_top_k=(1,), nms_threshold=0.5, normalized=True).tolist()
+    [[[[0.0, 1.0, 0.8999999761581421, 0.0, 0.0, 1.0, 0.5]]]]
+    """
+    op = "detection_output"
+    if (aux_class_preds is None) != (aux_box_preds is None):
+        raise SignatureError(f"{op}: `aux_class_preds` and `aux_box_preds` must be given together")
+    operands = floats_of_one_type(
+        op,
+        box_logits=box_logits,
+        class_preds=class_preds,
+        proposals=proposals,
+        aux_class_preds=aux_class_preds,
+        aux_box_preds=aux_box_preds,
+    )
+    limits = ints(op, "keep_top_k", keep_top_k, single=True)
+    if not limits:
+        raise ArgumentError(f"{op}: `keep_top_k` is empty; it must have a number, -1 for all")
+    image = (integer(op, "input_height", input_height, least=1), integer(op, "input_width", input_width, least=1))
+    how = _How(
+        integer(op, "background_label_id", background_label_id),
+        integer(op, "top_k", top_k, least=-1),
+        limits[0],
+        flag(op, "variance_encoded_in_target", variance_encoded_in_target),
+        one_of(op, "code_type", code_type, CodeType).endswith("CENTER_SIZE"),
+        flag(op, "share_location", share_location),
+        nms_threshold,
+        confidence_threshold,
+        (flag(op, "clip_before_nms", clip_before_nms), flag(op, "clip_after_nms", clip_after_nms)),
+        flag(op, "decrease_label_id", decrease_label_id),
+        None if flag(op, "normalized", normalized) else image,
+        objectness_score,
+    )
+    return _detection_output(operands, how)
+
+
+def _detected_sizes(operands: tuple[Sizes | None, ...], how: _How) -> tuple[Dim, Dim, Dim]:
+    """The numbers of prior boxes, classes and rows."""
+    op, numbers = "detection_output", 4 if how.image is None else 5
+    boxes, scores, priors, aux_scores, aux_boxes = operands
+    if boxes is None or scores is None or priors is None or len(priors) != 3 or len(boxes) != 2 or len(scores) != 2:
+        raise ShapeError(
+            f"{op}: `box_logits` {shape_text(boxes or ())} and `class_preds` {shape_text(scores or ())} must have two "
+            f"axes, `proposals` {shape_text(priors or ())} three"
+        )
+    n, parts = boxes[0], 1 if how.encoded else 2
+    must_fit(op, "proposals", priors, (1, parts, priors[2]), (n, parts, priors[2]))
+    problem = f"{op}: `proposals` of {shape_text(priors)} must have {numbers} numbers for each box on its last axis"
+    count = divided(problem, priors[2], numbers)
+    problem = f"{op}: `class_preds` of {shape_text(scores)} must have a number for each class and each of {count} boxes"
+    classes = divided(problem, scores[1], count)
+    must_fit(op, "class_preds", scores, (n, scores[1]))
+    must_fit(op, "box_logits", boxes, (n, count * 4 * (1 if how.shared else classes)))
+    must_fit(op, "aux_class_preds", aux_scores, (n, count * 2))
+    must_fit(op, "aux_box_preds", aux_boxes, boxes)
+    if how.keep_top_k > 0:
+        return count, classes, n * how.keep_top_k
+    return count, classes, n * classes * (how.top_k if how.top_k > 0 else count)
+
+
+@jit_if_concrete
+def _detection_output(operands: tuple[Any, ...], how: _How) -> Any:
+    op, dtype = "detection_output", operands[0].dtype
+    number, classes, rows = _detected_sizes(tuple(None if x is None else x.shape for x in operands), how)
+    bounded_like(op, (1, 1, rows, 7), operands[0])
+    work = accumulation_type(dtype)
+    wide: list[Any] = [None if x is None else x.astype(work) for x in operands]
+    moves, scores, priors, objects, first_moves = wide
+    n, locations = moves.shape[0], 1 if how.shared else classes
+    boxes = priors[:, 0].reshape(priors.shape[0], 1, number, -1)[..., -4:]
+    variances = priors[:, -1, : number * 4].reshape(-1, 1, number, 4)
+    variances = jnp.ones_like(variances) if how.encoded else variances
+    for deltas in (first_moves, moves):
+        if deltas is not None:
+            deltas = deltas.reshape(n, number, locations, 4).transpose(0, 2, 1, 3)
+            boxes = _decoded(boxes, variances, deltas, how)
+    scores = scores.reshape(n, number, classes).transpose(0, 2, 1)
+    if objects is not None:
+        absent = objects.reshape(n, 1, number, 2)[..., 1] < how.objectness
+        background = (lax.iota(np.int32, classes) == how.background)[:, None]
+        scores = jnp.where(absent, below(background, scores).astype(work), scores)
+    boxes = jnp.broadcast_to(boxes, (n, classes, number, 4))
+    found = jax.vmap(lambda b, s: _of_image(b, s, how))(boxes, scores)
+    label = jnp.broadcast_to(lax.iota(work, classes)[:, None], (n, *found[1].shape[1:])) - (1 if how.decreased else 0)
+    image = jnp.broadcast_to(lax.iota(work, n)[:, None, None], label.shape)
+    corners = jnp.clip(found[0], 0, 1) if how.clipped[1] else found[0]
+    table = jnp.concatenate([jnp.stack([image, label, found[1]], -1), corners], -1).reshape(-1, 7)
+    table, total = compacted(table, found[2].reshape(-1), rows)
+    y = ended(table, total)[None, None].astype(dtype)
+    return assert_sizes(op, y, (1, 1, rows, 7), dtype)
+
+
+def _decoded(priors: Any, variances: Any, moves: Any, how: _How) -> Any:
+    if how.image is not None:
+        height, width = how.image
+        priors = priors / below(np.asarray([width, height] * 2, priors.dtype), priors)
+    moves = variances * moves
+    if how.centred:
+        side = priors[..., 2:] - priors[..., :2]
+        centre = moves[..., :2] * side + (priors[..., :2] + priors[..., 2:]) / 2
+        half = jnp.exp(moves[..., 2:]) * side / 2
+        boxes = jnp.concatenate([centre - half, centre + half], -1)
+    else:
+        boxes = priors + moves
+    return jnp.clip(boxes, 0, 1) if how.clipped[0] else boxes
+
+
+def _of_image(boxes: Any, scores: Any, how: _How) -> tuple[Any, Any, Any]:
+    """Of the boxes (C, P, 4) of an image: each class by falling scores, its scores, and which of them remain."""
+    classes, number = scores.shape
+    kinds = lax.iota(np.int32, classes)[:, None]
+    if how.decreased:
+        real = jnp.where((kinds > 0) & (kinds != how.background), scores, -jnp.inf)
+        best = real.max(0)
+        candidates = (jnp.argmax(real, 0)[None] == kinds) & ((best > -1) & (best >= how.least))[None]
+    else:
+        candidates = (scores > how.least) & (kinds != how.background)
+    order = jnp.argsort(jnp.where(candidates, -scores, jnp.inf), stable=True)
+    if how.decreased and how.top_k >= 0:
+        candidates = candidates & _among_best(jnp.where(candidates, scores, -jnp.inf), how.top_k)
+    elif how.top_k >= 0:
+        order = order[:, : how.top_k]
+    take = jax.vmap(lambda x, i: x[i])
+    boxes, scores, candidates = take(boxes, order), take(scores, order), take(candidates, order)
+    fixed = lax.stop_gradient(boxes)
+    chosen = jax.vmap(lambda b, c: survivors(lambda i: overlap(b[i], b), c, how.threshold))(fixed, candidates)
+    if how.keep_top_k >= 0:
+        # Of equal scores the first box remains.
+        at_box = jnp.full((classes, number), -jnp.inf, scores.dtype)
+        at_box = at_box.at[kinds, order].set(jnp.where(chosen, scores, -jnp.inf))
+        chosen = chosen & take(_among_best(at_box, how.keep_top_k), order)
+    return boxes, scores, chosen
+
+
+def _among_best(scores: Any, most: int) -> Any:
+    """(C, P): which scores are the highest of all; of equal ones those of the first boxes."""
+    flat = scores.T.reshape(-1)
+    rank = jnp.zeros(flat.shape, np.int32)
+    rank = rank.at[jnp.argsort(-flat, stable=True)].set(lax.iota(np.int32, flat.shape[0]))
+    return (rank < most).reshape(scores.T.shape).T
