@@ -7,11 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxops.attributes import flag, integer
 from jaxops.dtypes import as_traced, canonical, floating
 from jaxops.errors import ShapeError, describe, shape_text
+from jaxops.ops.common.greedy_choice import choose_boxes, ordered_corners, overlap_of
 from jaxops.ops.common.result_sizes import bounded_like, check_counts, unbounded
 from jaxops.shapes.arithmetic import all_agree
 from jaxops.signature import Static, Traits, UpperBound
@@ -115,39 +115,11 @@ def _one(op: str, name: str, value: Any) -> jax.Array:
 def _select(operands: tuple[Any, ...], centred: bool) -> Any:
     """(B, C, S): the boxes that are selected, in their order, then -1."""
     boxes, scores, most, overlap, least = operands
-    a, b, c, d = (boxes[..., i] for i in range(4))
-    # The two axes; which of them is x does not matter.
-    if centred:
-        low, high = jnp.stack([a - c / 2, b - d / 2], -1), jnp.stack([a + c / 2, b + d / 2], -1)
-    else:
-        low = jnp.stack([jnp.minimum(a, c), jnp.minimum(b, d)], -1)
-        high = jnp.stack([jnp.maximum(a, c), jnp.maximum(b, d)], -1)
-
-    def of_class(low: Any, high: Any, scores: Any) -> Any:
-        number = scores.shape[0]
-        area = (high - low).prod(-1)
-
-        def more(state: Any) -> Any:
-            left, _, count = state
-            return left.any() & (count.astype(most.dtype) < most)
-
-        def step(state: Any) -> Any:
-            left, chosen, count = state
-            best = jnp.argmax(jnp.where(left, scores, -jnp.inf)).astype(np.int32)
-            # Among the remaining boxes: scores may be -inf.
-            best = jnp.where(left[best], best, jnp.argmax(left).astype(np.int32))
-            edges = jnp.minimum(high, high[best][None]) - jnp.maximum(low, low[best][None])
-            common = jnp.maximum(edges, 0).prod(-1)
-            union = area + area[best] - common
-            # As in onnxruntime, a box without area overlaps nothing.
-            apart = ~((common / jnp.where(union > 0, union, 1) > overlap) & (area > 0) & (area[best] > 0))
-            left = left & apart & (jnp.arange(number, dtype=np.int32) != best)
-            return left, chosen.at[count].set(best), count + 1
-
-        initial = scores >= least.astype(scores.dtype), jnp.full(number, -1, np.int32), jnp.zeros((), np.int32)
-        return lax.while_loop(more, step, initial)[1]
-
     if 0 in scores.shape:
         return jnp.full(scores.shape, -1, np.int32)
-    of_image = jax.vmap(of_class, (None, None, 0))
-    return jax.vmap(of_image)(low, high, scores)
+    low, high = ordered_corners(boxes, centred)
+
+    def of_class(low: Any, high: Any, scores: Any) -> Any:
+        return choose_boxes(overlap_of(low, high), scores, most, overlap, least)[0]
+
+    return jax.vmap(jax.vmap(of_class, (None, None, 0)))(low, high, scores)

@@ -8,13 +8,15 @@ import numpy as np
 from jax import lax
 
 
-def overlap(box: Any, boxes: Any, one: float = 0) -> Any:
+def overlap(box: Any, boxes: Any, one: float = 0, gap: float = 0) -> Any:
     """The intersection over union of a box (4,) with boxes (n, 4): x1, y1, x2, y2.
 
-    one: 1 where a box includes its last pixel, else 0. A box with x2 < x1 or y2 < y1 has no area, and one without area
-    overlaps nothing.
+    one: 1 where a box includes its last pixel, else 0. gap: boxes further apart overlap nothing. A box with x2 < x1 or
+    y2 < y1 has no area, and one without area overlaps nothing.
     """
-    common = _area(jnp.maximum(box[None, :2], boxes[:, :2]), jnp.minimum(box[None, 2:], boxes[:, 2:]), one)
+    low, high = jnp.maximum(box[None, :2], boxes[:, :2]), jnp.minimum(box[None, 2:], boxes[:, 2:])
+    common = _area(low, high, one)
+    common = jnp.where((high - low >= -gap).all(-1), common, jnp.zeros_like(common))
     union = _area(box[:2], box[2:], one) + _area(boxes[:, :2], boxes[:, 2:], one) - common
     return jnp.where(union > 0, common / jnp.where(union > 0, union, jnp.ones_like(union)), jnp.zeros_like(union))
 
@@ -47,12 +49,11 @@ def survivors(
     *,
     most: Any = None,
     eta: float = 1.0,
-    including: bool = False,
 ) -> Any:
     """(n,): the boxes that remain, of boxes in descending order of their scores.
 
     overlaps: of the box at an index, its overlap (n,) with all boxes. A box that overlaps a chosen one by more than the
-    threshold (including: by as much) is dropped. most: of boxes that are chosen. eta: below 1 the threshold shrinks by
+    threshold is dropped. most: of boxes that are chosen. eta: below 1 the threshold shrinks by
     this factor, as long as it exceeds 0.5, whenever a box is chosen.
     """
     index = lax.iota(np.int32, candidates.shape[0])
@@ -66,8 +67,7 @@ def survivors(
         first = jnp.argmax(left).astype(np.int32)
         largest = jnp.maximum(largest, overlaps(first))
         limit = jnp.where(limit > 0.5, limit * eta, limit) if eta < 1 else limit
-        fits = ~((largest >= limit) if including else (largest > limit))
-        return left & (index > first) & fits, chosen | (index == first), largest, count + 1, limit
+        return left & (index > first) & ~(largest > limit), chosen | (index == first), largest, count + 1, limit
 
     like = jnp.zeros_like(overlaps(np.int32(0)))
     state = (candidates, jnp.zeros_like(candidates), like, np.int32(0), jnp.asarray(threshold, like.dtype))
