@@ -13,8 +13,8 @@ from jax import lax
 from jaxops.attributes import integer, one_of
 from jaxops.dtypes import floating, integral
 from jaxops.errors import ShapeError, shape_text
-from jaxops.kernels.custom_transpose import linear
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like, check_counts
+from jaxops.ops.common.sums_of_samples import first_largest, summed
 from jaxops.shapes.arithmetic import all_agree, must_fit
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.static import Array, Sizes, jit_if_concrete
@@ -130,68 +130,17 @@ def _roi_align(operands: tuple[Any, Any, Any], how: _Pooling) -> Any:
     drawn = counts[:, 0] * counts[:, 1]
     if how.largest:
         empty = jnp.full((sizes[0], *how.shape, sizes[1]), -np.inf, work)
-        first = _first_largest(sample, steps, moving, fixed, empty)
+        first = first_largest(sample, steps, moving, fixed, empty)
 
         def winning(number: Any, moving: Any, fixed: Any) -> Any:
             *fixed, first = fixed
             return jnp.where(first == number, sample(number, moving, fixed), jnp.zeros_like(empty))
 
-        total = _summed(winning, steps, moving, (*fixed, first))
+        total = summed(winning, steps, moving, (*fixed, first))
     else:
-        total = _summed(sample, steps, moving, fixed) / jnp.maximum(drawn, 1)[:, None, None, None].astype(work)
+        total = summed(sample, steps, moving, fixed) / jnp.maximum(drawn, 1)[:, None, None, None].astype(work)
     y = jnp.moveaxis(total, -1, 1)
     return assert_sizes("roi_align", lax.convert_element_type(y, x.dtype), sizes, x.dtype)
-
-
-def _first_largest(sample: Any, steps: Any, moving: Any, fixed: Any, empty: Any) -> Any:
-    """For each element of the result the number of the first sample that is the largest, or NaN; -1 for no sample."""
-    moving = lax.stop_gradient(moving)
-
-    def step(number: Any, state: Any) -> Any:
-        best, first = state
-        value = sample(number, moving, fixed)
-        take = (value > best) | ((value != value) & (best == best))
-        return jnp.where(take, value, best), jnp.where(take, number, first)
-
-    return lax.fori_loop(0, steps, step, (empty, jnp.full(empty.shape, -1, np.int32)))[1]
-
-
-def _summed(term: Any, steps: Any, moving: Any, fixed: Any) -> Any:
-    """The sum of `term(number, moving, fixed)` over the numbers below `steps`, differentiable by `moving`.
-
-    JAX cannot reverse a loop of traced length, but the derivative of a sum is a sum of the same length both ways.
-    """
-
-    @jax.custom_jvp
-    def total(moving: Any, fixed: Any, steps: Any) -> Any:
-        like = jax.eval_shape(term, np.int32(0), moving, fixed)
-        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), like)
-        return lax.fori_loop(0, steps, lambda k, sum: jax.tree.map(jnp.add, sum, term(k, moving, fixed)), zeros)
-
-    @total.defjvp
-    def _(primals: Any, tangents: Any) -> Any:
-        summed_terms = total(*primals)
-
-        def ahead(primals: Any, tangent: Any) -> Any:
-            moving, fixed, steps = primals
-
-            def along(number: Any, both: Any, fixed: Any) -> Any:
-                return jax.jvp(lambda m: term(number, m, fixed), (both[0],), (both[1],))[1]
-
-            return _summed(along, steps, (moving, tangent), fixed)
-
-        def back(primals: Any, cotangent: Any) -> Any:
-            moving, fixed, steps = primals
-
-            def pulled(number: Any, both: Any, fixed: Any) -> Any:
-                return jax.vjp(lambda m: term(number, m, fixed), both[0])[1](both[1])[0]
-
-            return _summed(pulled, steps, (moving, cotangent), fixed)
-
-        return summed_terms, linear(ahead, back, primals, tangents[0])
-
-    plain = total.fun if isinstance(steps, int) else total  # a loop of known length JAX reverses itself
-    return plain(moving, fixed, steps)
 
 
 def _neighbours(start: Any, width: Any, count: Any, sample: Any, number: int, size: Any) -> Any:

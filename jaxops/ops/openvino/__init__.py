@@ -1,9 +1,11 @@
 """Operators that only OpenVINO has. Their names may collide with those of other domains; they are never flat."""
 
+from jaxops.ops.openvino.aligned_regions import *
 from jaxops.ops.openvino.class_suppression import *
 from jaxops.ops.openvino.detections import *
 from jaxops.ops.openvino.prior_boxes import *
 from jaxops.ops.openvino.proposals import *
+from jaxops.ops.openvino.region_pooling import *
 from jaxops.ops.openvino.suppression import *
 from jaxops.ops.openvino.yolo import *
 from jaxops.signature_errors import explain as _explain
