@@ -3,6 +3,7 @@
 from jaxops.ops.openvino.aligned_regions import *
 from jaxops.ops.openvino.class_suppression import *
 from jaxops.ops.openvino.detections import *
+from jaxops.ops.openvino.detectron import *
 from jaxops.ops.openvino.prior_boxes import *
 from jaxops.ops.openvino.proposals import *
 from jaxops.ops.openvino.region_pooling import *

@@ -145,11 +145,11 @@ def _suppressed(boxes: Any, scores: Any, limits: tuple[Any, ...], how: _How, out
     )
 
 
-def index_type(op: str, output_type: Any) -> np.dtype:
+def index_type(op: str, output_type: Any, name: str = "output_type") -> np.dtype:
     """The type of indices; int64 is int32 while x64 is off."""
-    kind = element_type(op, "output_type", output_type)
+    kind = element_type(op, name, output_type)
     if kind not in (np.int32, np.int64):
-        raise DTypeError(f"{op}: `output_type` is {kind.name}; it must be int64 or int32")
+        raise DTypeError(f"{op}: `{name}` is {kind.name}; it must be int64 or int32")
     return canonical(kind)
 
 
