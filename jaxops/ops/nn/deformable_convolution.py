@@ -3,14 +3,14 @@
 __all__ = ["deform_conv"]
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import integer
+from jaxops.attributes import integer, one_of
 from jaxops.dtypes import accumulation_type, floating, unify
 from jaxops.errors import shape_text
 from jaxops.ops.common.interpolation import Tap, gather_taps, inside, linear_taps
@@ -24,6 +24,7 @@ from jaxops.signature import Bias, Traits, Weight
 from jaxops.static import Array, Dim, Ints, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="convolution")
+Border = Literal["zeros", "inside"]
 
 
 class _How(NamedTuple):
@@ -31,6 +32,7 @@ class _How(NamedTuple):
     group: int
     offset_group: int
     kernel_shape: Sizes | None
+    border: Border
 
 
 def deform_conv(
@@ -46,6 +48,7 @@ def deform_conv(
     offset_group: int = 1,
     pads: Ints | None = None,
     strides: Ints | None = None,
+    border: Border = "zeros",
 ) -> jax.Array:
     """`conv` that reads each element of a window at a place moved by an offset, interpolating linearly.
 
@@ -53,10 +56,11 @@ def deform_conv(
     for each group and position in the kernel one number along each axis, from the first to the last. b: (M,), or
     None. mask: (N, offset_group·k1·…·kn, o1, …, on), a factor for each element read, or None. Floats of one dtype.
     Returns (N, M, o1, …, on), same dtype, sizes as of `conv`; 16-bit types are computed in float32.
-    offset_group: number of groups of consecutive channels that share offsets. Outside of x is zero. The other
-    attributes are as in `conv`.
+    offset_group: number of groups of consecutive channels that share offsets. Outside of x is zero. border: 'inside'
+    does not interpolate with these zeros: a place in [0, d) reads elements of x alone, the last one behind the last,
+    and any other place reads zero. The other attributes are as in `conv`.
     Raises ShapeError, ArgumentError, DTypeError.
-    Source: ONNX DeformConv, opsets 19–22.
+    Source: ONNX DeformConv, opsets 19–22; `border` is from OpenVINO DeformableConvolution-8.
 
     >>> deform_conv(jnp.array([[[0.0, 2.0, 4.0]]]), jnp.ones((1, 1, 1)), jnp.full((1, 1, 3), 0.5)).tolist()
     [[[1.0, 3.0, 2.0]]]
@@ -70,6 +74,7 @@ def deform_conv(
         integer(op, "group", group),
         integer(op, "offset_group", offset_group, least=1),
         integers(op, "kernel_shape", kernel_shape),
+        one_of(op, "border", border, Border),
     )
     return _deform_conv(floating(op, **operands), how)
 
@@ -95,7 +100,7 @@ def _deform_conv(operands: tuple[Any, ...], how: _How) -> Any:
         start = lax.iota(np.int32, out[a]) * windows.strides[a] - jnp.asarray(windows.pads[a][0], np.int32)
         tap = (tap * windows.dilations[a]).astype(np.int32).reshape(1, taps, *[1] * len(sizes))
         grid = start.reshape([-1 if i == a + 2 else 1 for i in range(len(sizes) + 2)]) + tap
-        axes.append(_taps(moved[:, :, a] + grid.astype(work), size))
+        axes.append(_taps(moved[:, :, a] + grid.astype(work), size, how.border))
     read = gather_taps(lax.convert_element_type(x, work).reshape(n * groups, c // groups, *sizes), axes)
     read = read.reshape(n, groups, taps, *out, c // groups)
     if mask is not None:
@@ -107,7 +112,12 @@ def _deform_conv(operands: tuple[Any, ...], how: _How) -> Any:
     return assert_sizes(op, lax.convert_element_type(y, x.dtype), (n, w.shape[0], *out), x.dtype)
 
 
-def _taps(coordinates: Any, size: Dim) -> list[Tap]:
+def _taps(coordinates: Any, size: Dim, border: Border) -> list[Tap]:
+    if border == "inside":
+        limit = jnp.asarray(size, coordinates.dtype)
+        counts = (coordinates >= 0) & (coordinates < limit)
+        coordinates = jnp.clip(coordinates, jnp.zeros_like(limit), limit - 1)
+        return [(index, weight, counts) for index, weight in linear_taps(coordinates)]
     # Coordinates more than two elements outside read zero, so clip them there before they become int32.
     coordinates = jnp.clip(coordinates, -2, jnp.asarray(size, coordinates.dtype) + 1)
     return [(index, weight, inside(index, size)) for index, weight in linear_taps(coordinates)]

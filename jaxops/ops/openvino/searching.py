@@ -1,0 +1,80 @@
+"""Places in sorted sequences."""
+
+__all__ = ["bucketize", "search_sorted"]
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxops.attributes import flag
+from jaxops.dtypes import as_traced, canonical, unify
+from jaxops.errors import ShapeError, shape_text
+from jaxops.ops.common.elementwise import require
+from jaxops.ops.common.result_sizes import assert_sizes
+from jaxops.ops.openvino.suppression import index_type
+from jaxops.shapes.arithmetic import all_agree, must_fit
+from jaxops.signature import ElementType, Traits
+from jaxops.static import Array, jit_if_concrete
+
+TRAITS = Traits(precision="exact", differentiable=False)
+
+
+def bucketize(
+    data: Array, buckets: Array, *, output_type: ElementType = "int64", with_right_bound: bool = True
+) -> jax.Array:
+    """The bucket of each element: how many boundaries come before it.
+
+    data: any sizes. buckets: (n,), ascending. Real numbers. Returns the sizes of data, of output_type. An element that
+    equals a boundary is before it with `with_right_bound`, else behind it.
+    Raises ShapeError, DTypeError. Source: OpenVINO Bucketize-3.
+
+    >>> bucketize(jnp.array([[3, 50], [10, -1]]), jnp.array([0, 5, 10])).tolist()
+    [[1, 3], [2, 0]]
+    """
+    op = "bucketize"
+    x, bounds = as_traced(data), as_traced(buckets)
+    require(op, "real numbers", x, bounds)
+    must_fit(op, "buckets", bounds.shape, ("n",))
+    kind = index_type(op, output_type)
+    right = flag(op, "with_right_bound", with_right_bound)
+    return _places((bounds, x), "left" if right else "right").astype(kind)
+
+
+def search_sorted(sorted_sequence: Array, values: Array, *, right_mode: bool = False) -> jax.Array:
+    """The index at which each value would have to stand in an ascending sequence.
+
+    sorted_sequence: (…, n), and values: (…, m) with the same leading axes; or (n,) and any sizes. Real numbers of one
+    dtype. Returns the sizes of values, int64. right_mode: behind equal elements, else before them.
+    Raises ShapeError, DTypeError. Source: OpenVINO SearchSorted-15.
+
+    >>> search_sorted(jnp.array([1, 3, 3, 5]), jnp.array([3, 6])).tolist()
+    [1, 4]
+    """
+    op = "search_sorted"
+    sequence, x = (as_traced(v) for v in unify(op, (sorted_sequence, values), ("sorted_sequence ", "values ")))
+    require(op, "real numbers", sequence)
+    problem = (
+        f"{op}: `sorted_sequence` of {shape_text(sequence.shape)} must have one axis, or the leading axes of `values` "
+        f"{shape_text(x.shape)}"
+    )
+    if sequence.ndim == 0 or (sequence.ndim > 1 and not all_agree(problem, sequence.shape[:-1], x.shape[:-1])):
+        raise ShapeError(problem)
+    side = "right" if flag(op, "right_mode", right_mode) else "left"
+    return _places((sequence, x), side).astype(canonical(np.int64))
+
+
+@jit_if_concrete
+def _places(operands: tuple[Any, Any], side: Any) -> Any:
+    sequence, x = operands
+    sizes = x.shape
+    if sequence.dtype != x.dtype:
+        work = canonical(np.promote_types(sequence.dtype, x.dtype))
+        sequence, x = sequence.astype(work), x.astype(work)
+    if sequence.ndim == 1:
+        found = jnp.searchsorted(sequence, x.reshape(-1), side=side)
+    else:
+        rows = sequence.reshape(-1, sequence.shape[-1]), x.reshape(-1, x.shape[-1])
+        found = jax.vmap(lambda s, v: jnp.searchsorted(s, v, side=side))(*rows)
+    return assert_sizes("search_sorted", found.reshape(sizes).astype(np.int32), sizes)
