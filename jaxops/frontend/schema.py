@@ -6,7 +6,7 @@ format names types and writes attributes. `jaxops.frontend.schema_operator` make
 
 import abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -22,7 +22,7 @@ class Formal:
     kind: the type variable, or the type, that the text gives it. types: the names of the types that this permits: of a
     stated type, its own name alone. option: one that must be there, one that may be left out, or the last one, which
     stands for at least `least` values. homogeneous: whether all values of one kind have one type. holds_none: whether
-    None, an empty optional, is a value of its types.
+    None, an empty optional, is a value of its types. description: what the text says of it.
     """
 
     name: str
@@ -32,6 +32,7 @@ class Formal:
     least: int = 1
     homogeneous: bool = True
     holds_none: bool = False
+    description: str = ""
 
     @property
     def is_variable(self) -> bool:
@@ -43,9 +44,10 @@ class Formal:
 class Attribute:
     """An attribute. A node that may leave it out has the default; None where the text has none.
 
-    kind: the format's name for the kind of its values, such as INT. words: those that an enumerated attribute may
-    have at this version; empty where the function's own `Literal` says it. ignored: it says nothing about the result,
-    and the function does not take it.
+    kind: the format's name for the kind of its values, such as INT. several: whether it is a list; tensor: whether it
+    is an array. words: those that an enumerated attribute may have at this version; empty where the function's own
+    `Literal` says it. ignored: it says nothing about the result, and the function does not take it. description: what
+    the text says of it.
     """
 
     name: str
@@ -54,13 +56,16 @@ class Attribute:
     default: Any = None
     words: tuple[Any, ...] = ()
     ignored: bool = False
+    several: bool = False
+    tensor: bool = False
+    description: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class Schema(abc.ABC):
     """An operator from version `since` on: what it takes, what it makes, and its attributes.
 
-    A subclass says how its format names types: names are opaque here, and only compared.
+    A subclass says how its format names types: names are opaque here, and only compared. doc: the format's text.
     """
 
     cast: ClassVar[str]  # the operator that a message recommends for another element type
@@ -70,6 +75,7 @@ class Schema(abc.ABC):
     inputs: Sequence[Formal]
     outputs: Sequence[Formal]
     attributes: Mapping[str, Attribute]
+    doc: str = field(default="", kw_only=True, repr=False)
 
     @cached_property
     def input_counts(self) -> tuple[int, int | None]:
@@ -110,6 +116,10 @@ class Schema(abc.ABC):
     @abc.abstractmethod
     def check_kind(self, attribute: Attribute, value: Any) -> None:
         """Raises ArgumentError for a value that is not of the kind of the attribute."""
+
+    def is_list(self, type_name: str) -> bool:
+        """True for the name of a type of which Python lists are values."""
+        return False
 
     def stated_types(self, attributes: Mapping[str, Any]) -> Iterator[np.dtype]:
         """The element types that the attributes of a node say: those named, and those of values."""

@@ -7,11 +7,12 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"jaxops.onnx needs the onnx package; {_install('onnx')}") from error
 
+from jaxops.frontend.opset import Opset
 from jaxops.model import Model
 from jaxops.onnx.checking import Check, check
 from jaxops.onnx.loading import load
 from jaxops.onnx.open import carried
-from jaxops.onnx.opset import Opset, opset
+from jaxops.onnx.opset import opset
 from jaxops.tools.generate.decoder import Decoder, DecoderState, decoder
 
 __all__ = ["Check", "Decoder", "DecoderState", "Model", "Opset", "carried", "check", "decoder", "load", "opset"]

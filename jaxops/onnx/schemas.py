@@ -96,11 +96,6 @@ def _tensor_names() -> dict[str, str]:
     return names
 
 
-def is_standard(dtype: Any) -> bool:
-    """Returns True for an element type of the standard; of NumPy's types of strings it has `object`."""
-    return dtype.name in _tensor_names()
-
-
 _WIDE = {"int32": "int64", "uint32": "uint64", "float": "double", "complex64": "complex128"}
 
 
@@ -225,6 +220,10 @@ class OnnxSchema(Schema):
         if not all(issubclass(python_type, expected) for python_type in set(map(type, items))):
             raise ArgumentError(f"{subject}; it must be of type {kind}")
 
+    def is_list(self, type_name: str) -> bool:
+        """True for a sequence, and for an optional, which may hold one."""
+        return type_name.startswith(("seq", "optional"))
+
     def stated_types(self, attributes: Mapping[str, Any]) -> Iterator[np.dtype]:
         """The element types that attributes say, those of values before those of keys."""
         for name in sorted(attributes, key=lambda name: not name.startswith("values")):
@@ -250,6 +249,7 @@ def schema_of(proto: Any) -> OnnxSchema:
         inputs=tuple(_formal(formal, permitted) for formal in proto.inputs),
         outputs=tuple(_formal(formal, permitted) for formal in proto.outputs),
         attributes={name: _attribute(attribute) for name, attribute in proto.attributes.items()},
+        doc=proto.doc or "",
         domain=proto.domain,
         deprecated=proto.deprecated,
         proto=proto,
@@ -270,6 +270,7 @@ def _formal(formal: Any, permitted: Mapping[str, frozenset[str]]) -> Formal:
         least=formal.min_arity,
         homogeneous=formal.is_homogeneous,
         holds_none=any(t.startswith("optional") for t in types),
+        description=formal.description,
     )
 
 
@@ -277,7 +278,10 @@ def _attribute(attribute: Any) -> Attribute:
     default = _default_value(attribute.default_value) if attribute.default_value.type else None
     return Attribute(
         name=attribute.name,
-        kind=attribute.type.name,
+        kind=(kind := attribute.type.name),
+        several=kind.endswith("S"),
+        tensor=kind.endswith("TENSOR"),
+        description=attribute.description,
         required=attribute.required,
         default=default,
         ignored=attribute.name in _IGNORED,

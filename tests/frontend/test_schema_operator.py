@@ -1,11 +1,15 @@
 """An operator of a schema and a function, for a format whose types are called as NumPy calls them."""
 
+import inspect
+import pickle
+
 import jax
 import numpy as np
 import pytest
 
 import jaxops as jo
 from jaxops.errors import ArgumentError, DTypeError, SignatureError, UnsupportedError
+from jaxops.frontend.opset import Opset
 from jaxops.frontend.schema import Attribute, Formal, Schema
 from jaxops.frontend.schema_operator import SchemaOperator
 from jaxops.frontend.versions import Versions, by_type, newest
@@ -50,6 +54,7 @@ CONCAT = PlainSchema(
         "mode": Attribute("mode", "str", words=("plain", "fast")),
         "hint": Attribute("hint", "str", ignored=True),
     },
+    doc="Joins.",
 )
 
 
@@ -137,6 +142,40 @@ def test_types_of_results():
     node = Node(COUNT, "", ("x",), ("n", "rest"), {"to": np.dtype(np.int64)})
     assert COUNT.output_types(node, [np.dtype(np.float16)]) == [np.int64, np.float16]
     assert COUNT.output_types(node, [None]) == [np.int64, None]
+
+
+class PlainOpset(Opset):
+    def _find(self, name):
+        if name not in ("Join", "If"):
+            raise UnsupportedError(f"{name}: not in opset {self.version}")
+        condition = Formal("cond", "bool", frozenset({"bool"}))
+        branches = {name: Attribute(name, "Graph") for name in ("then_branch", "else_branch")}
+        return JOIN if name == "Join" else SchemaOperator(PlainSchema("If", 1, [condition], [], branches), jo.if_, 5)
+
+    def _listed(self):
+        return ["If", "Join", "Meet"]
+
+
+def test_the_operators_of_an_opset_are_functions():
+    op = PlainOpset(5)
+    assert set(dir(op)) - set(dir(object)) >= {"Join"}
+    assert not {"If", "Meet"} & set(dir(op))
+    assert op.Join(X, [X, X], axis=1).shape == (1, 6)
+    assert op.Join(X, X).shape == (2, 2)
+    assert op.Join(data=X, mode="fast").shape == (1, 2)
+    assert (
+        op.Join(np.zeros((1, 2)).tolist(), X).dtype == np.float32
+    )  # Python numbers take the type of the other operand
+    assert str(inspect.signature(op.Join)) == "(data, *rest, axis=0, mode=None, hint=None)"
+    assert op.Join.__doc__.startswith("Join, version 3 (opset 5)\n\nJoins.\n\nInputs\n  data: T\n")
+    assert "Types\n  T\n      float16, float32" in op.Join.__doc__
+    assert pickle.loads(pickle.dumps(op)).Join(X).shape == (1, 2)
+    with pytest.raises(AttributeError, match="Meet: not in opset 5"):
+        op.Meet  # noqa: B018
+    with pytest.raises(AttributeError, match="If: an operator with subgraphs can only be called from a model"):
+        op.If  # noqa: B018
+    with pytest.raises(ArgumentError, match=r"Join: `axis` is 1\.5"):
+        op.Join(X, axis=1.5)
 
 
 def test_functions_by_name_and_by_version():
