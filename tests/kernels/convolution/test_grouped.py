@@ -62,6 +62,17 @@ def test_numbers_that_are_not_finite_stay_in_their_group(form):
     assert np.isfinite(np.asarray(y[0, 4:])).all()
 
 
+def test_a_sum_that_two_loops_read_is_computed_once():
+    x, w = values(2, 16, 20, 20), values(16, 1, 3, 3)
+
+    def read_twice(x, w):
+        y = grouped.as_sum(x, w, over(x, w), 16)
+        return jnp.sin(y), jnp.cos(jnp.swapaxes(y, 1, 2))
+
+    text = jax.jit(read_twice).lower(x, w).compile().as_text()
+    assert text.count(" multiply(") == 9
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_sums_are_wide(form):
     """A float16 of 2,048 would stay what it is when 1 is added, 35 times."""
