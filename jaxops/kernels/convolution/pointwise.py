@@ -23,19 +23,27 @@ from jaxops.shapes.nn.windows import Windows
 # with 12e6. With AMX none: there such a product takes half of the time, from 16 channels and 49 rows on (196 rows
 # 112→672 60 µs, 140 as a convolution of float32; 3136 rows 24→144 65, 100; Intel of the fourth or fifth Xeon).
 _MANY_ROWS, _FEW_MULTIPLICATIONS, _FEW_BESIDE_BFLOAT16 = 100, 30e6, 8e6
+# From this many times as many data and results of an image as weights on, a product for each image is faster than one
+# for which XLA puts the channels of all images side by side, for each of both gradients once more. Milliseconds of four
+# layers and their gradients, 4 images, one product → these: 64↔256 at 56×56 66 → 50, 128↔512 at 28×28 41 → 37, 24↔72 at
+# 56×56 8.1 → 4.1, 112↔672 at 14×14 16 → 13; but 256↔1024 at 14×14 22 → 31, 160↔960 at 7×7 3.8 → 5.5.
+_LARGE_IMAGES = 2
 # The most weights of `row_product`, which takes up to a third longer than XLA's loop for a row, and twice the time for
 # more. MobileNetV3 starts in 0.95 of the time, against 65,536 weights, and a call takes 0.98.
 _FEW_WEIGHTS = 1 << 18
 
 
 def as_product(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
-    """A pointwise convolution: one matrix product."""
+    """A pointwise convolution: one matrix product; of large images and few weights one for each image."""
     if any(s != 1 for s in windows.strides):
         x = shifted(x, (0,) * len(windows.kernel), windows)
-    n, c = x.shape[:2]
-    flat = lax.reshape(x, (n, c, math.prod(windows.sizes)))
-    y = dot(lax.reshape(w, w.shape[:2]), flat, (((1,), (1,)), ((), ())), x.dtype)
-    return lax.reshape(lax.transpose(y, (1, 0, 2)), (n, w.shape[0], *windows.sizes))
+    (n, c), m, size = x.shape[:2], w.shape[0], math.prod(windows.sizes)
+    flat, w = lax.reshape(x, (n, c, size)), lax.reshape(w, (m, c))
+    if isinstance(size, int) and size * (c + m) >= _LARGE_IMAGES * m * c:
+        y = dot(lax.broadcast_in_dim(w, (n, m, c), (1, 2)), flat, (((2,), (1,)), ((0,), (0,))), x.dtype)
+    else:
+        y = lax.transpose(dot(w, flat, (((1,), (1,)), ((), ())), x.dtype), (1, 0, 2))
+    return lax.reshape(y, (n, m, *windows.sizes))
 
 
 def product_last(target: Target, x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
