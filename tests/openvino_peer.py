@@ -29,8 +29,8 @@ def runtime(
     with mock.patch.dict(os.environ, {"CI": "true"}):
         openvino = pytest.importorskip("openvino", reason=REASON)
         factory = pytest.importorskip("openvino.utils.node_factory", reason=REASON).NodeFactory(f"opset{opset}")
-    kinds = openvino.op
     arrays = [np.asarray(x) for x in inputs]
+    kinds = openvino.op
     nodes = [
         kinds.Constant(x) if i in constants else kinds.Parameter(openvino.Type(x.dtype), openvino.Shape(x.shape))
         for i, x in enumerate(arrays)

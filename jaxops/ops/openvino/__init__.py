@@ -1,15 +1,21 @@
 """Operators that only OpenVINO has. Their names may collide with those of other domains; they are never flat."""
 
+from jaxops.ops.openvino.adaptive_pooling import *
 from jaxops.ops.openvino.aligned_regions import *
 from jaxops.ops.openvino.bags import *
 from jaxops.ops.openvino.class_suppression import *
 from jaxops.ops.openvino.detections import *
 from jaxops.ops.openvino.detectron import *
+from jaxops.ops.openvino.elementwise import *
+from jaxops.ops.openvino.image_formats import *
+from jaxops.ops.openvino.matrices import *
 from jaxops.ops.openvino.movement import *
 from jaxops.ops.openvino.prior_boxes import *
 from jaxops.ops.openvino.proposals import *
 from jaxops.ops.openvino.region_pooling import *
 from jaxops.ops.openvino.searching import *
+from jaxops.ops.openvino.spectra import *
+from jaxops.ops.openvino.string_tensors import *
 from jaxops.ops.openvino.suppression import *
 from jaxops.ops.openvino.temporal_classification import *
 from jaxops.ops.openvino.windows import *
