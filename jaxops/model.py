@@ -15,6 +15,7 @@ from jaxops.graph.data_dependence import expected_cuts
 from jaxops.graph.declared_sizes import separated
 from jaxops.graph.interpreter import unwrap
 from jaxops.graph.nodes import Graph, Tensor, Value
+from jaxops.graph.origin import Origin
 from jaxops.graph.parameters import Choice, prepare, renamed
 from jaxops.graph.static_analysis import StaticInputs, marked_inputs
 from jaxops.memory import LIMIT
@@ -66,17 +67,17 @@ class Model(Report):
         opsets: Mapping[str, int],
         description: str,
         runner: GraphRunner | None = None,
-        origin: Any = None,
+        origin: Origin | None = None,
         static: Choice | None = None,
         trainable: Choice | None = None,
-        names: str = "onnx",
+        names: str = "file",
         sharding: Rule | None = None,
         x64: bool | Callable[[Graph, Mapping[str, Tensor], Mapping[str, bool]], bool] = False,
     ) -> None:
         """description: a line about the file. runner: runs it. origin: the place that it was read from. x64: or what
         decides it from the prepared graph, the parameters, and which inputs are static. The others: as in `load`."""
-        if not isinstance(names, str) or names not in ("onnx", "module"):
-            raise ArgumentError(f"`names` is {names!r}; it must be 'onnx' or 'module'")
+        if not isinstance(names, str) or names not in ("file", "module"):
+            raise ArgumentError(f"`names` is {names!r}; it must be 'file' or 'module'")
         formals = marked_inputs(graph, needs := StaticInputs())
         self.inputs: tuple[Value, ...] = tuple(v for v in formals if v.name not in graph.initializers)
         self.outputs: tuple[Value, ...] = graph.outputs
@@ -192,15 +193,15 @@ class Model(Report):
     @explained
     @under_its_x64
     def save(self, path: str | os.PathLike[str], params: Mapping[str, Any] | None = None) -> None:
-        """Writes the file that the model came from with other weights; onnxruntime runs it to the same answer.
+        """Writes the file that the model came from with other weights; other runtimes run it to the same answer.
 
         params: as `model.params`, the default. Each weight goes where it came from, in the type that the file has, also
-        after `astype`. Weights of more than 2 GB, or of a file that keeps them beside it, go to 'PATH.data'.
+        after `astype`. Weights of more than 2 GB, or of a file that keeps them beside it, go to a second file.
         Raises SignatureError for a missing or unknown parameter, ShapeError and DTypeError for one that does not fit,
         UnsupportedError for a model that came from no file.
         """
         if self._origin is None:
-            raise UnsupportedError("save: the model came from no file; load one with jaxops.onnx.load")
+            raise UnsupportedError("save: the model came from no file; only what `load` read can be saved")
         self._origin.save(path, self.graph, self._own_or("save", params), self._written, self.params)
 
     @explained
@@ -268,7 +269,7 @@ class Model(Report):
 
     @property
     def paths(self) -> dict[str, str]:
-        """ONNX name → module path: of each parameter, `encoder.layer.0.fc.weight`, and of each node that has a module.
+        """Name in the file → module path: of each parameter, `encoder.layer.0.fc`, and of each node that has a module.
 
         Paths of parameters differ from each other. A name that is a path already stays as it is; else the node that
         uses the parameter says it, by its name or metadata.
@@ -312,15 +313,14 @@ class Model(Report):
     @explained
     @under_its_x64
     def compare(self, /, *inputs: Any, rtol: float = 1e-3, atol: float = 1e-5, **named: Any) -> Comparison:
-        """Runs onnxruntime beside jaxops and compares every tensor; `print` names the first node that differs.
+        """Runs the format's own runtime, such as onnxruntime, beside jaxops and compares every tensor.
 
-        The report has a row for each tensor, `first` and `agrees`. Tensors after a node that draws random numbers, or
-        whose size `bounds` fix, are left out of the comparison.
-        Raises ModuleNotFoundError without onnxruntime, UnsupportedError for a model that it does not run, or that came
-        from no file.
+        The report has a row for each tensor, `first`, the first that differs, and `agrees`. Tensors after a node that
+        draws random numbers, or whose size `bounds` fix, are left out of the comparison. Raises ModuleNotFoundError
+        without that runtime, UnsupportedError for a model that it does not run, or that came from no file.
         """
         if self._origin is None:
-            raise UnsupportedError("compare: the model came from no file; load one with jaxops.onnx.load")
+            raise UnsupportedError("compare: the model came from no file; only what `load` read can be compared")
         values = self._function.bind_inputs(inputs, named)
         theirs = self._origin.tensors(unwrap(values), {v.name: v.dtype for v in self.graph.inputs})
         return compare(self.graph, self._every_tensor(values), theirs, rtol=rtol, atol=atol)

@@ -1,4 +1,4 @@
-"""Rules for `jaxops.onnx.load(path, sharding=rule)`: which device has which part of a parameter.
+"""Rules for `load(path, sharding=rule)`: which device has which part of a parameter.
 
 Several machines, or processes of one, run the same program, as everywhere in JAX. Each loads the file by itself, onto a
 mesh of all devices, and reads those rows of each parameter of which its own devices have a part::

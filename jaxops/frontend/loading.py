@@ -15,6 +15,7 @@ from jaxops.garbage import garbage_later
 from jaxops.graph.bounded_sizes import with_bounds
 from jaxops.graph.declared_sizes import fixed
 from jaxops.graph.nodes import Graph
+from jaxops.graph.origin import Origin
 from jaxops.graph.parameters import Choice
 from jaxops.model import Model
 from jaxops.runtime.compiled_pieces import GraphRunner
@@ -80,7 +81,7 @@ class Options(TypedDict, total=False):
     operators: Operators | None
     sharding: Rule | None
     tied: Tied | None
-    names: Literal["onnx", "module"]
+    names: Literal["file", "module"]
     sizes: Mapping[str, int] | None
     bounds: Mapping[str, int] | None
     inputs: Sequence[str] | None
@@ -95,7 +96,7 @@ class Options(TypedDict, total=False):
 
 _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(Options.__annotations__),
-    "names": "onnx",
+    "names": "file",
     "straight_through": False,
     "x64": "auto",
 }
@@ -107,13 +108,13 @@ class BoundModel:
 
     graph: its nodes have their operators. opsets: the version of each set of operators. description: what a person
     should know of the file. origin: makes, of the values that inputs have for good, what `Model.save` and
-    `Model.compare` ask for the file.
+    `Model.compare` ask for the file; None if these are not possible.
     """
 
     graph: Graph
     opsets: Mapping[str, int]
     description: str
-    origin: Callable[[Mapping[str, Any]], Any]
+    origin: Callable[[Mapping[str, Any]], Origin | None]
 
 
 def takes_options(load: F) -> F:

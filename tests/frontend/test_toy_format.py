@@ -126,6 +126,8 @@ def test_it_is_saved_with_other_weights(net, tmp_path):
     halved = {name: value / 2 for name, value in net.params.items()}
     net.save(tmp_path / "half.toy", halved)
     np.testing.assert_allclose(load(tmp_path / "half.toy")(X), by_hand(X, halved), rtol=1e-5)
+    with pytest.raises(UnsupportedError, match="compare: nothing but jaxops runs a toy"):
+        net.compare(X)
     (tmp_path / "half.bin").write_bytes(b"")
     with pytest.raises(ModelError, match=r"tensor 'net.fc.weight': weights 'half.bin': bytes 0 to 128 go past"):
         load(tmp_path / "half.toy")

@@ -114,12 +114,16 @@ class ToyOrigin:
     """The file of a model, for `Model.save`."""
 
     path: Path
-    tensors: Mapping[str, Tensor]
+    constants: Mapping[str, Tensor]
     values: Mapping[str, Any]
+
+    def tensors(self, inputs: Mapping[str, Any], dtypes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Nothing else runs a toy."""
+        raise UnsupportedError("compare: nothing but jaxops runs a toy")
 
     def save(self, path: Any, graph: Graph, weights: Mapping[str, Any], dtypes: Any, original: Any) -> None:
         """Writes the nodes as they are, and the weights after each other."""
-        others = {name: tensor.load() for name, tensor in self.tensors.items()}
+        others = {name: tensor.load() for name, tensor in self.constants.items()}
         written = {name: np.asarray(weight, dtypes[name]) for name, weight in weights.items()}
         write(path, json.loads(self.path.read_text()), {**others, **written})
 

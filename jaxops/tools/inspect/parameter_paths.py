@@ -24,7 +24,7 @@ _READ = re.compile(r"(.*)/[^/]+/(ReadVariableOp|Read)(_\d+)?(/.*)?")
 
 @dataclass(frozen=True)
 class Paths:
-    """names: ONNX name of a parameter → path, each path once. tied: other paths of a parameter → that path."""
+    """names: the file's name of a parameter → path, each path once. tied: other paths of a parameter → that path."""
 
     names: dict[str, str] = field(default_factory=dict)
     tied: dict[str, str] = field(default_factory=dict)

@@ -109,7 +109,7 @@ def test_nodes_have_paths_too():
 
 
 def test_another_kind_of_names_is_refused():
-    with pytest.raises(ArgumentError, match="`names` is 'torch'; it must be 'onnx' or 'module'"):
+    with pytest.raises(ArgumentError, match="`names` is 'torch'; it must be 'file' or 'module'"):
         load(MODELS / "vit.script.onnx", names="torch")
 
 
