@@ -172,9 +172,12 @@ def attribute(proto: AttributeProto, external: _External) -> Any:
     """An attribute in Python's types: numbers, strings, tuples, NumPy arrays, graphs."""
     if proto.ref_attr_name:
         return Reference(text_of(proto.ref_attr_name))
-    value = helper.get_attribute_value(proto)
+    # Forests have millions of numbers and modes.
     if proto.type in (AttributeProto.INTS, AttributeProto.FLOATS):
-        return tuple(value)
+        return tuple(proto.ints if proto.type == AttributeProto.INTS else proto.floats)
+    if proto.type == AttributeProto.STRINGS:
+        return tuple([text.decode("utf-8", "surrogateescape") for text in proto.strings])
+    value = helper.get_attribute_value(proto)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return tuple(_plain(v, external) for v in value)
     return _plain(value, external)

@@ -9,11 +9,12 @@ import numpy as np
 from jaxops.attributes import ints
 from jaxops.dtypes import is_float
 from jaxops.errors import ArgumentError, DTypeError, SignatureError
-from jaxops.ops.ml.tree_tables import MODES, Branches, Trees, Votes, build
+from jaxops.ops.ml.tree_tables import MEMBER, MODES, NUMBERED, Branches, Trees, Votes, build
 from jaxops.shapes.ml import trees as sizes_of
 from jaxops.static import known
 
-NUMBERED = (*MODES, "BRANCH_MEMBER")
+_LEAF = len(NUMBERED)
+_NUMBERS = {mode: number for number, mode in enumerate((*NUMBERED, "LEAF"))}
 
 
 def either(op: str, name: str, values: Sequence[float] | None, tensor: Any) -> np.ndarray:
@@ -59,9 +60,9 @@ def joined(
         in_range(op, f"nodes_{side}nodeids", ids[ends], size, "leaves")
         in_range(op, f"nodes_{side}nodeids", ids[~ends], count, "nodes")
         children.append(np.where(ends, ids, ids + size))
-    modes = [NUMBERED[mode] for mode in attributes["nodes_modes"]]
+    modes = attributes["nodes_modes"]
     missing = attributes.get("nodes_missing_value_tracks_true", np.zeros(count)) == 1
-    sets = _sets(op, members, modes.count("BRANCH_MEMBER"))
+    sets = _sets(op, members, int(np.count_nonzero(modes == MEMBER)))
     branches = Branches(
         attributes["nodes_featureids"], attributes["nodes_splits"], modes, children[0], children[1], missing, sets
     )
@@ -81,14 +82,15 @@ def numbered(
     """Trees whose nodes have the number of a tree and one of their own, as in TreeEnsembleRegressor."""
     columns = {name: _ints(op, name, () if v is None else v) for name, v in nodes.items()}
     missing = columns.pop("nodes_missing_value_tracks_true")
-    kinds = np.asarray(() if modes is None else modes, object)
-    lists = {**columns, "nodes_modes": kinds, "nodes_values": values}
+    modes = () if modes is None else modes
+    lists = {**columns, "nodes_modes": modes, "nodes_values": values}
     sizes_of.same_length(op, {**lists, "nodes_missing_value_tracks_true": missing} if missing.size else lists)
-    wrong = set(kinds) - {"LEAF", *MODES}
+    wrong = set(modes) - {"LEAF", *MODES}
     if wrong:
         raise ArgumentError(f"{op}: `nodes_modes` holds {min(wrong)!r}; a mode is LEAF, {', '.join(MODES)}")
+    kinds = np.fromiter(map(_NUMBERS.__getitem__, modes), np.int64, len(modes))
     tree, number = columns["nodes_treeids"], columns["nodes_nodeids"]
-    is_leaf = kinds == "LEAF"
+    is_leaf = kinds == _LEAF
     count = int(is_leaf.sum())
     # Leaves get the first numbers.
     position = np.where(is_leaf, np.cumsum(is_leaf) - 1, count + np.cumsum(~is_leaf) - 1)
@@ -97,16 +99,15 @@ def numbered(
     true, false = (
         find(f"nodes_{side}nodeids", tree[inner], columns[f"nodes_{side}nodeids"][inner]) for side in ("true", "false")
     )
-    _, first = np.unique(tree, return_index=True)
     branches = Branches(
         columns["nodes_featureids"][inner],
         values[inner],
-        list(kinds[inner]),
+        kinds[inner],
         true,
         false,
         missing[inner] == 1 if missing.size else np.zeros(len(true), bool),
     )
-    trees = build(op, branches, position[np.sort(first)], count, np.dtype(x.dtype), x.shape[1])
+    trees = build(op, branches, position[_first_of_each(tree)], count, np.dtype(x.dtype), x.shape[1])
     ids, node, node_numbers = (_ints(op, name, () if v is None else v) for name, v in leaves.items())
     names = list(leaves)
     sizes_of.same_length(
@@ -117,11 +118,37 @@ def numbered(
     return trees, Votes(voter[is_on_leaf], ids[is_on_leaf], weights[is_on_leaf])
 
 
+def _first_of_each(column: np.ndarray) -> np.ndarray:
+    """The position of the first item of each value, in ascending order."""
+    begins = np.flatnonzero(np.append(True, column[1:] != column[:-1])[: len(column)])
+    _, first = np.unique(column[begins], return_index=True)
+    return begins[np.sort(first)]
+
+
+class _Ranks:
+    """The ranks of numbers among those of a column."""
+
+    def __init__(self, column: np.ndarray) -> None:
+        low, high = (int(column.min()), int(column.max())) if column.size else (0, -1)
+        # Nearly all files count from zero.
+        self.low = low if high - low < 4 * column.size else None
+        self.values = None if self.low is not None else np.unique(column)
+        self.count = high - low + 1 if self.values is None else len(self.values)
+
+    def __call__(self, column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(ranks, True where a number has one)."""
+        if self.values is not None:
+            ranks = np.searchsorted(self.values[:-1], column)
+            return ranks, self.values[ranks] == column
+        ranks = column - self.low
+        return ranks, (ranks >= 0) & (ranks < self.count)
+
+
 class _Finder:
     """The places of nodes by the number of their tree and their own."""
 
     def __init__(self, op: str, tree: np.ndarray, number: np.ndarray, position: np.ndarray) -> None:
-        self.op, self.trees, self.numbers = op, np.unique(tree), np.unique(number)
+        self.op, self.trees, self.numbers = op, _Ranks(tree), _Ranks(number)
         keys, _ = self._keys(tree, number)
         order = np.argsort(keys, kind="stable")
         self.keys, self.places = keys[order], position[order]
@@ -132,8 +159,8 @@ class _Finder:
 
     def _keys(self, tree: np.ndarray, number: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(a number for each pair, True where there is such a tree and such a number)."""
-        a, b = (np.searchsorted(table[:-1], column) for table, column in ((self.trees, tree), (self.numbers, number)))
-        return a * len(self.numbers) + b, (self.trees[a] == tree) & (self.numbers[b] == number)
+        (a, is_tree), (b, is_number) = self.trees(tree), self.numbers(number)
+        return a * self.numbers.count + b, is_tree & is_number
 
     def __call__(self, name: str, tree: np.ndarray, number: np.ndarray) -> np.ndarray:
         keys, there = self._keys(tree, number) if self.keys.size else (tree, np.zeros(len(tree), bool))
@@ -148,7 +175,7 @@ class _Finder:
 def _ints(op: str, name: str, values: Any) -> np.ndarray:
     integers = known(op, name, values)
     if integers.ndim == 1 and integers.dtype in (np.int32, np.int64):
-        return integers.astype(np.int64)
+        return integers.astype(np.int64, copy=False)
     return np.array(ints(op, name, integers if integers.size else ()), np.int64)
 
 

@@ -28,17 +28,21 @@ MODES = {
     "BRANCH_EQ": (EQ, False),
     "BRANCH_NEQ": (EQ, True),
 }
+# The modes by the numbers that TreeEnsemble gives them.
+NUMBERED = (*MODES, "BRANCH_MEMBER")
+MEMBER = NUMBERED.index("BRANCH_MEMBER")
+_KIND, _TURNED = np.array([*MODES.values()], np.int64).T
 
 
 class Branches(NamedTuple):
     """The inner nodes, as the attributes list them; children are numbered with the leaves first.
 
-    members: the sets of the nodes with mode BRANCH_MEMBER, in their order.
+    modes: places in NUMBERED. members: the sets of the nodes with mode BRANCH_MEMBER, in their order.
     """
 
     features: np.ndarray
     splits: np.ndarray
-    modes: Sequence[str]
+    modes: np.ndarray
     true: np.ndarray
     false: np.ndarray
     missing_true: np.ndarray
@@ -78,7 +82,7 @@ def build(op: str, branches: Branches, roots: np.ndarray, leaves: int, dtype: An
     nodes = _plain(branches, leaves)
     if nodes.features.size:
         sizes_of.in_range(op, "nodes_featureids", nodes.features.min(), nodes.features.max(), features, "features")
-    kinds, turned = np.array([MODES[m] for m in nodes.modes], np.int64).reshape(-1, 2).T
+    kinds, turned = _KIND[nodes.modes], _TURNED[nodes.modes]
     # NaN is unequal to everything, and neither less nor greater.
     nan = np.where(nodes.missing_true | (turned.astype(bool) & (kinds == EQ)), nodes.true, nodes.false)
     never = np.isnan(nodes.splits)
@@ -91,18 +95,22 @@ def build(op: str, branches: Branches, roots: np.ndarray, leaves: int, dtype: An
     yes, no = np.where(turned, nodes.false, nodes.true), np.where(turned, nodes.true, nodes.false)
     no = np.where(nan_splits, nodes.false, no)
     yes, no = np.where(never, no, yes), np.where(always & ~never, yes, no)
-    leaf_numbers = np.arange(leaves)
-    children = np.concatenate([np.stack([leaf_numbers] * 3, 1), np.stack([yes, no, nan], 1).reshape(-1, 3)])
+    children = np.empty((leaves + len(yes), 3), np.int32)
+    children[:leaves] = np.arange(leaves)[:, None]
+    children[leaves:, 0], children[leaves:, 1], children[leaves:, 2] = yes, no, nan
     depth, trees, leaves_of_trees = _walk(op, children, roots, leaves)
     if dtype.itemsize < 4:
         splits = splits.astype(np.float32 if is_float(dtype) else np.int32)
     words = np.ascontiguousarray(splits).view(np.int32).reshape(len(kinds), splits.itemsize // 4)
-    several = np.unique(kinds)
-    columns = [nodes.features, *words.T, *([kinds] if len(several) > 1 else [])]
-    comparisons = np.concatenate([np.zeros((leaves, len(columns)), np.int64), np.stack(columns, 1)])
-    table = np.concatenate([comparisons[:, :1], children, comparisons[:, 1:]], 1)
+    several = np.flatnonzero(np.bincount(kinds))
+    columns = [*words.T, *([kinds] if len(several) > 1 else [])]
+    table = np.zeros((len(children), 4 + len(columns)), np.int32)
+    table[leaves:, 0] = nodes.features
+    table[:, 1:4] = children
+    for k, column in enumerate(columns, 4):
+        table[leaves:, k] = column
     return Trees(
-        table=table.astype(np.int32),
+        table=table,
         dtype=splits.dtype,
         kinds=several,
         roots=roots.astype(np.int32),
@@ -115,34 +123,34 @@ def build(op: str, branches: Branches, roots: np.ndarray, leaves: int, dtype: An
 
 def _plain(nodes: Branches, leaves: int) -> Branches:
     """Nodes without BRANCH_MEMBER: a search among k members takes about log2(k) + 1 nodes."""
-    if "BRANCH_MEMBER" not in nodes.modes:
+    if not (nodes.modes == MEMBER).any():
         return nodes
     features, splits, modes = list(nodes.features), list(nodes.splits), list(nodes.modes)
     true, false, missing = list(nodes.true), list(nodes.false), list(nodes.missing_true)
-    sets = iter(nodes.members)
+    sets, less, equal = iter(nodes.members), NUMBERED.index("BRANCH_LT"), NUMBERED.index("BRANCH_EQ")
 
     def search(node: int, members: np.ndarray) -> None:
         if len(members) < 2:
-            modes[node], splits[node] = "BRANCH_EQ", members[0] if len(members) else np.nan
+            modes[node], splits[node] = equal, members[0] if len(members) else np.nan
             return
         middle = len(members) // 2
-        modes[node], splits[node] = "BRANCH_LT", members[middle]
+        modes[node], splits[node] = less, members[middle]
         halves = []
         for half in (members[:middle], members[middle:]):
             halves.append(leaves + len(modes))
             for column in (features, true, false, missing):
                 column.append(column[node])
-            modes.append("")
+            modes.append(equal)
             splits.append(0)
             search(halves[-1] - leaves, half)
         # A NaN goes through the first half, whose outcome for it is that of the whole search.
         true[node], false[node] = halves
         missing[node] = True
 
-    for node in [i for i, mode in enumerate(nodes.modes) if mode == "BRANCH_MEMBER"]:
+    for node in np.flatnonzero(nodes.modes == MEMBER).tolist():
         search(node, np.unique(next(sets)))
     children = np.array(true), np.array(false)
-    return Branches(np.array(features), np.array(splits, np.float64), modes, *children, np.array(missing))
+    return Branches(np.array(features), np.array(splits, np.float64), np.array(modes), *children, np.array(missing))
 
 
 def _exact(kinds: Any, splits: np.ndarray, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -168,21 +176,34 @@ def _exact(kinds: Any, splits: np.ndarray, dtype: Any) -> tuple[np.ndarray, np.n
 
 
 def _walk(op: str, children: np.ndarray, roots: np.ndarray, leaves: int) -> tuple[int, np.ndarray, np.ndarray]:
-    """The depth, and all pairs of a tree and a leaf that it may reach, in order."""
+    """The depth, and all pairs of a tree and a leaf that it may reach."""
     count, depth = len(children), 0
-    front = np.arange(len(roots)) * count + roots
-    fronts = []
-    while front.size:
-        done = front % count < leaves
-        fronts.append(front[done])
-        front = front[~done]
-        if front.size:
-            front = np.unique((front - front % count)[:, None] + children[front % count])
-            depth += 1
+    yes, no, nan = children.T
+    # Where the third child is another one than both, and whether trees, or branches of one, meet.
+    third = (nan != yes) & (nan != no)
+    parents = np.concatenate([roots, yes[leaves:], no[yes != no], nan[third]])
+    meet = np.bincount(parents, minlength=1).max() > 1
+    tree, node = np.arange(len(roots)), roots
+    leaf_trees, tree_leaves = [], []
+    while node.size:
+        ends = node < leaves
+        leaf_trees.append(tree[ends])
+        tree_leaves.append(node[ends])
+        tree, node = tree[~ends], node[~ends]
+        both, three = yes[node] != no[node], third[node]
+        node = np.concatenate([yes[node], no[node[both]], nan[node[three]]]).astype(np.int64)
+        tree = np.concatenate([tree, tree[both], tree[three]])
+        if meet:
+            tree, node = np.divmod(np.unique(tree * count + node), count)
+        depth += node.size > 0
         if depth > count:
-            raise ArgumentError(f"{op}: the nodes of tree {front[0] // count} form a cycle")
-    pairs = np.unique(np.concatenate(fronts)) if fronts else np.zeros(0, np.int64)
-    return depth, pairs // count, pairs % count
+            raise ArgumentError(f"{op}: the nodes of tree {tree[0]} form a cycle")
+    if not leaf_trees:
+        return depth, tree, node
+    tree, node = np.concatenate(leaf_trees), np.concatenate(tree_leaves)
+    if meet:
+        tree, node = np.divmod(np.unique(tree * count + node), count)
+    return depth, tree, node
 
 
 def leaves_of(trees: Trees, x: jax.Array) -> jax.Array:
