@@ -33,6 +33,7 @@ from jaxops.compiler.passes.integer_products import integer_products
 from jaxops.compiler.passes.keep_order import keep_order
 from jaxops.compiler.passes.lazy_moves import materialize
 from jaxops.compiler.passes.lift_scalars import lift_scalar_constants
+from jaxops.compiler.passes.lift_tables import lift_tables
 from jaxops.compiler.passes.select_kernels import select_kernels
 from jaxops.compiler.passes.select_reductions import select_reductions
 from jaxops.compiler.passes.sink_transposes import sink_transposes
@@ -71,8 +72,9 @@ PASSES = (
     Entry("defer elementwise", defer_elementwise, CPU, ("keep order",), "what it moves has new neighbours"),
     Entry("concat in place", concat_in_place, CPU, ("defer elementwise",), "it leaves no concatenation to move"),
     Entry("lift scalar constants", lift_scalar_constants, (), ("concat in place",), "it lifts the starts of updates"),
+    Entry("lift tables", lift_tables, (), ("inline calls",), "it finds no constant inside a call"),
 )
-SPLIT_WEIGHTS = Entry("split weights", split_weight_only, (), ("lift scalar constants",), "it prepares these, too")
+SPLIT_WEIGHTS = Entry("split weights", split_weight_only, (), ("lift tables",), "it prepares these, too")
 SPLIT_LAYERS = Entry("split layers", split_at_repeated_layers, CPU, ("split weights",), "what is prepared may differ")
 SEGMENT_PASSES = (
     Entry("block attention", block_attention, CPU, ("split layers",), "a loop hides layers and products", False),

@@ -25,6 +25,7 @@ THRESHOLDS = {
     "passes.concat_in_place": {"_FEWEST": 2},
     "passes.block_attention": {"_LARGE": 0, "_BLOCK": 96},
     "passes.lift_scalars": {"_MOST": 10**9, "_RARE": 1.0},
+    "passes.lift_tables": {"TABLE": 12},
     "passes.defer_elementwise": {"_FEWEST_BYTES": 4},
     "passes.sink_transposes": {"_moves_channels": lambda batch, perm: True},
     "passes.select_reductions": {
@@ -34,7 +35,7 @@ THRESHOLDS = {
         "_LONGEST": 3,
         "_SLICES": 3,
     },
-    "partition.weight_only": {"_SMALL": 0},
+    "partition.weight_only": {"_SMALL": 0, "TABLE": 12},
     "partition.repeated_layers": {"_FEW": 2, "_LEAST_WORK": 1, "_WORTH": 0, "_HALVED": 0, "_VARIED": 0, "_SPARED": 0},
 }
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from jaxops.compiler.ir import Program, needed
 from jaxops.compiler.numpy_interpreter import CONSTANT
+from jaxops.compiler.passes.lift_tables import TABLE
 from jaxops.compiler.primitives import IN_ORDER
 from jaxops.kernels.target import Target
 
@@ -96,7 +97,7 @@ class _Costs:
         roots, size = self._roots[value], self._bytes(value)
         if not roots or value not in self._costly:
             return False
-        if roots <= self._constants:
+        if roots <= self._constants and sum(map(self._bytes, roots)) < TABLE:
             # In another array of them, XLA reads one number in each place.
             return value in self._constants or math.prod(self._types[value].shape) == 1
         if size > max(_SMALL, _MOST_BYTES * sum(map(self._bytes, roots))):

@@ -89,7 +89,10 @@ def _by_numpy(operations: Sequence[Any], weights: Mapping[int, Any], outputs: Se
 
 
 def _by_xla(operations: Sequence[Any], weights: Mapping[int, Any], outputs: Sequence[int]) -> list[Any]:
-    arrays = {v: current(x) for v, x in weights.items()}
+    # A constant of the program would be folded, slowly.
+    constants = {o.results[0]: o.operands[0].value for o in operations if o.name == numpy_interpreter.CONSTANT}
+    operations = [o for o in operations if o.name != numpy_interpreter.CONSTANT]
+    arrays = {v: current(x) for v, x in weights.items()} | constants
     # The options of the program that reads them: its maxima keep NaNs only with those.
     options = program_options(this_machine(), operations)
     return jax.jit(lambda arrays: evaluate(operations, dict(arrays), outputs), compiler_options=options)(arrays)
