@@ -112,6 +112,22 @@ def find_data(
     Raises ModelError where there is no such file, or one that may not be read, or one that ends too early.
     """
     subject = f"tensor '{tensor}': {folders.noun} '{location}'"
+    file = find_file(subject, f"tensor '{tensor}' of shape {tuple(sizes)}", location, folders)
+    size = file.size
+    needed = math.ceil(math.prod(sizes) * bits(dtype) / 8)
+    start, count = _number(subject, "offset", offset, 0), _number(subject, "length", length, needed)
+    if start + count > size:
+        raise ModelError(f"{subject}: bytes {start} to {start + count} go past its end at {size}")
+    if count != needed:
+        raise ModelError(f"{subject}: {count} bytes cannot fill {dtype.name} {tuple(sizes)}, which takes {needed}")
+    return FileRange(file, range(start, start + count))
+
+
+def find_file(subject: str, what: str, location: str, folders: Folders) -> SafeFile:
+    """A file beside a model. subject, what: in messages, now and when it is read; location: its path from a folder.
+
+    Raises ModelError where there is no such file, or one that may not be read.
+    """
     hint = f"give the folder that has it: load(…, {folders.option}=folder)"
     if not folders.searched:
         raise ModelError(f"{subject} needs the model's folder; load the model from its path, or {hint}")
@@ -128,15 +144,7 @@ def find_data(
     root, path = existing[0]
     parts = path.relative_to(root).parts
     with _opened(subject, root, parts) as file:
-        size = os.fstat(file.fileno()).st_size
-    needed = math.ceil(math.prod(sizes) * bits(dtype) / 8)
-    start, count = _number(subject, "offset", offset, 0), _number(subject, "length", length, needed)
-    if start + count > size:
-        raise ModelError(f"{subject}: bytes {start} to {start + count} go past its end at {size}")
-    if count != needed:
-        raise ModelError(f"{subject}: {count} bytes cannot fill {dtype.name} {tuple(sizes)}, which takes {needed}")
-    file = SafeFile(f"tensor '{tensor}' of shape {tuple(sizes)}", root, parts, size)
-    return FileRange(file, range(start, start + count))
+        return SafeFile(what, root, parts, os.fstat(file.fileno()).st_size)
 
 
 def _number(subject: str, key: str, text: str | None, default: int) -> int:

@@ -3,7 +3,6 @@
 import functools
 import io
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from jaxops.errors import ArgumentError, ModelError, PathError, SignatureError
+from jaxops.frontend.model_file import is_device, opened
 from jaxops.frontend.safe_files import Folders, folders
 from jaxops.frontend.tensor_file import File, FileRange, InMemory, hold
 from jaxops.onnx.split_protobuf import cut
@@ -54,12 +54,12 @@ def parsed(model: Readable, external_data: str | os.PathLike[str] | None = None)
         return _of_bytes(data, _folders(None, external_data), "the bytes")
     if isinstance(model, str | os.PathLike):
         path = Path(model)
-        with _opened(model, path) as file:
+        with opened(model, path) as file:
             if not file.seekable():  # a pipe
                 return _of_bytes(file.read(), _folders(path, external_data), str(path))
             return _parsed(file, hold(file, str(path)), _folders(path, external_data), str(path), path.absolute())
     try:
-        if _is_device(model):
+        if is_device(model):
             raise OSError("it is a device")
         data = model.read() if hasattr(model, "read") else None
     except (OSError, ValueError) as error:
@@ -80,7 +80,7 @@ def whole(source: Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
         return parsed(source).proto
     if isinstance(source, bytes):
         return _proto(source, "the bytes")
-    with _opened(source, source) as file:
+    with opened(source, source) as file:
         return _proto(file.read(), str(source))
 
 
@@ -95,31 +95,6 @@ def carried(name: str) -> Path:
         names = ", ".join(sorted(p.stem for p in folder.glob("*.onnx")))
         raise PathError(f"the onnx package carries no model {name!r}; it has {names}")
     return path
-
-
-def _opened(model: Any, path: Path) -> io.BufferedReader:
-    try:
-        file = path.open("rb")
-        if not _is_device(file):
-            return file
-        file.close()
-        raise OSError("it is a device")
-    except FileNotFoundError as error:
-        raise PathError(f"load: there is no file {os.fspath(model)!r}") from error
-    except PermissionError:
-        raise
-    except (ValueError, OSError) as error:  # a directory, a NUL, too long a name
-        problem = "is a directory" if isinstance(error, IsADirectoryError) else f"cannot be read: {error!s:.80}"
-        raise PathError(f"load: {os.fspath(model)!r:.80} {problem}; give the path of a file") from error
-
-
-def _is_device(file: Any) -> bool:
-    """Returns True for a device, such as /dev/zero, which may have no end."""
-    try:
-        mode = os.fstat(file.fileno()).st_mode
-    except (AttributeError, OSError, ValueError):  # it is in memory, or closed
-        return False
-    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 
 
 def _of_bytes(data: bytes, data_folders: Folders, where: str) -> Parsed:
