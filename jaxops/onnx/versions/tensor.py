@@ -123,7 +123,13 @@ def pad_11(
     return ops.pad(data, pads, constant_value, axes, mode=mode)
 
 
-version("Pad", 19)(ops.pad)
+WrappingPadMode = Literal["constant", "reflect", "edge", "wrap"]  # 'symmetric' is in no ONNX version
+
+
+@version("Pad", 19)
+@like(ops.pad)
+def pad_19(*inputs: Any, mode: WrappingPadMode) -> Array:
+    return ops.pad(*inputs, mode=mode)
 
 
 @version("Tile", 1)

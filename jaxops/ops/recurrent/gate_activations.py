@@ -10,10 +10,11 @@ from jaxops.ops.math.activations import elu, hard_sigmoid, leaky_relu, relu, sig
 
 
 class Activation(NamedTuple):
-    """An activation function and its coefficients: alpha, or alpha and beta."""
+    """An activation function, and its coefficients: alpha, or both. bounded: whether `clip` bounds its input."""
 
     name: str
     coefficients: tuple[float, ...] = ()
+    bounded: bool = True
 
     def __call__(self, x: Any) -> Any:
         return _FUNCTIONS[self.name][0](x, *self.coefficients)

@@ -151,6 +151,7 @@ def lstm(
     activation_beta: Sequence[float] | None = None,
     activations: Sequence[str] | None = None,
     clip: float | None = None,
+    clip_cell: bool = True,
     direction: Direction = "forward",
     hidden_size: int | None = None,
     input_forget: int = 0,
@@ -162,7 +163,8 @@ def lstm(
     Cₜ = fₜ ∘ Cₜ₋₁ + iₜ ∘ cₜ, oₜ = f(Xₜ·Woᵀ + Hₜ₋₁·Roᵀ + Po ∘ Cₜ + Wbo + Rbo), Hₜ = oₜ ∘ h(Cₜ).
     w: (D, 4 · hidden, input). r: (D, 4 · hidden, hidden). b: (D, 8 · hidden). initial_c: as initial_h.
     p: (D, 3 · hidden), Pi, Po and Pf; 0 when left out. input_forget: 1 makes the forget gate fₜ = 1 - iₜ.
-    activations: f, g and h for each direction, by default Sigmoid, Tanh and Tanh.
+    activations: f, g and h for each direction, by default Sigmoid, Tanh and Tanh. clip_cell: whether `clip` bounds the
+    input of h too, as ONNX has it; OpenVINO does not.
     Returns (Y, Y_h, Y_c), the last like Y_h. All else, and the exceptions, as in `rnn`.
     Source: ONNX LSTM, opsets 1–22.
 
@@ -173,6 +175,8 @@ def lstm(
     both = directions("lstm", direction)
     names = ("Sigmoid", "Tanh", "Tanh") * both if activations is None else activations
     functions = resolve("lstm", names, 3 * both, activation_alpha, activation_beta)
+    if not clip_cell:
+        functions = tuple(f._replace(bounded=position % 3 != 2) for position, f in enumerate(functions))
     operands = {"x": x, "w": w, "r": r, "b": b, "sequence_lens": sequence_lens}
     operands |= {"initial_h": initial_h, "initial_c": initial_c, "p": p}
     attributes = {"clip": clip, "direction": direction, "hidden_size": hidden_size, "layout": layout}

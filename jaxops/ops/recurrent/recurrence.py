@@ -153,7 +153,7 @@ def _layer(
 
 def clipped(function: Activation, clip: float | None) -> Callable[[Any], Any]:
     """A function of its input, clipped to [-clip, clip] first; None does not clip."""
-    return function if clip is None else lambda x: function(jnp.clip(x, -clip, clip))
+    return function if clip is None or not function.bounded else lambda x: function(jnp.clip(x, -clip, clip))
 
 
 def _inputs(x: Any, w: Any, b: Any, cell: Cell, variant: bool) -> tuple[Any, Any]:

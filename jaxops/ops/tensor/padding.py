@@ -19,7 +19,7 @@ from jaxops.static import A, Array, Dim, Ints, Sizes, Undecided, array, is_symbo
 
 TRAITS = Traits(kind="movement", foldable=True)
 
-PadMode = Literal["constant", "reflect", "edge", "wrap"]
+PadMode = Literal["constant", "reflect", "edge", "wrap", "symmetric"]
 
 
 def _pairs(sizes: Sizes, numbers: Sizes, axes: tuple[int, ...]) -> tuple[tuple[Dim, Dim], ...]:
@@ -71,11 +71,12 @@ def pad(
     data: any dtype. pads: static, 1-D integers, all begins and then all ends.
     constant_value: one number of data's dtype, the fill of mode 'constant'; None is 0, False or an empty string.
     axes: static, distinct; None means all. mode: 'constant'; 'edge' repeats the outermost element; 'reflect' mirrors
-    at it; 'wrap' continues from the other end. 'reflect' and 'wrap' repeat as often as needed, as in `np.pad`.
+    at it, 'symmetric' mirrors it too; 'wrap' continues from the other end. These three repeat as often as needed, as in
+    `np.pad`.
     Negative pads crop first; the other modes extend the cropped array.
     Raises ShapeError unless there are two pads per axis and enough elements to crop, ArgumentError, AxisError,
     DTypeError.
-    Source: ONNX Pad, opsets 2–25.
+    Source: ONNX Pad, opsets 2–25; 'symmetric' is of OpenVINO Pad-12.
 
     >>> pad(jnp.arange(3), (1, 2), mode="reflect").tolist()
     [1, 0, 1, 2, 1, 0]
@@ -151,9 +152,10 @@ def _source(size: Any, low: Any, high: Any, mode: str) -> Any:
         return jnp.clip(index, 0, size - 1)
     if mode == "wrap":
         return index % size
-    period = jnp.maximum(2 * size - 2, 1)
+    repeats_edge = mode == "symmetric"
+    period = 2 * size if repeats_edge else jnp.maximum(2 * size - 2, 1)
     index = index % period
-    return jnp.where(index < size, index, period - index)
+    return jnp.where(index < size, index, period - index - int(repeats_edge))
 
 
 def center_crop_pad(input_data: A, shape: StaticInts, *, axes: Ints | None = None) -> A:

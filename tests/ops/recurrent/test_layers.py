@@ -155,6 +155,11 @@ def test_clip_of_an_lstm_bounds_the_input_of_h_too():
     assert np.abs(ours("LSTM", given, clip=0.3, **linear)[1]).max() <= 0.3
 
 
+def test_clip_without_the_cell_as_in_onnxruntime():
+    given = operands("LSTM", scale=2)
+    close(ours("LSTM", given, clip=0.3, clip_cell=False), runtime("LSTM", given, clip=0.3))
+
+
 # Name → the function, given alpha and beta.
 ACTIVATIONS = {
     "Affine": lambda x, a, b: a * x + b,

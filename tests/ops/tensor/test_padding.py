@@ -12,6 +12,7 @@ from jax.export import export, symbolic_shape
 
 from jaxops import ops
 from jaxops.errors import ArgumentError, AxisError, DTypeError, ShapeError, SizeError, StaticError
+from jaxops.onnx import opset
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 IMAGE = np.arange(2 * 8 * 4 * 6, dtype=np.float32).reshape(2, 8, 4, 6)
@@ -35,6 +36,7 @@ CASES: list[tuple[str, Callable[[Any], Any], np.ndarray, np.ndarray]] = [
     ("pad/default", lambda x: ops.pad(x, PADS), X, pads("constant")),
     ("pad/edge", lambda x: ops.pad(x, PADS, mode="edge"), X, pads("edge")),
     ("pad/wrap", lambda x: ops.pad(x, PADS, mode="wrap"), X, pads("wrap")),
+    ("pad/symmetric", lambda x: ops.pad(x, PADS, mode="symmetric"), X, pads("symmetric")),
     (
         "pad/reflect",
         lambda x: ops.pad(x, (0, 2, 3, 1, 1, 2), mode="reflect"),
@@ -125,7 +127,7 @@ def test_static_stays_static(name: str) -> None:
     assert isinstance(fn(x), np.ndarray)
 
 
-@pytest.mark.parametrize("mode", ["constant", "edge", "wrap", "reflect"])
+@pytest.mark.parametrize("mode", ["constant", "edge", "wrap", "reflect", "symmetric"])
 def test_symbolic_pad(mode: str) -> None:
     fn = jax.jit(lambda x: ops.pad(x, (0, 3, 1, 4), mode=mode))
     spec = jax.ShapeDtypeStruct(symbolic_shape("b, n"), np.float32)
@@ -176,14 +178,21 @@ def test_a_traced_diagonal() -> None:
         np.testing.assert_array_equal(jax.jit(ops.trilu)(X, k), np.triu(X, k))
 
 
+def test_no_onnx_version_has_the_symmetric_mode() -> None:
+    for version in (2, 11, 19, 25):
+        inputs, attributes = ((X,), {"pads": PADS}) if version == 2 else ((X, np.array(PADS)), {})
+        with pytest.raises(ArgumentError, match="`mode` is 'symmetric'; it must be one of"):
+            opset(version).Pad(*inputs, mode="symmetric", **attributes)
+
+
 def test_versions() -> None:
     np.testing.assert_array_equal(
         at_opset("Pad", 1, X, paddings=PADS, value=2.0)[0], pads("constant", constant_values=2)
     )
     np.testing.assert_array_equal(at_opset("Pad", 2, X, pads=PADS, mode="edge")[0], pads("edge"))
-    for opset in (11, 13, 18, 19, 25):
+    for version in (11, 13, 18, 19, 25):
         np.testing.assert_array_equal(
-            at_opset("Pad", opset, X, np.int64(PADS), np.float32(3))[0], pads("constant", constant_values=3)
+            at_opset("Pad", version, X, np.int64(PADS), np.float32(3))[0], pads("constant", constant_values=3)
         )
     np.testing.assert_array_equal(at_opset("Pad", 19, X, np.int64(PADS), mode="wrap")[0], pads("wrap"))
     np.testing.assert_array_equal(at_opset("Tile", 1, X, np.float32([2]), np.float32([1]))[0], np.tile(X, (1, 2, 1)))
