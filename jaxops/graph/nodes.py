@@ -34,6 +34,7 @@ class Value:
     kind: str = "tensor"  # or "sequence", "optional": of tensors; "map": to scalars of this dtype
     static: str = ""  # why the value must be known while tracing; empty when it need not be
     decides: bool = False  # whether a number of NumPy is known while tracing, as it says which branch is taken
+    aliases: tuple[str, ...] = ()  # further names under which a caller may give it
 
     @property
     def type_text(self) -> str:

@@ -1,5 +1,6 @@
-"""The operators of OpenVINO, by opset, and those that only OpenVINO has."""
+"""OpenVINO's models as JAX functions, its operations by opset, and the operators that only OpenVINO has."""
 
 from jaxops.openvino import ops, opset1
+from jaxops.openvino.loading import load
 
-__all__ = ["ops", "opset1"]
+__all__ = ["load", "ops", "opset1"]

@@ -39,6 +39,7 @@ class InputBinder:
         self._names = [value.name for value in inputs]
         self.names = frozenset(self._names)
         self._formals = {value.name: value for value in (*defaults, *inputs)}
+        self._aliases = {alias: value.name for value in inputs for alias in value.aliases}
         self._required = [value.name for value in inputs if value.kind != "optional"]
         self._takes_map = bool(inputs) and inputs[0].kind == "map"
         axes_by_name: dict[str, list[tuple[str, int]]] = {}
@@ -69,6 +70,7 @@ class InputBinder:
             raise SignatureError(f"the model has {len(names)} inputs {names}, but {len(inputs)} were given")
         by_name = dict(zip(names, inputs, strict=False))
         for name, value in named.items():
+            name = self._aliases.get(name, name)
             if name in by_name:
                 raise SignatureError(f"input '{name}' was given twice, by position and by name")
             if name not in formals:

@@ -103,7 +103,14 @@ ALLOWED = {
     # The interface of the standard itself.
     "jaxops.onnx.backend": {"jax", "numpy", "onnx", "jaxops.model", "jaxops.onnx"} | BASE,
     "jaxops.onnx.onnxruntime": {"numpy", "onnx", "onnxruntime", "jaxops.onnx"} | FRONT_END,
-    "jaxops.openvino": {"jax", "numpy", "jaxops.ops", "jaxops.model", "jaxops.openvino"} | FRONT_END,
+    # Only what is OpenVINO; never computes on tensor data either.
+    "jaxops.openvino": {"numpy", "jaxops.ops", "jaxops.openvino"} | FRONT_END,
+    "jaxops.openvino.ir": {"jaxops.errors"},
+    "jaxops.openvino.texts": {"jaxops.errors"},
+    "jaxops.openvino.linked": {"jaxops.errors", "jaxops.openvino"},
+    "jaxops.openvino.element_types": {"numpy", "ml_dtypes", "jaxops.errors"},
+    "jaxops.openvino.loading": {"jaxops.model", "jaxops.openvino", "jaxops.progress"} | FRONT_END,
+    "jaxops.openvino.versions": {"numpy", "jaxops.ops", "jaxops.shapes", "jaxops.openvino"} | FRONT_END,
     "jaxops.__main__": {"jaxops.command_line"},
     "jaxops.command_line": {"jax", "numpy", "rich", "safetensors", "jaxops"},
 }
@@ -113,7 +120,7 @@ ALSO = {"jaxops.onnx": {"onnx", "jaxops.model", "jaxops.tools"}}
 SIZES_ONLY = {"Dim", "Sizes", "Undecided", "LIMITING", "is_symbolic"}
 # Computing on data, which these leave to the operators. Adapters may shape an argument.
 COMPUTING = {"jax.numpy", "jax.lax"}
-GIVING = {"jaxops.onnx", "jaxops.frontend", "jaxops.graph", "jaxops.runtime", "jaxops.model"}
+GIVING = {"jaxops.onnx", "jaxops.openvino", "jaxops.frontend", "jaxops.graph", "jaxops.runtime", "jaxops.model"}
 # The one file whose JAX names change between releases.
 FRAGILE, FRAGILE_AT = {"jax.core", "jax.extend", "jax.interpreters", "jax.errors"}, "jaxops.static"
 

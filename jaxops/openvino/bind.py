@@ -1,0 +1,163 @@
+"""Binding: each node of an IR gets the operator that does it, and its attributes as values."""
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from jaxops.errors import UnsupportedError
+from jaxops.frontend.custom_operators import CustomOperator, custom_operators
+from jaxops.frontend.integer_types import with_integer_types
+from jaxops.frontend.loading import Operators
+from jaxops.frontend.norm_gradients import with_safe_norms
+from jaxops.frontend.signature_operator import SignatureOperator
+from jaxops.graph.node_order import check_subgraph, in_order
+from jaxops.graph.nodes import Graph, Node
+from jaxops.openvino.registry import Operator, find
+from jaxops.openvino.schemas import EVERY_NUMBER, EVERY_TYPE, opset_of, read_attribute
+
+# So many names are in a message that lists them, and so many operators in its hint.
+_MOST_NAMES, _MOST_KEYS = 3, 4
+# What a file carries for other programs, on layers of any type.
+_SKIPPED = {"old_api_map_element_type", "old_api_map_order"}
+
+
+def bind(graph: Graph, where: str, operators: Operators | None = None) -> Graph:
+    """The graph of an IR, bound. where: the file in messages; operators: functions by (opset or extension, type).
+
+    Raises one UnsupportedError for all operations that are missing; ModelError for an attribute that is no value of
+    its kind; SignatureError for a missing attribute, or for inputs and outputs that the operation does not have.
+    Warns once of attributes that it skips, as no operation has them.
+    """
+    binder = _Binder(where, custom_operators(operators or {}))
+    bound = binder.graph(graph, frozenset())
+    binder.report()
+    return with_integer_types(bound)
+
+
+class TolerantOperator(Operator):
+    """An operation as a file may use it: OpenVINO has checked its types, but that those of one variable are equal."""
+
+    def taken_types(self, formal: Any) -> frozenset[str]:
+        """All types, but for strings where none are permitted."""
+        return EVERY_TYPE if "string" in formal.types else EVERY_NUMBER
+
+    def given_types(self, position: int) -> frozenset[str]:
+        """All types."""
+        return EVERY_TYPE
+
+
+class _Binder:
+    def __init__(self, where: str, custom: Mapping[tuple[str, str], CustomOperator]) -> None:
+        self.where, self.custom = where, custom
+        self.missing: dict[str, list[str]] = {}
+        self.unknown: dict[tuple[str, str], None] = {}  # those that a caller may give
+        self.skipped: dict[str, None] = {}
+
+    def report(self) -> None:
+        if self.missing:
+            lines = [f"  {reason}  (layer {_some(nodes)})" for reason, nodes in sorted(self.missing.items())]
+            keys = ", ".join(f"{key}: fn" for key in list(self.unknown)[:_MOST_KEYS])
+            raise UnsupportedError(
+                f"{self.where} uses operations that jaxops does not have:\n" + "\n".join(lines)
+                + f"\n  hint    give a function for each: load(path, operators={{{keys}}})"
+            )  # fmt: skip
+        if self.skipped:
+            warnings.warn(
+                f"{self.where}: attributes that the operations do not have are skipped: {', '.join(self.skipped)}",
+                stacklevel=2,
+            )
+
+    def graph(self, graph: Graph, outer: frozenset[str]) -> Graph:
+        graph = in_order(graph, outer)
+        names = outer | graph.defined if any(node.subgraphs for node in graph.nodes) else outer
+        nodes = []
+        for node in graph.nodes:
+            try:
+                nodes.append(self.node(node, names))
+            except Exception as error:
+                error.add_note(f"in layer '{node.label}' ({node.operator.name}) of {self.where}")
+                raise
+        return with_safe_norms(dataclasses.replace(graph, nodes=tuple(nodes)))
+
+    def node(self, node: Node, names: frozenset[str]) -> Node:
+        subgraphs = {name: self.graph(graph, names) for name, graph in node.subgraphs.items()}
+        if isinstance(node.operator, SignatureOperator):  # the reader knows what does it
+            return self.checked(dataclasses.replace(node, attributes={**node.attributes, **subgraphs}))
+        op_type, opset_name = node.operator
+        custom = self.custom.get((opset_name, op_type))
+        if custom is not None:
+            attributes = {name: _guessed(text) for name, text in node.attributes.items() if name not in subgraphs}
+            custom.check_node(node.inputs, {**attributes, **subgraphs})
+            return dataclasses.replace(node, operator=custom, attributes={**attributes, **subgraphs})
+        try:
+            opset = opset_of(opset_name, op_type)
+            if opset is None:
+                raise UnsupportedError(f"{op_type}: jaxops knows no operations of '{opset_name}'")
+            operator = tolerant(op_type, opset)
+        except UnsupportedError as error:
+            self.missing.setdefault(str(error), []).append(node.label)
+            self.unknown[opset_name, op_type] = None
+            return node
+        operator.check_arity([True] * len(node.inputs), len(node.outputs))
+        attributes = operator.complete({**self.attributes(node, operator), **subgraphs})
+        return self.checked(
+            dataclasses.replace(node, operator=operator, attributes=attributes, outputs=_asked(node, operator))
+        )
+
+    def attributes(self, node: Node, operator: Operator) -> dict[str, Any]:
+        """The attributes that the operation has, as values."""
+        declared, values = operator.schema.attributes, {}
+        for written, text in node.attributes.items():
+            name = written.replace("-", "_")
+            if name in node.subgraphs:
+                continue
+            if name in declared:
+                values[name] = read_attribute(declared[name], text, f"attribute `{written}`")
+            elif name not in _SKIPPED:
+                self.skipped[f"{operator.name}.{written}"] = None
+        return values
+
+    def checked(self, node: Node) -> Node:
+        for name, graph in node.subgraphs.items():
+            check_subgraph(node, name, graph)
+        return node
+
+
+@functools.cache
+def tolerant(op_type: str, opset: int) -> TolerantOperator:
+    """The operation as a file may use it. Raises what `find` raises."""
+    operator = find(op_type, opset)
+    return TolerantOperator(operator.schema, operator.fn, opset)
+
+
+def _asked(node: Node, operator: Operator) -> tuple[str, ...]:
+    """The outputs of a node, without those at the end that nothing reads, where the operation may leave them out."""
+    outputs = list(node.outputs)
+    while len(outputs) > 1 and not outputs[-1] and operator.flagged(len(outputs) - 1):
+        outputs.pop()
+    return tuple(outputs)
+
+
+def _guessed(text: str) -> Any:
+    """An attribute of an operation that nothing is known of: numbers, lists of numbers and booleans are such."""
+    parts = [part.strip() for part in text.split(",")]
+    values = [_number_or_text(part) for part in parts]
+    if len(values) > 1:
+        return tuple(values)
+    return {"true": True, "false": False}.get(text.strip().lower(), values[0])
+
+
+def _number_or_text(text: str) -> int | float | str:
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(f"'{name}'" for name in names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,251 @@
+"""An OpenVINO IR as plain data: the elements and attributes of its XML, and nothing that they mean.
+
+The text is read once, from front to back, and no tree of it is built. It cannot declare entities, so none expand.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import IO, Any, TypeAlias
+from xml.parsers import expat
+
+from jaxops.errors import ModelError
+
+VERSIONS = (10, 11)
+# Bodies in bodies; an element stands three elements deeper in each: <layers>, <layer> and <body>.
+DEEPEST_BODY = 32
+_DEEPEST = 16 + 3 * DEEPEST_BODY
+# More digits than any id, size or offset has.
+_LONGEST_NUMBER = 20
+_COMMA = re.compile(r"(?<!\\),")
+
+
+@dataclass(slots=True)
+class Port:
+    """An input or output of a layer. names: those of its tensor; sizes: -1 where the file leaves one open."""
+
+    id: int
+    precision: str = ""
+    names: tuple[str, ...] = ()
+    sizes: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class MappedPort:
+    """The way of a value between a layer and its body. attributes: as the file has them, such as axis and stride."""
+
+    external: int
+    internal: int
+    attributes: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Body:
+    """A net inside a layer. inputs, outputs: the ways of values; back_edges: (Result, Parameter) by their ids."""
+
+    net: "Net | None" = None
+    inputs: list[MappedPort] = field(default_factory=list)
+    outputs: list[MappedPort] = field(default_factory=list)
+    back_edges: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Layer:
+    """A layer as the file has it. data: the attributes of the operation; marks: the names in its `rt_info`."""
+
+    id: int
+    name: str
+    type: str
+    version: str
+    output_names: tuple[str, ...] = ()
+    data: Mapping[str, str] = field(default_factory=dict)
+    inputs: list[Port] = field(default_factory=list)
+    outputs: list[Port] = field(default_factory=list)
+    marks: set[str] = field(default_factory=set)
+    bodies: dict[str, Body] = field(default_factory=dict)  # body, then_body, else_body
+
+    @property
+    def title(self) -> str:
+        """The layer in messages."""
+        return f"layer {self.id} '{self.name}' ({self.type})"
+
+
+Edge: TypeAlias = tuple[int, int, int, int]  # layer and port that it leaves, layer and port that it enters
+
+
+@dataclass(slots=True)
+class Net:
+    """The layers and edges of a file or body, in the order of the file."""
+
+    name: str
+    version: int
+    layers: list[Layer] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+
+
+def parse(file: IO[bytes], where: str) -> Net:
+    """Reads the XML of an IR. where: the file in messages.
+
+    Raises ModelError for a text that is damaged, is not an IR, has a version other than those of VERSIONS, declares
+    a document type or entities, or nests too deeply.
+    """
+    return _Parser(where).parse(file)
+
+
+class _Parser:
+    """Handles the events of expat: `_open` has, for each element that is open, what to do with the elements in it."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._root: Net | None = None
+        self._nets: list[Net] = []
+        self._layers: list[Layer] = []  # those that are open: one in another where it stands in a body
+        self._ports: list[Port] = []
+        self._text: list[str] | None = None
+        self._open: list[Mapping[str, Callable[[Mapping[str, str]], Any]]] = [{"net": self._net}]
+        self._in_net = {"layers": lambda _: {"layer": self._layer}, "edges": lambda _: {"edge": self._edge}}
+        self._in_layer: dict[str, Callable[[Mapping[str, str]], Any]] = {
+            "data": self._data,
+            "input": lambda _: {"port": lambda attributes: self._port(self._layers[-1].inputs, attributes)},
+            "output": lambda _: {"port": lambda attributes: self._port(self._layers[-1].outputs, attributes)},
+            "rt_info": lambda _: {"attribute": self._mark},
+            "back_edges": lambda _: {"edge": self._back_edge},
+        }
+        for prefix in ("", "then_", "else_"):
+            name = f"{prefix}body"
+            self._in_layer[name] = lambda _, name=name: self._body(name)
+            self._in_layer[f"{prefix}port_map"] = lambda _, name=name: self._port_map(name)
+
+    def parse(self, file: IO[bytes]) -> Net:
+        parser = expat.ParserCreate()
+        parser.buffer_text = True
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._characters
+        parser.StartDoctypeDeclHandler = self._refuse
+        parser.EntityDeclHandler = self._refuse
+        try:
+            parser.ParseFile(file)
+        except (expat.ExpatError, ValueError, LookupError) as error:  # also an encoding that Python does not have
+            if isinstance(error, ModelError):
+                raise
+            raise self._problem(f"it is damaged, or no XML: {error}") from error
+        if self._root is None:
+            raise self._problem("it has no <net>")
+        return self._root
+
+    def _problem(self, problem: str) -> ModelError:
+        return ModelError(f"{self._where}: {problem}")
+
+    def _refuse(self, name: str, *_: Any) -> None:
+        raise self._problem(f"it declares '{name}', a document type or entity, which an IR never does; it is refused")
+
+    def _start(self, name: str, attributes: Mapping[str, str]) -> None:
+        if len(self._open) > _DEEPEST:
+            raise self._problem(f"its elements nest deeper than {_DEEPEST}; at most {DEEPEST_BODY} bodies may nest")
+        if len(self._open) == 1 and name != "net":
+            raise self._problem(f"not an OpenVINO IR: its root is <{name[:40]}>, not <net>")
+        handle = self._open[-1].get(name)
+        self._open.append((handle and handle(attributes)) or {})
+
+    def _end(self, name: str) -> None:
+        inside = self._open.pop()
+        if name == "layer" and inside is self._in_layer:
+            self._layers.pop()
+        elif inside is self._in_net:
+            self._nets.pop()
+        elif self._text is not None:
+            self._ports[-1].sizes.append(self._number("".join(self._text), "<dim>"))
+            self._text = None
+
+    def _characters(self, text: str) -> None:
+        if self._text is not None:
+            self._text.append(text)
+
+    def _net(self, attributes: Mapping[str, str]) -> Any:
+        text = attributes.get("version", "")
+        if text not in map(str, VERSIONS):
+            raise self._problem(
+                f"IR version {text or '(none)'}: jaxops reads versions 10 and 11; convert the model again with a newer "
+                "OpenVINO, or read and save it with openvino.Core().read_model and openvino.save_model"
+            )
+        self._root = Net(attributes.get("name", ""), int(text))
+        self._nets.append(self._root)
+        return self._in_net
+
+    def _body(self, name: str) -> Any:
+        layer = self._layers[-1]
+        net = Net(layer.name, self._nets[-1].version)
+        body = layer.bodies.setdefault(name, Body())
+        if body.net is not None:
+            raise self._problem(f"{layer.title} has two <{name}>")
+        body.net = net
+        self._nets.append(net)
+        return self._in_net
+
+    def _layer(self, attributes: Mapping[str, str]) -> Any:
+        subject = f"<layer name={attributes.get('name', '')!r:.80}>"
+        if "type" not in attributes:
+            raise self._problem(f"{subject} has no type")
+        layer = Layer(
+            self._number(attributes.get("id"), f"id of {subject}"),
+            attributes.get("name", ""),
+            attributes["type"],
+            attributes.get("version", "opset1"),
+            _names(attributes.get("output_names", "")),
+        )
+        self._nets[-1].layers.append(layer)
+        self._layers.append(layer)
+        return self._in_layer
+
+    def _data(self, attributes: Mapping[str, str]) -> None:
+        self._layers[-1].data = attributes
+
+    def _mark(self, attributes: Mapping[str, str]) -> None:
+        self._layers[-1].marks.add(attributes.get("name", ""))
+
+    def _port(self, ports: list[Port], attributes: Mapping[str, str]) -> Any:
+        number = self._number(attributes.get("id"), f"port id of {self._layers[-1].title}")
+        ports.append(Port(number, attributes.get("precision", ""), _names(attributes.get("names", ""))))
+        self._ports = ports
+        return {"dim": self._dim}
+
+    def _dim(self, _: Mapping[str, str]) -> None:
+        self._text = []
+
+    def _edge(self, attributes: Mapping[str, str]) -> None:
+        names = "from-layer", "from-port", "to-layer", "to-port"
+        self._nets[-1].edges.append(tuple(self._number(attributes.get(name), f"{name} of an edge") for name in names))  # type: ignore[arg-type]
+
+    def _back_edge(self, attributes: Mapping[str, str]) -> None:
+        names = "from-layer", "to-layer"
+        result, parameter = (self._number(attributes.get(name), f"{name} of a back edge") for name in names)
+        self._layers[-1].bodies.setdefault("body", Body()).back_edges.append((result, parameter))
+
+    def _port_map(self, name: str) -> Any:
+        body = self._layers[-1].bodies.setdefault(name, Body())
+        return {
+            "input": lambda attributes: self._mapped(body.inputs, attributes),
+            "output": lambda attributes: self._mapped(body.outputs, attributes),
+        }
+
+    def _mapped(self, ports: list[MappedPort], attributes: Mapping[str, str]) -> None:
+        subject = f"of the port map of {self._layers[-1].title}"
+        external = self._number(attributes.get("external_port_id"), f"external_port_id {subject}")
+        internal = self._number(attributes.get("internal_layer_id"), f"internal_layer_id {subject}")
+        ports.append(MappedPort(external, internal, attributes))
+
+    def _number(self, text: str | None, subject: str) -> int:
+        digits = (text or "").strip()
+        if not (digits.removeprefix("-").isascii() and digits.removeprefix("-").isdigit()):
+            raise self._problem(f"{subject} must be a number, got {text!r:.40}")
+        if len(digits) > _LONGEST_NUMBER:
+            raise self._problem(f"{subject} is out of range: {digits:.40}")
+        return int(digits)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    r"""The names in a list; `\,` is a comma of a name."""
+    if "\\" not in text:
+        return tuple(text.split(",")) if text else ()
+    return tuple(name.replace("\\,", ",") for name in _COMMA.split(text))

@@ -1,0 +1,54 @@
+"""Loading: from an IR to a model."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Unpack
+
+from jaxops.frontend.extraction import Extraction
+from jaxops.frontend.loading import BoundModel, Operators, Options, load_model, takes_options
+from jaxops.model import Model
+from jaxops.openvino.bind import bind
+from jaxops.openvino.ir import Net
+from jaxops.openvino.open import Readable, open_ir
+from jaxops.openvino.read import read
+from jaxops.progress import progress
+
+
+@takes_options
+def load(
+    model: Readable, *, weights: str | os.PathLike[str] | bytes | None = None, **options: Unpack[Options]
+) -> Model:
+    """Loads an OpenVINO IR as a JAX function.
+
+    model: the path of an .xml, its bytes, or an openvino.Model.
+    {options}
+    weights: the path of the .bin, or its bytes; by default it lies beside the .xml, under the same name. Constants are
+    checked now and read when they are needed. A constant of f16 or bf16 that is decompressed is a parameter of the
+    type that it is computed in.
+
+    Raises PathError, a FileNotFoundError; ModelError for a file that is damaged, no IR of version 10 or 11,
+    contradicts itself or has a cycle; UnsupportedError with a list of all operations that jaxops does not have;
+    SignatureError and others for layers that their opset does not allow, and for an option that does not fit the model.
+    """
+
+    def bound(operators: Operators, extraction: Extraction) -> BoundModel:
+        opened = open_ir(model, weights)
+        graph, declared = read(opened, options.get("sizes") or ())
+        graph = extraction.of(graph, lambda names: {name: declared[name] for name in names if name in declared})
+        return BoundModel(
+            graph=bind(graph, opened.where, operators),
+            opsets=opsets(opened.net),
+            description=f"OpenVINO IR {opened.net.version}",
+            origin=lambda values: None,
+        )
+
+    name = f"'{Path(model).name}'" if isinstance(model, str | os.PathLike) else "a model"
+    with progress(f"loading {name}"):
+        return load_model(bound, options)
+
+
+def opsets(net: Net) -> Mapping[str, int]:
+    """The newest opset that a layer names."""
+    numbers = [int(layer.version[5:]) for layer in net.layers if layer.version[5:].isdigit()]
+    return {"openvino": max(numbers, default=1)}

@@ -1,0 +1,253 @@
+"""From an IR to a graph whose nodes ask for a type of a version: which layers are needed, and the names of values."""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxops.errors import ModelError
+from jaxops.frontend.module_paths import module_path, modules_of
+from jaxops.graph.declared_sizes import named
+from jaxops.graph.nodes import Graph, Node, Tensor, Value
+from jaxops.openvino import texts
+from jaxops.openvino.element_types import element_type, port_type
+from jaxops.openvino.ir import Layer, Net, Port
+from jaxops.openvino.linked import Linked, Place, link
+from jaxops.openvino.open import Opened, Weights
+from jaxops.openvino.port_maps import branches, iterations
+from jaxops.openvino.versions.iteration import IDENTITY
+
+# What PyTorch's front end puts before the path of a module, in the names of layers.
+_MODULE = "__module."
+
+
+class LayerType(NamedTuple):
+    """What a node asks for, until it is bound. version: an opset, or the name of an extension."""
+
+    name: str
+    version: str
+
+
+# The layers that become inputs and outputs of a graph.
+_ENDS = ("parameter", "result")
+
+
+def read(opened: Opened, sizes: Collection[str] = ()) -> tuple[Graph, Mapping[str, Value]]:
+    """Reads the graph of an IR, and what it declares of its values.
+
+    sizes: the names of sizes that the caller fixes, which may say the rank of an input.
+
+    Raises ModelError for a file that contradicts itself, and for what no graph can be made of.
+    """
+    reader = Reader(opened.weights, opened.where, sizes)
+    return dataclasses.replace(reader.graph(opened.net), name=opened.net.name), reader.declared
+
+
+class Reader:
+    """Reads nets, those in layers too. No two of their values have one name, so a body can read those around it."""
+
+    def __init__(self, weights: Weights, where: str, sizes: Collection[str] = ()) -> None:
+        self.weights, self.where, self._sizes = weights, where, sizes
+        self._used: dict[str, int] = {"": 1}  # name → how many names like it there are
+        self.declared: dict[str, Value] = {}
+
+    def graph(self, net: Net) -> Graph:
+        """The graph of the file."""
+        graph = _Net(self, link(net, self.where), {}).graph()
+        return dataclasses.replace(graph, inputs=named(graph.inputs))
+
+    def body(self, net: Linked, outer: Mapping[int, str], inputs: Sequence[int], outputs: Sequence[int]) -> Graph:
+        """The graph of a body.
+
+        outer: Parameter → the name of a value outside that it stands for; inputs: the Parameters that are inputs of
+        the graph; outputs: the Results that are its outputs; all by the ids of layers.
+        """
+        return _Net(self, net, outer).graph(inputs, outputs)
+
+    def unused(self, name: str) -> str:
+        """The name, or one like it that no value has; it is used from now on."""
+        unused, count = name, self._used.get(name, 0)
+        while unused in self._used:
+            count += 1
+            unused = f"{name}_{count}"
+        self._used[name] = count
+        self._used.setdefault(unused, 1)
+        return unused
+
+    def rank(self, name: str) -> int:
+        """The number of sizes of an input that the caller gives: those of its first axes."""
+        return next(axis for axis in itertools.count() if f"{name}_{axis}" not in self._sizes)
+
+    def problem(self, layer: Layer, problem: str) -> ModelError:
+        """An error about a layer."""
+        return ModelError(f"{self.where}: {layer.title}: {problem}")
+
+
+class _Net:
+    """Reads one net. outer: Parameter → the name of a value outside that it stands for."""
+
+    def __init__(self, reader: Reader, linked: Linked, outer: Mapping[int, str]) -> None:
+        self._reader, self._linked = reader, linked
+        self._names: dict[Place, str] = {(parameter, 0): name for parameter, name in outer.items()}
+        self._initializers: dict[str, Tensor] = {}
+        self._nodes: list[Node] = []
+        self._result_names = {layer.name for layer in linked.of_type("result")}
+        self._is_body = False
+
+    def graph(self, inputs: Sequence[int] | None = None, outputs: Sequence[int] | None = None) -> Graph:
+        """The graph. inputs, outputs: of a body, the Parameters and Results that are inputs and outputs of it."""
+        linked, self._is_body = self._linked, outputs is not None
+        parameters = linked.of_type("parameter") if inputs is None else [linked.layers[i] for i in inputs]
+        results = linked.of_type("result") if outputs is None else [linked.layers[i] for i in outputs]
+        values = tuple(map(self._input, parameters))
+        asked = {} if self._is_body else dict(map(self._asked, reversed(results)))  # the first of two results decides
+        constants = [layer for layer in linked.needed if _is_constant(layer)]
+        layers = [layer for layer in linked.needed if not _is_constant(layer) and layer.type.lower() not in _ENDS]
+        decompressions = [layer for layer in layers if self._is_decompression(layer)]
+        computed = set(map(id, layers)).difference(map(id, decompressions))
+        layers = [layer for layer in layers if id(layer) in computed]
+        self._constants(constants, decompressions)
+        for layer in layers:
+            for position in range(len(layer.outputs)):
+                self._name(layer, position, asked.get((layer.id, position), ""))
+        modules = modules_of(layer.name for layer in constants)
+        for layer in layers:
+            self._nodes += self._node(layer, _scope(layer.name, modules))
+        outputs_of_graph = tuple(map(self._output, results))
+        return Graph(
+            name="",
+            inputs=values,
+            outputs=outputs_of_graph,
+            nodes=tuple(self._nodes),
+            initializers=self._initializers,
+        )
+
+    def _source(self, layer: Layer, position: int = 0) -> str:
+        return self._names[self._linked.sources[layer.id, position]]
+
+    def _input(self, layer: Layer) -> Value:
+        problem = functools.partial(self._reader.problem, layer)
+        names = (layer.outputs[0].names if layer.outputs else ()) or (layer.name,)
+        name = self._names[layer.id, 0] = self._reader.unused(names[0] or layer.name)
+        if layer.data.get("element_type", "") in ("dynamic", "undefined", ""):
+            raise problem("its element type is dynamic; give the Parameter one and save the model again")
+        dtype = element_type(layer.data["element_type"], f"{self._reader.where}: {layer.title}").dtype
+        limits = texts.shape(layer.data.get("shape", ""), f"{self._reader.where}: {layer.title}: `shape`")
+        if self._is_body:  # what enters has the sizes that it has
+            return Value(name, dtype, None)
+        if limits is None:
+            limits = [(0, None)] * self._reader.rank(name)
+            if not limits:
+                raise problem(
+                    f"its rank is free; load(…, sizes={{'{name}_0': …, '{name}_1': …}}) says the size of each axis, or "
+                    "give the Parameter a shape and save the model again"
+                )
+        shape = tuple(low if low == high else None for low, high in limits)
+        return Value(name, dtype, shape, aliases=tuple(dict.fromkeys(names[1:])))
+
+    def _asked(self, result: Layer) -> tuple[Place, str]:
+        """The output that a Result reads, and the name that it gives it; empty for none."""
+        place = self._linked.sources[result.id, 0]
+        layer, position = place
+        names = (*result.output_names, *self._linked.layers[layer].outputs[position].names)
+        return place, next((name for name in names if name and name not in self._result_names), "")
+
+    def _output(self, result: Layer) -> Value:
+        place, asked = self._asked(result)
+        name, port = self._names[place], result.inputs[0]
+        if asked and asked != name and not self._is_body:
+            source, name = name, self._reader.unused(asked)
+            self._nodes.append(Node(IDENTITY, result.name, (source,), (name,), {}))
+        return _declared(name, port)
+
+    def _name(self, layer: Layer, position: int, asked: str) -> None:
+        names = (name for name in layer.outputs[position].names if name and name not in self._result_names)
+        name = asked or next(names, "") or (layer.name if len(layer.outputs) == 1 else f"{layer.name}.{position}")
+        name = self._names[layer.id, position] = self._reader.unused(name or f"{layer.type}_{layer.id}")
+        if not self._is_body:
+            self._reader.declared[name] = _declared(name, layer.outputs[position])
+
+    def _is_decompression(self, layer: Layer) -> bool:
+        """Returns True for a Convert that makes the type of a weight of what the file has of it, to be smaller."""
+        if layer.type.lower() != "convert" or "decompression" not in layer.marks:
+            return False
+        constant = self._linked.layers[self._linked.sources[layer.id, 0][0]]
+        return _is_constant(constant) and constant.data.get("element_type") in ("f16", "bf16")
+
+    def _constants(self, layers: Sequence[Layer], decompressions: Sequence[Layer]) -> None:
+        """Reads constants. A decompressed one has the type that its Convert gives, and the name of the constant."""
+        readers: dict[int, list[Layer]] = {}
+        for layer in decompressions:
+            readers.setdefault(self._linked.sources[layer.id, 0][0], []).append(layer)
+        for layer in layers:
+            tensor = self._tensor(layer)
+            converts = readers.get(layer.id, [])
+            if not (converts and self._linked.readers[layer.id, 0] == len(converts)):
+                self._define(layer, tensor, layer.name)
+            for convert in converts:
+                subject = f"{self._reader.where}: {convert.title}"
+                dtype = element_type(convert.data.get("destination_type", ""), subject).dtype
+                earlier = next((c for c in converts if c.data == convert.data), convert)
+                if earlier is convert:
+                    self._define(convert, _converted(tensor, dtype), layer.name)
+                else:
+                    self._names[convert.id, 0] = self._names[earlier.id, 0]
+
+    def _define(self, layer: Layer, tensor: Tensor, name: str) -> None:
+        name = self._names[layer.id, 0] = self._reader.unused(name or f"{layer.type}_{layer.id}")
+        self._initializers[name] = tensor
+
+    def _tensor(self, layer: Layer) -> Tensor:
+        subject = f"{self._reader.where}: {layer.title}"
+        for name in ("element_type", "offset", "size", "shape"):
+            if name not in layer.data:
+                raise ModelError(f"{subject}: required attribute `{name}` is missing")
+        element = element_type(layer.data["element_type"], subject)
+        sizes = texts.listed(layer.data["shape"], texts.integer, f"{subject}: `shape`")
+        offset, size = (texts.integer(layer.data[name], f"{subject}: `{name}`") for name in ("offset", "size"))
+        return self._reader.weights.tensor(layer.name, subject, element, sizes, offset, size)
+
+    def _node(self, layer: Layer, scope: str) -> list[Node]:
+        inputs = tuple(self._source(layer, position) for position in range(len(layer.inputs)))
+        read = self._linked.readers
+        outputs = tuple(
+            self._names[layer.id, position] if read[layer.id, position] else ""
+            for position in range(len(layer.outputs))
+        )
+        node = Node(LayerType(layer.type, layer.version), layer.name, inputs, outputs, layer.data, scope=scope)
+        if not layer.bodies:
+            return [node]
+        expand = branches if "then_body" in layer.bodies or "else_body" in layer.bodies else iterations
+        return expand(self._reader, layer, node)
+
+
+def _is_constant(layer: Layer) -> bool:
+    return layer.type.lower() in ("const", "constant")
+
+
+def _declared(name: str, port: Port) -> Value:
+    """The type and sizes that a port says; free ones are open."""
+    dtype = port_type(port.precision)
+    return Value(name, dtype, None if dtype is None else tuple(None if d < 0 else d for d in port.sizes))
+
+
+def _converted(tensor: Tensor, dtype: np.dtype) -> Tensor:
+    """The tensor in another type; the file keeps its own."""
+    part = tensor.part
+    return Tensor(
+        dtype,
+        tensor.shape,
+        lambda: tensor.load().astype(dtype),
+        None if part is None else lambda index: part(index).astype(dtype),
+    )
+
+
+def _scope(name: str, modules: Collection[str]) -> str:
+    """The module of a layer: PyTorch's `__module.encoder.fc/aten::linear/MatMul` is of `encoder.fc`."""
+    parts = [part for part in name.split("/") if part]
+    if name.startswith(_MODULE):
+        return parts[0].removeprefix(_MODULE)
+    return module_path(parts[:-1], modules)

@@ -1,0 +1,62 @@
+"""How arguments of OpenVINO's operations are shaped as the operators take them."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from jaxops import ops
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.static import array, is_symbolic, known
+
+AutoBroadcast: TypeAlias = Literal["none", "numpy", "pdpd"]
+AutoPad: TypeAlias = Literal["explicit", "same_upper", "same_lower", "valid"]
+_AUTO_PADS: dict[str, Any] = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
+
+
+def laid_beside(op: str, a: Any, b: Any, auto_broadcast: AutoBroadcast) -> Any:
+    """The second operand as the first one's rule of broadcasting wants it, before NumPy's rule.
+
+    pdpd lays its axes beside the first ones of `a`: a file cannot say others. Its trailing ones are dropped.
+    """
+    a, b = array(a), array(b)
+    if auto_broadcast == "none" and a.shape != b.shape:
+        raise ShapeError(f"{op}: {shape_text(a.shape)} and {shape_text(b.shape)} differ, but `auto_broadcast` is none")
+    if auto_broadcast != "pdpd" or b.ndim == a.ndim:
+        return b
+    sizes = list(b.shape)
+    while sizes and isinstance(sizes[-1], int) and sizes[-1] == 1:
+        sizes.pop()
+    if len(sizes) > a.ndim:
+        raise ShapeError(f"{op}: {shape_text(b.shape)} has more axes than {shape_text(a.shape)} for pdpd broadcasting")
+    return ops.reshape(b, (*sizes, *[1] * (a.ndim - len(sizes))), allowzero=1)
+
+
+def vector(op: str, name: str, values: Any) -> np.ndarray:
+    """Static integers, one or a list, as a 1-D array."""
+    return np.reshape(np.asarray(known(op, name, values)), -1)
+
+
+def single(op: str, name: str, value: Any) -> Any:
+    """One static number."""
+    values = vector(op, name, value)
+    if values.size != 1:
+        raise ShapeError(f"{op}: `{name}` must be one number, got {values.size}")
+    return values[0] if is_symbolic(values) else values[0].item()
+
+
+def scalar_like(x: Any, value: Any) -> np.ndarray:
+    """A number in the element type of an array."""
+    return np.asarray(value, array(x).dtype)
+
+
+def window(
+    auto_pad: AutoPad, pads_begin: Sequence[int] | None, pads_end: Sequence[int] | None, rank: int
+) -> dict[str, Any]:
+    """Padding in ONNX's attributes; `pads` counts with `explicit` alone."""
+    if auto_pad != "explicit":
+        return {"auto_pad": _AUTO_PADS[auto_pad]}
+    begin, end = (tuple(pads or ()) or (0,) * rank for pads in (pads_begin, pads_end))
+    if len(begin) != len(end):
+        raise ArgumentError(f"`pads_begin` has {len(begin)} numbers, `pads_end` {len(end)}")
+    return {"pads": (*begin, *end)}

@@ -1,0 +1,144 @@
+"""Arithmetic, comparison and logic of two operands, which `auto_broadcast` brings together."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jaxops import ops
+from jaxops.openvino.registry import version
+from jaxops.openvino.versions.arguments import AutoBroadcast, laid_beside
+from jaxops.signature import like
+from jaxops.static import Array, array, is_symbolic
+
+_BINARY = {
+    "Add": ops.add,
+    "Subtract": ops.sub,
+    "Multiply": ops.mul,
+    "Power": ops.pow,
+    "Equal": ops.equal,
+    "Greater": ops.greater,
+    "GreaterEqual": ops.greater_or_equal,
+    "Less": ops.less,
+    "LessEqual": ops.less_or_equal,
+    "LogicalAnd": ops.and_,
+    "LogicalOr": ops.or_,
+    "LogicalXor": ops.xor,
+    "Xor": ops.xor,
+    "FloorMod": ops.mod,
+}
+
+
+def _broadcasting(op_type: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+    @like(fn, without=("fmod",))
+    def adapter(a: Array, b: Array, *, auto_broadcast: AutoBroadcast) -> Array:
+        return fn(a, laid_beside(op_type, a, b, auto_broadcast))
+
+    adapter.__name__ = adapter.__qualname__ = fn.__name__
+    return adapter
+
+
+for _name, _function in _BINARY.items():
+    version(_name, 1, of=_function)(_broadcasting(_name, _function))
+
+
+@version("Mod", 1, of=ops.mod)
+def mod(a: Array, b: Array, *, auto_broadcast: AutoBroadcast) -> Array:
+    """The remainder with the sign of the dividend."""
+    return ops.mod(a, laid_beside("Mod", a, b, auto_broadcast), fmod=1)
+
+
+@version("Divide", 1, of=ops.div)
+def divide(a: Array, b: Array, *, auto_broadcast: AutoBroadcast, m_pythondiv: bool) -> Array:
+    """Integers are divided to the floor with `m_pythondiv`, the default, else towards zero."""
+    a, b = array(a), laid_beside("Divide", a, b, auto_broadcast)
+    if m_pythondiv and not is_symbolic(a) and not is_symbolic(b) and np.issubdtype(a.dtype, np.integer):
+        return floor_div(a, b)
+    return ops.div(a, b)
+
+
+def floor_div(a: Array, b: Array) -> Array:
+    """Integers divided to the floor."""
+    return ops.div(ops.sub(a, ops.mod(a, b)), b)
+
+
+@version("Maximum", 1, of=ops.max)
+def maximum(a: Array, b: Array, *, auto_broadcast: AutoBroadcast) -> Array:
+    return ops.max([a, laid_beside("Maximum", a, b, auto_broadcast)])
+
+
+@version("Minimum", 1, of=ops.min)
+def minimum(a: Array, b: Array, *, auto_broadcast: AutoBroadcast) -> Array:
+    return ops.min([a, laid_beside("Minimum", a, b, auto_broadcast)])
+
+
+@version("NotEqual", 1, of=ops.equal)
+def not_equal(a: Array, b: Array, *, auto_broadcast: AutoBroadcast) -> Array:
+    return ops.not_(ops.equal(a, laid_beside("NotEqual", a, b, auto_broadcast)))
+
+
+@version("SquaredDifference", 1, of=ops.mul)
+def squared_difference(a: Array, b: Array, *, auto_broadcast: AutoBroadcast) -> Array:
+    difference = ops.sub(a, laid_beside("SquaredDifference", a, b, auto_broadcast))
+    return ops.mul(difference, difference)
+
+
+@version("Select", 1, of=ops.where)
+def select(cond: Array, then: Array, else_: Array, *, auto_broadcast: AutoBroadcast) -> Array:
+    """With pdpd, the condition and `else_` are laid beside `then`."""
+    if auto_broadcast != "numpy":
+        cond, else_ = (laid_beside("Select", then, x, auto_broadcast) for x in (cond, else_))
+    return ops.where(cond, then, else_)
+
+
+def _of_bits(fn: Callable[..., Any], boolean: Callable[..., Any]) -> Callable[..., Any]:
+    def adapter(a: Array, b: Array, *, auto_broadcast: AutoBroadcast) -> Array:
+        b = laid_beside(fn.__name__, a, b, auto_broadcast)
+        return boolean(a, b) if array(a).dtype == bool else fn(a, b)
+
+    adapter.__name__ = adapter.__qualname__ = fn.__name__
+    return adapter
+
+
+version("BitwiseAnd", 13, of=ops.bitwise_and)(_of_bits(ops.bitwise_and, ops.and_))
+version("BitwiseOr", 13, of=ops.bitwise_or)(_of_bits(ops.bitwise_or, ops.or_))
+version("BitwiseXor", 13, of=ops.bitwise_xor)(_of_bits(ops.bitwise_xor, ops.xor))
+
+
+@version("BitwiseNot", 13, of=ops.bitwise_not)
+def bitwise_not(data: Array) -> Array:
+    return ops.not_(data) if array(data).dtype == bool else ops.bitwise_not(data)
+
+
+@version("LogicalNot", 1, of=ops.not_)
+def logical_not(data: Array) -> Array:
+    return ops.not_(data)
+
+
+@version("Negative", 1, of=ops.neg)
+def negative(data: Array) -> Array:
+    return ops.neg(data)
+
+
+@version("BitwiseLeftShift", 15, of=ops.bit_shift)
+def bitwise_left_shift(a: Array, b: Array, *, auto_broadcast: AutoBroadcast) -> Array:
+    return _shifted(a, laid_beside("BitwiseLeftShift", a, b, auto_broadcast), "LEFT")
+
+
+@version("BitwiseRightShift", 15, of=ops.bit_shift)
+def bitwise_right_shift(a: Array, b: Array, *, auto_broadcast: AutoBroadcast) -> Array:
+    """Signed numbers keep their sign."""
+    a, b = array(a), laid_beside("BitwiseRightShift", a, b, auto_broadcast)
+    if a.dtype.kind == "u":
+        return _shifted(a, b, "RIGHT")
+    # Of a negative number the complement is shifted: its upper bits are zeros then, and ones in the result.
+    negative = ops.less(a, np.zeros((), a.dtype))
+    shifted = _shifted(ops.where(negative, ops.bitwise_not(a), a), b, "RIGHT")
+    return ops.where(negative, ops.bitwise_not(shifted), shifted)
+
+
+def _shifted(a: Any, b: Any, direction: Any) -> Array:
+    a, b = array(a), array(b)
+    unsigned = np.dtype(f"uint{8 * a.dtype.itemsize}")
+    shifted = ops.bit_shift(ops.bit_cast(a, to=unsigned), ops.cast(b, to=unsigned), direction=direction)
+    return ops.bit_cast(shifted, to=a.dtype)

@@ -1,0 +1,148 @@
+"""Normalizations, and quantization that is simulated in floats."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from jaxops import ops
+from jaxops.openvino.registry import version
+from jaxops.openvino.versions.arguments import AutoBroadcast, laid_beside, scalar_like, vector
+from jaxops.signature import Bias, RunningMean, RunningVar, Static, Weight, operator
+from jaxops.static import Array, array
+
+normalization = operator(kind="normalization", precision="float32")
+
+
+@version("MVN", 6)
+@normalization
+def mvn_6(
+    data: Array, axes: Static, *, normalize_variance: bool, eps: float, eps_mode: Literal["inside_sqrt", "outside_sqrt"]
+) -> Array:
+    """`eps` is added to the variance, or to its root."""
+    reduced = vector("MVN", "axes", axes)
+    centred = ops.sub(data, ops.reduce_mean(data, reduced))
+    if not normalize_variance:
+        return centred
+    variance = ops.reduce_mean(ops.mul(centred, centred), reduced)
+    eps_array = scalar_like(data, eps)
+    if eps_mode == "inside_sqrt":
+        return ops.div(centred, ops.sqrt(ops.add(variance, eps_array)))
+    return ops.div(centred, ops.add(ops.sqrt(variance), eps_array))
+
+
+@version("MVN", 2)
+@normalization
+def mvn_2(
+    data: Array,
+    *,
+    across_channels: bool,
+    normalize_variance: bool,
+    eps: float,
+    reduction_axes: Sequence[int] | None = None,
+) -> Array:
+    rank = array(data).ndim
+    axes = tuple(reduction_axes or ()) or tuple(range(1 if across_channels else 2, rank))
+    return mvn_6(data, axes, normalize_variance=normalize_variance, eps=eps, eps_mode="inside_sqrt")
+
+
+@version("NormalizeL2", 1)
+@normalization
+def normalize_l2(data: Array, axes: Static, *, eps: float, eps_mode: Literal["add", "max"]) -> Array:
+    """`eps` goes to the sum of squares, before the root. Without axes, the result is 1 where an element is not 0."""
+    reduced = vector("NormalizeL2", "axes", axes)
+    if not reduced.size:
+        zero = scalar_like(data, 0)
+        return ops.where(ops.equal(data, zero), zero, scalar_like(data, 1))
+    total = ops.reduce_sum_square(data, reduced)
+    limit = scalar_like(data, eps)
+    total = ops.add(total, limit) if eps_mode == "add" else ops.max([total, limit])
+    return ops.div(data, ops.sqrt(total))
+
+
+@version("BatchNormInference", 1)
+@normalization
+def batch_norm_inference_1(
+    gamma: Weight[Array],
+    beta: Bias[Array],
+    data: Array,
+    mean: RunningMean,
+    variance: RunningVar,
+    *,
+    epsilon: float,
+) -> Array:
+    return ops.batch_normalization(data, gamma, beta, mean, variance, epsilon=epsilon)
+
+
+@version("BatchNormInference", 5, of=ops.batch_normalization)
+def batch_norm_inference_5(
+    data: Array,
+    gamma: Weight[Array],
+    beta: Bias[Array],
+    mean: RunningMean,
+    variance: RunningVar,
+    *,
+    epsilon: float,
+) -> Array:
+    return ops.batch_normalization(data, gamma, beta, mean, variance, epsilon=epsilon)
+
+
+@version("GroupNormalization", 12, of=ops.group_normalization)
+def group_normalization(
+    data: Array, scale: Weight[Array], bias: Bias[Array], *, num_groups: int, epsilon: float
+) -> Array:
+    return ops.group_normalization(data, scale, bias, num_groups=num_groups, epsilon=epsilon)
+
+
+@version("GRN", 1)
+@normalization
+def grn(data: Array, *, bias: float) -> Array:
+    """Over the channels; `bias` is added to the sum of squares."""
+    total = ops.add(ops.reduce_sum_square(data, (1,)), scalar_like(data, bias))
+    return ops.div(data, ops.sqrt(total))
+
+
+@version("LRN", 1, of=ops.lrn)
+def lrn(data: Array, axes: Static, *, alpha: float, beta: float, bias: float, size: int) -> Array:
+    """`alpha` is divided by the number of elements in a window: size to the power of the number of axes."""
+    reduced = vector("LRN", "axes", axes).tolist()
+    rank = array(data).ndim
+    reduced = [axis + rank if axis < 0 else axis for axis in reduced]
+    if reduced == [1] and rank > 2:
+        return ops.lrn(data, size=size, alpha=alpha, beta=beta, bias=bias)
+    total = ops.mul(data, data)
+    before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
+    for axis in reduced:
+        length = array(data).shape[axis]
+        padded = ops.pad(total, (before, after), axes=(axis,))
+        total = ops.slice(padded, [0], [length], [axis])
+        for shift in range(1, size):
+            total = ops.add(total, ops.slice(padded, [shift], [shift + length], [axis]))
+    factor = scalar_like(data, alpha / size ** len(reduced))
+    scale = ops.add(ops.mul(total, factor), scalar_like(data, bias))
+    return ops.div(data, ops.pow(scale, scalar_like(data, beta)))
+
+
+@version("FakeQuantize", 1)
+@operator(precision="exact")
+def fake_quantize(
+    data: Array,
+    input_low: Array,
+    input_high: Array,
+    output_low: Array,
+    output_high: Array,
+    *,
+    levels: int,
+    auto_broadcast: AutoBroadcast,
+) -> Array:
+    """Rounds half to even to one of `levels` numbers from `output_low` to `output_high`, which may be reversed."""
+    x = array(data)
+    low, high, out_low, out_high = (
+        laid_beside("FakeQuantize", x, limit, auto_broadcast)
+        for limit in (input_low, input_high, output_low, output_high)
+    )
+    steps = scalar_like(x, levels - 1)
+    one, width = scalar_like(x, 1), ops.sub(high, low)
+    divisor = ops.where(ops.equal(width, scalar_like(x, 0)), one, width)  # equal limits decide below alone
+    places = ops.round(ops.mul(ops.div(ops.sub(x, low), divisor), steps))
+    inside = ops.add(ops.mul(ops.div(places, steps), ops.sub(out_high, out_low)), out_low)
+    above = ops.where(ops.greater(x, ops.max([low, high])), out_high, inside)
+    return ops.where(ops.less_or_equal(x, ops.min([low, high])), out_low, above)

@@ -1,0 +1,293 @@
+"""Shapes: what only moves elements, by sizes and axes that are inputs."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from jaxops import ops
+from jaxops.attributes import axis as resolve_axis
+from jaxops.errors import ArgumentError, ShapeError, shape_text
+from jaxops.openvino.registry import version
+from jaxops.openvino.versions.arguments import single, vector
+from jaxops.shapes.tensor.splitting import equal_chunks
+from jaxops.signature import ElementType, ShapeOnly, Static
+from jaxops.static import Array, Dim, array, is_symbolic
+
+
+@version("ShapeOf", 1, of=ops.shape)
+def shape_of_1(data: ShapeOnly) -> Any:
+    return ops.shape(data)
+
+
+@version("ShapeOf", 3, of=ops.shape)
+def shape_of_3(data: ShapeOnly, *, output_type: ElementType) -> Any:
+    return ops.cast(ops.shape(data), to=output_type)
+
+
+@version("Reshape", 1, of=ops.reshape)
+def reshape(data: Array, shape: Static, *, special_zero: bool) -> Array:
+    """A size of 0 copies that of `data` with `special_zero`, else it is one. -1 is what is left, beside zeros too."""
+    sizes: list[Any] = list(vector("Reshape", "shape", shape))
+    x = array(data)
+    copied = [i for i, size in enumerate(sizes) if special_zero and _is(size, 0)]
+    if copied and copied[-1] >= x.ndim:
+        raise ShapeError(f"Reshape: `shape` copies axis {copied[-1]}, but {shape_text(x.shape)} has {x.ndim} axes")
+    new = [x.shape[i] if i in copied else size for i, size in enumerate(sizes)]
+    if any(_is(size, -1) for size in new) and any(_is(size, 0) for size in new):
+        # Nothing says how many parts of nothing there are. As OpenVINO: what is left of the sizes that are not copied.
+        left = math.prod(size for i, size in enumerate(x.shape) if i not in copied)
+        taken = math.prod(size for i, size in enumerate(sizes) if i not in copied and not _is(size, -1))
+        new = [(left // taken if taken and left else 1) if _is(size, -1) else size for size in new]
+    return ops.reshape(x, new, allowzero=int(not any(_is(size, -1) for size in new)))
+
+
+def _is(size: Any, number: int) -> bool:
+    """Returns True for a size that is known to be a number."""
+    return isinstance(size, int | np.integer) and size == number
+
+
+@version("Squeeze", 1, of=ops.squeeze)
+def squeeze(data: Array, axes: Static = None) -> Array:
+    """Axes whose size is not 1 stay."""
+    x = array(data)
+    chosen = (
+        range(x.ndim)
+        if axes is None
+        else [resolve_axis("Squeeze", a, x.ndim) for a in vector("Squeeze", "axes", axes).tolist()]
+    )
+    return ops.squeeze(x, tuple(dict.fromkeys(a for a in chosen if isinstance(x.shape[a], int) and x.shape[a] == 1)))
+
+
+@version("Squeeze", 15, of=ops.squeeze)
+def squeeze_15(data: Array, axes: Static = None, *, allow_axis_skip: bool) -> Array:
+    """`allow_axis_skip` only says that the rank may vary."""
+    return squeeze(data, axes)
+
+
+@version("Unsqueeze", 1, of=ops.unsqueeze)
+def unsqueeze(data: Array, axes: Static) -> Array:
+    return ops.unsqueeze(data, vector("Unsqueeze", "axes", axes))
+
+
+@version("Transpose", 1, of=ops.transpose)
+def transpose(data: Array, order: Static) -> Array:
+    """An empty order reverses the axes."""
+    axes = vector("Transpose", "order", order)
+    return ops.transpose(data, perm=axes) if axes.size else ops.transpose(data)
+
+
+@version("Concat", 1, of=ops.concat)
+def concat(inputs: Sequence[Array], *, axis: int) -> Array:
+    return ops.concat(inputs, axis=axis)
+
+
+@version("Split", 1, of=ops.split)
+def split(data: Array, axis: Static, *, num_splits: int) -> tuple[Array, ...]:
+    x = array(data)
+    along = resolve_axis("Split", single("Split", "axis", axis), x.ndim)
+    if num_splits < 1:
+        raise ArgumentError(f"Split: `num_splits` is {num_splits}; it must be at least 1")
+    return ops.split(x, equal_chunks(x.shape[along], num_splits), axis=along)
+
+
+version("VariadicSplit", 1)(ops.variadic_split)
+
+
+@version("Slice", 8, of=ops.slice)
+def slice_8(data: Array, start: Static, stop: Static, step: Static, axes: Static = None) -> Array:
+    return ops.slice(data, start, stop, axes, step)
+
+
+@version("StridedSlice", 1, of=ops.slice)
+def strided_slice(
+    data: Array,
+    begin: Static,
+    end: Static,
+    stride: Static = None,
+    *,
+    begin_mask: Sequence[int],
+    end_mask: Sequence[int],
+    new_axis_mask: Sequence[int],
+    shrink_axis_mask: Sequence[int],
+    ellipsis_mask: Sequence[int],
+) -> Array:
+    """Each mask is padded with zeros, or cut, to the length of `begin`. An ellipsis goes before a new axis, and that
+    before a shrunk one, whose end and stride do not count."""
+    x = array(data)
+    begins, ends = vector("StridedSlice", "begin", begin), vector("StridedSlice", "end", end)
+    strides = np.ones(begins.size, np.int64) if stride is None else vector("StridedSlice", "stride", stride)
+    count = begins.size
+    masks = (begin_mask, end_mask, new_axis_mask, shrink_axis_mask, ellipsis_mask)
+    ignored_begin, ignored_end, new, shrunk, ellipsis = ([*map(bool, mask), *[False] * count][:count] for mask in masks)
+    first = ellipsis.index(True) if True in ellipsis else count
+    taking = [i for i in range(count) if not ellipsis[i] and not new[i]]
+    if len(taking) > x.ndim:
+        raise ShapeError(f"StridedSlice: `begin` slices {len(taking)} axes, but {shape_text(x.shape)} has {x.ndim}")
+    skipped = x.ndim - len(taking)
+    starts: list[Any] = []
+    stops: list[Any] = []
+    steps: list[int] = []
+    axes: list[int] = []
+    removed: list[int] = []
+    added: list[int] = []
+    axis = result_axis = 0
+    for i in range(count):
+        if ellipsis[i]:
+            if i == first:
+                axis, result_axis = axis + skipped, result_axis + skipped
+            continue
+        if new[i]:
+            added.append(result_axis)
+            result_axis += 1
+            continue
+        if shrunk[i]:
+            at = begins[i]
+            starts.append(at)
+            stops.append(at + 1 if not (isinstance(at, int | np.integer) and at == -1) else np.iinfo(np.int64).max)
+            steps.append(1)
+            removed.append(axis)
+        else:
+            step = int(strides[i])
+            far, near = (np.iinfo(np.int64).max, 0) if step > 0 else (np.iinfo(np.int64).min, np.iinfo(np.int64).max)
+            starts.append(near if ignored_begin[i] else begins[i])
+            stops.append(far if ignored_end[i] else ends[i])
+            steps.append(step)
+            result_axis += 1
+        axes.append(axis)
+        axis += 1
+    if axes:
+        x = ops.slice(x, _numbers(starts), _numbers(stops), axes, steps)
+    if removed:
+        x = ops.squeeze(x, removed)
+    return ops.unsqueeze(x, added) if added else ops.identity(x)
+
+
+def _numbers(values: Sequence[Any]) -> np.ndarray:
+    symbolic = any(not isinstance(v, int | np.integer) for v in values)
+    return np.array(values, object if symbolic else np.int64)
+
+
+@version("Broadcast", 1, of=ops.expand)
+def broadcast_1(
+    data: Array,
+    target_shape: Static,
+    axes_mapping: Static = None,
+    *,
+    mode: Literal["none", "numpy", "pdpd", "explicit"],
+) -> Array:
+    """The file of an explicit broadcast says "none"."""
+    return broadcast_3(data, target_shape, axes_mapping, mode="explicit" if mode == "none" else mode)
+
+
+@version("Broadcast", 3, of=ops.expand)
+def broadcast_3(
+    data: Array,
+    target_shape: Static,
+    axes_mapping: Static = None,
+    *,
+    mode: Literal["numpy", "bidirectional", "explicit", "pdpd"],
+) -> Array:
+    x, sizes = array(data), list(vector("Broadcast", "target_shape", target_shape))
+    if mode == "explicit":
+        if axes_mapping is None:
+            raise ShapeError("Broadcast: mode 'explicit' needs `axes_mapping`")
+        axes = vector("Broadcast", "axes_mapping", axes_mapping).tolist()
+        if len(axes) != x.ndim or sorted(set(axes)) != axes or not all(0 <= a < len(sizes) for a in axes):
+            raise ShapeError(
+                f"Broadcast: `axes_mapping` is {axes}; it must be ascending axes of the result, one for each "
+                f"of the {x.ndim} axes of `data`"
+            )
+        others = [a for a in range(len(sizes)) if a not in axes]
+        x = ops.unsqueeze(x, others) if others else x
+    elif mode == "pdpd":
+        x = ops.reshape(x, (*x.shape, *[1] * (len(sizes) - x.ndim)), allowzero=1)
+    if mode != "bidirectional":
+        _check_one_way(x.shape, sizes)
+    return ops.expand(x, _numbers(sizes))
+
+
+def _check_one_way(source: Sequence[Dim], target: Sequence[Dim]) -> None:
+    """Raises ShapeError where broadcasting would change the target shape too."""
+    pairs = zip(source[::-1], target[::-1], strict=False)
+    grows = any(isinstance(a, int) and isinstance(b, int | np.integer) and a != b and a != 1 for a, b in pairs)
+    if len(source) > len(target) or grows:
+        raise ShapeError(f"Broadcast: {shape_text(source)} does not broadcast to {shape_text(tuple(target))}")
+
+
+@version("Tile", 1, of=ops.tile)
+def tile(data: Array, repeats: Static) -> Array:
+    """Ones stand before the shorter one of shape and repeats."""
+    x, counts = array(data), vector("Tile", "repeats", repeats)
+    missing = x.ndim - counts.size
+    if missing > 0:
+        counts = np.concatenate([np.ones(missing, counts.dtype), counts])
+    return ops.tile(ops.unsqueeze(x, range(-missing)) if missing < 0 else x, counts)
+
+
+@version("Range", 1, of=ops.range)
+def range_1(start: Static, stop: Static, step: Static) -> Array:
+    return ops.range(*(np.reshape(x, ()) for x in (start, stop, step)))
+
+
+@version("Range", 4, of=ops.range)
+def range_4(start: Static, stop: Static, step: Static, *, output_type: ElementType) -> Array:
+    """The count follows from the numbers as they are, the values from start and step in `output_type`."""
+    first, last, by = (single("Range", name, x) for name, x in (("start", start), ("stop", stop), ("step", step)))
+    if any(not isinstance(x, int | float | bool) for x in (first, last, by)):  # symbolic sizes
+        return ops.cast(ops.range(*(np.reshape(x, ()) for x in (start, stop, step))), to=output_type)
+    if by == 0:
+        raise ArgumentError("Range: `step` is 0")
+    whole = all(isinstance(x, int) for x in (first, last, by))
+    count = max(-((first - last) // by) if whole else math.ceil((last - first) / by), 0)
+    dtype = np.dtype(output_type)
+    first, by = (ops.cast(np.asarray(x), to=dtype) for x in (first, by))
+    places = ops.cast(np.arange(count), to=dtype)
+    return ops.add(first, ops.mul(places, by))
+
+
+@version("Pad", 1, of=ops.pad)
+def pad(
+    data: Array,
+    pads_begin: Static,
+    pads_end: Static,
+    pad_value: Array | None = None,
+    *,
+    pad_mode: Literal["constant", "edge", "reflect", "symmetric"],
+) -> Array:
+    """Negative pads crop; in all modes, elements are mirrored or repeated at the edges of `data`, before the cut."""
+    begins, ends = (vector("Pad", name, x) for name, x in (("pads_begin", pads_begin), ("pads_end", pads_end)))
+    pads = np.concatenate([begins, ends])
+    if pad_mode == "constant":
+        value = None if pad_value is None else ops.reshape(pad_value, ())
+        return ops.pad(data, pads, value)
+    added, cut = (_clipped(pads, sign) for sign in (1, -1))
+    padded = ops.pad(data, added, mode=pad_mode)
+    return ops.pad(padded, cut) if cut.any() else padded
+
+
+def _clipped(pads: np.ndarray, sign: int) -> np.ndarray:
+    """The pads of a sign; symbolic ones are positive."""
+    if is_symbolic(pads):
+        positive = [not isinstance(p, int | np.integer) or p > 0 for p in pads]
+        return np.array([p if good is (sign > 0) else 0 for p, good in zip(pads, positive, strict=True)], pads.dtype)
+    return np.maximum(pads, 0) if sign > 0 else np.minimum(pads, 0)
+
+
+@version("Eye", 9, of=ops.eye_like)
+def eye(
+    num_rows: Static,
+    num_columns: Static,
+    diagonal_index: Static,
+    batch_shape: Static = None,
+    *,
+    output_type: ElementType,
+) -> Array:
+    rows, columns, diagonal = (
+        single("Eye", name, value)
+        for name, value in (("num_rows", num_rows), ("num_columns", num_columns), ("diagonal_index", diagonal_index))
+    )
+    matrix = ops.eye_like(np.zeros((rows, columns), np.int8), dtype=output_type, k=diagonal)
+    batch = () if batch_shape is None else vector("Eye", "batch_shape", batch_shape).tolist()
+    return ops.expand(matrix, (*batch, rows, columns))

@@ -1,0 +1,189 @@
+"""Writes IRs as text, a layer at a time, and runs them by OpenVINO's CPU plugin where it is installed."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+import numpy as np
+import pytest
+
+from jaxops.openvino import load
+
+REASON = "OpenVINO itself is the second opinion; pip install openvino"
+
+TYPES = {
+    np.dtype(f"{kind}{size}"): f"{kind}{8 * size}"
+    for kind in "fiu"
+    for size in (1, 2, 4, 8)
+    if kind + str(size) != "f1"
+} | {np.dtype(bool): "boolean"}
+
+
+def text_of(value: Any) -> str:
+    """An attribute as files have it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ",".join(map(text_of, value))
+    return str(value)
+
+
+@dataclass
+class File:
+    """An IR that grows: each method adds a layer and returns the (layer, port) of its first output."""
+
+    name: str = "model"
+    version: int = 11
+    layers: list[str] = field(default_factory=list)
+    edges: list[str] = field(default_factory=list)
+    weights: bytearray = field(default_factory=bytearray)
+
+    def layer(
+        self,
+        op_type: str,
+        opset: Any = 1,
+        inputs: Sequence[tuple[int, int]] = (),
+        attributes: Mapping[str, Any] | None = None,
+        outputs: int | Sequence[str] = 1,
+        *,
+        name: str | None = None,
+        body: str = "",
+        extra: str = "",
+    ) -> tuple[int, int]:
+        """outputs: their number, or the attributes and content of each port. extra: further attributes of the layer."""
+        layer_id = len(self.layers)
+        data = "".join(f" {key}={quoteattr(text_of(value))}" for key, value in (attributes or {}).items())
+        ports = [""] * outputs if isinstance(outputs, int) else outputs
+        input_ports = "".join(f'<port id="{i}" precision="dynamic"/>' for i in range(len(inputs)))
+        first = len(inputs)
+        output_ports = "".join(
+            f'<port id="{first + i}" precision="dynamic"{port}' + ("" if port.endswith("</port>") else "/>")
+            for i, port in enumerate(ports)
+        )
+        opset = f"opset{opset}" if isinstance(opset, int) else opset
+        title = name if name is not None else f"{op_type}_{layer_id}"
+        self.layers.append(
+            f'<layer id="{layer_id}" name={quoteattr(title)} type="{op_type}" version="{opset}"{extra}>'
+            f"<data{data}/><input>{input_ports}</input><output>{output_ports}</output>{body}</layer>"
+        )
+        for position, (source, port) in enumerate(inputs):
+            self.edges.append(
+                f'<edge from-layer="{source}" from-port="{port}" to-layer="{layer_id}" to-port="{position}"/>'
+            )
+        return layer_id, first
+
+    def parameter(self, shape: Any, dtype: Any = "f4", name: str | None = None, names: str = "") -> tuple[int, int]:
+        element = TYPES[np.dtype(dtype)]
+        port = f" names={quoteattr(names)}" if names else ""
+        return self.layer("Parameter", 1, (), {"shape": shape, "element_type": element}, [port], name=name)
+
+    def constant(
+        self, value: Any, element: str = "", name: str | None = None, op_type: str = "Const"
+    ) -> tuple[int, int]:
+        values = np.asarray(value)
+        offset = len(self.weights)
+        self.weights += values.tobytes()
+        attributes = {
+            "element_type": element or TYPES[values.dtype],
+            "shape": list(values.shape),
+            "offset": offset,
+            "size": max(values.nbytes, 1),
+        }
+        return self.layer(op_type, 1, (), attributes, name=name)
+
+    def result(self, source: tuple[int, int], extra: str = "") -> None:
+        layer_id = len(self.layers)
+        self.layers.append(
+            f'<layer id="{layer_id}" name="Result_{layer_id}" type="Result" version="opset1"{extra}>'
+            '<input><port id="0" precision="dynamic"/></input></layer>'
+        )
+        self.edges.append(f'<edge from-layer="{source[0]}" from-port="{source[1]}" to-layer="{layer_id}" to-port="0"/>')
+
+    @property
+    def net(self) -> str:
+        """Layers and edges, as they stand in a body too."""
+        return f"<layers>{''.join(self.layers)}</layers><edges>{''.join(self.edges)}</edges>"
+
+    @property
+    def xml(self) -> bytes:
+        return f'<?xml version="1.0"?><net name="{self.name}" version="{self.version}">{self.net}</net>'.encode()
+
+    @property
+    def bin(self) -> bytes:
+        return bytes(self.weights)
+
+
+def single(
+    op_type: str,
+    opset: int,
+    operands: Sequence[Any],
+    attributes: Mapping[str, Any] | None = None,
+    outputs: int = 1,
+    *,
+    free: bool = False,
+) -> tuple[File, list[np.ndarray]]:
+    """A file of one operation, and its inputs.
+
+    operands: an array is an input, a tuple of one array is a constant. free: whether the sizes of inputs are open.
+    """
+    file = File(op_type)
+    sources, inputs = [], []
+    for operand in operands:
+        if isinstance(operand, tuple):
+            sources.append(file.constant(operand[0]))
+        else:
+            inputs.append(np.asarray(operand))
+            sizes = ["?"] * inputs[-1].ndim if free else list(inputs[-1].shape)
+            sources.append(file.parameter(sizes, inputs[-1].dtype))
+    layer_id, first = file.layer(op_type, opset, sources, attributes, outputs)
+    for i in range(outputs):
+        file.result((layer_id, first + i))
+    return file, inputs
+
+
+def run_by_plugin(file: File, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of OpenVINO's CPU plugin, in float32."""
+    with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):  # it starts a process
+        openvino = pytest.importorskip("openvino", reason=REASON)
+        core = openvino.Core()
+        model = core.read_model(file.xml, file.bin or None)
+        compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+        results = compiled(list(inputs))
+    return [np.array(results[port]) for port in compiled.outputs]
+
+
+def outputs_of(model: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of a model of ours."""
+    results = model(*inputs)
+    return [np.asarray(y) for y in (results if isinstance(results, tuple) else (results,))]
+
+
+def assert_close(ours: Sequence[np.ndarray], expected: Sequence[Any], tolerance: float = 1e-4) -> None:
+    """Asserts equal shapes, equal integers, and floats within `tolerance` of the largest magnitude."""
+    assert len(ours) == len(expected)
+    for mine, value in zip(ours, map(np.asarray, expected), strict=True):
+        assert mine.shape == value.shape
+        assert mine.dtype == value.dtype or mine.dtype.itemsize * 2 == value.dtype.itemsize
+        if value.dtype.kind != "f":
+            np.testing.assert_array_equal(mine, value)
+        else:
+            finite = value[np.isfinite(value)]
+            scale = np.abs(finite).max(initial=1e-6)
+            np.testing.assert_allclose(mine.astype(np.float64), value, rtol=0, atol=tolerance * scale)
+
+
+def agrees(op_type: str, opset: int, operands: Sequence[Any], attributes: Any = None, outputs: int = 1) -> None:
+    """Asserts that an operation gives what OpenVINO gives, also when the file leaves all sizes open."""
+    file, inputs = single(op_type, opset, operands, attributes, outputs)
+    expected = run_by_plugin(file, inputs)
+    assert_close(outputs_of(load(file.xml, weights=file.bin), inputs), expected)
+    free, _ = single(op_type, opset, operands, attributes, outputs, free=True)
+    assert_close(outputs_of(load(free.xml, weights=free.bin), inputs), expected)
+
+
+def gives(op_type: str, opset: int, operands: Sequence[Any], attributes: Any, *expected: Any) -> None:
+    """Asserts the outputs of an operation."""
+    file, inputs = single(op_type, opset, operands, attributes, len(expected))
+    assert_close(outputs_of(load(file.xml, weights=file.bin), inputs), expected)
