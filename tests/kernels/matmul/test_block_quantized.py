@@ -1,4 +1,4 @@
-"""Products with packed weights in panels, beside the product with all floats."""
+"""Products with packed weights as sums and in panels, beside the product with all floats."""
 
 import functools
 
@@ -44,11 +44,21 @@ def loops(fn, *operands):
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("zeros", [False, True])
-@pytest.mark.parametrize(("lead", "k", "n"), [((), 768, 512), ((1,), 256, 301), ((2, 3), 1024, 1537), ((40,), 96, 900)])
-def test_values(lead, k, n, bits, zeros):
+@pytest.mark.parametrize(
+    ("lead", "k", "n", "count"),
+    [
+        ((), 768, 512, 0),
+        ((1,), 256, 301, 0),
+        ((2, 1), 2048, 77, 0),
+        ((1,), 1088, 256, 1),  # 34 blocks are 2 terms of 17
+        ((2, 3), 1024, 1537, 1),
+        ((40,), 96, 900, 1),
+    ],
+)
+def test_values(lead, k, n, count, bits, zeros):
     a, codes, scales, zeros = operands(lead, k, n, bits, zeros=zeros)
     fn = functools.partial(block_quantized_dot, bits=bits)
-    assert loops(fn, a, codes, scales, zeros) == 1
+    assert loops(fn, a, codes, scales, zeros) == count
     agree(jax.jit(fn)(a, codes, scales, zeros), expected(a, codes, scales, zeros, bits))
 
 
@@ -61,9 +71,10 @@ def test_elements_that_fill_no_block_are_not_read():
     agree(jax.jit(fn)(short, codes, scales, zeros), expected(short, codes[:, :-1], scales[:, :-1], zeros[:, :-1], 4))
 
 
+@pytest.mark.parametrize("rows", [2, 3])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_values_that_are_no_numbers_stay_in_their_rows_and_columns(value):
-    a, codes, scales, zeros = operands((3,), 768, 512, 4)
+def test_values_that_are_no_numbers_stay_in_their_rows_and_columns(value, rows):
+    a, codes, scales, zeros = operands((rows,), 768, 512, 4)
     finite = expected(a, codes, scales, zeros, 4)
     a[1, 5], scales[7, 3] = value, value
     y = jax.jit(functools.partial(block_quantized_dot, bits=4))(a, codes, scales, zeros)
@@ -72,6 +83,35 @@ def test_values_that_are_no_numbers_stay_in_their_rows_and_columns(value):
     assert not np.isfinite(y[:, 7]).any()
     assert not np.isfinite(y[1]).all()
     agree(y[~touched], finite[~touched])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_a_row_has_the_infinities_of_the_plain_form(zeros, value):
+    a, codes, scales, zeros = operands((1,), 768, 512, 4, zeros=zeros)
+    a[0, 5], scales[7, 3], scales[9] = value, value, 0
+    fn = functools.partial(block_quantized_dot, bits=4)
+    y, plain = (jax.jit(f)(a, codes, scales, zeros) for f in (fn, lax_only(fn)))
+    assert np.isnan(plain).any()
+    np.testing.assert_array_equal(np.isfinite(y), np.isfinite(plain))
+    np.testing.assert_array_equal(
+        np.nan_to_num(y, nan=7)[~np.isfinite(y)], np.nan_to_num(plain, nan=7)[~np.isfinite(y)]
+    )
+
+
+@pytest.mark.parametrize("block", [16, 64, 128])
+def test_sums_need_no_memory_for_floats(block):
+    a, codes, scales, zeros = operands((1,), 2048, 512, 4, block)
+    compiled = jax.jit(functools.partial(block_quantized_dot, bits=4)).lower(a, codes, scales, zeros).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 512 * 2048 * 4 / 6
+    agree(compiled(a, codes, scales, zeros), expected(a, codes, scales, zeros, 4))
+
+
+def test_zeros_that_are_no_integers():
+    a, codes, scales, _ = operands((1,), 768, 512, 4)
+    zeros = RNG.uniform(0, 15, scales.shape).astype(np.float32)
+    fn = functools.partial(block_quantized_dot, bits=4)
+    agree(jax.jit(fn)(a, codes, scales, zeros), expected(a, codes, scales, zeros, 4))
 
 
 def test_transformed():
