@@ -86,8 +86,9 @@ class ModelFunction:
     ) -> Any:
         """Returns the outputs for parameters that stay the same in the next calls. prepares: whether values computed
         from these alone are kept."""
-        if rng is None and outputs is None and not named and not self.x64:
-            result = self.runner.call_again(weights, inputs)
+        if rng is None and outputs is None and not named:
+            with x64_on(self.x64 and not is_on()):
+                result = self.runner.call_again(weights, inputs)
             if result is not None:
                 return result
         if not self._warned and tracing():

@@ -177,6 +177,17 @@ def test_numbers_of_64_bits_again(at_once):
     np.testing.assert_array_equal(loaded(np.int64([1, 1])), W[[1, 1]])
 
 
+def test_a_model_of_64_bits_again(at_once):
+    loaded = load(model("main (double[N] x) => (double[N] y) { y = Add(x, x) }"))
+    x = np.float64([1 + 2**-40, 3])
+    loaded(x)
+    at_once()
+    found = loaded(x)
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(np.asarray(found), 2 * x)
+    assert not jax.config.jax_enable_x64
+
+
 def test_numbers_of_64_bits_that_the_model_does_not_declare():
     loaded = load(model(GATHER.replace("int64", "int32"), initializers={"w": W}))
     for _ in range(2):
