@@ -27,7 +27,7 @@ class CustomOperator(SignatureOperator):
     @property
     def label(self) -> str:
         """The operator in the context of an error."""
-        return f"{self.name}, of {self.domain or 'ai.onnx'}, as given to load"
+        return f"{self.name}{f', of {self.domain}' if self.domain else ''}, as given to load"
 
     def call(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, n_outputs: int, rng: Any) -> Sequence[Any]:
         """The outputs of the function: several come as a tuple or list. Numbers become arrays, as JAX makes them.
@@ -67,6 +67,5 @@ def custom_operators(functions: Mapping[tuple[str, str], Callable[..., Any]]) ->
         if not callable(fn):
             raise ArgumentError(f"`operators`: {key!r} is {fn!r:.80}; it must be a function of the inputs")
         domain, name = key
-        domain = "" if domain == "ai.onnx" else domain
-        operators[domain, name] = CustomOperator(name, domain, fn)
+        operators[key] = CustomOperator(name, domain, fn)
     return operators

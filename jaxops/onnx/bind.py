@@ -15,6 +15,7 @@ from onnx import helper
 from jaxops.errors import ModelError, SignatureError, UnsupportedError
 from jaxops.frontend.custom_operators import CustomOperator, custom_operators
 from jaxops.frontend.integer_types import with_integer_types
+from jaxops.frontend.missing_operators import MissingOperators
 from jaxops.frontend.norm_gradients import with_safe_norms
 from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.graph.inline_functions import inline_deep_calls
@@ -29,12 +30,11 @@ from jaxops.onnx.read import function
 from jaxops.onnx.registry import Operator, find
 from jaxops.onnx.schemas import newest_opset
 from jaxops.onnx.unbound import Function, OperatorName, Source
+from jaxops.onnx.validate import domain_of
 from jaxops.static import is_symbolic
 
 # So many callers of a function are told in an error inside it.
 _MOST_NOTES = 16
-# So many operators are in the hint about those that are missing.
-_MOST_KEYS = 4
 # So many nodes the bodies of functions may have, and PER_NODE for each node of the graph.
 _MOST_BOUND = 1 << 12
 
@@ -44,10 +44,11 @@ def bind(source: Source, operators: Mapping[tuple[str, str], Callable[..., Any]]
 
     operators: functions by (domain, name), which go before those of jaxops.
     """
-    binder = _Binder(source.functions, custom_operators(operators or {}))
+    custom = custom_operators(operators or {})
+    binder = _Binder(source.functions, {(domain_of(domain), name): fn for (domain, name), fn in custom.items()})
     binder.room += PER_NODE * len(source.graph.nodes)
     graph = binder.graph(source.graph, source.opsets, frozenset(), None)
-    binder.report()
+    binder.missing.report()
     warn_of_disputed(graph)
     return with_integer_types(graph)
 
@@ -56,7 +57,7 @@ def with_body(node: Node) -> Node:
     """A bound node; it gets the body that the standard gives its operator where no function does it."""
     binder = _Binder({})
     bound = binder.with_body(node)
-    binder.report()
+    binder.missing.report()
     return bound
 
 
@@ -88,7 +89,7 @@ class TypedOperator(Operator):
         data = schema.get_context_dependent_function_with_opset_version(max(versions), proto.SerializeToString(), types)
         binder = _Binder({})
         body = binder.standard_body(node, onnx.FunctionProto.FromString(data))
-        binder.report()
+        binder.missing.report()
         return body
 
 
@@ -109,16 +110,8 @@ class _Binder:
         self.custom = custom or {}
         self.calls: set[OperatorName] = set()  # the functions being bound: one inside itself never ends
         self.room = _MOST_BOUND  # for nodes of functions
-        self.missing: dict[str, list[str]] = {}
-        self.unknown: dict[OperatorName, None] = {}  # those that a caller may give
+        self.missing = MissingOperators()
         self.bodies: dict[Any, Graph] = {}  # a function is bound once for each way to call it
-
-    def report(self) -> None:
-        if self.missing:
-            lines = [f"  {reason}  (node {_some(nodes)})" for reason, nodes in sorted(self.missing.items())]
-            keys = ", ".join(f"{(name.domain, name.name)}: fn" for name in list(self.unknown)[:_MOST_KEYS])
-            hint = f"\n  hint    give a function for each: load(path, operators={{{keys}}})" if keys else ""
-            raise UnsupportedError("the model uses operators that jaxops does not have:\n" + "\n".join(lines) + hint)
 
     def graph(
         self, graph: Graph, opsets: Mapping[str, int], outer: frozenset[str], references: Mapping[str, Any] | None
@@ -155,8 +148,7 @@ class _Binder:
             operator.check_arity([bool(name) for name in node.inputs], len(node.outputs))
             attributes = operator.complete(attributes)
         except UnsupportedError as error:
-            self.missing.setdefault(str(error), []).append(node.label)
-            self.unknown[asked] = None
+            self.missing.add(str(error), node.label, (asked.domain, asked.name))
             return node
         bound = dataclasses.replace(node, operator=operator, attributes=attributes)
         for name, graph in bound.subgraphs.items():
@@ -249,8 +241,8 @@ class _Binder:
         binder = _Binder({})
         graph = dataclasses.replace(body.graph, outputs=outputs)
         bound = binder.function(dataclasses.replace(body, graph=graph), node.attributes)
-        for reason in binder.missing:
-            self.missing.setdefault(f"{reason}, in the body of {node.operator.version}", []).append(node.label)
+        for reason in binder.missing.reasons:
+            self.missing.add(f"{reason}, in the body of {node.operator.version}", node.label)
         return bound
 
 
@@ -262,7 +254,3 @@ def _frozen(value: Any) -> Any:
         content = tuple(value.flat) if value.dtype == object else value.tobytes()
         return value.dtype.name, value.shape, content
     return (type(value), value)  # 1 and 1.0 are equal, and differ
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(f"'{n}'" for n in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
