@@ -1,5 +1,6 @@
 """A traced program as one list of operations on numbered values."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +8,9 @@ from functools import cached_property
 from typing import Any, Protocol, Self
 
 import jax
+from jax.experimental.xla_metadata import set_xla_metadata
 
+from jaxops.compiler.primitives import xla_metadata
 from jaxops.static import Sizes
 
 
@@ -72,7 +75,9 @@ class Operation:
     def emit(self, operands: Sequence[Any], params: Mapping[str, Any] | None = None) -> Sequence[Any]:
         """Binds the primitive: runs it, or adds it to the program that is being traced."""
         primitive = self.equation.primitive
-        results = primitive.bind(*operands, **primitive.get_bind_params(self.params if params is None else params))
+        metadata = xla_metadata(self.equation)
+        with set_xla_metadata(**metadata) if metadata else contextlib.nullcontext():
+            results = primitive.bind(*operands, **primitive.get_bind_params(self.params if params is None else params))
         return results if primitive.multiple_results else [results]
 
 

@@ -39,9 +39,10 @@ def called_jaxpr(eqn: Any, transformable: bool = False) -> Any:
     """Returns the program that an equation runs once, on its operands as they are; None for any other equation.
 
     That of a named call is its plain form; one that is elementwise is an operation like any other. transformable:
-    whether the equation may be differentiated, so that one that says how is such an operation, too.
+    whether the equation may be differentiated, so that one that says how is such an operation, too, and a function that
+    XLA shall not inline.
     """
-    if transformable and eqn.primitive.name in DIFFERENTIATED:
+    if transformable and (eqn.primitive.name in DIFFERENTIATED or xla_metadata(eqn).get("inlineable") == "false"):
         return None
     named = named_call(eqn)
     if named is not None:
@@ -49,6 +50,11 @@ def called_jaxpr(eqn: Any, transformable: bool = False) -> Any:
     if eqn.primitive.name not in CALLS - CONTROL:
         return None
     return eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
+
+
+def xla_metadata(eqn: Any) -> dict[str, Any]:
+    """Returns what `set_xla_metadata` said where an equation was traced."""
+    return eqn.ctx.xla_metadata or {}
 
 
 def jaxprs(eqn: Any) -> Iterator[Any]:

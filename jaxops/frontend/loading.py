@@ -12,6 +12,7 @@ from jaxops.frontend.extraction import Extraction
 from jaxops.frontend.needs_x64 import needs_x64
 from jaxops.frontend.straight_through import with_straight_through
 from jaxops.garbage import garbage_later
+from jaxops.graph.blocks import with_blocks
 from jaxops.graph.bounded_sizes import with_bounds
 from jaxops.graph.declared_sizes import fixed
 from jaxops.graph.nodes import Graph
@@ -69,6 +70,11 @@ class Options(TypedDict, total=False):
     `jaxops.frontend.needs_x64`. Such a model takes JAX arrays of 32 bits for those of 64, and gives what it declares.
     All transformations of JAX go through it; a derivative with x64 off computes it once more. What a caller computes
     of an int64 or float64 with x64 off, JAX cuts to 32 bits: go on in NumPy, or under `jax.enable_x64(True)`.
+    remat: "block" if a derivative shall compute once more what the repeated modules of the model make, such as the
+    layers of a transformer, instead of keeping it until then: a step takes up to a third longer, and its memory for
+    such values falls to that of one module and of what passes between them. Values and derivatives stay the same. They
+    are the outermost modules whose paths differ in a last number and of which two in a row have the same operators,
+    such as `encoder.layer.3`; it is an error where the file names none. `to_python` writes the model without.
     max_bytes: how many bytes one static value, or one result of an operator, may take; by default half of the machine's
     memory. What is only traced, by `jax.export` or under a caller's `jit`, may be larger.
     cache: a folder for compiled programs, so that the next process need not trace and compile them again. It becomes
@@ -90,6 +96,7 @@ class Options(TypedDict, total=False):
     straight_through: bool
     precision: str | None
     x64: Literal["auto"] | bool
+    remat: Literal["block"] | None
     max_bytes: int | None
     cache: str | os.PathLike[str] | None
 
@@ -147,6 +154,8 @@ def load_model(bind: Callable[[Operators, Extraction], BoundModel], options: Opt
     if x64 != "auto" and not isinstance(x64, bool):
         raise ArgumentError(f"`x64` is {x64!r:.80}; it must be 'auto', True or False")
     tied = cast(Tied | None, chosen["tied"])
+    if chosen["remat"] not in (None, "block"):
+        raise ArgumentError(f"`remat` is {chosen['remat']!r:.80}; it must be 'block' or None")
     if not isinstance(chosen["straight_through"], bool):
         raise ArgumentError(f"`straight_through` is {chosen['straight_through']!r:.80}; it must be True or False")
     if tied not in (None, True, False) and not callable(tied):
@@ -158,8 +167,9 @@ def load_model(bind: Callable[[Operators, Extraction], BoundModel], options: Opt
         graph = with_bounds(graph, {} if chosen["bounds"] is None else chosen["bounds"])
         values = {} if chosen["values"] is None else chosen["values"]
         graph = untied(with_values(graph, values), tied)
+        graph = with_straight_through(graph) if chosen["straight_through"] else graph
         return Model(
-            with_straight_through(graph) if chosen["straight_through"] else graph,
+            with_blocks(graph) if chosen["remat"] else graph,
             opsets=bound.opsets,
             description=bound.description,
             # A file does not tell one function of a caller's from another.

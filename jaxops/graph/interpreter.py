@@ -48,6 +48,8 @@ class ConstraintSearch(Protocol):
         ...
 
 
+# From one node to another; returns the one at which it stopped.
+Walk = Callable[[int, int], int]
 # Set while an export, a summary or a plot searches for the limits of a model's sizes.
 SIZE_CONSTRAINTS: ContextVar[ConstraintSearch | None] = ContextVar("SIZE_CONSTRAINTS", default=None)
 # More nodes in the bodies of functions take many minutes to compile; a file of 31 functions may have 2^30.
@@ -112,29 +114,47 @@ def is_long(graph: Graph) -> bool:
     return len(graph.nodes) + graph.inlined_nodes > 4 * _FUSED and jax.default_backend() == "cpu"
 
 
-def in_sections(graph: Graph, start: int, stop: int, local: dict[str, Any], walk: Callable[[int, int], int]) -> int:
+def in_sections(graph: Graph, start: int, stop: int, local: dict[str, Any], walk: Walk) -> int:
     """Runs `walk(start, stop)`, which walks these nodes, keeps values by name in `local`, and returns the node at which
     it stopped.
 
-    A long graph is walked in sections, each a function of its own, so that XLA need not fuse too many nodes.
+    A long graph is walked in sections, each a function of its own, so that XLA need not fuse too many nodes. So are the
+    nodes of a block, which a derivative computes once more.
     """
-    if not (is_long(graph) and tracing()):
+    if not tracing():
         return walk(start, stop)
-    reached = start
-    for first, last in _sections(graph, start, stop):
-        before = dict(local)
 
-        def section(first: int = first, last: int = last, before: dict[str, Any] = before) -> dict[str, Any]:
-            nonlocal reached
-            with set_xla_metadata(inlineable=None):  # the calls in it are inlined
-                reached = walk(first, last)
-            new_values = {name: value for name, value in local.items() if before.get(name) is not value}
-            return jax.tree.map(lambda x: StaticValue(x) if isinstance(x, np.ndarray) else x, new_values)
+    def walk_blocks(start: int, stop: int) -> int:
+        for first, last in graph.block_runs(start, stop):
+            is_block = bool(graph.nodes[first].block)
+            reached = _as_function(first, last, local, walk, jax.checkpoint) if is_block else walk(first, last)
+            if reached < last:
+                return reached
+        return stop
 
-        with set_xla_metadata(inlineable="false"):
-            local.update(unwrap(jax.jit(section)()))
+    for first, last in _sections(graph, start, stop) if is_long(graph) else ():
+        reached = _as_function(first, last, local, walk_blocks)
         if reached < last:
-            break
+            return reached
+    return stop if is_long(graph) else walk_blocks(start, stop)
+
+
+def _as_function(
+    first: int, last: int, local: dict[str, Any], walk: Walk, transform: Callable[..., Any] = lambda section: section
+) -> int:
+    """Runs `walk(first, last)` as a function that XLA does not inline; returns what that does. transform: of it."""
+    reached, before = first, dict(local)
+
+    def section() -> dict[str, Any]:
+        nonlocal reached
+        with set_xla_metadata(inlineable=None):  # the calls in it are inlined
+            reached = walk(first, last)
+        new_values = {name: value for name, value in local.items() if before.get(name) is not value}
+        return jax.tree.map(lambda x: StaticValue(x) if isinstance(x, np.ndarray) else x, new_values)
+
+    # XLA:CPU would take what a derivative computes once more for what is there, if it saw both in one function.
+    with set_xla_metadata(inlineable="false"):
+        local.update(unwrap(jax.jit(transform(section))()))
     return reached
 
 

@@ -59,6 +59,7 @@ class Node:
     attributes: Mapping[str, Any]
     body: "Graph | None" = None  # what the operator does, where nodes say it
     scope: str = ""  # the path of the module that it came from, such as encoder.layer.0; empty where nothing says it
+    block: str = ""  # the module whose nodes a derivative computes once more, instead of keeping what they make
 
     @property
     def label(self) -> str:
@@ -185,6 +186,22 @@ class Graph:
     def number(self, index: int) -> int:
         """The number of a node, which its random key is made of: other nodes that are left out do not change it."""
         return self.numbers[index] if self.numbers else index
+
+    def block_runs(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Divides a range of nodes where a block begins or ends: (start, stop) of each run.
+
+        Nodes without a block belong to that around them.
+        """
+        runs: list[tuple[int, int]] = []
+        begin = end = start  # of a run; its last node with that block is before `end`
+        for index in range(start, stop):
+            block, current = self.nodes[index].block, self.nodes[begin].block
+            if block == current:
+                end = index + 1
+            elif block:
+                runs += [run for run in ((begin, end), (end, index)) if run[0] < run[1]]
+                begin, end = index, index + 1
+        return [*runs, *(run for run in ((begin, end), (end, stop)) if run[0] < run[1])]
 
     @cached_property
     def draws(self) -> bool:
