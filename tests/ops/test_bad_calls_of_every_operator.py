@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import gradient_cases
 import microsoft_gradient_cases  # noqa: F401 - adds its cases
+import openvino_cases
 
 import jaxops as jo
 from jaxops import ops, signature_errors
@@ -36,6 +37,7 @@ from jaxops.errors import (
     StaticError,
 )
 from jaxops.onnx import registry
+from jaxops.ops import openvino
 
 F = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
 GENERATOR, TRACED, TRACED_NUMBER = object(), object(), object()
@@ -124,18 +126,21 @@ OPERATORS = {
     f"{domain}.{name}".lstrip("."): getattr(module, name)
     for domain, module in registry.DOMAINS.items()
     for name in module.__all__
-}
+} | {f"openvino.{name}": getattr(openvino, name) for name in openvino.__all__}
 CASES = {
     registry.function(op_type.rpartition(".")[2], op_type.rpartition(".")[0]): cases[0]
     for op_type, cases in gradient_cases.CASES.items()
 }
+CALLS = {getattr(openvino, name): arguments for name, arguments in openvino_cases.CASES.items()}
 # These call what they are given.
 CALLED = {"body", "then_branch", "else_branch", "prob_mod", "score_mod"}
 
 
 def good_call(fn: Any) -> dict[str, Any]:
-    """Arguments of a call: those of a gradient case, else what the annotations suggest, which may be refused."""
+    """Arguments of a call: those of a table, else what the annotations suggest, which may be refused."""
     parameters = inspect.signature(fn).parameters
+    if fn in CALLS:
+        return CALLS[fn]
     case = CASES.get(fn)
     if case is not None:
         inputs = [x.astype(np.float32) if getattr(x, "dtype", None) == np.float64 else x for x in case.inputs]

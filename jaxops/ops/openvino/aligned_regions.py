@@ -2,6 +2,7 @@
 
 __all__ = ["experimental_detectron_roi_feature_extractor", "roi_align", "roi_align_rotated"]
 
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -98,7 +99,8 @@ def roi_align_rotated(
 
 def experimental_detectron_roi_feature_extractor(
     rois: Array,
-    *pyramid: Array,
+    pyramid: Sequence[Array],
+    *,
     output_size: int,
     sampling_ratio: int,
     pyramid_scales: Ints,
@@ -106,15 +108,15 @@ def experimental_detectron_roi_feature_extractor(
 ) -> tuple[jax.Array, jax.Array]:
     """`roi_align` of regions in the feature map that fits the size of each.
 
-    rois: (R, 4), floats: x1, y1, x2, y2. pyramid: (1, C, Hi, Wi) each, same dtype. pyramid_scales: of the image to each
-    map. Returns (R, C, output_size, output_size), same dtype, and rois. A region of the area a belongs to map
+    rois: (R, 4), floats: x1, y1, x2, y2. pyramid: arrays (1, C, Hi, Wi), same dtype. pyramid_scales: of the image to
+    each map. Returns (R, C, output_size, output_size), same dtype, and rois. A region of the area a belongs to map
     floor(2 + log2(sqrt(a) / 224)), or the nearest there is; one without area gives zeros. aligned: coordinates are
     moved by -0.5. Regions are at least 1 wide and high.
     Raises ShapeError, DTypeError, ArgumentError. Source: OpenVINO ExperimentalDetectronROIFeatureExtractor-6.
 
     >>> how = dict(output_size=1, sampling_ratio=1, pyramid_scales=(4,))
     >>> box = jnp.array([[0.0, 0.0, 8.0, 8.0]])
-    >>> experimental_detectron_roi_feature_extractor(box, jnp.ones((1, 1, 3, 3)), **how)[0]
+    >>> experimental_detectron_roi_feature_extractor(box, [jnp.ones((1, 1, 3, 3))], **how)[0]
     Array([[[[1.]]]], dtype=float32)
     """
     op = "experimental_detectron_roi_feature_extractor"

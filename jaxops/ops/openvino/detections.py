@@ -14,7 +14,7 @@ from jaxops.dtypes import accumulation_type, floats_of_one_type
 from jaxops.errors import ArgumentError, ShapeError, SignatureError, shape_text
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
 from jaxops.ops.openvino.box_overlaps import below, compacted, ended, overlap, survivors
-from jaxops.shapes.arithmetic import divided, must_fit
+from jaxops.shapes.arithmetic import agree, divided, must_fit
 from jaxops.signature import Traits
 from jaxops.static import Array, Dim, Ints, Sizes, jit_if_concrete
 
@@ -35,6 +35,7 @@ class _How(NamedTuple):
     decreased: bool
     image: tuple[int, int] | None
     objectness: float
+    classes: int | None
 
 
 def detection_output(
@@ -59,6 +60,7 @@ def detection_output(
     input_height: int = 1,
     input_width: int = 1,
     objectness_score: float = 0,
+    num_classes: int | None = None,
 ) -> jax.Array:
     """Decodes boxes from prior ones, and returns for each image those of high scores that overlap little.
 
@@ -77,7 +79,7 @@ def detection_output(
     `confidence_threshold` are taken, and those are dropped that overlap a better one by more than `nms_threshold`; then
     the `keep_top_k` (-1: all) best of an image remain. decrease_label_id: a box counts for its best class alone, class
     0 is none, `top_k` is for all classes together, and classes are told from 0 on. Of equal scores the first box comes
-    first.
+    first. num_classes: C, which version 1 tells.
     Raises ShapeError, ArgumentError, SignatureError, DTypeError. Source: OpenVINO DetectionOutput-1 and 8.
 
     >>> detection_output(
@@ -113,6 +115,7 @@ def detection_output(
         flag(op, "decrease_label_id", decrease_label_id),
         None if flag(op, "normalized", normalized) else image,
         objectness_score,
+        None if num_classes is None else integer(op, "num_classes", num_classes, least=1),
     )
     return _detection_output(operands, how)
 
@@ -132,6 +135,8 @@ def _detected_sizes(operands: tuple[Sizes | None, ...], how: _How) -> tuple[Dim,
     count = divided(problem, priors[2], numbers)
     problem = f"{op}: `class_preds` of {shape_text(scores)} must have a number for each class and each of {count} boxes"
     classes = divided(problem, scores[1], count)
+    if how.classes is not None and not agree(f"{op}: `num_classes` is {how.classes}", classes, how.classes):
+        raise ShapeError(f"{op}: `num_classes` is {how.classes}, but `class_preds` have {classes} for each box")
     must_fit(op, "class_preds", scores, (n, scores[1]))
     must_fit(op, "box_logits", boxes, (n, count * 4 * (1 if how.shared else classes)))
     must_fit(op, "aux_class_preds", aux_scores, (n, count * 2))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxops.attributes import integer, one_of
+from jaxops.attributes import integer, ints, one_of
 from jaxops.dtypes import accumulation_type, floats_of_one_type
 from jaxops.errors import ShapeError, shape_text
 from jaxops.ops.common.result_sizes import assert_sizes, bounded_like
@@ -17,7 +17,7 @@ from jaxops.ops.nn.region_pooling import max_roi_pool
 from jaxops.shapes.arithmetic import must_fit
 from jaxops.shapes.tensor.indexing import check_inhabited
 from jaxops.signature import Traits
-from jaxops.static import Array, Sizes, jit_if_concrete
+from jaxops.static import Array, Ints, Sizes, jit_if_concrete
 
 TRAITS = Traits(kind="pooling")
 Method = Literal["max", "bilinear"]
@@ -29,15 +29,17 @@ def roi_pooling(
     input: Array,
     coords: Array,
     *,
-    pooled_h: int,
-    pooled_w: int,
     spatial_scale: float,
+    pooled_h: int = 0,
+    pooled_w: int = 0,
+    output_size: Ints | None = None,
+    output_roi: Ints | None = None,
     method: Method = "max",
 ) -> jax.Array:
     """Divides each region into bins, and takes the largest element of each bin, or one that is interpolated.
 
     input: (N, C, H, W), floats. coords: (R, 5), same dtype: the image, then x1, y1, x2, y2. Returns
-    (R, C, pooled_h, pooled_w), same dtype.
+    (R, C, pooled_h, pooled_w), same dtype. output_roi, output_size: both numbers of bins, which newer files have.
     method: 'max', as in `max_roi_pool`, of coordinates multiplied by `spatial_scale`; 'bilinear': coordinates are parts
     of the image, bins are points from the one corner to the other, or a single one in the middle, and a point outside
     of the image gives 0.
@@ -49,7 +51,9 @@ def roi_pooling(
     [[[[0.5], [1.5]]]]
     """
     op = "roi_pooling"
-    shape = (integer(op, "pooled_h", pooled_h, least=1), integer(op, "pooled_w", pooled_w, least=1))
+    bins = output_size if output_roi is None else output_roi
+    height, width = (pooled_h, pooled_w) if bins is None else _two(op, ints(op, "output_roi", bins))
+    shape = (integer(op, "pooled_h", height, least=1), integer(op, "pooled_w", width, least=1))
     operands = floats_of_one_type(op, input=input, coords=coords)
     _region_sizes(op, operands[0].shape, operands[1].shape)
     if one_of(op, "method", method, Method) == "max":
@@ -156,6 +160,12 @@ def deformable_psroi_pooling(
                 f"{how.channels} output channels"
             )
     return _deformable_pooling(operands, how, trans_std)
+
+
+def _two(op: str, numbers: Sizes) -> Sizes:
+    if len(numbers) != 2:
+        raise ShapeError(f"{op}: `output_roi` {shape_text(numbers)} must be two numbers, a height and a width")
+    return numbers
 
 
 class _Grouped(NamedTuple):

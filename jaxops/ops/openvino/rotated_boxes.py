@@ -6,12 +6,16 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from jaxops.dtypes import accumulation_type
+
 
 def rotated_overlaps(boxes: Any) -> Callable[[Any], Any]:
     """Of the box at an index, its intersection over union with all boxes (S, 5): centre x, y, width, height, angle.
 
-    An angle turns x towards y. A box without area overlaps nothing.
+    An angle turns x towards y. A box without area overlaps nothing. Half precision is computed in float32.
     """
+    dtype = boxes.dtype
+    boxes = boxes.astype(accumulation_type(dtype))
     area = boxes[:, 2] * boxes[:, 3]
 
     def overlaps(box: Any) -> Any:
@@ -21,7 +25,7 @@ def rotated_overlaps(boxes: Any) -> Callable[[Any], Any]:
         common = _common_area(_corners(one.at[:, :2].set(0)), _corners(nearer))
         union = area + area[box] - common
         ratio = common / jnp.where(union > 0, union, jnp.ones_like(union))
-        return jnp.where((area > 0) & (area[box] > 0), ratio, jnp.zeros_like(ratio))
+        return jnp.where((area > 0) & (area[box] > 0), ratio, jnp.zeros_like(ratio)).astype(dtype)
 
     return overlaps
 

@@ -42,11 +42,13 @@ def bucketize(
     return _places((bounds, x), "left" if right else "right").astype(kind)
 
 
-def search_sorted(sorted_sequence: Array, values: Array, *, right_mode: bool = False) -> jax.Array:
+def search_sorted(
+    sorted_sequence: Array, values: Array, *, right_mode: bool = False, output_type: ElementType = "int64"
+) -> jax.Array:
     """The index at which each value would have to stand in an ascending sequence.
 
     sorted_sequence: (…, n), and values: (…, m) with the same leading axes; or (n,) and any sizes. Real numbers of one
-    dtype. Returns the sizes of values, int64. right_mode: behind equal elements, else before them.
+    dtype. Returns the sizes of values, of output_type. right_mode: behind equal elements, else before them.
     Raises ShapeError, DTypeError. Source: OpenVINO SearchSorted-15.
 
     >>> search_sorted(jnp.array([1, 3, 3, 5]), jnp.array([3, 6])).tolist()
@@ -62,7 +64,7 @@ def search_sorted(sorted_sequence: Array, values: Array, *, right_mode: bool = F
     if sequence.ndim == 0 or (sequence.ndim > 1 and not all_agree(problem, sequence.shape[:-1], x.shape[:-1])):
         raise ShapeError(problem)
     side = "right" if flag(op, "right_mode", right_mode) else "left"
-    return _places((sequence, x), side).astype(canonical(np.int64))
+    return _places((sequence, x), side).astype(index_type(op, output_type))
 
 
 @jit_if_concrete

@@ -18,7 +18,7 @@ from jaxops.ops.common.result_sizes import bounded_like, check_counts, unbounded
 from jaxops.ops.openvino.rotated_boxes import rotated_overlaps
 from jaxops.shapes.arithmetic import all_agree
 from jaxops.signature import ElementType, Static, Traits, UpperBound
-from jaxops.static import Array, Sizes, Tracer, is_static, jit_if_concrete
+from jaxops.static import Array, Sizes, Tracer, jit_if_concrete
 
 TRAITS = Traits(precision="exact")
 BoxEncoding = Literal["corner", "center"]
@@ -126,7 +126,8 @@ def _suppressed(boxes: Any, scores: Any, limits: tuple[Any, ...], how: _How, out
     _check_scores(how, places.shape, marks.shape)
     most, *thresholds = limits
     count = places.shape[1]
-    if most is not None and is_static(most) and isinstance(count, int):
+    known = isinstance(most, int | np.integer | np.ndarray) and np.asarray(most).dtype.kind in "iu"
+    if known and isinstance(count, int):
         most = np.minimum(most, count)  # a limit beyond their number, such as INT64_MAX, has no effect
     numbers = (_one(op, "max_output_boxes_per_class", np.int32(0) if most is None else most),)
     for name, value in zip(("iou_threshold", "score_threshold", "soft_nms_sigma"), thresholds, strict=True):

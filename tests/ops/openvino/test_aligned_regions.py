@@ -110,7 +110,7 @@ def test_a_pyramid(aligned, samples):
         extent = [max(y2 - y1, 1), max(x2 - x1, 1)]
         expected.append(pool(levels[level][0], (y1, x1), extent, (3, 3), samples))
     inputs = [rois, *levels]
-    found = jax.jit(lambda *v: ops.experimental_detectron_roi_feature_extractor(*v, **how))(*inputs)
+    found = jax.jit(lambda rois, *v: ops.experimental_detectron_roi_feature_extractor(rois, v, **how))(*inputs)
     np.testing.assert_allclose(found[0], expected, atol=2e-5)
     np.testing.assert_array_equal(found[1], rois)
     agree(6, "ExperimentalDetectronROIFeatureExtractor", inputs, how, found)
@@ -146,14 +146,14 @@ HOW = {**BASE, "sampling_ratio": 2, "mode": "avg"}
             ArgumentError,
             r"1 feature maps need as many `pyramid_scales`, got \(4, 8\)",
             lambda: ops.experimental_detectron_roi_feature_extractor(
-                ROIS, X[:1], output_size=2, sampling_ratio=1, pyramid_scales=(4, 8)
+                ROIS, [X[:1]], output_size=2, sampling_ratio=1, pyramid_scales=(4, 8)
             ),
         ),
         (
             ShapeError,
             r"`pyramid 0` of \(2, 3, 9, 8\) must be \(1, 3, H, W\)",
             lambda: ops.experimental_detectron_roi_feature_extractor(
-                ROIS, X, output_size=2, sampling_ratio=1, pyramid_scales=(4,)
+                ROIS, [X], output_size=2, sampling_ratio=1, pyramid_scales=(4,)
             ),
         ),
     ],

@@ -122,6 +122,12 @@ def test_detection_output(case):
     agree(8, "DetectionOutput", values, case, y)
 
 
+def test_version_1_tells_the_number_of_classes():
+    case = {"keep_top_k": [9], "nms_threshold": 0.3, "normalized": True, "num_classes": C}
+    values = operands(**case)
+    agree(1, "DetectionOutput", values, case, ops.detection_output(*values, **case))
+
+
 def test_one_image_of_boxes_serves_all():
     case = {"keep_top_k": [9], "nms_threshold": 0.3, "normalized": True}
     moves, scores, priors = operands(**case)
@@ -143,6 +149,7 @@ M, S, B = operands(normalized=True)
         (ShapeError, r"`proposals` of \(2, 2, 80\) must be \(1, 1, 80\)", {"variance_encoded_in_target": True}),
         (ShapeError, "must have 5 numbers for each box", {"normalized": False, "proposals": B[..., :72]}),
         (ShapeError, "a number for each class and each of 20 boxes", {"class_preds": S[:, :70]}),
+        (ShapeError, "`num_classes` is 5, but `class_preds` have 4 for each box", {"num_classes": 5}),
         (ShapeError, r"`box_logits` of \(2, 80\) must be \(2, 320\)", {"share_location": False}),
         (ShapeError, r"`proposals` \(80,\) three", {"proposals": B[0, 0]}),
     ],

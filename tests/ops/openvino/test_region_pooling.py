@@ -47,6 +47,7 @@ def test_points_from_corner_to_corner(shape):
 def test_largest_elements():
     how = {"spatial_scale": 0.7, "method": "max"}
     y = ops.roi_pooling(X, PIXELS, pooled_h=2, pooled_w=3, **how)
+    np.testing.assert_array_equal(ops.roi_pooling(X, PIXELS, output_roi=(2, 3), output_size=(2, 3), **how), y)
     np.testing.assert_array_equal(y, jo.max_roi_pool(X, PIXELS, pooled_shape=(2, 3), spatial_scale=0.7))
     agree(2, "ROIPooling", [X, PIXELS], {"output_roi": [2, 3], **how}, y)
 
@@ -133,6 +134,7 @@ def test_gradients():
         check_grads(fn, (x,), 1, ["rev"], 1e-2, 1e-2)
 
 
+BINS = {"spatial_scale": 1.0}
 GROUPED = {"output_dim": 2, "spatial_scale": 1.0, "group_size": 3}
 
 
@@ -149,6 +151,12 @@ GROUPED = {"output_dim": 2, "spatial_scale": 1.0, "group_size": 3}
             r"`input` of \(2, 17, 9, 8\) must be \(N, 18,",
             lambda: ops.psroi_pooling(X[:, 1:], PIXELS, **GROUPED),
         ),
+        (
+            ShapeError,
+            r"`output_roi` \(2,\) must be two numbers",
+            lambda: ops.roi_pooling(X, PIXELS, output_roi=(2,), **BINS),
+        ),
+        (ArgumentError, "`pooled_h` is 0; it must be", lambda: ops.roi_pooling(X, PIXELS, **BINS)),
         (ArgumentError, "`mode` is 'max'", lambda: ops.psroi_pooling(X, PIXELS, **GROUPED, mode="max")),
         (
             ShapeError,

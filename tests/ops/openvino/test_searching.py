@@ -48,3 +48,10 @@ def test_search_sorted(right):
 def test_errors(error, text, call):
     with pytest.raises(error, match=text):
         call()
+
+
+def test_the_type_of_places():
+    found = ops.search_sorted(np.float32([1, 2]), np.float32([1.5]), output_type="int32")
+    assert found.dtype == np.int32
+    with pytest.raises(DTypeError, match="search_sorted: `output_type` is float32; it must be int64 or int32"):
+        ops.search_sorted(np.float32([1, 2]), np.float32([1.5]), output_type="float32")
