@@ -99,6 +99,13 @@ def tracing() -> bool:
     return False
 
 
+def is_plainly_traced(x: Any) -> bool:
+    """Returns True for an array in a program that is being traced, if no transformation follows it and its sizes are
+    numbers.
+    """
+    return isinstance(x, partial_eval.DynamicJaxprTracer) and not any(map(is_symbolic_dim, x.shape))
+
+
 # The last state in which new arrays were not traced: making one to see takes 100 times as long as comparing.
 _CALM: dict[str, Any] = {"state": None}
 

@@ -13,7 +13,7 @@ from jaxops.compiler.passes.select_kernels import select_kernels
 from jaxops.compiler.primitives import jaxprs
 from jaxops.kernels.target import Target, this_machine
 
-TARGET = Target("cpu", cores=2, specialized=True, compiled_here=True)
+TARGET = Target("cpu", cores=2, specialized=True, prepared=True, compiled_here=True)
 
 
 def inlined(fn: Callable[..., Any], *args: Any) -> Program:
@@ -23,7 +23,7 @@ def inlined(fn: Callable[..., Any], *args: Any) -> Program:
 
 def specialized(fn: Callable[..., Any], target: Target | None = None) -> Callable[..., Any]:
     """The function with the kernels of a specialized program for a target, by default this machine."""
-    target = dataclasses.replace(target or this_machine(), specialized=True, compiled_here=True)
+    target = dataclasses.replace(target or this_machine(), specialized=True, prepared=True, compiled_here=True)
 
     def function(*args: Any) -> Any:
         closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)

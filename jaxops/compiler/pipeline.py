@@ -192,6 +192,12 @@ def specialize(closed: Any, weights: int, target: Target) -> Specialized:
     return Specialized(WeightProgram.of(prepare), read, function, program_options(target, each_call.operations))
 
 
+def optimized(closed: Any, target: Target) -> Callable[..., list[Any]]:
+    """Returns the function of its arguments that a closed jaxpr is, for a program that prepares nothing."""
+    function = function_of(apply((*PASSES, *SEGMENT_PASSES), Program.of(closed), target).needed(), lowering(target))
+    return lambda *arguments: function(arguments)
+
+
 def unchanged(closed: Any, weights: int) -> Specialized:
     """Makes the same two functions, of which the first one computes nothing, and the second one is the jaxpr."""
     fn = jaxpr_as_fun(closed)

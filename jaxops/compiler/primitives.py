@@ -27,8 +27,10 @@ ELEMENTWISE = ARITHMETIC | {
 IN_ORDER = {"broadcast_in_dim", "copy", "reshape", "squeeze", "stop_gradient"}
 # Products of matrices, and of windows.
 PRODUCTS = {"conv_general_dilated", "dot_general", "mixed_product"}
+# The name of the operation that a program of ours is in a user's.
+PROGRAM = "program"
 # Primitives whose inner programs run on their operands as they are, or on slices of them.
-CALLS = {"jit", closed_call_p.name, "custom_jvp_call", "custom_vjp_call", "remat2", "while", "cond", "scan"}
+CALLS = {PROGRAM, "jit", closed_call_p.name, "custom_jvp_call", "custom_vjp_call", "remat2", "while", "cond", "scan"}
 # Those that do not run one program exactly once.
 CONTROL = {"while", "cond", "scan"}
 # Those that say how the program is differentiated.

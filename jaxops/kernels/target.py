@@ -17,27 +17,28 @@ class Target:
 
     platform: as JAX names it: "cpu", "gpu", "tpu". features: what the processor can do, as Linux names it; nothing
     where it is not known. "cuda" is one of a GPU. cores: the number of them that one program may use. specialized:
-    whether the program is complete, so that JAX will not transform it, and runs with parameters that are prepared once,
-    in any layout. compiled_here: whether it is a whole program of ours, which XLA gets with `compiler.xla_options`:
-    under these its reductions keep NaNs. divides_batches: whether XLA:CPU divides a batch of small products among the
-    cores. max_bytes: how many a result may take.
+    whether the program is complete, so that JAX will not transform it. prepared: whether it runs with parameters that
+    are prepared once, in any layout. compiled_here: whether it is a whole program of ours, which XLA gets with
+    `compiler.xla_options`: under these its reductions keep NaNs. divides_batches: whether XLA:CPU divides a batch of
+    small products among the cores. max_bytes: how many a result may take.
     """
 
     platform: str
     features: frozenset[str] = frozenset()
     cores: int = 1
     specialized: bool = False
+    prepared: bool = False
     compiled_here: bool = False
     divides_batches: bool = True
     max_bytes: int = sys.maxsize
 
 
-def this_machine(specialized: bool = False, compiled_here: bool = False) -> Target:
+def this_machine(specialized: bool = False, prepared: bool = False, compiled_here: bool = False) -> Target:
     """Returns the target of programs that run on JAX's default backend."""
     platform, features = jax.default_backend(), processor_features()
     if platform == "gpu" and "cuda" in jax.devices()[0].client.platform_version:
         features |= {"cuda"}
-    return Target(platform, features, cores(), specialized, compiled_here, _jaxlib() >= (0, 11), LIMIT.get())
+    return Target(platform, features, cores(), specialized, prepared, compiled_here, _jaxlib() >= (0, 11), LIMIT.get())
 
 
 @functools.cache

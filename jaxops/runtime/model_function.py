@@ -1,6 +1,7 @@
 """The function that a model is: of its parameters, inputs and a key. It has no weights."""
 
 import copy
+import functools
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,7 @@ from typing import Any
 
 import jax
 
+from jaxops.compiler.part_of_program import as_one_operation, may_be_one_operation
 from jaxops.errors import SignatureError, describe
 from jaxops.graph.interpreter import is_long
 from jaxops.graph.liveness import Parts
@@ -16,6 +18,7 @@ from jaxops.lazy_array import type_of
 from jaxops.memory import max_bytes
 from jaxops.progress import progress
 from jaxops.runtime.arguments import InputBinder, to_outputs, undeferred
+from jaxops.runtime.auto_axes import is_on_mesh
 from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.parameter_values import matched
 from jaxops.runtime.specialized_pair import Pair, specialize
@@ -73,7 +76,7 @@ class ModelFunction:
         values = self.bind_inputs(inputs, named)
         with x64_on(self.x64 and not is_on()):
             weights = matched(params, self._tensors, values)
-        return self._run(weights, values, rng, outputs, None)
+        return self._run(weights, values, rng, outputs, None, whole=True)
 
     def call(
         self,
@@ -94,7 +97,7 @@ class ModelFunction:
         if not self._warned and tracing():
             self._warn_of_constants(weights)
         fast_inputs = (inputs if outputs is None else ()) if prepares else None
-        return self._run(weights, self.bind_inputs(inputs, named), rng, outputs, fast_inputs)
+        return self._run(weights, self.bind_inputs(inputs, named), rng, outputs, fast_inputs, whole=True)
 
     def _warn_of_constants(self, weights: Mapping[str, Any]) -> None:
         """Warns once of many weights that become a part of a program that is being traced."""
@@ -139,8 +142,17 @@ class ModelFunction:
         rng = jax.random.key(0) if graph.draws else None
         return dict(zip(names, undeferred(self.runner.call(graph, values, params, rng)), strict=True))
 
-    def _run(self, weights: Any, values: Any, rng: Any, outputs: Any, fast_inputs: Sequence[Any] | None) -> Any:
-        """weights, values: parameters and inputs that were checked. fast_inputs: see `GraphRunner.call`."""
+    def _run(
+        self,
+        weights: Any,
+        values: Any,
+        rng: Any,
+        outputs: Any,
+        fast_inputs: Sequence[Any] | None,
+        whole: bool = False,
+    ) -> Any:
+        """weights, values: parameters and inputs that were checked. fast_inputs: see `GraphRunner.call`. whole: whether
+        it may be one operation of a user's program."""
         if rng is not None:
             check_key("apply", rng)
         arguments, graph = (weights, values, rng), self.part(outputs)
@@ -149,4 +161,6 @@ class ModelFunction:
             results = self.runner.call(graph, values, weights, rng, fast_inputs=fast_inputs)
             return to_outputs(results, graph.outputs, arguments)
 
-        return in_64_bits(run, *arguments) if self.x64 and not is_on() else run(*arguments)
+        fn = functools.partial(in_64_bits, run) if self.x64 and not is_on() else run
+        is_one = whole and may_be_one_operation(arguments) and not (is_long(graph) or is_on_mesh(arguments))
+        return as_one_operation(fn, *arguments) if is_one else fn(*arguments)

@@ -245,7 +245,8 @@ class SpecializedCalls:
         """Traces, specializes and compiles the program for one signature."""
         types = {name: type_of(x) for name, x in cache.params.items()}
         traced = self.compiled.trace(*static, types, inputs, rng)
-        specialized = pipeline.specialize(traced.jaxpr, len(types), this_machine(specialized=True, compiled_here=True))
+        target = this_machine(specialized=True, prepared=True, compiled_here=True)
+        specialized = pipeline.specialize(traced.jaxpr, len(types), target)
         tree, signature = jax.tree.structure(traced.out_info), (_settings(), list(map(jax.typeof, leaves)))
 
         def check(leaves: Sequence[Any]) -> None:

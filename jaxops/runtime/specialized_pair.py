@@ -63,7 +63,8 @@ def specialize(
         if as_it_is:
             specialized = pipeline.unchanged(closed, len(types))
         else:
-            specialized = pipeline.specialize(closed, len(types), this_machine(specialized=not transformable))
+            target = this_machine(specialized=not transformable, prepared=True)
+            specialized = pipeline.specialize(closed, len(types), target)
     names = sorted(types)  # as JAX orders the leaves of a dictionary
     read, result_tree = [names[k] for k in specialized.read], jax.tree.structure(results)
     expected = Prepared(specialized.prepare.types, {name: types[name] for name in read})

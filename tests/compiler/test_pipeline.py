@@ -12,7 +12,9 @@ from jaxops.compiler.pipeline import LIST, PASSES, REQUIRED, RULES, Entry, recor
 from jaxops.kernels.target import Target
 
 RNG = np.random.default_rng(0)
-CPU, GPU = (Target(platform, cores=2, specialized=True, compiled_here=True) for platform in ("cpu", "gpu"))
+CPU, GPU = (
+    Target(platform, cores=2, specialized=True, prepared=True, compiled_here=True) for platform in ("cpu", "gpu")
+)
 WEIGHTS = [RNG.standard_normal((4, 3, 1, 1), np.float32), RNG.random(4, np.float32) + 0.5]
 X = RNG.standard_normal((2, 3, 8, 8), np.float32)
 

@@ -10,7 +10,7 @@ from jax import lax
 
 from jaxops.kernels.convolution import mostly_padding, winograd
 from jaxops.kernels.convolution.grouped import MOST_TERMS
-from jaxops.kernels.convolution.im2col import columns_last
+from jaxops.kernels.convolution.im2col import columns_as_stored, columns_last
 from jaxops.kernels.convolution.window_slices import (
     padded,
     positions,
@@ -59,6 +59,8 @@ def convolution_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -
 def dense_last(target: Target, x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
     """Channels last, by Winograd's products, by place where most is padding, or as `direct_last`."""
     few_places = x.dtype == jnp.float32 and math.prod(windows.kernel) <= MOST_TERMS
+    if not target.prepared and _has_few_windows(x, w, windows):
+        return columns_as_stored(x, w, windows, group)
     if few_places and mostly_padding.share(windows, x.shape[2:]) <= _MOSTLY_PADDING:
         return mostly_padding.by_tap(x, w, windows)
     narrow = in_bfloat16(target, x, w, window_count(x, windows))
@@ -84,6 +86,13 @@ def few_last(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Ar
     y = dot(data, columns, (((rank - 1,), (1,)), ((), ())), x.dtype)
     parts = [to_channels_first(lax.slice_in_dim(y, k, k + m, axis=rank - 1)) for k in range(0, columns.shape[0], m)]
     return functools.reduce(lax.add, map(shifted, parts, positions(windows), [windows] * len(parts)))
+
+
+def _has_few_windows(x: jax.Array, w: jax.Array, windows: Windows) -> bool:
+    """Tells whether all windows side by side have fewer elements than the filters."""
+    taps = math.prod(windows.kernel)
+    elements = window_count(x, windows) * w.shape[1] * taps
+    return isinstance(elements, int) and elements <= math.prod(w.shape) and taps <= MOST_TERMS
 
 
 def _is_few(x: jax.Array, w: jax.Array, windows: Windows) -> bool:

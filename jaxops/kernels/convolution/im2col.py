@@ -32,6 +32,20 @@ def as_columns(x: jax.Array, w: jax.Array, windows: Windows, group: int, dtype: 
     return lax.reshape(lax.transpose(y, (2, 0, 1, 3)), (n, m, *windows.sizes))
 
 
+def columns_as_stored(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
+    """As `as_columns`, for one group, channels last; the weights keep their layout.
+
+    Milliseconds of a layer of a chain, by turned weights → here (prepared weights), on two cores: 512 channels at 7×7
+    7.3 → 1.9 (1.9), 256 at 14×14 1.6 → 1.3 (1.2), 128 at 28×28 1.2 → 1.3 (1.1). Without the barriers 2.3, 1.9, 2.9.
+    """
+    c, m, rows = x.shape[1], w.shape[0], x.shape[0] * math.prod(windows.sizes)
+    data = lax.optimization_barrier(zero_padded(x, windows))
+    parts = [lax.reshape(to_channels_last(shifted(data, tap, windows)), (rows, c, 1)) for tap in positions(windows)]
+    columns = lax.optimization_barrier(lax.reshape(lax.concatenate(parts, 2), (rows, c * len(parts))))
+    y = dot(columns, lax.reshape(w, (m, c * len(parts))), (((1,), (1,)), ((), ())), x.dtype)
+    return to_channels_first(lax.reshape(y, (x.shape[0], *windows.sizes, m)))
+
+
 def columns_last(x: jax.Array, w: jax.Array, windows: Windows, multiply: Any) -> jax.Array:
     """As `as_columns`, for one group, channels last. multiply: the product of matrices (…, K) and (K, M).
 

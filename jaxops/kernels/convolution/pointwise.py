@@ -49,7 +49,7 @@ def as_product(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.
 def product_last(target: Target, x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.Array:
     """A pointwise convolution, channels last: one matrix product, or a small convolution."""
     rows = window_count(x, windows)
-    if not _is_small_product(target, x, w, rows):
+    if not target.prepared or not _is_small_product(target, x, w, rows):
         return only_product_last(x, w, windows, group)
     if any(s != 1 for s in windows.strides):
         x = shifted(x, (0,) * len(windows.kernel), windows)

@@ -44,7 +44,13 @@ def pays(target: Target, x: jax.Array, w: jax.Array, windows: Windows, narrow: b
 
     narrow: whether its products are of bfloat16.
     """
-    if x.ndim != 4 or w.shape[3] != 3 or x.dtype != jnp.float32 or not isinstance(x.shape[0], int):
+    if (
+        not target.prepared
+        or x.ndim != 4
+        or w.shape[3] != 3
+        or x.dtype != jnp.float32
+        or not isinstance(x.shape[0], int)
+    ):
         return False
     if {*windows.strides, *windows.dilations} != {1}:
         return False

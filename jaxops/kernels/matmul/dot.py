@@ -96,7 +96,7 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
         return None
     rest = [d for axis, d in enumerate(a.shape) if axis not in over_a]
     rows, (over,) = math.prod(rest), over_b
-    turns = _reads_columns(b, rows) if over == 0 else _reads_rows(b, rows)
+    turns = target.prepared and (_reads_columns(b, rows) if over == 0 else _reads_rows(b, rows))
     over = 1 - over if turns else over
     # XLA makes float32 of all weights for one row: a perceptron of four layers takes 10.8 ms, with two rows 1.0.
     is_row = b.dtype == jnp.bfloat16 and isinstance(rows, int) and rows == 1

@@ -61,7 +61,7 @@ def test_derivatives_and_maps_have_forms_that_jax_can_transform():
 def test_a_mapped_product_of_integers():
     """No processor gets a product here that has no rule for batches."""
     a, b = RNG.integers(0, 256, (3, 4, 5, 6), np.uint8), RNG.integers(-128, 128, (6, 7), np.int8)
-    target = Target("cpu", frozenset({"avx512_vnni"}), specialized=True)
+    target = Target("cpu", frozenset({"avx512_vnni"}), specialized=True, prepared=True)
 
     def fn(a, b):
         return jax.vmap(jo.matmul_integer, (0, None))(a, b)
@@ -91,5 +91,5 @@ def test_an_elementwise_call_stays():
 
 def test_a_program_without_calls_is_left_as_it_is():
     program = Program.of(jax.make_jaxpr(lambda x: lax.scan(lambda c, _: (c + 1, None), x, None, length=2)[0])(X))
-    after = select_kernels(program, Target("cpu", specialized=True))
+    after = select_kernels(program, Target("cpu", specialized=True, prepared=True))
     assert [o.equation for o in after.operations] == [o.equation for o in program.operations]

@@ -23,7 +23,7 @@ from jaxops.shapes.nn import windows
 pytestmark = pytest.mark.optimized
 
 RNG = np.random.default_rng(0)
-SPECIALIZED = Target("cpu", cores=2, specialized=True)
+SPECIALIZED = Target("cpu", cores=2, specialized=True, prepared=True)
 
 
 def f32(*shape: int) -> np.ndarray:
@@ -37,7 +37,7 @@ def over(x, w, **attributes):
 
 def test_form_chosen_on_a_cpu():
     def way(x, w, group=1, prepared=False, **attributes):
-        target = Target("cpu", specialized=prepared)
+        target = Target("cpu", specialized=prepared, prepared=prepared)
         form = select_cpu.cpu_form(target, x, w, over(x, w, **attributes), group)
         return form and getattr(form, "func", form).__name__
 
@@ -114,7 +114,7 @@ def test_small_pointwise_convolutions_stay_convolutions():
     ],
 )
 def test_the_smallest_beside_bfloat16_stay_float32(features, filters, in_float32):
-    target = Target("cpu", frozenset(features), specialized=True)
+    target = Target("cpu", frozenset(features), specialized=True, prepared=True)
     x, w = f32(1, 80, 14, 14), f32(filters, 80, 1, 1)
     found = over(x.shape, w.shape)
     with jax.default_matmul_precision("bfloat16"):

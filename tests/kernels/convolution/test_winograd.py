@@ -120,7 +120,9 @@ def test_only_a_specialized_program_uses_it():
     found = over(x, w, (1, 1, 1, 1))
 
     def form(is_specialized):
-        fast = select_cpu.cpu_form(Target("cpu", specialized=is_specialized), x.shape, w.shape, found, 1)
+        fast = select_cpu.cpu_form(
+            Target("cpu", specialized=is_specialized, prepared=is_specialized), x.shape, w.shape, found, 1
+        )
         return fast and str(jax.make_jaxpr(lambda x, w: fast(x, w, found, 1))(x, w))
 
     assert form(False) is None

@@ -1,0 +1,79 @@
+"""A program of ours as a part of a user's: one operation, until it is known what JAX makes of it.
+
+What is lowered is behind all transformations of JAX. So it is there that a program goes through the passes, and that
+its kernels need neither a derivative nor a batching rule. A transformation opens the operation before: it maps or
+differentiates what is inside, and the named calls there are lowered one by one.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import jax
+
+from jaxops.compiler import pipeline
+from jaxops.compiler.primitives import PROGRAM
+from jaxops.kernels.target import this_machine
+from jaxops.static import Primitive, ad, batching, enable_x64, is_plainly_traced, jaxpr_as_fun, mlir
+
+
+def may_be_one_operation(arguments: Any) -> bool:
+    """Tells whether a program that is being traced just runs on these arrays.
+
+    False where a transformation follows one of them, which would open the operation at once, or where one is known.
+    """
+    leaves = jax.tree.leaves(arguments)
+    return bool(leaves) and all(map(is_plainly_traced, leaves)) and not cast(Any, jax.config).jax_disable_jit
+
+
+def as_one_operation(fn: Callable[..., Any], *arguments: Any) -> Any:
+    """`fn(*arguments)` as one operation of the program that is being traced."""
+    closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*arguments)
+    leaves = jax.tree.leaves(arguments)
+    config = cast(Any, jax.config)
+    settings = {"precision": config.jax_default_matmul_precision, "x64": config.jax_enable_x64}
+    results = jaxpr_as_fun(closed)(*leaves) if closed.effects else _PROGRAM.bind(*leaves, jaxpr=closed, **settings)
+    return jax.tree.unflatten(jax.tree.structure(shapes), results)
+
+
+_PROGRAM = Primitive(PROGRAM)
+_PROGRAM.multiple_results = True
+
+
+def _opened(*operands: Any, jaxpr: Any, **settings: Any) -> list[Any]:
+    return jaxpr_as_fun(jaxpr)(*operands)
+
+
+def _jvp(operands: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Any, **settings: Any) -> Any:
+    moving = [k for k, t in enumerate(tangents) if type(t) is not ad.Zero]
+
+    def results(*moved: Any) -> list[Any]:
+        values = dict(enumerate(operands)) | dict(zip(moving, moved, strict=True))
+        return jaxpr_as_fun(jaxpr)(*values.values())
+
+    values, along = jax.jvp(results, [operands[k] for k in moving], [tangents[k] for k in moving])
+    zeros = [ad.Zero(jax.typeof(y).to_tangent_aval()) for y in values]
+    return values, [zero if t.dtype == jax.dtypes.float0 else t for zero, t in zip(zeros, along, strict=True)]
+
+
+def _mapped(operands: Sequence[Any], axes: Sequence[Any], *, jaxpr: Any, **settings: Any) -> Any:
+    results = jax.vmap(jaxpr_as_fun(jaxpr), tuple(axes))(*operands)
+    return results, [0] * len(results)
+
+
+def _lowered(context: Any, *operands: Any, jaxpr: Any, precision: Any, x64: bool) -> Any:
+    module = context.module_context
+    with jax.default_matmul_precision(precision), enable_x64(x64):
+        alone = getattr(module.axis_context, "num_devices", None) == 1
+        if alone and tuple(module.platforms) == ("cpu",):
+            fn = pipeline.optimized(jaxpr, replace(this_machine(specialized=True), platform="cpu"))
+        else:
+            fn = jaxpr_as_fun(jaxpr)
+        return mlir.lower_fun(fn, multiple_results=True)(context, *operands)
+
+
+_PROGRAM.def_impl(_opened)
+_PROGRAM.def_abstract_eval(lambda *_, jaxpr, **settings: jaxpr.out_avals)
+ad.primitive_jvps[_PROGRAM] = _jvp
+batching.primitive_batchers[_PROGRAM] = _mapped
+mlir.register_lowering(_PROGRAM, _lowered)
