@@ -44,6 +44,7 @@ __all__ = [
     "batching",
     "closed_call_p",
     "enable_x64",
+    "get_opaque_trace_state",
     "ir",
     "jaxpr_as_fun",
     "mapped_aval",

@@ -1,7 +1,7 @@
 """Padded arrays: those with room for more elements than a symbolic size says, and operations that run on them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from jaxops.compiler.primitives import sizes_of, symbolic_axes
-from jaxops.static import Dim, Sizes, evaluated, is_symbolic, size_as_value
+from jaxops.static import Dim, Sizes, evaluated, get_opaque_trace_state, is_symbolic, size_as_value
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Capacity:
     sizes: Mapping[str, Any]
     largest: Mapping[str, int]
     reserved: Mapping[Dim, int]
+    _true_sizes: dict[Dim, tuple[Any, Any]] = field(default_factory=dict, repr=False, compare=False)
 
     def of(self, dim: Dim) -> int:
         """Returns the number of elements that an axis of this size has room for."""
@@ -31,7 +32,13 @@ class Capacity:
 
     def true_size(self, dim: Dim) -> Any:
         """Returns the true size, as the program sees it."""
-        return size_as_value(dim, self.sizes)
+        # A value belongs to the trace that made it. To make one is slow: each time JAX asks whether the size of a
+        # symbol is the number 1, and words an error for a traced one.
+        state, (before, value) = get_opaque_trace_state(), self._true_sizes.get(dim, (None, None))
+        if state != before:
+            value = size_as_value(dim, self.sizes)
+            self._true_sizes[dim] = state, value
+        return value
 
     def count(self, dim: Dim) -> Any:
         """Returns the true size as an int32, to compare positions with."""

@@ -1,6 +1,7 @@
 """Tables that a program reads beyond their end, such as those of positions."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -8,6 +9,9 @@ import numpy as np
 
 from jaxops.compiler.ir import interpret
 from jaxops.compiler.primitives import called_jaxpr
+
+# Gives an array, which is computed only where a table is read: to compute all of them takes a quarter of a trace.
+_Value = Callable[[], Any]
 
 
 class Beyond(NamedTuple):
@@ -25,23 +29,30 @@ def first_beyond(closed: Any, inputs: Sequence[Any]) -> Beyond | None:
     """
     reads: list[Beyond] = []
 
-    def compute(eqn: Any, operands: Sequence[Any]) -> Sequence[Any]:
+    def compute(eqn: Any, operands: Sequence[_Value | None]) -> Sequence[_Value | None]:
         if (inner := called_jaxpr(eqn)) is not None:
             return interpret(inner, operands, compute, _constant)
-        if all(x is not None for x in operands):
-            result = eqn.primitive.bind(*operands, **eqn.params)
-            return result if eqn.primitive.multiple_results else [result]
-        if eqn.primitive.name == "gather" and operands[1] is not None:
-            reads.extend(_checked(eqn, operands[1]))
+        values = [x for x in operands if x is not None]
+        if len(values) == len(operands):
+            results = functools.cache(lambda: _results(eqn, values))
+            return [lambda k=k: results()[k] for k in range(len(eqn.outvars))]
+        if eqn.primitive.name == "gather" and (positions := operands[1]) is not None:
+            reads.extend(_checked(eqn, positions()))
         return [None] * len(eqn.outvars)
 
+    unknown = len(closed.in_avals) - len(inputs)
     with jax.ensure_compile_time_eval():
-        interpret(closed, [*inputs, *[None] * (len(closed.in_avals) - len(inputs))], compute, _constant)
+        interpret(closed, [*(_constant(x) for x in inputs), *[None] * unknown], compute, _constant)
     return reads[0] if reads else None
 
 
-def _constant(value: Any, type: Any) -> Any:
-    return value if isinstance(value, jax.Array) else np.asarray(value, type.dtype)
+def _constant(value: Any, type: Any = None) -> _Value:
+    return lambda: value if isinstance(value, jax.Array) else np.asarray(value, None if type is None else type.dtype)
+
+
+def _results(eqn: Any, operands: Sequence[_Value]) -> Sequence[Any]:
+    results = eqn.primitive.bind(*(x() for x in operands), **eqn.params)
+    return results if eqn.primitive.multiple_results else [results]
 
 
 def _checked(eqn: Any, positions: Any) -> list[Beyond]:
