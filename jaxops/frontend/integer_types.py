@@ -78,12 +78,14 @@ def with_integer_types(graph: Graph) -> Graph:
 def _needs_bits(node: Node) -> bool:
     """Returns True if 32 bits cannot hold the result. Those of right shifts and of operators that combine bits fit."""
     function = node.operator.function
-    left = function is ops.bit_shift and node.attributes.get("direction") == "LEFT"
+    left = function is ops.bit_shift and node.attributes.get("direction") != "RIGHT"
     return left or function is ops.bitwise_not
 
 
 def _casts(node: Node) -> bool:
-    return node.operator.function is ops.cast and node.attributes.get("to") in _NARROW
+    # The attribute has another name in each format.
+    types = (value for value in node.attributes.values() if isinstance(value, np.dtype))
+    return node.operator.function is ops.cast and any(dtype in _NARROW for dtype in types)
 
 
 class _Walk:

@@ -75,6 +75,11 @@ class SignatureOperator:
         return self.name
 
     @property
+    def spelling(self) -> str:
+        """The public function that does exactly this in Python, such as `jaxops.onnx.opset(9).Flatten`; else empty."""
+        return ""
+
+    @property
     def sized_by_data(self) -> bool:
         """True where the size of the result depends on data; the function has a bounded form then, with `size`."""
         size = self.parameters.get("size")

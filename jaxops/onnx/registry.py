@@ -48,6 +48,12 @@ class Operator(SchemaOperator[OnnxSchema]):
         return _found_again, (type(self), self.schema.name, self.schema.domain, self.opset)
 
     @property
+    def spelling(self) -> str:
+        """The function in `opset(n)`."""
+        is_function = not self.schema.domain and not self.subgraphs
+        return f"jaxops.onnx.opset({self.opset}).{self.name}" if is_function else ""
+
+    @property
     def proto(self) -> Any:
         """The FunctionProto by which the standard defines the operator, where it needs no types to say so."""
         return self.schema.proto.function_body if self.fn is None and self.schema.proto.has_function else None

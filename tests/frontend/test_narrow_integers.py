@@ -9,6 +9,10 @@ from symbolic_graphs import inputs, model
 
 import jaxops.onnx
 from jaxops.errors import DTypeError
+from jaxops.frontend.integer_types import NarrowOperator, with_integer_types
+from jaxops.graph.nodes import Graph, Node, Value
+from jaxops.onnx.registry import find as onnx_operator
+from jaxops.openvino.registry import find as openvino_operator
 
 START = """sizes = Shape(x)  narrow = Cast<to=6>(sizes)
     one = Constant<value_ints=[1]>()  last = Constant<value_ints=[2]>()  two = Constant<value=int32[1] {2}>()"""
@@ -69,3 +73,17 @@ def test_types_that_differ_are_refused():
     proto = model("(float[b,t,5] x) => (int32[3] y)", body)
     with pytest.raises(DTypeError, match=r"inputs `A` and `B` must have one element type .* got tensor\(int64\)"):
         jaxops.onnx.load(proto)(np.zeros((1, 2, 5), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("operator", "attribute"),
+    [(onnx_operator("Cast", "", 18), "to"), (openvino_operator("Convert", 1), "destination_type")],
+)
+def test_a_cast_is_one_whatever_its_format_calls_the_attribute(operator, attribute):
+    def converted(dtype):
+        node = Node(operator, "", ("x",), ("y",), {attribute: np.dtype(dtype)})
+        x, y = (Value(name, np.dtype(np.int64), ("n",)) for name in "xy")
+        return with_integer_types(Graph("g", (x,), (y,), (node,), {})).nodes[0].operator
+
+    assert isinstance(converted(np.int32), NarrowOperator)
+    assert converted(np.float32) is operator

@@ -116,11 +116,11 @@ class Recorder:
         if special is not None:
             self.steps = [Recorded([], special[0])]
             return self._made(self.steps[0], special[1] or self._results or [None] * count, True)
-        if operator.schema.domain or self.node.subgraphs:
+        if not operator.spelling:
             raise UnsupportedError(
                 f"to_python: {self._what()} is computed from the shapes or values of its operands, which are not known "
                 f"here ({error}); no call of the newest operators says the same\n"
-                "  hint    convert the model to a newer opset (onnx.version_converter)"
+                "  hint    convert the model to a newer opset; onnx.version_converter does it for ONNX"
             ) from error
         named = {name: x for name, x in attributes.items() if x is not None}
         if operator.schema.output_counts[0] != operator.schema.output_counts[1]:
@@ -128,8 +128,7 @@ class Recorder:
         if rng is not None:
             named["rng"] = rng
         items = [written(x, Any) for x in (*inputs, *named.values())]
-        spelling = f"jaxops.onnx.opset({operator.opset}).{operator.name}"
-        self.steps = [Recorded([], call(spelling, items, [""] * len(inputs) + list(named)))]
+        self.steps = [Recorded([], call(operator.spelling, items, [""] * len(inputs) + list(named)))]
         variadic = operator.schema.output_counts[1] is None
         return self._made(self.steps[0], [None] * count, count > 1 or variadic)
 
