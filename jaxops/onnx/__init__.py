@@ -7,9 +7,10 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"jaxops.onnx needs the onnx package; {_install('onnx')}") from error
 
+from jaxops.frontend.operator_check import Check
 from jaxops.frontend.opset import Opset
 from jaxops.model import Model
-from jaxops.onnx.checking import Check, check
+from jaxops.onnx.checking import check
 from jaxops.onnx.loading import load
 from jaxops.onnx.open import carried
 from jaxops.onnx.opset import opset

@@ -1,12 +1,11 @@
-"""The operators that a model asks for, and those of them that jaxops has: a table, made before anything is loaded."""
+"""The operators that a model asks for, and those of them that jaxops has, before anything is loaded."""
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
 
 from jaxops.errors import JaxopsError, ModelError, UnsupportedError
+from jaxops.frontend.operator_check import Check, Row, Status
 from jaxops.graph.nodes import Graph, Node
 from jaxops.onnx.bind import with_body
 from jaxops.onnx.lenient import TolerantOperator, opset_of, tolerant
@@ -14,62 +13,6 @@ from jaxops.onnx.open import Readable
 from jaxops.onnx.read import function, read
 from jaxops.onnx.schemas import newest_opset
 from jaxops.onnx.unbound import Function, OperatorName, Reference, Source
-
-Status = Literal["function", "body", "local", "missing"]
-_SHOWN: dict[Status, str] = {
-    "function": "supported",
-    "body": "supported, by the standard's function body",
-    "local": "a function of the model",
-    "missing": "missing",
-}
-
-
-@dataclass(frozen=True)
-class Row:
-    """An operator of a model. version: of its meaning, not the model's opset; None where there is none.
-
-    status: done by a "function" of jaxops, by the "body" that the standard gives it, or "missing"; "local" is a
-    function of the model itself, whose nodes have rows of their own. hint: why it is missing, and what helps.
-    """
-
-    operator: str
-    domain: str
-    version: int | None
-    count: int
-    status: Status
-    hint: str = ""
-
-
-@dataclass(frozen=True)
-class Check:
-    """The operators of a model, a row each; `print` shows the table."""
-
-    title: str
-    rows: tuple[Row, ...]
-
-    def __iter__(self) -> Iterator[Row]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def missing(self) -> tuple[Row, ...]:
-        """The operators that jaxops does not have; empty where the model can be loaded, as far as operators go."""
-        return tuple(row for row in self.rows if row.status == "missing")
-
-    def __str__(self) -> str:
-        lines = [("operator", "domain", "version", "count", "status")]
-        for row in self.rows:
-            status = _SHOWN[row.status] + (f": {row.hint}" if row.hint else "")
-            version = "-" if row.version is None else str(row.version)
-            lines.append((row.operator, row.domain, version, str(row.count), status))
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-        total, lost = sum(row.count for row in self.rows), sum(row.count for row in self.missing)
-        verdict = f"{len(self.missing)} operators with {lost} nodes are missing" if lost else "jaxops has them all"
-        text.append(f"{self.title}: {len(self.rows)} operators, {total} nodes; {verdict}")
-        return "\n".join(text)
 
 
 def check(model: Readable) -> Check:
@@ -88,7 +31,7 @@ def check(model: Readable) -> Check:
     squeezenet_old: 8 operators, 105 nodes; jaxops has them all
     """
     source = read(model, weights=False)
-    return Check(source.graph.name or "(unnamed)", _Counting(source).rows())
+    return Check.of(source.graph.name or "(unnamed)", _Counting(source).counts)
 
 
 class _Counting:
@@ -97,11 +40,6 @@ class _Counting:
         self.counts: Counter[Row] = Counter()  # rows with a count of 0
         self.walked: set[OperatorName] = set()
         self.graph(source.graph, source.opsets)
-
-    def rows(self) -> tuple[Row, ...]:
-        """The rows, by domain and operator."""
-        counted = [dataclasses.replace(row, count=count) for row, count in self.counts.items()]
-        return tuple(sorted(counted, key=lambda r: (r.domain, r.operator, r.version or 0, r.hint)))
 
     def graph(self, graph: Graph, opsets: Mapping[str, int]) -> None:
         for node in graph.nodes:

@@ -14,8 +14,10 @@ from jaxops.dtypes import as_traced, canonical, is_string
 from jaxops.errors import ArgumentError, DTypeError, ShapeError
 from jaxops.opaque import ZippedMaps
 from jaxops.ops.ml.scores import class_labels, rows
-from jaxops.signature import operator
+from jaxops.signature import Traits, operator
 from jaxops.static import Array, Ints, array
+
+TRAITS = Traits(differentiable=False)  # numbers in dictionaries may be Python's
 
 CastTo = Literal["TO_FLOAT", "TO_STRING", "TO_INT64"]
 MapForm = Literal["DENSE", "SPARSE"]
@@ -63,7 +65,7 @@ def dict_vectorizer(
     return _placed(values, [vocabulary.index(key) for key in x], len(vocabulary), "")
 
 
-@operator(grows=True)
+@operator(grows=True, differentiable=False)
 def cast_map(
     x: Mapping[int, Any], *, cast_to: CastTo = "TO_FLOAT", map_form: MapForm = "DENSE", max_map: int = 1
 ) -> Array:

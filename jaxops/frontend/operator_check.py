@@ -1,0 +1,69 @@
+"""A table of the operators that a model asks for, and those of them that jaxops has."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, Self
+
+Status = Literal["function", "body", "local", "missing"]
+_SHOWN: dict[Status, str] = {
+    "function": "supported",
+    "body": "supported, by the standard's function body",
+    "local": "a function of the model",
+    "missing": "missing",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """An operator of a model. version: of its meaning, not the model's opset; None where there is none.
+
+    status: done by a "function" of jaxops, by the "body" that the standard gives it, or "missing"; "local" is a
+    function of the model itself, whose nodes have rows of their own. hint: why it is missing, and what helps.
+    """
+
+    operator: str
+    domain: str
+    version: int | None
+    count: int
+    status: Status
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """The operators of a model, a row each; `print` shows the table."""
+
+    title: str
+    rows: tuple[Row, ...]
+
+    @classmethod
+    def of(cls, title: str, counts: Counter[Row]) -> Self:
+        """The table for counted rows, whose own count is 0, by domain and operator."""
+        rows = (dataclasses.replace(row, count=count) for row, count in counts.items())
+        return cls(title, tuple(sorted(rows, key=lambda r: (r.domain, r.operator, r.version or 0, r.hint))))
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def missing(self) -> tuple[Row, ...]:
+        """The operators that jaxops does not have; empty where the model can be loaded, as far as operators go."""
+        return tuple(row for row in self.rows if row.status == "missing")
+
+    def __str__(self) -> str:
+        lines = [("operator", "domain", "version", "count", "status")]
+        for row in self.rows:
+            status = _SHOWN[row.status] + (f": {row.hint}" if row.hint else "")
+            version = "-" if row.version is None else str(row.version)
+            lines.append((row.operator, row.domain, version, str(row.count), status))
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        text = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+        total, lost = sum(row.count for row in self.rows), sum(row.count for row in self.missing)
+        verdict = f"{len(self.missing)} operators with {lost} nodes are missing" if lost else "jaxops has them all"
+        text.append(f"{self.title}: {len(self.rows)} operators, {total} nodes; {verdict}")
+        return "\n".join(text)
