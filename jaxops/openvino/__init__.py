@@ -2,5 +2,6 @@
 
 from jaxops.openvino import ops, opset1
 from jaxops.openvino.loading import load
+from jaxops.openvino.opset import opset
 
-__all__ = ["load", "ops", "opset1"]
+__all__ = ["load", "ops", "opset", "opset1"]

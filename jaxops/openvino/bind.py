@@ -10,6 +10,7 @@ from jaxops.errors import UnsupportedError
 from jaxops.frontend.custom_operators import CustomOperator, custom_operators
 from jaxops.frontend.integer_types import with_integer_types
 from jaxops.frontend.loading import Operators
+from jaxops.frontend.missing_operators import MissingOperators
 from jaxops.frontend.norm_gradients import with_safe_norms
 from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.graph.node_order import check_subgraph, in_order
@@ -17,8 +18,6 @@ from jaxops.graph.nodes import Graph, Node
 from jaxops.openvino.registry import Operator, find
 from jaxops.openvino.schemas import EVERY_NUMBER, EVERY_TYPE, opset_of, read_attribute
 
-# So many names are in a message that lists them, and so many operators in its hint.
-_MOST_NAMES, _MOST_KEYS = 3, 4
 # What a file carries for other programs, on layers of any type.
 _SKIPPED = {"old_api_map_element_type", "old_api_map_order"}
 
@@ -51,18 +50,11 @@ class TolerantOperator(Operator):
 class _Binder:
     def __init__(self, where: str, custom: Mapping[tuple[str, str], CustomOperator]) -> None:
         self.where, self.custom = where, custom
-        self.missing: dict[str, list[str]] = {}
-        self.unknown: dict[tuple[str, str], None] = {}  # those that a caller may give
+        self.missing = MissingOperators()
         self.skipped: dict[str, None] = {}
 
     def report(self) -> None:
-        if self.missing:
-            lines = [f"  {reason}  (layer {_some(nodes)})" for reason, nodes in sorted(self.missing.items())]
-            keys = ", ".join(f"{key}: fn" for key in list(self.unknown)[:_MOST_KEYS])
-            raise UnsupportedError(
-                f"{self.where} uses operations that jaxops does not have:\n" + "\n".join(lines)
-                + f"\n  hint    give a function for each: load(path, operators={{{keys}}})"
-            )  # fmt: skip
+        self.missing.report(self.where, "layer")
         if self.skipped:
             warnings.warn(
                 f"{self.where}: attributes that the operations do not have are skipped: {', '.join(self.skipped)}",
@@ -97,8 +89,7 @@ class _Binder:
                 raise UnsupportedError(f"{op_type}: jaxops knows no operations of '{opset_name}'")
             operator = tolerant(op_type, opset)
         except UnsupportedError as error:
-            self.missing.setdefault(str(error), []).append(node.label)
-            self.unknown[opset_name, op_type] = None
+            self.missing.add(str(error), node.label, (opset_name, op_type))
             return node
         operator.check_arity([True] * len(node.inputs), len(node.outputs))
         attributes = operator.complete({**self.attributes(node, operator), **subgraphs})
@@ -156,8 +147,3 @@ def _number_or_text(text: str) -> int | float | str:
         except ValueError:
             continue
     return text
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(f"'{name}'" for name in names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -5,6 +5,7 @@ newest one that is not newer than the class which the opset lists.
 """
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -69,6 +70,12 @@ def find(op_type: str, opset: int) -> Operator:
     schema = find_schema(op_type, opset)
     registered = adapters().get(("", schema.name), {})
     fn = newest(registered, schema.since) if registered else function(schema.name)
+    if fn is not None and not registered:
+        without = sorted(schema.attributes.keys() - inspect.signature(fn).parameters.keys())
+        if without:  # another operator of that name
+            raise UnsupportedError(
+                f"{schema.name}: jaxops does not implement `{without[0]}` of {schema.name}-{schema.since}"
+            )
     if fn is None:
         graph_only = "; only a model has it" if schema.name in _OF_GRAPHS else ""
         raise UnsupportedError(f"{schema.name}: jaxops does not implement {schema.name}-{schema.since}{graph_only}")

@@ -222,7 +222,7 @@ def _attribute(text: str) -> Attribute:
     value = (
         read_attribute(Attribute(name, kind, words=words), default.strip().strip("[]"), name) if has_default else None
     )
-    return Attribute(name, kind, required, value, words)
+    return Attribute(name, kind, required, value, words, several=kind in _LISTS)
 
 
 _DECLARED = {f"{kind}{mark}" for kind in (*_KINDS, "type", "graph") for mark in ("", "?")}

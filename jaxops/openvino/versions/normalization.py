@@ -92,14 +92,6 @@ def group_normalization(
     return ops.group_normalization(data, scale, bias, num_groups=num_groups, epsilon=epsilon)
 
 
-@version("GRN", 1)
-@normalization
-def grn(data: Array, *, bias: float) -> Array:
-    """Over the channels; `bias` is added to the sum of squares."""
-    total = ops.add(ops.reduce_sum_square(data, (1,)), scalar_like(data, bias))
-    return ops.div(data, ops.sqrt(total))
-
-
 @version("LRN", 1, of=ops.lrn)
 def lrn(data: Array, axes: Static, *, alpha: float, beta: float, bias: float, size: int) -> Array:
     """`alpha` is divided by the number of elements in a window: size to the power of the number of axes."""

@@ -1,4 +1,7 @@
-"""Interpolate: one axis after the other, by weights that NumPy computes of the sizes, in float32 as OpenVINO does."""
+"""Interpolate, one axis after the other, by weights that NumPy computes of the sizes, in float32 as OpenVINO does.
+
+And GridSample.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -256,3 +259,20 @@ def _weighted(x: Any, axis: int, weights: np.ndarray) -> Any:
     moved = ops.transpose(x, perm=order)
     product = ops.matmul(moved, np.asarray(weights.T, x.dtype))
     return array(ops.transpose(product, perm=np.argsort(order).tolist()))
+
+
+_GRID_MODES: dict[str, Any] = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
+
+
+@version("GridSample", 9, of=ops.grid_sample)
+def grid_sample(
+    data: Array,
+    grid: Array,
+    *,
+    align_corners: bool,
+    mode: Literal["bilinear", "nearest", "bicubic"],
+    padding_mode: Literal["zeros", "border", "reflection"],
+) -> Array:
+    return ops.grid_sample(
+        data, grid, align_corners=int(align_corners), mode=_GRID_MODES[mode], padding_mode=padding_mode
+    )
