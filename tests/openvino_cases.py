@@ -37,7 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
     "adaptive_avg_pool": {"data": X, "output_shape": (2, 3)},
     "adaptive_max_pool": {"data": X, "output_shape": (2, 3)},
     "batch_to_space": {"data": X, "block_shape": (1, 2, 1, 1), "crops_begin": (0,) * 4, "crops_end": (0,) * 4},
-    "bgr_to_nv12": {"arg": RNG.uniform(0, 255, (1, 4, 6, 3)).astype(np.float32)},
+    "bgr_to_nv12": {"arg": RNG.uniform(0, 255, (1, 4, 6, 3)).astype(np.float32), "single_plane": False},
     "binary_convolution": {
         **{"data": (X > 0).astype(np.float32), "filters": np.ones((2, 4, 3, 3), np.uint8), **STEPS},
         **{"mode": "xnor-popcount", "pad_value": 0.0},
@@ -119,7 +119,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "reorg_yolo": {"data": normal(2, 4, 4, 6), "stride": 2},
     "reverse": {"data": X, "axis": (1, -1), "mode": "index"},
-    "rgb_to_nv12": {"arg": RNG.uniform(0, 255, (1, 4, 6, 3)).astype(np.float32)},
+    "rgb_to_nv12": {"arg": RNG.uniform(0, 255, (1, 4, 6, 3)).astype(np.float32), "single_plane": False},
     "roi_align": {**ROI, "rois": boxes(3) * 5, "mode": "avg"},
     "roi_align_rotated": {**ROI, "rois": np.concatenate([boxes(3) * 5, normal(3, 1)], 1)},
     "roi_pooling": {

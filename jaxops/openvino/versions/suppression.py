@@ -1,0 +1,89 @@
+"""NonMaxSuppression of the versions whose result has a size that no data decide."""
+
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from jaxops.openvino.registry import version
+from jaxops.openvino.versions.arguments import single
+from jaxops.ops import openvino
+from jaxops.signature import ElementType, Static
+from jaxops.static import Array, array
+
+BoxEncoding: TypeAlias = Literal["corner", "center"]
+
+
+@version("NonMaxSuppression", 1, of=openvino.non_max_suppression)
+def non_max_suppression_1(
+    boxes: Array,
+    scores: Array,
+    max_output_boxes_per_class: Static = None,
+    iou_threshold: Any = None,
+    score_threshold: Any = None,
+    *,
+    box_encoding: BoxEncoding,
+    sort_result_descending: bool,
+) -> Array:
+    """Of int64, and as in version 3."""
+    limits = (max_output_boxes_per_class, iou_threshold, score_threshold)
+    return non_max_suppression_3(
+        *(boxes, scores, *limits),
+        box_encoding=box_encoding,
+        sort_result_descending=sort_result_descending,
+        output_type=np.dtype(np.int64),
+    )
+
+
+@version("NonMaxSuppression", 3, of=openvino.non_max_suppression)
+def non_max_suppression_3(
+    boxes: Array,
+    scores: Array,
+    max_output_boxes_per_class: Static = None,
+    iou_threshold: Any = None,
+    score_threshold: Any = None,
+    *,
+    box_encoding: BoxEncoding,
+    sort_result_descending: bool,
+    output_type: ElementType,
+) -> Array:
+    """No more rows than boxes, whatever the number of images."""
+    most = _most(max_output_boxes_per_class)
+    number, classes = array(boxes).shape[1], array(scores).shape[1]
+    return openvino.non_max_suppression(
+        *(boxes, scores, np.int64(most), iou_threshold, score_threshold),
+        box_encoding=box_encoding,
+        sort_result_descending=sort_result_descending,
+        output_type=output_type,
+        size=min(number, most * classes),
+    )[0]
+
+
+@version("NonMaxSuppression", 4, of=openvino.non_max_suppression)
+def non_max_suppression_4(
+    boxes: Array,
+    scores: Array,
+    max_output_boxes_per_class: Static = None,
+    iou_threshold: Any = None,
+    score_threshold: Any = None,
+    *,
+    box_encoding: BoxEncoding,
+    sort_result_descending: bool,
+    output_type: ElementType,
+) -> Array:
+    """A row for each box that any class of any image may have at most."""
+    most = _most(max_output_boxes_per_class)
+    images, classes, number = array(scores).shape
+    return openvino.non_max_suppression(
+        *(boxes, scores, np.int64(most), iou_threshold, score_threshold),
+        box_encoding=box_encoding,
+        sort_result_descending=sort_result_descending,
+        output_type=output_type,
+        size=min(number, most) * images * classes,
+    )[0]
+
+
+def _most(value: Any) -> int:
+    return 0 if value is None else max(single("NonMaxSuppression", "max_output_boxes_per_class", value), 0)
+
+
+version("NonMaxSuppression", 5)(openvino.non_max_suppression)

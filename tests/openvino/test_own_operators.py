@@ -1,0 +1,82 @@
+"""Files of one operator that only OpenVINO has: a model of it gives what the function itself gives."""
+
+import inspect
+
+import jax
+import numpy as np
+import openvino_cases
+import pytest
+from openvino_files import agrees, assert_close, gives, outputs_of, single
+
+from jaxops.errors import StaticError, UnsupportedError
+from jaxops.openvino import load, ops
+from jaxops.openvino.registry import find
+
+BOXES = np.float32([[[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, -0.1, 1, 0.9], [0, 10, 1, 11]]])
+SCORES = np.float32([[[0.9, 0.75, 0.6, 0.95], [0.1, 0.2, 0.3, 0.4]]])
+# Types that the helper does not write: strings, bits and floats of 8 bits; and a file that says more.
+NOT_HERE = {"string_tensor_pack", "string_tensor_unpack", "binary_convolution", "fake_convert", "proposal"}
+
+
+def newest(name):
+    """The type and the newest opset that has it."""
+    op_type = name.replace("_", "")
+    for opset in range(17, 0, -1):
+        try:
+            return find(op_type, opset), opset
+        except UnsupportedError:
+            continue
+    raise AssertionError(name)
+
+
+@pytest.mark.parametrize("name", sorted(set(ops.__all__) - NOT_HERE))
+def test_a_file_of_one_operator(name):
+    fn, call = getattr(ops, name), openvino_cases.CASES[name]
+    operator, opset = newest(name)
+    positional = [p.name for p in inspect.signature(fn).parameters.values() if p.kind is not p.KEYWORD_ONLY]
+    operands = [call[p] for p in positional if p in call]
+    assert [p in call for p in positional] == sorted((p in call for p in positional), reverse=True)
+    if isinstance(operands[-1], list):
+        operands = [*operands[:-1], *operands[-1]]
+    operands = [v if isinstance(v, np.ndarray) else (np.asarray(v),) for v in operands]
+    attributes = {k: v for k, v in call.items() if k not in positional}
+    size = attributes.pop("size", None)
+    expected = jax.tree.leaves(fn(**call))
+    file, inputs = single(operator.name, opset, operands, attributes, len(expected))
+    model = load(file.xml, weights=file.bin, bounds={} if size is None else {operator.name: size})
+    assert_close(outputs_of(model, inputs), expected)
+    if size is not None:
+        assert_close(outputs_of(jax.jit(model), inputs), expected)
+
+
+LIMITS = [(np.int64(3),), (np.float32(0.5),), (np.float32(0),)]
+
+
+@pytest.mark.parametrize("free", [False, True])
+@pytest.mark.parametrize(("opset", "rows"), [(1, 4), (3, 4), (4, 6)])
+def test_a_fixed_number_of_boxes(opset, rows, free):
+    """The best rows of all images in versions 1 and 3, a row for each that might be chosen in version 4."""
+    file, inputs = single("NonMaxSuppression", opset, [BOXES, SCORES, *LIMITS], {}, free=free)
+    chosen = [[0, 0, 3], [0, 0, 0], [0, 1, 3], [0, 1, 2]]
+    expected = np.array([*chosen, *[[-1, -1, -1]] * (rows - 4)])
+    model = load(file.xml, weights=file.bin)
+    assert_close(outputs_of(model, inputs), [expected])
+    assert_close(outputs_of(jax.jit(model), inputs), [expected])
+
+
+def test_boxes_as_openvino_chooses_them():
+    """Its plugin does not fill up the boxes of versions 1 to 4."""
+    for opset in (5, 9):
+        agrees("NonMaxSuppression", opset, [BOXES, SCORES, *LIMITS, (np.float32(0.5),)], {}, 3)
+
+
+def test_no_boxes_without_a_limit():
+    gives("NonMaxSuppression", 4, [BOXES, SCORES], {}, np.zeros((0, 3), np.int64))
+
+
+def test_a_limit_that_only_a_call_knows():
+    file, inputs = single("NonMaxSuppression", 4, [BOXES, SCORES, np.int64(3), *LIMITS[1:]], {})
+    model = load(file.xml, weights=file.bin)
+    assert outputs_of(model, inputs)[0].shape == (6, 3)
+    with pytest.raises(StaticError, match="max_output_boxes_per_class"):
+        jax.jit(model)(*inputs)
