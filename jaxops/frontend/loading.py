@@ -4,6 +4,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, cast
 
 from jaxops import memory
@@ -19,6 +20,7 @@ from jaxops.graph.nodes import Graph
 from jaxops.graph.origin import Origin
 from jaxops.graph.parameters import Choice
 from jaxops.model import Model
+from jaxops.progress import progress
 from jaxops.runtime.compiled_pieces import GraphRunner
 from jaxops.runtime.disk_cache import keep_programs
 from jaxops.runtime.fixed_inputs import with_values
@@ -140,10 +142,11 @@ def takes_options(load: F) -> F:
     return explained(load)
 
 
-def load_model(bind: Callable[[Operators, Extraction], BoundModel], options: Options) -> Model:
+def load_model(source: Any, bind: Callable[[Operators, Extraction], BoundModel], options: Options) -> Model:
     """The model that `bind` gives, which reads a file and binds its nodes.
 
-    bind: gets the operators of the caller, and the part that is to be extracted before nodes are bound.
+    source: as the caller gave it, to be named while it is loaded. bind: gets the operators of the caller, and the part
+    that is to be extracted before nodes are bound.
 
     Raises ArgumentError for an option that the model does not have a use for; what `bind` and `Model` raise.
     """
@@ -161,7 +164,9 @@ def load_model(bind: Callable[[Operators, Extraction], BoundModel], options: Opt
     if tied not in (None, True, False) and not callable(tied):
         raise ArgumentError(f"`tied` is {tied!r:.80}; it must be True, False or a function of module paths")
     programs = None if chosen["cache"] is None else keep_programs(chosen["cache"])
-    with memory.max_bytes(memory.LIMIT.get() if limit is None else limit), garbage_later():
+    name = f"'{Path(source).name}'" if isinstance(source, str | os.PathLike) else "a model"
+    limit = memory.LIMIT.get() if limit is None else limit
+    with progress(f"loading {name}"), memory.max_bytes(limit), garbage_later():
         bound = bind({} if operators is None else operators, Extraction(chosen["inputs"], chosen["outputs"]))
         graph = fixed(bound.graph, {} if chosen["sizes"] is None else chosen["sizes"])
         graph = with_bounds(graph, {} if chosen["bounds"] is None else chosen["bounds"])

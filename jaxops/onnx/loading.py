@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import os
-from pathlib import Path
 from typing import Unpack
 
 from jaxops.frontend.extraction import Extraction
@@ -13,7 +12,6 @@ from jaxops.onnx.bind import bind
 from jaxops.onnx.open import Readable, parsed
 from jaxops.onnx.origin import Origin
 from jaxops.onnx.read import declared, read
-from jaxops.progress import progress
 
 
 @takes_options
@@ -61,6 +59,4 @@ def load(model: Readable, *, external_data: str | os.PathLike[str] | None = None
             origin=functools.partial(Origin, file.source, file.folders, extraction),
         )
 
-    name = f"'{Path(model).name}'" if isinstance(model, str | os.PathLike) else "a model"
-    with progress(f"loading {name}"):
-        return load_model(bound, options)
+    return load_model(model, bound, options)

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Unpack
 
 from jaxops.frontend.extraction import Extraction
@@ -12,7 +11,6 @@ from jaxops.openvino.bind import bind
 from jaxops.openvino.ir import Net
 from jaxops.openvino.open import Readable, open_ir
 from jaxops.openvino.read import read
-from jaxops.progress import progress
 
 
 @takes_options
@@ -43,9 +41,7 @@ def load(
             origin=lambda values: None,
         )
 
-    name = f"'{Path(model).name}'" if isinstance(model, str | os.PathLike) else "a model"
-    with progress(f"loading {name}"):
-        return load_model(bound, options)
+    return load_model(model, bound, options)
 
 
 def opsets(net: Net) -> Mapping[str, int]:

@@ -79,7 +79,8 @@ ALLOWED = {
     "jaxops.model": {"jax", "numpy", "jaxops.graph", "jaxops.runtime", "jaxops.tools"} | BASE,
     # What every file format needs, and no one alone.
     "jaxops.frontend": {"jax", "numpy", "jaxops.compiler"} | FRONT_END,
-    "jaxops.frontend.loading": {"jaxops.garbage", "jaxops.model", "jaxops.runtime", "jaxops.tools"} | FRONT_END,
+    "jaxops.frontend.loading": {"jaxops.garbage", "jaxops.model", "jaxops.progress", "jaxops.runtime", "jaxops.tools"}
+    | FRONT_END,
     "jaxops.frontend.declarations": {"jaxops.runtime"} | FRONT_END,
     # These tell operators apart by the functions of `ops`, which they do not call.
     "jaxops.frontend.integer_types": {"numpy", "jaxops.ops"} | FRONT_END,
@@ -89,7 +90,7 @@ ALLOWED = {
     # Only what is ONNX; never computes on tensor data either.
     "jaxops.onnx": {"jax", "numpy", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.microsoft_schemas": {"onnx"},
-    "jaxops.onnx.loading": {"jaxops.frontend", "jaxops.model", "jaxops.onnx", "jaxops.progress"},
+    "jaxops.onnx.loading": {"jaxops.frontend", "jaxops.model", "jaxops.onnx"},
     "jaxops.onnx.schemas": {"jax", "numpy", "onnx", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.registry": {"numpy", "onnx", "jaxops.ops", "jaxops.onnx"} | FRONT_END,
     "jaxops.onnx.bind": {"numpy", "onnx", "jaxops.onnx"} | FRONT_END,
@@ -109,7 +110,7 @@ ALLOWED = {
     "jaxops.openvino.texts": {"jaxops.errors"},
     "jaxops.openvino.linked": {"jaxops.errors", "jaxops.openvino"},
     "jaxops.openvino.element_types": {"numpy", "ml_dtypes", "jaxops.errors"},
-    "jaxops.openvino.loading": {"jaxops.model", "jaxops.openvino", "jaxops.progress"} | FRONT_END,
+    "jaxops.openvino.loading": {"jaxops.model", "jaxops.openvino"} | FRONT_END,
     "jaxops.openvino.versions": {"numpy", "jaxops.ops", "jaxops.shapes", "jaxops.openvino"} | FRONT_END,
     "jaxops.__main__": {"jaxops.command_line"},
     "jaxops.command_line": {"jax", "numpy", "rich", "safetensors", "jaxops"},

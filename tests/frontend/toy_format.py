@@ -45,7 +45,7 @@ def load(path: str, *, weights: str | None = None, **options: Unpack[Options]) -
     {options}
     weights: the folder of its weights.
     """
-    return load_model(functools.partial(_bound, Path(path), weights), options)
+    return load_model(path, functools.partial(_bound, Path(path), weights), options)
 
 
 def _bound(path: Path, weights: str | None, operators: Operators, extraction: Extraction) -> BoundModel:
