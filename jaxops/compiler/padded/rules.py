@@ -118,7 +118,7 @@ def _dynamic_update_slice(eqn: Any, inputs: list[Padded], sizes: list[Sizes], ca
         if not isinstance(size, int) and size != before:
             raise UnsupportedError(f"an update of {size} elements along an axis of {before}; no rule for that is known")
     starts = _bounded_starts(starts, sizes[0], sizes[1], capacity)
-    return Padded(lax.dynamic_update_slice(x.array, update.array, starts), x.zeroed and update.zeroed)
+    return Padded(_write(x.array, update.array, *starts), x.zeroed and update.zeroed)
 
 
 def _bounded_starts(starts: Sequence[Padded], before: Sizes, after: Sizes, capacity: Capacity) -> list[Any]:
@@ -128,16 +128,18 @@ def _bounded_starts(starts: Sequence[Padded], before: Sizes, after: Sizes, capac
 
 
 def _pad(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> Padded:
-    fill, after, config = inputs[1].array, eqn.outvars[0].aval.shape, list(eqn.params["padding_config"])
+    after, config = eqn.outvars[0].aval.shape, list(eqn.params["padding_config"])
     axes = symbolic_axes(after) | symbolic_axes(sizes[0])
-    x = Padded(inputs[0].array).masked(sizes[0], axes, fill, capacity)
+    literal = getattr(eqn.invars[1], "val", None)
+    with_zeros = literal is not None and literal == 0
+    fill = literal if with_zeros else inputs[1].array
+    x = Padded(inputs[0].array, with_zeros and inputs[0].zeroed).masked(sizes[0], axes, fill, capacity)
     for axis in axes:
         low, _, inner = config[axis]
         if inner or symbolic_axes((low,)):
             raise UnsupportedError(f"padding {low} before, {inner} between elements of a symbolic axis")
         config[axis] = (int(low), capacity.of(after[axis]) - int(low) - x.shape[axis], 0)
-    literal = getattr(eqn.invars[1], "val", None)
-    return Padded(lax.pad(x, fill, config), literal is not None and literal == 0)
+    return Padded(lax.pad(x, inputs[1].array, config), with_zeros)
 
 
 def _gather(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> list[Padded]:

@@ -1,5 +1,7 @@
 """Language models as onnxruntime-genai writes them: calls, generation and gradients, beside onnxruntime."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,20 +34,42 @@ def nothing(proto, windows, batch, more=0):
     return {name: np.zeros((batch, GROUPS, rows, HEAD), kind) for name, rows in sizes.items()}
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_generation(name):
+@pytest.mark.parametrize(("name", "batch"), [*((name, 2) for name in MODELS), ("all tokens", 1), ("float16", 1)])
+def test_generation(name, batch):
     options = MODELS[name]
     proto, windows = language_model(**options), options.get("windows", (0, 0))
     model = jaxops.onnx.load(proto)
     step = jaxops.onnx.decoder(model, length=24)
-    state = step.init(2)
+    state, prompt = step.init(batch), PROMPT[:batch]
     for cache in step.caches:
         rows = windows[int(cache.past.name.split(".")[1])]
-        assert state.caches[cache.past.name].shape == (2, GROUPS, rows or 24, HEAD)
+        assert state.caches[cache.past.name].shape == (batch, GROUPS, rows or 24, HEAD)
     caches = {c.past.name: c.present.name for c in step.caches}
-    feeds = {"input_ids": PROMPT, **nothing(proto, windows, 2, more=3)}
+    feeds = {"input_ids": prompt, **nothing(proto, windows, batch, more=3)}
     expected = growing(proto, caches, feeds, 14, others=masks)
-    agree(fixed(step, model.params, state, PROMPT, 14), expected, 1e-2 if options.get("half") else 3e-5)
+    agree(fixed(step, model.params, state, prompt, 14), expected, 1e-2 if options.get("half") else 3e-5)
+
+
+@pytest.mark.optimized
+def test_two_programs_that_write_caches_in_place():
+    """A donated cache is never copied nor cleared: a token writes its own row."""
+    proto = language_model()
+    step = jaxops.onnx.decoder(model := jaxops.onnx.load(proto), length=24)
+    run = jax.jit(step, donate_argnums=1)
+    state, logits = run(model.params, step.init(1), PROMPT[:1])
+    for _ in range(3):
+        state, logits = run(model.params, state, logits.reshape(1, -1, VOCABULARY)[:, -1].argmax(-1))
+    assert run._cache_size() == 2
+    compiled = run.lower(model.params, state, logits.argmax(-1)).compile()
+    caches = list(state.caches.values())
+    assert compiled.memory_analysis().alias_size_in_bytes >= sum(x.nbytes for x in caches)
+    (cache,) = {f"f32[{','.join(map(str, x.shape))}]" for x in caches}
+    passes = [
+        line
+        for line in compiled.as_text().splitlines()
+        if re.search(rf" = {re.escape(cache)}\S* (copy|select)\(", line)
+    ]
+    assert not passes
 
 
 @pytest.mark.parametrize("name", ["all tokens", "a window in one layer", "float16"])

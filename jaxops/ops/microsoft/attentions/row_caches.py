@@ -27,11 +27,16 @@ def present(past: Any, new: Any, starts: Any, rows: Any) -> Any:
     if is_zero(new.shape[2]):
         return cache
     zero = np.int32(0)  # of the type of starts, also with x64 on
+    if new.shape[0] == 1:  # which a CPU writes in place
+        return lax.dynamic_update_slice(cache, new, (zero, zero, starts[0], zero))
     return jax.vmap(lambda c, n, s: lax.dynamic_update_slice(c, n, (zero, s, zero)))(cache, new, starts)
 
 
 def _of_length(past: Any, rows: Any) -> Any:
-    return past if past.shape[2] == rows else jnp.pad(past, ((0, 0), (0, 0), (0, rows - past.shape[2]), (0, 0)))
+    if past.shape[2] == rows:
+        return past
+    # A literal zero: where sizes are symbolic, the rows that hold zeros already need not be cleared then.
+    return lax.pad(past, past.dtype.type(0), [(0, rows - past.shape[2] if axis == 2 else 0, 0) for axis in range(4)])
 
 
 class CacheRows(NamedTuple):
