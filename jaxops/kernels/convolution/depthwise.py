@@ -19,7 +19,8 @@ from jaxops.static import Primitive, ir, mlir, stablehlo
 def channel_sum(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
     """For padded data (N, d1, …, dn, C), and filters (k1·…·kn, C) of the same type: (N, o1, …, on, C).
 
-    With M filters for each channel, (k1·…·kn, M, C), it is (N, o1, …, on, M, C).
+    With M filters for each channel, (k1·…·kn, M, C), it is (N, o1, …, on, M, C); for one channel, (k1·…·kn, M) make
+    (N, o1, …, on, M).
     Only where weights are prepared: such a program is not transformed any more.
     """
     chex.assert_axis_dimension(w, 0, math.prod(windows.kernel))
@@ -45,7 +46,7 @@ def _lowered(context: Any, x: Any, w: Any, *, windows: Windows) -> list[Any]:
         first, last = bounds(tap, windows)
         end = _integers(data.shape[0], *last, data.shape[-1])
         part = stablehlo.slice(x, _integers(0, *first, 0), end, strides)
-        part = part if len(sizes) == 1 else stablehlo.broadcast_in_dim(type, part, data_axes)
+        part = part if sizes == data.shape[-1:] else stablehlo.broadcast_in_dim(type, part, data_axes)
         weight = stablehlo.slice(w, _integers(k, *zeros), _integers(k + 1, *sizes), one_by_one)
         weight = stablehlo.broadcast_in_dim(type, weight, weight_axes)
         term = stablehlo.multiply(part, weight)
