@@ -1,7 +1,8 @@
 """OpenVINO's models as JAX functions, its operations by opset, and the operators that only OpenVINO has."""
 
 from jaxops.openvino import ops, opset1
+from jaxops.openvino.checking import check
 from jaxops.openvino.loading import load
 from jaxops.openvino.opset import opset
 
-__all__ = ["load", "ops", "opset", "opset1"]
+__all__ = ["check", "load", "ops", "opset", "opset1"]

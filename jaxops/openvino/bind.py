@@ -51,6 +51,7 @@ class _Binder:
     def __init__(self, where: str, custom: Mapping[tuple[str, str], CustomOperator]) -> None:
         self.where, self.custom = where, custom
         self.missing = MissingOperators()
+        self.completed: dict[Any, Mapping[str, Any]] = {}  # by operator, and attributes as the file has them
         self.skipped: dict[str, None] = {}
 
     def report(self) -> None:
@@ -92,7 +93,10 @@ class _Binder:
             self.missing.add(str(error), node.label, (opset_name, op_type))
             return node
         operator.check_arity([True] * len(node.inputs), len(node.outputs))
-        attributes = operator.complete({**self.attributes(node, operator), **subgraphs})
+        key = operator, *node.attributes.items()
+        if key not in self.completed:  # most layers of a type say the same
+            self.completed[key] = operator.complete(self.attributes(node, operator))
+        attributes = self.completed[key]
         return self.checked(
             dataclasses.replace(node, operator=operator, attributes=attributes, outputs=_asked(node, operator))
         )

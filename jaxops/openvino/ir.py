@@ -103,13 +103,16 @@ class _Parser:
         self._ports: list[Port] = []
         self._text: list[str] | None = None
         self._open: list[Mapping[str, Callable[[Mapping[str, str]], Any]]] = [{"net": self._net}]
-        self._in_net = {"layers": lambda _: {"layer": self._layer}, "edges": lambda _: {"edge": self._edge}}
+        in_layers, in_edges, in_marks = {"layer": self._layer}, {"edge": self._edge}, {"attribute": self._mark}
+        in_input, in_output, self._in_port = {"port": self._input}, {"port": self._output}, {"dim": self._dim}
+        in_back_edges = {"edge": self._back_edge}
+        self._in_net = {"layers": lambda _: in_layers, "edges": lambda _: in_edges}
         self._in_layer: dict[str, Callable[[Mapping[str, str]], Any]] = {
             "data": self._data,
-            "input": lambda _: {"port": lambda attributes: self._port(self._layers[-1].inputs, attributes)},
-            "output": lambda _: {"port": lambda attributes: self._port(self._layers[-1].outputs, attributes)},
-            "rt_info": lambda _: {"attribute": self._mark},
-            "back_edges": lambda _: {"edge": self._back_edge},
+            "input": lambda _: in_input,
+            "output": lambda _: in_output,
+            "rt_info": lambda _: in_marks,
+            "back_edges": lambda _: in_back_edges,
         }
         for prefix in ("", "then_", "else_"):
             name = f"{prefix}body"
@@ -184,12 +187,12 @@ class _Parser:
         return self._in_net
 
     def _layer(self, attributes: Mapping[str, str]) -> Any:
-        subject = f"<layer name={attributes.get('name', '')!r:.80}>"
+        name = attributes.get("name", "")
         if "type" not in attributes:
-            raise self._problem(f"{subject} has no type")
+            raise self._problem(f"<layer name={name!r:.80}> has no type")
         layer = Layer(
-            self._number(attributes.get("id"), f"id of {subject}"),
-            attributes.get("name", ""),
+            self._number(attributes.get("id"), "id of a layer called", name),
+            name,
             attributes["type"],
             attributes.get("version", "opset1"),
             _names(attributes.get("output_names", "")),
@@ -204,18 +207,29 @@ class _Parser:
     def _mark(self, attributes: Mapping[str, str]) -> None:
         self._layers[-1].marks.add(attributes.get("name", ""))
 
+    def _input(self, attributes: Mapping[str, str]) -> Any:
+        return self._port(self._layers[-1].inputs, attributes)
+
+    def _output(self, attributes: Mapping[str, str]) -> Any:
+        return self._port(self._layers[-1].outputs, attributes)
+
     def _port(self, ports: list[Port], attributes: Mapping[str, str]) -> Any:
-        number = self._number(attributes.get("id"), f"port id of {self._layers[-1].title}")
+        number = self._number(attributes.get("id"), "port id of", self._layers[-1])
         ports.append(Port(number, attributes.get("precision", ""), _names(attributes.get("names", ""))))
         self._ports = ports
-        return {"dim": self._dim}
+        return self._in_port
 
     def _dim(self, _: Mapping[str, str]) -> None:
         self._text = []
 
     def _edge(self, attributes: Mapping[str, str]) -> None:
-        names = "from-layer", "from-port", "to-layer", "to-port"
-        self._nets[-1].edges.append(tuple(self._number(attributes.get(name), f"{name} of an edge") for name in names))  # type: ignore[arg-type]
+        source, port = (
+            self._number(attributes.get(name), "the source of an edge") for name in ("from-layer", "from-port")
+        )
+        reader, entry = (
+            self._number(attributes.get(name), "the target of an edge") for name in ("to-layer", "to-port")
+        )
+        self._nets[-1].edges.append((source, port, reader, entry))
 
     def _back_edge(self, attributes: Mapping[str, str]) -> None:
         names = "from-layer", "to-layer"
@@ -230,12 +244,17 @@ class _Parser:
         }
 
     def _mapped(self, ports: list[MappedPort], attributes: Mapping[str, str]) -> None:
-        subject = f"of the port map of {self._layers[-1].title}"
-        external = self._number(attributes.get("external_port_id"), f"external_port_id {subject}")
-        internal = self._number(attributes.get("internal_layer_id"), f"internal_layer_id {subject}")
+        external, internal = (
+            self._number(attributes.get(name), f"{name} of the port map of", self._layers[-1])
+            for name in ("external_port_id", "internal_layer_id")
+        )
         ports.append(MappedPort(external, internal, attributes))
 
-    def _number(self, text: str | None, subject: str) -> int:
+    def _number(self, text: str | None, subject: str, owner: Any = "") -> int:
+        """A whole number. subject, owner: what it is, and what has it, in messages."""
+        if text is not None and len(text) < _LONGEST_NUMBER and text.isascii() and text.isdigit():
+            return int(text)
+        subject = f"{subject} {owner.title if isinstance(owner, Layer) else repr(owner)}" if owner else subject
         digits = (text or "").strip()
         if not (digits.removeprefix("-").isascii() and digits.removeprefix("-").isdigit()):
             raise self._problem(f"{subject} must be a number, got {text!r:.40}")

@@ -1,0 +1,47 @@
+"""A table of the operations that an IR asks for, and those of them that jaxops has."""
+
+from collections import Counter
+
+from jaxops.errors import UnsupportedError
+from jaxops.frontend.operator_check import Check, Row
+from jaxops.openvino.bind import tolerant
+from jaxops.openvino.ir import Layer
+from jaxops.openvino.linked import link
+from jaxops.openvino.open import Readable, open_ir
+from jaxops.openvino.schemas import opset_of
+
+# What becomes an input, an output, a constant or a loop, and asks for no function.
+_OF_GRAPHS = {"parameter", "result", "const", "constant", "if", "loop", "tensoriterator"}
+
+
+def check(model: Readable) -> Check:
+    """The operations of a model and whether jaxops has them, without loading it; weights are not needed.
+
+    model: as for `load`. Layers that no output needs do not count; those of bodies do. Errors other than a missing
+    operation, such as an attribute out of range, are left to `load`.
+    Raises FileNotFoundError; ModelError for a file that is damaged or no IR.
+    """
+    opened = open_ir(model)
+    counts: Counter[Row] = Counter()
+    nets = [opened.net]
+    while nets:
+        net = nets.pop()
+        for layer in link(net, opened.where).needed:
+            nets += [body.net for body in layer.bodies.values() if body.net is not None]
+            counts[_row(layer)] += 1
+    return Check.of(opened.net.name or "(unnamed)", counts)
+
+
+def _row(layer: Layer) -> Row:
+    if layer.type.lower() in _OF_GRAPHS:
+        return Row(layer.type, layer.version, None, 0, "function")
+    try:
+        opset = opset_of(layer.version, layer.type)
+        if opset is None:
+            return Row(
+                layer.type, layer.version, None, 0, "missing", f"jaxops knows no operations of '{layer.version}'"
+            )
+        operator = tolerant(layer.type, opset)
+    except UnsupportedError as error:
+        return Row(layer.type, layer.version, None, 0, "missing", str(error).removeprefix(f"{layer.type}: "))
+    return Row(operator.name, layer.version, operator.schema.since, 0, "function")
