@@ -76,7 +76,8 @@ class Options(TypedDict, total=False):
     layers of a transformer, instead of keeping it until then: a step takes up to a third longer, and its memory for
     such values falls to that of one module and of what passes between them. Values and derivatives stay the same. They
     are the outermost modules whose paths differ in a last number and of which two in a row have the same operators,
-    such as `encoder.layer.3`; it is an error where the file names none. `to_python` writes the model without.
+    such as `encoder.layer.3`; it is an error where the file names none. On a CPU, XLA keeps the values of modules with
+    convolutions of one group all the same. `to_python` writes the model without.
     max_bytes: how many bytes one static value, or one result of an operator, may take; by default half of the machine's
     memory. What is only traced, by `jax.export` or under a caller's `jit`, may be larger.
     cache: a folder for compiled programs, so that the next process need not trace and compile them again. It becomes

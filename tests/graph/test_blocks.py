@@ -133,6 +133,18 @@ def test_a_step_needs_less_memory():
         assert memory(model, after) < 0.4 * memory(plain, before)
 
 
+@pytest.mark.parametrize(("group", "apart"), [(1, False), (4, True)])
+def test_dense_convolutions_stay_in_the_main_function(group, apart):
+    """XLA:CPU has no fast layout for them in another one."""
+    weights = {f"w{k}": numbers(4, 4 // group, 3, 3) for k in range(2)}
+    nodes = [make_node("Conv", [f"x{k}", f"w{k}"], [f"x{k + 1}"], f"/layer.{k}/Conv", group=group) for k in range(2)]
+    model = load(proto(nodes, weights, [1, 4, 8, 8]), remat="block")
+    text = jax.jit(jax.grad(loss(model.apply))).lower(model.params, numbers(1, 4, 8, 8)).as_text()
+    calls = [line for line in text.splitlines() if "call @section" in line]
+    assert calls
+    assert all(("inlineable" in line) == apart for line in calls)
+
+
 def test_outermost_modules_that_repeat_are_blocks():
     nodes = named("/head/Tanh", *(f"/h.{k}/mlp.{j}/Tanh" for k in range(2) for j in range(3)), "/tail/Tanh")
     assert blocks(nodes) == ["", "h.0", "h.1", ""]
