@@ -10,7 +10,7 @@ from jaxops import ops
 from jaxops.errors import ShapeError
 from jaxops.openvino.registry import version
 from jaxops.openvino.versions.arguments import AutoPad, scalar_like, vector, window
-from jaxops.signature import ElementType, SecondOutput, Static, Weight
+from jaxops.signature import ElementType, SecondOutput, Static, Weight, operator
 from jaxops.static import Array, Dim, array, is_static
 
 
@@ -107,7 +107,8 @@ def group_convolution(
     return ops.conv(data, w, group=groups, strides=strides, dilations=dilations, **padding)
 
 
-@version("ConvolutionBackpropData", 1, of=ops.conv_transpose)
+@version("ConvolutionBackpropData", 1)
+@operator(kind="convolution")
 def convolution_backprop_data(
     data: Array,
     filters: Weight[Array],
@@ -126,7 +127,8 @@ def convolution_backprop_data(
     )
 
 
-@version("GroupConvolutionBackpropData", 1, of=ops.conv_transpose)
+@version("GroupConvolutionBackpropData", 1)
+@operator(kind="convolution")
 def group_convolution_backprop_data(
     data: Array,
     filters: Weight[Array],

@@ -9,9 +9,10 @@ from typing import Any, Literal, TypeAlias
 from jaxops import ops
 from jaxops.openvino.registry import version
 from jaxops.openvino.versions.arguments import scalar_like
-from jaxops.signature import Bias, Weight
+from jaxops.signature import Bias, Traits, Weight
 from jaxops.static import Array
 
+TRAITS = Traits(kind="recurrent")
 Direction: TypeAlias = Literal["forward", "reverse", "bidirectional"]
 _ONNX_GATES = "iofc"
 # The activations that have coefficients.
@@ -47,7 +48,7 @@ def _steps_inside(y: Any) -> Array:
     return ops.transpose(y, perm=(0, 2, 1, 3))
 
 
-@version("LSTMSequence", 5, of=ops.lstm)
+@version("LSTMSequence", 5)
 def lstm_sequence(
     x: Array,
     h: Array,
@@ -74,7 +75,7 @@ def lstm_sequence(
     return _steps_inside(y), *states
 
 
-@version("LSTMCell", 4, of=ops.lstm)
+@version("LSTMCell", 4)
 def lstm_cell_4(
     x: Array,
     h: Array,
@@ -96,7 +97,7 @@ def lstm_cell_4(
     )  # fmt: skip
 
 
-@version("LSTMCell", 1, of=ops.lstm)
+@version("LSTMCell", 1)
 def lstm_cell_1(
     x: Array,
     h: Array,
@@ -130,7 +131,7 @@ def _one_direction(x: Any) -> Any:
     return ops.unsqueeze(x, (0,))
 
 
-@version("GRUSequence", 5, of=ops.gru)
+@version("GRUSequence", 5)
 def gru_sequence(
     x: Array,
     h: Array,
@@ -165,7 +166,7 @@ def _gru_bias(b: Any, linear_before_reset: bool) -> Any:
     return ops.concat([z, r, of_input, zero, zero, of_state], axis=1)
 
 
-@version("GRUCell", 3, of=ops.gru)
+@version("GRUCell", 3)
 def gru_cell(
     x: Array,
     h: Array,
@@ -189,7 +190,7 @@ def gru_cell(
     return ops.squeeze(state, (1,))
 
 
-@version("RNNSequence", 5, of=ops.rnn)
+@version("RNNSequence", 5)
 def rnn_sequence(
     x: Array,
     h: Array,
@@ -213,7 +214,7 @@ def rnn_sequence(
     return _steps_inside(y), state
 
 
-@version("RNNCell", 1, of=ops.rnn)
+@version("RNNCell", 1)
 def rnn_cell(
     x: Array,
     h: Array,
