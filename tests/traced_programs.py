@@ -1,10 +1,13 @@
 """What a traced program computes, as a text that does not depend on the order of its operations."""
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
+
+from jaxops.compiler.primitives import PROGRAM
 
 
 def digests(fn: Any, *args: Any) -> list[str]:
@@ -23,14 +26,20 @@ def digests(fn: Any, *args: Any) -> list[str]:
     return _outputs(closed.jaxpr, closed.consts)
 
 
-def _outputs(jaxpr: Any, consts: Any) -> list[str]:
+def _outputs(jaxpr: Any, consts: Any, operands: Sequence[str] | None = None) -> list[str]:
     made = dict(zip(jaxpr.constvars, map(_constant, consts), strict=True))
-    made |= {v: f"input {k}" for k, v in enumerate(jaxpr.invars)}
+    operands = [f"input {k}" for k in range(len(jaxpr.invars))] if operands is None else operands
+    made |= dict(zip(jaxpr.invars, operands, strict=True))
 
     def read(v: Any) -> str:
         return _constant(v.val) if hasattr(v, "val") else made[v]
 
     for equation in jaxpr.eqns:
+        if equation.primitive.name == PROGRAM:  # a model in a program of the caller's
+            inner = equation.params["jaxpr"]
+            results = _outputs(inner.jaxpr, inner.consts, list(map(read, equation.invars)))
+            made.update(zip(equation.outvars, results, strict=True))
+            continue
         params = [(name, _param(value)) for name, value in sorted(equation.params.items())]
         whole = _digest(equation.primitive.name, params, [read(v) for v in equation.invars])
         made.update((v, f"{whole} {k}") for k, v in enumerate(equation.outvars))

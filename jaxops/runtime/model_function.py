@@ -1,7 +1,6 @@
 """The function that a model is: of its parameters, inputs and a key. It has no weights."""
 
 import copy
-import functools
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -161,6 +160,7 @@ class ModelFunction:
             results = self.runner.call(graph, values, weights, rng, fast_inputs=fast_inputs)
             return to_outputs(results, graph.outputs, arguments)
 
-        fn = functools.partial(in_64_bits, run) if self.x64 and not is_on() else run
+        if self.x64 and not is_on():
+            return in_64_bits(run, *arguments)
         is_one = whole and may_be_one_operation(arguments) and not (is_long(graph) or is_on_mesh(arguments))
-        return as_one_operation(fn, *arguments) if is_one else fn(*arguments)
+        return as_one_operation(run, *arguments) if is_one else run(*arguments)

@@ -13,7 +13,7 @@ from jaxops.static import jaxpr_as_fun
 
 RNG = np.random.default_rng(0)
 NETWORK = """
-    main (float[n, 3, h, w] x) => (float[n, 10] y, int64[n] top, int64[4] sizes) {
+    main (float[n, 8, h, w] x) => (float[n, 10] y, int64[n] top, int64[4] sizes) {
         c = Conv <pads = [1, 1, 1, 1]> (x, w)
         r = Relu (c)
         d = Conv <pads = [1, 1, 1, 1], group = 16> (r, depthwise)
@@ -32,9 +32,9 @@ def numbers(*sizes):
     return RNG.standard_normal(sizes, np.float32) * np.float32(0.3)
 
 
-WEIGHTS = {"w": numbers(16, 3, 3, 3), "depthwise": numbers(16, 1, 3, 3), "deep": numbers(64, 16, 3, 3)}
+WEIGHTS = {"w": numbers(16, 8, 3, 3), "depthwise": numbers(16, 1, 3, 3), "deep": numbers(64, 16, 3, 3)}
 LOADED = load(model(NETWORK, opset=20, initializers=WEIGHTS | {"head": numbers(64, 10)}))
-PARAMS, X = jax.device_put(LOADED.params), jnp.asarray(numbers(2, 3, 10, 6))
+PARAMS, X = jax.device_put(LOADED.params), jnp.asarray(numbers(2, 8, 10, 6))
 EXPECTED = LOADED.apply(LOADED.params, X)
 
 

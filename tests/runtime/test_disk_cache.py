@@ -122,7 +122,7 @@ class TestOfModels:
             assert found.z.tolist() == [2, 8, 9, 9]
         assert len(traced) == 2  # by the model without a cache, and by the first with one
         assert str(second).splitlines()[-1] == str(first).splitlines()[-1]
-        assert "prepared  3 values" in str(second)
+        assert "prepared  5 values" in str(second)
 
     def test_a_program_of_equal_layers(self, tmp_path, traced, cut_however_short):
         """Its parts are kept; the first of the equal ones takes data in another layout than the next."""

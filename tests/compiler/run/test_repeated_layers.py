@@ -25,7 +25,7 @@ def network(count, kernel, outputs=()):
 
     outputs: of which layers, too.
     """
-    nodes, weights = [node("Conv", ["x", "w"], ["h0"])], {"w": RNG.standard_normal((8, 3, 2, 2), np.float32)}
+    nodes, weights = [node("Conv", ["x", "w"], ["h0"])], {"w": RNG.standard_normal((8, 6, 2, 2), np.float32)}
     for k in range(count):
         weights[f"w{k}"] = RNG.standard_normal((8, 8, kernel, kernel), np.float32) / (3 * kernel)
         weights[f"b{k}"] = RNG.standard_normal(8, np.float32)
@@ -38,7 +38,7 @@ def network(count, kernel, outputs=()):
     nodes.append(node("GlobalAveragePool", [f"h{count}"], ["y"]))
     named = [info(f"h{k}", None) for k in outputs] + [info("y", None)]
     tensors = [numpy_helper.from_array(x, name) for name, x in weights.items()]
-    graph = helper.make_graph(nodes, "g", [info("x", ["n", 3, "s", "s"])], named, tensors)
+    graph = helper.make_graph(nodes, "g", [info("x", ["n", 6, "s", "s"])], named, tensors)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
@@ -61,7 +61,7 @@ def close(found, wanted):
 
 def lowered_parts(network, segmented):
     """The programs of a model, lowered, in the order in which they run."""
-    model, x = jaxops.onnx.load(network), image(1, 3, 24, 24)
+    model, x = jaxops.onnx.load(network), image(1, 6, 24, 24)
     model(x)
     (part,) = model._function.runner.prepared._cache.executables.values()
     lowered = segmented[0].lower(part.prepared, part.weights, [x])
@@ -73,7 +73,7 @@ def lowered_parts(network, segmented):
 @pytest.mark.parametrize("outputs", [(), (3,), range(1, 9)], ids=["last", "middle", "all"])
 def test_a_model_computes_what_its_function_does(kernel, outputs, segmented):
     model = jaxops.onnx.load(network(8, kernel, outputs))
-    x = image(2, 3, 24, 24)
+    x = image(2, 6, 24, 24)
     for _ in range(2):
         close(model(x), jax.jit(model.apply)(model.params, x))
     (found,) = segmented
@@ -84,7 +84,7 @@ def test_a_model_computes_what_its_function_does(kernel, outputs, segmented):
 def test_the_parts_that_are_compiled_are_counted(caplog):
     model = jaxops.onnx.load(network(8, 3))
     caplog.set_level("INFO", logger="jaxops")
-    model(image(1, 3, 24, 24))
+    model(image(1, 6, 24, 24))
     assert caplog.messages == ["compiling g", *(f"compiling g, part {k} of 3" for k in (1, 2, 3))]
 
 
@@ -100,7 +100,7 @@ def test_layouts_cross_from_part_to_part(segmented):
 @pytest.mark.optimized
 def test_other_sizes_settings_and_types(segmented):
     model = jaxops.onnx.load(network(8, 3))
-    x = image(1, 3, 24, 24)
+    x = image(1, 6, 24, 24)
     wanted = jax.jit(model.apply)(model.params, x)
     close(model(x), wanted)
     close(model(jnp.asarray(x)), wanted)
@@ -121,7 +121,7 @@ def test_other_sizes_settings_and_types(segmented):
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
 def test_a_later_call_with_shards(kind, segmented):
     model = jaxops.onnx.load(network(8, 3))
-    x = image(2, 3, 24, 24)
+    x = image(2, 6, 24, 24)
     mesh = jax.make_mesh((2,), ("i",), axis_types=(kind,))
     shards = jax.device_put(x, NamedSharding(mesh, PartitionSpec("i")))
     close(model(shards), model(x))
@@ -135,7 +135,7 @@ def test_equal_parts_are_compiled_once(segmented):
         compiled.extend([event] * event.endswith("backend_compile_duration"))
 
     model = jaxops.onnx.load(network(12, 3))
-    x = image(1, 3, 24, 24)
+    x = image(1, 6, 24, 24)
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
         model(x)
@@ -170,7 +170,7 @@ def test_the_last_part_may_be_one_of_the_equal_ones(segmented):
 
 def test_values_are_let_go_when_nothing_reads_them(segmented):
     model = jaxops.onnx.load(network(12, 3))
-    model(image(1, 3, 24, 24))
+    model(image(1, 6, 24, 24))
     segments = segmented[0].segments
     for segment, following in itertools.pairwise(segments):
         assert set(segment.operands).isdisjoint(following.operands)
@@ -245,7 +245,7 @@ def test_as_many_parts_are_compiled_at_once_as_a_program_says(count, monkeypatch
         return plain(lowered, *given)
 
     monkeypatch.setattr(pipeline, "at_once", lambda parts, target: count)
-    model, x = jaxops.onnx.load(network(8, 3)), image(1, 3, 24, 24)
+    model, x = jaxops.onnx.load(network(8, 3)), image(1, 6, 24, 24)
     with monkeypatch.context() as patched:
         patched.setattr(jax.stages.Lowered, "compile", compiled)
         meeting, begun, met = threading.Barrier(2), [], []

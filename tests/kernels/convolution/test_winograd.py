@@ -79,7 +79,7 @@ def test_numbers_that_are_not_finite_reach_the_same_results(value):
 def test_when_it_pays(shared):
     def pays(x, w, pads=(1, 1, 1, 1), dtype=np.float32, narrow=False, cores=4, **attributes):
         x, w = np.empty(x, dtype), np.empty(w, dtype)
-        target = Target("cpu", cores=cores, divides_batches=shared)
+        target = Target("cpu", cores=cores, prepared=True, divides_batches=shared)
         return winograd.pays(target, x, w, over(x, w, pads, **attributes), narrow)
 
     assert pays((1, 64, 56, 56), (64, 64, 3, 3))

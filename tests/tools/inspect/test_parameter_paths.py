@@ -299,4 +299,7 @@ def test_profiles_show_the_path():
     loaded = load(build(node("Relu", ["x"], ["y"], node_name="/encoder/fc/Act")))
     program = jax.make_jaxpr(loaded.apply)(loaded.params, np.ones((2, 3), np.float32))
     (equation,) = program.eqns[-1:]
-    assert "encoder.fc/Act" in str(equation.source_info.name_stack)
+    *_, operation = equation.params["jaxpr"].eqns
+    assert "encoder.fc/Act" in str(operation.source_info.name_stack)
+    text = jax.jit(loaded.apply).lower(loaded.params, np.ones((2, 3), np.float32)).as_text(debug_info=True)
+    assert "encoder.fc/Act" in text
