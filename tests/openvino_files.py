@@ -174,6 +174,26 @@ def assert_close(ours: Sequence[np.ndarray], expected: Sequence[Any], tolerance:
             np.testing.assert_allclose(mine.astype(np.float64), value, rtol=0, atol=tolerance * scale)
 
 
+class Cases(list[tuple[Any, ...]]):
+    """The arguments of tests of single operations, and the random operands that are made for them in their order."""
+
+    def __init__(self) -> None:
+        self.random = np.random.RandomState(0)
+
+    def add(self, *arguments: Any) -> None:
+        self.append(arguments)
+
+    def floats(self, *sizes: int) -> np.ndarray:
+        return self.random.randn(*sizes).astype("f4")
+
+    def integers(self, *sizes: int, lo: int = 0, hi: int = 5) -> np.ndarray:
+        return self.random.randint(lo, hi, sizes).astype("i8")
+
+    def constant(self, values: Any, dtype: str = "i8") -> tuple[np.ndarray]:
+        """A constant of the file."""
+        return (np.array(values, dtype),)
+
+
 def agrees(op_type: str, opset: int, operands: Sequence[Any], attributes: Any = None, outputs: int = 1) -> None:
     """Asserts that an operation gives what OpenVINO gives, also when the file leaves all sizes open."""
     file, inputs = single(op_type, opset, operands, attributes, outputs)

@@ -2,27 +2,10 @@
 
 import numpy as np
 import pytest
-from openvino_files import agrees
+from openvino_files import Cases, agrees
 
-RANDOM = np.random.RandomState(0)
-CASES = []
-
-
-def f(*sizes):
-    return RANDOM.randn(*sizes).astype("f4")
-
-
-def i(*sizes, lo=0, hi=5):
-    return RANDOM.randint(lo, hi, sizes).astype("i8")
-
-
-def c(values, dtype="i8"):
-    """A constant of the file."""
-    return (np.array(values, dtype),)
-
-
-def case(*arguments):
-    CASES.append(arguments)
+CASES = Cases()
+f, i, c, case = CASES.floats, CASES.integers, CASES.constant, CASES.add
 
 
 case("DFT", 7, [f(2, 4, 5, 2), c([1, -1])])
@@ -177,11 +160,11 @@ do = {
     "input_width": 1,
     "objectness_score": 0,
 }
-pr = np.concatenate([np.sort(RANDOM.rand(1, 1, 20), -1).astype("f4"), np.full((1, 1, 20), 0.1, "f4")], 1)
+pr = np.concatenate([np.sort(CASES.random.rand(1, 1, 20), -1).astype("f4"), np.full((1, 1, 20), 0.1, "f4")], 1)
 case("DetectionOutput", 1, [0.1 * f(1, 20), np.abs(f(1, 10)), pr], {**do, "num_classes": 2})
 case("DetectionOutput", 8, [0.1 * f(1, 20), np.abs(f(1, 10)), pr], do)
-nb = np.sort(RANDOM.rand(1, 6, 2, 2), 2).reshape(1, 6, 4).astype("f4")
-ns = RANDOM.rand(1, 2, 6).astype("f4")
+nb = np.sort(CASES.random.rand(1, 6, 2, 2), 2).reshape(1, 6, 4).astype("f4")
+ns = CASES.random.rand(1, 2, 6).astype("f4")
 for o in (1, 3, 4):
     case(
         "NonMaxSuppression",
@@ -269,8 +252,8 @@ case(
     {"merge_repeated": True, "classes_index_type": "i32", "sequence_length_type": "i32"},
     2,
 )
-case("NV12toRGB", 8, [RANDOM.randint(0, 255, (1, 6, 4, 1)).astype("u1")])
-case("I420toBGR", 8, [RANDOM.randint(0, 255, (1, 6, 4, 1)).astype("u1")])
+case("NV12toRGB", 8, [CASES.random.randint(0, 255, (1, 6, 4, 1)).astype("u1")])
+case("I420toBGR", 8, [CASES.random.randint(0, 255, (1, 6, 4, 1)).astype("u1")])
 case(
     "ROIAlignRotated",
     15,

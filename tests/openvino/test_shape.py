@@ -1,28 +1,10 @@
 """Reductions and movement of elements, beside OpenVINO and the specification."""
 
-import numpy as np
 import pytest
-from openvino_files import agrees
+from openvino_files import Cases, agrees
 
-RANDOM = np.random.RandomState(0)
-CASES = []
-
-
-def f(*sizes):
-    return RANDOM.randn(*sizes).astype("f4")
-
-
-def i(*sizes, lo=0, hi=5):
-    return RANDOM.randint(lo, hi, sizes).astype("i8")
-
-
-def c(values, dtype="i8"):
-    """A constant of the file."""
-    return (np.array(values, dtype),)
-
-
-def case(*arguments):
-    CASES.append(arguments)
+CASES = Cases()
+f, i, c, case = CASES.floats, CASES.integers, CASES.constant, CASES.add
 
 
 for t in ["ReduceL1", "ReduceL2"]:
