@@ -14,16 +14,16 @@ from jaxops.errors import ArgumentError, UnsupportedError
 from jaxops.graph.data_dependence import expected_cuts
 from jaxops.graph.declared_sizes import separated
 from jaxops.graph.interpreter import unwrap
-from jaxops.graph.nodes import Graph, Tensor, Value
+from jaxops.graph.nodes import Graph, Tensor
 from jaxops.graph.origin import Origin
 from jaxops.graph.parameters import Choice, prepare, renamed
 from jaxops.graph.static_analysis import StaticInputs, marked_inputs
 from jaxops.memory import LIMIT
 from jaxops.runtime.compiled_pieces import GraphRunner
-from jaxops.runtime.model_function import ModelFunction
 from jaxops.runtime.model_structure import ModelStructure, again, register_model
 from jaxops.runtime.parameter_values import GivenWeights, Weights, matched
 from jaxops.runtime.specialized_pair import Pair
+from jaxops.runtime.stateful_function import StateMethods
 from jaxops.runtime.x64 import portable, restored, under_its_x64
 from jaxops.signature_errors import explained
 from jaxops.tools.convert.astype import Keep, narrowed
@@ -39,7 +39,7 @@ from jaxops.tools.plot.drawing import Plot, plot
 from jaxops.tools.python.source import to_python
 
 
-class Model(Report):
+class Model(StateMethods, Report):
     """A model as a JAX function.
 
     `model.apply(params, *inputs, **named)` is the pure function, to be jitted, differentiated, vmapped or exported;
@@ -52,6 +52,7 @@ class Model(Report):
 
     params: the weights, a flat dict of arrays under the model's names; read at the first use, in the types of that
     moment's x64 setting, or as declared if `x64` (see `load`); scalars are not parameters. trainable: which to train.
+    state: the variables of a model that has such, see `init` and `step`; no input is one of them.
     inputs, outputs: name, shape with symbolic names, dtype; an input whose `static` is not empty must be given
     as a NumPy value, and each new value of it compiles anew. One that `decides` which branch is taken may be given as
     a NumPy value or a Python number, so that only that branch is compiled, or as a JAX array.
@@ -79,11 +80,10 @@ class Model(Report):
         if not isinstance(names, str) or names not in ("file", "module"):
             raise ArgumentError(f"`names` is {names!r}; it must be 'file' or 'module'")
         formals = marked_inputs(graph, needs := StaticInputs())
-        self.inputs: tuple[Value, ...] = tuple(v for v in formals if v.name not in graph.initializers)
-        self.outputs: tuple[Value, ...] = graph.outputs
         self.opsets, self._description = dict(opsets), description
         self._defaults = tuple(v for v in formals if v.name in graph.initializers)
         self.graph, self._constants = prepare(graph, needs.of, static, trainable)
+        self._declare(tuple(v for v in formals if v.name not in graph.initializers), graph.outputs)
         self._by_path = names == "module"
         if self._by_path:
             paths = self._named.names
@@ -96,9 +96,6 @@ class Model(Report):
         self.x64: bool = x64 if isinstance(x64, bool) else x64(self.graph, self._tensors, facts)
         self._function = self._function_by(runner or GraphRunner(LIMIT.get()))
         self._expected_cuts = expected_cuts(self._function.part(), facts)
-
-    def _function_by(self, runner: GraphRunner) -> ModelFunction:
-        return ModelFunction(self.graph, self.inputs, self._defaults, self._tensors, runner, self.x64)
 
     @property
     def cuts(self) -> Mapping[str, str]:
@@ -187,7 +184,7 @@ class Model(Report):
     @functools.cached_property
     def _structure(self) -> ModelStructure:
         types = {name: (t.dtype, t.shape) for name, t in self._tensors.items()}
-        facts = self.graph, self.inputs, self._defaults, types, self._constants.trainable, self._by_path, self.x64
+        facts = self.graph, self._formals, self._defaults, types, self._constants.trainable, self._by_path, self.x64
         return ModelStructure(self, *facts, repr(self._shardings))
 
     @explained
@@ -218,7 +215,7 @@ class Model(Report):
         and UnsupportedError for a node that no call of public operators says.
         """
         weights = self._own_or("to_python", params)
-        to_python(folder, self.graph, self.inputs, weights, self._description, x64=self.x64, overwrite=overwrite)
+        to_python(folder, self.graph, self._formals, weights, self._description, x64=self.x64, overwrite=overwrite)
 
     @explained
     @under_its_x64
@@ -230,10 +227,11 @@ class Model(Report):
         are inserted around these nodes. A finite number beyond the type's range becomes its largest.
         Raises ArgumentError for another type.
         """
-        narrow = narrowed(self.graph, self.inputs, self._defaults, self._tensors, self._weights.params, dtype, keep)
+        narrow = narrowed(self.graph, self._formals, self._defaults, self._tensors, self._weights.params, dtype, keep)
         model = again(self)
         model.__dict__.pop("_structure", None)
-        model.graph, model.inputs, model.outputs = narrow.graph, narrow.inputs, narrow.outputs
+        model.graph = narrow.graph
+        model._declare(narrow.inputs, narrow.outputs)
         model._defaults, model._tensors = narrow.defaults, narrow.tensors
         model._weights = Weights(narrow.tensors, self._shardings, narrow.params)
         model._constants = dataclasses.replace(self._constants, tensors=narrow.tensors)
@@ -265,7 +263,7 @@ class Model(Report):
         Raises ArgumentError for an unknown size or platform; SizeError, which names the node and a size to fix, where
         one program cannot serve all sizes; StaticError for an input that must be static.
         """
-        return export(self.apply, separated(self.graph, self.inputs, sizes or ()), self._tensors, sizes, platforms)
+        return export(self.apply, separated(self.graph, self._formals, sizes or ()), self._tensors, sizes, platforms)
 
     @property
     def paths(self) -> dict[str, str]:
@@ -359,7 +357,7 @@ class Model(Report):
         if inputs or named or sizes:
             shapes = traced(graph, self._shapes, self._examples("plot", inputs, named, sizes))[0]
         else:
-            shapes = symbolic(graph, self._shapes, self.inputs)
+            shapes = symbolic(graph, self._shapes, self._formals)
         return plot(graph, self._tensors, shapes, depth=depth)
 
     @explained
@@ -369,7 +367,7 @@ class Model(Report):
         grep: a regular expression; only nodes whose text it matches. head: how many of them at most.
         Raises ArgumentError for an invalid regular expression.
         """
-        lines = heading(self.graph, self._description, self.inputs, self._tensors, self.cuts)
+        lines = heading(self.graph, self._description, self._formals, self._tensors, self.cuts)
         lines += [f"  prepared  {p}"] if (p := self._function.runner.prepared).values else []
         return "\n".join([*lines, *listing(self.graph, grep, head)])
 
@@ -377,7 +375,7 @@ class Model(Report):
     def _examples(self, op: str, inputs: Sequence[Any], named: Any, sizes: Any, arrays: Any = None) -> dict[str, Any]:
         """Inputs as a call gets them, or shapes in their place. arrays: arrays that say some of these, by name."""
         if not (inputs or named):
-            return example(self._function.part(), self._shapes, self.inputs, sizes or {}, op, arrays or {})
+            return example(self._function.part(), self._shapes, self._formals, sizes or {}, op, arrays or {})
         if sizes:
             raise ArgumentError(f"{op}: give example inputs or `sizes`, not both")
         return self._function.bind_inputs(inputs, named)
@@ -394,7 +392,7 @@ class Model(Report):
     __str__ = show
 
     def _table(self) -> Table:
-        return model_overview(self.graph, self._description, self.inputs, self._tensors, self.cuts)
+        return model_overview(self.graph, self._description, self._formals, self._tensors, self.cuts)
 
 
 register_model(Model)

@@ -35,11 +35,15 @@ class Extraction:
         graph = in_order(graph)
         outputs = graph.output_names if self.outputs is None else tensor_names("outputs", self.outputs, graph)
         inputs = None if self.inputs is None else _inputs(self.inputs, graph)
+        outputs = _last(outputs, [variable.after for variable in graph.variables])
+        inputs = None if inputs is None else _last(inputs, [variable.before for variable in graph.variables])
+        roots = *outputs, *filter(None, (variable.initial for variable in graph.variables))
         free = {value.name for value in graph.inputs} if inputs is None else set(inputs)
-        nodes, needed = _needed(graph, outputs, free)
+        nodes, needed = _needed(graph, roots, free)
+        needed |= {variable.before for variable in graph.variables}
         for value in graph.inputs:
             if value.name in needed - free - graph.initializers.keys():
-                raise SignatureError(_missing(graph, outputs, free, value.name))
+                raise SignatureError(_missing(graph, roots, free, value.name))
         values = {value.name: value for value in (*graph.outputs, *graph.inputs)}
         values |= {name: Value(name, t.dtype, t.shape) for name, t in graph.initializers.items()} | values
         values = {**declared({*(inputs or ()), *outputs} - values.keys()), **values}
@@ -62,6 +66,11 @@ def _inputs(names: Any, graph: Graph) -> tuple[str, ...]:
     if len(set(inputs)) < len(inputs):
         raise SignatureError(f"`inputs` has a name twice: {inputs}")
     return inputs
+
+
+def _last(names: Sequence[str], of_variables: Sequence[str]) -> tuple[str, ...]:
+    """The names, and after them those of the variables: the state is a part of any part of a model."""
+    return *(name for name in names if name not in of_variables), *of_variables
 
 
 def _needed(graph: Graph, outputs: Sequence[str], free: Collection[str]) -> tuple[tuple[Node, ...], set[str]]:

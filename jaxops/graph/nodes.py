@@ -145,12 +145,26 @@ def _brief(value: Any) -> str:
     return repr(value) if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
+@dataclass(frozen=True)
+class Variable:
+    """A part of a model's state.
+
+    before, after: the input and the output of the graph that are its value before and after a call. initial: the tensor
+    that it begins with; empty for zeros.
+    """
+
+    name: str
+    before: str
+    after: str
+    initial: str
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """Nodes in an order in which each can be run after those before it.
 
     Preparing moves each of `initializers` to `static`, what is known while tracing, or to `params`: from the name here
-    to the name among the model's parameters.
+    to the name among the model's parameters. variables: their inputs and outputs come last.
     """
 
     name: str
@@ -161,6 +175,7 @@ class Graph:
     static: Mapping[str, Any] = field(default_factory=dict)
     params: Mapping[str, str] = field(default_factory=dict)
     numbers: tuple[int, ...] = ()  # of its nodes in the whole graph, where it is a part of one
+    variables: tuple[Variable, ...] = ()
 
     @cached_property
     def output_names(self) -> tuple[str, ...]:

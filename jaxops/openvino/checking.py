@@ -10,8 +10,8 @@ from jaxops.openvino.linked import link
 from jaxops.openvino.open import Readable, open_ir
 from jaxops.openvino.schemas import opset_of
 
-# What becomes an input, an output, a constant or a loop, and asks for no function.
-_OF_GRAPHS = {"parameter", "result", "const", "constant", "if", "loop", "tensoriterator"}
+# What becomes an input, an output, a constant, a variable or a loop, and asks for no function.
+_OF_GRAPHS = {"parameter", "result", "const", "constant", "readvalue", "assign", "if", "loop", "tensoriterator"}
 
 
 def check(model: Readable) -> Check:

@@ -11,13 +11,13 @@ from jaxops.openvino.ir import Layer, Net
 
 # A layer by its id, and the position of one of its ports among its inputs or outputs: ids of ports are any numbers.
 Place: TypeAlias = tuple[int, int]
-_SINKS = {"result", "assign"}
+_SINKS = {"result", "readvalue", "assign"}
 
 
 @dataclass(frozen=True)
 class Linked:
-    """sources: input → the output that it reads. needed: the layers that a Result or Assign needs, and all Parameters,
-    in the order of the file."""
+    """sources: input → the output that it reads. needed: the layers that a Result or variable needs, and all
+    Parameters, in the order of the file."""
 
     layers: Mapping[int, Layer]
     sources: Mapping[Place, Place]
@@ -28,6 +28,13 @@ class Linked:
         """How many inputs of needed layers read each output."""
         needed = {layer.id for layer in self.needed}
         return Counter(source for (reader, _), source in self.sources.items() if reader in needed)
+
+    def assigned(self, assign: Layer) -> Place:
+        """The output that an Assign reads, through any Assigns before it."""
+        place = self.sources[assign.id, 0]
+        while self.layers[place[0]].type.lower() == "assign":
+            place = self.sources[place[0], 0]
+        return place
 
     def of_type(self, name: str) -> list[Layer]:
         """The needed layers of a type, in lower case."""
@@ -76,7 +83,7 @@ def _sources(net: Net, layers: Mapping[int, Layer], where: str) -> dict[Place, P
 
 
 def _needed(layers: Mapping[int, Layer], sources: Mapping[Place, Place], where: str) -> set[int]:
-    """The ids of the layers that a Result or Assign needs, found from there, each once."""
+    """The ids of the layers that a Result or variable needs, found from there, each once."""
     sinks = [layer for layer in layers.values() if layer.type.lower() in _SINKS]
     if not any(layer.type.lower() == "result" for layer in sinks):
         raise ModelError(f"{where}: the model has no Result, so it computes nothing")

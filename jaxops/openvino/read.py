@@ -11,13 +11,14 @@ import numpy as np
 from jaxops.errors import ModelError
 from jaxops.frontend.module_paths import module_path, modules_of
 from jaxops.graph.declared_sizes import named
-from jaxops.graph.nodes import Graph, Node, Tensor, Value
+from jaxops.graph.nodes import Graph, Node, Tensor, Value, Variable
 from jaxops.openvino import texts
 from jaxops.openvino.element_types import element_type, port_type
 from jaxops.openvino.ir import Layer, Net, Port
 from jaxops.openvino.linked import Linked, Place, link
 from jaxops.openvino.open import Opened, Weights
 from jaxops.openvino.port_maps import branches, iterations
+from jaxops.openvino.variables import ReadAndAssign, pairs
 from jaxops.openvino.versions.iteration import IDENTITY
 
 # What PyTorch's front end puts before the path of a module, in the names of layers.
@@ -32,7 +33,7 @@ class LayerType(NamedTuple):
 
 
 # The layers that become inputs and outputs of a graph.
-_ENDS = ("parameter", "result")
+_ENDS = ("parameter", "result", "readvalue", "assign")
 
 
 def read(opened: Opened, sizes: Collection[str] = ()) -> tuple[Graph, Mapping[str, Value]]:
@@ -103,6 +104,8 @@ class _Net:
         parameters = linked.of_type("parameter") if inputs is None else [linked.layers[i] for i in inputs]
         results = linked.of_type("result") if outputs is None else [linked.layers[i] for i in outputs]
         values = tuple(map(self._input, parameters))
+        variables = pairs(linked, self._reader.where, self._is_body)
+        values += tuple(map(self._before, variables))
         asked = {} if self._is_body else dict(map(self._asked, reversed(results)))  # the first of two results decides
         constants = [layer for layer in linked.needed if _is_constant(layer)]
         layers = [layer for layer in linked.needed if not _is_constant(layer) and layer.type.lower() not in _ENDS]
@@ -114,15 +117,22 @@ class _Net:
             for position in range(len(layer.outputs)):
                 self._name(layer, position, asked.get((layer.id, position), ""))
         modules = modules_of(layer.name for layer in constants)
+        for pair in variables:  # an Assign gives what it gets, also to an Assign
+            self._names[pair.assign.id, 0] = self._names[linked.assigned(pair.assign)]
         for layer in layers:
             self._nodes += self._node(layer, _scope(layer.name, modules))
         outputs_of_graph = tuple(map(self._output, results))
+        afters = tuple(map(self._after, variables))
         return Graph(
             name="",
             inputs=values,
-            outputs=outputs_of_graph,
+            outputs=(*outputs_of_graph, *afters),
             nodes=tuple(self._nodes),
             initializers=self._initializers,
+            variables=tuple(
+                Variable(pair.name, before.name, after.name, self._source(pair.read) if pair.read.inputs else "")
+                for pair, before, after in zip(variables, values[len(parameters) :], afters, strict=True)
+            ),
         )
 
     def _source(self, layer: Layer, position: int = 0) -> str:
@@ -147,6 +157,16 @@ class _Net:
                 )
         shape = tuple(low if low == high else None for low, high in limits)
         return Value(name, dtype, shape, aliases=tuple(dict.fromkeys(names[1:])))
+
+    def _before(self, pair: ReadAndAssign) -> Value:
+        name = self._names[pair.read.id, 0] = self._reader.unused(pair.name)
+        return dataclasses.replace(pair.value, name=name)
+
+    def _after(self, pair: ReadAndAssign) -> Value:
+        """The output that is the next value: a name of its own, as two variables may get one value."""
+        name = self._reader.unused(f"{pair.name}/next")
+        self._nodes.append(Node(IDENTITY, pair.assign.name, (self._names[pair.assign.id, 0],), (name,), {}))
+        return _declared(name, pair.assign.inputs[0])
 
     def _asked(self, result: Layer) -> tuple[Place, str]:
         """The output that a Result reads, and the name that it gives it; empty for none."""

@@ -21,7 +21,7 @@ adapters = VERSIONS.adapters
 # Functions of `jaxops.ops` whose meaning an adapter has in another form: their traits, and the roles of their operands.
 _COUNTERPARTS: dict[Callable[..., Any], Callable[..., Any]] = {}
 # What a graph itself does, and no function.
-_OF_GRAPHS = {"Parameter", "Result", "Constant"}
+_OF_GRAPHS = {"Parameter", "Result", "Constant", "ReadValue", "Assign"}
 
 
 def version(op_type: str, since: int, of: Callable[..., Any] | None = None) -> Callable[[Any], Any]:

@@ -15,7 +15,8 @@ def with_values(graph: Graph, values: Mapping[str, Any]) -> Graph:
     Raises ArgumentError for a name that no input has, and for an input that is no tensor; DTypeError and ShapeError for
     a value that does not fit, StaticError for one that is traced.
     """
-    formals = {value.name: value for value in graph.inputs}
+    variables = {variable.before for variable in graph.variables}
+    formals = {value.name: value for value in graph.inputs if value.name not in variables}
     fixed: dict[str, Any] = {}
     for name, value in values.items():
         if name not in formals:

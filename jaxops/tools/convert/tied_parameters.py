@@ -47,6 +47,7 @@ def untied(graph: Graph, tied: Tied | None) -> Graph:
     initializers, names = dict(graph.initializers), set(graph.defined)
     singles = single_weights(graph)
     fixed = reads.captured | {value.name for value in (*graph.inputs, *graph.outputs)}
+    fixed |= {variable.initial for variable in graph.variables}
     waiting = list(initializers)
     while waiting:
         name = waiting.pop()

@@ -1,0 +1,89 @@
+"""The variables of a net: the ReadValue and the Assign of each, and what they declare."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from jaxops.errors import ModelError, UnsupportedError
+from jaxops.graph.nodes import Value
+from jaxops.openvino import texts
+from jaxops.openvino.element_types import element_type, port_type
+from jaxops.openvino.ir import Layer
+from jaxops.openvino.linked import Linked
+from jaxops.openvino.schemas import find_schema, opset_of
+
+
+class ReadAndAssign(NamedTuple):
+    """A variable. value: its type and sizes; free ones are None."""
+
+    name: str
+    read: Layer
+    assign: Layer
+    value: Value
+
+
+def pairs(linked: Linked, where: str, is_body: bool) -> list[ReadAndAssign]:
+    """The variables of a net, in the order in which the file reads them.
+
+    Raises ModelError for a variable without one ReadValue and one Assign, or of which nothing says the type or the
+    value to begin with; UnsupportedError in a body, and for an opset that does not have the operation.
+    """
+    reads, assigns = linked.of_type("readvalue"), linked.of_type("assign")
+    for layer in (*reads, *assigns) if is_body else ():
+        raise UnsupportedError(
+            f"{where}: {layer.title} stands in a body of If, Loop or TensorIterator; jaxops has variables outside of "
+            "bodies only"
+        )
+    reads_by_name, assigns_by_name = _by_name(reads, where), _by_name(assigns, where)
+    for by_name, counterparts, missing in (
+        (reads_by_name, assigns_by_name, "Assign"),
+        (assigns_by_name, reads_by_name, "ReadValue"),
+    ):
+        for name, layer in by_name.items():
+            if name not in counterparts:
+                raise ModelError(f"{where}: {layer.title}: variable '{name}' has no {missing}; it needs one")
+    return [
+        ReadAndAssign(name, read, assigns_by_name[name], _declared(name, read, where))
+        for name, read in reads_by_name.items()
+    ]
+
+
+def _by_name(layers: Iterable[Layer], where: str) -> dict[str, Layer]:
+    by_name: dict[str, Layer] = {}
+    for layer in layers:
+        opset = opset_of(layer.version, layer.type)
+        if opset is None:
+            raise UnsupportedError(f"{where}: {layer.title}: jaxops knows no operations of '{layer.version}'")
+        schema = find_schema(layer.type, opset)
+        name = layer.data.get("variable_id", "")
+        if not name:
+            raise ModelError(f"{where}: {layer.title}: required attribute `variable_id` is missing")
+        if name in by_name:
+            raise ModelError(
+                f"{where}: {layer.title}: variable '{name}' has another {schema.name}, {by_name[name].title}"
+            )
+        least = sum(formal.option == "single" for formal in schema.inputs)
+        if not least <= len(layer.inputs) <= len(schema.inputs):
+            raise ModelError(
+                f"{where}: {layer.title}: {schema.name}-{schema.since} takes {least} to {len(schema.inputs)} inputs, "
+                f"not {len(layer.inputs)}"
+            )
+        by_name[name] = layer
+    return by_name
+
+
+def _declared(name: str, read: Layer, where: str) -> Value:
+    """The type and sizes of a variable: the attributes of ReadValue-6, or what its output says."""
+    dtype = port_type(read.outputs[0].precision) if read.outputs else None
+    shape = None if dtype is None else tuple(None if size < 0 else size for size in read.outputs[0].sizes)
+    type_name = read.data.get("variable_type", "dynamic")
+    if type_name not in ("dynamic", "undefined", ""):
+        dtype = element_type(type_name, f"{where}: {read.title}: `variable_type`").dtype
+    if "variable_shape" in read.data:
+        limits = texts.shape(read.data["variable_shape"], f"{where}: {read.title}: `variable_shape`")
+        shape = None if limits is None else tuple(low if low == high else None for low, high in limits)
+    if not read.inputs and (shape is None or dtype is None):
+        raise ModelError(
+            f"{where}: {read.title}: variable '{name}' begins with zeros, but its type or its rank is free; give "
+            "ReadValue an input or these attributes, and save the model again"
+        )
+    return Value(name, dtype, shape)
