@@ -2,7 +2,8 @@
 
 from jaxops.openvino import ops, opset1
 from jaxops.openvino.checking import check
+from jaxops.openvino.decoding import decoder
 from jaxops.openvino.loading import load
 from jaxops.openvino.opset import opset
 
-__all__ = ["check", "load", "ops", "opset", "opset1"]
+__all__ = ["check", "decoder", "load", "ops", "opset", "opset1"]

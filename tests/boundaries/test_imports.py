@@ -111,6 +111,7 @@ ALLOWED = {
     "jaxops.openvino.linked": {"jaxops.errors", "jaxops.openvino"},
     "jaxops.openvino.element_types": {"numpy", "ml_dtypes", "jaxops.errors"},
     "jaxops.openvino.loading": {"jaxops.model", "jaxops.openvino"} | FRONT_END,
+    "jaxops.openvino.decoding": {"jaxops.model", "jaxops.tools"} | FRONT_END,
     "jaxops.openvino.versions": {"numpy", "jaxops.ops", "jaxops.shapes", "jaxops.openvino"} | FRONT_END,
     "jaxops.__main__": {"jaxops.command_line"},
     "jaxops.command_line": {"jax", "numpy", "rich", "safetensors", "jaxops"},

@@ -92,6 +92,8 @@ _FILLED: dict[str, Callable[[Value, Tokens], Any]] = {
     "write_indices": lambda value, tokens: jnp.full((tokens.batch,), tokens.position, dtype_of(value)),
     "nonpad_kv_seqlen": _filled_rows,
     "seqlens_k": _last_places,
+    # The rows of the caches that samples go on with: each with its own, unless a search of beams gives others.
+    "beam_idx": lambda value, tokens: jnp.arange(tokens.batch, dtype=dtype_of(value)),
     "total_sequence_length": _size(lambda tokens: tokens.total),
     "past_sequence_length": _size(lambda tokens: tokens.total - tokens.count),
     # Of a file that holds the decoders of the first and of later tokens: it has a cache.

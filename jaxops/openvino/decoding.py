@@ -1,0 +1,48 @@
+"""Decoders of models that keep their caches in variables."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxops.errors import ModelError
+from jaxops.model import Model
+from jaxops.signature_errors import explained
+from jaxops.tools.generate.decoder import Decoder
+
+
+class _WithVariables:
+    """A model as the function that its graph is: each variable is an input, and an output."""
+
+    def __init__(self, model: Model) -> None:
+        self._model, self.graph, self.x64 = model, model.graph, model.x64
+        self.inputs = *model.inputs, *model.graph.inputs[len(model.inputs) :]
+        self.outputs = model.graph.outputs
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """Those of the model."""
+        return self._model.params
+
+    def apply(self, params: Mapping[str, Any], /, *inputs: Any, **named: Any) -> Any:
+        """The pure function."""
+        return self._model.apply(params, *inputs, **named)
+
+
+@explained
+def decoder(model: Model, *, length: int = 256) -> Decoder:
+    """A decoder whose caches are variables as a step of fixed shapes: `step(params, state, tokens)` → (state, logits).
+
+    model: its variables are caches to which each call adds the keys or values of its tokens. `beam_idx` is given by
+    name at each step, (B,), or keeps the rows as they are. Everything else is as for `jaxops.onnx.decoder`.
+    length: the most tokens of prompt and continuation.
+    The caches begin with no tokens; `step.init(past=model.init(params, *inputs))` is for a model that begins with some.
+    Raises ModelError for a model without variables, and for a variable that does not grow.
+
+    >>> step = jaxops.openvino.decoder(model, length=64)  # doctest: +SKIP
+    >>> state, logits = step(model.params, step.init(batch=1), prompt)  # (1, n) → (1, n, V)  # doctest: +SKIP
+    """
+    caches = {variable.before: variable.after for variable in model.graph.variables}
+    if not caches:
+        raise ModelError(
+            "decoder: the model has no variables; jaxops.onnx.decoder takes one whose caches are inputs and outputs"
+        )
+    return Decoder(_WithVariables(model), caches, length)
