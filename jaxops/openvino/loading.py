@@ -8,6 +8,7 @@ from jaxops.frontend.extraction import Extraction
 from jaxops.frontend.loading import BoundModel, Operators, Options, load_model, takes_options
 from jaxops.model import Model
 from jaxops.openvino.bind import bind
+from jaxops.openvino.compressed_weights import with_compressed_weights
 from jaxops.openvino.ir import Net
 from jaxops.openvino.open import Readable, open_ir
 from jaxops.openvino.read import read
@@ -23,7 +24,8 @@ def load(
     {options}
     weights: the path of the .bin, or its bytes; by default it lies beside the .xml, under the same name. Constants are
     checked now and read when they are needed. A constant of f16 or bf16 that is decompressed is a parameter of the
-    type that it is computed in.
+    type that it is computed in. Compressed weights of 8 and 4 bits, as NNCF writes them, stay as small as they are; the
+    function dequantizes them, and products read blocks of 4 bits, and of 8, as bytes (`jaxops.microsoft.matmul_nbits`).
 
     Raises PathError, a FileNotFoundError; ModelError for a file that is damaged, no IR of version 10 or 11,
     contradicts itself or has a cycle; UnsupportedError with a list of all operations that jaxops does not have;
@@ -35,7 +37,7 @@ def load(
         graph, declared = read(opened, options.get("sizes") or ())
         graph = extraction.of(graph, lambda names: {name: declared[name] for name in names if name in declared})
         return BoundModel(
-            graph=bind(graph, opened.where, operators),
+            graph=with_compressed_weights(bind(graph, opened.where, operators)),
             opsets=opsets(opened.net),
             description=f"OpenVINO IR {opened.net.version}",
             origin=lambda values: None,

@@ -6,6 +6,7 @@ import math
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -72,14 +73,29 @@ class Weights:
         span = FileRange(self.file, range(offset, offset + (size if element.dtype == object else needed)))
         if element.unpack is None:
             return span.tensor(name, element.dtype, sizes)
-        return Tensor(element.dtype, sizes, functools.partial(_unpacked, span, subject, element, sizes))
+        load = functools.partial(_unpacked, span, subject, element, sizes)
+        if element.bits == 4:
+            return PackedTensor(element.dtype, sizes, load, packed=functools.partial(_bytes, span, subject))
+        return Tensor(element.dtype, sizes, load)
+
+
+@dataclass(frozen=True)
+class PackedTensor(Tensor):
+    """A constant of elements of four bits. packed: reads the bytes, the low bits of each first."""
+
+    packed: Callable[[], np.ndarray] = field(kw_only=True, repr=False)
+
+
+def _bytes(span: FileRange, subject: str) -> np.ndarray:
+    data = np.frombuffer(span.read(), np.uint8)
+    if data.size < len(span.span):
+        raise ModelError(f"{subject}: its weights '{span.file}' have become shorter since the model was loaded")
+    return data
 
 
 def _unpacked(span: FileRange, subject: str, element: ElementType, sizes: tuple[int, ...]) -> np.ndarray:
     assert element.unpack is not None
-    data = np.frombuffer(span.read(), np.uint8)
-    if data.size < len(span.span):
-        raise ModelError(f"{subject}: its weights '{span.file}' have become shorter since the model was loaded")
+    data = _bytes(span, subject)
     try:
         return element.unpack(data, math.prod(sizes)).reshape(sizes)
     except ModelError as error:

@@ -1,0 +1,315 @@
+"""Compressed weights, as NNCF writes them: numbers of a few bits, which layers make floats at each call.
+
+Convert, Subtract of a zero point, Multiply by a scale, Reshape and Convert become one node that dequantizes, so that
+the constants stay as small as they are in the file. A product with blocks of four or eight bits reads their bytes.
+"""
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxops import ops
+from jaxops.dtypes import is_float
+from jaxops.frontend.signature_operator import SignatureOperator
+from jaxops.graph.nodes import Graph, Node, Tensor
+from jaxops.openvino.open import PackedTensor
+from jaxops.openvino.registry import Operator
+from jaxops.ops import microsoft
+
+_DEQUANTIZE = SignatureOperator("Multiply", ops.dequantize_linear)
+_BLOCK_PRODUCT = SignatureOperator("MatMul", microsoft.matmul_nbits)
+_NF4_PRODUCT = SignatureOperator("MatMul", microsoft.matmul_bnb4)
+_CHAIN = ("Convert", "Subtract", "Multiply", "Reshape")
+_BYTES = np.dtype(np.uint8)
+_TYPES = {"int4", "uint4", "int8", "uint8", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn"}
+
+
+class _Weight(NamedTuple):
+    """A weight by the names of its constants; zero may be empty. scale_sizes: of the rank of the numbers.
+
+    chain: its layers; the first one is the Multiply, the last one gives the value. dtype, shape: of the value.
+    """
+
+    numbers: str
+    scale: str
+    zero: str
+    scale_sizes: tuple[int, ...]
+    chain: list[Node]
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def value(self) -> str:
+        return self.chain[-1].outputs[0]
+
+
+def with_compressed_weights(graph: Graph) -> Graph:
+    """A bound graph in which compressed weights are dequantized by one node each, or by the product that reads them."""
+    graph = replace(graph, nodes=tuple(node.with_nested(with_compressed_weights) for node in graph.nodes))
+    if not any(map(_is_compressed, graph.initializers.values())):
+        return graph
+    return _Rewriter(graph).graph()
+
+
+def _is_compressed(tensor: Tensor) -> bool:
+    return tensor.dtype.name in _TYPES or _is_nf4(tensor)
+
+
+def _is_nf4(tensor: Tensor) -> bool:
+    return isinstance(tensor, PackedTensor) and tensor.dtype == np.float32
+
+
+class _Rewriter:
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._tensors = graph.initializers
+        self._changed: dict[str, Tensor] = {}  # constants in another form
+        self._uses: Counter[str] = Counter()  # by weights
+        self._producers = {name: node for node in graph.nodes for name in node.outputs}
+        self._readers: dict[str, list[Node | None]] = {}
+        for node in graph.nodes:
+            for name in node.uses():
+                self._readers.setdefault(name, []).append(node)
+        for name in graph.output_names:
+            self._readers.setdefault(name, []).append(None)
+        self._taken = set(graph.defined)
+        self._new: dict[Node, Node] = {}
+
+    def graph(self) -> Graph:
+        weights = [w for node in self._graph.nodes if (w := self._weight(node)) is not None]
+        self._uses.update(name for w in weights for name in (w.numbers, w.scale, w.zero))
+        for weight in weights:
+            if not self._product(weight):
+                self._dequantized(weight)
+        used = set(self._graph.output_names)
+        nodes: list[Node] = []
+        for old in reversed(self._graph.nodes):
+            node = self._new.get(old, old)
+            if not used.isdisjoint(node.outputs) or not any(_does(old, op_type) for op_type in _CHAIN):
+                nodes.append(node)
+                used.update(node.uses())
+        tensors = {**self._tensors, **self._changed}
+        read = {name: tensor for name, tensor in tensors.items() if name in used or name not in self._readers}
+        return replace(self._graph, nodes=tuple(nodes[::-1]), initializers=read)
+
+    def _made_by(self, name: str, op_type: str) -> Node | None:
+        node = self._producers.get(name)
+        return node if node is not None and _does(node, op_type) else None
+
+    def _constant(self, name: str) -> str:
+        """The compressed constant that a Convert makes floats of; empty for anything else."""
+        convert = self._made_by(name, "Convert")
+        if convert is None or convert.inputs[0] not in self._tensors:
+            return ""
+        return convert.inputs[0] if _is_compressed(self._tensors[convert.inputs[0]]) else ""
+
+    def _weight(self, multiply: Node) -> _Weight | None:
+        if not _does(multiply, "Multiply"):
+            return None
+        for value, scale in (multiply.inputs, multiply.inputs[::-1]):
+            by = self._tensors.get(scale)
+            subtract, zero = self._made_by(value, "Subtract"), ""
+            if subtract is not None:
+                value, zero = subtract.inputs[0], self._constant(subtract.inputs[1])
+            numbers = self._constant(value)
+            if not numbers or by is None or not (is_float(by.dtype) and by.dtype.itemsize > 1):
+                continue
+            sizes = self._tensors[numbers].shape
+            scale_sizes = _of_rank(by.shape, len(sizes))
+            if not _broadcasts(scale_sizes, sizes):
+                continue
+            if subtract is not None and not self._is_zero(zero, numbers, scale_sizes):
+                continue
+            chain, shape = self._chain(multiply, sizes)
+            convert = next((node for node in chain if _does(node, "Convert")), None)
+            first = self._producers[value]
+            dtype = _type_of(first if convert is None else convert)
+            return _Weight(numbers, scale, zero, scale_sizes, chain, dtype, shape)
+        return None
+
+    def _is_zero(self, zero: str, numbers: str, scale_sizes: Sequence[int]) -> bool:
+        """True for a zero point of the type of the numbers, with one for each scale, or for several."""
+        if not zero or self._tensors[zero].dtype != self._tensors[numbers].dtype:
+            return False
+        return _broadcasts(_of_rank(self._tensors[zero].shape, len(scale_sizes)), scale_sizes)
+
+    def _chain(self, multiply: Node, shape: tuple[int, ...]) -> tuple[list[Node], tuple[int, ...]]:
+        """The Multiply, and the Reshape and Convert after it, as far as each alone reads the one before it."""
+        chain, done = [multiply], {"Multiply"}
+        while len(self._readers.get(chain[-1].outputs[0], ())) == 1:
+            (reader,) = self._readers[chain[-1].outputs[0]]
+            if reader is None or reader.inputs[0] != chain[-1].outputs[0] or reader.operator.name in done:
+                break
+            if _does(reader, "Reshape") and reader.inputs[1] in self._tensors:
+                target = self._tensors[reader.inputs[1]].load().reshape(-1).tolist()
+                special = reader.attributes["special_zero"]
+                sizes = [shape[i] if d == 0 and special and i < len(shape) else d for i, d in enumerate(target)]
+                known = math.prod(d for d in sizes if d != -1)
+                sizes = [math.prod(shape) // max(known, 1) if d == -1 else d for d in sizes]
+                if math.prod(sizes) != math.prod(shape):  # it fails where it runs
+                    break
+                shape = tuple(sizes)
+            elif not (_does(reader, "Convert") and is_float(_type_of(reader))):
+                break
+            chain.append(reader)
+            done.add(reader.operator.name)
+        return chain, shape
+
+    def _dequantized(self, weight: _Weight) -> None:
+        numbers = self._tensors[weight.numbers]
+        layout = _layout(numbers.shape, weight.scale_sizes)
+        if layout is None or _is_nf4(numbers):
+            return
+        sizes, axis, block_size = layout
+        names = [weight.numbers, self._entered(weight.scale, lambda x: x.reshape(sizes), sizes)]
+        if weight.zero:
+            repeated = functools.partial(_repeated, sizes=weight.scale_sizes)
+            names.append(self._entered(weight.zero, lambda x: repeated(x).reshape(sizes), sizes))
+        attributes = {"axis": axis, "block_size": block_size, "output_dtype": weight.dtype}
+        reshapes = [node for node in weight.chain if _does(node, "Reshape")]
+        multiply = weight.chain[0]
+        output = multiply.outputs[0] if reshapes else weight.value
+        self._new[multiply] = replace(
+            multiply, operator=_DEQUANTIZE, inputs=tuple(names), outputs=(output,), attributes=attributes
+        )
+        for node in weight.chain[1:]:
+            self._new[node] = replace(node, outputs=("",))
+        for node in reshapes:
+            self._new[node] = replace(node, inputs=(output, *node.inputs[1:]), outputs=(weight.value,))
+
+    def _product(self, weight: _Weight) -> bool:
+        """Makes the products that read a weight read its bytes; False where one cannot, or something else reads it."""
+        readers = self._readers.get(weight.value, ())
+        products = [node for node in readers if node is not None and _is_product(node, weight.value)]
+        numbers = self._tensors[weight.numbers]
+        has_rows = len(weight.shape) == 2 and 2 <= len(numbers.shape) <= 3 and numbers.shape[0] == weight.shape[0]
+        if not products or len(products) < len(readers) or not has_rows:
+            return False
+        if weight.scale_sizes != (*numbers.shape[:-1], 1):
+            return False
+        made = self._nf4_operands(weight) if _is_nf4(numbers) else self._block_operands(weight)
+        if made is None:
+            return False
+        operator, names, attributes = made
+        (n, k), block_size = weight.shape, numbers.shape[-1]
+        attributes |= {"K": k, "N": n, "block_size": block_size}
+        for node in products:
+            inputs = node.inputs[0], *names
+            self._new[node] = replace(node, operator=operator, inputs=inputs, attributes=attributes)
+        return True
+
+    def _nf4_operands(self, weight: _Weight) -> tuple[SignatureOperator, list[str], dict[str, Any]] | None:
+        numbers, (n, k) = self._tensors[weight.numbers], weight.shape
+        if weight.zero or k % 2 or not isinstance(numbers, PackedTensor):
+            return None
+        codes = Tensor(_BYTES, (n, k // 2), functools.partial(_swapped, numbers, (n, k // 2)))
+        scales = self._scales(weight, (n, k // numbers.shape[-1]))
+        return _NF4_PRODUCT, [self._named(weight.numbers, codes), scales], {"quant_type": 1}
+
+    def _block_operands(self, weight: _Weight) -> tuple[SignatureOperator, list[str], dict[str, Any]] | None:
+        numbers, (n, k) = self._tensors[weight.numbers], weight.shape
+        bits, block_size = 4 if isinstance(numbers, PackedTensor) else 8, numbers.shape[-1]
+        is_signed = numbers.dtype.name.startswith("int")
+        if "int" not in numbers.dtype.name or block_size < 16 or block_size & (block_size - 1):
+            return None
+        # Without a zero point the product takes the middle. Floats of whole channels serve 8 bits as well.
+        if not (weight.zero or is_signed) or (bits == 8 and len(numbers.shape) == 2):
+            return None
+        blocks = k // block_size
+        middle = 2 ** (bits - 1) if is_signed else 0
+        sizes = n, blocks, block_size * bits // 8
+        codes = Tensor(_BYTES, sizes, functools.partial(_codes, numbers, sizes, middle))
+        names = [self._named(weight.numbers, codes), self._scales(weight, (n, blocks))]
+        if weight.zero:
+            zeros = functools.partial(_packed_zeros, sizes=weight.scale_sizes, middle=middle, bits=bits)
+            names.append(self._entered(weight.zero, zeros, (n, -(-blocks * bits // 8)), _BYTES))
+        return _BLOCK_PRODUCT, names, {"bits": bits}
+
+    def _scales(self, weight: _Weight, sizes: tuple[int, ...]) -> str:
+        """The name of the scales, in the type of the product."""
+        return self._entered(weight.scale, lambda x: x.reshape(sizes).astype(weight.dtype), sizes, weight.dtype)
+
+    def _entered(
+        self, name: str, change: Callable[[np.ndarray], np.ndarray], sizes: tuple[int, ...], dtype: Any = None
+    ) -> str:
+        """The name of a constant in another form."""
+        tensor = self._tensors[name]
+        kind = tensor.dtype if dtype is None else dtype
+        if kind == tensor.dtype and tensor.shape == sizes and not isinstance(tensor, PackedTensor):
+            return name
+        return self._named(name, Tensor(kind, sizes, lambda: change(tensor.load())))
+
+    def _named(self, name: str, tensor: Tensor) -> str:
+        """Adds a constant under the name of the one that it is made of, or one like it where others read that."""
+        unused, count = name, 1
+        while (len(self._readers[name]) > 1 or self._uses[name] > 1) and unused in self._taken:
+            unused, count = f"{name}_{count}", count + 1
+        self._taken.add(unused)
+        self._changed[unused] = tensor
+        return unused
+
+
+def _does(node: Node, op_type: str) -> bool:
+    return isinstance(node.operator, Operator) and node.operator.name == op_type
+
+
+def _type_of(convert: Node) -> np.dtype:
+    return np.dtype(convert.attributes["destination_type"])
+
+
+def _is_product(node: Node, weight: str) -> bool:
+    """True for x · weightᵀ."""
+    if not _does(node, "MatMul") or node.inputs[0] == weight or node.inputs[1] != weight:
+        return False
+    return node.attributes["transpose_b"] and not node.attributes["transpose_a"]
+
+
+def _of_rank(sizes: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    return (*(1,) * (rank - len(sizes)), *sizes)
+
+
+def _broadcasts(sizes: Sequence[int], target: Sequence[int]) -> bool:
+    return len(sizes) == len(target) and all(a in (1, b) for a, b in zip(sizes, target, strict=True))
+
+
+def _layout(sizes: tuple[int, ...], scale: tuple[int, ...]) -> tuple[tuple[int, ...], int, int] | None:
+    """The sizes of a scale for `dequantize_linear`, its axis and block size; None where it takes no such scale."""
+    several = [axis for axis, d in enumerate(scale) if d != 1]
+    repeated = [axis for axis, d in enumerate(scale) if d != sizes[axis]]
+    if not several:
+        return (), 0, 0
+    if len(several) == 1:
+        return (scale[several[0]],), several[0], 0
+    return (scale, repeated[0], sizes[repeated[0]]) if len(repeated) == 1 else None
+
+
+def _repeated(x: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
+    """A zero point for each scale."""
+    return np.broadcast_to(x, sizes)
+
+
+def _codes(numbers: Tensor, sizes: tuple[int, ...], middle: int) -> np.ndarray:
+    """The bytes of numbers; those of signed ones count from the smallest."""
+    if isinstance(numbers, PackedTensor):
+        return (numbers.packed() ^ np.uint8(middle * 0x11)).reshape(sizes)
+    return (numbers.load().view(_BYTES) ^ np.uint8(middle)).reshape(sizes)
+
+
+def _packed_zeros(x: np.ndarray, sizes: tuple[int, ...], middle: int, bits: int) -> np.ndarray:
+    """The zero points of each row as bytes, the low bits first."""
+    zeros = (np.broadcast_to(x, sizes).astype(np.int16) + middle).astype(_BYTES).reshape(sizes[0], -1)
+    if bits == 8:
+        return zeros
+    zeros = np.pad(zeros, ((0, 0), (0, zeros.shape[1] % 2)))
+    return zeros[:, ::2] | zeros[:, 1::2] << 4
+
+
+def _swapped(numbers: PackedTensor, sizes: tuple[int, ...]) -> np.ndarray:
+    """The bytes of numbers, their two halves swapped."""
+    codes = numbers.packed().reshape(sizes)
+    return codes >> 4 | codes << 4

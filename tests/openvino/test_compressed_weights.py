@@ -1,0 +1,193 @@
+"""Compressed weights, as NNCF writes them: they stay as small as they are in the file, and products are OpenVINO's."""
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from openvino_files import File, assert_close, outputs_of, run_by_plugin
+
+from jaxops.errors import ShapeError
+from jaxops.kernels.matmul import block_quantized
+from jaxops.openvino import load
+from jaxops.openvino.element_types import NF4
+
+N, K, GROUP = 48, 64, 32
+KINDS = {
+    "u4": (np.uint8, range(16)),
+    "i4": (np.int8, range(-8, 8)),
+    "u8": (np.uint8, range(256)),
+    "i8": (np.int8, range(-128, 128)),
+}
+FLOATS = {
+    "f8e4m3": ml_dtypes.float8_e4m3fn,
+    "f8e5m2": ml_dtypes.float8_e5m2,
+    "f4e2m1": ml_dtypes.float4_e2m1fn,
+}
+
+
+def constant(file, codes, element, name):
+    """A constant of these numbers, or of codes of four bits."""
+    values = np.asarray(codes)
+    data = values.reshape(-1).view(np.uint8)
+    if "4" in element and "f8" not in element:
+        data = data & 15
+        data = np.append(data, np.zeros(data.size % 2, np.uint8))
+        data = data[::2] | data[1::2] << 4
+    attributes = {"element_type": element, "shape": values.shape, "offset": len(file.weights), "size": data.nbytes}
+    file.weights += data.tobytes()
+    return file.layer("Const", 1, (), attributes, name=name)
+
+
+def compressed(
+    element, codes, scale, zero=None, *, shape=None, readers=("MatMul",), name="fc", middle="f16", last="f32", a="f4"
+):
+    """A file whose input meets a weight. readers: the layers that read it."""
+    file = File()
+    x = file.parameter(["?", codes.shape[-1] if shape is None else shape[-1]], a)
+    number = file.layer("Convert", 1, [constant(file, codes, element, f"{name}.weight")], {"destination_type": middle})
+    if zero is not None:
+        origin = constant(file, zero, element, f"{name}.weight/zero_point")
+        origin = file.layer("Convert", 1, [origin], {"destination_type": middle})
+        number = file.layer("Subtract", 1, [number, origin], {"auto_broadcast": "numpy"})
+    by = file.constant(scale.astype({"f16": np.float16, "f32": np.float32}[middle]), name=f"{name}.weight/scale")
+    weight = file.layer("Multiply", 1, [number, by], {"auto_broadcast": "numpy"})
+    if shape is not None:
+        weight = file.layer("Reshape", 1, [weight, file.constant(np.int64(shape))], {"special_zero": False})
+    if last != middle:
+        weight = file.layer("Convert", 1, [weight], {"destination_type": last})
+    for reader in readers:
+        if reader == "MatMul":
+            file.result(file.layer("MatMul", 1, [x, weight], {"transpose_a": False, "transpose_b": True}))
+        else:
+            file.result(file.layer(reader, 1, [weight]))
+    return file
+
+
+def loaded(file):
+    return load(file.xml, weights=file.bin)
+
+
+def random(element, shape, seed=0):
+    dtype, span = KINDS[element]
+    return np.random.default_rng(seed).integers(span.start, span.stop, shape).astype(dtype)
+
+
+def row(shape=(3, K), seed=2):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def scales(shape):
+    return np.random.default_rng(1).uniform(0.01, 0.1, shape).astype(np.float16)
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+@pytest.mark.parametrize(
+    ("element", "has_zero"), [("u4", True), ("i4", False), ("i4", True), ("u8", True), ("u8", False), ("i8", False)]
+)
+def test_integers(element, has_zero, grouped):
+    sizes = (N, K // GROUP, GROUP) if grouped else (N, K)
+    codes, by = random(element, sizes), scales((*sizes[:-1], 1))
+    zero = random(element, (*sizes[:-1], 1), 3) if has_zero else None
+    file = compressed(element, codes, by, zero, shape=(N, K) if grouped else None)
+    model, x = loaded(file), row()
+    floats = (codes - np.float32(0 if zero is None else zero)) * np.float32(by)
+    assert_close(outputs_of(model, [x]), [x @ floats.reshape(N, K).T], 1e-5)
+    assert_close(outputs_of(model, [x]), run_by_plugin(file, [x]), 2e-3)
+    assert {"fc.weight", "fc.weight/scale"} <= model.params.keys()
+    weight = model.params["fc.weight"]
+    assert weight.dtype.itemsize == 1
+    assert weight.size == N * K // 2 if grouped and "4" in element else N * K
+    assert "fc.weight" not in {name for name, is_trained in model.trainable.items() if is_trained}
+
+
+@pytest.mark.parametrize("element", FLOATS)
+def test_small_floats(element):
+    values = np.random.default_rng(0).standard_normal((N, K)).astype(FLOATS[element])
+    file = compressed(element, values, scales((N, 1)))
+    model, x = loaded(file), row()
+    assert_close(outputs_of(model, [x]), [x @ (values.astype(np.float32) * np.float32(scales((N, 1)))).T], 1e-5)
+    assert model.params["fc.weight"].dtype == FLOATS[element]
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+def test_codes_of_normal_quantiles(grouped):
+    sizes = (N, K // GROUP, GROUP) if grouped else (N, K)
+    codes, by = random("u4", sizes), scales((*sizes[:-1], 1))
+    file = compressed("nf4", codes, by, shape=(N, K) if grouped else None)
+    model, x = loaded(file), row()
+    assert_close(outputs_of(model, [x]), [x @ (NF4[codes] * np.float32(by)).reshape(N, K).T], 1e-5)
+    assert model.params["fc.weight"].nbytes == N * K // 2
+
+
+def test_a_product_reads_blocks_as_bytes(monkeypatch):
+    """Large enough for the kernel that takes blocks; the floats of all weights are in no program."""
+    n, k = 256, 512
+    codes, by = random("u4", (n, k // GROUP, GROUP)), scales((n, k // GROUP, 1))
+    zero = random("u4", by.shape, 3)
+    model = loaded(compressed("u4", codes, by, zero, shape=(n, k)))
+    calls = []
+    as_sums = block_quantized._as_sums
+    monkeypatch.setattr(block_quantized, "_as_sums", lambda *args, **kw: calls.append(1) or as_sums(*args, **kw))
+    x = row((1, k))
+    floats = ((codes - np.float32(zero)) * np.float32(by)).reshape(n, k)
+    assert_close(outputs_of(model, [x]), [x @ floats.T], 1e-5)
+    assert calls
+    assert sum(v.nbytes for v in model.params.values()) < 0.25 * floats.nbytes
+
+
+def test_a_weight_that_is_read_elsewhere_is_dequantized():
+    codes, by = random("u8", (N, K)), scales((N, 1))
+    file = compressed("u8", codes, by, random("u8", (N, 1), 3), readers=("MatMul", "Abs"))
+    model, x = loaded(file), row()
+    assert_close(outputs_of(model, [x]), run_by_plugin(file, [x]), 2e-3)
+    assert model.params["fc.weight"].dtype == np.uint8
+
+
+def test_scales_of_all_and_of_rows_and_columns():
+    codes = random("i8", (N, K))
+    for by in (scales(()), scales((1, 1)), scales((1, K)), scales((N, 1)), scales((N, K))):
+        model = loaded(compressed("i8", codes, by))
+        assert_close(outputs_of(model, [row()]), [row() @ (codes * np.float32(by)).T], 2e-3)
+
+
+def test_a_zero_point_for_several_scales():
+    codes, by = random("u4", (N, K // GROUP, GROUP)), scales((N, K // GROUP, 1))
+    model = loaded(compressed("u4", codes, by, np.uint8([[[7]]]), shape=(N, K)))
+    assert_close(outputs_of(model, [row()]), [row() @ ((codes - np.float32(7)) * np.float32(by)).reshape(N, K).T], 1e-5)
+
+
+def test_constants_that_several_weights_share():
+    file = File()
+    x = file.parameter(["?", K])
+    codes, by = random("i4", (N, K // GROUP, GROUP)), scales((N, K // GROUP, 1))
+    weight = constant(file, codes, "i4", "shared")
+    number = file.layer("Convert", 1, [weight], {"destination_type": "f32"})
+    target = file.constant(np.int64((N, K)))
+    for factor, name in ((1, "one"), (2, "two")):
+        scale = file.constant(np.float32(by) * factor, name=name)
+        product = file.layer("Multiply", 1, [number, scale], {"auto_broadcast": "numpy"})
+        product = file.layer("Reshape", 1, [product, target], {"special_zero": False})
+        file.result(file.layer("MatMul", 1, [x, product], {"transpose_a": False, "transpose_b": True}))
+    y = row() @ (codes * np.float32(by)).reshape(N, K).T
+    assert_close(outputs_of(loaded(file), [row()]), [y, 2 * y], 1e-5)
+
+
+def test_a_reshape_that_does_not_fit_fails_where_it_runs():
+    codes, by = random("u4", (N, K // GROUP, GROUP)), scales((N, K // GROUP, 1))
+    model = loaded(compressed("u4", codes, by, np.uint8([[[7]]]), shape=(N, K + 1)))
+    with pytest.raises(ShapeError, match=r"reshape: `shape` \(48, 65\) does not fit data of \(48, 2, 32\)"):
+        model(row((3, K + 1)))
+
+
+def test_gradients_and_export():
+    codes, by = random("u4", (N, K // GROUP, GROUP)), scales((N, K // GROUP, 1))
+    zero = random("u4", by.shape, 3)
+    model = loaded(compressed("u4", codes, by, zero, shape=(N, K)))
+    floats = ((codes - np.float32(zero)) * np.float32(by)).reshape(N, K)
+    gradient = jax.grad(lambda x: jnp.sum(model(x) * 2))(row())
+    np.testing.assert_allclose(gradient, np.broadcast_to(2 * floats.sum(0), (3, K)), rtol=1e-4)
+    exported = model.export()
+    assert_close(
+        [np.asarray(jax.tree.leaves(exported.call(model.params, row((5, K))))[0])], outputs_of(model, [row((5, K))])
+    )
