@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxops.errors import ArgumentError, SignatureError
-from jaxops.graph.nodes import Graph, Value
+from jaxops.graph.nodes import Graph, Limits, Value
 from jaxops.static import Dim
 from jaxops.symbolic import size_of_text
 
@@ -143,6 +143,7 @@ def fixed(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     inputs = named(graph.inputs)
     known(inputs, sizes)
     check_numbers(sizes)
+    check_limits(inputs, sizes)
 
     def numbered(declared: Value, value: Value) -> Value:
         """value: the same input, its sizes named."""
@@ -167,6 +168,53 @@ def known(inputs: Sequence[Value], sizes: Mapping[str, Any]) -> None:
     if unknown:
         listing = ", ".join(map(repr, there)) or "none: all sizes are numbers"
         raise ArgumentError(f"sizes: no input has a size named {unknown[0]!r}; the names are {listing}")
+
+
+def constraints(inputs: Iterable[Value], meanings: Mapping[str, str]) -> list[str]:
+    """The limits of sizes, such as `s <= 8`. meanings: the texts of sizes by their names, as `symbols` gives them."""
+    texts = []
+    for value in inputs:
+        for axis, (low, high) in value.limits:
+            size = meanings.get(str((value.shape or ())[axis]), "")
+            if size and not size.isdigit():
+                texts += [f"{size} >= {low}"] if low > 1 else []
+                texts += [] if high is None else [f"{size} <= {high}"]
+    return texts
+
+
+def smallest(inputs: Iterable[Value]) -> dict[str, int]:
+    """The smallest size of each name, at least 1."""
+    sizes = dict.fromkeys(names(inputs := tuple(inputs)), 1)
+    for value in inputs:
+        for axis, (low, _) in value.limits:
+            size = (value.shape or ())[axis]
+            if size in sizes:
+                sizes[str(size)] = max(sizes[str(size)], low)
+    return sizes
+
+
+def check_limits(inputs: Iterable[Value], sizes: Mapping[str, Any]) -> None:
+    """Raises ArgumentError for a number that an input does not take."""
+    for value in inputs:
+        for axis, limits in value.limits:
+            number = sizes.get(str((value.shape or ())[axis]))
+            if isinstance(number, int) and not within(number, limits):
+                raise ArgumentError(
+                    f"sizes: '{(value.shape or ())[axis]}' is {number}, but input '{value.name}' takes "
+                    f"{limits_text(limits)} on axis {axis}"
+                )
+
+
+def within(size: int, limits: Limits) -> bool:
+    """True if a size is within limits."""
+    low, high = limits
+    return low <= size and (high is None or size <= high)
+
+
+def limits_text(limits: Limits) -> str:
+    """The limits of a size in words."""
+    low, high = limits
+    return f"{low} or more" if high is None else f"{low} to {high}"
 
 
 def check_numbers(sizes: Mapping[str, Any]) -> None:

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+# The smallest and the largest size of an axis; None for no largest one.
+Limits: TypeAlias = tuple[int, int | None]
 # Up to this many elements, a constant stands where it is used when a graph is printed.
 _INLINED = 8
 
@@ -35,6 +37,7 @@ class Value:
     static: str = ""  # why the value must be known while tracing; empty when it need not be
     decides: bool = False  # whether a number of NumPy is known while tracing, as it says which branch is taken
     aliases: tuple[str, ...] = ()  # further names under which a caller may give it
+    limits: tuple[tuple[int, Limits], ...] = ()  # (axis, its limits) for axes that have any
 
     @property
     def type_text(self) -> str:

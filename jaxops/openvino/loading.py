@@ -26,6 +26,7 @@ def load(
     checked now and read when they are needed. A constant of f16 or bf16 that is decompressed is a parameter of the
     type that it is computed in. Compressed weights of 8 and 4 bits, as NNCF writes them, stay as small as they are; the
     function dequantizes them, and products read blocks of 4 bits, and of 8, as bytes (`jaxops.microsoft.matmul_nbits`).
+    Free sizes of inputs are named by the input and the axis, such as `x_0`; their limits hold for calls and exports.
 
     Raises PathError, a FileNotFoundError; ModelError for a file that is damaged, no IR of version 10 or 11,
     contradicts itself or has a cycle; UnsupportedError with a list of all operations that jaxops does not have;

@@ -156,7 +156,8 @@ class _Net:
                     "give the Parameter a shape and save the model again"
                 )
         shape = tuple(low if low == high else None for low, high in limits)
-        return Value(name, dtype, shape, aliases=tuple(dict.fromkeys(names[1:])))
+        free = tuple((axis, span) for axis, span in enumerate(limits) if shape[axis] is None and span != (0, None))
+        return Value(name, dtype, shape, aliases=tuple(dict.fromkeys(names[1:])), limits=free)
 
     def _before(self, pair: ReadAndAssign) -> Value:
         name = self._names[pair.read.id, 0] = self._reader.unused(pair.name)

@@ -21,6 +21,7 @@ from jaxops.errors import (
     StaticError,
     describe,
 )
+from jaxops.graph.declared_sizes import limits_text, within
 from jaxops.graph.nodes import Value
 from jaxops.lazy_sequences import SplitSequence
 from jaxops.memory import bounded_operands
@@ -292,3 +293,9 @@ def _check_shape(formal: Value, sizes: tuple[Any, ...]) -> None:
             fits = fits and (type(expected) is not int or expected == size)
     if not fits:
         raise ShapeError(f"input '{formal.name}' has shape {tuple(sizes)}, but the model expects {formal}")
+    for axis, limits in formal.limits:
+        if type(sizes[axis]) is int and not within(sizes[axis], limits):
+            raise ShapeError(
+                f"input '{formal.name}' has {sizes[axis]} elements on axis {axis}, but the model takes "
+                f"{limits_text(limits)}: {formal}"
+            )

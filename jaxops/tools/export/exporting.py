@@ -44,6 +44,8 @@ def export(
     for name, meaning in sizes.items():
         meanings[name], constraints = _read(name, meaning)
         constraints_asked += constraints
+    names_of.check_limits(inputs, {name: int(text) for name, text in meanings.items() if text.isdigit()})
+    constraints_asked += names_of.constraints(inputs, meanings)
 
     def program(params: Any, *arrays: Any) -> Any:
         outputs = apply(params, {v.name: x for v, x in zip(inputs, arrays, strict=True)})

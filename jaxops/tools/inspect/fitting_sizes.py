@@ -53,6 +53,7 @@ def example(
                 f"{subject}: the model has no size '{name}'; its sizes are: {', '.join(names) or 'none'}"
             )
     names_of.check_numbers(sizes)
+    names_of.check_limits(inputs, sizes)
     for formal in inputs:
         if formal.name not in arrays:
             _check(formal, subject)
@@ -101,7 +102,7 @@ class _Search:
 
     def smallest(self, subject: str) -> Shapes:
         """Inputs of the smallest sizes that fit."""
-        ones = dict.fromkeys(self.symbols, 1)
+        ones = {name: size for name, size in names_of.smallest(self.inputs).items() if name in self.symbols}
         if not ones:
             return self._shapes(ones)
         runs, first = None, None
@@ -138,7 +139,7 @@ class _Search:
     def symbolic(self) -> tuple[Limits, Any]:
         """The limits of the sizes, as far as a symbolic trace finds them, and its result; None if it fails."""
         axes = {self.symbols[d]: axis for v in self.inputs for axis, d in enumerate(v.shape or ()) if d in self.symbols}
-        limits = Limits((), axes)
+        limits = Limits(names_of.constraints(self.inputs, self.symbols), axes)
         for _ in range(_ROUNDS):
             tokens = SIZE_CONSTRAINTS.set(limits), LIMITING.set(True)
             try:
