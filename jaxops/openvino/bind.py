@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jaxops.errors import UnsupportedError
@@ -16,7 +16,7 @@ from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.graph.node_order import check_subgraph, in_order
 from jaxops.graph.nodes import Graph, Node
 from jaxops.openvino.registry import Operator, find
-from jaxops.openvino.schemas import EVERY_NUMBER, EVERY_TYPE, opset_of, read_attribute
+from jaxops.openvino.schemas import EVERY_NUMBER, EVERY_TYPE, OpenVinoSchema, opset_of, read_attribute
 
 # What a file carries for other programs, on layers of any type.
 _SKIPPED = {"old_api_map_element_type", "old_api_map_order"}
@@ -45,6 +45,14 @@ class TolerantOperator(Operator):
     def given_types(self, position: int) -> frozenset[str]:
         """All types."""
         return EVERY_TYPE
+
+
+class ExactOperator(TolerantOperator):
+    """An operation that stays float32 in a narrower model, as the file says."""
+
+    def __init__(self, schema: OpenVinoSchema, fn: Callable[..., Any] | None, opset: int) -> None:
+        super().__init__(schema, fn, opset)
+        self.traits = dataclasses.replace(self.traits, precision="exact")
 
 
 class _Binder:
@@ -78,7 +86,7 @@ class _Binder:
         subgraphs = {name: self.graph(graph, names) for name, graph in node.subgraphs.items()}
         if isinstance(node.operator, SignatureOperator):  # the reader knows what does it
             return self.checked(dataclasses.replace(node, attributes={**node.attributes, **subgraphs}))
-        op_type, opset_name = node.operator
+        op_type, opset_name, is_exact = node.operator
         custom = self.custom.get((opset_name, op_type))
         if custom is not None:
             attributes = {name: _guessed(text) for name, text in node.attributes.items() if name not in subgraphs}
@@ -88,7 +96,7 @@ class _Binder:
             opset = opset_of(opset_name, op_type)
             if opset is None:
                 raise UnsupportedError(f"{op_type}: jaxops knows no operations of '{opset_name}'")
-            operator = tolerant(op_type, opset)
+            operator = tolerant(op_type, opset, ExactOperator if is_exact else TolerantOperator)
         except UnsupportedError as error:
             self.missing.add(str(error), node.label, (opset_name, op_type))
             return node
@@ -121,10 +129,10 @@ class _Binder:
 
 
 @functools.cache
-def tolerant(op_type: str, opset: int) -> TolerantOperator:
+def tolerant(op_type: str, opset: int, kind: type[TolerantOperator] = TolerantOperator) -> TolerantOperator:
     """The operation as a file may use it. Raises what `find` raises."""
     operator = find(op_type, opset)
-    return TolerantOperator(operator.schema, operator.fn, opset)
+    return kind(operator.schema, operator.fn, opset)
 
 
 def _asked(node: Node, operator: Operator) -> tuple[str, ...]:

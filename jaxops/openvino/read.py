@@ -21,15 +21,20 @@ from jaxops.openvino.port_maps import branches, iterations
 from jaxops.openvino.variables import ReadAndAssign, pairs
 from jaxops.openvino.versions.iteration import IDENTITY
 
+# The marks of layers that stay float32 in a narrower model, as releases of OpenVINO call them.
+_EXACT = {"DisablePrecisionConversion", "precise"}
 # What PyTorch's front end puts before the path of a module, in the names of layers.
 _MODULE = "__module."
 
 
 class LayerType(NamedTuple):
-    """What a node asks for, until it is bound. version: an opset, or the name of an extension."""
+    """What a node asks for, until it is bound. version: an opset, or the name of an extension. exact: whether it stays
+    float32 in a narrower model.
+    """
 
     name: str
     version: str
+    exact: bool = False
 
 
 # The layers that become inputs and outputs of a graph.
@@ -116,7 +121,7 @@ class _Net:
         for layer in layers:
             for position in range(len(layer.outputs)):
                 self._name(layer, position, asked.get((layer.id, position), ""))
-        modules = modules_of(layer.name for layer in constants)
+        modules = modules_of(layer.name.removeprefix("self.") for layer in constants)
         for pair in variables:  # an Assign gives what it gets, also to an Assign
             self._names[pair.assign.id, 0] = self._names[linked.assigned(pair.assign)]
         for layer in layers:
@@ -238,7 +243,8 @@ class _Net:
             self._names[layer.id, position] if read[layer.id, position] else ""
             for position in range(len(layer.outputs))
         )
-        node = Node(LayerType(layer.type, layer.version), layer.name, inputs, outputs, layer.data, scope=scope)
+        layer_type = LayerType(layer.type, layer.version, not _EXACT.isdisjoint(layer.marks))
+        node = Node(layer_type, layer.name, inputs, outputs, layer.data, scope=scope)
         if not layer.bodies:
             return [node]
         expand = branches if "then_body" in layer.bodies or "else_body" in layer.bodies else iterations

@@ -120,6 +120,14 @@ def test_codes_of_normal_quantiles(grouped):
     assert model.params["fc.weight"].nbytes == N * K // 2
 
 
+def test_paths_of_a_weight_and_its_scale():
+    codes, by = random("u4", (N, K // GROUP, GROUP)), scales((N, K // GROUP, 1))
+    model = loaded(compressed("u4", codes, by, np.uint8([[[7]]]), shape=(N, K), name="self.block.fc"))
+    paths = {"self.block.fc.weight": "block.fc.weight", "self.block.fc.weight/scale": "block.fc.weight_scale"}
+    assert model.paths == paths
+    assert model.nest(model.params)["block"]["fc"].keys() == {"weight", "weight_scale"}
+
+
 def test_a_product_reads_blocks_as_bytes(monkeypatch):
     """Large enough for the kernel that takes blocks; the floats of all weights are in no program."""
     n, k = 256, 512

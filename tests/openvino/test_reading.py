@@ -1,5 +1,8 @@
 """Reading an IR: ports, names, what is dropped, element types and their packing, sizes."""
 
+import pickle
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from openvino_files import File, gives, outputs_of
@@ -69,6 +72,28 @@ def test_a_decompressed_constant_is_one_parameter_of_the_wide_type():
     model = loaded(file)
     assert {name: value.dtype for name, value in model.params.items()} == {"self.fc.weight": np.float32}
     np.testing.assert_array_equal(model(np.ones((1, 2), "f4")), [[3.5, 7]])
+
+
+def test_paths_are_without_the_model_itself():
+    file = File()
+    x = file.parameter([1, 40], name="x")
+    weight = file.constant(np.ones((40, 40), "f4"), name="self.m.encoder.layer.0.weight")
+    file.result(file.layer("MatMul", 1, [x, weight], {"transpose_a": False, "transpose_b": True}))
+    assert loaded(file).paths == {"self.m.encoder.layer.0.weight": "m.encoder.layer.0.weight"}
+
+
+@pytest.mark.parametrize("mark", ["DisablePrecisionConversion", "precise"])
+def test_a_layer_may_stay_float32_in_a_narrower_model(mark):
+    file = File()
+    x = file.parameter([1], name="x")
+    one = file.constant(np.float32([1]), name="bias")
+    body = f'<rt_info><attribute name="{mark}" version="0"/></rt_info>'
+    for extra in ("", body):
+        y = file.layer("Add", 1, [x, one], {"auto_broadcast": "numpy"}, body=extra)
+        file.result(file.layer("Subtract", 1, [y, x], {"auto_broadcast": "numpy"}, body=extra))
+    for model in (loaded(file), pickle.loads(pickle.dumps(loaded(file)))):
+        narrow, wide = model.astype("bfloat16")(jnp.full(1, 256, jnp.bfloat16))  # which has no 257
+        assert (narrow, wide) == (0, 1)
 
 
 MARK = '<rt_info><attribute name="decompression" version="0"/><attribute name="unheard_of" x="1"/></rt_info>'

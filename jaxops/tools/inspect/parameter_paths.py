@@ -116,8 +116,11 @@ class _Taken:
         self.inner: set[str] = set()
 
     def unique(self, path: str) -> str:
+        # Of a weight that is compressed, the scale is called `fc.weight/scale`.
+        outer = next((taken for taken in _beginnings(path) if taken in self.paths), None)
+        path = path if outer is None else f"{outer}_{path.removeprefix(outer)[1:].replace('.', '_')}"
         unique, count = path, 1
-        while unique in self.paths or unique in self.inner or self.paths & _beginnings(unique):
+        while unique in self.paths or unique in self.inner:
             count += 1
             unique = f"{path}_{count}"
         self.paths.add(unique)
@@ -169,10 +172,12 @@ def path_in_name(name: str) -> str | None:
     """The path that a name is; None for one that a tool made up."""
     if "::" in name:
         return None
-    plain = re.sub(r":\d+$", "", name)
+    # PyTorch's front end of OpenVINO writes `self.` before a path, which is the model itself.
+    plain = re.sub(r":\d+$", "", name).removeprefix("self.")
     if "/" in plain:
         plain = re.sub("(/read|/Read/ReadVariableOp)$", "", plain)
         return None if _READ.fullmatch(plain) else ".".join(part for part in plain.split("/") if part)
+    name = name.removeprefix("self.")
     return name if _PATH.fullmatch(name) else None
 
 
