@@ -2,6 +2,7 @@
 
 Convert, Subtract of a zero point, Multiply by a scale, Reshape and Convert become one node that dequantizes, so that
 the constants stay as small as they are in the file. A product with blocks of four or eight bits reads their bytes.
+A Gather of a table of 16 or 256 numbers, a codebook, looks them up at each call.
 """
 
 import functools
@@ -20,12 +21,23 @@ from jaxops.graph.nodes import Graph, Node, Tensor
 from jaxops.openvino.open import PackedTensor
 from jaxops.openvino.registry import Operator
 from jaxops.ops import microsoft
+from jaxops.signature import operator
+from jaxops.static import Array
 
+
+@operator(kind="form")
+def look_up(codes: Array, table: Array) -> Array:
+    """The numbers of a table that codes stand for. It is not computed at once: the codes are smaller."""
+    return ops.gather(table, ops.cast(codes, to=np.int32))
+
+
+_LOOK_UP = SignatureOperator("Gather", look_up)
 _DEQUANTIZE = SignatureOperator("Multiply", ops.dequantize_linear)
 _BLOCK_PRODUCT = SignatureOperator("MatMul", microsoft.matmul_nbits)
 _NF4_PRODUCT = SignatureOperator("MatMul", microsoft.matmul_bnb4)
 _CHAIN = ("Convert", "Subtract", "Multiply", "Reshape")
 _BYTES = np.dtype(np.uint8)
+_CODES = {"uint4": 16, "uint8": 256}
 _TYPES = {"int4", "uint4", "int8", "uint8", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn"}
 
 
@@ -86,6 +98,9 @@ class _Rewriter:
         for weight in weights:
             if not self._product(weight):
                 self._dequantized(weight)
+        for node in self._graph.nodes:
+            if codes := self._codes_of(node):
+                self._new[node] = replace(node, operator=_LOOK_UP, inputs=(codes, node.inputs[0]), attributes={})
         used = set(self._graph.output_names)
         nodes: list[Node] = []
         for old in reversed(self._graph.nodes):
@@ -107,6 +122,16 @@ class _Rewriter:
         if convert is None or convert.inputs[0] not in self._tensors:
             return ""
         return convert.inputs[0] if _is_compressed(self._tensors[convert.inputs[0]]) else ""
+
+    def _codes_of(self, gather: Node) -> str:
+        """The constant whose numbers stand for those of a table that has one for each; empty for another node."""
+        if not _does(gather, "Gather") or gather.inputs[2] not in self._tensors:
+            return ""
+        codes = gather.inputs[1] if gather.inputs[1] in self._tensors else self._constant(gather.inputs[1])
+        table = self._tensors.get(gather.inputs[0]) or self._tensors.get(self._constant(gather.inputs[0]))
+        if not codes or table is None:
+            return ""
+        return codes if table.shape == (_CODES.get(self._tensors[codes].dtype.name),) else ""
 
     def _weight(self, multiply: Node) -> _Weight | None:
         if not _does(multiply, "Multiply"):
@@ -195,12 +220,12 @@ class _Rewriter:
         made = self._nf4_operands(weight) if _is_nf4(numbers) else self._block_operands(weight)
         if made is None:
             return False
-        operator, names, attributes = made
+        product, names, attributes = made
         (n, k), block_size = weight.shape, numbers.shape[-1]
         attributes |= {"K": k, "N": n, "block_size": block_size}
         for node in products:
             inputs = node.inputs[0], *names
-            self._new[node] = replace(node, operator=operator, inputs=inputs, attributes=attributes)
+            self._new[node] = replace(node, operator=product, inputs=inputs, attributes=attributes)
         return True
 
     def _nf4_operands(self, weight: _Weight) -> tuple[SignatureOperator, list[str], dict[str, Any]] | None:

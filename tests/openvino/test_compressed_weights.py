@@ -120,6 +120,31 @@ def test_codes_of_normal_quantiles(grouped):
     assert model.params["fc.weight"].nbytes == N * K // 2
 
 
+@pytest.mark.parametrize(("element", "count"), [("u4", 16), ("u8", 256)])
+@pytest.mark.parametrize("table_type", ["f8e4m3", "f32"])
+def test_codes_of_a_codebook(element, count, table_type):
+    file, x = File(), row()
+    table = np.sort(np.random.default_rng(4).standard_normal(count)).astype(FLOATS.get(table_type, np.float32))
+    codes, by = random(element, (N, K // GROUP, GROUP)), scales((N, K // GROUP, 1))
+    source = file.parameter(["?", K])
+    numbers = constant(file, table, table_type, "fc.table")
+    if table_type != "f32":
+        numbers = file.layer("Convert", 1, [numbers], {"destination_type": "f32"})
+    weight = constant(file, codes, element, "fc.weight")
+    axis = file.constant(np.int64(0))
+    weight = file.layer("Gather", 8, [numbers, weight, axis], {"batch_dims": 0})
+    scale = file.constant(np.float32(by), name="fc.weight/scale")
+    weight = file.layer("Multiply", 1, [weight, scale], {"auto_broadcast": "numpy"})
+    weight = file.layer("Reshape", 1, [weight, file.constant(np.int64((N, K)))], {"special_zero": False})
+    file.result(file.layer("MatMul", 1, [source, weight], {"transpose_a": False, "transpose_b": True}))
+    model = loaded(file)
+    floats = table.astype(np.float32)[codes] * np.float32(by)
+    assert_close(outputs_of(model, [x]), [x @ floats.reshape(N, K).T], 1e-5)
+    assert model.params["fc.weight"].dtype.itemsize == 1
+    assert not any(v.size == floats.size for k, v in model.params.items() if k != "fc.weight")
+    assert model.paths["fc.weight/scale"] == "fc.weight_scale"
+
+
 def test_paths_of_a_weight_and_its_scale():
     codes, by = random("u4", (N, K // GROUP, GROUP)), scales((N, K // GROUP, 1))
     model = loaded(compressed("u4", codes, by, np.uint8([[[7]]]), shape=(N, K), name="self.block.fc"))
