@@ -195,7 +195,7 @@ class Model(StateMethods, Report):
         params: as `model.params`, the default. Each weight goes where it came from, in the type that the file has, also
         after `astype`. Weights of more than 2 GB, or of a file that keeps them beside it, go to a second file.
         Raises SignatureError for a missing or unknown parameter, ShapeError and DTypeError for one that does not fit,
-        UnsupportedError for a model that came from no file.
+        UnsupportedError for a model that came from no file, ArgumentError for an IR's path without .xml.
         """
         if self._origin is None:
             raise UnsupportedError("save: the model came from no file; only what `load` read can be saved")

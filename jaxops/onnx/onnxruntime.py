@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 from onnx.external_data_helper import uses_external_data
 
@@ -14,7 +13,6 @@ from jaxops.errors import UnsupportedError
 from jaxops.frontend.safe_files import Folders
 from jaxops.onnx.read import located
 from jaxops.onnx.tensors import tensors_of
-from jaxops.static import known
 
 
 def tensors(model: onnx.ModelProto, folders: Folders, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,15 +61,3 @@ def _in_one_folder(model: onnx.ModelProto, folders: Folders) -> Path | None:
             if entry.key == "location":
                 entry.value = path.relative_to(folder).as_posix()
     return folder
-
-
-def feeds(values: Mapping[str, Any], dtypes: Mapping[str, np.dtype | None]) -> dict[str, Any]:
-    """Inputs as onnxruntime takes them: NumPy arrays in the types that the model declares."""
-
-    def feed(name: str, value: Any, dtype: np.dtype | None) -> Any:
-        if isinstance(value, list | tuple):
-            return [feed(name, item, dtype) for item in value]
-        array = known("compare", name, value)
-        return array if dtype is None else array.astype(dtype, copy=False)
-
-    return {name: feed(name, value, dtypes.get(name)) for name, value in values.items() if value is not None}

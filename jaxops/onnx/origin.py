@@ -11,6 +11,7 @@ import onnx
 from onnx import helper
 
 from jaxops.frontend.extraction import Extraction
+from jaxops.frontend.runtime_inputs import feeds
 from jaxops.frontend.safe_files import Folders
 from jaxops.graph.nodes import Graph
 from jaxops.onnx.open import whole
@@ -33,7 +34,7 @@ class Origin:
 
     def tensors(self, inputs: Mapping[str, Any], dtypes: Mapping[str, Any]) -> dict[str, Any]:
         """Computes by onnxruntime each tensor of the graph, by name: see `jaxops.onnx.onnxruntime`."""
-        from jaxops.onnx.onnxruntime import feeds, tensors
+        from jaxops.onnx.onnxruntime import tensors
 
         fed = feeds({**self.values, **inputs}, dtypes)
         proto = self.proto()

@@ -23,12 +23,13 @@ NF4 = np.array(
 
 class ElementType(NamedTuple):
     """An element type. dtype: of its arrays; bits: of an element in a file; unpack: makes elements of the bytes of a
-    file, where NumPy cannot read them: (bytes, number of elements) → array.
+    file, where NumPy cannot read them: (bytes, number of elements) → array; pack: makes bytes of the elements again.
     """
 
     dtype: np.dtype
     bits: int
     unpack: Callable[[np.ndarray, int], np.ndarray] | None = None
+    pack: Callable[[np.ndarray], np.ndarray] | None = None
 
     def file_bytes(self, count: int) -> int:
         """The number of bytes that so many elements take in a file; of strings, at least."""
@@ -40,6 +41,18 @@ class ElementType(NamedTuple):
         return -(-count * self.bits // 8)
 
 
+def _padded(values: np.ndarray, count: int) -> np.ndarray:
+    """Numbers below 256 in one row, with zeros up to a multiple of `count`."""
+    flat = values.reshape(-1).astype(np.uint8)
+    return np.concatenate([flat, np.zeros(-flat.size % count, np.uint8)])
+
+
+def _packed(values: np.ndarray, bits: int) -> np.ndarray:
+    """The bytes of numbers of `bits` bits, the low ones of a byte first."""
+    fields = _padded(values, 8 // bits).reshape(-1, 8 // bits) & np.uint8(2**bits - 1)
+    return np.bitwise_or.reduce(fields << np.arange(0, 8, bits, dtype=np.uint8), axis=1)
+
+
 def _fields(data: np.ndarray, count: int, bits: int) -> np.ndarray:
     """Numbers of `bits` bits, the low ones of a byte first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
@@ -48,6 +61,10 @@ def _fields(data: np.ndarray, count: int, bits: int) -> np.ndarray:
 
 def _u1(data: np.ndarray, count: int) -> np.ndarray:
     return np.unpackbits(data)[:count]
+
+
+def _unsigned_4(data: np.ndarray, count: int) -> np.ndarray:
+    return _fields(data, count, 4).astype(ml_dtypes.uint4)
 
 
 def _signed_4(data: np.ndarray, count: int) -> np.ndarray:
@@ -69,6 +86,23 @@ def _split(data: np.ndarray, count: int, low: int, high: int) -> np.ndarray:
     lows = (blocks[:, :2, None] >> np.arange(8 - low, -1, -low, dtype=np.uint8) & (2**low - 1)).reshape(len(blocks), -1)
     highs = blocks[:, 2:] >> np.arange(8 - high, -1, -high, dtype=np.uint8) & (2**high - 1)
     return (lows | highs << low).reshape(-1)[:count]
+
+
+def _joined(values: np.ndarray, low: int, high: int) -> np.ndarray:
+    """The blocks that `_split` takes apart."""
+    blocks = _padded(values, 8 // high).reshape(-1, 8 // high)
+    lows = (blocks & np.uint8(2**low - 1)).reshape(len(blocks), 2, -1) << np.arange(8 - low, -1, -low, dtype=np.uint8)
+    highs = (blocks >> np.uint8(low))[:, None] << np.arange(8 - high, -1, -high, dtype=np.uint8)
+    return np.concatenate([np.bitwise_or.reduce(part, axis=2) for part in (lows, highs)], axis=1).reshape(-1)
+
+
+def _packed_4(values: np.ndarray) -> np.ndarray:
+    return _packed(values.astype(np.int8), 4)
+
+
+def _nf4_codes(values: np.ndarray) -> np.ndarray:
+    """The code of the closest number that nf4 has."""
+    return _packed(np.searchsorted((NF4[1:] + NF4[:-1]) / 2, values.reshape(-1)), 4)
 
 
 def _strings(data: np.ndarray, count: int) -> np.ndarray:
@@ -96,14 +130,14 @@ TYPES: dict[str, ElementType] = {
     "f8e4m3": ElementType(np.dtype(ml_dtypes.float8_e4m3fn), 8),
     "f8e5m2": ElementType(np.dtype(ml_dtypes.float8_e5m2), 8),
     "f8e8m0": ElementType(np.dtype(ml_dtypes.float8_e8m0fnu), 8),
-    "f4e2m1": ElementType(np.dtype(ml_dtypes.float4_e2m1fn), 4, _f4),
-    "nf4": ElementType(np.dtype(np.float32), 4, _nf4),
-    "u1": ElementType(np.dtype(np.uint8), 1, _u1),
-    "u2": ElementType(np.dtype(np.uint8), 2, lambda data, n: _fields(data, n, 2)),
-    "u3": ElementType(np.dtype(np.uint8), 3, lambda data, n: _split(data, n, 2, 1)),
-    "u4": ElementType(np.dtype(ml_dtypes.uint4), 4, lambda data, n: _fields(data, n, 4).astype(ml_dtypes.uint4)),
-    "u6": ElementType(np.dtype(np.uint8), 6, lambda data, n: _split(data, n, 4, 2)),
-    "i4": ElementType(np.dtype(ml_dtypes.int4), 4, _signed_4),
+    "f4e2m1": ElementType(np.dtype(ml_dtypes.float4_e2m1fn), 4, _f4, lambda x: _packed(x.view(np.uint8), 4)),
+    "nf4": ElementType(np.dtype(np.float32), 4, _nf4, _nf4_codes),
+    "u1": ElementType(np.dtype(np.uint8), 1, _u1, np.packbits),
+    "u2": ElementType(np.dtype(np.uint8), 2, lambda data, n: _fields(data, n, 2), lambda x: _packed(x, 2)),
+    "u3": ElementType(np.dtype(np.uint8), 3, lambda data, n: _split(data, n, 2, 1), lambda x: _joined(x, 2, 1)),
+    "u4": ElementType(np.dtype(ml_dtypes.uint4), 4, _unsigned_4, _packed_4),
+    "u6": ElementType(np.dtype(np.uint8), 6, lambda data, n: _split(data, n, 4, 2), lambda x: _joined(x, 4, 2)),
+    "i4": ElementType(np.dtype(ml_dtypes.int4), 4, _signed_4, _packed_4),
     "string": ElementType(np.dtype(object), 8, _strings),
 }  # fmt: skip
 _OF_PORTS = {"BOOL": "boolean", "FP64": "f64", "FP32": "f32", "FP16": "f16", "BIN": "u1"}

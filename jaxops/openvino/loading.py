@@ -1,5 +1,6 @@
 """Loading: from an IR to a model."""
 
+import functools
 import os
 from collections.abc import Mapping
 from typing import Unpack
@@ -11,6 +12,7 @@ from jaxops.openvino.bind import bind
 from jaxops.openvino.compressed_weights import with_compressed_weights
 from jaxops.openvino.ir import Net
 from jaxops.openvino.open import Readable, open_ir
+from jaxops.openvino.origin import Origin
 from jaxops.openvino.read import read
 
 
@@ -35,13 +37,14 @@ def load(
 
     def bound(operators: Operators, extraction: Extraction) -> BoundModel:
         opened = open_ir(model, weights)
-        graph, declared = read(opened, options.get("sizes") or ())
+        sizes = options.get("sizes") or ()
+        graph, declared = read(opened, sizes)
         graph = extraction.of(graph, lambda names: {name: declared[name] for name in names if name in declared})
         return BoundModel(
             graph=with_compressed_weights(bind(graph, opened.where, operators)),
             opsets=opsets(opened.net),
             description=f"OpenVINO IR {opened.net.version}",
-            origin=lambda values: None,
+            origin=functools.partial(Origin, opened.source, opened.weights, tuple(sizes), extraction),
         )
 
     return load_model(model, bound, options)

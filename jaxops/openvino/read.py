@@ -59,6 +59,7 @@ class Reader:
         self.weights, self.where, self._sizes = weights, where, sizes
         self._used: dict[str, int] = {"": 1}  # name → how many names like it there are
         self.declared: dict[str, Value] = {}
+        self.nets: list[tuple[Linked, Mapping[Place, str]]] = []  # the names of outputs; the net of the file is first
 
     def graph(self, net: Net) -> Graph:
         """The graph of the file."""
@@ -102,6 +103,7 @@ class _Net:
         self._nodes: list[Node] = []
         self._result_names = {layer.name for layer in linked.of_type("result")}
         self._is_body = False
+        reader.nets.append((linked, self._names))
 
     def graph(self, inputs: Sequence[int] | None = None, outputs: Sequence[int] | None = None) -> Graph:
         """The graph. inputs, outputs: of a body, the Parameters and Results that are inputs and outputs of it."""
@@ -112,9 +114,9 @@ class _Net:
         variables = pairs(linked, self._reader.where, self._is_body)
         values += tuple(map(self._before, variables))
         asked = {} if self._is_body else dict(map(self._asked, reversed(results)))  # the first of two results decides
-        constants = [layer for layer in linked.needed if _is_constant(layer)]
-        layers = [layer for layer in linked.needed if not _is_constant(layer) and layer.type.lower() not in _ENDS]
-        decompressions = [layer for layer in layers if self._is_decompression(layer)]
+        constants = [layer for layer in linked.needed if is_constant(layer)]
+        layers = [layer for layer in linked.needed if not is_constant(layer) and layer.type.lower() not in _ENDS]
+        decompressions = [layer for layer in layers if is_decompression(layer, linked)]
         computed = set(map(id, layers)).difference(map(id, decompressions))
         layers = [layer for layer in layers if id(layer) in computed]
         self._constants(constants, decompressions)
@@ -196,13 +198,6 @@ class _Net:
         if not self._is_body:
             self._reader.declared[name] = _declared(name, layer.outputs[position])
 
-    def _is_decompression(self, layer: Layer) -> bool:
-        """Returns True for a Convert that makes the type of a weight of what the file has of it, to be smaller."""
-        if layer.type.lower() != "convert" or "decompression" not in layer.marks:
-            return False
-        constant = self._linked.layers[self._linked.sources[layer.id, 0][0]]
-        return _is_constant(constant) and constant.data.get("element_type") in ("f16", "bf16")
-
     def _constants(self, layers: Sequence[Layer], decompressions: Sequence[Layer]) -> None:
         """Reads constants. A decompressed one has the type that its Convert gives, and the name of the constant."""
         readers: dict[int, list[Layer]] = {}
@@ -251,8 +246,17 @@ class _Net:
         return expand(self._reader, layer, node)
 
 
-def _is_constant(layer: Layer) -> bool:
+def is_constant(layer: Layer) -> bool:
+    """Returns True for a layer whose value the file has."""
     return layer.type.lower() in ("const", "constant")
+
+
+def is_decompression(layer: Layer, linked: Linked) -> bool:
+    """Returns True for a Convert that makes the type of a weight of what the file has of it, to be smaller."""
+    if layer.type.lower() != "convert" or "decompression" not in layer.marks:
+        return False
+    constant = linked.layers[linked.sources[layer.id, 0][0]]
+    return is_constant(constant) and constant.data.get("element_type") in ("f16", "bf16")
 
 
 def _declared(name: str, port: Port) -> Value:

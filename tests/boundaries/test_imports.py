@@ -110,6 +110,7 @@ ALLOWED = {
     "jaxops.openvino.texts": {"jaxops.errors"},
     "jaxops.openvino.linked": {"jaxops.errors", "jaxops.openvino"},
     "jaxops.openvino.element_types": {"numpy", "ml_dtypes", "jaxops.errors"},
+    "jaxops.openvino.runtime": {"numpy", "ml_dtypes", "jaxops.openvino"} | FRONT_END,
     "jaxops.openvino.loading": {"jaxops.model", "jaxops.openvino"} | FRONT_END,
     "jaxops.openvino.decoding": {"jaxops.model", "jaxops.tools"} | FRONT_END,
     "jaxops.openvino.versions": {"numpy", "jaxops.ops", "jaxops.shapes", "jaxops.openvino"} | FRONT_END,

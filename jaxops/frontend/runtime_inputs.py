@@ -1,0 +1,20 @@
+"""The inputs of a call as another runtime takes them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from jaxops.static import known
+
+
+def feeds(values: Mapping[str, Any], dtypes: Mapping[str, np.dtype | None]) -> dict[str, Any]:
+    """Inputs as runtimes take them: NumPy arrays, or lists of them, in the types that the model declares."""
+
+    def feed(name: str, value: Any, dtype: np.dtype | None) -> Any:
+        if isinstance(value, list | tuple):
+            return [feed(name, item, dtype) for item in value]
+        array = known("compare", name, value)
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    return {name: feed(name, value, dtypes.get(name)) for name, value in values.items() if value is not None}

@@ -1,0 +1,317 @@
+"""Saving: the IR that a model came from, with other weights in its `.bin`.
+
+The XML stays what it was, but for the places of constants. A weight goes back to its Constant, in the type that the
+file has. Where something else made it, such as a layer that computes on constants, it becomes a Constant of its own.
+"""
+
+import copy
+import os
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
+
+import numpy as np
+
+from jaxops.dtypes import canonical
+from jaxops.errors import ArgumentError, UnsupportedError
+from jaxops.frontend.tensor_file import FileRange
+from jaxops.graph.nodes import Graph, Node
+from jaxops.openvino import texts
+from jaxops.openvino.element_types import ElementType, element_type, name_of
+from jaxops.openvino.ir import Layer, Net
+from jaxops.openvino.linked import Linked, Place
+from jaxops.openvino.open import Opened, Weights
+from jaxops.openvino.read import Reader, is_constant, is_decompression
+
+# Constants begin at multiples of this, as a program that maps the file likes it.
+_ALIGNMENT = 64
+
+
+def save(
+    path: str | os.PathLike[str],
+    opened: Opened,
+    text: bytes,
+    graph: Graph,
+    weights: Mapping[str, Any],
+    dtypes: Mapping[str, np.dtype],
+    original: Mapping[str, Any],
+    sizes: Collection[str] = (),
+) -> None:
+    """Writes an IR with other weights: its XML, and a `.bin` of the same name beside it.
+
+    text: the XML of `opened`. graph: the model's, which says where each weight belongs. weights: by name, of any type;
+    dtypes: their types in the model; original: the weights that the file has; sizes: as `read` takes them. What was
+    there is replaced at the end.
+    Raises ArgumentError for a path that does not end in .xml, UnsupportedError for a new weight that the file has no
+    place for.
+    """
+    target = Path(path)
+    if target.suffix.lower() != ".xml":
+        raise ArgumentError(
+            f"save: an OpenVINO IR is an .xml and a .bin beside it; give a path that ends in .xml, not '{path}'"
+        )
+    edited = _Edited(opened, ElementTree.fromstring(text))
+    _Places(edited, opened, graph, weights, dtypes, original, sizes).write()
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
+        xml, data = Path(scratch) / "model.xml", Path(scratch) / "model.bin"
+        with data.open("wb") as file:
+            for element, content in edited.contents(opened.weights):
+                file.write(b"\0" * (-file.tell() % _ALIGNMENT if content else 0))
+                element.set("offset", str(file.tell()))
+                element.set("size", str(len(content)))
+                file.write(content)
+        ElementTree.ElementTree(edited.root).write(xml, encoding="utf-8", xml_declaration=True)
+        data.replace(target.with_suffix(".bin"))
+        xml.replace(target)
+
+
+class _Edited:
+    """The XML of an IR as a tree. values: the `data` element of a Constant → what it holds from now on."""
+
+    def __init__(self, opened: Opened, root: Element) -> None:
+        self.root, self._where = root, opened.where
+        self.values: dict[Element, np.ndarray] = {}
+        self._elements: dict[int, tuple[Element, Element]] = {}  # the id() of a layer → its element, and its net's
+        self._next: dict[Element, int] = {}  # net → an id that no layer has
+        self._walk(opened.net, root)
+
+    def _walk(self, net: Net, element: Element) -> None:
+        self._next[element] = max((layer.id for layer in net.layers), default=0) + 1
+        for layer, child in zip(net.layers, element.iterfind("layers/layer"), strict=True):
+            self._elements[id(layer)] = child, element
+            for name, body in layer.bodies.items():
+                inner = child.find(name)
+                if body.net is not None and inner is not None:
+                    self._walk(body.net, inner)
+
+    def put(self, layer: Layer, values: np.ndarray) -> None:
+        """Gives a Constant other values."""
+        self.values[_data(self._elements[id(layer)][0])] = values
+
+    def copied(self, layer: Layer) -> Element:
+        """A copy of a layer under an id of its own, which nothing reads yet."""
+        original, net = self._elements[id(layer)]
+        element = copy.deepcopy(original)
+        for port in element.iterfind("output/port"):
+            port.attrib.pop("names", None)  # a name is that of one tensor
+        return self._added(element, net)
+
+    def constant(self, layer: Layer, position: int, values: np.ndarray, element: str) -> Element:
+        """A Constant in the place of an output of a layer, which nothing reads yet."""
+        original, net = self._elements[id(layer)]
+        name = layer.name if len(layer.outputs) == 1 else f"{layer.name}.{position}"
+        made = Element("layer", {"name": name, "type": "Const", "version": "opset1"})
+        shape = ",".join(map(str, values.shape))
+        self.values[SubElement(made, "data", {"element_type": element, "shape": shape})] = values
+        port = original.findall("output/port")[position]
+        copied = SubElement(SubElement(made, "output"), "port", {**port.attrib, "id": "0"})
+        port.attrib.pop("names", None)
+        for size in values.shape:
+            SubElement(copied, "dim").text = str(size)
+        return self._added(made, net)
+
+    def _added(self, element: Element, net: Element) -> Element:
+        element.set("id", str(self._next[net]))
+        self._next[net] += 1
+        layers = net.find("layers")
+        assert layers is not None
+        layers.append(element)
+        return element
+
+    def connect(self, source: Element, layer: Layer, position: int) -> None:
+        """Lets an input of a layer read the only output of an added layer."""
+        _, net = self._elements[id(layer)]
+        reader = layer.id, layer.inputs[position].id
+        edges = net.iterfind("edges/edge")
+        edge = next(edge for edge in edges if (int(edge.get("to-layer", "")), int(edge.get("to-port", ""))) == reader)
+        _leave(edge, source)
+
+    def connect_added(self, source: Element, reader: Element, layer: Layer) -> None:
+        """Adds an edge between two added layers. reader: the copy of `layer`."""
+        _, net = self._elements[id(layer)]
+        edges = net.find("edges")
+        assert edges is not None
+        edge = SubElement(edges, "edge", {"to-layer": reader.get("id", ""), "to-port": str(layer.inputs[0].id)})
+        _leave(edge, source)
+
+    def contents(self, weights: Weights) -> Iterator[tuple[Element, bytes]]:
+        """The `data` element of each Constant, and the bytes that it has; what shares unchanged bytes shares them."""
+        shared: dict[tuple[str, str], Element] = {}
+        for layer in self.root.iter("layer"):
+            if layer.get("type", "").lower() not in ("const", "constant"):
+                continue
+            data = _data(layer)
+            subject = f"{self._where}: layer {layer.get('id')} '{layer.get('name')}'"
+            if data in self.values:
+                content = _bytes(self.values[data], element_type(data.get("element_type", ""), subject))
+            else:
+                key = data.get("offset", ""), data.get("size", "")
+                if key in shared:
+                    data.set("offset", shared[key].get("offset", ""))
+                    continue
+                shared[key] = data
+                start, count = (texts.integer(number, subject) for number in key)
+                content = FileRange(weights.file, range(start, start + count)).read() if weights.size else b""
+                content += b"\0" * (count - len(content) if len(content) < count <= 1 else 0)
+            yield data, content
+
+
+def _data(layer: Element) -> Element:
+    data = layer.find("data")
+    assert data is not None
+    return data
+
+
+def _leave(edge: Element, source: Element) -> None:
+    port = source.find("output/port")
+    assert port is not None
+    edge.set("from-layer", source.get("id", ""))
+    edge.set("from-port", port.get("id", ""))
+
+
+def _bytes(values: np.ndarray, element: ElementType) -> bytes:
+    values = np.asarray(values).astype(element.dtype)
+    return (np.ascontiguousarray(values) if element.pack is None else element.pack(values)).tobytes()
+
+
+class _Places:
+    """The places of weights in an IR."""
+
+    def __init__(
+        self,
+        edited: _Edited,
+        opened: Opened,
+        graph: Graph,
+        weights: Mapping[str, Any],
+        dtypes: Mapping[str, np.dtype],
+        original: Mapping[str, Any],
+        sizes: Collection[str],
+    ) -> None:
+        self._edited, self._graph, self._dtypes = edited, graph, dtypes
+        self._weights, self._original = weights, original
+        self._params = _params(graph)  # the name of a value → that of the parameter
+        reader = Reader(opened.weights, opened.where, sizes)
+        reader.graph(opened.net)
+        self._nets = reader.nets
+        self._placed: set[str] = set()
+
+    def write(self) -> None:
+        """Puts each weight where it belongs."""
+        for linked, names in self._nets:
+            self._constants(linked, names)
+            self._computed(linked, names)
+        self._untied(*self._nets[0])
+        for name in self._weights.keys() - self._placed:
+            if not self._is_original(name):
+                raise UnsupportedError(
+                    f"save: the weight '{name}' was changed, but no layer of the file makes it, so the file has no "
+                    "place for it"
+                )
+
+    def _is_original(self, param: str) -> bool:
+        """True for a weight that the file has already."""
+        weight = self._weights[param]
+        return weight.dtype == canonical(self._dtypes[param]) and _are_equal(weight, self._original[param])
+
+    def _values(self, name: str) -> np.ndarray:
+        """The weight that a value of the file is."""
+        self._placed.add(self._params[name])
+        return np.asarray(self._weights[self._params[name]])
+
+    def _constants(self, linked: Linked, names: Mapping[Place, str]) -> None:
+        """Writes the weights that are Constants, decompressed or not. One that is both is written twice if these differ
+        now."""
+        claims: dict[int, dict[str, list[Place]]] = {}  # Constant → the names of what is made of it → the inputs
+        converts = [layer for layer in linked.needed if is_decompression(layer, linked)]
+        for (reader, position), (source, _) in linked.sources.items():
+            direct = is_constant(linked.layers[source]) and names.get((source, 0)) in self._params
+            if direct and not any(layer.id == reader for layer in converts):
+                claims.setdefault(source, {}).setdefault(names[source, 0], []).append((reader, position))
+        for layer in converts:
+            if names[layer.id, 0] in self._params:
+                constant = linked.sources[layer.id, 0][0]
+                claims.setdefault(constant, {}).setdefault(names[layer.id, 0], []).append((layer.id, 0))
+        for constant, readers in claims.items():
+            layer, contents = linked.layers[constant], {name: self._values(name) for name in readers}
+            if all(self._is_original(self._params[name]) for name in readers):
+                continue
+            element = element_type(layer.data["element_type"], layer.title)
+            first, *others = readers
+            self._edited.put(layer, contents[first])
+            for name in others:
+                if _bytes(contents[name], element) != _bytes(contents[first], element):
+                    added = self._edited.copied(layer)
+                    self._edited.values[_data(added)] = contents[name]
+                    for reader, position in readers[name]:
+                        self._edited.connect(added, linked.layers[reader], position)
+
+    def _computed(self, linked: Linked, names: Mapping[Place, str]) -> None:
+        """Writes the weights that layers compute, where they are others now."""
+        for (layer_id, position), name in names.items():
+            layer = linked.layers[layer_id]
+            is_input = layer.type.lower() == "parameter"
+            if name not in self._params or is_input or is_constant(layer) or is_decompression(layer, linked):
+                continue
+            values = self._values(name)
+            sources = [names.get(linked.sources[layer_id, i], "") for i in range(len(layer.inputs))]
+            operands = [self._weights[self._params[source]] for source in sources if source in self._params]
+            if any(_are_equal(values, x) for x in operands) if operands else self._is_original(self._params[name]):
+                continue
+            made = self._constant(layer, position, name)
+            for (reader, entry), source in linked.sources.items():
+                if source == (layer_id, position):
+                    self._edited.connect(made, linked.layers[reader], entry)
+
+    def _constant(self, layer: Layer, position: int, name: str) -> Element:
+        element = name_of(self._dtypes[self._params[name]])
+        return self._edited.constant(layer, position, self._values(name), element)
+
+    def _untied(self, linked: Linked, names: Mapping[Place, str]) -> None:
+        """Writes the weights of modules that share a Constant in the file, where they are others now."""
+        places = {name: place for place, name in names.items()}
+        for node, layer in _layers(self._graph.nodes, linked, places):
+            for position, name in enumerate(node.inputs):
+                source = linked.sources.get((layer.id, position))
+                if source is None or name not in self._params or name in places or names[source] not in self._params:
+                    continue
+                values = self._values(name)
+                if not _are_equal(values, self._values(names[source])):
+                    self._edited.connect(self._another(linked, source, name), layer, position)
+
+    def _another(self, linked: Linked, source: Place, name: str) -> Element:
+        """What makes a value like that of a place, of a weight of its own."""
+        layer = linked.layers[source[0]]
+        if is_constant(layer):
+            added = self._edited.copied(layer)
+            self._edited.values[_data(added)] = self._values(name)
+            return added
+        if not is_decompression(layer, linked):
+            return self._constant(layer, source[1], name)
+        constant, convert = self._another(linked, linked.sources[layer.id, 0], name), self._edited.copied(layer)
+        self._edited.connect_added(constant, convert, layer)
+        return convert
+
+
+def _layers(nodes: Sequence[Node], linked: Linked, places: Mapping[str, Place]) -> Iterator[tuple[Node, Layer]]:
+    """The nodes that are layers without bodies."""
+    for node in nodes:
+        place = next((places[name] for name in node.outputs if name in places), None)
+        if place is not None and not linked.layers[place[0]].bodies:
+            yield node, linked.layers[place[0]]
+
+
+def _params(graph: Graph) -> dict[str, str]:
+    """The parameters inside a graph, each by the name of its value there."""
+    params = dict(graph.params)
+    for inner in graph.nested:
+        params |= _params(inner)
+    return params
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    """Tells whether two arrays have the same bits."""
+    a, b = (np.ascontiguousarray(x) for x in (one, other))
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
