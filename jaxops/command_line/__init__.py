@@ -22,6 +22,7 @@ examples:
   python -m jaxops run classifier.onnx photo.png          on an image
   python -m jaxops run model.onnx --output out.npz        the outputs in a file
   python -m jaxops compare model.onnx --size batch=2      every tensor, beside onnxruntime
+  python -m jaxops compare model.xml                      the same of an OpenVINO IR, beside OpenVINO
   python -m jaxops operators --domain com.microsoft       the operators of jaxops
 
 `python -m jaxops COMMAND --help` says more. Exit codes: 0 when all went well; 1 when not, with a message, when `check`
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit code."""
     parser = argparse.ArgumentParser(
         "python -m jaxops",
-        description="ONNX models in JAX: look at them, run them, compare them, turn them into something else.",
+        description="ONNX and OpenVINO models in JAX: look at them, run, compare and convert them.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -7,6 +7,7 @@ from jaxops.command_line.inputs import inputs, takes_inputs
 from jaxops.command_line.shared import (
     busy,
     command,
+    front_end,
     loaded,
     path_of,
     path_to_write,
@@ -35,9 +36,7 @@ def add(commands: Any) -> None:
 
 def _check(options: argparse.Namespace) -> int:
     """Lists the operators of a model and whether jaxops has them; needs no weights."""
-    import jaxops.onnx
-
-    report = jaxops.onnx.check(path_of(options.model))
+    report = front_end(options.model).check(path_of(options.model))
     show(str(report))
     return 1 if report.missing else 0
 

@@ -11,16 +11,19 @@ from jaxops.tools.inspect.tables import Table
 def add(commands: Any) -> None:
     """Adds the command."""
     parser = command(commands, _operators, "--domain com.microsoft --grep Matmul", model=False)
-    parser.add_argument("--domain", help="only this one, such as ai.onnx, ai.onnx.ml or com.microsoft")
+    parser.add_argument("--domain", help="only this one, such as ai.onnx or com.microsoft; openvino: OpenVINO's")
     parser.add_argument("--grep", default="", metavar="TEXT", help="only names that contain this, in any case")
 
 
 def _operators(options: argparse.Namespace) -> int:
     """Lists the operators that jaxops has: versions, operands that must be static, whether it can be differentiated."""
-    from jaxops.onnx.catalogue import operators
+    if options.domain == "openvino":
+        from jaxops.openvino.catalogue import operators
+    else:
+        from jaxops.onnx.catalogue import operators
 
     catalogue = operators()
-    domains = sorted({row.domain for row in catalogue})
+    domains = sorted({"openvino", *(row.domain for row in catalogue)})
     if options.domain is not None and options.domain not in domains:
         raise ArgumentError(f"--domain {options.domain}: jaxops has {', '.join(domains)}")
     rows = [

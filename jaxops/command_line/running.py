@@ -79,7 +79,7 @@ def _folder() -> str:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    """Compares every tensor with onnxruntime's, and names the first node that differs."""
+    """Compares every tensor with onnxruntime's, or OpenVINO's of an .xml, and names the first node that differs."""
     if not (options.rtol >= 0 and options.atol >= 0):  # as with NaN
         raise ArgumentError("--rtol and --atol must be at least 0")
     model = loaded(options)

@@ -17,7 +17,7 @@ from jaxops.tools.inspect.tables import Report, Table
 
 # Shows on a terminal what lasts.
 busy = functools.partial(progress, prompts=False)
-_MODEL = "an .onnx file, or the name of a model that the onnx package carries, such as light_resnet50"
+_MODEL = "an .onnx file, an OpenVINO .xml, or the name of a model that the onnx package carries, such as light_resnet50"
 
 
 def command(
@@ -43,7 +43,7 @@ def command(
     if model:
         parser.add_argument("model", metavar="MODEL", help=_MODEL)
     if model and weights:
-        parser.add_argument("--external-data", metavar="FOLDER", help="the files with weights; else beside the model")
+        parser.add_argument("--external-data", metavar="FOLDER", help="where the weights are; else beside the model")
     parser.set_defaults(run=run)
     return parser
 
@@ -95,24 +95,29 @@ def show_stored(types: Mapping[str, tuple[np.dtype, np.dtype]]) -> None:
 
 def path_of(name: str) -> Any:
     """The path of a file, or of the model of that name that the onnx package carries."""
-    import jaxops.onnx
+    return name if Path(name).exists() or Path(name).suffix else front_end(name).carried(name)
 
-    return name if Path(name).exists() or Path(name).suffix else jaxops.onnx.carried(name)
+
+def front_end(name: str) -> Any:
+    """The module that reads a file, by the end of its name: `jaxops.openvino` for .xml, else `jaxops.onnx`."""
+    return importlib.import_module("jaxops.openvino" if Path(name).suffix.lower() == ".xml" else "jaxops.onnx")
 
 
 def loaded(options: argparse.Namespace, cache: str | None = None) -> Any:
-    """The model that the options name. cache: as in `jaxops.onnx.load`."""
-    import jaxops.onnx
-
+    """The model that the options name. cache: as in `load`."""
     try:
         jax.devices()
     except RuntimeError as error:  # JAX_PLATFORMS asks for a platform that is not there
         raise UnsupportedError(f"JAX has no device to run on: {error}") from error
     values = {name: _value(name, text) for name, text in pairs(options.value, "--value", first=True).items()}
     bounds = {name: number("--bound", name, text) for name, text in pairs(options.bound, "--bound").items()}
-    more = {"external_data": options.external_data, "values": values, "bounds": bounds}
+    path, reader, folder = path_of(options.model), front_end(options.model), options.external_data
+    if reader.__name__ == "jaxops.onnx":
+        weights = {"external_data": folder}
+    else:
+        weights = {} if folder is None else {"weights": Path(folder, Path(path).stem + ".bin")}
     with busy(f"loading {options.model}"):
-        return jaxops.onnx.load(path_of(options.model), cache=cache, **more)
+        return reader.load(path, cache=cache, values=values, bounds=bounds, **weights)
 
 
 def _value(name: str, text: str) -> Any:

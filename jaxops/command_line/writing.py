@@ -7,6 +7,7 @@ from typing import Any
 from jaxops.command_line.shared import (
     busy,
     command,
+    front_end,
     loaded,
     pairs,
     path_to_write,
@@ -46,7 +47,7 @@ def _export(options: argparse.Namespace) -> int:
     sizes: dict[str, Any] = {name: _size(value) for name, value in pairs(options.size, "--size", first=True).items()}
     with busy("exporting"):
         exported = model.export(sizes=sizes or None, platforms=options.platform)
-        file.write_bytes(_serialised(model, exported))
+        file.write_bytes(_serialised(model, exported, options))
     weights = Path(f"{file}.safetensors")
     save_file({name: storable(value) for name, value in model.params.items()}, weights)
     names = [v.name for v in model.inputs if v.kind != "optional"]
@@ -60,13 +61,14 @@ def _export(options: argparse.Namespace) -> int:
     return 0
 
 
-def _serialised(model: Any, exported: Any) -> bytes:
+def _serialised(model: Any, exported: Any, options: argparse.Namespace) -> bytes:
     """The bytes of a program. Raises UnsupportedError for one whose outputs JAX does not serialise, such as strings."""
     try:
         return exported.serialize()
     except ValueError as error:
         arrays = [v.name for v in model.outputs if v.kind == "tensor" and v.dtype != object]
-        hint = f"\n  hint    leave out strings and maps, in Python: jaxops.onnx.load(…, outputs={arrays}).export()"
+        load = f"{front_end(options.model).__name__}.load(…, outputs={arrays})"
+        hint = f"\n  hint    leave out strings and maps, in Python: {load}.export()"
         raise UnsupportedError(
             f"export: a serialised program cannot have the outputs {', '.join(map(str, model.outputs))}"
             f"{hint if arrays else ''}"
