@@ -54,6 +54,11 @@ class Operator(SchemaOperator[OpenVinoSchema]):
     def __reduce__(self) -> Any:
         return _again, (type(self), self.schema.name, self.opset)
 
+    @property
+    def spelling(self) -> str:
+        """The function in `opset(n)`."""
+        return "" if self.subgraphs else f"jaxops.openvino.opset({self.opset}).{self.name}"
+
     def flagged(self, position: int) -> bool:
         """True if the function makes the output at a position only where a node has it."""
         return position in self._flags.values()

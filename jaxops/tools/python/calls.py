@@ -19,7 +19,7 @@ import numpy as np
 from jaxops import ops
 from jaxops.dtypes import as_traced
 from jaxops.errors import JaxopsError, SizeError, UnsupportedError
-from jaxops.ops import microsoft, ml, preview, training
+from jaxops.ops import microsoft, ml, openvino, preview, training
 from jaxops.static import array, known, static_array
 from jaxops.tools.python.assumptions import Assumptions
 from jaxops.tools.python.call_arguments import arguments, written
@@ -28,7 +28,14 @@ from jaxops.tools.python.literals import short_float
 from jaxops.tools.python.operands import FAILURES, Nested, Operand, Results, Unknown, abstract
 from jaxops.tools.python.otherwise import OTHERWISE
 
-_SPELLINGS = {"jo": ops, "jo.microsoft": microsoft, "jo.ml": ml, "jo.preview": preview, "jo.training": training}
+_SPELLINGS = {
+    "jo": ops,
+    "jo.microsoft": microsoft,
+    "jo.ml": ml,
+    "jo.preview": preview,
+    "jo.training": training,
+    "jaxops.openvino.ops": openvino,
+}
 _PUBLIC = {
     getattr(module, name): f"{prefix}.{name}" for prefix, module in _SPELLINGS.items() for name in module.__all__
 }
@@ -219,7 +226,7 @@ class Recorder:
         annotation = inspect.signature(fn).return_annotation
         if get_origin(annotation) is tuple and Ellipsis not in get_args(annotation):
             return (None,) * len(get_args(annotation))
-        several = count > 1 or get_origin(annotation) is tuple
+        several = get_origin(annotation) is tuple or (count > 1 and annotation in (Any, inspect.Signature.empty))
         if annotation is Any:  # flags say whether there are others
             flags = [name for name in inspect.signature(fn).parameters if name.startswith("return_")]
             several |= any(kwargs.get(name) for name in flags or ["training_mode"])

@@ -137,6 +137,7 @@ _IMPORTS = {
     "jnp": "import jax.numpy as jnp",
     "jo": "import jaxops as jo",
     "jaxops.onnx": "import jaxops.onnx",
+    "jaxops.openvino": "import jaxops.openvino",
     "np": "import numpy as np",
 }
 

@@ -1,0 +1,105 @@
+"""`model.to_python` of an IR: a package of public calls, which needs no IR to run."""
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from openvino_files import File, single
+
+from jaxops.openvino import load
+
+
+def package(model, folder):
+    """(the module that is written, its text)"""
+    model.to_python(folder)
+    path = next(Path(folder).glob("*.py"))
+    spec = importlib.util.spec_from_file_location("written", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module, path.read_text()
+
+
+def written(folder, op_type, opset, operands, attributes=None, outputs=1, *, free=False):
+    """The text of the package of one operation, whose results are asserted to be those of the model."""
+    file, inputs = single(op_type, opset, operands, attributes, outputs, free=free)
+    model = load(file.xml, weights=file.bin)
+    module, text = package(model, folder)
+    results, expected = module.apply(module.load_params(), *inputs), model(*inputs)
+    for mine, theirs in zip(jax.tree.leaves(results), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+    body = text[text.index("def apply") :]
+    return text, set(re.findall(r"\b(?:jo|jaxops\.openvino(?:\.ops|\.opset\(\d+\)))\.\w+(?=\()", body))
+
+
+def ones(*sizes):
+    return np.ones(sizes, "f4")
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_operators_of_onnx_are_called_by_their_names(tmp_path, free):
+    text, calls = written(tmp_path / "net", "Softmax", 8, [ones(2, 3)], {"axis": 1}, free=free)
+    assert calls == {"jo.softmax"}
+    assert "openvino" not in text.partition('"""\n')[2]
+
+
+def test_what_only_openvino_has_is_called_by_its_public_name(tmp_path):
+    attributes = {"sort_result_descending": True, "box_encoding": "corner", "output_type": "i32"}
+    limits = [(np.array(2),), (np.array(0.5, "f4"),), (np.array(0.1, "f4"),)]
+    boxes = np.array([[[0, 0, 1, 1], [0, 0, 1, 0.9], [2, 2, 3, 3]]], "f4")
+    scores = np.array([[[0.3, 0.9, 0.5]]], "f4")
+    text, calls = written(tmp_path / "net", "NonMaxSuppression", 9, [boxes, scores, *limits], attributes, 3)
+    assert any(name.startswith("jaxops.openvino.ops.") for name in calls)
+    assert "import jaxops.openvino\n" in text
+    anchors = {"anchors": [1.0, 2.0, 3.0, 4.0], "axis": 1, "coords": 4, "classes": 2, "end_axis": 3, "num": 2}
+    _, calls = written(tmp_path / "yolo", "RegionYolo", 1, [ones(1, 14, 2, 2)], {**anchors, "do_softmax": True})
+    assert calls == {"jaxops.openvino.ops.region_yolo"}
+
+
+def test_what_depends_on_free_sizes_is_called_by_its_opset(tmp_path):
+    operands = [ones(2, 6), (np.array(1),)]
+    text, calls = written(tmp_path / "net", "Split", 1, operands, {"num_splits": 2}, 2, free=True)
+    assert calls == {"jaxops.openvino.opset(1).Split"}
+    assert "import jaxops.openvino\n" in text
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_several_results(tmp_path, free):
+    window = {"strides": [2, 2], "pads_begin": [0, 0], "pads_end": [0, 0], "kernel": [2, 2], "dilations": [1, 1]}
+    image = np.arange(32, dtype="f4").reshape(1, 2, 4, 4)
+    written(tmp_path / "pool", "MaxPool", 8, [image], window, 2, free=free)
+    states = [ones(2, 3, 4), ones(2, 1, 5), ones(2, 1, 5), np.array([3, 2])]
+    weights = [(ones(1, 20, 4),), (ones(1, 20, 5),), (ones(1, 20),)]
+    attributes = {"hidden_size": 5, "direction": "forward"}
+    written(tmp_path / "lstm", "LSTMSequence", 5, [*states, *weights], attributes, 3, free=free)
+
+
+def test_a_model_with_weights_of_modules_and_a_branch(tmp_path):
+    inner = File()
+    inner.result(inner.layer("Exp", 1, [inner.parameter([2, 4], name="a")]))
+    file = File("small")
+    p, x = file.parameter([], "?", name="p"), file.parameter([2, 3], name="x")
+    w = file.constant(np.arange(12).reshape(3, 4).astype("f2") / 12, name="self.fc.weight")
+    rt = '<rt_info><attribute name="decompression" version="0"/></rt_info>'
+    wide = file.layer("Convert", 1, [w], {"destination_type": "f32"}, body=rt)
+    flags = {"transpose_a": False, "transpose_b": False}
+    y = file.layer("MatMul", 1, [x, wide], flags, name="__module.fc/aten::linear/MatMul")
+    maps = "".join(
+        f'<{name}_port_map><input external_port_id="1" internal_layer_id="0"/>'
+        f'<output external_port_id="0" internal_layer_id="2"/></{name}_port_map>'
+        for name in ("then", "else")
+    )
+    bodies = f"{maps}<then_body>{inner.net}</then_body><else_body>{inner.net}</else_body>"
+    file.result(file.layer("If", 8, [p, y], body=bodies, name="chosen"))
+    model = load(file.xml, weights=file.bin)
+    module, text = package(model, tmp_path / "net")
+    assert "OpenVINO IR 11" in text
+    assert "jo.if_" in text
+    inputs = np.array(True), ones(2, 3)
+    np.testing.assert_allclose(module.apply(module.load_params(), *inputs), model(*inputs), rtol=1e-5)
+    sys.modules.pop("written", None)
