@@ -103,3 +103,9 @@ def test_a_model_with_weights_of_modules_and_a_branch(tmp_path):
     inputs = np.array(True), ones(2, 3)
     np.testing.assert_allclose(module.apply(module.load_params(), *inputs), model(*inputs), rtol=1e-5)
     sys.modules.pop("written", None)
+
+
+def test_a_size_that_decides_the_rank_is_assumed_in_the_text(tmp_path):
+    """Squeeze removes an axis of one element only."""
+    text, _ = written(tmp_path / "net", "Squeeze", 1, [ones(2, 3), (np.array([0]),)], free=True)
+    assert "Sizes: parameter_0_0 >= 2." in text

@@ -11,6 +11,7 @@ from jaxops.attributes import axis as resolve_axis
 from jaxops.errors import ArgumentError, ShapeError, shape_text
 from jaxops.openvino.registry import version
 from jaxops.openvino.versions.arguments import single, vector
+from jaxops.shapes.arithmetic import equal
 from jaxops.shapes.tensor.splitting import equal_chunks
 from jaxops.signature import ElementType, ShapeOnly, Static
 from jaxops.static import Array, Dim, array, is_symbolic
@@ -57,7 +58,7 @@ def squeeze(data: Array, axes: Static = None) -> Array:
         if axes is None
         else [resolve_axis("Squeeze", a, x.ndim) for a in vector("Squeeze", "axes", axes).tolist()]
     )
-    return ops.squeeze(x, tuple(dict.fromkeys(a for a in chosen if isinstance(x.shape[a], int) and x.shape[a] == 1)))
+    return ops.squeeze(x, tuple(dict.fromkeys(a for a in chosen if equal(x.shape[a], 1))))
 
 
 @version("Squeeze", 15, of=ops.squeeze)
