@@ -23,7 +23,13 @@ def inlined(fn: Callable[..., Any], *args: Any) -> Program:
 
 def specialized(fn: Callable[..., Any], target: Target | None = None) -> Callable[..., Any]:
     """The function with the kernels of a specialized program for a target, by default this machine."""
-    target = dataclasses.replace(target or this_machine(), specialized=True, prepared=True, compiled_here=True)
+    return selected(
+        fn, dataclasses.replace(target or this_machine(), specialized=True, prepared=True, compiled_here=True)
+    )
+
+
+def selected(fn: Callable[..., Any], target: Target) -> Callable[..., Any]:
+    """The function with the kernels of a target."""
 
     def function(*args: Any) -> Any:
         closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*args)

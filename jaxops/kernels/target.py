@@ -20,7 +20,8 @@ class Target:
     whether the program is complete, so that JAX will not transform it. prepared: whether it runs with parameters that
     are prepared once, in any layout. compiled_here: whether it is a whole program of ours, which XLA gets with
     `compiler.xla_options`: under these its reductions keep NaNs. divides_batches: whether XLA:CPU divides a batch of
-    small products among the cores. max_bytes: how many a result may take.
+    small products among the cores. packs_whole: whether it packs a whole matrix at each call. max_bytes: how many a
+    result may take.
     """
 
     platform: str
@@ -30,6 +31,7 @@ class Target:
     prepared: bool = False
     compiled_here: bool = False
     divides_batches: bool = True
+    packs_whole: bool = False
     max_bytes: int = sys.maxsize
 
 
@@ -38,7 +40,10 @@ def this_machine(specialized: bool = False, prepared: bool = False, compiled_her
     platform, features = jax.default_backend(), processor_features()
     if platform == "gpu" and "cuda" in jax.devices()[0].client.platform_version:
         features |= {"cuda"}
-    return Target(platform, features, cores(), specialized, prepared, compiled_here, _jaxlib() >= (0, 11), LIMIT.get())
+    is_old = _jaxlib() < (0, 11)
+    return Target(
+        platform, features, cores(), specialized, prepared, compiled_here, not is_old, is_old, max_bytes=LIMIT.get()
+    )
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from jaxops.kernels.target import Target, this_machine
 def test_this_machine_is_the_default_backend():
     target = this_machine()
     divides = tuple(map(int, jaxlib.__version__.split(".")[:2])) >= (0, 11)
-    facts = {"divides_batches": divides, "max_bytes": memory.LIMIT.get()}
+    facts = {"divides_batches": divides, "packs_whole": not divides, "max_bytes": memory.LIMIT.get()}
     assert target == Target(jax.default_backend(), processor_features(), cores(), **facts)
     assert hash(target) == hash(this_machine())
 

@@ -29,14 +29,12 @@ _BFLOAT16 = {"bfloat16", "BF16_BF16_F32"}
 # kind, whose maker was not noted, they took 1.3 → 2.0.
 _AMX = {"amx_bf16"}
 _FAST = _AMX, {"avx512_bf16", "AuthenticAMD"}
-# From this many columns on, the product with weights kept as columns (N, K) takes 0.6 of the time from two rows on:
-# 64×768×50257 74 → 43 ms, 8 rows 32 → 18. For 32,000 columns 64 rows take as long, and 8 rows 20 → 15: not enough for
-# a second table of 98 MB, where the file has (K, N).
-_MANY_COLUMNS = 40_000
 # A row times a matrix takes as long as to read the matrix: 1×768×3072 0.6 ms, in bfloat16 2.8.
 _FEW_ROWS = 8
 # See `_reads_rows`.
 _TURNED_ROWS = 100
+# See `_in_panels`: the bytes of weights, those of a panel, and the most rows, for (K, N) the fewest.
+_LARGE, _PANEL, _MOST_PANEL_ROWS, _FEWEST_OF_COLUMNS = 32 << 20, 4 << 20, 95, 49
 
 
 def in_bfloat16(target: Target, a: Any, b: Any, rows: Any) -> bool:
@@ -96,17 +94,20 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
         return None
     rest = [d for axis, d in enumerate(a.shape) if axis not in over_a]
     rows, (over,) = math.prod(rest), over_b
-    turns = target.prepared and (_reads_columns(b, rows) if over == 0 else _reads_rows(b, rows))
+    turns = target.prepared and (_reads_columns(b) if over == 0 else _reads_rows(b, rows))
     over = 1 - over if turns else over
     # XLA makes float32 of all weights for one row: a perceptron of four layers takes 10.8 ms, with two rows 1.0.
     is_row = b.dtype == jnp.bfloat16 and isinstance(rows, int) and rows == 1
-    if not turns and not is_row:
+    in_panels = _in_panels(target, b, over, rows)
+    if not (turns or is_row or in_panels):
         return None
     options = {name: params[name] for name in ("precision", "preferred_element_type")}
 
     def multiply(a: Any, b: Any) -> Any:
         if turns:
             b = lax.transpose(b, (1, 0))
+        if in_panels:
+            return _panels(a, b, over_a, over, options)
         if not is_row:
             return lax.dot_general(a, b, ((over_a, (over,)), ((), ())), **options)
         two = lax.pad(lax.reshape(a, (1, a.size)), a.dtype.type(0), [(0, 1, 0), (0, 0, 0)])
@@ -116,10 +117,10 @@ def dot_form(target: Target, operands: Sequence[Any], params: Mapping[str, Any])
     return multiply
 
 
-def _reads_columns(b: Any, rows: Any) -> bool:
+def _reads_columns(b: Any) -> bool:
     """Tells whether a CPU multiplies faster with weights (K, N) that are prepared as (N, K)."""
-    # Those of bfloat16 and int8 need not be packed at each call then: 64×768×3072 3.1 → 1.8 and 0.7 → 0.5 ms.
-    return b.dtype in (jnp.bfloat16, jnp.int8) or (b.dtype == jnp.float32 and b.shape[1] >= _MANY_COLUMNS and rows != 1)
+    # They need not be packed at each call then: 64×768×3072 3.1 → 1.8 and 0.7 → 0.5 ms.
+    return b.dtype in (jnp.bfloat16, jnp.int8)
 
 
 def _reads_rows(b: Any, rows: Any) -> bool:
@@ -130,6 +131,34 @@ def _reads_rows(b: Any, rows: Any) -> bool:
     """
     is_few = isinstance(rows, int) and 1 < rows < _TURNED_ROWS
     return b.dtype == jnp.float32 and is_few
+
+
+def _in_panels(target: Target, b: Any, over: int, rows: Any) -> bool:
+    """Tells whether a CPU multiplies faster with one panel of a large matrix after another.
+
+    XLA of JAX 0.10 packs the matrix at each call, (K, N) from 49 rows on, and takes memory for it from Linux each time,
+    if it is larger than what glibc keeps: 64×768×50257 takes 58 → 22 ms, 32 rows of (N, K) 48 → 16, 8×8192×8192
+    76 → 18, 32×4096×4096 21 → 8. From 96 rows on it multiplies in another way.
+    """
+    is_large = b.dtype == jnp.float32 and b.size * b.dtype.itemsize > _LARGE
+    fewest = _FEWEST_OF_COLUMNS if over == 0 else 2
+    return target.packs_whole and is_large and isinstance(rows, int) and fewest <= rows <= _MOST_PANEL_ROWS
+
+
+def _panels(a: Any, b: Any, over_a: Sequence[int], over: int, options: Mapping[str, Any]) -> Any:
+    axis, dimensions = 1 - over, ((tuple(over_a), (over,)), ((), ()))
+    columns = b.shape[axis]
+    width = max(1, _PANEL // (b.shape[over] * b.dtype.itemsize))
+    last = columns // width * width
+
+    def panel(first: Any, size: int, sums: Any) -> Any:
+        products = lax.dot_general(a, lax.dynamic_slice_in_dim(b, first, size, axis), dimensions, **options)
+        return lax.dynamic_update_slice_in_dim(sums, products, first, -1)
+
+    rest = [d for axis, d in enumerate(a.shape) if axis not in over_a]
+    sums = lax.full((*rest, columns), 0, options["preferred_element_type"] or a.dtype)
+    sums = lax.fori_loop(0, last // width, lambda i, sums: panel(i * width, width, sums), sums)
+    return panel(last, columns - last, sums) if last < columns else sums
 
 
 def matrix_product(a: Any, b: Any, dtype: Any) -> Any:

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from graphs import model
 from jax import lax
-from programs import equations, specialized
+from programs import equations, selected, specialized
 
 import jaxops as jo
 from jaxops import microsoft
 from jaxops.errors import ArgumentError
 from jaxops.host import processor_features
 from jaxops.kernels import target
+from jaxops.kernels.matmul import dot
 from jaxops.onnx import load
 
 pytestmark = pytest.mark.optimized
@@ -226,6 +227,46 @@ def dot_operands(asked, a, w):
         program = jax.make_jaxpr(specialized(lambda a, w: jo.gemm(a, w, transB=1)))(a, w)
     (found,) = [e for e in equations(program.jaxpr) if e.primitive is lax.dot_general_p]
     return [v.aval.shape for v in found.invars]
+
+
+# Rows, whether weights are (columns, terms), whether they are prepared → whether they are multiplied in panels.
+IN_PANELS = {
+    (1, True, False): False,
+    (2, True, False): True,
+    (48, True, False): True,
+    (48, False, False): False,
+    (48, True, True): False,
+    (49, False, False): True,
+    (49, True, True): True,
+    (95, False, True): True,
+    (96, True, False): False,
+}
+
+
+@pytest.mark.parametrize("columns", [1024, 1050])
+@pytest.mark.parametrize("case", IN_PANELS)
+def test_a_large_matrix_is_multiplied_in_panels(case, columns, monkeypatch):
+    monkeypatch.setattr(dot, "_LARGE", 4 * 96 * 1000)
+    monkeypatch.setattr(dot, "_PANEL", 4 * 96 * 128)
+    rows, transposed, prepared = case
+    w = RNG.normal(size=(96, columns)).astype(np.float32)
+    w[3, 700], w[5, columns - 1] = np.inf, np.nan
+    a = RNG.normal(size=(rows, 96) if transposed else (1, rows, 96)).astype(np.float32)
+
+    def fn(a, w):
+        return jo.gemm(a, w, transB=1) if transposed else jo.matmul(a, w)
+
+    weights = w.T if transposed else w
+    machine = target.Target("cpu", specialized=True, prepared=prepared, packs_whole=True)
+    run = selected(fn, machine)
+    inner = [e for e in equations(jax.make_jaxpr(run)(a, weights).jaxpr) if e.primitive is lax.dot_general_p]
+    largest = max(max(e.invars[1].aval.shape) for e in inner)
+    assert (largest, len(inner)) == ((128, 1 + (columns % 128 > 0)) if IN_PANELS[case] else (columns, 1))
+    y, expected = np.asarray(jax.jit(run)(a, weights)), a.astype(np.float64) @ w.astype(np.float64)
+    assert np.isnan(y[..., -1]).all()
+    assert (y[..., 700] == expected[..., 700]).all()
+    finite = [c for c in range(columns - 1) if c != 700]
+    np.testing.assert_allclose(y[..., finite], expected[..., finite], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("transposed", [False, True])
