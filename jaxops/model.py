@@ -209,8 +209,9 @@ class Model(StateMethods, Report):
         """Writes the model as a Python package to be read and edited: a function for each module, calls of `jaxops`.
 
         Its `apply(params, *inputs)` does what `model.apply` does, without onnx (but for an old operator that no newest
-        one says). params: as `model.params`, the default; they go to 'params.safetensors', under the paths of the
-        modules, and `load_params()` reads them. overwrite: also a folder that it did not write, or that was edited.
+        one says). Variables are its last inputs, and their next values its last outputs, as in `export`. params: as
+        `model.params`, the default; they go to 'params.safetensors', under the paths of the modules, and
+        `load_params()` reads them. overwrite: also a folder that it did not write, or that was edited.
         Raises ExistsError (a FileExistsError) for such a folder; SignatureError, ShapeError and DTypeError as `save`,
         and UnsupportedError for a node that no call of public operators says.
         """
@@ -313,6 +314,7 @@ class Model(StateMethods, Report):
     def compare(self, /, *inputs: Any, rtol: float = 1e-3, atol: float = 1e-5, **named: Any) -> Comparison:
         """Runs the format's own runtime, such as onnxruntime, beside jaxops and compares every tensor.
 
+        inputs, named: as in a call; a model with variables takes `state=` too.
         The report has a row for each tensor, `first`, the first that differs, and `agrees`. Tensors after a node that
         draws random numbers, or whose size `bounds` fix, are left out of the comparison. Raises ModuleNotFoundError
         without that runtime, UnsupportedError for a model that it does not run, or that came from no file.

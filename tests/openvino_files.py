@@ -1,8 +1,10 @@
 """Writes IRs as text, a layer at a time, and runs them by OpenVINO's CPU plugin where it is installed."""
 
+import importlib.util
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
@@ -25,6 +27,8 @@ def text_of(value: Any) -> str:
     """An attribute as files have it."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, np.dtype):
+        return TYPES[value]
     if isinstance(value, list | tuple):
         return ",".join(map(text_of, value))
     return str(value)
@@ -208,3 +212,22 @@ def gives(op_type: str, opset: int, operands: Sequence[Any], attributes: Any, *e
     """Asserts the outputs of an operation."""
     file, inputs = single(op_type, opset, operands, attributes, len(expected))
     assert_close(outputs_of(load(file.xml, weights=file.bin), inputs), expected)
+
+
+def written_files(file: File, folder: Path, name: str = "model") -> Path:
+    """The path of the XML of a file that is written with its weights beside it."""
+    (folder / f"{name}.xml").write_bytes(file.xml)
+    (folder / f"{name}.bin").write_bytes(file.bin)
+    return folder / f"{name}.xml"
+
+
+def written_package(model: Any, folder: Path) -> tuple[Any, str]:
+    """(the module that `to_python` writes, its text)"""
+    model.to_python(folder)
+    path = next(Path(folder).glob("*.py"))
+    spec = importlib.util.spec_from_file_location("written", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module, path.read_text()

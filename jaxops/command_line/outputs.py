@@ -73,5 +73,5 @@ def _array(name: str, value: Any) -> np.ndarray:
 def _no_array(name: str, kind: str) -> UnsupportedError:
     return UnsupportedError(
         f"--output: output {name!r} is not an array but of the kind {kind}; a .npz or .npy file holds arrays only\n"
-        "  hint    call the model in Python, and write the arrays in that output: jaxops.onnx.load(…)"
+        "  hint    load the model in Python, call it, and write the arrays in that output"
     )

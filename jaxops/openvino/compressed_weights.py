@@ -5,10 +5,9 @@ the constants stay as small as they are in the file. A product with blocks of fo
 A Gather of a table of 16 or 256 numbers, a codebook, looks them up at each call.
 """
 
-import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from jaxops import ops
 from jaxops.dtypes import is_float
 from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.graph.nodes import Graph, Node, Tensor
+from jaxops.openvino.constant_forms import BYTES, BlockBytes, Form, PackedZeros, Repeated, Reshaped, SwappedHalves
 from jaxops.openvino.open import PackedTensor
 from jaxops.openvino.registry import Operator
 from jaxops.ops import microsoft
@@ -36,7 +36,6 @@ _DEQUANTIZE = SignatureOperator("Multiply", ops.dequantize_linear)
 _BLOCK_PRODUCT = SignatureOperator("MatMul", microsoft.matmul_nbits)
 _NF4_PRODUCT = SignatureOperator("MatMul", microsoft.matmul_bnb4)
 _CHAIN = ("Convert", "Subtract", "Multiply", "Reshape")
-_BYTES = np.dtype(np.uint8)
 _CODES = {"uint4": 16, "uint8": 256}
 _TYPES = {"int4", "uint4", "int8", "uint8", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn"}
 
@@ -191,10 +190,11 @@ class _Rewriter:
         if layout is None or _is_nf4(numbers):
             return
         sizes, axis, block_size = layout
-        names = [weight.numbers, self._entered(weight.scale, lambda x: x.reshape(sizes), sizes)]
+        names = [weight.numbers, self._reshaped(weight.scale, sizes, self._tensors[weight.scale].dtype)]
         if weight.zero:
-            repeated = functools.partial(_repeated, sizes=weight.scale_sizes)
-            names.append(self._entered(weight.zero, lambda x: repeated(x).reshape(sizes), sizes))
+            zero = self._tensors[weight.zero]
+            repeated = Repeated(zero, zero.dtype, sizes, weight.scale_sizes)
+            names.append(weight.zero if zero.shape == sizes else self._named(weight.zero, repeated))
         attributes = {"axis": axis, "block_size": block_size, "output_dtype": weight.dtype}
         reshapes = [node for node in weight.chain if _does(node, "Reshape")]
         multiply = weight.chain[0]
@@ -232,7 +232,7 @@ class _Rewriter:
         numbers, (n, k) = self._tensors[weight.numbers], weight.shape
         if weight.zero or k % 2 or not isinstance(numbers, PackedTensor):
             return None
-        codes = Tensor(_BYTES, (n, k // 2), functools.partial(_swapped, numbers, (n, k // 2)))
+        codes = SwappedHalves(numbers, BYTES, (n, k // 2))
         scales = self._scales(weight, (n, k // numbers.shape[-1]))
         return _NF4_PRODUCT, [self._named(weight.numbers, codes), scales], {"quant_type": 1}
 
@@ -248,34 +248,31 @@ class _Rewriter:
         blocks = k // block_size
         middle = 2 ** (bits - 1) if is_signed else 0
         sizes = n, blocks, block_size * bits // 8
-        codes = Tensor(_BYTES, sizes, functools.partial(_codes, numbers, sizes, middle))
+        codes = BlockBytes(numbers, BYTES, sizes, middle)
         names = [self._named(weight.numbers, codes), self._scales(weight, (n, blocks))]
         if weight.zero:
-            zeros = functools.partial(_packed_zeros, sizes=weight.scale_sizes, middle=middle, bits=bits)
-            names.append(self._entered(weight.zero, zeros, (n, -(-blocks * bits // 8)), _BYTES))
+            zero, row = self._tensors[weight.zero], (n, -(-blocks * bits // 8))
+            names.append(self._named(weight.zero, PackedZeros(zero, BYTES, row, weight.scale_sizes, middle, bits)))
         return _BLOCK_PRODUCT, names, {"bits": bits}
 
     def _scales(self, weight: _Weight, sizes: tuple[int, ...]) -> str:
         """The name of the scales, in the type of the product."""
-        return self._entered(weight.scale, lambda x: x.reshape(sizes).astype(weight.dtype), sizes, weight.dtype)
+        return self._reshaped(weight.scale, sizes, weight.dtype)
 
-    def _entered(
-        self, name: str, change: Callable[[np.ndarray], np.ndarray], sizes: tuple[int, ...], dtype: Any = None
-    ) -> str:
-        """The name of a constant in another form."""
+    def _reshaped(self, name: str, sizes: tuple[int, ...], dtype: np.dtype) -> str:
+        """The name of a constant in another shape and type."""
         tensor = self._tensors[name]
-        kind = tensor.dtype if dtype is None else dtype
-        if kind == tensor.dtype and tensor.shape == sizes and not isinstance(tensor, PackedTensor):
+        if dtype == tensor.dtype and tensor.shape == sizes:
             return name
-        return self._named(name, Tensor(kind, sizes, lambda: change(tensor.load())))
+        return self._named(name, Reshaped(tensor, dtype, sizes))
 
-    def _named(self, name: str, tensor: Tensor) -> str:
-        """Adds a constant under the name of the one that it is made of, or one like it where others read that."""
+    def _named(self, name: str, form: Form) -> str:
+        """Adds a constant in another form, under its own name, or one like it where others read that."""
         unused, count = name, 1
         while (len(self._readers[name]) > 1 or self._uses[name] > 1) and unused in self._taken:
             unused, count = f"{name}_{count}", count + 1
         self._taken.add(unused)
-        self._changed[unused] = tensor
+        self._changed[unused] = form.tensor
         return unused
 
 
@@ -311,30 +308,3 @@ def _layout(sizes: tuple[int, ...], scale: tuple[int, ...]) -> tuple[tuple[int, 
     if len(several) == 1:
         return (scale[several[0]],), several[0], 0
     return (scale, repeated[0], sizes[repeated[0]]) if len(repeated) == 1 else None
-
-
-def _repeated(x: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
-    """A zero point for each scale."""
-    return np.broadcast_to(x, sizes)
-
-
-def _codes(numbers: Tensor, sizes: tuple[int, ...], middle: int) -> np.ndarray:
-    """The bytes of numbers; those of signed ones count from the smallest."""
-    if isinstance(numbers, PackedTensor):
-        return (numbers.packed() ^ np.uint8(middle * 0x11)).reshape(sizes)
-    return (numbers.load().view(_BYTES) ^ np.uint8(middle)).reshape(sizes)
-
-
-def _packed_zeros(x: np.ndarray, sizes: tuple[int, ...], middle: int, bits: int) -> np.ndarray:
-    """The zero points of each row as bytes, the low bits first."""
-    zeros = (np.broadcast_to(x, sizes).astype(np.int16) + middle).astype(_BYTES).reshape(sizes[0], -1)
-    if bits == 8:
-        return zeros
-    zeros = np.pad(zeros, ((0, 0), (0, zeros.shape[1] % 2)))
-    return zeros[:, ::2] | zeros[:, 1::2] << 4
-
-
-def _swapped(numbers: PackedTensor, sizes: tuple[int, ...]) -> np.ndarray:
-    """The bytes of numbers, their two halves swapped."""
-    codes = numbers.packed().reshape(sizes)
-    return codes >> 4 | codes << 4

@@ -10,6 +10,7 @@ from jaxops.frontend.loading import BoundModel, Operators, Options, load_model, 
 from jaxops.model import Model
 from jaxops.openvino.bind import bind
 from jaxops.openvino.compressed_weights import with_compressed_weights
+from jaxops.openvino.constant_forms import ways_back
 from jaxops.openvino.ir import Net
 from jaxops.openvino.open import Readable, open_ir
 from jaxops.openvino.origin import Origin
@@ -40,11 +41,12 @@ def load(
         sizes = options.get("sizes") or ()
         graph, declared = read(opened, sizes)
         graph = extraction.of(graph, lambda names: {name: declared[name] for name in names if name in declared})
+        graph = with_compressed_weights(bind(graph, opened.where, operators))
         return BoundModel(
-            graph=with_compressed_weights(bind(graph, opened.where, operators)),
+            graph=graph,
             opsets=opsets(opened.net),
             description=f"OpenVINO IR {opened.net.version}",
-            origin=functools.partial(Origin, opened.source, opened.weights, tuple(sizes), extraction),
+            origin=functools.partial(Origin, opened.source, opened.weights, tuple(sizes), extraction, ways_back(graph)),
         )
 
     return load_model(model, bound, options)

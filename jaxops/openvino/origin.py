@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,15 @@ from jaxops.openvino.save import save
 class Origin:
     """The source of a model: an .xml, read again when it is needed, or its bytes; and the weights beside it.
 
-    sizes: the names of sizes that the caller fixed. extraction: the part that was loaded. values: of inputs that have
-    one for good.
+    sizes: the names of sizes that the caller fixed. extraction: the part that was loaded. ways_back: see
+    `jaxops.openvino.constant_forms`. values: of inputs that have one for good.
     """
 
     source: Path | bytes
     weights: Weights
     sizes: Collection[str]
     extraction: Extraction
+    ways_back: Mapping[str, Callable[[np.ndarray], np.ndarray]]
     values: Mapping[str, Any]
 
     def tensors(self, inputs: Mapping[str, Any], dtypes: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,4 +58,4 @@ class Origin:
         """Writes the IR with other weights: see `jaxops.openvino.save`."""
         text = self.text()
         ir = dataclasses.replace(open_ir(text), weights=self.weights)
-        save(path, ir, text, graph, weights, dtypes, original, self.sizes)
+        save(path, ir, text, graph, weights, dtypes, original, self.sizes, self.ways_back)

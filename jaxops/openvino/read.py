@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -246,6 +246,11 @@ class _Net:
         return expand(self._reader, layer, node)
 
 
+def places_of(names: Mapping[Place, str]) -> dict[str, Place]:
+    """The place where each value is made; others that have its name pass it on, such as an Assign."""
+    return {name: place for place, name in reversed(list(names.items()))}
+
+
 def is_constant(layer: Layer) -> bool:
     """Returns True for a layer whose value the file has."""
     return layer.type.lower() in ("const", "constant")
@@ -267,13 +272,12 @@ def _declared(name: str, port: Port) -> Value:
 
 def _converted(tensor: Tensor, dtype: np.dtype) -> Tensor:
     """The tensor in another type; the file keeps its own."""
-    part = tensor.part
-    return Tensor(
-        dtype,
-        tensor.shape,
-        lambda: tensor.load().astype(dtype),
-        None if part is None else lambda index: part(index).astype(dtype),
-    )
+    part = None if tensor.part is None else functools.partial(_read_as, dtype, tensor.part)
+    return Tensor(dtype, tensor.shape, functools.partial(_read_as, dtype, tensor.load), part)
+
+
+def _read_as(dtype: np.dtype, read: Callable[..., np.ndarray], *index: tuple[slice, ...]) -> np.ndarray:
+    return read(*index).astype(dtype)
 
 
 def _scope(name: str, modules: Collection[str]) -> str:

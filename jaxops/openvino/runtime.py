@@ -12,7 +12,10 @@ from jaxops.errors import UnsupportedError
 from jaxops.frontend.extraction import Extraction
 from jaxops.openvino.linked import Place
 from jaxops.openvino.open import Opened
-from jaxops.openvino.read import Reader, is_constant
+from jaxops.openvino.read import Reader, is_constant, places_of
+
+# The plugin would round the input of a product with compressed weights to 8 bits.
+_EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 
 
 def tensors(
@@ -32,7 +35,7 @@ def tensors(
     reader = Reader(opened.weights, opened.where, sizes)
     graph = extraction.of(reader.graph(opened.net), lambda names: {})
     linked, names = reader.nets[0]
-    places = {name: place for place, name in names.items()}
+    places = places_of(names)
     counts = Counter(layer.name for layer in opened.net.layers)
     weights = None
     if any(map(is_constant, opened.net.layers)):
@@ -60,8 +63,9 @@ def tensors(
             parameters.append(openvino.op.Parameter(openvino.Type(value.dtype), openvino.PartialShape(value.shape)))
             source.replace(parameters[-1].output(0))
         results = [openvino.op.Result(each) for each in asked.values()]
-        part = openvino.Model(results, model.get_sinks(), parameters, "part")
-        compiled = openvino.compile_model(part, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+        # Variables are inputs here, so what assigns them is no part of it.
+        part = openvino.Model(results, parameters, "part")
+        compiled = openvino.compile_model(part, "CPU", _EXACT)
         values = compiled(list(inputs.values()))
     except (RuntimeError, TypeError) as error:
         lines = [line for line in str(error).splitlines() if line.strip()]

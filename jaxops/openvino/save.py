@@ -7,7 +7,7 @@ file has. Where something else made it, such as a layer that computes on constan
 import copy
 import os
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -24,7 +24,7 @@ from jaxops.openvino.element_types import ElementType, element_type, name_of
 from jaxops.openvino.ir import Layer, Net
 from jaxops.openvino.linked import Linked, Place
 from jaxops.openvino.open import Opened, Weights
-from jaxops.openvino.read import Reader, is_constant, is_decompression
+from jaxops.openvino.read import Reader, is_constant, is_decompression, places_of
 
 # Constants begin at multiples of this, as a program that maps the file likes it.
 _ALIGNMENT = 64
@@ -38,13 +38,14 @@ def save(
     weights: Mapping[str, Any],
     dtypes: Mapping[str, np.dtype],
     original: Mapping[str, Any],
-    sizes: Collection[str] = (),
+    sizes: Collection[str],
+    ways_back: Mapping[str, Callable[[np.ndarray], np.ndarray]],
 ) -> None:
     """Writes an IR with other weights: its XML, and a `.bin` of the same name beside it.
 
     text: the XML of `opened`. graph: the model's, which says where each weight belongs. weights: by name, of any type;
-    dtypes: their types in the model; original: the weights that the file has; sizes: as `read` takes them. What was
-    there is replaced at the end.
+    dtypes: their types in the model; original: the weights that the file has; sizes: as `read` takes them; ways_back:
+    makes the numbers of the file of constants in another form, by name. What was there is replaced at the end.
     Raises ArgumentError for a path that does not end in .xml, UnsupportedError for a new weight that the file has no
     place for.
     """
@@ -54,7 +55,7 @@ def save(
             f"save: an OpenVINO IR is an .xml and a .bin beside it; give a path that ends in .xml, not '{path}'"
         )
     edited = _Edited(opened, ElementTree.fromstring(text))
-    _Places(edited, opened, graph, weights, dtypes, original, sizes).write()
+    _Places(edited, opened, graph, weights, dtypes, original, sizes, ways_back).write()
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
         xml, data = Path(scratch) / "model.xml", Path(scratch) / "model.bin"
         with data.open("wb") as file:
@@ -189,9 +190,10 @@ class _Places:
         dtypes: Mapping[str, np.dtype],
         original: Mapping[str, Any],
         sizes: Collection[str],
+        ways_back: Mapping[str, Callable[[np.ndarray], np.ndarray]],
     ) -> None:
         self._edited, self._graph, self._dtypes = edited, graph, dtypes
-        self._weights, self._original = weights, original
+        self._weights, self._original, self._ways_back = weights, original, ways_back
         self._params = _params(graph)  # the name of a value → that of the parameter
         reader = Reader(opened.weights, opened.where, sizes)
         reader.graph(opened.net)
@@ -221,6 +223,11 @@ class _Places:
         self._placed.add(self._params[name])
         return np.asarray(self._weights[self._params[name]])
 
+    def _numbers(self, name: str) -> np.ndarray:
+        """The weight as the file has it."""
+        values = self._values(name)
+        return self._ways_back[name](values) if name in self._ways_back else values
+
     def _constants(self, linked: Linked, names: Mapping[Place, str]) -> None:
         """Writes the weights that are Constants, decompressed or not. One that is both is written twice if these differ
         now."""
@@ -235,9 +242,10 @@ class _Places:
                 constant = linked.sources[layer.id, 0][0]
                 claims.setdefault(constant, {}).setdefault(names[layer.id, 0], []).append((layer.id, 0))
         for constant, readers in claims.items():
-            layer, contents = linked.layers[constant], {name: self._values(name) for name in readers}
+            self._placed.update(self._params[name] for name in readers)
             if all(self._is_original(self._params[name]) for name in readers):
                 continue
+            layer, contents = linked.layers[constant], {name: self._numbers(name) for name in readers}
             element = element_type(layer.data["element_type"], layer.title)
             first, *others = readers
             self._edited.put(layer, contents[first])
@@ -271,11 +279,12 @@ class _Places:
 
     def _untied(self, linked: Linked, names: Mapping[Place, str]) -> None:
         """Writes the weights of modules that share a Constant in the file, where they are others now."""
-        places = {name: place for place, name in names.items()}
+        places = places_of(names)
+        elsewhere = places.keys() | self._ways_back.keys()
         for node, layer in _layers(self._graph.nodes, linked, places):
             for position, name in enumerate(node.inputs):
                 source = linked.sources.get((layer.id, position))
-                if source is None or name not in self._params or name in places or names[source] not in self._params:
+                if source is None or name not in self._params or name in elsewhere or names[source] not in self._params:
                     continue
                 values = self._values(name)
                 if not _are_equal(values, self._values(names[source])):

@@ -11,6 +11,10 @@ from jaxops.openvino.ir import Layer
 from jaxops.openvino.linked import Linked
 from jaxops.openvino.schemas import find_schema, opset_of
 
+VARIABLE_LAYERS = ("readvalue", "assign")
+# Why a variable in a body is refused.
+OUTSIDE_ONLY = "jaxops has variables outside of the bodies of If, Loop and TensorIterator only"
+
 
 class ReadAndAssign(NamedTuple):
     """A variable. value: its type and sizes; free ones are None."""
@@ -27,12 +31,9 @@ def pairs(linked: Linked, where: str, is_body: bool) -> list[ReadAndAssign]:
     Raises ModelError for a variable without one ReadValue and one Assign, or of which nothing says the type or the
     value to begin with; UnsupportedError in a body, and for an opset that does not have the operation.
     """
-    reads, assigns = linked.of_type("readvalue"), linked.of_type("assign")
+    reads, assigns = (linked.of_type(name) for name in VARIABLE_LAYERS)
     for layer in (*reads, *assigns) if is_body else ():
-        raise UnsupportedError(
-            f"{where}: {layer.title} stands in a body of If, Loop or TensorIterator; jaxops has variables outside of "
-            "bodies only"
-        )
+        raise UnsupportedError(f"{where}: {layer.title} stands in a body; {OUTSIDE_ONLY}")
     reads_by_name, assigns_by_name = _by_name(reads, where), _by_name(assigns, where)
     for by_name, counterparts, missing in (
         (reads_by_name, assigns_by_name, "Assign"),

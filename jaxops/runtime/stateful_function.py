@@ -74,6 +74,12 @@ class StatefulFunction(ModelFunction):
             return super().call(weights, inputs, named, rng, outputs, prepares)
         return self._split(super().call(weights, inputs, named, rng, self._with_afters(outputs), prepares), outputs)
 
+    def bind_inputs(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the inputs by name, checked. Those of the variables may come as a `state`."""
+        if len(inputs) <= len(self._formals):
+            inputs, named, _ = self._with_state(inputs, named)
+        return super().bind_inputs(inputs, named)
+
     def init(self, params: Mapping[str, Any], inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the state to begin with."""
         state: dict[str, Any] = {}

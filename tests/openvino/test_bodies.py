@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 from openvino_files import File, assert_close, outputs_of, run_by_plugin
+from openvino_models import iterator, loop
 
 from jaxops.errors import ModelError
 from jaxops.openvino import load
@@ -42,29 +43,6 @@ def test_if(first_id):
         np.testing.assert_array_equal(jax.jit(model.apply)(model.params, np.array(chosen), values), expected)
 
 
-def iterator(start, end, stride, part_size, axis=1):
-    """x is read in slices; each is added to a running sum of its elements' size, and all sums are joined."""
-    body = File()
-    part = body.parameter([1, part_size, 2])
-    total = body.parameter([1, part_size, 2])
-    body.result(body.layer("Add", 1, [part, total]))
-    slices = f'axis="{axis}" start="{start}" end="{end}" stride="{stride}" part_size="{part_size}"'
-    maps = (
-        f'<port_map><input external_port_id="0" internal_layer_id="0" {slices}/>'
-        '<input external_port_id="1" internal_layer_id="1"/>'
-        '<output external_port_id="2" internal_layer_id="3"/>'
-        f'<output external_port_id="3" internal_layer_id="3" {slices}/></port_map>'
-        f'<back_edges><edge from-layer="3" to-layer="1"/></back_edges><body>{body.net}</body>'
-    )
-    file = File()
-    x = file.parameter([1, 6, 2], name="x")
-    zero = file.constant(np.zeros((1, part_size, 2), "f4"))
-    layer, port = file.layer("TensorIterator", 1, [x, zero], {}, 2, body=maps)
-    file.result((layer, port))
-    file.result((layer, port + 1))
-    return file
-
-
 @pytest.mark.parametrize("slices", [(0, -1, 1, 1), (-1, 0, -1, 1), (0, -1, 2, 2), (0, -1, 3, 3)], ids=str)
 def test_tensor_iterator(slices):
     model = agrees(iterator(*slices), X)
@@ -77,37 +55,6 @@ def test_slices_that_end_before_the_axis_does():
     last, joined = outputs_of(load(iterator(1, 3, 1, 1).xml, weights=iterator(1, 3, 1, 1).bin), [X])
     np.testing.assert_array_equal(joined, np.cumsum(X[:, 1:4], 1))
     np.testing.assert_array_equal(last, joined[:, -1:])
-
-
-def loop(trip_count, while_below=None):
-    """Doubles x until the trip count, or until its first element reaches a bound; gives numbers of iterations too."""
-    body = File()
-    number, state = body.parameter([1], "i8"), body.parameter([1])
-    two = body.constant(np.array([2], "f4"))
-    doubled = body.layer("Multiply", 1, [state, two])
-    body.result(doubled)
-    result = len(body.layers) - 1
-    go_on = body.constant(np.array([True]))
-    if while_below is not None:
-        go_on = body.layer("Less", 1, [doubled, body.constant(np.array([while_below], "f4"))])
-    body.result(go_on)
-    condition = len(body.layers) - 1
-    body.result(body.layer("Convert", 1, [number], {"destination_type": "f32"}))
-    maps = (
-        '<port_map><input external_port_id="-1" internal_layer_id="0" purpose="current_iteration"/>'
-        f'<input external_port_id="2" internal_layer_id="1"/>'
-        f'<output external_port_id="-1" internal_layer_id="{condition}" purpose="execution_condition"/>'
-        f'<output external_port_id="3" internal_layer_id="{result}"/>'
-        f'<output external_port_id="4" internal_layer_id="{len(body.layers) - 1}" axis="0" start="0" end="-1" '
-        'stride="1" part_size="1"/></port_map>'
-        f'<back_edges><edge from-layer="{result}" to-layer="1"/></back_edges><body>{body.net}</body>'
-    )
-    file = File(weights=body.weights)
-    count, go = file.constant(np.array([trip_count])), file.constant(np.array([True]))
-    layer, port = file.layer("Loop", 5, [count, go, file.parameter([1], name="x")], {}, 2, body=maps)
-    file.result((layer, port))
-    file.result((layer, port + 1))
-    return file
 
 
 @pytest.mark.parametrize(("trip_count", "bound", "expected"), [(3, None, 3), (0, None, 0), (9, 20.0, 5), (-1, 50.0, 6)])

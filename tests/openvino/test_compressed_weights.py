@@ -1,13 +1,15 @@
 """Compressed weights, as NNCF writes them: they stay as small as they are in the file, and products are OpenVINO's."""
 
+import pickle
+
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from openvino_files import File, assert_close, outputs_of, run_by_plugin
+from openvino_files import REASON, File, assert_close, outputs_of, run_by_plugin, written_files, written_package
 
-from jaxops.errors import ShapeError
+from jaxops.errors import ShapeError, UnsupportedError
 from jaxops.kernels.matmul import block_quantized
 from jaxops.openvino import load
 from jaxops.openvino.element_types import NF4
@@ -224,3 +226,88 @@ def test_gradients_and_export():
     assert_close(
         [np.asarray(jax.tree.leaves(exported.call(model.params, row((5, K))))[0])], outputs_of(model, [row((5, K))])
     )
+
+
+def in_form(element, sizes, has_zero, seed):
+    """A file with a weight of random codes and zero points."""
+    codes, by = random(element.replace("nf4", "u4"), sizes, seed), scales((*sizes[:-1], 1)) * np.float16(seed)
+    zero = random(element, (*sizes[:-1], 1), seed + 1) if has_zero else None
+    return compressed(element, codes, by, zero, shape=(N, sizes[1] * sizes[2]) if len(sizes) == 3 else None)
+
+
+FORMS = [
+    *[("u4", (N, 3, 32), True), ("i4", (N, 2, 32), False), ("i4", (N, 2, 32), True), ("u8", (N, 2, 32), True)],
+    *[("u8", (N, K), True), ("i8", (N, K), False), ("u4", (N, K), True), ("nf4", (N, 2, 32), False)],
+]
+
+
+@pytest.mark.parametrize(("element", "sizes", "has_zero"), FORMS)
+def test_other_weights_are_saved_in_the_form_of_the_file(tmp_path, element, sizes, has_zero):
+    """Zero points are parameters too, where a caller says so."""
+    if len(sizes) == 3 and sizes[1] == 3:  # an odd number of zero points in a row
+        sizes = (N, 3, 32)
+    k = sizes[-1] * (sizes[1] if len(sizes) == 3 else 1)
+    files = [in_form(element, sizes, has_zero, seed) for seed in (1, 2)]
+    for file in files:
+        file.layers = [text.replace(f"{N},{K}", f"{N},{k}") for text in file.layers]
+    zeros = {"static": {"fc.weight/zero_point": False}} if has_zero else {}
+    model, x = load(written_files(files[0], tmp_path), **zeros), row((3, k))
+    other = load(files[1].xml, weights=files[1].bin, **zeros)
+    model.save(tmp_path / "tuned.xml", other.params)
+    again = load(tmp_path / "tuned.xml", **zeros)
+    for name, value in other.params.items():
+        np.testing.assert_array_equal(again.params[name], value)
+    assert_close(outputs_of(again, [x]), outputs_of(other, [x]), 1e-6)
+    pickle.loads(pickle.dumps(model)).save(tmp_path / "same.xml")
+    assert_close(outputs_of(load(tmp_path / "same.xml"), [x]), outputs_of(model, [x]), 1e-6)
+
+
+def test_zero_points_that_share_a_place_in_the_file(tmp_path):
+    codes, by = random("u4", (N, K // GROUP, GROUP)), scales((N, K // GROUP, 1))
+    file = compressed("u4", codes, by, np.uint8([[[7]]]), shape=(N, K))
+    name = "fc.weight/zero_point"
+    model, x = load(written_files(file, tmp_path), static={name: False}), row()
+    zeros = np.full_like(model.params[name], 0x33)
+    model.save(tmp_path / "tuned.xml", {**model.params, name: zeros})
+    floats = ((codes - np.float32(3)) * np.float32(by)).reshape(N, K)
+    assert_close(outputs_of(load(tmp_path / "tuned.xml"), [x]), [x @ floats.T], 1e-5)
+    zeros[0] = 0x34
+    with pytest.raises(
+        UnsupportedError, match=r"zero points that differ have one place in the file, a constant of sha"
+    ):
+        model.save(tmp_path / "other.xml", {**model.params, name: zeros})
+
+
+def codebook(element="u4", count=16):
+    """A file whose weight is looked up in a table."""
+    file = File()
+    source = file.parameter([3, K])
+    table = file.constant(np.linspace(-1, 1, count, dtype="f4"), name="fc.table")
+    weight = constant(file, random(element, (N, K)), element, "fc.weight")
+    weight = file.layer("Gather", 8, [table, weight, file.constant(np.int64(0))], {"batch_dims": 0})
+    weight = file.layer("Multiply", 1, [weight, file.constant(np.float32(scales((N, 1))))], {"auto_broadcast": "numpy"})
+    file.result(file.layer("MatMul", 1, [source, weight], {"transpose_a": False, "transpose_b": True}))
+    return file
+
+
+WRITTEN = {
+    "blocks": (lambda: in_form("u4", (N, 2, 32), True, 1), "jo.microsoft.matmul_nbits("),
+    "channels": (lambda: in_form("u8", (N, K), True, 1), "jo.dequantize_linear("),
+    "quantiles": (lambda: in_form("nf4", (N, 2, 32), False, 1), "jo.microsoft.matmul_bnb4("),
+    "codebook": (codebook, "jo.gather("),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_package_and_a_comparison(tmp_path, name):
+    make, call = WRITTEN[name]
+    model, x = loaded(make()), row()
+    module, text = written_package(model, tmp_path / "net")
+    assert call in text
+    params = module.load_params()
+    assert sum(v.nbytes for v in jax.tree.leaves(params)) == sum(v.nbytes for v in model.params.values())
+    assert_close([np.asarray(module.apply(params, x))], outputs_of(model, [x]), 1e-6)
+    pytest.importorskip("openvino", reason=REASON)
+    report = model.compare(x, atol=1e-3)
+    assert report.agrees, str(report)
+    assert report.rows[-1].operator == "MatMul"

@@ -7,7 +7,7 @@ from unittest import mock
 import ml_dtypes
 import numpy as np
 import pytest
-from openvino_files import REASON, File, assert_close, outputs_of
+from openvino_files import REASON, File, assert_close, outputs_of, written_files
 
 from jaxops.errors import ArgumentError
 from jaxops.openvino import load
@@ -22,12 +22,6 @@ def by_openvino(xml, *inputs):
         compiled = core.compile_model(core.read_model(str(xml)), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
         results = compiled(list(inputs))
     return [np.array(results[port]) for port in compiled.outputs]
-
-
-def write(file, folder, name="model"):
-    (folder / f"{name}.xml").write_bytes(file.xml)
-    (folder / f"{name}.bin").write_bytes(file.bin)
-    return folder / f"{name}.xml"
 
 
 def doubled(model):
@@ -58,7 +52,7 @@ def file():
 
 
 def test_openvino_reads_what_is_saved(file, tmp_path):
-    path = write(file, tmp_path)
+    path = written_files(file, tmp_path)
     model, x = load(path), np.ones((2, 3), "f4")
     assert {"w", "b"} <= model.params.keys()
     agrees(model, doubled(model), tmp_path / "tuned.xml", x)
@@ -71,7 +65,7 @@ def test_openvino_reads_what_is_saved(file, tmp_path):
 
 
 def test_a_model_may_be_saved_over_itself_and_unchanged_weights_are_copied(file, tmp_path):
-    path = write(file, tmp_path)
+    path = written_files(file, tmp_path)
     model, x = load(path), np.ones((2, 3), "f4")
     expected = np.asarray(model(x))
     model.save(path)
@@ -81,7 +75,7 @@ def test_a_model_may_be_saved_over_itself_and_unchanged_weights_are_copied(file,
 
 
 def test_the_path_ends_in_xml(file, tmp_path):
-    model = load(write(file, tmp_path))
+    model = load(written_files(file, tmp_path))
     with pytest.raises(ArgumentError, match=r"give a path that ends in \.xml, not '.*tuned\.onnx'"):
         model.save(tmp_path / "tuned.onnx")
 
@@ -93,7 +87,7 @@ def test_constants_of_one_offset_are_two_parameters(tmp_path):
     b = file.constant(np.array([[1, 2]], "f4"), name="b")
     file.layers[b[0]] = file.layers[b[0]].replace('offset="8"', 'offset="0"')
     file.result(file.layer("Multiply", 1, [file.layer("Add", 1, [x, a]), b]))
-    model = load(write(file, tmp_path))
+    model = load(written_files(file, tmp_path))
     params = {"a": model.params["a"], "b": model.params["b"] * 3}
     agrees(model, params, tmp_path / "tuned.xml", np.ones((2, 2), "f4"))
     # Unchanged, they share their bytes again.
@@ -109,7 +103,7 @@ def test_a_constant_that_is_read_in_two_types_becomes_two_where_these_differ(tmp
     wide = file.layer("Convert", 1, [w], {"destination_type": "f32"}, body=rt)
     file.result(file.layer("Add", 1, [x, wide]))
     file.result(file.layer("Add", 1, [h, w]))
-    model = load(write(file, tmp_path))
+    model = load(written_files(file, tmp_path))
     assert len(model.params) == 2
     inputs = np.ones(2, "f4"), np.ones(2, "f2")
     agrees(model, doubled(model), tmp_path / "both.xml", *inputs)
@@ -125,7 +119,7 @@ def test_a_weight_that_modules_share_in_the_file_becomes_two(tmp_path):
     wide = file.layer("Convert", 1, [w], {"destination_type": "f32"}, body=rt)
     y = file.layer("Add", 1, [x, wide], name="__module.a/aten::add/Add")
     file.result(file.layer("Multiply", 1, [y, wide], name="__module.b/aten::mul/Multiply"))
-    model = load(write(file, tmp_path))
+    model = load(written_files(file, tmp_path))
     assert len(model.params) == 2
     params = {name: value * (2 + i) for i, (name, value) in enumerate(model.params.items())}
     agrees(model, params, tmp_path / "tuned.xml", np.ones((1, 2), "f4"))
@@ -136,7 +130,7 @@ def test_a_weight_that_a_layer_computes_becomes_a_constant(tmp_path):
     x = file.parameter([3], name="x")
     w = file.layer("Convert", 1, [file.constant(np.arange(3, dtype="i4"))], {"destination_type": "f32"}, name="made")
     file.result(file.layer("Multiply", 1, [x, w]))
-    model = load(write(file, tmp_path))
+    model = load(written_files(file, tmp_path))
     assert list(model.params) == ["made"]
     agrees(model, {"made": np.array([5, 6, 7], "f4")}, tmp_path / "tuned.xml", np.ones(3, "f4"))
     assert list(load(tmp_path / "tuned.xml").params) == ["made"]
@@ -195,7 +189,7 @@ def test_weights_of_four_bits_are_packed_again(tmp_path):
     )
     wide = file.layer("Convert", 1, [w], {"destination_type": "f32"})
     file.result(file.layer("MatMul", 1, [x, wide], {"transpose_a": False, "transpose_b": False}))
-    model = load(write(file, tmp_path))
+    model = load(written_files(file, tmp_path))
     ((name, weight),) = model.params.items()
     tuned = {name: np.asarray(weight)[::-1].copy()}
     agrees(model, tuned, tmp_path / "tuned.xml", np.ones((2, 64), "f4"))

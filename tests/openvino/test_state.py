@@ -7,48 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from openvino_files import REASON, File, assert_close
+from openvino_files import REASON, File, assert_close, written_package
+from openvino_models import cache, counter, variable
 
 from jaxops.errors import ModelError, SignatureError, UnsupportedError
 from jaxops.openvino import check, load
 
 PORT = "<dim>-1</dim>"
-
-
-def variable(name, shape, dtype="f32"):
-    return {"variable_id": name, "variable_shape": shape, "variable_type": dtype}
-
-
-def counter(*, first=True, late=False):
-    """y = before + x; the next value is 2 * y. late: the Assign stands before the ReadValue."""
-    file = File("counter")
-    x = file.parameter([2], name="x")
-    start = [file.layer("Multiply", 1, [x, file.constant(np.float32(10))])] if first else []
-    layers = [file.layer("ReadValue", 6, start, variable("count", "2"))]
-    total = file.layer("Add", 1, [layers[0], x])
-    file.layer("Assign", 6, [file.layer("Add", 1, [total, total])], variable("count", "2"))
-    file.result(total)
-    if late:
-        file.layers.reverse()
-    return file
-
-
-def cache():
-    """An empty cache of as many rows as x grows by what it is given, its rows in another order at each step."""
-    file = File("cache")
-    x, rows = file.parameter(["?", "?", 3], name="x"), file.parameter(["?"], "i4", name="beam_idx")
-    size = file.layer("ShapeOf", 3, [x], {"output_type": "i64"})
-    zero, axis = file.constant(np.array([0], "i8")), file.constant(np.int64(0))
-    batch = file.layer("Gather", 8, [size, zero, axis], {"batch_dims": 0})
-    none = file.layer("Subtract", 1, [batch, batch])  # with a constant, the plugin refuses what does not have size 0
-    sizes = file.layer("Concat", 1, [batch, none, file.constant(np.array([3], "i8"))], {"axis": 0})
-    empty = file.layer("Broadcast", 3, [file.constant(np.float32(0)), sizes], {"mode": "numpy"})
-    before = file.layer("ReadValue", 6, [empty], variable("past", "?,?,3"))
-    chosen = file.layer("Gather", 8, [before, rows, axis], {"batch_dims": 0})
-    after = file.layer("Concat", 1, [chosen, x], {"axis": 1})
-    file.layer("Assign", 6, [after], variable("past", "?,?,3"))
-    file.result(file.layer("ReduceSum", 1, [after, file.constant(np.array([1], "i8"))], {"keep_dims": False}))
-    return file
 
 
 def request_of(file):
@@ -227,7 +192,10 @@ def test_what_is_not_supported():
     maps = maps.replace("</X", "</then", 1).replace("</X", "</else", 1).replace('type="Parameter"', 'type="Const"')
     file = File()
     file.result(file.layer("If", 8, [file.parameter([], "?")], body=maps))
-    with pytest.raises(UnsupportedError, match="stands in a body of If, Loop or TensorIterator"):
+    with pytest.raises(
+        UnsupportedError,
+        match="stands in a body; jaxops has variables outside of the bodies of If, Loop and TensorIterator only",
+    ):
         load(file.xml)
 
 
@@ -241,3 +209,49 @@ def test_a_first_value_of_another_type():
 
 def test_check_knows_variables():
     assert not check(counter().xml).missing
+
+
+def test_a_model_says_what_its_variables_are():
+    model = load(cache().xml, weights=cache().bin)
+    lines = str(model).splitlines()
+    assert [line.split()[:2] for line in lines[2:6]] == [
+        ["in", "x:"],
+        ["in", "beam_idx:"],
+        ["var", "past:"],
+        ["out", "ReduceSum_16:"],
+    ]
+    assert lines[4] == "  var  past: float32[past_0, past_1, 3]"
+    counted = load(counter().xml, weights=counter().bin)
+    assert repr(counted) == (
+        "<jaxops.Model 'counter': (x: float32[2]) → (Add_4: ?[…]), state (count: float32[2]), 4 nodes>"
+    )
+
+
+def test_comparing_and_summarizing_take_a_state():
+    file = counter()
+    model = load(file.xml, weights=file.bin)
+    state = {"count": np.array([3, 4], "f4")}
+    table = model.summary(*STEPS[0], state=state)
+    assert table.rows[0].nodes == 3  # what begins the state is not computed
+    with pytest.raises(SignatureError, match=r"the model has a state, count: float32\[2\]"):
+        model.compare(*STEPS[0])
+    request_of(file)  # or skips
+    report = model.compare(*STEPS[0], state=state)
+    assert report.agrees
+    assert {"Add", "Multiply"} <= {row.operator for row in report.rows}
+    assert (
+        load(cache().xml, weights=cache().bin)
+        .compare(np.ones((2, 1, 3), "f4"), np.array([1, 0], "i4"), state={"past": np.ones((2, 4, 3), "f4")})
+        .agrees
+    )
+
+
+def test_a_package_takes_variables_as_inputs_and_gives_them_as_outputs(tmp_path):
+    model = load(counter().xml, weights=counter().bin)
+    module, text = written_package(model, tmp_path / "net")
+    (x,), state = STEPS[0], {"count": np.array([3, 4], "f4")}
+    outputs = module.apply(module.load_params(), x, state["count"])
+    expected_state, expected = model.step(model.params, state, x)
+    np.testing.assert_array_equal(outputs[0], expected)
+    np.testing.assert_array_equal(outputs[1], expected_state["count"])
+    assert "count_next: Any" in text

@@ -1,35 +1,21 @@
 """`model.to_python` of an IR: a package of public calls, which needs no IR to run."""
 
-import importlib.util
 import re
 import sys
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-from openvino_files import File, single
+from openvino_files import File, single, written_package
 
 from jaxops.openvino import load
-
-
-def package(model, folder):
-    """(the module that is written, its text)"""
-    model.to_python(folder)
-    path = next(Path(folder).glob("*.py"))
-    spec = importlib.util.spec_from_file_location("written", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module, path.read_text()
 
 
 def written(folder, op_type, opset, operands, attributes=None, outputs=1, *, free=False):
     """The text of the package of one operation, whose results are asserted to be those of the model."""
     file, inputs = single(op_type, opset, operands, attributes, outputs, free=free)
     model = load(file.xml, weights=file.bin)
-    module, text = package(model, folder)
+    module, text = written_package(model, folder)
     results, expected = module.apply(module.load_params(), *inputs), model(*inputs)
     for mine, theirs in zip(jax.tree.leaves(results), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
@@ -97,7 +83,7 @@ def test_a_model_with_weights_of_modules_and_a_branch(tmp_path):
     bodies = f"{maps}<then_body>{inner.net}</then_body><else_body>{inner.net}</else_body>"
     file.result(file.layer("If", 8, [p, y], body=bodies, name="chosen"))
     model = load(file.xml, weights=file.bin)
-    module, text = package(model, tmp_path / "net")
+    module, text = written_package(model, tmp_path / "net")
     assert "OpenVINO IR 11" in text
     assert "jo.if_" in text
     inputs = np.array(True), ones(2, 3)

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from jaxops.errors import one_line
@@ -48,8 +48,9 @@ def model_overview(
     graph: Graph, description: str, inputs: Sequence[Value], params: Mapping[str, Tensor], cuts: Mapping[str, str]
 ) -> Overview:
     """The overview of a model."""
-    formals, results = (", ".join(map(str, values)) for values in (inputs, graph.outputs))
-    brief = f"<jaxops.Model {graph.name!r}: ({formals}) → ({results}), {len(graph.nodes)} nodes>"
+    formals, results, variables = (", ".join(map(str, values)) for values in _values(graph, inputs))
+    state = f", state ({variables})" if variables else ""
+    brief = f"<jaxops.Model {graph.name!r}: ({formals}) → ({results}){state}, {len(graph.nodes)} nodes>"
     return overview(_title(graph, description, params), _rows(graph, inputs, cuts), brief)
 
 
@@ -66,10 +67,23 @@ def _title(graph: Graph, description: str, params: Mapping[str, Tensor]) -> list
     return [f"model {graph.name or '(unnamed)'} · {description}", f"  {count}"]
 
 
+def _values(graph: Graph, inputs: Sequence[Value]) -> tuple[list[Value], list[Value], list[Value]]:
+    """The inputs and outputs that are none of variables, and the variables."""
+    variables = {variable.before: variable.name for variable in graph.variables}
+    afters = {variable.after for variable in graph.variables}
+    return (
+        [value for value in inputs if value.name not in variables],
+        [value for value in graph.outputs if value.name not in afters],
+        [replace(value, name=variables[value.name]) for value in inputs if value.name in variables],
+    )
+
+
 def _rows(graph: Graph, inputs: Sequence[Value], cuts: Mapping[str, str]) -> list[Row]:
-    """The inputs and outputs of a model, and the nodes before which it is cut."""
-    listed = [Row("in", v.name, v.type_text, f"static: {v.static}" if v.static else "") for v in inputs]
-    listed += [Row("out", v.name, v.type_text) for v in graph.outputs]
+    """The inputs, variables and outputs of a model, and the nodes before which it is cut."""
+    formals, results, variables = _values(graph, inputs)
+    listed = [Row("in", v.name, v.type_text, f"static: {v.static}" if v.static else "") for v in formals]
+    listed += [Row("var", v.name, v.type_text) for v in variables]
+    listed += [Row("out", v.name, v.type_text) for v in results]
     return listed + [Row("cut", f"before {node}", reason) for node, reason in cuts.items()]
 
 
