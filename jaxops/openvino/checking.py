@@ -9,9 +9,10 @@ from jaxops.openvino.ir import Layer
 from jaxops.openvino.linked import link
 from jaxops.openvino.open import Readable, open_ir
 from jaxops.openvino.schemas import opset_of
+from jaxops.openvino.variables import OUTSIDE_ONLY, VARIABLE_LAYERS
 
 # What becomes an input, an output, a constant, a variable or a loop, and asks for no function.
-_OF_GRAPHS = {"parameter", "result", "const", "constant", "readvalue", "assign", "if", "loop", "tensoriterator"}
+_OF_GRAPHS = {"parameter", "result", "const", "constant", *VARIABLE_LAYERS, "if", "loop", "tensoriterator"}
 
 
 def check(model: Readable) -> Check:
@@ -23,16 +24,18 @@ def check(model: Readable) -> Check:
     """
     opened = open_ir(model)
     counts: Counter[Row] = Counter()
-    nets = [opened.net]
+    nets = [(opened.net, False)]
     while nets:
-        net = nets.pop()
+        net, is_body = nets.pop()
         for layer in link(net, opened.where).needed:
-            nets += [body.net for body in layer.bodies.values() if body.net is not None]
-            counts[_row(layer)] += 1
+            nets += [(body.net, True) for body in layer.bodies.values() if body.net is not None]
+            counts[_row(layer, is_body)] += 1
     return Check.of(opened.net.name or "(unnamed)", counts)
 
 
-def _row(layer: Layer) -> Row:
+def _row(layer: Layer, is_body: bool) -> Row:
+    if is_body and layer.type.lower() in VARIABLE_LAYERS:
+        return Row(layer.type, layer.version, None, 0, "missing", OUTSIDE_ONLY)
     if layer.type.lower() in _OF_GRAPHS:
         return Row(layer.type, layer.version, None, 0, "function")
     try:
