@@ -99,6 +99,10 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "matrix_nms": {**NMS, "size": 20},
     "multiclass_nms": {**NMS, "iou_threshold": 0.4, "size": 20},
+    "multinomial": {
+        **{"probs": uniform(2, 5), "num_samples": 4, "convert_type": np.dtype(np.int32), "with_replacement": False},
+        **{"log_probs": True, "op_seed": 7},
+    },
     "nms_rotated": {
         **{"boxes": np.concatenate([boxes(2, 6), normal(2, 6, 1)], -1), "scores": uniform(2, 3, 6), "size": 12},
         **{"max_output_boxes_per_class": 3, "iou_threshold": 0.3, "score_threshold": 0.1},
@@ -114,6 +118,15 @@ CASES: dict[str, dict[str, Any]] = {
         **{"nms_thresh": 0.5, "feat_stride": 8, "min_size": 2, "ratio": (1.0, 2.0), "scale": (1.0,)},
     },
     "psroi_pooling": {"input": X, "coords": PIXELS, "output_dim": 1, "spatial_scale": 0.9, "group_size": 2},
+    "random_uniform": {
+        **{
+            "shape": (2, 3),
+            "min_val": np.array(-1, np.float32),
+            "max_val": np.array(2, np.float32),
+            "output_type": np.dtype(np.float32),
+        },
+        "global_seed": 5,
+    },
     "region_yolo": {
         **{"data": normal(2, 12, 2, 3), "axis": 1, "end_axis": 3, "coords": 4, "classes": 1, "num": 2},
     },

@@ -55,6 +55,14 @@ class ExactOperator(TolerantOperator):
         self.traits = dataclasses.replace(self.traits, precision="exact")
 
 
+class SeededOperator(TolerantOperator):
+    """An operation whose numbers follow from its seeds: it draws none."""
+
+    def __init__(self, schema: OpenVinoSchema, fn: Callable[..., Any] | None, opset: int) -> None:
+        super().__init__(schema, fn, opset)
+        self.draws = False
+
+
 class _Binder:
     def __init__(self, where: str, custom: Mapping[tuple[str, str], CustomOperator]) -> None:
         self.where, self.custom = where, custom
@@ -105,6 +113,8 @@ class _Binder:
         if key not in self.completed:  # most layers of a type say the same
             self.completed[key] = operator.complete(self.attributes(node, operator))
         attributes = self.completed[key]
+        if operator.draws and (attributes["global_seed"] or attributes["op_seed"]):
+            operator = tolerant(op_type, opset, SeededOperator)
         return self.checked(
             dataclasses.replace(node, operator=operator, attributes=attributes, outputs=_asked(node, operator))
         )

@@ -66,7 +66,7 @@ def tensors(
         # Variables are inputs here, so what assigns them is no part of it.
         part = openvino.Model(results, parameters, "part")
         compiled = openvino.compile_model(part, "CPU", _EXACT)
-        values = compiled(list(inputs.values()))
+        values = compiled([np.array(value) for value in inputs.values()])  # it takes no read-only scalars
     except (RuntimeError, TypeError) as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         raise UnsupportedError(f"OpenVINO does not run this model: {' '.join(lines[-2:])}") from error

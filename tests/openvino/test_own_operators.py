@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import openvino_cases
 import pytest
-from openvino_files import agrees, assert_close, gives, outputs_of, single
+from openvino_files import REASON, agrees, assert_close, gives, outputs_of, single, written_package
 
-from jaxops.errors import StaticError, UnsupportedError
+from jaxops.errors import ArgumentError, StaticError, UnsupportedError
 from jaxops.openvino import load, ops
 from jaxops.openvino.registry import find
 
@@ -80,3 +80,35 @@ def test_a_limit_that_only_a_call_knows():
     assert outputs_of(model, inputs)[0].shape == (6, 3)
     with pytest.raises(StaticError, match="max_output_boxes_per_class"):
         jax.jit(model)(*inputs)
+
+
+def random(**seeds):
+    """A model of a RandomUniform, its input, and what the function gives."""
+    attributes = {"output_type": "f32", "global_seed": 0, "op_seed": 0, **seeds}
+    file, inputs = single("RandomUniform", 8, [(np.array([2, 3]),), np.float32(-1), np.float32(4)], attributes)
+    return load(file.xml, weights=file.bin), inputs
+
+
+def test_random_numbers_of_a_key():
+    model, inputs = random()
+    key = jax.random.key(2)
+    with pytest.raises(ArgumentError, match="it needs a random key"):
+        model(*inputs)
+    numbers = model(*inputs, rng=key)
+    assert_close([np.asarray(numbers)], [np.asarray(model.apply(model.params, *inputs, rng=key))])
+    assert -1 <= numbers.min() < numbers.max() < 4
+    assert not np.array_equal(numbers, model(*inputs, rng=jax.random.key(3)))
+
+
+def test_random_numbers_of_seeds_need_no_key_and_are_compared(tmp_path):
+    model, inputs = random(op_seed=5)
+    expected = ops.random_uniform((2, 3), *inputs, output_type=np.float32, op_seed=5)
+    assert_close(outputs_of(model, inputs), [np.asarray(expected)])
+    np.testing.assert_array_equal(model(*inputs, rng=jax.random.key(0)), model(*inputs))
+    module, text = written_package(model, tmp_path / "net")
+    assert "jaxops.openvino.ops.random_uniform(" in text
+    np.testing.assert_allclose(module.apply({}, *inputs), expected, rtol=1e-6)
+    pytest.importorskip("openvino", reason=REASON)
+    report = model.compare(*inputs)
+    assert report.agrees
+    assert not report.rows[0].note

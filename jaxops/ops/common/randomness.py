@@ -29,7 +29,7 @@ def not_below(seed: int, share: Any, count: Dim) -> jax.Array:
     The numbers are drawn when the program runs, so the program holds none of them as a constant, and their count may be
     symbolic. share: a float32 scalar in [0, 1), traced.
     """
-    words = _mersenne_twister(seed, 2 * count)[: 2 * count].reshape(count, 2)
+    words = mersenne_twister(seed, 2 * count)[: 2 * count].reshape(count, 2)
     # NumPy makes a float64 of 27 bits of the first word and 26 of the second; each part is compared by itself.
     high, low = words[:, 0] >> 5, words[:, 1] >> 6
     scaled = share * np.float32(2**27)
@@ -39,7 +39,7 @@ def not_below(seed: int, share: Any, count: Dim) -> jax.Array:
     return (high > high_part) | ((high == high_part) & (low >= low_part))
 
 
-def _mersenne_twister(seed: int, count: Dim) -> Any:
+def mersenne_twister(seed: int, count: Dim) -> Any:
     """At least `count` words of MT19937, as NumPy seeds it; only the lowest 32 bits of `seed` count."""
     state = np.random.RandomState(seed % 2**32).get_state(legacy=False)["state"]["key"]
     turns = lax.iota(np.int32, -(-count // _WORDS))  # a `length` must be a number, the size of an operand need not

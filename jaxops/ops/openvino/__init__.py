@@ -12,6 +12,7 @@ from jaxops.ops.openvino.matrices import *
 from jaxops.ops.openvino.movement import *
 from jaxops.ops.openvino.prior_boxes import *
 from jaxops.ops.openvino.proposals import *
+from jaxops.ops.openvino.random_numbers import *
 from jaxops.ops.openvino.region_pooling import *
 from jaxops.ops.openvino.searching import *
 from jaxops.ops.openvino.spectra import *

@@ -197,7 +197,7 @@ class Recorder:
     def _record(self, fn: Callable[..., Any], spelling: str, args: Any, kwargs: Any) -> Any:
         if fn is ops.reshape and _needs_no_zero(*args, **kwargs):
             kwargs = {**kwargs, "allowzero": 0}
-        if "rng" in kwargs and not _draws(fn, args, kwargs):
+        if "rng" in kwargs and (kwargs["rng"] is None or not _draws(fn, args, kwargs)):
             kwargs = {name: value for name, value in kwargs.items() if name != "rng"}
         step = Recorded([], _with_floats(fn, spelling, args, kwargs))
         self.steps.append(step)
