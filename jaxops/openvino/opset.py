@@ -2,20 +2,48 @@
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from jaxops.errors import ArgumentError
+from jaxops.errors import ArgumentError, BoundsError
 from jaxops.frontend.opset import Opset
 from jaxops.openvino.registry import Operator, find
 from jaxops.openvino.schemas import newest_opset, operations
+from jaxops.static import is_static, is_symbolic
+
+# Inputs that must not be negative in early versions. A file may have what later ones say: `load` crops, and counts from
+# the end.
+_CROPS = ArgumentError, "it crops from version 12 on"
+_FROM_END = BoundsError, "indices count from the end from version 8 on"
+_NOT_NEGATIVE = {
+    ("Pad", 1): dict.fromkeys((1, 2), _CROPS),
+    ("Gather", 1): {1: _FROM_END},
+    ("Gather", 7): {1: _FROM_END},
+}
+
+
+class StrictOperator(Operator):
+    """An operation as a caller may use it: as the text of its version says."""
+
+    def check(self, inputs: Sequence[Any]) -> None:
+        """Raises ArgumentError, BoundsError for an index, for a negative number that the version does not have."""
+        super().check(inputs)
+        for position, (kind, later) in _NOT_NEGATIVE.get((self.name, self.schema.since), {}).items():
+            values = inputs[position]
+            if is_static(values) and not is_symbolic(values) and (values < 0).any():
+                raise kind(
+                    f"{self.version}: input {position} `{self.formals[position]}` holds {values.min()}; this version "
+                    f"takes no negative numbers ({later})"
+                )
 
 
 class OpenVinoOpset(Opset):
     """The operations that an opset of OpenVINO lists."""
 
     def _find(self, name: str) -> Operator:
-        return find(name, self.version)
+        operator = find(name, self.version)
+        return StrictOperator(operator.schema, operator.fn, self.version)
 
     def _listed(self) -> Sequence[str]:
         return operations(self.version)
@@ -31,7 +59,7 @@ def opset(version: int) -> Opset:
     element type of the other operands. An opset does not list all that came before it: an operation that it does not
     have is an AttributeError, which names the newest opset that has it.
     Raises ArgumentError for an opset that there is not; the operations raise what the opset forbids: DTypeError,
-    SignatureError, AxisError, ShapeError.
+    SignatureError, AxisError, ShapeError, ArgumentError, BoundsError.
 
     >>> op = opset(8)
     >>> op.Gather(np.arange(6).reshape(2, 3), [0, 2], 1).tolist()

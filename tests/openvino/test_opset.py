@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from openvino_files import REASON
+from openvino_files import REASON, single
 
-from jaxops.errors import ArgumentError, DTypeError, SignatureError
-from jaxops.openvino import opset, schemas
+from jaxops.errors import ArgumentError, BoundsError, DTypeError, SignatureError
+from jaxops.openvino import load, opset, schemas
 from jaxops.openvino.registry import find
 
 X = np.arange(6, dtype="f4").reshape(2, 3)
@@ -88,3 +88,23 @@ def test_the_opsets_list_what_openvino_lists():
         lines = [line for line in header.read_text().splitlines() if line.startswith("_OPENVINO_OP_REG(")]
         listed = {line.partition("(")[2].partition(",")[0].strip() for line in lines}
         assert set(schemas.operations(int(header.name[5:-8]))) == listed
+
+
+def test_negative_numbers_of_later_versions():
+    """A file may have them all the same."""
+    with pytest.raises(ArgumentError, match=r"Pad-1: input 1 `pads_begin` holds -1; this version takes no negative"):
+        opset(1).Pad(X, [0, -1], [0, 0], 0.0, pad_mode="constant")
+    with pytest.raises(ArgumentError, match=r"Pad-1: input 2 `pads_end` holds -2; .* \(it crops from version 12 on\)"):
+        opset(11).Pad(X, [0, 0], [0, -2], 0.0, pad_mode="constant")
+    np.testing.assert_array_equal(opset(12).Pad(X, [0, -1], [0, 0], 0.0, pad_mode="constant"), X[:, 1:])
+    for number in (1, 6, 7):
+        with pytest.raises(BoundsError, match=r"Gather-[17]: input 1 `indices` holds -1; .* from version 8 on\)"):
+            opset(number).Gather(X, [0, -1], 1)
+    np.testing.assert_array_equal(opset(8).Gather(X, [0, -1], 1), X[:, [0, -1]])
+    for op_type, number, operands, attributes in [
+        ("Pad", 1, [X, (np.array([0, -1]),), (np.array([0, 0]),)], {"pad_mode": "constant"}),
+        ("Gather", 1, [X, (np.array([1, -1]),), (np.array(1),)], {}),
+        ("Gather", 7, [X, (np.array([1, -1]),), (np.array(1),)], {"batch_dims": 0}),
+    ]:
+        file, inputs = single(op_type, number, operands, attributes)
+        np.testing.assert_array_equal(load(file.xml, weights=file.bin)(*inputs), X[:, 1:])
