@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
-from openvino_files import Cases, agrees, gives
+from openvino_files import Cases, agrees, assert_close, gives, outputs_of, single
+
+from jaxops.openvino import load
 
 CASES = Cases()
 f, i, c, case = CASES.floats, CASES.integers, CASES.constant, CASES.add
@@ -101,3 +103,19 @@ def test_an_average_counts_padding_but_not_what_lies_beyond(rounding):
     x = np.arange(1, 5, dtype="f4").reshape(1, 1, 4)
     window = {"strides": [3], "pads_begin": [1], "pads_end": [0], "kernel": [3], "exclude-pad": False}
     gives("AvgPool", 14, [x], {**window, "rounding_type": rounding}, np.array([[[1.0, 3.5]]], "f4"))
+
+
+@pytest.mark.parametrize("pads", [[0, 0], [1, 1]])
+@pytest.mark.parametrize("op_type", ["MaxPool", "AvgPool", "AvgPool with padding"])
+def test_one_program_for_all_sizes_that_are_rounded_up(op_type, pads):
+    window = {"strides": [2, 3], "pads_begin": pads, "pads_end": [0, 0], "kernel": [3, 3], "rounding_type": "ceil"}
+    if op_type != "MaxPool":
+        window["exclude-pad"] = op_type == "AvgPool"
+    file, _ = single(op_type.split()[0], 1, [f(1, 2, 8, 8)], window, free=True)
+    model = load(file.xml)
+    exported = model.export()
+    for height, width in ((8, 8), (5, 11), (3, 4), (16, 9)):
+        image = f(1, 2, height, width)
+        assert_close([np.asarray(exported.call(model.params, image))], outputs_of(model, [image]), 1e-6)
+    with pytest.raises(ValueError, match=r">= \d|refining shapes"):  # as JAX says it
+        exported.call(model.params, f(1, 2, 1, 9))

@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
-from openvino_files import agrees, gives
+from openvino_files import agrees, assert_close, gives, outputs_of, single
+
+from jaxops.errors import SizeError
+from jaxops.openvino import load
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.randn(1, 2, 5, 6).astype("f4")
@@ -63,3 +66,38 @@ def test_antialias_widens_the_triangle_of_every_axis():
     expected = (x @ (weights / weights.sum(1, keepdims=True)).T).astype("f4")
     how = {**COMMON, "mode": "linear", "antialias": True}
     gives("Interpolate", 11, [x, sizes(1, 2), (np.array([0, 1]),)], how, expected)
+
+
+OWN = {
+    "antialias": {"mode": "linear", "antialias": True},
+    "narrow": {"mode": "linear", "antialias": True, "coordinate_transformation_mode": "align_corners"},
+    "bilinear_pillow": {"mode": "bilinear_pillow"},
+    "bicubic_pillow": {"mode": "bicubic_pillow", "cube_coeff": -0.5},
+    **{
+        f"simple {c}": {"mode": "nearest", "nearest_mode": "simple", "coordinate_transformation_mode": c}
+        for c in COORDINATES
+    },
+}
+
+
+@pytest.mark.parametrize("target", [sizes(7, 3), scales(1.5, 0.5)], ids=["sizes", "scales"])
+@pytest.mark.parametrize("name", OWN)
+def test_one_program_for_all_sizes(name, target):
+    """What ONNX's Resize does not have; where it has the mode, that is tested there."""
+    by = "sizes" if target[0].dtype.kind == "i" else "scales"
+    attributes = {**COMMON, **OWN[name], "shape_calculation_mode": by}
+    file, _ = single("Interpolate", 11, [X, target, AXES], attributes, free=True)
+    model = load(file.xml, weights=file.bin)
+    exported = model.export()
+    for height, width in ((5, 6), (2, 12), (14, 3), (33, 47)):
+        image = RANDOM.randn(1, 2, height, width).astype("f4")
+        assert_close([np.asarray(exported.call(model.params, image))], outputs_of(model, [image]), 1e-5)
+
+
+def test_a_scale_that_no_size_follows_from():
+    attributes = {**COMMON, "mode": "bilinear_pillow", "shape_calculation_mode": "scales"}
+    file, inputs = single("Interpolate", 11, [X, scales(np.pi, 1), AXES], attributes, free=True)
+    model = load(file.xml, weights=file.bin)
+    assert outputs_of(model, inputs)[0].shape == (1, 2, 15, 6)
+    with pytest.raises(SizeError, match=r"the factor 3\.14\d+ of a symbolic size is not a ratio of small integers"):
+        model.export()

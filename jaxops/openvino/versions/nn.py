@@ -10,6 +10,7 @@ from jaxops import ops
 from jaxops.errors import ShapeError
 from jaxops.openvino.registry import version
 from jaxops.openvino.versions.arguments import AutoPad, scalar_like, vector, window
+from jaxops.shapes.arithmetic import ceiled, greater_or_equal
 from jaxops.signature import ElementType, SecondOutput, Static, Weight, operator
 from jaxops.static import Array, Dim, array, is_static
 
@@ -192,16 +193,13 @@ def _first_pad(auto_pad: AutoPad, total: Any, begin: int) -> Any:
 
 def _pool_sizes(
     sizes: Sequence[Dim], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], pads: Sequence[int]
-) -> list[int]:
+) -> list[Dim]:
     """How far the last window of each axis reaches beyond the padding, with sizes rounded up."""
     rank = len(kernel)
     beyond = []
     for size, k, s, d, begin, end in zip(sizes, kernel, strides, dilations, pads[:rank], pads[rank:], strict=True):
-        if not isinstance(size, int):
-            raise ShapeError(f"pooling with rounding_type 'ceil' needs known sizes, got {size}")
-        span = (k - 1) * d + 1
-        count = max(-(-(size + begin + end - span) // s), 0) + 1
-        beyond.append(max((count - 1) * s + span - (size + begin + end), 0))
+        room = size + begin + end - (k - 1) * d - 1  # behind the first window
+        beyond.append(ceiled(room, s) * s - room if greater_or_equal(room, 0) else -room)
     return beyond
 
 
@@ -220,7 +218,7 @@ def _pool(
     """With 'ceil' the last window may start in the padding, which is made larger by what it overhangs."""
     if rounding == "ceil" and "pads" in padding:
         beyond = _pool_sizes(array(data).shape[2:], kernel, strides, dilations or (1,) * len(kernel), padding["pads"])
-        if any(beyond):
+        if beyond != [0] * len(beyond):
             rank = len(kernel)
             ends = [end + extra for end, extra in zip(padding["pads"][rank:], beyond, strict=True)]
             padding = {"pads": (*padding["pads"][:rank], *ends)}
