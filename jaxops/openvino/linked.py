@@ -45,7 +45,7 @@ def link(net: Net, where: str) -> Linked:
     """Joins the layers of a net. where: the file in messages.
 
     Raises ModelError for two layers or ports of one id, an edge from or to what is not there, an input that no edge or
-    more than one enters, a net without Result, and a cycle.
+    more than one enters, a net without Result, a Result without one input, and a cycle.
     """
     layers: dict[int, Layer] = {}
     for layer in net.layers:
@@ -87,6 +87,9 @@ def _needed(layers: Mapping[int, Layer], sources: Mapping[Place, Place], where: 
     sinks = [layer for layer in layers.values() if layer.type.lower() in _SINKS]
     if not any(layer.type.lower() == "result" for layer in sinks):
         raise ModelError(f"{where}: the model has no Result, so it computes nothing")
+    for sink in sinks:
+        if sink.type.lower() == "result" and len(sink.inputs) != 1:
+            raise ModelError(f"{where}: {sink.title} has {len(sink.inputs)} inputs; it takes one")
     finished: set[int] = set()
     for sink in sinks:
         # Layers on the way from the sink to here, each with the position of its input that is looked at next.

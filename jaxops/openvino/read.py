@@ -125,7 +125,7 @@ class _Net:
                 self._name(layer, position, asked.get((layer.id, position), ""))
         modules = modules_of(layer.name.removeprefix("self.") for layer in constants)
         for pair in variables:  # an Assign gives what it gets, also to an Assign
-            self._names[pair.assign.id, 0] = self._names[linked.assigned(pair.assign)]
+            self._names[pair.assign.id, 0] = self._made(linked.assigned(pair.assign), pair.assign)
         for layer in layers:
             self._nodes += self._node(layer, _scope(layer.name, modules))
         outputs_of_graph = tuple(map(self._output, results))
@@ -143,7 +143,16 @@ class _Net:
         )
 
     def _source(self, layer: Layer, position: int = 0) -> str:
-        return self._names[self._linked.sources[layer.id, position]]
+        return self._made(self._linked.sources[layer.id, position], layer)
+
+    def _made(self, place: Place, reader: Layer) -> str:
+        """The name of what is made at a place. Raises ModelError where nothing is."""
+        if place not in self._names:
+            source = self._linked.layers[place[0]]
+            raise self._reader.problem(
+                reader, f"it reads output {place[1]} of {source.title}, which makes no such value"
+            )
+        return self._names[place]
 
     def _input(self, layer: Layer) -> Value:
         problem = functools.partial(self._reader.problem, layer)
@@ -185,7 +194,7 @@ class _Net:
 
     def _output(self, result: Layer) -> Value:
         place, asked = self._asked(result)
-        name, port = self._names[place], result.inputs[0]
+        name, port = self._made(place, result), result.inputs[0]
         if asked and asked != name and not self._is_body:
             source, name = name, self._reader.unused(asked)
             self._nodes.append(Node(IDENTITY, result.name, (source,), (name,), {}))
@@ -240,10 +249,11 @@ class _Net:
         )
         layer_type = LayerType(layer.type, layer.version, not _EXACT.isdisjoint(layer.marks))
         node = Node(layer_type, layer.name, inputs, outputs, layer.data, scope=scope)
-        if not layer.bodies:
-            return [node]
-        expand = branches if "then_body" in layer.bodies or "else_body" in layer.bodies else iterations
-        return expand(self._reader, layer, node)
+        if layer.type.lower() == "if" or "then_body" in layer.bodies or "else_body" in layer.bodies:
+            return branches(self._reader, layer, node)
+        if layer.type.lower() in ("loop", "tensoriterator") or layer.bodies:
+            return iterations(self._reader, layer, node)
+        return [node]
 
 
 def places_of(names: Mapping[Place, str]) -> dict[str, Place]:

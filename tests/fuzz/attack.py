@@ -20,10 +20,11 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
-from mutants import KINDS, mutant
+from run import _family
 
 from jaxops.errors import JaxopsError
 from jaxops.onnx import load
+from jaxops.openvino import load as load_ir
 from jaxops.ops.controlflow import looping
 
 # A value of a model may take so many bytes, the process so many.
@@ -61,17 +62,20 @@ def short_loops() -> Iterator[None]:
 
 
 def attacked(model: Any, *, calls: bool) -> Outcome:
-    """Loads a model, and calls it on zeros. model: bytes or a path."""
+    """Loads a model, and calls it on zeros. model: bytes or a path; the text and the weights of an IR."""
     stage = "refused"
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"), short_loops():
             warnings.simplefilter("ignore")
-            loaded = load(model, max_bytes=VALUE)
+            if isinstance(model, tuple):
+                loaded = load_ir(model[0], weights=model[1], max_bytes=VALUE)
+            else:
+                loaded = load(model, max_bytes=VALUE)
             stage = "refused later"
             loaded.params  # noqa: B018 - it reads the weights
             if not calls:
                 return Outcome("not called")
-            feeds = {v.name: zeros(v) for v in loaded.inputs}
+            feeds = {v.name: zeros(v) for v in (*loaded.inputs, *loaded.state.values())}
             if any(x is None for x in feeds.values()):
                 return Outcome("not called")
             jax.block_until_ready([x for x in jax.tree.leaves(loaded(feeds)) if isinstance(x, jax.Array)])
@@ -100,24 +104,24 @@ def fingerprint(error: BaseException) -> str:
     return f"{type(error).__name__} at {where}"
 
 
-def work(folder: Path, kind: str | None, seed: int, start: int, stop: int, step: int, calls: int) -> None:
+def work(what: str, folder: Path, kind: str | None, seed: int, start: int, stop: int, step: int, calls: int) -> None:
     """Attacks with the mutants start, start + step, …; every `calls`-th one that loads is called.
 
     Files in folder: `pool`, the models; `at-START`, the number it is at; `found-START`, a line for each finding.
     """
     resource.setrlimit(resource.RLIMIT_AS, (PROCESS, PROCESS))
-    pool: Sequence[bytes] = pickle.loads((folder / "pool").read_bytes())
+    pool: Sequence[Any] = pickle.loads((folder / "pool").read_bytes())
     os.chdir(place := folder / f"cwd-{start % step}")
     counts: Counter[str] = Counter()
     with (folder / f"at-{start % step}").open("r+b") as at, (folder / f"found-{start % step}").open("a") as found:
         for number in range(start, stop, step):
             os.pwrite(at.fileno(), struct.pack("<q", number), 0)
-            given = mutant(seed, number, pool, kind)
+            given = _family(what).mutant(seed, number, pool, kind)
             model: Any = given.data
             if any("is external" in text for text in given.steps):
                 model = place / "model.onnx"
                 model.write_bytes(given.data)
-            outcome = attacked(model, calls=number // (step * len(KINDS)) % calls == 0)
+            outcome = attacked(model, calls=number // (step * len(_family(what).KINDS)) % calls == 0)
             counts[f"{given.kind} {outcome.what}"] += 1
             if outcome.wrong and outcome.error is not None:
                 text = "".join(traceback.format_exception(outcome.error, limit=-6))

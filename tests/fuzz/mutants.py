@@ -5,7 +5,7 @@
 
 import random
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -16,10 +16,10 @@ KINDS = ("bytes", "nodes", "sizes", "structure")
 
 
 class Mutant(NamedTuple):
-    """kind: the row of the table. steps: what was done to which model."""
+    """kind: the row of the table. data: bytes; the text and weights of an IR. steps: what was done to which model."""
 
     kind: str
-    data: bytes
+    data: Any
     steps: tuple[str, ...]
 
 

@@ -1,5 +1,6 @@
 """Long runs of the fuzzer: `python tests/fuzz/run.py graphs --count 50000 --seed 1`, `… mutants --count 1000000`.
-`static` makes graphs, too, and checks only the nodes that NumPy computes where their operands are known.
+`static` makes graphs, too, and checks only the nodes that NumPy computes where their operands are known; `irs` damages
+OpenVINO's files.
 
 The work is done in child processes, which say where they are: what ends one, or takes too long, is a finding and the
 next one goes on behind it. Findings are counted by class and the first of each is written to `--out` as a reproducer.
@@ -7,6 +8,7 @@ The numbers of all are in `numbers` there; `--first N --count 1` tries one again
 """
 
 import argparse
+import importlib
 import json
 import pickle
 import re
@@ -32,6 +34,8 @@ SEEDS = Path(__file__).parent / "seeds"
 PATIENCE = 60
 COMMAND = [sys.executable, __file__, "_work"]
 SHOWN = {"refused later": "refused", "not called": "loaded"}
+# What is damaged !92 the module that does it.
+FAMILIES = {"mutants": "mutants", "irs": "mutated_irs"}
 COLUMNS = ("tried", "loaded", "ran", "refused", "exception", "abort", "hang", "refused raw", "wrong", "drift")
 
 
@@ -135,12 +139,15 @@ def _follow(workers: list[Worker], out: Path, options: Any, counts: Any, classes
         time.sleep(0.3)
 
 
-def _kind(options: Any, number: int) -> str:
-    from mutants import KINDS
+def _family(what: str) -> Any:
+    return importlib.import_module(FAMILIES[what])
 
-    if options.what != "mutants":
+
+def _kind(options: Any, number: int) -> str:
+    if options.what not in FAMILIES:
         return "graphs"
-    return options.kind or KINDS[number % len(KINDS)]
+    kinds = _family(options.what).KINDS
+    return options.kind or kinds[number % len(kinds)]
 
 
 def _take(line: Any, out: Path, options: Any, counts: Counter[tuple[str, str]], classes: Counter[str]) -> None:
@@ -164,11 +171,11 @@ def _keep(out: Path, options: Any, classes: Counter[str], line: list[Any]) -> No
         return
     stem = re.sub(r"\W+", "-", f"{kind}-{what}-{where}")[:90]
     (out / f"{stem}.txt").write_text(f"{options.what} seed {options.seed} number {number}\n{steps}\n{text}\n")
-    if options.what == "mutants":
-        from mutants import mutant
-
+    if options.what in FAMILIES:
         models = pickle.loads((Path(options.folder) / "pool").read_bytes())
-        (out / f"{stem}.onnx").write_bytes(mutant(options.seed, number, models, options.kind).data)
+        data = _family(options.what).mutant(options.seed, number, models, options.kind).data
+        for ending, content in zip(("xml", "bin"), data, strict=True) if options.what == "irs" else [("onnx", data)]:
+            (out / f"{stem}.{ending}").write_bytes(content)
 
 
 def table(counts: Counter[tuple[str, str]], classes: Counter[str]) -> str:
@@ -188,10 +195,12 @@ def work(given: dict[str, Any]) -> None:
     options = argparse.Namespace(**given)
     stop = options.first + options.count
     folder = Path(options.folder)
-    if options.what == "mutants":
+    if options.what in FAMILIES:
         import attack
 
-        attack.work(folder, options.kind, options.seed, options.start, stop, options.workers, options.calls)
+        attack.work(
+            options.what, folder, options.kind, options.seed, options.start, stop, options.workers, options.calls
+        )
     else:
         import graph_work
 
@@ -202,12 +211,12 @@ def work(given: dict[str, Any]) -> None:
 
 def main(arguments: list[str]) -> Counter[tuple[str, str]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("graphs", "static", "mutants"))
+    parser.add_argument("what", choices=("graphs", "static", *FAMILIES))
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--kind", choices=("bytes", "nodes", "sizes", "structure"), help="of mutants; all without it")
+    parser.add_argument("--kind", help="of mutants, such as nodes, or of irs, such as layers; all without it")
     parser.add_argument("--calls", type=int, default=20, help="one of so many mutants is called, if it loads")
     parser.add_argument("--pool", type=int, default=600, help="how many random models are damaged")
     parser.add_argument("--suite", action="store_true", help="the standard's node models are damaged, too")
@@ -217,10 +226,12 @@ def main(arguments: list[str]) -> Counter[tuple[str, str]]:
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as name:
         options.folder, options.start = name, options.first
-        if options.what == "mutants":
-            (Path(name) / "pool").write_bytes(
-                pickle.dumps(pool(options.seed, options.pool, suite=options.suite, only=options.only))
-            )
+        if options.what in FAMILIES:
+            if options.what == "irs":
+                models: Any = _family("irs").pool(options.seed, options.pool)
+            else:
+                models = pool(options.seed, options.pool, suite=options.suite, only=options.only)
+            (Path(name) / "pool").write_bytes(pickle.dumps(models))
         return run(options, Path(name))
 
 

@@ -7,6 +7,7 @@ import time
 
 import attack
 import jax.numpy as jnp
+import mutated_irs
 import numpy as np
 import pytest
 import run
@@ -23,6 +24,7 @@ from jaxops.static import Tracer
 
 GRAPHS, PIECES = 24, 8
 MUTANTS, CALLED = 1200, 60
+IRS = 120  # of each kind
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +45,15 @@ def test_mutants(kind, pool, tmp_path, monkeypatch):
     for number in range(MUTANTS // len(KINDS)):
         given = mutant(0, number, pool, kind)
         outcome = attacked(given.data, calls=number % (MUTANTS // CALLED) == 0)
+        assert not outcome.wrong, f"{number}: {outcome.error!r}\n{given.steps}"
+
+
+@pytest.mark.parametrize("kind", mutated_irs.KINDS)
+def test_irs(kind):
+    irs = mutated_irs.pool(0, 20)
+    for number in range(IRS):
+        given = mutated_irs.mutant(0, number, irs, kind)
+        outcome = attacked(given.data, calls=number % 12 == 0)
         assert not outcome.wrong, f"{number}: {outcome.error!r}\n{given.steps}"
 
 

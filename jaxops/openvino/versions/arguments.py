@@ -45,6 +45,21 @@ def single(op: str, name: str, value: Any) -> Any:
     return values[0] if is_symbolic(values) else values[0].item()
 
 
+def with_axes(op: str, name: str, value: Any, least: int) -> Any:
+    """An array. Raises ShapeError for one of fewer axes."""
+    x = array(value)
+    if x.ndim < least:
+        raise ShapeError(f"{op}: `{name}` of {shape_text(x.shape)} must have {least} axes at least")
+    return x
+
+
+def of_axes(op: str, rank: int, **numbers: Sequence[Any]) -> None:
+    """Raises ArgumentError for lists that do not have a number for each of the spatial axes."""
+    for name, values in numbers.items():
+        if len(values) != rank:
+            raise ArgumentError(f"{op}: `{name}` has {len(values)} numbers, but there are {rank} spatial axes")
+
+
 def scalar_like(x: Any, value: Any) -> np.ndarray:
     """A number in the element type of an array."""
     return np.asarray(value, array(x).dtype)

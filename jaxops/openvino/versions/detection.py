@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from jaxops.errors import ArgumentError
 from jaxops.openvino.registry import version
 from jaxops.ops import openvino
 from jaxops.signature import like
@@ -20,4 +21,6 @@ def proposal_1(*inputs: Any, infer_probs: bool, **attributes: Any) -> Any:
 @version("ReorgYolo", 2, of=openvino.reorg_yolo)
 def reorg_yolo(data: Array, *, stride: Sequence[int]) -> Array:
     """Files have the stride of each axis, all of which are equal."""
+    if not stride:
+        raise ArgumentError("ReorgYolo: `stride` is empty; it needs a number")
     return openvino.reorg_yolo(data, stride=stride[0])

@@ -9,7 +9,7 @@ import numpy as np
 from jaxops import ops
 from jaxops.errors import ShapeError
 from jaxops.openvino.registry import version
-from jaxops.openvino.versions.arguments import AutoPad, scalar_like, vector, window
+from jaxops.openvino.versions.arguments import AutoPad, of_axes, scalar_like, vector, window, with_axes
 from jaxops.shapes.arithmetic import ceiled, greater_or_equal
 from jaxops.signature import ElementType, SecondOutput, Static, Weight, operator
 from jaxops.static import Array, Dim, array, is_static
@@ -101,7 +101,7 @@ def group_convolution(
     auto_pad: AutoPad,
 ) -> Array:
     """Filters are (G, O / G, I / G, …)."""
-    w = array(filters)
+    w = with_axes("GroupConvolution", "filters", filters, 2)
     groups, per_group, *rest = w.shape
     padding = window(auto_pad, pads_begin, pads_end, len(strides))
     w = ops.reshape(w, (groups * per_group, *rest), allowzero=1)
@@ -144,7 +144,7 @@ def group_convolution_backprop_data(
 ) -> Array:
     """Filters are (G, I / G, O / G, …)."""
     asked = None if output_shape is None else vector("GroupConvolutionBackpropData", "output_shape", output_shape)
-    w = array(filters)
+    w = with_axes("GroupConvolutionBackpropData", "filters", filters, 2)
     groups, per_group, *rest = w.shape
     w = ops.reshape(w, (groups * per_group, *rest), allowzero=1)
     return _transposed_convolution(
@@ -165,6 +165,8 @@ def _transposed_convolution(
     rank = len(strides)
     begins, ends, extra = (tuple(p or ()) or (0,) * rank for p in (pads_begin, pads_end, output_padding))
     kernel, sizes = array(w).shape[2:], array(data).shape[2:]
+    lists = {"strides": strides, "dilations": dilations, "pads_begin": begins, "pads_end": ends}
+    of_axes("ConvolutionBackpropData", len(sizes), filters=kernel, output_padding=extra, **lists)
     full = [s * (x - 1) + (k - 1) * d + 1 for x, k, s, d in zip(sizes, kernel, strides, dilations, strict=True)]
     if asked is None:
         if auto_pad != "explicit":
@@ -217,7 +219,9 @@ def _pool(
 ) -> Any:
     """With 'ceil' the last window may start in the padding, which is made larger by what it overhangs."""
     if rounding == "ceil" and "pads" in padding:
-        beyond = _pool_sizes(array(data).shape[2:], kernel, strides, dilations or (1,) * len(kernel), padding["pads"])
+        sizes, spaces = array(data).shape[2:], dilations or (1,) * len(kernel)
+        of_axes("pooling", len(sizes), kernel=kernel, strides=strides, dilations=spaces, pads=padding["pads"][::2])
+        beyond = _pool_sizes(sizes, kernel, strides, spaces, padding["pads"])
         if beyond != [0] * len(beyond):
             rank = len(kernel)
             ends = [end + extra for end, extra in zip(padding["pads"][rank:], beyond, strict=True)]

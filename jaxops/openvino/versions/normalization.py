@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from jaxops import ops
+from jaxops.attributes import axis as resolve_axis
+from jaxops.errors import ArgumentError
 from jaxops.openvino.registry import version
 from jaxops.openvino.versions.arguments import AutoBroadcast, laid_beside, scalar_like, vector
 from jaxops.signature import Bias, RunningMean, RunningVar, Static, Weight, operator
@@ -97,7 +99,9 @@ def lrn(data: Array, axes: Static, *, alpha: float, beta: float, bias: float, si
     """`alpha` is divided by the number of elements in a window: size to the power of the number of axes."""
     reduced = vector("LRN", "axes", axes).tolist()
     rank = array(data).ndim
-    reduced = [axis + rank if axis < 0 else axis for axis in reduced]
+    reduced = [resolve_axis("LRN", axis, rank) for axis in reduced]
+    if size < 1:
+        raise ArgumentError(f"LRN: `size` is {size}; it must be at least 1")
     if reduced == [1] and rank > 2:
         return ops.lrn(data, size=size, alpha=alpha, beta=beta, bias=bias)
     total = ops.mul(data, data)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxops import ops
-from jaxops.attributes import axis as resolve_axis
+from jaxops.attributes import axis as resolve_axis, integer
 from jaxops.dtypes import is_float
 from jaxops.errors import ArgumentError, ShapeError
 from jaxops.openvino.registry import version
@@ -102,6 +102,7 @@ def _axis(x: Any, axis: int, number: Any, mode: str) -> ResizedAxis:
     along = resolve_axis("Interpolate", axis, x.ndim)
     size = x.shape[along]
     if mode == "sizes":
+        number = integer("Interpolate", "sizes", number, least=0)
         scale = np.float32(number) / np.float32(size) if isinstance(size, int) and isinstance(number, int) else None
         return ResizedAxis(along, size, number, scale)
     scale = np.float32(number)

@@ -120,6 +120,8 @@ def strided_slice(
     begins, ends = vector("StridedSlice", "begin", begin), vector("StridedSlice", "end", end)
     strides = np.ones(begins.size, np.int64) if stride is None else vector("StridedSlice", "stride", stride)
     count = begins.size
+    if ends.size != count or strides.size != count:
+        raise ShapeError(f"StridedSlice: `begin` has {count} numbers, `end` {ends.size}, `stride` {strides.size}")
     masks = (begin_mask, end_mask, new_axis_mask, shrink_axis_mask, ellipsis_mask)
     ignored_begin, ignored_end, new, shrunk, ellipsis = ([*map(bool, mask), *[False] * count][:count] for mask in masks)
     first = ellipsis.index(True) if True in ellipsis else count
@@ -229,7 +231,15 @@ def tile(data: Array, repeats: Static) -> Array:
 
 @version("Range", 1, of=ops.range)
 def range_1(start: Static, stop: Static, step: Static) -> Array:
-    return ops.range(*(np.reshape(x, ()) for x in (start, stop, step)))
+    return ops.range(*_bounds(start, stop, step))
+
+
+def _bounds(*values: Any) -> list[Any]:
+    numbers = [vector("Range", name, x) for name, x in zip(("start", "stop", "step"), values, strict=True)]
+    wrong = [x for x in numbers if x.size != 1]
+    if wrong:
+        raise ShapeError(f"Range: `start`, `stop` and `step` must be one number each, got {wrong[0].size}")
+    return [x.reshape(()) for x in numbers]
 
 
 @version("Range", 4, of=ops.range)
@@ -237,7 +247,7 @@ def range_4(start: Static, stop: Static, step: Static, *, output_type: ElementTy
     """The count follows from the numbers as they are, the values from start and step in `output_type`."""
     first, last, by = (single("Range", name, x) for name, x in (("start", start), ("stop", stop), ("step", step)))
     if any(not isinstance(x, int | float | bool) for x in (first, last, by)):  # symbolic sizes
-        return ops.cast(ops.range(*(np.reshape(x, ()) for x in (start, stop, step))), to=output_type)
+        return ops.cast(ops.range(*_bounds(start, stop, step)), to=output_type)
     if by == 0:
         raise ArgumentError("Range: `step` is 0")
     whole = all(isinstance(x, int) for x in (first, last, by))

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from jaxops import ops
+from jaxops.attributes import axis as resolve_axis
 from jaxops.errors import ShapeError
 from jaxops.openvino.registry import version
 from jaxops.openvino.versions.arguments import scalar_like, single, vector
@@ -15,13 +16,21 @@ from jaxops.static import Array, array
 
 def _axes_and_sizes(op: str, x: Any, axes: Any, signal_size: Any, rank: int) -> list[tuple[int, Any]]:
     """Each axis, counted from the start of `rank`, and the length of its transform: None for its own size."""
-    chosen = [axis + rank if axis < 0 else axis for axis in vector(op, "axes", axes).tolist()]
+    chosen = [resolve_axis(op, axis, rank) for axis in vector(op, "axes", axes).tolist()]
     if signal_size is None:
         return [(axis, None) for axis in chosen]
     sizes = vector(op, "signal_size", signal_size).tolist()
     if len(sizes) != len(chosen):
         raise ShapeError(f"{op}: `signal_size` has {len(sizes)} numbers for {len(chosen)} axes")
     return [(axis, None if size == -1 else size) for axis, size in zip(chosen, sizes, strict=True)]
+
+
+def _some_axes(op: str, x: Any, axes: Any, signal_size: Any, rank: int) -> list[tuple[int, Any]]:
+    """As `_axes_and_sizes`, one axis at least."""
+    chosen = _axes_and_sizes(op, x, axes, signal_size, rank)
+    if not chosen:
+        raise ShapeError(f"{op}: `axes` is empty; it needs an axis whose half the data or the result hold")
+    return chosen
 
 
 def _transformed(x: Any, plan: Sequence[tuple[int, Any]], inverse: bool) -> Any:
@@ -44,7 +53,7 @@ def idft(data: Array, axes: Static, signal_size: Static = None) -> Array:
 @version("RDFT", 9, of=ops.dft)
 def rdft(data: Array, axes: Static, signal_size: Static = None) -> Array:
     """Of real data; of the last axis in `axes` the result has one half, as the other one is its conjugate."""
-    *before, (axis, length) = _axes_and_sizes("RDFT", data, axes, signal_size, array(data).ndim)
+    *before, (axis, length) = _some_axes("RDFT", data, axes, signal_size, array(data).ndim)
     half = ops.dft(ops.unsqueeze(data, (-1,)), length, axis, onesided=1)
     return _transformed(half, before, False)
 
@@ -52,7 +61,7 @@ def rdft(data: Array, axes: Static, signal_size: Static = None) -> Array:
 @version("IRDFT", 9, of=ops.dft)
 def irdft(data: Array, axes: Static, signal_size: Static = None) -> Array:
     """The inverse of RDFT. The last of `axes` holds one half; its length is even, unless `signal_size` says it."""
-    *before, (axis, length) = _axes_and_sizes("IRDFT", data, axes, signal_size, array(data).ndim - 1)
+    *before, (axis, length) = _some_axes("IRDFT", data, axes, signal_size, array(data).ndim - 1)
     x = array(_transformed(data, before, True))
     count = 2 * (x.shape[axis] - 1) if length is None else length
     kept, size = count // 2 + 1, x.shape[axis]

@@ -5,10 +5,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from jaxops.openvino.registry import version
-from jaxops.openvino.versions.arguments import single
+from jaxops.openvino.versions.arguments import single, with_axes
 from jaxops.ops import openvino
 from jaxops.signature import ElementType, Static
-from jaxops.static import Array, array
+from jaxops.static import Array
 
 BoxEncoding: TypeAlias = Literal["corner", "center"]
 
@@ -48,7 +48,8 @@ def non_max_suppression_3(
 ) -> Array:
     """No more rows than boxes, whatever the number of images."""
     most = _most(max_output_boxes_per_class)
-    number, classes = array(boxes).shape[1], array(scores).shape[1]
+    number = with_axes("NonMaxSuppression", "boxes", boxes, 2).shape[1]
+    classes = with_axes("NonMaxSuppression", "scores", scores, 2).shape[1]
     return openvino.non_max_suppression(
         *(boxes, scores, np.int64(most), iou_threshold, score_threshold),
         box_encoding=box_encoding,
@@ -72,7 +73,7 @@ def non_max_suppression_4(
 ) -> Array:
     """A row for each box that any class of any image may have at most."""
     most = _most(max_output_boxes_per_class)
-    images, classes, number = array(scores).shape
+    images, classes, number = with_axes("NonMaxSuppression", "scores", scores, 3).shape[:3]
     return openvino.non_max_suppression(
         *(boxes, scores, np.int64(most), iou_threshold, score_threshold),
         box_encoding=box_encoding,
