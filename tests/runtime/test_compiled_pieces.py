@@ -141,6 +141,22 @@ def test_an_error_in_a_branch_is_still_raised():
     assert any("node 'a'" in note for note in raised.value.__notes__)
 
 
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_a_condition_on_data_beside_scan_outputs(keepdims):
+    """Runtimes take a condition of one element, whatever its rank."""
+    _, (y, rows) = agree(
+        model(f"""main (float[N] x, float limit) => (float[K] y, float[T,M] rows) {{
+            yes = Constant<value = bool {{1}}>()
+            y, rows = Loop(, yes, x) <body = b (int64 i, bool k, float[A] s) => (bool k2, float[B] t, float[C] row) {{
+                t = Add(s, s)  m = ReduceSum<keepdims = {keepdims}>(t)  k2 = Less(m, limit)  row = Neg(t) }}>
+        }}"""),
+        X[0],
+        np.array(20, np.float32),
+    )
+    assert y.tolist() == [8, 0, 24]
+    assert rows.shape == (3, 3)
+
+
 def test_a_state_that_grows(traces):
     loaded, (y,) = agree(
         model("""main (float[N] x, float limit) => (float[K] y) {

@@ -14,7 +14,7 @@ from jaxops.errors import SizeError
 from jaxops.ops.common.elementwise import on_sizes
 from jaxops.ops.controlflow.state import carried, condition
 from jaxops.shapes import arithmetic as of_sizes
-from jaxops.static import Dim, FromSizes, is_symbolic, static_array, symbolic_shape
+from jaxops.static import Dim, FromSizes, array, is_static, is_symbolic, static_array, symbolic_shape
 
 _NUMBERS = numbers()  # each question has a symbol of its own
 _MANY = 64  # counters and sizes have fewer elements
@@ -85,10 +85,9 @@ class _Trial:
         for item in holds.items.flat if isinstance(holds, FromSizes) else ():
             if isinstance(item, SizeError):
                 return item
-        truth = condition("loop", "the condition that body returns", holds)
-        if not isinstance(truth, bool):
+        if not is_static(array(holds)):  # traced, in a trace that has ended: no operation may read it
             raise _Open
-        return truth
+        return condition("loop", "the condition that body returns", holds) is True
 
     def _iteration(self, number: np.ndarray, static: Mapping[int, np.ndarray]) -> tuple[Any, Sequence[Any]]:
         """The condition and the state after it. static: values of the state, by position; the remaining ones are

@@ -321,6 +321,17 @@ def test_random_numbers_differ_in_each_iteration():
     np.testing.assert_array_equal(found, f(jnp.zeros(()), key))
 
 
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_nothing_of_an_iteration_that_was_tried_enters_the_program(shape):
+    """A condition of shape (1,) becomes a scalar, in the trace of the iteration that has it."""
+
+    def run(x):
+        return loop(9, True, [x], lambda i, keep, s: [jnp.reshape(s.sum() < 20, shape), s * 2])
+
+    assert len(jax.make_jaxpr(run)(jnp.ones(3)).in_avals) == 1
+    np.testing.assert_array_equal(jax.jit(run)(jnp.ones(3))[0], np.full(3, 16))
+
+
 def test_the_proof_is_asked_for_only_where_a_condition_may_end_the_loop(monkeypatch):
     monkeypatch.setattr(looping, "counted", None)
     jax.jit(lambda x: loop(3, True, [x], lambda i, keep, y: (keep, y * 2)))(jnp.ones(3))
