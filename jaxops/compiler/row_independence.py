@@ -24,12 +24,12 @@ def _is_row_wise(eqn: Any) -> bool:
     if name in CALLS or called_jaxpr(eqn) is not None:
         # A loop over a symbolic number of rows would run over the surplus ones too.
         return isinstance(eqn.params.get("length", 0), int) and all(map(row_wise, jaxprs(eqn)))
-    if name == "reshape" and all(_are_rows(sizes_of(v)) for v in (eqn.invars[0], eqn.outvars[0])):
+    if name == "reshape" and all(are_rows(sizes_of(v)) for v in (eqn.invars[0], eqn.outvars[0])):
         return True  # rows of other sizes, perhaps, but true ones stay before surplus ones
     return name != "dim_as_value" and is_row_wise(eqn)
 
 
-def _are_rows(sizes: Sizes) -> bool:
+def are_rows(sizes: Sizes) -> bool:
     """Tells whether the first axis alone is symbolic, of those with more than one entry."""
     first, *row = [size for size in sizes if size != 1] or [1]
     return is_symbolic(first) and not symbolic_axes(row) and math.prod(row) > 0

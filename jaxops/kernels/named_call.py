@@ -144,6 +144,8 @@ class NamedCall:
     target is not specialized, JAX must be able to transform that function. elementwise: whether each element of the
     result depends on the elements at its place; a specialized program keeps such a call as one operation. sizes: the
     shape of the result for these operands and keywords, in the type of the first one, where tracing `plain` takes long.
+    outside: of a call whose keyword `windows` says how windows slide over the first operand, what these read beyond it:
+    a function of the operands and the keywords.
     """
 
     def __init__(
@@ -154,8 +156,10 @@ class NamedCall:
         *,
         elementwise: bool = False,
         sizes: Callable[..., tuple[Any, ...]] | None = None,
+        outside: Callable[..., Any] | None = None,
     ) -> None:
         self.plain, self.select, self.elementwise, self.sizes = plain, select, elementwise, sizes
+        self.outside = outside
         self.primitive = primitive = Primitive(name)
         primitive.multiple_results = True
         cast(Any, primitive).named_call = self

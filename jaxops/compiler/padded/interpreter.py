@@ -19,6 +19,7 @@ from jaxops.compiler.axis_rules import dependent_axes
 from jaxops.compiler.ir import interpret
 from jaxops.compiler.padded.rules import NEUTRAL, RULES
 from jaxops.compiler.padded.values import Capacity, Padded, bind
+from jaxops.compiler.padded.windows import windowed_call
 from jaxops.compiler.primitives import called_jaxpr, jaxprs, sizes_of, symbolic_axes
 from jaxops.compiler.row_independence import independent_axes_of, is_row_wise
 from jaxops.errors import UnsupportedError
@@ -31,7 +32,16 @@ def run_padded(closed: Any, inputs: Sequence[Any], capacity: Capacity) -> list[P
 
     Raises UnsupportedError for an operation along a symbolic axis that has no rule here.
     """
-    return _run(closed, [Padded(x, zeroed=True) for x in inputs], capacity)
+
+    def compute(eqn: Any, operands: list[Padded]) -> list[Padded]:
+        scope = str(eqn.source_info.name_stack)
+        with jax.named_scope(scope):
+            try:
+                return _evaluate(eqn, operands, capacity)
+            except UnsupportedError as error:
+                raise UnsupportedError(f"{error}\n  in      {scope}" if scope else str(error)) from None
+
+    return interpret(closed, [Padded(x, zeroed=True) for x in inputs], compute, _constant)
 
 
 def _run(program: Any, inputs: Sequence[Padded], capacity: Capacity) -> list[Padded]:
@@ -47,7 +57,7 @@ def _evaluate(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded
     if name == "dim_as_value":
         return [Padded(jnp.asarray(capacity.true_size(eqn.params["dim"])), zeroed=True)]
     if (inner := called_jaxpr(eqn)) is not None and (named_call(eqn) is None or _has_symbolic_size(eqn)):
-        return _run(inner, inputs, capacity)
+        return windowed_call(eqn, inputs, capacity) or _run(inner, inputs, capacity)
     if not _has_symbolic_size(eqn):
         return bind(eqn, [x.array for x in inputs], capacity)
     if name in _LOOPS:
@@ -66,13 +76,13 @@ def _evaluate(eqn: Any, inputs: list[Padded], capacity: Capacity) -> list[Padded
             for k, (x, s) in enumerate(zip(inputs, sizes, strict=True))
         )
         return bind(eqn, list(masked), capacity)
+    problem = f"`{name}` works along an axis whose size differs from call to call"
     if name not in RULES:
-        scope = str(eqn.source_info.name_stack)
-        raise UnsupportedError(
-            f"`{name}` works along an axis whose size differs from call to call{f', in {scope}' if scope else ''}; "
-            f"there is no rule for that"
-        )
-    results = RULES[name](eqn, inputs, sizes, capacity)
+        raise UnsupportedError(f"{problem}; there is no rule for that")
+    try:
+        results = RULES[name](eqn, inputs, sizes, capacity)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{problem}: {error}") from None
     return results if isinstance(results, list) else [results]
 
 

@@ -1,5 +1,6 @@
 """Rules of operations that mix the elements of a symbolic axis of padded arrays: each leaves the surplus ones out."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,12 +11,14 @@ from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from jaxops.compiler.padded.values import Capacity, Padded, bind, positions
+from jaxops.compiler.padded.windows import convolution, reduction
 from jaxops.compiler.primitives import symbolic_axes
+from jaxops.compiler.row_independence import are_rows
 from jaxops.dtypes import is_float
 from jaxops.errors import UnsupportedError
 from jaxops.kernels.named_call import NamedCall
 from jaxops.kernels.target import Target
-from jaxops.static import Dim, Sizes, evaluated, is_symbolic
+from jaxops.static import Dim, Sizes, Undecided, evaluated, is_symbolic
 
 # (equation, operands, their true sizes, capacity) → a result, or several.
 Rule = Callable[[Any, list[Padded], list[Sizes], Capacity], Padded | list[Padded]]
@@ -75,7 +78,10 @@ _write = NamedCall("write", _update, _select)
 def _reshape(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> Padded:
     """Computes the position of each element in the true order, then where that stands in the operand."""
     (x,), after = inputs, eqn.params["new_sizes"]
-    shape = jax.ShapeDtypeStruct(tuple(map(capacity.of, after)), np.int32)
+    room = tuple(map(capacity.of, after))
+    if are_rows(sizes[0]) and are_rows(after) and math.prod(room) == x.array.size:
+        return Padded(lax.reshape(x.array, room), x.zeroed)  # true elements stay before surplus ones
+    shape = jax.ShapeDtypeStruct(room, np.int32)
     position = jnp.zeros((1,) * len(after), np.int32)
     for axis, size in enumerate(after):
         position = position * capacity.count(size) + positions(shape, axis)
@@ -134,12 +140,27 @@ def _pad(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity)
     with_zeros = literal is not None and literal == 0
     fill = literal if with_zeros else inputs[1].array
     x = Padded(inputs[0].array, with_zeros and inputs[0].zeroed).masked(sizes[0], axes, fill, capacity)
+    moved: dict[int, Any] = {}
     for axis in axes:
-        low, _, inner = config[axis]
-        if inner or symbolic_axes((low,)):
-            raise UnsupportedError(f"padding {low} before, {inner} between elements of a symbolic axis")
-        config[axis] = (int(low), capacity.of(after[axis]) - int(low) - x.shape[axis], 0)
-    return Padded(lax.pad(x, inputs[1].array, config), with_zeros)
+        (low, _, inner), room = config[axis], capacity.of(after[axis])
+        if inner or not _is_at_least(after[axis], low):
+            raise UnsupportedError(f"padding of {low} before and {inner} between the elements of a symbolic axis")
+        if is_symbolic(low):  # more than enough on both sides, of which a part is taken
+            config[axis], moved[axis] = (room, room, 0), room - capacity.count(low)
+        else:
+            config[axis] = (int(low), room - int(low) - x.shape[axis], 0)
+    x = lax.pad(x, inputs[1].array, config)
+    for axis, start in moved.items():
+        x = lax.dynamic_slice_in_dim(x, start, capacity.of(after[axis]), axis)
+    return Padded(x, with_zeros)
+
+
+def _is_at_least(size: Dim, number: Dim) -> bool:
+    """Tells whether a size is known to be at least another one."""
+    try:
+        return bool(size >= number)
+    except Undecided:
+        return False
 
 
 def _gather(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> list[Padded]:
@@ -205,12 +226,19 @@ def _sort(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity
     return [Padded(y) for y in eqn.primitive.bind(surplus, *arrays, **params)[1:]]
 
 
+def _windows(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capacity) -> Padded:
+    fill = NEUTRAL[eqn.primitive.name.replace("_window", "")](eqn.invars[0].aval.dtype)
+    return reduction(eqn, inputs, sizes, capacity, fill)
+
+
 RULES: dict[str, Rule] = {
     "concatenate": _concatenate,
+    "conv_general_dilated": convolution,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
     "gather": _gather,
     "pad": _pad,
+    **{f"reduce_window_{kind}": _windows for kind in ("max", "min", "sum")},
     "reshape": _reshape,
     "rev": _rev,
     **{f"scatter{kind}": _scatter for kind in ("", "-add", "-max", "-min", "-mul")},

@@ -63,9 +63,9 @@ class Padded:
         return array
 
 
-def bind(eqn: Any, arrays: Sequence[Any], capacity: Capacity, zeroed: bool = False) -> list[Padded]:
-    """Runs an operation on padded arrays as it is, with room for the sizes among its parameters."""
-    params = {key: _with_room(value, capacity) for key, value in eqn.params.items()}
+def bind(eqn: Any, arrays: Sequence[Any], capacity: Capacity, zeroed: bool = False, **changed: Any) -> list[Padded]:
+    """Runs an operation on padded arrays as it is, with room for the sizes among its parameters. changed: others."""
+    params = {key: _with_room(value, capacity) for key, value in {**eqn.params, **changed}.items()}
     results = eqn.primitive.bind(*arrays, **params)
     results = results if eqn.primitive.multiple_results else [results]
     return [Padded(y, zeroed or not symbolic_axes(sizes_of(v))) for y, v in zip(results, eqn.outvars, strict=True)]

@@ -113,7 +113,12 @@ def _in_float32(
     return _direct(x, w, join_zeros(zeros, has_zero), windows, group, jnp.float32)
 
 
-_integer_convolution = NamedCall("integer_convolution", _plain, _select)
+def _outside(x: Any, w: Any, *zeros: Any, has_zero: tuple[bool, ...], **_: Any) -> Any:
+    zero = join_zeros(zeros, has_zero)[0]
+    return 0 if zero is None else zero
+
+
+_integer_convolution = NamedCall("integer_convolution", _plain, _select, outside=_outside)
 
 
 def dequantized_convolution(

@@ -76,7 +76,7 @@ def _select(target: Target, x: Any, **_: Any) -> Any:
     return _of_padded if target.platform == "cpu" and target.specialized and is_static_size else None
 
 
-_pool = NamedCall("pool", _by_axes, _select)
+_pool = NamedCall("pool", _by_axes, _select, outside=lambda x, initial, **_: initial)
 
 
 def slide(arrays: Any, windows: Windows, axis: int, fill: Any, combine: Any) -> Any:

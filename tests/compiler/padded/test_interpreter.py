@@ -5,41 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from padded_programs import check
 
 from jaxops.compiler.padded import rules
 from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
 from jaxops.errors import UnsupportedError
-from jaxops.static import evaluated, symbolic_shape
-
-LARGEST = 6
-
-
-def check(fn, *shapes, dtype=np.float32, sizes=(1, 4)):
-    """Compares `fn` on padded arrays with `fn`; the surplus is made of numbers that spoil what they enter."""
-    (s,) = symbolic_shape("s", constraints=[f"s <= {LARGEST}"])
-    specs = [jax.ShapeDtypeStruct(tuple(eval(str(d), {"s": s}) for d in shape), dtype) for shape in shapes]
-    program, tree = jax.make_jaxpr(fn, return_shape=True)(*specs)
-    rng = np.random.default_rng(0)
-
-    @jax.jit
-    def padded(arrays, size):
-        found = run_padded(program, arrays, Capacity({"s": size}, {"s": LARGEST}, {}))
-        return [x.array for x in found]
-
-    for size in sizes:
-        true = [tuple(d if isinstance(d, int) else evaluated(d, {"s": size}) for d in x.shape) for x in specs]
-        exact = [(rng.permutation(np.prod(shape, dtype=int)).reshape(shape) - 3).astype(dtype) for shape in true]
-        room = [tuple(d if isinstance(d, int) else evaluated(d, {"s": LARGEST}) for d in x.shape) for x in specs]
-        arrays = [
-            np.pad(x, [(0, more - n) for more, n in zip(r, x.shape, strict=True)])
-            for x, r in zip(exact, room, strict=True)
-        ]
-        found = padded(arrays, jnp.int32(size))
-        for got, expected in zip(found, jax.tree.leaves(fn(*map(jnp.asarray, exact))), strict=True):
-            expected = np.asarray(expected)
-            np.testing.assert_allclose(np.asarray(got)[tuple(map(slice, expected.shape))], expected, rtol=1e-6)
-    return tree
+from jaxops.static import symbolic_shape
 
 
 def spoiled(x):
@@ -74,6 +46,12 @@ CASES = {
     "beside each other": (lambda x: jnp.concatenate([x, x + 1], 1).reshape(-1, 2, 3).sum(0), ("s", 3)),
     "split": (lambda x: jnp.split(x, [1, 2]), ("s + 2", 2)),
     "pad": (lambda x: jnp.pad(x, ((1, 2), (0, 1)), constant_values=7), ("s", 2)),
+    "pad before": (lambda x: lax.pad(spoiled(x), 7.0, [(x.shape[0], 1, 0), (0, 0, 0)]), ("s", 2)),
+    "pad before, and crop": (lambda x: lax.pad(x, 7.0, [(2 * x.shape[0], -x.shape[0], 0), (0, 0, 0)]), ("s", 2)),
+    "pad before, with zeros": (
+        lambda x: lax.pad(spoiled(x), 0.0, [(x.shape[0] % 2, 1, 0), (0, 0, 0)]).sum(0),
+        ("s", 2),
+    ),
     "take": (lambda x: jnp.take(x, jnp.array([-1, 0]), axis=0), ("s", 2)),
     "take, out of range": (lambda x: jnp.take(x, jnp.array([x.shape[0], 0]), axis=0, fill_value=5), ("s", 2)),
     "take, clipped": (lambda x: jnp.take(x, jnp.array([20, 0]), axis=0, mode="clip"), ("s", 2)),
@@ -140,19 +118,21 @@ def test_room_for_more():
     ("fn", "match"),
     [
         (
-            lambda x: lax.reduce_window(x, 0.0, lax.add, (2, 1), (1, 1), "VALID"),
-            "`reduce_window_sum` works along an axis whose size differs from call to call",
+            lambda x: lax.reduce_window(x, 1.0, lax.mul, (2, 1), (1, 1), "VALID"),
+            "`reduce_window` works along an axis whose size differs from call to call; there is no rule",
         ),
         (
             lambda x: lax.fori_loop(
-                0, 3, lambda _, y: y + lax.reduce_window(x, 0.0, lax.add, (2, 2), (1, 1), "SAME"), x
+                0, 3, lambda _, y: y + lax.reduce_window(x, 1.0, lax.mul, (2, 2), (1, 1), "SAME"), x
             ),
-            "`reduce_window_sum` works along an axis",
+            "`reduce_window` works along an axis",
         ),
         (
             lambda x: jnp.ones(2).at[jnp.arange(x.shape[0])].set(x[:, 0], mode="clip"),
-            "a scatter, with clipped places, of a number of updates that differs",
+            "`scatter` works along an axis .*: a scatter, with clipped places, of a number of updates that differs",
         ),
+        (lambda x: lax.pad(x, 0.0, [(0, 0, 1), (0, 0, 0)]), "padding of 0 before and 1 between the elements"),
+        (lambda x: lax.pad(x, 0.0, [(3 * x.shape[0], -3 * x.shape[0], 0), (0, 0, 0)]), r"padding of 3\*s before"),
     ],
 )
 def test_what_has_no_rule_says_so(fn, match):
