@@ -236,8 +236,7 @@ class Model(StateMethods, Report):
         model._defaults, model._tensors = narrow.defaults, narrow.tensors
         model._weights = Weights(narrow.tensors, self._shardings, narrow.params)
         model._constants = dataclasses.replace(self._constants, tensors=narrow.tensors)
-        runner = self._function.runner
-        model._function = model._function_by(GraphRunner(runner.max_bytes, runner.precision, runner.programs))
+        model._function = model._function_by(self._function.runner.uncompiled())
         return model
 
     def _own_or(self, caller: str, params: Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
+from jaxops.errors import symbols_in
 from jaxops.static import Dim, is_symbolic, symbolic_shape
 
 _QUOTIENT = re.compile(r"(floordiv\(.*\))( [+-] \d+)?")
@@ -88,6 +91,27 @@ def at_zero(size: Dim) -> int:
         return size_of_text(str(size), lambda name: 0, _OF_NUMBERS)
     except ZeroDivisionError:
         return 0
+
+
+# More combinations of numbers are not looked at one by one.
+_MOST_COMBINATIONS = 1 << 22
+_OF_ARRAYS: Any = {"floordiv": np.floor_divide, "mod": np.mod, "max": np.maximum, "min": np.minimum}
+
+
+def numbers_of(size: Dim, ranges: Mapping[str, range]) -> np.ndarray | None:
+    """All numbers that a symbolic dimension can be. ranges: those that each symbol in it can be.
+
+    None where there are too many, and where it divides by one that may be 0.
+    """
+    names = symbols_in(size)
+    if math.prod(len(ranges[name]) for name in names) > _MOST_COMBINATIONS:
+        return None
+    grids = dict(zip(names, np.ix_(*(np.asarray(ranges[name], np.int64) for name in names)), strict=True))
+    try:
+        with np.errstate(divide="raise"):
+            return np.asarray(size_of_text(str(size), grids.__getitem__, _OF_ARRAYS))
+    except FloatingPointError:
+        return None
 
 
 class _Bounds(dict[Any, Any]):

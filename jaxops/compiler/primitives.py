@@ -78,6 +78,12 @@ def symbolic_axes(sizes: Sequence[Any]) -> set[int]:
     return {axis for axis, size in enumerate(sizes) if not isinstance(size, int | np.integer)}
 
 
+def symbolic_sizes(jaxpr: Any) -> set[Any]:
+    """Returns the symbolic sizes of all values in a jaxpr, and in the programs in it."""
+    sizes = {d for eqn in jaxpr.eqns for v in eqn.outvars for d in sizes_of(v) if not isinstance(d, int | np.integer)}
+    return sizes.union(*(symbolic_sizes(inner) for eqn in jaxpr.eqns for inner in jaxprs(eqn)))
+
+
 def multiplications(product: Any) -> float:
     """Counts the multiplications of a product, given its equation."""
     name, params = product.primitive.name, product.params

@@ -15,7 +15,7 @@ from jaxops.frontend.straight_through import with_straight_through
 from jaxops.garbage import garbage_later
 from jaxops.graph.blocks import with_blocks
 from jaxops.graph.bounded_sizes import with_bounds
-from jaxops.graph.declared_sizes import fixed
+from jaxops.graph.declared_sizes import fixed, with_buckets
 from jaxops.graph.nodes import Graph
 from jaxops.graph.origin import Origin
 from jaxops.graph.parameters import Choice
@@ -47,6 +47,13 @@ class Options(TypedDict, total=False):
     names: of the keys of `Model.params`: the file's, or the module paths of `Model.paths`. The other options take the
     file's names in any case.
     sizes: numbers for symbolic sizes of the inputs, such as {"sequence": 128}; a call then accepts no others.
+    buckets: numbers for symbolic sizes of the inputs that differ from call to call, such as {"width": 32}. A call
+    rounds such a size up to a multiple of its number, so that one program serves all sizes of a bucket, such as 33 to
+    64; results have the sizes and, but for rounding, the values that they have without. So one of 1024 for the size of
+    the batch gives one program for all batches of up to 1024. What is behind the elements takes no part: convolutions
+    read zeros there, sums and softmax leave it out. Where that is not possible, the first call raises UnsupportedError,
+    which names the operation. Under `jax.jit` and other transformations, and for arrays on a mesh, sizes stay as they
+    are.
     bounds: sizes for results whose size depends on data, by the name of a node or of an operator, such as
     {"NonMaxSuppression": 100}: the model is one program then, also under `jax.jit`, `vmap` and in `export`. A longer
     result is cut, a shorter one is filled up as the operator's function says: `jaxops.non_max_suppression` with rows of
@@ -92,6 +99,7 @@ class Options(TypedDict, total=False):
     tied: Tied | None
     names: Literal["file", "module"]
     sizes: Mapping[str, int] | None
+    buckets: Mapping[str, int] | None
     bounds: Mapping[str, int] | None
     inputs: Sequence[str] | None
     outputs: Sequence[str] | None
@@ -170,6 +178,8 @@ def load_model(source: Any, bind: Callable[[Operators, Extraction], BoundModel],
     with progress(f"loading {name}"), memory.max_bytes(limit), garbage_later():
         bound = bind({} if operators is None else operators, Extraction(chosen["inputs"], chosen["outputs"]))
         graph = fixed(bound.graph, {} if chosen["sizes"] is None else chosen["sizes"])
+        buckets = {} if chosen["buckets"] is None else chosen["buckets"]
+        graph = with_buckets(graph, buckets)
         graph = with_bounds(graph, {} if chosen["bounds"] is None else chosen["bounds"])
         values = {} if chosen["values"] is None else chosen["values"]
         graph = untied(with_values(graph, values), tied)
@@ -179,7 +189,7 @@ def load_model(source: Any, bind: Callable[[Operators, Extraction], BoundModel],
             opsets=bound.opsets,
             description=bound.description,
             # A file does not tell one function of a caller's from another.
-            runner=GraphRunner(memory.LIMIT.get(), chosen["precision"], None if operators else programs),
+            runner=GraphRunner(memory.LIMIT.get(), chosen["precision"], None if operators else programs, dict(buckets)),
             origin=bound.origin(values),
             static=chosen["static"],
             trainable=chosen["trainable"],

@@ -159,15 +159,44 @@ def fixed(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     )
 
 
-def known(inputs: Sequence[Value], sizes: Mapping[str, Any]) -> None:
+def with_buckets(graph: Graph, buckets: Mapping[str, int]) -> Graph:
+    """The graph, in which each size of an input that is in `buckets` has its name.
+
+    Raises ArgumentError for a name that no axis of an input has, and for a number that is not at least 1.
+    """
+    if not buckets:
+        return graph
+    inputs = named(graph.inputs)
+    known(inputs, buckets, "buckets")
+    for name, number in buckets.items():
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
+            raise ArgumentError(f"buckets: '{name}' is {number!r}; it must be an integer of at least 1")
+        computed = [d for value in inputs for d in value.shape or () if isinstance(d, str) and d != name]
+        for size in computed:
+            if name in (_terms(size, names(inputs)) or ()):
+                raise ArgumentError(
+                    f"buckets: '{name}' is a part of the size '{size}'; only whole sizes are rounded up"
+                )
+
+    def with_names(declared: Value, value: Value) -> Value:
+        """value: the same input, its sizes named."""
+        if value.shape is None or declared.shape is None:
+            return declared
+        pairs = zip(declared.shape, value.shape, strict=True)
+        return dataclasses.replace(declared, shape=tuple(b if b in buckets else a for a, b in pairs))
+
+    return dataclasses.replace(graph, inputs=tuple(map(with_names, graph.inputs, inputs)))
+
+
+def known(inputs: Sequence[Value], sizes: Mapping[str, Any], option: str = "sizes") -> None:
     """Raises ArgumentError unless the names are those of sizes of the inputs, which are named already."""
     if not isinstance(sizes, Mapping):
-        raise SignatureError(f"sizes: {sizes!r:.80} is not a dictionary; give one such as {{'batch': 4}}")
+        raise SignatureError(f"{option}: {sizes!r:.80} is not a dictionary; give one such as {{'batch': 4}}")
     there = names(inputs)
     unknown = [name for name in sizes if name not in there]
     if unknown:
         listing = ", ".join(map(repr, there)) or "none: all sizes are numbers"
-        raise ArgumentError(f"sizes: no input has a size named {unknown[0]!r}; the names are {listing}")
+        raise ArgumentError(f"{option}: no input has a size named {unknown[0]!r}; the names are {listing}")
 
 
 def constraints(inputs: Iterable[Value], meanings: Mapping[str, str]) -> list[str]:

@@ -27,9 +27,10 @@ from jaxops.lazy_array import named_arrays
 from jaxops.memory import LIMIT, runs_here
 from jaxops.opaque import Deferred
 from jaxops.progress import progress, step
-from jaxops.runtime.auto_axes import under_auto_axes
+from jaxops.runtime.auto_axes import is_on_mesh, under_auto_axes
+from jaxops.runtime.rounded_inputs import Rounded, cropped, rounded, run_rounded
 from jaxops.runtime.size_buckets import Rounding
-from jaxops.runtime.specialized_calls import SpecializedCalls
+from jaxops.runtime.specialized_calls import CallCache, SpecializedCalls
 from jaxops.signature import SHAPE_ONLY
 from jaxops.static import (
     CUTTABLE,
@@ -66,11 +67,13 @@ class StoppedAt:
 class GraphRunner:
     """Runs the graphs of a model. max_bytes: how many a result may take. precision: of its products, as
     `jax.default_matmul_precision` names it; None for what holds around a call. programs: keeps them for other
-    processes. cuts: node → why it was cut there."""
+    processes. buckets: the name of a size of the inputs → the number to a multiple of which calls round it up. cuts:
+    node → why it was cut there."""
 
     max_bytes: int
     precision: str | None = None
     programs: ProgramCache | None = None
+    buckets: Mapping[str, int] = field(default_factory=dict)
     cuts: dict[str, str] = field(default_factory=dict)
     _rounding: Rounding = field(default_factory=Rounding)
     _specialized: dict[Any, Any] = field(default_factory=dict)
@@ -84,7 +87,7 @@ class GraphRunner:
 
     def __reduce__(self) -> Any:
         # Compiled functions stay behind.
-        return GraphRunner, (self.max_bytes, self.precision, self.programs, dict(self.cuts))
+        return GraphRunner, (self.max_bytes, self.precision, self.programs, self.buckets, dict(self.cuts))
 
     @cached_property
     def _compiled(self) -> Any:
@@ -92,6 +95,8 @@ class GraphRunner:
 
         def piece(graph: Graph, start: int, end: int, cut: bool, params: Any, operands: Any, rng: Any) -> Any:
             with runs_here():
+                if isinstance(operands, Rounded):
+                    return StoppedAt(end), run_rounded(graph, params, operands, rng)
                 return under_auto_axes(_piece, cuts, graph, start, end, cut, params, operands, rng, like=operands)
 
         return jax.jit(piece, static_argnums=(0, 1, 2, 3))
@@ -106,6 +111,10 @@ class GraphRunner:
         runner = GraphRunner(*(getattr(self, field.name) for field in dataclasses.fields(self)))
         runner.__dict__["_compiled"] = self._compiled
         return runner
+
+    def uncompiled(self) -> "GraphRunner":
+        """Returns it for other graphs: with its settings alone."""
+        return GraphRunner(self.max_bytes, self.precision, self.programs, self.buckets)
 
     def call_again(self, params: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
         """The result of a call like an earlier one; None for another."""
@@ -162,6 +171,10 @@ class GraphRunner:
         # Nothing can be read of what a transformation follows: such a call is one piece.
         traced = not concrete and any(isinstance(x, Tracer) for x in (*params.values(), *leaves))
         static, part = (graph, 0, len(graph.nodes), not traced), None
+        if self.buckets and concrete and not is_on_mesh((params, inputs)):
+            room = rounded(graph, inputs, self.buckets)
+            if room is not None:
+                return self._call_rounded(static, room, params, rng, ours)
         try:
             if ours and concrete:
                 part, (stop, values) = self.prepared.call(ours, static, inputs, rng, leaves, tree)
@@ -185,6 +198,16 @@ class GraphRunner:
             return outputs
         _forget(graph, 0, stop.value, local)
         return under_auto_axes(self._run_from, graph, stop.value, True, local, params, rng, like=inputs)
+
+    def _call_rounded(
+        self, static: tuple[Any, ...], inputs: Rounded, params: Mapping[str, Any], rng: Any, ours: CallCache | None
+    ) -> list[Any]:
+        """Returns the outputs by the program of a bucket."""
+        if ours:
+            _, (_, values) = self.prepared.call(ours, static, inputs, rng, *jax.tree.flatten((inputs, rng)))
+        else:
+            _, values = self._compiled(*static, params, inputs, rng)
+        return _outputs(static[0], unwrap(cropped(values), deferred=False), params)
 
     def run(
         self,

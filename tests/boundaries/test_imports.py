@@ -43,7 +43,7 @@ ALLOWED = {
     "jaxops.static": {"jax", "numpy", "jaxops.errors", "jaxops.memory"}
     | {f"jax._src.{module}.register_exclusion" for module in ("source_info_util", "traceback_util")},
     "jaxops.signature": {"jaxops.static"},
-    "jaxops.symbolic": {"numpy", "jaxops.static"},
+    "jaxops.symbolic": {"numpy", "jaxops.errors", "jaxops.static"},
     "jaxops.opaque": {"jax", "numpy", "jaxops.errors", "jaxops.static"},
     "jaxops.lazy_array": {"jax", "numpy", "jaxops.host"},
     "jaxops.lazy_sequences": {"jax", "jaxops.errors", "jaxops.static"},
