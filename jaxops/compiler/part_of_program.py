@@ -38,6 +38,8 @@ def as_one_operation(fn: Callable[..., Any], *arguments: Any) -> Any:
 
 _PROGRAM = Primitive(PROGRAM)
 _PROGRAM.multiple_results = True
+# JAX 0.12 asks for a further rule where a program has operations that it replaces late, such as nonzero: not needed.
+cast(Any, _PROGRAM).is_high = lambda *_, **__: False
 
 
 def _opened(*operands: Any, jaxpr: Any, **settings: Any) -> list[Any]:

@@ -136,6 +136,13 @@ def test_symbolic_sizes_and_several_platforms():
     close(both.call(PARAMS, X), EXPECTED)
 
 
+def test_operations_that_jax_replaces_late():
+    x = jnp.array([0.0, 5.0, 0.0, 7.0])
+    fn = jax.jit(lambda x: as_one_operation(lambda x: jnp.nonzero(x, size=3, fill_value=-1), x))
+    for call in (fn, jax.export.export(fn)(x).call):
+        assert call(x)[0].tolist() == [1, 3, -1]
+
+
 def test_on_a_mesh_it_is_open():
     mesh = jax.make_mesh((1,), ("data",))
     with jax.set_mesh(mesh):

@@ -132,3 +132,9 @@ def test_the_caller_decides_about_constants_beyond_32_bits():
     assert loaded.x64
     assert loaded.params["c"].dtype == np.int64
     bits(loaded(x), answer(proto, x))
+
+
+def test_an_operation_that_jax_replaces_late():
+    wide = load(text("y = NonZero(x)", "float[4]", "int64[1, K]"), bounds={"NonZero": 3}, x64=True)
+    x = np.array([0, 5, 0, 7], np.float32)
+    assert jax.jit(wide.apply)(wide.params, x).tolist() == [[1, 3, -1]]
