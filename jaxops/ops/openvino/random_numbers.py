@@ -116,8 +116,8 @@ def multinomial(
         )
     numbers = random_uniform(
         (x.shape[0], count),
-        np.float64(0),
-        np.float64(1),
+        np.array(0.0),
+        np.array(1.0),
         output_type=np.float64,
         global_seed=global_seed,
         op_seed=op_seed,
