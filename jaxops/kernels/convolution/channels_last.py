@@ -10,7 +10,7 @@ from jax import lax
 
 from jaxops.dtypes import accumulation_type
 from jaxops.kernels.convolution import mostly_padding, winograd
-from jaxops.kernels.convolution.depthwise import channel_sum
+from jaxops.kernels.convolution.depthwise import channel_sum, stored
 from jaxops.kernels.convolution.grouped import MOST_TERMS
 from jaxops.kernels.convolution.im2col import columns_as_stored, columns_last
 from jaxops.kernels.convolution.window_slices import (
@@ -92,7 +92,7 @@ def narrow_last(x: jax.Array, w: jax.Array, windows: Windows) -> jax.Array:
     """For few channels, channels last: each times its filters, added up."""
     wide, (m, channels), taps = accumulation_type(x.dtype), w.shape[:2], math.prod(windows.kernel)
     data = to_channels_last(lax.optimization_barrier(zero_padded(x, windows).astype(wide)))
-    filters = lax.transpose(lax.reshape(w.astype(wide), (m, channels, taps)), (1, 2, 0))
+    filters = stored(lax.transpose(lax.reshape(w.astype(wide), (m, channels, taps)), (1, 2, 0)))
     parts = [
         channel_sum(lax.slice_in_dim(data, c, c + 1, axis=x.ndim - 1), filters[c], windows) for c in range(channels)
     ]

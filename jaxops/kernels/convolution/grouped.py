@@ -33,7 +33,7 @@ from jax.custom_derivatives import SymbolicZero
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from jaxops.dtypes import accumulation_type
-from jaxops.kernels.convolution.depthwise import channel_sum
+from jaxops.kernels.convolution.depthwise import channel_sum, stored
 from jaxops.kernels.convolution.filter_gradient import by_stretches
 from jaxops.kernels.convolution.transposed import as_overlaps
 from jaxops.kernels.convolution.window_slices import (
@@ -59,7 +59,7 @@ def by_channel(x: jax.Array, w: jax.Array, windows: Windows, group: int) -> jax.
     wide = accumulation_type(dtype)
     # XLA would read the middle of padded data from what was padded, and so compute that in a loop of its own.
     x, w = lax.optimization_barrier(zero_padded(x, windows).astype(wide)), w.astype(wide)
-    filters = lax.transpose(lax.reshape(w, (w.shape[0], math.prod(windows.kernel))), (1, 0))
+    filters = stored(lax.transpose(lax.reshape(w, (w.shape[0], math.prod(windows.kernel))), (1, 0)))
     y = channel_sum(to_channels_last(x), filters, windows)
     return to_channels_first(y).astype(dtype)
 

@@ -1,15 +1,18 @@
 """A filter for each channel, as one operation."""
 
+import dataclasses
 import itertools
+import re
 
 import jax
 import numpy as np
 import pytest
 from jax import lax
-from programs import equations, specialized
+from programs import equations, selected, specialized
 
 from jaxops.compiler.xla_options import program_options
 from jaxops.kernels.target import this_machine
+from jaxops.ops.math.activations import relu
 from jaxops.ops.nn.convolution import conv
 
 RNG = np.random.default_rng(0)
@@ -86,3 +89,16 @@ def test_equal_ones_are_calls_of_one_function():
     text = lowered.as_text()
     assert text.count("call @channel_sum") == 2
     assert text.count("stablehlo.multiply") == 9
+
+
+@pytest.mark.optimized
+@pytest.mark.parametrize(("group", "filters"), [(96, (96, 1, 3, 3)), (1, (32, 3, 3, 3))], ids=["channels", "picture"])
+def test_filters_are_turned_before_the_loop_that_reads_them(group, filters):
+    """XLA would turn them in each step of it."""
+    x, w = RNG.normal(size=(1, filters[1] * group, 30, 30)).astype(np.float32), RNG.normal(size=filters).astype("f")
+    target = dataclasses.replace(this_machine(), specialized=True)
+    run = selected(lambda x, w: relu(conv(x, w, group=group)), target)
+    text = jax.jit(run).lower(x, w).compile().as_text()
+    loops = [body for body in text.split("\n\n") if body.startswith("%fused_computation") and "channel_sum" in body]
+    assert loops
+    assert not [body for body in loops if re.search(r"f32\[(3,)?9,\d+\]\S* (copy|transpose)\(", body)]
