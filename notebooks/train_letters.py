@@ -1,9 +1,10 @@
 """Trains the little transformer of the guides to fill in missing letters: `python train_letters.py`.
 
 It is a module of PyTorch, exported with random weights, trained through jaxops, and saved as `letters.onnx`: from
-`tokens` (batch, length) to `logits` (batch, length, letters). The letters are in the file's metadata. The text is the
-Universal Declaration of Human Rights in English, German, French and Spanish, of which `rights.txt` has 22 sentences
-each; the last six of each are for testing. Needs torch, onnxscript and optax.
+`tokens` (batch, length) to `logits` (batch, length, letters). The letters are in the file's metadata. `rights.txt`
+has the text: 22 passages of the Universal Declaration of Human Rights, some of them shortened, in English, German,
+French and Spanish (and Italian, for the guide `fine_tune`). The last six of each are for testing. Needs torch,
+onnxscript and optax.
 """
 
 import math
