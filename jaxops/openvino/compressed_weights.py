@@ -17,18 +17,31 @@ from jaxops import ops
 from jaxops.dtypes import is_float
 from jaxops.frontend.signature_operator import SignatureOperator
 from jaxops.graph.nodes import Graph, Node, Tensor
-from jaxops.openvino.constant_forms import BYTES, BlockBytes, Form, PackedZeros, Repeated, Reshaped, SwappedHalves
+from jaxops.openvino.constant_forms import (
+    BYTES,
+    BlockBytes,
+    Form,
+    PackedZeros,
+    Repeated,
+    Reshaped,
+    Rounded,
+    SwappedHalves,
+)
 from jaxops.openvino.open import PackedTensor
 from jaxops.openvino.registry import Operator
 from jaxops.ops import microsoft
-from jaxops.signature import operator
+from jaxops.signature import ElementType, operator
 from jaxops.static import Array
 
 
 @operator(kind="form")
-def look_up(codes: Array, table: Array) -> Array:
-    """The numbers of a table that codes stand for. It is not computed at once: the codes are smaller."""
-    return ops.gather(table, ops.cast(codes, to=np.int32))
+def look_up(codes: Array, table: Array, *, to: ElementType | None) -> Array:
+    """The numbers of a table that codes stand for. It is not computed at once: the codes are smaller.
+
+    to: the type of the result, or None for that of the table.
+    """
+    numbers = ops.gather(table, ops.cast(codes, to=np.int32))
+    return numbers if to is None else ops.cast(numbers, to=to)
 
 
 _LOOK_UP = SignatureOperator("Gather", look_up)
@@ -99,7 +112,7 @@ class _Rewriter:
                 self._dequantized(weight)
         for node in self._graph.nodes:
             if codes := self._codes_of(node):
-                self._new[node] = replace(node, operator=_LOOK_UP, inputs=(codes, node.inputs[0]), attributes={})
+                self._looked_up(node, codes)
         used = set(self._graph.output_names)
         nodes: list[Node] = []
         for old in reversed(self._graph.nodes):
@@ -188,6 +201,7 @@ class _Rewriter:
         numbers = self._tensors[weight.numbers]
         layout = _layout(numbers.shape, weight.scale_sizes)
         if layout is None or _is_nf4(numbers):
+            self._widened(weight)
             return
         sizes, axis, block_size = layout
         names = [weight.numbers, self._reshaped(weight.scale, sizes, self._tensors[weight.scale].dtype)]
@@ -206,6 +220,42 @@ class _Rewriter:
             self._new[node] = replace(node, outputs=("",))
         for node in reshapes:
             self._new[node] = replace(node, inputs=(output, *node.inputs[1:]), outputs=(weight.value,))
+
+    def _widened(self, weight: _Weight) -> None:
+        """Lets the layers of a weight compute in the type of its value, as OpenVINO does, and not in float16."""
+        read = {*weight.chain[0].inputs}
+        subtract = next((self._producers[name] for name in read if self._made_by(name, "Subtract")), None)
+        converts = [self._made_by(name, "Convert") for name in (subtract.inputs if subtract else read)]
+        for node in filter(None, converts):
+            if len(self._readers[node.outputs[0]]) > 1:
+                return
+            source, numbers = node.inputs[0], self._tensors[node.inputs[0]]
+            if _is_nf4(numbers):  # OpenVINO rounds these numbers, and nothing after them
+                source = self._named(source, Rounded(numbers, weight.dtype, numbers.shape, _type_of(node)))
+            attributes = {**node.attributes, "destination_type": weight.dtype}
+            self._new[node] = replace(node, inputs=(source,), attributes=attributes)
+        self._scale_in(weight.dtype, weight.chain[0], weight.scale)
+
+    def _scale_in(self, dtype: np.dtype, multiply: Node, scale: str) -> None:
+        """Lets a Multiply read its scale in another type."""
+        wide = self._reshaped(scale, self._tensors[scale].shape, dtype)
+        inputs = tuple(wide if name == scale else name for name in multiply.inputs)
+        self._new[multiply] = replace(multiply, inputs=inputs)
+
+    def _looked_up(self, gather: Node, codes: str) -> None:
+        """Makes a Gather look codes up, in the type of the weight that a scale makes of its result."""
+        value, dtype = gather.outputs[0], None
+        readers = self._readers.get(value, ())
+        multiply = readers[0] if len(readers) == 1 else None
+        if multiply is not None and _does(multiply, "Multiply"):
+            scale = next(name for name in multiply.inputs if name != value)
+            chain, _ = self._chain(multiply, self._tensors[codes].shape)
+            convert = next((node for node in chain if _does(node, "Convert")), None)
+            if convert is not None and scale in self._tensors:
+                dtype = _type_of(convert)
+                self._scale_in(dtype, multiply, scale)
+        attributes = {"to": dtype}
+        self._new[gather] = replace(gather, operator=_LOOK_UP, inputs=(codes, gather.inputs[0]), attributes=attributes)
 
     def _product(self, weight: _Weight) -> bool:
         """Makes the products that read a weight read its bytes; False where one cannot, or something else reads it."""

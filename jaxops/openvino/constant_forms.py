@@ -63,6 +63,19 @@ class Reshaped(Form):
 
 
 @dataclass(frozen=True)
+class Rounded(Form):
+    """Numbers that are rounded to another type on their way. through: that type."""
+
+    through: np.dtype
+
+    def load(self) -> np.ndarray:
+        return self.original.load().astype(self.through).astype(self.dtype)
+
+    def in_file(self, values: np.ndarray) -> np.ndarray:
+        return values
+
+
+@dataclass(frozen=True)
 class Repeated(Form):
     """A zero point for each scale. scale_sizes: of the scales, to which the file's zero points broadcast."""
 

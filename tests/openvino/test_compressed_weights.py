@@ -311,3 +311,26 @@ def test_a_package_and_a_comparison(tmp_path, name):
     report = model.compare(x, atol=1e-3)
     assert report.agrees, str(report)
     assert report.rows[-1].operator == "MatMul"
+
+
+@pytest.mark.parametrize("kind", ["nf4", "codebook", "u4", "i8"])
+def test_a_table_of_embeddings_is_computed_in_float32(kind):
+    """Its layers are of float16, in which OpenVINO rounds nothing but the numbers of nf4."""
+    file = File()
+    ids = file.parameter(["?"], "i8")
+    sizes, by = (N, K // GROUP, GROUP), scales((N, K // GROUP, 1))
+    if kind == "codebook":
+        numbers = constant(file, np.linspace(-1, 1, 16).astype(FLOATS["f8e4m3"]), "f8e4m3", "table")
+        numbers = file.layer("Convert", 1, [numbers], {"destination_type": "f16"})
+        codes = constant(file, random("u4", sizes), "u4", "fc.weight")
+        weight = file.layer("Gather", 8, [numbers, codes, file.constant(np.int64(0))], {"batch_dims": 0})
+    else:
+        codes = constant(file, random("u4" if kind == "nf4" else kind, sizes), kind, "fc.weight")
+        weight = file.layer("Convert", 1, [codes], {"destination_type": "f16"})
+    weight = file.layer("Multiply", 1, [weight, file.constant(by, name="fc.weight/scale")], {"auto_broadcast": "numpy"})
+    weight = file.layer("Reshape", 1, [weight, file.constant(np.int64((N, K)))], {"special_zero": False})
+    weight = file.layer("Convert", 1, [weight], {"destination_type": "f32"})
+    file.result(file.layer("Gather", 8, [weight, ids, file.constant(np.int64(0))], {"batch_dims": 0}))
+    model, x = loaded(file), np.array([3, 0, 40])
+    assert_close(outputs_of(model, [x]), run_by_plugin(file, [x]), 1e-6)
+    assert model.params["fc.weight/scale"].dtype == (np.float16 if kind in ("u4", "i8") else np.float32)
