@@ -2,12 +2,14 @@
 
 import importlib.util
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -188,6 +190,10 @@ class Cases(list[tuple[Any, ...]]):
     def add(self, *arguments: Any) -> None:
         self.append(arguments)
 
+    def without(self, op_types: Collection[str]) -> list[tuple[Any, ...]]:
+        """The cases of other operations."""
+        return [case for case in self if case[0] not in op_types]
+
     def floats(self, *sizes: int) -> np.ndarray:
         return self.random.randn(*sizes).astype("f4")
 
@@ -231,3 +237,41 @@ def written_package(model: Any, folder: Path) -> tuple[Any, str]:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module, path.read_text()
+
+
+def has_derivative(op_type: str, opset: int, operands: Sequence[Any], attributes: Any = None, outputs: int = 1) -> None:
+    """Asserts that derivatives by the inputs, in 64 bits, are differences of what the operation gives."""
+
+    def wide(x: Any) -> Any:
+        if isinstance(x, tuple):
+            return tuple(map(wide, x))
+        return np.asarray(x).astype("f8") if np.asarray(x).dtype == np.float32 else np.asarray(x)
+
+    types = {k: "f64" if v == "f32" else v for k, v in (attributes or {}).items()}
+    file, inputs = single(op_type, opset, [wide(x) for x in operands], types, outputs)
+    random = np.random.RandomState(1)
+    with jax.enable_x64(True):
+        model = load(file.xml, weights=file.bin)
+        places = [i for i, x in enumerate(inputs) if x.dtype == np.float64]
+        floats = [i for i, y in enumerate(outputs_of(model, inputs)) if y.dtype == np.float64]
+        if not places or not floats:
+            return
+        finite = [np.isfinite(y) for y in outputs_of(model, inputs)]
+        weights = [random.uniform(0.5, 1, np.shape(f)) for f in finite]
+
+        def total(values: Sequence[Any]) -> Any:
+            operands = list(inputs)
+            for place, value in zip(places, values, strict=True):
+                operands[place] = value
+            results = jax.tree.leaves(model.apply(model.params, *operands))
+            return sum(jnp.where(finite[i], results[i] * weights[i], 0).sum() for i in floats)
+
+        values = [inputs[i] for i in places]
+        steps = [random.standard_normal(x.shape) for x in values]
+        slope = sum(np.vdot(g, s) for g, s in zip(jax.jit(jax.grad(total))(values), steps, strict=True))
+        compiled = jax.jit(total)
+        ahead, behind = (
+            float(compiled([x + sign * 1e-6 * s for x, s in zip(values, steps, strict=True)])) for sign in (1, -1)
+        )
+        expected = (ahead - behind) / 2e-6
+    np.testing.assert_allclose(slope, expected, rtol=1e-4, atol=1e-4 * max(abs(ahead), 1e-2))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from openvino_files import Cases, agrees, gives
+from openvino_files import Cases, agrees, gives, has_derivative
 
 CASES = Cases()
 f, i, c, case = CASES.floats, CASES.integers, CASES.constant, CASES.add
@@ -95,6 +95,11 @@ case("TopK", 11, [f(3, 6), c(3)], {"axis": 0, "mode": "max", "sort": "value", "s
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}")
 def test_as_openvino(case):
     agrees(*case)
+
+
+@pytest.mark.parametrize("case", CASES.without({"Unique"}), ids=lambda case: f"{case[0]}-{case[1]}")
+def test_derivatives(case):
+    has_derivative(*case)
 
 
 # Where OpenVINO's plugin contradicts the text, or refuses what it allows.

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from openvino_files import Cases, agrees, assert_close, gives, outputs_of, single
+from openvino_files import Cases, agrees, assert_close, gives, has_derivative, outputs_of, single
 
 from jaxops.openvino import load
 
@@ -96,6 +96,11 @@ case("AvgPool", 14, [f(2, 3, 8, 9)], {**pl, "rounding_type": "ceil_torch", "excl
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}")
 def test_as_openvino(case):
     agrees(*case)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}")
+def test_derivatives(case):
+    has_derivative(*case)
 
 
 @pytest.mark.parametrize("rounding", ["ceil", "ceil_torch"])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from openvino_files import Cases, agrees
+from openvino_files import Cases, agrees, has_derivative
 
 CASES = Cases()
 f, i, c, case = CASES.floats, CASES.integers, CASES.constant, CASES.add
@@ -26,14 +26,14 @@ case(
 case(
     "GridSample",
     9,
-    [f(2, 3, 4, 5), np.clip(f(2, 3, 3, 2), -1.2, 1.2)],
+    [f(2, 3, 4, 5), np.clip(f(2, 3, 3, 2), -1.1, 1.1)],
     {"align_corners": True, "mode": "bilinear", "padding_mode": "border"},
 )
 for m in ["bilinear", "nearest", "bicubic"]:
     case(
         "GridSample",
         9,
-        [f(2, 3, 4, 5), np.clip(f(2, 3, 3, 2), -1.2, 1.2)],
+        [f(2, 3, 4, 5), np.clip(f(2, 3, 3, 2), -1.1, 1.1)],
         {"align_corners": False, "mode": m, "padding_mode": "zeros"},
     )
 case("SpaceToBatch", 2, [f(2, 3, 4, 6), c([1, 1, 2, 3]), c([0, 0, 1, 0]), c([0, 0, 1, 0])])
@@ -289,3 +289,13 @@ case(
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}")
 def test_as_openvino(case):
     agrees(*case)
+
+
+# Results whose sizes depend on data; operands that are whole numbers; a cast to 8 bits, which counts as the identity.
+SIZED = {"NonMaxSuppression", "MatrixNms", "MulticlassNms", "NMSRotated", "SegmentMax"}
+FLAT = {"ROIPooling", "GatherTree", "FakeConvert"}
+
+
+@pytest.mark.parametrize("case", CASES.without(SIZED | FLAT), ids=lambda case: f"{case[0]}-{case[1]}")
+def test_derivatives(case):
+    has_derivative(*case)

@@ -1,7 +1,7 @@
 """Reductions and movement of elements, beside OpenVINO and the specification."""
 
 import pytest
-from openvino_files import Cases, agrees
+from openvino_files import Cases, agrees, has_derivative
 
 CASES = Cases()
 f, i, c, case = CASES.floats, CASES.integers, CASES.constant, CASES.add
@@ -39,3 +39,8 @@ for m in ("blocks_first", "depth_first"):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}")
 def test_as_openvino(case):
     agrees(*case)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}")
+def test_derivatives(case):
+    has_derivative(*case)

@@ -64,7 +64,7 @@ def _common_area(one: Any, others: Any) -> Any:
     places = [points.reshape(count, 16, 2), jnp.broadcast_to(one, others.shape), others]
     exists = [crossing.reshape(count, 16), _within(one, others, others_edges), _within(others, one, edges)]
     corners, exists = jnp.concatenate(places, 1), jnp.concatenate(exists, 1)
-    number = exists.sum(1, keepdims=True)
+    number = exists.sum(1, keepdims=True, dtype=np.int32)
     corners = jnp.where(exists[..., None], corners, jnp.zeros_like(corners))
     middle = corners.sum(1, keepdims=True) / jnp.maximum(number, 1)[..., None].astype(corners.dtype)
     around = corners - middle

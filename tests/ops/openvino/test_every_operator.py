@@ -100,3 +100,13 @@ def test_documentation_names_source_and_types():
         assert "Source: OpenVINO" in text, name
         assert "Raises" in text, name
         assert ">>>" in text, name
+
+
+@pytest.mark.parametrize("name", NUMERIC)
+def test_with_x64(name):
+    operands, call = split(name)
+    with jax.enable_x64(True):
+        wide = {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in operands.items()}
+        found = leaves(call(wide if name not in SINGLE else operands))
+    for a, b in zip(found, leaves(call(operands)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)
