@@ -35,19 +35,24 @@ from jaxops.static import Array
 
 
 @operator(kind="form")
-def look_up(codes: Array, table: Array, *, to: ElementType | None) -> Array:
-    """The numbers of a table that codes stand for. It is not computed at once: the codes are smaller.
-
-    to: the type of the result, or None for that of the table.
-    """
-    numbers = ops.gather(table, ops.cast(codes, to=np.int32))
-    return numbers if to is None else ops.cast(numbers, to=to)
+def look_up(codes: Array, table: Array, *, to: ElementType) -> Array:
+    """The numbers of a table that codes stand for. It is not computed at once: the codes are smaller."""
+    return ops.cast(ops.gather(table, ops.cast(codes, to=np.int32)), to=to)
 
 
-_LOOK_UP = SignatureOperator("Gather", look_up)
-_DEQUANTIZE = SignatureOperator("Multiply", ops.dequantize_linear)
-_BLOCK_PRODUCT = SignatureOperator("MatMul", microsoft.matmul_nbits)
-_NF4_PRODUCT = SignatureOperator("MatMul", microsoft.matmul_bnb4)
+class WeightOperator(SignatureOperator):
+    """An operator that makes floats of a weight, or a product with it: their type is known."""
+
+    def output_types(self, node: Node, inputs: Sequence[np.dtype | None]) -> list[np.dtype | None]:
+        """The type that an attribute says, else that of the first input."""
+        named = (node.attributes[name] for name in ("output_dtype", "to") if name in node.attributes)
+        return [next(named, inputs[0])]
+
+
+_LOOK_UP = WeightOperator("Gather", look_up)
+_DEQUANTIZE = WeightOperator("Multiply", ops.dequantize_linear)
+_BLOCK_PRODUCT = WeightOperator("MatMul", microsoft.matmul_nbits)
+_NF4_PRODUCT = WeightOperator("MatMul", microsoft.matmul_bnb4)
 _CHAIN = ("Convert", "Subtract", "Multiply", "Reshape")
 _CODES = {"uint4": 16, "uint8": 256}
 _TYPES = {"int4", "uint4", "int8", "uint8", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn"}
@@ -244,7 +249,8 @@ class _Rewriter:
 
     def _looked_up(self, gather: Node, codes: str) -> None:
         """Makes a Gather look codes up, in the type of the weight that a scale makes of its result."""
-        value, dtype = gather.outputs[0], None
+        value, table = gather.outputs[0], gather.inputs[0]
+        dtype = self._tensors[table].dtype if table in self._tensors else _type_of(self._producers[table])
         readers = self._readers.get(value, ())
         multiply = readers[0] if len(readers) == 1 else None
         if multiply is not None and _does(multiply, "Multiply"):
@@ -255,7 +261,7 @@ class _Rewriter:
                 dtype = _type_of(convert)
                 self._scale_in(dtype, multiply, scale)
         attributes = {"to": dtype}
-        self._new[gather] = replace(gather, operator=_LOOK_UP, inputs=(codes, gather.inputs[0]), attributes=attributes)
+        self._new[gather] = replace(gather, operator=_LOOK_UP, inputs=(codes, table), attributes=attributes)
 
     def _product(self, weight: _Weight) -> bool:
         """Makes the products that read a weight read its bytes; False where one cannot, or something else reads it."""

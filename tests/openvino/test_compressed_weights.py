@@ -334,3 +334,16 @@ def test_a_table_of_embeddings_is_computed_in_float32(kind):
     model, x = loaded(file), np.array([3, 0, 40])
     assert_close(outputs_of(model, [x]), run_by_plugin(file, [x]), 1e-6)
     assert model.params["fc.weight/scale"].dtype == (np.float16 if kind in ("u4", "i8") else np.float32)
+
+
+@pytest.mark.parametrize("kind", ["u4", "i8", "codebook"])
+def test_indices_beside_a_weight_do_not_ask_for_64_bits(kind):
+    """What is looked up in a table of weights has the type of these, and not that of the indices."""
+    file = codebook() if kind == "codebook" else in_form(kind, (N, K), False, 1)
+    numbers = file.layers.index(next(text for text in file.layers if "Multiply" in text))
+    ids = file.parameter(["?"], "i8")
+    rows = file.layer("Gather", 8, [(numbers, 2), ids, file.constant(np.int64(0))], {"batch_dims": 0})
+    file.result(file.layer("Add", 1, [rows, rows]))
+    model = loaded(file)
+    assert not model.x64
+    assert model.graph.nodes[-1].operator.name == "Add"
