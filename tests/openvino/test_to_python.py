@@ -95,3 +95,27 @@ def test_a_size_that_decides_the_rank_is_assumed_in_the_text(tmp_path):
     """Squeeze removes an axis of one element only."""
     text, _ = written(tmp_path / "net", "Squeeze", 1, [ones(2, 3), (np.array([0]),)], free=True)
     assert "Sizes: parameter_0_0 >= 2." in text
+
+
+def test_arrays_of_free_sizes_that_no_input_fills(tmp_path):
+    file = File()
+    x = file.parameter(["?", "?"], name="x")
+    sizes = file.layer("ShapeOf", 3, [x], {"output_type": "i64"})
+    filled = file.layer("Broadcast", 3, [file.constant(np.float32(3)), sizes], {"mode": "numpy"})
+    file.result(file.layer("Add", 1, [filled, x]))
+    model = load(file.xml, weights=file.bin)
+    module, text = written_package(model, tmp_path / "net")
+    assert "jo.expand(" in text
+    np.testing.assert_array_equal(module.apply({}, ones(2, 3)), 4 * ones(2, 3))
+
+
+def test_a_module_that_has_the_name_of_an_input(tmp_path):
+    """NNCF calls the layer that quantizes an input after it."""
+    file = File()
+    x = file.parameter([2, 3], name="x")
+    y = file.layer("Relu", 1, [x], name="x/first")
+    y = file.layer("Exp", 1, [y], name="x/second")
+    file.result(file.layer("Tanh", 1, [y], name="last"))
+    model = load(file.xml)
+    module, _ = written_package(model, tmp_path / "net")
+    np.testing.assert_allclose(module.apply({}, ones(2, 3)), model(ones(2, 3)), rtol=1e-6)

@@ -20,7 +20,7 @@ from jaxops import ops
 from jaxops.dtypes import as_traced
 from jaxops.errors import JaxopsError, SizeError, UnsupportedError
 from jaxops.ops import microsoft, ml, openvino, preview, training
-from jaxops.static import array, known, static_array
+from jaxops.static import array, is_symbolic, known, static_array
 from jaxops.tools.python.assumptions import Assumptions
 from jaxops.tools.python.call_arguments import arguments, written
 from jaxops.tools.python.expressions import Group, Ref, call, flat
@@ -187,10 +187,11 @@ class Recorder:
     def _recording(self, fn: Callable[..., Any], spelling: str) -> Callable[..., Any]:
         @functools.wraps(fn)
         def run(*args: Any, **kwargs: Any) -> Any:
-            symbolic = any(isinstance(leaf, Operand | Nested) for leaf in jax.tree.leaves((args, kwargs)))
-            if not symbolic and fn is not self.node.operator.fn:
-                return fn(*args, **kwargs)
-            return self._record(fn, spelling, args, kwargs)
+            leaves = jax.tree.leaves((args, kwargs))
+            recorded = fn is self.node.operator.fn or any(isinstance(leaf, Operand | Nested) for leaf in leaves)
+            if not recorded and any(map(is_symbolic, leaves)):  # it makes an array of such sizes, or sizes of sizes
+                recorded = not _is_static(_evaluated(fn, args, kwargs, lambda _: None))
+            return self._record(fn, spelling, args, kwargs) if recorded else fn(*args, **kwargs)
 
         return run
 
@@ -322,6 +323,11 @@ def _evaluated(fn: Callable[..., Any], args: Any, kwargs: Any, failed: Callable[
         return None
     traced = [x.fact for x in leaves if isinstance(x, Operand)]
     return abstract(lambda *xs: _call(fn, tree, leaves, iter(xs)), traced, failed)
+
+
+def _is_static(outputs: Any) -> bool:
+    """Returns True for results that are known, such as sizes of sizes."""
+    return all(isinstance(value, np.ndarray) for value in (outputs if isinstance(outputs, tuple | list) else [outputs]))
 
 
 def _draws(fn: Callable[..., Any], args: Any, kwargs: Any) -> bool:

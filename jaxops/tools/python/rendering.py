@@ -140,7 +140,7 @@ class Renderer:
     def _name(self, function: Function) -> str:
         """A name that no other function has: the module's, with those around it where it takes them."""
         parts = [part for part in function.path if not part.isdigit()] or [function.name]
-        used = {written.name for written in self.functions} | self.reserved
+        used = {written.name for written in self.functions} | self.reserved | {"x", *map(identifier, self._inputs)}
         for count in range(1, len(parts) + 1):
             name = identifier("_".join(parts[-count:]))
             if name not in used:
