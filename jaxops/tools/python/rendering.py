@@ -105,7 +105,7 @@ class Renderer:
         inner = [name for name in function.args if name not in self._inputs and name[0] != "@" and name != "rng"]
         floats = [arg for arg, fact in zip(function.args, facts, strict=True) if arg in inner and _is_float(fact)]
         first = next(iter(floats or inner), None) if function.path else None
-        used: set[str] = set(self.reserved)
+        used: set[str] = {*self.reserved, *(written.name for written in self.functions if function.is_main)}
         names = []
         for name in function.args:
             if name == "rng":
