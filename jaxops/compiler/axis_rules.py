@@ -20,6 +20,8 @@ PARAMETERS_BY_AXIS = {
     **{"base_dilation": 1, "window_dilation": 1, "window_dimensions": 1, "window_strides": 1, "padding": (0, 0)},
     **{"padding_config": (0, 0, 0), "start_indices": 0, "strides": 1},
 }
+# Elementwise operations that no pass moves.
+_OF_COMPLEX = ("complex", "conj", "imag", "real")
 
 
 class Axis(NamedTuple):
@@ -94,6 +96,10 @@ def _dot(params: _Params, operands: Sequence[Sizes], result: Sizes) -> Iterable[
     )
 
 
+def _fourier(params: _Params, operands: Sequence[Sizes], result: Sizes) -> Iterable[Axis]:
+    return (Axis(axis, (axis,)) for axis in range(len(result) - len(params["fft_lengths"])))
+
+
 def _gather(params: _Params, operands: Sequence[Sizes], result: Sizes) -> Iterable[Axis]:
     numbers, (x, indices) = params["dimension_numbers"], operands
     batches = dict(zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims, strict=True))
@@ -124,7 +130,7 @@ def _transpose(params: _Params, operands: Sequence[Sizes], result: Sizes) -> Ite
 
 
 _RULES: dict[str, Callable[..., Iterable[Axis]]] = {
-    **dict.fromkeys(ELEMENTWISE, functools.partial(_aligned, spread=(1,))),
+    **dict.fromkeys((*ELEMENTWISE, *_OF_COMPLEX, "le_to", "lt_to"), functools.partial(_aligned, spread=(1,))),
     **{f"reduce{kind}": _aligned for kind in ("", "_sum", "_max", "_min", "_prod", "_and", "_or", "_xor")},
     **{f"reduce_window{kind}": _aligned for kind in ("", "_sum", "_max", "_min")},
     **{f"cum{kind}": _aligned for kind in ("sum", "prod", "max", "min", "logsumexp")},
@@ -133,6 +139,7 @@ _RULES: dict[str, Callable[..., Iterable[Axis]]] = {
     "broadcast_in_dim": _broadcast,
     "conv_general_dilated": _convolution,
     "dot_general": _dot,
+    "fft": _fourier,
     "gather": _gather,
     "iota": lambda params, operands, result: (Axis(axis, ()) for axis in range(len(result))),
     "optimization_barrier": _barrier,

@@ -57,6 +57,12 @@ CASES = {
         lambda x, w: convolved(x, w, batch_group_count=2),
         *(floats(4, 5, 6, 3), floats(8, 3, 3, 2)),
     ),
+    "complex numbers": (lambda x, y: lax.complex(x, y), floats(2, 3), floats(2, 3)),
+    "transform": (
+        lambda x: lax.fft_p.bind(x, fft_type=lax.FftType.RFFT, fft_lengths=(4, 5)),
+        floats(2, 3, 4, 5),
+    ),
+    "total order": (lambda x, y: lax.le_to_p.bind(x, y), floats(2, 3), floats(2, 3)),
     "cumsum": (lambda x: lax.cumsum(x, 1), floats(2, 3, 4)),
     "dot": (
         lambda x, y: lax.dot_general(x, y, (((2, 4), (0, 3)), ((3, 0), (1, 2)))),
@@ -142,4 +148,4 @@ def test_independent_axes(name):
 
 
 def test_a_primitive_without_a_rule():
-    assert independent_axes("fft", {}, [(2, 3)], (2, 3)) == []
+    assert independent_axes("cholesky", {}, [(2, 3)], (2, 3)) == []

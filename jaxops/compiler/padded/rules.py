@@ -79,6 +79,8 @@ def _reshape(eqn: Any, inputs: list[Padded], sizes: list[Sizes], capacity: Capac
     """Computes the position of each element in the true order, then where that stands in the operand."""
     (x,), after = inputs, eqn.params["new_sizes"]
     room = tuple(map(capacity.of, after))
+    if 0 in room:
+        return Padded(jnp.zeros(room, x.array.dtype), zeroed=True)
     if are_rows(sizes[0]) and are_rows(after) and math.prod(room) == x.array.size:
         return Padded(lax.reshape(x.array, room), x.zeroed)  # true elements stay before surplus ones
     shape = jax.ShapeDtypeStruct(room, np.int32)

@@ -43,6 +43,8 @@ CASES = {
     "slice of a table": (lambda x: jnp.arange(40.0)[x.shape[0] : x.shape[0] + 3], ("s", 1)),
     "rows of a table": (lambda x: jnp.arange(40.0)[: x.shape[0]] + x[:, 0], ("s", 1)),
     "columns that begin at a size": (lambda x: lax.slice_in_dim(x, x.shape[0], x.shape[0] + 2, axis=1), ("s", 9)),
+    "no elements": (lambda x: x.reshape(3, x.shape[1], 0), (0, "s", 3)),
+    "batches of transforms": (lambda x: jnp.abs(jnp.fft.rfft(x)), ("s", 4)),
     "beside each other": (lambda x: jnp.concatenate([x, x + 1], 1).reshape(-1, 2, 3).sum(0), ("s", 3)),
     "split": (lambda x: jnp.split(x, [1, 2]), ("s + 2", 2)),
     "pad": (lambda x: jnp.pad(x, ((1, 2), (0, 1)), constant_values=7), ("s", 2)),

@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 from padded_programs import LARGEST, check
 
-from jaxops import average_pool, conv, conv_transpose, lp_pool, max_pool
+from jaxops import average_pool, conv, conv_integer, conv_transpose, lp_pool, max_pool
 from jaxops.compiler.padded import windows
 from jaxops.compiler.padded.interpreter import run_padded
 from jaxops.compiler.padded.values import Capacity
@@ -71,6 +71,14 @@ CASES = {
 @pytest.mark.parametrize("data", [with_nan, with_infinity])
 def test_same_as_with_exact_sizes(name, data):
     check(lambda x: CASES[name](data(x)), IMAGE, sizes=SIZES)
+
+
+@pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 1, 1, 1)])
+def test_windows_of_integers_read_the_zero_point_outside(pads):
+    """That of the surplus is not its 0."""
+    filters = jnp.asarray(np.random.default_rng(1).integers(-3, 4, (4, 3, 3, 3)), np.int8)
+    zero = jnp.asarray(5, np.uint8)
+    check(lambda x: conv_integer(x, filters, zero, pads=pads), IMAGE, dtype=np.uint8, sizes=SIZES)
 
 
 @pytest.mark.parametrize(
